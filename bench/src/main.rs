@@ -1,0 +1,75 @@
+//! `bench {interposition|postmark|sqlite|build|all} [--runs N] [--quick]`: the figures of the papers.
+//!
+//! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
+//! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON
+//! file with every single measurement and an SVG plot.
+
+#![forbid(unsafe_code)]
+
+mod build;
+mod figure;
+mod image;
+mod inside;
+mod interposition;
+mod peers;
+mod plot;
+mod postmark;
+mod report;
+mod sqlite;
+
+use std::process::ExitCode;
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How often each peer is measured.
+    pub runs: usize,
+    /// Smaller workloads: says whether everything works, not how fast.
+    pub quick: bool,
+}
+
+type Bench = fn(&Options) -> Result<figure::Figure, String>;
+
+const BENCHES: [(&str, Bench); 4] =
+    [("interposition", interposition::run), ("postmark", postmark::run), ("sqlite", sqlite::run), ("build", build::run)];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("bench: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), String> {
+    let (wanted, options) = parse(arguments)?;
+    let chosen: Vec<&(&str, Bench)> = BENCHES.iter().filter(|(name, _)| wanted == "all" || wanted == *name).collect();
+    if chosen.is_empty() {
+        return Err(format!("no benchmark {wanted}; there are interposition, postmark, sqlite, build, all"));
+    }
+    for (name, bench) in chosen {
+        let figure = bench(&options).map_err(|problem| format!("{name}: {problem}"))?;
+        report::publish(&figure)?;
+    }
+    Ok(())
+}
+
+fn parse(arguments: &[String]) -> Result<(String, Options), String> {
+    let mut options = Options { runs: 5, quick: false };
+    let mut wanted = "all".to_owned();
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--quick" => options.quick = true,
+            "--runs" => {
+                let number = words.next().and_then(|text| text.parse().ok()).filter(|runs| *runs > 0);
+                options.runs = number.ok_or("--runs needs a number")?;
+            }
+            name => wanted = name.to_owned(),
+        }
+    }
+    Ok((wanted, options))
+}

@@ -1,0 +1,169 @@
+//! The memory that agent and supervisor share, and the few requests that go from one to the other.
+//!
+//! ```text
+//! AGENT_BASE    the agent's code, read-only, one System V segment for every process of the world
+//!   + 0         the gate page: the only place whose system calls the seccomp filter lets through
+//! WORLD_BASE    `World`: clocks, transactions, process and thread slots; one segment, shared by all
+//! PRIVATE_BASE  `Private`: one process's own: its descriptor cache, its first thread's page
+//! THREADS_BASE  `ThreadPage`s of further threads, each THREAD_SIZE
+//! ```
+//! System V segments need no descriptor in the program and no path: nothing that a close-all loop or a chroot could take away.
+//!
+//! **Invariant:** everything in `World` may be read and written by any process inside at any time. The supervisor treats
+//! what it reads there as a claim, bounds every index, and keeps its own truth about who is alive.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod objects;
+mod slots;
+mod text;
+mod thread;
+
+pub use objects::{
+    hash_object, Device, DeviceKind, FdEntry, FdKind, SocketEntry, DEVICES_MAX, OBJECTS, OUTSIDE_MAX, QUEUES, SOCKETS,
+};
+pub use slots::{Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX};
+pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
+pub use thread::{AgentHeader, Frame, Private, ThreadPage, FDS_MAX, PHASE_AFTER, PHASE_BEFORE, STUBS_MAX, THREAD_UNCACHED};
+
+use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Where the agent's code is mapped. The gate page comes first.
+pub const AGENT_BASE: u64 = 0x6000_0000_0000;
+/// Length of the gate page, bytes.
+pub const GATE_LEN: u64 = 0x1000;
+/// Most that the agent's image may take, bytes.
+pub const AGENT_LEN_MAX: u64 = 0x10_0000;
+/// Where `World` is mapped.
+pub const WORLD_BASE: u64 = 0x6000_1000_0000;
+/// Where `Private` is mapped.
+pub const PRIVATE_BASE: u64 = 0x6000_4000_0000;
+/// Where further threads' pages are mapped.
+pub const THREADS_BASE: u64 = 0x6001_0000_0000;
+/// Length of a thread's page with its stack, bytes.
+pub const THREAD_LEN: u64 = 0x8000;
+/// The first address after everything of ours.
+pub const OWN_END: u64 = THREADS_BASE + THREADS_MAX as u64 * THREAD_LEN;
+
+/// The number of the system call by which the agent asks the supervisor. No kernel has it; the filter turns it into a stop.
+pub const REQUEST_NR: u32 = 0x5bec;
+
+/// What the agent can ask for: the first argument of `REQUEST_NR`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Request {
+    /// Take output for later: `(fd, frame)`. Answer: bytes taken, `-EAGAIN` if the queue is full, or `-EOPNOTSUPP`: wait instead.
+    Output = 1,
+    /// Plan the patches of the program's own file and of its interpreter: `(interpreter path or 0)`.
+    PlanExecutable = 2,
+    /// Plan the patches of the file behind a descriptor: `(fd)`.
+    PlanFile = 3,
+    /// Put back the bytes that the injection overwrote.
+    Restore = 4,
+    /// What kind of thing is this socket: `(fd)`. Answer: an `FdEntry`.
+    Classify = 5,
+    /// The table of mounted file systems may have changed.
+    Mounts = 6,
+    /// Something was refused: `(Refusal)`. Told to the user with `-v`.
+    Refused = 7,
+    /// The agent cannot go on: `(line)`.
+    Fatal = 8,
+}
+
+impl Request {
+    /// The request with this number.
+    pub fn from_raw(raw: u64) -> Option<Self> {
+        Some(match raw {
+            1 => Self::Output,
+            2 => Self::PlanExecutable,
+            3 => Self::PlanFile,
+            4 => Self::Restore,
+            5 => Self::Classify,
+            6 => Self::Mounts,
+            7 => Self::Refused,
+            8 => Self::Fatal,
+            _ => return None,
+        })
+    }
+}
+
+/// Options of a world that the agent has to know: bits of `World::options`.
+pub mod option {
+    /// fsync returns at once on unordered domains too (`--elide-fsync`).
+    pub const ELIDE_FSYNC: u32 = 1;
+    /// Every change asks for its commit (`--commit=eager`; 002, 4.7).
+    pub const EAGER: u32 = 2;
+    /// Each thread has its own clock (`--threads=independent`; 002, 4.5 "noshm").
+    pub const INDEPENDENT_THREADS: u32 = 4;
+    /// Leave every call site as it is (`--interpose=stops`).
+    pub const NO_PATCHES: u32 = 8;
+    /// The CPU lets programs set the gs base themselves.
+    pub const FSGSBASE: u32 = 16;
+    /// An event descriptor came from outside: writes to any of its kind may be seen there.
+    pub const OUTSIDE_EVENTS: u32 = 32;
+    /// For the crash disk's own test: release output at once. The guarantee is then broken on purpose.
+    pub const RELEASE_EARLY: u32 = 64;
+}
+
+/// Everything that the processes of a world share.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct World {
+    /// `PROTOCOL_VERSION`.
+    pub version: AtomicU32,
+    /// Bits of `option`.
+    pub options: AtomicU32,
+    /// Bit d: domain d is ordered.
+    pub ordered: AtomicU32,
+    /// How many of `devices` are in use.
+    pub devices_len: AtomicU32,
+    /// Bit d: somebody had, or has, a writable shared mapping of a file of domain d: its commits must look for dirty pages.
+    pub mapped_domains: AtomicU32,
+    _pad0: AtomicU32,
+    /// `st_dev` of the kernel's pipes.
+    pub pipe_dev: AtomicU64,
+    /// Transactions of every domain.
+    pub transactions: Transactions,
+    /// Names: the newest transaction of each domain in which a name was made, removed or changed. One clock for all
+    /// directories of a domain errs on the safe side and costs a lookup nothing.
+    pub names: AtomicClock,
+    /// What anybody has sent into any pipe, socket or event descriptor: what a successful `epoll_wait` may have observed.
+    pub messages: AtomicClock,
+    /// Futex: counts commits.
+    pub commits: AtomicU32,
+    /// How many threads wait for `commits`.
+    pub commit_waiters: AtomicU32,
+    /// Futex: counts requests for commits.
+    pub requests: AtomicU32,
+    _pad: AtomicU32,
+    /// Bytes written to each domain since its last commit began.
+    pub dirty_bytes: [AtomicU64; DOMAINS_MAX],
+    /// fsyncs that returned at once.
+    pub fsyncs_elided: AtomicU64,
+    /// Barriers that had to wait or found nothing to wait for, by system-call number.
+    pub barriers: [AtomicU32; 512],
+    /// The mounted file systems.
+    pub devices: [Device; DEVICES_MAX],
+    /// Pipes and sockets that came from outside: `hash_object`'s full 64 bits, 0 = free.
+    pub outside: [AtomicU64; OUTSIDE_MAX],
+    /// Pairs of Unix sockets made inside.
+    pub sockets: [SocketEntry; SOCKETS],
+    /// Entries held in each outside object's queue.
+    pub queue_pending: [AtomicU32; QUEUES],
+    /// What is known of program files.
+    pub texts: [Text; TEXTS_MAX],
+    /// Which process slots are taken.
+    pub process_map: SlotMap<{ PROCESSES_MAX / 64 }>,
+    /// Which thread slots are taken.
+    pub thread_map: SlotMap<{ THREADS_MAX / 64 }>,
+    /// The processes.
+    pub processes: [Process; PROCESSES_MAX],
+    /// The threads.
+    pub threads: [Thread; THREADS_MAX],
+    /// The clock of every other object, by hash: two objects that meet in a slot share their dependencies, which is safe.
+    pub objects: [AtomicClock; OBJECTS],
+}

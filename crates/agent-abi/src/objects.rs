@@ -1,0 +1,211 @@
+//! Which object is behind a descriptor, and where its clock is.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Slots for objects' clocks.
+pub const OBJECTS: usize = 1 << 16;
+/// Counters for outside queues.
+pub const QUEUES: usize = 1 << 12;
+/// Mounted file systems that a world can know.
+pub const DEVICES_MAX: usize = 256;
+/// Outside pipes and sockets that a world can know.
+pub const OUTSIDE_MAX: usize = 1024;
+/// Slots for Unix socket pairs.
+pub const SOCKETS: usize = 4096;
+
+/// 64 bits that stand for an object. Never 0.
+#[inline(always)]
+pub const fn hash_object(dev: u64, ino: u64) -> u64 {
+    // splitmix64's finalizer: every bit of the inode reaches the low bits that pick the slot.
+    let mut x = ino ^ dev.rotate_left(40) ^ 0x9e37_79b9_7f4a_7c15;
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (x ^ (x >> 31)) | 1
+}
+
+/// What a file system is to the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DeviceKind {
+    /// Not known: whatever is written there may be seen outside at once.
+    Outside = 0,
+    /// A domain: it can commit.
+    Domain = 1,
+    /// Lives in memory: carries dependencies, has nothing to commit.
+    Memory = 2,
+    /// proc, sysfs and the like: a window onto the whole world, and onto the outside.
+    Pseudo = 3,
+    /// Cannot change while the world runs.
+    ReadOnly = 4,
+}
+
+/// One mounted file system.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Device {
+    /// `st_dev`.
+    pub dev: AtomicU64,
+    /// `DeviceKind`.
+    pub kind: AtomicU32,
+    /// Index of the domain, if it is one.
+    pub domain: AtomicU32,
+}
+
+/// Where the clock of a connection between two Unix sockets is.
+#[repr(C)]
+#[derive(Debug)]
+pub struct SocketEntry {
+    /// Inode of one of the two sockets, 0 = free.
+    pub ino: AtomicU64,
+    /// Slot of the connection's clock.
+    pub slot: AtomicU64,
+}
+
+/// What kind of object a descriptor stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum FdKind {
+    /// Not looked at yet.
+    Unknown = 0,
+    /// A file or directory of a domain.
+    DomainFile = 1,
+    /// A file in memory: carries dependencies.
+    MemoryFile = 2,
+    /// A pipe, socket pair, event descriptor: only the world can reach it.
+    Inside = 3,
+    /// A terminal, pipe or socket that leaves the world: has a queue.
+    Outside = 4,
+    /// A file or device that others may look at: has no queue, writes wait.
+    OutsideFile = 5,
+    /// proc and the like.
+    Pseudo = 6,
+    /// `/dev/null` and others that carry nothing.
+    Nothing = 7,
+    /// Not a descriptor.
+    Bad = 8,
+}
+
+/// What the agent remembers of a descriptor: kind, domain and slot in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FdEntry(pub u64);
+
+impl FdEntry {
+    /// Not looked at yet.
+    pub const UNKNOWN: FdEntry = FdEntry(0);
+    /// The program asked for O_SYNC or O_DSYNC and the domain makes it unnecessary.
+    pub const ELIDED_SYNC: u64 = 1 << 16;
+    /// The elided flag was O_SYNC (not just O_DSYNC).
+    pub const ELIDED_FULL_SYNC: u64 = 1 << 17;
+    /// A socket.
+    pub const SOCKET: u64 = 1 << 18;
+    /// A stream whose end-of-file tells of its writers' end.
+    pub const STREAM: u64 = 1 << 19;
+    /// A terminal.
+    pub const TERMINAL: u64 = 1 << 20;
+
+    /// An entry.
+    #[inline(always)]
+    pub const fn new(kind: FdKind, domain: usize, object: u64) -> Self {
+        FdEntry(kind as u64 | ((domain as u64) & 0xff) << 8 | (object >> 32) << 32)
+    }
+
+    /// The same with flags.
+    #[inline(always)]
+    pub const fn with(self, flags: u64) -> Self {
+        FdEntry(self.0 | flags)
+    }
+
+    /// Whether a flag is set.
+    #[inline(always)]
+    pub const fn has(self, flag: u64) -> bool {
+        self.0 & flag != 0
+    }
+
+    /// Its kind.
+    #[inline(always)]
+    pub const fn kind(self) -> FdKind {
+        match self.0 as u8 {
+            1 => FdKind::DomainFile,
+            2 => FdKind::MemoryFile,
+            3 => FdKind::Inside,
+            4 => FdKind::Outside,
+            5 => FdKind::OutsideFile,
+            6 => FdKind::Pseudo,
+            7 => FdKind::Nothing,
+            8 => FdKind::Bad,
+            _ => FdKind::Unknown,
+        }
+    }
+
+    /// Its domain, if it is a `DomainFile`.
+    #[inline(always)]
+    pub const fn domain(self) -> usize {
+        (self.0 >> 8) as usize & (commit_clock::DOMAINS_MAX - 1)
+    }
+
+    /// Index of its clock in `World::objects`.
+    #[inline(always)]
+    pub const fn slot(self) -> usize {
+        (self.0 >> 32) as usize & (OBJECTS - 1)
+    }
+
+    /// Index of its counter in `World::queue_pending`.
+    #[inline(always)]
+    pub const fn queue(self) -> usize {
+        (self.0 >> 32) as usize & (QUEUES - 1)
+    }
+}
+
+impl crate::World {
+    /// What the file system with this `st_dev` is.
+    #[inline(always)]
+    pub fn device(&self, dev: u64) -> (DeviceKind, usize) {
+        let len = (self.devices_len.load(Ordering::Acquire) as usize).min(DEVICES_MAX);
+        for device in self.devices.iter().take(len) {
+            if device.dev.load(Ordering::Relaxed) == dev {
+                let domain = device.domain.load(Ordering::Relaxed) as usize & (commit_clock::DOMAINS_MAX - 1);
+                let kind = match device.kind.load(Ordering::Relaxed) {
+                    1 => DeviceKind::Domain,
+                    2 => DeviceKind::Memory,
+                    3 => DeviceKind::Pseudo,
+                    4 => DeviceKind::ReadOnly,
+                    _ => DeviceKind::Outside,
+                };
+                return (kind, domain);
+            }
+        }
+        (DeviceKind::Outside, 0)
+    }
+
+    /// Whether this pipe or socket came from outside.
+    pub fn is_outside(&self, object: u64) -> bool {
+        self.outside.iter().map(|o| o.load(Ordering::Acquire)).take_while(|&o| o != 0).any(|o| o == object)
+    }
+
+    /// From now on this pipe or socket is outside. False if there is no room.
+    pub fn mark_outside(&self, object: u64) -> bool {
+        for o in &self.outside {
+            match o.compare_exchange(0, object, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(seen) if seen == object => return true,
+                Err(_) => {}
+            }
+        }
+        false
+    }
+
+    /// The connection of a Unix socket made inside, if it is remembered.
+    pub fn socket_slot(&self, ino: u64) -> Option<u64> {
+        let entry = &self.sockets[ino as usize & (SOCKETS - 1)];
+        let slot = entry.slot.load(Ordering::Acquire);
+        (entry.ino.load(Ordering::Acquire) == ino).then_some(slot)
+    }
+
+    /// Remember the connection of a Unix socket. What stood in its place is forgotten: it can be asked for again.
+    pub fn remember_socket(&self, ino: u64, slot: u64) {
+        let entry = &self.sockets[ino as usize & (SOCKETS - 1)];
+        entry.ino.store(0, Ordering::Release);
+        entry.slot.store(slot, Ordering::Release);
+        entry.ino.store(ino, Ordering::Release);
+    }
+}

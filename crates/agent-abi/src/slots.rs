@@ -1,0 +1,122 @@
+//! Process and thread slots, and how they are taken without a lock.
+
+use commit_clock::{AtomicClock, Handle};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Processes that a world can have at once.
+pub const PROCESSES_MAX: usize = 8192;
+/// Threads that a world can have at once.
+pub const THREADS_MAX: usize = 16384;
+
+/// The process has memory in common with others, or a file mapped shared (002, 3.6): it depends on whatever anybody changed.
+pub const PROCESS_MAPPED_SHARED: u32 = 1;
+
+/// What is shared about one process (or, with independent threads, one thread).
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Process {
+    /// What it depends on.
+    pub clock: AtomicClock,
+    /// Its process id, as the supervisor sees it; 0 until known.
+    pub pid: AtomicU32,
+    /// Slot of its parent.
+    pub parent: AtomicU32,
+    /// `PROCESS_…` bits.
+    pub flags: AtomicU32,
+    /// Bit d: it has a writable shared mapping of a file of domain d.
+    pub mapped_domains: AtomicU32,
+    /// Its entries that are held in output queues.
+    pub held_outputs: AtomicU32,
+    /// Threads that use this slot.
+    pub users: AtomicU32,
+    /// System calls that went through the agent.
+    pub calls: AtomicU64,
+    /// Sites that were mapped patched.
+    pub patched_sites: AtomicU64,
+    _pad: [AtomicU64; 3],
+}
+
+/// What is shared about one thread.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Thread {
+    /// Open while the thread changes a domain.
+    pub handle: Handle,
+    /// Address of its `ThreadPage` in its process.
+    pub page: AtomicU64,
+    /// Its thread id, as the supervisor sees it.
+    pub tid: AtomicU32,
+    /// Slot of its process.
+    pub process: AtomicU32,
+    _pad: [AtomicU64; 5],
+}
+
+/// One bit a slot.
+#[repr(C)]
+#[derive(Debug)]
+pub struct SlotMap<const WORDS: usize>([AtomicU64; WORDS]);
+
+impl<const WORDS: usize> SlotMap<WORDS> {
+    /// Take a free slot.
+    pub fn take(&self) -> Option<usize> {
+        for (i, word) in self.0.iter().enumerate() {
+            let mut seen = word.load(Ordering::Relaxed);
+            while seen != u64::MAX {
+                let bit = (!seen).trailing_zeros();
+                match word.compare_exchange_weak(seen, seen | 1 << bit, Ordering::AcqRel, Ordering::Relaxed) {
+                    Ok(_) => return Some(i * 64 + bit as usize),
+                    Err(now) => seen = now,
+                }
+            }
+        }
+        None
+    }
+
+    /// Give a slot back.
+    pub fn give_back(&self, index: usize) {
+        if let Some(word) = self.0.get(index / 64) {
+            word.fetch_and(!(1 << (index % 64)), Ordering::AcqRel);
+        }
+    }
+
+    /// The slots that are taken.
+    pub fn taken(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(i, word)| {
+            let mut left = word.load(Ordering::Acquire);
+            core::iter::from_fn(move || {
+                if left == 0 {
+                    return None;
+                }
+                let bit = left.trailing_zeros() as usize;
+                left &= left - 1;
+                Some(i * 64 + bit)
+            })
+        })
+    }
+}
+
+impl Process {
+    /// A fresh slot for a child of `parent`, depending on what `clock` depends on.
+    pub fn begin(&self, parent: usize, clock: &commit_clock::Clock) {
+        self.clock.reset();
+        self.clock.merge(clock, commit_clock::DOMAINS_MAX);
+        self.pid.store(0, Ordering::Relaxed);
+        self.parent.store(parent as u32, Ordering::Relaxed);
+        self.flags.store(0, Ordering::Relaxed);
+        self.mapped_domains.store(0, Ordering::Relaxed);
+        self.held_outputs.store(0, Ordering::Relaxed);
+        self.users.store(1, Ordering::Relaxed);
+        self.calls.store(0, Ordering::Relaxed);
+        self.patched_sites.store(0, Ordering::Release);
+    }
+}
+
+impl Thread {
+    /// A fresh slot for a thread of `process` whose page is at `page`.
+    pub fn begin(&self, process: usize, page: u64) {
+        self.handle.close();
+        self.page.store(page, Ordering::Relaxed);
+        self.tid.store(0, Ordering::Relaxed);
+        self.process.store(process as u32, Ordering::Release);
+    }
+}

@@ -1,0 +1,120 @@
+//! What belongs to one thread and to one process alone. Offsets are used by the agent's assembly; asserted below.
+
+use core::mem::offset_of;
+
+/// Descriptors whose kind is remembered; higher ones are looked at each time.
+pub const FDS_MAX: usize = 65536;
+/// Stub areas that a process can remember.
+pub const STUBS_MAX: usize = 64;
+
+/// The program's call has not been made: it can be taken back to its call site and made again.
+pub const PHASE_BEFORE: u32 = 1;
+/// The program's call has been made: the agent must finish.
+pub const PHASE_AFTER: u32 = 2;
+
+/// The thread has its own descriptor table but shares its memory (vfork's child): the cache is not its own.
+pub const THREAD_UNCACHED: u32 = 1;
+
+/// The registers of the program at its call site, as the agent saved them at the top of the thread's stack.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Frame {
+    /// Callee-saved registers.
+    pub r15: u64,
+    /// See `r15`.
+    pub r14: u64,
+    /// See `r15`.
+    pub r13: u64,
+    /// See `r15`.
+    pub r12: u64,
+    /// See `r15`.
+    pub rbp: u64,
+    /// See `r15`.
+    pub rbx: u64,
+    /// The result, once there is one; the number until then.
+    pub rax: u64,
+    /// Where the program goes on: the address after its `syscall`. Two bytes before it the call can be made again.
+    pub continuation: u64,
+    /// Arguments, in their order.
+    pub args: [u64; 6],
+    /// The number.
+    pub nr: u64,
+    /// The program's flags.
+    pub rflags: u64,
+}
+
+/// The start of a thread's page; gs points to it. Its stack ends at the page's end, with a `Frame` on top.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ThreadPage {
+    /// Its own address.
+    pub this: u64,
+    /// The program's stack pointer.
+    pub program_rsp: u64,
+    /// Where the agent's stack begins.
+    pub stack_top: u64,
+    /// `PHASE_…`.
+    pub phase: u32,
+    /// `THREAD_…`.
+    pub flags: u32,
+    /// Index of its `Thread` slot.
+    pub thread: u32,
+    /// Index of its `Process` slot.
+    pub process: u32,
+    /// The stack pointer that the program gave its next child, 0 = the same as its own.
+    pub child_rsp: u64,
+    /// Thread slot taken for a child that is not born yet, plus 1. A fork that a signal interrupts finds it again.
+    pub pending_thread: u32,
+    /// Process slot taken for it, plus 1.
+    pub pending_process: u32,
+}
+
+/// The start of a process's own memory.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Private {
+    /// Threads of this process do not all share one descriptor table: nothing may be remembered.
+    pub uncached: u32,
+    /// Stub areas in use.
+    pub stubs_len: u32,
+    /// Addresses of stub areas that are attached.
+    pub stubs: [u64; STUBS_MAX],
+    /// System V ids of what is attached there.
+    pub stub_ids: [u32; STUBS_MAX],
+}
+
+/// Where things are in the agent's image: the first bytes after the gate page.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct AgentHeader {
+    /// `PROTOCOL_VERSION`.
+    pub version: u64,
+    /// A thread's entry: rax = number, rcx = continuation.
+    pub entry: u64,
+    /// The first address of the entry at which the frame is complete.
+    pub entry_saved: u64,
+    /// The start of a process: rdi = thread slot, rsi = process slot, rdx = entry point, rcx = 1 if bytes must be put back.
+    pub init: u64,
+    /// The program's call in the gate: before it, it has not been made.
+    pub gate_program: u64,
+    /// The address after the program's call.
+    pub gate_program_after: u64,
+    /// The address after a request that must not be made twice.
+    pub gate_effect_after: u64,
+    /// The address after a call that makes a child, in parent and child; up to `gate_clone_end` it has been made.
+    pub gate_clone_after: u64,
+    /// See `gate_clone_after`.
+    pub gate_clone_end: u64,
+    /// The first address after which registers are the program's again.
+    pub leave: u64,
+    /// The end of that.
+    pub leave_end: u64,
+    /// End of code.
+    pub end: u64,
+}
+
+const _: () = assert!(offset_of!(ThreadPage, program_rsp) == 8);
+const _: () = assert!(offset_of!(ThreadPage, stack_top) == 16);
+const _: () = assert!(offset_of!(ThreadPage, phase) == 24);
+const _: () = assert!(offset_of!(Frame, rax) == 48);
+const _: () = assert!(core::mem::size_of::<Frame>() == 16 * 8);

@@ -1,0 +1,224 @@
+//! What a process depends on, and waiting until it depends on nothing.
+
+use crate::gate;
+use agent_abi::{option, Frame, Process, Thread, ThreadPage, World, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX, WORLD_BASE};
+use commit_clock::{AtomicClock, Clock, Transactions};
+use core::sync::atomic::Ordering;
+
+/// The world's shared memory.
+#[inline(always)]
+pub fn world() -> &'static World {
+    // SAFETY: mapped at every exec before the agent runs, never unmapped; all of it is atomics.
+    unsafe { &*(WORLD_BASE as *const World) }
+}
+
+/// A thread in a system call.
+pub struct Call<'a> {
+    pub frame: &'a mut Frame,
+    pub page: &'a mut ThreadPage,
+    pub world: &'static World,
+    pub process: &'static Process,
+    pub thread: &'static Thread,
+}
+
+impl<'a> Call<'a> {
+    #[inline(always)]
+    pub fn new(frame: &'a mut Frame, page: &'a mut ThreadPage) -> Self {
+        let world = world();
+        let process = &world.processes[page.process as usize % PROCESSES_MAX];
+        let thread = &world.threads[page.thread as usize % THREADS_MAX];
+        Self { frame, page, world, process, thread }
+    }
+
+    #[inline(always)]
+    pub fn arg(&self, position: u8) -> u64 {
+        self.frame.args[position as usize % 6]
+    }
+
+    /// Make the program's call.
+    #[inline(always)]
+    pub fn proceed(&mut self) -> i64 {
+        gate::program(self.frame)
+    }
+
+    /// Answer without the kernel.
+    #[inline(always)]
+    pub fn answer(&mut self, result: i64) {
+        self.frame.rax = result as u64;
+    }
+
+    #[inline(always)]
+    pub fn transactions(&self) -> &'static Transactions {
+        &self.world.transactions
+    }
+
+    #[inline(always)]
+    pub fn has_option(&self, bit: u32) -> bool {
+        self.world.options.load(Ordering::Relaxed) & bit != 0
+    }
+
+    /// Whether fsync has nothing to do on this domain.
+    #[inline(always)]
+    pub fn elides_fsync(&self, domain: usize) -> bool {
+        self.is_ordered(domain) || self.has_option(option::ELIDE_FSYNC)
+    }
+
+    #[inline(always)]
+    pub fn is_ordered(&self, domain: usize) -> bool {
+        self.world.ordered.load(Ordering::Relaxed) & (1 << domain) != 0
+    }
+
+    #[inline(always)]
+    pub fn object(&self, slot: usize) -> &'static AtomicClock {
+        &self.world.objects[slot % agent_abi::OBJECTS]
+    }
+
+    /// What the process depends on now (002, 3.6: with shared memory, on whatever anybody has changed).
+    #[inline(always)]
+    pub fn dependencies(&self) -> Clock {
+        let mut clock = self.process.clock.load(self.transactions().domains());
+        if self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SHARED != 0 {
+            self.add_shared_memory(&mut clock);
+        }
+        clock
+    }
+
+    #[cold]
+    fn add_shared_memory(&self, clock: &mut Clock) {
+        let transactions = self.transactions();
+        let mapped = self.process.mapped_domains.load(Ordering::Relaxed);
+        for d in 0..transactions.domains() {
+            if mapped & (1 << d) != 0 {
+                // Stores to the mapping came before this; they are in whatever transaction is flushed next.
+                transactions.join(d);
+            }
+        }
+        clock.merge(&transactions.dirty());
+        self.process.clock.merge(clock, transactions.domains());
+    }
+
+    /// The process observed an object.
+    #[inline(always)]
+    pub fn observe(&self, object: &AtomicClock) {
+        let domains = self.transactions().domains();
+        self.process.clock.merge(&object.load(domains), domains);
+    }
+
+    /// The process observed something whose own dependencies are not known: it may be anything that anybody did.
+    #[inline(always)]
+    pub fn observe_everything(&self) {
+        self.process.clock.merge(&self.transactions().dirty(), self.transactions().domains());
+    }
+
+    /// The process modifies an object; before the modification can be seen.
+    #[inline(always)]
+    pub fn modify(&self, object: &AtomicClock) {
+        let clock = self.dependencies();
+        object.merge(&clock, self.transactions().domains());
+    }
+
+    /// Whether nothing in the world is uncommitted.
+    #[inline(always)]
+    pub fn is_clean(&self) -> bool {
+        self.transactions().is_clean()
+    }
+
+    /// Whether the process depends on nothing and nothing of its output is held.
+    #[inline(always)]
+    pub fn is_settled(&self) -> bool {
+        self.process.held_outputs.load(Ordering::Acquire) == 0 && self.transactions().is_resolved(&self.dependencies())
+    }
+
+    /// A barrier: wait until the process depends on nothing and its output has left.
+    #[inline(always)]
+    pub fn settle(&mut self) {
+        let nr = self.frame.nr as usize;
+        self.world.barriers[if nr < 511 { nr } else { 511 }].fetch_add(1, Ordering::Relaxed);
+        if !self.is_settled() {
+            self.settle_slowly();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle_slowly(&mut self) {
+        let clock = self.dependencies();
+        self.await_commit(&clock);
+        loop {
+            let seen = self.world.commits.load(Ordering::Acquire);
+            if self.process.held_outputs.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            self.sleep(seen);
+        }
+    }
+
+    /// Wait until all that `clock` depends on is on stable storage.
+    #[inline(never)]
+    pub fn await_commit(&self, clock: &Clock) {
+        loop {
+            let seen = self.world.commits.load(Ordering::Acquire);
+            if self.transactions().is_resolved(clock) {
+                return;
+            }
+            self.request_commit(clock);
+            self.sleep(seen);
+        }
+    }
+
+    fn sleep(&self, seen: u32) {
+        const FUTEX_WAIT: u64 = 0;
+        let word = &raw const self.world.commits as u64;
+        // SAFETY: the word is in the world's memory.
+        unsafe { gate::call(gate::nr::FUTEX, [word, FUTEX_WAIT, u64::from(seen), 0, 0, 0]) };
+    }
+
+    /// Ask for a commit without waiting for it.
+    pub fn request_commit(&self, clock: &Clock) {
+        if self.transactions().request(clock) {
+            self.ring();
+        }
+    }
+
+    /// Wake the commit engine.
+    pub fn ring(&self) {
+        const FUTEX_WAKE: u64 = 1;
+        self.world.requests.fetch_add(1, Ordering::Release);
+        let word = &raw const self.world.requests as u64;
+        // SAFETY: as in `sleep`.
+        unsafe { gate::call(gate::nr::FUTEX, [word, FUTEX_WAKE, 1, 0, 0, 0]) };
+    }
+
+    /// Begin to change `domain`. Until `end_change` no transaction that is active now begins to flush (commit-clock).
+    #[inline(always)]
+    pub fn begin_change(&mut self, domain: usize) -> commit_clock::Transaction {
+        if self.is_ordered(domain) {
+            // 002, 2.5: what this change depends on elsewhere must not become durable after it.
+            let mut elsewhere = self.dependencies();
+            elsewhere.0[domain] = 0;
+            if !self.transactions().is_resolved(&elsewhere) {
+                self.await_commit(&elsewhere);
+            }
+        }
+        self.transactions().open_handle(&self.thread.handle);
+        let transaction = self.transactions().join(domain);
+        self.process.clock.raise(domain, transaction);
+        transaction
+    }
+
+    /// The change is in the page cache, or will never be.
+    #[inline(always)]
+    pub fn end_change(&self, domain: usize, bytes: i64) {
+        self.thread.handle.close();
+        const DIRTY_BYTES_MAX: u64 = 32 << 20;
+        if bytes > 0 {
+            let before = self.world.dirty_bytes[domain].fetch_add(bytes as u64, Ordering::Relaxed);
+            if before < DIRTY_BYTES_MAX && before + bytes as u64 >= DIRTY_BYTES_MAX {
+                self.request_commit(&self.transactions().dirty());
+            }
+        }
+        if self.has_option(option::EAGER) {
+            self.request_commit(&self.process.clock.load(self.transactions().domains()));
+        }
+    }
+}

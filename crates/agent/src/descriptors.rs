@@ -1,0 +1,209 @@
+//! What is behind a descriptor: looked at once, remembered in memory of the process's own, so that fork copies what is known as
+//! it copies the descriptors, and exec forgets it.
+
+use crate::clocks::Call;
+use crate::gate::{self, nr};
+use agent_abi::{hash_object, option, DeviceKind, FdEntry, FdKind, Private, Request, FDS_MAX, PRIVATE_BASE, THREAD_UNCACHED};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Where the cache begins in the private memory.
+pub const CACHE_BASE: u64 = PRIVATE_BASE + 0x1_0000;
+
+/// The part of the kernel's `struct stat` that says what an object is.
+#[repr(C)]
+pub struct Stat {
+    pub dev: u64,
+    pub ino: u64,
+    pub nlink: u64,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pad: u32,
+    pub rdev: u64,
+    pub size: i64,
+    pub blksize: i64,
+    pub blocks: i64,
+    pub atime: (i64, i64),
+    pub mtime: (i64, i64),
+    pub ctime: (i64, i64),
+    reserved: [i64; 3],
+}
+
+const _: () = assert!(core::mem::size_of::<Stat>() == 144);
+
+pub const S_IFMT: u32 = 0o170000;
+pub const S_IFSOCK: u32 = 0o140000;
+pub const S_IFLNK: u32 = 0o120000;
+pub const S_IFREG: u32 = 0o100000;
+pub const S_IFBLK: u32 = 0o060000;
+pub const S_IFDIR: u32 = 0o040000;
+pub const S_IFCHR: u32 = 0o020000;
+pub const S_IFIFO: u32 = 0o010000;
+
+impl Stat {
+    pub fn empty() -> Self {
+        // SAFETY: integers only.
+        unsafe { core::mem::zeroed() }
+    }
+
+    /// Of a descriptor; the kernel's error otherwise.
+    pub fn of_fd(fd: u64) -> Result<Self, i64> {
+        let mut stat = Self::empty();
+        // SAFETY: `stat` is a whole `struct stat`.
+        match unsafe { gate::call(nr::FSTAT, [fd, &raw mut stat as u64, 0, 0, 0, 0]) } {
+            0 => Ok(stat),
+            error => Err(error),
+        }
+    }
+
+    pub fn kind(&self) -> u32 {
+        self.mode & S_IFMT
+    }
+
+    pub fn hash(&self) -> u64 {
+        hash_object(self.dev, self.ino)
+    }
+
+    pub fn version(&self) -> agent_abi::FileVersion {
+        agent_abi::FileVersion::new(self.dev, self.ino, self.mtime, self.ctime, self.size)
+    }
+}
+
+pub fn private() -> &'static Private {
+    // SAFETY: mapped by `start` before any call comes in.
+    unsafe { &*(PRIVATE_BASE as *const Private) }
+}
+
+/// Nothing may be remembered of descriptors any more: two tables share this memory, or two memories one table.
+pub fn forget_forever() {
+    // SAFETY: one aligned word of memory that is ours.
+    unsafe { (&raw mut (*(PRIVATE_BASE as *mut Private)).uncached).write_volatile(1) }
+}
+
+fn cell(fd: u64) -> &'static AtomicU64 {
+    // SAFETY: callers check the bound; the cache is mapped as `private`.
+    unsafe { &*((CACHE_BASE + fd * 8) as *const AtomicU64) }
+}
+
+impl Call<'_> {
+    #[inline(always)]
+    fn remembers(&self, fd: u64) -> bool {
+        fd < FDS_MAX as u64 && self.page.flags & THREAD_UNCACHED == 0 && private().uncached == 0
+    }
+
+    /// What is known of a descriptor without asking the kernel.
+    #[inline(always)]
+    pub fn known(&self, fd: u64) -> FdEntry {
+        let fd = u64::from(fd as u32);
+        if self.remembers(fd) {
+            FdEntry(cell(fd).load(Ordering::Relaxed))
+        } else {
+            FdEntry::UNKNOWN
+        }
+    }
+
+    /// What is behind a descriptor.
+    #[inline(always)]
+    pub fn descriptor(&self, fd: u64) -> FdEntry {
+        let known = self.known(fd);
+        if known.kind() != FdKind::Unknown {
+            return known;
+        }
+        self.look_at(u64::from(fd as u32))
+    }
+
+    #[inline(never)]
+    fn look_at(&self, fd: u64) -> FdEntry {
+        let entry = match Stat::of_fd(fd) {
+            Ok(stat) => self.classify(fd, &stat),
+            Err(_) => return FdEntry::new(FdKind::Bad, 0, 0),
+        };
+        self.remember(fd, entry);
+        entry
+    }
+
+    pub fn remember(&self, fd: u64, entry: FdEntry) {
+        let fd = u64::from(fd as u32);
+        if self.remembers(fd) {
+            cell(fd).store(entry.0, Ordering::Relaxed);
+        }
+    }
+
+    /// The descriptor is about to be, or was, closed.
+    #[inline(always)]
+    pub fn forget(&self, fd: u64) {
+        self.remember(fd, FdEntry::UNKNOWN);
+    }
+
+    pub fn forget_range(&self, first: u64, last: u64) {
+        let mut fd = u64::from(first as u32);
+        let last = u64::from(last as u32).min(FDS_MAX as u64 - 1);
+        while fd <= last {
+            // Reading first keeps untouched pages of the cache untouched.
+            if self.remembers(fd) && cell(fd).load(Ordering::Relaxed) != 0 {
+                cell(fd).store(0, Ordering::Relaxed);
+            }
+            fd += 1;
+        }
+    }
+
+    fn classify(&self, fd: u64, stat: &Stat) -> FdEntry {
+        match stat.kind() {
+            S_IFREG | S_IFDIR | S_IFLNK => self.file_entry(stat),
+            S_IFIFO => self.pipe_entry(stat),
+            S_IFSOCK => self.socket_entry(fd, stat),
+            S_IFCHR => device_entry(stat),
+            S_IFBLK => FdEntry::new(FdKind::OutsideFile, 0, stat.hash()),
+            // The kernel's anonymous inode: eventfd, timerfd, signalfd, epoll, inotify, pidfd.
+            0 if !self.has_option(option::OUTSIDE_EVENTS) => FdEntry::new(FdKind::Inside, 0, stat.hash()),
+            _ => FdEntry::new(FdKind::OutsideFile, 0, stat.hash()),
+        }
+    }
+
+    pub fn file_entry(&self, stat: &Stat) -> FdEntry {
+        let (kind, domain) = self.world.device(stat.dev);
+        let kind = match kind {
+            DeviceKind::Domain => FdKind::DomainFile,
+            DeviceKind::Memory => FdKind::MemoryFile,
+            DeviceKind::Pseudo => FdKind::Pseudo,
+            DeviceKind::ReadOnly => FdKind::Nothing,
+            DeviceKind::Outside => FdKind::OutsideFile,
+        };
+        FdEntry::new(kind, domain, stat.hash())
+    }
+
+    fn pipe_entry(&self, stat: &Stat) -> FdEntry {
+        // A FIFO has a name, and whoever can see the name can read it: only the kernel's own pipes are surely inside.
+        let is_inside = stat.dev == self.world.pipe_dev.load(Ordering::Relaxed) && !self.world.is_outside(stat.hash());
+        let kind = if is_inside { FdKind::Inside } else { FdKind::Outside };
+        FdEntry::new(kind, 0, stat.hash()).with(FdEntry::STREAM)
+    }
+
+    fn socket_entry(&self, fd: u64, stat: &Stat) -> FdEntry {
+        if self.world.is_outside(stat.hash()) {
+            return FdEntry::new(FdKind::Outside, 0, stat.hash()).with(FdEntry::SOCKET | FdEntry::STREAM);
+        }
+        if let Some(slot) = self.world.socket_slot(stat.ino) {
+            return FdEntry::new(FdKind::Inside, 0, slot).with(FdEntry::SOCKET | FdEntry::STREAM);
+        }
+        let answer = gate::request(Request::Classify, fd, 0, 0);
+        if answer > 0 {
+            return FdEntry(answer as u64);
+        }
+        FdEntry::new(FdKind::Outside, 0, stat.hash()).with(FdEntry::SOCKET | FdEntry::STREAM)
+    }
+}
+
+fn device_entry(stat: &Stat) -> FdEntry {
+    let major = (stat.rdev >> 8) & 0xfff;
+    let minor = (stat.rdev & 0xff) | ((stat.rdev >> 12) & 0xfff00);
+    match (major, minor) {
+        // null, zero, full, random, urandom
+        (1, 3 | 5 | 7 | 8 | 9) => FdEntry::new(FdKind::Nothing, 0, 0),
+        // Terminals: 4 consoles and serial lines, 5 /dev/tty and console, 136-143 the slaves of pseudo-terminals.
+        (4, _) | (5, 0 | 1) | (136..=143, _) => {
+            FdEntry::new(FdKind::Outside, 0, hash_object(u64::MAX, stat.rdev)).with(FdEntry::TERMINAL)
+        }
+        _ => FdEntry::new(FdKind::OutsideFile, 0, stat.hash()),
+    }
+}

@@ -1,0 +1,103 @@
+//! From the table's row to what is done about it.
+
+use crate::clocks::Call;
+use crate::gate;
+use agent_abi::{Frame, ThreadPage};
+use core::sync::atomic::Ordering;
+use syscall_table::Op;
+
+/// A thread made a system call.
+pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) {
+    // SAFETY: the entry code passes the frame that it just filled and the page that gs points to; both are this thread's alone.
+    let (frame, page) = unsafe { (&mut *frame, &mut *page) };
+    let mut call = Call::new(frame, page);
+    let calls = &call.process.calls;
+    calls.store(calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    match syscall_table::op(call.frame.nr) {
+        Some(op) => act(&mut call, op),
+        // A number that the table does not know is a barrier.
+        None => call.barrier(),
+    }
+}
+
+fn act(call: &mut Call, op: Op) {
+    match op {
+        Op::Native | Op::Pipe => {
+            call.proceed();
+        }
+        Op::Exit | Op::ExitGroup => call.exit(),
+        Op::Barrier => call.barrier(),
+        Op::Refuse(errno) => call.answer(-i64::from(errno)),
+        Op::Read { fd } | Op::ObserveFd { fd } => call.read(fd),
+        Op::Write { fd } => call.write(fd),
+        Op::Recv { fd } => call.receive(fd),
+        Op::Send { fd } => call.send(fd),
+        Op::RecvMsg { fd } => call.receive_message(fd),
+        Op::RecvMmsg { fd } => call.receive_messages(fd),
+        Op::SendMsg { fd } => call.send_message(fd),
+        Op::SendMmsg { fd } => call.send_messages(fd),
+        Op::ModifyFd { fd } => call.modify_descriptor(fd),
+        Op::Copy { input, output } => call.copy(input, output),
+        Op::Vmsplice => call.vmsplice(),
+        Op::Sync(kind) => call.sync(kind),
+        Op::Open => call.open(None, 0, 1),
+        Op::OpenAt => call.open(Some(0), 1, 2),
+        Op::OpenAt2 => call.open2(),
+        Op::Creat => call.creat(),
+        Op::ObservePath { .. } => call.observe_path(),
+        Op::StatPath { buf, .. } => call.stat_path(buf),
+        Op::Statx => call.statx(),
+        Op::ModifyPath { dir, path } => call.modify_path(dir, path),
+        Op::ModifyPaths { dir, path, dir2, path2 } => call.modify_paths((dir, path), (dir2, path2)),
+        Op::Chdir | Op::Fchdir => call.observe_path(),
+        Op::Close => call.close(),
+        Op::CloseRange => call.close_range(),
+        Op::Dup2 => call.dup2(),
+        Op::Fcntl => call.fcntl(),
+        Op::Ioctl => call.ioctl(),
+        Op::Flock => call.lock(0),
+        Op::SocketPair => call.socket_pair(),
+        Op::SocketName { fd } => call.socket_name(fd),
+        Op::Accept => call.accept(),
+        Op::Shutdown => call.shutdown(),
+        Op::Poll | Op::Select | Op::EpollWait => call.await_ready(),
+        Op::Mmap => call.mmap(),
+        Op::OwnPages => call.own_pages(),
+        Op::Shmat => call.shmat(),
+        Op::Fork => call.fork(),
+        Op::Vfork => call.vfork(),
+        Op::Clone => call.clone(),
+        Op::Clone3 => call.clone3(),
+        Op::Execve | Op::Execveat => call.exec(),
+        Op::Kill => call.kill(0),
+        Op::Tkill => call.kill_thread(0),
+        Op::Tgkill => call.kill(0),
+        Op::Prctl => call.prctl(),
+        Op::ArchPrctl => call.arch_prctl(),
+        Op::Namespace => call.namespace(),
+        Op::Mount => call.mount(),
+        Op::OtherProcess => call.other_process(),
+    }
+}
+
+impl Call<'_> {
+    /// Not known to be safe: wait until nothing depends on a guess, then run it.
+    pub fn barrier(&mut self) {
+        self.settle();
+        self.proceed();
+    }
+
+    /// `process_vm_writev` and its kin.
+    pub fn other_process(&mut self) {
+        self.settle();
+        self.proceed();
+        self.observe_everything();
+    }
+
+    /// The table of file systems may change.
+    pub fn mount(&mut self) {
+        self.settle();
+        self.proceed();
+        gate::request(agent_abi::Request::Mounts, 0, 0, 0);
+    }
+}

@@ -1,0 +1,86 @@
+//! fsync in all its spellings: a dependency, not a wait (002, 3.5).
+
+use crate::clocks::Call;
+use agent_abi::FdKind;
+use core::sync::atomic::Ordering;
+use syscall_table::SyncKind;
+
+const MS_ASYNC: u64 = 1;
+const MS_SYNC: u64 = 4;
+
+impl Call<'_> {
+    pub fn sync(&mut self, kind: SyncKind) {
+        match kind {
+            SyncKind::File | SyncKind::FileSystem => self.sync_descriptor(),
+            SyncKind::Range => self.sync_range(),
+            SyncKind::All => self.sync_all(),
+            SyncKind::Mapping => self.sync_mapping(),
+        }
+    }
+
+    fn sync_descriptor(&mut self) {
+        let entry = self.descriptor(self.arg(0));
+        if entry.kind() == FdKind::DomainFile && self.elides_fsync(entry.domain()) && !self.is_path_only() {
+            self.depend_on_everything_in(entry.domain());
+            self.answer(0);
+        } else {
+            // Errors of descriptors that cannot be synced, and domains that keep no order, are the kernel's.
+            self.proceed();
+        }
+    }
+
+    /// Whether the descriptor was opened O_PATH: then the kernel says EBADF.
+    fn is_path_only(&self) -> bool {
+        const FCNTL: u64 = 72;
+        const F_GETFL: u64 = 3;
+        const O_PATH: i64 = 0o10000000;
+        // SAFETY: no pointers.
+        let flags = unsafe { crate::gate::call(FCNTL, [self.arg(0), F_GETFL, 0, 0, 0, 0]) };
+        flags < 0 || flags & O_PATH != 0
+    }
+
+    /// The call depends on the active transaction, so that whatever it is waited for with waits for the commit.
+    fn depend_on_everything_in(&self, domain: usize) {
+        let dirty = self.transactions().dirty();
+        self.process.clock.raise(domain, dirty.0[domain]);
+        self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn sync_range(&mut self) {
+        const FLAGS: u64 = 7;
+        let (offset, length, flags) = (self.arg(1) as i64, self.arg(2) as i64, self.arg(3));
+        let is_valid = offset >= 0 && length >= 0 && offset.checked_add(length).is_some() && flags & !FLAGS == 0;
+        if is_valid {
+            self.sync_descriptor();
+        } else {
+            self.proceed();
+        }
+    }
+
+    /// `sync()`: domains that need it commit now; the others become a dependency.
+    fn sync_all(&mut self) {
+        let mut unordered = self.transactions().dirty();
+        let mut d = 0;
+        while d < self.transactions().domains() {
+            if self.elides_fsync(d) {
+                unordered.0[d] = 0;
+            }
+            d += 1;
+        }
+        self.await_commit(&unordered);
+        self.observe_everything();
+        self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
+        self.answer(0);
+    }
+
+    /// `msync(MS_SYNC)`: the kernel still checks the range.
+    fn sync_mapping(&mut self) {
+        let mapped = self.process.mapped_domains.load(Ordering::Relaxed);
+        let ordered = (0..self.transactions().domains()).all(|d| mapped & (1 << d) == 0 || self.elides_fsync(d));
+        if mapped != 0 && ordered && self.arg(2) & (MS_SYNC | MS_ASYNC) == MS_SYNC {
+            self.frame.args[2] = self.arg(2) & !MS_SYNC | MS_ASYNC;
+            self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
+        }
+        self.proceed();
+    }
+}

@@ -1,0 +1,75 @@
+//! System calls of the agent's own, and the program's: all of them leave from the gate page.
+
+use agent_abi::{Frame, Request, REQUEST_NR};
+
+extern "C" {
+    fn gate_call(nr: u64, a0: u64, a1: u64, a2: u64, a3: u64, a4: u64, a5: u64) -> i64;
+    fn gate_program(args: *const [u64; 6], nr: u64) -> i64;
+    fn gate_effect(nr: u64, a0: u64, a1: u64, a2: u64) -> i64;
+    fn gate_clone(args: *const [u64; 6], nr: u64, page: u64, thread: u64, process: u64) -> i64;
+}
+
+/// Numbers of the calls that the agent makes for itself.
+pub mod nr {
+    pub const FSTAT: u64 = 5;
+    pub const STAT: u64 = 4;
+    pub const POLL: u64 = 7;
+    pub const MMAP: u64 = 9;
+    pub const SHMAT: u64 = 30;
+    pub const ARCH_PRCTL: u64 = 158;
+    pub const FUTEX: u64 = 202;
+    pub const NEWFSTATAT: u64 = 262;
+}
+
+pub const EPERM: i64 = 1;
+pub const ENOENT: i64 = 2;
+pub const EAGAIN: i64 = 11;
+pub const ENOMEM: i64 = 12;
+pub const EINVAL: i64 = 22;
+pub const EOPNOTSUPP: i64 = 95;
+
+/// A call of the agent's own.
+///
+/// # Safety
+/// As the call itself: pointers among the arguments must be valid for what the kernel does with them.
+#[inline(always)]
+pub unsafe fn call(nr: u64, args: [u64; 6]) -> i64 {
+    // SAFETY: the gate changes only what a system call changes; the caller vouches for the pointers.
+    unsafe { gate_call(nr, args[0], args[1], args[2], args[3], args[4], args[5]) }
+}
+
+/// The program's own call, with the arguments in its frame. Its result goes into the frame.
+#[inline(always)]
+pub fn program(frame: &mut Frame) -> i64 {
+    // SAFETY: it is what the program asked for; were it harmful, it would be so without us.
+    let result = unsafe { gate_program(&frame.args, frame.nr) };
+    frame.rax = result as u64;
+    result
+}
+
+/// Ask the supervisor something that can be asked twice.
+pub fn request(what: Request, a: u64, b: u64, c: u64) -> i64 {
+    // SAFETY: no kernel has this call; the supervisor answers it and reads memory only at the addresses it is given.
+    unsafe { gate_call(u64::from(REQUEST_NR), what as u64, a, b, c, 0, 0) }
+}
+
+/// Ask the supervisor something that must not be asked twice: from here on the agent must finish.
+pub fn effect(what: Request, a: u64, b: u64) -> i64 {
+    // SAFETY: as `request`.
+    unsafe { gate_effect(u64::from(REQUEST_NR), what as u64, a, b) }
+}
+
+/// Make a child. It comes to life in `process::child` on its own page.
+///
+/// # Safety
+/// `page` must be a prepared `ThreadPage` that nobody else uses in the child's memory.
+pub unsafe fn clone(args: &[u64; 6], nr: u64, page: u64, thread: usize, process: usize) -> i64 {
+    // SAFETY: see the function's own contract.
+    unsafe { gate_clone(args, nr, page, thread as u64, process as u64) }
+}
+
+/// Stop for good.
+pub fn trap() -> ! {
+    // SAFETY: ends the process.
+    unsafe { core::arch::asm!("ud2", options(noreturn)) }
+}

@@ -1,0 +1,367 @@
+//! Data through descriptors.
+
+use crate::clocks::Call;
+use crate::gate::{self, nr, EAGAIN};
+use agent_abi::{option, FdEntry, FdKind, Request, PHASE_BEFORE};
+use core::sync::atomic::Ordering;
+
+const GETDENTS: u64 = 78;
+const GETDENTS64: u64 = 217;
+const PWRITEV2: u64 = 328;
+const SPLICE_INPUT_READY: u64 = 1; // POLLIN
+
+impl Call<'_> {
+    /// Observes the object behind a descriptor.
+    #[inline(always)]
+    pub fn read(&mut self, position: u8) {
+        if self.is_clean() {
+            // Nothing anywhere is uncommitted. If that changes while the call runs, what it saw may be part of the change.
+            let fd = self.arg(position);
+            let result = self.proceed();
+            if result >= 0 && !self.is_clean() {
+                let known = self.known(fd);
+                if known.kind() == FdKind::Unknown {
+                    self.observe_everything();
+                } else {
+                    self.observe_entry(known, result);
+                }
+            }
+        } else {
+            self.read_uncommitted(position);
+        }
+    }
+
+    #[inline(never)]
+    fn read_uncommitted(&mut self, position: u8) {
+        let entry = self.descriptor(self.arg(position));
+        let result = self.proceed();
+        if result >= 0 {
+            self.observe_entry(entry, result);
+        }
+    }
+
+    /// The process observed what is behind a descriptor; `result` is what its call returned.
+    pub fn observe_entry(&mut self, entry: FdEntry, result: i64) {
+        match entry.kind() {
+            FdKind::DomainFile | FdKind::MemoryFile => {
+                self.observe(self.object(entry.slot()));
+                if matches!(self.frame.nr, GETDENTS | GETDENTS64) {
+                    self.observe(&self.world.names);
+                }
+            }
+            // The end of a stream tells that its writers have ended, whatever they did before.
+            FdKind::Inside if result == 0 && entry.has(FdEntry::STREAM) => self.observe_everything(),
+            FdKind::Inside => self.observe(self.object(entry.slot())),
+            FdKind::Pseudo | FdKind::Unknown => self.observe_everything(),
+            // A terminal, a pipe or a socket to outside brings what somebody outside did, who has seen only what is committed;
+            // but its other end may be inside too (a pseudo-terminal, a FIFO): what came through it was held until it was committed.
+            FdKind::Outside | FdKind::OutsideFile | FdKind::Nothing | FdKind::Bad => {}
+        }
+    }
+
+    /// Writes data to the object behind a descriptor.
+    #[inline(always)]
+    pub fn write(&mut self, position: u8) {
+        let entry = self.descriptor(self.arg(position));
+        match entry.kind() {
+            FdKind::DomainFile => {
+                if self.frame.nr == PWRITEV2 {
+                    self.elide_write_flags(entry);
+                }
+                self.change_file(entry);
+            }
+            FdKind::MemoryFile | FdKind::Inside => self.send_inside(entry),
+            FdKind::Outside => self.write_outside(position, entry),
+            FdKind::OutsideFile | FdKind::Pseudo => self.barrier(),
+            FdKind::Nothing | FdKind::Bad | FdKind::Unknown => {
+                self.proceed();
+            }
+        }
+    }
+
+    /// A change to a file of a domain.
+    #[inline(always)]
+    pub fn change_file(&mut self, entry: FdEntry) {
+        let domain = entry.domain();
+        let object = self.object(entry.slot());
+        let transaction = self.begin_change(domain);
+        object.raise(domain, transaction);
+        self.modify(object);
+        let result = self.proceed();
+        self.end_change(domain, result);
+        // Almost every modification is also an observation (000, 5.3).
+        self.observe(object);
+    }
+
+    /// A change to something that only the world can reach.
+    #[inline(always)]
+    pub fn send_inside(&mut self, entry: FdEntry) {
+        if self.is_clean() {
+            self.proceed();
+            return;
+        }
+        if entry.kind() == FdKind::Inside && self.has_option(option::OUTSIDE_EVENTS) {
+            self.settle();
+        }
+        let object = self.object(entry.slot());
+        self.modify(object);
+        self.modify(&self.world.messages);
+        self.proceed();
+        self.observe(object);
+    }
+
+    /// Whether a write can go straight to the outside.
+    #[inline(always)]
+    fn goes_straight_through(&self, entry: FdEntry) -> bool {
+        self.world.queue_pending[entry.queue()].load(Ordering::Acquire) == 0 && self.is_settled()
+    }
+
+    /// Output: straight through if it depends on nothing, else taken for later (002, 2.3).
+    #[inline(always)]
+    pub fn write_outside(&mut self, position: u8, entry: FdEntry) {
+        if self.goes_straight_through(entry) {
+            self.proceed();
+            return;
+        }
+        self.hold_output(position);
+    }
+
+    #[inline(never)]
+    pub fn hold_output(&mut self, position: u8) {
+        if self.has_option(option::RELEASE_EARLY) {
+            self.proceed();
+            return;
+        }
+        let clock = self.dependencies();
+        let frame = &raw const *self.frame as u64;
+        let taken = gate::effect(Request::Output, self.arg(position), frame);
+        if taken >= 0 {
+            self.answer(taken);
+            self.request_commit(&clock);
+            return;
+        }
+        // Not taken: nothing happened, the call is still to be made.
+        self.page.phase = PHASE_BEFORE;
+        if taken == -EAGAIN {
+            self.request_commit(&clock);
+        }
+        self.barrier();
+    }
+
+    /// Attributes, size or allocation of what is behind a descriptor.
+    pub fn modify_descriptor(&mut self, position: u8) {
+        let entry = self.descriptor(self.arg(position));
+        match entry.kind() {
+            FdKind::DomainFile => {
+                let transaction_domain = entry.domain();
+                let names = self.transactions().active(transaction_domain);
+                self.world.names.raise(transaction_domain, names);
+                self.change_file(entry);
+                self.world.names.merge(&self.process.clock.load(self.transactions().domains()), self.transactions().domains());
+            }
+            FdKind::MemoryFile | FdKind::Inside => self.send_inside(entry),
+            FdKind::Nothing | FdKind::Bad | FdKind::Unknown => {
+                self.proceed();
+            }
+            FdKind::Outside | FdKind::OutsideFile | FdKind::Pseudo => self.barrier(),
+        }
+    }
+
+    /// From one descriptor to another inside the kernel.
+    pub fn copy(&mut self, input: u8, output: u8) {
+        let from = self.descriptor(self.arg(input));
+        let to = self.descriptor(self.arg(output));
+        if from.kind() == FdKind::Bad || to.kind() == FdKind::Bad {
+            self.proceed();
+            return;
+        }
+        match to.kind() {
+            FdKind::DomainFile => {
+                if !matches!(from.kind(), FdKind::DomainFile | FdKind::MemoryFile | FdKind::Nothing) {
+                    self.await_input(input);
+                }
+                // The data moves in one step: what it depends on is taken over before it arrives.
+                self.observe_source(from);
+                self.change_file(to);
+            }
+            FdKind::MemoryFile | FdKind::Inside => {
+                self.observe_source(from);
+                self.send_inside(to);
+                // Data that came into the source while the call waited went on unseen.
+                self.observe_source(from);
+                self.modify(self.object(to.slot()));
+            }
+            _ => {
+                self.observe_source(from);
+                self.barrier();
+            }
+        }
+        self.observe_source(from);
+    }
+
+    fn observe_source(&mut self, from: FdEntry) {
+        if !self.is_clean() {
+            if from.kind() == FdKind::Inside {
+                // Whoever sends while we wait is not known yet.
+                self.observe_everything();
+            } else {
+                self.observe_entry(from, 1);
+            }
+        }
+    }
+
+    /// A handle must not be held while a call waits for somebody else: wait first.
+    fn await_input(&mut self, input: u8) {
+        let mut ready = [self.arg(input) as u32, SPLICE_INPUT_READY as u32];
+        // SAFETY: one `struct pollfd`.
+        unsafe { gate::call(nr::POLL, [ready.as_mut_ptr() as u64, 1, u64::MAX, 0, 0, 0]) };
+    }
+
+    pub fn vmsplice(&mut self) {
+        let entry = self.descriptor(self.arg(0));
+        match entry.kind() {
+            FdKind::Inside => {
+                // Pages given to a pipe can change after the call: as shared memory.
+                self.process.flags.fetch_or(agent_abi::PROCESS_MAPPED_SHARED, Ordering::Relaxed);
+                self.send_inside(entry);
+            }
+            _ => self.barrier(),
+        }
+    }
+
+    /// `poll` and its kin: being ready is an observation of whoever made it ready.
+    pub fn await_ready(&mut self) {
+        let result = self.proceed();
+        if result > 0 && !self.is_clean() {
+            self.observe(&self.world.messages);
+        }
+    }
+
+    pub fn close(&mut self) {
+        let fd = self.arg(0);
+        self.forget(fd);
+        self.proceed();
+        self.forget(fd);
+    }
+
+    pub fn close_range(&mut self) {
+        const CLOSE_RANGE_UNSHARE: u64 = 2;
+        const CLOSE_RANGE_CLOEXEC: u64 = 4;
+        let (first, last, flags) = (self.arg(0), self.arg(1), self.arg(2));
+        if flags & CLOSE_RANGE_UNSHARE != 0 {
+            crate::descriptors::forget_forever();
+        }
+        if flags & CLOSE_RANGE_CLOEXEC == 0 {
+            self.forget_range(first, last);
+        }
+        self.proceed();
+        if flags & CLOSE_RANGE_CLOEXEC == 0 {
+            self.forget_range(first, last);
+        }
+    }
+
+    pub fn dup2(&mut self) {
+        let (old, new) = (self.arg(0), self.arg(1));
+        if old == new {
+            self.proceed();
+            return;
+        }
+        self.forget(new);
+        let result = self.proceed();
+        let known = if result >= 0 { self.known(old) } else { FdEntry::UNKNOWN };
+        self.remember(new, known);
+    }
+
+    pub fn fcntl(&mut self) {
+        const F_DUPFD: u64 = 0;
+        const F_GETFL: u64 = 3;
+        const F_GETLK: u64 = 5;
+        const F_SETLKW: u64 = 7;
+        const F_OFD_GETLK: u64 = 36;
+        const F_OFD_SETLKW: u64 = 38;
+        const F_DUPFD_CLOEXEC: u64 = 1030;
+        match u64::from(self.arg(1) as u32) {
+            F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => self.lock(0),
+            F_GETFL => self.get_flags(),
+            F_DUPFD | F_DUPFD_CLOEXEC => {
+                let known = self.known(self.arg(0));
+                let result = self.proceed();
+                if result >= 0 {
+                    self.remember(result as u64, known);
+                }
+            }
+            _ => {
+                self.proceed();
+            }
+        }
+    }
+
+    /// A lock is a message: who takes it may have waited for whoever held it.
+    pub fn lock(&mut self, position: u8) {
+        let entry = self.descriptor(self.arg(position));
+        if matches!(entry.kind(), FdKind::DomainFile | FdKind::MemoryFile) {
+            let object = self.object(entry.slot());
+            self.modify(object);
+            self.proceed();
+            self.observe(object);
+        } else {
+            self.proceed();
+        }
+    }
+
+    pub fn ioctl(&mut self) {
+        let entry = self.descriptor(self.arg(0));
+        match Ioctl::of(self.arg(1) as u32) {
+            Ioctl::Observes => {
+                self.proceed();
+            }
+            Ioctl::ModifiesFile => self.modify_descriptor(0),
+            Ioctl::Freezes => self.answer(-gate::EOPNOTSUPP),
+            Ioctl::Unknown => match entry.kind() {
+                FdKind::Inside => self.send_inside(entry),
+                FdKind::Nothing | FdKind::Bad => {
+                    self.proceed();
+                }
+                _ => self.barrier(),
+            },
+        }
+    }
+
+    fn elide_write_flags(&mut self, entry: FdEntry) {
+        const RWF_DSYNC: u64 = 2;
+        const RWF_SYNC: u64 = 4;
+        if self.arg(5) & (RWF_DSYNC | RWF_SYNC) != 0 && self.elides_fsync(entry.domain()) {
+            self.frame.args[5] &= !(RWF_DSYNC | RWF_SYNC);
+            self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What an `ioctl` request means.
+enum Ioctl {
+    /// Reads state, or changes only this process's view of it.
+    Observes,
+    /// Changes a file.
+    ModifiesFile,
+    /// FIFREEZE and FITHAW: a frozen file system could not commit.
+    Freezes,
+    /// Not known: a barrier.
+    Unknown,
+}
+
+impl Ioctl {
+    fn of(request: u32) -> Self {
+        match request {
+            // TCGETS, TCGETS2, TIOCGWINSZ, TIOCGPGRP, TIOCGSID, TIOCOUTQ, FIONREAD, TIOCGPTN, TIOCGEXCL, TIOCGETD
+            0x5401 | 0x802c542a | 0x5413 | 0x540f | 0x5429 | 0x5411 | 0x541b | 0x80045430 | 0x80045440 | 0x5424 => Self::Observes,
+            // FIONBIO, FIOASYNC, FIONCLEX, FIOCLEX, FIOQSIZE, FIGETBSZ, FIBMAP, FS_IOC_FIEMAP, SIOCGPGRP, SIOCATMARK
+            0x5421 | 0x5452 | 0x5450 | 0x5451 | 0x5460 | 2 | 1 | 0xc020660b | 0x8904 | 0x8905 => Self::Observes,
+            // FS_IOC_GETFLAGS, FS_IOC_GETVERSION, FS_IOC_FSGETXATTR, FS_IOC_GETFSUUID, BLKGETSIZE64, BLKSSZGET
+            0x80086601 | 0x80087601 | 0x801c581f | 0x80111500 | 0x80081272 | 0x1268 => Self::Observes,
+            // FICLONE, FICLONERANGE, FIDEDUPERANGE, FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION
+            0x40049409 | 0x4020940d | 0xc0189436 | 0x40086602 | 0x401c5820 | 0x40087602 => Self::ModifiesFile,
+            0xc0045877 | 0xc0045878 => Self::Freezes,
+            _ => Self::Unknown,
+        }
+    }
+}

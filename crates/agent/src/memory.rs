@@ -1,0 +1,196 @@
+//! Mappings: what is shared, what is executable, and what is ours.
+
+use crate::clocks::Call;
+use crate::descriptors::{private, Stat};
+use crate::gate::{self, nr, EINVAL, ENOMEM};
+use agent_abi::{
+    text_index, FdKind, FileVersion, Private, Request, Text, TextState, AGENT_BASE, OWN_END, PRIVATE_BASE, PROCESS_MAPPED_SHARED,
+    STUBS_MAX, TEXTS_MAX,
+};
+use core::sync::atomic::Ordering;
+
+const PROT_WRITE: u64 = 2;
+const PROT_EXEC: u64 = 4;
+const MAP_TYPE: u64 = 0x0f;
+const MAP_PRIVATE: u64 = 2;
+const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_FIXED: u64 = 0x10;
+const PAGE: u64 = 4096;
+
+/// Copy words of the program's memory; false if they cannot be read. The kernel reads them for us, so that a bad address is its error.
+pub fn read_program(address: u64, into: &mut [u64]) -> bool {
+    const PROCESS_VM_READV: u64 = 310;
+    const GETPID: u64 = 39;
+    let len = core::mem::size_of_val(into) as u64;
+    let local = [into.as_mut_ptr() as u64, len];
+    let remote = [address, len];
+    // SAFETY: `local` describes `into`; the kernel checks `remote`.
+    unsafe {
+        let pid = gate::call(GETPID, [0; 6]) as u64;
+        gate::call(PROCESS_VM_READV, [pid, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64
+    }
+}
+
+fn touches_ours(address: u64, length: u64) -> bool {
+    let end = address.saturating_add(length);
+    address < OWN_END && end > AGENT_BASE
+}
+
+impl Call<'_> {
+    pub fn mmap(&mut self) {
+        let [address, length, prot, flags, fd, offset] = self.frame.args;
+        if flags & MAP_FIXED != 0 && touches_ours(address, length) {
+            return self.answer(-ENOMEM);
+        }
+        if flags & MAP_ANONYMOUS != 0 {
+            if flags & MAP_TYPE != MAP_PRIVATE {
+                self.becomes_shared();
+            }
+            self.proceed();
+            return;
+        }
+        let entry = self.descriptor(fd);
+        if flags & MAP_TYPE != MAP_PRIVATE {
+            self.becomes_shared();
+            if entry.kind() == FdKind::DomainFile && is_writable(fd) {
+                self.world.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
+                self.process.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
+            }
+        }
+        let result = self.proceed();
+        if result < 0 {
+            return;
+        }
+        if !self.is_clean() {
+            self.observe_entry(entry, 1);
+        }
+        if prot & PROT_EXEC != 0 && prot & PROT_WRITE == 0 && flags & MAP_TYPE == MAP_PRIVATE {
+            self.patch_mapping(fd, result as u64, length, offset);
+        }
+    }
+
+    fn becomes_shared(&self) {
+        self.process.flags.fetch_or(PROCESS_MAPPED_SHARED, Ordering::Relaxed);
+    }
+
+    pub fn shmat(&mut self) {
+        const SHM_REMAP: u64 = 0o40000;
+        if self.arg(2) & SHM_REMAP != 0 && touches_ours(self.arg(1), PAGE) {
+            return self.answer(-EINVAL);
+        }
+        self.becomes_shared();
+        self.proceed();
+    }
+
+    /// `munmap`, `mprotect`, `mremap`, `madvise` of what may be ours.
+    pub fn own_pages(&mut self) {
+        const MREMAP: u64 = 25;
+        const MREMAP_FIXED: u64 = 2;
+        let moves_over_ours = self.frame.nr == MREMAP && self.arg(3) & MREMAP_FIXED != 0 && touches_ours(self.arg(4), self.arg(2));
+        if touches_ours(self.arg(0), self.arg(1)) || moves_over_ours {
+            return self.answer(-EINVAL);
+        }
+        self.proceed();
+    }
+
+    fn patch_mapping(&mut self, fd: u64, at: u64, length: u64, offset: u64) {
+        if self.has_option(agent_abi::option::NO_PATCHES) {
+            return;
+        }
+        let Ok(stat) = Stat::of_fd(fd) else { return };
+        let file = stat.version();
+        if !is_known(self.world, &file) && gate::request(Request::PlanFile, fd, 0, 0) < 0 {
+            return;
+        }
+        for row in rows(self.world, &file) {
+            let row_offset = row.offset.load(Ordering::Relaxed);
+            let len = row.len.load(Ordering::Relaxed);
+            let inside = row_offset >= offset && row_offset - offset + len <= (length + PAGE - 1) & !(PAGE - 1);
+            if row.state() == TextState::Patched && inside {
+                attach(self.process, row, at + (row_offset - offset));
+            }
+        }
+    }
+}
+
+fn is_writable(fd: u64) -> bool {
+    const FCNTL: u64 = 72;
+    const F_GETFL: u64 = 3;
+    const O_ACCMODE: i64 = 3;
+    // SAFETY: no pointers.
+    let flags = unsafe { gate::call(FCNTL, [fd, F_GETFL, 0, 0, 0, 0]) };
+    flags < 0 || flags & O_ACCMODE != 0
+}
+
+/// The rows about one version of a file.
+pub fn rows<'w>(world: &'w agent_abi::World, file: &FileVersion) -> impl Iterator<Item = &'w Text> {
+    let start = text_index(file);
+    let file = *file;
+    (0..TEXTS_MAX)
+        .map(move |i| &world.texts[(start + i) % TEXTS_MAX])
+        .take_while(|row| row.state() != TextState::Free)
+        .filter(move |row| row.is_of(&file))
+}
+
+pub fn is_known(world: &agent_abi::World, file: &FileVersion) -> bool {
+    rows(world, file).next().is_some()
+}
+
+/// Map the patched text over the original, and its stubs at their distance.
+pub fn attach(process: &agent_abi::Process, row: &Text, at: u64) -> bool {
+    const SHM_RDONLY: u64 = 0o10000;
+    const SHM_REMAP: u64 = 0o40000;
+    const SHM_EXEC: u64 = 0o100000;
+    let stubs_at = at.wrapping_add_signed(row.stub_distance.load(Ordering::Relaxed));
+    let stub_shm = row.stub_shm.load(Ordering::Relaxed);
+    if touches_ours(stubs_at, row.stub_len.load(Ordering::Relaxed)) {
+        return false;
+    }
+    if !has_stubs(stubs_at, stub_shm) {
+        // Without SHM_REMAP: if something is there already, the text stays as it is, and its calls stop.
+        // SAFETY: maps at a free place.
+        let got = unsafe { gate::call(nr::SHMAT, [u64::from(stub_shm), stubs_at, SHM_RDONLY | SHM_EXEC, 0, 0, 0]) };
+        if got != stubs_at as i64 || !remember_stubs(stubs_at, stub_shm) {
+            return false;
+        }
+    }
+    // SAFETY: replaces the text that was just mapped and that nobody has run yet by the same text, patched.
+    let got = unsafe { gate::call(nr::SHMAT, [u64::from(row.text_shm.load(Ordering::Relaxed)), at, SHM_RDONLY | SHM_EXEC | SHM_REMAP, 0, 0, 0]) };
+    if got == at as i64 {
+        let sites = u64::from(row.sites.load(Ordering::Relaxed));
+        process.patched_sites.store(process.patched_sites.load(Ordering::Relaxed) + sites, Ordering::Relaxed);
+    }
+    got == at as i64
+}
+
+fn has_stubs(at: u64, id: u32) -> bool {
+    let private = private();
+    let len = (private.stubs_len as usize).min(STUBS_MAX);
+    (0..len).any(|i| private.stubs[i] == at && private.stub_ids[i] == id)
+}
+
+fn remember_stubs(at: u64, id: u32) -> bool {
+    // SAFETY: this process's own memory; two threads that map libraries at once may lose an entry, which costs speed only.
+    let private = unsafe { &mut *(PRIVATE_BASE as *mut Private) };
+    let len = private.stubs_len as usize;
+    if len < STUBS_MAX {
+        private.stubs[len] = at;
+        private.stub_ids[len] = id;
+        private.stubs_len += 1;
+    }
+    true
+}
+
+/// Write words to the program's memory; false if they cannot be written.
+pub fn write_program(address: u64, from: &[u64]) -> bool {
+    const PROCESS_VM_WRITEV: u64 = 311;
+    const GETPID: u64 = 39;
+    let len = core::mem::size_of_val(from) as u64;
+    let local = [from.as_ptr() as u64, len];
+    let remote = [address, len];
+    // SAFETY: `local` describes `from`; the kernel checks `remote`.
+    unsafe {
+        let pid = gate::call(GETPID, [0; 6]) as u64;
+        gate::call(PROCESS_VM_WRITEV, [pid, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64
+    }
+}

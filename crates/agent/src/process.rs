@@ -1,0 +1,304 @@
+//! Children, signals, exec, and what a process says of itself.
+
+use crate::clocks::Call;
+use crate::descriptors::forget_forever;
+use crate::gate::{self, nr, EAGAIN, EINVAL, EPERM};
+use crate::memory::read_program;
+use agent_abi::{option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_BASE, THREAD_LEN, THREAD_UNCACHED};
+use core::sync::atomic::Ordering;
+
+const CLONE: u64 = 56;
+const CLONE3: u64 = 435;
+const SIGCHLD: u64 = 17;
+const CLONE_VM: u64 = 0x100;
+const CLONE_FILES: u64 = 0x400;
+const CLONE_PTRACE: u64 = 0x2000;
+const CLONE_VFORK: u64 = 0x4000;
+const CLONE_PARENT: u64 = 0x8000;
+const CLONE_THREAD: u64 = 0x10000;
+const CLONE_NEWIPC: u64 = 0x800_0000;
+/// Words of `struct clone_args` that are understood.
+const CLONE_ARGS_WORDS: usize = 11;
+
+/// What a call wants of its child.
+struct Birth {
+    flags: u64,
+    stack: u64,
+    nr: u64,
+    args: [u64; 6],
+}
+
+impl Call<'_> {
+    pub fn fork(&mut self) {
+        self.give_birth(Birth { flags: 0, stack: 0, nr: CLONE, args: [CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0] });
+    }
+
+    pub fn vfork(&mut self) {
+        let flags = CLONE_VM | CLONE_VFORK;
+        self.give_birth(Birth { flags, stack: 0, nr: CLONE, args: [flags | CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0] });
+    }
+
+    pub fn clone(&mut self) {
+        let mut args = self.frame.args;
+        let (flags, stack) = (args[0], args[1]);
+        // With the flag, the kernel attaches the child to our supervisor itself, and the parent need not stop.
+        args[0] |= CLONE_PTRACE;
+        self.give_birth(Birth { flags, stack, nr: CLONE, args });
+    }
+
+    pub fn clone3(&mut self) {
+        const FLAGS: usize = 0;
+        const STACK: usize = 5;
+        const STACK_SIZE: usize = 6;
+        let size = self.arg(1) as usize;
+        let mut words = [0u64; CLONE_ARGS_WORDS];
+        if size % 8 != 0 || size < 64 || size > CLONE_ARGS_WORDS * 8 || !read_program(self.arg(0), &mut words[..size / 8]) {
+            // Bad sizes and addresses get the kernel's own error: a call that certainly fails.
+            if size >= 64 && size <= 4096 {
+                return self.answer(-7); // E2BIG: fields from the future
+            }
+            self.proceed();
+            return;
+        }
+        let flags = words[FLAGS];
+        let stack = if words[STACK] == 0 { 0 } else { words[STACK].wrapping_add(words[STACK_SIZE]) };
+        words[FLAGS] |= CLONE_PTRACE;
+        let args = [words.as_ptr() as u64, size as u64, 0, 0, 0, 0];
+        self.give_birth(Birth { flags, stack, nr: CLONE3, args });
+    }
+
+    fn give_birth(&mut self, birth: Birth) {
+        if birth.flags & CLONE_NEWIPC != 0 {
+            // The world's memory is System V memory of this namespace.
+            gate::request(Request::Refused, self.frame.nr, 0, 0);
+            return self.answer(-EPERM);
+        }
+        if birth.flags & CLONE_FILES != 0 && birth.flags & CLONE_VM == 0 {
+            forget_forever();
+        }
+        let Some((thread, process)) = self.take_slots(&birth) else { return self.answer(-EAGAIN) };
+        self.page.child_rsp = birth.stack;
+        let page = if birth.flags & CLONE_VM != 0 {
+            match self.prepare_page(&birth, thread, process) {
+                Some(page) => page,
+                None => return self.answer(-EAGAIN),
+            }
+        } else {
+            self.page.this
+        };
+        self.world.threads[thread].begin(process, page);
+        // SAFETY: the page is prepared, or is the child's own copy of ours.
+        let result = unsafe { gate::clone(&birth.args, birth.nr, page, thread, process) };
+        self.page.pending_thread = 0;
+        self.page.pending_process = 0;
+        if result < 0 {
+            self.give_back(thread, process);
+        }
+        self.answer(result);
+    }
+
+    fn shares_clock(&self, flags: u64) -> bool {
+        let is_thread = flags & CLONE_THREAD != 0;
+        let shares_memory = flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0;
+        if self.has_option(option::INDEPENDENT_THREADS) {
+            return shares_memory && !is_thread;
+        }
+        is_thread || shares_memory
+    }
+
+    fn take_slots(&mut self, birth: &Birth) -> Option<(usize, usize)> {
+        let thread = match self.page.pending_thread {
+            0 => self.world.thread_map.take()?,
+            taken => taken as usize - 1,
+        };
+        self.page.pending_thread = thread as u32 + 1;
+        let own = self.page.process as usize;
+        if self.shares_clock(birth.flags) {
+            self.process.users.fetch_add(1, Ordering::AcqRel);
+            return Some((thread, own));
+        }
+        let process = match self.page.pending_process {
+            0 => self.world.process_map.take()?,
+            taken => taken as usize - 1,
+        };
+        self.page.pending_process = process as u32 + 1;
+        let parent = if birth.flags & CLONE_PARENT != 0 { self.process.parent.load(Ordering::Relaxed) as usize } else { own };
+        let slot = &self.world.processes[process % PROCESSES_MAX];
+        slot.begin(parent, &self.dependencies());
+        slot.flags.store(self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SHARED, Ordering::Relaxed);
+        slot.mapped_domains.store(self.process.mapped_domains.load(Ordering::Relaxed), Ordering::Relaxed);
+        Some((thread, process))
+    }
+
+    fn give_back(&self, thread: usize, process: usize) {
+        self.world.thread_map.give_back(thread);
+        if process == self.page.process as usize {
+            self.process.users.fetch_sub(1, Ordering::AcqRel);
+        } else {
+            self.world.process_map.give_back(process);
+        }
+    }
+
+    /// A page for a child that shares our memory.
+    fn prepare_page(&mut self, birth: &Birth, thread: usize, process: usize) -> Option<u64> {
+        const PROT_READ_WRITE: u64 = 3;
+        const MAP_PRIVATE_ANONYMOUS_FIXED: u64 = 0x32;
+        let at = THREADS_BASE + thread as u64 * THREAD_LEN;
+        // SAFETY: nobody but us uses this range, and the slot is ours alone.
+        let got = unsafe { gate::call(nr::MMAP, [at, THREAD_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED, u64::MAX, 0]) };
+        if got != at as i64 {
+            self.give_back(thread, process);
+            self.page.pending_thread = 0;
+            self.page.pending_process = 0;
+            return None;
+        }
+        let uncached = if birth.flags & CLONE_FILES == 0 { THREAD_UNCACHED } else { self.page.flags & THREAD_UNCACHED };
+        // SAFETY: just mapped, and large enough for both.
+        unsafe {
+            (at as *mut ThreadPage).write(ThreadPage {
+                this: at,
+                program_rsp: if birth.stack == 0 { self.page.program_rsp } else { birth.stack },
+                stack_top: at + THREAD_LEN,
+                phase: agent_abi::PHASE_AFTER,
+                flags: uncached,
+                thread: thread as u32,
+                process: process as u32,
+                child_rsp: 0,
+                pending_thread: 0,
+                pending_process: 0,
+            });
+            ((at + THREAD_LEN - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
+        }
+        Some(at)
+    }
+
+    /// A new program: if this returns, it failed.
+    pub fn exec(&mut self) {
+        self.proceed();
+        self.observe_path_of_exec();
+    }
+
+    /// The end: whoever waits for this process observes all that it did (000, 6.9).
+    pub fn exit(&mut self) {
+        if !self.is_clean() {
+            let parent = self.process.parent.load(Ordering::Relaxed) as usize;
+            if parent < PROCESSES_MAX {
+                self.modify(&self.world.processes[parent].clock);
+            }
+        }
+        self.proceed();
+    }
+
+    fn observe_path_of_exec(&self) {
+        if !self.is_clean() {
+            self.observe(&self.world.names);
+        }
+    }
+
+    /// `kill(pid, …)`, `tgkill(pid, …)`: the sender's dependencies go to the receiver, and it learns whether there is one.
+    pub fn kill(&mut self, position: u8) {
+        if !self.is_clean() {
+            let pid = self.arg(position) as i32;
+            match if pid > 0 { self.find_process(pid as u32) } else { None } {
+                Some(target) => {
+                    self.modify(&target.clock);
+                    self.observe(&target.clock);
+                }
+                None if pid > 0 && pid == self.own_pid() => {}
+                None => self.settle(),
+            }
+        }
+        self.proceed();
+    }
+
+    /// `tkill(tid, …)`.
+    pub fn kill_thread(&mut self, position: u8) {
+        let tid = self.arg(position) as u32;
+        if !self.is_clean() {
+            let target = self.world.thread_map.taken().map(|i| &self.world.threads[i]).find(|t| t.tid.load(Ordering::Relaxed) == tid);
+            match target {
+                Some(target) => {
+                    let process = target.process.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
+                    self.modify(&self.world.processes[process].clock);
+                }
+                None => self.settle(),
+            }
+        }
+        self.proceed();
+    }
+
+    fn own_pid(&self) -> i32 {
+        const GETPID: u64 = 39;
+        // SAFETY: no arguments.
+        unsafe { gate::call(GETPID, [0; 6]) as i32 }
+    }
+
+    fn find_process(&self, pid: u32) -> Option<&'static agent_abi::Process> {
+        self.world.process_map.taken().map(|i| &self.world.processes[i]).find(|p| p.pid.load(Ordering::Relaxed) == pid)
+    }
+
+    pub fn prctl(&mut self) {
+        const PR_SET_SECCOMP: u64 = 22;
+        const PR_SET_MM: u64 = 35;
+        const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
+        match u64::from(self.arg(0) as u32) {
+            PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH => {
+                gate::request(Request::Refused, self.frame.nr, self.arg(0), 0);
+                self.answer(-EINVAL);
+            }
+            PR_SET_MM => self.barrier(),
+            _ => {
+                self.proceed();
+            }
+        }
+    }
+
+    pub fn arch_prctl(&mut self) {
+        const ARCH_SET_GS: u64 = 0x1001;
+        const ARCH_GET_GS: u64 = 0x1004;
+        match self.arg(0) {
+            ARCH_SET_GS => {
+                gate::request(Request::Refused, self.frame.nr, ARCH_SET_GS, 0);
+                self.answer(-EPERM);
+            }
+            ARCH_GET_GS => {
+                // The program's gs base is 0; ours is not its business. The kernel writes the word, so that a bad address is its error.
+                self.answer(if crate::memory::write_program(self.arg(1), &[0]) { 0 } else { -14 });
+            }
+            _ => {
+                self.proceed();
+            }
+        }
+    }
+
+    /// `unshare`, `setns`.
+    pub fn namespace(&mut self) {
+        const SETNS: u64 = 308;
+        let position = usize::from(self.frame.nr == SETNS);
+        let flags = self.frame.args[position];
+        if flags & CLONE_NEWIPC != 0 || (position == 1 && flags == 0) {
+            gate::request(Request::Refused, self.frame.nr, flags, 0);
+            return self.answer(-EPERM);
+        }
+        if flags & CLONE_FILES != 0 {
+            forget_forever();
+        }
+        self.mount();
+    }
+}
+
+/// A child's first steps: it returns 0 from the call that made it.
+pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) {
+    // SAFETY: the gate passes the frame at the top of the child's own stack, and its own page.
+    let (frame, page) = unsafe { (&mut *frame, &mut *page) };
+    frame.rax = 0;
+    if page.child_rsp != 0 {
+        page.program_rsp = page.child_rsp;
+        page.child_rsp = 0;
+    }
+    page.pending_thread = 0;
+    page.pending_process = 0;
+    if page.flags & THREAD_UNCACHED != 0 && page.this == agent_abi::PRIVATE_BASE + crate::start::FIRST_PAGE {
+        forget_forever();
+    }
+}

@@ -1,0 +1,233 @@
+//! Sockets: which are inside, and messages that carry descriptors.
+
+use crate::clocks::Call;
+use crate::descriptors::{Stat, S_IFIFO, S_IFSOCK};
+use crate::memory::read_program;
+use crate::names::{locate, AT_FDCWD};
+use agent_abi::{option, FdEntry, FdKind};
+use core::sync::atomic::Ordering;
+
+const AF_UNIX: u64 = 1;
+const BIND: u64 = 49;
+const SOL_SOCKET: u32 = 1;
+const SCM_RIGHTS: u32 = 1;
+/// Words of ancillary data that are looked at; more is a barrier.
+const CONTROL_WORDS: usize = 160;
+
+/// A `struct msghdr`.
+struct Message {
+    name: u64,
+    control: u64,
+    control_len: u64,
+}
+
+impl Message {
+    fn read(address: u64) -> Option<Self> {
+        let mut words = [0u64; 7];
+        read_program(address, &mut words).then(|| Self { name: words[0], control: words[4], control_len: words[5] })
+    }
+
+    /// Calls `each` with every descriptor in the ancillary data; false if there was more than we look at.
+    fn descriptors(&self, mut each: impl FnMut(u64)) -> bool {
+        if self.control == 0 || self.control_len == 0 {
+            return true;
+        }
+        let words = (self.control_len as usize).div_ceil(8);
+        if words > CONTROL_WORDS {
+            return false;
+        }
+        let mut control = [0u64; CONTROL_WORDS];
+        if !read_program(self.control, &mut control[..words]) {
+            return false;
+        }
+        let mut at = 0;
+        while at + 2 <= words {
+            let len = control[at] as usize;
+            let (level, kind) = (control[at + 1] as u32, (control[at + 1] >> 32) as u32);
+            if len < 16 || at + len.div_ceil(8) > words {
+                break;
+            }
+            if level == SOL_SOCKET && kind == SCM_RIGHTS {
+                for i in 0..(len - 16) / 4 {
+                    let word = control[at + 2 + i / 2];
+                    each(u64::from(if i % 2 == 0 { word as u32 } else { (word >> 32) as u32 }));
+                }
+            }
+            at += len.div_ceil(8);
+        }
+        true
+    }
+}
+
+impl Call<'_> {
+    pub fn receive(&mut self, position: u8) {
+        self.read(position);
+    }
+
+    pub fn send(&mut self, position: u8) {
+        const MSG_OOB: u64 = 1;
+        let entry = self.descriptor(self.arg(position));
+        match entry.kind() {
+            FdKind::Inside => self.send_inside(entry),
+            // Plain data on a stream can be taken for later; an address, or urgent data, waits.
+            FdKind::Outside if self.arg(4) == 0 && self.arg(3) & MSG_OOB == 0 && entry.has(FdEntry::STREAM) => {
+                self.write_outside(position, entry);
+            }
+            FdKind::Bad => {
+                self.proceed();
+            }
+            _ => self.barrier(),
+        }
+    }
+
+    pub fn receive_message(&mut self, position: u8) {
+        let entry = self.descriptor(self.arg(position));
+        self.read(position);
+        if self.frame.rax as i64 >= 0 && entry.kind() != FdKind::Inside {
+            self.mark_received(self.arg(1));
+        }
+    }
+
+    pub fn receive_messages(&mut self, position: u8) {
+        const STRIDE: u64 = 64;
+        self.read(position);
+        let entry = self.descriptor(self.arg(position));
+        let received = self.frame.rax as i64;
+        if received > 0 && entry.kind() != FdKind::Inside {
+            for i in 0..received as u64 {
+                self.mark_received(self.arg(1) + i * STRIDE);
+            }
+        }
+    }
+
+    /// What came from outside is outside.
+    fn mark_received(&self, header: u64) {
+        if let Some(message) = Message::read(header) {
+            let whole = message.descriptors(|fd| {
+                self.forget(fd);
+                if let Ok(stat) = Stat::of_fd(fd) {
+                    if matches!(stat.kind(), S_IFIFO | S_IFSOCK) && !self.world.mark_outside(stat.hash()) {
+                        self.nothing_is_inside();
+                    }
+                    if stat.kind() == 0 {
+                        self.world.options.fetch_or(option::OUTSIDE_EVENTS, Ordering::Relaxed);
+                    }
+                }
+            });
+            if !whole {
+                self.nothing_is_inside();
+            }
+        }
+    }
+
+    pub fn send_message(&mut self, position: u8) {
+        let entry = self.descriptor(self.arg(position));
+        let message = Message::read(self.arg(1));
+        match (entry.kind(), message) {
+            (FdKind::Inside, _) => self.send_inside(entry),
+            (FdKind::Bad, _) | (_, None) => {
+                self.proceed();
+            }
+            (FdKind::Outside, Some(message)) if message.name == 0 && message.control_len == 0 && entry.has(FdEntry::STREAM) => {
+                self.write_outside(position, entry);
+            }
+            (_, Some(message)) => {
+                self.mark_sent(&message);
+                self.barrier();
+            }
+        }
+    }
+
+    pub fn send_messages(&mut self, position: u8) {
+        let entry = self.descriptor(self.arg(position));
+        match entry.kind() {
+            FdKind::Inside => self.send_inside(entry),
+            FdKind::Bad => {
+                self.proceed();
+            }
+            _ => {
+                if let Some(message) = Message::read(self.arg(1)) {
+                    self.mark_sent(&message);
+                }
+                self.barrier();
+            }
+        }
+    }
+
+    /// Descriptors that leave: whoever remembers them as inside is wrong from now on.
+    fn mark_sent(&self, message: &Message) {
+        let mut leaves = false;
+        let whole = message.descriptors(|fd| {
+            let kind = self.descriptor(fd).kind();
+            leaves |= matches!(kind, FdKind::Inside | FdKind::Unknown);
+        });
+        if leaves || !whole {
+            self.nothing_is_inside();
+        }
+    }
+
+    /// From now on every pipe, socket and event descriptor may be seen outside.
+    fn nothing_is_inside(&self) {
+        self.world.options.fetch_or(option::OUTSIDE_EVENTS, Ordering::SeqCst);
+    }
+
+    pub fn socket_pair(&mut self) {
+        let result = self.proceed();
+        if result != 0 || self.arg(0) != AF_UNIX {
+            return;
+        }
+        let mut pair = [0u64; 1];
+        if !read_program(self.arg(3), &mut pair) {
+            return;
+        }
+        let (Ok(a), Ok(b)) = (Stat::of_fd(pair[0] & 0xffff_ffff), Stat::of_fd(pair[0] >> 32)) else { return };
+        let slot = agent_abi::hash_object(a.dev, a.ino.min(b.ino));
+        self.world.remember_socket(a.ino, slot);
+        self.world.remember_socket(b.ino, slot);
+    }
+
+    /// `connect`, `bind`, `listen`: others can see it.
+    pub fn socket_name(&mut self, position: u8) {
+        self.forget(self.arg(position));
+        if self.frame.nr == BIND {
+            return self.bind();
+        }
+        self.settle();
+        self.proceed();
+        self.forget(self.arg(position));
+    }
+
+    /// A Unix socket's name is a name in a file system.
+    fn bind(&mut self) {
+        let mut address = [0u64; 15];
+        let words = (self.arg(2) as usize).min(112).div_ceil(8);
+        self.settle();
+        if words > 0 && read_program(self.arg(1), &mut address[..words]) && address[0] & 0xffff == AF_UNIX {
+            let path = (&raw const address as u64) + 2;
+            if address[0] >> 16 & 0xff != 0 {
+                if let Some(place) = locate(self, AT_FDCWD, path, false) {
+                    return self.modify_place(Some(place));
+                }
+            }
+        }
+        self.proceed();
+    }
+
+    pub fn accept(&mut self) {
+        let result = self.proceed();
+        if result >= 0 && !self.is_clean() {
+            self.observe(&self.world.messages);
+        }
+    }
+
+    pub fn shutdown(&mut self) {
+        let entry = self.descriptor(self.arg(0));
+        match entry.kind() {
+            FdKind::Inside => self.send_inside(entry),
+            FdKind::Bad => {
+                self.proceed();
+            }
+            _ => self.barrier(),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The start of a program: its own memory, its first thread's page, its files' patched text. Runs at the first instruction of every new image, on
+//! the stack that the kernel made.
+
+use crate::clocks::world;
+use crate::descriptors::{Stat, CACHE_BASE};
+use crate::gate::{self, nr};
+use crate::memory::{attach, is_known, rows};
+use agent_abi::{option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, THREADS_MAX, THREAD_LEN};
+use core::sync::atomic::Ordering;
+
+/// Offset of the first thread's page in the private memory.
+pub const FIRST_PAGE: u64 = 0x1000;
+const PRIVATE_LEN: u64 = CACHE_BASE - PRIVATE_BASE + FDS_MAX as u64 * 8;
+
+/// What the kernel says of the new image (`getauxval(3)`).
+#[derive(Default)]
+struct Auxv {
+    phdr: u64,
+    phnum: u64,
+    base: u64,
+}
+
+/// Called by `agent_start`.
+pub unsafe extern "C" fn start(thread: u64, process: u64, entry: u64, stack: *const u64) {
+    let world = world();
+    if world.version.load(Ordering::Relaxed) != agent_abi::PROTOCOL_VERSION {
+        gate::trap();
+    }
+    map_private();
+    let page = PRIVATE_BASE + FIRST_PAGE;
+    prepare_first_page(page, thread, process);
+    world.threads[thread as usize % THREADS_MAX].page.store(page, Ordering::Release);
+    let slot = &world.processes[process as usize % PROCESSES_MAX];
+    let restored = if world.options.load(Ordering::Relaxed) & option::NO_PATCHES == 0 {
+        // SAFETY: the stack is as the kernel made it.
+        let auxv = unsafe { read_auxv(stack) };
+        patch_image(slot, &auxv, entry)
+    } else {
+        observe_executable(slot);
+        false
+    };
+    if !restored {
+        gate::request(Request::Restore, 0, 0, 0);
+    }
+}
+
+fn map_private() {
+    const PROT_READ_WRITE: u64 = 3;
+    const MAP_PRIVATE_ANONYMOUS_FIXED_NORESERVE: u64 = 0x4032;
+    // SAFETY: the address range is ours in a new image.
+    let got = unsafe { gate::call(nr::MMAP, [PRIVATE_BASE, PRIVATE_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED_NORESERVE, u64::MAX, 0]) };
+    if got != PRIVATE_BASE as i64 {
+        gate::request(Request::Fatal, u64::from(line!()), got as u64, 0);
+        gate::trap();
+    }
+}
+
+fn prepare_first_page(at: u64, thread: u64, process: u64) {
+    const ARCH_SET_GS: u64 = 0x1001;
+    // SAFETY: just mapped.
+    unsafe {
+        (at as *mut ThreadPage).write(ThreadPage {
+            this: at,
+            program_rsp: 0,
+            stack_top: at + THREAD_LEN,
+            phase: agent_abi::PHASE_AFTER,
+            flags: 0,
+            thread: thread as u32,
+            process: process as u32,
+            child_rsp: 0,
+            pending_thread: 0,
+            pending_process: 0,
+        });
+        gate::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]);
+    }
+}
+
+unsafe fn read_auxv(stack: *const u64) -> Auxv {
+    const AT_PHDR: u64 = 3;
+    const AT_PHNUM: u64 = 5;
+    const AT_BASE: u64 = 7;
+    let mut auxv = Auxv::default();
+    // SAFETY: argc, argv, NULL, envp, NULL, auxv: as the kernel laid it out.
+    unsafe {
+        let mut at = stack.add(stack.read() as usize + 2);
+        while at.read() != 0 {
+            at = at.add(1);
+        }
+        at = at.add(1);
+        while at.read() != 0 {
+            let value = at.add(1).read();
+            match at.read() {
+                AT_PHDR => auxv.phdr = value,
+                AT_PHNUM => auxv.phnum = value,
+                AT_BASE => auxv.base = value,
+                _ => {}
+            }
+            at = at.add(2);
+        }
+    }
+    auxv
+}
+
+/// `Elf64_Phdr`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ProgramHeader {
+    kind: u32,
+    flags: u32,
+    offset: u64,
+    vaddr: u64,
+    paddr: u64,
+    file_len: u64,
+    len: u64,
+    align: u64,
+}
+
+const PT_INTERP: u32 = 3;
+const PT_PHDR: u32 = 6;
+const PT_LOAD: u32 = 1;
+
+fn headers(auxv: &Auxv) -> &'static [ProgramHeader] {
+    // SAFETY: AT_PHDR and AT_PHNUM describe the mapped program headers.
+    unsafe { core::slice::from_raw_parts(auxv.phdr as *const ProgramHeader, (auxv.phnum as usize).min(256)) }
+}
+
+/// Where the program was loaded, relative to its own addresses.
+fn load_bias(auxv: &Auxv) -> u64 {
+    let headers = headers(auxv);
+    if let Some(own) = headers.iter().find(|h| h.kind == PT_PHDR) {
+        return auxv.phdr.wrapping_sub(own.vaddr);
+    }
+    // Without PT_PHDR: the headers stand in the first page of the segment that begins the file.
+    match headers.iter().find(|h| h.kind == PT_LOAD && h.offset == 0) {
+        Some(first) => (auxv.phdr & !0xfff).wrapping_sub(first.vaddr & !0xfff),
+        None => 0,
+    }
+}
+
+fn observe_executable(process: &agent_abi::Process) -> Option<Stat> {
+    let world = world();
+    let stat = stat_path(b"/proc/self/exe\0".as_ptr())?;
+    if !world.transactions.is_clean() {
+        let domains = world.transactions.domains();
+        process.clock.merge(&world.names.load(domains), domains);
+        let slot = agent_abi::FdEntry::new(agent_abi::FdKind::DomainFile, 0, stat.hash()).slot();
+        process.clock.merge(&world.objects[slot].load(domains), domains);
+    }
+    Some(stat)
+}
+
+fn stat_path(path: *const u8) -> Option<Stat> {
+    let mut stat = Stat::empty();
+    // SAFETY: `stat` is whole, `path` ends with a zero.
+    (unsafe { gate::call(nr::STAT, [path as u64, &raw mut stat as u64, 0, 0, 0, 0]) } == 0).then_some(stat)
+}
+
+/// Map patched text over the program's and its interpreter's. True if the page that the injection wrote on was replaced.
+fn patch_image(process: &agent_abi::Process, auxv: &Auxv, entry: u64) -> bool {
+    let world = world();
+    let Some(program) = observe_executable(process) else { return false };
+    if auxv.phdr == 0 {
+        return false;
+    }
+    let bias = load_bias(auxv);
+    let interpreter = headers(auxv).iter().find(|h| h.kind == PT_INTERP).map(|h| bias.wrapping_add(h.vaddr));
+    let interpreter_stat = interpreter.and_then(|path| stat_path(path as *const u8));
+    let program_file = program.version();
+    let unknown = !is_known(world, &program_file) || interpreter_stat.as_ref().is_some_and(|s| !is_known(world, &s.version()));
+    if unknown && gate::request(Request::PlanExecutable, interpreter.unwrap_or(0), 0, 0) < 0 {
+        return false;
+    }
+    let mut replaced = attach_all(process, &program_file, bias, entry);
+    if let Some(stat) = interpreter_stat {
+        replaced |= attach_all(process, &stat.version(), auxv.base, entry);
+    }
+    replaced
+}
+
+fn attach_all(process: &agent_abi::Process, file: &agent_abi::FileVersion, bias: u64, entry: u64) -> bool {
+    let mut replaced = false;
+    for row in rows(world(), file) {
+        let at = bias.wrapping_add(row.vaddr.load(Ordering::Relaxed));
+        let covers_entry = entry >= at && entry - at < row.len.load(Ordering::Relaxed);
+        if row.state() == TextState::Patched && attach(process, row, at) {
+            replaced |= covers_entry;
+        }
+    }
+    replaced
+}

@@ -1,0 +1,224 @@
+//! The command line, from which the help, the completions and the man pages are made.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use external_sync::volume::{VolumeError, VolumeSpec};
+
+use crate::size::parse_size;
+use crate::stats::StatsTarget;
+
+/// Programs run ahead of slow operations, and nobody outside sees what could still be lost
+#[derive(Debug, Parser)]
+#[command(name = "speculator", version, subcommand_required = true, arg_required_else_help = false)]
+#[command(after_long_help = EXIT_STATUS)]
+pub struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+const EXIT_STATUS: &str = "Exit status:\n  \
+    0      success\n  \
+    1      doctor: run would not work here; volume check: the volume is damaged\n  \
+    125    speculator failed; one line on stderr says what, where, why, and what to do\n  \
+    126    run: COMMAND was found but cannot be executed\n  \
+    127    run: COMMAND was not found\n  \
+    128+N  run: COMMAND was ended by signal N\n  \
+    other  run: the exit status of COMMAND";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Action {
+    /// Run COMMAND: its writes are as safe, for whoever watches, as if each were synchronous, and almost as fast as if none were
+    ///
+    /// Whatever leaves the world of COMMAND (terminal, pipes, network, exit status) leaves only after everything that it depends
+    /// on is on stable storage. On an ordered file system (a volume) fsync returns at once; elsewhere it stays a real fsync.
+    Run(RunOptions),
+    /// Make, mount and check volumes: file systems that commit in order
+    #[command(subcommand_required = true, arg_required_else_help = false)]
+    Volume {
+        /// What to do with a volume
+        #[command(subcommand)]
+        action: VolumeAction,
+    },
+    /// Tell what this machine allows and which promises each mounted file system can keep
+    ///
+    /// The exit status is 0 if `speculator run` would work here, else 1.
+    Doctor(DoctorOptions),
+    /// Print a shell's completions for speculator
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Print a man page
+    Man {
+        /// Of which command: for example run, or volume-create; of speculator itself when left out
+        page: Option<String>,
+    },
+}
+
+/// `speculator run`.
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    /// Mount the volume IMAGE at DIR, inside the world of COMMAND only; may be repeated
+    #[arg(long = "volume", value_name = "IMAGE:DIR", value_parser = parse_volume, value_hint = ValueHint::AnyPath)]
+    pub volumes: Vec<VolumeSpec>,
+
+    /// Let fsync return at once on unordered file systems, too: a crash may then show later changes without earlier ones
+    ///
+    /// What was shown to anybody outside is still durable; but databases and package managers rely on order and may be
+    /// corrupt after a crash. Use it for what you would rebuild anyway, or use a volume, which keeps order.
+    #[arg(long)]
+    pub elide_fsync: bool,
+
+    /// When to commit: when output waits for it, or after every change (for comparison)
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Commit::Output, require_equals = true)]
+    pub commit: Commit,
+
+    /// Age at which changes are committed even if no output waits for them
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "5")]
+    pub commit_interval: Duration,
+
+    /// Whether a thread depends on everything that its process saw, or only on what it saw itself
+    ///
+    /// `independent` is faster and wrong for threads that pass data through memory: only for programs that are known not to.
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Threads::Shared, require_equals = true)]
+    pub threads: Threads,
+
+    /// Tell at the end what was held and committed, on stderr or as JSON in a file
+    #[arg(long, value_name = "text|json:FILE", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    pub stats: Option<StatsTarget>,
+
+    /// Tell at the start what each file system promises; twice: also what happens
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+
+    /// How system calls are seen: by an agent in each process, or by stopping at each (slow, the reference)
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Interpose::Agent, require_equals = true)]
+    pub interpose: Interpose,
+
+    /// Show output before it is durable: the guarantee is broken on purpose, so that tests of it can fail
+    #[arg(long, hide = true)]
+    pub release_early: bool,
+
+    /// The command to run, and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// `--commit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Commit {
+    /// When output waits for it
+    Output,
+    /// After every change
+    Eager,
+}
+
+/// `--threads`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Threads {
+    /// Threads of a process share everything
+    Shared,
+    /// Threads do not pass data through memory
+    Independent,
+}
+
+/// `--interpose`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Interpose {
+    /// An agent in each process
+    Agent,
+    /// A stop at each system call
+    Stops,
+}
+
+/// `speculator volume`.
+#[derive(Debug, Subcommand)]
+pub enum VolumeAction {
+    /// Make a volume in a new image file
+    Create {
+        /// The file to make; it must not exist
+        #[arg(value_hint = ValueHint::FilePath)]
+        image: PathBuf,
+        /// Length of the volume: bytes, or with K, M, G, T; the file is sparse
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+        /// Length of its journal; a quarter of the volume, at most 1G, when left out
+        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        journal: Option<u64>,
+    },
+    /// Mount a volume for everybody
+    Mount {
+        /// The image, or a block device
+        #[arg(value_hint = ValueHint::FilePath)]
+        image: PathBuf,
+        /// The directory to mount it on
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
+    /// Write everything to the disk and unmount a volume
+    Umount {
+        /// The directory that it is mounted on
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
+    /// Check a volume without changing it; the exit status is 1 if it is damaged
+    Check {
+        /// The image, or a block device
+        #[arg(value_hint = ValueHint::FilePath)]
+        image: PathBuf,
+    },
+}
+
+/// `speculator doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorOptions {
+    /// Print instead what is done about each system call, and why
+    #[arg(long)]
+    pub syscalls: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_volume(text: &str) -> Result<VolumeSpec, String> {
+    VolumeSpec::parse(text.as_ref()).map_err(|error| match error {
+        VolumeError::Spec { why, .. } => format!("{why}; write IMAGE:DIR"),
+        other => other.to_string(),
+    })
+}
+
+/// Longest `--commit-interval`: a day.
+const INTERVAL_MAX_S: f64 = 86_400.0;
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=INTERVAL_MAX_S).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        Ok(_) => Err("use 0.001 to 86400 seconds".to_owned()),
+        Err(_) => Err("use a number of seconds, such as 5 or 0.25".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn seconds() {
+        assert_eq!(parse_seconds("0.25"), Ok(Duration::from_millis(250)));
+        for bad in ["0", "-1", "nan", "inf", "1e9", "five", ""] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! `speculator doctor`.
+
+use std::fmt::{self, Write};
+
+use external_sync::doctor::{examine, Finding, Promises, Report, Status};
+use external_sync::domain::{Class, Promise};
+
+use crate::args::DoctorOptions;
+use crate::error::Failure;
+use crate::generate::print;
+
+const STATUS_RUN_FAILS: u8 = 1;
+
+/// Tells what this machine allows; the status is 0 if `run` would work.
+pub fn doctor(options: &DoctorOptions) -> Result<u8, Failure> {
+    if options.syscalls {
+        return syscalls(options.json);
+    }
+    let report = examine();
+    let text = match options.json {
+        true => json(&serde_json::json!(report)),
+        false => text(&report),
+    };
+    print(&text)?;
+    Ok(if report.run_works { 0 } else { STATUS_RUN_FAILS })
+}
+
+fn syscalls(as_json: bool) -> Result<u8, Failure> {
+    let text = match as_json {
+        true => json(&syscalls_json()),
+        false => written(|text| syscall_table::write_text(text)),
+    };
+    print(&text)?;
+    Ok(0)
+}
+
+fn syscalls_json() -> serde_json::Value {
+    let rows = syscall_table::ROWS.iter().map(|row| {
+        let class = format!("{:?}", row.class).to_lowercase();
+        serde_json::json!({ "nr": row.nr, "name": row.name, "class": class, "op": format!("{:?}", row.op), "why": row.why })
+    });
+    rows.collect()
+}
+
+fn json(value: &serde_json::Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// Writing to a string does not fail.
+fn written(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
+    let mut text = String::new();
+    let _ = write(&mut text);
+    text
+}
+
+fn text(report: &Report) -> String {
+    written(|text| {
+        writeln!(text, "This machine")?;
+        report.findings.iter().try_for_each(|finding| write_finding(text, finding))?;
+        writeln!(text, "\nFile systems (durable before observed / ordered)")?;
+        report
+            .file_systems
+            .iter()
+            .filter(|found| is_worth_telling(found))
+            .try_for_each(|found| write_promises(text, found))?;
+        write_hidden(text, report)?;
+        write_advice(text, report)?;
+        writeln!(text, "\nspeculator run {} here.", if report.run_works { "works" } else { "does not work" })
+    })
+}
+
+fn write_finding(text: &mut String, finding: &Finding) -> fmt::Result {
+    let status = match finding.status {
+        Status::Ok => "ok",
+        Status::Limited => "limited",
+        Status::Missing => "missing",
+    };
+    writeln!(text, "  {status:<8} {:<24} {}", finding.name, finding.detail)?;
+    match finding.advice {
+        Some(advice) => writeln!(text, "  {:8} {:<24} -> {advice}", "", ""),
+        None => Ok(()),
+    }
+}
+
+/// Interfaces to the kernel are many and promise nothing.
+fn is_worth_telling(found: &Promises) -> bool {
+    found.file_system.class != Class::Pseudo
+}
+
+fn write_promises(text: &mut String, found: &Promises) -> fmt::Result {
+    let promise = |promise| match promise {
+        Promise::Kept => "yes",
+        Promise::NotKept => "no",
+        Promise::NothingToKeep => "-",
+    };
+    let both = format!("{}/{}", promise(found.durable_before_observed), promise(found.ordered));
+    let of = &found.file_system;
+    writeln!(text, "  {both:<8} {:<9} {:<8} {}: {}", of.class.name(), of.fs_type, of.mount_point.display(), of.reason)
+}
+
+fn write_hidden(text: &mut String, report: &Report) -> fmt::Result {
+    match report.file_systems.iter().filter(|found| !is_worth_telling(found)).count() {
+        0 => Ok(()),
+        count => writeln!(text, "  and {count} interfaces to the kernel (--json tells them all)"),
+    }
+}
+
+/// What to do, once for each class that is there.
+fn write_advice(text: &mut String, report: &Report) -> fmt::Result {
+    let classes = [Class::Durable, Class::Memory, Class::Outside];
+    let there = |class: &Class| report.file_systems.iter().any(|found| found.file_system.class == *class);
+    for class in classes.iter().filter(|class| there(class)) {
+        if let Some(advice) = class.what_to_do() {
+            writeln!(text, "  {} -> {advice}", class.name())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! How every failure ends: one line on stderr and a status.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use external_sync::volume::VolumeError;
+
+use crate::command::CommandError;
+use crate::stats::StatsError;
+
+/// The status of our own failures, as env(1) has it.
+pub const STATUS_OURS: u8 = 125;
+
+/// Why the command did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line cannot be understood.
+    #[error("{0}")]
+    Usage(String),
+    /// A volume.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// COMMAND.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The file for the statistics.
+    #[error(transparent)]
+    Stats(#[from] StatsError),
+    /// Standard output.
+    #[error("cannot write to standard output: {}; check where it leads", plain(.0))]
+    Output(std::io::Error),
+    /// The world.
+    #[error(transparent)]
+    Run(#[from] supervisor::RunError),
+}
+
+impl Failure {
+    /// The exit status that belongs to it.
+    pub fn status(&self) -> u8 {
+        match self {
+            Failure::Command(error) => error.status(),
+            Failure::Run(error) => error.status(),
+            _ => STATUS_OURS,
+        }
+    }
+
+    /// Tells it on stderr.
+    pub fn report(&self) -> ExitCode {
+        // Nothing can be done about a stderr that is closed; the status still tells.
+        let _ = writeln!(std::io::stderr(), "speculator: {}", one_line(&self.to_string()));
+        ExitCode::from(self.status())
+    }
+}
+
+/// A file name may hold a newline or an escape sequence; an error line may not.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// What an error says of itself, without the number that Rust puts behind it.
+pub fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_whatever_the_name() {
+        assert_eq!(one_line("a\nb\u{1b}[1m"), "a?b?[1m");
+    }
+}

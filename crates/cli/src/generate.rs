@@ -1,0 +1,52 @@
+//! Completions and man pages, from the definition of the command line.
+
+use std::io::Write;
+
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::args::Cli;
+use crate::error::Failure;
+
+/// Writes to standard output; a reader that has gone away (`| head`) is no failure.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+        _ => Ok(()),
+    }
+}
+
+/// `speculator completions SHELL`.
+pub fn completions(shell: Shell) -> Result<u8, Failure> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "speculator", &mut text);
+    print(&String::from_utf8_lossy(&text))?;
+    Ok(0)
+}
+
+/// `speculator man [PAGE]`.
+pub fn man(page: Option<&str>) -> Result<u8, Failure> {
+    let mut root = Cli::command();
+    root.build();
+    let mut found = &root;
+    for word in page.unwrap_or_default().split('-').filter(|word| !word.is_empty() && *word != "speculator") {
+        found = found.find_subcommand(word).ok_or_else(|| no_page(page))?;
+    }
+    print(&String::from_utf8_lossy(&render(found.clone()).map_err(Failure::Output)?))?;
+    Ok(0)
+}
+
+fn render(command: Command) -> std::io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    Man::new(command).render(&mut text)?;
+    Ok(text)
+}
+
+fn no_page(page: Option<&str>) -> Failure {
+    Failure::Usage(format!(
+        "no man page '{}'; there are run, volume, volume-create, volume-mount, volume-umount, volume-check, doctor",
+        page.unwrap_or_default()
+    ))
+}

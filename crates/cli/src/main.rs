@@ -1,0 +1,38 @@
+//! The command `speculator`. An error is one line on stderr, `speculator: what where: why; what to do`, and the status 125;
+//! 126 and 127 say of COMMAND what env(1) says with them.
+#![forbid(unsafe_code)]
+
+mod args;
+mod command;
+mod doctor;
+mod error;
+mod generate;
+mod run;
+mod size;
+mod stats;
+mod usage;
+mod volume;
+
+use std::process::ExitCode;
+
+use args::Action;
+use error::Failure;
+
+fn main() -> ExitCode {
+    let line = std::env::args_os().collect();
+    let result = usage::parse(line).and_then(|cli| perform(cli.action));
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => failure.report(),
+    }
+}
+
+fn perform(action: Action) -> Result<u8, Failure> {
+    match action {
+        Action::Run(options) => run::run(options),
+        Action::Volume { action } => volume::perform(action),
+        Action::Doctor(options) => doctor::doctor(&options),
+        Action::Completions { shell } => generate::completions(shell),
+        Action::Man { page } => generate::man(page.as_deref()),
+    }
+}

@@ -1,0 +1,75 @@
+//! `speculator run`: everything that can be found wrong before COMMAND starts is found here.
+
+use external_sync::domain;
+use supervisor::{Ended, Stats};
+
+use crate::args::{Commit, Interpose, RunOptions, Threads};
+use crate::command;
+use crate::error::Failure;
+use crate::stats::StatsSink;
+
+/// `speculator run`; the status is that of COMMAND.
+pub fn run(options: RunOptions) -> Result<u8, Failure> {
+    let stats = options.stats.as_ref().map(StatsSink::open).transpose()?;
+    // INVARIANT: clap requires COMMAND.
+    let name = options.command.first().expect("COMMAND is required").clone();
+    if options.volumes.is_empty() {
+        command::resolve(&name)?;
+    }
+    let volumes = external_sync::volume::mount_for_world(&options.volumes)?;
+    // COMMAND may lie on a volume.
+    let program = match command::resolve(&name) {
+        Ok(program) => program,
+        Err(error) => {
+            volumes.unmount()?;
+            return Err(error.into());
+        }
+    };
+    if options.verbose > 0 {
+        tell_promises();
+    }
+    let ended = supervisor::run(supervisor::RunOptions {
+        program,
+        args: options.command,
+        volumes,
+        elide_fsync: options.elide_fsync,
+        eager: options.commit == Commit::Eager,
+        commit_interval: options.commit_interval,
+        independent_threads: options.threads == Threads::Independent,
+        interpose: match options.interpose {
+            Interpose::Agent => supervisor::Interpose::Agent,
+            Interpose::Stops => supervisor::Interpose::Stops,
+        },
+        verbose: options.verbose,
+        release_early: options.release_early,
+    })?;
+    show(ended, stats)
+}
+
+fn show(ended: Ended, sink: Option<StatsSink>) -> Result<u8, Failure> {
+    match (ended.stats, sink) {
+        (_, None) => {}
+        (Some(stats), Some(sink)) => write(&stats, sink)?,
+        (None, Some(_)) => eprintln!("speculator: processes of this world go on, so there are no statistics yet"),
+    }
+    Ok(ended.status)
+}
+
+fn write(stats: &Stats, sink: StatsSink) -> Result<(), Failure> {
+    match sink {
+        StatsSink::Text => eprintln!("{stats}"),
+        StatsSink::Json(file) => {
+            let json = serde_json::to_string_pretty(stats).expect("numbers and strings");
+            file.write(&(json + "\n"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What each file system that can commit promises.
+fn tell_promises() {
+    let Ok(found) = domain::file_systems() else { return };
+    for file_system in found.iter().filter(|f| f.class.can_commit()) {
+        eprintln!("speculator: {} is {}: {}", file_system.mount_point.display(), file_system.class.name(), file_system.reason);
+    }
+}

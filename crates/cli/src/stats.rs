@@ -1,0 +1,131 @@
+//! `--stats`: where the statistics go. The file is opened before COMMAND starts, and written when it has ended.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use crate::error::plain;
+
+/// The value of `--stats`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StatsTarget {
+    /// For people, on stderr.
+    Text,
+    /// For programs, into a file.
+    Json(PathBuf),
+}
+
+impl FromStr for StatsTarget {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<StatsTarget, &'static str> {
+        match text.split_once(':') {
+            None if text == "text" => Ok(StatsTarget::Text),
+            Some(("json", file)) if !file.is_empty() => Ok(StatsTarget::Json(file.into())),
+            _ => Err("use text or json:FILE"),
+        }
+    }
+}
+
+/// The statistics file is no good.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write statistics to {}: {}; name a file that can be written", path.display(), plain(source))]
+pub struct StatsError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Where statistics will be written, opened and found writable. A file that was made for it and not written is removed.
+#[derive(Debug)]
+pub enum StatsSink {
+    /// On stderr.
+    Text,
+    /// Into this file.
+    Json(StatsFile),
+}
+
+/// An open statistics file.
+#[derive(Debug)]
+pub struct StatsFile {
+    path: PathBuf,
+    file: File,
+    created: bool,
+    written: bool,
+}
+
+impl StatsSink {
+    /// Opens the target; nothing in an existing file changes yet.
+    pub fn open(target: &StatsTarget) -> Result<StatsSink, StatsError> {
+        match target {
+            StatsTarget::Text => Ok(StatsSink::Text),
+            StatsTarget::Json(path) => StatsFile::open(path).map(StatsSink::Json),
+        }
+    }
+}
+
+impl StatsFile {
+    fn open(path: &Path) -> Result<StatsFile, StatsError> {
+        let new = OpenOptions::new().write(true).create_new(true).open(path);
+        let (file, created) = match new {
+            Ok(file) => (Ok(file), true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                (OpenOptions::new().write(true).create(true).truncate(false).open(path), false)
+            }
+            Err(error) => (Err(error), false),
+        };
+        let file = file.map_err(|source| StatsError { path: path.to_owned(), source })?;
+        // COMMAND may change the working directory's meaning (a volume mounted over it); the name is for removal and messages.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Ok(StatsFile { path, file, created, written: false })
+    }
+
+    /// Writes the statistics in place of what the file held.
+    pub fn write(mut self, json: &str) -> Result<(), StatsError> {
+        self.written = true;
+        let result = self.replace(json.as_bytes());
+        result.map_err(|source| StatsError { path: self.path.clone(), source })
+    }
+
+    fn replace(&mut self, contents: &[u8]) -> io::Result<()> {
+        if self.file.metadata()?.is_file() {
+            self.file.set_len(0)?;
+        }
+        self.file.write_all(contents)
+    }
+}
+
+impl Drop for StatsFile {
+    fn drop(&mut self) {
+        if self.created && !self.written {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets() {
+        assert_eq!("text".parse(), Ok(StatsTarget::Text));
+        assert_eq!("json:a:b".parse(), Ok(StatsTarget::Json("a:b".into())));
+        for bad in ["", "json", "json:", "xml:x", "text:x"] {
+            assert!(bad.parse::<StatsTarget>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_written_is_not_left_behind_and_old_contents_go_only_when_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stats");
+        drop(StatsFile::open(&path).unwrap());
+        assert!(!path.exists());
+        std::fs::write(&path, "old and long").unwrap();
+        drop(StatsFile::open(&path).unwrap());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old and long");
+        StatsFile::open(&path).unwrap().write("{}\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
+    }
+}

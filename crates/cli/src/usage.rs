@@ -1,0 +1,104 @@
+//! Parsing, and what is wrong with a command line told in one line (clap's own text takes five, and its status is 2).
+
+use std::ffi::OsString;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
+
+use crate::args::{Action, Cli};
+use crate::error::Failure;
+
+/// Parses the command line. `--help` and `--version` are answered here.
+pub fn parse(line: Vec<OsString>) -> Result<Cli, Failure> {
+    let cli = Cli::command()
+        .try_get_matches_from(&line)
+        .and_then(|matches| Cli::from_arg_matches(&matches))
+        .map_err(|error| explain(&error, &line))?;
+    if let Action::Run(options) = &cli.action {
+        check_command(&line, &options.command)?;
+    }
+    Ok(cli)
+}
+
+/// Hyphen values are allowed for the sake of COMMAND's own options; so a misspelt option of ours arrives as COMMAND.
+fn check_command(line: &[OsString], command: &[OsString]) -> Result<(), Failure> {
+    let first = command[0].to_string_lossy();
+    let before = line.len().checked_sub(command.len() + 1).map(|at| line[at].as_os_str());
+    if first.starts_with('-') && before != Some("--".as_ref()) {
+        return Err(Failure::Usage(format!(
+            "unexpected argument '{first}' found; see speculator run --help, or write -- before a COMMAND of this name"
+        )));
+    }
+    Ok(())
+}
+
+fn explain(error: &clap::Error, line: &[OsString]) -> Failure {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return match error.print() {
+            Ok(()) => std::process::exit(0),
+            Err(error) => Failure::Output(error),
+        };
+    }
+    let help = match line.get(1).and_then(|word| word.to_str()) {
+        Some(word @ ("run" | "volume" | "doctor" | "completions" | "man")) => {
+            format!("speculator {word} --help")
+        }
+        _ => "speculator --help".to_owned(),
+    };
+    Failure::Usage(format!("{}; see {help}", shorten(&error.render().to_string())))
+}
+
+/// What stands before the usage, in one line.
+fn shorten(text: &str) -> String {
+    let paragraphs = text.split("\n\n").take_while(|part| !part.starts_with("Usage") && !part.starts_with("For more"));
+    let lines = paragraphs.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    let joined = lines.collect::<Vec<_>>().join("; ");
+    joined.trim_start_matches("error: ").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Vec<OsString>, String> {
+        let line = std::iter::once("speculator").chain(line.split_whitespace()).map(OsString::from).collect();
+        match parse(line) {
+            Ok(Cli { action: Action::Run(options) }) => Ok(options.command),
+            Ok(_) => Ok(Vec::new()),
+            Err(failure) => Err(failure.to_string()),
+        }
+    }
+
+    #[track_caller]
+    fn check(line: &str, command: &[&str]) {
+        assert_eq!(parsed(line), Ok(command.iter().map(OsString::from).collect()), "{line}");
+    }
+
+    #[test]
+    fn options_before_command_are_ours_and_all_after_it_are_its_own() {
+        check("run ls", &["ls"]);
+        check("run ls -v --stats --help", &["ls", "-v", "--stats", "--help"]);
+        check("run -v ls -l", &["ls", "-l"]);
+        check("run -v -- ls -- -l", &["ls", "--", "-l"]);
+        check("run -- -strange x", &["-strange", "x"]);
+        check("run --stats ls", &["ls"]);
+        check("run --stats=json:x --commit=eager --commit-interval 0.5 ls", &["ls"]);
+    }
+
+    #[test]
+    fn a_misspelt_option_is_not_a_command() {
+        for line in ["run --bogus ls", "run -x ls", "run --statz -- ls", "run --commit eager"] {
+            assert!(parsed(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn errors_are_one_line() {
+        for line in
+            ["", "run", "volume", "volume create x", "volume create x --size 5Q", "frobnicate", "run --stats=xml ls"]
+        {
+            let error = parsed(line).expect_err(line);
+            assert!(!error.contains('\n') && error.contains("; see speculator "), "{line}: {error}");
+        }
+    }
+}

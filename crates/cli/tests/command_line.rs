@@ -1,0 +1,105 @@
+//! What is wrong with a command line, and what the other commands print.
+
+mod support;
+
+use std::fs;
+
+use support::{is_root, Scene};
+
+#[track_caller]
+fn check(line: &str, status: i32, stderr: &str) {
+    let scene = Scene::new();
+    scene.run(line).expect(status, stderr);
+    scene.left_behind(&["dir"]);
+}
+
+#[test]
+fn usage_errors_are_one_line_and_125() {
+    check("", 125, "requires a subcommand");
+    check("frobnicate", 125, "unrecognized subcommand 'frobnicate'");
+    check("run", 125, "COMMAND");
+    check("run --", 125, "COMMAND");
+    check("run --bogus true", 125, "unexpected argument '--bogus'");
+    check("run --commit=never true", 125, "'never'");
+    check("run --commit-interval 0 true", 125, "0.001 to 86400");
+    check("run --volume image true", 125, "no colon");
+    check("run --stats=xml true", 125, "text or json:FILE");
+    check("doctor --bogus", 125, "--bogus");
+    check("man bogus", 125, "no man page 'bogus'");
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_told_as_env_does() {
+    check("run no-such-command", 127, "cannot run no-such-command: not found");
+    check("run ./no-such-command", 127, "not found");
+    check("run /etc/passwd", 126, "Permission denied");
+    check("run /etc", 126, "is a directory");
+}
+
+#[test]
+fn a_statistics_file_that_cannot_be_written_is_found_before_command_starts() {
+    let scene = Scene::new();
+    scene.run("run --stats=json:none/file touch started").expect(125, "cannot write statistics to none/file");
+    scene.run("run --stats=json:dir touch started").expect(125, "cannot write statistics to dir");
+    if let Some(outcome) = scene.run_as_nobody("run --stats=json:file touch started") {
+        if is_root() {
+            outcome.expect(125, "cannot write statistics to file");
+        }
+    }
+    scene.left_behind(&["dir"]);
+}
+
+#[test]
+fn a_statistics_file_is_not_left_behind_when_command_is_not_started() {
+    let scene = Scene::new();
+    scene.run("run --stats=json:file no-such-command").expect(127, "not found");
+    fs::write(scene.path("old"), "old").unwrap();
+    scene.run("run --stats=json:old no-such-command").expect(127, "not found");
+    assert_eq!(fs::read_to_string(scene.path("old")).unwrap(), "old");
+    scene.left_behind(&["dir", "old"]);
+}
+
+#[test]
+fn doctor_tells_what_there_is() {
+    let scene = Scene::new();
+    let report = scene.run("doctor --json");
+    let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    let works = report["run_works"].as_bool().unwrap();
+    assert!(report["findings"].as_array().unwrap().iter().any(|finding| finding["name"] == "ptrace"));
+    let text = scene.run("doctor");
+    text.expect(if works { 0 } else { 1 }, "");
+    assert!(text.stdout.contains("durable before observed"), "{}", text.stdout);
+}
+
+#[test]
+fn doctor_serves_ordinary_users() {
+    let scene = Scene::new();
+    if let Some(outcome) = scene.run_as_nobody("doctor") {
+        assert!(outcome.stdout.contains("limited  user"), "{}", outcome.stdout);
+        assert_eq!(outcome.stderr, "");
+    }
+}
+
+#[test]
+fn doctor_prints_the_table_of_system_calls() {
+    let scene = Scene::new();
+    let text = scene.run("doctor --syscalls");
+    assert!(text.expect(0, "").stdout.lines().count() > 300);
+    let json = scene.run("doctor --syscalls --json");
+    let rows: serde_json::Value = serde_json::from_str(&json.expect(0, "").stdout).unwrap();
+    assert!(rows.as_array().unwrap().iter().any(|row| row["name"] == "openat"));
+}
+
+#[test]
+fn completions_and_man_pages_come_from_the_same_definition() {
+    let scene = Scene::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let text = scene.run(&format!("completions {shell}"));
+        assert!(text.expect(0, "").stdout.contains("elide-fsync"), "{shell}");
+    }
+    assert!(scene.run("man").expect(0, "").stdout.contains(".SH SUBCOMMANDS"));
+    assert!(scene.run("man run").expect(0, "").stdout.contains("commit\\-interval"));
+    assert!(scene.run("man volume-create").expect(0, "").stdout.contains("journal"));
+    assert!(scene.run("--version").expect(0, "").stdout.starts_with("speculator "));
+    assert!(scene.run("run --help").expect(0, "").stdout.contains("--elide-fsync"));
+}

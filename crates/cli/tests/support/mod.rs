@@ -1,0 +1,147 @@
+//! Runs `speculator` and looks at what it says and leaves behind.
+#![allow(dead_code)] // Each test file uses its part.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+
+/// Somebody who is not root.
+const NOBODY: u32 = 65534;
+
+/// A folder for one test. Whatever is still mounted in it at the end is unmounted.
+pub struct Scene {
+    folder: TempDir,
+}
+
+/// What a run of `speculator` came to.
+pub struct Outcome {
+    /// Its exit status.
+    pub status: i32,
+    /// What it wrote.
+    pub stdout: String,
+    /// What it complained of.
+    pub stderr: String,
+}
+
+impl Scene {
+    pub fn new() -> Scene {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("dir")).unwrap();
+        Scene { folder }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Makes a small volume `image`.
+    pub fn with_volume() -> Scene {
+        let scene = Scene::new();
+        scene.run("volume create image --size 64M").expect(0, "");
+        scene
+    }
+
+    /// Runs `speculator` with these words in the scene's folder.
+    pub fn run(&self, line: &str) -> Outcome {
+        Outcome::of(self.command(line).output().unwrap())
+    }
+
+    /// The same as an ordinary user; `None`, and says so, if that cannot be arranged.
+    pub fn run_as_nobody(&self, line: &str) -> Option<Outcome> {
+        if !is_root() {
+            return Some(self.run(line));
+        }
+        open_to_all(self.folder.path());
+        match self.command(line).uid(NOBODY).gid(NOBODY).output() {
+            Ok(output) => Some(Outcome::of(output)),
+            Err(error) => {
+                eprintln!("skipped: nobody cannot run speculator: {error}");
+                None
+            }
+        }
+    }
+
+    fn command(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        command.args(line.split_whitespace()).current_dir(self.folder.path());
+        // A folder in PATH that nobody may search makes a missing command a forbidden one, as for env(1).
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+        command
+    }
+
+    /// What has to do with this scene in the mount table and among the loop devices.
+    pub fn traces(&self) -> Vec<String> {
+        let folder = self.folder.path().to_str().unwrap();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let devices = fs::read_dir("/sys/block").unwrap().flatten();
+        let files = devices.filter_map(|device| fs::read_to_string(device.path().join("loop/backing_file")).ok());
+        mounts.lines().map(str::to_owned).chain(files).filter(|line| line.contains(folder)).collect()
+    }
+
+    /// The names in the scene's folder.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder.path()).unwrap().flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// Nothing is mounted or attached, and the folder holds these names.
+    #[track_caller]
+    pub fn left_behind(&self, names: &[&str]) {
+        assert_eq!(self.traces(), Vec::<String>::new());
+        assert_eq!(self.names(), names);
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if !self.traces().is_empty() {
+            let _ = Command::new("umount").arg("-l").arg(self.path("dir")).status();
+        }
+    }
+}
+
+impl Outcome {
+    pub fn of(output: Output) -> Outcome {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        Outcome { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// The status, and what stderr holds: nothing, or one line that says who speaks, holds `stderr`, and says what to do.
+    #[track_caller]
+    pub fn expect(&self, status: i32, stderr: &str) -> &Outcome {
+        assert_eq!(self.status, status, "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        if stderr.is_empty() {
+            assert_eq!(self.stderr, "");
+            return self;
+        }
+        assert!(self.stderr.starts_with("speculator: ") && self.stderr.contains("; "), "{}", self.stderr);
+        assert_eq!(self.stderr.matches('\n').count(), 1, "{}", self.stderr);
+        assert!(self.stderr.contains(stderr), "{}", self.stderr);
+        self
+    }
+}
+
+/// A temporary folder is its owner's only; nobody has to get in.
+fn open_to_all(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// False, and says so, when not root; in CI that is a failure.
+pub fn can_mount() -> bool {
+    let root = is_root();
+    assert!(root || std::env::var_os("CI").is_none_or(|value| value != "true"), "CI runs these as root");
+    if !root {
+        eprintln!("skipped: mounting a volume needs root");
+    }
+    root
+}

@@ -1,0 +1,200 @@
+//! `speculator volume`: there and back again, and every kind of bad input.
+
+mod support;
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::process::Command;
+
+use support::{can_mount, Scene};
+
+#[test]
+fn there_and_back_again_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    scene.run("volume mount image dir").expect(0, "");
+    assert_eq!(scene.traces().len(), 2, "one mount, one loop device: {:?}", scene.traces());
+    assert!(scene.traces()[0].contains("data=journal"), "{:?}", scene.traces());
+    fs::write(scene.path("dir/file"), "kept").unwrap();
+    scene.run("volume umount dir").expect(0, "");
+    scene.left_behind(&["dir", "image"]);
+    assert!(scene.run("volume check image").expect(0, "").stdout.ends_with("image: clean\n"));
+
+    scene.run("volume mount image dir").expect(0, "");
+    assert_eq!(fs::read_to_string(scene.path("dir/file")).unwrap(), "kept");
+    scene.run("volume umount dir").expect(0, "");
+    scene.left_behind(&["dir", "image"]);
+}
+
+#[test]
+fn doctor_calls_a_mounted_volume_ordered() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    scene.run("volume mount image dir").expect(0, "");
+    let outcome = scene.run("doctor --json");
+    scene.run("volume umount dir").expect(0, "");
+    let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let dir = fs::canonicalize(scene.path("dir")).unwrap();
+    let found =
+        report["file_systems"].as_array().unwrap().iter().find(|found| found["mount_point"] == dir.to_str().unwrap());
+    let found = found.unwrap();
+    assert_eq!((&found["class"], &found["ordered"]), (&"ordered".into(), &"kept".into()));
+}
+
+#[test]
+fn a_volume_that_is_mounted_or_attached_is_not_mounted_again() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    fs::create_dir(scene.path("dir2")).unwrap();
+    fs::hard_link(scene.path("image"), scene.path("same")).unwrap();
+    scene.run("volume mount image dir").expect(0, "");
+    let mounted_on = format!("mounted on {}", fs::canonicalize(scene.path("dir")).unwrap().display());
+    scene.run("volume mount image dir2").expect(125, &mounted_on);
+    scene.run("volume mount same dir2").expect(125, &mounted_on);
+    scene.run("volume check image").expect(125, &mounted_on);
+    scene.run("run --volume image:dir2 true").expect(125, &mounted_on);
+    scene.run("volume umount dir").expect(0, "");
+    scene.left_behind(&["dir", "dir2", "image", "same"]);
+}
+
+#[test]
+fn a_block_device_is_a_volume_too_unless_it_is_mounted_or_read_only() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    let attach = |options: &[&str]| {
+        let output =
+            Command::new("losetup").args(options).args(["--show", "-f"]).arg(scene.path("image")).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let detach = |device: &str| assert!(Command::new("losetup").args(["-d", device]).status().unwrap().success());
+
+    let device = attach(&[]);
+    scene.run(&format!("volume check {device}")).expect(0, "");
+    scene.run(&format!("volume mount {device} dir")).expect(0, "");
+    let again = scene.run(&format!("volume mount {device} dir"));
+    let in_use = scene.run("volume mount image dir");
+    detach(&device); // When the last user is gone.
+    scene.run("volume umount dir").expect(0, "");
+    again.expect(125, "in use");
+    in_use.expect(125, "in use");
+    scene.left_behind(&["dir", "image"]);
+
+    let device = attach(&["-r"]);
+    let outcome = scene.run(&format!("volume mount {device} dir"));
+    detach(&device);
+    outcome.expect(125, "a volume has to be writable");
+    scene.left_behind(&["dir", "image"]);
+}
+
+#[test]
+fn a_mount_in_use_is_not_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    scene.run("volume mount image dir").expect(0, "");
+    let file = fs::File::create(scene.path("dir/open")).unwrap();
+    scene.run("volume umount dir").expect(125, "still used by a process");
+    drop(file);
+    scene.run("volume umount dir").expect(0, "");
+    scene.left_behind(&["dir", "image"]);
+}
+
+#[test]
+fn bad_images_are_refused() {
+    let scene = Scene::with_volume();
+    let good = fs::read(scene.path("image")).unwrap();
+    fs::write(scene.path("garbage"), vec![7; 1 << 20]).unwrap();
+    fs::write(scene.path("empty"), "").unwrap();
+    fs::write(scene.path("short"), &good[..16 << 20]).unwrap();
+    scene.run("volume mount missing dir").expect(125, "no such file");
+    scene.run("volume mount dir dir").expect(125, "neither a regular file nor a block device");
+    scene.run("volume mount /dev/null dir").expect(125, "neither a regular file nor a block device");
+    scene.run("volume mount garbage dir").expect(125, "no ext4 file system");
+    scene.run("volume mount empty dir").expect(125, "no ext4 file system");
+    scene.run("volume mount short dir").expect(125, "shorter than its file system");
+    scene.run("volume mount image none").expect(125, "No such file or directory");
+    scene.run("volume mount image garbage").expect(125, "Not a directory");
+    scene.run("volume check missing").expect(125, "no such file");
+    scene.run("volume check garbage").expect(125, "no ext4 file system");
+    scene.run("volume umount dir").expect(125, "no volume is mounted there");
+    scene.run("volume umount /").expect(125, "no volume is mounted there");
+    scene.left_behind(&["dir", "empty", "garbage", "image", "short"]);
+}
+
+#[test]
+fn a_corrupt_image_is_refused_and_found_damaged() {
+    let scene = Scene::with_volume();
+    let image = OpenOptions::new().write(true).open(scene.path("image")).unwrap();
+    // The group descriptors: the superblock still looks fine.
+    image.write_all_at(&[0xa5; 4096], 4096).unwrap();
+    drop(image);
+    assert!(scene.run("volume check image").expect(1, "").stdout.contains("image: damaged"));
+    if can_mount() {
+        scene.run("volume mount image dir").expect(125, "damaged");
+    }
+    scene.left_behind(&["dir", "image"]);
+}
+
+#[test]
+fn a_read_only_image_is_refused() {
+    let scene = Scene::with_volume();
+    fs::set_permissions(scene.path("image"), fs::Permissions::from_mode(0o444)).unwrap();
+    scene.run("volume mount image dir").expect(125, "a volume has to be writable");
+    if can_mount() {
+        scene.run("run --volume image:dir true").expect(125, "a volume has to be writable");
+    }
+    scene.left_behind(&["dir", "image"]);
+}
+
+#[test]
+fn without_loop_devices_the_error_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    // /dev/null in place of the control device, for this one command only.
+    let script = "mount --bind /dev/null /dev/loop-control && exec \"$0\" volume mount image dir";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_speculator")]).current_dir(scene.path(""));
+    support::Outcome::of(command.output().unwrap()).expect(125, "no loop device (/dev/loop-control: ");
+    scene.left_behind(&["dir", "image"]);
+}
+
+#[test]
+fn without_root_nothing_is_mounted() {
+    let scene = Scene::with_volume();
+    fs::set_permissions(scene.path("image"), fs::Permissions::from_mode(0o666)).unwrap();
+    if let Some(outcome) = scene.run_as_nobody("volume mount image dir") {
+        outcome.expect(125, "run as root");
+    }
+    if let Some(outcome) = scene.run_as_nobody("run --volume image:dir true") {
+        outcome.expect(125, "run as root");
+    }
+    scene.left_behind(&["dir", "image"]);
+}
+
+#[test]
+fn bad_sizes_and_places_are_refused_and_nothing_is_made() {
+    let scene = Scene::new();
+    fs::write(scene.path("there"), "precious").unwrap();
+    scene.run("volume create x --size 1M").expect(125, "use at least 32M");
+    scene.run("volume create x --size 64M --journal 1M").expect(125, "use at least 4M");
+    scene.run("volume create x --size 64M --journal 40M").expect(125, "use at most 33554432 bytes");
+    scene.run("volume create x --size 5Q").expect(125, "such as 512M or 2G");
+    scene.run("volume create x --size -5").expect(125, "-5");
+    scene.run("volume create x").expect(125, "--size");
+    scene.run("volume create none/x --size 64M").expect(125, "create its directory first");
+    scene.run("volume create there --size 64M").expect(125, "it exists already");
+    scene.run("volume create dir --size 64M").expect(125, "it exists already");
+    assert_eq!(fs::read_to_string(scene.path("there")).unwrap(), "precious");
+    scene.left_behind(&["dir", "there"]);
+}

@@ -1,0 +1,326 @@
+//! Lightweight speculations (002, 3.1): a commit dependency never fails, and a domain commits its transactions in
+//! order. So "depends on every transaction up to T of domain d" says it all, an object's dependencies are one number
+//! a domain, propagation is an element-wise maximum, and *resolved* means `committed[d] >= dependency[d]` for all d.
+//!
+//! The numbers live in shared memory and are changed by many processes at once, with no lock. Two protocols make
+//! that safe; `tests/loom.rs` explores interleavings of both (bounded):
+//!
+//! * **Tag against commit.** A change must never be tagged with a transaction whose flush began before the change
+//!   reached the page cache, and nobody may see the change without its tag. A thread that changes a domain holds a
+//!   *handle* (the word is jbd2's) from before it reads the active transaction until its system call has returned,
+//!   and tags the object *before* the call. Closing a transaction advances `active`, then waits until every handle that
+//!   was open is gone; only then does the flush begin.
+//! * **Merge against transfer.** A sender merges its clock into the object before the data can be received; a
+//!   receiver merges the object's clock after it received.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(loom)]
+extern crate std;
+
+#[cfg(not(loom))]
+use core::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+#[cfg(loom)]
+use loom::sync::atomic::{fence, AtomicU32, AtomicU64, Ordering};
+
+/// How many domains a world can have. One clock is then exactly one cache line.
+pub const DOMAINS_MAX: usize = 8;
+
+/// Number of a transaction of one domain. Transactions are numbered from 1; 0 means "nothing".
+pub type Transaction = u64;
+
+/// Dependencies of an object: for each domain, the newest transaction that it depends on.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Clock(pub [Transaction; DOMAINS_MAX]);
+
+impl Clock {
+    /// Depends on nothing.
+    pub const NONE: Clock = Clock([0; DOMAINS_MAX]);
+
+    /// Element-wise maximum: what depends on both depends on this.
+    #[inline(always)]
+    pub fn merge(&mut self, other: &Clock) {
+        let mut d = 0;
+        while d < DOMAINS_MAX {
+            if other.0[d] > self.0[d] {
+                self.0[d] = other.0[d];
+            }
+            d += 1;
+        }
+    }
+
+    /// Whether every transaction that this depends on is in `committed`.
+    #[inline(always)]
+    pub fn is_resolved_by(&self, committed: &Clock) -> bool {
+        let mut d = 0;
+        while d < DOMAINS_MAX {
+            if self.0[d] > committed.0[d] {
+                return false;
+            }
+            d += 1;
+        }
+        true
+    }
+}
+
+/// A clock in shared memory. It only ever grows, so a stale read errs on the side that the protocols above close.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct AtomicClock([AtomicU64; DOMAINS_MAX]);
+
+impl AtomicClock {
+    /// A clock that depends on nothing.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; DOMAINS_MAX])
+    }
+    /// A clock that depends on nothing.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self(core::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    /// The current value of one domain.
+    #[inline(always)]
+    pub fn get(&self, domain: usize) -> Transaction {
+        self.0[domain].load(Ordering::Acquire)
+    }
+
+    /// The current value of the first `domains` domains.
+    #[inline(always)]
+    pub fn load(&self, domains: usize) -> Clock {
+        let mut clock = Clock::NONE;
+        let mut d = 0;
+        while d < domains && d < DOMAINS_MAX {
+            clock.0[d] = self.0[d].load(Ordering::Acquire);
+            d += 1;
+        }
+        clock
+    }
+
+    /// Make this depend on `transaction` of `domain` (and all earlier ones).
+    #[inline(always)]
+    pub fn raise(&self, domain: usize, transaction: Transaction) {
+        let word = &self.0[domain];
+        let mut seen = word.load(Ordering::Relaxed);
+        while seen < transaction {
+            match word.compare_exchange_weak(seen, transaction, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Make this depend on all that `clock` depends on.
+    #[inline(always)]
+    pub fn merge(&self, clock: &Clock, domains: usize) {
+        let mut d = 0;
+        while d < domains && d < DOMAINS_MAX {
+            if clock.0[d] != 0 {
+                self.raise(d, clock.0[d]);
+            }
+            d += 1;
+        }
+    }
+
+    /// Forget everything. Only for a slot that nobody else can see yet.
+    pub fn reset(&self) {
+        for word in &self.0 {
+            word.store(0, Ordering::Release);
+        }
+    }
+}
+
+impl Default for AtomicClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A thread's handle: 0 while it changes nothing, else the generation in which it began to change a domain.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Handle(AtomicU64);
+
+impl Handle {
+    /// A closed handle.
+    #[cfg(not(loom))]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+    /// A closed handle.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// The change has reached the page cache (or will never happen).
+    #[inline(always)]
+    pub fn close(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Whether a change is in flight.
+    #[inline(always)]
+    pub fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire) != 0
+    }
+}
+
+impl Default for Handle {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The transactions of all domains of a world: which one gathers changes, which ones are on stable storage.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Transactions {
+    generation: AtomicU64,
+    domains: AtomicU32,
+    /// For each domain the transaction that changes join now.
+    active: AtomicClock,
+    /// For each domain the newest transaction that is on stable storage.
+    committed: AtomicClock,
+    /// For each domain the newest transaction that somebody changed something in.
+    dirty: AtomicClock,
+    /// For each domain the newest transaction whose commit somebody waits for.
+    requested: AtomicClock,
+}
+
+impl Transactions {
+    /// Every domain in transaction 1, with nothing committed.
+    pub fn new(domains: usize) -> Self {
+        let t = Self {
+            generation: AtomicU64::new(1),
+            domains: AtomicU32::new(0),
+            active: AtomicClock::new(),
+            committed: AtomicClock::new(),
+            dirty: AtomicClock::new(),
+            requested: AtomicClock::new(),
+        };
+        t.init(domains);
+        t
+    }
+
+    /// Set up memory that is all zeroes.
+    pub fn init(&self, domains: usize) {
+        assert!(domains <= DOMAINS_MAX);
+        self.generation.store(1, Ordering::SeqCst);
+        for d in 0..DOMAINS_MAX {
+            self.active.raise(d, 1);
+        }
+        self.domains.store(domains as u32, Ordering::SeqCst);
+    }
+
+    /// How many domains the world has.
+    #[inline(always)]
+    pub fn domains(&self) -> usize {
+        (self.domains.load(Ordering::Relaxed) as usize).min(DOMAINS_MAX)
+    }
+
+    /// Begin a change: from here until `handle.close()`, no transaction that is active now begins to flush.
+    #[inline(always)]
+    pub fn open_handle(&self, handle: &Handle) {
+        loop {
+            let generation = self.generation.load(Ordering::Acquire);
+            handle.0.store(generation, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            // If the generation moved between load and store, the closer may have looked at the handle before it was set.
+            if self.generation.load(Ordering::SeqCst) == generation {
+                return;
+            }
+        }
+    }
+
+    /// The transaction that a change to `domain` joins. Call it with an open handle, and tag everything with the answer
+    /// *before* the change is made.
+    #[inline(always)]
+    pub fn join(&self, domain: usize) -> Transaction {
+        let transaction = self.active.get(domain);
+        self.dirty.raise(domain, transaction);
+        transaction
+    }
+
+    /// The transaction that changes of `domain` join now, without joining it.
+    #[inline(always)]
+    pub fn active(&self, domain: usize) -> Transaction {
+        self.active.get(domain)
+    }
+
+    /// Close the active transaction of `domain`; the next change joins the one after it. The flush may begin
+    /// when `is_quiet(ticket, …)` holds for every thread's handle.
+    pub fn close_transaction(&self, domain: usize) -> (Transaction, Ticket) {
+        let closing = self.active.get(domain);
+        self.active.raise(domain, closing + 1);
+        let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
+        fence(Ordering::SeqCst);
+        (closing, Ticket(generation))
+    }
+
+    /// Whether the change that this handle covers, if any, began after the transaction of `ticket` was closed.
+    pub fn is_quiet(&self, ticket: Ticket, handle: &Handle) -> bool {
+        let open_since = handle.0.load(Ordering::SeqCst);
+        open_since == 0 || open_since >= ticket.0
+    }
+
+    /// `transaction` of `domain`, and all before it, are on stable storage.
+    pub fn set_committed(&self, domain: usize, transaction: Transaction) {
+        self.committed.raise(domain, transaction);
+    }
+
+    /// What is on stable storage.
+    #[inline(always)]
+    pub fn committed(&self) -> Clock {
+        self.committed.load(self.domains())
+    }
+
+    /// What anybody may have changed so far: the safe answer where an object's own dependencies are not known.
+    #[inline(always)]
+    pub fn dirty(&self) -> Clock {
+        self.dirty.load(self.domains())
+    }
+
+    /// Whether all that `clock` depends on is on stable storage.
+    #[inline(always)]
+    pub fn is_resolved(&self, clock: &Clock) -> bool {
+        clock.is_resolved_by(&self.committed())
+    }
+
+    /// Whether nothing in the world is uncommitted. Checked after an observation, it makes every merge unnecessary.
+    #[inline(always)]
+    pub fn is_clean(&self) -> bool {
+        let domains = self.domains();
+        let mut d = 0;
+        while d < domains {
+            if self.dirty.get(d) > self.committed.get(d) {
+                return false;
+            }
+            d += 1;
+        }
+        true
+    }
+
+    /// Ask for the commit of all that `clock` depends on. Returns whether that is news.
+    pub fn request(&self, clock: &Clock) -> bool {
+        let domains = self.domains();
+        let mut news = false;
+        for d in 0..domains {
+            if clock.0[d] > self.committed.get(d) && clock.0[d] > self.requested.get(d) {
+                self.requested.raise(d, clock.0[d]);
+                news = true;
+            }
+        }
+        news
+    }
+
+    /// What has been asked for.
+    pub fn requested(&self) -> Clock {
+        self.requested.load(self.domains())
+    }
+}
+
+/// Marks the moment at which a transaction was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);

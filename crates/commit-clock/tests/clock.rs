@@ -1,0 +1,64 @@
+//! Clocks without concurrency; `loom.rs` has the races.
+#![cfg(not(loom))]
+
+use commit_clock::{AtomicClock, Clock, Handle, Transactions, DOMAINS_MAX};
+
+fn clock(domain: usize, transaction: u64) -> Clock {
+    let mut clock = Clock::NONE;
+    clock.0[domain] = transaction;
+    clock
+}
+
+#[test]
+fn a_merged_clock_is_resolved_when_all_its_parts_are() {
+    let mut both = clock(0, 3);
+    both.merge(&clock(1, 5));
+    both.merge(&clock(1, 4));
+    assert!(!both.is_resolved_by(&clock(0, 3)));
+    let mut committed = clock(0, 3);
+    committed.merge(&clock(1, 5));
+    assert!(both.is_resolved_by(&committed));
+    assert!(Clock::NONE.is_resolved_by(&Clock::NONE));
+}
+
+#[test]
+fn a_clock_is_one_cache_line() {
+    assert_eq!((std::mem::size_of::<AtomicClock>(), std::mem::align_of::<AtomicClock>()), (64, 64));
+}
+
+#[test]
+fn an_atomic_clock_only_grows() {
+    let atomic = AtomicClock::new();
+    atomic.raise(2, 9);
+    atomic.raise(2, 4);
+    atomic.merge(&clock(2, 5), DOMAINS_MAX);
+    assert_eq!(atomic.load(DOMAINS_MAX), clock(2, 9));
+    assert_eq!(atomic.load(2), Clock::NONE, "only the first domains are looked at");
+}
+
+#[test]
+fn a_transaction_gathers_closes_and_commits() {
+    let (transactions, handle) = (Transactions::new(1), Handle::new());
+    assert!(transactions.is_clean());
+    transactions.open_handle(&handle);
+    assert_eq!(transactions.join(0), 1);
+    let (closing, ticket) = transactions.close_transaction(0);
+    assert_eq!((closing, transactions.active(0)), (1, 2));
+    assert!(!transactions.is_quiet(ticket, &handle), "a change of it is in flight");
+    handle.close();
+    assert!(transactions.is_quiet(ticket, &handle) && !transactions.is_clean());
+    transactions.open_handle(&handle);
+    assert!(transactions.is_quiet(ticket, &handle), "that one belongs to the next");
+    transactions.set_committed(0, closing);
+    assert!(transactions.is_clean() && transactions.is_resolved(&clock(0, 1)));
+}
+
+#[test]
+fn a_commit_is_requested_once() {
+    let transactions = Transactions::new(2);
+    assert!(transactions.request(&clock(1, 1)));
+    assert!(!transactions.request(&clock(1, 1)));
+    transactions.set_committed(1, 4);
+    assert!(!transactions.request(&clock(1, 3)), "it is committed");
+    assert_eq!(transactions.requested(), clock(1, 1));
+}

@@ -1,0 +1,256 @@
+//! What this machine allows: each thing that Speculator needs is tried, not guessed, and what is missing comes with what to
+//! do about it.
+
+use std::io;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::domain::{self, FileSystem, Promise};
+use crate::{e2fsprogs, mountinfo, sys, why};
+
+/// Oldest kernel on which everything that `run` uses is there: `close_range`, LOOP_CONFIGURE, `stx_mnt_id`, `clone3`.
+const KERNEL_MIN: (u32, u32) = (5, 10);
+/// AT_HWCAP2: the kernel lets programs use RDFSBASE and its kin.
+const HWCAP2_FSGSBASE: usize = 1 << 1;
+
+/// How something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// It is there.
+    Ok,
+    /// It is not, and something works less well or not at all; `run` itself works.
+    Limited,
+    /// It is not, and `run` cannot work.
+    Missing,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+pub struct Finding {
+    /// What.
+    pub name: &'static str,
+    /// How it stands.
+    pub status: Status,
+    /// What was found.
+    pub detail: String,
+    /// What to do when it is not there.
+    pub advice: Option<&'static str>,
+}
+
+/// Everything that `speculator doctor` tells.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Whether `speculator run` would work.
+    pub run_works: bool,
+    /// What this machine allows.
+    pub findings: Vec<Finding>,
+    /// What each mounted file system can promise.
+    pub file_systems: Vec<Promises>,
+}
+
+/// One file system and its two promises.
+#[derive(Clone, Debug, Serialize)]
+pub struct Promises {
+    /// The file system.
+    #[serde(flatten)]
+    pub file_system: FileSystem,
+    /// Nothing that depends on an uncommitted change has left.
+    pub durable_before_observed: Promise,
+    /// After a crash, no later change without the earlier ones.
+    pub ordered: Promise,
+    /// What to do for more.
+    pub advice: Option<&'static str>,
+}
+
+/// Looks at everything.
+pub fn examine() -> Report {
+    let findings = vec![
+        kernel(),
+        architecture(),
+        proc_mounted(),
+        tried(
+            "seccomp filters",
+            sys::try_seccomp_filter(),
+            Need::Run,
+            "build the kernel with CONFIG_SECCOMP_FILTER, or let the container use seccomp(2)",
+        ),
+        ptrace(),
+        tried(
+            "System V shared memory",
+            sys::try_shared_memory(),
+            Need::Run,
+            "raise kernel.shmmni and kernel.shmall (sysctl), or build the kernel with CONFIG_SYSVIPC",
+        ),
+        fsgsbase(),
+        user(),
+        tried(
+            "mount namespaces",
+            sys::try_mount_namespace(),
+            Need::Volumes,
+            "run as root, or give the container CAP_SYS_ADMIN; without it run --volume does not work",
+        ),
+        device(
+            "loop devices",
+            "/dev/loop-control",
+            "load the loop module and run as root; without it volumes cannot be mounted",
+        ),
+        device("FUSE", "/dev/fuse", "load the fuse module; without it the crash tests do not work"),
+        e2fsprogs_there(),
+    ];
+    let run_works = findings.iter().all(|finding| finding.status != Status::Missing);
+    Report { run_works, findings, file_systems: promises() }
+}
+
+/// Who cannot do without a thing.
+#[derive(Clone, Copy)]
+enum Need {
+    Run,
+    Volumes,
+}
+
+fn ok(name: &'static str, detail: impl Into<String>) -> Finding {
+    Finding { name, status: Status::Ok, detail: detail.into(), advice: None }
+}
+
+fn lacking(name: &'static str, need: Need, detail: impl Into<String>, advice: &'static str) -> Finding {
+    let status = match need {
+        Need::Run => Status::Missing,
+        Need::Volumes => Status::Limited,
+    };
+    Finding { name, status, detail: detail.into(), advice: Some(advice) }
+}
+
+fn tried(name: &'static str, result: io::Result<()>, need: Need, advice: &'static str) -> Finding {
+    match result {
+        Ok(()) => ok(name, "work (tried)"),
+        Err(error) => lacking(name, need, why(&error), advice),
+    }
+}
+
+fn kernel() -> Finding {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    match parse_release(&release) {
+        Some(version) if version >= KERNEL_MIN => ok("kernel", format!("Linux {release}")),
+        _ => lacking("kernel", Need::Run, format!("Linux {release}"), "use Linux 5.10 or newer"),
+    }
+}
+
+/// `6.18.44-fc` → (6, 18).
+fn parse_release(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn architecture() -> Finding {
+    match std::env::consts::ARCH {
+        "x86_64" => ok("processor", "x86-64"),
+        other => lacking("processor", Need::Run, other, "use an x86-64 machine"),
+    }
+}
+
+fn proc_mounted() -> Finding {
+    match Path::new(mountinfo::PATH).exists() {
+        true => ok("/proc", "mounted"),
+        false => lacking("/proc", Need::Run, "not mounted", "mount -t proc proc /proc"),
+    }
+}
+
+fn ptrace() -> Finding {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
+    let scope = match scope.as_deref().map(str::trim) {
+        Some(scope) => format!("yama ptrace_scope {scope}"),
+        None => "no yama".to_owned(),
+    };
+    match sys::try_ptrace() {
+        Ok(()) => ok("ptrace", format!("works (tried); {scope}")),
+        Err(error) => lacking(
+            "ptrace",
+            Need::Run,
+            format!("{}; {scope}", why(&error)),
+            "set kernel.yama.ptrace_scope to 0 or 1 (sysctl), give the container SYS_PTRACE, and do not run under another tracer",
+        ),
+    }
+}
+
+fn fsgsbase() -> Finding {
+    let (_, hwcap2) = rustix::param::linux_hwcap();
+    match hwcap2 & HWCAP2_FSGSBASE != 0 {
+        true => ok("FSGSBASE", "programs may use it"),
+        false => lacking(
+            "FSGSBASE",
+            Need::Volumes,
+            "not available",
+            "use Linux 5.9 or newer without nofsgsbase; until then run with --interpose=stops",
+        ),
+    }
+}
+
+fn user() -> Finding {
+    match rustix::process::geteuid() {
+        uid if uid.is_root() => ok("user", "root"),
+        uid => lacking(
+            "user",
+            Need::Volumes,
+            format!("uid {}", uid.as_raw()),
+            "run as root to mount volumes; run without --volume works as any user",
+        ),
+    }
+}
+
+fn device(name: &'static str, path: &'static str, advice: &'static str) -> Finding {
+    match std::fs::OpenOptions::new().read(true).write(true).open(path) {
+        Ok(_) => ok(name, format!("{path} opens")),
+        Err(error) => lacking(name, Need::Volumes, format!("{path}: {}", why(&error)), advice),
+    }
+}
+
+fn e2fsprogs_there() -> Finding {
+    let programs = ["mkfs.ext4", "e2fsck"];
+    match programs.map(e2fsprogs::find) {
+        [Some(mkfs), Some(_)] => ok("e2fsprogs", mkfs.display().to_string()),
+        _ => lacking(
+            "e2fsprogs",
+            Need::Volumes,
+            "mkfs.ext4 or e2fsck not found",
+            "apt-get install e2fsprogs; without it volumes cannot be made or checked",
+        ),
+    }
+}
+
+fn promises() -> Vec<Promises> {
+    let found = domain::file_systems().unwrap_or_default();
+    found.into_iter().map(Promises::from).collect()
+}
+
+impl From<FileSystem> for Promises {
+    fn from(file_system: FileSystem) -> Promises {
+        Promises {
+            durable_before_observed: file_system.class.durable_before_observed(),
+            ordered: file_system.class.ordered(),
+            advice: file_system.class.what_to_do(),
+            file_system,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases() {
+        assert_eq!(parse_release("6.18.44-fc-v657"), Some((6, 18)));
+        assert_eq!(parse_release("5.10-rc1"), Some((5, 10)));
+        assert_eq!(parse_release("strange"), None);
+    }
+
+    #[test]
+    fn every_finding_that_is_not_ok_says_what_to_do() {
+        for finding in examine().findings {
+            assert_eq!(finding.advice.is_none(), finding.status == Status::Ok, "{finding:?}");
+            assert!(!finding.detail.is_empty());
+        }
+    }
+}

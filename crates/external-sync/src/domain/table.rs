@@ -1,0 +1,287 @@
+//! Which file system belongs to which domain of a world, by device number.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+
+use super::{classify_all, Class, FileSystem};
+use crate::mountinfo;
+
+/// The most domains that a world can have; what is beyond them counts as outside.
+pub const DOMAINS_MAX: usize = commit_clock::DOMAINS_MAX;
+
+/// Number of a domain in its world, below [`DOMAINS_MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DomainId(pub u8);
+
+/// A file system that can commit.
+#[derive(Debug)]
+pub struct Domain {
+    /// Its number.
+    pub id: DomainId,
+    /// What is known of it.
+    pub file_system: FileSystem,
+    /// `None` between [`DomainTable::release_handles`] and [`DomainTable::refresh`].
+    handle: Option<OwnedFd>,
+}
+
+impl Domain {
+    /// Whether dropping an fsync is safe here.
+    pub fn is_ordered(&self) -> bool {
+        self.file_system.class == Class::Ordered
+    }
+
+    /// A directory or file on it, open for reading since the world began: syncfs(2) on it reports every write error since.
+    pub fn handle(&self) -> Option<BorrowedFd<'_>> {
+        self.handle.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Makes everything written to it durable (the ordered domain's commit). An error must never be swallowed: what
+    /// depends on this commit must not leave.
+    pub fn flush(&self) -> io::Result<()> {
+        match self.handle() {
+            Some(handle) => Ok(rustix::fs::syncfs(handle)?),
+            None => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        }
+    }
+}
+
+/// What a file is to the world, by the file system that it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On a domain.
+    Domain(DomainId),
+    /// In memory.
+    Memory,
+    /// An interface to the kernel.
+    Pseudo,
+    /// Never changes.
+    ReadOnly,
+    /// Outside.
+    Outside,
+}
+
+/// Device number → place, for one world.
+#[derive(Debug, Default)]
+pub struct DomainTable {
+    domains: Vec<Domain>,
+    places: HashMap<u64, Place>,
+}
+
+impl DomainTable {
+    /// Builds the table of this process's mounts. The domains are, in this order: `volumes` (device numbers), other ordered
+    /// file systems, the one of `cwd`, the root's, the others as mounted; at most [`DOMAINS_MAX`].
+    pub fn new(volumes: &[u64], cwd: &Path) -> io::Result<DomainTable> {
+        let mut table = DomainTable::default();
+        table.read(volumes, fs::metadata(cwd).ok().map(|found| found.dev()))?;
+        Ok(table)
+    }
+
+    /// Reads the mounts again, after one was added or removed. A domain keeps its number as long as its file system is
+    /// there; the number of one that is gone is not used again.
+    pub fn refresh(&mut self) -> io::Result<()> {
+        self.places.clear();
+        self.read(&[], None)
+    }
+
+    /// Closes the handles, which keep file systems from being unmounted; to be called before a world's umount(2), and
+    /// followed by [`DomainTable::refresh`]. Flush the domains first: an error between the two would not be seen.
+    pub fn release_handles(&mut self) {
+        for domain in &mut self.domains {
+            domain.handle = None;
+        }
+    }
+
+    /// The domains, in the order of their numbers.
+    pub fn domains(&self) -> &[Domain] {
+        &self.domains
+    }
+
+    /// A domain by number.
+    pub fn domain(&self, id: DomainId) -> &Domain {
+        &self.domains[usize::from(id.0)]
+    }
+
+    /// Where files with this `st_dev` are; `None` when no mount has this number (pipes, sockets and memfds; files on btrfs
+    /// and overlayfs, for which [`DomainTable::learn`] is made).
+    pub fn place(&self, dev: u64) -> Option<Place> {
+        self.places.get(&dev).copied()
+    }
+
+    /// Every device number that is known, to fill a table in shared memory.
+    pub fn places(&self) -> impl Iterator<Item = (u64, Place)> + '_ {
+        self.places.iter().map(|(&dev, &place)| (dev, place))
+    }
+
+    /// Where an open file is, by the mount that it was opened through, and remembers that for its `st_dev`. On btrfs a
+    /// subvolume, on overlayfs a layer has device numbers that the mount table does not show. What has no mount is outside.
+    pub fn learn(&mut self, file: BorrowedFd<'_>) -> Place {
+        let Ok(dev) = rustix::fs::fstat(file).map(|found| found.st_dev) else {
+            return Place::Outside;
+        };
+        if let Some(place) = self.place(dev) {
+            return place;
+        }
+        let Some(place) = mounted_dev(file).and_then(|dev| self.place(dev)) else {
+            return Place::Outside;
+        };
+        self.places.insert(dev, place);
+        place
+    }
+
+    fn read(&mut self, volumes: &[u64], cwd: Option<u64>) -> io::Result<()> {
+        let found = classify_all(&mountinfo::read()?);
+        let root = fs::metadata("/").ok().map(|found| found.dev());
+        self.reopen(&found);
+        for file_system in in_order(&found, volumes, cwd, root) {
+            let place = self.add(file_system, &found);
+            self.places.insert(file_system.dev, place);
+        }
+        Ok(())
+    }
+
+    /// Gives domains that are still mounted their handles back.
+    fn reopen(&mut self, found: &[FileSystem]) {
+        for domain in self.domains.iter_mut().filter(|domain| domain.handle.is_none()) {
+            domain.handle = open(domain.file_system.dev, found);
+        }
+    }
+
+    fn add(&mut self, file_system: &FileSystem, all: &[FileSystem]) -> Place {
+        match file_system.class {
+            Class::Memory => Place::Memory,
+            Class::Pseudo => Place::Pseudo,
+            Class::ReadOnly => Place::ReadOnly,
+            Class::Outside => Place::Outside,
+            Class::Ordered | Class::Durable => match self.domain_for(file_system, all) {
+                Some(id) => Place::Domain(id),
+                None => Place::Outside,
+            },
+        }
+    }
+
+    fn domain_for(&mut self, file_system: &FileSystem, all: &[FileSystem]) -> Option<DomainId> {
+        // A domain without a handle is of a file system that is gone, even if its device number is in use again.
+        let known = |domain: &&mut Domain| domain.file_system.dev == file_system.dev && domain.handle.is_some();
+        if let Some(domain) = self.domains.iter_mut().find(known) {
+            domain.file_system = file_system.clone(); // It may have been remounted with other options.
+            return Some(domain.id);
+        }
+        if self.domains.len() == DOMAINS_MAX {
+            return None;
+        }
+        // Without a handle it could not be flushed.
+        let handle = open(file_system.dev, all)?;
+        let id = DomainId(u8::try_from(self.domains.len()).ok()?);
+        self.domains.push(Domain { id, file_system: file_system.clone(), handle: Some(handle) });
+        Some(id)
+    }
+}
+
+/// One entry for each device number, the most wanted domains first.
+fn in_order<'a>(found: &'a [FileSystem], volumes: &[u64], cwd: Option<u64>, root: Option<u64>) -> Vec<&'a FileSystem> {
+    let mut unique: Vec<&FileSystem> = Vec::new();
+    for file_system in found {
+        if !unique.iter().any(|known| known.dev == file_system.dev) {
+            unique.push(file_system);
+        }
+    }
+    unique.sort_by_key(|file_system| match file_system {
+        _ if volumes.contains(&file_system.dev) => 0,
+        _ if file_system.class == Class::Ordered => 1,
+        _ if cwd == Some(file_system.dev) => 2,
+        _ if root == Some(file_system.dev) => 3,
+        _ => 4,
+    });
+    unique
+}
+
+/// Opens something on the file system: one of its mount points that is not hidden under another mount.
+fn open(dev: u64, all: &[FileSystem]) -> Option<OwnedFd> {
+    all.iter().filter(|file_system| file_system.dev == dev).find_map(|file_system| open_mount(file_system).ok())
+}
+
+fn open_mount(file_system: &FileSystem) -> io::Result<OwnedFd> {
+    let path: &PathBuf = &file_system.mount_point;
+    // A single file may be mounted, even a device; opening a device could do anything.
+    if !fs::metadata(path).is_ok_and(|found| found.is_dir() || found.is_file()) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let handle = rustix::fs::open(path, flags, Mode::empty())?;
+    match mount_id(handle.as_fd()) {
+        Some(id) if id == file_system.mount_id => Ok(handle),
+        _ => Err(io::Error::from_raw_os_error(libc::ESTALE)),
+    }
+}
+
+fn mount_id(file: BorrowedFd<'_>) -> Option<u64> {
+    let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
+}
+
+/// The device number in the mount table of the mount through which a file was opened.
+fn mounted_dev(file: BorrowedFd<'_>) -> Option<u64> {
+    let id = mount_id(file)?;
+    mountinfo::read().ok()?.into_iter().find(|mount| mount.id == id).map(|mount| mount.dev)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file_system(dev: u64, class: Class, mount_point: &str) -> FileSystem {
+        FileSystem {
+            dev,
+            mount_id: dev,
+            mount_point: mount_point.into(),
+            fs_type: "ext4".to_owned(),
+            source: "/dev/x".into(),
+            class,
+            reason: String::new(),
+        }
+    }
+
+    #[test]
+    fn volumes_then_ordered_then_working_directory_then_root_then_the_rest() {
+        let found = [
+            file_system(1, Class::Durable, "/"),
+            file_system(2, Class::Durable, "/a"),
+            file_system(3, Class::Ordered, "/b"),
+            file_system(4, Class::Durable, "/cwd"),
+            file_system(5, Class::Ordered, "/volume"),
+            file_system(2, Class::Durable, "/bind"),
+        ];
+        let devs: Vec<u64> = in_order(&found, &[5], Some(4), Some(1)).iter().map(|found| found.dev).collect();
+        assert_eq!(devs, [5, 3, 4, 1, 2]);
+    }
+
+    #[test]
+    fn the_table_of_this_machine() {
+        let mut table = DomainTable::new(&[], Path::new("/")).unwrap();
+        let dev_of = |path: &str| fs::metadata(path).unwrap().dev();
+        assert_eq!(table.place(dev_of("/proc")), Some(Place::Pseudo));
+        assert!(table.place(dev_of("/")).is_some());
+        let before = table.place(dev_of("/"));
+        table.release_handles();
+        table.refresh().unwrap();
+        assert_eq!(table.place(dev_of("/")), before);
+        for domain in table.domains() {
+            assert!(domain.handle().is_some(), "{domain:?}");
+        }
+    }
+
+    #[test]
+    fn an_open_file_is_where_its_mount_is_and_a_pipe_is_outside() {
+        let mut table = DomainTable::new(&[], Path::new("/")).unwrap();
+        let file = fs::File::open("/proc/self/stat").unwrap();
+        assert_eq!(table.learn(file.as_fd()), Place::Pseudo);
+        let (reader, _writer) = io::pipe().unwrap();
+        assert_eq!(table.learn(reader.as_fd()), Place::Outside);
+    }
+}

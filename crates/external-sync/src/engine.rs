@@ -1,0 +1,261 @@
+//! The commit engine: for each domain one active transaction that gathers changes, and at most one that commits (002, 3.3).
+//!
+//! A commit closes the active transaction, waits until every change that joined it is in the page cache (`commit_clock`), flushes the file
+//! system, lets go what waited for it, and only then publishes that it is committed: nobody can learn of the commit and
+//! speak before those who were waiting have spoken.
+//!
+//! **Invariant:** `committed` never advances over a transaction whose flush failed.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use agent_abi::World;
+use commit_clock::{Clock, Ticket, DOMAINS_MAX};
+
+use crate::sys;
+
+/// Why a transaction was committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    /// Output or a barrier depends on it (002, 3.4).
+    Output,
+    /// It is older than the interval (002, 2.5: five seconds).
+    Age,
+    /// It holds too much.
+    Dirty,
+    /// Every change asks for its commit (`--commit=eager`; 002, 4.7).
+    Eager,
+    /// The world ends.
+    End,
+}
+
+impl Cause {
+    /// The word in the statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::Output => "output",
+            Cause::Age => "age",
+            Cause::Dirty => "dirty",
+            Cause::Eager => "eager",
+            Cause::End => "end",
+        }
+    }
+}
+
+/// One commit that was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Commit {
+    /// Of which domain.
+    pub domain: usize,
+    /// Why.
+    pub cause: Cause,
+    /// From the closing of the transaction to the end of the flush.
+    pub duration: Duration,
+}
+
+/// Who is told of commits.
+pub trait Observer: Send {
+    /// All of `committed` is on stable storage: let go what waited for it. Called before anybody else can know.
+    fn durable(&mut self, committed: &Clock, commit: &Commit);
+    /// A flush failed: nothing that depends on the domain's transactions from here on may ever leave.
+    fn flush_failed(&mut self, domain: usize, error: io::Error);
+}
+
+/// When to commit.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Age at which an active transaction is committed.
+    pub interval: Duration,
+    /// Dirty data at which it is, bytes.
+    pub dirty_bytes_max: u64,
+    /// `--commit=eager`.
+    pub eager: bool,
+}
+
+/// How the engine reaches a domain's file system; changed when file systems are mounted.
+#[derive(Debug, Default)]
+pub struct Handles {
+    /// For each domain a directory on it, open since the world began.
+    pub roots: [Option<Arc<OwnedFd>>; DOMAINS_MAX],
+    /// Bit d: one fsync commits everything, because the journal takes data and metadata alike (ext4, data=journal).
+    pub whole_journal: u32,
+}
+
+/// The thread that commits.
+#[derive(Debug)]
+pub struct Engine {
+    thread: Option<std::thread::JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    world: &'static World,
+}
+
+impl Engine {
+    /// Start it.
+    pub fn start(
+        world: &'static World,
+        policy: Policy,
+        handles: Arc<Mutex<Handles>>,
+        observer: Box<dyn Observer>,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let worker = Worker {
+            world,
+            policy,
+            handles,
+            observer,
+            stop: stop.clone(),
+            dirty_since: [None; DOMAINS_MAX],
+            failed: false,
+        };
+        let thread = std::thread::Builder::new().name("commit".into()).spawn(move || worker.run())?;
+        Ok(Self { thread: Some(thread), stop, world })
+    }
+
+    /// Commit everything that is dirty, then end. The observer has been told of all of it when this returns.
+    pub fn finish(mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        ring(self.world);
+        if let Some(thread) = self.thread.take() {
+            // A panic in the engine has been reported by its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Wake the engine.
+pub fn ring(world: &World) {
+    world.requests.fetch_add(1, Ordering::Release);
+    sys::futex_wake(&world.requests);
+}
+
+/// Wake everybody who waits for a commit, or for output to leave.
+pub fn announce(world: &World) {
+    world.commits.fetch_add(1, Ordering::Release);
+    sys::futex_wake(&world.commits);
+}
+
+/// Wait until all that `clock` depends on is committed; false if `give_up` says so first.
+pub fn await_commit(world: &World, clock: &Clock, give_up: impl Fn() -> bool) -> bool {
+    loop {
+        let seen = world.commits.load(Ordering::Acquire);
+        if world.transactions.is_resolved(clock) {
+            return true;
+        }
+        if give_up() {
+            return false;
+        }
+        if world.transactions.request(clock) {
+            ring(world);
+        }
+        sys::futex_wait(&world.commits, seen, Some(Duration::from_millis(200)));
+    }
+}
+
+struct Worker {
+    world: &'static World,
+    policy: Policy,
+    handles: Arc<Mutex<Handles>>,
+    observer: Box<dyn Observer>,
+    stop: Arc<AtomicBool>,
+    dirty_since: [Option<Instant>; DOMAINS_MAX],
+    failed: bool,
+}
+
+impl Worker {
+    fn run(mut self) {
+        // How long after a change its age may begin to count: a fraction of the interval.
+        let tick = (self.policy.interval / 8).clamp(Duration::from_millis(5), Duration::from_millis(500));
+        loop {
+            let seen = self.world.requests.load(Ordering::Acquire);
+            let stopping = self.stop.load(Ordering::SeqCst);
+            let mut worked = false;
+            for domain in 0..self.world.transactions.domains() {
+                if let Some(cause) = self.due(domain, stopping) {
+                    self.commit(domain, cause);
+                    worked = true;
+                }
+            }
+            if self.failed || (stopping && !worked) {
+                return;
+            }
+            if !worked {
+                sys::futex_wait(&self.world.requests, seen, Some(tick));
+            }
+        }
+    }
+
+    fn due(&mut self, domain: usize, stopping: bool) -> Option<Cause> {
+        let transactions = &self.world.transactions;
+        let committed = transactions.committed().0[domain];
+        let is_dirty = transactions.dirty().0[domain] > committed;
+        let is_requested = transactions.requested().0[domain] > committed;
+        let since = &mut self.dirty_since[domain];
+        if !is_dirty && !is_requested {
+            *since = None;
+            return None;
+        }
+        let since = *since.get_or_insert_with(Instant::now);
+        if stopping {
+            Some(Cause::End)
+        } else if self.world.dirty_bytes[domain].load(Ordering::Relaxed) >= self.policy.dirty_bytes_max {
+            Some(Cause::Dirty)
+        } else if is_requested {
+            Some(if self.policy.eager { Cause::Eager } else { Cause::Output })
+        } else if since.elapsed() >= self.policy.interval {
+            Some(Cause::Age)
+        } else {
+            None
+        }
+    }
+
+    fn commit(&mut self, domain: usize, cause: Cause) {
+        let begin = Instant::now();
+        self.dirty_since[domain] = None;
+        let (transaction, ticket) = self.world.transactions.close_transaction(domain);
+        self.world.dirty_bytes[domain].store(0, Ordering::Relaxed);
+        self.await_quiet(ticket);
+        if let Err(error) = self.flush(domain) {
+            self.failed = true;
+            self.observer.flush_failed(domain, error);
+            return;
+        }
+        let mut committed = self.world.transactions.committed();
+        committed.0[domain] = committed.0[domain].max(transaction);
+        self.observer.durable(&committed, &Commit { domain, cause, duration: begin.elapsed() });
+        self.world.transactions.set_committed(domain, transaction);
+        announce(self.world);
+    }
+
+    /// Wait until every change that joined the closed transaction is in the page cache. A change takes microseconds, unless the disk itself is
+    /// slow; a thread that is stopped or dies in the middle has its handle closed by the supervisor.
+    fn await_quiet(&self, ticket: Ticket) {
+        let world = self.world;
+        let mut rounds = 0u32;
+        while world.thread_map.taken().any(|i| !world.transactions.is_quiet(ticket, &world.threads[i].handle)) {
+            rounds += 1;
+            if rounds < 32 {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    fn flush(&self, domain: usize) -> io::Result<()> {
+        let (root, whole_journal) = {
+            let handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            (handles.roots[domain].clone(), handles.whole_journal & (1 << domain) != 0)
+        };
+        let root = root.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        let is_mapped = self.world.mapped_domains.load(Ordering::SeqCst) & (1 << domain) != 0;
+        if whole_journal && !is_mapped {
+            // Every change is in the journal's running transaction already: committing it is enough, and looks at no inode.
+            Ok(rustix::fs::fsync(&root)?)
+        } else {
+            Ok(rustix::fs::syncfs(&root)?)
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! External synchrony (002): which file systems can commit and what they promise ([`domain`]), the volumes made for it
+//! ([`volume`]), and what this machine allows ([`doctor`]).
+#![deny(unsafe_code)]
+
+pub mod doctor;
+pub mod domain;
+mod e2fsprogs;
+pub mod engine;
+mod loop_device;
+mod mountinfo;
+mod superblock;
+#[allow(unsafe_code)]
+mod sys;
+pub mod volume;
+
+/// What an error says of itself, without the number that Rust puts behind it.
+pub(crate) fn why(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}

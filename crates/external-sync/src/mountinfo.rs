@@ -1,0 +1,143 @@
+//! `/proc/self/mountinfo` as data (proc_pid_mountinfo(5)).
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::{fs, io};
+
+/// One line: one mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Unique while the mount exists; what statx(2) reports as `stx_mnt_id`.
+    pub id: u64,
+    /// The file system's device number, in the encoding of `st_dev`.
+    pub dev: u64,
+    /// Where it is mounted.
+    pub mount_point: PathBuf,
+    /// Options of this mount: `rw`, `nosuid`, `relatime`…
+    pub mount_options: String,
+    /// `ext4`, `tmpfs`, `fuse.sshfs`…
+    pub fs_type: String,
+    /// A device, `host:/path`, or just a word.
+    pub source: PathBuf,
+    /// Options of the file system, shared by all its mounts.
+    pub fs_options: String,
+}
+
+impl Mount {
+    /// Whether the file system (not just this mount) has the option.
+    pub fn has_fs_option(&self, option: &str) -> bool {
+        self.fs_options.split(',').any(|found| found == option)
+    }
+
+    /// The value of `name=value` in the file system's options.
+    pub fn fs_option(&self, name: &str) -> Option<&str> {
+        self.fs_options.split(',').find_map(|found| found.strip_prefix(name)?.strip_prefix('='))
+    }
+}
+
+/// Of the calling thread, not of the process: one thread may have entered a mount namespace of its own.
+pub const PATH: &str = "/proc/thread-self/mountinfo";
+
+/// The mounts that this thread sees, in the kernel's order: a later one covers an earlier one at the same place.
+pub fn read() -> io::Result<Vec<Mount>> {
+    Ok(parse(&fs::read(PATH)?))
+}
+
+/// Parses the file's contents; a line that cannot be understood is left out.
+pub fn parse(text: &[u8]) -> Vec<Mount> {
+    text.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let id = text(fields.next()?).parse().ok()?;
+    let _parent = fields.next()?;
+    let dev = parse_dev(&text(fields.next()?))?;
+    let _root = fields.next()?;
+    let mount_point = path(fields.next()?);
+    let mount_options = text(fields.next()?);
+    // Optional fields (`shared:7`…) end with a lone dash.
+    fields.find(|field| *field == b"-")?;
+    Some(Mount {
+        id,
+        dev,
+        mount_point,
+        mount_options,
+        fs_type: text(fields.next()?),
+        source: path(fields.next()?),
+        fs_options: text(fields.next()?),
+    })
+}
+
+fn parse_dev(text: &str) -> Option<u64> {
+    let (major, minor) = text.split_once(':')?;
+    Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+}
+
+fn text(field: &[u8]) -> String {
+    String::from_utf8_lossy(&unescape(field)).into_owned()
+}
+
+fn path(field: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape(field)))
+}
+
+/// The kernel writes space, tab, newline, backslash and `#` as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        match octal(rest) {
+            Some(escaped) => {
+                plain.push(escaped);
+                rest = &rest[4..];
+            }
+            None => {
+                plain.push(byte);
+                rest = after;
+            }
+        }
+    }
+    plain
+}
+
+fn octal(text: &[u8]) -> Option<u8> {
+    let digits = text.strip_prefix(b"\\")?.get(..3)?;
+    let value = digits.iter().try_fold(0u32, |value, digit| match digit {
+        b'0'..=b'7' => Some(value * 8 + u32::from(digit - b'0')),
+        _ => None,
+    })?;
+    u8::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_optional_fields_and_escapes() {
+        let line =
+            br"36 35 98:0 /mnt1 /mnt/two\040words\134 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue";
+        let mounts = parse(line);
+        assert_eq!(mounts.len(), 1);
+        let mount = &mounts[0];
+        assert_eq!(mount.id, 36);
+        assert_eq!(mount.dev, rustix::fs::makedev(98, 0));
+        assert_eq!(mount.mount_point, PathBuf::from("/mnt/two words\\"));
+        assert_eq!((mount.fs_type.as_str(), mount.source.to_str()), ("ext3", Some("/dev/root")));
+        assert_eq!(mount.fs_option("errors"), Some("continue"));
+        assert!(mount.has_fs_option("rw") && !mount.has_fs_option("r"));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_left_out() {
+        assert!(parse(b"\n1 2 x:y / / rw - a b c\n1 2 3:4 / /x rw\n").is_empty());
+    }
+
+    #[test]
+    fn the_mounts_of_this_machine_parse() {
+        let text = fs::read(PATH).unwrap();
+        assert_eq!(parse(&text).len(), text.iter().filter(|&&byte| byte == b'\n').count());
+    }
+}

@@ -1,0 +1,37 @@
+//! Descriptors of processes inside.
+
+use crate::sys;
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Process descriptors, by pid.
+#[derive(Debug, Default)]
+pub struct ProcessDescriptors(HashMap<i32, OwnedFd>);
+
+impl ProcessDescriptors {
+    /// A copy of descriptor `fd` of process `pid`.
+    pub fn copy(&mut self, pid: i32, fd: i32) -> io::Result<OwnedFd> {
+        let process = match self.0.entry(pid) {
+            std::collections::hash_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::hash_map::Entry::Vacant(entry) => entry.insert(sys::pidfd_open(pid)?),
+        };
+        sys::pidfd_getfd(process.as_fd(), fd)
+    }
+
+    /// The process has ended.
+    pub fn forget(&mut self, pid: i32) {
+        self.0.remove(&pid);
+    }
+}
+
+/// The process of a thread.
+pub fn process_of(tid: i32) -> io::Result<i32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:"))
+        .and_then(|rest| rest.trim().parse().ok())
+        .ok_or_else(|| io::Error::other("no Tgid in /proc/PID/status"))
+}

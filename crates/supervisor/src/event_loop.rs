@@ -1,0 +1,422 @@
+//! The event loop: every stop of every thread of the world. The only thread that may touch tracees.
+
+use crate::descriptors::{process_of, ProcessDescriptors};
+use crate::message::{Message, Sender};
+use crate::outputs::Outputs;
+use crate::signals;
+use crate::stats::Stats;
+use crate::texts::Texts;
+use agent_abi::{PROCESSES_MAX, REQUEST_NR, THREADS_MAX};
+use commit_clock::DOMAINS_MAX;
+use external_sync::domain::DomainTable;
+use external_sync::engine::Handles;
+use output::ProcessId;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use tracee::{AgentImage, Event, Injection, Registers, Result, Segment, SignalInfo, Stop, Stopped, TraceError, WorldSegment};
+
+/// A thread of the world.
+#[derive(Debug, Default)]
+pub(crate) struct Tracee {
+    /// Its `Thread` slot; `None` until its first exec.
+    pub thread: Option<usize>,
+    /// Its `Process` slot.
+    pub process: usize,
+    /// Its process id, once somebody needed it.
+    pub pid: Option<i32>,
+    /// What the injection wrote over, until it is put back or replaced.
+    pub injection: Option<Injection>,
+    /// The segments are open to everybody until this thread has attached them.
+    pub opened_segments: bool,
+}
+
+/// Everything that the supervising process knows.
+pub(crate) struct Supervisor {
+    pub segment: WorldSegment,
+    pub agent: Segment,
+    pub image: AgentImage,
+    pub tracees: HashMap<i32, Tracee>,
+    pub descriptors: ProcessDescriptors,
+    pub outputs: Arc<Outputs>,
+    pub texts: Texts,
+    pub domains: DomainTable,
+    pub handles: Arc<Mutex<Handles>>,
+    pub front: Sender,
+    pub stats: Stats,
+    pub failed: Arc<AtomicBool>,
+    /// COMMAND.
+    pub root: i32,
+    /// Ids for the order of output: a slot is used again, these are not.
+    pub output_ids: HashMap<usize, ProcessId>,
+    pub next_output_id: u32,
+    /// Addresses of call sites that stopped.
+    pub stopped_sites: HashSet<(usize, u64)>,
+    pub is_root_user: bool,
+}
+
+impl Supervisor {
+    pub fn world(&self) -> &'static agent_abi::World {
+        self.segment.world
+    }
+
+    /// Until the last process has ended.
+    pub fn run(&mut self) -> io::Result<()> {
+        while let Some(event) = tracee::wait()? {
+            match event {
+                Event::Stopped(stopped) => self.on_stop(stopped),
+                Event::Exited { tid, status } => self.on_exit(tid, status),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_stop(&mut self, stopped: Stopped) {
+        let tid = stopped.tid();
+        self.stats.tracee_stops += 1;
+        if self.failed.load(Ordering::SeqCst) {
+            crate::sys::kill(tid, libc::SIGKILL);
+        }
+        let (reason, result) = match stopped.stop() {
+            Stop::Trap => ("birth", self.on_trap(stopped)),
+            Stop::Exec { former_tid } => ("exec", self.on_exec(stopped, former_tid)),
+            Stop::SystemCall => ("call", self.on_system_call(stopped)),
+            Stop::Signal(signal) => ("signal", self.on_signal(stopped, signal)),
+            Stop::Group(_) => ("group", self.on_group_stop(stopped)),
+        };
+        *self.stats.stops.entry(reason.to_owned()).or_default() += 1;
+        match result {
+            Ok(()) | Err(TraceError::Gone(_)) => {}
+            Err(error) => {
+                // A thread that we cannot handle must not run on unseen.
+                self.front.tell(&Message::Warning { text: format!("cannot go on with thread {tid}: {error}; it was killed") });
+                crate::sys::kill(tid, libc::SIGKILL);
+            }
+        }
+    }
+
+    /// COMMAND, before its first exec: the first process of the world.
+    pub fn adopt_root(&mut self, pid: i32) {
+        self.root = pid;
+        let world = self.world();
+        let process = world.process_map.take().expect("the first of many");
+        world.processes[process].begin(PROCESSES_MAX, &commit_clock::Clock::NONE);
+        world.processes[process].pid.store(pid as u32, Ordering::Release);
+        self.begin_output(process);
+        self.tracees.insert(pid, Tracee { process, pid: Some(pid), ..Tracee::default() });
+        self.stats.processes += 1;
+        self.stats.threads += 1;
+    }
+
+    fn begin_output(&mut self, process: usize) {
+        self.next_output_id = self.next_output_id.wrapping_add(1);
+        let id = ProcessId(self.next_output_id);
+        self.output_ids.insert(process, id);
+        self.outputs.begin_process(id, process);
+    }
+
+    /// Newly attached, or continued by SIGCONT.
+    fn on_trap(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
+        if !self.tracees.contains_key(&tid) {
+            let registers = stopped.registers()?;
+            self.on_birth(tid, &registers);
+        }
+        stopped.resume(0)
+    }
+
+    /// The gate left the slots of a child in its registers.
+    fn on_birth(&mut self, tid: i32, registers: &Registers) {
+        let world = self.world();
+        let thread = registers.r13 as usize % THREADS_MAX;
+        let process = registers.r14 as usize % PROCESSES_MAX;
+        world.threads[thread].tid.store(tid as u32, Ordering::Release);
+        let mut tracee = Tracee { thread: Some(thread), process, ..Tracee::default() };
+        let slot = &world.processes[process];
+        if slot.pid.load(Ordering::Acquire) == 0 {
+            slot.pid.store(tid as u32, Ordering::Release);
+            self.begin_output(process);
+            self.stats.processes += 1;
+            tracee.pid = None;
+        }
+        self.stats.threads += 1;
+        self.tracees.insert(tid, tracee);
+    }
+
+    fn on_exec(&mut self, stopped: Stopped, former_tid: i32) -> Result<()> {
+        let tid = stopped.tid();
+        if former_tid != tid {
+            self.take_over_leader(tid, former_tid);
+        }
+        self.leave_shared_slot(tid);
+        let registers = stopped.registers()?;
+        const CS_64_BIT: u64 = 0x33;
+        if registers.cs != CS_64_BIT {
+            return self.refuse_program(stopped, "it is a 32-bit program", "use a 64-bit build of it, or start it outside");
+        }
+        self.inject(stopped)
+    }
+
+    /// A thread that is not the first of its process called exec: it has the first one's id now, and the first one is gone without a word.
+    fn take_over_leader(&mut self, tid: i32, former_tid: i32) {
+        if let Some(former) = self.tracees.remove(&former_tid) {
+            if let Some(leader) = self.tracees.insert(tid, former) {
+                self.give_back(&leader);
+            }
+            if let Some(thread) = self.tracees[&tid].thread {
+                self.world().threads[thread].tid.store(tid as u32, Ordering::Release);
+            }
+        }
+    }
+
+    /// The new program shares memory with nobody: neither with a parent that waits in vfork nor with relatives by clone.
+    fn leave_shared_slot(&mut self, tid: i32) {
+        let world = self.world();
+        let Some(tracee) = self.tracees.get_mut(&tid) else { return };
+        let slot = &world.processes[tracee.process];
+        let clock = slot.clock.load(DOMAINS_MAX);
+        let parent = slot.parent.load(Ordering::Relaxed) as usize;
+        if let Some(parent) = world.processes.get(parent) {
+            // A child of vfork wrote in its parent's memory.
+            parent.clock.merge(&clock, DOMAINS_MAX);
+        }
+        if slot.users.load(Ordering::Acquire) > 1 {
+            if let Some(fresh) = world.process_map.take() {
+                slot.users.fetch_sub(1, Ordering::AcqRel);
+                world.processes[fresh].begin(parent, &clock);
+                world.processes[fresh].pid.store(tid as u32, Ordering::Release);
+                tracee.process = fresh;
+                self.begin_output(fresh);
+                return;
+            }
+        }
+        slot.flags.store(0, Ordering::Release);
+        slot.mapped_domains.store(0, Ordering::Release);
+    }
+
+    fn inject(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
+        let world = self.world();
+        let (agent_id, world_id) = (self.agent.id(), self.segment.id());
+        let Some(tracee) = self.tracees.get_mut(&tid) else { return stopped.resume(0) };
+        let thread = match tracee.thread {
+            Some(thread) => thread,
+            None => match world.thread_map.take() {
+                Some(thread) => thread,
+                None => return self.refuse_program(stopped, "the world has too many threads", "run fewer at once"),
+            },
+        };
+        world.threads[thread].begin(tracee.process, 0);
+        world.threads[thread].tid.store(tid as u32, Ordering::Release);
+        tracee.thread = Some(thread);
+        let injection = Injection::begin(&stopped, &self.image, agent_id, world_id, thread as u32, tracee.process as u32)?;
+        tracee.injection = Some(injection);
+        stopped.resume(0)
+    }
+
+    pub(crate) fn refuse_program(&mut self, stopped: Stopped, why: &str, what_to_do: &str) -> Result<()> {
+        let tid = stopped.tid();
+        let name = std::fs::read_link(format!("/proc/{tid}/exe")).map_or_else(|_| "a program".into(), |p| p.display().to_string());
+        self.front.tell(&Message::Warning { text: format!("cannot run {name} inside: {why}; {what_to_do}") });
+        crate::sys::kill(tid, libc::SIGKILL);
+        stopped.resume(0)
+    }
+
+    fn on_system_call(&mut self, stopped: Stopped) -> Result<()> {
+        let mut registers = stopped.registers()?;
+        if registers.orig_rax == u64::from(REQUEST_NR) && self.image.contains(registers.rip) {
+            return self.on_request(stopped, registers);
+        }
+        let tid = stopped.tid();
+        let Some(tracee) = self.tracees.get(&tid) else { return stopped.resume(0) };
+        if tracee.thread.is_none() {
+            // COMMAND on its way to its first exec: still our own code.
+            return stopped.resume(0);
+        }
+        const SYSCALL: [u8; 2] = [0x0f, 0x05];
+        let site = registers.rip.wrapping_sub(2);
+        if tracee::read_bytes(tid, site, 2).is_ok_and(|bytes| bytes != SYSCALL) {
+            return self.refuse_32_bit_call(stopped, registers);
+        }
+        self.stopped_sites.insert((tracee.process, site));
+        // The thread goes into the agent by itself; this system call does not happen.
+        registers.rcx = registers.rip;
+        registers.rip = self.image.header.entry;
+        registers.rax = registers.orig_rax;
+        registers.orig_rax = u64::MAX;
+        stopped.set_registers(&registers)?;
+        stopped.resume(0)
+    }
+
+    /// `int 0x80` and `sysenter`: other numbers, other tables. As on a kernel that was built without them.
+    fn refuse_32_bit_call(&mut self, stopped: Stopped, mut registers: Registers) -> Result<()> {
+        self.front.tell(&Message::Note { text: "a 32-bit system call of a 64-bit program was answered with ENOSYS".into() });
+        registers.orig_rax = u64::MAX;
+        registers.rax = -i64::from(libc::ENOSYS) as u64;
+        stopped.set_registers(&registers)?;
+        stopped.resume(0)
+    }
+
+    fn on_signal(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
+        let tid = stopped.tid();
+        let Some(tracee) = self.tracees.get_mut(&tid) else { return stopped.resume(signal) };
+        if tracee.thread.is_none() {
+            return stopped.resume(signal);
+        }
+        if signal == libc::SIGTRAP && tracee.injection.is_some() {
+            let registers = stopped.registers()?;
+            if tracee.injection.as_ref().is_some_and(|injection| injection.covers(registers.rip)) {
+                return self.on_failed_injection(stopped, registers);
+            }
+        }
+        if std::env::var_os("SPECDBG").is_some() {
+            let r = stopped.registers()?;
+            self.front.tell(&Message::Warning { text: format!("DBG tid {tid} signal {signal} {:?} rip {:#x} rax {:#x} orig {:#x} rcx {:#x} rsp {:#x} gs {:#x}", stopped.signal_info(), r.rip, r.rax, r.orig_rax, r.rcx, r.rsp, r.gs_base) });
+            if signal == 5 || signal==11 || signal == 4 { let maps = std::fs::read_to_string(format!("/proc/{tid}/maps")).unwrap_or_default();
+            for l in maps.lines() { self.front.tell(&Message::Warning { text: l.into() }); }
+            }
+        }
+        let info = stopped.signal_info()?;
+        let mut more = Vec::new();
+        let stopped = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more)?;
+        self.observe_signal(tid);
+        for later in more {
+            // It was taken out of the queue while the agent finished: put it back.
+            requeue(tid, &later);
+        }
+        stopped.resume_with(&info)
+    }
+
+    /// A signal may end the process: then its parent observes what it did.
+    fn observe_signal(&self, tid: i32) {
+        let world = self.world();
+        if world.transactions.is_clean() {
+            return;
+        }
+        if let Some(tracee) = self.tracees.get(&tid) {
+            let slot = &world.processes[tracee.process];
+            if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
+                parent.clock.merge(&slot.clock.load(DOMAINS_MAX), DOMAINS_MAX);
+            }
+        }
+    }
+
+    /// The bootstrap could not attach a segment.
+    fn on_failed_injection(&mut self, stopped: Stopped, mut registers: Registers) -> Result<()> {
+        let tid = stopped.tid();
+        let errno = -(registers.rax as i64) as i32;
+        let Some(tracee) = self.tracees.get_mut(&tid) else { return stopped.resume(0) };
+        if errno == libc::EACCES && self.is_root_user && !tracee.opened_segments {
+            // A program that gave up root: let it in, and close the door behind it.
+            tracee.opened_segments = true;
+            let opened = self.segment.set_mode(0o666);
+            if opened.is_ok() {
+                if let Some(injection) = tracee.injection.take() {
+                    registers.rip = injection.entry();
+                    let tid = stopped.tid();
+                    injection.restore(tid).map_err(|source| TraceError::Kernel { what: "restore the entry point", tid, source })?;
+                }
+                registers.rax = 0;
+                registers.rdi = 0;
+                registers.rsi = 0;
+                registers.rdx = 0;
+                registers.rcx = 0;
+                registers.r11 = 0;
+                stopped.set_registers(&registers)?;
+                return self.inject(stopped);
+            }
+        }
+        let error = io::Error::from_raw_os_error(errno);
+        self.refuse_program(stopped, &format!("its memory cannot be shared with the world ({error})"), "run it outside")
+    }
+
+    /// Whoever had the segments opened for it has them now.
+    pub(crate) fn close_segments(&mut self, tid: i32) {
+        if let Some(tracee) = self.tracees.get_mut(&tid) {
+            if std::mem::take(&mut tracee.opened_segments) && self.segment.set_mode(0o600).is_err() {
+                self.front.tell(&Message::Warning { text: "the world's memory stays open to all users".into() });
+            }
+        }
+    }
+
+    fn on_group_stop(&mut self, stopped: Stopped) -> Result<()> {
+        if self.tracees.get(&stopped.tid()).is_some_and(|tracee| tracee.thread.is_some()) {
+            signals::release_commits(&stopped, &self.image, self.segment.world)?;
+            self.observe_signal(stopped.tid());
+        }
+        stopped.listen()
+    }
+
+    fn on_exit(&mut self, tid: i32, status: i32) {
+        let Some(tracee) = self.tracees.remove(&tid) else { return };
+        self.descriptors.forget(tid);
+        if tid == self.root {
+            self.on_command_end(&tracee, status);
+        }
+        self.give_back(&tracee);
+    }
+
+    fn give_back(&mut self, tracee: &Tracee) {
+        let world = self.world();
+        if let Some(thread) = tracee.thread {
+            world.threads[thread].handle.close();
+            world.threads[thread].tid.store(0, Ordering::Release);
+            world.thread_map.give_back(thread);
+        }
+        let slot = &world.processes[tracee.process];
+        if slot.users.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return;
+        }
+        let clock = slot.clock.load(DOMAINS_MAX);
+        if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
+            parent.clock.merge(&clock, DOMAINS_MAX);
+        }
+        self.stats.syscalls_tracked += slot.calls.load(Ordering::Relaxed);
+        self.stats.patched_sites += slot.patched_sites.load(Ordering::Relaxed);
+        if let Some(id) = self.output_ids.remove(&tracee.process) {
+            self.outputs.end_process(id);
+        }
+        slot.pid.store(0, Ordering::Release);
+        world.process_map.give_back(tracee.process);
+    }
+
+    /// COMMAND has ended. Its status is output: the front shows it when all that it depends on is committed.
+    fn on_command_end(&mut self, tracee: &Tracee, _status: i32) {
+        if self.tracees.is_empty() {
+            return; // The end of the world comes next, and commits everything.
+        }
+        let world = self.world();
+        let clock = world.processes[tracee.process].clock.load(DOMAINS_MAX);
+        let outputs = self.outputs.clone();
+        let failed = self.failed.clone();
+        let id = self.output_ids.get(&tracee.process).copied();
+        let Ok(mut front) = self.front.another() else { return };
+        std::thread::spawn(move || {
+            external_sync::engine::await_commit(world, &clock, || failed.load(Ordering::SeqCst));
+            while id.is_some_and(|id| !outputs.is_empty_of(id)) && !failed.load(Ordering::SeqCst) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            if !failed.load(Ordering::SeqCst) {
+                front.tell(&Message::CommandSettled);
+            }
+        });
+    }
+
+    /// The process of a thread.
+    pub(crate) fn pid_of(&mut self, tid: i32) -> io::Result<i32> {
+        if let Some(pid) = self.tracees.get(&tid).and_then(|tracee| tracee.pid) {
+            return Ok(pid);
+        }
+        let pid = process_of(tid)?;
+        if let Some(tracee) = self.tracees.get_mut(&tid) {
+            tracee.pid = Some(pid);
+        }
+        Ok(pid)
+    }
+}
+
+/// Send a signal again that was taken from a thread's queue.
+fn requeue(tid: i32, info: &SignalInfo) {
+    crate::sys::kill_thread(tid, info.number());
+}

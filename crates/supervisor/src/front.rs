@@ -1,0 +1,477 @@
+//! The process that the user started: it starts the supervisor and COMMAND, stands for COMMAND in the shell's job control, and ends with its
+//! status.
+
+use crate::event_loop::Supervisor;
+use crate::message::{Channel, Message, Order};
+use crate::outputs::{CommitObserver, CommitRecord, Outputs};
+use crate::stats::Stats;
+use crate::texts::Texts;
+use crate::{devices, sys};
+use agent_abi::{hash_object, option};
+use external_sync::domain::DomainTable;
+use external_sync::engine::{Engine, Handles, Policy};
+use external_sync::volume::WorldVolumes;
+use rustix::fs::FileType;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tracee::{AgentImage, Filter, Forked, Segment, WorldSegment};
+
+/// How system calls are seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpose {
+    /// Call sites are patched; what cannot be patched stops.
+    Agent,
+    /// Every call stops: slow, and the reference.
+    Stops,
+}
+
+/// What to run, and how.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// The file to run.
+    pub program: PathBuf,
+    /// Its arguments, from its name on.
+    pub args: Vec<OsString>,
+    /// Volumes mounted for it.
+    pub volumes: WorldVolumes,
+    /// fsync returns at once on unordered domains, too.
+    pub elide_fsync: bool,
+    /// Every change asks for its commit.
+    pub eager: bool,
+    /// Age at which a transaction is committed.
+    pub commit_interval: Duration,
+    /// Each thread has its own clock (002, 4.5).
+    pub independent_threads: bool,
+    /// How system calls are seen.
+    pub interpose: Interpose,
+    /// Say what is refused.
+    pub verbose: u8,
+    /// Break the guarantee on purpose, so that a test of it can fail.
+    pub release_early: bool,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Exit status: COMMAND's own, or 128 + the signal that ended it.
+    pub status: u8,
+    /// What happened; `None` if processes of the world go on.
+    pub stats: Option<Stats>,
+}
+
+/// Why it could not be run, or not to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The world could not be set up.
+    #[error("cannot set up a world: {0}; see speculator doctor")]
+    SetUp(String),
+    /// COMMAND could not be started.
+    #[error("cannot run {}: {source}; check the name and its permissions", program.display())]
+    Exec {
+        /// Its path.
+        program: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A flush failed.
+    #[error("cannot make {file_system} durable: {error}; everything was stopped, and nothing that was not durable was shown")]
+    Flush {
+        /// Where it is mounted.
+        file_system: String,
+        /// The kernel's word.
+        error: String,
+    },
+    /// The supervisor is gone.
+    #[error("the supervisor died, and the world with it; what was shown is durable, what was not durable was not shown")]
+    SupervisorDied,
+    /// A volume.
+    #[error("cannot unmount a volume: {0}; see speculator volume check")]
+    Unmount(String),
+}
+
+impl RunError {
+    /// 126 or 127 where COMMAND is to blame, as env(1) has it; else 125.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Exec { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
+            Self::Exec { .. } => 126,
+            _ => 125,
+        }
+    }
+}
+
+/// Signals that somebody may send us and mean COMMAND.
+const FORWARDED: [i32; 9] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGTSTP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+];
+
+/// Run a command in a world of its own. Call it from a process with one thread.
+pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
+    let set_up = |what: &str| {
+        let what = what.to_owned();
+        move |source: io::Error| RunError::SetUp(format!("{what}: {source}"))
+    };
+    let (mut front_end, supervisor_end) = Channel::pair().map_err(set_up("socket pair"))?;
+    let mask = sys::block_signals(&FORWARDED).map_err(set_up("signal mask"))?;
+    let supervisor = match tracee::fork_with().map_err(set_up("fork"))? {
+        Forked::Child => {
+            drop(front_end);
+            supervise(supervisor_end, options);
+            sys::exit_now(0);
+        }
+        Forked::Parent(pid) => pid,
+    };
+    drop(supervisor_end);
+    // The supervisor unmounts the volumes; a copy of their directories would keep them busy.
+    std::mem::take(&mut options.volumes).release();
+    let started = await_ready(&mut front_end)
+        .and_then(|(agent_id, world_id)| start_command(&options, &mask, supervisor, agent_id, world_id, &mut front_end));
+    let command = match started {
+        Ok(command) => command,
+        Err(error) => {
+            drop(front_end);
+            let _ = sys::wait_for(supervisor);
+            return Err(error);
+        }
+    };
+    // A working directory on a volume would keep it busy.
+    let _ = std::env::set_current_dir("/");
+    forward_signals(command);
+    let ended = follow(command, front_end, options.verbose);
+    if !matches!(ended, Ok(Ended { stats: None, .. })) {
+        // It ends right after its last message.
+        let _ = sys::wait_for(supervisor);
+    }
+    ended
+}
+
+fn await_ready(channel: &mut Channel) -> Result<(i32, i32), RunError> {
+    match channel.receive() {
+        Ok(Some(Message::Ready { agent_id, world_id })) => Ok((agent_id, world_id)),
+        Ok(Some(Message::Failed { what })) => Err(RunError::SetUp(what)),
+        _ => Err(RunError::SupervisorDied),
+    }
+}
+
+/// COMMAND, as our child: it waits until it is held, installs the filter, and becomes the program.
+fn start_command(
+    options: &RunOptions,
+    mask: &libc::sigset_t,
+    supervisor: i32,
+    agent_id: i32,
+    world_id: i32,
+    channel: &mut Channel,
+) -> Result<i32, RunError> {
+    let io_error = |e: io::Error| RunError::SetUp(e.to_string());
+    let (go_reader, go_writer) = io::pipe().map_err(io_error)?;
+    let (error_reader, error_writer) = io::pipe().map_err(io_error)?;
+    let command = match tracee::fork_with().map_err(io_error)? {
+        Forked::Child => {
+            drop((go_writer, error_reader));
+            sys::allow_tracer(supervisor);
+            let errno = become_command(options, mask, agent_id, world_id, go_reader);
+            let _ = io::Write::write_all(&mut &error_writer, &errno.to_ne_bytes());
+            sys::exit_now(127);
+        }
+        Forked::Parent(pid) => pid,
+    };
+    drop((go_reader, error_writer));
+    channel.order(&Order::Seize { pid: command }).map_err(io_error)?;
+    match channel.receive() {
+        Ok(Some(Message::Seized)) => {}
+        Ok(Some(Message::Failed { what })) => {
+            sys::kill(command, libc::SIGKILL);
+            let _ = sys::wait_for(command);
+            return Err(RunError::SetUp(what));
+        }
+        _ => {
+            sys::kill(command, libc::SIGKILL);
+            let _ = sys::wait_for(command);
+            return Err(RunError::SupervisorDied);
+        }
+    }
+    io::Write::write_all(&mut &go_writer, &[1]).map_err(io_error)?;
+    drop(go_writer);
+    let mut errno = Vec::new();
+    io::Read::read_to_end(&mut &error_reader, &mut errno).map_err(io_error)?;
+    let Ok(errno) = <[u8; 4]>::try_from(errno.as_slice()) else { return Ok(command) };
+    let _ = sys::wait_for(command);
+    let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
+    Err(RunError::Exec { program: options.program.clone(), source })
+}
+
+/// In the child. Returns only with an error.
+fn become_command(options: &RunOptions, mask: &libc::sigset_t, agent_id: i32, world_id: i32, mut go: io::PipeReader) -> i32 {
+    let errno = |e: io::Error| e.raw_os_error().unwrap_or(libc::EIO);
+    if let Err(e) = io::Read::read_exact(&mut go, &mut [0]) {
+        return errno(e);
+    }
+    drop(go);
+    let filter = Filter::new(agent_id, world_id);
+    let c_string = |s: &std::ffi::OsStr| CString::new(s.as_bytes());
+    let program = c_string(options.program.as_os_str());
+    let args: Result<Vec<CString>, _> = options.args.iter().map(|a| c_string(a)).collect();
+    let (Ok(program), Ok(args)) = (program, args) else { return libc::EINVAL };
+    sys::set_default(libc::SIGPIPE, sys::sigpipe_was_ignored());
+    sys::set_signal_mask(mask);
+    if let Err(e) = tracee::enter_world(&filter, !rustix::process::geteuid().is_root()) {
+        return errno(e);
+    }
+    errno(sys::exec(&program, &args))
+}
+
+/// A signal that somebody sends to us is meant for COMMAND; one from the terminal reaches it anyway.
+fn forward_signals(command: i32) {
+    std::thread::spawn(move || loop {
+        match sys::await_signal(&FORWARDED) {
+            Ok((signal, true, sender)) if sender != command => sys::kill(command, signal),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    });
+}
+
+/// Until COMMAND has ended and its end may be shown.
+fn follow(command: i32, mut channel: Channel, verbose: u8) -> Result<Ended, RunError> {
+    // Messages come while we wait for COMMAND.
+    let (sender, messages) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        while let Ok(Some(message)) = channel.receive::<Message>() {
+            match message {
+                Message::Note { text } if verbose > 0 => eprintln!("speculator: {text}"),
+                Message::Note { .. } => {}
+                Message::Warning { text } => eprintln!("speculator: {text}"),
+                other => {
+                    if sender.send(other).is_err() {
+                        return;
+                    }
+                }
+            }
+        }
+    });
+    let status = await_command(command);
+    match messages.recv() {
+        Ok(Message::CommandSettled) => Ok(Ended { status, stats: None }),
+        Ok(Message::WorldEnded { stats, unmount_error: None }) => Ok(Ended { status, stats: Some(*stats) }),
+        Ok(Message::WorldEnded { unmount_error: Some(error), .. }) => Err(RunError::Unmount(error)),
+        Ok(Message::FlushFailed { file_system, error }) => Err(RunError::Flush { file_system, error }),
+        _ => Err(RunError::SupervisorDied),
+    }
+}
+
+fn await_command(command: i32) -> u8 {
+    loop {
+        let Ok(status) = sys::wait_for(command) else { return 125 };
+        if libc::WIFEXITED(status) {
+            return libc::WEXITSTATUS(status) as u8;
+        }
+        if libc::WIFSIGNALED(status) {
+            return 128u8.wrapping_add(libc::WTERMSIG(status) as u8);
+        }
+        if libc::WIFSTOPPED(status) {
+            // The shell must see its job stopped; and when it continues the job, COMMAND goes on.
+            sys::kill(std::process::id() as i32, libc::SIGSTOP);
+            std::thread::sleep(Duration::from_millis(2));
+            if !sys::was_continued(command) {
+                sys::kill(command, libc::SIGCONT);
+            }
+        }
+    }
+}
+
+/// The supervising process, from its fork to its end.
+fn supervise(mut channel: Channel, mut options: RunOptions) {
+    let volumes = std::mem::take(&mut options.volumes);
+    let mut front = match channel.sender() {
+        Ok(front) => front,
+        Err(_) => return,
+    };
+    let prepared = Prepared::new(&options, &volumes);
+    let prepared = match prepared {
+        Ok(prepared) => prepared,
+        Err(e) => {
+            let _ = volumes.unmount();
+            return front.tell(&Message::Failed { what: e.to_string() });
+        }
+    };
+    front.tell(&Message::Ready { agent_id: prepared.agent.id(), world_id: prepared.segment.id() });
+    match channel.receive::<Order>() {
+        Ok(Some(Order::Seize { pid })) => {
+            if let Err(e) = tracee::seize(pid) {
+                let _ = volumes.unmount();
+                return front.tell(&Message::Failed { what: format!("ptrace is not allowed: {e}") });
+            }
+            front.tell(&Message::Seized);
+            prepared.supervise(pid, front, volumes);
+        }
+        _ => {
+            let _ = volumes.unmount();
+        }
+    }
+}
+
+/// Everything that the supervisor needs before COMMAND starts.
+struct Prepared {
+    segment: WorldSegment,
+    agent: Segment,
+    image: AgentImage,
+    domains: DomainTable,
+    handles: Arc<Mutex<Handles>>,
+    outputs: Arc<Outputs>,
+    policy: Policy,
+    is_root_user: bool,
+}
+
+impl Prepared {
+    fn new(options: &RunOptions, volumes: &WorldVolumes) -> io::Result<Self> {
+        let is_root_user = rustix::process::geteuid().is_root();
+        let segment = WorldSegment::create()?;
+        let world = segment.world;
+        let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        let volume_devs: Vec<u64> = volumes.iter().map(|volume| volume.dev()).collect();
+        let domains = DomainTable::new(&volume_devs, &cwd)?;
+        world.version.store(agent_abi::PROTOCOL_VERSION, Ordering::SeqCst);
+        world.options.store(option_bits(options), Ordering::SeqCst);
+        world.transactions.init(domains.domains().len().max(1));
+        let handles = Arc::new(Mutex::new(Handles::default()));
+        devices::publish(&domains, world, &handles)?;
+        devices::publish_pipes(world)?;
+        let inherited = sys::inherited()?;
+        mark_inherited(world, &inherited)?;
+        detach(&inherited)?;
+        let image = AgentImage::built_in();
+        let agent = Segment::with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
+        let policy = Policy { interval: options.commit_interval, dirty_bytes_max: 64 << 20, eager: options.eager };
+        let outputs = Outputs::new(world)?;
+        Ok(Self { segment, agent, image, domains, handles, outputs, policy, is_root_user })
+    }
+
+    fn supervise(self, pid: i32, mut front: crate::message::Sender, volumes: WorldVolumes) {
+        let begin = Instant::now();
+        let world = self.segment.world;
+        let failed = Arc::new(AtomicBool::new(false));
+        let record = Arc::new(Mutex::new(CommitRecord::default()));
+        let Ok(observer_front) = front.another() else { return };
+        let observer = CommitObserver {
+            world,
+            outputs: self.outputs.clone(),
+            record: record.clone(),
+            failed: failed.clone(),
+            names: self.domains.domains().iter().map(|d| d.file_system.mount_point.display().to_string()).collect(),
+            front: observer_front,
+        };
+        let outputs = self.outputs.clone();
+        let output_thread = std::thread::spawn(move || outputs.run());
+        let Ok(engine) = Engine::start(world, self.policy, self.handles.clone(), Box::new(observer)) else { return };
+        let Ok(loop_front) = front.another() else { return };
+        let mut supervisor = Supervisor {
+            texts: Texts::new(world, self.image.header.entry, if self.is_root_user { 0o755 } else { 0o700 }),
+            segment: self.segment,
+            agent: self.agent,
+            image: self.image,
+            tracees: HashMap::new(),
+            descriptors: Default::default(),
+            outputs: self.outputs.clone(),
+            domains: self.domains,
+            handles: self.handles.clone(),
+            front: loop_front,
+            stats: Stats::default(),
+            failed: failed.clone(),
+            root: pid,
+            output_ids: HashMap::new(),
+            next_output_id: 0,
+            stopped_sites: HashSet::new(),
+            is_root_user: self.is_root_user,
+        };
+        supervisor.adopt_root(pid);
+        let looped = supervisor.run();
+        engine.finish();
+        self.outputs.stop();
+        let _ = output_thread.join();
+        let mut stats = std::mem::take(&mut supervisor.stats);
+        stats.unpatched_sites = supervisor.stopped_sites.len() as u64;
+        drop(supervisor);
+        fill(&mut stats, world, &self.outputs, &record, begin);
+        *self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Handles::default();
+        let unmount_error = volumes.unmount().err().map(|e| e.to_string());
+        if let Err(e) = looped {
+            front.tell(&Message::Warning { text: format!("waiting for the world failed: {e}") });
+        }
+        if !failed.load(Ordering::SeqCst) {
+            front.tell(&Message::WorldEnded { stats: Box::new(stats), unmount_error });
+        }
+    }
+}
+
+fn option_bits(options: &RunOptions) -> u32 {
+    let bit = |on: bool, bit: u32| if on { bit } else { 0 };
+    bit(options.elide_fsync, option::ELIDE_FSYNC)
+        | bit(options.eager, option::EAGER)
+        | bit(options.independent_threads, option::INDEPENDENT_THREADS)
+        | bit(options.interpose == Interpose::Stops, option::NO_PATCHES)
+        | bit(options.release_early, option::RELEASE_EARLY)
+}
+
+fn fill(stats: &mut Stats, world: &agent_abi::World, outputs: &Outputs, record: &Mutex<CommitRecord>, begin: Instant) {
+    let record = record.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    stats.wall_us = begin.elapsed().as_micros() as u64;
+    stats.commits = record.by_cause.clone();
+    stats.commit_us = record.durations.distribution();
+    (stats.output_hold_us, stats.output_bytes_held) = outputs.statistics();
+    stats.fsyncs_elided = world.fsyncs_elided.load(Ordering::Relaxed);
+    for (nr, count) in world.barriers.iter().enumerate() {
+        let count = u64::from(count.load(Ordering::Relaxed));
+        if count > 0 {
+            let name = syscall_table::row(nr as u64).map_or_else(|| format!("unknown_{nr}"), |row| row.name.to_owned());
+            stats.barriers.insert(name, count);
+        }
+    }
+}
+
+/// What COMMAND inherits came from outside.
+fn mark_inherited(world: &agent_abi::World, inherited: &[i32]) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    for fd in inherited {
+        let metadata = std::fs::metadata(Path::new("/proc/self/fd").join(fd.to_string()))?;
+        match FileType::from_raw_mode(metadata.mode()) {
+            FileType::Fifo | FileType::Socket => {
+                world.mark_outside(hash_object(metadata.dev(), metadata.ino()));
+            }
+            FileType::Unknown => {
+                world.options.fetch_or(option::OUTSIDE_EVENTS, Ordering::SeqCst);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Out of the way: a session of our own, none of COMMAND's descriptors (or their readers would never see the end), no working directory that
+/// could be on a volume.
+fn detach(inherited: &[i32]) -> io::Result<()> {
+    rustix::process::setsid()?;
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    for standard in 0..3 {
+        sys::replace(null.as_fd(), standard)?;
+    }
+    for &fd in inherited.iter().filter(|&&fd| fd > 2) {
+        sys::close(fd);
+    }
+    std::env::set_current_dir("/")
+}

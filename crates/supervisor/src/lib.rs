@@ -1,0 +1,29 @@
+//! One world: the process that supervises it, the process that stands for it in front of the user, and what passes between them.
+//!
+//! ```text
+//! shell ── front ──┬── COMMAND ── …          inside, held by the supervisor from before its first exec
+//!                  └── supervisor            a session of its own: no signal of the terminal reaches it
+//!                        ├ event loop        every stop; the only thread that may touch tracees
+//!                        ├ commit            external_sync::engine
+//!                        └ output            what is held leaves here
+//! ```
+//! The front is COMMAND's parent, so that the shell's job control and the exit status are the kernel's own. It ends when COMMAND has ended
+//! and everything that its exit status depends on is committed; the supervisor stays until the last process inside has ended.
+#![deny(unsafe_code)]
+
+mod classify;
+mod descriptors;
+mod devices;
+mod event_loop;
+mod front;
+mod message;
+mod outputs;
+mod requests;
+mod signals;
+mod stats;
+#[allow(unsafe_code)]
+mod sys;
+mod texts;
+
+pub use front::{run, Ended, Interpose, RunError, RunOptions};
+pub use stats::{Distribution, Stats};

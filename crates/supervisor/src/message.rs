@@ -1,0 +1,90 @@
+//! What the supervisor tells the front: one JSON object a line.
+
+use crate::stats::Stats;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+/// From supervisor to front.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Message {
+    /// Ready for COMMAND, which must install a filter for these segments.
+    Ready { agent_id: i32, world_id: i32 },
+    /// The world could not be set up.
+    Failed { what: String },
+    /// COMMAND is held.
+    Seized,
+    /// Something worth saying; shown with `-v`.
+    Note { text: String },
+    /// Something that must be said.
+    Warning { text: String },
+    /// COMMAND has ended, all that its status depends on is committed, and other processes go on.
+    CommandSettled,
+    /// A flush failed: everything was stopped.
+    FlushFailed { file_system: String, error: String },
+    /// The last process has ended, everything is committed, every volume unmounted.
+    WorldEnded { stats: Box<Stats>, unmount_error: Option<String> },
+}
+
+/// From front to supervisor.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Hold this process.
+    Seize { pid: i32 },
+}
+
+/// One end of the channel.
+#[derive(Debug)]
+pub struct Channel {
+    reader: BufReader<UnixStream>,
+    writer: UnixStream,
+}
+
+impl Channel {
+    pub fn pair() -> io::Result<(Channel, Channel)> {
+        let (a, b) = UnixStream::pair()?;
+        Ok((Channel::new(a)?, Channel::new(b)?))
+    }
+
+    fn new(stream: UnixStream) -> io::Result<Self> {
+        Ok(Self { reader: BufReader::new(stream.try_clone()?), writer: stream })
+    }
+
+    pub fn sender(&self) -> io::Result<Sender> {
+        Ok(Sender(self.writer.try_clone()?))
+    }
+
+    pub fn order(&mut self, order: &Order) -> io::Result<()> {
+        send(&mut self.writer, order)
+    }
+
+    /// The next message; `None` when the other end is gone.
+    pub fn receive<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<T>> {
+        let mut line = String::new();
+        if self.reader.read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        serde_json::from_str(&line).map(Some).map_err(io::Error::other)
+    }
+}
+
+/// The sending half, for any thread.
+#[derive(Debug)]
+pub struct Sender(UnixStream);
+
+impl Sender {
+    /// The front may be gone; then nobody wants to know.
+    pub fn tell(&mut self, message: &Message) {
+        let _ = send(&mut self.0, message);
+    }
+
+    pub fn another(&self) -> io::Result<Sender> {
+        Ok(Sender(self.0.try_clone()?))
+    }
+}
+
+fn send<T: Serialize>(to: &mut UnixStream, what: &T) -> io::Result<()> {
+    let mut line = serde_json::to_vec(what).map_err(io::Error::other)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}

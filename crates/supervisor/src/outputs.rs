@@ -1,0 +1,369 @@
+//! Output that is held, and how it leaves (002, 2.3). The order is decided by the `output` crate; here are the descriptors and the writing.
+
+use crate::stats::Samples;
+use agent_abi::{FdEntry, FdKind, World};
+use commit_clock::Clock;
+use external_sync::engine::{self, announce};
+use output::{OutputQueues, ProcessId, QueueId, Release, Why};
+use rustix::event::{PollFd, PollFlags};
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+/// What kind of outside object a queue leads to: how much one write may carry without waiting for its reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetKind {
+    /// A pipe or FIFO: when it is writable there is room for PIPE_BUF bytes.
+    Pipe,
+    /// A terminal.
+    Terminal,
+    /// A stream socket.
+    Socket,
+}
+
+/// An outside object.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// `hash_object` of it.
+    pub object: u64,
+    /// Its kind.
+    pub kind: TargetKind,
+    /// Our own descriptor of it; closed as soon as nothing is held for it, so that its reader sees the end when it comes.
+    pub fd: Arc<OwnedFd>,
+}
+
+impl Target {
+    fn queue(&self) -> QueueId {
+        QueueId(self.object)
+    }
+}
+
+/// A piece of output.
+#[derive(Debug)]
+struct Held {
+    bytes: Vec<u8>,
+    written: usize,
+    since: Instant,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queues: OutputQueues<Held>,
+    targets: HashMap<QueueId, Target>,
+    /// Handed out and not yet wholly written, because the reader is slow.
+    stuck: HashMap<QueueId, Release<Held>>,
+    /// Slots of processes that are still alive.
+    slots: HashMap<ProcessId, usize>,
+    holds: Samples,
+    bytes_held: u64,
+}
+
+/// All output that is held.
+#[derive(Debug)]
+pub struct Outputs {
+    world: &'static World,
+    state: Mutex<State>,
+    /// Held while entries leave, so that they leave one after the other.
+    leaving: Mutex<()>,
+    wake: OwnedFd,
+    stop: AtomicBool,
+}
+
+/// Whether output was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It will leave when its time has come.
+    Yes,
+    /// The queue is full: the writer must wait.
+    Full,
+    /// It must be written by the program itself, so that it sees the error.
+    No,
+}
+
+impl Outputs {
+    pub fn new(world: &'static World) -> io::Result<Arc<Self>> {
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?;
+        Ok(Arc::new(Self { world, state: Mutex::default(), leaving: Mutex::default(), wake, stop: AtomicBool::new(false) }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A process that may write.
+    pub fn begin_process(&self, process: ProcessId, slot: usize) {
+        self.state().slots.insert(process, slot);
+    }
+
+    /// A process has ended; what it wrote still leaves.
+    pub fn end_process(&self, process: ProcessId) {
+        self.state().slots.remove(&process);
+    }
+
+    /// Take output for later.
+    pub fn take(&self, target: &Target, process: ProcessId, clock: Clock, bytes: Vec<u8>) -> Taken {
+        let len = bytes.len();
+        let mut state = self.state();
+        let committed = self.world.transactions.committed();
+        state.queues.on_committed(&committed);
+        let held = Held { bytes, written: 0, since: Instant::now() };
+        match state.queues.push(target.queue(), process, clock, held, len) {
+            Ok(_) => {}
+            Err(error) if error.why == Why::Full => return Taken::Full,
+            Err(_) => return Taken::No,
+        }
+        state.targets.entry(target.queue()).or_insert_with(|| target.clone());
+        state.bytes_held += len as u64;
+        if let Some(&slot) = state.slots.get(&process) {
+            self.world.processes[slot].held_outputs.fetch_add(1, Ordering::AcqRel);
+        }
+        self.world.queue_pending[queue_index(target.object)].fetch_add(1, Ordering::AcqRel);
+        drop(state);
+        if clock.is_resolved_by(&committed) {
+            self.wake();
+        }
+        Taken::Yes
+    }
+
+    fn wake(&self) {
+        // A full counter wakes as well.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    /// Everything in `committed` is on stable storage: let go what may leave.
+    pub fn on_committed(&self, committed: &Clock) {
+        self.state().queues.on_committed(committed);
+        self.release();
+        if !self.state().stuck.is_empty() {
+            self.wake();
+        }
+    }
+
+    /// Nothing that depends on this domain from here on may ever leave.
+    pub fn on_domain_failed(&self, domain: usize) {
+        self.state().queues.on_domain_failed(domain);
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.state().queues.is_empty()
+    }
+
+    /// Whether nothing of this process is held.
+    pub fn is_empty_of(&self, process: ProcessId) -> bool {
+        self.state().queues.pending_of(process).entries == 0
+    }
+
+    /// How long output was held, and how much of it.
+    pub fn statistics(&self) -> (crate::stats::Distribution, u64) {
+        let state = self.state();
+        (state.holds.distribution(), state.bytes_held)
+    }
+
+    fn release(&self) {
+        let _one_at_a_time = self.leaving.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut any = false;
+        loop {
+            let Some((release, target)) = self.next() else { break };
+            self.write(release, &target);
+            any = true;
+        }
+        if any {
+            announce(self.world);
+        }
+    }
+
+    fn next(&self) -> Option<(Release<Held>, Target)> {
+        let mut state = self.state();
+        let release = state.queues.next_release()?;
+        let target = state.targets.get(&release.queue).cloned();
+        target.map(|target| (release, target))
+    }
+
+    /// Write as much of an entry as its reader has room for.
+    fn write(&self, mut release: Release<Held>, target: &Target) {
+        loop {
+            let held = &mut release.payload;
+            match write_some(target, &held.bytes[held.written..]) {
+                Progress::Wrote(n) => {
+                    held.written += n;
+                    if held.written == held.bytes.len() {
+                        return self.left(release);
+                    }
+                }
+                Progress::NoRoom => {
+                    let mut state = self.state();
+                    state.queues.on_blocked(release.queue);
+                    state.stuck.insert(release.queue, release);
+                    drop(state);
+                    return self.wake();
+                }
+                Progress::Broken => return self.broken(release),
+            }
+        }
+    }
+
+    fn left(&self, release: Release<Held>) {
+        let mut state = self.state();
+        state.queues.on_left(release.sequence);
+        state.holds.add(release.payload.since.elapsed());
+        self.account(&mut state, release.queue, release.process);
+    }
+
+    /// The reader is gone: what was meant for it is, too, as if it had been lost in the object's own buffer.
+    fn broken(&self, release: Release<Held>) {
+        let mut state = self.state();
+        let dropped = state.queues.on_broken(release.queue);
+        for entry in dropped {
+            self.account(&mut state, entry.queue, entry.process);
+        }
+        state.queues.forget(release.queue);
+        state.targets.remove(&release.queue);
+    }
+
+    /// One entry less is held.
+    fn account(&self, state: &mut State, queue: QueueId, process: ProcessId) {
+        self.world.queue_pending[queue_index(queue.0)].fetch_sub(1, Ordering::AcqRel);
+        if let Some(&slot) = state.slots.get(&process) {
+            self.world.processes[slot].held_outputs.fetch_sub(1, Ordering::AcqRel);
+        }
+        if state.queues.pending_in(queue).entries == 0 {
+            state.targets.remove(&queue);
+        }
+    }
+
+    /// The thread that waits for slow readers. Ends when it is told to and nothing is held.
+    pub fn run(&self) {
+        while !(self.stop.load(Ordering::SeqCst) && self.is_empty()) {
+            let stuck: Vec<Target> = {
+                let state = self.state();
+                state.stuck.keys().filter_map(|queue| state.targets.get(queue).cloned()).collect()
+            };
+            if self.await_room(&stuck).is_err() {
+                return;
+            }
+            self.retry(&stuck);
+            self.release();
+        }
+    }
+
+    fn await_room(&self, stuck: &[Target]) -> io::Result<()> {
+        let mut polls = vec![PollFd::new(&self.wake, PollFlags::IN)];
+        polls.extend(stuck.iter().map(|target| PollFd::from_borrowed_fd(target.fd.as_fd(), PollFlags::OUT)));
+        match rustix::event::poll(&mut polls, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
+        Ok(())
+    }
+
+    fn retry(&self, stuck: &[Target]) {
+        let _one_at_a_time = self.leaving.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for target in stuck {
+            let release = {
+                let mut state = self.state();
+                let release = state.stuck.remove(&target.queue());
+                if release.is_some() {
+                    state.queues.on_unblocked(target.queue());
+                }
+                release
+            };
+            if let Some(release) = release {
+                self.write(release, target);
+            }
+        }
+        announce(self.world);
+    }
+
+    /// Let the thread end once everything has left.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+}
+
+fn queue_index(object: u64) -> usize {
+    FdEntry::new(FdKind::Outside, 0, object).queue()
+}
+
+enum Progress {
+    Wrote(usize),
+    NoRoom,
+    Broken,
+}
+
+/// One write that does not wait for the reader.
+fn write_some(target: &Target, bytes: &[u8]) -> Progress {
+    const PIPE_BUF: usize = 4096;
+    const TERMINAL_CHUNK: usize = 2048;
+    let result = match target.kind {
+        TargetKind::Socket => {
+            rustix::net::send(&target.fd, bytes, rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL)
+        }
+        kind => {
+            if !has_room(target) {
+                return Progress::NoRoom;
+            }
+            let chunk = if kind == TargetKind::Pipe { PIPE_BUF } else { TERMINAL_CHUNK };
+            rustix::io::write(&target.fd, &bytes[..bytes.len().min(chunk)])
+        }
+    };
+    match result {
+        Ok(n) => Progress::Wrote(n),
+        Err(rustix::io::Errno::AGAIN) => Progress::NoRoom,
+        Err(rustix::io::Errno::INTR) => Progress::Wrote(0),
+        Err(_) => Progress::Broken,
+    }
+}
+
+fn has_room(target: &Target) -> bool {
+    let mut polls = [PollFd::new(&target.fd, PollFlags::OUT)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    // An object with an error is "ready": writing tells what is wrong.
+    rustix::event::poll(&mut polls, Some(&now)).is_ok_and(|n| n > 0)
+}
+
+/// What the commit engine tells, and to whom.
+pub struct CommitObserver {
+    pub world: &'static World,
+    pub outputs: Arc<Outputs>,
+    pub record: Arc<Mutex<CommitRecord>>,
+    pub failed: Arc<AtomicBool>,
+    pub names: Vec<String>,
+    pub front: crate::message::Sender,
+}
+
+/// Commits so far.
+#[derive(Debug, Default)]
+pub struct CommitRecord {
+    pub by_cause: std::collections::BTreeMap<String, u64>,
+    pub durations: Samples,
+}
+
+impl engine::Observer for CommitObserver {
+    fn durable(&mut self, committed: &Clock, commit: &engine::Commit) {
+        {
+            let mut record = self.record.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            *record.by_cause.entry(commit.cause.name().to_owned()).or_default() += 1;
+            record.durations.add(commit.duration);
+        }
+        self.outputs.on_committed(committed);
+    }
+
+    fn flush_failed(&mut self, domain: usize, error: io::Error) {
+        self.failed.store(true, Ordering::SeqCst);
+        self.outputs.on_domain_failed(domain);
+        let file_system = self.names.get(domain).cloned().unwrap_or_else(|| format!("domain {domain}"));
+        self.front.tell(&crate::message::Message::FlushFailed { file_system, error: error.to_string() });
+        for slot in self.world.process_map.taken() {
+            let pid = self.world.processes[slot].pid.load(Ordering::Acquire);
+            if pid > 1 {
+                crate::sys::kill(pid as i32, libc::SIGKILL);
+            }
+        }
+    }
+}

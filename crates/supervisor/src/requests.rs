@@ -1,0 +1,213 @@
+//! What the agent asks.
+
+use crate::event_loop::Supervisor;
+use crate::message::Message;
+use crate::outputs::{Taken, Target, TargetKind};
+use agent_abi::{hash_object, Frame, Request};
+use commit_clock::DOMAINS_MAX;
+use rustix::fs::FileType;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tracee::{Registers, Result, Stopped};
+
+/// More than this in one call is not taken for later: the writer waits instead.
+const OUTPUT_LEN_MAX: usize = 1 << 20;
+
+impl Supervisor {
+    pub(crate) fn on_request(&mut self, stopped: Stopped, mut registers: Registers) -> Result<()> {
+        let tid = stopped.tid();
+        let [a, b] = [registers.rsi, registers.rdx];
+        let answer = match Request::from_raw(registers.rdi) {
+            Some(Request::Output) => self.on_output(tid, a as i32, b),
+            Some(Request::PlanExecutable) => self.plan_executable(tid, a),
+            Some(Request::PlanFile) => self.plan_file(tid, a as i32),
+            Some(Request::Restore) => self.restore(tid),
+            Some(Request::Classify) => self.classify(tid, a as i32),
+            Some(Request::Mounts) => self.mounts(),
+            Some(Request::Refused) => self.refused(tid, a, b),
+            Some(Request::Fatal) => self.fatal(tid, a),
+            None => Err(libc::ENOSYS),
+        };
+        registers.rax = match answer {
+            Ok(value) => value,
+            Err(errno) => -i64::from(errno) as u64,
+        };
+        // Not a system call that the kernel could restart.
+        registers.orig_rax = u64::MAX;
+        stopped.set_registers(&registers)?;
+        stopped.resume(0)
+    }
+
+    /// Take output for later.
+    fn on_output(&mut self, tid: i32, fd: i32, frame_at: u64) -> std::result::Result<u64, i32> {
+        let frame: Frame = tracee::read_value(tid, frame_at).map_err(|_| libc::EOPNOTSUPP)?;
+        let bytes = gather(tid, &frame).ok_or(libc::EOPNOTSUPP)?;
+        if bytes.is_empty() || bytes.len() > OUTPUT_LEN_MAX {
+            return Err(libc::EOPNOTSUPP);
+        }
+        let copy = self.copy_descriptor(tid, fd).map_err(|_| libc::EOPNOTSUPP)?;
+        let target = target_of(copy).ok_or(libc::EOPNOTSUPP)?;
+        let process = self.tracees.get(&tid).map(|tracee| tracee.process).ok_or(libc::EOPNOTSUPP)?;
+        let id = *self.output_ids.get(&process).ok_or(libc::EOPNOTSUPP)?;
+        let clock = self.world().processes[process].clock.load(DOMAINS_MAX);
+        let len = bytes.len() as u64;
+        match self.outputs.take(&target, id, clock, bytes) {
+            Taken::Yes => Ok(len),
+            Taken::Full => Err(libc::EAGAIN),
+            Taken::No => Err(libc::EOPNOTSUPP),
+        }
+    }
+
+    pub(crate) fn copy_descriptor(&mut self, tid: i32, fd: i32) -> io::Result<OwnedFd> {
+        let pid = self.pid_of(tid)?;
+        self.descriptors.copy(pid, fd)
+    }
+
+    fn plan_executable(&mut self, tid: i32, interpreter_at: u64) -> std::result::Result<u64, i32> {
+        // A new program has started: it has what it was let in for.
+        self.close_segments(tid);
+        let program = File::open(format!("/proc/{tid}/exe")).map_err(errno)?;
+        self.texts.learn(program).map_err(errno)?;
+        if interpreter_at != 0 {
+            let path = read_path(tid, interpreter_at).ok_or(libc::EFAULT)?;
+            let rooted = Path::new("/proc").join(tid.to_string()).join("root").join(path.strip_prefix("/").unwrap_or(&path));
+            self.texts.learn(File::open(rooted).map_err(errno)?).map_err(errno)?;
+        }
+        Ok(0)
+    }
+
+    fn plan_file(&mut self, tid: i32, fd: i32) -> std::result::Result<u64, i32> {
+        let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
+        // The copy shares its offset with the program's: open the file anew.
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&copy));
+        self.texts.learn(File::open(path).map_err(errno)?).map_err(errno)?;
+        Ok(0)
+    }
+
+    fn restore(&mut self, tid: i32) -> std::result::Result<u64, i32> {
+        self.close_segments(tid);
+        let injection = self.tracees.get_mut(&tid).and_then(|tracee| tracee.injection.take()).ok_or(libc::EINVAL)?;
+        injection.restore(tid).map_err(errno)?;
+        Ok(0)
+    }
+
+    fn classify(&mut self, tid: i32, fd: i32) -> std::result::Result<u64, i32> {
+        let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
+        Ok(self.classify_socket(tid, &copy))
+    }
+
+    fn mounts(&mut self) -> std::result::Result<u64, i32> {
+        self.domains.refresh().map_err(errno)?;
+        let world = self.world();
+        crate::devices::publish(&self.domains, world, &self.handles).map_err(errno)?;
+        Ok(0)
+    }
+
+    fn refused(&mut self, tid: i32, nr: u64, argument: u64) -> std::result::Result<u64, i32> {
+        let name = u16::try_from(nr).ok().and_then(|nr| syscall_table::row(u64::from(nr))).map_or("a system call", |row| row.name);
+        let text = format!("{name}({argument:#x}) of thread {tid} was refused: a world cannot contain what it does");
+        self.front.tell(&Message::Note { text });
+        Ok(0)
+    }
+
+    fn fatal(&mut self, tid: i32, line: u64) -> std::result::Result<u64, i32> {
+        self.front.tell(&Message::Warning { text: format!("the agent of thread {tid} could not go on (line {line})") });
+        Ok(0)
+    }
+}
+
+fn errno(error: io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+fn read_path(tid: i32, address: u64) -> Option<PathBuf> {
+    use std::os::unix::ffi::OsStringExt;
+    const PATH_MAX: usize = 4096;
+    let mut path = Vec::new();
+    while path.len() < PATH_MAX {
+        // Never across a page: the next one may not be there.
+        let at = address + path.len() as u64;
+        let chunk = tracee::read_bytes(tid, at, 4096 - (at % 4096) as usize).ok()?;
+        if let Some(end) = chunk.iter().position(|&b| b == 0) {
+            path.extend_from_slice(&chunk[..end]);
+            return Some(std::ffi::OsString::from_vec(path).into());
+        }
+        path.extend_from_slice(&chunk);
+    }
+    None
+}
+
+/// The bytes that a call wants to write; `None` if it is not a plain write of data.
+fn gather(tid: i32, frame: &Frame) -> Option<Vec<u8>> {
+    let [_, a1, a2, a3, a4, _] = frame.args;
+    const QUIET: u64 = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as u64;
+    match frame.nr as i64 {
+        libc::SYS_write => read_within(tid, a1, a2),
+        libc::SYS_writev => gather_vector(tid, a1, a2),
+        libc::SYS_sendto if a4 == 0 && a3 & !QUIET == 0 => read_within(tid, a1, a2),
+        libc::SYS_sendmsg if a2 & !QUIET == 0 => {
+            let header: [u64; 4] = tracee::read_value(tid, a1).ok()?;
+            gather_vector(tid, header[2], header[3])
+        }
+        _ => None,
+    }
+}
+
+fn read_within(tid: i32, address: u64, len: u64) -> Option<Vec<u8>> {
+    let len = usize::try_from(len).ok().filter(|&len| len <= OUTPUT_LEN_MAX)?;
+    tracee::read_bytes(tid, address, len).ok()
+}
+
+fn gather_vector(tid: i32, vector: u64, count: u64) -> Option<Vec<u8>> {
+    const IOV_MAX: u64 = 1024;
+    if count > IOV_MAX {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    for i in 0..count {
+        let [address, len]: [u64; 2] = tracee::read_value(tid, vector + i * 16).ok()?;
+        if bytes.len() as u64 + len > OUTPUT_LEN_MAX as u64 {
+            return None;
+        }
+        bytes.extend(read_within(tid, address, len)?);
+    }
+    Some(bytes)
+}
+
+/// An outside object that can take a write now; `None` where the program has to see for itself.
+fn target_of(fd: OwnedFd) -> Option<Target> {
+    let stat = rustix::fs::fstat(&fd).ok()?;
+    let flags = rustix::fs::fcntl_getfl(&fd).ok()?;
+    if flags.contains(rustix::fs::OFlags::PATH) || flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDONLY {
+        return None;
+    }
+    let (object, kind) = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Fifo => (hash_object(stat.st_dev, stat.st_ino), TargetKind::Pipe),
+        FileType::CharacterDevice if takes_background_writes(&fd) => (hash_object(u64::MAX, stat.st_rdev), TargetKind::Terminal),
+        FileType::Socket if is_connected_stream(&fd) => (hash_object(stat.st_dev, stat.st_ino), TargetKind::Socket),
+        _ => return None,
+    };
+    if kind != TargetKind::Terminal && has_error(&fd) {
+        return None;
+    }
+    Some(Target { object, kind, fd: Arc::new(fd) })
+}
+
+/// With TOSTOP a write may stop its writer: the writer must do it itself.
+fn takes_background_writes(fd: &OwnedFd) -> bool {
+    rustix::termios::tcgetattr(fd).is_ok_and(|t| !t.local_modes.contains(rustix::termios::LocalModes::TOSTOP))
+}
+
+fn is_connected_stream(fd: &OwnedFd) -> bool {
+    rustix::net::sockopt::socket_type(fd).is_ok_and(|kind| kind == rustix::net::SocketType::STREAM) && rustix::net::getpeername(fd).is_ok()
+}
+
+fn has_error(fd: &OwnedFd) -> bool {
+    use rustix::event::{poll, PollFd, PollFlags, Timespec};
+    let mut polls = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polls, Some(&now)).is_err() || polls[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
+}

@@ -1,0 +1,153 @@
+//! A signal arrives: where is the thread, and how does it look as if we were not there (interposition.md, 4)?
+//!
+//! * In the program, or in a stub: deliver.
+//! * In the agent, before the program's call was made, or in the call when it was interrupted without effect: take the thread back to its call
+//!   site, registers and all; the kernel then interrupts or restarts the call there as it would have done without us.
+//! * In the agent, after the call: let it finish, instruction by instruction, then deliver.
+
+use agent_abi::{Frame, World, PHASE_BEFORE, THREADS_MAX, THREAD_LEN};
+use std::sync::atomic::Ordering;
+use tracee::{AgentImage, Registers, Result, SignalInfo, Stopped, TraceError};
+
+/// `-ERESTARTSYS`, `-ERESTARTNOINTR`, `-ERESTARTNOHAND`, `-ERESTART_RESTARTBLOCK`: interrupted without effect; the kernel decides on the way to the program.
+const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
+
+/// What the agent has written down about a thread.
+struct Saved {
+    program_rsp: u64,
+    phase: u32,
+    frame: Frame,
+}
+
+impl Saved {
+    fn read(tid: i32, page: u64) -> Result<Self> {
+        let kernel = |source| TraceError::Kernel { what: "read the agent's page", tid, source };
+        let words: [u64; 4] = tracee::read_value(tid, page).map_err(kernel)?;
+        let frame_at = words[2].wrapping_sub(std::mem::size_of::<Frame>() as u64);
+        let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
+        Ok(Self { program_rsp: words[1], phase: words[3] as u32, frame })
+    }
+}
+
+/// Where a thread is.
+enum Position {
+    /// The program's own code.
+    Program,
+    /// On its way in: all registers but the stack pointer are the program's.
+    Entering,
+    /// Nothing has happened yet.
+    Before(Saved),
+    /// The call was interrupted without effect.
+    Interrupted(Saved),
+    /// The call has been made.
+    After,
+}
+
+fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Result<Position> {
+    let at = registers.rip;
+    let header = &image.header;
+    if !image.contains(at) {
+        return Ok(Position::Program);
+    }
+    if (header.entry..header.entry_saved).contains(&at) {
+        return Ok(Position::Entering);
+    }
+    if (header.leave..header.leave_end).contains(&at) {
+        return Ok(Position::After);
+    }
+    let saved = Saved::read(stopped.tid(), registers.gs_base)?;
+    let is_interrupted = RESTARTS.contains(&(registers.rax as i64));
+    if at == header.gate_program_after {
+        return Ok(if is_interrupted { Position::Interrupted(saved) } else { Position::After });
+    }
+    if (header.gate_clone_after..header.gate_clone_end).contains(&at) {
+        let before = at == header.gate_clone_after && is_interrupted;
+        return Ok(if before { Position::Interrupted(saved) } else { Position::After });
+    }
+    if at == header.gate_effect_after || saved.phase != PHASE_BEFORE {
+        return Ok(Position::After);
+    }
+    Ok(Position::Before(saved))
+}
+
+/// Give the thread the registers that its program had at its call site.
+fn to_program(registers: &mut Registers, saved: &Saved) {
+    let frame = &saved.frame;
+    registers.r15 = frame.r15;
+    registers.r14 = frame.r14;
+    registers.r13 = frame.r13;
+    registers.r12 = frame.r12;
+    registers.rbp = frame.rbp;
+    registers.rbx = frame.rbx;
+    [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9] = frame.args;
+    registers.rcx = frame.continuation;
+    registers.r11 = frame.rflags;
+    registers.eflags = frame.rflags;
+    registers.rsp = saved.program_rsp;
+}
+
+fn back_to_site(registers: &mut Registers, saved: &Saved) {
+    to_program(registers, saved);
+    registers.rip = saved.frame.continuation.wrapping_sub(2);
+    registers.rax = saved.frame.nr;
+    registers.orig_rax = u64::MAX;
+}
+
+/// Make a thread that is about to receive a signal look as if it stood in its program. Signals that arrive meanwhile are
+/// added to `more`.
+pub fn leave_agent(stopped: Stopped, image: &AgentImage, world: &World, more: &mut Vec<SignalInfo>) -> Result<Stopped> {
+    let mut registers = stopped.registers()?;
+    match position(&stopped, image, &registers)? {
+        Position::Program => return Ok(stopped),
+        Position::Entering => {
+            let page = registers.gs_base;
+            if (page..page + THREAD_LEN).contains(&registers.rsp) {
+                registers.rsp = Saved::read(stopped.tid(), page)?.program_rsp;
+            }
+            registers.rip = registers.rcx.wrapping_sub(2);
+            registers.orig_rax = u64::MAX;
+        }
+        Position::Before(saved) => {
+            close_handle(stopped.tid(), &registers, world);
+            back_to_site(&mut registers, &saved);
+        }
+        Position::Interrupted(saved) => {
+            close_handle(stopped.tid(), &registers, world);
+            let result = registers.rax;
+            to_program(&mut registers, &saved);
+            registers.rip = saved.frame.continuation;
+            registers.rax = result;
+            registers.orig_rax = saved.frame.nr;
+        }
+        Position::After => return stopped.step_while(|rip| image.contains(rip), more),
+    }
+    stopped.set_registers(&registers)?;
+    Ok(stopped)
+}
+
+/// A thread is stopped for good while: if it has begun a change, it must not keep commits waiting. What was not done is taken back to the
+/// call site; what was done is in the page cache.
+pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<()> {
+    let mut registers = stopped.registers()?;
+    match position(stopped, image, &registers)? {
+        Position::Program | Position::Entering => {}
+        Position::Before(saved) => {
+            close_handle(stopped.tid(), &registers, world);
+            back_to_site(&mut registers, &saved);
+            stopped.set_registers(&registers)?;
+        }
+        Position::Interrupted(_) | Position::After => close_handle(stopped.tid(), &registers, world),
+    }
+    Ok(())
+}
+
+fn close_handle(tid: i32, registers: &Registers, world: &World) {
+    // The slot's number stands in the thread's page, at 32.
+    if let Ok(slot) = tracee::read_value::<u32>(tid, registers.gs_base + 32) {
+        if let Some(thread) = world.threads.get(slot as usize % THREADS_MAX) {
+            if thread.tid.load(Ordering::Relaxed) == tid as u32 {
+                thread.handle.close();
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The few calls here that need `unsafe`.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn check(answer: libc::c_long) -> io::Result<libc::c_long> {
+    if answer < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(answer)
+}
+
+/// A descriptor for a process.
+pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers; the answer is a new descriptor that is ours.
+    unsafe { check(libc::syscall(libc::SYS_pidfd_open, pid, 0)).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
+}
+
+/// A copy of another process's descriptor.
+pub fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
+    // SAFETY: as above.
+    unsafe { check(libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0)).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
+}
+
+/// Block these signals in this thread and those that it starts; returns what was blocked before.
+pub fn block_signals(signals: &[i32]) -> io::Result<libc::sigset_t> {
+    // SAFETY: both sets are ours.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for &signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        check(libc::sigprocmask(libc::SIG_BLOCK, &set, &mut old).into())?;
+        Ok(old)
+    }
+}
+
+/// Set what this thread blocks.
+pub fn set_signal_mask(mask: &libc::sigset_t) {
+    // SAFETY: a whole set.
+    unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
+}
+
+/// Wait for one of these (blocked) signals: its number, whether a process sent it (rather than the terminal or the kernel), and who.
+pub fn await_signal(signals: &[i32]) -> io::Result<(i32, bool, i32)> {
+    // SAFETY: both are ours.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for &signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let number = check(libc::sigwaitinfo(&set, &mut info).into())? as i32;
+        Ok((number, info.si_code <= 0, info.si_pid()))
+    }
+}
+
+/// Send a signal.
+pub fn kill(pid: i32, signal: i32) {
+    // SAFETY: no pointers.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// What `waitpid` of a child says, stops included.
+pub fn wait_for(pid: i32) -> io::Result<i32> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        match check(unsafe { libc::waitpid(pid, &mut status, libc::WUNTRACED) }.into()) {
+            Ok(_) => return Ok(status),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Whether a child has been continued since it was seen to stop.
+pub fn was_continued(pid: i32) -> bool {
+    let mut status = 0;
+    // SAFETY: `status` is ours.
+    unsafe { libc::waitpid(pid, &mut status, libc::WCONTINUED | libc::WNOHANG) == pid && libc::WIFCONTINUED(status) }
+}
+
+/// Let this process be held by that one (Yama).
+pub fn allow_tracer(pid: i32) {
+    // SAFETY: no pointers. Fails without Yama, where nothing is needed.
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0) };
+}
+
+/// Set what is done about a signal: default or ignored.
+pub fn set_default(signal: i32, ignore: bool) {
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(signal, if ignore { libc::SIG_IGN } else { libc::SIG_DFL }) };
+}
+
+/// Become another program; returns only with an error.
+pub fn exec(program: &CString, args: &[CString]) -> io::Error {
+    let mut argv: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
+    argv.push(std::ptr::null());
+    // SAFETY: a path and a list of strings that ends with null, all alive.
+    unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Leave without running anything of Rust's or C's.
+pub fn exit_now(status: i32) -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(status) }
+}
+
+/// Put a descriptor in the place of another.
+pub fn replace(new: BorrowedFd<'_>, old: i32) -> io::Result<()> {
+    // SAFETY: `old` is a standard descriptor that nothing in this process owns.
+    check(unsafe { libc::dup2(new.as_raw_fd(), old) }.into()).map(drop)
+}
+
+/// Descriptors that a program started by us would inherit, the standard ones included.
+pub fn inherited() -> io::Result<Vec<i32>> {
+    let mut inherited = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        // SAFETY: no pointers; the directory's own descriptor, closed since, answers -1.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+        if flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
+            inherited.push(fd);
+        }
+    }
+    Ok(inherited)
+}
+
+/// Close a descriptor that no object of this process owns.
+pub fn close(fd: i32) {
+    // SAFETY: inherited, and known to nothing here (`inherited`: everything that Rust opens is close-on-exec).
+    unsafe { libc::close(fd) };
+}
+
+static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Rust's runtime ignores SIGPIPE before `main`; this runs earlier.
+#[used]
+#[link_section = ".init_array"]
+static NOTE_SIGPIPE: extern "C" fn() = note_sigpipe;
+
+extern "C" fn note_sigpipe() {
+    // SAFETY: only asks; `action` is whole.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action);
+        SIGPIPE_WAS_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+    }
+}
+
+/// Whether whoever started us ignored SIGPIPE.
+pub fn sigpipe_was_ignored() -> bool {
+    SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed)
+}
+
+/// Send a signal to one thread of another process.
+pub fn kill_thread(tid: i32, signal: i32) {
+    // SAFETY: no pointers.
+    unsafe { libc::syscall(libc::SYS_tkill, tid, signal) };
+}

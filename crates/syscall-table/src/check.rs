@@ -1,0 +1,109 @@
+//! What the table must be, proven when it is compiled.
+
+use crate::{rows::TABLE, Class, Op, Row, CWD};
+
+/// The numbers between the two ranges of the x86-64 ABI, which the kernel keeps free.
+const FREE_FIRST: u16 = 337;
+const FREE_LAST: u16 = 423;
+/// System calls have six arguments.
+const ARGUMENTS: u8 = 6;
+
+const _: () = assert!(
+    is_dense(TABLE),
+    "a number is missing, doubled or out of order"
+);
+const _: () = assert!(
+    all_agree(TABLE),
+    "a row's class and its operation contradict each other"
+);
+const _: () = assert!(
+    all_in_range(TABLE),
+    "an operation names an argument that does not exist"
+);
+
+const fn is_dense(rows: &[Row]) -> bool {
+    let mut expected = 0;
+    let mut at = 0;
+    while at < rows.len() {
+        if expected == FREE_FIRST {
+            expected = FREE_LAST + 1;
+        }
+        if rows[at].nr != expected {
+            return false;
+        }
+        expected += 1;
+        at += 1;
+    }
+    expected > FREE_LAST + 1
+}
+
+const fn all_agree(rows: &[Row]) -> bool {
+    let mut at = 0;
+    while at < rows.len() {
+        if !agree(rows[at].class, rows[at].op) {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// Each operation that belongs to one class only occurs there, and that class has no other.
+const fn agree(class: Class, op: Op) -> bool {
+    match op {
+        Op::Native => matches!(class, Class::Native),
+        Op::Barrier | Op::Mount => matches!(class, Class::Barrier),
+        Op::Refuse(_) | Op::Sync(_) => matches!(class, Class::Emulated),
+        Op::Write { .. }
+        | Op::Send { .. }
+        | Op::SendMsg { .. }
+        | Op::SendMmsg { .. }
+        | Op::Copy { .. }
+        | Op::Vmsplice
+        | Op::SocketName { .. }
+        | Op::Shutdown => matches!(class, Class::Output),
+        _ => matches!(class, Class::Tracked | Class::Private),
+    }
+}
+
+const fn all_in_range(rows: &[Row]) -> bool {
+    let mut at = 0;
+    while at < rows.len() {
+        if !in_range(rows[at].op) {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+const fn in_range(op: Op) -> bool {
+    match op {
+        Op::Read { fd }
+        | Op::Write { fd }
+        | Op::Recv { fd }
+        | Op::Send { fd }
+        | Op::RecvMsg { fd }
+        | Op::RecvMmsg { fd }
+        | Op::SendMsg { fd }
+        | Op::SendMmsg { fd }
+        | Op::ObserveFd { fd }
+        | Op::ModifyFd { fd }
+        | Op::SocketName { fd } => fd < ARGUMENTS,
+        Op::Copy { input, output } => input < ARGUMENTS && output < ARGUMENTS && input != output,
+        Op::ObservePath { dir, path } | Op::ModifyPath { dir, path } => is_path(dir, path),
+        Op::StatPath { dir, path, buf } => is_path(dir, path) && buf == path + 1,
+        Op::ModifyPaths {
+            dir,
+            path,
+            dir2,
+            path2,
+        } => is_path(dir, path) && is_path(dir2, path2) && path < path2,
+        _ => true,
+    }
+}
+
+/// A directory descriptor stands right before its path.
+const fn is_path(dir: u8, path: u8) -> bool {
+    path < ARGUMENTS && (dir == CWD || dir + 1 == path)
+}

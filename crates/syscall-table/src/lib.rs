@@ -1,0 +1,39 @@
+//! One row for each x86-64 system call: what it means for dependencies, and why. The table is data: the seccomp filter is
+//! built from it, the agent dispatches on it, `speculator doctor --syscalls` prints it, and `docs/SYSCALLS.md` is generated
+//! from it. A number that has no row is a barrier.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod check;
+mod index;
+mod op;
+mod render;
+mod rows;
+
+pub use index::op;
+pub use op::{Class, Op, SyncKind, CWD};
+pub use render::{write_markdown, write_text};
+pub use rows::ROWS;
+
+/// What the table says of one system call.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its number in the x86-64 ABI.
+    pub nr: u16,
+    /// Its name as in `asm/unistd_64.h`, without `__NR_`.
+    pub name: &'static str,
+    /// What kind of thing it is to somebody who reasons about dependencies.
+    pub class: Class,
+    /// What the agent does about it.
+    pub op: Op,
+    /// Why, in a few words.
+    pub why: &'static str,
+}
+
+/// The row of a system call, if the table knows it.
+pub fn row(nr: u64) -> Option<&'static Row> {
+    let at = ROWS
+        .binary_search_by_key(&nr, |row| u64::from(row.nr))
+        .ok()?;
+    ROWS.get(at)
+}

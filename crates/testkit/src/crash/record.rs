@@ -1,0 +1,199 @@
+//! Runs a workload on a crash disk, and keeps what happened.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{kill_process_group, Pid, Signal};
+
+use super::configuration::{Configuration, MountedBy};
+use super::disk::{CrashDisk, DiskOptions};
+use super::error::CrashError;
+use super::log::Log;
+use super::mounted::Mounted;
+use super::observer::{Channel, Observer};
+
+/// How to run.
+pub struct RecordOptions<'flag> {
+    /// Size of the disk, bytes.
+    pub disk_len: usize,
+    /// What a flush costs beyond what it costs here.
+    pub flush_delay: Duration,
+    /// Where the workload's messages go.
+    pub channel: Channel,
+    /// A workload that runs longer is killed, which is an error.
+    pub patience: Duration,
+    /// Set from elsewhere to end early.
+    pub interrupted: &'flag AtomicBool,
+}
+
+/// What was recorded.
+pub struct Recording {
+    /// Everything that happened on the clock.
+    pub log: Log,
+    /// How long the workload ran.
+    pub elapsed: Duration,
+}
+
+const STDERR_LEN_MAX: u64 = 64 << 10;
+const EXIT_POLL: Duration = Duration::from_millis(1);
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Runs `workload` (given the directory and where messages go: `stdout`, `udp:PORT`, `tcp:PORT`; it returns program and
+/// arguments) in `configuration`. A workload that fails is an error.
+pub fn record(
+    configuration: &Configuration,
+    options: &RecordOptions<'_>,
+    workload: impl FnOnce(&Path, &str) -> Vec<OsString>,
+) -> Result<Recording, CrashError> {
+    let disk_options = DiskOptions {
+        flush_delay: Duration::ZERO,
+    };
+    let mut disk = CrashDisk::with_options(options.disk_len, disk_options)?;
+    disk.format(&configuration.format)?;
+    let dir = tempfile::Builder::new().prefix("crash-run-").tempdir();
+    let dir = dir.map_err(CrashError::system("make a temporary directory"))?;
+    let mounted = match &configuration.mounted_by {
+        MountedBy::Harness(options) => {
+            Some(Mounted::new(disk.device(), dir.path(), "ext4", options)?)
+        }
+        MountedBy::Prefix => None,
+    };
+    if let Some(mounted) = &mounted {
+        sync_mount(mounted.dir())?;
+    }
+    disk.set_flush_delay(options.flush_delay);
+    let observer = Observer::new(disk.clock());
+    let (target, stdout) = message_target(&observer, options.channel)?;
+    let mut command = substitute(&configuration.prefix, disk.device(), dir.path());
+    command.extend(workload(dir.path(), &target));
+    disk.start_recording();
+    let begin = Instant::now();
+    let status = run_observed(&command, stdout, options, dir.path())?;
+    let elapsed = begin.elapsed();
+    observer.wait_for_end(OUTPUT_PATIENCE);
+    observer.exited(&status);
+    let mut log = disk.stop_recording();
+    log.messages = observer.finish();
+    disk.set_flush_delay(Duration::ZERO);
+    drop(mounted);
+    Ok(Recording { log, elapsed })
+}
+
+fn sync_mount(dir: &Path) -> Result<(), CrashError> {
+    let what = || format!("sync {}", dir.display());
+    let opened = std::fs::File::open(dir).map_err(CrashError::system(what()))?;
+    rustix::fs::syncfs(&opened).map_err(CrashError::system(what()))
+}
+
+fn message_target(
+    observer: &Observer,
+    channel: Channel,
+) -> Result<(String, OwnedFd), CrashError> {
+    let target = match channel {
+        Channel::Udp => format!("udp:{}", observer.udp()?.port()),
+        Channel::Tcp => format!("tcp:{}", observer.tcp()?.port()),
+        Channel::Pipe | Channel::Terminal | Channel::Exit => "stdout".to_owned(),
+    };
+    let stdout = match channel {
+        Channel::Terminal => observer.terminal()?,
+        _ => observer.pipe()?,
+    };
+    Ok((target, stdout))
+}
+
+fn substitute(prefix: &[String], device: &Path, dir: &Path) -> Vec<OsString> {
+    let device = device.to_string_lossy();
+    let dir = dir.to_string_lossy();
+    let words = prefix.iter();
+    words
+        .map(|word| word.replace("{device}", &device).replace("{dir}", &dir).into())
+        .collect()
+}
+
+/// The exit status, as text. The command runs in a process group of its own: whatever it leaves behind is ended with it.
+fn run_observed(
+    command: &[OsString],
+    stdout: OwnedFd,
+    options: &RecordOptions<'_>,
+    dir: &Path,
+) -> Result<String, CrashError> {
+    let text = || {
+        let words = command.iter().map(|word| word.to_string_lossy());
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let mut builder = Command::new(command.first().map_or("".as_ref(), OsString::as_os_str));
+    builder
+        .args(command.get(1..).unwrap_or_default())
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(stdout)
+        .stderr(Stdio::piped())
+        .process_group(0);
+    let mut child = Group(builder.spawn().map_err(CrashError::system(text()))?);
+    // Holds the write end of the pipe, which would never end.
+    drop(builder);
+    let stderr = child.0.stderr.take();
+    let stderr = std::thread::spawn(move || {
+        let mut text = String::new();
+        if let Some(stderr) = stderr {
+            let _ = stderr.take(STDERR_LEN_MAX).read_to_string(&mut text);
+        }
+        text
+    });
+    let ended = wait(&mut child.0, options);
+    drop(child);
+    let stderr = stderr.join().unwrap_or_default().trim().to_owned();
+    let bad = |outcome: String| CrashError::Command {
+        command: text(),
+        outcome,
+        stderr: stderr.clone(),
+    };
+    match ended? {
+        Some(status) if status.success() => Ok("0".to_owned()),
+        Some(status) => Err(bad(describe(status))),
+        None => Err(bad(format!("did not end in {:?}", options.patience))),
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with {code}"),
+        (None, signal) => format!("was killed by signal {}", signal.unwrap_or_default()),
+    }
+}
+
+fn wait(
+    child: &mut Child,
+    options: &RecordOptions<'_>,
+) -> Result<Option<ExitStatus>, CrashError> {
+    let end = Instant::now() + options.patience;
+    while Instant::now() < end {
+        if options.interrupted.load(Ordering::SeqCst) {
+            return Err(CrashError::Interrupted);
+        }
+        let status = child.try_wait().map_err(CrashError::system("wait"))?;
+        if status.is_some() {
+            return Ok(status);
+        }
+        std::thread::sleep(EXIT_POLL);
+    }
+    Ok(None)
+}
+
+/// A child and what it started; killed on drop.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = Pid::from_raw(self.0.id().cast_signed()) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,53 @@
+//! Holding other processes: stops as types, their memory, the filter that makes them stop, and how the agent gets into them.
+//!
+//! **Invariant:** a `Stopped` is the only way to read or change a thread's registers, and resuming it gives it up. A thread can be killed at
+//! any moment, stopped or not; every operation can therefore answer `Gone`.
+#![deny(unsafe_code)]
+
+mod agent_image;
+mod filter;
+mod inject;
+mod memory;
+mod segment;
+mod stop;
+#[allow(unsafe_code)]
+mod sys;
+
+pub use agent_image::AgentImage;
+pub use filter::Filter;
+pub use inject::Injection;
+pub use memory::{read_bytes, read_value, write_bytes, RemoteMemory};
+pub use segment::{Segment, WorldSegment};
+pub use stop::{seize, wait, Event, Stop, Stopped};
+pub use sys::{enter_world, fork_with, Forked, Registers, SignalInfo};
+
+/// Why something could not be done to a thread.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// the thread died meanwhile
+    #[error("thread {0} died meanwhile")]
+    Gone(i32),
+    /// the kernel refused
+    #[error("{what} of thread {tid}: {source}")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// On whom.
+        tid: i32,
+        /// The kernel's word.
+        source: std::io::Error,
+    },
+}
+
+impl TraceError {
+    fn last(what: &'static str, tid: i32) -> Self {
+        let source = std::io::Error::last_os_error();
+        match source.raw_os_error() {
+            Some(libc::ESRCH) => Self::Gone(tid),
+            _ => Self::Kernel { what, tid, source },
+        }
+    }
+}
+
+/// What operations on threads answer.
+pub type Result<T> = std::result::Result<T, TraceError>;

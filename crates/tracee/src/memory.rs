@@ -1,0 +1,34 @@
+//! Another process's memory. Addresses there are claims: everything read is checked by the kernel and bounded by us.
+
+use crate::sys;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Types for which every pattern of bits is valid.
+pub trait RemoteMemory: Copy {}
+impl RemoteMemory for u8 {}
+impl RemoteMemory for u32 {}
+impl RemoteMemory for u64 {}
+impl<const N: usize> RemoteMemory for [u64; N] {}
+impl RemoteMemory for agent_abi::Frame {}
+
+/// A value at an address of another process.
+pub fn read_value<T: RemoteMemory>(tid: i32, address: u64) -> io::Result<T> {
+    sys::read_remote_value(tid, address)
+}
+
+/// Bytes at an address of another process; an error unless all of them can be read.
+pub fn read_bytes(tid: i32, address: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let got = sys::read_remote(tid, address, &mut bytes)?;
+    if got != len {
+        return Err(io::Error::from_raw_os_error(libc::EFAULT));
+    }
+    Ok(bytes)
+}
+
+/// Write to an address of a stopped thread's process, read-only pages included.
+pub fn write_bytes(tid: i32, address: u64, bytes: &[u8]) -> io::Result<()> {
+    File::options().write(true).open(format!("/proc/{tid}/mem"))?.write_all_at(bytes, address)
+}

@@ -1,0 +1,73 @@
+//! System V segments: memory that a process can attach by number, with no descriptor and no path.
+
+use crate::sys;
+use agent_abi::World;
+use std::io;
+
+/// A segment of ours. It is marked for removal from the start, so it goes away with the last process that has it.
+#[derive(Debug)]
+pub struct Segment {
+    id: i32,
+    at: *mut u8,
+    len: usize,
+}
+
+impl Segment {
+    /// A segment that holds `bytes`, padded with zeroes to whole pages. `mode` as in chmod.
+    pub fn with(bytes: &[u8], mode: i32) -> io::Result<Self> {
+        let segment = Self::zeroed(bytes.len(), mode)?;
+        sys::copy_into_segment(segment.at, segment.len, bytes);
+        Ok(segment)
+    }
+
+    fn zeroed(len: usize, mode: i32) -> io::Result<Self> {
+        let len = len.next_multiple_of(4096);
+        let (id, at) = sys::create_segment(len, mode)?;
+        Ok(Self { id, at, len })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> i32 {
+        self.id
+    }
+
+    /// Change who may attach it.
+    pub fn set_mode(&self, mode: u16) -> io::Result<()> {
+        sys::set_segment_mode(self.id, mode)
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        sys::detach_segment(self.at);
+    }
+}
+
+/// The segment with the world's shared memory. It is never given up: threads of ours look at it until the end.
+#[derive(Debug)]
+pub struct WorldSegment {
+    id: i32,
+    /// The shared memory.
+    pub world: &'static World,
+}
+
+impl WorldSegment {
+    /// A world with nothing in it.
+    pub fn create() -> io::Result<Self> {
+        let segment = Segment::zeroed(std::mem::size_of::<World>(), 0o600)?;
+        let world = sys::world_at(segment.at);
+        let id = segment.id;
+        std::mem::forget(segment);
+        Ok(Self { id, world })
+    }
+
+    /// Its number.
+    pub fn id(&self) -> i32 {
+        self.id
+    }
+
+    /// Change who may attach it.
+    pub fn set_mode(&self, mode: u16) -> io::Result<()> {
+        sys::set_segment_mode(self.id, mode)
+    }
+}

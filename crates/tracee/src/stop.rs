@@ -1,0 +1,157 @@
+//! Stops as types: what happened to a thread, and what can be done to it while it is stopped.
+
+use crate::sys::{self, Registers, SignalInfo};
+use crate::{Result, TraceError};
+use std::io;
+
+/// Something that happened to a thread of the world.
+#[derive(Debug)]
+pub enum Event {
+    /// It stopped.
+    Stopped(Stopped),
+    /// It ended with this status; its parent has not been told yet when this is the last of its process.
+    Exited {
+        /// Who.
+        tid: i32,
+        /// `wait(2)` status.
+        status: i32,
+    },
+}
+
+/// Why a thread stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The filter stopped a system call at its entry.
+    SystemCall,
+    /// A new program was loaded; the thread that asked for it had this id before.
+    Exec {
+        /// Its thread id before.
+        former_tid: i32,
+    },
+    /// A signal is about to be delivered.
+    Signal(i32),
+    /// Stopped by job control: stays so until SIGCONT.
+    Group(i32),
+    /// Newly attached, or interrupted.
+    Trap,
+}
+
+/// A stopped thread. Resuming it gives it up.
+#[derive(Debug)]
+#[must_use = "a stopped thread that is dropped never runs again"]
+pub struct Stopped {
+    tid: i32,
+    stop: Stop,
+}
+
+/// Begin to hold a process. If we die, it is killed.
+pub fn seize(pid: i32) -> Result<()> {
+    let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESECCOMP;
+    sys::seize(pid, options)
+}
+
+/// Wait until something happens to any thread of the world; `None` when there is none left.
+pub fn wait() -> io::Result<Option<Event>> {
+    let Some((tid, status)) = sys::wait_any()? else { return Ok(None) };
+    if !libc::WIFSTOPPED(status) {
+        return Ok(Some(Event::Exited { tid, status }));
+    }
+    let signal = libc::WSTOPSIG(status);
+    let stop = match status >> 16 {
+        libc::PTRACE_EVENT_SECCOMP => Stop::SystemCall,
+        libc::PTRACE_EVENT_EXEC => Stop::Exec { former_tid: sys::event_message(tid).map_or(tid, |m| m as i32) },
+        libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Trap,
+        libc::PTRACE_EVENT_STOP => Stop::Group(signal),
+        _ => Stop::Signal(signal),
+    };
+    Ok(Some(Event::Stopped(Stopped { tid, stop })))
+}
+
+impl Stopped {
+    /// Who.
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Why.
+    pub fn stop(&self) -> Stop {
+        self.stop
+    }
+
+    /// Its registers.
+    pub fn registers(&self) -> Result<Registers> {
+        sys::registers(self.tid)
+    }
+
+    /// Change its registers.
+    pub fn set_registers(&self, registers: &Registers) -> Result<()> {
+        sys::set_registers(self.tid, registers)
+    }
+
+    /// The signal that it stopped for, with everything that came with it.
+    pub fn signal_info(&self) -> Result<SignalInfo> {
+        sys::signal_info(self.tid)
+    }
+
+    /// Let it run; at a signal stop, with this signal (0: none).
+    pub fn resume(self, signal: i32) -> Result<()> {
+        sys::resume(self.tid, libc::PTRACE_CONT, signal)
+    }
+
+    /// Let it run with another signal than it stopped for.
+    pub fn resume_with(self, info: &SignalInfo) -> Result<()> {
+        sys::set_signal_info(self.tid, info)?;
+        sys::resume(self.tid, libc::PTRACE_CONT, info.number())
+    }
+
+    /// Leave it stopped by job control, but let it hear SIGCONT.
+    pub fn listen(self) -> Result<()> {
+        sys::resume(self.tid, libc::PTRACE_LISTEN, 0)
+    }
+
+    /// Let it run single instructions for as long as `inside(rip)` holds. Signals that arrive meanwhile are collected. `Err(Gone)` if it died.
+    pub fn step_while(self, mut inside: impl FnMut(u64) -> bool, collected: &mut Vec<SignalInfo>) -> Result<Self> {
+        // A single step ends with a SIGTRAP; were it blocked, the kernel would reset its handler.
+        let mask = sys::signal_mask(self.tid)?;
+        let trap = 1u64 << (libc::SIGTRAP - 1);
+        if mask & trap != 0 {
+            sys::set_signal_mask(self.tid, mask & !trap)?;
+        }
+        while inside(self.registers()?.rip) {
+            sys::resume(self.tid, libc::PTRACE_SINGLESTEP, 0)?;
+            self.await_stop(collected)?;
+        }
+        if mask & trap != 0 {
+            sys::set_signal_mask(self.tid, mask)?;
+        }
+        // The kernel takes a stepped `popf` for the program's own wish to be stepped, and leaves the trap flag set.
+        const TRAP_FLAG: u64 = 0x100;
+        let mut registers = self.registers()?;
+        registers.eflags &= !TRAP_FLAG;
+        self.set_registers(&registers)?;
+        Ok(self)
+    }
+
+    fn await_stop(&self, collected: &mut Vec<SignalInfo>) -> Result<()> {
+        let mut status = 0;
+        loop {
+            // SAFETY is argued in `sys`; this waits for one thread only.
+            let got = crate::stop::wait_for(self.tid, &mut status);
+            match got {
+                Ok(()) if libc::WIFSTOPPED(status) => break,
+                Ok(()) => return Err(TraceError::Gone(self.tid)),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(TraceError::Kernel { what: "wait", tid: self.tid, source }),
+            }
+        }
+        let signal = libc::WSTOPSIG(status);
+        if status >> 16 == 0 && signal != libc::SIGTRAP {
+            collected.push(sys::signal_info(self.tid)?);
+        }
+        Ok(())
+    }
+}
+
+fn wait_for(tid: i32, status: &mut i32) -> io::Result<()> {
+    sys::wait_one(tid, status)
+}

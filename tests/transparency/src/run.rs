@@ -1,0 +1,170 @@
+//! Runs one command to its end, with a limit of time.
+//!
+//! Every process started from here inherits a variable that no other process has. What outlives its time, or is left
+//! over at the end, is found by that variable in `/proc/*/environ` and by nothing else: a daemon that left its
+//! session is found, a process that somebody else started never is.
+
+use std::fs;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{kill_process, Pid, Signal};
+
+/// A command, and the circumstances that it runs in. Nothing is inherited from the harness's environment.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The program and its arguments.
+    pub words: Vec<String>,
+    /// The directory that it starts in, and its `HOME` and `TMPDIR`.
+    pub directory: PathBuf,
+    /// Further variables.
+    pub environment: Vec<(String, String)>,
+    /// What it can read from standard input.
+    pub stdin: Vec<u8>,
+    /// User and group to run as.
+    pub user: Option<u32>,
+    /// When it is killed.
+    pub timeout: Duration,
+}
+
+/// What a command has left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+    /// Exit status as a shell shows it: 128+n for signal n.
+    pub status: i32,
+    /// Whether it had to be killed.
+    pub timed_out: bool,
+}
+
+/// The variable that marks the processes of this harness.
+pub const MARK: &str = "SPECULATOR_TEST_MARK";
+
+/// Where programs are looked for: nothing of the tester's own (pyenv, cargo) changes a scenario.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin";
+
+/// Makes every descriptor but the standard ones close-on-exec: what the harness was started with must not reach
+/// the programs, some of which list or number theirs.
+pub fn close_inherited_on_exec() {
+    let Ok(own) = fs::read_dir("/proc/self/fd") else { return };
+    let numbers = own.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    for number in numbers.filter(|number| *number > 2).collect::<Vec<_>>() {
+        #[allow(unsafe_code)]
+        // SAFETY: borrowed for one call only; a number that is closed by now (the listing's own) gives EBADF.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        let _ = rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::CLOEXEC);
+    }
+}
+
+/// A mark that no other process has; of constant length, so that stacks are laid out the same way.
+pub fn new_mark() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    format!("{:010}-{:08}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Sets the variables that every scenario sees, and no others.
+pub fn set_environment(command: &mut Command, directory: &Path, mark: &str) {
+    command.env_clear().env("PATH", PATH).env("HOME", directory).env("TMPDIR", directory);
+    command.env("LC_ALL", "C").env("TZ", "UTC").env("TERM", "xterm").env(MARK, mark);
+}
+
+/// Runs `job` to its end.
+pub fn run(job: &Job) -> Result<Outcome, String> {
+    let mark = new_mark();
+    let mut child = start(job, &mark)?;
+    let stdin = child.stdin.take();
+    let input = job.stdin.clone();
+    thread::spawn(move || stdin.map(|mut pipe| pipe.write_all(&input)));
+    let stdout = reader(child.stdout.take());
+    let stderr = reader(child.stderr.take());
+    let (status, timed_out) = wait(&mut child, job.timeout, &mark)?;
+    kill_marked(&mark);
+    Ok(Outcome {
+        stdout: stdout.join().unwrap_or_default(),
+        stderr: stderr.join().unwrap_or_default(),
+        status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        timed_out,
+    })
+}
+
+fn start(job: &Job, mark: &str) -> Result<Child, String> {
+    let (program, arguments) = job.words.split_first().ok_or("a scenario without a command")?;
+    let mut command = Command::new(program);
+    set_environment(&mut command, &job.directory, mark);
+    command.args(arguments).envs(job.environment.iter().cloned()).current_dir(&job.directory);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(user) = job.user {
+        command.uid(user).gid(user);
+    }
+    // Its own group: a program that signals its group must not reach the harness.
+    command.process_group(0);
+    command.spawn().map_err(|error| format!("cannot start {program}: {error}"))
+}
+
+fn reader(pipe: Option<impl Read + Send + 'static>) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        if let Some(mut pipe) = pipe {
+            // What could be read counts, also when an error ends it.
+            let _ = pipe.read_to_end(&mut all);
+        }
+        all
+    })
+}
+
+fn wait(child: &mut Child, timeout: Duration, mark: &str) -> Result<(ExitStatus, bool), String> {
+    let end = Instant::now() + timeout;
+    let mut timed_out = false;
+    let mut pause = Duration::from_micros(200);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Ok((status, timed_out)),
+            Ok(None) => {}
+            Err(error) => return Err(format!("cannot wait: {error}")),
+        }
+        if Instant::now() > end {
+            timed_out = true;
+            kill_marked(mark);
+            let _ = child.kill();
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// Kills whatever carries `mark`, and looks again until nothing does.
+pub fn kill_marked(mark: &str) {
+    for _ in 0..50 {
+        let pids = marked(mark);
+        if pids.is_empty() {
+            return;
+        }
+        for pid in pids {
+            // It may be gone already.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn marked(mark: &str) -> Vec<Pid> {
+    let wanted = format!("{MARK}={mark}\0");
+    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+    let names = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    names.filter(|pid| carries(*pid, wanted.as_bytes())).filter_map(Pid::from_raw).collect()
+}
+
+fn carries(pid: i32, wanted: &[u8]) -> bool {
+    // A zombie's environment is empty: it does not count.
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.windows(wanted.len()).any(|window| window == wanted)
+}

@@ -1,0 +1,196 @@
+//! Programs that own a terminal: driven by keys through tmux on a socket of its own, compared by what the screen
+//! shows at chosen moments. The tmux server runs outside; what runs in its pane runs natively or inside.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::run::{kill_marked, new_mark, set_environment};
+use crate::settings::Settings;
+
+/// One step of a scenario at the terminal.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Keys as `tmux send-keys` names them (`C-c`, `Enter`, `Escape`), or text.
+    Keys(&'static [&'static str]),
+    /// Wait until the screen shows this text.
+    Await(&'static str),
+    /// Wait until this is all that the last line shows.
+    Prompt(&'static str),
+    /// Wait until the program has ended.
+    AwaitEnd,
+    /// Make the window this wide and high.
+    Resize(u16, u16),
+    /// Let a program that shows nothing get to where it has to be, ms.
+    Pause(u64),
+    /// The screen, once it rests, is compared.
+    Screen,
+}
+
+/// A program and what is done with it.
+#[derive(Clone, Debug)]
+pub struct TerminalScenario {
+    /// Its name.
+    pub name: &'static str,
+    /// The program in the pane.
+    pub command: &'static [&'static str],
+    /// Commands without which it is skipped.
+    pub needs: &'static [&'static str],
+    /// Files in the directory that it starts in.
+    pub files: &'static [(&'static str, &'static str)],
+    /// What is done.
+    pub steps: &'static [Step],
+}
+
+/// Longest wait for a text, seconds.
+const AWAIT_S: u64 = 15;
+
+impl TerminalScenario {
+    /// Why it cannot run here, if it cannot.
+    pub fn hindrance(&self) -> Option<String> {
+        let there = |command: &&str| crate::run::PATH.split(':').any(|path| PathBuf::from(path).join(command).exists());
+        let mut needs = self.needs.to_vec();
+        needs.push("tmux");
+        let missing: Vec<&str> = needs.into_iter().filter(|command| !there(command)).collect();
+        (!missing.is_empty()).then(|| format!("not installed: {}", missing.join(", ")))
+    }
+}
+
+/// Runs `scenario` natively and inside, and compares the screens.
+pub fn check(scenario: &TerminalScenario, settings: &Settings) -> Result<(), String> {
+    if let Some(problem) = &settings.prefix_problem {
+        return Err(problem.clone());
+    }
+    let native = screens(scenario, settings, &[]).map_err(|error| format!("natively: {error}"))?;
+    let inside = screens(scenario, settings, &settings.prefix).map_err(|error| format!("inside: {error}"))?;
+    for (index, (a, b)) in native.iter().zip(&inside).enumerate() {
+        if a != b {
+            return Err(format!("screen {} differs\n== native\n{a}\n== inside\n{b}", index + 1));
+        }
+    }
+    Ok(())
+}
+
+fn screens(scenario: &TerminalScenario, settings: &Settings, prefix: &[String]) -> Result<Vec<String>, String> {
+    let directory = settings.runs.join(format!("{}-{}", std::process::id(), scenario.name));
+    let failed = |error| format!("cannot prepare {}: {error}", directory.display());
+    fs::create_dir_all(&directory).map_err(failed)?;
+    for (name, text) in scenario.files {
+        fs::write(directory.join(name), text).map_err(failed)?;
+    }
+    let result = Tmux::start(scenario, &directory, prefix).and_then(|tmux| tmux.perform(scenario.steps));
+    fs::remove_dir_all(&directory).map_err(failed)?;
+    result
+}
+
+/// A tmux server with one pane; dropping it ends the server and all that ran in it.
+struct Tmux {
+    socket: String,
+    mark: String,
+    directory: PathBuf,
+}
+
+impl Tmux {
+    fn start(scenario: &TerminalScenario, directory: &std::path::Path, prefix: &[String]) -> Result<Tmux, String> {
+        let mark = new_mark();
+        let socket = format!("speculator-{mark}");
+        let tmux = Tmux { socket, mark, directory: directory.to_path_buf() };
+        let command: Vec<String> = prefix.iter().map(String::as_str).chain(scenario.command.iter().copied()).map(quoted).collect();
+        let command = command.join(" ");
+        tmux.call(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &command])?;
+        tmux.call(&["set-option", "-g", "status", "off"])?;
+        tmux.call(&["set-option", "-g", "remain-on-exit", "on"])?;
+        tmux.call(&["resize-window", "-x", "80", "-y", "24"])?;
+        Ok(tmux)
+    }
+
+    fn call(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut command = Command::new("tmux");
+        set_environment(&mut command, &self.directory, &self.mark);
+        // Short: a socket's path has 108 bytes.
+        command.env("TMUX_TMPDIR", "/tmp").current_dir(&self.directory);
+        let output = command.arg("-L").arg(&self.socket).args(arguments).output();
+        let output = output.map_err(|error| format!("cannot run tmux: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("tmux {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn perform(&self, steps: &[Step]) -> Result<Vec<String>, String> {
+        let mut screens = Vec::new();
+        for step in steps {
+            match step {
+                Step::Keys(keys) => self.call(&[&["send-keys"], *keys].concat()).map(drop)?,
+                Step::Await(text) => self.wait(text, |screen| screen.contains(text))?,
+                Step::Prompt(text) => self.wait(text, |screen| screen.trim_end().lines().last() == Some(text))?,
+                Step::AwaitEnd => self.wait_for_end()?,
+                Step::Resize(width, height) => {
+                    self.call(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]).map(drop)?;
+                }
+                Step::Pause(ms) => sleep(Duration::from_millis(*ms)),
+                Step::Screen => screens.push(self.rested()?),
+            }
+        }
+        Ok(screens)
+    }
+
+    fn screen(&self) -> Result<String, String> {
+        self.call(&["capture-pane", "-p"])
+    }
+
+    fn wait_for_end(&self) -> Result<(), String> {
+        let end = Instant::now() + Duration::from_secs(AWAIT_S);
+        while self.call(&["display-message", "-p", "#{pane_dead}"])?.trim() != "1" {
+            if Instant::now() > end {
+                return Err(format!("the program has not ended after {AWAIT_S} s:\n{}", self.screen()?.trim_end()));
+            }
+            sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn wait(&self, text: &str, shown: impl Fn(&str) -> bool) -> Result<(), String> {
+        let end = Instant::now() + Duration::from_secs(AWAIT_S);
+        loop {
+            let screen = self.screen()?;
+            if shown(&screen) {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(format!("{text:?} is not shown after {AWAIT_S} s:\n{}", screen.trim_end()));
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The screen once it has been the same for a while.
+    fn rested(&self) -> Result<String, String> {
+        let mut last = self.screen()?;
+        let mut same = 0;
+        for _ in 0..100 {
+            sleep(Duration::from_millis(50));
+            let now = self.screen()?;
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+            if same == 5 {
+                break;
+            }
+        }
+        Ok(last)
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        // The server may have ended with its pane.
+        let _ = self.call(&["kill-server"]);
+        kill_marked(&self.mark);
+    }
+}
+
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
