@@ -17,7 +17,8 @@ mod postmark;
 mod report;
 mod sqlite;
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
 
 /// What the command line says.
 #[derive(Clone, Debug)]
@@ -30,11 +31,23 @@ pub struct Options {
 
 type Bench = fn(&Options) -> Result<figure::Figure, String>;
 
-const BENCHES: [(&str, Bench); 4] =
-    [("interposition", interposition::run), ("postmark", postmark::run), ("sqlite", sqlite::run), ("build", build::run)];
+const BENCHES: [(&str, Bench); 4] = [
+    ("interposition", interposition::run),
+    ("postmark", postmark::run),
+    ("sqlite", sqlite::run),
+    ("build", build::run),
+];
+
+/// Set in the process that has its own mount namespace.
+const PRIVATE: &str = "SPECULATOR_BENCH_PRIVATE_MOUNTS";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if std::env::var_os(PRIVATE).is_none() {
+        // Mounts of its own: whatever happens to us, none is left behind. Without root there are none to make.
+        let error = with_private_mounts(&arguments);
+        eprintln!("bench: no mount namespace ({error}): only what needs no mount will work");
+    }
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
@@ -42,6 +55,16 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Runs this program again in a mount namespace of its own; returns only if that is impossible.
+fn with_private_mounts(arguments: &[String]) -> std::io::Error {
+    let Ok(this) = std::env::current_exe() else { return std::io::Error::other("cannot find this program") };
+    let may = Command::new("unshare").args(["--mount", "true"]).stderr(Stdio::null()).status();
+    if !may.is_ok_and(|status| status.success()) {
+        return std::io::Error::other("unshare --mount is refused");
+    }
+    Command::new("unshare").arg("--mount").arg(this).args(arguments).env(PRIVATE, "1").exec()
 }
 
 fn run(arguments: &[String]) -> Result<(), String> {

@@ -20,14 +20,14 @@ fn try_draw(figure: &Figure, file: &Path) -> Result<(), Box<dyn std::error::Erro
     let rows = u32::try_from(figure.series.len())?;
     let root = SVGBackend::new(file, (WIDTH, BAR * rows + 80)).into_drawing_area();
     root.fill(&WHITE)?;
-    root.draw(&Text::new(figure.title.clone(), (20, 15), ("sans-serif", 18)))?;
+    root.draw(&Text::new(figure.title.clone(), (20, 15), ("sans-serif", 22)))?;
     let scale = Scale::new(figure);
     root.draw(&PathElement::new([(scale.x(1.0), 45), (scale.x(1.0), (BAR * rows) as i32 + 55)], BLACK.mix(0.4)))?;
     for index in 0..figure.series.len() {
         draw_bar(&root, figure, index, &scale)?;
     }
     let caption = "relative to the line at 1, logarithmic; medians".to_owned();
-    root.draw(&Text::new(caption, (20, (BAR * rows) as i32 + 60), ("sans-serif", 12)))?;
+    root.draw(&Text::new(caption, (20, (BAR * rows) as i32 + 60), ("sans-serif", 14)))?;
     root.present()?;
     Ok(())
 }
@@ -39,13 +39,13 @@ fn draw_bar(root: &Area, figure: &Figure, index: usize, scale: &Scale) -> Result
     let ratio = figure.ratio(index);
     let top = 50 + (BAR as usize * index) as i32;
     let middle = top + BAR as i32 / 2 - 3;
-    let label = ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Right, VPos::Center));
+    let label = ("sans-serif", 16).into_font().color(&BLACK).pos(Pos::new(HPos::Right, VPos::Center));
     root.draw(&Text::new(series.name.clone(), (LEFT - 10, middle), label))?;
     let ours = series.name.contains("speculator") || series.name.ends_with("inside");
     let colour = if ours { RGBColor(31, 119, 180) } else { RGBColor(170, 170, 170) };
     let end = scale.x(ratio).max(LEFT + 2);
     root.draw(&Rectangle::new([(LEFT, top + 4), (end, top + BAR as i32 - 8)], colour.filled()))?;
-    let value = ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
+    let value = ("sans-serif", 16).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
     let text = format!("{ratio:.2} x  ({:.4} {})", series.median(), figure.unit);
     root.draw(&Text::new(text, (end + 6, middle), value))?;
     Ok(())

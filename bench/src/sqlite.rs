@@ -19,7 +19,8 @@ pub fn run(options: &Options) -> Result<Figure, String> {
     entrants.extend(PEERS.map(with_full));
     let comparison = compare(&image, &entrants, options, &|work| {
         for level in ["FULL", "OFF"] {
-            std::fs::write(work.join(level), script(level, count)).map_err(|error| format!("cannot write the script: {error}"))?;
+            std::fs::write(work.join(level), script(level, count))
+                .map_err(|error| format!("cannot write the script: {error}"))?;
         }
         Ok(())
     })?;

@@ -1,2 +1,83 @@
-//! Set-up, tests, demo and benchmarks.
-fn main() {}
+//! `cargo xtask`: set-up, tests, demo and benchmarks. Standard library only, so that it builds anywhere in a second.
+//!
+//! | command | what it does |
+//! |---|---|
+//! | `setup` | installs what is missing of Debian's packages (as root), fetches the C package that tests build |
+//! | `demo` | SQLite natively, under eatmydata and under `speculator run`: times, and what each loses in a crash |
+//! | `test` | everything: format, lints, unit tests, models, transparency in both modes, the guarantee |
+//! | `transparency [FILTER…]` | only that; `SPECULATOR_INTERPOSE=stops` for the other mode |
+//! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
+//! | `bench NAME [--runs N] [--quick]` | figures into `bench-results/` |
+//! | `docs` | regenerates `docs/SYSCALLS.md` |
+
+#![forbid(unsafe_code)]
+
+mod demo;
+mod guarantee;
+mod packages;
+mod setup;
+mod shell;
+mod test;
+mod volume;
+
+use std::process::ExitCode;
+
+use shell::{cargo, repository};
+
+const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | guarantee | \
+    bench interposition|postmark|sqlite|build|all [--runs N] [--quick] | docs";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<(), String> {
+    let (name, rest) = arguments.split_first().ok_or_else(|| format!("usage: {USAGE}"))?;
+    match name.as_str() {
+        "setup" => setup::run(),
+        "demo" => demo::run(),
+        "test" => test::run(),
+        "transparency" => transparency(rest),
+        "guarantee" => guarantee::run(),
+        "bench" => bench(rest),
+        "docs" => docs(),
+        "help" | "--help" | "-h" => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        other => Err(format!("no command {other}; usage: {USAGE}")),
+    }
+}
+
+fn transparency(filter: &[String]) -> Result<(), String> {
+    build_release()?;
+    test::transparency(std::env::var("SPECULATOR_INTERPOSE").ok().as_deref(), filter)
+}
+
+fn bench(arguments: &[String]) -> Result<(), String> {
+    if !shell::is_root() {
+        println!("left out without root: postmark, sqlite, build (they mount file systems)");
+    }
+    build_release()?;
+    cargo(&["run", "--quiet", "--release", "-p", "bench", "--"]).args(arguments).run()
+}
+
+fn docs() -> Result<(), String> {
+    let text = cargo(&["run", "--quiet", "-p", "syscall-table", "--example", "syscalls_md"]).output()?;
+    let file = repository().join("docs/SYSCALLS.md");
+    std::fs::write(&file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    println!("wrote {}", file.display());
+    Ok(())
+}
+
+/// Builds the `speculator` binary.
+fn build_release() -> Result<(), String> {
+    cargo(&["build", "--release", "-p", "cli"]).run()
+}

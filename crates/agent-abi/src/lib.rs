@@ -24,7 +24,7 @@ pub use objects::{
 };
 pub use slots::{Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX};
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
-pub use thread::{AgentHeader, Frame, Private, ThreadPage, FDS_MAX, PHASE_AFTER, PHASE_BEFORE, STUBS_MAX, THREAD_UNCACHED};
+pub use thread::{AgentHeader, Frame, Private, ThreadPage, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER, PHASE_BEFORE, STUBS_MAX, THREAD_UNCACHED};
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};

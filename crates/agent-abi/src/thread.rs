@@ -12,6 +12,11 @@ pub const PHASE_BEFORE: u32 = 1;
 /// The program's call has been made: the agent must finish.
 pub const PHASE_AFTER: u32 = 2;
 
+/// The agent must finish itself what it began.
+pub const AFTER_MUST_FINISH: u64 = 0;
+/// All that is left is to note what the call observed: the supervisor can note that it may have observed everything, and send the thread on.
+pub const AFTER_OBSERVES: u64 = 1;
+
 /// The thread has its own descriptor table but shares its memory (vfork's child): the cache is not its own.
 pub const THREAD_UNCACHED: u32 = 1;
 
@@ -63,6 +68,8 @@ pub struct ThreadPage {
     pub process: u32,
     /// The stack pointer that the program gave its next child, 0 = the same as its own.
     pub child_rsp: u64,
+    /// What the agent has to do after the program's call: `AFTER_…`.
+    pub after: u64,
     /// Thread slot taken for a child that is not born yet, plus 1. A fork that a signal interrupts finds it again.
     pub pending_thread: u32,
     /// Process slot taken for it, plus 1.

@@ -38,6 +38,14 @@ impl<'a> Call<'a> {
     /// Make the program's call.
     #[inline(always)]
     pub fn proceed(&mut self) -> i64 {
+        self.page.after = agent_abi::AFTER_MUST_FINISH;
+        gate::program(self.frame)
+    }
+
+    /// Make the program's call where nothing but an observation comes after it: a signal that arrives with its end need not wait for us.
+    #[inline(always)]
+    pub fn proceed_observing(&mut self) -> i64 {
+        self.page.after = agent_abi::AFTER_OBSERVES;
         gate::program(self.frame)
     }
 

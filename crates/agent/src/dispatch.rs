@@ -23,7 +23,7 @@ pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) {
 fn act(call: &mut Call, op: Op) {
     match op {
         Op::Native | Op::Pipe => {
-            call.proceed();
+            call.proceed_observing();
         }
         Op::Exit | Op::ExitGroup => call.exit(),
         Op::Barrier => call.barrier(),

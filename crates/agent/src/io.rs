@@ -17,7 +17,7 @@ impl Call<'_> {
         if self.is_clean() {
             // Nothing anywhere is uncommitted. If that changes while the call runs, what it saw may be part of the change.
             let fd = self.arg(position);
-            let result = self.proceed();
+            let result = self.proceed_observing();
             if result >= 0 && !self.is_clean() {
                 let known = self.known(fd);
                 if known.kind() == FdKind::Unknown {
@@ -34,7 +34,7 @@ impl Call<'_> {
     #[inline(never)]
     fn read_uncommitted(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
-        let result = self.proceed();
+        let result = self.proceed_observing();
         if result >= 0 {
             self.observe_entry(entry, result);
         }
@@ -97,7 +97,7 @@ impl Call<'_> {
     #[inline(always)]
     pub fn send_inside(&mut self, entry: FdEntry) {
         if self.is_clean() {
-            self.proceed();
+            self.proceed_observing();
             return;
         }
         if entry.kind() == FdKind::Inside && self.has_option(option::OUTSIDE_EVENTS) {
@@ -106,7 +106,7 @@ impl Call<'_> {
         let object = self.object(entry.slot());
         self.modify(object);
         self.modify(&self.world.messages);
-        self.proceed();
+        self.proceed_observing();
         self.observe(object);
     }
 
@@ -120,7 +120,7 @@ impl Call<'_> {
     #[inline(always)]
     pub fn write_outside(&mut self, position: u8, entry: FdEntry) {
         if self.goes_straight_through(entry) {
-            self.proceed();
+            self.proceed_observing();
             return;
         }
         self.hold_output(position);
@@ -231,7 +231,7 @@ impl Call<'_> {
 
     /// `poll` and its kin: being ready is an observation of whoever made it ready.
     pub fn await_ready(&mut self) {
-        let result = self.proceed();
+        let result = self.proceed_observing();
         if result > 0 && !self.is_clean() {
             self.observe(&self.world.messages);
         }

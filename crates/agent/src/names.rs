@@ -110,12 +110,12 @@ impl Call<'_> {
     }
 
     pub fn observe_path(&mut self) {
-        self.proceed();
+        self.proceed_observing();
         self.observe_names();
     }
 
     pub fn stat_path(&mut self, buf: u8) {
-        let result = self.proceed();
+        let result = self.proceed_observing();
         if !self.is_clean() {
             self.observe(&self.world.names);
             if result == 0 {
@@ -130,7 +130,7 @@ impl Call<'_> {
     }
 
     pub fn statx(&mut self) {
-        let result = self.proceed();
+        let result = self.proceed_observing();
         if !self.is_clean() {
             self.observe(&self.world.names);
             if result == 0 {

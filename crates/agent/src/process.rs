@@ -164,6 +164,7 @@ impl Call<'_> {
                 thread: thread as u32,
                 process: process as u32,
                 child_rsp: 0,
+                after: 0,
                 pending_thread: 0,
                 pending_process: 0,
             });

@@ -82,17 +82,22 @@ impl Call<'_> {
 
     pub fn receive_message(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
-        self.read(position);
-        if self.frame.rax as i64 >= 0 && entry.kind() != FdKind::Inside {
+        let result = self.proceed();
+        if result >= 0 && !self.is_clean() {
+            self.observe_entry(entry, result);
+        }
+        if result >= 0 && entry.kind() != FdKind::Inside {
             self.mark_received(self.arg(1));
         }
     }
 
     pub fn receive_messages(&mut self, position: u8) {
         const STRIDE: u64 = 64;
-        self.read(position);
         let entry = self.descriptor(self.arg(position));
-        let received = self.frame.rax as i64;
+        let received = self.proceed();
+        if received >= 0 && !self.is_clean() {
+            self.observe_entry(entry, received);
+        }
         if received > 0 && entry.kind() != FdKind::Inside {
             for i in 0..received as u64 {
                 self.mark_received(self.arg(1) + i * STRIDE);

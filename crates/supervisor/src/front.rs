@@ -400,6 +400,7 @@ impl Prepared {
             is_root_user: self.is_root_user,
         };
         supervisor.adopt_root(pid);
+        sys::run_first();
         let looped = supervisor.run();
         engine.finish();
         self.outputs.stop();

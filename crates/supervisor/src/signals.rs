@@ -5,7 +5,9 @@
 //!   site, registers and all; the kernel then interrupts or restarts the call there as it would have done without us.
 //! * In the agent, after the call: let it finish, instruction by instruction, then deliver.
 
-use agent_abi::{Frame, World, PHASE_BEFORE, THREADS_MAX, THREAD_LEN};
+use agent_abi::{Frame, ThreadPage, World, AFTER_OBSERVES, PHASE_BEFORE, PROCESSES_MAX, THREADS_MAX, THREAD_LEN};
+use commit_clock::DOMAINS_MAX;
+use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use tracee::{AgentImage, Registers, Result, SignalInfo, Stopped, TraceError};
 
@@ -16,18 +18,22 @@ const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 struct Saved {
     program_rsp: u64,
     phase: u32,
+    process: usize,
+    after: u64,
     frame: Frame,
 }
 
 impl Saved {
     fn read(tid: i32, page: u64) -> Result<Self> {
         let kernel = |source| TraceError::Kernel { what: "read the agent's page", tid, source };
-        let words: [u64; 4] = tracee::read_value(tid, page).map_err(kernel)?;
+        let words: [u64; 7] = tracee::read_value(tid, page).map_err(kernel)?;
         let frame_at = words[2].wrapping_sub(std::mem::size_of::<Frame>() as u64);
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
-        Ok(Self { program_rsp: words[1], phase: words[3] as u32, frame })
+        Ok(Self { program_rsp: words[1], phase: words[3] as u32, process: (words[4] >> 32) as usize, after: words[6], frame })
     }
 }
+
+const _: () = assert!(offset_of!(ThreadPage, after) == 6 * 8 && offset_of!(ThreadPage, thread) == 4 * 8);
 
 /// Where a thread is.
 enum Position {
@@ -39,6 +45,8 @@ enum Position {
     Before(Saved),
     /// The call was interrupted without effect.
     Interrupted(Saved),
+    /// The call has been made, and only what it observed is left to be noted.
+    Done(Saved),
     /// The call has been made.
     After,
 }
@@ -58,7 +66,11 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
     let saved = Saved::read(stopped.tid(), registers.gs_base)?;
     let is_interrupted = RESTARTS.contains(&(registers.rax as i64));
     if at == header.gate_program_after {
-        return Ok(if is_interrupted { Position::Interrupted(saved) } else { Position::After });
+        return Ok(match saved.after {
+            _ if is_interrupted => Position::Interrupted(saved),
+            AFTER_OBSERVES => Position::Done(saved),
+            _ => Position::After,
+        });
     }
     if (header.gate_clone_after..header.gate_clone_end).contains(&at) {
         let before = at == header.gate_clone_after && is_interrupted;
@@ -119,6 +131,15 @@ pub fn leave_agent(stopped: Stopped, image: &AgentImage, world: &World, more: &m
             registers.rax = result;
             registers.orig_rax = saved.frame.nr;
         }
+        Position::Done(saved) => {
+            let result = registers.rax;
+            to_program(&mut registers, &saved);
+            registers.rip = saved.frame.continuation;
+            registers.rax = result;
+            registers.orig_rax = u64::MAX;
+            let process = &world.processes[saved.process % PROCESSES_MAX];
+            process.clock.merge(&world.transactions.dirty(), DOMAINS_MAX);
+        }
         Position::After => return stopped.step_while(|rip| image.contains(rip), more),
     }
     stopped.set_registers(&registers)?;
@@ -136,7 +157,7 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
             back_to_site(&mut registers, &saved);
             stopped.set_registers(&registers)?;
         }
-        Position::Interrupted(_) | Position::After => close_handle(stopped.tid(), &registers, world),
+        Position::Interrupted(_) | Position::Done(_) | Position::After => close_handle(stopped.tid(), &registers, world),
     }
     Ok(())
 }

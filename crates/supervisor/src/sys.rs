@@ -165,3 +165,10 @@ pub fn kill_thread(tid: i32, signal: i32) {
     // SAFETY: no pointers.
     unsafe { libc::syscall(libc::SYS_tkill, tid, signal) };
 }
+
+/// Let this thread run as soon as it has something to do: every process inside waits for it. Without the privilege it stays as it is.
+pub fn run_first() {
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: `param` is whole.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &param) };
+}

@@ -9,6 +9,7 @@
  *   tcp       a client asks a server over loopback, which appends to `server` and answers; the client appends to `client`, prints
  *   threads   four threads take turns to append to their own files; a fifth prints
  *   files     makes each block a file of its own: written under another name, then renamed
+ *   early     like writer, but tells a number between the write and the fsync: what must be found out
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -32,6 +33,7 @@ static size_t size = 1000;
 static useconds_t pause_us;
 static enum synchrony synchrony = SYNC_NONE;
 static int out = STDOUT_FILENO;
+static int early;
 
 static void fail(const char *what) {
     fprintf(stderr, "crash-workload %s: %s: %s\n", kind, what, strerror(errno));
@@ -107,6 +109,12 @@ static int open_log(const char *name) {
     return fd;
 }
 
+static void tell(uint64_t number) {
+    char line[32];
+    int len = snprintf(line, sizeof line, "%llu\n", (unsigned long long)number);
+    write_all(out, line, (size_t)len);
+}
+
 static void append_block(int fd, uint64_t number) {
     unsigned char *block = malloc(size);
     if (!block)
@@ -114,14 +122,10 @@ static void append_block(int fd, uint64_t number) {
     fill_block(block, number);
     write_all(fd, block, size);
     free(block);
+    if (early)
+        tell(number);
     if (synchrony == SYNC_FSYNC && fsync(fd) < 0)
         fail("fsync");
-}
-
-static void tell(uint64_t number) {
-    char line[32];
-    int len = snprintf(line, sizeof line, "%llu\n", (unsigned long long)number);
-    write_all(out, line, (size_t)len);
 }
 
 static void take_a_break(void) {
@@ -147,9 +151,15 @@ static void run_writer(void) {
     int fd = open_log("blocks");
     for (uint32_t n = 0; n < count; n++) {
         append_block(fd, n);
-        tell(n);
+        if (!early)
+            tell(n);
         take_a_break();
     }
+}
+
+static void run_early(void) {
+    early = 1;
+    run_writer();
 }
 
 static void run_files(void) {
@@ -341,7 +351,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *kind;
         void (*run)(void);
-    } kinds[] = {{"writer", run_writer}, {"pipeline", run_pipeline}, {"tcp", run_tcp}, {"threads", run_threads}, {"files", run_files}};
+    } kinds[] = {{"writer", run_writer}, {"pipeline", run_pipeline}, {"tcp", run_tcp}, {"threads", run_threads}, {"files", run_files}, {"early", run_early}};
     if (argc < 3 || argc % 2 == 0) {
         fprintf(stderr, "usage: crash-workload KIND DIR [--OPTION VALUE]...\n");
         return 2;

@@ -39,6 +39,9 @@ pub enum Kind {
     Threads,
     /// Each block is a new file that is renamed into place.
     Files,
+    /// As `Writer`, but a number is told between the write and the fsync: a workload that keeps no promise, to try the crash
+    /// disk with.
+    Early,
     /// SQLite, rollback journal, synchronous=FULL: one insert a transaction.
     Sqlite,
     /// The same with synchronous=EXTRA: the directory is synced too.
@@ -62,12 +65,13 @@ pub struct Workload {
     pub pause_us: u32,
 }
 
-const NAMES: [(&str, Kind); 8] = [
+const NAMES: [(&str, Kind); 9] = [
     ("writer", Kind::Writer),
     ("pipeline", Kind::Pipeline),
     ("tcp", Kind::Tcp),
     ("threads", Kind::Threads),
     ("files", Kind::Files),
+    ("early", Kind::Early),
     ("sqlite", Kind::Sqlite),
     ("sqlite-extra", Kind::SqliteExtra),
     ("sqlite-wal", Kind::SqliteWal),
@@ -157,7 +161,7 @@ impl Workload {
         };
         let len = self.block_len;
         match self.kind {
-            Kind::Writer => checks::chain(dir, &["blocks"], len, seen),
+            Kind::Writer | Kind::Early => checks::chain(dir, &["blocks"], len, seen),
             Kind::Pipeline => checks::chain(dir, &["a", "b"], len, seen),
             Kind::Tcp => checks::chain(dir, &["server", "client"], len, seen),
             Kind::Threads => checks::turns(dir, 4, len, seen),
@@ -193,6 +197,8 @@ impl Workload {
             (Kind::Sqlite, _) if configuration.on_write != Expectation::Safe => {
                 Expectation::Unknown
             }
+            // Only where a write is durable by itself does it not matter.
+            (Kind::Early, _) => configuration.on_write,
             (_, Synchrony::None) => configuration.on_write,
             (_, Synchrony::Fsync | Synchrony::OpenSync) => configuration.on_fsync,
         }

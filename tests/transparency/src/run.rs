@@ -5,8 +5,8 @@
 //! session is found, a process that somebody else started never is.
 
 use std::fs;
-use std::os::fd::{BorrowedFd, RawFd};
 use std::io::{Read, Write};
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -40,7 +40,7 @@ impl Scenario {
     /// Why it cannot run here, if it cannot.
     pub fn hindrance(&self, settings: &Settings) -> Option<String> {
         let root = rustix::process::geteuid().is_root();
-        if self.directives.has("root") && !root || self.directives.has("setuid") && !root {
+        if (self.directives.has("root") || self.directives.has("setuid")) && !root {
             return Some("needs root".to_owned());
         }
         let fetched = |file: &String| settings.sources.join(file).exists();

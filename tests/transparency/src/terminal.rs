@@ -97,7 +97,8 @@ impl Tmux {
         let mark = new_mark();
         let socket = format!("speculator-{mark}");
         let tmux = Tmux { socket, mark, directory: directory.to_path_buf() };
-        let command: Vec<String> = prefix.iter().map(String::as_str).chain(scenario.command.iter().copied()).map(quoted).collect();
+        let command: Vec<String> =
+            prefix.iter().map(String::as_str).chain(scenario.command.iter().copied()).map(quoted).collect();
         let command = command.join(" ");
         tmux.call(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &command])?;
         tmux.call(&["set-option", "-g", "status", "off"])?;

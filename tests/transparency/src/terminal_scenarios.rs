@@ -53,8 +53,13 @@ fn less() -> TerminalScenario {
         name: "terminal_less",
         command: &["less", "text"],
         needs: &["less"],
-        files: &[("text", concat!("a1\na2\na3\na4\na5\na6\na7\na8\na9\nb1\nb2\nb3\nb4\nb5\nb6\nb7\nb8\nb9\nc1\n",
-            "c2\nc3\nc4\nc5\nc6\nc7\nc8\nc9\nd1\nd2\nd3\nd4\nd5\nd6\nd7\nd8\nd9\n"))],
+        files: &[(
+            "text",
+            concat!(
+                "a1\na2\na3\na4\na5\na6\na7\na8\na9\nb1\nb2\nb3\nb4\nb5\nb6\nb7\nb8\nb9\nc1\n",
+                "c2\nc3\nc4\nc5\nc6\nc7\nc8\nc9\nd1\nd2\nd3\nd4\nd5\nd6\nd7\nd8\nd9\n"
+            ),
+        )],
         steps: &[
             Await("b9"),
             Screen,

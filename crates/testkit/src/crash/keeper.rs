@@ -47,7 +47,7 @@ impl Keeper {
 
 fn start_child(dir: &Path) -> io::Result<Child> {
     // `umount -f` aborts the connection even when the mount is busy. The end of the input means: not needed any more.
-    let script = r#"trap 'umount -f "$1"; exit' TERM; read -r line"#;
+    let script = r#"trap 'umount -f "$1"; rmdir "$1"; exit' TERM; read -r line"#;
     Command::new("setpriv")
         .args(["--pdeathsig", "TERM", "sh", "-c", script, "keeper"])
         .arg(dir)

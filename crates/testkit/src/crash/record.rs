@@ -127,9 +127,11 @@ fn run_observed(
         let words = command.iter().map(|word| word.to_string_lossy());
         words.collect::<Vec<_>>().join(" ")
     };
-    let mut builder = Command::new(command.first().map_or("".as_ref(), OsString::as_os_str));
+    // Should we be killed, it must not keep the mount busy.
+    let mut builder = Command::new("setpriv");
     builder
-        .args(command.get(1..).unwrap_or_default())
+        .args(["--pdeathsig", "KILL", "--"])
+        .args(command)
         .current_dir(dir)
         .stdin(Stdio::null())
         .stdout(stdout)

@@ -4,11 +4,13 @@
 //! it, with the writes that were kept, goes to a memory file under a loop device of its own.
 
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{memfd_create, MemfdFlags};
+use rustix::fs::{fallocate, memfd_create, seek, FallocateFlags, MemfdFlags, SeekFrom};
+use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::cut::Cut;
@@ -18,6 +20,7 @@ use super::loop_device::LoopDevice;
 use super::mounted::Mounted;
 use super::report::{Outcome, Violation};
 
+/// What is compared and restored as one.
 const CHUNK_LEN: usize = 64 << 10;
 
 /// Replays cuts of one log.
@@ -25,10 +28,10 @@ pub struct Replayer<'log> {
     log: &'log Log,
     mount_options: String,
     shadow: Vec<u8>,
+    /// By chunk: the shadow may hold something other than zeroes.
+    in_use: Vec<bool>,
     applied: usize,
     image: File,
-    /// Room to read the image into.
-    image_shows: Vec<u8>,
     // Detached before the directory goes.
     device: LoopDevice,
     dir: TempDir,
@@ -39,34 +42,59 @@ impl<'log> Replayer<'log> {
     pub fn new(log: &'log Log, mount_options: &str) -> Result<Replayer<'log>, CrashError> {
         let image = memfd_create("crash-replay", MemfdFlags::CLOEXEC);
         let image = File::from(image.map_err(CrashError::system("make a memory file"))?);
-        let stored = image.write_all_at(&log.base, 0);
-        stored.map_err(CrashError::system("write a memory file"))?;
+        let sized = image.set_len(log.base.len() as u64);
+        sized.map_err(CrashError::system("write a memory file"))?;
         let dir = tempfile::Builder::new().prefix("crash-replay-").tempdir();
+        let zeroes = [0; CHUNK_LEN];
+        let is_in_use = |chunk: &[u8]| *chunk != zeroes[..chunk.len()];
         Ok(Replayer {
             log,
             mount_options: mount_options.to_owned(),
             shadow: log.base.clone(),
+            in_use: log.base.chunks(CHUNK_LEN).map(is_in_use).collect(),
             applied: 0,
             device: LoopDevice::attach(&image, Path::new("crash-replay"))?,
-            image_shows: vec![0; log.base.len()],
             image,
             dir: dir.map_err(CrashError::system("make a temporary directory"))?,
         })
     }
 
-    /// The disk after `cut`, before anything recovers it. Cuts must come in the order of [`super::CutPlan`].
-    pub fn disk_after(&mut self, cut: &Cut) -> Vec<u8> {
+    /// Brings the shadow to be the platter after `cut`, before anything recovers it, and back when `look` has seen it. Cuts must come
+    /// in the order of [`super::CutPlan`].
+    fn with_platter<T>(&mut self, cut: &Cut, look: impl FnOnce(&mut Self) -> T) -> T {
         for event in &self.log.disk[self.applied.min(cut.certain)..cut.certain] {
             if let DiskEvent::Write { offset, data, .. } = event {
-                put(&mut self.shadow, *offset, data);
+                self.put(*offset, data);
             }
         }
         self.applied = self.applied.max(cut.certain);
-        let mut disk = self.shadow.clone();
-        for (offset, data) in cut.patches(self.log) {
-            put(&mut disk, offset, data);
+        let patches = cut.patches(self.log);
+        let before: Vec<_> = patches
+            .iter()
+            .map(|(offset, data)| self.put(*offset, data))
+            .collect();
+        let seen = look(self);
+        for ((offset, _), data) in patches.iter().zip(before).rev() {
+            self.put(*offset, &data);
         }
-        disk
+        seen
+    }
+
+    /// What was there before.
+    fn put(&mut self, offset: u64, data: &[u8]) -> Vec<u8> {
+        let begin = offset as usize;
+        let place = &mut self.shadow[begin..begin + data.len()];
+        let before = place.to_vec();
+        place.copy_from_slice(data);
+        for index in begin / CHUNK_LEN..(begin + data.len()).div_ceil(CHUNK_LEN) {
+            self.in_use[index] = true;
+        }
+        before
+    }
+
+    /// The disk after `cut`, as it would be found.
+    pub fn disk_after(&mut self, cut: &Cut) -> Vec<u8> {
+        self.with_platter(cut, |replayer| replayer.shadow.clone())
     }
 
     /// Mounts the disk after `cut` and runs `check` on the mount point and the messages seen by then.
@@ -74,8 +102,7 @@ impl<'log> Replayer<'log> {
     where
         Check: FnOnce(&Path, &[Message]) -> Vec<Violation>,
     {
-        let disk = self.disk_after(cut);
-        self.store(&disk)?;
+        self.with_platter(cut, |replayer| replayer.store())?;
         self.device.forget_cache()?;
         let observed = self.log.observed(cut.at);
         let mounted = Mounted::new(
@@ -96,25 +123,48 @@ impl<'log> Replayer<'log> {
     }
 
     /// Writes the chunks that differ from what the image holds now, recovery's and the checker's writes included.
-    fn store(&mut self, disk: &[u8]) -> Result<(), CrashError> {
-        let failed = || CrashError::system("restore a memory file");
-        self.image
-            .read_exact_at(&mut self.image_shows, 0)
-            .map_err(failed())?;
-        let chunks = disk.chunks(CHUNK_LEN).zip(self.image_shows.chunks(CHUNK_LEN));
-        for (index, (wanted, found)) in chunks.enumerate() {
-            if wanted != found {
-                let offset = (index * CHUNK_LEN) as u64;
-                self.image.write_all_at(wanted, offset).map_err(failed())?;
+    fn store(&self) -> Result<(), CrashError> {
+        let stored = self.try_store();
+        stored.map_err(CrashError::system("restore a memory file"))
+    }
+
+    fn try_store(&self) -> io::Result<()> {
+        let mut found = [0; CHUNK_LEN];
+        let image_has_data = self.chunks_with_data()?;
+        for (index, wanted) in self.shadow.chunks(CHUNK_LEN).enumerate() {
+            let offset = (index * CHUNK_LEN) as u64;
+            let found = &mut found[..wanted.len()];
+            match (self.in_use[index], image_has_data[index]) {
+                (false, false) => {}
+                (false, true) => {
+                    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                    fallocate(&self.image, punch, offset, wanted.len() as u64)?;
+                }
+                (true, _) => {
+                    self.image.read_exact_at(found, offset)?;
+                    if wanted != found {
+                        self.image.write_all_at(wanted, offset)?;
+                    }
+                }
             }
         }
         Ok(())
     }
-}
 
-fn put(disk: &mut [u8], offset: u64, data: &[u8]) {
-    let begin = offset as usize;
-    disk[begin..begin + data.len()].copy_from_slice(data);
+    /// By chunk: whether memory was ever given to it.
+    fn chunks_with_data(&self) -> io::Result<Vec<bool>> {
+        let mut has_data = vec![false; self.in_use.len()];
+        let mut at = 0;
+        loop {
+            let begin = match seek(&self.image, SeekFrom::Data(at)) {
+                Ok(begin) => begin,
+                Err(Errno::NXIO) => return Ok(has_data),
+                Err(error) => return Err(error.into()),
+            };
+            at = seek(&self.image, SeekFrom::Hole(begin))?;
+            has_data[begin as usize / CHUNK_LEN..(at as usize).div_ceil(CHUNK_LEN)].fill(true);
+        }
+    }
 }
 
 /// Replays all of `cuts` with `jobs` replayers at once; `interrupted` ends it early, with an error.

@@ -1,0 +1,40 @@
+//! `guarantee`: the crash disk (testkit's `crash-table`): 002's figure 3, and the workloads that external synchrony is
+//! judged by, each cut at 500 points and more.
+
+use crate::shell::{cargo, is_root, speculator, Job};
+
+/// Cuts for each workload in each configuration, as the project promises.
+const CUTS: &str = "500";
+
+/// Configurations beside ours in figure 3; each that loses something shows that the crash disk notices.
+const FIGURE_3: &str = "async,sync-nobarrier,sync,eatmydata,ours";
+
+/// Workloads that only ours is held to: three processes in a pipeline, two over loopback TCP, threads, many files,
+/// SQLite with a rollback journal and with a log.
+const OTHERS: &str = "pipeline,tcp,threads,files,sqlite,sqlite-wal";
+
+/// A job that runs `crash-table` with ours as a configuration.
+pub fn crash_table() -> Job {
+    let ours = format!("{} run --", speculator().display());
+    cargo(&["run", "--quiet", "--release", "-p", "testkit", "--bin", "crash-table", "--", "--ours", &ours])
+}
+
+/// Builds it, so that its output is not mixed with cargo's.
+pub fn build() -> Result<(), String> {
+    cargo(&["build", "--quiet", "--release", "-p", "testkit", "--bin", "crash-table"]).run()
+}
+
+/// Runs it.
+pub fn run() -> Result<(), String> {
+    if !is_root() {
+        println!("left out without root: the crash disk (FUSE, loop devices and mounts)");
+        return Ok(());
+    }
+    crate::build_release()?;
+    build()?;
+    let figure =
+        crash_table().args(["--workloads", "writer,writer-fsync", "--configurations", FIGURE_3, "--cuts", CUTS]);
+    let figure = figure.run();
+    let ours = crash_table().args(["--workloads", OTHERS, "--configurations", "ours", "--cuts", CUTS]).run();
+    figure.and(ours)
+}

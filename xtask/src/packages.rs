@@ -1,0 +1,48 @@
+//! What tests, demo and benchmarks need beyond Rust: Debian 12's name of it, how to see whether it is there, and why.
+
+/// A package.
+pub struct Package {
+    /// Debian's name.
+    pub name: &'static str,
+    /// A command, or a file with a `/` in it, that is there when the package is; others may provide it.
+    pub provides: &'static str,
+    /// What it is for.
+    pub why: &'static str,
+}
+
+const fn package(name: &'static str, provides: &'static str, why: &'static str) -> Package {
+    Package { name, provides, why }
+}
+
+/// All of them.
+pub const PACKAGES: [Package; 29] = [
+    package("gcc", "cc", "links Rust programs; compiles tests/programs"),
+    package("libc6-dev", "/usr/lib/x86_64-linux-gnu/libc.a", "headers; libc for static test programs"),
+    package("make", "make", "transparency: builds of C packages"),
+    package("binutils", "ar", "transparency: libraries"),
+    package("e2fsprogs", "mkfs.ext4", "volumes"),
+    package("mount", "mount", "volumes"),
+    package("util-linux", "unshare", "mounts that nobody else sees"),
+    package("eatmydata", "eatmydata", "demo, bench: what people use today"),
+    package("postmark", "postmark", "bench: 002's figure 4"),
+    package("sqlite3", "sqlite3", "demo, bench, transparency: a database"),
+    package("git", "git", "transparency"),
+    package("tar", "tar", "transparency"),
+    package("bzip2", "bzip2", "transparency"),
+    package("xz-utils", "xz", "transparency"),
+    package("findutils", "xargs", "transparency"),
+    package("mawk", "awk", "transparency"),
+    package("patch", "patch", "transparency"),
+    package("diffutils", "diff", "transparency"),
+    package("curl", "curl", "transparency: client of a web server"),
+    package("perl", "perl", "transparency"),
+    package("python3", "/usr/bin/python3", "transparency: processes, asyncio, SQLite"),
+    package("nodejs", "node", "transparency: an event loop with threads, a JIT"),
+    package("default-jdk-headless", "javac", "transparency: many threads, a JIT"),
+    package("golang-go", "go", "transparency: raw system calls, small stacks"),
+    package("vim", "vim", "transparency: a program that owns the terminal"),
+    package("less", "less", "transparency: a pager"),
+    package("tmux", "tmux", "transparency: drives programs at a terminal"),
+    package("bash", "bash", "transparency: job control"),
+    package("procps", "ps", "transparency"),
+];

@@ -1,0 +1,106 @@
+//! `setup`: installs what is missing and nothing else; fetches the C package that tests and benchmarks build.
+
+use std::path::Path;
+
+use crate::packages::{Package, PACKAGES};
+use crate::shell::{find, is_root, job, repository};
+
+/// The source package that is built by tests and benchmarks, and the file that has to come of it.
+const SOURCE: (&str, &str) = ("hello", "hello_2.10.orig.tar.gz");
+
+/// Runs it. What cannot be had is told; what needs it is left out later.
+pub fn run() -> Result<(), String> {
+    install(&missing())?;
+    if let Err(problem) = fetch_source() {
+        println!("left out: builds of GNU hello ({problem})");
+    }
+    Ok(())
+}
+
+fn missing() -> Vec<&'static Package> {
+    let there = |package: &&Package| match package.provides.contains('/') {
+        true => Path::new(package.provides).exists(),
+        false => find(package.provides).is_some(),
+    };
+    PACKAGES.iter().filter(|package| !there(package)).collect()
+}
+
+fn install(missing: &[&Package]) -> Result<(), String> {
+    if missing.is_empty() {
+        println!("setup: nothing is missing");
+        return Ok(());
+    }
+    for package in missing {
+        println!("setup: {} is missing: {}", package.name, package.why);
+    }
+    let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
+    if !is_root() {
+        println!("left out without root: apt-get install {}; what needs them is left out, too", names.join(" "));
+        return Ok(());
+    }
+    install_as_root(&names)
+}
+
+fn install_as_root(names: &[&str]) -> Result<(), String> {
+    let options = ["--yes", "--no-install-recommends", "--no-upgrade", "--no-remove"];
+    let mut plan = job("apt-get").args(["--simulate", "install"]).args(options).args(names).output();
+    if plan.is_err() {
+        job("apt-get").args(["--quiet", "update"]).run()?;
+        plan = job("apt-get").args(["--simulate", "install"]).args(options).args(names).output();
+    }
+    let upgraded = upgrades(&plan?);
+    if !upgraded.is_empty() {
+        return Err(format!("apt-get would also change {}; install {} yourself", upgraded.join(", "), names.join(" ")));
+    }
+    job("apt-get").args(["--quiet", "install"]).args(options).args(names).env("DEBIAN_FRONTEND", "noninteractive").run()
+}
+
+/// The packages that a simulated run would change, not add: `Inst NAME [OLD VERSION] (NEW …`.
+fn upgrades(plan: &str) -> Vec<String> {
+    let installed = plan.lines().filter_map(|line| line.strip_prefix("Inst "));
+    let changed = installed.filter(|rest| rest.split_whitespace().nth(1).is_some_and(|word| word.starts_with('[')));
+    changed.filter_map(|rest| rest.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+/// Fetches the source package with lists and sources of our own: the system's stay as they are.
+fn fetch_source() -> Result<(), String> {
+    let sources = repository().join("target/sources");
+    if sources.join(SOURCE.1).exists() {
+        return Ok(());
+    }
+    let apt = sources.join("apt");
+    for folder in ["lists/partial", "cache/archives/partial"] {
+        std::fs::create_dir_all(apt.join(folder)).map_err(|error| format!("cannot make {}: {error}", apt.display()))?;
+    }
+    let line = "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm main\n";
+    std::fs::write(apt.join("sources.list"), line).map_err(|error| format!("cannot write sources.list: {error}"))?;
+    let options = private_options(&apt);
+    job("apt-get").args(&options).args(["--quiet", "update"]).run()?;
+    job("apt-get").args(&options).args(["--quiet", "source", "--download-only", SOURCE.0]).within(&sources).run()
+}
+
+fn private_options(apt: &Path) -> Vec<String> {
+    let at = apt.display();
+    [
+        format!("Dir::Etc::SourceList={at}/sources.list"),
+        "Dir::Etc::SourceParts=/dev/null".to_owned(),
+        format!("Dir::State::Lists={at}/lists"),
+        format!("Dir::Cache={at}/cache"),
+        // Lists are read and written where only we may.
+        "APT::Sandbox::User=".to_owned(),
+    ]
+    .into_iter()
+    .flat_map(|option| ["-o".to_owned(), option])
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changed_packages_are_upgrades() {
+        let plan = "Inst new (1.0 Debian [amd64])\nInst old [1.0] (2.0 Debian [amd64])\nConf new (1.0)\n";
+        assert_eq!(upgrades(plan), ["old"]);
+    }
+}

@@ -1,0 +1,95 @@
+//! Running other programs: what is run is shown, what fails is told.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A command that is about to run.
+pub struct Job(Command);
+
+/// A command.
+pub fn job(program: impl AsRef<OsStr>) -> Job {
+    let mut command = Command::new(program);
+    command.current_dir(repository());
+    Job(command)
+}
+
+/// `cargo` with these arguments: the same that runs us.
+pub fn cargo(arguments: &[&str]) -> Job {
+    job(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).args(arguments)
+}
+
+impl Job {
+    /// Further arguments.
+    pub fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Job {
+        self.0.args(arguments);
+        self
+    }
+
+    /// A variable.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Job {
+        self.0.env(name, value);
+        self
+    }
+
+    /// Another directory than the repository's root.
+    pub fn within(mut self, directory: &Path) -> Job {
+        self.0.current_dir(directory);
+        self
+    }
+
+    /// As it would be typed.
+    pub fn line(&self) -> String {
+        let words = std::iter::once(self.0.get_program()).chain(self.0.get_args());
+        words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Shows the command and runs it on our terminal.
+    pub fn run(mut self) -> Result<(), String> {
+        let line = self.line();
+        println!("$ {line}");
+        let status = self.0.status().map_err(|error| format!("cannot run {line}: {error}"))?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(format!("{line}: {status}"))
+    }
+
+    /// Runs it without a word; its standard output.
+    pub fn output(mut self) -> Result<String, String> {
+        let line = self.line();
+        let output = self.0.output().map_err(|error| format!("cannot run {line}: {error}"))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{line}: {}: {}", output.status, said.trim()))
+    }
+}
+
+/// The root of the repository.
+pub fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_path_buf()
+}
+
+/// Where cargo builds.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
+}
+
+/// The release binary `speculator`.
+pub fn speculator() -> PathBuf {
+    target().join("release/speculator")
+}
+
+/// Whether we are root.
+pub fn is_root() -> bool {
+    job("id").args(["-u"]).output().is_ok_and(|text| text.trim() == "0")
+}
+
+/// Where `command` would be found on the usual path, if anywhere.
+pub fn find(command: &str) -> Option<PathBuf> {
+    let usual = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin:/usr/games";
+    usual.split(':').map(|directory| Path::new(directory).join(command)).find(|path| path.exists())
+}

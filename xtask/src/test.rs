@@ -1,0 +1,93 @@
+//! `test`: everything that says whether the project works, one step after the other; a failed step does not keep the
+//! next from running. The table at the end says what passed, how long it took, and what was left out and why.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::shell::{cargo, is_root, job, target};
+use crate::volume::Volume;
+use crate::{build_release, guarantee, setup};
+
+type Step = (&'static str, fn() -> Result<(), String>);
+
+const STEPS: [Step; 9] = [
+    ("set-up", setup::run),
+    ("format", format_check),
+    ("lints", lints),
+    ("release build", build_release),
+    ("unit and integration tests", workspace_tests),
+    ("loom models", loom),
+    ("transparency, agent", || transparency(None, &[])),
+    ("transparency, stops", || transparency(Some("stops"), &[])),
+    ("guarantee", guarantee::run),
+];
+
+/// Runs all steps.
+pub fn run() -> Result<(), String> {
+    let mut lines = Vec::new();
+    let mut failed = Vec::new();
+    for (name, step) in STEPS {
+        println!("\n== {name}");
+        let start = Instant::now();
+        let result = step();
+        if let Err(problem) = &result {
+            println!("{problem}");
+            failed.push(name);
+        }
+        lines.push(summary(name, &result, start.elapsed()));
+    }
+    println!("\n{}", lines.join("\n"));
+    leave_out();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(format!("failed: {}", failed.join(", ")))
+}
+
+fn summary(name: &str, result: &Result<(), String>, took: Duration) -> String {
+    let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+    format!("{name:30} {verdict:8} {:6.1} s", took.as_secs_f64())
+}
+
+fn leave_out() {
+    if !is_root() {
+        println!("left out without root: installing packages; volumes (transparency runs on the disk as it is); the crash disk");
+    }
+}
+
+fn format_check() -> Result<(), String> {
+    cargo(&["fmt", "--all", "--", "--check"]).run()
+}
+
+fn lints() -> Result<(), String> {
+    cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()
+}
+
+fn workspace_tests() -> Result<(), String> {
+    cargo(&["test", "--quiet", "--workspace", "--exclude", "transparency"]).run()?;
+    cargo(&["test", "--quiet", "-p", "transparency", "--lib"]).run()
+}
+
+/// The models in loom's own target directory: its flag would have everything else built again.
+fn loom() -> Result<(), String> {
+    let flags = "--cfg loom";
+    let job = cargo(&["test", "--quiet", "--release", "-p", "commit-clock", "--test", "loom"]);
+    job.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target().join("loom")).run()
+}
+
+/// All transparency scenarios (or those that match `filter`), with the default interposition or `mode`. As root they
+/// run on a volume, where fsync is elided and output held.
+pub fn transparency(mode: Option<&str>, filter: &[String]) -> Result<(), String> {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    // Kept until the tests have ended.
+    let volume = Volume::make("transparency", 2048).map_err(|problem| println!("without a volume: {problem}")).ok();
+    let mut tests = match &volume {
+        Some(volume) => volume.around(Path::new(&program)).env("TRANSPARENCY_DIR", volume.path()),
+        None => job(&program),
+    };
+    tests = tests.args(["test", "--quiet", "-p", "transparency", "--test", "transparency", "--"]).args(filter);
+    if let Some(mode) = mode {
+        tests = tests.env("SPECULATOR_INTERPOSE", mode);
+    }
+    tests.run()
+}
