@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::{json, Value};
 
 use crate::figure::{Figure, Limit, Target};
-use crate::inside::repository;
+use crate::inside::{self, repository};
 use crate::plot;
 
 /// Prints `figure` and writes its files.
@@ -81,6 +81,8 @@ fn json(figure: &Figure) -> Value {
         "unit": figure.unit,
         "series": series.collect::<Vec<_>>(),
         "targets": targets.collect::<Vec<_>>(),
+        "inside": inside::prefix(None).unwrap_or_default(),
+        "arguments": std::env::args().skip(1).collect::<Vec<_>>(),
         "notes": figure.notes,
     })
 }

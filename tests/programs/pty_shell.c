@@ -45,7 +45,8 @@ int main(void) {
     while ((n = read(master, byte, sizeof byte)) > 0) {}
     CHECK(n == -1 && errno == EIO);
     pid = OK(forkpty(&master, NULL, NULL, NULL));
-    if (pid == 0) { for (;;) pause(); }
+    if (pid == 0) { write(1, "ready\n", 6); for (;;) pause(); }
+    expect("ready");
     close(master);
     printf("hang-up %d\n", wait_for(pid));
     return 0;

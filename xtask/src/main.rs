@@ -5,7 +5,7 @@
 //! | `setup` | installs what is missing of Debian's packages (as root), fetches the C package that tests build |
 //! | `demo` | SQLite natively, under eatmydata and under `speculator run`: times, and what each loses in a crash |
 //! | `test` | everything: format, lints, unit tests, models, transparency in both modes, the guarantee |
-//! | `transparency [FILTER…]` | only that; `SPECULATOR_INTERPOSE=stops` for the other mode |
+//! | `transparency [FILTER]` | only that; `SPECULATOR_INTERPOSE=stops` for the other mode |
 //! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
 //! | `bench NAME [--runs N] [--quick]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |

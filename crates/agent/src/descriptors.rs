@@ -118,7 +118,9 @@ impl Call<'_> {
             Ok(stat) => self.classify(fd, &stat),
             Err(_) => return FdEntry::new(FdKind::Bad, 0, 0),
         };
-        self.remember(fd, entry);
+        if !is_doubtful_socket(entry) {
+            self.remember(fd, entry);
+        }
         entry
     }
 
@@ -192,6 +194,12 @@ impl Call<'_> {
         }
         FdEntry::new(FdKind::Outside, 0, stat.hash()).with(FdEntry::SOCKET | FdEntry::STREAM)
     }
+}
+
+/// A socket of which nothing is known yet (it is not connected), or nothing any more: whatever is written there waits, whatever is read there
+/// may depend on anything, and it is looked at again at the next call.
+pub fn is_doubtful_socket(entry: FdEntry) -> bool {
+    entry.kind() == FdKind::Pseudo && entry.has(FdEntry::SOCKET)
 }
 
 fn device_entry(stat: &Stat) -> FdEntry {

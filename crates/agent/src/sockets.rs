@@ -1,16 +1,23 @@
 //! Sockets: which are inside, and messages that carry descriptors.
 
 use crate::clocks::Call;
-use crate::descriptors::{Stat, S_IFIFO, S_IFSOCK};
+use crate::descriptors::{is_doubtful_socket, Stat, S_IFIFO, S_IFSOCK};
+use crate::gate;
 use crate::memory::read_program;
 use crate::names::{locate, AT_FDCWD};
 use agent_abi::{option, FdEntry, FdKind};
 use core::sync::atomic::Ordering;
 
+const AF_UNSPEC: u64 = 0;
 const AF_UNIX: u64 = 1;
+const CONNECT: u64 = 42;
 const BIND: u64 = 49;
 const SOL_SOCKET: u32 = 1;
 const SCM_RIGHTS: u32 = 1;
+/// What the header of one of several messages takes: the header, and how much of the message was transferred.
+const HEADER_STRIDE: u64 = 64;
+/// Messages that the kernel takes in one call.
+const MESSAGES_MAX: u32 = 1024;
 /// Words of ancillary data that are looked at; more is a barrier.
 const CONTROL_WORDS: usize = 160;
 
@@ -62,13 +69,32 @@ impl Message {
 impl Call<'_> {
     pub fn receive(&mut self, position: u8) {
         self.read(position);
+        self.observe_hang_up();
+    }
+
+    /// That the peer is gone tells what it did before.
+    fn observe_hang_up(&self) {
+        const EPIPE: i64 = -32;
+        const ECONNRESET: i64 = -104;
+        if matches!(self.frame.rax as i64, EPIPE | ECONNRESET) && !self.is_clean() {
+            self.observe_everything();
+        }
+    }
+
+    /// To the other end of a connection inside; or, with an address, wherever that leads.
+    fn send_message_inside(&mut self, entry: FdEntry, has_address: bool) {
+        if has_address {
+            self.settle();
+        }
+        self.send_inside(entry);
+        self.observe_hang_up();
     }
 
     pub fn send(&mut self, position: u8) {
         const MSG_OOB: u64 = 1;
         let entry = self.descriptor(self.arg(position));
         match entry.kind() {
-            FdKind::Inside => self.send_inside(entry),
+            FdKind::Inside => self.send_message_inside(entry, self.arg(4) != 0),
             // Plain data on a stream can be taken for later; an address, or urgent data, waits.
             FdKind::Outside if self.arg(4) == 0 && self.arg(3) & MSG_OOB == 0 && entry.has(FdEntry::STREAM) => {
                 self.write_outside(position, entry);
@@ -86,29 +112,32 @@ impl Call<'_> {
         if result >= 0 && !self.is_clean() {
             self.observe_entry(entry, result);
         }
+        self.observe_hang_up();
         if result >= 0 && entry.kind() != FdKind::Inside {
-            self.mark_received(self.arg(1));
+            self.mark_received(entry, self.arg(1));
         }
     }
 
     pub fn receive_messages(&mut self, position: u8) {
-        const STRIDE: u64 = 64;
         let entry = self.descriptor(self.arg(position));
         let received = self.proceed();
         if received >= 0 && !self.is_clean() {
             self.observe_entry(entry, received);
         }
+        self.observe_hang_up();
         if received > 0 && entry.kind() != FdKind::Inside {
             for i in 0..received as u64 {
-                self.mark_received(self.arg(1) + i * STRIDE);
+                self.mark_received(entry, self.arg(1) + i * HEADER_STRIDE);
             }
         }
     }
 
     /// What came from outside is outside.
-    fn mark_received(&self, header: u64) {
+    fn mark_received(&self, socket: FdEntry, header: u64) {
         if let Some(message) = Message::read(header) {
+            let mut any = false;
             let whole = message.descriptors(|fd| {
+                any = true;
                 self.forget(fd);
                 if let Ok(stat) = Stat::of_fd(fd) {
                     if matches!(stat.kind(), S_IFIFO | S_IFSOCK) && !self.world.mark_outside(stat.hash()) {
@@ -119,7 +148,8 @@ impl Call<'_> {
                     }
                 }
             });
-            if !whole {
+            // From a peer that may have been inside: others may remember these as inside.
+            if !whole || any && is_doubtful_socket(socket) {
                 self.nothing_is_inside();
             }
         }
@@ -129,7 +159,7 @@ impl Call<'_> {
         let entry = self.descriptor(self.arg(position));
         let message = Message::read(self.arg(1));
         match (entry.kind(), message) {
-            (FdKind::Inside, _) => self.send_inside(entry),
+            (FdKind::Inside, message) => self.send_message_inside(entry, message.is_some_and(|message| message.name != 0)),
             (FdKind::Bad, _) | (_, None) => {
                 self.proceed();
             }
@@ -146,25 +176,34 @@ impl Call<'_> {
     pub fn send_messages(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
         match entry.kind() {
-            FdKind::Inside => self.send_inside(entry),
+            FdKind::Inside => {
+                let has_address = self.messages().any(|message| message.name != 0);
+                self.send_message_inside(entry, has_address);
+            }
             FdKind::Bad => {
                 self.proceed();
             }
             _ => {
-                if let Some(message) = Message::read(self.arg(1)) {
-                    self.mark_sent(&message);
-                }
+                self.messages().for_each(|message| self.mark_sent(&message));
                 self.barrier();
             }
         }
+    }
+
+    /// What `sendmmsg` is to send.
+    fn messages(&self) -> impl Iterator<Item = Message> {
+        let first = self.arg(1);
+        let count = (self.arg(2) as u32).min(MESSAGES_MAX);
+        (0..u64::from(count)).map_while(move |i| Message::read(first.wrapping_add(i * HEADER_STRIDE)))
     }
 
     /// Descriptors that leave: whoever remembers them as inside is wrong from now on.
     fn mark_sent(&self, message: &Message) {
         let mut leaves = false;
         let whole = message.descriptors(|fd| {
-            let kind = self.descriptor(fd).kind();
-            leaves |= matches!(kind, FdKind::Inside | FdKind::Unknown);
+            let entry = self.descriptor(fd);
+            // A socket that is not connected yet may be so later, and one that listens may have clients inside.
+            leaves |= matches!(entry.kind(), FdKind::Inside | FdKind::Unknown) || is_doubtful_socket(entry);
         });
         if leaves || !whole {
             self.nothing_is_inside();
@@ -193,6 +232,9 @@ impl Call<'_> {
 
     /// `connect`, `bind`, `listen`: others can see it.
     pub fn socket_name(&mut self, position: u8) {
+        if self.frame.nr == CONNECT && self.changes_peer(self.arg(position)) {
+            self.nothing_is_inside();
+        }
         self.forget(self.arg(position));
         if self.frame.nr == BIND {
             return self.bind();
@@ -200,6 +242,23 @@ impl Call<'_> {
         self.settle();
         self.proceed();
         self.forget(self.arg(position));
+    }
+
+    /// Whether `connect` may give another peer to a socket that had one: other processes that share it remember the former.
+    fn changes_peer(&self, fd: u64) -> bool {
+        const SO_TYPE: u64 = 3;
+        const SO_DOMAIN: u64 = 39;
+        const SOCK_STREAM: u64 = 1;
+        let mut address = [AF_UNSPEC];
+        // An address that cannot be read in one word is taken for one that disconnects.
+        let _ = read_program(self.arg(1), &mut address);
+        match address[0] & 0xffff {
+            AF_UNSPEC if socket_option(fd, SO_TYPE) == SOCK_STREAM => true,
+            AF_UNSPEC | AF_UNIX if socket_option(fd, SO_TYPE) != SOCK_STREAM && socket_option(fd, SO_DOMAIN) == AF_UNIX => {
+                self.descriptor(fd).kind() == FdKind::Inside
+            }
+            _ => false,
+        }
     }
 
     /// A Unix socket's name is a name in a file system.
@@ -235,4 +294,15 @@ impl Call<'_> {
             _ => self.barrier(),
         }
     }
+}
+
+/// An option of a socket that is a number; the largest number if there is none.
+fn socket_option(fd: u64, option: u64) -> u64 {
+    const GETSOCKOPT: u64 = 55;
+    let mut value = u32::MAX;
+    let mut len = size_of::<u32>() as u32;
+    let args = [fd, u64::from(SOL_SOCKET), option, &raw mut value as u64, &raw mut len as u64, 0];
+    // SAFETY: both are ours, and as long as they say.
+    unsafe { gate::call(GETSOCKOPT, args) };
+    u64::from(value)
 }

@@ -1,11 +1,103 @@
-//! Which sockets only the world can reach.
+//! Which sockets only the world can reach: those whose other end is inside, too. What one end sends then need not be held back, for the other
+//! takes over what it depends on.
+
+mod connections;
+mod diag;
+mod holders;
 
 use crate::event_loop::Supervisor;
-use std::os::fd::OwnedFd;
+use agent_abi::{hash_object, FdEntry, FdKind, World};
+use connections::{Connections, Inside, Verdict};
+use holders::Holders;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+thread_local! {
+    /// Of the event loop's thread, the only one that classifies. `None` on a kernel without sock_diag: then all sockets are outside.
+    static CLASSIFIER: RefCell<Classifier> = RefCell::default();
+}
+
+#[derive(Debug)]
+struct Classifier {
+    connections: Option<Connections>,
+    holders: Holders,
+}
+
+impl Default for Classifier {
+    fn default() -> Self {
+        Self { connections: Connections::new().ok(), holders: Holders::default() }
+    }
+}
 
 impl Supervisor {
     /// The entry of a socket, or 0: outside.
-    pub(crate) fn classify_socket(&mut self, _tid: i32, _socket: &OwnedFd) -> u64 {
-        0
+    pub(crate) fn classify_socket(&mut self, _tid: i32, socket: &OwnedFd) -> u64 {
+        let verdict = CLASSIFIER.with_borrow_mut(|classifier| {
+            let Some(connections) = &mut classifier.connections else { return Ok(Verdict::Outside) };
+            let dev = rustix::fs::fstat(socket)?.st_dev;
+            let world = self.world();
+            let processes = || self.processes();
+            connections.judge(socket.as_fd(), &mut Sockets { world, dev, holders: &mut classifier.holders, processes })
+        });
+        entry(verdict)
+    }
+
+    /// The world's processes. A program that has not begun yet still has descriptors of ours.
+    fn processes(&mut self) -> HashSet<i32> {
+        let tids: Vec<i32> =
+            self.tracees.iter().filter(|(_, tracee)| tracee.thread.is_some()).map(|(&tid, _)| tid).collect();
+        tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect()
+    }
+}
+
+/// What the agent is told. It never remembers a socket that is `Pseudo`: what is written there waits, what is read there may come from anybody.
+fn entry(verdict: io::Result<Verdict>) -> u64 {
+    /// The agent takes a negative answer for an error; the hash's highest bit picks nothing.
+    const POSITIVE: u64 = i64::MAX as u64;
+    match verdict {
+        Ok(Verdict::Inside(object)) => {
+            FdEntry::new(FdKind::Inside, 0, object & POSITIVE).with(FdEntry::SOCKET | FdEntry::STREAM).0
+        }
+        Ok(Verdict::Outside) => 0,
+        Ok(Verdict::Doubtful) | Err(_) => FdEntry::new(FdKind::Pseudo, 0, 0).with(FdEntry::SOCKET).0,
+    }
+}
+
+/// Sockets, as the world knows them.
+struct Sockets<'a, P> {
+    world: &'static World,
+    /// `st_dev` of all sockets.
+    dev: u64,
+    holders: &'a mut Holders,
+    processes: P,
+}
+
+impl<P: FnMut() -> HashSet<i32>> Inside for Sockets<'_, P> {
+    fn is_marked_outside(&self, ino: u64) -> bool {
+        self.world.is_outside(hash_object(self.dev, ino))
+    }
+
+    fn is_held(&mut self, ino: u64) -> bool {
+        let processes = (self.processes)();
+        // Twice: a socket has its inode a moment before `accept` gives its descriptor to the process.
+        self.holders.any_holds(&processes, ino) || self.holders.any_holds(&processes, ino)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_answer_looks_like_an_error() {
+        for object in [u64::MAX, 1 << 63 | 1, 1] {
+            let answer = entry(Ok(Verdict::Inside(object)));
+            assert!(answer as i64 > 0);
+            assert_eq!(FdEntry(answer).slot(), FdEntry::new(FdKind::Inside, 0, object).slot());
+        }
+        assert_eq!(FdEntry(entry(Ok(Verdict::Doubtful))).kind(), FdKind::Pseudo);
+        assert_eq!(entry(Ok(Verdict::Outside)), 0);
     }
 }

@@ -1,8 +1,10 @@
 //! Crash disk, workloads, native-against-inside comparison.
 //!
 //! [`crash`] is the machine that power is cut from: a disk that logs, an observer on the same clock, cuts, replay.
-//! [`workload`] is what runs on it, and what must hold afterwards. `crash-table` puts both together into 002's figure 3.
+//! [`workload`] is what runs on it, and what must hold afterwards. [`table`], and the program `crash-table`, put both together
+//! into 002's figure 3.
 #![deny(unsafe_code)]
 
 pub mod crash;
+pub mod table;
 pub mod workload;

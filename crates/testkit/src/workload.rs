@@ -77,11 +77,8 @@ const NAMES: [(&str, Kind); 9] = [
     ("sqlite-wal", Kind::SqliteWal),
 ];
 
-const SYNCHRONIES: [(&str, Synchrony); 3] = [
-    ("none", Synchrony::None),
-    ("fsync", Synchrony::Fsync),
-    ("osync", Synchrony::OpenSync),
-];
+const SYNCHRONIES: [(&str, Synchrony); 3] =
+    [("none", Synchrony::None), ("fsync", Synchrony::Fsync), ("osync", Synchrony::OpenSync)];
 
 impl Workload {
     /// From its name: `writer-fsync`, `tcp`, `sqlite`. Without a suffix it only writes.
@@ -97,13 +94,7 @@ impl Workload {
             }
             (None, None) => return None,
         };
-        Some(Workload {
-            kind,
-            synchrony,
-            count: 200,
-            block_len: 1000,
-            pause_us: 2000,
-        })
+        Some(Workload { kind, synchrony, count: 200, block_len: 1000, pause_us: 2000 })
     }
 
     /// All names that [`Workload::parse`] knows.
@@ -194,9 +185,7 @@ impl Workload {
         match (self.kind, self.synchrony) {
             // With FULL, the deletion of the rollback journal, which commits, is not synced: what follows from that depends
             // on when the file system commits.
-            (Kind::Sqlite, _) if configuration.on_write != Expectation::Safe => {
-                Expectation::Unknown
-            }
+            (Kind::Sqlite, _) if configuration.on_write != Expectation::Safe => Expectation::Unknown,
             // Only where a write is durable by itself does it not matter.
             (Kind::Early, _) => configuration.on_write,
             (_, Synchrony::None) => configuration.on_write,

@@ -8,6 +8,8 @@ use serde::Serialize;
 pub enum Expectation {
     /// No cut may show a violation.
     Safe,
+    /// No cut may show that something seen is lost; order is not promised.
+    Durable,
     /// Some cut must: otherwise the crash disk would not have noticed.
     Lossy,
     /// Nothing is claimed.
@@ -46,16 +48,11 @@ const MKFS: &str = "mkfs.ext4 -q -F -b 4096 -m 0 -J size=4 -E lazy_itable_init=0
 
 impl Configuration {
     /// ext4 with a 4 MiB journal, mounted with `options`.
-    pub fn ext4(
-        name: &str,
-        options: &str,
-        on_write: Expectation,
-        on_fsync: Expectation,
-    ) -> Configuration {
+    pub fn ext4(name: &str, options: &str, on_write: Expectation, on_fsync: Expectation) -> Configuration {
         // Whether requests are flushed, and when, does not matter to a disk that nobody will cut again.
-        let recover = options.split(',').filter(|option| {
-            !matches!(*option, "sync" | "dirsync") && !option.starts_with("barrier")
-        });
+        let recover = options
+            .split(',')
+            .filter(|option| !matches!(*option, "sync" | "dirsync") && !option.starts_with("barrier"));
         Configuration {
             name: name.to_owned(),
             format: MKFS.split(' ').map(str::to_owned).collect(),
@@ -86,16 +83,16 @@ impl Configuration {
             ext4("sync", "sync,barrier=1", Safe, Safe),
             ext4("sync-journal", "sync,data=journal,barrier=1", Safe, Safe),
             ext4("eatmydata", "commit=1", Lossy, Lossy).with_prefix("eatmydata"),
-            ext4("eatmydata-journal", "commit=1,data=journal", Lossy, Lossy)
-                .with_prefix("eatmydata"),
+            ext4("eatmydata-journal", "commit=1,data=journal", Lossy, Lossy).with_prefix("eatmydata"),
         ]
     }
 
     /// External synchrony: `command` is what stands before the workload, for example `speculator run --` or `speculator run
-    /// --volume {device}:{dir} --`. With `{device}` in it, the command mounts; otherwise we do, `data=journal`.
-    pub fn ours(command: &str) -> Configuration {
-        let safe = Expectation::Safe;
-        let mut ours = Configuration::ext4("ours", "data=journal", safe, safe).with_prefix(command);
+    /// --volume {device}:{dir} --`. With `{device}` in it, the command mounts; otherwise we do, with `options`.
+    /// `promise` is what holds whether a program syncs or not.
+    pub fn ours(command: &str, options: &str, promise: Expectation) -> Configuration {
+        let ours = Configuration::ext4("ours", options, promise, promise);
+        let mut ours = ours.with_prefix(command);
         if command.contains("{device}") {
             ours.mounted_by = MountedBy::Prefix;
         }

@@ -95,9 +95,7 @@ fn first_clock(log: &Log) -> u64 {
 /// At most `count` of them, evenly spread, the last one among them.
 fn spread(moments: &[u64], count: usize) -> Vec<u64> {
     let count = count.min(moments.len());
-    (1..=count)
-        .map(|nth| moments[nth * moments.len() / count - 1])
-        .collect()
+    (1..=count).map(|nth| moments[nth * moments.len() / count - 1]).collect()
 }
 
 impl Cut {
@@ -112,9 +110,7 @@ impl Cut {
         let (certain, pending) = log.on_platter(at);
         let some = pick(&pending, rng);
         let tear = rng.u8(..4) == 0;
-        let kept = some
-            .into_iter()
-            .map(|event| keep(log, event, tear && rng.bool(), rng));
+        let kept = some.into_iter().map(|event| keep(log, event, tear && rng.bool(), rng));
         let kept = kept.collect();
         Cut { at, certain, kept }
     }
@@ -122,10 +118,9 @@ impl Cut {
     /// The writes of this cut that are not known for certain, as what goes where.
     pub fn patches<'log>(&self, log: &'log Log) -> Vec<(u64, &'log [u8])> {
         let patch = |kept: &Kept| match &log.disk[kept.event] {
-            DiskEvent::Write { offset, data, .. } => Some((
-                offset + kept.part.start as u64,
-                data.get(kept.part.clone())?,
-            )),
+            DiskEvent::Write { offset, data, .. } => {
+                Some((offset + kept.part.start as u64, data.get(kept.part.clone())?))
+            }
             DiskEvent::Flush { .. } => None,
         };
         self.kept.iter().filter_map(patch).collect()
@@ -181,18 +176,10 @@ mod tests {
                 data: vec![n as u8; 4096],
             });
             if n % 5 == 4 {
-                disk.push(DiskEvent::Flush {
-                    begin: n * 4 + 2,
-                    end: n * 4 + 3,
-                });
+                disk.push(DiskEvent::Flush { begin: n * 4 + 2, end: n * 4 + 3 });
             }
         }
-        Log {
-            base: vec![0; 65536],
-            disk,
-            messages: Vec::new(),
-            end: 40,
-        }
+        Log { base: vec![0; 65536], disk, messages: Vec::new(), end: 40 }
     }
 
     #[test]

@@ -57,10 +57,7 @@ impl CrashDisk {
         let clock = Clock::new();
         let dir = tempfile::Builder::new().prefix("crash-disk-").tempdir();
         let dir = dir.map_err(CrashError::system("make a temporary directory"))?;
-        let fs = DiskFs {
-            platter: platter.clone(),
-            clock: clock.clone(),
-        };
+        let fs = DiskFs { platter: platter.clone(), clock: clock.clone() };
         let mut disk = CrashDisk {
             device: None,
             session: Some(serve(fs, dir.path())?),
@@ -109,10 +106,7 @@ impl CrashDisk {
     /// Makes a file system: runs `command` (program and arguments) with `{device}` replaced.
     pub fn format(&self, command: &[String]) -> Result<(), CrashError> {
         let device = self.device().to_string_lossy();
-        let command: Vec<String> = command
-            .iter()
-            .map(|word| word.replace("{device}", &device))
-            .collect();
+        let command: Vec<String> = command.iter().map(|word| word.replace("{device}", &device)).collect();
         run(&command)
     }
 
@@ -126,12 +120,7 @@ impl CrashDisk {
     /// Ends the recording; the messages are the observer's to add.
     pub fn stop_recording(&mut self) -> Log {
         let disk: Vec<DiskEvent> = lock(&self.platter).recording.take().unwrap_or_default();
-        Log {
-            base: std::mem::take(&mut self.base),
-            disk,
-            messages: Vec::new(),
-            end: self.clock.now(),
-        }
+        Log { base: std::mem::take(&mut self.base), disk, messages: Vec::new(), end: self.clock.now() }
     }
 }
 
@@ -150,15 +139,11 @@ impl Drop for CrashDisk {
 fn serve(fs: DiskFs, dir: &Path) -> Result<BackgroundSession, CrashError> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let device: OwnedFd = device.map_err(CrashError::system("open /dev/fuse"))?.into();
-    let data = format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0",
-        device.as_raw_fd()
-    );
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
     let data = std::ffi::CString::new(data).unwrap_or_default();
     let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOATIME;
-    mount("crash-disk", dir, "fuse", flags, Some(data.as_c_str())).map_err(CrashError::system(
-        format!("mount a FUSE file system at {} (run as root)", dir.display()),
-    ))?;
+    mount("crash-disk", dir, "fuse", flags, Some(data.as_c_str()))
+        .map_err(CrashError::system(format!("mount a FUSE file system at {} (run as root)", dir.display())))?;
     let session = Session::from_fd(fs, device, SessionACL::Owner, Config::default());
     let session = session.and_then(Session::spawn);
     if session.is_err() {

@@ -31,9 +31,6 @@ impl CrashError {
     /// For `map_err`: `.map_err(CrashError::system(format!("open {path}")))`.
     pub fn system<E: Into<io::Error>>(action: impl Display) -> impl FnOnce(E) -> CrashError {
         let action = action.to_string();
-        move |source| CrashError::System {
-            action,
-            source: source.into(),
-        }
+        move |source| CrashError::System { action, source: source.into() }
     }
 }

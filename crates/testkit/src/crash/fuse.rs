@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
+    LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow,
+    WriteFlags,
 };
 
 use super::clock::Clock;
@@ -68,11 +68,7 @@ impl DiskFs {
             mtime: UNIX_EPOCH,
             ctime: UNIX_EPOCH,
             crtime: UNIX_EPOCH,
-            kind: if is_file {
-                FileType::RegularFile
-            } else {
-                FileType::Directory
-            },
+            kind: if is_file { FileType::RegularFile } else { FileType::Directory },
             perm: if is_file { 0o600 } else { 0o700 },
             nlink: 1,
             uid: 0,
@@ -96,12 +92,7 @@ impl DiskFs {
         place.copy_from_slice(data);
         platter.writes += 1;
         if let Some(recording) = &mut platter.recording {
-            recording.push(DiskEvent::Write {
-                issued,
-                done: self.clock.stamp(),
-                offset,
-                data: data.to_vec(),
-            });
+            recording.push(DiskEvent::Write { issued, done: self.clock.stamp(), offset, data: data.to_vec() });
         }
         true
     }
@@ -136,13 +127,7 @@ impl Filesystem for DiskFs {
         }
     }
 
-    fn getattr(
-        &self,
-        _request: &Request,
-        inode: INodeNo,
-        _handle: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
+    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         reply.attr(&TTL, &self.attr(inode));
     }
 
@@ -212,14 +197,7 @@ impl Filesystem for DiskFs {
         }
     }
 
-    fn fsync(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn fsync(&self, _request: &Request, _inode: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
         self.bring_to_platter();
         reply.ok();
     }

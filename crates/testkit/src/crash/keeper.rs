@@ -35,19 +35,14 @@ impl Keeper {
             }
         });
         let outcome = outcome.recv();
-        outcome
-            .unwrap_or_else(|gone| Err(io::Error::other(gone)))
-            .map_err(CrashError::system("start setpriv(1)"))?;
-        Ok(Keeper {
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        outcome.unwrap_or_else(|gone| Err(io::Error::other(gone))).map_err(CrashError::system("start setpriv(1)"))?;
+        Ok(Keeper { stop: Some(stop), thread: Some(thread) })
     }
 }
 
 fn start_child(dir: &Path) -> io::Result<Child> {
-    // `umount -f` aborts the connection even when the mount is busy. The end of the input means: not needed any more.
-    let script = r#"trap 'umount -f "$1"; rmdir "$1"; exit' TERM; read -r line"#;
+    // `umount -f` aborts the connection, even when the mount is busy and stays. The end of the input means: not needed any more.
+    let script = r#"trap 'umount -f "$1"; umount -l "$1"; rmdir "$1"; exit' TERM; read -r line"#;
     Command::new("setpriv")
         .args(["--pdeathsig", "TERM", "sh", "-c", script, "keeper"])
         .arg(dir)

@@ -73,7 +73,7 @@ impl Log {
     /// so many events), and which later writes had been issued.
     pub fn on_platter(&self, at: u64) -> (usize, Vec<usize>) {
         let flushed = |event: &&DiskEvent| matches!(event, DiskEvent::Flush { end, .. } if *end < at);
-        let since = match self.disk.iter().filter(flushed).next_back() {
+        let since = match self.disk.iter().rfind(flushed) {
             Some(DiskEvent::Flush { begin, .. }) => *begin,
             _ => 0,
         };
@@ -82,9 +82,7 @@ impl Log {
             DiskEvent::Write { done, .. } => *done < since,
             DiskEvent::Flush { begin, .. } => *begin < since,
         });
-        let pending = |index: &usize| {
-            matches!(&self.disk[*index], DiskEvent::Write { issued, .. } if *issued < at)
-        };
+        let pending = |index: &usize| matches!(&self.disk[*index], DiskEvent::Write { issued, .. } if *issued < at);
         let pending = (certain..self.disk.len()).filter(pending).collect();
         (certain, pending)
     }
@@ -95,23 +93,13 @@ mod tests {
     use super::*;
 
     fn write(issued: u64, done: u64) -> DiskEvent {
-        DiskEvent::Write {
-            issued,
-            done,
-            offset: 0,
-            data: vec![1; 512],
-        }
+        DiskEvent::Write { issued, done, offset: 0, data: vec![1; 512] }
     }
 
     #[test]
     fn a_flush_in_progress_promises_nothing_and_a_done_one_only_what_came_before_it() {
         let log = Log {
-            disk: vec![
-                write(0, 1),
-                DiskEvent::Flush { begin: 2, end: 4 },
-                write(5, 6),
-                write(7, 8),
-            ],
+            disk: vec![write(0, 1), DiskEvent::Flush { begin: 2, end: 4 }, write(5, 6), write(7, 8)],
             end: 9,
             ..Log::default()
         };

@@ -37,11 +37,7 @@ impl LoopDevice {
                 Err(error) if is_busy(&error) && attempt < ATTACH_ATTEMPTS => {
                     std::thread::sleep(Duration::from_millis(attempt.into()));
                 }
-                Err(source) => {
-                    return Err(CrashError::system(format!("attach to {}", path.display()))(
-                        source,
-                    ))
-                }
+                Err(source) => return Err(CrashError::system(format!("attach to {}", path.display()))(source)),
             }
             attempt += 1;
         }
@@ -56,10 +52,7 @@ impl LoopDevice {
     pub fn forget_cache(&self) -> Result<(), CrashError> {
         let device = self.device.as_ref();
         let flushed = device.map_or(Ok(()), sys::forget_cache);
-        flushed.map_err(CrashError::system(format!(
-            "drop the cache of {}",
-            self.path.display()
-        )))
+        flushed.map_err(CrashError::system(format!("drop the cache of {}", self.path.display())))
     }
 
     fn is_attached(&self) -> bool {

@@ -4,9 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::mount::{
-    mount, mount_change, unmount, MountFlags, MountPropagationFlags, UnmountFlags,
-};
+use rustix::mount::{mount, mount_change, unmount, MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::error::CrashError;
 use super::sys;
@@ -28,20 +26,11 @@ pub struct Mounted {
 
 impl Mounted {
     /// Mounts `device` at `dir`; `options` as for mount(8) -o: `sync`, `dirsync`, `noatime`, `ro` and the file system's own.
-    pub fn new(
-        device: &Path,
-        dir: &Path,
-        fs_type: &str,
-        options: &str,
-    ) -> Result<Mounted, CrashError> {
+    pub fn new(device: &Path, dir: &Path, fs_type: &str, options: &str) -> Result<Mounted, CrashError> {
         let (flags, data) = parse_options(options);
         let data = std::ffi::CString::new(data).unwrap_or_default();
         let mounted = mount(device, dir, fs_type, flags, Some(data.as_c_str()));
-        let what = format!(
-            "mount {} at {} (-t {fs_type} -o {options:?})",
-            device.display(),
-            dir.display()
-        );
+        let what = format!("mount {} at {} (-t {fs_type} -o {options:?})", device.display(), dir.display());
         mounted.map_err(CrashError::system(what))?;
         let dir = dir.to_owned();
         Ok(Mounted { dir })

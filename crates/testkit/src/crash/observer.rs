@@ -72,34 +72,24 @@ enum Kind {
     Listener,
 }
 
-const POLL_PERIOD: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 20_000_000,
-};
+const POLL_PERIOD: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
 impl Observer {
     /// An observer that watches nothing yet.
     pub fn new(clock: &Clock) -> Observer {
-        let tap = Arc::new(ObserverTap {
-            clock: clock.clone(),
-            state: Mutex::default(),
-        });
+        let tap = Arc::new(ObserverTap { clock: clock.clone(), state: Mutex::default() });
         let weak: Weak<ObserverTap> = Arc::downgrade(&tap);
         clock.add_tap(weak);
         let thread = std::thread::spawn({
             let tap = tap.clone();
             move || tap.watch()
         });
-        Observer {
-            tap,
-            thread: Some(thread),
-        }
+        Observer { tap, thread: Some(thread) }
     }
 
     /// A pipe to be somebody's standard output.
     pub fn pipe(&self) -> Result<OwnedFd, CrashError> {
-        let (read, write) =
-            pipe_with(PipeFlags::CLOEXEC).map_err(CrashError::system("make a pipe"))?;
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(CrashError::system("make a pipe"))?;
         self.add(Kind::Lines, Channel::Pipe, read)?;
         Ok(write)
     }
@@ -142,8 +132,7 @@ impl Observer {
     }
 
     fn add(&self, kind: Kind, channel: Channel, fd: OwnedFd) -> Result<(), CrashError> {
-        fcntl_setfl(&fd, OFlags::RDWR | OFlags::NONBLOCK)
-            .map_err(CrashError::system("set O_NONBLOCK"))?;
+        fcntl_setfl(&fd, OFlags::RDWR | OFlags::NONBLOCK).map_err(CrashError::system("set O_NONBLOCK"))?;
         self.tap.lock().sources.push(Source::new(kind, channel, fd));
         Ok(())
     }
@@ -151,11 +140,8 @@ impl Observer {
     /// Stamps the exit status of the workload, after all its output.
     pub fn exited(&self, status: &str) {
         self.tap.drain();
-        let message = Message {
-            clock: self.tap.clock.stamp_message(),
-            channel: Channel::Exit,
-            text: status.to_owned(),
-        };
+        let message =
+            Message { clock: self.tap.clock.stamp_message(), channel: Channel::Exit, text: status.to_owned() };
         self.tap.lock().messages.push(message);
     }
 
@@ -211,10 +197,8 @@ impl ObserverTap {
                 let open = state.sources.iter().filter(|source| source.open);
                 open.map(|source| source.fd.clone()).collect()
             };
-            let mut polled: Vec<PollFd> = fds
-                .iter()
-                .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN))
-                .collect();
+            let mut polled: Vec<PollFd> =
+                fds.iter().map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)).collect();
             let _ = poll(&mut polled, Some(&POLL_PERIOD));
             self.drain();
         }
@@ -224,9 +208,7 @@ impl ObserverTap {
 impl Tap for ObserverTap {
     fn drain(&self) {
         let mut state = self.lock();
-        let State {
-            sources, messages, ..
-        } = &mut *state;
+        let State { sources, messages, .. } = &mut *state;
         let mut accepted = Vec::new();
         for source in sources.iter_mut().filter(|source| source.open) {
             match source.kind {
@@ -250,13 +232,7 @@ impl State {
 
 impl Source {
     fn new(kind: Kind, channel: Channel, fd: OwnedFd) -> Source {
-        Source {
-            kind,
-            channel,
-            fd: Arc::new(fd),
-            rest: Vec::new(),
-            open: true,
-        }
+        Source { kind, channel, fd: Arc::new(fd), rest: Vec::new(), open: true }
     }
 
     fn accept(&mut self, accepted: &mut Vec<Source>) {

@@ -51,17 +51,13 @@ pub fn record(
     options: &RecordOptions<'_>,
     workload: impl FnOnce(&Path, &str) -> Vec<OsString>,
 ) -> Result<Recording, CrashError> {
-    let disk_options = DiskOptions {
-        flush_delay: Duration::ZERO,
-    };
+    let disk_options = DiskOptions { flush_delay: Duration::ZERO };
     let mut disk = CrashDisk::with_options(options.disk_len, disk_options)?;
     disk.format(&configuration.format)?;
     let dir = tempfile::Builder::new().prefix("crash-run-").tempdir();
     let dir = dir.map_err(CrashError::system("make a temporary directory"))?;
     let mounted = match &configuration.mounted_by {
-        MountedBy::Harness(options) => {
-            Some(Mounted::new(disk.device(), dir.path(), "ext4", options)?)
-        }
+        MountedBy::Harness(options) => Some(Mounted::new(disk.device(), dir.path(), "ext4", options)?),
         MountedBy::Prefix => None,
     };
     if let Some(mounted) = &mounted {
@@ -91,10 +87,7 @@ fn sync_mount(dir: &Path) -> Result<(), CrashError> {
     rustix::fs::syncfs(&opened).map_err(CrashError::system(what()))
 }
 
-fn message_target(
-    observer: &Observer,
-    channel: Channel,
-) -> Result<(String, OwnedFd), CrashError> {
+fn message_target(observer: &Observer, channel: Channel) -> Result<(String, OwnedFd), CrashError> {
     let target = match channel {
         Channel::Udp => format!("udp:{}", observer.udp()?.port()),
         Channel::Tcp => format!("tcp:{}", observer.tcp()?.port()),
@@ -111,9 +104,7 @@ fn substitute(prefix: &[String], device: &Path, dir: &Path) -> Vec<OsString> {
     let device = device.to_string_lossy();
     let dir = dir.to_string_lossy();
     let words = prefix.iter();
-    words
-        .map(|word| word.replace("{device}", &device).replace("{dir}", &dir).into())
-        .collect()
+    words.map(|word| word.replace("{device}", &device).replace("{dir}", &dir).into()).collect()
 }
 
 /// The exit status, as text. The command runs in a process group of its own: whatever it leaves behind is ended with it.
@@ -151,11 +142,7 @@ fn run_observed(
     let ended = wait(&mut child.0, options);
     drop(child);
     let stderr = stderr.join().unwrap_or_default().trim().to_owned();
-    let bad = |outcome: String| CrashError::Command {
-        command: text(),
-        outcome,
-        stderr: stderr.clone(),
-    };
+    let bad = |outcome: String| CrashError::Command { command: text(), outcome, stderr: stderr.clone() };
     match ended? {
         Some(status) if status.success() => Ok("0".to_owned()),
         Some(status) => Err(bad(describe(status))),
@@ -170,10 +157,7 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-fn wait(
-    child: &mut Child,
-    options: &RecordOptions<'_>,
-) -> Result<Option<ExitStatus>, CrashError> {
+fn wait(child: &mut Child, options: &RecordOptions<'_>) -> Result<Option<ExitStatus>, CrashError> {
     let end = Instant::now() + options.patience;
     while Instant::now() < end {
         if options.interrupted.load(Ordering::SeqCst) {
@@ -193,7 +177,7 @@ struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        if let Some(group) = Pid::from_raw(self.0.id().cast_signed()) {
+        if let Some(group) = Pid::from_raw(self.0.id() as i32) {
             let _ = kill_process_group(group, Signal::KILL);
         }
         let _ = self.0.wait();

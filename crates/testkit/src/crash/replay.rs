@@ -69,10 +69,7 @@ impl<'log> Replayer<'log> {
         }
         self.applied = self.applied.max(cut.certain);
         let patches = cut.patches(self.log);
-        let before: Vec<_> = patches
-            .iter()
-            .map(|(offset, data)| self.put(*offset, data))
-            .collect();
+        let before: Vec<_> = patches.iter().map(|(offset, data)| self.put(*offset, data)).collect();
         let seen = look(self);
         for ((offset, _), data) in patches.iter().zip(before).rev() {
             self.put(*offset, &data);
@@ -105,21 +102,12 @@ impl<'log> Replayer<'log> {
         self.with_platter(cut, |replayer| replayer.store())?;
         self.device.forget_cache()?;
         let observed = self.log.observed(cut.at);
-        let mounted = Mounted::new(
-            self.device.path(),
-            self.dir.path(),
-            "ext4",
-            &self.mount_options,
-        );
+        let mounted = Mounted::new(self.device.path(), self.dir.path(), "ext4", &self.mount_options);
         let violations = match mounted {
             Ok(mounted) => check(mounted.dir(), observed),
             Err(error) => vec![Violation::Corrupt(error.to_string())],
         };
-        Ok(Outcome {
-            cut: cut.clone(),
-            observed: observed.len(),
-            violations,
-        })
+        Ok(Outcome { cut: cut.clone(), observed: observed.len(), violations })
     }
 
     /// Writes the chunks that differ from what the image holds now, recovery's and the checker's writes included.
@@ -194,10 +182,7 @@ where
     };
     let one_share = &one_share;
     std::thread::scope(|scope| {
-        let shares: Vec<_> = cuts
-            .chunks(share)
-            .map(|cuts| scope.spawn(move || one_share(cuts)))
-            .collect();
+        let shares: Vec<_> = cuts.chunks(share).map(|cuts| scope.spawn(move || one_share(cuts))).collect();
         let mut outcomes = Vec::with_capacity(cuts.len());
         for share in shares {
             match share.join() {

@@ -28,57 +28,68 @@ pub fn block(number: u64, len: usize) -> Vec<u8> {
 /// What a file of blocks shows.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct BlockFile {
-    /// The blocks that are there, complete and correct.
+    /// The blocks that are there, complete and correct, up to the first garbage.
     pub numbers: Vec<u64>,
     /// The file ends within a block, all of which that is there is correct: its number, if it shows.
     pub partial: Option<Option<u64>>,
+    /// What is wrong with the file.
+    pub garbage: Option<Violation>,
 }
 
-/// Reads a file of blocks; a file that is missing has none. An error, or what is no block, is corrupt.
-pub fn read(path: &Path, len: usize) -> Result<BlockFile, Violation> {
-    let content = match fs::read(path) {
-        Ok(content) => content,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BlockFile::default()),
-        Err(error) => {
-            let what = format!("{}: {error}", path.display());
-            return Err(Violation::Corrupt(what));
+/// Reads a file of blocks; a file that is missing has none.
+pub fn read(path: &Path, len: usize) -> BlockFile {
+    match fs::read(path) {
+        Ok(content) => {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            parse(&name, &content, len)
         }
-    };
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    parse(&content, len).map_err(|at| {
-        Violation::Corrupt(format!(
-            "{name}: garbage at byte {at} of {}",
-            content.len()
-        ))
-    })
+        Err(error) if error.kind() == io::ErrorKind::NotFound => BlockFile::default(),
+        Err(error) => BlockFile {
+            garbage: Some(Violation::Corrupt(format!("{}: {error}", path.display()))),
+            ..BlockFile::default()
+        },
+    }
 }
 
-/// The error is where the garbage begins.
-fn parse(content: &[u8], len: usize) -> Result<BlockFile, usize> {
+fn parse(name: &str, content: &[u8], len: usize) -> BlockFile {
     let mut file = BlockFile::default();
     for (index, part) in content.chunks(len).enumerate() {
-        let at = index * len;
-        let Some(header) = part.first_chunk::<HEADER_LEN>() else {
-            let shown = part.len().min(MAGIC.len());
-            if part[..shown] != MAGIC[..shown] {
-                return Err(at);
-            }
-            file.partial = Some(None);
-            continue;
-        };
-        let mut number = [0; 8];
-        number.copy_from_slice(&header[8..]);
-        let number = u64::from_le_bytes(number);
-        let wanted = block(number, len);
-        if let Some(wrong) = part.iter().zip(&wanted).position(|(found, wanted)| found != wanted) {
-            return Err(at + wrong);
+        let number = number_of(part);
+        if let Some(wrong) = first_wrong(part, number, len) {
+            file.garbage = Some(garbage(name, content, index * len + wrong));
+            break;
         }
-        match part.len() == len {
-            true => file.numbers.push(number),
-            false => file.partial = Some(Some(number)),
+        match number {
+            Some(number) if part.len() == len => file.numbers.push(number),
+            number => file.partial = Some(number),
         }
     }
-    Ok(file)
+    file
+}
+
+/// The number in a block's header; `None` if it is cut off.
+fn number_of(part: &[u8]) -> Option<u64> {
+    let number = part.get(MAGIC.len()..HEADER_LEN)?;
+    Some(u64::from_le_bytes(number.try_into().ok()?))
+}
+
+/// Where the first bytes of a block are not what they should be.
+fn first_wrong(part: &[u8], number: Option<u64>, len: usize) -> Option<usize> {
+    let wanted = match number {
+        Some(number) => block(number, len),
+        None => MAGIC.to_vec(),
+    };
+    let mut pairs = part.iter().zip(&wanted);
+    pairs.position(|(found, wanted)| found != wanted)
+}
+
+/// Zeroes to the end: the file got its length before its data. Anything else was never written.
+fn garbage(name: &str, content: &[u8], at: usize) -> Violation {
+    let len = content.len();
+    match content[at..].iter().all(|byte| *byte == 0) {
+        true => Violation::OutOfOrder(format!("{name}: only zeroes from byte {at} of {len}")),
+        false => Violation::Corrupt(format!("{name}: garbage at byte {at} of {len}")),
+    }
 }
 
 #[cfg(test)]
@@ -88,12 +99,17 @@ mod tests {
     #[test]
     fn whole_blocks_a_partial_one_and_garbage() {
         let mut content = [block(0, 100), block(1, 100)].concat();
-        assert_eq!(parse(&content, 100).unwrap().numbers, [0, 1]);
+        assert_eq!(parse("f", &content, 100).numbers, [0, 1]);
         content.truncate(150);
-        assert_eq!(parse(&content, 100).unwrap().partial, Some(Some(1)));
+        assert_eq!(parse("f", &content, 100).partial, Some(Some(1)));
         content.truncate(104);
-        assert_eq!(parse(&content, 100).unwrap().partial, Some(None));
+        assert_eq!(parse("f", &content, 100).partial, Some(None));
         content.resize(200, 0);
-        assert_eq!(parse(&content, 100), Err(104 - 104 % 100));
+        let zeroes = parse("f", &content, 100);
+        assert_eq!(zeroes.numbers, [0]);
+        assert!(matches!(zeroes.garbage, Some(Violation::OutOfOrder(_))));
+        content[199] = 1;
+        let other = parse("f", &content, 100);
+        assert!(matches!(other.garbage, Some(Violation::Corrupt(_))));
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::crash::Violation;
 
-use super::blocks::{self, BlockFile};
+use super::blocks;
 
 /// How far a file that holds blocks 0, 1, 2… has come.
 struct Progress {
@@ -21,11 +21,9 @@ pub fn chain(dir: &Path, names: &[&str], len: usize, seen: u64) -> Vec<Violation
     let mut violations = Vec::new();
     let mut files: Vec<Progress> = Vec::new();
     for name in names {
-        match progress(dir, name, len) {
-            Ok(progress) => files.push(progress),
-            // Appended in order to an empty file: garbage is a later change (the length) without an earlier one (the data).
-            Err(violation) => violations.push(violation),
-        }
+        let (progress, violation) = progress(dir, name, len);
+        files.push(progress);
+        violations.extend(violation);
     }
     for pair in files.windows(2) {
         if pair[1].begun > pair[0].complete {
@@ -44,19 +42,21 @@ fn not_durable(name: &str, complete: u64, seen: u64) -> Violation {
     Violation::NotDurable(format!("{name} has {complete} blocks, {seen} were seen"))
 }
 
-fn progress(dir: &Path, name: &str, len: usize) -> Result<Progress, Violation> {
-    let file = blocks::read(&dir.join(name), len)?;
-    let complete = file.numbers.len() as u64;
-    let in_order = file.numbers.iter().copied().eq(0..complete);
-    let partial_in_order = matches!(file.partial, None | Some(None)) || file.partial == Some(Some(complete));
-    if !in_order || !partial_in_order {
-        return Err(Violation::OutOfOrder(format!("{name}: {file:?}")));
-    }
-    Ok(Progress {
+fn progress(dir: &Path, name: &str, len: usize) -> (Progress, Option<Violation>) {
+    let file = blocks::read(&dir.join(name), len);
+    let complete = prefix_len(&file.numbers);
+    let in_order = complete == file.numbers.len() as u64;
+    let partial_in_order = file.partial.flatten().is_none_or(|number| number == complete);
+    let progress = Progress {
         name: name.to_owned(),
         complete,
-        begun: complete + u64::from(file.partial.is_some()),
-    })
+        begun: complete + u64::from(file.partial.is_some() || file.garbage.is_some()),
+    };
+    let violation = match in_order && partial_in_order {
+        true => file.garbage,
+        false => Some(Violation::OutOfOrder(format!("{name}: {file:?}"))),
+    };
+    (progress, violation)
 }
 
 /// Files `thread-0`… that hold 0, 1, 2… between them, each number written after all smaller ones.
@@ -65,16 +65,10 @@ pub fn turns(dir: &Path, files: usize, len: usize, seen: u64) -> Vec<Violation> 
     let mut partial = Vec::new();
     let mut violations = Vec::new();
     for index in 0..files {
-        match blocks::read(&dir.join(format!("thread-{index}")), len) {
-            Ok(BlockFile {
-                numbers,
-                partial: begun,
-            }) => {
-                complete.extend(numbers);
-                partial.extend(begun);
-            }
-            Err(violation) => violations.push(violation),
-        }
+        let file = blocks::read(&dir.join(format!("thread-{index}")), len);
+        complete.extend(file.numbers);
+        partial.extend(file.partial);
+        violations.extend(file.garbage);
     }
     complete.sort_unstable();
     let prefix = prefix_len(&complete);
@@ -84,9 +78,7 @@ pub fn turns(dir: &Path, files: usize, len: usize, seen: u64) -> Vec<Violation> 
             complete.len() as u64 - prefix
         )));
     } else if partial.len() > 1 || partial.iter().flatten().any(|number| *number != prefix) {
-        violations.push(Violation::OutOfOrder(format!(
-            "{partial:?} begun, {prefix} complete"
-        )));
+        violations.push(Violation::OutOfOrder(format!("{partial:?} begun, {prefix} complete")));
     }
     if prefix < seen {
         violations.push(not_durable("all threads", prefix, seen));
@@ -110,15 +102,14 @@ pub fn files(dir: &Path, len: usize, seen: u64) -> Vec<Violation> {
     numbers.sort_unstable();
     let mut lost = 0;
     for number in &numbers {
-        match blocks::read(&dir.join(format!("{number}.done")), len) {
-            Ok(file) if file.numbers == [*number] => {}
-            Ok(_) => {
-                lost += u64::from(*number < seen);
-                let what = format!("{number}.done has its name, but not its content");
-                violations.push(Violation::OutOfOrder(what));
-            }
-            Err(violation) => violations.push(violation),
+        let file = blocks::read(&dir.join(format!("{number}.done")), len);
+        if file.numbers == [*number] && file.partial.is_none() && file.garbage.is_none() {
+            continue;
         }
+        lost += u64::from(*number < seen);
+        let no_content = || format!("{number}.done has its name, but not its content");
+        let violation = file.garbage;
+        violations.push(violation.unwrap_or_else(|| Violation::OutOfOrder(no_content())));
     }
     let prefix = prefix_len(&numbers);
     if prefix < numbers.len() as u64 {

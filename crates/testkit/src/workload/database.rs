@@ -5,8 +5,7 @@ use std::process::Command;
 
 use crate::crash::Violation;
 
-const QUERY: &str =
-    "PRAGMA integrity_check; SELECT count(*), coalesce(max(id), -1), sum(text NOT LIKE id || ':%' OR \
+const QUERY: &str = "PRAGMA integrity_check; SELECT count(*), coalesce(max(id), -1), sum(text NOT LIKE id || ':%' OR \
      length(text) <> length(id) + 1 + id * 37 % 500) FROM item;";
 
 /// Opens the database, which recovers it, and looks.
@@ -16,11 +15,7 @@ pub fn check(dir: &Path, seen: u64) -> Vec<Violation> {
     if !path.exists() {
         return if seen == 0 { vec![] } else { lost("no database") };
     }
-    let output = Command::new("sqlite3")
-        .args(["-batch", "-init", "/dev/null"])
-        .arg(&path)
-        .arg(QUERY)
-        .output();
+    let output = Command::new("sqlite3").args(["-batch", "-init", "/dev/null"]).arg(&path).arg(QUERY).output();
     let output = match output {
         Ok(output) => output,
         Err(error) => return vec![Violation::Corrupt(format!("sqlite3 does not run: {error}"))],
@@ -32,11 +27,7 @@ pub fn check(dir: &Path, seen: u64) -> Vec<Violation> {
     let text = String::from_utf8_lossy(&output.stdout);
     match parse(&text) {
         Some((count, max, wrong)) => verdict(count, max, wrong, seen),
-        None => vec![Violation::Corrupt(format!(
-            "sqlite3: {} {}",
-            text.trim(),
-            stderr.trim()
-        ))],
+        None => vec![Violation::Corrupt(format!("sqlite3: {} {}", text.trim(), stderr.trim()))],
     }
 }
 

@@ -21,18 +21,12 @@ pub struct Programs {
 impl Programs {
     /// Compiles them with gcc, and finds a python3 that is a program itself, not a script that looks for one.
     pub fn build() -> Result<Programs, CrashError> {
-        let dir = tempfile::Builder::new()
-            .prefix("crash-programs-")
-            .tempdir();
+        let dir = tempfile::Builder::new().prefix("crash-programs-").tempdir();
         let dir = dir.map_err(CrashError::system("make a temporary directory"))?;
-        let sources = [
-            ("crash-workload.c", WORKLOAD_SOURCE),
-            ("sqlite-inserts.py", SQLITE_SOURCE),
-        ];
+        let sources = [("crash-workload.c", WORKLOAD_SOURCE), ("sqlite-inserts.py", SQLITE_SOURCE)];
         for (name, source) in sources {
             let path = dir.path().join(name);
-            fs::write(&path, source)
-                .map_err(CrashError::system(format!("write {}", path.display())))?;
+            fs::write(&path, source).map_err(CrashError::system(format!("write {}", path.display())))?;
         }
         let mut gcc = Command::new("gcc");
         gcc.args(["-O1", "-pthread", "-o"])

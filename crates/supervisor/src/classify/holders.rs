@@ -1,0 +1,81 @@
+//! Which of the world's processes holds a socket.
+
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashSet;
+use std::ffi::CString;
+
+/// Remembers who held something lately: a server's connections are looked for in the server first.
+#[derive(Debug, Default)]
+pub struct Holders {
+    recent: Vec<i32>,
+}
+
+impl Holders {
+    /// How many processes are looked at first.
+    const RECENT_MAX: usize = 8;
+
+    /// Whether one of these processes has a descriptor of the socket with this inode.
+    pub fn any_holds(&mut self, processes: &HashSet<i32>, ino: u64) -> bool {
+        self.recent.retain(|pid| processes.contains(pid));
+        let others = processes.iter().filter(|pid| !self.recent.contains(pid));
+        let found = self.recent.iter().chain(others).copied().find(|&pid| holds(pid, ino).unwrap_or(false));
+        if let Some(pid) = found {
+            self.recent.retain(|&other| other != pid);
+            self.recent.insert(0, pid);
+            self.recent.truncate(Self::RECENT_MAX);
+        }
+        found.is_some()
+    }
+}
+
+/// Whether a process has a descriptor of this socket.
+fn holds(pid: i32, ino: u64) -> rustix::io::Result<bool> {
+    let socket = CString::new(format!("socket:[{ino}]")).map_err(|_| rustix::io::Errno::INVAL)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(format!("/proc/{pid}/fd"), flags, Mode::empty())?;
+    let mut space = Vec::with_capacity(64);
+    for entry in rustix::fs::Dir::read_from(&folder)? {
+        // A descriptor that was closed meanwhile is not the one: its owner still runs, the one that asks waits.
+        if let Ok(link) = rustix::fs::readlinkat(&folder, entry?.file_name(), std::mem::take(&mut space)) {
+            if link == socket {
+                return Ok(true);
+            }
+            space = link.into_bytes();
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::net::UnixStream;
+
+    fn own_pid() -> i32 {
+        std::process::id() as i32
+    }
+
+    #[test]
+    fn a_socket_is_found_while_it_is_open() {
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        let ino = rustix::fs::fstat(&socket).unwrap().st_ino;
+        let mut holders = Holders::default();
+        let processes = HashSet::from([own_pid(), 1]);
+        assert!(holders.any_holds(&processes, ino));
+        assert_eq!(holders.recent, [own_pid()]);
+        assert!(!holders.any_holds(&HashSet::new(), ino), "nobody is in the world");
+        drop(socket);
+        assert!(!holders.any_holds(&processes, ino));
+    }
+
+    #[test]
+    fn other_descriptors_with_the_same_number_are_something_else() {
+        let file = tempfile_ino();
+        assert!(!Holders::default().any_holds(&HashSet::from([own_pid()]), file));
+    }
+
+    fn tempfile_ino() -> u64 {
+        std::fs::metadata("/proc/self/exe").unwrap().ino()
+    }
+}
