@@ -88,6 +88,10 @@ pub struct Private {
     pub stubs: [u64; STUBS_MAX],
     /// System V ids of what is attached there.
     pub stub_ids: [u32; STUBS_MAX],
+    /// Patched texts that are attached.
+    pub texts_len: u64,
+    /// Address and length of each.
+    pub texts: [(u64, u64); STUBS_MAX],
 }
 
 /// Where things are in the agent's image: the first bytes after the gate page.

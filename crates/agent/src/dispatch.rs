@@ -22,6 +22,7 @@ pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) {
 
 fn act(call: &mut Call, op: Op) {
     match op {
+        Op::Native if call.frame.nr == crate::process::SIGALTSTACK => call.sigaltstack(),
         Op::Native | Op::Pipe => {
             call.proceed_observing();
         }

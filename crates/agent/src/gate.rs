@@ -25,6 +25,8 @@ pub const EPERM: i64 = 1;
 pub const ENOENT: i64 = 2;
 pub const EAGAIN: i64 = 11;
 pub const ENOMEM: i64 = 12;
+pub const EACCES: i64 = 13;
+pub const EFAULT: i64 = 14;
 pub const EINVAL: i64 = 22;
 pub const EOPNOTSUPP: i64 = 95;
 

@@ -2,7 +2,7 @@
 
 use crate::clocks::Call;
 use crate::descriptors::{private, Stat};
-use crate::gate::{self, nr, EINVAL, ENOMEM};
+use crate::gate::{self, nr, EACCES, EINVAL, ENOMEM};
 use agent_abi::{
     text_index, FdKind, FileVersion, Private, Request, Text, TextState, AGENT_BASE, OWN_END, PRIVATE_BASE, PROCESS_MAPPED_SHARED,
     STUBS_MAX, TEXTS_MAX,
@@ -90,7 +90,11 @@ impl Call<'_> {
         if touches_ours(self.arg(0), self.arg(1)) || moves_over_ours {
             return self.answer(-EINVAL);
         }
-        self.proceed();
+        let result = self.proceed();
+        const MPROTECT: u64 = 10;
+        if result == -EACCES && self.frame.nr == MPROTECT && self.arg(2) & PROT_WRITE != 0 && own_texts(self.arg(0), self.arg(1)) {
+            self.proceed();
+        }
     }
 
     fn patch_mapping(&mut self, fd: u64, at: u64, length: u64, offset: u64) {
@@ -157,6 +161,7 @@ pub fn attach(process: &agent_abi::Process, row: &Text, at: u64) -> bool {
     // SAFETY: replaces the text that was just mapped and that nobody has run yet by the same text, patched.
     let got = unsafe { gate::call(nr::SHMAT, [u64::from(row.text_shm.load(Ordering::Relaxed)), at, SHM_RDONLY | SHM_EXEC | SHM_REMAP, 0, 0, 0]) };
     if got == at as i64 {
+        remember_text(at, row.len.load(Ordering::Relaxed));
         let sites = u64::from(row.sites.load(Ordering::Relaxed));
         process.patched_sites.store(process.patched_sites.load(Ordering::Relaxed) + sites, Ordering::Relaxed);
     }
@@ -167,6 +172,49 @@ fn has_stubs(at: u64, id: u32) -> bool {
     let private = private();
     let len = (private.stubs_len as usize).min(STUBS_MAX);
     (0..len).any(|i| private.stubs[i] == at && private.stub_ids[i] == id)
+}
+
+fn remember_text(at: u64, len: u64) {
+    // SAFETY: as in `remember_stubs`.
+    let private = unsafe { &mut *(PRIVATE_BASE as *mut Private) };
+    let free = private.texts_len as usize;
+    if free < STUBS_MAX {
+        private.texts[free] = (at, len);
+        private.texts_len += 1;
+    }
+}
+
+/// A program wants to write on its text: patched text that the range touches becomes the process's own copy. False if there is none.
+fn own_texts(at: u64, len: u64) -> bool {
+    let private = private();
+    let mut any = false;
+    for &(text, text_len) in private.texts.iter().take(private.texts_len as usize) {
+        if text < at.saturating_add(len) && at < text + text_len {
+            any |= own_text(text, text_len);
+        }
+    }
+    any
+}
+
+fn own_text(text: u64, len: u64) -> bool {
+    const MREMAP: u64 = 25;
+    const MPROTECT: u64 = 10;
+    const MREMAP_MAYMOVE_FIXED: u64 = 3;
+    const PROT_READ_WRITE: u64 = 3;
+    const PROT_READ_EXEC: u64 = 5;
+    const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
+    // SAFETY: the copy is made aside and takes the text's place in one step: a thread that runs there notices nothing. If the text has been
+    // unmapped meanwhile, the kernel's copy fails and nothing changes.
+    unsafe {
+        let copy = gate::call(nr::MMAP, [0, len, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, u64::MAX, 0]);
+        if copy < 0 {
+            return false;
+        }
+        let words = core::slice::from_raw_parts_mut(copy as *mut u64, len as usize / 8);
+        read_program(text, words)
+            && gate::call(MPROTECT, [copy as u64, len, PROT_READ_EXEC, 0, 0, 0]) == 0
+            && gate::call(MREMAP, [copy as u64, len, len, MREMAP_MAYMOVE_FIXED, text, 0]) == text as i64
+    }
 }
 
 fn remember_stubs(at: u64, id: u32) -> bool {

@@ -2,11 +2,12 @@
 
 use crate::clocks::Call;
 use crate::descriptors::forget_forever;
-use crate::gate::{self, nr, EAGAIN, EINVAL, EPERM};
+use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program;
 use agent_abi::{option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_BASE, THREAD_LEN, THREAD_UNCACHED};
 use core::sync::atomic::Ordering;
 
+pub const SIGALTSTACK: u64 = 131;
 const CLONE: u64 = 56;
 const CLONE3: u64 = 435;
 const SIGCHLD: u64 = 17;
@@ -264,12 +265,36 @@ impl Call<'_> {
             }
             ARCH_GET_GS => {
                 // The program's gs base is 0; ours is not its business. The kernel writes the word, so that a bad address is its error.
-                self.answer(if crate::memory::write_program(self.arg(1), &[0]) { 0 } else { -14 });
+                self.answer(if crate::memory::write_program(self.arg(1), &[0]) { 0 } else { -EFAULT });
             }
             _ => {
                 self.proceed();
             }
         }
+    }
+
+    /// `sigaltstack`: the kernel goes by the stack that the call is made on, which is ours.
+    pub fn sigaltstack(&mut self) {
+        const SS_ONSTACK: u64 = 1;
+        const SS_DISABLE: u64 = 2;
+        const SS_AUTODISARM: u64 = 1 << 31;
+        let mut current = [0u64; 3];
+        // SAFETY: `current` is a whole `stack_t`.
+        unsafe { gate::call(SIGALTSTACK, [0, current.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+        let [start, flags, length] = current;
+        let offset = self.page.program_rsp.wrapping_sub(start);
+        let is_on_it = flags & (SS_DISABLE | SS_AUTODISARM) == 0 && offset > 0 && offset <= length;
+        if !is_on_it {
+            self.proceed_observing();
+            return;
+        }
+        let (new, old) = (self.arg(0), self.arg(1));
+        if new != 0 {
+            let mut wanted = [0u64; 3];
+            return self.answer(if crate::memory::read_program(new, &mut wanted) { -EPERM } else { -EFAULT });
+        }
+        let answer = [start, flags | SS_ONSTACK, length];
+        self.answer(if old == 0 || crate::memory::write_program(old, &answer) { 0 } else { -EFAULT });
     }
 
     /// `unshare`, `setns`.

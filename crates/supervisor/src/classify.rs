@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 thread_local! {
     /// Of the event loop's thread, the only one that classifies. `None` on a kernel without sock_diag: then all sockets are outside.
@@ -80,10 +81,21 @@ impl<P: FnMut() -> HashSet<i32>> Inside for Sockets<'_, P> {
     }
 
     fn is_held(&mut self, ino: u64) -> bool {
-        let processes = (self.processes)();
-        // Twice: a socket has its inode a moment before `accept` gives its descriptor to the process.
-        self.holders.any_holds(&processes, ino) || self.holders.any_holds(&processes, ino)
+        let mut processes = (self.processes)();
+        if self.holders.any_holds(&processes, ino) {
+            return true;
+        }
+        if expects_birth(self.world) {
+            processes.extend(holders::newborn(&processes));
+        }
+        // Once more in any case: a socket has its inode a moment before `accept` gives its descriptor to the process.
+        self.holders.any_holds(&processes, ino)
     }
+}
+
+/// Whether a process has a slot and has not been seen yet: a server that forks, and closes its own descriptor, may be faster than the news.
+fn expects_birth(world: &World) -> bool {
+    world.process_map.taken().any(|slot| world.processes[slot].pid.load(Ordering::Acquire) == 0)
 }
 
 #[cfg(test)]

@@ -270,13 +270,6 @@ impl Supervisor {
                 return self.on_failed_injection(stopped, registers);
             }
         }
-        if std::env::var_os("SPECDBG").is_some() {
-            let r = stopped.registers()?;
-            self.front.tell(&Message::Warning { text: format!("DBG tid {tid} signal {signal} {:?} rip {:#x} rax {:#x} orig {:#x} rcx {:#x} rsp {:#x} gs {:#x}", stopped.signal_info(), r.rip, r.rax, r.orig_rax, r.rcx, r.rsp, r.gs_base) });
-            if signal == 5 || signal==11 || signal == 4 { let maps = std::fs::read_to_string(format!("/proc/{tid}/maps")).unwrap_or_default();
-            for l in maps.lines() { self.front.tell(&Message::Warning { text: l.into() }); }
-            }
-        }
         let info = stopped.signal_info()?;
         let mut more = Vec::new();
         let stopped = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more)?;

@@ -113,7 +113,7 @@ pub fn leave_agent(stopped: Stopped, image: &AgentImage, world: &World, more: &m
         Position::Program => return Ok(stopped),
         Position::Entering => {
             let page = registers.gs_base;
-            if (page..page + THREAD_LEN).contains(&registers.rsp) {
+            if (page..=page + THREAD_LEN).contains(&registers.rsp) {
                 registers.rsp = Saved::read(stopped.tid(), page)?.program_rsp;
             }
             registers.rip = registers.rcx.wrapping_sub(2);

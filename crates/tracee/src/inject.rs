@@ -6,6 +6,8 @@ use agent_abi::{AGENT_BASE, WORLD_BASE};
 
 const SHM_RDONLY: u32 = 0o10000;
 const SHM_EXEC: u32 = 0o100000;
+/// A second try, after the first found the door closed, finds the first segment attached already.
+const SHM_REMAP: u32 = 0o40000;
 const PAGE: u64 = 4096;
 
 /// What was written over, until it is put back.
@@ -54,8 +56,8 @@ impl Injection {
 
 fn bootstrap(image: &AgentImage, agent_id: i32, world_id: i32, thread: u32, process: u32, entry: u64) -> Vec<u8> {
     let mut code = Code(Vec::with_capacity(128));
-    let mut failures = vec![code.attach(agent_id, AGENT_BASE, SHM_RDONLY | SHM_EXEC)];
-    failures.push(code.attach(world_id, WORLD_BASE, 0));
+    let mut failures = vec![code.attach(agent_id, AGENT_BASE, SHM_RDONLY | SHM_EXEC | SHM_REMAP)];
+    failures.push(code.attach(world_id, WORLD_BASE, SHM_REMAP));
     code.emit(&[0xbf]).imm32(thread); // mov edi, thread
     code.emit(&[0xbe]).imm32(process); // mov esi, process
     code.emit(&[0x48, 0xba]).imm64(entry); // mov rdx, entry
