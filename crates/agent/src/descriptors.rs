@@ -185,7 +185,7 @@ impl Call<'_> {
         if self.world.is_outside(stat.hash()) {
             return FdEntry::new(FdKind::Outside, 0, stat.hash()).with(FdEntry::SOCKET | FdEntry::STREAM);
         }
-        if let Some(slot) = self.world.socket_slot(stat.ino) {
+        if let Some(slot) = self.world.socket_slot(stat.ino).filter(|&slot| is_pair(slot)) {
             return FdEntry::new(FdKind::Inside, 0, slot).with(FdEntry::SOCKET | FdEntry::STREAM);
         }
         let answer = gate::request(Request::Classify, fd, 0, 0);
@@ -194,6 +194,11 @@ impl Call<'_> {
         }
         FdEntry::new(FdKind::Outside, 0, stat.hash()).with(FdEntry::SOCKET | FdEntry::STREAM)
     }
+}
+
+/// `World::sockets` holds the clocks of pairs, whose hashes are odd, and even numbers for other sockets (`remember_made_inside`).
+pub fn is_pair(slot: u64) -> bool {
+    slot & 1 == 1
 }
 
 /// A socket of which nothing is known yet (it is not connected), or nothing any more: whatever is written there waits, whatever is read there

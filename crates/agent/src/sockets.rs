@@ -1,7 +1,7 @@
 //! Sockets: which are inside, and messages that carry descriptors.
 
 use crate::clocks::Call;
-use crate::descriptors::{is_doubtful_socket, Stat, S_IFIFO, S_IFSOCK};
+use crate::descriptors::{is_doubtful_socket, is_pair, Stat, S_IFIFO, S_IFSOCK};
 use crate::gate;
 use crate::memory::read_program;
 use crate::names::{locate, AT_FDCWD};
@@ -12,8 +12,15 @@ const AF_UNSPEC: u64 = 0;
 const AF_UNIX: u64 = 1;
 const CONNECT: u64 = 42;
 const BIND: u64 = 49;
+const SOCK_STREAM: u64 = 1;
+const SOCK_DGRAM: u64 = 2;
+const SOCK_SEQPACKET: u64 = 5;
+const SO_TYPE: u64 = 3;
 const SOL_SOCKET: u32 = 1;
 const SCM_RIGHTS: u32 = 1;
+/// Tells the inodes of such sockets from those of pairs in `World::sockets`; the supervisor knows it as well (supervisor::classify). Inodes of
+/// sockets have 32 bits.
+const MADE_INSIDE: u64 = 1 << 32;
 /// What the header of one of several messages takes: the header, and how much of the message was transferred.
 const HEADER_STRIDE: u64 = 64;
 /// Messages that the kernel takes in one call.
@@ -159,11 +166,15 @@ impl Call<'_> {
         let entry = self.descriptor(self.arg(position));
         let message = Message::read(self.arg(1));
         match (entry.kind(), message) {
-            (FdKind::Inside, message) => self.send_message_inside(entry, message.is_some_and(|message| message.name != 0)),
+            (FdKind::Inside, message) => {
+                self.send_message_inside(entry, message.is_some_and(|message| message.name != 0))
+            }
             (FdKind::Bad, _) | (_, None) => {
                 self.proceed();
             }
-            (FdKind::Outside, Some(message)) if message.name == 0 && message.control_len == 0 && entry.has(FdEntry::STREAM) => {
+            (FdKind::Outside, Some(message))
+                if message.name == 0 && message.control_len == 0 && entry.has(FdEntry::STREAM) =>
+            {
                 self.write_outside(position, entry);
             }
             (_, Some(message)) => {
@@ -235,6 +246,9 @@ impl Call<'_> {
         if self.frame.nr == CONNECT && self.changes_peer(self.arg(position)) {
             self.nothing_is_inside();
         }
+        if self.frame.nr != BIND {
+            self.remember_made_inside(self.arg(position));
+        }
         self.forget(self.arg(position));
         if self.frame.nr == BIND {
             return self.bind();
@@ -244,18 +258,28 @@ impl Call<'_> {
         self.forget(self.arg(position));
     }
 
+    /// For whoever is at the other end: this very socket is one of the world's. Before `connect`, so that nobody can ask too early.
+    fn remember_made_inside(&self, fd: u64) {
+        const SO_COOKIE: u64 = 57;
+        if !matches!(socket_option(fd, SO_TYPE), Some(SOCK_STREAM | SOCK_SEQPACKET)) {
+            return;
+        }
+        let (Ok(stat), Some(cookie)) = (Stat::of_fd(fd), socket_option(fd, SO_COOKIE)) else { return };
+        if !self.world.socket_slot(stat.ino).is_some_and(is_pair) {
+            self.world.remember_socket(stat.ino | MADE_INSIDE, cookie << 1);
+        }
+    }
+
     /// Whether `connect` may give another peer to a socket that had one: other processes that share it remember the former.
     fn changes_peer(&self, fd: u64) -> bool {
-        const SO_TYPE: u64 = 3;
         const SO_DOMAIN: u64 = 39;
-        const SOCK_STREAM: u64 = 1;
         let mut address = [AF_UNSPEC];
         // An address that cannot be read in one word is taken for one that disconnects.
         let _ = read_program(self.arg(1), &mut address);
         match address[0] & 0xffff {
-            AF_UNSPEC if socket_option(fd, SO_TYPE) == SOCK_STREAM => true,
-            AF_UNSPEC | AF_UNIX if socket_option(fd, SO_TYPE) != SOCK_STREAM && socket_option(fd, SO_DOMAIN) == AF_UNIX => {
-                self.descriptor(fd).kind() == FdKind::Inside
+            AF_UNSPEC if socket_option(fd, SO_TYPE) == Some(SOCK_STREAM) => true,
+            AF_UNSPEC | AF_UNIX if socket_option(fd, SO_DOMAIN) == Some(AF_UNIX) => {
+                socket_option(fd, SO_TYPE) == Some(SOCK_DGRAM) && self.descriptor(fd).kind() == FdKind::Inside
             }
             _ => false,
         }
@@ -279,6 +303,9 @@ impl Call<'_> {
 
     pub fn accept(&mut self) {
         let result = self.proceed();
+        if result >= 0 {
+            self.remember_made_inside(result as u64);
+        }
         if result >= 0 && !self.is_clean() {
             self.observe(&self.world.messages);
         }
@@ -296,13 +323,14 @@ impl Call<'_> {
     }
 }
 
-/// An option of a socket that is a number; the largest number if there is none.
-fn socket_option(fd: u64, option: u64) -> u64 {
+/// An option of a socket that is a number.
+fn socket_option(fd: u64, option: u64) -> Option<u64> {
     const GETSOCKOPT: u64 = 55;
-    let mut value = u32::MAX;
-    let mut len = size_of::<u32>() as u32;
+    // Most are shorter: the kernel fills the low bytes.
+    let mut value = 0u64;
+    let mut len = size_of::<u64>() as u32;
     let args = [fd, u64::from(SOL_SOCKET), option, &raw mut value as u64, &raw mut len as u64, 0];
     // SAFETY: both are ours, and as long as they say.
-    unsafe { gate::call(GETSOCKOPT, args) };
-    u64::from(value)
+    let result = unsafe { gate::call(GETSOCKOPT, args) };
+    (result == 0).then_some(value)
 }

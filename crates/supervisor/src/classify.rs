@@ -13,7 +13,6 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
 
 thread_local! {
     /// Of the event loop's thread, the only one that classifies. `None` on a kernel without sock_diag: then all sockets are outside.
@@ -80,22 +79,19 @@ impl<P: FnMut() -> HashSet<i32>> Inside for Sockets<'_, P> {
         self.world.is_outside(hash_object(self.dev, ino))
     }
 
-    fn is_held(&mut self, ino: u64) -> bool {
-        let mut processes = (self.processes)();
-        if self.holders.any_holds(&processes, ino) {
-            return true;
-        }
-        if expects_birth(self.world) {
-            processes.extend(holders::newborn(&processes));
-        }
-        // Once more in any case: a socket has its inode a moment before `accept` gives its descriptor to the process.
-        self.holders.any_holds(&processes, ino)
+    fn was_made_inside(&self, ino: u64, cookie: u64) -> bool {
+        // Written by the agent at `connect`, `listen` and `accept` (agent::sockets).
+        const MADE_INSIDE: u64 = 1 << 32;
+        self.world.socket_slot(ino | MADE_INSIDE) == Some(cookie << 1)
     }
-}
 
-/// Whether a process has a slot and has not been seen yet: a server that forks, and closes its own descriptor, may be faster than the news.
-fn expects_birth(world: &World) -> bool {
-    world.process_map.taken().any(|slot| world.processes[slot].pid.load(Ordering::Acquire) == 0)
+    fn is_held(&mut self, ino: u64) -> bool {
+        self.holders.any_holds(&(self.processes)(), ino)
+    }
+
+    fn has_process(&mut self, pid: i32) -> bool {
+        (self.processes)().contains(&pid)
+    }
 }
 
 #[cfg(test)]

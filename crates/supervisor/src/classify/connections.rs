@@ -5,11 +5,11 @@
 //! and where it cannot be known what the other end was told, the answer is `Doubtful`, which goes together with both.
 //!
 //! **Invariant:** an end is `Inside` only if both ends were found in the supervisor's own network namespace and the peer was
-//! held by a process of the world, or waited for `accept` at sockets that only the world holds.
+//! made or held by a process of the world, or waited for `accept` at sockets that only the world holds; and no such socket came from outside.
 
 use super::diag::{Diag, TcpEnd, UnixEnd};
 use agent_abi::hash_object;
-use rustix::net::sockopt::{socket_cookie, socket_domain, socket_protocol, socket_type};
+use rustix::net::sockopt::{socket_cookie, socket_domain, socket_peercred, socket_protocol, socket_type};
 use rustix::net::{getpeername, getsockname, ipproto, AddressFamily, SocketAddrAny, SocketType};
 use std::collections::HashMap;
 use std::io;
@@ -27,16 +27,20 @@ pub enum Verdict {
     Doubtful,
 }
 
-/// What the world knows of sockets by their inodes.
+/// What the world knows of sockets by their inodes and cookies.
 pub trait Inside {
     /// Whether the socket came from outside.
     fn is_marked_outside(&self, ino: u64) -> bool;
-    /// Whether a process of the world has a descriptor of it.
+    /// Whether it is remembered that it was connected, listened to or accepted by a process of the world. Much is forgotten.
+    fn was_made_inside(&self, ino: u64, cookie: u64) -> bool;
+    /// Whether a process of the world has a descriptor of it. Takes long.
     fn is_held(&mut self, ino: u64) -> bool;
+    /// Whether this is a process of the world.
+    fn has_process(&mut self, pid: i32) -> bool;
 
     /// Whether only the world can reach it.
-    fn is_ours(&mut self, ino: u64) -> bool {
-        !self.is_marked_outside(ino) && self.is_held(ino)
+    fn is_ours(&self, ino: u64, cookie: u64) -> bool {
+        !self.is_marked_outside(ino) && self.was_made_inside(ino, cookie)
     }
 }
 
@@ -52,6 +56,8 @@ struct Record {
 pub struct Connections {
     diag: Diag,
     records: HashMap<u64, Record>,
+    /// Whether only the world holds these sockets, which listen.
+    listeners: HashMap<u64, bool>,
     /// At this many records those of sockets that are gone are dropped.
     records_max: usize,
 }
@@ -62,7 +68,12 @@ impl Connections {
     const CONNECTION: u64 = u64::MAX - 1;
 
     pub fn new() -> io::Result<Self> {
-        Ok(Self { diag: Diag::open()?, records: HashMap::new(), records_max: Self::RECORDS_MIN })
+        Ok(Self {
+            diag: Diag::open()?,
+            records: HashMap::new(),
+            listeners: HashMap::new(),
+            records_max: Self::RECORDS_MIN,
+        })
     }
 
     /// What to do about this socket.
@@ -110,19 +121,33 @@ impl Connections {
         address: SocketAddr,
         world: &mut impl Inside,
     ) -> io::Result<Option<bool>> {
-        if peer.ino != 0 {
-            return Ok(Some(world.is_ours(peer.ino)));
+        if peer.ino == 0 {
+            let waits = peer.state.can_wait_for_accept();
+            return if waits { self.is_listener_ours(address, world) } else { Ok(None) };
         }
-        if !peer.state.can_wait_for_accept() {
-            return Ok(None);
+        if world.is_ours(peer.ino, peer.cookie) {
+            return Ok(Some(true));
         }
-        // Any of those who listen there may accept it.
+        let is_accepted_here = self.is_listener_ours(address, world)? == Some(true);
+        Ok(Some(is_peer_ours_after_all(peer.ino, peer.cookie, is_accepted_here, world)))
+    }
+
+    /// Whether only the world can accept connections to this address; `None` if nobody can.
+    fn is_listener_ours(&mut self, address: SocketAddr, world: &mut impl Inside) -> io::Result<Option<bool>> {
         let mut listeners = self.diag.tcp_listeners(address.port())?;
         listeners.retain(|listener| listener.ip.is_unspecified() || listener.ip == address.ip());
         if listeners.is_empty() {
             return Ok(None);
         }
-        Ok(Some(listeners.iter().all(|listener| world.is_ours(listener.ino))))
+        Ok(Some(listeners.iter().all(|listener| self.listens_inside(listener.ino, listener.cookie, world))))
+    }
+
+    /// Listeners live long, and it may be forgotten that they were made inside: looked for once.
+    fn listens_inside(&mut self, ino: u64, cookie: u64, world: &mut impl Inside) -> bool {
+        if world.is_marked_outside(ino) {
+            return false;
+        }
+        *self.listeners.entry(cookie).or_insert_with(|| world.was_made_inside(ino, cookie) || world.is_held(ino))
     }
 
     fn judge_unix(
@@ -147,13 +172,18 @@ impl Connections {
             Some(own) if is_pair => Ok(judge_pair(stat.st_dev, &own, world)),
             // The agents remember pairs by themselves, in every network namespace.
             None if is_pair => Ok(Verdict::Doubtful),
-            Some(own) => self.judge_unix_connection(&own, world),
+            Some(own) => self.judge_unix_connection(socket, &own, world),
             None => Ok(Verdict::Outside),
         }
     }
 
     /// One end has connected to a name, the other was accepted.
-    fn judge_unix_connection(&mut self, own: &UnixEnd, world: &mut impl Inside) -> io::Result<Verdict> {
+    fn judge_unix_connection(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        own: &UnixEnd,
+        world: &mut impl Inside,
+    ) -> io::Result<Verdict> {
         if let Some(record) = self.records.get(&own.cookie) {
             return Ok(record.verdict);
         }
@@ -161,14 +191,15 @@ impl Connections {
             Some(0) if !own.is_shut => {
                 // Not accepted yet.
                 let Some(listener) = self.diag.unix_listener_of(own.ino)? else { return Ok(Verdict::Doubtful) };
-                Ok(self.record(own.cookie, None, world.is_ours(listener.ino)))
+                let is_inside = self.listens_inside(listener.ino, listener.cookie, world);
+                Ok(self.record(own.cookie, None, is_inside))
             }
             Some(ino) if ino != 0 => {
                 let Some(peer) = self.diag.unix(ino)? else { return Ok(Verdict::Doubtful) };
-                let is_inside = match self.records.get(&peer.cookie) {
-                    Some(&record) => return Ok(self.adopt(own.cookie, record)),
-                    None => world.is_ours(ino),
-                };
+                if let Some(&record) = self.records.get(&peer.cookie) {
+                    return Ok(self.adopt(own.cookie, record));
+                }
+                let is_inside = is_unix_peer_inside(socket, &peer, world)?;
                 Ok(self.record(own.cookie, Some(peer.cookie), is_inside))
             }
             _ => Ok(Verdict::Doubtful),
@@ -193,14 +224,30 @@ impl Connections {
     }
 
     fn make_room(&mut self) {
-        if self.records.len() < self.records_max {
+        if self.records.len() + self.listeners.len() < self.records_max {
             return;
         }
         if let Ok(alive) = self.diag.cookies() {
             self.records.retain(|cookie, _| alive.contains(cookie));
+            self.listeners.retain(|cookie, _| alive.contains(cookie));
         }
-        self.records_max = (self.records.len() * 2).max(Self::RECORDS_MIN);
+        self.records_max = ((self.records.len() + self.listeners.len()) * 2).max(Self::RECORDS_MIN);
     }
+}
+
+fn is_unix_peer_inside(socket: BorrowedFd<'_>, peer: &UnixEnd, world: &mut impl Inside) -> io::Result<bool> {
+    if world.is_ours(peer.ino, peer.cookie) {
+        return Ok(true);
+    }
+    // Whoever connected, or whoever listened: its children may hold the peer by now.
+    let is_probable = world.has_process(socket_peercred(socket)?.pid.as_raw_pid());
+    Ok(is_peer_ours_after_all(peer.ino, peer.cookie, is_probable, world))
+}
+
+/// A peer that is not remembered: `accept` makes the socket a moment before the agent can tell of it, and what was told may be forgotten.
+fn is_peer_ours_after_all(ino: u64, cookie: u64, is_probable: bool, world: &mut impl Inside) -> bool {
+    // The process may have told of it since, and then closed what made it probable.
+    (is_probable && !world.is_marked_outside(ino) && world.is_held(ino)) || world.is_ours(ino, cookie)
 }
 
 /// A pair that was not marked was made inside, and so were both of its ends; what has left since, `nothing_is_inside` told the agents.

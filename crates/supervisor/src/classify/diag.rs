@@ -67,6 +67,8 @@ pub struct TcpListener {
     pub ip: IpAddr,
     /// Its inode.
     pub ino: u64,
+    /// Its identity.
+    pub cookie: u64,
 }
 
 /// A Unix socket.
@@ -266,7 +268,8 @@ fn tcp_listener(answer: &[u8]) -> Option<TcpListener> {
         libc::AF_INET => IpAddr::from(bytes_at::<4>(answer, 8)?),
         _ => IpAddr::from(bytes_at::<16>(answer, 8)?).to_canonical(),
     };
-    Some(TcpListener { ip, ino: tcp_end(answer)?.ino })
+    let TcpEnd { ino, cookie, .. } = tcp_end(answer)?;
+    Some(TcpListener { ip, ino, cookie })
 }
 
 /// `struct unix_diag_req`.

@@ -3,7 +3,6 @@
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::ffi::CString;
-use std::fs;
 
 /// Remembers who held something lately: a server's connections are looked for in the server first.
 #[derive(Debug, Default)]
@@ -27,26 +26,6 @@ impl Holders {
         }
         found.is_some()
     }
-}
-
-/// Processes that have been born into the world and not told of it yet: children of its processes, already held by us. They have not run, so
-/// that they have no children themselves.
-pub fn newborn(processes: &HashSet<i32>) -> Vec<i32> {
-    let children = processes.iter().flat_map(|&pid| children_of(pid));
-    children.filter(|child| !processes.contains(child) && is_held_by_us(*child)).collect()
-}
-
-/// Empty on a kernel without `CONFIG_PROC_CHILDREN`.
-fn children_of(pid: i32) -> Vec<i32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
-}
-
-fn is_held_by_us(pid: i32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
-    tracer.and_then(|pid| pid.trim().parse().ok()) == Some(std::process::id())
 }
 
 /// Whether a process has a descriptor of this socket.
@@ -88,15 +67,6 @@ mod tests {
         assert!(!holders.any_holds(&HashSet::new(), ino), "nobody is in the world");
         drop(socket);
         assert!(!holders.any_holds(&processes, ino));
-    }
-
-    #[test]
-    fn a_child_of_ours_that_we_do_not_hold_is_not_of_the_world() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        assert!(children_of(own_pid()).contains(&(child.id() as i32)));
-        assert!(newborn(&HashSet::from([own_pid()])).is_empty());
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
 
     #[test]

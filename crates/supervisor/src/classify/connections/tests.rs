@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 struct Held {
     held: HashSet<u64>,
     marked: HashSet<u64>,
+    /// That they were made inside.
+    remembers: bool,
 }
 
 impl Inside for Held {
@@ -20,14 +22,26 @@ impl Inside for Held {
         self.marked.contains(&ino)
     }
 
+    fn was_made_inside(&self, ino: u64, _cookie: u64) -> bool {
+        self.remembers && self.held.contains(&ino)
+    }
+
     fn is_held(&mut self, ino: u64) -> bool {
         self.held.contains(&ino)
+    }
+
+    fn has_process(&mut self, pid: i32) -> bool {
+        pid == std::process::id() as i32
     }
 }
 
 impl Held {
     fn of(sockets: &[&dyn AsFd]) -> Self {
-        Self { held: sockets.iter().map(|socket| ino(*socket)).collect(), ..Self::default() }
+        Self { held: sockets.iter().map(|socket| ino(*socket)).collect(), remembers: true, ..Self::default() }
+    }
+
+    fn forgetful(self) -> Self {
+        Self { remembers: false, ..self }
     }
 
     fn marked(mut self, socket: &dyn AsFd) -> Self {
@@ -120,6 +134,18 @@ fn a_peer_that_nobody_inside_holds_is_outside_for_both_ends() {
 }
 
 #[test]
+fn a_peer_of_which_nobody_has_told_yet_is_looked_for() {
+    let (listener, client, accepted) = tcp("127.0.0.1:0");
+    let world = Held::of(&[&accepted, &listener]).forgetful();
+    assert!(is_inside(judge(&mut new(), &client, world)));
+    // Nothing hints at it.
+    assert_eq!(judge(&mut new(), &client, Held::of(&[&accepted]).forgetful()), Verdict::Outside);
+    let (_listener, client, accepted) = unix();
+    assert!(is_inside(judge(&mut new(), &client, Held::of(&[&accepted]).forgetful())));
+    assert_eq!(judge(&mut new(), &client, Held::default()), Verdict::Outside);
+}
+
+#[test]
 fn a_peer_that_came_from_outside_is_outside() {
     let (_listener, client, accepted) = tcp("127.0.0.1:0");
     assert_eq!(judge(&mut new(), &client, Held::of(&[&accepted]).marked(&accepted)), Verdict::Outside);
@@ -130,8 +156,8 @@ fn a_peer_that_came_from_outside_is_outside() {
 #[test]
 fn before_accept_the_listener_decides_for_both() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut connections = new();
     for listens_inside in [true, false] {
+        let mut connections = new();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let world = if listens_inside { Held::of(&[&listener]) } else { Held::default() };
         let verdict = judge(&mut connections, &client, world);
@@ -141,14 +167,14 @@ fn before_accept_the_listener_decides_for_both() {
     }
     let marked = Held::of(&[&listener]).marked(&listener);
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    assert_eq!(judge(&mut connections, &client, marked), Verdict::Outside);
+    assert_eq!(judge(&mut new(), &client, marked), Verdict::Outside);
 }
 
 #[test]
 fn before_accept_the_unix_listener_decides_for_both() {
     let listener = unix_listener();
-    let mut connections = new();
     for listens_inside in [true, false] {
+        let mut connections = new();
         let client = unix_client(&listener);
         let world = if listens_inside { Held::of(&[&listener]) } else { Held::default() };
         let verdict = judge(&mut connections, &client, world);
