@@ -72,6 +72,8 @@ pub enum Request {
     Refused = 7,
     /// The agent cannot go on: `(line)`.
     Fatal = 8,
+    /// A descriptor of an outside stream is about to be closed: its other end must not see that before it may: `(fd)`.
+    HoldEnd = 9,
 }
 
 impl Request {
@@ -86,6 +88,7 @@ impl Request {
             6 => Self::Mounts,
             7 => Self::Refused,
             8 => Self::Fatal,
+            9 => Self::HoldEnd,
             _ => return None,
         })
     }
@@ -142,6 +145,8 @@ pub struct World {
     _pad: AtomicU32,
     /// Bytes written to each domain since its last commit began.
     pub dirty_bytes: [AtomicU64; DOMAINS_MAX],
+    /// Counts moments at which a descriptor of an outside stream may have been closed.
+    pub closes: AtomicU64,
     /// fsyncs that returned at once.
     pub fsyncs_elided: AtomicU64,
     /// Barriers that had to wait or found nothing to wait for, by system-call number.

@@ -80,6 +80,12 @@ pub fn forget_forever() {
     unsafe { (&raw mut (*(PRIVATE_BASE as *mut Private)).uncached).write_volatile(1) }
 }
 
+fn note_outside_socket(fd: u64) {
+    // SAFETY: memory that is ours; a race between threads can only lose a bound that `fetch_max` would keep, so it is one.
+    let end = unsafe { &*(&raw const (*(PRIVATE_BASE as *const Private)).outside_sockets_end).cast::<AtomicU64>() };
+    end.fetch_max(fd + 1, Ordering::Relaxed);
+}
+
 fn cell(fd: u64) -> &'static AtomicU64 {
     // SAFETY: callers check the bound; the cache is mapped as `private`.
     unsafe { &*((CACHE_BASE + fd * 8) as *const AtomicU64) }
@@ -128,6 +134,22 @@ impl Call<'_> {
         let fd = u64::from(fd as u32);
         if self.remembers(fd) {
             cell(fd).store(entry.0, Ordering::Relaxed);
+            if entry.kind() == FdKind::Outside && entry.has(FdEntry::SOCKET) {
+                note_outside_socket(fd);
+            }
+        }
+    }
+
+    /// Descriptors in a range are about to be closed, or all of them by the end of the process.
+    pub fn before_close_range(&mut self, first: u64, last: u64) {
+        let mut fd = u64::from(first as u32);
+        let end = private().outside_sockets_end.min(u64::from(last as u32).saturating_add(1));
+        if end > fd || fd <= 2 {
+            self.world.closes.fetch_add(1, Ordering::Relaxed);
+        }
+        while fd < end {
+            self.before_close(fd);
+            fd += 1;
         }
     }
 

@@ -239,9 +239,29 @@ impl Call<'_> {
 
     pub fn close(&mut self) {
         let fd = self.arg(0);
+        self.before_close(fd);
         self.forget(fd);
         self.proceed();
         self.forget(fd);
+    }
+
+    /// The end of a stream is output, too: whoever is at the other end must not see it before what it depends on is committed.
+    #[inline(always)]
+    pub fn before_close(&mut self, fd: u64) {
+        let known = self.known(fd);
+        if known.kind() == FdKind::Outside && !known.has(FdEntry::TERMINAL) {
+            self.hold_end(fd);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub fn hold_end(&mut self, fd: u64) {
+        self.world.closes.fetch_add(1, Ordering::Relaxed);
+        if !self.is_settled() && !self.has_option(option::RELEASE_EARLY) {
+            gate::request(Request::HoldEnd, fd, 0, 0);
+            self.request_commit(&self.dependencies());
+        }
     }
 
     pub fn close_range(&mut self) {
@@ -252,6 +272,7 @@ impl Call<'_> {
             crate::descriptors::forget_forever();
         }
         if flags & CLOSE_RANGE_CLOEXEC == 0 {
+            self.before_close_range(first, last);
             self.forget_range(first, last);
         }
         self.proceed();
@@ -266,6 +287,7 @@ impl Call<'_> {
             self.proceed();
             return;
         }
+        self.before_close(new);
         self.forget(new);
         let result = self.proceed();
         let known = if result >= 0 { self.known(old) } else { FdEntry::UNKNOWN };

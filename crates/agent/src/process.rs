@@ -187,6 +187,7 @@ impl Call<'_> {
             if parent < PROCESSES_MAX {
                 self.modify(&self.world.processes[parent].clock);
             }
+            self.before_close_range(0, u64::MAX);
         }
         self.proceed();
     }

@@ -343,6 +343,7 @@ impl Supervisor {
 
     fn on_exit(&mut self, tid: i32, status: i32) {
         let Some(tracee) = self.tracees.remove(&tid) else { return };
+        self.world().closes.fetch_add(1, Ordering::Relaxed);
         self.descriptors.forget(tid);
         if tid == self.root {
             self.on_command_end(&tracee, status);

@@ -2,6 +2,7 @@
 //! status.
 
 use crate::event_loop::Supervisor;
+use crate::kept::Kept;
 use crate::message::{Channel, Message, Order};
 use crate::outputs::{CommitObserver, CommitRecord, Outputs};
 use crate::stats::Stats;
@@ -334,6 +335,7 @@ struct Prepared {
     domains: DomainTable,
     handles: Arc<Mutex<Handles>>,
     outputs: Arc<Outputs>,
+    kept: Kept,
     policy: Policy,
     is_root_user: bool,
 }
@@ -354,12 +356,13 @@ impl Prepared {
         devices::publish_pipes(world)?;
         let inherited = sys::inherited()?;
         mark_inherited(world, &inherited)?;
+        let kept = Kept::of(&inherited)?;
         detach(&inherited)?;
         let image = AgentImage::built_in();
         let agent = Segment::with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
         let policy = Policy { interval: options.commit_interval, dirty_bytes_max: 64 << 20, eager: options.eager };
         let outputs = Outputs::new(world)?;
-        Ok(Self { segment, agent, image, domains, handles, outputs, policy, is_root_user })
+        Ok(Self { segment, agent, image, domains, handles, outputs, kept, policy, is_root_user })
     }
 
     fn supervise(self, pid: i32, mut front: crate::message::Sender, volumes: WorldVolumes) {
@@ -378,6 +381,7 @@ impl Prepared {
         };
         let outputs = self.outputs.clone();
         let output_thread = std::thread::spawn(move || outputs.run());
+        self.kept.watch(world, failed.clone());
         let Ok(engine) = Engine::start(world, self.policy, self.handles.clone(), Box::new(observer)) else { return };
         let Ok(loop_front) = front.another() else { return };
         let mut supervisor = Supervisor {

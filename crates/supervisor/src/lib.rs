@@ -16,6 +16,7 @@ mod descriptors;
 mod devices;
 mod event_loop;
 mod front;
+mod kept;
 mod message;
 mod outputs;
 mod requests;

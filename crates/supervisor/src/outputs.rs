@@ -187,6 +187,9 @@ impl Outputs {
     fn write(&self, mut release: Release<Held>, target: &Target) {
         loop {
             let held = &mut release.payload;
+            if held.written == held.bytes.len() {
+                return self.left(release); // The end of a stream: its descriptor goes with the entry.
+            }
             match write_some(target, &held.bytes[held.written..]) {
                 Progress::Wrote(n) => {
                     held.written += n;

@@ -29,6 +29,7 @@ impl Supervisor {
             Some(Request::Mounts) => self.mounts(),
             Some(Request::Refused) => self.refused(tid, a, b),
             Some(Request::Fatal) => self.fatal(tid, a),
+            Some(Request::HoldEnd) => self.hold_end(tid, a as i32),
             None => Err(libc::ENOSYS),
         };
         registers.rax = match answer {
@@ -59,6 +60,17 @@ impl Supervisor {
             Taken::Full => Err(libc::EAGAIN),
             Taken::No => Err(libc::EOPNOTSUPP),
         }
+    }
+
+    /// Keep an outside stream open until what its end depends on is committed: an entry without bytes.
+    fn hold_end(&mut self, tid: i32, fd: i32) -> std::result::Result<u64, i32> {
+        let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
+        let target = stream_of(copy).ok_or(libc::EOPNOTSUPP)?;
+        let process = self.tracees.get(&tid).map(|tracee| tracee.process).ok_or(libc::ESRCH)?;
+        let id = *self.output_ids.get(&process).ok_or(libc::ESRCH)?;
+        let clock = self.world().processes[process].clock.load(DOMAINS_MAX);
+        self.outputs.take(&target, id, clock, Vec::new());
+        Ok(0)
     }
 
     pub(crate) fn copy_descriptor(&mut self, tid: i32, fd: i32) -> io::Result<OwnedFd> {
@@ -194,6 +206,17 @@ fn target_of(fd: OwnedFd) -> Option<Target> {
         return None;
     }
     Some(Target { object, kind, fd: Arc::new(fd) })
+}
+
+/// An outside pipe or socket, in whatever state.
+fn stream_of(fd: OwnedFd) -> Option<Target> {
+    let stat = rustix::fs::fstat(&fd).ok()?;
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Fifo => TargetKind::Pipe,
+        FileType::Socket => TargetKind::Socket,
+        _ => return None,
+    };
+    Some(Target { object: hash_object(stat.st_dev, stat.st_ino), kind, fd: Arc::new(fd) })
 }
 
 /// With TOSTOP a write may stop its writer: the writer must do it itself.

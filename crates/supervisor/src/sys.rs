@@ -172,3 +172,9 @@ pub fn run_first() {
     // SAFETY: `param` is whole.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &param) };
 }
+
+/// A close-on-exec copy of a descriptor that no object of this process owns, beyond the standard ones.
+pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the answer is a new descriptor that is ours.
+    unsafe { check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).into()).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
+}

@@ -1,0 +1,97 @@
+//! Streams that COMMAND inherited: their end is output. We keep a copy of each until no process of the world has it any more and everything is
+//! committed, so that nobody at the other end sees it close before that.
+
+use crate::sys;
+use agent_abi::World;
+use external_sync::engine::await_commit;
+use rustix::fs::FileType;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How soon after the last close inside the other end sees it, at the latest.
+const SCAN_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Copies of inherited streams.
+#[derive(Debug)]
+pub struct Kept(Vec<Stream>);
+
+#[derive(Debug)]
+struct Stream {
+    /// As `/proc/PID/fd` shows it: `pipe:[…]`, `socket:[…]`, or a FIFO's path.
+    name: PathBuf,
+    /// Closed when this goes.
+    _copy: OwnedFd,
+}
+
+impl Kept {
+    /// Of these descriptors of ours, those that are pipes or sockets; each object once for each way it is open.
+    pub fn of(descriptors: &[i32]) -> io::Result<Self> {
+        let mut kept = Vec::new();
+        for &fd in descriptors {
+            let link = Path::new("/proc/self/fd").join(fd.to_string());
+            let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&link)?);
+            if matches!(FileType::from_raw_mode(mode), FileType::Fifo | FileType::Socket) {
+                kept.push(Stream { name: fs::read_link(&link)?, _copy: sys::copy_descriptor(fd)? });
+            }
+        }
+        Ok(Self(kept))
+    }
+
+    /// Watch them, in a thread of its own, until the world or the last of them has ended.
+    pub fn watch(mut self, world: &'static World, failed: Arc<AtomicBool>) {
+        if self.0.is_empty() {
+            return;
+        }
+        std::thread::spawn(move || {
+            let mut seen = 0;
+            while !self.0.is_empty() && !failed.load(Ordering::SeqCst) {
+                std::thread::sleep(SCAN_INTERVAL);
+                let closes = world.closes.load(Ordering::Relaxed);
+                if closes != seen {
+                    seen = closes;
+                    self.let_go(world, &failed);
+                }
+            }
+        });
+    }
+
+    fn let_go(&mut self, world: &World, failed: &AtomicBool) {
+        let mut missing: Vec<PathBuf> = self.0.iter().map(|stream| stream.name.clone()).collect();
+        for slot in world.process_map.taken() {
+            let pid = world.processes[slot].pid.load(Ordering::Acquire);
+            if missing.is_empty() {
+                return;
+            }
+            if pid != 0 {
+                remove_held(pid, &mut missing);
+            }
+        }
+        if missing.is_empty() || !await_commit(world, &world.transactions.dirty(), || failed.load(Ordering::SeqCst)) {
+            return;
+        }
+        self.0.retain(|stream| !missing.contains(&stream.name));
+    }
+}
+
+fn remove_held(pid: u32, missing: &mut Vec<PathBuf>) {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        // Just ended, or not ours to look at: then somebody may hold them still.
+        if Path::new(&format!("/proc/{pid}")).exists() {
+            missing.clear();
+        }
+        return;
+    };
+    for entry in descriptors.flatten() {
+        if let Ok(name) = fs::read_link(entry.path()) {
+            missing.retain(|wanted| *wanted != name);
+            if missing.is_empty() {
+                return;
+            }
+        }
+    }
+}
