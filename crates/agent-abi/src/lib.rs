@@ -20,11 +20,11 @@ mod text;
 mod thread;
 
 pub use objects::{
-    hash_object, Device, DeviceKind, FdEntry, FdKind, SocketEntry, DEVICES_MAX, OBJECTS, OUTSIDE_MAX, QUEUES, SOCKETS,
+    hash_object, Device, DeviceKind, FdEntry, FdKind, SocketEntry, DEVICES_MAX, OBJECTS, OUTSIDE_MAX, PIPES, QUEUES, SOCKETS,
 };
 pub use slots::{Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX};
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
-pub use thread::{AgentHeader, Frame, Private, ThreadPage, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER, PHASE_BEFORE, STUBS_MAX, THREAD_UNCACHED};
+pub use thread::{AgentHeader, Frame, Private, ThreadPage, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER, PHASE_BEFORE, STUBS_MAX, THREAD_FORKED, THREAD_UNCACHED};
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -32,18 +32,19 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// Where the agent's code is mapped. The gate page comes first.
-pub const AGENT_BASE: u64 = 0x6000_0000_0000;
+/// Where the agent's code is mapped. The gate page comes first. Far below where the kernel puts libraries, and in no range that a sanitizer
+/// keeps for itself (AddressSanitizer's allocator has 0x6000_0000_0000 and up).
+pub const AGENT_BASE: u64 = 0x7000_0000_0000;
 /// Length of the gate page, bytes.
 pub const GATE_LEN: u64 = 0x1000;
 /// Most that the agent's image may take, bytes.
 pub const AGENT_LEN_MAX: u64 = 0x10_0000;
 /// Where `World` is mapped.
-pub const WORLD_BASE: u64 = 0x6000_1000_0000;
+pub const WORLD_BASE: u64 = 0x7000_1000_0000;
 /// Where `Private` is mapped.
-pub const PRIVATE_BASE: u64 = 0x6000_4000_0000;
+pub const PRIVATE_BASE: u64 = 0x7000_4000_0000;
 /// Where further threads' pages are mapped.
-pub const THREADS_BASE: u64 = 0x6001_0000_0000;
+pub const THREADS_BASE: u64 = 0x7001_0000_0000;
 /// Length of a thread's page with its stack, bytes.
 pub const THREAD_LEN: u64 = 0x8000;
 /// The first address after everything of ours.
@@ -112,6 +113,9 @@ pub mod option {
     pub const RELEASE_EARLY: u32 = 64;
 }
 
+/// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.
+pub const MAPPED_MEMORY: u32 = 1 << 31;
+
 /// Everything that the processes of a world share.
 #[repr(C, align(4096))]
 #[derive(Debug)]
@@ -124,7 +128,8 @@ pub struct World {
     pub ordered: AtomicU32,
     /// How many of `devices` are in use.
     pub devices_len: AtomicU32,
-    /// Bit d: somebody had, or has, a writable shared mapping of a file of domain d: its commits must look for dirty pages.
+    /// Bit d: somebody had, or has, a writable shared mapping of a file of domain d: its commits must look for dirty pages, and whoever reads the
+    /// file may see stores that no call has told of. `MAPPED_MEMORY`: the same for files in memory.
     pub mapped_domains: AtomicU32,
     _pad0: AtomicU32,
     /// `st_dev` of the kernel's pipes.
@@ -155,6 +160,8 @@ pub struct World {
     pub devices: [Device; DEVICES_MAX],
     /// Pipes and sockets that came from outside: `hash_object`'s full 64 bits, 0 = free.
     pub outside: [AtomicU64; OUTSIDE_MAX],
+    /// Pipes made inside, by `hash_object`: a cache; what is not in it counts as outside.
+    pub inside_pipes: [AtomicU64; PIPES],
     /// Pairs of Unix sockets made inside.
     pub sockets: [SocketEntry; SOCKETS],
     /// Entries held in each outside object's queue.

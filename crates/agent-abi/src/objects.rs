@@ -10,6 +10,8 @@ pub const QUEUES: usize = 1 << 12;
 pub const DEVICES_MAX: usize = 256;
 /// Outside pipes and sockets that a world can know.
 pub const OUTSIDE_MAX: usize = 1024;
+/// Slots for pipes made inside.
+pub const PIPES: usize = 1 << 14;
 /// Slots for Unix socket pairs.
 pub const SOCKETS: usize = 4096;
 
@@ -192,6 +194,16 @@ impl crate::World {
             }
         }
         false
+    }
+
+    /// Whether this pipe was made inside. Forgetting one is safe: it then counts as outside.
+    pub fn is_inside_pipe(&self, object: u64) -> bool {
+        self.inside_pipes[(object >> 32) as usize & (PIPES - 1)].load(Ordering::Acquire) == object
+    }
+
+    /// This pipe was made inside.
+    pub fn remember_pipe(&self, object: u64) {
+        self.inside_pipes[(object >> 32) as usize & (PIPES - 1)].store(object, Ordering::Release);
     }
 
     /// The connection of a Unix socket made inside, if it is remembered.

@@ -33,7 +33,8 @@ pub struct Process {
     pub calls: AtomicU64,
     /// Sites that were mapped patched.
     pub patched_sites: AtomicU64,
-    _pad: [AtomicU64; 3],
+    /// Objects that it has mapped read-only and shared, by slot plus 1; 0 = none.
+    pub watched: [AtomicU32; 6],
 }
 
 /// What is shared about one thread.
@@ -107,7 +108,18 @@ impl Process {
         self.held_outputs.store(0, Ordering::Relaxed);
         self.users.store(1, Ordering::Relaxed);
         self.calls.store(0, Ordering::Relaxed);
+        self.watched.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         self.patched_sites.store(0, Ordering::Release);
+    }
+}
+
+impl Process {
+    /// From now on depend on whatever this object depends on. False if there is no room to remember it.
+    pub fn watch(&self, slot: usize) -> bool {
+        let wanted = slot as u32 + 1;
+        self.watched.iter().any(|cell| {
+            cell.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Acquire).is_ok() || cell.load(Ordering::Relaxed) == wanted
+        })
     }
 }
 

@@ -19,6 +19,8 @@ pub const AFTER_OBSERVES: u64 = 1;
 
 /// The thread has its own descriptor table but shares its memory (vfork's child): the cache is not its own.
 pub const THREAD_UNCACHED: u32 = 1;
+/// The thread is making a child that gets its own copy of the memory.
+pub const THREAD_FORKED: u32 = 2;
 
 /// The registers of the program at its call site, as the agent saved them at the top of the thread's stack.
 #[repr(C)]

@@ -19,6 +19,8 @@ pub struct Call<'a> {
     pub world: &'static World,
     pub process: &'static Process,
     pub thread: &'static Thread,
+    /// An argument that the kernel gets instead of the program's. The frame keeps the program's: its registers must come back as they were.
+    replaced: Option<(usize, u64)>,
 }
 
 impl<'a> Call<'a> {
@@ -27,7 +29,7 @@ impl<'a> Call<'a> {
         let world = world();
         let process = &world.processes[page.process as usize % PROCESSES_MAX];
         let thread = &world.threads[page.thread as usize % THREADS_MAX];
-        Self { frame, page, world, process, thread }
+        Self { frame, page, world, process, thread, replaced: None }
     }
 
     #[inline(always)]
@@ -39,7 +41,15 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn proceed(&mut self) -> i64 {
         self.page.after = agent_abi::AFTER_MUST_FINISH;
-        gate::program(self.frame)
+        match self.replaced {
+            None => gate::program(self.frame),
+            Some((position, value)) => gate::program_with(self.frame, position, value),
+        }
+    }
+
+    /// Let the kernel get another value of an argument.
+    pub fn replace_arg(&mut self, position: usize, value: u64) {
+        self.replaced = Some((position, value));
     }
 
     /// Make the program's call where nothing but an observation comes after it: a signal that arrives with its end need not wait for us.
@@ -85,10 +95,25 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn dependencies(&self) -> Clock {
         let mut clock = self.process.clock.load(self.transactions().domains());
+        if self.process.watched[0].load(Ordering::Relaxed) != 0 {
+            self.add_watched(&mut clock);
+        }
         if self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SHARED != 0 {
             self.add_shared_memory(&mut clock);
         }
         clock
+    }
+
+    #[cold]
+    fn add_watched(&self, clock: &mut Clock) {
+        let domains = self.transactions().domains();
+        for cell in &self.process.watched {
+            let slot = cell.load(Ordering::Relaxed);
+            if slot != 0 {
+                clock.merge(&self.object(slot as usize - 1).load(domains));
+            }
+        }
+        self.process.clock.merge(clock, domains);
     }
 
     #[cold]
@@ -128,7 +153,8 @@ impl<'a> Call<'a> {
     /// Whether nothing in the world is uncommitted.
     #[inline(always)]
     pub fn is_clean(&self) -> bool {
-        self.transactions().is_clean()
+        // A writable shared mapping of a domain's file changes it without a call.
+        self.world.mapped_domains.load(Ordering::Relaxed) & !agent_abi::MAPPED_MEMORY == 0 && self.transactions().is_clean()
     }
 
     /// Whether the process depends on nothing and nothing of its output is held.
@@ -155,6 +181,20 @@ impl<'a> Call<'a> {
         loop {
             let seen = self.world.commits.load(Ordering::Acquire);
             if self.process.held_outputs.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            self.sleep(seen);
+        }
+    }
+
+    /// Wait until nothing is held for an outside object: what is written directly must not overtake it.
+    pub fn await_queue(&self, entry: agent_abi::FdEntry) {
+        if entry.kind() != agent_abi::FdKind::Outside {
+            return;
+        }
+        loop {
+            let seen = self.world.commits.load(Ordering::Acquire);
+            if self.world.queue_pending[entry.queue()].load(Ordering::Acquire) == 0 {
                 return;
             }
             self.sleep(seen);

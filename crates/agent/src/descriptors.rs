@@ -197,8 +197,8 @@ impl Call<'_> {
     }
 
     fn pipe_entry(&self, stat: &Stat) -> FdEntry {
-        // A FIFO has a name, and whoever can see the name can read it: only the kernel's own pipes are surely inside.
-        let is_inside = stat.dev == self.world.pipe_dev.load(Ordering::Relaxed) && !self.world.is_outside(stat.hash());
+        // Only a pipe that was made inside is surely inside: a FIFO has a name that others can see, and /proc/PID/fd leads to others' pipes.
+        let is_inside = self.world.is_inside_pipe(stat.hash()) && !self.world.is_outside(stat.hash());
         let kind = if is_inside { FdKind::Inside } else { FdKind::Outside };
         FdEntry::new(kind, 0, stat.hash()).with(FdEntry::STREAM)
     }

@@ -6,6 +6,8 @@ use agent_abi::{Frame, ThreadPage};
 use core::sync::atomic::Ordering;
 use syscall_table::Op;
 
+const X32: u64 = 0x4000_0000;
+
 /// A thread made a system call.
 pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) {
     // SAFETY: the entry code passes the frame that it just filled and the page that gs points to; both are this thread's alone.
@@ -15,6 +17,8 @@ pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) {
     calls.store(calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     match syscall_table::op(call.frame.nr) {
         Some(op) => act(&mut call, op),
+        // The x32 ABI: as on a kernel that was built without it.
+        None if call.frame.nr & X32 != 0 => call.answer(-gate::ENOSYS),
         // A number that the table does not know is a barrier.
         None => call.barrier(),
     }
@@ -23,7 +27,9 @@ pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) {
 fn act(call: &mut Call, op: Op) {
     match op {
         Op::Native if call.frame.nr == crate::process::SIGALTSTACK => call.sigaltstack(),
-        Op::Native | Op::Pipe => {
+        Op::Pipe => call.pipe(),
+        Op::Wait => call.wait(),
+        Op::Native => {
             call.proceed_observing();
         }
         Op::Exit | Op::ExitGroup => call.exit(),

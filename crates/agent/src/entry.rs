@@ -84,6 +84,7 @@ global_asm!(
     "mov rdi, rsp",
     "mov rsi, r12",
     "call {child}",
+    "mov rsp, rax",
     "jmp agent_leave",
     "gate_clone_end:",
     ".popsection",

@@ -78,7 +78,7 @@ impl Call<'_> {
         let mapped = self.process.mapped_domains.load(Ordering::Relaxed);
         let ordered = (0..self.transactions().domains()).all(|d| mapped & (1 << d) == 0 || self.elides_fsync(d));
         if mapped != 0 && ordered && self.arg(2) & (MS_SYNC | MS_ASYNC) == MS_SYNC {
-            self.frame.args[2] = self.arg(2) & !MS_SYNC | MS_ASYNC;
+            self.replace_arg(2, self.arg(2) & !MS_SYNC | MS_ASYNC);
             self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
         }
         self.proceed();

@@ -28,6 +28,7 @@ pub const ENOMEM: i64 = 12;
 pub const EACCES: i64 = 13;
 pub const EFAULT: i64 = 14;
 pub const EINVAL: i64 = 22;
+pub const ENOSYS: i64 = 38;
 pub const EOPNOTSUPP: i64 = 95;
 
 /// A call of the agent's own.
@@ -45,6 +46,16 @@ pub unsafe fn call(nr: u64, args: [u64; 6]) -> i64 {
 pub fn program(frame: &mut Frame) -> i64 {
     // SAFETY: it is what the program asked for; were it harmful, it would be so without us.
     let result = unsafe { gate_program(&frame.args, frame.nr) };
+    frame.rax = result as u64;
+    result
+}
+
+/// The program's own call with one argument replaced.
+pub fn program_with(frame: &mut Frame, position: usize, value: u64) -> i64 {
+    let mut args = frame.args;
+    args[position % 6] = value;
+    // SAFETY: as `program`; the replaced argument is a set of flags.
+    let result = unsafe { gate_program(&args, frame.nr) };
     frame.rax = result as u64;
     result
 }

@@ -1,8 +1,9 @@
 //! Data through descriptors.
 
 use crate::clocks::Call;
+use crate::descriptors::Stat;
 use crate::gate::{self, nr, EAGAIN};
-use agent_abi::{option, FdEntry, FdKind, Request, PHASE_BEFORE};
+use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE};
 use core::sync::atomic::Ordering;
 
 const GETDENTS: u64 = 78;
@@ -45,17 +46,35 @@ impl Call<'_> {
         match entry.kind() {
             FdKind::DomainFile | FdKind::MemoryFile => {
                 self.observe(self.object(entry.slot()));
+                self.observe_stores(entry);
                 if matches!(self.frame.nr, GETDENTS | GETDENTS64) {
                     self.observe(&self.world.names);
                 }
             }
             // The end of a stream tells that its writers have ended, whatever they did before.
             FdKind::Inside if result == 0 && entry.has(FdEntry::STREAM) => self.observe_everything(),
+            // Events tell of timers, files and processes: what they depend on is not known.
+            FdKind::Inside if !entry.has(FdEntry::STREAM) && !entry.has(FdEntry::SOCKET) => self.observe_everything(),
             FdKind::Inside => self.observe(self.object(entry.slot())),
             FdKind::Pseudo | FdKind::Unknown => self.observe_everything(),
             // A terminal, a pipe or a socket to outside brings what somebody outside did, who has seen only what is committed;
             // but its other end may be inside too (a pseudo-terminal, a FIFO): what came through it was held until it was committed.
             FdKind::Outside | FdKind::OutsideFile | FdKind::Nothing | FdKind::Bad => {}
+        }
+    }
+
+    /// Stores through a shared mapping come without a call: whoever reads such a file may see one.
+    fn observe_stores(&self, entry: FdEntry) {
+        let mapped = self.world.mapped_domains.load(Ordering::Relaxed);
+        if mapped == 0 {
+            return;
+        }
+        if entry.kind() == FdKind::MemoryFile && mapped & MAPPED_MEMORY != 0 {
+            self.observe_everything();
+        }
+        if entry.kind() == FdKind::DomainFile && mapped & (1 << entry.domain()) != 0 {
+            let transaction = self.transactions().join(entry.domain());
+            self.process.clock.raise(entry.domain(), transaction);
         }
     }
 
@@ -145,7 +164,9 @@ impl Call<'_> {
         if taken == -EAGAIN {
             self.request_commit(&clock);
         }
-        self.barrier();
+        self.settle();
+        self.await_queue(self.descriptor(self.arg(position)));
+        self.proceed();
     }
 
     /// Attributes, size or allocation of what is behind a descriptor.
@@ -186,14 +207,20 @@ impl Call<'_> {
             }
             FdKind::MemoryFile | FdKind::Inside => {
                 self.observe_source(from);
-                self.send_inside(to);
+                self.modify(self.object(to.slot()));
+                self.modify(&self.world.messages);
+                self.proceed();
                 // Data that came into the source while the call waited went on unseen.
                 self.observe_source(from);
                 self.modify(self.object(to.slot()));
+                self.modify(&self.world.messages);
+                self.observe(self.object(to.slot()));
             }
             _ => {
                 self.observe_source(from);
-                self.barrier();
+                self.settle();
+                self.await_queue(to);
+                self.proceed();
             }
         }
         self.observe_source(from);
@@ -234,6 +261,18 @@ impl Call<'_> {
         let result = self.proceed_observing();
         if result > 0 && !self.is_clean() {
             self.observe(&self.world.messages);
+            self.observe(&self.world.names);
+        }
+    }
+
+    /// A pipe that is made inside is inside.
+    pub fn pipe(&mut self) {
+        let result = self.proceed();
+        let mut ends = [0u64; 1];
+        if result == 0 && crate::memory::read_program(self.arg(0), &mut ends) {
+            if let Ok(stat) = Stat::of_fd(ends[0] & 0xffff_ffff) {
+                self.world.remember_pipe(stat.hash());
+            }
         }
     }
 
@@ -249,8 +288,12 @@ impl Call<'_> {
     #[inline(always)]
     pub fn before_close(&mut self, fd: u64) {
         let known = self.known(fd);
-        if known.kind() == FdKind::Outside && !known.has(FdEntry::TERMINAL) {
-            self.hold_end(fd);
+        match known.kind() {
+            FdKind::Outside if !known.has(FdEntry::TERMINAL) => self.hold_end(fd),
+            // The other end will be told that this one is gone.
+            FdKind::Inside if !self.is_clean() => self.modify(&self.world.messages),
+            FdKind::Unknown if !self.is_clean() && self.descriptor(fd).kind() == FdKind::Outside => self.hold_end(fd),
+            _ => {}
         }
     }
 
@@ -302,7 +345,9 @@ impl Call<'_> {
         const F_OFD_GETLK: u64 = 36;
         const F_OFD_SETLKW: u64 = 38;
         const F_DUPFD_CLOEXEC: u64 = 1030;
-        match u64::from(self.arg(1) as u32) {
+        const DUP: u64 = 32;
+        let command = if self.frame.nr == DUP { F_DUPFD } else { u64::from(self.arg(1) as u32) };
+        match command {
             F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => self.lock(0),
             F_GETFL => self.get_flags(),
             F_DUPFD | F_DUPFD_CLOEXEC => {
@@ -321,28 +366,28 @@ impl Call<'_> {
     /// A lock is a message: who takes it may have waited for whoever held it.
     pub fn lock(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
-        if matches!(entry.kind(), FdKind::DomainFile | FdKind::MemoryFile) {
-            let object = self.object(entry.slot());
-            self.modify(object);
-            self.proceed();
-            self.observe(object);
-        } else {
-            self.proceed();
+        self.modify(self.object(entry.slot()));
+        self.proceed();
+        // A lock is also given up by closing the file, or by the end of a process: whoever takes it, or sees that it is taken, does not know whose.
+        if !self.is_clean() {
+            self.observe_everything();
         }
     }
 
     pub fn ioctl(&mut self) {
         let entry = self.descriptor(self.arg(0));
         match Ioctl::of(self.arg(1) as u32) {
-            Ioctl::Observes => {
-                self.proceed();
-            }
+            Ioctl::Observes => self.read(0),
             Ioctl::ModifiesFile => self.modify_descriptor(0),
             Ioctl::Freezes => self.answer(-gate::EOPNOTSUPP),
             Ioctl::Unknown => match entry.kind() {
                 FdKind::Inside => self.send_inside(entry),
                 FdKind::Nothing | FdKind::Bad => {
                     self.proceed();
+                }
+                FdKind::DomainFile => {
+                    self.settle();
+                    self.modify_descriptor(0);
                 }
                 _ => self.barrier(),
             },
@@ -353,7 +398,7 @@ impl Call<'_> {
         const RWF_DSYNC: u64 = 2;
         const RWF_SYNC: u64 = 4;
         if self.arg(5) & (RWF_DSYNC | RWF_SYNC) != 0 && self.elides_fsync(entry.domain()) {
-            self.frame.args[5] &= !(RWF_DSYNC | RWF_SYNC);
+            self.replace_arg(5, self.arg(5) & !(RWF_DSYNC | RWF_SYNC));
             self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
         }
     }

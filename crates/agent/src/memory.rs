@@ -4,7 +4,7 @@ use crate::clocks::Call;
 use crate::descriptors::{private, Stat};
 use crate::gate::{self, nr, EACCES, EINVAL, ENOMEM};
 use agent_abi::{
-    text_index, FdKind, FileVersion, Private, Request, Text, TextState, AGENT_BASE, OWN_END, PRIVATE_BASE, PROCESS_MAPPED_SHARED,
+    text_index, FdKind, MAPPED_MEMORY, FileVersion, Private, Request, Text, TextState, AGENT_BASE, OWN_END, PRIVATE_BASE, PROCESS_MAPPED_SHARED,
     STUBS_MAX, TEXTS_MAX,
 };
 use core::sync::atomic::Ordering;
@@ -51,11 +51,7 @@ impl Call<'_> {
         }
         let entry = self.descriptor(fd);
         if flags & MAP_TYPE != MAP_PRIVATE {
-            self.becomes_shared();
-            if entry.kind() == FdKind::DomainFile && is_writable(fd) {
-                self.world.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
-                self.process.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
-            }
+            self.map_shared(entry, is_writable(fd));
         }
         let result = self.proceed();
         if result < 0 {
@@ -67,6 +63,27 @@ impl Call<'_> {
         if prot & PROT_EXEC != 0 && prot & PROT_WRITE == 0 && flags & MAP_TYPE == MAP_PRIVATE {
             self.patch_mapping(fd, result as u64, length, offset);
         }
+    }
+
+    /// A file mapped shared: who can write passes to who can read (002, 3.6).
+    fn map_shared(&mut self, entry: agent_abi::FdEntry, is_writable: bool) {
+        match entry.kind() {
+            FdKind::DomainFile if is_writable => {
+                self.world.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
+                self.process.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
+            }
+            FdKind::MemoryFile if is_writable => {
+                self.world.mapped_domains.fetch_or(MAPPED_MEMORY, Ordering::SeqCst);
+            }
+            // Nobody inside writes there.
+            FdKind::Nothing => return,
+            // Others will see the stores at once, whatever they depend on.
+            FdKind::OutsideFile if is_writable => self.settle(),
+            // Read only: one object more that the process depends on, whenever it is asked.
+            FdKind::DomainFile | FdKind::MemoryFile if self.process.watch(entry.slot()) => return,
+            _ => {}
+        }
+        self.becomes_shared();
     }
 
     fn becomes_shared(&self) {

@@ -6,6 +6,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{Stat, S_IFDIR, S_IFREG};
 use crate::gate::{self, nr, ENOENT};
+use crate::memory::read_program;
 use agent_abi::{FdEntry, FdKind};
 use commit_clock::Transaction;
 
@@ -22,10 +23,21 @@ const O_SYNC: u64 = 0o4010000;
 const O_TMPFILE: u64 = 0o20000000;
 const O_PATH: u64 = 0o10000000;
 
-/// Calls of `Op::ModifyPath` that change what a symbolic link points to.
-fn follows_links(nr: u64) -> bool {
-    // truncate, chmod, chown, utime, utimes, futimesat, setxattr, removexattr
-    matches!(nr, 76 | 90 | 92 | 132 | 235 | 261 | 188 | 197)
+/// Whether a call of `Op::ModifyPath` changes what a symbolic link points to.
+fn follows_links(nr: u64, args: &[u64; 6]) -> bool {
+    match nr {
+        // truncate, chmod, chown, utime, utimes, futimesat, setxattr, removexattr, fchmodat
+        76 | 90 | 92 | 132 | 235 | 261 | 188 | 197 | 268 => true,
+        // fchmodat2, utimensat: flags in the fourth argument
+        452 | 280 => args[3] & AT_SYMLINK_NOFOLLOW == 0,
+        // fchownat: in the fifth
+        260 => args[4] & AT_SYMLINK_NOFOLLOW == 0,
+        // setxattrat, removexattrat: in the third
+        463 | 466 => args[2] & AT_SYMLINK_NOFOLLOW == 0,
+        // file_setattr: in the fifth
+        469 => args[4] & AT_SYMLINK_NOFOLLOW == 0,
+        _ => false,
+    }
 }
 
 /// Where a name is, or would be.
@@ -119,12 +131,12 @@ impl Call<'_> {
         if !self.is_clean() {
             self.observe(&self.world.names);
             if result == 0 {
-                // SAFETY: the kernel has just filled it.
-                let (dev, ino) = unsafe {
-                    let stat = self.arg(buf) as *const u64;
-                    (stat.read_unaligned(), stat.add(1).read_unaligned())
-                };
-                self.observe_object(agent_abi::hash_object(dev, ino));
+                let mut stat = [0u64; 2];
+                if read_program(self.arg(buf), &mut stat) {
+                    self.observe_object(agent_abi::hash_object(stat[0], stat[1]));
+                } else {
+                    self.observe_everything();
+                }
             }
         }
     }
@@ -134,17 +146,17 @@ impl Call<'_> {
         if !self.is_clean() {
             self.observe(&self.world.names);
             if result == 0 {
-                // SAFETY: the kernel has just filled it: stx_ino at 32, stx_dev_major and _minor at 136 and 140.
-                let (ino, major, minor) = unsafe {
-                    let buf = self.arg(4) as *const u8;
-                    (
-                        buf.add(32).cast::<u64>().read_unaligned(),
-                        buf.add(136).cast::<u32>().read_unaligned(),
-                        buf.add(140).cast::<u32>().read_unaligned(),
-                    )
-                };
-                let dev = u64::from(minor & 0xff) | u64::from(major & 0xfff) << 8 | u64::from(minor & !0xff) << 12 | u64::from(major & !0xfff) << 32;
-                self.observe_object(agent_abi::hash_object(dev, ino));
+                // struct statx: stx_ino at 32, stx_dev_major and _minor at 136 and 140.
+                let (mut ino, mut numbers) = ([0u64; 1], [0u64; 1]);
+                if !read_program(self.arg(4) + 32, &mut ino) || !read_program(self.arg(4) + 136, &mut numbers) {
+                    return self.observe_everything();
+                }
+                let (major, minor) = (numbers[0] as u32, (numbers[0] >> 32) as u32);
+                let dev = u64::from(minor & 0xff)
+                    | u64::from(major & 0xfff) << 8
+                    | u64::from(minor & !0xff) << 12
+                    | u64::from(major & !0xfff) << 32;
+                self.observe_object(agent_abi::hash_object(dev, ino[0]));
             }
         }
     }
@@ -209,6 +221,9 @@ impl Call<'_> {
             }
             _ => self.proceed(),
         };
+        if result >= 0 && makes {
+            self.tag_made_elsewhere(place, result as u64);
+        }
         self.observe_names();
         if elided != 0 && result >= 0 {
             let entry = self.descriptor(result as u64);
@@ -218,12 +233,23 @@ impl Call<'_> {
         }
     }
 
+    /// The name may have been a dangling link: then the file was made somewhere else than it seemed.
+    fn tag_made_elsewhere(&mut self, place: Place, fd: u64) {
+        let made = self.descriptor(fd);
+        let foreseen = place.entry.kind() == FdKind::DomainFile && place.entry.domain() == made.domain() && place.is_plain;
+        if made.kind() == FdKind::DomainFile && !foreseen {
+            let transaction = self.begin_change(made.domain());
+            self.tag_names(Place { entry: made, exists: true, is_plain: true }, transaction, true);
+            self.end_change(made.domain(), 0);
+        }
+    }
+
     fn elide_open_flags(&mut self, place: Place, bits: u64, flags: Option<u8>) -> u64 {
         let Some(position) = flags else { return 0 };
         if bits & O_DSYNC == 0 || place.entry.kind() != FdKind::DomainFile || !self.elides_fsync(place.entry.domain()) {
             return 0;
         }
-        self.frame.args[position as usize % 6] = bits & !O_SYNC;
+        self.replace_arg(position as usize % 6, bits & !O_SYNC);
         if bits & O_SYNC == O_SYNC {
             FdEntry::ELIDED_SYNC | FdEntry::ELIDED_FULL_SYNC
         } else {
@@ -273,7 +299,7 @@ impl Call<'_> {
             // utimensat(fd, NULL, …)
             return self.modify_descriptor(dir);
         }
-        let place = locate(self, self.directory(dir), self.arg(path), follows_links(self.frame.nr));
+        let place = locate(self, self.directory(dir), self.arg(path), follows_links(self.frame.nr, &self.frame.args));
         self.modify_place(place);
     }
 
@@ -298,19 +324,29 @@ impl Call<'_> {
         self.observe_names();
     }
 
-    /// Changes two names. They are on one file system, or the call fails.
+    /// Changes two names. They are on one file system, or the call fails; but the first may be reached through /proc (`linkat` of a file
+    /// that has no name yet), so the second says which.
     pub fn modify_paths(&mut self, from: (u8, u8), to: (u8, u8)) {
         let from = locate(self, self.directory(from.0), self.arg(from.1), false);
-        if let Some(from) = from {
-            if let Some(to) = locate(self, self.directory(to.0), self.arg(to.1), false) {
-                if to.exists && to.entry.kind() == FdKind::DomainFile {
-                    let domain = to.entry.domain();
-                    self.object(to.entry.slot()).raise(domain, self.transactions().active(domain));
-                }
+        let to = locate(self, self.directory(to.0), self.arg(to.1), false);
+        let place = match (from, to) {
+            (Some(from), Some(to)) if from.entry.kind() == FdKind::DomainFile => {
+                self.tag_replaced(to);
+                Some(from)
             }
-            self.modify_place(Some(from));
-        } else {
-            self.modify_place(None);
+            (Some(_), Some(to)) => Some(to),
+            _ => None,
+        };
+        self.modify_place(place);
+    }
+
+    /// What a name meant so far changes, too.
+    fn tag_replaced(&mut self, to: Place) {
+        if to.exists && to.entry.kind() == FdKind::DomainFile {
+            let domain = to.entry.domain();
+            let transaction = self.begin_change(domain);
+            self.object(to.entry.slot()).raise(domain, transaction + 1);
+            self.end_change(domain, 0);
         }
     }
 }

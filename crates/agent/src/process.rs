@@ -4,7 +4,7 @@ use crate::clocks::Call;
 use crate::descriptors::forget_forever;
 use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program;
-use agent_abi::{option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_BASE, THREAD_LEN, THREAD_UNCACHED};
+use agent_abi::{option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_UNCACHED};
 use core::sync::atomic::Ordering;
 
 pub const SIGALTSTACK: u64 = 131;
@@ -79,6 +79,10 @@ impl Call<'_> {
         }
         let Some((thread, process)) = self.take_slots(&birth) else { return self.answer(-EAGAIN) };
         self.page.child_rsp = birth.stack;
+        self.page.flags &= !THREAD_FORKED;
+        if birth.flags & CLONE_VM == 0 {
+            self.page.flags |= THREAD_FORKED;
+        }
         let page = if birth.flags & CLONE_VM != 0 {
             match self.prepare_page(&birth, thread, process) {
                 Some(page) => page,
@@ -115,7 +119,11 @@ impl Call<'_> {
         self.page.pending_thread = thread as u32 + 1;
         let own = self.page.process as usize;
         if self.shares_clock(birth.flags) {
-            self.process.users.fetch_add(1, Ordering::AcqRel);
+            // Counted once, also where a signal has taken the call back to its site in between.
+            if self.page.pending_process == 0 {
+                self.process.users.fetch_add(1, Ordering::AcqRel);
+                self.page.pending_process = own as u32 + 1;
+            }
             return Some((thread, own));
         }
         let process = match self.page.pending_process {
@@ -183,6 +191,9 @@ impl Call<'_> {
     /// The end: whoever waits for this process observes all that it did (000, 6.9).
     pub fn exit(&mut self) {
         if !self.is_clean() {
+            // Whoever waits, polls, or looks for the process learns that it is gone.
+            self.modify(&self.world.messages);
+            self.modify(&self.world.names);
             let parent = self.process.parent.load(Ordering::Relaxed) as usize;
             if parent < PROCESSES_MAX {
                 self.modify(&self.world.processes[parent].clock);
@@ -190,6 +201,14 @@ impl Call<'_> {
             self.before_close_range(0, u64::MAX);
         }
         self.proceed();
+    }
+
+    /// How a child ended depends on what it did.
+    pub fn wait(&mut self) {
+        let result = self.proceed_observing();
+        if result >= 0 && !self.is_clean() {
+            self.observe_everything();
+        }
     }
 
     fn observe_path_of_exec(&self) {
@@ -211,7 +230,10 @@ impl Call<'_> {
                 None => self.settle(),
             }
         }
-        self.proceed();
+        const ESRCH: i64 = -3;
+        if self.proceed() == ESRCH && !self.is_clean() {
+            self.observe_everything();
+        }
     }
 
     /// `tkill(tid, …)`.
@@ -315,7 +337,7 @@ impl Call<'_> {
 }
 
 /// A child's first steps: it returns 0 from the call that made it.
-pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) {
+pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut Frame {
     // SAFETY: the gate passes the frame at the top of the child's own stack, and its own page.
     let (frame, page) = unsafe { (&mut *frame, &mut *page) };
     frame.rax = 0;
@@ -325,7 +347,39 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) {
     }
     page.pending_thread = 0;
     page.pending_process = 0;
-    if page.flags & THREAD_UNCACHED != 0 && page.this == agent_abi::PRIVATE_BASE + crate::start::FIRST_PAGE {
+    if page.flags & THREAD_FORKED == 0 {
+        return frame;
+    }
+    // A copy of the parent's memory is all ours.
+    if page.flags & THREAD_UNCACHED != 0 {
         forget_forever();
+    }
+    page.flags = 0;
+    let home = agent_abi::PRIVATE_BASE + crate::start::FIRST_PAGE;
+    if page.this == home {
+        return frame;
+    }
+    // Forked by a further thread: its page's place belongs to a slot that is not ours. Move to the first thread's page.
+    const ARCH_SET_GS: u64 = 0x1001;
+    // SAFETY: the first thread's page is mapped in every process, and nobody in this one uses it.
+    unsafe {
+        let moved = ThreadPage {
+            this: home,
+            program_rsp: page.program_rsp,
+            stack_top: home + THREAD_LEN,
+            phase: page.phase,
+            flags: 0,
+            thread: page.thread,
+            process: page.process,
+            child_rsp: 0,
+            after: page.after,
+            pending_thread: 0,
+            pending_process: 0,
+        };
+        (home as *mut ThreadPage).write(moved);
+        let place = (home + THREAD_LEN - core::mem::size_of::<Frame>() as u64) as *mut Frame;
+        place.write(*frame);
+        gate::call(nr::ARCH_PRCTL, [ARCH_SET_GS, home, 0, 0, 0, 0]);
+        place
     }
 }

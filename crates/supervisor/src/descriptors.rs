@@ -28,10 +28,19 @@ impl ProcessDescriptors {
 
 /// The process of a thread.
 pub fn process_of(tid: i32) -> io::Result<i32> {
+    status_field(tid, "Tgid:", 0)
+}
+
+/// The effective user of a thread.
+pub fn user_of(tid: i32) -> io::Result<u32> {
+    status_field(tid, "Uid:", 1)
+}
+
+fn status_field<T: std::str::FromStr>(tid: i32, name: &str, position: usize) -> io::Result<T> {
     let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
     status
         .lines()
-        .find_map(|line| line.strip_prefix("Tgid:"))
-        .and_then(|rest| rest.trim().parse().ok())
-        .ok_or_else(|| io::Error::other("no Tgid in /proc/PID/status"))
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.split_whitespace().nth(position)?.parse().ok())
+        .ok_or_else(|| io::Error::other(format!("no {name} in /proc/PID/status")))
 }

@@ -1,6 +1,6 @@
 //! The event loop: every stop of every thread of the world. The only thread that may touch tracees.
 
-use crate::descriptors::{process_of, ProcessDescriptors};
+use crate::descriptors::{process_of, user_of, ProcessDescriptors};
 use crate::message::{Message, Sender};
 use crate::outputs::Outputs;
 use crate::signals;
@@ -28,8 +28,8 @@ pub(crate) struct Tracee {
     pub pid: Option<i32>,
     /// What the injection wrote over, until it is put back or replaced.
     pub injection: Option<Injection>,
-    /// The segments are open to everybody until this thread has attached them.
-    pub opened_segments: bool,
+    /// The world's memory was given to its user.
+    pub segment_given: bool,
 }
 
 /// Everything that the supervising process knows.
@@ -273,7 +273,7 @@ impl Supervisor {
         let info = stopped.signal_info()?;
         let mut more = Vec::new();
         let stopped = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more)?;
-        self.observe_signal(tid);
+        self.observe_signal(tid, &info);
         for later in more {
             // It was taken out of the queue while the agent finished: put it back.
             requeue(tid, &later);
@@ -281,8 +281,8 @@ impl Supervisor {
         stopped.resume_with(&info)
     }
 
-    /// A signal may end the process: then its parent observes what it did.
-    fn observe_signal(&self, tid: i32) {
+    /// A signal may end the process: then its parent observes what it did. One that the kernel sent tells of something that somebody did.
+    fn observe_signal(&self, tid: i32, info: &SignalInfo) {
         let world = self.world();
         if world.transactions.is_clean() {
             return;
@@ -292,6 +292,10 @@ impl Supervisor {
             if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
                 parent.clock.merge(&slot.clock.load(DOMAINS_MAX), DOMAINS_MAX);
             }
+            world.messages.merge(&slot.clock.load(DOMAINS_MAX), DOMAINS_MAX);
+            if info.code() > 0 && matches!(info.number(), libc::SIGIO | libc::SIGHUP | libc::SIGURG) {
+                slot.clock.merge(&world.transactions.dirty(), DOMAINS_MAX);
+            }
         }
     }
 
@@ -300,22 +304,23 @@ impl Supervisor {
         let tid = stopped.tid();
         let errno = -(registers.rax as i64) as i32;
         let Some(tracee) = self.tracees.get_mut(&tid) else { return stopped.resume(0) };
-        if errno == libc::EACCES && self.is_root_user && !tracee.opened_segments {
-            // A program that gave up root: let it in, and close the door behind it.
-            tracee.opened_segments = true;
-            let opened = self.segment.set_mode(0o666);
-            if opened.is_ok() {
+        if errno == libc::EACCES && self.is_root_user && !std::mem::replace(&mut tracee.segment_given, true) {
+            // A program that gave up root: the world's memory is its user's from here on.
+            if user_of(tid).and_then(|uid| self.segment.set_owner(uid)).is_ok() {
                 if let Some(injection) = tracee.injection.take() {
                     registers.rip = injection.entry();
-                    let tid = stopped.tid();
                     injection.restore(tid).map_err(|source| TraceError::Kernel { what: "restore the entry point", tid, source })?;
                 }
-                registers.rax = 0;
-                registers.rdi = 0;
-                registers.rsi = 0;
-                registers.rdx = 0;
-                registers.rcx = 0;
-                registers.r11 = 0;
+                for register in [
+                    &mut registers.rax,
+                    &mut registers.rdi,
+                    &mut registers.rsi,
+                    &mut registers.rdx,
+                    &mut registers.rcx,
+                    &mut registers.r11,
+                ] {
+                    *register = 0;
+                }
                 stopped.set_registers(&registers)?;
                 return self.inject(stopped);
             }
@@ -324,19 +329,10 @@ impl Supervisor {
         self.refuse_program(stopped, &format!("its memory cannot be shared with the world ({error})"), "run it outside")
     }
 
-    /// Whoever had the segments opened for it has them now.
-    pub(crate) fn close_segments(&mut self, tid: i32) {
-        if let Some(tracee) = self.tracees.get_mut(&tid) {
-            if std::mem::take(&mut tracee.opened_segments) && self.segment.set_mode(0o600).is_err() {
-                self.front.tell(&Message::Warning { text: "the world's memory stays open to all users".into() });
-            }
-        }
-    }
-
     fn on_group_stop(&mut self, stopped: Stopped) -> Result<()> {
         if self.tracees.get(&stopped.tid()).is_some_and(|tracee| tracee.thread.is_some()) {
             signals::release_commits(&stopped, &self.image, self.segment.world)?;
-            self.observe_signal(stopped.tid());
+            self.observe_signal(stopped.tid(), &stopped.signal_info().unwrap_or_default());
         }
         stopped.listen()
     }

@@ -109,7 +109,10 @@ impl RunError {
 }
 
 /// Signals that somebody may send us and mean COMMAND.
-const FORWARDED: [i32; 9] = [
+const FORWARDED: [i32; 12] = [
+    libc::SIGALRM,
+    libc::SIGVTALRM,
+    libc::SIGPWR,
     libc::SIGHUP,
     libc::SIGINT,
     libc::SIGQUIT,
@@ -319,12 +322,22 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
                 return front.tell(&Message::Failed { what: format!("ptrace is not allowed: {e}") });
             }
             front.tell(&Message::Seized);
+            end_with_front(channel, pid);
             prepared.supervise(pid, front, volumes);
         }
         _ => {
             let _ = volumes.unmount();
         }
     }
+}
+
+/// Whoever kills the front means COMMAND.
+fn end_with_front(mut channel: Channel, command: i32) {
+    std::thread::spawn(move || {
+        // The front says nothing more; the end of the channel is its end.
+        while let Ok(Some(Order::Seize { .. })) = channel.receive() {}
+        sys::kill_if_held(command);
+    });
 }
 
 /// Everything that the supervisor needs before COMMAND starts.

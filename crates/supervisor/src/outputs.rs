@@ -201,8 +201,7 @@ impl Outputs {
                     let mut state = self.state();
                     state.queues.on_blocked(release.queue);
                     state.stuck.insert(release.queue, release);
-                    drop(state);
-                    return self.wake();
+                    return;
                 }
                 Progress::Broken => return self.broken(release),
             }
@@ -245,26 +244,27 @@ impl Outputs {
                 let state = self.state();
                 state.stuck.keys().filter_map(|queue| state.targets.get(queue).cloned()).collect()
             };
-            if self.await_room(&stuck).is_err() {
-                return;
-            }
-            self.retry(&stuck);
+            let Ok(ready) = self.await_room(&stuck) else { return };
+            let ready: Vec<&Target> = stuck.iter().zip(ready).filter_map(|(target, ready)| ready.then_some(target)).collect();
+            self.retry(&ready);
             self.release();
         }
     }
 
-    fn await_room(&self, stuck: &[Target]) -> io::Result<()> {
+    /// Wait until somebody calls, or a reader has room; for each target, whether it is that.
+    fn await_room(&self, stuck: &[Target]) -> io::Result<Vec<bool>> {
         let mut polls = vec![PollFd::new(&self.wake, PollFlags::IN)];
         polls.extend(stuck.iter().map(|target| PollFd::from_borrowed_fd(target.fd.as_fd(), PollFlags::OUT)));
         match rustix::event::poll(&mut polls, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
+        let ready = polls[1..].iter().map(|poll| !poll.revents().is_empty()).collect();
         let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
-        Ok(())
+        Ok(ready)
     }
 
-    fn retry(&self, stuck: &[Target]) {
+    fn retry(&self, stuck: &[&Target]) {
         let _one_at_a_time = self.leaving.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for target in stuck {
             let release = {

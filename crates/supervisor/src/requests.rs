@@ -79,8 +79,6 @@ impl Supervisor {
     }
 
     fn plan_executable(&mut self, tid: i32, interpreter_at: u64) -> std::result::Result<u64, i32> {
-        // A new program has started: it has what it was let in for.
-        self.close_segments(tid);
         let program = File::open(format!("/proc/{tid}/exe")).map_err(errno)?;
         self.texts.learn(program).map_err(errno)?;
         if interpreter_at != 0 {
@@ -100,7 +98,6 @@ impl Supervisor {
     }
 
     fn restore(&mut self, tid: i32) -> std::result::Result<u64, i32> {
-        self.close_segments(tid);
         let injection = self.tracees.get_mut(&tid).and_then(|tracee| tracee.injection.take()).ok_or(libc::EINVAL)?;
         injection.restore(tid).map_err(errno)?;
         Ok(0)

@@ -109,6 +109,17 @@ fn back_to_site(registers: &mut Registers, saved: &Saved) {
 /// added to `more`.
 pub fn leave_agent(stopped: Stopped, image: &AgentImage, world: &World, more: &mut Vec<SignalInfo>) -> Result<Stopped> {
     let mut registers = stopped.registers()?;
+    if registers.rip == image.header.gate_program_after
+        && registers.rax as i64 == -i64::from(libc::EINTR)
+        && is_ignored(stopped.tid(), stopped.signal())
+    {
+        // Without a tracer the kernel drops such a signal before it can interrupt anything.
+        let saved = Saved::read(stopped.tid(), registers.gs_base)?;
+        close_handle(stopped.tid(), &registers, world);
+        back_to_site(&mut registers, &saved);
+        stopped.set_registers(&registers)?;
+        return Ok(stopped);
+    }
     match position(&stopped, image, &registers)? {
         Position::Program => return Ok(stopped),
         Position::Entering => {
@@ -160,6 +171,18 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
         Position::Interrupted(_) | Position::Done(_) | Position::After => close_handle(stopped.tid(), &registers, world),
     }
     Ok(())
+}
+
+/// Whether a signal does nothing in this thread: ignored, or by default without effect and not caught.
+fn is_ignored(tid: i32, signal: i32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else { return false };
+    let mask = |name: &str| {
+        let field = status.lines().find_map(|line| line.strip_prefix(name));
+        field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+    };
+    let bit = 1u64 << (signal - 1).clamp(0, 63);
+    let has_no_default_effect = matches!(signal, libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH | libc::SIGCONT);
+    mask("SigIgn:") & bit != 0 || has_no_default_effect && mask("SigCgt:") & bit == 0
 }
 
 fn close_handle(tid: i32, registers: &Registers, world: &World) {

@@ -178,3 +178,14 @@ pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: the answer is a new descriptor that is ours.
     unsafe { check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).into()).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
+
+/// Kill a process if it is still one that we hold.
+pub fn kill_if_held(pid: i32) {
+    let held_by_us = std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
+        let own = std::process::id();
+        status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == own.to_string()))
+    });
+    if held_by_us {
+        kill(pid, libc::SIGKILL);
+    }
+}

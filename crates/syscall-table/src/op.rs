@@ -104,7 +104,7 @@ pub enum Op {
     CloseRange,
     /// `dup2(old, new)` and `dup3(old, new, flags)`: closes `new`.
     Dup2,
-    /// `fcntl`: by command.
+    /// `fcntl`: by command; `dup`, which is one of its commands.
     Fcntl,
     /// `ioctl`: by request.
     Ioctl,
@@ -144,6 +144,8 @@ pub enum Op {
     Execve,
     /// `execveat`.
     Execveat,
+    /// `wait4`, `waitid`: observes how a child ended, and what it did before.
+    Wait,
     /// `exit` of one thread.
     Exit,
     /// `exit_group`.

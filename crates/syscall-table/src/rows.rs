@@ -57,7 +57,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     29, shmget, Barrier, Barrier, "makes or finds a segment that anybody may name";
     30, shmat, Private, Shmat, "a shared mapping: its holder passes and takes";
     31, shmctl, Barrier, Barrier, "changes a segment that anybody may name";
-    32, dup, Native, Native, "one more number for an object; the cache fills at first use";
+    32, dup, Private, Fcntl, "one more number for an object: what is known of it is known of both";
     33, dup2, Private, Dup2, "the old meaning of the new number ends";
     34, pause, Native, Native, "the signal itself carries the dependency";
     35, nanosleep, Native, Native, "time is not an object";
@@ -86,7 +86,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     58, vfork, Private, Vfork, "the child inherits; the parent waits";
     59, execve, Private, Execve, "observes the program; the agent has to be mapped again";
     60, exit, Private, Exit, "one thread ends";
-    61, wait4, Native, Native, "the supervisor merges a dead child's clock before its parent can see it";
+    61, wait4, Tracked, Wait, "observes how a child ended, and what it did before";
     62, kill, Tracked, Kill, "sender to receiver; the sender observes that it may";
     63, uname, Native, Native, "names of the machine, changed by nobody without a barrier";
     64, semget, Barrier, Barrier, "a semaphore that anybody may name";
@@ -104,7 +104,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     76, truncate, Tracked, ModifyPath { dir: CWD, path: 0 }, "changes the file's size";
     77, ftruncate, Tracked, ModifyFd { fd: 0 }, "changes the file's size";
     78, getdents, Tracked, Read { fd: 0 }, "takes names from the directory";
-    79, getcwd, Native, Native, "names of directories already looked up";
+    79, getcwd, Tracked, ObservePath { dir: CWD, path: 0 }, "somebody may have renamed a directory on the way";
     80, chdir, Tracked, Chdir, "observes the name; relative names change their meaning";
     81, fchdir, Private, Fchdir, "relative names change their meaning";
     82, rename, Tracked, ModifyPaths { dir: CWD, path: 0, dir2: CWD, path2: 1 }, "changes both directories";
@@ -244,7 +244,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     216, remap_file_pages, Barrier, Barrier, "rearranges a shared mapping; obsolete";
     217, getdents64, Tracked, Read { fd: 0 }, "takes names from the directory";
     218, set_tid_address, Native, Native, "own thread";
-    219, restart_syscall, Native, Native, "goes on with a sleep or a futex";
+    219, restart_syscall, Tracked, Poll, "goes on with a sleep, a futex or a poll";
     220, semtimedop, Barrier, Barrier, "passes order between processes";
     221, fadvise64, Native, Native, "advice on the page cache, returns no data";
     222, timer_create, Native, Native, "own timer";
@@ -272,7 +272,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     244, mq_notify, Barrier, Barrier, "a queue that anybody may name";
     245, mq_getsetattr, Barrier, Barrier, "a queue that anybody may name";
     246, kexec_load, Barrier, Barrier, "changes the machine";
-    247, waitid, Native, Native, "the supervisor merges a dead child's clock before its parent can see it";
+    247, waitid, Tracked, Wait, "observes how a child ended, and what it did before";
     248, add_key, Barrier, Barrier, "keys that others may see";
     249, request_key, Barrier, Barrier, "may start a process outside";
     250, keyctl, Barrier, Barrier, "keys that others may see";
@@ -348,7 +348,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     320, kexec_file_load, Barrier, Barrier, "changes the machine";
     321, bpf, Barrier, Barrier, "changes the kernel";
     322, execveat, Private, Execveat, "observes the program; the agent has to be mapped again";
-    323, userfaultfd, Barrier, Barrier, "another process may fill this one's pages";
+    323, userfaultfd, Emulated, Refuse(38), "a change would wait, in the middle, for whoever fills the page; programs fall back";
     324, membarrier, Native, Native, "orders own memory";
     325, mlock2, Native, Native, "residency of own pages";
     326, copy_file_range, Output, Copy { input: 0, output: 2 }, "moves data from one object to another";

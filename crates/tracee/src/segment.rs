@@ -30,11 +30,6 @@ impl Segment {
     pub fn id(&self) -> i32 {
         self.id
     }
-
-    /// Change who may attach it.
-    pub fn set_mode(&self, mode: u16) -> io::Result<()> {
-        sys::set_segment_mode(self.id, mode)
-    }
 }
 
 impl Drop for Segment {
@@ -66,8 +61,8 @@ impl WorldSegment {
         self.id
     }
 
-    /// Change who may attach it.
-    pub fn set_mode(&self, mode: u16) -> io::Result<()> {
-        sys::set_segment_mode(self.id, mode)
+    /// Let processes of this user attach it. Its creator still may; nobody else.
+    pub fn set_owner(&self, uid: u32) -> io::Result<()> {
+        sys::set_segment_owner(self.id, uid)
     }
 }

@@ -78,6 +78,14 @@ impl Stopped {
         self.stop
     }
 
+    /// The signal that it stopped for; 0 if it stopped for another reason.
+    pub fn signal(&self) -> i32 {
+        match self.stop {
+            Stop::Signal(signal) => signal,
+            _ => 0,
+        }
+    }
+
     /// Its registers.
     pub fn registers(&self) -> Result<Registers> {
         sys::registers(self.tid)
@@ -146,7 +154,14 @@ impl Stopped {
         }
         let signal = libc::WSTOPSIG(status);
         if status >> 16 == 0 && signal != libc::SIGTRAP {
-            collected.push(sys::signal_info(self.tid)?);
+            let info = sys::signal_info(self.tid)?;
+            let is_fault = matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE) && info.code() > 0;
+            if is_fault {
+                // Repeating the instruction would repeat the fault, for ever.
+                let source = io::Error::other(format!("signal {signal} while it was being stepped"));
+                return Err(TraceError::Kernel { what: "step", tid: self.tid, source });
+            }
+            collected.push(info);
         }
         Ok(())
     }

@@ -16,6 +16,13 @@ impl std::fmt::Debug for SignalInfo {
     }
 }
 
+impl Default for SignalInfo {
+    fn default() -> Self {
+        // SAFETY: plain data.
+        Self(unsafe { std::mem::zeroed() })
+    }
+}
+
 impl SignalInfo {
     /// `si_code`.
     pub fn code(&self) -> i32 {
@@ -140,15 +147,15 @@ pub(crate) fn create_segment(len: usize, mode: i32) -> io::Result<(i32, *mut u8)
     }
 }
 
-/// Change who may attach a segment.
-pub(crate) fn set_segment_mode(id: i32, mode: u16) -> io::Result<()> {
+/// Give a segment to a user.
+pub(crate) fn set_segment_owner(id: i32, uid: u32) -> io::Result<()> {
     // SAFETY: `ds` is a whole `shmid_ds`.
     unsafe {
         let mut ds: libc::shmid_ds = std::mem::zeroed();
         if libc::shmctl(id, libc::IPC_STAT, &mut ds) != 0 {
             return Err(io::Error::last_os_error());
         }
-        ds.shm_perm.mode = mode;
+        ds.shm_perm.uid = uid;
         if libc::shmctl(id, libc::IPC_SET, &mut ds) != 0 {
             return Err(io::Error::last_os_error());
         }
