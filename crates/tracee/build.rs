@@ -30,8 +30,19 @@ fn main() {
     ];
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--release", "--quiet", "--manifest-path"]).arg(agent.join("Cargo.toml")).arg("--target-dir").arg(&target);
-    for name in ["RUSTFLAGS", "RUSTC_WRAPPER", "RUSTC_WORKSPACE_WRAPPER", "CARGO_TARGET_DIR", "CARGO_BUILD_TARGET", "CARGO_BUILD_RUSTFLAGS"] {
+    command
+        .args(["build", "--release", "--quiet", "--manifest-path"])
+        .arg(agent.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target);
+    for name in [
+        "RUSTFLAGS",
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "CARGO_TARGET_DIR",
+        "CARGO_BUILD_TARGET",
+        "CARGO_BUILD_RUSTFLAGS",
+    ] {
         command.env_remove(name);
     }
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"));
@@ -39,5 +50,6 @@ fn main() {
     if !output.status.success() {
         panic!("the agent does not build:\n{}", String::from_utf8_lossy(&output.stderr));
     }
-    std::fs::copy(target.join("release/agent"), out.join("agent.bin")).expect("the agent's image is there once it is built");
+    std::fs::copy(target.join("release/agent"), out.join("agent.bin"))
+        .expect("the agent's image is there once it is built");
 }

@@ -20,11 +20,15 @@ mod text;
 mod thread;
 
 pub use objects::{
-    hash_object, Device, DeviceKind, FdEntry, FdKind, SocketEntry, DEVICES_MAX, OBJECTS, OUTSIDE_MAX, PIPES, QUEUES, SOCKETS,
+    hash_object, Device, DeviceKind, FdEntry, FdKind, SocketEntry, DEVICES_MAX, OBJECTS, OUTSIDE_MAX, PIPES, QUEUES,
+    SOCKETS,
 };
 pub use slots::{Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX};
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
-pub use thread::{AgentHeader, Frame, Private, ThreadPage, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER, PHASE_BEFORE, STUBS_MAX, THREAD_FORKED, THREAD_UNCACHED};
+pub use thread::{
+    AgentHeader, Frame, Private, ThreadPage, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER, PHASE_BEFORE,
+    STUBS_MAX, THREAD_FORKED, THREAD_UNCACHED,
+};
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};

@@ -118,7 +118,8 @@ impl Process {
     pub fn watch(&self, slot: usize) -> bool {
         let wanted = slot as u32 + 1;
         self.watched.iter().any(|cell| {
-            cell.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Acquire).is_ok() || cell.load(Ordering::Relaxed) == wanted
+            cell.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Acquire).is_ok()
+                || cell.load(Ordering::Relaxed) == wanted
         })
     }
 }

@@ -1,7 +1,9 @@
 //! What a process depends on, and waiting until it depends on nothing.
 
 use crate::gate;
-use agent_abi::{option, Frame, Process, Thread, ThreadPage, World, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX, WORLD_BASE};
+use agent_abi::{
+    option, Frame, Process, Thread, ThreadPage, World, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX, WORLD_BASE,
+};
 use commit_clock::{AtomicClock, Clock, Transactions};
 use core::sync::atomic::Ordering;
 
@@ -154,7 +156,8 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn is_clean(&self) -> bool {
         // A writable shared mapping of a domain's file changes it without a call.
-        self.world.mapped_domains.load(Ordering::Relaxed) & !agent_abi::MAPPED_MEMORY == 0 && self.transactions().is_clean()
+        self.world.mapped_domains.load(Ordering::Relaxed) & !agent_abi::MAPPED_MEMORY == 0
+            && self.transactions().is_clean()
     }
 
     /// Whether the process depends on nothing and nothing of its output is held.

@@ -3,7 +3,9 @@
 
 use crate::clocks::Call;
 use crate::gate::{self, nr};
-use agent_abi::{hash_object, option, DeviceKind, FdEntry, FdKind, Private, Request, FDS_MAX, PRIVATE_BASE, THREAD_UNCACHED};
+use agent_abi::{
+    hash_object, option, DeviceKind, FdEntry, FdKind, Private, Request, FDS_MAX, PRIVATE_BASE, THREAD_UNCACHED,
+};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Where the cache begins in the private memory.

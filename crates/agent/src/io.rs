@@ -178,7 +178,9 @@ impl Call<'_> {
                 let names = self.transactions().active(transaction_domain);
                 self.world.names.raise(transaction_domain, names);
                 self.change_file(entry);
-                self.world.names.merge(&self.process.clock.load(self.transactions().domains()), self.transactions().domains());
+                self.world
+                    .names
+                    .merge(&self.process.clock.load(self.transactions().domains()), self.transactions().domains());
             }
             FdKind::MemoryFile | FdKind::Inside => self.send_inside(entry),
             FdKind::Nothing | FdKind::Bad | FdKind::Unknown => {
@@ -420,7 +422,9 @@ impl Ioctl {
     fn of(request: u32) -> Self {
         match request {
             // TCGETS, TCGETS2, TIOCGWINSZ, TIOCGPGRP, TIOCGSID, TIOCOUTQ, FIONREAD, TIOCGPTN, TIOCGEXCL, TIOCGETD
-            0x5401 | 0x802c542a | 0x5413 | 0x540f | 0x5429 | 0x5411 | 0x541b | 0x80045430 | 0x80045440 | 0x5424 => Self::Observes,
+            0x5401 | 0x802c542a | 0x5413 | 0x540f | 0x5429 | 0x5411 | 0x541b | 0x80045430 | 0x80045440 | 0x5424 => {
+                Self::Observes
+            }
             // FIONBIO, FIOASYNC, FIONCLEX, FIOCLEX, FIOQSIZE, FIGETBSZ, FIBMAP, FS_IOC_FIEMAP, SIOCGPGRP, SIOCATMARK
             0x5421 | 0x5452 | 0x5450 | 0x5451 | 0x5460 | 2 | 1 | 0xc020660b | 0x8904 | 0x8905 => Self::Observes,
             // FS_IOC_GETFLAGS, FS_IOC_GETVERSION, FS_IOC_FSGETXATTR, FS_IOC_GETFSUUID, BLKGETSIZE64, BLKSSZGET

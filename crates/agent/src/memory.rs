@@ -4,8 +4,8 @@ use crate::clocks::Call;
 use crate::descriptors::{private, Stat};
 use crate::gate::{self, nr, EACCES, EINVAL, ENOMEM};
 use agent_abi::{
-    text_index, FdKind, MAPPED_MEMORY, FileVersion, Private, Request, Text, TextState, AGENT_BASE, OWN_END, PRIVATE_BASE, PROCESS_MAPPED_SHARED,
-    STUBS_MAX, TEXTS_MAX,
+    text_index, FdKind, FileVersion, Private, Request, Text, TextState, AGENT_BASE, MAPPED_MEMORY, OWN_END,
+    PRIVATE_BASE, PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX,
 };
 use core::sync::atomic::Ordering;
 
@@ -103,13 +103,18 @@ impl Call<'_> {
     pub fn own_pages(&mut self) {
         const MREMAP: u64 = 25;
         const MREMAP_FIXED: u64 = 2;
-        let moves_over_ours = self.frame.nr == MREMAP && self.arg(3) & MREMAP_FIXED != 0 && touches_ours(self.arg(4), self.arg(2));
+        let moves_over_ours =
+            self.frame.nr == MREMAP && self.arg(3) & MREMAP_FIXED != 0 && touches_ours(self.arg(4), self.arg(2));
         if touches_ours(self.arg(0), self.arg(1)) || moves_over_ours {
             return self.answer(-EINVAL);
         }
         let result = self.proceed();
         const MPROTECT: u64 = 10;
-        if result == -EACCES && self.frame.nr == MPROTECT && self.arg(2) & PROT_WRITE != 0 && own_texts(self.arg(0), self.arg(1)) {
+        if result == -EACCES
+            && self.frame.nr == MPROTECT
+            && self.arg(2) & PROT_WRITE != 0
+            && own_texts(self.arg(0), self.arg(1))
+        {
             self.proceed();
         }
     }
@@ -176,7 +181,12 @@ pub fn attach(process: &agent_abi::Process, row: &Text, at: u64) -> bool {
         }
     }
     // SAFETY: replaces the text that was just mapped and that nobody has run yet by the same text, patched.
-    let got = unsafe { gate::call(nr::SHMAT, [u64::from(row.text_shm.load(Ordering::Relaxed)), at, SHM_RDONLY | SHM_EXEC | SHM_REMAP, 0, 0, 0]) };
+    let got = unsafe {
+        gate::call(
+            nr::SHMAT,
+            [u64::from(row.text_shm.load(Ordering::Relaxed)), at, SHM_RDONLY | SHM_EXEC | SHM_REMAP, 0, 0, 0],
+        )
+    };
     if got == at as i64 {
         remember_text(at, row.len.load(Ordering::Relaxed));
         let sites = u64::from(row.sites.load(Ordering::Relaxed));

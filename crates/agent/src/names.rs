@@ -236,7 +236,8 @@ impl Call<'_> {
     /// The name may have been a dangling link: then the file was made somewhere else than it seemed.
     fn tag_made_elsewhere(&mut self, place: Place, fd: u64) {
         let made = self.descriptor(fd);
-        let foreseen = place.entry.kind() == FdKind::DomainFile && place.entry.domain() == made.domain() && place.is_plain;
+        let foreseen =
+            place.entry.kind() == FdKind::DomainFile && place.entry.domain() == made.domain() && place.is_plain;
         if made.kind() == FdKind::DomainFile && !foreseen {
             let transaction = self.begin_change(made.domain());
             self.tag_names(Place { entry: made, exists: true, is_plain: true }, transaction, true);

@@ -4,7 +4,10 @@ use crate::clocks::Call;
 use crate::descriptors::forget_forever;
 use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program;
-use agent_abi::{option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_UNCACHED};
+use agent_abi::{
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_BASE, THREAD_FORKED, THREAD_LEN,
+    THREAD_UNCACHED,
+};
 use core::sync::atomic::Ordering;
 
 pub const SIGALTSTACK: u64 = 131;
@@ -53,7 +56,11 @@ impl Call<'_> {
         const STACK_SIZE: usize = 6;
         let size = self.arg(1) as usize;
         let mut words = [0u64; CLONE_ARGS_WORDS];
-        if size % 8 != 0 || size < 64 || size > CLONE_ARGS_WORDS * 8 || !read_program(self.arg(0), &mut words[..size / 8]) {
+        if size % 8 != 0
+            || size < 64
+            || size > CLONE_ARGS_WORDS * 8
+            || !read_program(self.arg(0), &mut words[..size / 8])
+        {
             // Bad sizes and addresses get the kernel's own error: a call that certainly fails.
             if size >= 64 && size <= 4096 {
                 return self.answer(-7); // E2BIG: fields from the future
@@ -131,7 +138,8 @@ impl Call<'_> {
             taken => taken as usize - 1,
         };
         self.page.pending_process = process as u32 + 1;
-        let parent = if birth.flags & CLONE_PARENT != 0 { self.process.parent.load(Ordering::Relaxed) as usize } else { own };
+        let parent =
+            if birth.flags & CLONE_PARENT != 0 { self.process.parent.load(Ordering::Relaxed) as usize } else { own };
         let slot = &self.world.processes[process % PROCESSES_MAX];
         slot.begin(parent, &self.dependencies());
         slot.flags.store(self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SHARED, Ordering::Relaxed);
@@ -154,7 +162,9 @@ impl Call<'_> {
         const MAP_PRIVATE_ANONYMOUS_FIXED: u64 = 0x32;
         let at = THREADS_BASE + thread as u64 * THREAD_LEN;
         // SAFETY: nobody but us uses this range, and the slot is ours alone.
-        let got = unsafe { gate::call(nr::MMAP, [at, THREAD_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED, u64::MAX, 0]) };
+        let got = unsafe {
+            gate::call(nr::MMAP, [at, THREAD_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED, u64::MAX, 0])
+        };
         if got != at as i64 {
             self.give_back(thread, process);
             self.page.pending_thread = 0;
@@ -240,7 +250,12 @@ impl Call<'_> {
     pub fn kill_thread(&mut self, position: u8) {
         let tid = self.arg(position) as u32;
         if !self.is_clean() {
-            let target = self.world.thread_map.taken().map(|i| &self.world.threads[i]).find(|t| t.tid.load(Ordering::Relaxed) == tid);
+            let target = self
+                .world
+                .thread_map
+                .taken()
+                .map(|i| &self.world.threads[i])
+                .find(|t| t.tid.load(Ordering::Relaxed) == tid);
             match target {
                 Some(target) => {
                     let process = target.process.load(Ordering::Relaxed) as usize % PROCESSES_MAX;

@@ -5,7 +5,9 @@ use crate::clocks::world;
 use crate::descriptors::{Stat, CACHE_BASE};
 use crate::gate::{self, nr};
 use crate::memory::{attach, is_known, rows};
-use agent_abi::{option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, THREADS_MAX, THREAD_LEN};
+use agent_abi::{
+    option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, THREADS_MAX, THREAD_LEN,
+};
 use core::sync::atomic::Ordering;
 
 /// Offset of the first thread's page in the private memory.
@@ -48,7 +50,12 @@ fn map_private() {
     const PROT_READ_WRITE: u64 = 3;
     const MAP_PRIVATE_ANONYMOUS_FIXED_NORESERVE: u64 = 0x4032;
     // SAFETY: the address range is ours in a new image.
-    let got = unsafe { gate::call(nr::MMAP, [PRIVATE_BASE, PRIVATE_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED_NORESERVE, u64::MAX, 0]) };
+    let got = unsafe {
+        gate::call(
+            nr::MMAP,
+            [PRIVATE_BASE, PRIVATE_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED_NORESERVE, u64::MAX, 0],
+        )
+    };
     if got != PRIVATE_BASE as i64 {
         gate::request(Request::Fatal, u64::from(line!()), got as u64, 0);
         gate::trap();
@@ -167,7 +174,8 @@ fn patch_image(process: &agent_abi::Process, auxv: &Auxv, entry: u64) -> bool {
     let interpreter = headers(auxv).iter().find(|h| h.kind == PT_INTERP).map(|h| bias.wrapping_add(h.vaddr));
     let interpreter_stat = interpreter.and_then(|path| stat_path(path as *const u8));
     let program_file = program.version();
-    let unknown = !is_known(world, &program_file) || interpreter_stat.as_ref().is_some_and(|s| !is_known(world, &s.version()));
+    let unknown =
+        !is_known(world, &program_file) || interpreter_stat.as_ref().is_some_and(|s| !is_known(world, &s.version()));
     if unknown && gate::request(Request::PlanExecutable, interpreter.unwrap_or(0), 0, 0) < 0 {
         return false;
     }

@@ -70,6 +70,11 @@ fn write(stats: &Stats, sink: StatsSink) -> Result<(), Failure> {
 fn tell_promises() {
     let Ok(found) = domain::file_systems() else { return };
     for file_system in found.iter().filter(|f| f.class.can_commit()) {
-        eprintln!("speculator: {} is {}: {}", file_system.mount_point.display(), file_system.class.name(), file_system.reason);
+        eprintln!(
+            "speculator: {} is {}: {}",
+            file_system.mount_point.display(),
+            file_system.class.name(),
+            file_system.reason
+        );
     }
 }

@@ -15,7 +15,9 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use tracee::{AgentImage, Event, Injection, Registers, Result, Segment, SignalInfo, Stop, Stopped, TraceError, WorldSegment};
+use tracee::{
+    AgentImage, Event, Injection, Registers, Result, Segment, SignalInfo, Stop, Stopped, TraceError, WorldSegment,
+};
 
 /// A thread of the world.
 #[derive(Debug, Default)]
@@ -90,7 +92,9 @@ impl Supervisor {
             Ok(()) | Err(TraceError::Gone(_)) => {}
             Err(error) => {
                 // A thread that we cannot handle must not run on unseen.
-                self.front.tell(&Message::Warning { text: format!("cannot go on with thread {tid}: {error}; it was killed") });
+                self.front.tell(&Message::Warning {
+                    text: format!("cannot go on with thread {tid}: {error}; it was killed"),
+                });
                 crate::sys::kill(tid, libc::SIGKILL);
             }
         }
@@ -153,7 +157,11 @@ impl Supervisor {
         let registers = stopped.registers()?;
         const CS_64_BIT: u64 = 0x33;
         if registers.cs != CS_64_BIT {
-            return self.refuse_program(stopped, "it is a 32-bit program", "use a 64-bit build of it, or start it outside");
+            return self.refuse_program(
+                stopped,
+                "it is a 32-bit program",
+                "use a 64-bit build of it, or start it outside",
+            );
         }
         self.inject(stopped)
     }
@@ -210,14 +218,16 @@ impl Supervisor {
         world.threads[thread].begin(tracee.process, 0);
         world.threads[thread].tid.store(tid as u32, Ordering::Release);
         tracee.thread = Some(thread);
-        let injection = Injection::begin(&stopped, &self.image, agent_id, world_id, thread as u32, tracee.process as u32)?;
+        let injection =
+            Injection::begin(&stopped, &self.image, agent_id, world_id, thread as u32, tracee.process as u32)?;
         tracee.injection = Some(injection);
         stopped.resume(0)
     }
 
     pub(crate) fn refuse_program(&mut self, stopped: Stopped, why: &str, what_to_do: &str) -> Result<()> {
         let tid = stopped.tid();
-        let name = std::fs::read_link(format!("/proc/{tid}/exe")).map_or_else(|_| "a program".into(), |p| p.display().to_string());
+        let name = std::fs::read_link(format!("/proc/{tid}/exe"))
+            .map_or_else(|_| "a program".into(), |p| p.display().to_string());
         self.front.tell(&Message::Warning { text: format!("cannot run {name} inside: {why}; {what_to_do}") });
         crate::sys::kill(tid, libc::SIGKILL);
         stopped.resume(0)
@@ -251,7 +261,8 @@ impl Supervisor {
 
     /// `int 0x80` and `sysenter`: other numbers, other tables. As on a kernel that was built without them.
     fn refuse_32_bit_call(&mut self, stopped: Stopped, mut registers: Registers) -> Result<()> {
-        self.front.tell(&Message::Note { text: "a 32-bit system call of a 64-bit program was answered with ENOSYS".into() });
+        self.front
+            .tell(&Message::Note { text: "a 32-bit system call of a 64-bit program was answered with ENOSYS".into() });
         registers.orig_rax = u64::MAX;
         registers.rax = -i64::from(libc::ENOSYS) as u64;
         stopped.set_registers(&registers)?;
@@ -309,7 +320,11 @@ impl Supervisor {
             if user_of(tid).and_then(|uid| self.segment.set_owner(uid)).is_ok() {
                 if let Some(injection) = tracee.injection.take() {
                     registers.rip = injection.entry();
-                    injection.restore(tid).map_err(|source| TraceError::Kernel { what: "restore the entry point", tid, source })?;
+                    injection.restore(tid).map_err(|source| TraceError::Kernel {
+                        what: "restore the entry point",
+                        tid,
+                        source,
+                    })?;
                 }
                 for register in [
                     &mut registers.rax,

@@ -90,7 +90,9 @@ pub enum RunError {
         error: String,
     },
     /// The supervisor is gone.
-    #[error("the supervisor died, and the world with it; what was shown is durable, what was not durable was not shown")]
+    #[error(
+        "the supervisor died, and the world with it; what was shown is durable, what was not durable was not shown"
+    )]
     SupervisorDied,
     /// A volume.
     #[error("cannot unmount a volume: {0}; see speculator volume check")]
@@ -143,8 +145,9 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
     drop(supervisor_end);
     // The supervisor unmounts the volumes; a copy of their directories would keep them busy.
     std::mem::take(&mut options.volumes).release();
-    let started = await_ready(&mut front_end)
-        .and_then(|(agent_id, world_id)| start_command(&options, &mask, supervisor, agent_id, world_id, &mut front_end));
+    let started = await_ready(&mut front_end).and_then(|(agent_id, world_id)| {
+        start_command(&options, &mask, supervisor, agent_id, world_id, &mut front_end)
+    });
     let command = match started {
         Ok(command) => command,
         Err(error) => {
@@ -220,7 +223,13 @@ fn start_command(
 }
 
 /// In the child. Returns only with an error.
-fn become_command(options: &RunOptions, mask: &libc::sigset_t, agent_id: i32, world_id: i32, mut go: io::PipeReader) -> i32 {
+fn become_command(
+    options: &RunOptions,
+    mask: &libc::sigset_t,
+    agent_id: i32,
+    world_id: i32,
+    mut go: io::PipeReader,
+) -> i32 {
     let errno = |e: io::Error| e.raw_os_error().unwrap_or(libc::EIO);
     if let Err(e) = io::Read::read_exact(&mut go, &mut [0]) {
         return errno(e);

@@ -85,8 +85,15 @@ pub enum Taken {
 
 impl Outputs {
     pub fn new(world: &'static World) -> io::Result<Arc<Self>> {
-        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self { world, state: Mutex::default(), leaving: Mutex::default(), wake, stop: AtomicBool::new(false) }))
+        let wake =
+            rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK)?;
+        Ok(Arc::new(Self {
+            world,
+            state: Mutex::default(),
+            leaving: Mutex::default(),
+            wake,
+            stop: AtomicBool::new(false),
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -245,7 +252,8 @@ impl Outputs {
                 state.stuck.keys().filter_map(|queue| state.targets.get(queue).cloned()).collect()
             };
             let Ok(ready) = self.await_room(&stuck) else { return };
-            let ready: Vec<&Target> = stuck.iter().zip(ready).filter_map(|(target, ready)| ready.then_some(target)).collect();
+            let ready: Vec<&Target> =
+                stuck.iter().zip(ready).filter_map(|(target, ready)| ready.then_some(target)).collect();
             self.retry(&ready);
             self.release();
         }

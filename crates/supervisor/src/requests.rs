@@ -83,7 +83,8 @@ impl Supervisor {
         self.texts.learn(program).map_err(errno)?;
         if interpreter_at != 0 {
             let path = read_path(tid, interpreter_at).ok_or(libc::EFAULT)?;
-            let rooted = Path::new("/proc").join(tid.to_string()).join("root").join(path.strip_prefix("/").unwrap_or(&path));
+            let rooted =
+                Path::new("/proc").join(tid.to_string()).join("root").join(path.strip_prefix("/").unwrap_or(&path));
             self.texts.learn(File::open(rooted).map_err(errno)?).map_err(errno)?;
         }
         Ok(0)
@@ -116,7 +117,10 @@ impl Supervisor {
     }
 
     fn refused(&mut self, tid: i32, nr: u64, argument: u64) -> std::result::Result<u64, i32> {
-        let name = u16::try_from(nr).ok().and_then(|nr| syscall_table::row(u64::from(nr))).map_or("a system call", |row| row.name);
+        let name = u16::try_from(nr)
+            .ok()
+            .and_then(|nr| syscall_table::row(u64::from(nr)))
+            .map_or("a system call", |row| row.name);
         let text = format!("{name}({argument:#x}) of thread {tid} was refused: a world cannot contain what it does");
         self.front.tell(&Message::Note { text });
         Ok(0)
@@ -195,14 +199,25 @@ fn target_of(fd: OwnedFd) -> Option<Target> {
     }
     let (object, kind) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => (hash_object(stat.st_dev, stat.st_ino), TargetKind::Pipe),
-        FileType::CharacterDevice if takes_background_writes(&fd) => (hash_object(u64::MAX, stat.st_rdev), TargetKind::Terminal),
+        FileType::CharacterDevice if takes_background_writes(&fd) => {
+            (hash_object(u64::MAX, stat.st_rdev), TargetKind::Terminal)
+        }
         FileType::Socket if is_connected_stream(&fd) => (hash_object(stat.st_dev, stat.st_ino), TargetKind::Socket),
         _ => return None,
     };
     if kind != TargetKind::Terminal && has_error(&fd) {
         return None;
     }
+    let fd = if kind == TargetKind::Socket { fd } else { without_waiting(fd) };
     Some(Target { object, kind, fd: Arc::new(fd) })
+}
+
+/// The same pipe or terminal, opened anew so that a write to it never waits for its reader; the program's own description stays as it is.
+fn without_waiting(fd: OwnedFd) -> OwnedFd {
+    use std::os::unix::fs::OpenOptionsExt;
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    File::options().write(true).custom_flags(flags).open(path).map_or(fd, OwnedFd::from)
 }
 
 /// An outside pipe or socket, in whatever state.
@@ -222,12 +237,14 @@ fn takes_background_writes(fd: &OwnedFd) -> bool {
 }
 
 fn is_connected_stream(fd: &OwnedFd) -> bool {
-    rustix::net::sockopt::socket_type(fd).is_ok_and(|kind| kind == rustix::net::SocketType::STREAM) && rustix::net::getpeername(fd).is_ok()
+    rustix::net::sockopt::socket_type(fd).is_ok_and(|kind| kind == rustix::net::SocketType::STREAM)
+        && rustix::net::getpeername(fd).is_ok()
 }
 
 fn has_error(fd: &OwnedFd) -> bool {
     use rustix::event::{poll, PollFd, PollFlags, Timespec};
     let mut polls = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    poll(&mut polls, Some(&now)).is_err() || polls[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
+    poll(&mut polls, Some(&now)).is_err()
+        || polls[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
 }

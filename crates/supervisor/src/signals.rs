@@ -29,7 +29,13 @@ impl Saved {
         let words: [u64; 7] = tracee::read_value(tid, page).map_err(kernel)?;
         let frame_at = words[2].wrapping_sub(std::mem::size_of::<Frame>() as u64);
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
-        Ok(Self { program_rsp: words[1], phase: words[3] as u32, process: (words[4] >> 32) as usize, after: words[6], frame })
+        Ok(Self {
+            program_rsp: words[1],
+            phase: words[3] as u32,
+            process: (words[4] >> 32) as usize,
+            after: words[6],
+            frame,
+        })
     }
 }
 
@@ -168,7 +174,9 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
             back_to_site(&mut registers, &saved);
             stopped.set_registers(&registers)?;
         }
-        Position::Interrupted(_) | Position::Done(_) | Position::After => close_handle(stopped.tid(), &registers, world),
+        Position::Interrupted(_) | Position::Done(_) | Position::After => {
+            close_handle(stopped.tid(), &registers, world)
+        }
     }
     Ok(())
 }

@@ -42,7 +42,12 @@ impl Samples {
     pub fn distribution(&self) -> Distribution {
         let mut sorted = self.values.clone();
         sorted.sort_unstable();
-        let at = |share: f64| sorted.get(((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1))).copied().unwrap_or(0);
+        let at = |share: f64| {
+            sorted
+                .get(((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1)))
+                .copied()
+                .unwrap_or(0)
+        };
         Distribution { count: self.count, p50: at(0.5).into(), p99: at(0.99).into(), max: self.max }
     }
 }
@@ -84,7 +89,11 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |map: &BTreeMap<String, u64>| {
             let words: Vec<String> = map.iter().map(|(name, count)| format!("{name} {count}")).collect();
-            if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+            if words.is_empty() {
+                "none".to_owned()
+            } else {
+                words.join(", ")
+            }
         };
         let times = |d: &Distribution| format!("{} (p50 {} µs, p99 {} µs, max {} µs)", d.count, d.p50, d.p99, d.max);
         writeln!(f, "wall time          {:.3} s", self.wall_us as f64 / 1e6)?;

@@ -21,7 +21,10 @@ pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
 /// A copy of another process's descriptor.
 pub fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: as above.
-    unsafe { check(libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0)).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
+    unsafe {
+        check(libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0))
+            .map(|fd| OwnedFd::from_raw_fd(fd as i32))
+    }
 }
 
 /// Block these signals in this thread and those that it starts; returns what was blocked before.
@@ -183,7 +186,9 @@ pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
 pub fn kill_if_held(pid: i32) {
     let held_by_us = std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
         let own = std::process::id();
-        status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == own.to_string()))
+        status
+            .lines()
+            .any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == own.to_string()))
     });
     if held_by_us {
         kill(pid, libc::SIGKILL);

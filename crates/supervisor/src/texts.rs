@@ -59,10 +59,12 @@ impl Texts {
 
     fn publish(&mut self, version: &FileVersion, plan: Option<FilePlan>) -> io::Result<()> {
         let segments = plan.map_or_else(Vec::new, |plan| plan.segments);
-        let patched: Vec<&SegmentPlan> = segments.iter().filter(|s| s.sites.iter().any(|site| site.is_patched())).collect();
+        let patched: Vec<&SegmentPlan> =
+            segments.iter().filter(|s| s.sites.iter().any(|site| site.is_patched())).collect();
         if patched.is_empty() {
             let row = self.free_row(version)?;
-            return Ok(finish_row(row, TextState::Plain));
+            finish_row(row, TextState::Plain);
+            return Ok(());
         }
         for plan in patched {
             let text = Segment::with(&plan.text, self.mode)?;

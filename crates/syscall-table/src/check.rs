@@ -8,18 +8,9 @@ const FREE_LAST: u16 = 423;
 /// System calls have six arguments.
 const ARGUMENTS: u8 = 6;
 
-const _: () = assert!(
-    is_dense(TABLE),
-    "a number is missing, doubled or out of order"
-);
-const _: () = assert!(
-    all_agree(TABLE),
-    "a row's class and its operation contradict each other"
-);
-const _: () = assert!(
-    all_in_range(TABLE),
-    "an operation names an argument that does not exist"
-);
+const _: () = assert!(is_dense(TABLE), "a number is missing, doubled or out of order");
+const _: () = assert!(all_agree(TABLE), "a row's class and its operation contradict each other");
+const _: () = assert!(all_in_range(TABLE), "an operation names an argument that does not exist");
 
 const fn is_dense(rows: &[Row]) -> bool {
     let mut expected = 0;
@@ -93,12 +84,7 @@ const fn in_range(op: Op) -> bool {
         Op::Copy { input, output } => input < ARGUMENTS && output < ARGUMENTS && input != output,
         Op::ObservePath { dir, path } | Op::ModifyPath { dir, path } => is_path(dir, path),
         Op::StatPath { dir, path, buf } => is_path(dir, path) && buf == path + 1,
-        Op::ModifyPaths {
-            dir,
-            path,
-            dir2,
-            path2,
-        } => is_path(dir, path) && is_path(dir2, path2) && path < path2,
+        Op::ModifyPaths { dir, path, dir2, path2 } => is_path(dir, path) && is_path(dir2, path2) && path < path2,
         _ => true,
     }
 }

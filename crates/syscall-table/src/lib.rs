@@ -32,8 +32,6 @@ pub struct Row {
 
 /// The row of a system call, if the table knows it.
 pub fn row(nr: u64) -> Option<&'static Row> {
-    let at = ROWS
-        .binary_search_by_key(&nr, |row| u64::from(row.nr))
-        .ok()?;
+    let at = ROWS.binary_search_by_key(&nr, |row| u64::from(row.nr)).ok()?;
     ROWS.get(at)
 }

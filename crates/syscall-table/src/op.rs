@@ -88,12 +88,7 @@ pub enum Op {
     /// Changes a name, or the attributes of what it names (`unlink`, `mkdir`, `chmod`, `truncate`…).
     ModifyPath { dir: u8, path: u8 },
     /// Changes two names (`rename`, `link`).
-    ModifyPaths {
-        dir: u8,
-        path: u8,
-        dir2: u8,
-        path2: u8,
-    },
+    ModifyPaths { dir: u8, path: u8, dir2: u8, path2: u8 },
     /// `chdir`: observes a name, and forgets what is known of the working directory.
     Chdir,
     /// `fchdir`.

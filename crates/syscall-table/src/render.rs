@@ -8,24 +8,12 @@ use crate::{Class, Op, Row, CWD, ROWS};
 const COLUMNS: [&str; 5] = ["nr", "name", "class", "action", "why"];
 
 const CLASSES: [(Class, &str); 6] = [
-    (
-        Class::Native,
-        "carries nothing and changes nothing outside: nobody looks at it",
-    ),
+    (Class::Native, "carries nothing and changes nothing outside: nobody looks at it"),
     (Class::Tracked, "observes or modifies tracked objects"),
-    (
-        Class::Output,
-        "may leave the world: held until what it depends on is committed",
-    ),
-    (
-        Class::Private,
-        "concerns this process and our bookkeeping of it",
-    ),
+    (Class::Output, "may leave the world: held until what it depends on is committed"),
+    (Class::Private, "concerns this process and our bookkeeping of it"),
     (Class::Emulated, "answered by us, not by the kernel"),
-    (
-        Class::Barrier,
-        "not known to be safe: waits until the process depends on nothing, then runs",
-    ),
+    (Class::Barrier, "not known to be safe: waits until the process depends on nothing, then runs"),
 ];
 
 /// Writes the table as aligned columns, one line a system call, a header line first.
@@ -33,19 +21,12 @@ pub fn write_text(w: &mut dyn Write) -> fmt::Result {
     let name_width = widest(|row| row.name.len());
     let action_width = widest(|row| length(&Action(row.op)));
     let [nr, name, class, action, why] = COLUMNS;
-    writeln!(
-        w,
-        "{nr:>3}  {name:name_width$}  {class:8}  {action:action_width$}  {why}"
-    )?;
+    writeln!(w, "{nr:>3}  {name:name_width$}  {class:8}  {action:action_width$}  {why}")?;
     for row in ROWS {
         let (nr, name, class, why) = (row.nr, row.name, class_name(row.class), row.why);
         let action = Action(row.op);
         let padding = action_width - length(&action);
-        writeln!(
-            w,
-            "{nr:>3}  {name:name_width$}  {class:8}  {action}{:padding$}  {why}",
-            ""
-        )?;
+        writeln!(w, "{nr:>3}  {name:name_width$}  {class:8}  {action}{:padding$}  {why}", "")?;
     }
     Ok(())
 }
@@ -64,18 +45,8 @@ pub fn write_markdown(w: &mut dyn Write) -> fmt::Result {
         writeln!(w, "| {} | {calls} | {meaning} |", class_name(class))?;
     }
     let [nr, name, class, action, why] = COLUMNS;
-    writeln!(
-        w,
-        "\n| {nr} | {name} | {class} | {action} | {why} |\n|---:|---|---|---|---|"
-    )?;
-    for Row {
-        nr,
-        name,
-        class,
-        op,
-        why,
-    } in ROWS
-    {
+    writeln!(w, "\n| {nr} | {name} | {class} | {action} | {why} |\n|---:|---|---|---|---|")?;
+    for Row { nr, name, class, op, why } in ROWS {
         let (class, action) = (class_name(*class), Action(*op));
         writeln!(w, "| {nr} | `{name}` | {class} | {action} | {why} |")?;
     }
@@ -119,12 +90,7 @@ impl Display for Action {
             Op::ObservePath { dir, path } => write!(f, "observe {}", Path(dir, path)),
             Op::StatPath { dir, path, buf } => write!(f, "stat {} into arg {buf}", Path(dir, path)),
             Op::ModifyPath { dir, path } => write!(f, "modify {}", Path(dir, path)),
-            Op::ModifyPaths {
-                dir,
-                path,
-                dir2,
-                path2,
-            } => {
+            Op::ModifyPaths { dir, path, dir2, path2 } => {
                 write!(f, "modify {} and {}", Path(dir, path), Path(dir2, path2))
             }
             by_name => write!(f, "{by_name:?}"),

@@ -15,10 +15,7 @@ fn every_call_of_the_kernels_header_has_a_row_of_its_name() {
         Err(error) => panic!("cannot read {KERNEL_HEADER}: {error}"),
     };
     let calls: Vec<(&str, u64)> = header.lines().filter_map(definition).collect();
-    assert!(
-        calls.len() > 300,
-        "{KERNEL_HEADER} does not look as it used to"
-    );
+    assert!(calls.len() > 300, "{KERNEL_HEADER} does not look as it used to");
     for (name, nr) in calls {
         assert_eq!(row(nr).map(|row| row.name), Some(name), "system call {nr}");
     }
@@ -52,11 +49,7 @@ fn names_are_unique_and_every_row_says_why_on_one_line() {
     names.dedup();
     assert_eq!(names.len(), ROWS.len());
     for row in ROWS {
-        assert!(
-            !row.why.is_empty() && !row.why.contains(['\n', '|']),
-            "{}",
-            row.name
-        );
+        assert!(!row.why.is_empty() && !row.why.contains(['\n', '|']), "{}", row.name);
     }
 }
 

@@ -77,10 +77,8 @@ impl Filter {
     /// A binary search over the numbers: those that always pass return, the others fall through to what follows.
     fn native_numbers(&mut self) {
         let limit = ROWS.iter().map(|row| u32::from(row.nr)).max().unwrap_or(0) + 1;
-        let passes = |nr: u32| {
-            ROWS.binary_search_by_key(&nr, |row| u32::from(row.nr))
-                .is_ok_and(|i| ROWS[i].op == Op::Native)
-        };
+        let passes =
+            |nr: u32| ROWS.binary_search_by_key(&nr, |row| u32::from(row.nr)).is_ok_and(|i| ROWS[i].op == Op::Native);
         // Boundaries at which the answer changes.
         let mut edges = Vec::new();
         let mut last = false;

@@ -20,7 +20,14 @@ pub struct Injection {
 
 impl Injection {
     /// Make a program that stands at its first instruction start with the agent. `thread` and `process` are its slots.
-    pub fn begin(stopped: &Stopped, image: &AgentImage, agent_id: i32, world_id: i32, thread: u32, process: u32) -> Result<Self> {
+    pub fn begin(
+        stopped: &Stopped,
+        image: &AgentImage,
+        agent_id: i32,
+        world_id: i32,
+        thread: u32,
+        process: u32,
+    ) -> Result<Self> {
         let tid = stopped.tid();
         let mut registers = stopped.registers()?;
         let entry = registers.rip;

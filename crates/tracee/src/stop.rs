@@ -155,7 +155,8 @@ impl Stopped {
         let signal = libc::WSTOPSIG(status);
         if status >> 16 == 0 && signal != libc::SIGTRAP {
             let info = sys::signal_info(self.tid)?;
-            let is_fault = matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE) && info.code() > 0;
+            let is_fault =
+                matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE) && info.code() > 0;
             if is_fault {
                 // Repeating the instruction would repeat the fault, for ever.
                 let source = io::Error::other(format!("signal {signal} while it was being stepped"));
