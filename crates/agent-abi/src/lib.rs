@@ -36,6 +36,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
 pub const PROTOCOL_VERSION: u32 = 1;
 
+/// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
+/// transaction before it commits by itself (a quarter, half of that to be early).
+pub const DIRTY_BYTES_MAX: u64 = 128 << 20;
 /// Where the agent's code is mapped. The gate page comes first. Far below where the kernel puts libraries, and in no range that a sanitizer
 /// keeps for itself (AddressSanitizer's allocator has 0x6000_0000_0000 and up).
 pub const AGENT_BASE: u64 = 0x7000_0000_0000;
@@ -147,11 +150,11 @@ pub struct World {
     pub messages: AtomicClock,
     /// Futex: counts commits.
     pub commits: AtomicU32,
-    /// How many threads wait for `commits`.
-    pub commit_waiters: AtomicU32,
+    _pad1: AtomicU32,
     /// Futex: counts requests for commits.
     pub requests: AtomicU32,
-    _pad: AtomicU32,
+    /// Threads that wait for a commit and do nothing else: it must not be put off.
+    pub waiting: AtomicU32,
     /// Bytes written to each domain since its last commit began.
     pub dirty_bytes: [AtomicU64; DOMAINS_MAX],
     /// Counts moments at which a descriptor of an outside stream may have been closed.

@@ -207,12 +207,20 @@ impl<'a> Call<'a> {
     /// Wait until all that `clock` depends on is on stable storage.
     #[inline(never)]
     pub fn await_commit(&self, clock: &Clock) {
+        if self.transactions().is_resolved(clock) {
+            return;
+        }
+        // A thread that is taken back to its call site, or killed, leaves its count behind: commits are then put off less than they could be.
+        self.world.waiting.fetch_add(1, Ordering::AcqRel);
         loop {
             let seen = self.world.commits.load(Ordering::Acquire);
             if self.transactions().is_resolved(clock) {
+                self.world.waiting.fetch_sub(1, Ordering::AcqRel);
                 return;
             }
-            self.request_commit(clock);
+            if self.transactions().request(clock) {
+                self.ring();
+            }
             self.sleep(seen);
         }
     }
@@ -261,7 +269,7 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn end_change(&self, domain: usize, bytes: i64) {
         self.thread.handle.close();
-        const DIRTY_BYTES_MAX: u64 = 32 << 20;
+        const DIRTY_BYTES_MAX: u64 = agent_abi::DIRTY_BYTES_MAX;
         if bytes > 0 {
             let before = self.world.dirty_bytes[domain].fetch_add(bytes as u64, Ordering::Relaxed);
             if before < DIRTY_BYTES_MAX && before + bytes as u64 >= DIRTY_BYTES_MAX {

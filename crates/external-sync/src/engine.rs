@@ -108,6 +108,7 @@ impl Engine {
             observer,
             stop: stop.clone(),
             dirty_since: [None; DOMAINS_MAX],
+            last: [None; DOMAINS_MAX],
             failed: false,
         };
         let thread = std::thread::Builder::new().name("commit".into()).spawn(move || worker.run())?;
@@ -139,6 +140,13 @@ pub fn announce(world: &World) {
 
 /// Wait until all that `clock` depends on is committed; false if `give_up` says so first.
 pub fn await_commit(world: &World, clock: &Clock, give_up: impl Fn() -> bool) -> bool {
+    world.waiting.fetch_add(1, Ordering::AcqRel);
+    let committed = await_commit_counted(world, clock, give_up);
+    world.waiting.fetch_sub(1, Ordering::AcqRel);
+    committed
+}
+
+fn await_commit_counted(world: &World, clock: &Clock, give_up: impl Fn() -> bool) -> bool {
     loop {
         let seen = world.commits.load(Ordering::Acquire);
         if world.transactions.is_resolved(clock) {
@@ -161,7 +169,14 @@ struct Worker {
     observer: Box<dyn Observer>,
     stop: Arc<AtomicBool>,
     dirty_since: [Option<Instant>; DOMAINS_MAX],
+    last: [Option<LastCommit>; DOMAINS_MAX],
     failed: bool,
+}
+
+#[derive(Clone, Copy)]
+struct LastCommit {
+    end: Instant,
+    duration: Duration,
 }
 
 impl Worker {
@@ -182,7 +197,8 @@ impl Worker {
                 return;
             }
             if !worked {
-                sys::futex_wait(&self.world.requests, seen, Some(tick));
+                let rest = (0..DOMAINS_MAX).map(|domain| self.rest(domain)).filter(|rest| !rest.is_zero()).min();
+                sys::futex_wait(&self.world.requests, seen, Some(rest.unwrap_or(tick).min(tick)));
             }
         }
     }
@@ -203,12 +219,24 @@ impl Worker {
         } else if self.world.dirty_bytes[domain].load(Ordering::Relaxed) >= self.policy.dirty_bytes_max {
             Some(Cause::Dirty)
         } else if is_requested {
-            Some(if self.policy.eager { Cause::Eager } else { Cause::Output })
+            let is_urgent = self.world.waiting.load(Ordering::Acquire) > 0;
+            match (self.policy.eager, is_urgent || self.rest(domain).is_zero()) {
+                (true, _) => Some(Cause::Eager),
+                (false, true) => Some(Cause::Output),
+                (false, false) => None,
+            }
         } else if since.elapsed() >= self.policy.interval {
             Some(Cause::Age)
         } else {
             None
         }
+    }
+
+    /// How long output still has to gather before its commit begins: after a commit as long again as that took. However much a program shows, its
+    /// file system is then free to work for it half of the time; and nobody waits longer than for two commits. A thread that waits for a
+    /// commit ends the rest.
+    fn rest(&self, domain: usize) -> Duration {
+        self.last[domain].map_or(Duration::ZERO, |last| last.duration.saturating_sub(last.end.elapsed()))
     }
 
     fn commit(&mut self, domain: usize, cause: Cause) {
@@ -222,6 +250,7 @@ impl Worker {
             self.observer.flush_failed(domain, error);
             return;
         }
+        self.last[domain] = Some(LastCommit { end: Instant::now(), duration: begin.elapsed() });
         let mut committed = self.world.transactions.committed();
         committed.0[domain] = committed.0[domain].max(transaction);
         self.observer.durable(&committed, &Commit { domain, cause, duration: begin.elapsed() });

@@ -382,7 +382,7 @@ impl Prepared {
         detach(&inherited)?;
         let image = AgentImage::built_in();
         let agent = Segment::with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
-        let policy = Policy { interval: options.commit_interval, dirty_bytes_max: 64 << 20, eager: options.eager };
+        let policy = Policy { interval: options.commit_interval, dirty_bytes_max: agent_abi::DIRTY_BYTES_MAX, eager: options.eager };
         let outputs = Outputs::new(world)?;
         Ok(Self { segment, agent, image, domains, handles, outputs, kept, policy, is_root_user })
     }

@@ -1,0 +1,220 @@
+//! Every channel by which a process can learn what another one did: what it prints then waits for the commit.
+//!
+//! `channels/channels.c` has one case for each: A changes a file, B learns of it through the channel and prints. Nothing but B's print is
+//! output, so it was held if `output_bytes_held` is not 0; or else there was a commit before it, which the number of commits tells. Cases where B learns nothing show that nothing is held then.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::{symlink, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/channels/channels.c");
+/// How many cases run at a time; they mostly sleep.
+const AT_ONCE: usize = 8;
+/// An end that the outside peer sees sooner than this after the connection was there did not wait for the end of the world.
+const SOON: Duration = Duration::from_millis(400);
+
+/// Channels that let something through, and why; those that programs use most come first. One that no longer does has to go from here.
+const KNOWN_LEAKS: &[(&str, &str)] = &[
+    (
+        "outside_exit",
+        "the kernel closes the connection when its last process exits; nobody keeps a copy of it until the commit",
+    ),
+    ("outside_killed", "the same when that process is killed"),
+    ("pipe_splice_out", "splice waits for what B depends on, and not for what the data in the pipe depend on"),
+    ("pipe_tee_out", "the same for tee"),
+    (
+        "file_store_mmap",
+        "a shared file mapping that B made before A's store: B's loads take no dependency, unlike those from a memfd",
+    ),
+    (
+        "pipe_epoll_hup",
+        "a hang-up after A's close is taken from the pipe by read, not by waiting; it is only after A's exit",
+    ),
+    ("pipe_poll_hup", "the same for poll"),
+    ("pipe_select_hup", "the same for select"),
+    ("lseek_shared", "the offset of a shared open file carries nothing"),
+    ("pipe_room", "that there is room again in a pipe carries nothing back to who writes to it"),
+    ("unix_room", "the same for a socket"),
+    ("fifo_open", "that open of a FIFO returns tells that the other end was opened"),
+    ("outside_cloexec", "exec closes the connection in the kernel, without a commit before"),
+    ("flags_shared", "the flags of a shared open file carry nothing"),
+    ("file_mmap_private_before", "a private mapping shows later changes in pages that were not touched yet"),
+];
+
+/// Cases where B learns nothing and its print is held nevertheless, and why. That is slow, not wrong.
+const KNOWN_HELD_FOR_NOTHING: &[(&str, &str)] =
+    &[("free_timer", "a timer could have been armed by anybody who has it")];
+
+/// What B's print came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Held,
+    Free,
+    Leak,
+    /// Held, though B learned nothing.
+    HeldForNothing,
+    /// B did not print: the case itself did not work.
+    Broken,
+}
+
+struct Case {
+    name: String,
+    /// What is expected: `held`, `free`, or `outside`.
+    kind: String,
+}
+
+struct Bench {
+    program: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let program = folder.path().join("channels");
+        let compiled = Command::new("cc").args(["-O1", "-Wall", "-Wextra", "-o"]).arg(&program).arg(SOURCE).status();
+        assert!(compiled.unwrap().success());
+        Bench { program, folder }
+    }
+
+    fn cases(&self) -> Vec<Case> {
+        let list = Command::new(&self.program).arg("--list").output().unwrap();
+        let list = String::from_utf8(list.stdout).unwrap();
+        let words = list.lines().map(|line| line.split_once(' ').unwrap());
+        words.map(|(name, kind)| Case { name: name.to_owned(), kind: kind.to_owned() }).collect()
+    }
+
+    fn run(&self, case: &Case) -> (Verdict, String) {
+        let folder = self.folder.path().join(format!("dir-{}", case.name));
+        let link = prepare(&folder, &case.name);
+        let stats = self.folder.path().join(format!("stats-{}", case.name));
+        let outside = (case.kind == "outside").then(Peer::listen);
+        let port = outside.as_ref().map_or(0, |peer| peer.port);
+        // A case that hangs must not hang the test.
+        let mut command = Command::new("timeout");
+        command.args(["-k", "1", "20", env!("CARGO_BIN_EXE_speculator"), "run", "--commit-interval", "1000"]);
+        command.arg(format!("--stats=json:{}", stats.display())).arg("--").arg(&self.program);
+        command.args([&case.name, &port.to_string()]).current_dir(&folder);
+        command.env("LC_ALL", "C").env("CHANNELS_ID", id(&case.name));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output().unwrap();
+        let _ = fs::remove_file(link);
+        let stats: Value =
+            fs::read(&stats).map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap_or_default());
+        judge(case, &output, &stats, outside.and_then(Peer::saw_end))
+    }
+}
+
+/// What is in the folder that a case runs in. Returns a link on tmpfs to `made` in it.
+fn prepare(folder: &Path, name: &str) -> PathBuf {
+    fs::create_dir_all(folder.join("sub")).unwrap();
+    fs::write(folder.join("data"), "old data").unwrap();
+    fs::write(folder.join("other"), "other").unwrap();
+    fs::write(folder.join("lock"), "").unwrap();
+    fs::write(folder.join("script"), format!("#!{}/prog --say\n", folder.display())).unwrap();
+    fs::set_permissions(folder.join("script"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(Command::new("mkfifo").arg(folder.join("fifo")).status().unwrap().success());
+    let link = PathBuf::from(format!("/dev/shm/channels-{}", id(name)));
+    let _ = fs::remove_file(&link);
+    symlink(folder.join("made"), &link).unwrap();
+    link
+}
+
+fn id(name: &str) -> String {
+    format!("{}-{name}", std::process::id())
+}
+
+fn judge(case: &Case, output: &Output, stats: &Value, end: Option<Duration>) -> (Verdict, String) {
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let bytes = stats["output_bytes_held"].as_u64();
+    let note = format!("{} bytes, commits {}, barriers {}", bytes.unwrap_or(0), stats["commits"], stats["barriers"]);
+    let worked = if case.kind == "outside" { end.is_some() } else { stdout == "saw\n" };
+    let Some(bytes) = bytes.filter(|_| worked) else {
+        return (Verdict::Broken, format!("{:?}: {}", output.status.code(), stderr.trim()));
+    };
+    let verdict = match case.kind.as_str() {
+        "free" if bytes == 0 => Verdict::Free,
+        "free" => Verdict::HeldForNothing,
+        "held" if bytes > 0 => Verdict::Held,
+        // What B did may have waited for a commit before it learned anything; then the parent's change afterwards takes another one.
+        "held" if commits(stats) >= 2 => Verdict::Held,
+        // The parent changes something later: there is another commit if there was one before the peer saw anything.
+        "outside" if commits(stats) >= 2 || end.is_some_and(|end| end > SOON) => Verdict::Held,
+        _ => Verdict::Leak,
+    };
+    (verdict, format!("{note}{}", end.map_or(String::new(), |end| format!(", end seen after {} ms", end.as_millis()))))
+}
+
+fn commits(stats: &Value) -> u64 {
+    stats["commits"].as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum()
+}
+
+/// Somebody outside who waits for the end of a connection.
+struct Peer {
+    port: u16,
+    thread: thread::JoinHandle<Option<Duration>>,
+}
+
+impl Peer {
+    fn listen() -> Peer {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let thread = thread::spawn(move || {
+            let (mut stream, _): (TcpStream, _) = listener.accept().ok()?;
+            let start = Instant::now();
+            let _ = stream.read(&mut [0]); // The end or a reset.
+            Some(start.elapsed())
+        });
+        Peer { port, thread }
+    }
+
+    /// How long after the connection was there; `None` if it never was.
+    fn saw_end(self) -> Option<Duration> {
+        let _ = TcpStream::connect(("127.0.0.1", self.port)); // So that a peer whom nobody called does not wait for ever.
+        self.thread.join().ok().flatten()
+    }
+}
+
+#[test]
+fn what_was_learned_through_any_channel_is_held() {
+    let bench = Bench::new();
+    let only = std::env::var("CHANNELS").unwrap_or_default();
+    let cases: Vec<Case> = bench.cases().into_iter().filter(|case| case.name.contains(&only)).collect();
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((index, case)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, cases.get(i)?)))
+                {
+                    let result = bench.run(case);
+                    results.lock().unwrap().insert(index, result);
+                }
+            });
+        }
+    });
+    let mut wrong = Vec::new();
+    for (index, (verdict, note)) in results.into_inner().unwrap() {
+        let name = &cases[index].name;
+        println!("{name:26} {verdict:?}: {note}");
+        let known = KNOWN_LEAKS.iter().chain(KNOWN_HELD_FOR_NOTHING).find(|(known, _)| known == name);
+        match (verdict, known) {
+            (Verdict::Held | Verdict::Free, None) | (Verdict::Leak | Verdict::HeldForNothing, Some(_)) => {}
+            (_, Some((_, reason))) => wrong.push(format!("{name}: {verdict:?}, but listed as known: {reason}")),
+            (_, None) => wrong.push(format!("{name}: {verdict:?}: {note}")),
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}

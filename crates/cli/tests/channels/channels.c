@@ -1,0 +1,835 @@
+// channels NAME [PORT]: process A changes a file, process B learns of it through one channel only, and prints "saw".
+// channels --list: the names, one per line, each with what is expected of B's print: held, free (B learns nothing), or outside (no B).
+// Run it in a folder with the files that tests/channels.rs makes. A and B are forked from a parent that changes nothing; they keep
+// apart by time, unless B blocks in the channel itself.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <mqueue.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/msg.h>
+#include <sys/prctl.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/sendfile.h>
+#include <sys/shm.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+enum { S, A, B }; // The parent's preparation; the one who changes; the one who prints.
+enum { LIVES = 0, EXITS = 1, PARENT = 2, FREE = 4, OUTSIDE = 8 };
+
+static int p[2], q[2], fd, port;
+static pid_t pid_a, pid_b;
+static volatile int *word;
+static char buf[1 << 16];
+static volatile sig_atomic_t handled;
+
+#define ck(call) check((long)(call), #call)
+static long check(long result, const char *what) {
+    if (result == -1) {
+        fprintf(stderr, "%s: %s\n", what, strerror(errno));
+        _exit(1);
+    }
+    return result;
+}
+static void need(int true_, const char *what) {
+    if (!true_) {
+        fprintf(stderr, "not seen: %s\n", what);
+        _exit(1);
+    }
+}
+#define must(condition) need(!!(condition), #condition)
+static void saw(void) { ck(write(1, "saw\n", 4)); }
+static void ms(int n) { usleep(n * 1000); }
+static void later(void) { ms(400); }
+static void dirty(void) {
+    int f = ck(open("data", O_WRONLY));
+    ck(pwrite(f, "new", 3, 0));
+    ck(close(f));
+}
+static void *shared(int flags, int f) {
+    void *at = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | flags, f, 0);
+    must(at != MAP_FAILED);
+    return at;
+}
+static void handler(int signal) { (void)signal, handled = 1; }
+static void take(int signal) {
+    struct sigaction action = {.sa_handler = handler};
+    ck(sigaction(signal, &action, 0));
+}
+static void block(int signal) {
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, signal);
+    ck(sigprocmask(SIG_BLOCK, &set, 0));
+}
+static int ready(int f, int events) {
+    struct pollfd one = {.fd = f, .events = events};
+    ck(poll(&one, 1, 5000));
+    return one.revents;
+}
+static int has(const char *folder, const char *name) {
+    int found = 0;
+    DIR *dir = opendir(folder);
+    must(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) found |= !strcmp(entry->d_name, name);
+    closedir(dir);
+    return found;
+}
+static void put(const char *name, const char *text, int mode) {
+    int f = ck(open(name, O_WRONLY | O_CREAT | O_TRUNC, mode));
+    ck(write(f, text, strlen(text)));
+    ck(close(f));
+}
+static void copy_self(const char *name) {
+    int from = ck(open("/proc/self/exe", O_RDONLY)), to = ck(open(name, O_WRONLY | O_CREAT, 0755));
+    for (ssize_t n; (n = ck(read(from, buf, sizeof buf)));) ck(write(to, buf, n));
+    ck(close(to)), close(from);
+}
+
+// Pipes.
+#define READ_X(f) must(ck(read(f, buf, 1)) == 1)
+#define READ_END(f) must(read(f, buf, 1) == 0)
+static void pipe_data(int r) {
+    if (r == S) ck(pipe(p));
+    if (r == A) dirty(), ck(write(p[1], "x", 1));
+    if (r == B) { READ_X(p[0]); saw(); }
+}
+static void pipe_eof_close(int r) {
+    if (r == S) ck(pipe(p));
+    if (r == A) dirty(), close(p[1]);
+    if (r == B) { close(p[1]); READ_END(p[0]); saw(); }
+}
+static void pipe_eof_exit(int r) {
+    if (r == A) dirty(); else pipe_eof_close(r);
+}
+static void pipe_poll_hup(int r) {
+    if (r == B) { close(p[1]); must(ready(p[0], POLLIN) & POLLHUP); saw(); } else pipe_eof_close(r);
+}
+static void pipe_poll_hup_exit(int r) {
+    if (r == A) dirty(); else pipe_poll_hup(r);
+}
+static void pipe_select_hup(int r) {
+    if (r == B) {
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(p[0], &set);
+        close(p[1]);
+        must(ck(select(p[0] + 1, &set, 0, 0, 0)) == 1), saw();
+    } else pipe_eof_close(r);
+}
+static void pipe_epoll_hup(int r) {
+    if (r == B) {
+        struct epoll_event event = {.events = EPOLLIN};
+        int e = ck(epoll_create1(0));
+        close(p[1]), ck(epoll_ctl(e, EPOLL_CTL_ADD, p[0], &event));
+        must(ck(epoll_wait(e, &event, 1, 5000)) == 1), saw();
+    } else pipe_eof_close(r);
+}
+static void pipe_poll_in(int r) {
+    if (r == B) must(ready(p[0], POLLIN) & POLLIN), saw(); else pipe_data(r);
+}
+static void pipe_fionread(int r) {
+    int n = 0;
+    if (r == B) later(), ck(ioctl(p[0], FIONREAD, &n)), must(n == 1), saw(); else pipe_data(r);
+}
+static void pipe_room(int r) { // B waits for room that A makes.
+    if (r == S) { ck(pipe(p)); must(ck(write(p[1], buf, sizeof buf)) == sizeof buf); }
+    if (r == A) dirty(), ck(read(p[0], buf, sizeof buf));
+    if (r == B) ck(write(p[1], "x", 1)), saw();
+}
+static void pipe_epipe(int r) {
+    if (r == S) ck(pipe(p));
+    if (r == A) dirty(), close(p[0]);
+    if (r == B) { close(p[0]), later(); must(write(p[1], "x", 1) == -1 && errno == EPIPE); saw(); }
+}
+static void pipe_splice(int r) {
+    if (r == S) ck(pipe(p)), ck(pipe(q));
+    if (r == A) dirty(), ck(write(q[1], "x", 1)), ck(splice(q[0], 0, p[1], 0, 1, 0));
+    if (r == B) { READ_X(p[0]); saw(); }
+}
+static void pipe_splice_b(int r) {
+    if (r == B) { must(ck(splice(p[0], 0, q[1], 0, 1, 0)) == 1); saw(); return; }
+    pipe_splice(r);
+}
+static void pipe_splice_out(int r) { // B's print itself is a splice: it never holds the data.
+    if (r == A) dirty(), ck(write(p[1], "saw\n", 4));
+    else if (r == B) must(ck(splice(p[0], 0, 1, 0, 4, 0)) == 4);
+    else pipe_data(r);
+}
+static void pipe_tee(int r) {
+    if (r == B) { must(ck(tee(p[0], q[1], 1, 0)) == 1); saw(); return; }
+    pipe_splice(r);
+}
+static void pipe_tee_out(int r) {
+    if (r == A) dirty(), ck(write(p[1], "saw\n", 4));
+    else if (r == B) must(ck(tee(p[0], 1, 4, 0)) == 4);
+    else pipe_data(r);
+}
+static void pipe_vmsplice(int r) {
+    struct iovec part = {"x", 1};
+    if (r == A) dirty(), ck(vmsplice(p[1], &part, 1, 0)); else pipe_data(r);
+}
+static void pipe_sendfile(int r) {
+    if (r == A) { dirty(); ck(sendfile(p[1], ck(open("other", O_RDONLY)), 0, 1)); } else pipe_data(r);
+}
+static void fifo_data(int r) { // The FIFO is on the domain, made before.
+    if (r == A) { int f = ck(open("fifo", O_WRONLY)); dirty(); ck(write(f, "x", 1)); }
+    if (r == B) { int f = ck(open("fifo", O_RDONLY)); READ_X(f); saw(); }
+}
+static void fifo_eof(int r) {
+    if (r == A) { int f = ck(open("fifo", O_WRONLY)); dirty(); close(f); }
+    if (r == B) { int f = ck(open("fifo", O_RDONLY)); READ_END(f); saw(); }
+}
+static void fifo_open(int r) { // B's open returns when A opens.
+    if (r == A) dirty(), ck(open("fifo", O_WRONLY));
+    if (r == B) ck(open("fifo", O_RDONLY)), saw();
+}
+static void pty_data(int r) {
+    if (r == S) ck(openpty(&p[0], &p[1], 0, 0, 0));
+    if (r == A) dirty(), ck(write(p[1], "x", 1));
+    if (r == B) { READ_X(p[0]); saw(); }
+}
+
+// Sockets.
+static void unix_data(int r) {
+    if (r == S) ck(socketpair(AF_UNIX, SOCK_STREAM, 0, p)); else pipe_data(r);
+}
+static void unix_eof(int r) {
+    if (r == S) ck(socketpair(AF_UNIX, SOCK_STREAM, 0, p)); else pipe_eof_close(r);
+}
+static void unix_eof_exit(int r) {
+    if (r == A) dirty(); else unix_eof(r);
+}
+static void unix_shutdown(int r) {
+    if (r == A) dirty(), ck(shutdown(p[1], SHUT_WR)); else unix_eof(r);
+}
+static void unix_poll_rdhup(int r) {
+    if (r == B) { close(p[1]); must(ready(p[0], POLLRDHUP) & POLLRDHUP); saw(); } else unix_shutdown(r);
+}
+static void unix_datagram(int r) {
+    if (r == S) ck(socketpair(AF_UNIX, SOCK_DGRAM, 0, p)); else pipe_data(r);
+}
+static void unix_seqpacket(int r) {
+    if (r == S) ck(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, p)); else pipe_data(r);
+}
+static void unix_recvmsg(int r) {
+    struct iovec part = {buf, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (r == A) dirty(), ck(sendmsg(p[1], &message, 0));
+    else if (r == B) must(ck(recvmsg(p[0], &message, 0)) == 1), saw();
+    else unix_data(r);
+}
+static void unix_room(int r) {
+    if (r == S) {
+        ck(socketpair(AF_UNIX, SOCK_STREAM, 0, p));
+        while (send(p[1], buf, 4096, MSG_DONTWAIT) > 0) {}
+    }
+    if (r == A) { dirty(); while (recv(p[0], buf, sizeof buf, MSG_DONTWAIT) > 0) {} }
+    if (r == B) ck(write(p[1], buf, 1)), saw();
+}
+static void scm_rights(int r) { // A passes the descriptor of the changed file; B reads that.
+    char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec part = {buf, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    if (r == S) ck(socketpair(AF_UNIX, SOCK_STREAM, 0, p));
+    if (r == A) {
+        int f = ck(open("data", O_RDWR));
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS, head->cmsg_len = CMSG_LEN(sizeof f);
+        memcpy(CMSG_DATA(head), &f, sizeof f);
+        ck(sendmsg(p[1], &message, 0));
+        ms(100), ck(pwrite(f, "new", 3, 0)); // After the message: only the file tells.
+    }
+    if (r == B) {
+        int f;
+        ck(recvmsg(p[0], &message, 0));
+        memcpy(&f, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof f);
+        later(), ck(pread(f, buf, 3, 0)), must(!memcmp(buf, "new", 3)), saw();
+    }
+}
+static void tcp_listen(int type) {
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof name;
+    fd = ck(socket(AF_INET, type, 0));
+    ck(bind(fd, (void *)&name, sizeof name));
+    ck(getsockname(fd, (void *)&name, &length));
+    port = ntohs(name.sin_port);
+    if (type == SOCK_STREAM) ck(listen(fd, 5));
+}
+static int tcp_connect(int type) {
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
+    int f = ck(socket(AF_INET, type, 0));
+    ck(connect(f, (void *)&name, sizeof name));
+    return f;
+}
+static void tcp_data(int r) {
+    if (r == S) tcp_listen(SOCK_STREAM);
+    if (r == A) { int f = tcp_connect(SOCK_STREAM); dirty(); ck(write(f, "x", 1)); }
+    if (r == B) { int f = ck(accept(fd, 0, 0)); READ_X(f); saw(); }
+}
+static void tcp_fin(int r) {
+    if (r == A) { int f = tcp_connect(SOCK_STREAM); dirty(); close(f); }
+    else if (r == B) { int f = ck(accept(fd, 0, 0)); READ_END(f); saw(); }
+    else tcp_data(r);
+}
+static void tcp_fin_exit(int r) {
+    if (r == A) { tcp_connect(SOCK_STREAM); dirty(); } else tcp_fin(r);
+}
+static void tcp_accept(int r) { // That A connects tells.
+    if (r == A) { dirty(); tcp_connect(SOCK_STREAM); }
+    else if (r == B) ck(accept(fd, 0, 0)), saw();
+    else tcp_data(r);
+}
+static void udp_data(int r) {
+    if (r == S) tcp_listen(SOCK_DGRAM);
+    if (r == A) { int f = tcp_connect(SOCK_DGRAM); dirty(); ck(write(f, "x", 1)); }
+    if (r == B) { READ_X(fd); saw(); }
+}
+static void tcp_bind_busy(int r) { // That A listens tells.
+    if (r == S) tcp_listen(SOCK_STREAM), close(fd);
+    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
+    if (r == A) { dirty(); fd = ck(socket(AF_INET, SOCK_STREAM, 0)); ck(bind(fd, (void *)&name, sizeof name)); }
+    if (r == B) { later(); fd = ck(socket(AF_INET, SOCK_STREAM, 0)); must(bind(fd, (void *)&name, sizeof name) == -1); saw(); }
+}
+
+// Files: what they hold.
+#define IS_NEW(at) must(!memcmp(at, "new", 3))
+static void file_read(int r) {
+    if (r == A) dirty();
+    if (r == B) { later(); ck(read(ck(open("data", O_RDONLY)), buf, 3)); IS_NEW(buf); saw(); }
+}
+static void file_read_open(int r) { // Opened before the change.
+    if (r == S) fd = ck(open("data", O_RDONLY));
+    if (r == A) dirty();
+    if (r == B) { later(); ck(pread(fd, buf, 3, 0)); IS_NEW(buf); saw(); }
+}
+static void file_mmap_private(int r) {
+    if (r == A) dirty();
+    if (r == B) { later(); char *at = mmap(0, 4096, PROT_READ, MAP_PRIVATE, ck(open("data", O_RDONLY)), 0); IS_NEW(at); saw(); }
+}
+static void file_mmap_private_before(int r) { // B mapped it before the change, and had not touched it.
+    if (r == A) dirty();
+    if (r == B) { char *at = mmap(0, 4096, PROT_READ, MAP_PRIVATE, ck(open("data", O_RDONLY)), 0); later(); IS_NEW(at); saw(); }
+}
+static void file_mmap_shared(int r) {
+    if (r == A) dirty();
+    if (r == B) { char *at = mmap(0, 4096, PROT_READ, MAP_SHARED, ck(open("data", O_RDONLY)), 0); later(); IS_NEW(at); saw(); }
+}
+static void file_mmap_shared_after(int r) {
+    if (r == A) dirty();
+    if (r == B) { later(); char *at = mmap(0, 4096, PROT_READ, MAP_SHARED, ck(open("data", O_RDONLY)), 0); IS_NEW(at); saw(); }
+}
+static void file_store(int r) { // A stores through a mapping; B reads by a call.
+    if (r == A) { char *at = shared(0, ck(open("data", O_RDWR))); memcpy(at, "new", 3); }
+    if (r == B) { later(); ck(pread(ck(open("data", O_RDONLY)), buf, 3, 0)); IS_NEW(buf); saw(); }
+}
+static void file_store_exit(int r) { file_store(r); }
+static void file_store_mmap(int r) {
+    if (r == A) file_store(r); else file_mmap_shared(r);
+}
+static void file_store_mmap_after(int r) { // B maps it after A's store.
+    if (r == A) file_store(r); else file_mmap_shared_after(r);
+}
+static void file_sendfile(int r) { // B's print itself.
+    if (r == A) { fd = ck(open("data", O_WRONLY)); ck(pwrite(fd, "saw\n", 4, 0)); }
+    if (r == B) { later(); must(ck(sendfile(1, ck(open("data", O_RDONLY)), 0, 4)) == 4); }
+}
+static void file_splice(int r) {
+    if (r == B) { later(); must(ck(splice(ck(open("data", O_RDONLY)), 0, 1, 0, 4, 0)) == 4); } else file_sendfile(r);
+}
+static void file_copy_range(int r) { // To a file outside of what is ordered, then from there.
+    if (r == S) fd = ck(memfd_create("copy", 0));
+    if (r == A) dirty();
+    if (r == B) {
+        later();
+        int from = ck(open("data", O_RDONLY));
+        ssize_t n = copy_file_range(from, 0, fd, 0, 3, 0);
+        if (n == -1 && errno == EXDEV) n = ck(sendfile(fd, from, 0, 3));
+        must(n == 3), ck(pread(fd, buf, 3, 0)); IS_NEW(buf); saw();
+    }
+}
+static void file_copied_by_a(int r) { // A copies; B reads the copy.
+    if (r == A) ck(copy_file_range(ck(open("other", O_RDONLY)), 0, ck(open("data", O_WRONLY)), 0, 3, 0));
+    if (r == B) { later(); ck(pread(ck(open("data", O_RDONLY)), buf, 3, 0)); must(!memcmp(buf, "oth", 3)); saw(); }
+}
+static void tmpfs_file(int r) { // The data goes through a file that needs no commit.
+    if (r == S) fd = ck(open("/dev/shm", O_RDWR | O_TMPFILE, 0600));
+    if (r == A) dirty(), ck(pwrite(fd, "new", 3, 0));
+    if (r == B) { later(); ck(pread(fd, buf, 3, 0)); IS_NEW(buf); saw(); }
+}
+static void lseek_shared(int r) {
+    if (r == S) fd = ck(open("other", O_RDONLY));
+    if (r == A) dirty(), ck(lseek(fd, 2, SEEK_SET));
+    if (r == B) { later(); must(lseek(fd, 0, SEEK_CUR) == 2); saw(); }
+}
+static void flags_shared(int r) {
+    if (r == S) fd = ck(open("other", O_RDONLY));
+    if (r == A) dirty(), ck(fcntl(fd, F_SETFL, O_NONBLOCK));
+    if (r == B) { later(); must(fcntl(fd, F_GETFL) & O_NONBLOCK); saw(); }
+}
+
+// Files: names and attributes.
+static struct stat st;
+static void stat_size(int r) {
+    if (r == A) ck(truncate("data", 100));
+    if (r == B) { later(); ck(stat("data", &st)); must(st.st_size == 100); saw(); }
+}
+static void stat_mtime(int r) {
+    if (r == A) dirty();
+    if (r == B) { ck(stat("data", &st)); long was = st.st_mtim.tv_nsec; later(); ck(stat("data", &st)); must(st.st_mtim.tv_nsec != was); saw(); }
+}
+static void seek_end(int r) {
+    if (r == S) fd = ck(open("data", O_RDONLY));
+    if (r == A) ck(truncate("data", 100));
+    if (r == B) { later(); must(lseek(fd, 0, SEEK_END) == 100); saw(); }
+}
+static void stat_mode(int r) {
+    if (r == A) ck(chmod("data", 0600));
+    if (r == B) { later(); ck(stat("data", &st)); must((st.st_mode & 0777) == 0600); saw(); }
+}
+static void stat_links(int r) {
+    if (r == A) ck(link("data", "second"));
+    if (r == B) { later(); ck(stat("data", &st)); must(st.st_nlink == 2); saw(); }
+}
+static void name_readdir(int r) {
+    if (r == A) put("made", "", 0600);
+    if (r == B) { later(); must(has(".", "made")); saw(); }
+}
+static void name_open(int r) {
+    if (r == A) put("made", "", 0600);
+    if (r == B) { later(); ck(open("made", O_RDONLY)); saw(); }
+}
+static void name_mkdir(int r) {
+    if (r == A) ck(mkdir("made", 0700));
+    if (r == B) { later(); ck(access("made", F_OK)); saw(); }
+}
+static void name_eexist(int r) {
+    if (r == A) put("made", "", 0600);
+    if (r == B) { later(); must(mkdir("made", 0700) == -1 && errno == EEXIST); saw(); }
+}
+static void name_enoent(int r) {
+    if (r == A) ck(unlink("other"));
+    if (r == B) { later(); must(open("other", O_RDONLY) == -1 && errno == ENOENT); saw(); }
+}
+static void name_getcwd(int r) {
+    if (r == S) ck(chdir("sub"));
+    if (r == A) ck(rename("../sub", "../moved"));
+    if (r == B) { later(); must(getcwd(buf, sizeof buf) && strstr(buf, "/moved")); saw(); }
+}
+static void name_proc_fd(int r) { // Where an open file is now, from /proc.
+    if (r == S) fd = ck(open("data", O_RDONLY));
+    if (r == A) ck(rename("data", "moved"));
+    if (r == B) { char name[32]; sprintf(name, "/proc/self/fd/%d", fd); later(); ck(readlink(name, buf, 4096)); must(strstr(buf, "/moved")); saw(); }
+}
+static void name_readlink(int r) {
+    if (r == A) ck(symlink("target", "made"));
+    if (r == B) { later(); must(ck(readlink("made", buf, 100)) == 6); saw(); }
+}
+static void name_tmpfile(int r) {
+    if (r == A) {
+        char name[32];
+        fd = ck(open(".", O_TMPFILE | O_RDWR, 0600)), ck(write(fd, "new", 3)), sprintf(name, "/proc/self/fd/%d", fd);
+        ck(linkat(AT_FDCWD, name, AT_FDCWD, "made", AT_SYMLINK_FOLLOW));
+    }
+    if (r == B) { later(); ck(access("made", F_OK)); saw(); }
+}
+static char outside_link[64];
+static void name_dangling(int r) { // O_CREAT through a dangling link on tmpfs; the test makes it.
+    sprintf(outside_link, "/dev/shm/channels-%s", getenv("CHANNELS_ID"));
+    if (r == A) fd = ck(open(outside_link, O_CREAT | O_WRONLY, 0600)), ck(write(fd, "new", 3));
+    if (r == B) { later(); ck(access("made", F_OK)); saw(); }
+}
+static void xattr_(int r) {
+    if (r == A) ck(setxattr("data", "user.a", "x", 1, 0));
+    if (r == B) { later(); must(getxattr("data", "user.a", buf, 10) == 1); saw(); }
+}
+static void inotify_(int r) {
+    if (r == A) dirty();
+    if (r == B) { int i = ck(inotify_init1(0)); ck(inotify_add_watch(i, "data", IN_MODIFY)); must(ck(read(i, buf, 4096)) > 0); saw(); }
+}
+static void inotify_name(int r) {
+    if (r == A) put("made", "", 0600);
+    if (r == B) { int i = ck(inotify_init1(0)); ck(inotify_add_watch(i, ".", IN_CREATE)); must(ready(i, POLLIN)); saw(); }
+}
+static void exec_binary(int r) {
+    if (r == A) copy_self("prog");
+    if (r == B) { later(); ck(execl("./prog", "prog", "--say", (char *)0)); }
+}
+static void exec_script(int r) {
+    if (r == A) put("prog", "#!/bin/sh\necho saw\n", 0755);
+    if (r == B) { later(); ck(execl("./prog", "prog", (char *)0)); }
+}
+static void exec_interpreter(int r) { // The script was there before: #!prog --say
+    if (r == A) copy_self("prog");
+    if (r == B) { later(); ck(execl("./script", "script", (char *)0)); }
+}
+
+// Locks. A takes it at once, changes, and lets go; B waits for it.
+static void flock_(int r) {
+    if (r == A) { int f = ck(open("lock", O_RDWR)); ck(flock(f, LOCK_EX)); ms(200), dirty(), ck(flock(f, LOCK_UN)); }
+    if (r == B) { int f = ck(open("lock", O_RDWR)); ms(200), ck(flock(f, LOCK_EX)); saw(); }
+}
+static void flock_exit(int r) {
+    if (r == A) { int f = ck(open("lock", O_RDWR)); ck(flock(f, LOCK_EX)); ms(200), dirty(); } else flock_(r);
+}
+static void flock_busy(int r) { // That it is taken tells.
+    if (r == A) dirty(), ck(flock(ck(open("lock", O_RDWR)), LOCK_EX));
+    if (r == B) { later(); must(flock(ck(open("lock", O_RDWR)), LOCK_EX | LOCK_NB) == -1); saw(); }
+}
+static struct flock whole(int type) { return (struct flock){.l_type = type}; }
+static int lock_a(void) { int f = ck(open("lock", O_RDWR)); struct flock l = whole(F_WRLCK); ck(fcntl(f, F_SETLK, &l)); ms(200), dirty(); return f; }
+static void fcntl_b(void) { int f = ck(open("lock", O_RDWR)); struct flock l = whole(F_WRLCK); ms(200), ck(fcntl(f, F_SETLKW, &l)), saw(); }
+static void fcntl_unlock(int r) {
+    if (r == A) { int f = lock_a(); struct flock l = whole(F_UNLCK); ck(fcntl(f, F_SETLK, &l)); }
+    if (r == B) fcntl_b();
+}
+static void fcntl_close(int r) {
+    if (r == A) close(lock_a());
+    if (r == B) fcntl_b();
+}
+static void fcntl_exit(int r) {
+    if (r == A) lock_a();
+    if (r == B) fcntl_b();
+}
+static void fcntl_getlk(int r) {
+    struct flock l = whole(F_WRLCK);
+    if (r == A) dirty(), ck(fcntl(ck(open("lock", O_RDWR)), F_SETLK, &l));
+    if (r == B) { later(); ck(fcntl(ck(open("lock", O_RDWR)), F_GETLK, &l)); must(l.l_type == F_WRLCK); saw(); }
+}
+static void ofd_close(int r) {
+    struct flock l = whole(F_WRLCK);
+    if (r == A) { int f = ck(open("lock", O_RDWR)); ck(fcntl(f, F_OFD_SETLK, &l)); ms(200), dirty(), close(f); }
+    if (r == B) { int f = ck(open("lock", O_RDWR)); ms(200), ck(fcntl(f, F_OFD_SETLKW, &l)), saw(); }
+}
+
+// Signals and events.
+static void eventfd_(int r) {
+    if (r == S) fd = ck(eventfd(0, 0));
+    if (r == A) dirty(), ck(eventfd_write(fd, 1));
+    if (r == B) { must(ck(read(fd, buf, 8)) == 8); saw(); }
+}
+static void eventfd_poll(int r) {
+    if (r == B) must(ready(fd, POLLIN) & POLLIN), saw(); else eventfd_(r);
+}
+static void timerfd_by_a(int r) { // A arms a timer that both have.
+    struct itimerspec soon = {.it_value.tv_nsec = 1000000};
+    if (r == S) fd = ck(timerfd_create(CLOCK_MONOTONIC, 0));
+    if (r == A) dirty(), ck(timerfd_settime(fd, 0, &soon, 0));
+    if (r == B) { must(ck(read(fd, buf, 8)) == 8); saw(); }
+}
+static void signalfd_(int r) {
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, SIGUSR1);
+    if (r == S) block(SIGUSR1);
+    if (r == A) dirty(), ck(kill(pid_b, SIGUSR1));
+    if (r == B) { fd = ck(signalfd(-1, &set, 0)); must(ck(read(fd, buf, sizeof(struct signalfd_siginfo))) > 0); saw(); }
+}
+static void signal_handler(int r) {
+    sigset_t none;
+    sigemptyset(&none);
+    if (r == S) block(SIGUSR1), take(SIGUSR1);
+    if (r == A) dirty(), ck(kill(pid_b, SIGUSR1));
+    if (r == B) { sigsuspend(&none); must(handled); saw(); }
+}
+static void signal_in_handler(int r) { // B computes until the signal comes, without a call.
+    if (r == S) take(SIGUSR1);
+    if (r == A) dirty(), ck(kill(pid_b, SIGUSR1));
+    if (r == B) { while (!handled) {} saw(); }
+}
+static void signal_sigwait(int r) {
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, SIGUSR1);
+    if (r == B) { must(ck(sigwaitinfo(&set, 0)) == SIGUSR1); saw(); } else signal_handler(r);
+}
+static void signal_pending(int r) {
+    sigset_t set;
+    if (r == B) { later(); ck(sigpending(&set)); must(sigismember(&set, SIGUSR1)); saw(); } else signal_handler(r);
+}
+static void signal_queue(int r) {
+    if (r == A) dirty(), ck(sigqueue(pid_b, SIGUSR1, (union sigval){1})); else signal_handler(r);
+}
+static void signal_default(int r) { // A's signal ends a child of B that changed nothing.
+    if (r == S) {
+        pid_b = ck(fork());
+        if (!pid_b) { pause(); _exit(0); }
+    }
+    if (r == A) dirty(), ck(kill(pid_b, SIGTERM));
+    if (r == B) { int status; ck(waitpid(pid_b, &status, 0)); must(WIFSIGNALED(status)); saw(); }
+}
+static int status;
+static void wait_status(int r) {
+    if (r == A) dirty(), _exit(7);
+    if (r == B) { ck(waitpid(pid_a, &status, 0)); must(WEXITSTATUS(status) == 7); saw(); }
+}
+static void wait_waitid(int r) {
+    siginfo_t info;
+    if (r == A) dirty(), _exit(7);
+    if (r == B) { ck(waitid(P_PID, pid_a, &info, WEXITED)); must(info.si_status == 7); saw(); }
+}
+static void wait_nowait(int r) {
+    siginfo_t info;
+    if (r == A) dirty(), _exit(7);
+    if (r == B) { ck(waitid(P_ALL, 0, &info, WEXITED | WNOWAIT)); must(info.si_status == 7); saw(); }
+}
+static void wait_sigchld(int r) {
+    sigset_t none;
+    sigemptyset(&none);
+    if (r == S) block(SIGCHLD), take(SIGCHLD);
+    if (r == A) dirty();
+    if (r == B) { sigsuspend(&none); must(handled); saw(); }
+}
+static void wait_killed(int r) { // By itself, so that nobody else knows.
+    if (r == A) dirty(), raise(SIGKILL);
+    if (r == B) { ck(waitpid(pid_a, &status, 0)); must(WTERMSIG(status) == SIGKILL); saw(); }
+}
+static void wait_killed_by_b(int r) { // The end of a dirty child that B itself killed, while it was computing.
+    if (r == A) { dirty(); for (;;) {} }
+    if (r == B) { later(); ck(kill(pid_a, SIGKILL)); ck(waitpid(pid_a, &status, 0)); must(WTERMSIG(status) == SIGKILL); saw(); }
+}
+static void wait_stopped(int r) {
+    if (r == A) dirty(), raise(SIGSTOP);
+    if (r == B) { ck(waitpid(pid_a, &status, WUNTRACED)); must(WIFSTOPPED(status)); saw(); kill(pid_a, SIGKILL); }
+}
+static void wait_pidfd(int r) {
+    if (r == A) dirty();
+    if (r == B) { fd = ck(syscall(SYS_pidfd_open, pid_a, 0)); must(ready(fd, POLLIN) & POLLIN); saw(); }
+}
+static void gone_kill(int r) {
+    if (r == S) signal(SIGCHLD, SIG_IGN);
+    if (r == A) dirty();
+    if (r == B) { later(); must(kill(pid_a, 0) == -1 && errno == ESRCH); saw(); }
+}
+static void gone_proc(int r) {
+    if (r == S) signal(SIGCHLD, SIG_IGN);
+    if (r == A) dirty();
+    if (r == B) { sprintf(buf, "/proc/%d", pid_a); later(); must(access(buf, F_OK) == -1); saw(); }
+}
+static void gone_proc_dir(int r) {
+    char name[16];
+    if (r == S) signal(SIGCHLD, SIG_IGN);
+    if (r == A) dirty();
+    if (r == B) { sprintf(name, "%d", pid_a); later(); must(!has("/proc", name)); saw(); }
+}
+static void proc_comm(int r) {
+    if (r == A) dirty(), ck(prctl(PR_SET_NAME, "new"));
+    if (r == B) { char name[32]; sprintf(name, "/proc/%d/comm", pid_a); later(); ck(read(ck(open(name, O_RDONLY)), buf, 9)); IS_NEW(buf); saw(); }
+}
+
+// Memory.
+static void memory_b(void) { later(); must(*word == 1); saw(); }
+static void memory_anonymous(int r) {
+    if (r == S) word = shared(MAP_ANONYMOUS, -1);
+    if (r == A) dirty(), *word = 1;
+    if (r == B) memory_b();
+}
+static void memory_spin(int r) { // B only looks at memory until it sees it.
+    if (r == B) { while (!*word) {} saw(); } else memory_anonymous(r);
+}
+static void memory_memfd(int r) {
+    if (r == S) fd = ck(memfd_create("m", 0)), ck(ftruncate(fd, 4096));
+    else word = shared(0, fd);
+    if (r == A) dirty(), *word = 1;
+    if (r == B) memory_b();
+}
+static void memory_memfd_read(int r) { // B reads it by a call.
+    if (r == B) { later(); ck(pread(fd, buf, 1, 0)); must(buf[0] == 1); saw(); } else memory_memfd(r);
+}
+static void memory_sysv(int r) {
+    if (r == S) {
+        int id = ck(shmget(IPC_PRIVATE, 4096, 0600));
+        word = shmat(id, 0, 0);
+        must(word != (void *)-1), ck(shmctl(id, IPC_RMID, 0));
+    }
+    if (r == A) dirty(), *word = 1;
+    if (r == B) memory_b();
+}
+static void memory_futex(int r) { // The word does not change: only the wake tells.
+    if (r == S) word = shared(MAP_ANONYMOUS, -1);
+    if (r == A) dirty(), ck(syscall(SYS_futex, word, FUTEX_WAKE, 1, 0, 0, 0));
+    if (r == B) ck(syscall(SYS_futex, word, FUTEX_WAIT, 0, 0, 0, 0)), saw();
+}
+static void memory_vm_readv(int r) { // B reads A's private memory.
+    static volatile char secret;
+    char got = 0;
+    struct iovec to = {&got, 1}, from = {(void *)&secret, 1};
+    if (r == A) dirty(), secret = 1;
+    if (r == B) { later(); ck(process_vm_readv(pid_a, &to, 1, &from, 1, 0)); must(got == 1); saw(); }
+}
+static void message_sysv(int r) {
+    struct { long type; char text; } m = {1, 'x'};
+    if (r == S) fd = ck(msgget(IPC_PRIVATE, 0600));
+    if (r == A) dirty(), ck(msgsnd(fd, &m, 1, 0));
+    if (r == B) { ck(msgrcv(fd, &m, 1, 0, 0)), saw(), msgctl(fd, IPC_RMID, 0); }
+}
+static void semaphore_sysv(int r) {
+    struct sembuf up = {0, 1, 0}, down = {0, -1, 0};
+    if (r == S) fd = ck(semget(IPC_PRIVATE, 1, 0600));
+    if (r == A) dirty(), ck(semop(fd, &up, 1));
+    if (r == B) ck(semop(fd, &down, 1)), saw(), semctl(fd, 0, IPC_RMID);
+}
+static void message_posix(int r) {
+    struct mq_attr attr = {.mq_maxmsg = 1, .mq_msgsize = 1};
+    char name[32];
+    if (r == S) { sprintf(name, "/ch-%d", getpid()); fd = ck(mq_open(name, O_CREAT | O_RDWR, 0600, &attr)); ck(mq_unlink(name)); }
+    if (r == A) dirty(), ck(mq_send(fd, "x", 1, 0));
+    if (r == B) must(ck(mq_receive(fd, buf, 1, 0)) == 1), saw();
+}
+
+// B learns nothing: nothing may be held.
+static void free_time(int r) {
+    if (r == A) dirty();
+    if (r == B) later(), saw();
+}
+static void free_other_file(int r) {
+    if (r == A) dirty();
+    if (r == B) { later(); ck(read(ck(open("other", O_RDONLY)), buf, 3)); saw(); }
+}
+static void free_pipe_before(int r) { // A writes to the pipe first.
+    if (r == S) ck(pipe(p));
+    if (r == A) ck(write(p[1], "x", 1)), ms(100), dirty();
+    if (r == B) { READ_X(p[0]); later(); saw(); }
+}
+static void free_eof_before(int r) {
+    if (r == S) ck(pipe(p));
+    if (r == A) close(p[1]), ms(100), dirty();
+    if (r == B) { close(p[1]); READ_END(p[0]); later(); saw(); }
+}
+static void free_wait_clean(int r) {
+    if (r == A) _exit(7);
+    if (r == B) { ck(waitpid(pid_a, &status, 0)); saw(); }
+}
+static void free_timer(int r) {
+    struct itimerspec soon = {.it_value.tv_nsec = 400000000};
+    if (r == A) dirty();
+    if (r == B) { fd = ck(timerfd_create(CLOCK_MONOTONIC, 0)); ck(timerfd_settime(fd, 0, &soon, 0)); ck(read(fd, buf, 8)); saw(); }
+}
+static void free_umask(int r) {
+    if (r == A) dirty(), umask(0);
+    if (r == B) later(), umask(0), saw();
+}
+
+// The peer is outside: the test itself. It may see the end only after a commit.
+static void outside_close(int r) {
+    if (r == A) { int f = tcp_connect(SOCK_STREAM); dirty(); close(f); }
+}
+static void outside_shutdown(int r) {
+    if (r == A) { int f = tcp_connect(SOCK_STREAM); dirty(); shutdown(f, SHUT_WR); }
+}
+static void outside_reset(int r) {
+    struct linger now = {1, 0};
+    if (r == A) { int f = tcp_connect(SOCK_STREAM); dirty(); ck(setsockopt(f, SOL_SOCKET, SO_LINGER, &now, sizeof now)); close(f); }
+}
+static void outside_exit(int r) {
+    if (r == A) { tcp_connect(SOCK_STREAM); dirty(); }
+}
+static void outside_killed(int r) {
+    if (r == A) { tcp_connect(SOCK_STREAM); dirty(); raise(SIGKILL); }
+}
+static void outside_dup2(int r) {
+    if (r == A) { int f = tcp_connect(SOCK_STREAM); dirty(); ck(dup2(2, f)); }
+}
+static void outside_cloexec(int r) {
+    if (r == A) { int f = tcp_connect(SOCK_STREAM); ck(fcntl(f, F_SETFD, FD_CLOEXEC)); dirty(); ck(execl("/bin/sleep", "sleep", "1", (char *)0)); }
+}
+static void outside_connect(int r) {
+    if (r == A) { dirty(); tcp_connect(SOCK_STREAM); }
+}
+
+#define CH(name) {#name, name, LIVES}
+#define EX(name) {#name, name, EXITS}
+#define PA(name) {#name, name, EXITS | PARENT}
+#define FR(name) {#name, name, FREE}
+#define OU(name) {#name, name, OUTSIDE}
+static const struct channel { const char *name; void (*run)(int); int flags; } CHANNELS[] = {
+    CH(pipe_data), CH(pipe_eof_close), EX(pipe_eof_exit), CH(pipe_poll_hup), EX(pipe_poll_hup_exit), CH(pipe_select_hup),
+    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
+    CH(pipe_splice_out), CH(pipe_tee), CH(pipe_tee_out), CH(pipe_vmsplice), CH(pipe_sendfile), CH(fifo_data), CH(fifo_eof),
+    CH(fifo_open), CH(pty_data), CH(unix_data), CH(unix_eof), EX(unix_eof_exit), CH(unix_shutdown), CH(unix_poll_rdhup),
+    CH(unix_datagram), CH(unix_seqpacket), CH(unix_recvmsg), CH(unix_room), CH(scm_rights), CH(tcp_data), CH(tcp_fin),
+    EX(tcp_fin_exit), CH(tcp_accept), CH(udp_data), CH(tcp_bind_busy), CH(file_read), CH(file_read_open), CH(file_mmap_private),
+    CH(file_mmap_private_before), CH(file_mmap_shared), CH(file_mmap_shared_after), CH(file_store), EX(file_store_exit),
+    CH(file_store_mmap), CH(file_store_mmap_after), CH(file_sendfile), CH(file_splice), CH(file_copy_range), CH(file_copied_by_a), CH(tmpfs_file),
+    CH(lseek_shared), CH(flags_shared), CH(stat_size), CH(stat_mtime), CH(seek_end), CH(stat_mode), CH(stat_links),
+    CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),
+    CH(name_readlink), CH(name_tmpfile), CH(name_dangling), CH(xattr_), CH(inotify_), CH(inotify_name), CH(exec_binary),
+    CH(exec_script), CH(exec_interpreter), CH(flock_), EX(flock_exit), CH(flock_busy), CH(fcntl_unlock), CH(fcntl_close),
+    EX(fcntl_exit), CH(fcntl_getlk), CH(ofd_close), CH(eventfd_), CH(eventfd_poll), CH(timerfd_by_a), CH(signalfd_),
+    CH(signal_handler), CH(signal_in_handler), CH(signal_sigwait), CH(signal_pending), CH(signal_queue), {"signal_default", signal_default, PARENT},
+    PA(wait_status), PA(wait_waitid), PA(wait_nowait), PA(wait_sigchld), PA(wait_killed), PA(wait_killed_by_b), PA(wait_stopped),
+    PA(wait_pidfd), EX(gone_kill), EX(gone_proc), EX(gone_proc_dir), CH(proc_comm), CH(memory_anonymous), CH(memory_spin),
+    CH(memory_memfd), CH(memory_memfd_read), CH(memory_sysv), CH(memory_futex), CH(memory_vm_readv), CH(message_sysv),
+    CH(semaphore_sysv), CH(message_posix), FR(free_time), FR(free_other_file), FR(free_pipe_before), FR(free_eof_before),
+    {"free_wait_clean", free_wait_clean, FREE | PARENT}, FR(free_timer), FR(free_umask), OU(outside_close),
+    OU(outside_shutdown), OU(outside_reset), {"outside_exit", outside_exit, OUTSIDE | EXITS}, {"outside_killed", outside_killed, OUTSIDE | EXITS},
+    OU(outside_dup2), OU(outside_cloexec), OU(outside_connect),
+};
+
+static void start_a(const struct channel *channel) {
+    pid_a = ck(fork());
+    if (pid_a) return;
+    ms(150), channel->run(A);
+    if (!(channel->flags & EXITS)) ms(800);
+    _exit(0);
+}
+static void start_b(const struct channel *channel) {
+    pid_b = ck(fork());
+    if (!pid_b) ms(50), channel->run(B), _exit(0);
+}
+static void end(void) { // There are no statistics while a process of the world goes on.
+    while (wait(0) > 0 || errno == EINTR) {}
+    _exit(0);
+}
+static void play(const struct channel *channel) {
+    signal(SIGPIPE, SIG_IGN);
+    channel->run(S);
+    if (channel->flags & PARENT) {
+        start_a(channel), channel->run(B);
+        end();
+    }
+    if (channel->flags & OUTSIDE) {
+        start_a(channel), ms(700), dirty(); // What this changes takes another commit, at the end at the latest.
+        end();
+    }
+    if (!strncmp(channel->name, "signal", 6)) start_b(channel), start_a(channel); // A has to know B;
+    else start_a(channel), start_b(channel); // or B, A.
+    for (int f = 3; f < 20; f++) close(f);
+    waitpid(pid_b, &status, 0);
+    put("late", "", 0600); // Takes another commit: two, if what A did was committed before B went on.
+    end();
+}
+
+int main(int argc, char **argv) {
+    const int count = sizeof CHANNELS / sizeof *CHANNELS;
+    const char *name = argc > 1 ? argv[1] : "";
+    if (!strcmp(name, "--say")) return saw(), 0;
+    if (argc > 2) port = atoi(argv[2]);
+    for (int i = 0; i < count; i++) {
+        int flags = CHANNELS[i].flags;
+        if (!strcmp(name, "--list")) printf("%s %s\n", CHANNELS[i].name, flags & FREE ? "free" : flags & OUTSIDE ? "outside" : "held");
+        else if (!strcmp(name, CHANNELS[i].name)) play(&CHANNELS[i]);
+    }
+    return strcmp(name, "--list") ? 2 : 0;
+}
