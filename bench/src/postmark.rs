@@ -17,7 +17,7 @@ pub fn run(options: &Options) -> Result<Figure, String> {
     let shown = ["postmark", "settings"].map(str::to_owned);
     let mut entrants: Vec<Entrant> =
         PEERS.iter().map(|&peer| Entrant { name: peer.name().to_owned(), peer, words: &quiet }).collect();
-    entrants.push(Entrant { name: "speculator, shown".to_owned(), peer: Peer::Speculator, words: &shown });
+    entrants.push(Entrant { name: "speculator, shown".to_owned(), peer: Peer::Ours, words: &shown });
     let comparison = compare(&image, &entrants, options, &|work| write_settings(work, count))?;
     let mut figure = Figure {
         name: "postmark",
