@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use support::{can_mount, Scene};
 
-/// The file system under the image: it is full before the journal (4 MiB) has wrapped.
+/// The file system under the image: with 1 MiB left the first commits fail, with 3 MiB some that follow several that did not.
 const UNDER: &str = "size=16M";
 /// Each file of the writer; a multiple of a block.
 const FILE_LEN: u64 = 262_144;
@@ -57,7 +57,12 @@ impl Small {
         let files = fs::read_dir(&dir).unwrap().flatten().filter(|entry| entry.path().is_file());
         let found = files.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()));
         let found = found.collect();
-        self.scene.run("volume umount dir").expect(0, "");
+        // A world of somebody else may have a copy of the mount for a moment.
+        let umount = || self.scene.run("volume umount dir").status == 0;
+        assert!((0..100).any(|_| umount() || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            false
+        }));
         found
     }
 
@@ -118,6 +123,10 @@ fn fails_in_time(fsync: &str, room: u64) {
 #[test]
 fn output_that_waits_for_a_flush_that_fails_is_never_shown() {
     fails_in_time("pass", 1 << 20);
+}
+
+#[test]
+fn output_is_not_shown_either_when_earlier_flushes_succeeded() {
     fails_in_time("pass", 3 << 20);
 }
 
@@ -125,6 +134,10 @@ fn output_that_waits_for_a_flush_that_fails_is_never_shown() {
 #[test]
 fn a_flush_that_fails_after_its_fsync_succeeded_is_told() {
     fails_in_time("os.fsync(fd)", 1 << 20);
+}
+
+#[test]
+fn nor_after_fsyncs_that_succeeded_rightly() {
     fails_in_time("os.fsync(fd)", 3 << 20);
 }
 

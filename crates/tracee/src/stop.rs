@@ -140,18 +140,21 @@ impl Stopped {
         Ok(self)
     }
 
+    /// Wait for the end of a step. One must wait for *any* thread: were this one the first of its process and dying with it, it would be
+    /// reported only after the others, which wait for us. What happens to others is kept for the event loop.
     fn await_stop(&self, collected: &mut Vec<SignalInfo>) -> Result<()> {
-        let mut status = 0;
-        loop {
-            // SAFETY is argued in `sys`; this waits for one thread only.
-            let got = crate::stop::wait_for(self.tid, &mut status);
-            match got {
-                Ok(()) if libc::WIFSTOPPED(status) => break,
-                Ok(()) => return Err(TraceError::Gone(self.tid)),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(TraceError::Kernel { what: "wait", tid: self.tid, source }),
+        let status = loop {
+            let kernel = |source| TraceError::Kernel { what: "wait", tid: self.tid, source };
+            let Some((tid, status)) = sys::wait_new().map_err(kernel)? else { return Err(TraceError::Gone(self.tid)) };
+            let is_step = tid == self.tid && libc::WIFSTOPPED(status) && status >> 16 != libc::PTRACE_EVENT_EXEC;
+            if is_step {
+                break status;
             }
-        }
+            sys::keep_for_later(tid, status);
+            if tid == self.tid {
+                return Err(TraceError::Gone(tid));
+            }
+        };
         let signal = libc::WSTOPSIG(status);
         if status >> 16 == 0 && signal != libc::SIGTRAP {
             let info = sys::signal_info(self.tid)?;
@@ -166,8 +169,4 @@ impl Stopped {
         }
         Ok(())
     }
-}
-
-fn wait_for(tid: i32, status: &mut i32) -> io::Result<()> {
-    sys::wait_one(tid, status)
 }

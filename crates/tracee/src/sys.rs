@@ -1,6 +1,8 @@
 //! The few calls that need `unsafe`: ptrace, System V memory, another process's memory, fork.
 
 use crate::{Result, TraceError};
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::io;
 
 /// A thread's general registers, as the kernel lays them out (`struct user_regs_struct`).
@@ -89,8 +91,26 @@ pub(crate) fn set_signal_mask(tid: i32, mask: u64) -> Result<()> {
     ptrace("set signal mask", libc::PTRACE_SETSIGMASK, tid, 8, &raw const mask as usize).map(drop)
 }
 
-/// Wait for any tracee. `None` when there are none left.
+thread_local! {
+    /// What happened to other threads while one was being stepped.
+    static LATER: RefCell<VecDeque<(i32, i32)>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// Keep something that happened for the next `wait_any`.
+pub(crate) fn keep_for_later(tid: i32, status: i32) {
+    LATER.with_borrow_mut(|later| later.push_back((tid, status)));
+}
+
+/// Wait for any tracee, those first that were kept. `None` when there are none left.
 pub(crate) fn wait_any() -> io::Result<Option<(i32, i32)>> {
+    match LATER.with_borrow_mut(VecDeque::pop_front) {
+        Some(event) => Ok(Some(event)),
+        None => wait_new(),
+    }
+}
+
+/// Wait for something new of any tracee. `None` when there are none left.
+pub(crate) fn wait_new() -> io::Result<Option<(i32, i32)>> {
     loop {
         let mut status = 0;
         // SAFETY: `status` is ours.
@@ -212,14 +232,6 @@ pub fn enter_world(filter: &crate::Filter, no_new_privileges: bool) -> io::Resul
         if libc::syscall(libc::SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &fprog) != 0 {
             return Err(io::Error::last_os_error());
         }
-    }
-    Ok(())
-}
-
-pub(crate) fn wait_one(tid: i32, status: &mut i32) -> io::Result<()> {
-    // SAFETY: `status` is the caller's.
-    if unsafe { libc::waitpid(tid, status, libc::__WALL) } < 0 {
-        return Err(io::Error::last_os_error());
     }
     Ok(())
 }
