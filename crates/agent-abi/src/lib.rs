@@ -5,7 +5,7 @@
 //!   + 0         the gate page: the only place whose system calls the seccomp filter lets through
 //! WORLD_BASE    `World`: clocks, transactions, process and thread slots; one segment, shared by all
 //! PRIVATE_BASE  `Private`: one process's own: its descriptor cache, its first thread's page
-//! THREADS_BASE  `ThreadPage`s of further threads, each THREAD_SIZE
+//! THREADS_BASE  `ThreadPage`s of further threads, each THREAD_LEN
 //! ```
 //! System V segments need no descriptor in the program and no path: nothing that a close-all loop or a chroot could take away.
 //!
@@ -76,7 +76,7 @@ pub enum Request {
     Classify = 5,
     /// The table of mounted file systems may have changed.
     Mounts = 6,
-    /// Something was refused: `(Refusal)`. Told to the user with `-v`.
+    /// Something was refused: `(number, argument)`. Told to the user with `-v`.
     Refused = 7,
     /// The agent cannot go on: `(line)`.
     Fatal = 8,
@@ -112,8 +112,6 @@ pub mod option {
     pub const INDEPENDENT_THREADS: u32 = 4;
     /// Leave every call site as it is (`--interpose=stops`).
     pub const NO_PATCHES: u32 = 8;
-    /// The CPU lets programs set the gs base themselves.
-    pub const FSGSBASE: u32 = 16;
     /// An event descriptor came from outside: writes to any of its kind may be seen there.
     pub const OUTSIDE_EVENTS: u32 = 32;
     /// For the crash disk's own test: release output at once. The guarantee is then broken on purpose.

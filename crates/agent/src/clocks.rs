@@ -106,9 +106,25 @@ impl<'a> Call<'a> {
         clock
     }
 
+    /// Stores to mapped files come without a call, before or after this one; they are in whatever transaction is flushed next.
+    fn join_mapped(&self) -> bool {
+        let mapped = self.world.mapped_domains.load(Ordering::Relaxed);
+        let mut any = false;
+        for d in 0..self.transactions().domains() {
+            if mapped & (1 << d) != 0 {
+                self.transactions().join(d);
+                any = true;
+            }
+        }
+        any
+    }
+
     #[cold]
     fn add_watched(&self, clock: &mut Clock) {
         let domains = self.transactions().domains();
+        if self.join_mapped() {
+            clock.merge(&self.transactions().dirty());
+        }
         for cell in &self.process.watched {
             let slot = cell.load(Ordering::Relaxed);
             if slot != 0 {
@@ -121,13 +137,7 @@ impl<'a> Call<'a> {
     #[cold]
     fn add_shared_memory(&self, clock: &mut Clock) {
         let transactions = self.transactions();
-        let mapped = self.process.mapped_domains.load(Ordering::Relaxed);
-        for d in 0..transactions.domains() {
-            if mapped & (1 << d) != 0 {
-                // Stores to the mapping came before this; they are in whatever transaction is flushed next.
-                transactions.join(d);
-            }
-        }
+        self.join_mapped();
         clock.merge(&transactions.dirty());
         self.process.clock.merge(clock, transactions.domains());
     }
@@ -251,13 +261,11 @@ impl<'a> Call<'a> {
     /// Begin to change `domain`. Until `end_change` no transaction that is active now begins to flush (commit-clock).
     #[inline(always)]
     pub fn begin_change(&mut self, domain: usize) -> commit_clock::Transaction {
-        if self.is_ordered(domain) {
-            // 002, 2.5: what this change depends on elsewhere must not become durable after it.
-            let mut elsewhere = self.dependencies();
-            elsewhere.0[domain] = 0;
-            if !self.transactions().is_resolved(&elsewhere) {
-                self.await_commit(&elsewhere);
-            }
+        // 002, 2.5: what this change depends on elsewhere must not become durable, or be read, after it.
+        let mut elsewhere = self.dependencies();
+        elsewhere.0[domain] = 0;
+        if !self.transactions().is_resolved(&elsewhere) {
+            self.await_commit(&elsewhere);
         }
         self.transactions().open_handle(&self.thread.handle);
         let transaction = self.transactions().join(domain);

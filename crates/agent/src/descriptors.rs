@@ -82,7 +82,8 @@ pub fn forget_forever() {
     unsafe { (&raw mut (*(PRIVATE_BASE as *mut Private)).uncached).write_volatile(1) }
 }
 
-fn note_outside_socket(fd: u64) {
+/// A descriptor of a socket that may lead outside: its end is looked after when the process ends.
+pub fn note_outside_socket(fd: u64) {
     // SAFETY: memory that is ours; a race between threads can only lose a bound that `fetch_max` would keep, so it is one.
     let end = unsafe { &*(&raw const (*(PRIVATE_BASE as *const Private)).outside_sockets_end).cast::<AtomicU64>() };
     end.fetch_max(fd + 1, Ordering::Relaxed);

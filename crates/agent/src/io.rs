@@ -35,6 +35,10 @@ impl Call<'_> {
     #[inline(never)]
     fn read_uncommitted(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
+        if entry.kind() == FdKind::Inside {
+            // Taking something out lets go whoever waits for room.
+            self.modify(self.object(entry.slot()));
+        }
         let result = self.proceed_observing();
         if result >= 0 {
             self.observe_entry(entry, result);
@@ -219,6 +223,9 @@ impl Call<'_> {
                 self.observe(self.object(to.slot()));
             }
             _ => {
+                if from.kind() == FdKind::Inside {
+                    self.await_input(input);
+                }
                 self.observe_source(from);
                 self.settle();
                 self.await_queue(to);
@@ -294,7 +301,11 @@ impl Call<'_> {
             FdKind::Outside if !known.has(FdEntry::TERMINAL) => self.hold_end(fd),
             // The other end will be told that this one is gone.
             FdKind::Inside if !self.is_clean() => self.modify(&self.world.messages),
-            FdKind::Unknown if !self.is_clean() && self.descriptor(fd).kind() == FdKind::Outside => self.hold_end(fd),
+            FdKind::Unknown if !self.is_clean() => match self.descriptor(fd).kind() {
+                FdKind::Outside => self.hold_end(fd),
+                FdKind::Inside => self.modify(&self.world.messages),
+                _ => {}
+            },
             _ => {}
         }
     }

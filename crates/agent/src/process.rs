@@ -194,6 +194,10 @@ impl Call<'_> {
 
     /// A new program: if this returns, it failed.
     pub fn exec(&mut self) {
+        if !self.is_clean() {
+            // Descriptors that exec closes end their streams.
+            self.before_close_range(3, u64::MAX);
+        }
         self.proceed();
         self.observe_path_of_exec();
     }

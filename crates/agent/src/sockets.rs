@@ -1,7 +1,7 @@
 //! Sockets: which are inside, and messages that carry descriptors.
 
 use crate::clocks::Call;
-use crate::descriptors::{is_doubtful_socket, is_pair, Stat, S_IFIFO, S_IFSOCK};
+use crate::descriptors::{is_doubtful_socket, is_pair, note_outside_socket, Stat, S_IFIFO, S_IFSOCK};
 use crate::gate;
 use crate::memory::read_program;
 use crate::names::{locate, AT_FDCWD};
@@ -261,6 +261,7 @@ impl Call<'_> {
     /// For whoever is at the other end: this very socket is one of the world's. Before `connect`, so that nobody can ask too early.
     fn remember_made_inside(&self, fd: u64) {
         const SO_COOKIE: u64 = 57;
+        note_outside_socket(fd);
         if !matches!(socket_option(fd, SO_TYPE), Some(SOCK_STREAM | SOCK_SEQPACKET)) {
             return;
         }

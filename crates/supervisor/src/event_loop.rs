@@ -163,6 +163,13 @@ impl Supervisor {
                 "use a 64-bit build of it, or start it outside",
             );
         }
+        if !self.is_root_user && gives_rights(tid) {
+            return self.refuse_program(
+                stopped,
+                "a traced program does not get the rights of its owner",
+                "start it outside",
+            );
+        }
         self.inject(stopped)
     }
 
@@ -283,13 +290,19 @@ impl Supervisor {
         }
         let info = stopped.signal_info()?;
         let mut more = Vec::new();
-        let stopped = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more)?;
+        let left = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more)?;
         self.observe_signal(tid, &info);
         for later in more {
             // It was taken out of the queue while the agent finished: put it back.
             requeue(tid, &later);
         }
-        stopped.resume_with(&info)
+        match left {
+            Some(stopped) => stopped.resume_with(&info),
+            None => {
+                requeue(tid, &info);
+                Ok(())
+            }
+        }
     }
 
     /// A signal may end the process: then its parent observes what it did. One that the kernel sent tells of something that somebody did.
@@ -424,4 +437,11 @@ impl Supervisor {
 /// Send a signal again that was taken from a thread's queue.
 fn requeue(tid: i32, info: &SignalInfo) {
     crate::sys::kill_thread(tid, info.number());
+}
+
+/// Whether a program would run with another user's rights, were it not traced.
+fn gives_rights(tid: i32) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(program) = std::fs::metadata(format!("/proc/{tid}/exe")) else { return false };
+    program.mode() & libc::S_ISUID != 0 && user_of(tid).is_ok_and(|uid| uid != program.uid())
 }

@@ -81,6 +81,9 @@ pub enum RunError {
         /// Why not.
         source: io::Error,
     },
+    /// The filter could not be installed.
+    #[error("cannot set up a world: seccomp is not allowed here: {0}; see speculator doctor")]
+    Filter(io::Error),
     /// A flush failed.
     #[error("cannot make {file_system} durable: {error}; everything was stopped, and nothing that was not durable was shown")]
     Flush {
@@ -191,8 +194,8 @@ fn start_command(
         Forked::Child => {
             drop((go_writer, error_reader));
             sys::allow_tracer(supervisor);
-            let errno = become_command(options, mask, agent_id, world_id, go_reader);
-            let _ = io::Write::write_all(&mut &error_writer, &errno.to_ne_bytes());
+            let failure = become_command(options, mask, agent_id, world_id, go_reader);
+            let _ = io::Write::write_all(&mut &error_writer, &failure.to_bytes());
             sys::exit_now(127);
         }
         Forked::Parent(pid) => pid,
@@ -216,10 +219,40 @@ fn start_command(
     drop(go_writer);
     let mut errno = Vec::new();
     io::Read::read_to_end(&mut &error_reader, &mut errno).map_err(io_error)?;
-    let Ok(errno) = <[u8; 4]>::try_from(errno.as_slice()) else { return Ok(command) };
+    let Ok(failure) = <[u8; 5]>::try_from(errno.as_slice()) else { return Ok(command) };
     let _ = sys::wait_for(command);
-    let source = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
-    Err(RunError::Exec { program: options.program.clone(), source })
+    Err(match StartFailure::from_bytes(failure) {
+        StartFailure::Filter(errno) => RunError::Filter(io::Error::from_raw_os_error(errno)),
+        StartFailure::Exec(errno) => {
+            RunError::Exec { program: options.program.clone(), source: io::Error::from_raw_os_error(errno) }
+        }
+    })
+}
+
+/// Why COMMAND did not start, as an errno; five bytes on the way from the child.
+enum StartFailure {
+    Filter(i32),
+    Exec(i32),
+}
+
+impl StartFailure {
+    fn to_bytes(&self) -> [u8; 5] {
+        let (kind, errno) = match *self {
+            Self::Filter(errno) => (0, errno),
+            Self::Exec(errno) => (1, errno),
+        };
+        let [a, b, c, d] = errno.to_ne_bytes();
+        [kind, a, b, c, d]
+    }
+
+    fn from_bytes([kind, errno @ ..]: [u8; 5]) -> Self {
+        let errno = i32::from_ne_bytes(errno);
+        if kind == 0 {
+            Self::Filter(errno)
+        } else {
+            Self::Exec(errno)
+        }
+    }
 }
 
 /// In the child. Returns only with an error.
@@ -229,23 +262,23 @@ fn become_command(
     agent_id: i32,
     world_id: i32,
     mut go: io::PipeReader,
-) -> i32 {
+) -> StartFailure {
     let errno = |e: io::Error| e.raw_os_error().unwrap_or(libc::EIO);
     if let Err(e) = io::Read::read_exact(&mut go, &mut [0]) {
-        return errno(e);
+        return StartFailure::Filter(errno(e));
     }
     drop(go);
     let filter = Filter::new(agent_id, world_id);
     let c_string = |s: &std::ffi::OsStr| CString::new(s.as_bytes());
     let program = c_string(options.program.as_os_str());
     let args: Result<Vec<CString>, _> = options.args.iter().map(|a| c_string(a)).collect();
-    let (Ok(program), Ok(args)) = (program, args) else { return libc::EINVAL };
+    let (Ok(program), Ok(args)) = (program, args) else { return StartFailure::Exec(libc::EINVAL) };
     sys::set_default(libc::SIGPIPE, sys::sigpipe_was_ignored());
     sys::set_signal_mask(mask);
     if let Err(e) = tracee::enter_world(&filter, !rustix::process::geteuid().is_root()) {
-        return errno(e);
+        return StartFailure::Filter(errno(e));
     }
-    errno(sys::exec(&program, &args))
+    StartFailure::Exec(errno(sys::exec(&program, &args)))
 }
 
 /// A signal that somebody sends to us is meant for COMMAND; one from the terminal reaches it anyway.
@@ -382,7 +415,11 @@ impl Prepared {
         detach(&inherited)?;
         let image = AgentImage::built_in();
         let agent = Segment::with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
-        let policy = Policy { interval: options.commit_interval, dirty_bytes_max: agent_abi::DIRTY_BYTES_MAX, eager: options.eager };
+        let policy = Policy {
+            interval: options.commit_interval,
+            dirty_bytes_max: agent_abi::DIRTY_BYTES_MAX,
+            eager: options.eager,
+        };
         let outputs = Outputs::new(world)?;
         Ok(Self { segment, agent, image, domains, handles, outputs, kept, policy, is_root_user })
     }

@@ -113,7 +113,12 @@ fn back_to_site(registers: &mut Registers, saved: &Saved) {
 
 /// Make a thread that is about to receive a signal look as if it stood in its program. Signals that arrive meanwhile are
 /// added to `more`.
-pub fn leave_agent(stopped: Stopped, image: &AgentImage, world: &World, more: &mut Vec<SignalInfo>) -> Result<Stopped> {
+pub fn leave_agent(
+    stopped: Stopped,
+    image: &AgentImage,
+    world: &World,
+    more: &mut Vec<SignalInfo>,
+) -> Result<Option<Stopped>> {
     let mut registers = stopped.registers()?;
     if registers.rip == image.header.gate_program_after
         && registers.rax as i64 == -i64::from(libc::EINTR)
@@ -124,10 +129,10 @@ pub fn leave_agent(stopped: Stopped, image: &AgentImage, world: &World, more: &m
         close_handle(stopped.tid(), &registers, world);
         back_to_site(&mut registers, &saved);
         stopped.set_registers(&registers)?;
-        return Ok(stopped);
+        return Ok(Some(stopped));
     }
     match position(&stopped, image, &registers)? {
-        Position::Program => return Ok(stopped),
+        Position::Program => return Ok(Some(stopped)),
         Position::Entering => {
             let page = registers.gs_base;
             if (page..=page + THREAD_LEN).contains(&registers.rsp) {
@@ -160,7 +165,7 @@ pub fn leave_agent(stopped: Stopped, image: &AgentImage, world: &World, more: &m
         Position::After => return stopped.step_while(|rip| image.contains(rip), more),
     }
     stopped.set_registers(&registers)?;
-    Ok(stopped)
+    Ok(Some(stopped))
 }
 
 /// A thread is stopped for good while: if it has begun a change, it must not keep commits waiting. What was not done is taken back to the

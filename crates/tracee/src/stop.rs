@@ -117,8 +117,13 @@ impl Stopped {
         sys::resume(self.tid, libc::PTRACE_LISTEN, 0)
     }
 
-    /// Let it run single instructions for as long as `inside(rip)` holds. Signals that arrive meanwhile are collected. `Err(Gone)` if it died.
-    pub fn step_while(self, mut inside: impl FnMut(u64) -> bool, collected: &mut Vec<SignalInfo>) -> Result<Self> {
+    /// Let it run single instructions for as long as `inside(rip)` holds. Signals that arrive meanwhile are collected. `None` if it stopped
+    /// to ask the supervisor something: the event loop hears of it next. `Err(Gone)` if it died.
+    pub fn step_while(
+        self,
+        mut inside: impl FnMut(u64) -> bool,
+        collected: &mut Vec<SignalInfo>,
+    ) -> Result<Option<Self>> {
         // A single step ends with a SIGTRAP; were it blocked, the kernel would reset its handler.
         let mask = sys::signal_mask(self.tid)?;
         let trap = 1u64 << (libc::SIGTRAP - 1);
@@ -127,7 +132,9 @@ impl Stopped {
         }
         while inside(self.registers()?.rip) {
             sys::resume(self.tid, libc::PTRACE_SINGLESTEP, 0)?;
-            self.await_stop(collected)?;
+            if !self.await_stop(collected)? {
+                return Ok(None);
+            }
         }
         if mask & trap != 0 {
             sys::set_signal_mask(self.tid, mask)?;
@@ -137,12 +144,12 @@ impl Stopped {
         let mut registers = self.registers()?;
         registers.eflags &= !TRAP_FLAG;
         self.set_registers(&registers)?;
-        Ok(self)
+        Ok(Some(self))
     }
 
     /// Wait for the end of a step. One must wait for *any* thread: were this one the first of its process and dying with it, it would be
     /// reported only after the others, which wait for us. What happens to others is kept for the event loop.
-    fn await_stop(&self, collected: &mut Vec<SignalInfo>) -> Result<()> {
+    fn await_stop(&self, collected: &mut Vec<SignalInfo>) -> Result<bool> {
         let status = loop {
             let kernel = |source| TraceError::Kernel { what: "wait", tid: self.tid, source };
             let Some((tid, status)) = sys::wait_new().map_err(kernel)? else { return Err(TraceError::Gone(self.tid)) };
@@ -155,6 +162,11 @@ impl Stopped {
                 return Err(TraceError::Gone(tid));
             }
         };
+        if status >> 16 == libc::PTRACE_EVENT_SECCOMP {
+            // A request of the agent: the event loop answers it.
+            sys::keep_for_later(self.tid, status);
+            return Ok(false);
+        }
         let signal = libc::WSTOPSIG(status);
         if status >> 16 == 0 && signal != libc::SIGTRAP {
             let info = sys::signal_info(self.tid)?;
@@ -167,6 +179,6 @@ impl Stopped {
             }
             collected.push(info);
         }
-        Ok(())
+        Ok(true)
     }
 }
