@@ -166,7 +166,7 @@ impl Supervisor {
         if !self.is_root_user && gives_rights(tid) {
             return self.refuse_program(
                 stopped,
-                "a traced program does not get the rights of its owner",
+                "it is setuid, and a traced program does not get the rights of its owner",
                 "start it outside",
             );
         }

@@ -397,6 +397,7 @@ struct Prepared {
 
 impl Prepared {
     fn new(options: &RunOptions, volumes: &WorldVolumes) -> io::Result<Self> {
+        check_machine()?;
         let is_root_user = rustix::process::geteuid().is_root();
         let segment = WorldSegment::create()?;
         let world = segment.world;
@@ -480,6 +481,18 @@ impl Prepared {
         if !failed.load(Ordering::SeqCst) {
             front.tell(&Message::WorldEnded { stats: Box::new(stats), unmount_error });
         }
+    }
+}
+
+/// What would otherwise fail later and say less.
+fn check_machine() -> io::Result<()> {
+    if !Path::new("/proc/self/fd").exists() {
+        return Err(io::Error::other("/proc is not mounted"));
+    }
+    let word = 0u64;
+    match tracee::read_value::<u64>(std::process::id() as i32, &raw const word as u64) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(io::Error::other(format!("process_vm_readv is not allowed: {e}"))),
     }
 }
 
