@@ -15,7 +15,11 @@ const OTHERS: &str = "pipeline,tcp,threads,files,sqlite,sqlite-wal";
 
 /// A job that runs `crash-table` with ours as a configuration.
 pub fn crash_table() -> Job {
-    let ours = format!("{} run --", speculator().display());
+    crash_table_of("run --")
+}
+
+fn crash_table_of(command: &str) -> Job {
+    let ours = format!("{} {command}", speculator().display());
     cargo(&["run", "--quiet", "--release", "-p", "testkit", "--bin", "crash-table", "--", "--ours", &ours])
 }
 
@@ -36,5 +40,17 @@ pub fn run() -> Result<(), String> {
         crash_table().args(["--workloads", "writer,writer-fsync", "--configurations", FIGURE_3, "--cuts", CUTS]);
     let figure = figure.run();
     let ours = crash_table().args(["--workloads", OTHERS, "--configurations", "ours", "--cuts", CUTS]).run();
-    figure.and(ours)
+    figure.and(ours).and_then(|()| finds_early_output())
+}
+
+/// The crash disk must find losses when our own engine shows output before it is durable. Status 1 is "not as expected"; any other failure
+/// would prove nothing.
+fn finds_early_output() -> Result<(), String> {
+    println!("\noutput released too early on purpose: losses must be found");
+    let early = crash_table_of("run --release-early --");
+    match early.args(["--workloads", "writer,writer-fsync", "--configurations", "ours", "--cuts", CUTS]).run() {
+        Err(problem) if problem.contains("exit status: 1") => Ok(()),
+        Err(problem) => Err(problem),
+        Ok(()) => Err("output was released too early, and the crash disk found nothing".to_owned()),
+    }
 }

@@ -137,8 +137,6 @@ pub struct World {
     /// file may see stores that no call has told of. `MAPPED_MEMORY`: the same for files in memory.
     pub mapped_domains: AtomicU32,
     _pad0: AtomicU32,
-    /// `st_dev` of the kernel's pipes.
-    pub pipe_dev: AtomicU64,
     /// Transactions of every domain.
     pub transactions: Transactions,
     /// Names: the newest transaction of each domain in which a name was made, removed or changed. One clock for all

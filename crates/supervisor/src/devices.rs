@@ -35,13 +35,6 @@ pub fn publish(table: &DomainTable, world: &World, handles: &Mutex<Handles>) -> 
     Ok(())
 }
 
-/// Pipes of the kernel's own have their own device.
-pub fn publish_pipes(world: &World) -> io::Result<()> {
-    let (reader, _writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
-    world.pipe_dev.store(dev_of(&reader)?, Ordering::SeqCst);
-    Ok(())
-}
-
 fn dev_of(fd: &OwnedFd) -> io::Result<u64> {
     let stat: Stat = rustix::fs::fstat(fd.as_fd())?;
     Ok(stat.st_dev)

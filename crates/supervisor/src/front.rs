@@ -409,7 +409,6 @@ impl Prepared {
         world.transactions.init(domains.domains().len().max(1));
         let handles = Arc::new(Mutex::new(Handles::default()));
         devices::publish(&domains, world, &handles)?;
-        devices::publish_pipes(world)?;
         let inherited = sys::inherited()?;
         mark_inherited(world, &inherited)?;
         let kept = Kept::of(&inherited)?;
