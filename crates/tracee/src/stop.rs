@@ -52,9 +52,62 @@ pub fn seize(pid: i32) -> Result<()> {
 
 /// Wait until something happens to any thread of the world; `None` when there is none left.
 pub fn wait() -> io::Result<Option<Event>> {
-    let Some((tid, status)) = sys::wait_any()? else { return Ok(None) };
+    Ok(sys::wait_any()?.map(|(tid, status)| event_of(tid, status)))
+}
+
+/// As `wait`, until `deadline` at the latest: `Some(None)` when the time is up. The thread must have called `block_child_signal` before.
+pub fn wait_until(deadline: std::time::Instant) -> io::Result<Option<Option<Event>>> {
+    Ok(sys::wait_any_until(deadline)?.map(|happened| happened.map(|(tid, status)| event_of(tid, status))))
+}
+
+/// For `wait_until`: block SIGCHLD in this thread and those that it starts.
+pub fn block_child_signal() {
+    sys::block_child_signal();
+}
+
+/// Make a running thread stop: it reports `Stop::Trap`, or whatever it stops for before that.
+pub fn interrupt(tid: i32) -> Result<()> {
+    sys::interrupt(tid)
+}
+
+/// Stop a thread, wherever it is, and wait until it has stopped; what happens to others meanwhile is kept for `wait`. `None` if it died
+/// instead: its end is kept for `wait`, too. A stop that it had reported and nobody looked at is what it stopped for.
+pub fn halt(tid: i32) -> Result<Option<Stopped>> {
+    if let Some(status) = sys::take_kept(tid) {
+        return Ok(stop_or_end(tid, status));
+    }
+    match sys::interrupt(tid) {
+        Err(TraceError::Gone(_)) => return Ok(None),
+        other => other?,
+    }
+    loop {
+        let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+        let Some((other, status)) = sys::wait_new().map_err(kernel)? else { return Ok(None) };
+        if other == tid {
+            return Ok(stop_or_end(tid, status));
+        }
+        sys::keep_for_later(other, status);
+    }
+}
+
+/// Wait for the end of a thread that was killed, as its tracer; its `wait(2)` status.
+pub fn await_end(tid: i32) -> io::Result<i32> {
+    sys::wait_end(tid)
+}
+
+fn stop_or_end(tid: i32, status: i32) -> Option<Stopped> {
+    match event_of(tid, status) {
+        Event::Stopped(stopped) => Some(stopped),
+        Event::Exited { .. } => {
+            sys::keep_for_later(tid, status);
+            None
+        }
+    }
+}
+
+fn event_of(tid: i32, status: i32) -> Event {
     if !libc::WIFSTOPPED(status) {
-        return Ok(Some(Event::Exited { tid, status }));
+        return Event::Exited { tid, status };
     }
     let signal = libc::WSTOPSIG(status);
     let stop = match status >> 16 {
@@ -64,7 +117,7 @@ pub fn wait() -> io::Result<Option<Event>> {
         libc::PTRACE_EVENT_STOP => Stop::Group(signal),
         _ => Stop::Signal(signal),
     };
-    Ok(Some(Event::Stopped(Stopped { tid, stop })))
+    Event::Stopped(Stopped { tid, stop })
 }
 
 impl Stopped {

@@ -30,6 +30,31 @@ impl SignalInfo {
     pub fn code(&self) -> i32 {
         self.0.si_code
     }
+    /// `si_pid`: of whom a signal of a process, or SIGCHLD, tells.
+    pub fn process(&self) -> i32 {
+        // SAFETY: every layout of the union has an integer here.
+        unsafe { self.0.si_pid() }
+    }
+    /// Whether the thread's own instruction caused it: it would come again.
+    pub fn is_synchronous(&self) -> bool {
+        let fault = matches!(self.0.si_signo, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP);
+        fault && self.0.si_code > 0
+    }
+    /// What the kernel tells a parent when a child has ended with this `wait(2)` status.
+    pub fn child_ended(child: i32, status: i32) -> Self {
+        let mut info = Self::default();
+        info.0.si_signo = libc::SIGCHLD;
+        let (code, value) = match libc::WIFSIGNALED(status) {
+            true => (libc::CLD_KILLED, libc::WTERMSIG(status)),
+            false => (libc::CLD_EXITED, libc::WEXITSTATUS(status)),
+        };
+        info.0.si_code = code;
+        // `si_pid`, `si_uid`, `si_status`: the first words of the union, which begins at 16.
+        let words: [i32; 3] = [child, 0, value];
+        // SAFETY: a `siginfo_t` has 128 bytes; these twelve are inside, and plain.
+        unsafe { (&raw mut info.0).cast::<i32>().add(4).copy_from_nonoverlapping(words.as_ptr(), 3) };
+        info
+    }
     /// `si_signo`.
     pub fn number(&self) -> i32 {
         self.0.si_signo
@@ -124,6 +149,87 @@ pub(crate) fn wait_new() -> io::Result<Option<(i32, i32)>> {
             e => return Err(e),
         }
     }
+}
+
+/// Wait for any tracee until `deadline` at the latest; `Some(None)` when the time is up. SIGCHLD must be blocked (`block_child_signal`): then it
+/// stays pending from the moment of an event until somebody waits, and none is missed between the two looks.
+pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<Option<(i32, i32)>>> {
+    if let Some(event) = LATER.with_borrow_mut(VecDeque::pop_front) {
+        return Ok(Some(Some(event)));
+    }
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::WNOHANG) };
+        if tid > 0 {
+            return Ok(Some(Some((tid, status))));
+        }
+        if tid < 0 {
+            match io::Error::last_os_error() {
+                e if e.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
+                e if e.kind() == io::ErrorKind::Interrupted => continue,
+                e => return Err(e),
+            }
+        }
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        if left.is_zero() {
+            return Ok(Some(None));
+        }
+        let left = libc::timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        // SAFETY: the set and the time are ours; no information about the signal is wanted.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, libc::SIGCHLD);
+            libc::sigtimedwait(&set, std::ptr::null_mut(), &left);
+        }
+    }
+}
+
+/// Block SIGCHLD in this thread and those that it starts.
+pub(crate) fn block_child_signal() {
+    // SAFETY: the set is ours.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
+/// Wait for the end of a thread that was killed; its stops on the way there do not matter any more.
+pub(crate) fn wait_end(tid: i32) -> io::Result<i32> {
+    while let Some(status) = take_kept(tid) {
+        if !libc::WIFSTOPPED(status) {
+            return Ok(status);
+        }
+    }
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        if unsafe { libc::waitpid(tid, &mut status, libc::__WALL) } == tid {
+            if !libc::WIFSTOPPED(status) {
+                return Ok(status);
+            }
+            continue;
+        }
+        match io::Error::last_os_error() {
+            e if e.kind() == io::ErrorKind::Interrupted => {}
+            e => return Err(e),
+        }
+    }
+}
+
+/// The next thing that was kept for later about this thread.
+pub(crate) fn take_kept(tid: i32) -> Option<i32> {
+    LATER.with_borrow_mut(|later| {
+        let at = later.iter().position(|&(kept, _)| kept == tid)?;
+        later.remove(at).map(|(_, status)| status)
+    })
+}
+
+pub(crate) fn interrupt(tid: i32) -> Result<()> {
+    ptrace("interrupt", libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)
 }
 
 /// Read another process's memory; how many bytes could be read.
