@@ -34,7 +34,7 @@ use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
 /// transaction before it commits by itself (a quarter, half of that to be early).
@@ -82,6 +82,10 @@ pub enum Request {
     Fatal = 8,
     /// A descriptor of an outside stream is about to be closed: its other end must not see that before it may: `(fd)`.
     HoldEnd = 9,
+    /// May this call be made, and as what: `(frame)`. Answer: `ahead::…`. While the supervisor has no answer the thread stays stopped.
+    Ahead = 10,
+    /// A call that was to be told of has been made: `(result)`.
+    Done = 11,
 }
 
 impl Request {
@@ -97,9 +101,38 @@ impl Request {
             7 => Self::Refused,
             8 => Self::Fatal,
             9 => Self::HoldEnd,
+            10 => Self::Ahead,
+            11 => Self::Done,
             _ => return None,
         })
     }
+}
+
+/// Answers to `Request::Ahead`.
+pub mod ahead {
+    /// Make the call.
+    pub const GO: i64 = 0;
+    /// Make the call and tell when it has been made.
+    pub const GO_AND_TELL: i64 = 1;
+    /// The supervisor has made it: its result is in the frame.
+    pub const ANSWERED: i64 = 2;
+    /// Ask again; signals that wait are delivered meanwhile.
+    pub const AGAIN: i64 = 3;
+}
+
+/// The number of the call by which programs speculate themselves (000, figure 2): `(what, speculation)`, see `speculate`. No kernel has it.
+pub const SPECULATE_NR: u32 = 0x5bed;
+
+/// First argument of `SPECULATE_NR`.
+pub mod speculate {
+    /// Returns twice, as fork does: a new speculation's number, and `-ECANCELED` after it failed.
+    pub const BEGIN: u64 = 1;
+    /// The guess was right: `(speculation)`.
+    pub const COMMIT: u64 = 2;
+    /// The guess was wrong: `(speculation)`.
+    pub const FAIL: u64 = 3;
+    /// How many speculations the caller depends on.
+    pub const DEPTH: u64 = 4;
 }
 
 /// Options of a world that the agent has to know: bits of `World::options`.
@@ -136,7 +169,8 @@ pub struct World {
     /// Bit d: somebody had, or has, a writable shared mapping of a file of domain d: its commits must look for dirty pages, and whoever reads the
     /// file may see stores that no call has told of. `MAPPED_MEMORY`: the same for files in memory.
     pub mapped_domains: AtomicU32,
-    _pad0: AtomicU32,
+    /// Not 0: something is speculative, or may become so. The agent asks before each call that concerns more than its own process (000, 6.1).
+    pub ahead: AtomicU32,
     /// Transactions of every domain.
     pub transactions: Transactions,
     /// Names: the newest transaction of each domain in which a name was made, removed or changed. One clock for all

@@ -2,7 +2,7 @@
 
 use crate::clocks::Call;
 use crate::gate;
-use agent_abi::{Frame, ThreadPage};
+use agent_abi::{ahead, Frame, Request, ThreadPage};
 use core::sync::atomic::Ordering;
 use syscall_table::Op;
 
@@ -15,12 +15,22 @@ pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) {
     let mut call = Call::new(frame, page);
     let calls = &call.process.calls;
     calls.store(calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    let mut is_told = false;
+    if call.world.ahead.load(Ordering::Relaxed) != 0 || call.frame.nr == u64::from(agent_abi::SPECULATE_NR) {
+        match call.ask() {
+            ahead::ANSWERED => return,
+            answer => is_told = answer == ahead::GO_AND_TELL,
+        }
+    }
     match syscall_table::op(call.frame.nr) {
         Some(op) => act(&mut call, op),
         // The x32 ABI: as on a kernel that was built without it.
         None if call.frame.nr & X32 != 0 => call.answer(-gate::ENOSYS),
         // A number that the table does not know is a barrier.
         None => call.barrier(),
+    }
+    if is_told {
+        gate::request(Request::Done, call.frame.rax, 0, 0);
     }
 }
 
@@ -88,6 +98,22 @@ fn act(call: &mut Call, op: Op) {
 }
 
 impl Call<'_> {
+    /// Something is speculative: what this call may touch is the supervisor's to decide.
+    #[cold]
+    #[inline(never)]
+    fn ask(&mut self) -> i64 {
+        if syscall_table::concerns_only_its_process(self.frame.nr, self.arg(3)) {
+            return ahead::GO;
+        }
+        let frame = &raw const *self.frame as u64;
+        loop {
+            match gate::request(Request::Ahead, frame, 0, 0) {
+                ahead::AGAIN => {}
+                answer => return answer,
+            }
+        }
+    }
+
     /// Not known to be safe: wait until nothing depends on a guess, then run it.
     pub fn barrier(&mut self) {
         self.settle();
@@ -105,6 +131,6 @@ impl Call<'_> {
     pub fn mount(&mut self) {
         self.settle();
         self.proceed();
-        gate::request(agent_abi::Request::Mounts, 0, 0, 0);
+        gate::request(Request::Mounts, 0, 0, 0);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use external_sync::volume::{VolumeError, VolumeSpec};
+use supervisor::Injection;
 
 use crate::size::parse_size;
 use crate::stats::StatsTarget;
@@ -100,6 +101,9 @@ pub struct RunOptions {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Interpose::Agent, require_equals = true)]
     pub interpose: Interpose,
 
+    #[command(flatten)]
+    pub ahead: AheadArgs,
+
     /// Show output before it is durable: the guarantee is broken on purpose, so that tests of it can fail
     #[arg(long, hide = true)]
     pub release_early: bool,
@@ -108,6 +112,47 @@ pub struct RunOptions {
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// Full speculation of `speculator run`.
+#[derive(Clone, Debug, Args)]
+pub struct AheadArgs {
+    /// Turn calls of a family into speculations: their result is guessed, the guess is wrong with PROBABILITY, and that is known after a delay
+    ///
+    /// CALL is open, stat, read, write, readdir, rename, unlink, mkdir, exec, fork, wait, close, or all. When a guess was wrong, everything that
+    /// depends on it is taken back: the run ends as if nothing had been guessed.
+    #[arg(long, value_name = "CALL:PROBABILITY[:DELAY_MS][,…]", value_parser = Injection::parse)]
+    pub inject: Option<Injection>,
+
+    /// Where the chance of --inject begins: the same seed makes the same guesses wrong
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Run ahead of the calls of --inject, or wait for each (for comparison)
+    #[arg(long, value_name = "WHETHER", value_enum, default_value_t = Speculate::Yes, require_equals = true)]
+    pub speculate: Speculate,
+
+    /// Tell at the end what was speculated, committed and rolled back
+    #[arg(long)]
+    pub report: bool,
+}
+
+/// `--speculate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Speculate {
+    /// Run ahead
+    Yes,
+    /// Wait
+    No,
+}
+
+impl AheadArgs {
+    /// For the supervisor.
+    pub fn into_options(self) -> supervisor::AheadOptions {
+        let mut injection = self.inject.unwrap_or_default();
+        injection.seed = self.seed;
+        supervisor::AheadOptions { injection, waits: self.speculate == Speculate::No, ..Default::default() }
+    }
 }
 
 /// `--commit`.

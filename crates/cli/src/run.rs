@@ -10,6 +10,7 @@ use crate::stats::StatsSink;
 
 /// `speculator run`; the status is that of COMMAND.
 pub fn run(options: RunOptions) -> Result<u8, Failure> {
+    let report = options.ahead.report;
     let stats = options.stats.as_ref().map(StatsSink::open).transpose()?;
     // INVARIANT: clap requires COMMAND.
     let name = options.command.first().expect("COMMAND is required").clone();
@@ -42,7 +43,11 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
         },
         verbose: options.verbose,
         release_early: options.release_early,
+        ahead: options.ahead.into_options(),
     })?;
+    if let (true, Some(stats)) = (report, &ended.stats) {
+        eprintln!("{}", stats.ahead);
+    }
     show(ended, stats)
 }
 

@@ -56,6 +56,7 @@ pub(crate) struct Supervisor {
     /// Addresses of call sites that stopped.
     pub stopped_sites: HashSet<(usize, u64)>,
     pub is_root_user: bool,
+    pub ahead: crate::ahead::Ahead,
 }
 
 impl Supervisor {
@@ -65,16 +66,29 @@ impl Supervisor {
 
     /// Until the last process has ended.
     pub fn run(&mut self) -> io::Result<()> {
-        while let Some(event) = tracee::wait()? {
+        if self.ahead.is_always_on() {
+            self.world().ahead.store(1, Ordering::SeqCst);
+        }
+        while let Some(event) = self.next_event()? {
             match event {
-                Event::Stopped(stopped) => self.on_stop(stopped),
-                Event::Exited { tid, status } => self.on_exit(tid, status),
+                Some(Event::Stopped(stopped)) => self.on_stop(stopped),
+                Some(Event::Exited { tid, status }) => self.on_exit(tid, status),
+                None => {}
             }
+            self.look_ahead();
         }
         Ok(())
     }
 
-    fn on_stop(&mut self, stopped: Stopped) {
+    /// `Some(None)`: nothing happened until full speculation had to look again.
+    fn next_event(&self) -> io::Result<Option<Option<Event>>> {
+        match self.ahead.next_look() {
+            Some(deadline) => tracee::wait_until(deadline),
+            None => Ok(tracee::wait()?.map(Some)),
+        }
+    }
+
+    pub(crate) fn on_stop(&mut self, stopped: Stopped) {
         let tid = stopped.tid();
         self.stats.tracee_stops += 1;
         if self.failed.load(Ordering::SeqCst) {
@@ -126,6 +140,8 @@ impl Supervisor {
         if !self.tracees.contains_key(&tid) {
             let registers = stopped.registers()?;
             self.on_birth(tid, &registers);
+        } else if self.world().ahead.load(Ordering::Relaxed) != 0 {
+            return self.on_taken_back(stopped);
         }
         stopped.resume(0)
     }
@@ -138,7 +154,8 @@ impl Supervisor {
         world.threads[thread].tid.store(tid as u32, Ordering::Release);
         let mut tracee = Tracee { thread: Some(thread), process, ..Tracee::default() };
         let slot = &world.processes[process];
-        if slot.pid.load(Ordering::Acquire) == 0 {
+        let is_process = slot.pid.load(Ordering::Acquire) == 0;
+        if is_process {
             slot.pid.store(tid as u32, Ordering::Release);
             self.begin_output(process);
             self.stats.processes += 1;
@@ -146,6 +163,7 @@ impl Supervisor {
         }
         self.stats.threads += 1;
         self.tracees.insert(tid, tracee);
+        self.ahead_of_birth(tid, process, thread, is_process);
     }
 
     fn on_exec(&mut self, stopped: Stopped, former_tid: i32) -> Result<()> {
@@ -154,6 +172,7 @@ impl Supervisor {
             self.take_over_leader(tid, former_tid);
         }
         self.leave_shared_slot(tid);
+        self.ahead_of_exec(tid);
         let registers = stopped.registers()?;
         const CS_64_BIT: u64 = 0x33;
         if registers.cs != CS_64_BIT {
@@ -288,7 +307,8 @@ impl Supervisor {
                 return self.on_failed_injection(stopped, registers);
             }
         }
-        let info = stopped.signal_info()?;
+        let mut info = stopped.signal_info()?;
+        let Some(stopped) = self.ahead_of_signal(stopped, &mut info)? else { return Ok(()) };
         let mut more = Vec::new();
         let left = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more)?;
         self.observe_signal(tid, &info);
@@ -365,7 +385,7 @@ impl Supervisor {
         stopped.listen()
     }
 
-    fn on_exit(&mut self, tid: i32, status: i32) {
+    pub(crate) fn on_exit(&mut self, tid: i32, status: i32) {
         let Some(tracee) = self.tracees.remove(&tid) else { return };
         self.world().closes.fetch_add(1, Ordering::Relaxed);
         self.descriptors.forget(tid);
@@ -373,6 +393,7 @@ impl Supervisor {
             self.on_command_end(&tracee, status);
         }
         self.give_back(&tracee);
+        self.ahead_of_end(tid);
     }
 
     fn give_back(&mut self, tracee: &Tracee) {

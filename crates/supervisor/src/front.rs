@@ -56,6 +56,8 @@ pub struct RunOptions {
     pub verbose: u8,
     /// Break the guarantee on purpose, so that a test of it can fail.
     pub release_early: bool,
+    /// Full speculation.
+    pub ahead: crate::ahead::AheadOptions,
 }
 
 /// How it ended.
@@ -393,6 +395,7 @@ struct Prepared {
     kept: Kept,
     policy: Policy,
     is_root_user: bool,
+    ahead: crate::ahead::AheadOptions,
 }
 
 impl Prepared {
@@ -421,11 +424,13 @@ impl Prepared {
             eager: options.eager,
         };
         let outputs = Outputs::new(world)?;
-        Ok(Self { segment, agent, image, domains, handles, outputs, kept, policy, is_root_user })
+        Ok(Self { segment, agent, image, domains, handles, outputs, kept, policy, is_root_user, ahead: options.ahead.clone() })
     }
 
     fn supervise(self, pid: i32, mut front: crate::message::Sender, volumes: WorldVolumes) {
         let begin = Instant::now();
+        // Before the first thread: what it blocks, all of them do.
+        tracee::block_child_signal();
         let world = self.segment.world;
         let failed = Arc::new(AtomicBool::new(false));
         let record = Arc::new(Mutex::new(CommitRecord::default()));
@@ -461,6 +466,7 @@ impl Prepared {
             next_output_id: 0,
             stopped_sites: HashSet::new(),
             is_root_user: self.is_root_user,
+            ahead: crate::ahead::Ahead::new(self.ahead),
         };
         supervisor.adopt_root(pid);
         sys::run_first();
@@ -470,6 +476,7 @@ impl Prepared {
         let _ = output_thread.join();
         let mut stats = std::mem::take(&mut supervisor.stats);
         stats.unpatched_sites = supervisor.stopped_sites.len() as u64;
+        stats.ahead = std::mem::take(&mut supervisor.ahead.report);
         drop(supervisor);
         fill(&mut stats, world, &self.outputs, &record, begin);
         *self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Handles::default();

@@ -11,6 +11,7 @@
 //! and everything that its exit status depends on is committed; the supervisor stays until the last process inside has ended.
 #![deny(unsafe_code)]
 
+mod ahead;
 mod classify;
 mod descriptors;
 mod devices;
@@ -26,5 +27,6 @@ mod stats;
 mod sys;
 mod texts;
 
+pub use ahead::{AheadOptions, Family, Injection, InjectionError, Limits, Report, Rollback};
 pub use front::{run, Ended, Interpose, RunError, RunOptions};
 pub use stats::{Distribution, Stats};

@@ -20,6 +20,11 @@ impl Supervisor {
     pub(crate) fn on_request(&mut self, stopped: Stopped, mut registers: Registers) -> Result<()> {
         let tid = stopped.tid();
         let [a, b] = [registers.rsi, registers.rdx];
+        match Request::from_raw(registers.rdi) {
+            Some(Request::Ahead) => return self.on_ahead(stopped, a),
+            Some(Request::Done) => return self.on_done(stopped, a as i64),
+            _ => {}
+        }
         let answer = match Request::from_raw(registers.rdi) {
             Some(Request::Output) => self.on_output(tid, a as i32, b),
             Some(Request::PlanExecutable) => self.plan_executable(tid, a),
@@ -30,7 +35,7 @@ impl Supervisor {
             Some(Request::Refused) => self.refused(tid, a, b),
             Some(Request::Fatal) => self.fatal(tid, a),
             Some(Request::HoldEnd) => self.hold_end(tid, a as i32),
-            None => Err(libc::ENOSYS),
+            Some(Request::Ahead | Request::Done) | None => Err(libc::ENOSYS),
         };
         registers.rax = match answer {
             Ok(value) => value,
@@ -45,12 +50,7 @@ impl Supervisor {
     /// Take output for later.
     fn on_output(&mut self, tid: i32, fd: i32, frame_at: u64) -> std::result::Result<u64, i32> {
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(|_| libc::EOPNOTSUPP)?;
-        let bytes = gather(tid, &frame).ok_or(libc::EOPNOTSUPP)?;
-        if bytes.is_empty() || bytes.len() > OUTPUT_LEN_MAX {
-            return Err(libc::EOPNOTSUPP);
-        }
-        let copy = self.copy_descriptor(tid, fd).map_err(|_| libc::EOPNOTSUPP)?;
-        let target = target_of(copy).ok_or(libc::EOPNOTSUPP)?;
+        let (target, bytes) = self.output_of(tid, fd, &frame).ok_or(libc::EOPNOTSUPP)?;
         let process = self.tracees.get(&tid).map(|tracee| tracee.process).ok_or(libc::EOPNOTSUPP)?;
         let id = *self.output_ids.get(&process).ok_or(libc::EOPNOTSUPP)?;
         let clock = self.world().processes[process].clock.load(DOMAINS_MAX);
@@ -60,6 +60,16 @@ impl Supervisor {
             Taken::Full => Err(libc::EAGAIN),
             Taken::No => Err(libc::EOPNOTSUPP),
         }
+    }
+
+    /// The bytes that a call writes, and where to; `None` if the program has to write itself.
+    pub(crate) fn output_of(&mut self, tid: i32, fd: i32, frame: &Frame) -> Option<(Target, Vec<u8>)> {
+        let bytes = gather(tid, frame)?;
+        if bytes.is_empty() || bytes.len() > OUTPUT_LEN_MAX {
+            return None;
+        }
+        let target = target_of(self.copy_descriptor(tid, fd).ok()?)?;
+        Some((target, bytes))
     }
 
     /// Keep an outside stream open until what its end depends on is committed: an entry without bytes.

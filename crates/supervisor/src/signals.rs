@@ -168,6 +168,44 @@ pub fn leave_agent(
     Ok(Some(stopped))
 }
 
+/// Make a thread that was stopped on our behalf look as if it stood in its program, before a call that it has not made, or in a call that was
+/// interrupted without effect. One that has made its call goes on from there.
+pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<()> {
+    let mut registers = stopped.registers()?;
+    let is_interrupted = registers.rax as i64 == -i64::from(libc::EINTR) && registers.rip == image.header.gate_program_after;
+    match position(stopped, image, &registers)? {
+        Position::Program | Position::After if !is_interrupted => return Ok(()),
+        Position::Entering => {
+            let page = registers.gs_base;
+            if (page..=page + THREAD_LEN).contains(&registers.rsp) {
+                registers.rsp = Saved::read(stopped.tid(), page)?.program_rsp;
+            }
+            registers.rip = registers.rcx.wrapping_sub(2);
+            registers.orig_rax = u64::MAX;
+        }
+        Position::Before(saved) => {
+            close_handle(stopped.tid(), &registers, world);
+            back_to_site(&mut registers, &saved);
+        }
+        Position::Interrupted(saved) => {
+            close_handle(stopped.tid(), &registers, world);
+            let result = registers.rax;
+            to_program(&mut registers, &saved);
+            registers.rip = saved.frame.continuation;
+            registers.rax = result;
+            registers.orig_rax = saved.frame.nr;
+        }
+        // Some calls end with EINTR though no signal came: without us they would have gone on.
+        Position::Done(_) | Position::After | Position::Program if is_interrupted => {
+            let saved = Saved::read(stopped.tid(), registers.gs_base)?;
+            close_handle(stopped.tid(), &registers, world);
+            back_to_site(&mut registers, &saved);
+        }
+        Position::Done(_) | Position::After | Position::Program => return Ok(()),
+    }
+    stopped.set_registers(&registers)
+}
+
 /// A thread is stopped for good while: if it has begun a change, it must not keep commits waiting. What was not done is taken back to the
 /// call site; what was done is in the page cache.
 pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<()> {

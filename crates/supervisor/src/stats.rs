@@ -83,6 +83,9 @@ pub struct Stats {
     pub output_bytes_held: u64,
     /// fsyncs, in all spellings, that returned at once.
     pub fsyncs_elided: u64,
+    /// Full speculation.
+    #[serde(default)]
+    pub ahead: crate::ahead::Report,
 }
 
 impl fmt::Display for Stats {

@@ -7,11 +7,13 @@
 mod check;
 mod index;
 mod op;
+mod own;
 mod render;
 mod rows;
 
 pub use index::op;
 pub use op::{Class, Op, SyncKind, CWD};
+pub use own::concerns_only_its_process;
 pub use render::{write_markdown, write_text};
 pub use rows::ROWS;
 

@@ -90,6 +90,15 @@ pub fn halt(tid: i32) -> Result<Option<Stopped>> {
     }
 }
 
+/// Wait for the next thing that happens to one thread. `None` if it ended: its end is kept for `wait`.
+pub fn await_stop(tid: i32) -> Result<Option<Stopped>> {
+    if let Some(status) = sys::take_kept(tid) {
+        return Ok(stop_or_end(tid, status));
+    }
+    let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+    Ok(sys::wait_for(tid).map_err(kernel)?.and_then(|status| stop_or_end(tid, status)))
+}
+
 /// Wait for the end of a thread that was killed, as its tracer; its `wait(2)` status.
 pub fn await_end(tid: i32) -> io::Result<i32> {
     sys::wait_end(tid)
@@ -109,18 +118,23 @@ fn event_of(tid: i32, status: i32) -> Event {
     if !libc::WIFSTOPPED(status) {
         return Event::Exited { tid, status };
     }
-    let signal = libc::WSTOPSIG(status);
-    let stop = match status >> 16 {
-        libc::PTRACE_EVENT_SECCOMP => Stop::SystemCall,
-        libc::PTRACE_EVENT_EXEC => Stop::Exec { former_tid: sys::event_message(tid).map_or(tid, |m| m as i32) },
-        libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Trap,
-        libc::PTRACE_EVENT_STOP => Stop::Group(signal),
-        _ => Stop::Signal(signal),
-    };
-    Event::Stopped(Stopped { tid, stop })
+    Event::Stopped(Stopped::from_status(tid, status))
 }
 
 impl Stopped {
+    /// What a `wait(2)` status says of a thread that has stopped.
+    pub(crate) fn from_status(tid: i32, status: i32) -> Self {
+        let signal = libc::WSTOPSIG(status);
+        let stop = match status >> 16 {
+            libc::PTRACE_EVENT_SECCOMP => Stop::SystemCall,
+            libc::PTRACE_EVENT_EXEC => Stop::Exec { former_tid: sys::event_message(tid).map_or(tid, |m| m as i32) },
+            libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Trap,
+            libc::PTRACE_EVENT_STOP => Stop::Group(signal),
+            _ => Stop::Signal(signal),
+        };
+        Self { tid, stop }
+    }
+
     /// Who.
     pub fn tid(&self) -> i32 {
         self.tid

@@ -78,6 +78,11 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         }
     }
 
+    /// Whether `create_speculation` would ask for a checkpoint now.
+    pub fn creation_needs_checkpoint(&self, process: Process, now_ms: u64) -> bool {
+        self.full_open < self.options.open_speculations_max && self.shareable(process, now_ms).is_none()
+    }
+
     fn name(&mut self, process: Process, kind: Kind) -> SpeculationId {
         let counter = self.counters.entry(process).or_insert(0);
         *counter += 1;

@@ -1,0 +1,421 @@
+//! A call is asked about: may it be made now, as what, and what is known when it has been made.
+
+use super::inject::Chosen;
+use super::plan::{Class, Plan};
+use super::undo::{Intent, Undo};
+use super::{process, Call, Kept, Object, Parked, UnderWay, Written};
+use crate::event_loop::Supervisor;
+use agent_abi::{ahead, Frame, PHASE_AFTER, SPECULATE_NR};
+use checkpoint::{CheckpointError, Vessel};
+use commit_clock::DOMAINS_MAX;
+use speculation::Dependent;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tracee::{Result, Stopped, TraceError};
+
+impl Call {
+    /// The same call, as it is looked at after a rollback: it is made without running ahead.
+    fn again(&self) -> Self {
+        Self {
+            frame: self.frame,
+            is_fresh: false,
+            not_before: None,
+            answer: None,
+            was_rolled_back: true,
+            ..*self
+        }
+    }
+}
+
+/// What to do with a call.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// Make it.
+    Go,
+    /// Make it, and tell.
+    GoAndTell(UnderWay),
+    /// This is its result.
+    Answer(i64),
+    /// Not yet.
+    Wait,
+    /// Signals were sent that must be delivered first.
+    Again,
+    /// The thread is not to be let go: it has ended, but perhaps not for good.
+    Keep,
+}
+
+impl Supervisor {
+    /// The agent asks about a call.
+    pub(crate) fn on_ahead(&mut self, stopped: Stopped, frame_at: u64) -> Result<()> {
+        let tid = stopped.tid();
+        self.ahead.under_way.remove(&tid);
+        let kernel = |source| TraceError::Kernel { what: "read a call", tid, source };
+        let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
+        let pid = self.pid_of(tid).map_err(kernel)?;
+        let is_fresh = !self.ahead.asked_before.remove(&tid);
+        let call = Call { tid, pid, frame, frame_at, is_fresh, not_before: None, answer: None, was_rolled_back: false };
+        self.consider(stopped, call)?;
+        self.settle_calls();
+        Ok(())
+    }
+
+    /// A call that was to be told of has been made.
+    pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
+        let made = self.ahead.under_way.remove(&stopped.tid());
+        if made.is_some_and(|made| made.makes_child) && result > 0 {
+            self.await_birth(result as i32)?;
+        }
+        let answered = self.reply(stopped, 0);
+        self.settle_calls();
+        answered
+    }
+
+    fn consider(&mut self, stopped: Stopped, mut call: Call) -> Result<()> {
+        let decision = self.decide(&stopped, &mut call)?;
+        call.is_fresh = false;
+        match decision {
+            Decision::Go => self.reply(stopped, ahead::GO),
+            Decision::GoAndTell(under_way) => {
+                self.ahead.under_way.insert(call.tid, under_way);
+                self.reply(stopped, ahead::GO_AND_TELL)
+            }
+            Decision::Answer(result) => self.answer_call(stopped, &call, result),
+            Decision::Wait => {
+                self.park(stopped, call);
+                Ok(())
+            }
+            Decision::Again => {
+                self.ahead.asked_before.insert(call.tid);
+                self.reply(stopped, ahead::AGAIN)
+            }
+            Decision::Keep => {
+                self.ahead.children.keep(call.pid, stopped, None);
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn park(&mut self, stopped: Stopped, call: Call) {
+        self.ahead.next_parked += 1;
+        let parked = Parked { stopped, call, since: Instant::now() };
+        self.ahead.parked.insert(self.ahead.next_parked, parked);
+    }
+
+    /// Something changed: look again at all calls that wait, the longest-waiting first.
+    pub(crate) fn reconsider(&mut self) {
+        loop {
+            let before = self.ahead.changes;
+            let waiting: Vec<u64> = self.ahead.parked.keys().copied().collect();
+            for key in waiting {
+                let Some(mut parked) = self.ahead.parked.remove(&key) else { continue };
+                match self.decide(&parked.stopped, &mut parked.call) {
+                    Ok(Decision::Wait) => {
+                        self.ahead.parked.insert(key, parked);
+                    }
+                    Ok(decision) => {
+                        self.ahead.changes += 1;
+                        self.carry_decision(parked, decision);
+                    }
+                    Err(TraceError::Gone(_)) => {}
+                    Err(error) => self.give_up(parked.call.tid, &error),
+                }
+            }
+            if self.ahead.changes == before {
+                return;
+            }
+        }
+    }
+
+    fn carry_decision(&mut self, parked: Parked, decision: Decision) {
+        let Parked { stopped, call, .. } = parked;
+        let tid = call.tid;
+        let done = match decision {
+            Decision::Go => self.reply(stopped, ahead::GO),
+            Decision::GoAndTell(under_way) => {
+                self.ahead.under_way.insert(tid, under_way);
+                self.reply(stopped, ahead::GO_AND_TELL)
+            }
+            Decision::Answer(result) => self.answer_call(stopped, &call, result),
+            Decision::Again => {
+                self.ahead.asked_before.insert(tid);
+                self.reply(stopped, ahead::AGAIN)
+            }
+            Decision::Keep => {
+                self.ahead.children.keep(call.pid, stopped, None);
+                Ok(())
+            }
+            Decision::Wait => {
+                self.park(stopped, call);
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            if !matches!(error, TraceError::Gone(_)) {
+                self.give_up(tid, &error);
+            }
+        }
+    }
+
+    pub(super) fn give_up(&mut self, tid: i32, error: &dyn std::fmt::Display) {
+        self.front.tell(&crate::message::Message::Warning {
+            text: format!("cannot go on with thread {tid}: {error}; it was killed"),
+        });
+        crate::sys::kill(tid, libc::SIGKILL);
+    }
+
+    /// Answer a request of the agent.
+    pub(super) fn reply(&mut self, stopped: Stopped, answer: i64) -> Result<()> {
+        let mut registers = stopped.registers()?;
+        registers.rax = answer as u64;
+        registers.orig_rax = u64::MAX;
+        stopped.set_registers(&registers)?;
+        stopped.resume(0)
+    }
+
+    /// The call has been made by us.
+    fn answer_call(&mut self, stopped: Stopped, call: &Call, result: i64) -> Result<()> {
+        let tid = call.tid;
+        let kernel = |source| TraceError::Kernel { what: "write a result", tid, source };
+        let page = stopped.registers()?.gs_base;
+        let at = call.frame_at + offset_of!(Frame, rax) as u64;
+        tracee::write_bytes(tid, at, &result.to_ne_bytes()).map_err(kernel)?;
+        // From here on a signal must not take the thread back to before the call.
+        const PHASE: u64 = 24;
+        tracee::write_bytes(tid, page + PHASE, &PHASE_AFTER.to_ne_bytes()).map_err(kernel)?;
+        self.reply(stopped, ahead::ANSWERED)
+    }
+
+    /// May this call be made?
+    fn decide(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
+        self.bury(stopped, call.pid)?;
+        if self.deliver_child_signal(stopped, call.pid, Some(call))? {
+            return Ok(Decision::Again);
+        }
+        if call.frame.nr == u64::from(SPECULATE_NR) {
+            return self.on_speculate(stopped, call);
+        }
+        if let Some(at) = call.not_before {
+            if Instant::now() < at {
+                return Ok(Decision::Wait);
+            }
+            call.not_before = None;
+        }
+        let mut plan = self.plan(call);
+        if call.is_fresh {
+            if let Some(chosen) = self.ahead.injector.choose(&call.frame) {
+                if let Some(decision) = self.inject_into(stopped, call, &plan, chosen)? {
+                    return Ok(decision);
+                }
+            }
+        }
+        if matches!(plan.class, Class::Wait) {
+            return self.decide_wait(stopped, call);
+        }
+        let is_speculative = self.ahead.is_speculative(call.pid);
+        match plan.class {
+            Class::Free => return Ok(Decision::Go),
+            Class::Barrier if is_speculative => return Ok(self.wait_at_barrier(call)),
+            Class::Window if is_speculative || self.ahead.core.open_speculations() > 0 => {
+                return Ok(self.wait_at_barrier(call))
+            }
+            Class::Barrier | Class::Window => return Ok(Decision::Go),
+            Class::Exit { status } if is_speculative => return self.end_speculatively(stopped, call, status),
+            Class::Exit { .. } => return Ok(Decision::Go),
+            Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
+            Class::Output { .. } => return Ok(Decision::Go),
+            Class::Tracked | Class::Wait => {}
+        }
+        let modifies = std::mem::take(&mut plan.modifies);
+        self.track(stopped, call, plan, modifies)
+    }
+
+    fn wait_at_barrier(&mut self, call: &Call) -> Decision {
+        if call.is_fresh {
+            self.ahead.report.count_barrier(call.frame.nr);
+        }
+        Decision::Wait
+    }
+
+    /// A call that can be undone: take dependencies, with a checkpoint if they are new; give them to what it modifies, with what undoes it.
+    pub(super) fn track(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        plan: Plan,
+        modifies: Vec<(Object, Intent)>,
+    ) -> Result<Decision> {
+        let who = process(call.pid);
+        let keys: Vec<Object> = modifies.iter().map(|(object, _)| object.clone()).collect();
+        if !self.is_settled_for(call, &plan.observes, &keys, plan.can_be_repeated) {
+            return Ok(Decision::Wait);
+        }
+        let needs_checkpoint = self.ahead.core.needs_checkpoint(who, &plan.observes, &keys);
+        if needs_checkpoint && !self.prepare_checkpoint(stopped, call.pid, Some(call))? {
+            return Ok(Decision::Wait);
+        }
+        let will_be_speculative = needs_checkpoint || self.ahead.is_speculative(call.pid);
+        if will_be_speculative && !self.ahead.unsettled.is_empty() && !keys.is_empty() {
+            return Ok(Decision::Wait);
+        }
+        let mut changes = Vec::new();
+        for (object, intent) in modifies {
+            let undo = if will_be_speculative {
+                let kernel = |source| TraceError::Kernel { what: "prepare an undo", tid: call.tid, source };
+                self.ahead.touched.insert(object.clone());
+                self.undo_of(call.tid, intent).map_err(kernel)?
+            } else {
+                Undo::Nothing
+            };
+            changes.push((object, undo));
+        }
+        self.ahead.core.system_call(who, plan.observes, changes);
+        self.carry_out()?;
+        let watches = matches!(
+            syscall_table::op(call.frame.nr),
+            Some(syscall_table::Op::Poll | syscall_table::Op::Select | syscall_table::Op::EpollWait)
+        );
+        if keys.is_empty() && !watches {
+            return Ok(Decision::Go);
+        }
+        let makes_child = matches!(
+            syscall_table::op(call.frame.nr),
+            Some(syscall_table::Op::Fork | syscall_table::Op::Clone | syscall_table::Op::Clone3)
+        );
+        Ok(Decision::GoAndTell(UnderWay { objects: keys, watches, makes_child, can_be_repeated: plan.can_be_repeated }))
+    }
+
+    /// Whether no other call is under way on what this one would give new dependencies to. Those that can be repeated are taken back.
+    fn is_settled_for(
+        &mut self,
+        call: &Call,
+        observes: &[Dependent<Object>],
+        keys: &[Object],
+        _can_be_repeated: bool,
+    ) -> bool {
+        let core = &self.ahead.core;
+        let mut own = core.dependencies_of_process(process(call.pid)).clone();
+        for dependent in observes {
+            if let Dependent::Object(object) = dependent {
+                own.merge(core.dependencies_of_object(object));
+            }
+        }
+        for key in keys {
+            own.merge(core.dependencies_of_object(key));
+        }
+        let gaining: Vec<&Object> =
+            keys.iter().filter(|key| !own.is_subset(core.dependencies_of_object(key))).collect();
+        if gaining.is_empty() {
+            return true;
+        }
+        let mut is_settled = true;
+        for (&tid, other) in &self.ahead.under_way {
+            let is_pipe = gaining.iter().any(|key| matches!(key, Object::Pipe(..)));
+            let meets = other.objects.iter().any(|object| gaining.contains(&object)) || other.watches && is_pipe;
+            if tid != call.tid && meets {
+                is_settled = false;
+                if other.can_be_repeated {
+                    // It will ask again, after us.
+                    let _ = tracee::interrupt(tid);
+                }
+            }
+        }
+        is_settled
+    }
+
+    /// Take a checkpoint of the caller for the core. False if this process cannot have one: it has to wait instead.
+    pub(super) fn prepare_checkpoint(&mut self, stopped: &Stopped, pid: i32, call: Option<&Call>) -> Result<bool> {
+        if !self.can_be_checkpointed(pid) {
+            return Ok(false);
+        }
+        let descriptors = self.descriptors_of(pid);
+        let corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();
+        let begin = Instant::now();
+        match Vessel::fork_and_reap(stopped, self.image.header.gate_program, corpses) {
+            Ok(vessel) => {
+                self.ahead.report.checkpoint(begin.elapsed());
+                let call = call.map(Call::again);
+                self.ahead.fresh_vessel = Some(Kept { vessel, pid, call, descriptors });
+                Ok(true)
+            }
+            Err(CheckpointError::Trace(error)) => Err(error),
+            Err(error) => {
+                self.ahead.report.refused(&error.to_string());
+                Ok(false)
+            }
+        }
+    }
+
+    fn can_be_checkpointed(&self, pid: i32) -> bool {
+        let Some(tracee) = self.tracees.get(&pid) else { return false };
+        let slot = &self.world().processes[tracee.process];
+        slot.users.load(Ordering::Relaxed) == 1
+            && slot.flags.load(Ordering::Relaxed) & agent_abi::PROCESS_MAPPED_SHARED == 0
+            && !self.ahead.children.shares_memory(pid)
+    }
+
+    /// The call becomes a speculation: its result is guessed, and whether the guess was right is known later.
+    fn inject_into(
+        &mut self,
+        stopped: &Stopped,
+        call: &mut Call,
+        plan: &Plan,
+        chosen: Chosen,
+    ) -> Result<Option<Decision>> {
+        if matches!(plan.class, Class::Free) {
+            return Ok(None);
+        }
+        if self.ahead.options.waits {
+            call.not_before = Some(Instant::now() + chosen.delay);
+            self.ahead.report.waited += 1;
+            return Ok(Some(Decision::Wait));
+        }
+        let Some(id) = self.begin_speculation(stopped, call, chosen.family.access())? else { return Ok(None) };
+        self.ahead.report.began(chosen.family);
+        let at = Instant::now() + chosen.delay;
+        self.ahead.next_deadline += 1;
+        self.ahead.deadlines.insert((at, self.ahead.next_deadline), (id, chosen.is_right));
+        Ok((!chosen.is_right).then(|| Decision::Answer(chosen.family.wrong_result())))
+    }
+
+    /// `None` where this process cannot run ahead now.
+    pub(super) fn begin_speculation(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        access: speculation::Access,
+    ) -> Result<Option<speculation::SpeculationId>> {
+        let now = self.ahead.now_ms();
+        let needs = self.ahead.core.creation_needs_checkpoint(process(call.pid), now);
+        if needs && !self.prepare_checkpoint(stopped, call.pid, Some(call))? {
+            return Ok(None);
+        }
+        let created = self.ahead.core.create_speculation(process(call.pid), access, now);
+        match created {
+            Ok(created) => {
+                self.carry_out()?;
+                self.ahead.report.open(self.ahead.core.open_speculations());
+                Ok(Some(created.id))
+            }
+            Err(_) => {
+                if let Some(kept) = self.ahead.fresh_vessel.take() {
+                    self.discard(kept);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Take output of a speculative process (000, 5.3).
+    fn hold_output(&mut self, call: &Call, fd: i32) -> Decision {
+        let Some((target, bytes)) = self.output_of(call.tid, fd, &call.frame) else { return self.wait_at_barrier(call) };
+        let Some(tracee) = self.tracees.get(&call.tid) else { return Decision::Wait };
+        let slot = tracee.process;
+        let Some(&writer) = self.output_ids.get(&slot) else { return Decision::Wait };
+        let clock = self.world().processes[slot].clock.load(DOMAINS_MAX);
+        let len = bytes.len() as i64;
+        self.ahead.report.output_held += bytes.len() as u64;
+        self.ahead.core.output(process(call.pid), Written { target, writer, clock, bytes });
+        Decision::Answer(len)
+    }
+}

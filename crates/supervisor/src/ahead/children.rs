@@ -1,0 +1,431 @@
+//! Parents and children: fork, exit and wait of speculative processes (000, 6.8 and 6.9).
+//!
+//! A speculative process that ends does not really end: it closes what others would see closed, and then stands still at the entry of its last
+//! call (a *ghost*), so that a rollback can revive it in place, with its pid and its children. Its parent is told by us, and learns its
+//! status from us. When nothing can fail any more the ghost makes its call, and what the kernel then says is not said twice.
+
+use super::ask::Decision;
+use super::plan::{Class, Plan};
+use super::undo::{Intent, Undo};
+use super::{process, Call, Object, UnderWay};
+use checkpoint::{CheckpointError, ToReap};
+use crate::event_loop::Supervisor;
+use speculation::Dependent;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
+
+/// A process that has ended as far as its program is concerned.
+#[derive(Debug)]
+pub(crate) struct Ghost {
+    parent: i32,
+    /// `wait(2)` status.
+    status: i32,
+    /// Its parent has waited for it.
+    pub reaped: bool,
+}
+
+/// What is known of kinship.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    parent_of: HashMap<i32, i32>,
+    /// They share their parent's memory until they call exec.
+    sharing: HashSet<i32>,
+    pub ghosts: BTreeMap<i32, Ghost>,
+    standing: HashMap<i32, (Stopped, Option<SignalInfo>)>,
+    /// Whom to send SIGCHLD, and about whom.
+    to_tell: HashMap<i32, Vec<i32>>,
+    /// Ended for good; their parent has waited for them as ghosts, and must still do so in the kernel.
+    to_reap: HashMap<i32, Vec<i32>>,
+    /// What the kernel says about them has been said, or never happened.
+    silent: HashSet<i32>,
+    /// Their end is being told by us.
+    announced: HashSet<i32>,
+    /// Ended for good, and not known to have been waited for.
+    ended: HashSet<i32>,
+}
+
+impl Children {
+    pub fn born(&mut self, parent: i32, child: i32, shares_memory: bool) {
+        self.parent_of.insert(child, parent);
+        self.silent.remove(&child);
+        self.ended.remove(&child);
+        if shares_memory {
+            self.sharing.insert(child);
+        }
+    }
+
+    pub fn shares_memory(&self, pid: i32) -> bool {
+        self.sharing.contains(&pid)
+    }
+
+    pub fn executed(&mut self, pid: i32) {
+        self.sharing.remove(&pid);
+    }
+
+    /// A ghost stands still: at its last call, or where a signal ended it.
+    pub fn keep(&mut self, pid: i32, stopped: Stopped, by: Option<SignalInfo>) {
+        self.standing.insert(pid, (stopped, by));
+    }
+
+    pub fn take_standing(&mut self, pid: i32) -> Option<(Stopped, Option<SignalInfo>)> {
+        self.standing.remove(&pid)
+    }
+
+    /// A process lives again.
+    pub fn revive(&mut self, pid: i32) {
+        if let Some(ghost) = self.ghosts.remove(&pid) {
+            if let Some(told) = self.to_tell.get_mut(&ghost.parent) {
+                told.retain(|&child| child != pid);
+            }
+        }
+    }
+
+    /// A process never was.
+    pub fn unmake(&mut self, pid: i32) {
+        self.revive(pid);
+        self.parent_of.remove(&pid);
+        self.sharing.remove(&pid);
+        self.silent.insert(pid);
+    }
+
+    pub fn ended(&mut self, pid: i32) {
+        self.sharing.remove(&pid);
+        self.to_tell.remove(&pid);
+        match self.ghosts.remove(&pid) {
+            Some(ghost) if ghost.reaped => {
+                self.to_reap.entry(ghost.parent).or_default().push(pid);
+                self.parent_of.remove(&pid);
+            }
+            _ => {
+                self.ended.insert(pid);
+            }
+        }
+    }
+
+    pub fn reap_later(&mut self, parent: i32, child: i32) {
+        self.to_reap.entry(parent).or_default().push(child);
+    }
+
+    pub fn tell_again(&mut self, parent: i32, child: i32) {
+        if self.ghosts.contains_key(&child) {
+            self.to_tell.entry(parent).or_default().push(child);
+        }
+    }
+
+    pub fn is_told_of(&self, parent: i32) -> bool {
+        self.to_tell.get(&parent).is_some_and(|children| !children.is_empty())
+    }
+
+    pub fn parent(&self, pid: i32) -> Option<i32> {
+        self.parent_of.get(&pid).copied()
+    }
+
+    pub fn knows(&self, pid: i32) -> bool {
+        self.parent_of.contains_key(&pid)
+    }
+
+    /// Whether a SIGCHLD about this process is ours.
+    pub fn take_announced(&mut self, pid: i32) -> bool {
+        self.announced.remove(&pid)
+    }
+
+    /// Whether the kernel's SIGCHLD about this process is to be kept from its parent.
+    pub fn is_silent(&self, pid: i32) -> bool {
+        self.silent.contains(&pid)
+    }
+}
+
+/// What a wait asks for.
+struct Wanted {
+    which: Which,
+    nohang: bool,
+    /// Looks, and leaves the child to be waited for again.
+    nowait: bool,
+    exited: bool,
+}
+
+enum Which {
+    Any,
+    Pid(i32),
+    Group(i32),
+}
+
+const WAITID: u64 = 247;
+
+impl Wanted {
+    fn of(call: &Call) -> Self {
+        let args = &call.frame.args;
+        let own_group = || Which::Group(group_of(call.pid));
+        let (which, options, exited) = if call.frame.nr == WAITID {
+            let which = match args[0] as u32 {
+                libc::P_PID => Which::Pid(args[1] as i32),
+                libc::P_PGID if args[1] == 0 => own_group(),
+                libc::P_PGID => Which::Group(args[1] as i32),
+                _ => Which::Any,
+            };
+            (which, args[3] as i32, args[3] as i32 & libc::WEXITED != 0)
+        } else {
+            let which = match args[0] as i32 {
+                -1 => Which::Any,
+                0 => own_group(),
+                pid if pid > 0 => Which::Pid(pid),
+                group => Which::Group(group.wrapping_neg()),
+            };
+            (which, args[2] as i32, true)
+        };
+        Self {
+            which,
+            nohang: options & libc::WNOHANG != 0,
+            nowait: call.frame.nr == WAITID && options & libc::WNOWAIT != 0,
+            exited,
+        }
+    }
+
+    fn matches(&self, child: i32) -> bool {
+        match self.which {
+            Which::Any => true,
+            Which::Pid(pid) => pid == child,
+            Which::Group(group) => group_of(child) == group,
+        }
+    }
+}
+
+fn group_of(pid: i32) -> i32 {
+    let pid = rustix::process::Pid::from_raw(pid);
+    rustix::process::getpgid(pid).map_or(0, |group| group.as_raw_nonzero().get())
+}
+
+impl Supervisor {
+    /// Its parent goes on when the child is known: otherwise it might ask for a child that we have not heard of.
+    pub(super) fn await_birth(&mut self, child: i32) -> Result<()> {
+        if self.tracees.contains_key(&child) || self.ahead.children.knows(child) {
+            return Ok(());
+        }
+        match tracee::await_stop(child)? {
+            Some(stopped) => {
+                self.on_stop(stopped);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A process that depends on a guess ends.
+    pub(super) fn end_speculatively(&mut self, stopped: &Stopped, call: &Call, status: i32) -> Result<Decision> {
+        let open = self.descriptors_of(call.pid);
+        let mut modifies: Vec<(Object, Intent)> = Vec::new();
+        let mut ends = Vec::new();
+        for fd in open {
+            if let super::behind::Behind::Pipe { dev, ino, copy } = self.behind(call.tid, fd) {
+                modifies.push((Object::Pipe(dev, ino), Intent::Stream(copy)));
+                modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
+                ends.push(fd);
+            }
+        }
+        let plan = Plan::of_an_end();
+        if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
+            return Ok(Decision::Wait);
+        }
+        if !ends.is_empty() {
+            let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+            for fd in ends {
+                remote.call(libc::SYS_close, &[fd as u64])?;
+            }
+            let signals = remote.finish()?;
+            self.hold_signals(call.pid, signals);
+        }
+        self.become_ghost(call.pid, status)?;
+        Ok(Decision::Keep)
+    }
+
+    fn become_ghost(&mut self, pid: i32, status: i32) -> Result<()> {
+        let parent = self.ahead.children.parent_of.get(&pid).copied().unwrap_or(0);
+        self.ahead.children.ghosts.insert(pid, Ghost { parent, status, reaped: false });
+        self.ahead.core.exit(process(pid));
+        self.ahead.report.ghosts += 1;
+        self.ahead.changes += 1;
+        self.carry_out()?;
+        if self.tracees.contains_key(&parent) {
+            self.ahead.children.to_tell.entry(parent).or_default().push(pid);
+            // Wherever it is: it has to hear of it. One that waits for us already does.
+            if !self.ahead.parked.values().any(|parked| parked.call.pid == parent) {
+                let _ = tracee::interrupt(parent);
+            }
+        }
+        Ok(())
+    }
+
+    /// A parent of ghosts hears SIGCHLD at a place where it can be checkpointed (000, 6.7).
+    pub(super) fn deliver_child_signal(&mut self, stopped: &Stopped, pid: i32, call: Option<&Call>) -> Result<bool> {
+        let told = self.ahead.children.to_tell.get(&pid);
+        let Some(&child) = told.and_then(|children| children.first()) else { return Ok(false) };
+        let Some(ghost) = self.ahead.children.ghosts.get(&child) else {
+            self.ahead.children.to_tell.remove(&pid);
+            return Ok(false);
+        };
+        let status = ghost.status;
+        if !hears_of_children(pid) {
+            self.ahead.children.to_tell.remove(&pid);
+            return Ok(false);
+        }
+        let observes = vec![Dependent::Process(process(child))];
+        let needs = self.ahead.core.needs_checkpoint(process(pid), &observes, &[]);
+        if needs && !self.prepare_checkpoint(stopped, pid, call)? {
+            return Ok(false);
+        }
+        let undo = (Object::Children(pid), Undo::Told { parent: pid, child });
+        self.ahead.touched.insert(undo.0.clone());
+        self.ahead.core.system_call(process(pid), observes, vec![undo]);
+        self.carry_out()?;
+        if let Some(children) = self.ahead.children.to_tell.get_mut(&pid) {
+            children.retain(|&other| other != child);
+        }
+        self.ahead.children.silent.insert(child);
+        self.ahead.children.announced.insert(child);
+        let registers = stopped.registers()?;
+        const SCRATCH: u64 = 0x400;
+        let at = registers.gs_base + SCRATCH;
+        let kernel = |source| TraceError::Kernel { what: "write a signal", tid: pid, source };
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        tracee::write_bytes(pid, at, SignalInfo::child_ended(child, status).as_bytes()).map_err(kernel)?;
+        let own = pid as u64;
+        remote.call(libc::SYS_rt_tgsigqueueinfo, &[own, own, libc::SIGCHLD as u64, at])?;
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        Ok(true)
+    }
+
+    pub(super) fn decide_wait(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+        let wanted = Wanted::of(call);
+        let kin = &self.ahead.children;
+        let found = kin
+            .ghosts
+            .iter()
+            .find(|(&child, ghost)| ghost.parent == call.pid && !ghost.reaped && wanted.exited && wanted.matches(child))
+            .map(|(&child, ghost)| (child, ghost.status));
+        if let Some((child, status)) = found {
+            return self.reap_ghost(stopped, call, &wanted, child, status);
+        }
+        if !self.ahead.is_speculative(call.pid) {
+            let objects = vec![Object::Children(call.pid)];
+            return Ok(Decision::GoAndTell(UnderWay { objects, watches: false, makes_child: false, can_be_repeated: true }));
+        }
+        let mut any = false;
+        for (&child, &parent) in &kin.parent_of {
+            if parent != call.pid || !wanted.matches(child) || kin.ghosts.get(&child).is_some_and(|g| g.reaped) {
+                continue;
+            }
+            if kin.ended.contains(&child) {
+                if std::path::Path::new(&format!("/proc/{child}")).exists() {
+                    // Waiting for it in the kernel could not be undone.
+                    return Ok(Decision::Wait);
+                }
+                continue;
+            }
+            any = true;
+        }
+        Ok(match (any, wanted.nohang) {
+            (false, _) => Decision::Answer(-i64::from(libc::ECHILD)),
+            (true, true) => Decision::Answer(0),
+            (true, false) => Decision::Wait,
+        })
+    }
+
+    fn reap_ghost(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        wanted: &Wanted,
+        child: i32,
+        status: i32,
+    ) -> Result<Decision> {
+        let plan = Plan {
+            class: Class::Tracked,
+            observes: vec![Dependent::Process(process(child))],
+            modifies: Vec::new(),
+            can_be_repeated: true,
+        };
+        let modifies = vec![(Object::Children(call.pid), Intent::Reap(child))];
+        if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
+            return Ok(Decision::Wait);
+        }
+        let kernel = |source| TraceError::Kernel { what: "write a status", tid: call.tid, source };
+        let args = &call.frame.args;
+        let write = |at: u64, bytes: &[u8]| match at {
+            0 => Ok(()),
+            at => tracee::write_bytes(call.tid, at, bytes).map_err(kernel),
+        };
+        const RUSAGE_LEN: usize = 144;
+        let result = if call.frame.nr == WAITID {
+            write(args[2], SignalInfo::child_ended(child, status).as_bytes())?;
+            write(args[4], &[0; RUSAGE_LEN])?;
+            0
+        } else {
+            write(args[1], &status.to_ne_bytes())?;
+            write(args[3], &[0; RUSAGE_LEN])?;
+            i64::from(child)
+        };
+        if !wanted.nowait {
+            if let Some(ghost) = self.ahead.children.ghosts.get_mut(&child) {
+                ghost.reaped = true;
+            }
+            self.ahead.children.silent.insert(child);
+            if let Some(children) = self.ahead.children.to_tell.get_mut(&call.pid) {
+                // Linux tells nevertheless; but one that was told already is not told twice.
+                children.retain(|&other| other != child);
+            }
+        }
+        Ok(Decision::Answer(result))
+    }
+
+    /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has heard already (ghosts).
+    pub(super) fn bury(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+        if let Some(corpses) = self.ahead.corpses.remove(&pid) {
+            ToReap::all(corpses, stopped, self.image.header.gate_program).or_else(unless_gone)?;
+        }
+        match self.ahead.children.to_reap.remove(&pid) {
+            Some(dead) => self.wait_in(stopped, pid, &dead),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn wait_in(&mut self, stopped: &Stopped, pid: i32, dead: &[i32]) -> Result<()> {
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let options = (libc::__WALL | libc::WNOHANG) as u64;
+        for &child in dead {
+            remote.call(libc::SYS_wait4, &[child as u64, 0, options])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        Ok(())
+    }
+
+    /// Nothing can fail any more: the ghost ends.
+    pub(super) fn release_ghost(&mut self, pid: i32) {
+        let _ = match self.ahead.children.take_standing(pid) {
+            Some((stopped, None)) => self.reply(stopped, agent_abi::ahead::GO),
+            Some((stopped, Some(signal))) => stopped.resume_with(&signal),
+            None => Ok(()),
+        };
+    }
+}
+
+fn unless_gone(error: CheckpointError) -> Result<()> {
+    match error {
+        CheckpointError::Trace(error) => Err(error),
+        // A zombie more, until the process ends.
+        _ => Ok(()),
+    }
+}
+
+/// Whether SIGCHLD does anything in this process.
+fn hears_of_children(pid: i32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let mask = |name: &str| {
+        let field = status.lines().find_map(|line| line.strip_prefix(name));
+        field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+    };
+    let bit = 1u64 << (libc::SIGCHLD - 1);
+    // Blocked, it may be taken by sigwait or a signal descriptor.
+    (mask("SigCgt:") | mask("SigBlk:")) & bit != 0
+}

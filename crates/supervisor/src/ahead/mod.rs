@@ -1,0 +1,255 @@
+//! Full speculation (000, sections 4 to 6): processes run ahead of slow operations, and are taken back together with everything they touched.
+//!
+//! The logic is the `speculation` crate's; here it gets hands. While something is speculative, or may become so, the agent of every process asks
+//! before each call that concerns more than its own process ([`ask`]). The call is looked at ([`plan`]): which objects does it observe and modify,
+//! how is that undone ([`undo`])? Then it is allowed, answered, or kept waiting. What cannot be undone waits until its process depends on nothing.
+//!
+//! ```text
+//! agent ── may I? ──> ask ──> plan ──> speculation::World ──> actions ──> rollback: vessels, undo, output
+//!                      ^                      ^
+//!                  parked calls        inject, api, deadlines
+//! ```
+//!
+//! **Invariants**
+//! * A call that gives new dependencies to an object is not allowed while another one on that object is under way: who was allowed before was
+//!   allowed under what the object depended on then.
+//! * A process with several threads, or with memory that others may write, never becomes speculative: it waits instead.
+//! * Nothing that a speculative process does leaves the world: what has no undo and is no output is a barrier.
+
+mod api;
+mod ask;
+mod behind;
+mod children;
+mod inject;
+mod plan;
+mod report;
+mod rollback;
+mod turn;
+mod undo;
+
+pub use inject::{Family, Injection, InjectionError};
+pub use report::{Report, Rollback};
+
+use crate::outputs::Target;
+use agent_abi::Frame;
+use checkpoint::{ToReap, Vessel};
+use commit_clock::Clock;
+use inject::Injector;
+use speculation::{Checkpoint, Process, SpeculationId};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::{Duration, Instant};
+use tracee::{SignalInfo, Stopped};
+use undo::Undo;
+
+/// What can be speculative besides processes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Object {
+    /// A pipe or FIFO that only the world can reach, by inode number.
+    Pipe(u64, u64),
+    /// Contents and attributes of a file in memory: device, inode.
+    File(u64, u64),
+    /// All names of a file system in memory.
+    Names(u64),
+    /// The position in an open file: by the file, because descriptions have no name.
+    Position(u64, u64),
+    /// The descriptors of a process.
+    Descriptors(i32),
+    /// What a process knows of its children.
+    Children(i32),
+}
+
+/// Output of a speculative process.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    pub target: Target,
+    pub writer: output::ProcessId,
+    pub clock: Clock,
+    pub bytes: Vec<u8>,
+}
+
+pub(crate) type Core = speculation::World<Object, Undo, Written>;
+
+/// How full speculation is to work in a world.
+#[derive(Clone, Debug, Default)]
+pub struct AheadOptions {
+    /// Calls that become speculations with random outcomes.
+    pub injection: Injection,
+    /// Wait for each injected call instead of running ahead of it: what the gain is measured against.
+    pub waits: bool,
+    /// Limits of the core.
+    pub limits: Limits,
+}
+
+/// Options of the papers, with their defaults (000, 5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Age above which a checkpoint is no longer shared.
+    pub checkpoint_age: Duration,
+    /// Full speculations that may be open at the same time.
+    pub open_speculations: usize,
+    /// Whether read-only speculations share a checkpoint at all.
+    pub share_checkpoints: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let core = speculation::Options::default();
+        Self {
+            checkpoint_age: Duration::from_millis(core.checkpoint_age_ms_max),
+            open_speculations: core.open_speculations_max,
+            share_checkpoints: core.share_checkpoints,
+        }
+    }
+}
+
+/// A call that was asked about.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub tid: i32,
+    pub pid: i32,
+    pub frame: Frame,
+    pub frame_at: u64,
+    /// Not looked at before: only then may it become a speculation.
+    pub is_fresh: bool,
+    /// An injected wait that is over at this time.
+    pub not_before: Option<Instant>,
+    /// Its result, once somebody else has found it.
+    pub answer: Option<i64>,
+    /// It was made before, by an execution that was taken back.
+    pub was_rolled_back: bool,
+}
+
+/// A call that waits for its answer.
+#[derive(Debug)]
+pub(crate) struct Parked {
+    pub stopped: Stopped,
+    pub call: Call,
+    pub since: Instant,
+}
+
+/// A call that was allowed and is to be told of.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    pub objects: Vec<Object>,
+    /// It waits for any of many.
+    pub watches: bool,
+    /// It is fork or one of its kin.
+    pub makes_child: bool,
+    /// It may wait for long and has no effect until it ends: it can be interrupted and made again.
+    pub can_be_repeated: bool,
+}
+
+/// A checkpoint and what goes with it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub vessel: Vessel,
+    pub pid: i32,
+    /// The call at whose entry it was taken; none if it was taken elsewhere.
+    pub call: Option<Call>,
+    /// Descriptors that were open.
+    pub descriptors: Vec<i32>,
+}
+
+/// State of full speculation in a world.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    pub core: Core,
+    pub options: AheadOptions,
+    injector: Injector,
+    begin: Instant,
+    parked: BTreeMap<u64, Parked>,
+    next_parked: u64,
+    under_way: HashMap<i32, UnderWay>,
+    kept: HashMap<Checkpoint, Kept>,
+    /// Taken for the checkpoint that the core is about to ask for.
+    fresh_vessel: Option<Kept>,
+    deadlines: BTreeMap<(Instant, u64), (SpeculationId, bool)>,
+    next_deadline: u64,
+    /// Speculations that programs made, by the number that they were given.
+    explicit: BTreeMap<u64, SpeculationId>,
+    next_explicit: u64,
+    held_signals: HashMap<i32, Vec<SignalInfo>>,
+    /// Signals that were sent again, with what they really said.
+    resent: HashMap<i32, Vec<SignalInfo>>,
+    /// Processes that were asked to stop so that everything they do from now on is asked about.
+    unsettled: HashSet<i32>,
+    children: children::Children,
+    /// Vessels that died and that their process has to wait for.
+    corpses: HashMap<i32, Vec<ToReap>>,
+    /// Objects that may be speculative.
+    touched: BTreeSet<Object>,
+    /// Their call was looked at before they were sent to hear a signal.
+    asked_before: HashSet<i32>,
+    /// Counts whatever may let a waiting call go on.
+    changes: u64,
+    /// What programs have said of their speculations: number, and whether it failed.
+    to_resolve: Vec<(u64, bool)>,
+    pub report: Report,
+    /// What became free while the queues were full.
+    overflow: Vec<Written>,
+}
+
+impl Ahead {
+    pub fn new(options: AheadOptions) -> Self {
+        let limits = options.limits;
+        let core = speculation::World::new(speculation::Options {
+            checkpoint_age_ms_max: limits.checkpoint_age.as_millis() as u64,
+            open_speculations_max: limits.open_speculations,
+            share_checkpoints: limits.share_checkpoints,
+        });
+        let injector = Injector::new(&options.injection);
+        Self {
+            core,
+            injector,
+            options,
+            begin: Instant::now(),
+            parked: BTreeMap::new(),
+            next_parked: 0,
+            under_way: HashMap::new(),
+            kept: HashMap::new(),
+            fresh_vessel: None,
+            deadlines: BTreeMap::new(),
+            next_deadline: 0,
+            explicit: BTreeMap::new(),
+            next_explicit: 0,
+            held_signals: HashMap::new(),
+            resent: HashMap::new(),
+            unsettled: HashSet::new(),
+            children: children::Children::default(),
+            corpses: HashMap::new(),
+            touched: BTreeSet::new(),
+            asked_before: HashSet::new(),
+            changes: 0,
+            to_resolve: Vec::new(),
+            report: Report::default(),
+            overflow: Vec::new(),
+        }
+    }
+
+    /// Whether every call has to be asked about from the start.
+    pub fn is_always_on(&self) -> bool {
+        !self.options.injection.is_empty()
+    }
+
+    pub fn is_speculative(&self, pid: i32) -> bool {
+        self.core.is_speculative(process(pid))
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.begin.elapsed().as_millis() as u64
+    }
+
+    /// When the event loop has to look here again though nothing stopped.
+    pub fn next_look(&self) -> Option<Instant> {
+        /// Signals of a thread that is kept waiting are looked for this often.
+        const PATIENCE: Duration = Duration::from_millis(3);
+        let deadline = self.deadlines.keys().next().map(|&(at, _)| at);
+        let parked = (!self.parked.is_empty() || !self.overflow.is_empty()).then(|| Instant::now() + PATIENCE);
+        let injected = self.parked.values().filter_map(|parked| parked.call.not_before).min();
+        [deadline, parked, injected].into_iter().flatten().min()
+    }
+}
+
+pub(crate) fn process(pid: i32) -> Process {
+    Process(pid as u32)
+}

@@ -1,0 +1,321 @@
+//! What a call observes and modifies, and what it is if its process is speculative (dependencies.md; 000, section 6).
+
+use super::behind::Behind;
+use super::undo::{position_of, Intent};
+use super::{process, Call, Object};
+use crate::event_loop::Supervisor;
+use agent_abi::{DeviceKind, FDS_MAX};
+use speculation::Dependent;
+use syscall_table::Op;
+
+/// What a call is.
+#[derive(Debug)]
+pub(crate) enum Class {
+    /// Nothing that anybody else could observe: always allowed.
+    Free,
+    /// It observes and modifies objects, and can be undone.
+    Tracked,
+    /// It leaves the world: bytes written to a terminal, pipe or socket.
+    Output { fd: i32 },
+    /// It cannot be undone: its process must depend on nothing.
+    Barrier,
+    /// It looks at processes in general: nothing at all may be speculative.
+    Window,
+    /// The end of the process.
+    Exit { status: i32 },
+    /// Waiting for a child.
+    Wait,
+}
+
+/// A call, looked at.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub class: Class,
+    pub observes: Vec<Dependent<Object>>,
+    /// In this order; undone in the opposite one.
+    pub modifies: Vec<(Object, Intent)>,
+    /// It has no effect until it ends, however long that takes.
+    pub can_be_repeated: bool,
+}
+
+impl Plan {
+    fn new(class: Class) -> Self {
+        Self { class, observes: Vec::new(), modifies: Vec::new(), can_be_repeated: true }
+    }
+
+    fn observing(mut self, object: Object) -> Self {
+        self.observes.push(Dependent::Object(object));
+        self
+    }
+
+    fn modifying(mut self, object: Object, intent: Intent) -> Self {
+        self.modifies.push((object, intent));
+        self
+    }
+
+    fn once(mut self) -> Self {
+        self.can_be_repeated = false;
+        self
+    }
+}
+
+const LSEEK: u64 = 8;
+const PREAD: u64 = 17;
+const PREADV: u64 = 295;
+const PREADV2: u64 = 327;
+const GETDENTS: u64 = 78;
+const GETDENTS64: u64 = 217;
+const CLONE_VM: u64 = 0x100;
+/// `CLONE_FILES`, `CLONE_FS`, `CLONE_PARENT`, and all new namespaces.
+const CLONE_UNUSUAL: u64 = 0x400 | 0x200 | 0x8000 | 0x7e02_0000 | 0x80;
+
+impl Supervisor {
+    pub(crate) fn plan(&mut self, call: &Call) -> Plan {
+        let frame = &call.frame;
+        let arg = |position: u8| frame.args[usize::from(position) % 6];
+        let fd = |position: u8| arg(position) as i32;
+        let Some(op) = syscall_table::op(frame.nr) else { return Plan::new(Class::Barrier) };
+        match op {
+            Op::Read { fd: at } => self.plan_read(call, fd(at)),
+            Op::ObserveFd { fd: at } => self.plan_look(call, fd(at)),
+            Op::Write { fd: at } => self.plan_write(call, fd(at)),
+            Op::Close => self.plan_close(call, [fd(0)].into_iter()),
+            Op::CloseRange => {
+                let (first, last) = (fd(0), (arg(1) as u32).min(FDS_MAX as u32) as i32);
+                let open = self.descriptors_of(call.pid);
+                self.plan_close(call, open.into_iter().filter(|fd| (first..=last).contains(fd)))
+            }
+            Op::Dup2 if arg(0) as i32 != arg(1) as i32 => self.plan_close(call, [fd(1)].into_iter()),
+            Op::Dup2 | Op::Pipe | Op::Refuse(_) | Op::OwnPages | Op::ArchPrctl => Plan::new(Class::Free),
+            Op::Fcntl => self.plan_fcntl(call),
+            Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
+            Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
+            Op::Ioctl => self.plan_ioctl(call),
+            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
+            Op::Mmap => plan_mmap(call),
+            Op::Fork => plan_fork(call, 0),
+            Op::Clone => plan_fork(call, arg(0)),
+            Op::Clone3 => {
+                let flags = tracee::read_value::<u64>(call.tid, arg(0)).unwrap_or(CLONE_VM);
+                plan_fork(call, flags)
+            }
+            Op::Wait => Plan::new(Class::Wait),
+            Op::Exit | Op::ExitGroup => Plan::new(Class::Exit { status: (arg(0) as i32 & 0xff) << 8 }),
+            Op::Tgkill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
+            Op::Kill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
+            Op::Prctl => plan_prctl(arg(0)),
+            Op::Native => plan_native(frame.nr),
+            Op::Recv { .. } | Op::RecvMsg { .. } | Op::RecvMmsg { .. } | Op::Accept => Plan::new(Class::Barrier),
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    fn plan_read(&mut self, call: &Call, fd: i32) -> Plan {
+        match self.behind(call.tid, fd) {
+            Behind::Pipe { dev, ino, copy } => {
+                // Taking something out lets go whoever waits for room.
+                Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy))
+            }
+            Behind::File { dev, ino, device, copy } => {
+                if device == DeviceKind::Pseudo {
+                    return Plan::new(Class::Window);
+                }
+                let mut plan = Plan::new(Class::Tracked).observing(Object::File(dev, ino));
+                if matches!(call.frame.nr, GETDENTS | GETDENTS64) {
+                    plan = plan.observing(Object::Names(dev));
+                }
+                if matches!(call.frame.nr, PREAD | PREADV | PREADV2) {
+                    return plan;
+                }
+                plan.modifying(position_of(dev, ino), Intent::Position(copy))
+            }
+            Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
+            // What comes from outside could not be given again.
+            Behind::Outside | Behind::Other => Plan::new(Class::Barrier),
+        }
+    }
+
+    fn plan_look(&mut self, call: &Call, fd: i32) -> Plan {
+        match self.behind(call.tid, fd) {
+            Behind::File { dev, ino, copy, .. } if call.frame.nr == LSEEK => Plan::new(Class::Tracked)
+                .observing(Object::File(dev, ino))
+                .modifying(position_of(dev, ino), Intent::Position(copy)),
+            Behind::File { dev, ino, .. } => Plan::new(Class::Tracked).observing(Object::File(dev, ino)),
+            _ => Plan::new(Class::Free),
+        }
+    }
+
+    fn plan_write(&mut self, call: &Call, fd: i32) -> Plan {
+        match self.behind(call.tid, fd) {
+            Behind::Pipe { dev, ino, copy } => {
+                Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy)).once()
+            }
+            Behind::Outside => Plan::new(Class::Output { fd }).once(),
+            Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
+            Behind::File { .. } | Behind::Other => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    fn plan_close(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
+        let mut plan = Plan::new(Class::Tracked).once();
+        for fd in fds {
+            match self.behind(call.tid, fd) {
+                Behind::Bad => continue,
+                // The last end's close throws away what is in the pipe: first the end is undone, then the contents.
+                Behind::Pipe { dev, ino, copy } => {
+                    plan = plan.modifying(Object::Pipe(dev, ino), Intent::Stream(copy));
+                }
+                Behind::File { .. } | Behind::Outside | Behind::Nothing | Behind::Other => {}
+            }
+            plan = plan.modifying(Object::Descriptors(call.pid), Intent::Close(fd));
+        }
+        plan
+    }
+
+    fn plan_fcntl(&mut self, call: &Call) -> Plan {
+        const DUP: u64 = 32;
+        const F_DUPFD: u64 = 0;
+        const F_GETFD: u64 = 1;
+        const F_SETFD: u64 = 2;
+        const F_GETFL: u64 = 3;
+        const F_SETFL: u64 = 4;
+        const F_DUPFD_CLOEXEC: u64 = 1030;
+        if call.frame.nr == DUP {
+            return Plan::new(Class::Free);
+        }
+        let fd = call.frame.args[0] as i32;
+        match call.frame.args[1] {
+            F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_GETFL => Plan::new(Class::Free),
+            F_SETFD => Plan::new(Class::Tracked)
+                .modifying(Object::Descriptors(call.pid), Intent::CloseOnExec(fd))
+                .once(),
+            F_SETFL => match self.behind(call.tid, fd) {
+                Behind::Pipe { dev, ino, copy } => {
+                    Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Flags(copy)).once()
+                }
+                Behind::File { dev, ino, copy, .. } => {
+                    Plan::new(Class::Tracked).modifying(position_of(dev, ino), Intent::Flags(copy)).once()
+                }
+                Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
+                Behind::Outside | Behind::Other => Plan::new(Class::Barrier).once(),
+            },
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    fn plan_open(&mut self, call: &Call) -> Plan {
+        const O_CREAT: u64 = 0o100;
+        const O_TRUNC: u64 = 0o1000;
+        const O_TMPFILE: u64 = 0o20000000;
+        const OPEN: u64 = 2;
+        const CREAT: u64 = 85;
+        let args = &call.frame.args;
+        let flags = match call.frame.nr {
+            OPEN => args[1],
+            CREAT => O_CREAT,
+            _ if syscall_table::op(call.frame.nr) == Some(Op::OpenAt2) => {
+                tracee::read_value::<u64>(call.tid, args[2]).unwrap_or(O_CREAT)
+            }
+            _ => args[2],
+        };
+        if flags & (O_CREAT | O_TRUNC | O_TMPFILE) != 0 {
+            return Plan::new(Class::Barrier).once();
+        }
+        self.plan_lookup()
+    }
+
+    /// A name is looked up: it is not known yet which. What is speculative in any directory counts.
+    fn plan_lookup(&mut self) -> Plan {
+        let mut plan = Plan::new(Class::Tracked);
+        for object in &self.ahead.touched {
+            if matches!(object, Object::Names(_) | Object::File(..)) {
+                plan.observes.push(Dependent::Object(object.clone()));
+            }
+        }
+        plan
+    }
+
+    fn plan_ioctl(&mut self, call: &Call) -> Plan {
+        // TCGETS, TCGETS2, TIOCGWINSZ, TIOCGPGRP, TIOCGSID: a terminal's settings, which a speculative process cannot change.
+        const LOOKS: [u64; 5] = [0x5401, 0x802c_542a, 0x5413, 0x540f, 0x5429];
+        if LOOKS.contains(&(call.frame.args[1] & 0xffff_ffff)) {
+            return Plan::new(Class::Free);
+        }
+        // FIOCLEX, FIONCLEX
+        if matches!(call.frame.args[1], 0x5450 | 0x5451) {
+            let intent = Intent::CloseOnExec(call.frame.args[0] as i32);
+            return Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), intent).once();
+        }
+        match self.behind(call.tid, call.frame.args[0] as i32) {
+            Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    /// Being ready is an observation of whoever made it ready: of every pipe, because a set is not worth reading.
+    fn plan_poll(&mut self, _call: &Call) -> Plan {
+        let mut plan = Plan::new(Class::Tracked);
+        for object in &self.ahead.touched {
+            if matches!(object, Object::Pipe(..)) {
+                plan.observes.push(Dependent::Object(object.clone()));
+            }
+        }
+        plan
+    }
+
+    pub(crate) fn descriptors_of(&self, pid: i32) -> Vec<i32> {
+        let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+        let mut open: Vec<i32> =
+            entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        open.sort_unstable();
+        open
+    }
+}
+
+fn plan_mmap(call: &Call) -> Plan {
+    const MAP_TYPE: u64 = 0xf;
+    const MAP_PRIVATE: u64 = 2;
+    // Memory that others can write carries dependencies without a call.
+    if call.frame.args[3] & MAP_TYPE != MAP_PRIVATE {
+        return Plan::new(Class::Barrier).once();
+    }
+    Plan::new(Class::Free)
+}
+
+fn plan_fork(call: &Call, flags: u64) -> Plan {
+    if flags & (CLONE_VM | CLONE_UNUSUAL) != 0 {
+        return Plan::new(Class::Barrier).once();
+    }
+    let mut plan = Plan::new(Class::Tracked).once();
+    plan.observes.push(Dependent::Process(process(call.pid)));
+    plan.modifying(Object::Children(call.pid), Intent::Nothing)
+}
+
+fn plan_prctl(option: u64) -> Plan {
+    const PR_SET_NAME: u64 = 15;
+    const PR_GET_NAME: u64 = 16;
+    const PR_SET_VMA: u64 = 0x53564d41;
+    match option {
+        PR_SET_NAME | PR_GET_NAME | PR_SET_VMA => Plan::new(Class::Free),
+        _ => Plan::new(Class::Barrier).once(),
+    }
+}
+
+/// Calls that carry nothing. Some change what no checkpoint holds.
+fn plan_native(nr: u64) -> Plan {
+    match nr {
+        // socket, getsockname, getpeername, setsockopt, getsockopt: a socket of its own, closed by a rollback
+        41 | 51 | 52 | 54 | 55
+        // sched_getparam, sched_getscheduler, sched_get_priority_max and _min, sched_rr_get_interval, readahead
+        | 143 | 145..=148 | 187
+        // epoll_create, fadvise64, timer_gettime, get_mempolicy, ioprio_get, inotify_init, get_robust_list
+        | 213 | 221 | 224 | 239 | 252 | 253 | 274
+        // signalfd, timerfd_create, eventfd, timerfd_gettime, signalfd4, eventfd2, epoll_create1, inotify_init1
+        | 282 | 283 | 284 | 287 | 289 | 290 | 291 | 294
+        // memfd_create, pidfd_open, futex_waitv, futex_wake, futex_wait, futex_requeue
+        | 319 | 434 | 449 | 454..=456
+        // prlimit64: what a checkpoint holds, if it is the caller's own
+        | 302 => Plan::new(Class::Free),
+        _ => Plan::new(Class::Barrier).once(),
+    }
+}

@@ -1,0 +1,337 @@
+//! What the core wants done: checkpoints, rollbacks, output (000, 5.1, 5.3, 6.1).
+
+use super::undo::{apply_to_object, open_end, Descriptor, Undo};
+use super::{Kept, Object, Written};
+use crate::event_loop::Supervisor;
+use crate::outputs::Taken;
+use checkpoint::CheckpointError;
+use speculation::{Action, Checkpoint, Process};
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Instant;
+use tracee::{RemoteCalls, Result, SignalInfo, Stop, Stopped, TraceError};
+
+type CoreAction = Action<Object, Undo, Written>;
+
+/// What a rollback does, sorted.
+#[derive(Default)]
+struct Extent {
+    processes: Vec<i32>,
+    undo: Vec<Undo>,
+    restore: Vec<(i32, Checkpoint)>,
+    destroy: Vec<i32>,
+}
+
+impl Supervisor {
+    /// Do what the core wants done.
+    pub(super) fn carry_out(&mut self) -> Result<()> {
+        while let Some(action) = self.ahead.core.next_action() {
+            match action {
+                Action::Stop { process } => self.roll_back(process)?,
+                other => self.carry_out_one(other)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out_one(&mut self, action: CoreAction) -> Result<()> {
+        match action {
+            Action::TakeCheckpoint { checkpoint, .. } => {
+                let kept = self.ahead.fresh_vessel.take();
+                let kept = kept.expect("whoever tells the core of a call that needs a checkpoint prepares it before");
+                self.ahead.kept.insert(checkpoint, kept);
+            }
+            Action::DiscardCheckpoint { checkpoint, .. } => {
+                if let Some(kept) = self.ahead.kept.remove(&checkpoint) {
+                    self.discard(kept);
+                }
+            }
+            Action::ReleaseOutput { output, .. } => self.release_output(output),
+            Action::DropOutput { output, .. } => self.ahead.report.output_dropped += output.bytes.len() as u64,
+            Action::ProcessResolved { process } => self.on_resolved(process.0 as i32),
+            Action::ObjectResolved { object } => {
+                self.ahead.touched.remove(&object);
+                self.ahead.changes += 1;
+            }
+            Action::ReleasePid { process } => self.release_ghost(process.0 as i32),
+            Action::RollForward { .. }
+            | Action::Failed { .. }
+            | Action::RollBack { .. }
+            | Action::RestoreProcess { .. }
+            | Action::DestroyProcess { .. }
+            | Action::Stop { .. }
+            | Action::RollbackComplete => {}
+        }
+        Ok(())
+    }
+
+    /// One rollback, from its first `Stop` to `RollbackComplete`: nobody concerned runs before the last object is put back.
+    fn roll_back(&mut self, first: Process) -> Result<()> {
+        let begin = Instant::now();
+        let mut extent = Extent { processes: vec![first.0 as i32], ..Extent::default() };
+        let mut failed = 0;
+        while let Some(action) = self.ahead.core.next_action() {
+            match action {
+                Action::Stop { process } => extent.processes.push(process.0 as i32),
+                Action::RollBack { payloads, .. } => extent.undo.extend(payloads),
+                Action::RestoreProcess { process, checkpoint } => {
+                    extent.restore.push((process.0 as i32, checkpoint));
+                }
+                Action::DestroyProcess { process } => extent.destroy.push(process.0 as i32),
+                Action::Failed { .. } => failed += 1,
+                Action::RollbackComplete => break,
+                other => self.carry_out_one(other)?,
+            }
+        }
+        let mut stops = HashMap::new();
+        for &pid in &extent.processes {
+            if let Some(stopped) = self.halt(pid)? {
+                stops.insert(pid, stopped);
+            }
+        }
+        let (processes, objects) = (extent.processes.len(), extent.undo.len());
+        self.destroy(&extent.destroy, &mut stops)?;
+        for undo in extent.undo {
+            self.apply(undo, &stops)?;
+        }
+        for (pid, checkpoint) in extent.restore {
+            let Some(kept) = self.ahead.kept.remove(&checkpoint) else { continue };
+            match stops.remove(&pid) {
+                Some(stopped) => self.put_back(pid, stopped, kept)?,
+                None => {
+                    // Killed from outside: what it did can be undone, its death cannot.
+                    self.ahead.report.lost += 1;
+                    self.discard(kept);
+                }
+            }
+        }
+        self.ahead.report.rolled_back(failed, processes, objects, begin.elapsed());
+        self.ahead.changes += 1;
+        Ok(())
+    }
+
+    /// Stop a process, whatever it does. `None` if it is dead.
+    fn halt(&mut self, pid: i32) -> Result<Option<Stopped>> {
+        self.ahead.under_way.remove(&pid);
+        if let Some((stopped, _)) = self.ahead.children.take_standing(pid) {
+            return Ok(Some(stopped));
+        }
+        let parked = self.ahead.parked.iter().find(|(_, parked)| parked.call.pid == pid).map(|(&key, _)| key);
+        if let Some(parked) = parked.and_then(|key| self.ahead.parked.remove(&key)) {
+            return Ok(Some(parked.stopped));
+        }
+        let stopped = tracee::halt(pid)?;
+        if let Some(stopped) = &stopped {
+            if let Stop::Signal(_) = stopped.stop() {
+                let info = stopped.signal_info()?;
+                if !info.is_synchronous() {
+                    self.ahead.held_signals.entry(pid).or_default().push(info);
+                }
+            }
+        }
+        Ok(stopped)
+    }
+
+    /// They were forked by an execution that never happened (000, 6.8).
+    fn destroy(&mut self, children: &[i32], stops: &mut HashMap<i32, Stopped>) -> Result<()> {
+        for &pid in children {
+            drop(stops.remove(&pid));
+            crate::sys::kill(pid, libc::SIGKILL);
+            let status = tracee::await_end(pid).map_err(|source| TraceError::Kernel {
+                what: "wait for the end",
+                tid: pid,
+                source,
+            })?;
+            let parent = self.ahead.children.parent(pid);
+            self.ahead.children.unmake(pid);
+            self.ahead.held_signals.remove(&pid);
+            self.on_exit(pid, status);
+            if let Some(parent) = parent {
+                match stops.get(&parent) {
+                    Some(stopped) => {
+                        let dead = [pid];
+                        self.wait_in(stopped, parent, &dead)?;
+                    }
+                    None => self.ahead.children.reap_later(parent, pid),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, undo: Undo, stops: &HashMap<i32, Stopped>) -> Result<()> {
+        let failed = |source| TraceError::Kernel { what: "undo an operation", tid: 0, source };
+        apply_to_object(&undo).map_err(failed)?;
+        match undo {
+            Undo::Descriptor { pid, fd, was, close_on_exec } => {
+                let Some(stopped) = stops.get(&pid) else { return Ok(()) };
+                let open = match was {
+                    Descriptor::Open(open) => open,
+                    Descriptor::PipeEnd { path, flags } => open_end(&path, flags).map_err(failed)?,
+                };
+                self.install(stopped, pid, fd, &open, close_on_exec)
+            }
+            Undo::CloseOnExec { pid, fd, was } => {
+                let Some(stopped) = stops.get(&pid) else { return Ok(()) };
+                const F_SETFD: u64 = 2;
+                let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+                remote.call(libc::SYS_fcntl, &[fd as u64, F_SETFD, u64::from(was)])?;
+                let signals = remote.finish()?;
+                self.hold_signals(pid, signals);
+                Ok(())
+            }
+            Undo::Reap { child, .. } => {
+                if let Some(ghost) = self.ahead.children.ghosts.get_mut(&child) {
+                    ghost.reaped = false;
+                }
+                Ok(())
+            }
+            Undo::Told { parent, child } => {
+                self.ahead.children.tell_again(parent, child);
+                Ok(())
+            }
+            Undo::Stream { .. } | Undo::Position { .. } | Undo::Flags { .. } | Undo::Nothing => Ok(()),
+        }
+    }
+
+    /// Put a descriptor of ours into another process, under a number of its own.
+    fn install(&mut self, stopped: &Stopped, pid: i32, fd: i32, open: &OwnedFd, close_on_exec: bool) -> Result<()> {
+        const O_CLOEXEC: u64 = 0o2000000;
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let own = std::process::id();
+        let supervisor = remote.call(libc::SYS_pidfd_open, &[u64::from(own)])?;
+        let copy = remote.call(libc::SYS_pidfd_getfd, &[supervisor as u64, open.as_raw_fd() as u64, 0])?;
+        let result = if copy < 0 {
+            copy
+        } else if copy == i64::from(fd) {
+            // The free number that it got is its own.
+            remote.call(libc::SYS_fcntl, &[copy as u64, 2, u64::from(close_on_exec)])?
+        } else {
+            let flags = if close_on_exec { O_CLOEXEC } else { 0 };
+            let moved = remote.call(libc::SYS_dup3, &[copy as u64, fd as u64, flags])?;
+            remote.call(libc::SYS_close, &[copy as u64])?;
+            moved
+        };
+        if supervisor >= 0 && supervisor != i64::from(fd) {
+            remote.call(libc::SYS_close, &[supervisor as u64])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        if result < 0 {
+            let source = std::io::Error::from_raw_os_error(-(result as i32));
+            return Err(TraceError::Kernel { what: "put back a descriptor", tid: pid, source });
+        }
+        Ok(())
+    }
+
+    /// Put a process back to its checkpoint; its call is looked at again, and made without running ahead.
+    fn put_back(&mut self, pid: i32, stopped: Stopped, kept: Kept) -> Result<()> {
+        let gate = self.image.header.gate_program;
+        let open = self.descriptors_of(pid);
+        let surplus: Vec<i32> = open.into_iter().filter(|fd| !kept.descriptors.contains(fd)).collect();
+        if !surplus.is_empty() {
+            let mut remote = RemoteCalls::new(&stopped, gate)?;
+            for fd in surplus {
+                remote.call(libc::SYS_close, &[fd as u64])?;
+            }
+            let signals = remote.finish()?;
+            self.hold_signals(pid, signals);
+        }
+        kept.vessel.restore(&stopped, gate).map_err(|error| match error {
+            CheckpointError::Trace(error) => error,
+            other => TraceError::Kernel {
+                what: "restore a checkpoint",
+                tid: pid,
+                source: std::io::Error::other(other.to_string()),
+            },
+        })?;
+        self.ahead.children.revive(pid);
+        self.remove_stillborn(pid, &stopped)?;
+        let Kept { vessel, call, .. } = kept;
+        let signal = vessel.signal();
+        self.discard_vessel(pid, vessel);
+        self.bury(&stopped, pid)?;
+        match (call, signal) {
+            (Some(call), _) => self.park(stopped, call),
+            (None, Some(signal)) => stopped.resume_with(&signal)?,
+            (None, None) => stopped.resume(0)?,
+        }
+        Ok(())
+    }
+
+    /// Children of whose birth we have not heard: forked by an execution that never happened.
+    fn remove_stillborn(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else { return Ok(()) };
+        let vessels: Vec<i32> = self.ahead.kept.values().map(|kept| kept.vessel.pid()).collect();
+        for child in text.split_whitespace().filter_map(|word| word.parse().ok()) {
+            let is_known = self.ahead.children.knows(child)
+                || self.tracees.contains_key(&child)
+                || vessels.contains(&child)
+                || self.ahead.is_corpse(pid, child);
+            if is_known || !is_held_by_us(child) {
+                continue;
+            }
+            crate::sys::kill(child, libc::SIGKILL);
+            let kernel = |source| TraceError::Kernel { what: "wait for the end", tid: child, source };
+            tracee::await_end(child).map_err(kernel)?;
+            self.ahead.children.unmake(child);
+            self.wait_in(stopped, pid, &[child])?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn discard(&mut self, kept: Kept) {
+        self.discard_vessel(kept.pid, kept.vessel);
+    }
+
+    fn discard_vessel(&mut self, pid: i32, vessel: checkpoint::Vessel) {
+        if let Ok(Some(corpse)) = vessel.discard(None) {
+            self.ahead.corpses.entry(pid).or_default().push(corpse);
+        }
+    }
+
+    fn release_output(&mut self, output: Written) {
+        if !self.ahead.overflow.is_empty() {
+            return self.ahead.overflow.push(output);
+        }
+        let Written { target, writer, clock, bytes } = &output;
+        if self.outputs.take(target, *writer, *clock, bytes.clone()) == Taken::Full {
+            self.ahead.overflow.push(output);
+        }
+    }
+
+    /// What did not fit into the queues when it became free.
+    pub(super) fn release_overflow(&mut self) {
+        for output in std::mem::take(&mut self.ahead.overflow) {
+            self.release_output(output);
+        }
+    }
+
+    /// The process depends on nothing any more: what waited for that.
+    fn on_resolved(&mut self, pid: i32) {
+        self.ahead.changes += 1;
+        for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
+            crate::sys::kill_thread(pid, info.number());
+            self.ahead.resent.entry(pid).or_default().push(info);
+        }
+    }
+
+    /// Signals that reached a process while it was made to do something for us.
+    pub(super) fn hold_signals(&mut self, pid: i32, signals: Vec<SignalInfo>) {
+        for info in signals {
+            if self.ahead.is_speculative(pid) {
+                self.ahead.held_signals.entry(pid).or_default().push(info);
+            } else {
+                crate::sys::kill_thread(pid, info.number());
+                self.ahead.resent.entry(pid).or_default().push(info);
+            }
+        }
+    }
+}
+
+fn is_held_by_us(pid: i32) -> bool {
+    let own = std::process::id().to_string();
+    std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
+        status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == own))
+    })
+}

@@ -1,0 +1,233 @@
+//! Where the event loop meets full speculation: time passes, threads are born, end, execute, stop, and hear signals.
+
+use super::plan::{Class, Plan};
+use super::{process, Call, Object};
+use crate::event_loop::Supervisor;
+use crate::signals;
+use agent_abi::{Frame, PROCESSES_MAX};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tracee::{Result, SignalInfo, Stopped};
+
+impl super::Ahead {
+    pub(super) fn is_corpse(&self, parent: i32, child: i32) -> bool {
+        self.corpses.get(&parent).is_some_and(|corpses| corpses.iter().any(|corpse| corpse.vessel() == child))
+    }
+
+    /// Whether there is anything to look after.
+    pub fn is_idle(&self) -> bool {
+        self.parked.is_empty() && self.deadlines.is_empty() && self.overflow.is_empty()
+    }
+}
+
+impl Supervisor {
+    /// Time has passed, or something happened.
+    pub(crate) fn look_ahead(&mut self) {
+        if self.ahead.is_idle() {
+            return;
+        }
+        let now = Instant::now();
+        let mut is_due = false;
+        while let Some((&key, _)) = self.ahead.deadlines.first_key_value().filter(|((at, _), _)| *at <= now) {
+            if let Some((id, is_right)) = self.ahead.deadlines.remove(&key) {
+                self.resolve(id, is_right);
+                is_due = true;
+            }
+        }
+        if !self.ahead.overflow.is_empty() {
+            self.release_overflow();
+        }
+        let waits_over = self.ahead.parked.values().any(|parked| parked.call.not_before.is_some_and(|at| at <= now));
+        if is_due || waits_over {
+            self.settle_calls();
+        }
+        self.let_signals_in(now);
+    }
+
+    /// Look at what waits until nothing changes any more.
+    pub(super) fn settle_calls(&mut self) {
+        loop {
+            self.reconsider();
+            if !self.resolve_pending() {
+                return;
+            }
+        }
+    }
+
+    /// A thread that is kept waiting cannot hear signals: those that have one are sent out to hear it, and ask again.
+    fn let_signals_in(&mut self, now: Instant) {
+        const PATIENCE: Duration = Duration::from_millis(3);
+        let waiting: Vec<(u64, i32)> = self
+            .ahead
+            .parked
+            .iter()
+            .filter(|(_, parked)| now.duration_since(parked.since) >= PATIENCE && parked.call.answer.is_none())
+            .map(|(&key, parked)| (key, parked.call.tid))
+            .collect();
+        for (key, tid) in waiting {
+            if has_signals(tid) {
+                if let Some(parked) = self.ahead.parked.remove(&key) {
+                    self.ahead.asked_before.insert(tid);
+                    let _ = self.reply(parked.stopped, agent_abi::ahead::AGAIN);
+                }
+            } else if let Some(parked) = self.ahead.parked.get_mut(&key) {
+                parked.since = now;
+            }
+        }
+    }
+
+    /// A thread or process was born; `is_process`: it is the first of its process.
+    pub(crate) fn ahead_of_birth(&mut self, tid: i32, slot: usize, thread: usize, is_process: bool) {
+        if !is_process || self.world().ahead.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let world = self.world();
+        let parent = world.processes[slot].parent.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
+        let parent = world.processes[parent].pid.load(Ordering::Relaxed) as i32;
+        let own_page = agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN;
+        let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page;
+        self.ahead.children.born(parent, tid, shares_memory);
+        if self.ahead.is_speculative(parent) {
+            self.ahead.core.fork(process(parent), process(tid));
+            self.ahead.touched.insert(Object::Children(parent));
+        }
+    }
+
+    pub(crate) fn ahead_of_exec(&mut self, tid: i32) {
+        self.ahead.under_way.remove(&tid);
+        self.ahead.children.executed(tid);
+    }
+
+    pub(crate) fn ahead_of_end(&mut self, tid: i32) {
+        if self.world().ahead.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.ahead.under_way.remove(&tid);
+        self.ahead.unsettled.remove(&tid);
+        self.ahead.asked_before.remove(&tid);
+        self.ahead.resent.remove(&tid);
+        self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
+        self.ahead.corpses.remove(&tid);
+        self.ahead.children.ended(tid);
+        self.ahead.changes += 1;
+        self.settle_calls();
+    }
+
+    /// A known thread stopped because we asked it to: from here on it asks before each call.
+    pub(crate) fn on_taken_back(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
+        signals::take_back(&stopped, &self.image, self.segment.world)?;
+        self.ahead.under_way.remove(&tid);
+        self.ahead.unsettled.remove(&tid);
+        if let Ok(pid) = self.pid_of(tid) {
+            self.deliver_child_signal(&stopped, pid, None)?;
+        }
+        // First this one: whoever it was in the way of may roll it back, and then halts it.
+        stopped.resume(0)?;
+        self.settle_calls();
+        Ok(())
+    }
+
+    /// What full speculation has to say about a signal; `None`: deliver it.
+    pub(crate) fn ahead_of_signal(&mut self, stopped: Stopped, info: &mut SignalInfo) -> Result<Option<Stopped>> {
+        if self.world().ahead.load(Ordering::Relaxed) == 0 {
+            return Ok(Some(stopped));
+        }
+        let tid = stopped.tid();
+        let Ok(pid) = self.pid_of(tid) else { return Ok(Some(stopped)) };
+        self.ahead.under_way.remove(&tid);
+        let mut is_resent = false;
+        if let Some(resent) = self.ahead.resent.get_mut(&pid) {
+            if let Some(at) = resent.iter().position(|sent| sent.number() == info.number()) {
+                *info = resent.remove(at);
+                is_resent = true;
+            }
+        }
+        if info.number() == libc::SIGCHLD && !is_resent {
+            if self.ahead.children.take_announced(info.process()) {
+                return Ok(Some(stopped));
+            }
+            if self.ahead.children.is_silent(info.process()) {
+                self.swallow(stopped)?;
+                return Ok(None);
+            }
+        }
+        if !self.ahead.is_speculative(pid) {
+            return Ok(Some(stopped));
+        }
+        let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;
+        if !is_own {
+            // It comes from somebody who does not depend on our guesses: a rollback would lose it. It waits until none can.
+            self.ahead.held_signals.entry(pid).or_default().push(*info);
+            self.swallow(stopped)?;
+            return Ok(None);
+        }
+        if is_fatal(tid, info.number()) {
+            self.end_by_signal(stopped, pid, *info)?;
+            return Ok(None);
+        }
+        Ok(Some(stopped))
+    }
+
+    /// The signal is not delivered; what it interrupted goes on.
+    fn swallow(&mut self, stopped: Stopped) -> Result<()> {
+        signals::take_back(&stopped, &self.image, self.segment.world)?;
+        stopped.resume(0)
+    }
+
+    fn end_by_signal(&mut self, stopped: Stopped, pid: i32, info: SignalInfo) -> Result<()> {
+        const EXIT_GROUP: u64 = 231;
+        let frame = Frame { nr: EXIT_GROUP, ..Frame::default() };
+        let call = Call {
+            tid: stopped.tid(),
+            pid,
+            frame,
+            frame_at: 0,
+            is_fresh: false,
+            not_before: None,
+            answer: None,
+            was_rolled_back: false,
+        };
+        self.end_speculatively(&stopped, &call, info.number())?;
+        self.ahead.children.keep(pid, stopped, Some(info));
+        Ok(())
+    }
+}
+
+impl Plan {
+    pub(super) fn of_an_end() -> Self {
+        Plan { class: Class::Tracked, observes: Vec::new(), modifies: Vec::new(), can_be_repeated: false }
+    }
+}
+
+/// Whether a signal that this thread does not block waits for it.
+fn has_signals(tid: i32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else { return false };
+    let mask = |name: &str| {
+        let field = status.lines().find_map(|line| line.strip_prefix(name));
+        field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+    };
+    (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0
+}
+
+/// Whether a signal ends this process: not caught, and by default fatal.
+fn is_fatal(tid: i32, signal: i32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else { return true };
+    let mask = |name: &str| {
+        let field = status.lines().find_map(|line| line.strip_prefix(name));
+        field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+    };
+    let bit = 1u64 << (signal - 1).clamp(0, 63);
+    let is_harmless = matches!(
+        signal,
+        libc::SIGCHLD
+            | libc::SIGURG
+            | libc::SIGWINCH
+            | libc::SIGCONT
+            | libc::SIGSTOP
+            | libc::SIGTSTP
+            | libc::SIGTTIN
+            | libc::SIGTTOU
+    );
+    (mask("SigCgt:") | mask("SigIgn:")) & bit == 0 && !is_harmless
+}

@@ -1,0 +1,191 @@
+//! What undoes an operation on an object (000, 6.2 to 6.9), and how it is done.
+
+use super::Object;
+use crate::event_loop::Supervisor;
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::pipe::{fcntl_getpipe_size, pipe_with, tee, PipeFlags, SpliceFlags};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+/// What a call is about to do to an object: enough to make its undo, if one is needed.
+#[derive(Debug)]
+pub(crate) enum Intent {
+    /// Put bytes into a pipe, take some out, or close one of its ends.
+    Stream(OwnedFd),
+    /// Move the position of an open file.
+    Position(OwnedFd),
+    /// Close a descriptor, or put another object in its place.
+    Close(i32),
+    /// Change whether exec closes a descriptor.
+    CloseOnExec(i32),
+    /// Change an open file's flags.
+    Flags(OwnedFd),
+    /// Learn how a child ended.
+    Reap(i32),
+    /// Something whose undo is part of another one.
+    Nothing,
+}
+
+/// How an operation is undone.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    /// The bytes that were in the pipe.
+    Stream { pipe: OwnedFd, contents: Vec<u8> },
+    /// Where the position was.
+    Position { file: OwnedFd, position: u64 },
+    /// What was behind the descriptor.
+    Descriptor { pid: i32, fd: i32, was: Descriptor, close_on_exec: bool },
+    /// Whether exec would have closed it.
+    CloseOnExec { pid: i32, fd: i32, was: bool },
+    /// The open file's flags.
+    Flags { file: OwnedFd, flags: OFlags },
+    /// The child that had not been waited for.
+    Reap { parent: i32, child: i32 },
+    /// The child of whose end the process had not heard.
+    Told { parent: i32, child: i32 },
+    /// Nothing.
+    Nothing,
+}
+
+/// What is kept of a closed descriptor.
+#[derive(Debug)]
+pub(crate) enum Descriptor {
+    /// The open file itself.
+    Open(OwnedFd),
+    /// A pipe's end. Only a path to the pipe is kept, so that end-of-file and EPIPE stay true for the others.
+    PipeEnd { path: OwnedFd, flags: OFlags },
+}
+
+impl Supervisor {
+    pub(crate) fn undo_of(&mut self, tid: i32, intent: Intent) -> io::Result<Undo> {
+        Ok(match intent {
+            Intent::Stream(pipe) => {
+                let contents = contents_of(&pipe)?;
+                // A path holds neither end open.
+                Undo::Stream { pipe: path_to(&pipe)?, contents }
+            }
+            Intent::Position(file) => {
+                let position = rustix::fs::seek(&file, SeekFrom::Current(0)).unwrap_or(0);
+                Undo::Position { file, position }
+            }
+            Intent::Close(fd) => {
+                let pid = self.pid_of(tid)?;
+                let copy = self.copy_descriptor(tid, fd)?;
+                let close_on_exec = is_close_on_exec(pid, fd);
+                let was = match self.behind_copy(copy.try_clone()?) {
+                    super::behind::Behind::Pipe { .. } => {
+                        Descriptor::PipeEnd { path: path_to(&copy)?, flags: rustix::fs::fcntl_getfl(&copy)? }
+                    }
+                    _ => Descriptor::Open(copy),
+                };
+                Undo::Descriptor { pid, fd, was, close_on_exec }
+            }
+            Intent::CloseOnExec(fd) => {
+                let pid = self.pid_of(tid)?;
+                Undo::CloseOnExec { pid, fd, was: is_close_on_exec(pid, fd) }
+            }
+            Intent::Flags(file) => {
+                let flags = rustix::fs::fcntl_getfl(&file)?;
+                Undo::Flags { file, flags }
+            }
+            Intent::Reap(child) => Undo::Reap { parent: self.pid_of(tid)?, child },
+            Intent::Nothing => Undo::Nothing,
+        })
+    }
+}
+
+/// Undo what needs no process.
+pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
+    match undo {
+        Undo::Stream { pipe, contents } => refill(pipe, contents),
+        Undo::Position { file, position } => {
+            // A pipe or terminal has no position.
+            let _ = rustix::fs::seek(file, SeekFrom::Start(*position));
+            Ok(())
+        }
+        Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
+        Undo::Descriptor { .. }
+        | Undo::CloseOnExec { .. }
+        | Undo::Reap { .. }
+        | Undo::Told { .. }
+        | Undo::Nothing => Ok(()),
+    }
+}
+
+/// A descriptor that names a pipe without being one of its ends.
+fn path_to(pipe: &OwnedFd) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(own_path(pipe), OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
+}
+
+pub(crate) fn own_path(fd: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Open an end of a pipe again.
+pub(crate) fn open_end(path: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
+    let flags = flags & (OFlags::RWMODE | OFlags::APPEND | OFlags::NONBLOCK | OFlags::DIRECT);
+    // Without O_NONBLOCK an open would wait for the other end.
+    let fd = rustix::fs::open(own_path(path), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, rustix::fs::Mode::empty());
+    let fd = match fd {
+        // Nobody reads: both ends for a moment, so that one of them can be opened.
+        Err(rustix::io::Errno::NXIO) => {
+            let _both = open_both(path)?;
+            rustix::fs::open(own_path(path), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, rustix::fs::Mode::empty())?
+        }
+        other => other?,
+    };
+    if !flags.contains(OFlags::NONBLOCK) {
+        rustix::fs::fcntl_setfl(&fd, rustix::fs::fcntl_getfl(&fd)? - OFlags::NONBLOCK)?;
+    }
+    Ok(fd)
+}
+
+fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(own_path(pipe), flags, rustix::fs::Mode::empty())?)
+}
+
+/// The bytes in a pipe, which stay there.
+fn contents_of(pipe: &OwnedFd) -> io::Result<Vec<u8>> {
+    // Both ends for a moment; nobody can see that: whoever could is asked about every call, by this thread.
+    let both = open_both(pipe)?;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    let size = fcntl_getpipe_size(both.as_fd())?;
+    let _ = rustix::pipe::fcntl_setpipe_size(writer.as_fd(), size);
+    let mut contents = Vec::new();
+    match tee(&both, &writer, size, SpliceFlags::NONBLOCK) {
+        Ok(0) | Err(rustix::io::Errno::AGAIN) => return Ok(contents),
+        Ok(n) => contents.resize(n, 0),
+        Err(e) => return Err(e.into()),
+    }
+    let mut at = 0;
+    while at < contents.len() {
+        at += rustix::io::read(&reader, &mut contents[at..])?;
+    }
+    Ok(contents)
+}
+
+/// Make `contents` all that is in a pipe.
+fn refill(pipe: &OwnedFd, contents: &[u8]) -> io::Result<()> {
+    let both = open_both(pipe)?;
+    let mut scratch = [0u8; 65536];
+    while matches!(rustix::io::read(&both, &mut scratch), Ok(n) if n > 0) {}
+    let mut at = 0;
+    while at < contents.len() {
+        at += rustix::io::write(&both, &contents[at..])?;
+    }
+    Ok(())
+}
+
+/// Whether exec closes a descriptor of another process.
+fn is_close_on_exec(pid: i32, fd: i32) -> bool {
+    const O_CLOEXEC: u32 = 0o2000000;
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")) else { return false };
+    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
+    flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).is_some_and(|flags| flags & O_CLOEXEC != 0)
+}
+
+/// The object that a call on a file moves the position of.
+pub(crate) fn position_of(dev: u64, ino: u64) -> Object {
+    Object::Position(dev, ino)
+}
