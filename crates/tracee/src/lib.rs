@@ -8,6 +8,8 @@ mod agent_image;
 mod filter;
 mod inject;
 mod memory;
+pub mod process_state;
+mod remote;
 mod segment;
 mod stop;
 #[allow(unsafe_code)]
@@ -17,6 +19,7 @@ pub use agent_image::AgentImage;
 pub use filter::Filter;
 pub use inject::Injection;
 pub use memory::{read_bytes, read_value, write_bytes, RemoteMemory};
+pub use remote::RemoteCalls;
 pub use segment::{Segment, WorldSegment};
 pub use stop::{seize, wait, Event, Stop, Stopped};
 pub use sys::{enter_world, fork_with, Forked, Registers, SignalInfo};

@@ -56,18 +56,23 @@ pub fn wait() -> io::Result<Option<Event>> {
     if !libc::WIFSTOPPED(status) {
         return Ok(Some(Event::Exited { tid, status }));
     }
-    let signal = libc::WSTOPSIG(status);
-    let stop = match status >> 16 {
-        libc::PTRACE_EVENT_SECCOMP => Stop::SystemCall,
-        libc::PTRACE_EVENT_EXEC => Stop::Exec { former_tid: sys::event_message(tid).map_or(tid, |m| m as i32) },
-        libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Trap,
-        libc::PTRACE_EVENT_STOP => Stop::Group(signal),
-        _ => Stop::Signal(signal),
-    };
-    Ok(Some(Event::Stopped(Stopped { tid, stop })))
+    Ok(Some(Event::Stopped(Stopped::from_status(tid, status))))
 }
 
 impl Stopped {
+    /// What a `wait(2)` status says of a thread that has stopped.
+    pub(crate) fn from_status(tid: i32, status: i32) -> Self {
+        let signal = libc::WSTOPSIG(status);
+        let stop = match status >> 16 {
+            libc::PTRACE_EVENT_SECCOMP => Stop::SystemCall,
+            libc::PTRACE_EVENT_EXEC => Stop::Exec { former_tid: sys::event_message(tid).map_or(tid, |m| m as i32) },
+            libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Trap,
+            libc::PTRACE_EVENT_STOP => Stop::Group(signal),
+            _ => Stop::Signal(signal),
+        };
+        Self { tid, stop }
+    }
+
     /// Who.
     pub fn tid(&self) -> i32 {
         self.tid

@@ -126,6 +126,36 @@ pub(crate) fn wait_new() -> io::Result<Option<(i32, i32)>> {
     }
 }
 
+/// Wait for one thread only; what others do stays in the kernel. `None` when it is no tracee or child of ours.
+pub(crate) fn wait_for(tid: i32) -> io::Result<Option<i32>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        if unsafe { libc::waitpid(tid, &mut status, libc::__WALL) } == tid {
+            return Ok(Some(status));
+        }
+        match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
+            e if e.kind() == io::ErrorKind::Interrupted => {}
+            e => return Err(e),
+        }
+    }
+}
+
+/// Make a stopped thread, once resumed, stop again before it runs program code.
+pub(crate) fn interrupt(tid: i32) -> Result<()> {
+    ptrace("interrupt", libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)
+}
+
+/// Kill a process.
+pub(crate) fn kill(pid: i32) -> Result<()> {
+    // SAFETY: no pointers.
+    match unsafe { libc::kill(pid, libc::SIGKILL) } {
+        0 => Ok(()),
+        _ => Err(TraceError::last("kill", pid)),
+    }
+}
+
 /// Read another process's memory; how many bytes could be read.
 pub(crate) fn read_remote(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -234,4 +264,197 @@ pub fn enter_world(filter: &crate::Filter, no_new_privileges: bool) -> io::Resul
         }
     }
     Ok(())
+}
+
+const NT_X86_XSTATE: usize = 0x202;
+
+pub(crate) fn extended_state(tid: i32) -> Result<Vec<u8>> {
+    // What a processor of today has at most, tiles included; the kernel says how much it is.
+    let mut state = vec![0u8; 12 << 10];
+    let mut iov = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
+    ptrace("vector registers", libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &raw mut iov as usize)?;
+    state.truncate(iov.iov_len);
+    Ok(state)
+}
+
+pub(crate) fn set_extended_state(tid: i32, state: &[u8]) -> Result<()> {
+    let iov = libc::iovec { iov_base: state.as_ptr() as *mut _, iov_len: state.len() };
+    ptrace("set vector registers", libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, &raw const iov as usize).map(drop)
+}
+
+/// Where a thread's restartable sequences are registered (`struct ptrace_rseq_configuration`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct RseqConfiguration {
+    /// Address of its `struct rseq`; 0: not registered.
+    pub pointer: u64,
+    /// Length of it, bytes.
+    pub size: u32,
+    /// What stands before an abort handler.
+    pub signature: u32,
+    /// Flags.
+    pub flags: u32,
+    /// Unused.
+    pub pad: u32,
+}
+
+pub(crate) fn rseq_configuration(tid: i32) -> Result<RseqConfiguration> {
+    const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+    let mut configuration = RseqConfiguration::default();
+    let len = std::mem::size_of::<RseqConfiguration>();
+    ptrace("rseq", PTRACE_GET_RSEQ_CONFIGURATION, tid, len, &raw mut configuration as usize)?;
+    Ok(configuration)
+}
+
+pub(crate) fn pending_signals(tid: i32, shared: bool) -> Result<Vec<SignalInfo>> {
+    const MOST: usize = 64;
+    let mut infos = vec![SignalInfo::default(); MOST];
+    let mut pending = Vec::new();
+    loop {
+        let arguments = libc::ptrace_peeksiginfo_args {
+            off: pending.len() as u64,
+            flags: if shared { libc::PTRACE_PEEKSIGINFO_SHARED } else { 0 },
+            nr: MOST as i32,
+        };
+        // `SignalInfo` is one field, a `siginfo_t`; there are `MOST` of them.
+        let (from, into) = (&raw const arguments as usize, infos.as_mut_ptr() as usize);
+        let got = ptrace("pending signals", libc::PTRACE_PEEKSIGINFO, tid, from, into)? as usize;
+        pending.extend_from_slice(&infos[..got]);
+        if got < MOST {
+            return Ok(pending);
+        }
+    }
+}
+
+/// The bytes of a signal's `siginfo_t`.
+pub(crate) fn signal_bytes(info: &SignalInfo) -> &[u8] {
+    let len = std::mem::size_of::<libc::siginfo_t>();
+    // SAFETY: every `SignalInfo` was zeroed as a whole or written as a whole by the kernel, and lives as long as the answer.
+    unsafe { std::slice::from_raw_parts((&raw const info.0).cast(), len) }
+}
+
+fn checked(answer: i64) -> io::Result<i64> {
+    if answer == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(answer)
+}
+
+pub(crate) fn robust_list(tid: i32) -> io::Result<(u64, u64)> {
+    let (mut head, mut len) = (0u64, 0u64);
+    // SAFETY: both are ours and of the kernel's size.
+    checked(unsafe { libc::syscall(libc::SYS_get_robust_list, tid, &mut head, &mut len) })?;
+    Ok((head, len))
+}
+
+pub(crate) fn limit(
+    pid: i32,
+    resource: u32,
+    new: Option<crate::process_state::Limit>,
+) -> io::Result<crate::process_state::Limit> {
+    let mut old = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    let new = new.map(|limit| libc::rlimit64 { rlim_cur: limit.soft, rlim_max: limit.hard });
+    let from = new.as_ref().map_or(std::ptr::null(), |limit| &raw const *limit);
+    // SAFETY: `from` is null or a whole limit; `old` is ours.
+    checked(unsafe { libc::prlimit64(pid, resource, from, &mut old) }.into())?;
+    Ok(crate::process_state::Limit { soft: old.rlim_cur, hard: old.rlim_max })
+}
+
+pub(crate) fn niceness(pid: i32) -> io::Result<i32> {
+    // SAFETY: no pointers. The bare call answers 20 - nice, so that -1 is always an error.
+    let answer = checked(unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, pid) })?;
+    Ok(20 - answer as i32)
+}
+
+pub(crate) fn set_niceness(pid: i32, nice: i32) -> io::Result<()> {
+    // SAFETY: no pointers.
+    checked(unsafe { libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, pid, nice) }).map(drop)
+}
+
+pub(crate) fn affinity(tid: i32) -> io::Result<Vec<u64>> {
+    let mut mask = vec![0u64; 128];
+    // SAFETY: the length is that of the buffer.
+    let len = checked(unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, mask.len() * 8, mask.as_mut_ptr()) })?;
+    mask.truncate(len as usize / 8);
+    Ok(mask)
+}
+
+pub(crate) fn set_affinity(tid: i32, mask: &[u64]) -> io::Result<()> {
+    // SAFETY: the length is that of the buffer.
+    checked(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, mask.len() * 8, mask.as_ptr()) }).map(drop)
+}
+
+pub(crate) fn same_memory(a: i32, b: i32) -> io::Result<bool> {
+    const KCMP_VM: i32 = 1;
+    // SAFETY: no pointers.
+    Ok(checked(unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) })? == 0)
+}
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+struct PagemapScan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region`.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct PageRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+pub(crate) fn own_pages(pagemap: &std::fs::File) -> io::Result<Vec<std::ops::Range<u64>>> {
+    use std::os::fd::AsRawFd;
+    const PAGEMAP_SCAN: libc::c_ulong = 0xc060_6610; // _IOWR('f', 16, struct pm_scan_arg)
+    const FILE: u64 = 1 << 2;
+    const PRESENT: u64 = 1 << 3;
+    const SWAPPED: u64 = 1 << 4;
+    const ADDRESSES_END: u64 = 0x7fff_ffff_f000;
+    let mut regions = vec![PageRegion::default(); 512];
+    let mut found: Vec<std::ops::Range<u64>> = Vec::new();
+    let mut start = 0;
+    while start < ADDRESSES_END {
+        let mut scan = PagemapScan {
+            size: std::mem::size_of::<PagemapScan>() as u64,
+            flags: 0,
+            start,
+            end: ADDRESSES_END,
+            walk_end: 0,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: regions.len() as u64,
+            max_pages: 0,
+            category_inverted: FILE,
+            category_mask: FILE,
+            category_anyof_mask: PRESENT | SWAPPED,
+            return_mask: FILE,
+        };
+        // SAFETY: `scan` describes `regions`, both live until the call returns.
+        let answer = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &mut scan) };
+        let count = match checked(answer.into()) {
+            Ok(count) => count as usize,
+            Err(e) if e.raw_os_error() == Some(libc::ENOTTY) => return Err(io::ErrorKind::Unsupported.into()),
+            Err(e) => return Err(e),
+        };
+        for region in &regions[..count] {
+            match found.last_mut() {
+                Some(last) if last.end == region.start => last.end = region.end,
+                _ => found.push(region.start..region.end),
+            }
+        }
+        start = scan.walk_end;
+    }
+    Ok(found)
 }

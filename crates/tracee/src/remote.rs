@@ -1,0 +1,252 @@
+//! System calls made by a stopped thread on our behalf.
+//!
+//! The thread is put before a `syscall` instruction and stepped over it. Until `finish` every signal that can wait waits in the kernel, with
+//! everything that came with it: all are blocked but SIGTRAP, with which a step ends.
+//!
+//! **Invariant:** a thread that was not killed has its registers and its signal mask back when `RemoteCalls` is gone.
+
+use crate::stop::Stop;
+use crate::sys::{self, Registers, SignalInfo};
+use crate::{Result, Stopped, TraceError};
+use std::io;
+
+const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+/// The processor's trap flag.
+const TRAP_FLAG: u64 = 0x100;
+const SYSCALL_LEN: u64 = 2;
+/// In `orig_rax`: not in a system call, nothing to be restarted.
+const NO_CALL: u64 = u64::MAX;
+/// How often a thread may come out of something else before it makes the call: once out of a call that is cancelled or out of exec, and once
+/// for each signal that cannot be blocked.
+const ATTEMPTS_MAX: u32 = 64;
+
+/// A stopped thread, the only one of its process, that makes system calls for us.
+///
+/// It may have stopped at the entry of a call: that call is then *not* made (see [`Stopped::repeat_call`]). It may have stopped for a signal:
+/// after `finish` it can still be resumed with this signal and nothing of it is lost.
+#[derive(Debug)]
+pub struct RemoteCalls<'a> {
+    stopped: &'a Stopped,
+    gate: u64,
+    registers: Registers,
+    mask: u64,
+    signal: Option<SignalInfo>,
+    collected: Vec<SignalInfo>,
+    /// A call has been made: it stands somewhere else than it did.
+    moved: bool,
+    finished: bool,
+}
+
+impl<'a> RemoteCalls<'a> {
+    /// Begin. `gate` is the address of a `syscall` instruction in the thread's process. Where a filter would stop the call, the stop is passed
+    /// over, and the call made.
+    pub fn new(stopped: &'a Stopped, gate: u64) -> Result<Self> {
+        let tid = stopped.tid();
+        let registers = sys::registers(tid)?;
+        let mask = sys::signal_mask(tid)?;
+        let signal = match stopped.stop() {
+            Stop::Signal(_) => Some(sys::signal_info(tid)?),
+            _ => None,
+        };
+        sys::set_signal_mask(tid, !TRAP_BIT)?;
+        Ok(Self { stopped, gate, registers, mask, signal, collected: Vec::new(), moved: false, finished: false })
+    }
+
+    /// Where the thread stood, and what it will have again.
+    pub fn registers(&self) -> &Registers {
+        &self.registers
+    }
+
+    /// The signals that it blocks, and will block again.
+    pub fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// The signal that it stopped for.
+    pub fn signal(&self) -> Option<SignalInfo> {
+        self.signal
+    }
+
+    /// Make calls from another place from here on.
+    pub fn set_gate(&mut self, gate: u64) {
+        self.gate = gate;
+    }
+
+    /// Make a call; the kernel's answer, `-errno` included.
+    pub fn call(&mut self, number: i64, arguments: &[u64]) -> Result<i64> {
+        let tid = self.stopped.tid();
+        let argument = |i: usize| arguments.get(i).copied().unwrap_or(0);
+        let registers = Registers {
+            rip: self.gate,
+            rax: number as u64,
+            orig_rax: NO_CALL,
+            rdi: argument(0),
+            rsi: argument(1),
+            rdx: argument(2),
+            r10: argument(3),
+            r8: argument(4),
+            r9: argument(5),
+            // On no stack: a call that asks whether the thread is on its alternate one hears no.
+            rsp: 0,
+            eflags: self.registers.eflags & !TRAP_FLAG,
+            ..self.registers
+        };
+        self.moved = true;
+        for _ in 0..ATTEMPTS_MAX {
+            sys::set_registers(tid, &registers)?;
+            self.step()?;
+            let after = sys::registers(tid)?;
+            if after.rip == self.gate + SYSCALL_LEN {
+                return Ok(after.rax as i64);
+            }
+            // It came out of what it was in when we began: a call at whose entry it stood, an exec.
+            if after.rip != self.gate {
+                break;
+            }
+        }
+        let source = io::Error::other(format!("call {number} did not come back"));
+        Err(TraceError::Kernel { what: "step", tid, source })
+    }
+
+    /// One step, whatever stops it before its end.
+    fn step(&mut self) -> Result<()> {
+        let tid = self.stopped.tid();
+        loop {
+            sys::resume(tid, libc::PTRACE_SINGLESTEP, 0)?;
+            let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+            let status = sys::wait_for(tid).map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
+            if !libc::WIFSTOPPED(status) {
+                // The event loop learns of the death as of any other.
+                sys::keep_for_later(tid, status);
+                return Err(TraceError::Gone(tid));
+            }
+            match (status >> 16, libc::WSTOPSIG(status)) {
+                (0, libc::SIGTRAP) => {
+                    let info = sys::signal_info(tid)?;
+                    if info.code() <= 0 {
+                        self.collected.push(info);
+                    }
+                    return Ok(());
+                }
+                (0, signal) => {
+                    let info = sys::signal_info(tid)?;
+                    let is_fault =
+                        matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGSYS);
+                    if is_fault && info.code() > 0 {
+                        let source = io::Error::other(format!(
+                            "signal {signal} instead of an answer at {:x?}",
+                            sys::registers(tid)
+                        ));
+                        return Err(TraceError::Kernel { what: "system call", tid, source });
+                    }
+                    self.collected.push(info);
+                }
+                // The filter stopped our own call: let it be made. An interrupt that came late: it is stopped anyway.
+                (libc::PTRACE_EVENT_SECCOMP | libc::PTRACE_EVENT_STOP, _) => {}
+                (event, _) => {
+                    let source = io::Error::other(format!("event {event} instead of an answer"));
+                    return Err(TraceError::Kernel { what: "system call", tid, source });
+                }
+            }
+        }
+    }
+
+    /// Put registers and mask back. Signals that could not wait are given to the caller, who decides about them.
+    pub fn finish(mut self) -> Result<Vec<SignalInfo>> {
+        let (registers, mask) = (self.registers, self.mask);
+        self.leave(&registers, mask)?;
+        Ok(std::mem::take(&mut self.collected))
+    }
+
+    /// Leave the thread with other registers and another mask than it had. The signal that it stopped for is the caller's.
+    pub fn finish_with(mut self, registers: &Registers, mask: u64) -> Result<Vec<SignalInfo>> {
+        self.leave(registers, mask)?;
+        Ok(std::mem::take(&mut self.collected))
+    }
+
+    fn leave(&mut self, registers: &Registers, mask: u64) -> Result<()> {
+        self.finished = true;
+        let tid = self.stopped.tid();
+        sys::set_signal_mask(tid, mask)?;
+        if !self.moved {
+            return sys::set_registers(tid, registers);
+        }
+        sys::set_registers(tid, registers)?;
+        if let Some(signal) = &self.signal {
+            // It stands at the trap of our last step: what it is resumed with counts as what it stopped for.
+            sys::set_signal_info(tid, signal)?;
+        }
+        if matches!(self.stopped.stop(), Stop::Group(_)) {
+            // Back into the stop of job control, from which alone it can be told to listen.
+            sys::interrupt(tid)?;
+            sys::resume(tid, libc::PTRACE_CONT, 0)?;
+            let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+            let status = sys::wait_for(tid).map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
+            if !libc::WIFSTOPPED(status) {
+                sys::keep_for_later(tid, status);
+                return Err(TraceError::Gone(tid));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RemoteCalls<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            let (registers, mask) = (self.registers, self.mask);
+            let _ = self.leave(&registers, mask);
+        }
+    }
+}
+
+impl Stopped {
+    /// Wait for the next thing that happens to a thread, and to no other: the first stop of a child that was born held (`CLONE_PTRACE`), say.
+    pub fn await_thread(tid: i32) -> Result<Self> {
+        let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+        match sys::wait_for(tid).map_err(kernel)? {
+            Some(status) if libc::WIFSTOPPED(status) => Ok(Self::from_status(tid, status)),
+            Some(status) => {
+                sys::keep_for_later(tid, status);
+                Err(TraceError::Gone(tid))
+            }
+            None => Err(TraceError::Gone(tid)),
+        }
+    }
+
+    /// Stop a running thread, and wait until it has stopped, for this reason or another.
+    pub fn interrupt(tid: i32) -> Result<Self> {
+        sys::interrupt(tid)?;
+        Self::await_thread(tid)
+    }
+
+    /// A thread that stood at the entry of a system call, or whose call was cancelled by [`RemoteCalls`], makes the call when it is resumed.
+    pub fn repeat_call(&self) -> Result<()> {
+        let mut registers = self.registers()?;
+        registers.rip -= SYSCALL_LEN;
+        registers.rax = registers.orig_rax;
+        registers.orig_rax = NO_CALL;
+        self.set_registers(&registers)
+    }
+
+    /// Kill its process and wait for its end as its tracer. The process's parent is still to be told by the kernel.
+    pub fn kill(self) -> Result<()> {
+        let tid = self.tid();
+        sys::kill(tid)?;
+        let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+        // A stop may have been on its way.
+        while let Some(status) = sys::wait_for(tid).map_err(kernel)? {
+            if !libc::WIFSTOPPED(status) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SignalInfo {
+    /// The `siginfo_t`, as the kernel lays it out.
+    pub fn as_bytes(&self) -> &[u8] {
+        sys::signal_bytes(self)
+    }
+}
