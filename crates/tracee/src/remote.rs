@@ -130,10 +130,13 @@ impl<'a> RemoteCalls<'a> {
                 }
                 (0, signal) => {
                     let info = sys::signal_info(tid)?;
-                    let is_fault = matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGSYS);
+                    let is_fault =
+                        matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGSYS);
                     if is_fault && info.code() > 0 {
-                        let r = sys::registers(tid)?; let _ = std::fs::write("/tmp/dbg.txt", format!("DEBUG {tid} rip {:x} gate {:x} rax {:x} {:?} regs0 rip {:x}", r.rip, self.gate, r.rax, self.stopped, self.registers.rip)); if let Ok(m) = std::fs::read_to_string(format!("/proc/{tid}/maps")) { let _ = std::fs::write("/tmp/dbg.maps", m); }
-                        let source = io::Error::other(format!("signal {signal} instead of an answer"));
+                        let source = io::Error::other(format!(
+                            "signal {signal} instead of an answer at {:x?}",
+                            sys::registers(tid)
+                        ));
                         return Err(TraceError::Kernel { what: "system call", tid, source });
                     }
                     self.collected.push(info);

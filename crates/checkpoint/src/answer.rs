@@ -1,0 +1,40 @@
+//! Calls that have to succeed.
+
+use crate::{CheckpointError, Result};
+use tracee::RemoteCalls;
+
+const ERRNO_MAX: i64 = 4095;
+
+/// A process that makes calls for us, and a name for it in errors.
+#[derive(Debug)]
+pub(crate) struct Caller<'a> {
+    pub pid: i32,
+    pub calls: RemoteCalls<'a>,
+}
+
+impl Caller<'_> {
+    /// Make a call; `-errno` is an error.
+    pub fn call(&mut self, call: &'static str, number: i64, arguments: &[u64]) -> Result<u64> {
+        let answer = self.calls.call(number, arguments)?;
+        if (-ERRNO_MAX..0).contains(&answer) {
+            let source = std::io::Error::from_raw_os_error(-answer as i32);
+            return Err(CheckpointError::Refused { call, pid: self.pid, source });
+        }
+        Ok(answer as u64)
+    }
+
+    /// Bytes at an address of it.
+    pub fn read(&self, address: u64, len: usize) -> Result<Vec<u8>> {
+        tracee::read_bytes(self.pid, address, len).map_err(CheckpointError::access("memory", self.pid))
+    }
+
+    /// Write to an address of it.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        tracee::write_bytes(self.pid, address, bytes).map_err(CheckpointError::access("memory", self.pid))
+    }
+
+    /// Write a path or name.
+    pub fn write_name(&self, address: u64, name: &[u8]) -> Result<()> {
+        self.write(address, &[name, &[0]].concat())
+    }
+}

@@ -1,0 +1,43 @@
+//! Vessels that are dead, and that their parent, the process itself, has to reap: their tracer alone cannot.
+//!
+//! A vessel's end is announced by no signal and no `wait` without `__WALL` or `__WCLONE` hears of it. Until it is reaped it is a zombie: a
+//! process id and a task structure, no memory.
+
+use crate::answer::Caller;
+use crate::Result;
+use tracee::{RemoteCalls, Stopped};
+
+/// A dead vessel, to be reaped when its process next stops. When the process itself ends first, the kernel hands it to the world's init.
+#[derive(Debug)]
+#[must_use = "a zombie stays until its process reaps it"]
+pub struct ToReap {
+    pub(crate) vessel: i32,
+    pub(crate) parent: i32,
+}
+
+impl ToReap {
+    /// The dead vessel.
+    pub fn vessel(&self) -> i32 {
+        self.vessel
+    }
+
+    /// The process that has to reap it.
+    pub fn parent(&self) -> i32 {
+        self.parent
+    }
+
+    /// Reap several at once in the process whose they are; registers are saved and restored only once.
+    pub fn all(zombies: impl IntoIterator<Item = Self>, p: &Stopped, gate: u64) -> Result<()> {
+        let mut caller = Caller { pid: p.tid(), calls: RemoteCalls::new(p, gate)? };
+        for zombie in zombies {
+            zombie.reap(&mut caller)?;
+        }
+        caller.calls.finish()?;
+        Ok(())
+    }
+
+    pub(crate) fn reap(self, caller: &mut Caller) -> Result<()> {
+        let flags = (libc::__WALL | libc::WNOHANG) as u64;
+        caller.call("wait4", libc::SYS_wait4, &[self.vessel as u64, 0, flags, 0]).map(drop)
+    }
+}

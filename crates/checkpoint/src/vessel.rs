@@ -1,0 +1,259 @@
+//! Vessels: taken, put back, given up.
+//!
+//! The process forks by itself, made to do so through [`RemoteCalls`]. The kernel attaches the copy to us at its birth (`CLONE_PTRACE`), stopped.
+//! Fork copies nearly everything; what it does not copy is noted here at the time: timers, pending signals, the list of robust futexes.
+
+use crate::answer::Caller;
+use crate::procfs::Status;
+use crate::reap::ToReap;
+use crate::state::{self, Timers};
+use crate::{areas, layout, pages, procfs, CheckpointError, Copied, Result};
+use tracee::process_state as outside;
+use tracee::{Registers, RemoteCalls, SignalInfo, Stop, Stopped};
+
+const CLOSE_RANGE_UNSHARE: u64 = 2;
+const ORIGINAL_CALL_RESTARTED: u64 = libc::SYS_restart_syscall as u64;
+
+/// A checkpoint of a process (000, 5.1).
+#[derive(Debug)]
+#[must_use = "a vessel is either discarded or kept: dropped, it stays until its tracer ends"]
+pub struct Vessel {
+    held: Stopped,
+    of: i32,
+    gate: u64,
+    registers: Registers,
+    extended: Vec<u8>,
+    mask: u64,
+    signal: Option<SignalInfo>,
+    pending: Vec<(SignalInfo, bool)>,
+    robust_list: (u64, u64),
+    timers: Timers,
+}
+
+impl Vessel {
+    /// Take a checkpoint of a process that has one thread. `gate` is the address of a `syscall` instruction in it.
+    ///
+    /// Afterwards the process stands where it stood, with all its registers. Stopped at the entry of a call it is no longer *in* the call: see
+    /// [`Stopped::repeat_call`].
+    pub fn fork(p: &Stopped, gate: u64) -> Result<Self> {
+        Self::fork_and_reap(p, gate, [])
+    }
+
+    /// The same, and reap dead vessels of the same process, which costs less now than at a stop of its own.
+    pub fn fork_and_reap(p: &Stopped, gate: u64, zombies: impl IntoIterator<Item = ToReap>) -> Result<Self> {
+        let of = p.tid();
+        let status = Status::of(of)?;
+        refuse(p, &status)?;
+        let pending = if status.signals("SigPnd") | status.signals("ShdPnd") != 0 { pending(p)? } else { Vec::new() };
+        let extended = p.extended_state()?;
+        let robust_list = p.robust_list().map_err(CheckpointError::access("robust list", of))?;
+        let mut caller = Caller { pid: of, calls: RemoteCalls::new(p, gate)? };
+        for zombie in zombies {
+            zombie.reap(&mut caller)?;
+        }
+        let timers = Timers::of(&mut caller)?;
+        // The table of descriptors is shared for a moment, so that it need not be copied only to be emptied.
+        let flags = (libc::CLONE_PTRACE | libc::CLONE_FILES) as u64;
+        let vessel = caller.call("clone", libc::SYS_clone, &[flags])? as i32;
+        let held = Stopped::await_thread(vessel)?;
+        let (registers, mask, signal) = (*caller.calls.registers(), caller.calls.mask(), caller.calls.signal());
+        let this = Self { held, of, gate, registers, extended, mask, signal, pending, robust_list, timers };
+        match this.settle().and_then(|()| Ok(caller.calls.finish()?)) {
+            Ok(_) => Ok(this),
+            Err(error) => {
+                // Nobody reaps it but the end of the process: this is the end of a process, or of our hold on it.
+                let _ = this.discard(None);
+                Err(error)
+            }
+        }
+    }
+
+    /// The copy lets go of what others could notice: descriptors (an end of a pipe that stays open), and the groups to which signals are sent.
+    fn settle(&self) -> Result<()> {
+        let mut caller = self.caller()?;
+        caller.call("close_range", libc::SYS_close_range, &[0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE])?;
+        caller.call("setsid", libc::SYS_setsid, &[])?;
+        caller.calls.finish()?;
+        // Memory that is kept from children (MADV_DONTFORK) is missing in the copy. Its size tells, the list of areas would cost more.
+        let total =
+            |pid| -> Result<String> { Ok(procfs::text(pid, "statm")?.split(' ').next().unwrap_or("").to_owned()) };
+        if total(self.of)? != total(self.pid())? {
+            return Err(CheckpointError::Unsupported("memory that is not given to children (MADV_DONTFORK)"));
+        }
+        Ok(())
+    }
+
+    fn caller(&self) -> Result<Caller<'_>> {
+        Ok(Caller { pid: self.pid(), calls: RemoteCalls::new(&self.held, self.gate)? })
+    }
+
+    /// The vessel's own process id.
+    pub fn pid(&self) -> i32 {
+        self.held.tid()
+    }
+
+    /// Whose checkpoint it is.
+    pub fn of(&self) -> i32 {
+        self.of
+    }
+
+    /// The process's registers when the checkpoint was taken.
+    pub fn registers(&self) -> &Registers {
+        &self.registers
+    }
+
+    /// The signals that it blocked.
+    pub fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// The signal for which it had stopped, if it had: `restore` leaves it to the caller to deliver it ([`Stopped::resume_with`]).
+    pub fn signal(&self) -> Option<SignalInfo> {
+        self.signal
+    }
+
+    /// The signals that were pending, and whether for the whole process. `restore` sends those again that are not pending any more.
+    pub fn pending(&self) -> &[(SignalInfo, bool)] {
+        &self.pending
+    }
+
+    /// Put the process back to what it was when the checkpoint was taken. `gate` is the address of a `syscall` instruction in the program that it
+    /// runs *now*.
+    ///
+    /// Afterwards it is stopped with the registers of the checkpoint, whatever it had stopped for before: resume it with no signal, or with
+    /// [`Self::signal`]. A system call that had been interrupted begins again. The vessel is as good as before.
+    ///
+    /// After an error other than `Unsupported` the process is half of each: kill it.
+    pub fn restore(&self, p: &Stopped, gate: u64) -> Result<Copied> {
+        let (pid, vessel) = (p.tid(), self.pid());
+        if pid != self.of {
+            return Err(CheckpointError::Unsupported("another process's checkpoint"));
+        }
+        let (now, then) = (Status::of(pid)?, Status::of(vessel)?);
+        refuse_to_restore(pid, vessel, &now, &then)?;
+        state::restore_from_outside(pid, vessel)?;
+        let kept = state::Kept::of(&mut self.caller()?, &now, &then)?;
+        let mut caller = Caller { pid, calls: RemoteCalls::new(p, gate)? };
+        let rseq = (p.rseq_configuration()?, self.held.rseq_configuration()?);
+        if rseq.0 != rseq.1 && rseq.0.pointer != 0 {
+            // Before its memory goes: the kernel kills a process whose registered area it cannot write.
+            const UNREGISTER: u64 = 1;
+            let now = rseq.0;
+            let arguments = [now.pointer, now.size.into(), UNREGISTER, now.signature.into()];
+            caller.call("rseq", libc::SYS_rseq, &arguments)?;
+        }
+        let stage = layout::restore(&mut caller, vessel, kept.brk)?;
+        let scratch = stage.as_ref().map_or(kept.scratch, |stage| stage.data());
+        state::restore(&mut caller, vessel, scratch, &kept, &now, &then)?;
+        self.timers.set(&mut caller, scratch)?;
+        let list = p.robust_list().map_err(CheckpointError::access("robust list", pid))?;
+        if list != self.robust_list {
+            let (head, len) = self.robust_list;
+            caller.call("set_robust_list", libc::SYS_set_robust_list, &[head, len])?;
+        }
+        self.send_pending(&mut caller, scratch, &now)?;
+        let copied = pages::restore(&mut caller, vessel, stage.as_ref().map(layout::Stage::range))?;
+        if rseq.0 != rseq.1 && rseq.1.pointer != 0 {
+            let then = rseq.1;
+            let arguments = [then.pointer, then.size.into(), 0, then.signature.into()];
+            caller.call("rseq", libc::SYS_rseq, &arguments)?;
+        }
+        if let Some(stage) = stage {
+            stage.remove(&mut caller)?;
+        }
+        p.set_extended_state(&self.extended)?;
+        caller.calls.finish_with(&restarting(self.registers), self.mask)?;
+        Ok(copied)
+    }
+
+    fn send_pending(&self, caller: &mut Caller, scratch: u64, now: &Status) -> Result<()> {
+        for (info, shared) in &self.pending {
+            let (set, what, nr) = match shared {
+                true => ("ShdPnd", "rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo),
+                false => ("SigPnd", "rt_tgsigqueueinfo", libc::SYS_rt_tgsigqueueinfo),
+            };
+            if now.signals(set) & 1 << (info.number() - 1) != 0 {
+                continue;
+            }
+            // To itself a process may send a signal with anything in it.
+            caller.write(scratch, info.as_bytes())?;
+            let (pid, signal) = (caller.pid as u64, info.number() as u64);
+            match shared {
+                true => caller.call(what, nr, &[pid, signal, scratch])?,
+                false => caller.call(what, nr, &[pid, pid, signal, scratch])?,
+            };
+        }
+        Ok(())
+    }
+
+    /// Give the checkpoint up. With its process stopped, nothing is left of it; otherwise a zombie that the process has to reap later.
+    pub fn discard(self, p: Option<(&Stopped, u64)>) -> Result<Option<ToReap>> {
+        let zombie = ToReap { vessel: self.pid(), parent: self.of };
+        self.held.kill()?;
+        match p {
+            Some((p, gate)) => ToReap::all([zombie], p, gate).map(|()| None),
+            None => Ok(Some(zombie)),
+        }
+    }
+}
+
+/// What cannot be kept must not be tried.
+fn refuse(p: &Stopped, status: &Status) -> Result<()> {
+    let pid = p.tid();
+    if status.threads() != 1 {
+        return Err(CheckpointError::Unsupported("more than one thread"));
+    }
+    if let Stop::Group(_) = p.stop() {
+        return Err(CheckpointError::Unsupported("a process stopped by job control"));
+    }
+    if !procfs::read(pid, "timers")?.is_empty() {
+        return Err(CheckpointError::Unsupported("POSIX timers"));
+    }
+    // A child of vfork runs in its parent's memory. A kernel without kcmp cannot say; a parent in vfork cannot be asked for a checkpoint.
+    if outside::same_memory(pid, status.parent()).unwrap_or(false) {
+        return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
+    }
+    Ok(())
+}
+
+fn refuse_to_restore(pid: i32, vessel: i32, now: &Status, then: &Status) -> Result<()> {
+    if now.threads() != 1 {
+        return Err(CheckpointError::Unsupported("threads made since"));
+    }
+    if now.privileges() != then.privileges() {
+        return Err(CheckpointError::Unsupported("privileges or filters changed since"));
+    }
+    if procfs::link(pid, "root")? != procfs::link(vessel, "root")? {
+        return Err(CheckpointError::Unsupported("a root directory changed since"));
+    }
+    if outside::same_memory(pid, now.parent()).unwrap_or(false) {
+        return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
+    }
+    let special =
+        |pid| -> Result<bool> { Ok(areas::of(pid)?.iter().any(|area| area.name.contains("hugepage (deleted)"))) };
+    if special(vessel)? && !special(pid)? {
+        return Err(CheckpointError::Unsupported("huge pages given up since"));
+    }
+    Ok(())
+}
+
+fn pending(p: &Stopped) -> Result<Vec<(SignalInfo, bool)>> {
+    let mut pending = Vec::new();
+    for shared in [false, true] {
+        pending.extend(p.pending_signals(shared)?.into_iter().map(|info| (info, shared)));
+    }
+    Ok(pending)
+}
+
+/// A call that was interrupted and is to go on with what the kernel remembers of it (`nanosleep`, `poll` with a time limit): the kernel remembers
+/// only the last one, so it begins again as a whole, as every call does after a rollback (000, 5.1).
+fn restarting(mut registers: Registers) -> Registers {
+    const ERESTARTNOHAND: i64 = -514;
+    const ERESTART_RESTARTBLOCK: i64 = -516;
+    if registers.orig_rax as i64 >= 0 && registers.rax as i64 == ERESTART_RESTARTBLOCK {
+        // Interrupted twice, it has lost its number.
+        let lost = registers.orig_rax == ORIGINAL_CALL_RESTARTED;
+        registers.rax = if lost { -i64::from(libc::EINTR) } else { ERESTARTNOHAND } as u64;
+    }
+    registers
+}
