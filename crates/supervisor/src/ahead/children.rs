@@ -21,7 +21,9 @@ pub(crate) struct Ghost {
     /// `wait(2)` status.
     status: i32,
     /// Its parent has waited for it.
-    pub reaped: bool,
+    reaped: bool,
+    /// And that will not be undone.
+    for_good: bool,
 }
 
 /// What is known of kinship.
@@ -34,7 +36,9 @@ pub(crate) struct Children {
     standing: HashMap<i32, (Stopped, Option<SignalInfo>)>,
     /// Whom to send SIGCHLD, and about whom.
     to_tell: HashMap<i32, Vec<i32>>,
-    /// Ended for good; their parent has waited for them as ghosts, and must still do so in the kernel.
+    /// Ended in the kernel; their parent has waited for them as ghosts, which can still be undone.
+    unburied: HashMap<i32, i32>,
+    /// Their parent has waited for them as ghosts for good, and must still do so in the kernel.
     to_reap: HashMap<i32, Vec<i32>>,
     /// What the kernel says about them has been said, or never happened.
     silent: HashSet<i32>,
@@ -92,9 +96,9 @@ impl Children {
         self.sharing.remove(&pid);
         self.to_tell.remove(&pid);
         match self.ghosts.remove(&pid) {
+            Some(ghost) if ghost.reaped && ghost.for_good => self.reap_later(ghost.parent, pid),
             Some(ghost) if ghost.reaped => {
-                self.to_reap.entry(ghost.parent).or_default().push(pid);
-                self.parent_of.remove(&pid);
+                self.unburied.insert(pid, ghost.parent);
             }
             _ => {
                 self.ended.insert(pid);
@@ -102,18 +106,39 @@ impl Children {
         }
     }
 
-    pub fn reap_later(&mut self, parent: i32, child: i32) {
-        self.to_reap.entry(parent).or_default().push(child);
-    }
-
-    pub fn tell_again(&mut self, parent: i32, child: i32) {
-        if self.ghosts.contains_key(&child) {
-            self.to_tell.entry(parent).or_default().push(child);
+    /// That a parent has waited for a ghost is true for good.
+    pub fn reaped_for_good(&mut self, child: i32) {
+        if let Some(parent) = self.unburied.remove(&child) {
+            self.reap_later(parent, child);
+        } else if let Some(ghost) = self.ghosts.get_mut(&child) {
+            ghost.for_good = true;
         }
     }
 
-    pub fn is_told_of(&self, parent: i32) -> bool {
-        self.to_tell.get(&parent).is_some_and(|children| !children.is_empty())
+    /// A parent has not waited for a ghost.
+    pub fn not_reaped(&mut self, child: i32) {
+        self.silent.remove(&child);
+        if self.unburied.remove(&child).is_some() {
+            self.ended.insert(child);
+        } else if let Some(ghost) = self.ghosts.get_mut(&child) {
+            ghost.reaped = false;
+        }
+    }
+
+    pub fn reap_later(&mut self, parent: i32, child: i32) {
+        self.parent_of.remove(&child);
+        self.to_reap.entry(parent).or_default().push(child);
+    }
+
+    /// A parent has not heard of a child's end. False if the child has really ended meanwhile: then the kernel has told what nobody was to hear.
+    pub fn tell_again(&mut self, parent: i32, child: i32) -> bool {
+        self.silent.remove(&child);
+        self.announced.remove(&child);
+        let is_ghost = self.ghosts.contains_key(&child);
+        if is_ghost {
+            self.to_tell.entry(parent).or_default().push(child);
+        }
+        is_ghost
     }
 
     pub fn parent(&self, pid: i32) -> Option<i32> {
@@ -125,6 +150,10 @@ impl Children {
     }
 
     /// Whether a SIGCHLD about this process is ours.
+    fn is_reaped(&self, child: i32) -> bool {
+        self.unburied.contains_key(&child) || self.ghosts.get(&child).is_some_and(|ghost| ghost.reaped)
+    }
+
     pub fn take_announced(&mut self, pid: i32) -> bool {
         self.announced.remove(&pid)
     }
@@ -240,7 +269,7 @@ impl Supervisor {
 
     fn become_ghost(&mut self, pid: i32, status: i32) -> Result<()> {
         let parent = self.ahead.children.parent_of.get(&pid).copied().unwrap_or(0);
-        self.ahead.children.ghosts.insert(pid, Ghost { parent, status, reaped: false });
+        self.ahead.children.ghosts.insert(pid, Ghost { parent, status, reaped: false, for_good: false });
         self.ahead.core.exit(process(pid));
         self.ahead.report.ghosts += 1;
         self.ahead.changes += 1;
@@ -273,7 +302,7 @@ impl Supervisor {
         if needs && !self.prepare_checkpoint(stopped, pid, call)? {
             return Ok(false);
         }
-        let undo = (Object::Children(pid), Undo::Told { parent: pid, child });
+        let undo = (Object::Children(pid), Undo::Told { parent: pid, child, status });
         self.ahead.touched.insert(undo.0.clone());
         self.ahead.core.system_call(process(pid), observes, vec![undo]);
         self.carry_out()?;
@@ -312,7 +341,7 @@ impl Supervisor {
         }
         let mut any = false;
         for (&child, &parent) in &kin.parent_of {
-            if parent != call.pid || !wanted.matches(child) || kin.ghosts.get(&child).is_some_and(|g| g.reaped) {
+            if parent != call.pid || !wanted.matches(child) || kin.is_reaped(child) {
                 continue;
             }
             if kin.ended.contains(&child) {

@@ -54,8 +54,14 @@ impl Supervisor {
                 self.ahead.changes += 1;
             }
             Action::ReleasePid { process } => self.release_ghost(process.0 as i32),
-            Action::RollForward { .. }
-            | Action::Failed { .. }
+            Action::RollForward { payloads, .. } => {
+                for payload in payloads {
+                    if let Undo::Reap { child } = payload {
+                        self.ahead.children.reaped_for_good(child);
+                    }
+                }
+            }
+            Action::Failed { .. }
             | Action::RollBack { .. }
             | Action::RestoreProcess { .. }
             | Action::DestroyProcess { .. }
@@ -180,14 +186,15 @@ impl Supervisor {
                 self.hold_signals(pid, signals);
                 Ok(())
             }
-            Undo::Reap { child, .. } => {
-                if let Some(ghost) = self.ahead.children.ghosts.get_mut(&child) {
-                    ghost.reaped = false;
-                }
+            Undo::Reap { child } => {
+                self.ahead.children.not_reaped(child);
                 Ok(())
             }
-            Undo::Told { parent, child } => {
-                self.ahead.children.tell_again(parent, child);
+            Undo::Told { parent, child, status } => {
+                if !self.ahead.children.tell_again(parent, child) {
+                    let info = SignalInfo::child_ended(child, status);
+                    self.ahead.held_signals.entry(parent).or_default().push(info);
+                }
                 Ok(())
             }
             Undo::Stream { .. } | Undo::Position { .. } | Undo::Flags { .. } | Undo::Nothing => Ok(()),

@@ -40,9 +40,9 @@ pub(crate) enum Undo {
     /// The open file's flags.
     Flags { file: OwnedFd, flags: OFlags },
     /// The child that had not been waited for.
-    Reap { parent: i32, child: i32 },
+    Reap { child: i32 },
     /// The child of whose end the process had not heard.
-    Told { parent: i32, child: i32 },
+    Told { parent: i32, child: i32, status: i32 },
     /// Nothing.
     Nothing,
 }
@@ -88,7 +88,7 @@ impl Supervisor {
                 let flags = rustix::fs::fcntl_getfl(&file)?;
                 Undo::Flags { file, flags }
             }
-            Intent::Reap(child) => Undo::Reap { parent: self.pid_of(tid)?, child },
+            Intent::Reap(child) => Undo::Reap { child },
             Intent::Nothing => Undo::Nothing,
         })
     }
