@@ -38,6 +38,23 @@ pub enum Action {
     /// Whatever leaves the world of COMMAND (terminal, pipes, network, exit status) leaves only after everything that it depends
     /// on is on stable storage. On an ordered file system (a volume) fsync returns at once; elsewhere it stays a real fsync.
     Run(RunOptions),
+    /// Inside a world: begin a speculation and print its number
+    ///
+    /// Returns twice: with the number, and again, from the same moment, with "failed" and status 1 if it fails. Between the two everything that
+    /// depends on it is taken back: the script that called it, its children, and what they did.
+    Begin,
+    /// Inside a world: a guess was right, and what depends on it may leave
+    Commit {
+        /// What `begin` printed
+        #[arg(value_name = "SPECULATION")]
+        speculation: u64,
+    },
+    /// Inside a world: a guess was wrong, and what depends on it is taken back
+    Fail {
+        /// What `begin` printed
+        #[arg(value_name = "SPECULATION")]
+        speculation: u64,
+    },
     /// Make, mount and check volumes: file systems that commit in order
     #[command(subcommand_required = true, arg_required_else_help = false)]
     Volume {

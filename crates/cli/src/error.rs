@@ -29,6 +29,16 @@ pub enum Failure {
     /// Standard output.
     #[error("cannot write to standard output: {}; check where it leads", plain(.0))]
     Output(std::io::Error),
+    /// A speculation of a script's own.
+    #[error("cannot {what}: {why}; {advice}")]
+    Speculate {
+        /// What it wanted.
+        what: String,
+        /// Why not.
+        why: String,
+        /// What to do.
+        advice: &'static str,
+    },
     /// The world.
     #[error(transparent)]
     Run(#[from] supervisor::RunError),

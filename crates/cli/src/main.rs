@@ -9,6 +9,7 @@ mod error;
 mod generate;
 mod run;
 mod size;
+mod speculate;
 mod stats;
 mod usage;
 mod volume;
@@ -30,6 +31,9 @@ fn main() -> ExitCode {
 fn perform(action: Action) -> Result<u8, Failure> {
     match action {
         Action::Run(options) => run::run(options),
+        Action::Begin => speculate::begin(),
+        Action::Commit { speculation } => speculate::commit(speculation),
+        Action::Fail { speculation } => speculate::fail(speculation),
         Action::Volume { action } => volume::perform(action),
         Action::Doctor(options) => doctor::doctor(&options),
         Action::Completions { shell } => generate::completions(shell),
