@@ -39,7 +39,7 @@ fn interrupted_in_a_read_it_reads_again() {
     let path = compile(
         "read",
         r#"
-        static int runs; int main(void) { begin(); int f[2]; pipe(f); char c = 0; if (fork() == 0) { sleep(1); for (;;) { usleep(10000); if (write(f[1], "abcdefgh", 1) < 0) _exit(0); } }
+        static int runs; int main(void) { begin(); int f[2]; pipe(f); char c = 0; if (fork() == 0) { prctl(PR_SET_PDEATHSIG, SIGKILL); close(1); sleep(1); for (;;) { usleep(10000); if (write(f[1], "abcdefgh", 1) < 0) _exit(0); } }
             int r = read(f[0], &c, 1); runs++; SAY("%d %c %d", r, c, runs); STOP(); return 0; }
         "#,
         &[],
