@@ -14,8 +14,8 @@ int main(int argc, char **argv) {
     for (int step = 0;; step++) {
         int i = next() % SLOTS, op = next() % 9; char **at = &slot[i].at;
         if (!*at) { slot[i].pages = 1 + next() % BIGGEST; slot[i].prot = 3;
-            int f = op == 1 ? open(argv[0], O_RDONLY) : -1;
-            *at = mmap(0, slot[i].pages * P, 3, MAP_PRIVATE | (f < 0 ? MAP_ANONYMOUS : 0), f, 0); if (f >= 0) { close(f); slot[i].pages = 3; } }
+            int f = op == 1 ? open(argv[0], O_RDONLY) : -1; if (f >= 0) slot[i].pages = 3;
+            *at = mmap(0, slot[i].pages * P, 3, MAP_PRIVATE | (f < 0 ? MAP_ANONYMOUS : 0), f, 0); if (f >= 0) close(f); }
         else if (op == 0) { munmap(*at, slot[i].pages * P); *at = 0; }
         else if (op == 1 && slot[i].pages > 2) { slot[i].pages--; munmap(*at + slot[i].pages * P, P); }
         else if (op == 2) { slot[i].prot ^= 2; mprotect(*at, slot[i].pages * P, slot[i].prot); }
