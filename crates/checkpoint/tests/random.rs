@@ -94,3 +94,9 @@ fn what_is_done_again_comes_out_the_same() {
         run(&path, seed.max(1));
     }
 }
+
+/// Pieces of an area with the same protection looked like the whole: the kernel had not joined them, and mremap failed where it had succeeded.
+#[test]
+fn an_area_in_pieces_is_not_whole() {
+    run(&compile("pieces", PROGRAM, &[]), 967_746_012);
+}
