@@ -5,8 +5,8 @@
 //! What the vessel does not have is unmapped. What it has is kept, protected differently, or mapped anew as a whole. The kernel's areas go to
 //! their places. Last, the two lists of areas are compared.
 //!
-//! An area that has lost a part is mapped anew rather than patched: the kernel might keep the patch as an area of its own, and then mremap of the
-//! whole would fail.
+//! An area that has lost a part, or is in pieces, is mapped anew rather than patched: the kernel might keep the pieces as areas of their own, and
+//! then mremap of the whole would fail.
 
 use crate::answer::Caller;
 use crate::areas::{self, Area, PAGE};
@@ -88,7 +88,9 @@ pub(crate) fn restore(caller: &mut Caller, vessel: i32, brk: u64) -> Result<Opti
         broken = caller.call("brk", libc::SYS_brk, &[brk])?;
     }
     let (ours, theirs) = (areas::of(pid)?, areas::of(vessel)?);
-    if same_program && broken == brk && areas::difference(&ours, &theirs).is_none() {
+    let is_whole = |area: &Area| compare(area, &ours) == (true, true);
+    let is_same = areas::difference(&ours, &theirs).is_none() && theirs.iter().all(is_whole);
+    if same_program && broken == brk && is_same {
         return Ok(None);
     }
     let stage = Stage::put(caller, &ours, &theirs)?;
@@ -163,11 +165,11 @@ fn surplus(ours: &[Area], theirs: &[Area]) -> Vec<Range<u64>> {
     surplus
 }
 
-/// Whether the process has, all over an area of the vessel's, the same thing as the vessel, and with the same protection.
+/// Whether the process has, all over an area of the vessel's and in one piece, the same thing as the vessel, and with the same protection.
 fn compare(area: &Area, ours: &[Area]) -> (bool, bool) {
     let (mut at, mut is_protected) = (area.range.start, true);
     for our in ours.iter().filter(|our| our.overlaps(&area.range)) {
-        if our.range.start > at || !our.is_same_object(area) {
+        if our.range.start > area.range.start || !our.is_same_object(area) {
             return (false, false);
         }
         is_protected &= our.protection == area.protection;
@@ -333,11 +335,12 @@ mod tests {
     fn an_area_is_kept_protected_or_mapped_anew() {
         let ours = [area(0..10, 3, 0, 0), area(10..20, 1, 0, 0), area(20..30, 1, 7, 0)];
         assert_eq!(compare(&area(2..8, 3, 0, 0), &ours), (true, true));
-        assert_eq!(compare(&area(2..18, 3, 0, 0), &ours), (true, false));
-        assert_eq!(compare(&area(2..24, 3, 0, 0), &ours).0, false, "a part of it is another file");
-        assert_eq!(compare(&area(25..30, 1, 7, 5), &ours).0, true);
-        assert_eq!(compare(&area(25..30, 1, 7, 6), &ours).0, false, "the same file at another place");
-        assert_eq!(compare(&area(28..34, 1, 7, 8), &ours).0, false, "the end is missing");
+        assert_eq!(compare(&area(2..8, 1, 0, 0), &ours), (true, false));
+        assert!(!compare(&area(2..18, 3, 0, 0), &ours).0, "it is in two pieces, which might not join again");
+        assert!(!compare(&area(2..24, 3, 0, 0), &ours).0, "a part of it is another file");
+        assert!(compare(&area(25..30, 1, 7, 5), &ours).0);
+        assert!(!compare(&area(25..30, 1, 7, 6), &ours).0, "the same file at another place");
+        assert!(!compare(&area(28..34, 1, 7, 8), &ours).0, "the end is missing");
     }
 
     #[test]

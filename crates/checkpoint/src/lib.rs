@@ -6,7 +6,7 @@
 //! nothing in the system can tell that it was not P all the time.
 //!
 //! ```text
-//! Vessel::fork(&p)            P ──clone──► V      V: own session, no descriptors, stopped for good
+//! Vessel::fork(&p)            P ──clone──► V      V: no descriptors, stopped for good
 //! … P runs ahead, dirties pages, maps, execs …
 //! vessel.restore(&p)          P ◄─layout, state, differing pages── V
 //! vessel.discard(Some(&p))                 V dies; P reaps it without noticing
@@ -31,7 +31,7 @@ mod vessel;
 
 pub use pages::Copied;
 pub use reap::ToReap;
-pub use vessel::Vessel;
+pub use vessel::{Known, Vessel};
 
 /// Why a checkpoint could not be taken or a process not put back.
 #[derive(Debug, thiserror::Error)]

@@ -195,6 +195,7 @@ fn minus(these: &[Range<u64>], those: &[Range<u64>]) -> Vec<Range<u64>> {
 mod tests {
     use super::*;
 
+    #[allow(clippy::single_range_in_vec_init)]
     #[test]
     fn ranges_are_subtracted() {
         let check =

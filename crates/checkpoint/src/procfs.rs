@@ -9,8 +9,19 @@ use std::path::PathBuf;
 pub(crate) fn read(pid: i32, name: &'static str) -> Result<Vec<u8>> {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(format!("/proc/{pid}/{name}"))?;
-        let mut bytes = Vec::with_capacity(8 << 10);
-        file.read_to_end(&mut bytes)?;
+        // Most fit; asking for the size first, as `read_to_end` does, would cost as much as reading.
+        let mut bytes = vec![0; 4 << 10];
+        let mut len = 0;
+        loop {
+            match file.read(&mut bytes[len..])? {
+                0 => break,
+                got => len += got,
+            }
+            if len == bytes.len() {
+                bytes.resize(len * 4, 0);
+            }
+        }
+        bytes.truncate(len);
         Ok(bytes)
     };
     read().map_err(error(name, pid))

@@ -15,7 +15,7 @@ const LIMITS: u32 = 16;
 const RED_ZONE: u64 = 128;
 
 /// Interval timers: real, virtual, profiling. A child has none, so what is left of them is noted when the checkpoint is taken.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Timers([[u8; TIMER_LEN]; 3]);
 
 impl Timers {

@@ -14,6 +14,17 @@ use tracee::{Registers, RemoteCalls, SignalInfo, Stop, Stopped};
 const CLOSE_RANGE_UNSHARE: u64 = 2;
 const ORIGINAL_CALL_RESTARTED: u64 = libc::SYS_restart_syscall as u64;
 
+/// What the caller knows of a process, so that it need not be looked for at each checkpoint. Nothing, if in doubt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// It has neither interval timers nor POSIX timers.
+    pub no_timers: bool,
+    /// It does not run in its parent's memory (`vfork`, `CLONE_VM`).
+    pub own_memory: bool,
+    /// It keeps no memory from its children (`MADV_DONTFORK`).
+    pub inherited_memory: bool,
+}
+
 /// A checkpoint of a process (000, 5.1).
 #[derive(Debug)]
 #[must_use = "a vessel is either discarded or kept: dropped, it stays until its tracer ends"]
@@ -36,44 +47,48 @@ impl Vessel {
     /// Afterwards the process stands where it stood, with all its registers. Stopped at the entry of a call it is no longer *in* the call: see
     /// [`Stopped::repeat_call`].
     pub fn fork(p: &Stopped, gate: u64) -> Result<Self> {
-        Self::fork_and_reap(p, gate, [])
+        Self::fork_known(p, gate, Known::default(), [])
     }
 
-    /// The same, and reap dead vessels of the same process, which costs less now than at a stop of its own.
-    pub fn fork_and_reap(p: &Stopped, gate: u64, zombies: impl IntoIterator<Item = ToReap>) -> Result<Self> {
+    /// The same, without looking for what the caller knows; and reap dead vessels of the same process, which costs less now than at a stop of its
+    /// own.
+    pub fn fork_known(p: &Stopped, gate: u64, known: Known, zombies: impl IntoIterator<Item = ToReap>) -> Result<Self> {
         let of = p.tid();
-        let status = Status::of(of)?;
-        refuse(p, &status)?;
-        let pending = if status.signals("SigPnd") | status.signals("ShdPnd") != 0 { pending(p)? } else { Vec::new() };
+        refuse(p, known)?;
+        let pending = pending(p)?;
         let extended = p.extended_state()?;
         let robust_list = p.robust_list().map_err(CheckpointError::access("robust list", of))?;
         let mut caller = Caller { pid: of, calls: RemoteCalls::new(p, gate)? };
         for zombie in zombies {
             zombie.reap(&mut caller)?;
         }
-        let timers = Timers::of(&mut caller)?;
+        let timers = if known.no_timers { Timers::default() } else { Timers::of(&mut caller)? };
         // The table of descriptors is shared for a moment, so that it need not be copied only to be emptied.
         let flags = (libc::CLONE_PTRACE | libc::CLONE_FILES) as u64;
         let vessel = caller.call("clone", libc::SYS_clone, &[flags])? as i32;
         let held = Stopped::await_thread(vessel)?;
         let (registers, mask, signal) = (*caller.calls.registers(), caller.calls.mask(), caller.calls.signal());
         let this = Self { held, of, gate, registers, extended, mask, signal, pending, robust_list, timers };
-        match this.settle().and_then(|()| Ok(caller.calls.finish()?)) {
-            Ok(_) => Ok(this),
+        match this.settle(known) {
+            Ok(()) => caller.calls.finish().map(|_| this).map_err(Into::into),
             Err(error) => {
-                // Nobody reaps it but the end of the process: this is the end of a process, or of our hold on it.
-                let _ = this.discard(None);
+                let zombie = ToReap { vessel, parent: of };
+                this.held.kill()?;
+                zombie.reap(&mut caller)?;
+                caller.calls.finish()?;
                 Err(error)
             }
         }
     }
 
-    /// The copy lets go of what others could notice: descriptors (an end of a pipe that stays open), and the groups to which signals are sent.
-    fn settle(&self) -> Result<()> {
+    /// The copy lets go of what others could notice: descriptors (an end of a pipe that stays open).
+    fn settle(&self, known: Known) -> Result<()> {
         let mut caller = self.caller()?;
         caller.call("close_range", libc::SYS_close_range, &[0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE])?;
-        caller.call("setsid", libc::SYS_setsid, &[])?;
         caller.calls.finish()?;
+        if known.inherited_memory {
+            return Ok(());
+        }
         // Memory that is kept from children (MADV_DONTFORK) is missing in the copy. Its size tells, the list of areas would cost more.
         let total =
             |pid| -> Result<String> { Ok(procfs::text(pid, "statm")?.split(' ').next().unwrap_or("").to_owned()) };
@@ -198,19 +213,24 @@ impl Vessel {
 }
 
 /// What cannot be kept must not be tried.
-fn refuse(p: &Stopped, status: &Status) -> Result<()> {
+fn refuse(p: &Stopped, known: Known) -> Result<()> {
     let pid = p.tid();
-    if status.threads() != 1 {
+    // A directory has two links and one for each directory in it.
+    let threads = std::fs::metadata(format!("/proc/{pid}/task")).map_err(CheckpointError::access("threads", pid))?;
+    if std::os::unix::fs::MetadataExt::nlink(&threads) != 3 {
         return Err(CheckpointError::Unsupported("more than one thread"));
     }
     if let Stop::Group(_) = p.stop() {
         return Err(CheckpointError::Unsupported("a process stopped by job control"));
     }
-    if !procfs::read(pid, "timers")?.is_empty() {
+    if !known.no_timers && !procfs::read(pid, "timers")?.is_empty() {
         return Err(CheckpointError::Unsupported("POSIX timers"));
     }
+    if known.own_memory {
+        return Ok(());
+    }
     // A child of vfork runs in its parent's memory. A kernel without kcmp cannot say; a parent in vfork cannot be asked for a checkpoint.
-    if outside::same_memory(pid, status.parent()).unwrap_or(false) {
+    if outside::same_memory(pid, Status::of(pid)?.parent()).unwrap_or(false) {
         return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
     }
     Ok(())

@@ -49,7 +49,8 @@ pub struct Program {
 
 /// Compile a program, the prelude before it.
 pub fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("speculator-checkpoint-{}", std::process::id()));
+    let folder = std::env::var("CHECKPOINT_PROGRAMS").unwrap_or_else(|_| env!("CARGO_TARGET_TMPDIR").to_owned());
+    let folder = PathBuf::from(folder);
     std::fs::create_dir_all(&folder).unwrap();
     let path = folder.join(name);
     let file = path.with_extension("c");

@@ -1,0 +1,212 @@
+//! Checkpoints at every kind of stop, and what the process and others can see of them.
+
+mod common;
+use checkpoint::{CheckpointError, Known, ToReap, Vessel};
+use common::{compile, Program};
+use std::time::Duration;
+use tracee::{Stop, Stopped};
+
+#[test]
+fn interrupted_in_a_sleep_it_sleeps_again() {
+    let path = compile(
+        "sleep",
+        r#"
+        static int runs; int main(void) { begin(); struct timespec t = {0, 300000000}; int r = nanosleep(&t, 0); runs++; SAY("%d %d %d", r, r ? errno : 0, runs); STOP(); return 0; }
+        "#,
+        &[],
+    );
+    let mut program = Program::start(&path, &[]);
+    std::thread::sleep(Duration::from_millis(100));
+    program.stopped = Some(Stopped::interrupt(program.pid()).unwrap());
+    assert_eq!(program.stopped().stop(), Stop::Trap);
+    let vessel = program.fork();
+    for _ in 0..3 {
+        program.resume();
+        program.trap();
+        assert_eq!(program.line(), "0 0 1");
+        program.restore(&vessel);
+    }
+    let start = std::time::Instant::now();
+    program.resume();
+    program.trap();
+    assert!(start.elapsed() > Duration::from_millis(150), "it does sleep");
+    program.discard(vessel);
+    assert_eq!(program.end(), Some(0));
+}
+
+#[test]
+fn interrupted_in_a_read_it_reads_again() {
+    let path = compile(
+        "read",
+        r#"
+        static int runs; int main(void) { begin(); int f[2]; pipe(f); char c = 0; if (fork() == 0) { prctl(PR_SET_PDEATHSIG, SIGKILL); close(1); sleep(1); for (;;) { usleep(10000); if (write(f[1], "abcdefgh", 1) < 0) _exit(0); } }
+            int r = read(f[0], &c, 1); runs++; SAY("%d %c %d", r, c, runs); STOP(); return 0; }
+        "#,
+        &[],
+    );
+    let mut program = Program::start(&path, &[]);
+    std::thread::sleep(Duration::from_millis(300));
+    program.stopped = Some(Stopped::interrupt(program.pid()).unwrap());
+    let vessel = program.fork();
+    for _ in 0..3 {
+        program.resume();
+        program.trap();
+        assert_eq!(program.line(), "1 a 1");
+        program.restore(&vessel);
+    }
+    program.resume();
+    program.trap();
+    program.discard(vessel);
+}
+
+#[test]
+fn a_filtered_call_is_not_made_and_can_be_repeated() {
+    let path = compile(
+        "filtered",
+        r#"
+        #include <linux/filter.h>
+        #include <linux/seccomp.h>
+        static int runs;
+        int main(void) { begin();
+            struct sock_filter f[] = {{0x20, 0, 0, 0}, {0x15, 0, 1, SYS_getppid}, {6, 0, 0, SECCOMP_RET_TRACE}, {0x15, 0, 1, SYS_clone}, {6, 0, 0, SECCOMP_RET_TRACE},
+                {0x15, 0, 1, SYS_getitimer}, {6, 0, 0, SECCOMP_RET_TRACE}, {6, 0, 0, SECCOMP_RET_ALLOW}};
+            struct sock_fprog p = {8, f}; prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p);
+            int r = syscall(SYS_getppid); runs++; SAY("%d %d", r > 0, runs); STOP(); return 0; }
+        "#,
+        &[],
+    );
+    let mut program = Program::start(&path, &[]);
+    program.await_stop(|stop| stop == Stop::SystemCall);
+    let registers = program.stopped().registers().unwrap();
+    let vessel = program.fork();
+    let after = program.stopped().registers().unwrap();
+    assert_eq!((after.rip, after.orig_rax, after.rax), (registers.rip, registers.orig_rax, registers.rax));
+    for _ in 0..3 {
+        program.stopped().repeat_call().unwrap();
+        program.resume();
+        program.await_stop(|stop| stop == Stop::SystemCall);
+        program.resume();
+        program.trap();
+        assert_eq!(program.line(), "1 1");
+        program.restore(&vessel);
+    }
+    program.discard(vessel);
+}
+
+#[test]
+fn a_signal_that_is_being_delivered_is_not_lost() {
+    let path = compile(
+        "delivered",
+        r#"
+        static volatile int value, runs; static void on(int s, siginfo_t *i, void *c) { value = i->si_value.sival_int; }
+        int main(void) { struct sigaction a = {.sa_sigaction = on, .sa_flags = SA_SIGINFO}; sigaction(SIGUSR1, &a, 0); begin();
+            sigqueue(getpid(), SIGUSR1, (union sigval){.sival_int = 42}); runs++; SAY("%d %d", value, runs); STOP(); return 0; }
+        "#,
+        &[],
+    );
+    let mut program = Program::start(&path, &[]);
+    program.await_stop(|stop| stop == Stop::Signal(libc::SIGUSR1));
+    let vessel = program.fork();
+    program.resume_with(libc::SIGUSR1);
+    program.trap();
+    assert_eq!(program.line(), "42 1");
+    program.restore(&vessel);
+    let signal = vessel.signal().unwrap();
+    program.stopped.take().unwrap().resume_with(&signal).unwrap();
+    program.trap();
+    assert_eq!(program.line(), "42 1");
+    program.discard(vessel);
+    assert_eq!(program.end(), Some(0));
+}
+
+#[test]
+fn nobody_waits_for_a_vessel() {
+    let path = compile(
+        "waits",
+        r#"
+        int main(void) { begin(); int f[2]; pipe(f); STOP(); char c; close(f[1]);
+            SAY("%d %d", read(f[0], &c, 1), waitpid(-1, 0, WNOHANG) == -1 ? errno : 0); STOP();
+            SAY("%d", waitpid(-1, 0, 0) == -1 ? errno : 0); STOP();
+            pid_t p = fork(); if (!p) _exit(7); int s; pid_t q = wait(&s); SAY("%d %d", p == q, WEXITSTATUS(s)); STOP();
+            SAY("%d", waitpid(-1, 0, __WALL) == -1 ? errno : 0); STOP(); return 0; }
+        "#,
+        &[],
+    );
+    let mut program = Program::start(&path, &[]);
+    program.trap();
+    let first = program.fork();
+    program.resume();
+    program.trap();
+    assert_eq!(program.line(), format!("0 {}", libc::ECHILD), "the end of the stream comes: the vessel holds no end");
+    let second = program.fork();
+    let dead = first.discard(None).unwrap().unwrap();
+    program.resume();
+    program.trap();
+    assert_eq!(program.line(), libc::ECHILD.to_string(), "nor is a dead one waited for");
+    program.resume();
+    program.trap();
+    assert_eq!(program.line(), "1 7");
+    let dead = [dead, second.discard(None).unwrap().unwrap()];
+    ToReap::all(dead, program.stopped(), program.gate()).unwrap();
+    program.resume();
+    program.trap();
+    assert_eq!(program.line(), libc::ECHILD.to_string(), "nothing is left");
+    assert_eq!(program.end(), Some(0));
+}
+
+#[test]
+fn a_vessel_has_no_descriptors() {
+    let path = compile("plain", "int main(void) { begin(); STOP(); return 0; }", &[]);
+    let mut program = Program::start(&path, &[]);
+    program.trap();
+    let descriptors = |pid: i32| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let before = descriptors(program.pid());
+    let vessel = program.fork();
+    assert_eq!((descriptors(vessel.pid()), descriptors(program.pid())), (0, before));
+    program.discard(vessel);
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    let check = |name: &str, source: &str, reason: &str| {
+        let path = compile(name, &format!("{source}\nint main(void) {{ begin(); setup(); STOP(); SAY(\"%d\", waitpid(-1, 0, __WALL)); return 0; }}"), &["-pthread"]);
+        let mut program = Program::start(&path, &[]);
+        program.trap();
+        match Vessel::fork(program.stopped(), program.gate()) {
+            Err(CheckpointError::Unsupported(why)) => assert!(why.contains(reason), "{why}"),
+            other => panic!("{name}: {other:?}"),
+        }
+        program.resume();
+        assert_eq!(program.line(), "-1", "{name}: nothing is left, and it goes on");
+    };
+    check("timer", "static void setup(void) { timer_t t; timer_create(CLOCK_MONOTONIC, 0, &t); }", "POSIX timers");
+    check("dontfork", "static void setup(void) { madvise(mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096, MADV_DONTFORK); }", "DONTFORK");
+    check("threads", "#include <pthread.h>\nstatic void *run(void *x) { for (;;) pause(); } static void setup(void) { pthread_t t; pthread_create(&t, 0, run, 0); }", "thread");
+}
+
+#[test]
+fn a_death_is_reported() {
+    let path = compile("dies", "int main(void) { begin(); STOP(); for (;;) pause(); }", &[]);
+    let mut program = Program::start(&path, &[]);
+    program.trap();
+    let gate = program.gate();
+    let vessel = program.fork();
+    kill(program.pid());
+    assert!(vessel.restore(program.stopped(), gate).unwrap_err().is_gone());
+    assert!(Vessel::fork_known(program.stopped(), gate, Known::default(), []).unwrap_err().is_gone());
+    let _ = vessel.discard(None).unwrap();
+    // And the other way round: the vessel dies, and the process is as it was.
+    let mut program = Program::start(&path, &[]);
+    program.trap();
+    let vessel = program.fork();
+    kill(vessel.pid());
+    let registers = program.stopped().registers().unwrap();
+    assert!(vessel.restore(program.stopped(), program.gate()).unwrap_err().is_gone());
+    assert_eq!(program.stopped().registers().unwrap().rip, registers.rip);
+    program.discard(vessel);
+}
+
+fn kill(pid: i32) {
+    assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    std::thread::sleep(Duration::from_millis(50));
+}
