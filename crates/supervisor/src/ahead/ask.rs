@@ -6,7 +6,7 @@ use super::undo::{Intent, Undo};
 use super::{process, Call, Kept, Object, Parked, UnderWay, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, Frame, PHASE_AFTER, SPECULATE_NR};
-use checkpoint::{CheckpointError, Vessel};
+use checkpoint::{CheckpointError, Known, Vessel};
 use commit_clock::DOMAINS_MAX;
 use speculation::Dependent;
 use std::mem::offset_of;
@@ -74,6 +74,7 @@ impl Supervisor {
     fn consider(&mut self, stopped: Stopped, mut call: Call) -> Result<()> {
         let decision = self.decide(&stopped, &mut call)?;
         call.is_fresh = false;
+        self.trace_decision(&call, &decision);
         match decision {
             Decision::Go => self.reply(stopped, ahead::GO),
             Decision::GoAndTell(under_way) => {
@@ -96,6 +97,15 @@ impl Supervisor {
         }
     }
 
+    fn trace_decision(&mut self, call: &Call, decision: &Decision) {
+        let (pid, [a, b, c, ..]) = (call.pid, call.frame.args);
+        let depth = self.ahead.core.dependencies_of_process(process(pid)).iter().count();
+        self.ahead.trace(|| {
+            let name = syscall_table::row(call.frame.nr).map_or("speculate", |row| row.name);
+            format!("{pid} ({depth}) {name}({a:#x}, {b:#x}, {c:#x}): {decision:?}")
+        });
+    }
+
     pub(super) fn park(&mut self, stopped: Stopped, call: Call) {
         self.ahead.next_parked += 1;
         let parked = Parked { stopped, call, since: Instant::now() };
@@ -114,6 +124,7 @@ impl Supervisor {
                         self.ahead.parked.insert(key, parked);
                     }
                     Ok(decision) => {
+                        self.trace_decision(&parked.call, &decision);
                         self.ahead.changes += 1;
                         self.carry_decision(parked, decision);
                     }
@@ -331,7 +342,9 @@ impl Supervisor {
         let descriptors = self.descriptors_of(pid);
         let corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();
         let begin = Instant::now();
-        match Vessel::fork_and_reap(stopped, self.image.header.gate_program, corpses) {
+        // Whoever was born while nobody asked may run in its parent's memory.
+        let known = Known { own_memory: self.ahead.is_always_on(), ..Known::default() };
+        match Vessel::fork_known(stopped, self.image.header.gate_program, known, corpses) {
             Ok(vessel) => {
                 self.ahead.report.checkpoint(begin.elapsed());
                 let call = call.map(Call::again);

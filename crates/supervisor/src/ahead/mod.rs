@@ -182,6 +182,8 @@ pub(crate) struct Ahead {
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
     changes: u64,
+    /// Where decisions are written down, for whoever looks for a fault here: the file that SPECULATOR_TRACE names.
+    trace: Option<std::fs::File>,
     /// What programs have said of their speculations: number, and whether it failed.
     to_resolve: Vec<(u64, bool)>,
     pub report: Report,
@@ -221,6 +223,7 @@ impl Ahead {
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),
+            trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
             report: Report::default(),
             overflow: Vec::new(),
         }
@@ -233,6 +236,14 @@ impl Ahead {
 
     pub fn is_speculative(&self, pid: i32) -> bool {
         self.core.is_speculative(process(pid))
+    }
+
+    /// Write down what was decided.
+    fn trace(&mut self, what: impl FnOnce() -> String) {
+        if let Some(file) = &mut self.trace {
+            let line = format!("{:>10} {}\n", self.begin.elapsed().as_micros(), what());
+            let _ = std::io::Write::write_all(file, line.as_bytes());
+        }
     }
 
     fn now_ms(&self) -> u64 {

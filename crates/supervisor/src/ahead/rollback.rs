@@ -35,6 +35,7 @@ impl Supervisor {
     }
 
     fn carry_out_one(&mut self, action: CoreAction) -> Result<()> {
+        self.ahead.trace(|| format!("  {action:?}"));
         match action {
             Action::TakeCheckpoint { checkpoint, .. } => {
                 let kept = self.ahead.fresh_vessel.take();
@@ -89,6 +90,8 @@ impl Supervisor {
                 other => self.carry_out_one(other)?,
             }
         }
+        let (who, back) = (&extent.processes, &extent.restore);
+        self.ahead.trace(|| format!("  roll back {who:?}, restore {back:?}"));
         let mut stops = HashMap::new();
         for &pid in &extent.processes {
             if let Some(stopped) = self.halt(pid)? {

@@ -116,6 +116,7 @@ impl Supervisor {
     /// A known thread stopped because we asked it to: from here on it asks before each call.
     pub(crate) fn on_taken_back(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
+        self.ahead.trace(|| format!("{tid} taken back"));
         signals::take_back(&stopped, &self.image, self.segment.world)?;
         self.ahead.under_way.remove(&tid);
         self.ahead.unsettled.remove(&tid);
@@ -135,6 +136,7 @@ impl Supervisor {
         }
         let tid = stopped.tid();
         let Ok(pid) = self.pid_of(tid) else { return Ok(Some(stopped)) };
+        self.ahead.trace(|| format!("{tid} hears {info:?} of {}", info.process()));
         self.ahead.under_way.remove(&tid);
         let mut is_resent = false;
         if let Some(resent) = self.ahead.resent.get_mut(&pid) {
