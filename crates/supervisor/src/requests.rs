@@ -20,6 +20,7 @@ impl Supervisor {
     pub(crate) fn on_request(&mut self, stopped: Stopped, mut registers: Registers) -> Result<()> {
         let tid = stopped.tid();
         let [a, b] = [registers.rsi, registers.rdx];
+        self.ahead_of_request(tid);
         match Request::from_raw(registers.rdi) {
             Some(Request::Ahead) => return self.on_ahead(stopped, a),
             Some(Request::Done) => return self.on_done(stopped, a as i64),
@@ -146,7 +147,7 @@ fn errno(error: io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-fn read_path(tid: i32, address: u64) -> Option<PathBuf> {
+pub(crate) fn read_path(tid: i32, address: u64) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     const PATH_MAX: usize = 4096;
     let mut path = Vec::new();
@@ -161,6 +162,15 @@ fn read_path(tid: i32, address: u64) -> Option<PathBuf> {
         path.extend_from_slice(&chunk);
     }
     None
+}
+
+/// As `gather`, and `pwrite`: where it goes to is the caller's to see.
+pub(crate) fn gather_for_file(tid: i32, frame: &Frame) -> Option<Vec<u8>> {
+    if !matches!(frame.nr as i64, libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64) {
+        return None;
+    }
+    let as_write = Frame { nr: if frame.nr as i64 == libc::SYS_pwrite64 { libc::SYS_write as u64 } else { frame.nr }, ..*frame };
+    gather(tid, &as_write).filter(|bytes| bytes.len() <= OUTPUT_LEN_MAX)
 }
 
 /// The bytes that a call wants to write; `None` if it is not a plain write of data.

@@ -224,6 +224,9 @@ impl Supervisor {
             return self.decide_wait(stopped, call);
         }
         let is_speculative = self.ahead.is_speculative(call.pid);
+        if self.looks_at_deferred(call) {
+            return Ok(self.wait_at_barrier(call));
+        }
         match plan.class {
             Class::Free => return Ok(Decision::Go),
             Class::Barrier if is_speculative => return Ok(self.wait_at_barrier(call)),
@@ -235,6 +238,11 @@ impl Supervisor {
             Class::Exit { .. } => return Ok(Decision::Go),
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
             Class::Output { .. } => return Ok(Decision::Go),
+            Class::Deferred { fd } if is_speculative => {
+                let held = self.defer_write(stopped, call, fd)?;
+                return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
+            }
+            Class::Deferred { .. } => return Ok(Decision::Go),
             Class::Tracked | Class::Wait => {}
         }
         let modifies = std::mem::take(&mut plan.modifies);
@@ -428,7 +436,7 @@ impl Supervisor {
         let clock = self.world().processes[slot].clock.load(DOMAINS_MAX);
         let len = bytes.len() as i64;
         self.ahead.report.output_held += bytes.len() as u64;
-        self.ahead.core.output(process(call.pid), Written { target, writer, clock, bytes });
+        self.ahead.core.output(process(call.pid), Written::Stream { target, writer, clock, bytes });
         Decision::Answer(len)
     }
 }

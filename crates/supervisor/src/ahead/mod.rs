@@ -20,6 +20,7 @@ mod api;
 mod ask;
 mod behind;
 mod children;
+mod deferred;
 mod inject;
 mod plan;
 mod report;
@@ -34,6 +35,7 @@ use crate::outputs::Target;
 use agent_abi::Frame;
 use checkpoint::{ToReap, Vessel};
 use commit_clock::Clock;
+use deferred::DeferredWrite;
 use inject::Injector;
 use speculation::{Checkpoint, Process, SpeculationId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -59,12 +61,12 @@ pub(crate) enum Object {
 }
 
 /// Output of a speculative process.
-#[derive(Clone, Debug)]
-pub(crate) struct Written {
-    pub target: Target,
-    pub writer: output::ProcessId,
-    pub clock: Clock,
-    pub bytes: Vec<u8>,
+#[derive(Debug)]
+pub(crate) enum Written {
+    /// To a terminal, pipe or socket that leads outside.
+    Stream { target: Target, writer: output::ProcessId, clock: Clock, bytes: Vec<u8> },
+    /// To a file on a disk.
+    File(DeferredWrite),
 }
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
@@ -182,6 +184,12 @@ pub(crate) struct Ahead {
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
     changes: u64,
+    /// Executed, and not yet heard of from their agent: no call can be made in them.
+    starting: HashSet<i32>,
+    /// Files with writes that are held, and how many.
+    deferred: HashMap<(u64, u64), usize>,
+    /// Transactions that held writes went into.
+    written: Clock,
     /// Where decisions are written down, for whoever looks for a fault here: the file that SPECULATOR_TRACE names.
     trace: Option<std::fs::File>,
     /// What programs have said of their speculations: number, and whether it failed.
@@ -223,6 +231,9 @@ impl Ahead {
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),
+            starting: HashSet::new(),
+            deferred: HashMap::new(),
+            written: Clock::NONE,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
             report: Report::default(),
             overflow: Vec::new(),

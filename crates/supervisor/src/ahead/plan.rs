@@ -1,7 +1,7 @@
 //! What a call observes and modifies, and what it is if its process is speculative (dependencies.md; 000, section 6).
 
 use super::behind::Behind;
-use super::undo::{position_of, Intent};
+use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{DeviceKind, FDS_MAX};
@@ -17,6 +17,8 @@ pub(crate) enum Class {
     Tracked,
     /// It leaves the world: bytes written to a terminal, pipe or socket.
     Output { fd: i32 },
+    /// It writes to a file on a disk.
+    Deferred { fd: i32 },
     /// It cannot be undone: its process must depend on nothing.
     Barrier,
     /// It looks at processes in general: nothing at all may be speculative.
@@ -92,7 +94,7 @@ impl Supervisor {
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
             Op::Ioctl => self.plan_ioctl(call),
             Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
-            Op::Mmap => plan_mmap(call),
+            Op::Mmap => self.plan_mmap(call),
             Op::Fork => plan_fork(call, 0),
             Op::Clone => plan_fork(call, arg(0)),
             Op::Clone3 => {
@@ -103,6 +105,7 @@ impl Supervisor {
             Op::Exit | Op::ExitGroup => Plan::new(Class::Exit { status: (arg(0) as i32 & 0xff) << 8 }),
             Op::Tgkill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
             Op::Kill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
+            Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(arg(0)),
             Op::Native => plan_native(frame.nr),
             Op::Recv { .. } | Op::RecvMsg { .. } | Op::RecvMmsg { .. } | Op::Accept => Plan::new(Class::Barrier),
@@ -117,7 +120,7 @@ impl Supervisor {
                 Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy))
             }
             Behind::File { dev, ino, device, copy } => {
-                if device == DeviceKind::Pseudo {
+                if device == DeviceKind::Pseudo && !tells_only_of(call.pid, &copy) {
                     return Plan::new(Class::Window);
                 }
                 let mut plan = Plan::new(Class::Tracked).observing(Object::File(dev, ino));
@@ -152,7 +155,8 @@ impl Supervisor {
             }
             Behind::Outside => Plan::new(Class::Output { fd }).once(),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
-            Behind::File { .. } | Behind::Other => Plan::new(Class::Barrier).once(),
+            Behind::File { .. } => Plan::new(Class::Deferred { fd }).once(),
+            Behind::Other => Plan::new(Class::Barrier).once(),
         }
     }
 
@@ -169,6 +173,17 @@ impl Supervisor {
             }
             plan = plan.modifying(Object::Descriptors(call.pid), Intent::Close(fd));
         }
+        plan
+    }
+
+    /// The vessel still has the old image; what exec closes is closed as by the program itself.
+    fn plan_exec(&mut self, call: &Call) -> Plan {
+        if !self.ahead.is_speculative(call.pid) {
+            return Plan::new(Class::Barrier).once();
+        }
+        let open = self.descriptors_of(call.pid);
+        let mut plan = self.plan_close(call, open.into_iter().filter(|&fd| is_close_on_exec(call.pid, fd)));
+        plan.observes = self.plan_lookup().observes;
         plan
     }
 
@@ -252,6 +267,27 @@ impl Supervisor {
         }
     }
 
+    fn plan_mmap(&mut self, call: &Call) -> Plan {
+        const MAP_TYPE: u64 = 0xf;
+        const MAP_PRIVATE: u64 = 2;
+        const PROT_WRITE: u64 = 2;
+        let [_, _, protection, flags, fd, _] = call.frame.args;
+        if flags & MAP_TYPE == MAP_PRIVATE {
+            return Plan::new(Class::Free);
+        }
+        // Memory that others can write carries dependencies without a call. But what a file on a disk holds is never speculative, and who cannot
+        // write there cannot tell anybody either.
+        if protection & PROT_WRITE == 0 {
+            if let Behind::File { device: DeviceKind::Domain | DeviceKind::ReadOnly, copy, .. } = self.behind(call.tid, fd as i32) {
+                let flags = rustix::fs::fcntl_getfl(&copy).unwrap_or(rustix::fs::OFlags::RDWR);
+                if flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDONLY {
+                    return Plan::new(Class::Free);
+                }
+            }
+        }
+        Plan::new(Class::Barrier).once()
+    }
+
     /// Being ready is an observation of whoever made it ready: of every pipe, because a set is not worth reading.
     fn plan_poll(&mut self, _call: &Call) -> Plan {
         let mut plan = Plan::new(Class::Tracked);
@@ -272,14 +308,16 @@ impl Supervisor {
     }
 }
 
-fn plan_mmap(call: &Call) -> Plan {
-    const MAP_TYPE: u64 = 0xf;
-    const MAP_PRIVATE: u64 = 2;
-    // Memory that others can write carries dependencies without a call.
-    if call.frame.args[3] & MAP_TYPE != MAP_PRIVATE {
-        return Plan::new(Class::Barrier).once();
+/// Whether a file of proc or sysfs tells of nobody but this process, or of the machine.
+fn tells_only_of(pid: i32, file: &std::os::fd::OwnedFd) -> bool {
+    const MACHINE: [&str; 8] = ["cpuinfo", "meminfo", "filesystems", "version", "uptime", "loadavg", "stat", "sys"];
+    let Ok(path) = std::fs::read_link(super::undo::own_path(file)) else { return false };
+    if path.starts_with("/sys") {
+        return true;
     }
-    Plan::new(Class::Free)
+    let Ok(rest) = path.strip_prefix("/proc") else { return false };
+    let first = rest.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
+    first.is_some_and(|first| first == pid.to_string() || MACHINE.contains(&first.as_str()))
 }
 
 fn plan_fork(call: &Call, flags: u64) -> Plan {

@@ -48,7 +48,16 @@ impl Supervisor {
                 }
             }
             Action::ReleaseOutput { output, .. } => self.release_output(output),
-            Action::DropOutput { output, .. } => self.ahead.report.output_dropped += output.bytes.len() as u64,
+            Action::DropOutput { output, .. } => {
+                let len = match &output {
+                    Written::Stream { bytes, .. } => bytes.len(),
+                    Written::File(write) => {
+                        self.forget_write(write);
+                        write.bytes.len()
+                    }
+                };
+                self.ahead.report.output_dropped += len as u64;
+            }
             Action::ProcessResolved { process } => self.on_resolved(process.0 as i32),
             Action::ObjectResolved { object } => {
                 self.ahead.touched.remove(&object);
@@ -129,7 +138,25 @@ impl Supervisor {
         if let Some(parked) = parked.and_then(|key| self.ahead.parked.remove(&key)) {
             return Ok(Some(parked.stopped));
         }
-        let stopped = tracee::halt(pid)?;
+        let mut stopped = tracee::halt(pid)?;
+        // A new program without its agent could make no call for us: let it come so far.
+        while let Some(now) = stopped.take() {
+            let is_new = matches!(now.stop(), Stop::Exec { .. });
+            if !is_new && !self.ahead.starting.contains(&pid) || self.is_request(&now) {
+                stopped = Some(now);
+                break;
+            }
+            match now.stop() {
+                Stop::Exec { .. } | Stop::SystemCall => self.on_stop(now),
+                Stop::Signal(_) => {
+                    let info = now.signal_info()?;
+                    self.ahead.held_signals.entry(pid).or_default().push(info);
+                    now.resume(0)?;
+                }
+                Stop::Group(_) | Stop::Trap => now.resume(0)?,
+            }
+            stopped = tracee::await_stop(pid)?;
+        }
         if let Some(stopped) = &stopped {
             if let Stop::Signal(_) = stopped.stop() {
                 let info = stopped.signal_info()?;
@@ -139,6 +166,13 @@ impl Supervisor {
             }
         }
         Ok(stopped)
+    }
+
+    fn is_request(&self, stopped: &Stopped) -> bool {
+        stopped.stop() == Stop::SystemCall
+            && stopped.registers().is_ok_and(|registers| {
+                registers.orig_rax == u64::from(agent_abi::REQUEST_NR) && self.image.contains(registers.rip)
+            })
     }
 
     /// They were forked by an execution that never happened (000, 6.8).
@@ -256,6 +290,10 @@ impl Supervisor {
             },
         })?;
         self.ahead.children.revive(pid);
+        self.ahead.starting.remove(&pid);
+        if let Some(tracee) = self.tracees.get_mut(&pid) {
+            tracee.injection = None;
+        }
         self.remove_stillborn(pid, &stopped)?;
         let Kept { vessel, call, .. } = kept;
         let signal = vessel.signal();
@@ -304,9 +342,19 @@ impl Supervisor {
         if !self.ahead.overflow.is_empty() {
             return self.ahead.overflow.push(output);
         }
-        let Written { target, writer, clock, bytes } = &output;
-        if self.outputs.take(target, *writer, *clock, bytes.clone()) == Taken::Full {
-            self.ahead.overflow.push(output);
+        match &output {
+            Written::File(write) => self.make_write(write),
+            Written::Stream { target, writer, clock, bytes } => {
+                // Writes that were held before it went into younger transactions than it knew of.
+                let mut clock = *clock;
+                clock.merge(&self.ahead.written);
+                if self.outputs.take(target, *writer, clock, bytes.clone()) == Taken::Full {
+                    self.ahead.overflow.push(output);
+                } else {
+                    self.world().transactions.request(&clock);
+                    external_sync::engine::ring(self.world());
+                }
+            }
         }
     }
 

@@ -96,6 +96,14 @@ impl Supervisor {
     pub(crate) fn ahead_of_exec(&mut self, tid: i32) {
         self.ahead.under_way.remove(&tid);
         self.ahead.children.executed(tid);
+        if self.world().ahead.load(Ordering::Relaxed) != 0 {
+            self.ahead.starting.insert(tid);
+        }
+    }
+
+    /// A thread's agent is there.
+    pub(crate) fn ahead_of_request(&mut self, tid: i32) {
+        self.ahead.starting.remove(&tid);
     }
 
     pub(crate) fn ahead_of_end(&mut self, tid: i32) {
@@ -104,6 +112,7 @@ impl Supervisor {
         }
         self.ahead.under_way.remove(&tid);
         self.ahead.unsettled.remove(&tid);
+        self.ahead.starting.remove(&tid);
         self.ahead.asked_before.remove(&tid);
         self.ahead.resent.remove(&tid);
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);

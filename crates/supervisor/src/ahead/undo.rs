@@ -178,7 +178,7 @@ fn refill(pipe: &OwnedFd, contents: &[u8]) -> io::Result<()> {
 }
 
 /// Whether exec closes a descriptor of another process.
-fn is_close_on_exec(pid: i32, fd: i32) -> bool {
+pub(crate) fn is_close_on_exec(pid: i32, fd: i32) -> bool {
     const O_CLOEXEC: u32 = 0o2000000;
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")) else { return false };
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
