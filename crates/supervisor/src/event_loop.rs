@@ -3,6 +3,7 @@
 use crate::descriptors::{process_of, user_of, ProcessDescriptors};
 use crate::message::{Message, Sender};
 use crate::outputs::Outputs;
+use crate::same_core::{self, SameCore};
 use crate::signals;
 use crate::stats::Stats;
 use crate::texts::Texts;
@@ -56,6 +57,7 @@ pub(crate) struct Supervisor {
     /// Addresses of call sites that stopped.
     pub stopped_sites: HashSet<(usize, u64)>,
     pub is_root_user: bool,
+    pub same_core: SameCore,
 }
 
 impl Supervisor {
@@ -65,7 +67,7 @@ impl Supervisor {
 
     /// Until the last process has ended.
     pub fn run(&mut self) -> io::Result<()> {
-        while let Some(event) = tracee::wait()? {
+        while let Some(event) = self.next_event()? {
             match event {
                 Event::Stopped(stopped) => self.on_stop(stopped),
                 Event::Exited { tid, status } => self.on_exit(tid, status),
@@ -74,12 +76,35 @@ impl Supervisor {
         Ok(())
     }
 
+    /// An end is noticed before it is taken: taking it wakes the parent, which had better be woken near.
+    fn next_event(&mut self) -> io::Result<Option<Event>> {
+        if !self.same_core.is_used() {
+            return tracee::wait();
+        }
+        let parent = tracee::peek_end()?.and_then(|ended| self.parent_of(ended));
+        let confined = parent.and_then(|parent| self.same_core.confine(parent));
+        let event = tracee::wait();
+        if let Some(confined) = confined {
+            same_core::let_go(confined);
+        }
+        event
+    }
+
+    /// The first thread of the process that waits for this one.
+    fn parent_of(&self, tid: i32) -> Option<i32> {
+        let world = self.world();
+        let parent = world.processes[self.tracees.get(&tid)?.process].parent.load(Ordering::Relaxed) as usize;
+        let pid = world.processes.get(parent)?.pid.load(Ordering::Relaxed) as i32;
+        self.tracees.contains_key(&pid).then_some(pid)
+    }
+
     fn on_stop(&mut self, stopped: Stopped) {
         let tid = stopped.tid();
         self.stats.tracee_stops += 1;
         if self.failed.load(Ordering::SeqCst) {
             crate::sys::kill(tid, libc::SIGKILL);
         }
+        let confined = self.same_core.confine(tid);
         let (reason, result) = match stopped.stop() {
             Stop::Trap => ("birth", self.on_trap(stopped)),
             Stop::Exec { former_tid } => ("exec", self.on_exec(stopped, former_tid)),
@@ -87,6 +112,9 @@ impl Supervisor {
             Stop::Signal(signal) => ("signal", self.on_signal(stopped, signal)),
             Stop::Group(_) => ("group", self.on_group_stop(stopped)),
         };
+        if let Some(confined) = confined {
+            same_core::let_go(confined);
+        }
         *self.stats.stops.entry(reason.to_owned()).or_default() += 1;
         match result {
             Ok(()) | Err(TraceError::Gone(_)) => {}

@@ -5,6 +5,7 @@ use crate::event_loop::Supervisor;
 use crate::kept::Kept;
 use crate::message::{Channel, Message, Order};
 use crate::outputs::{CommitObserver, CommitRecord, Outputs};
+use crate::same_core::SameCore;
 use crate::stats::Stats;
 use crate::texts::Texts;
 use crate::{devices, sys};
@@ -461,9 +462,9 @@ impl Prepared {
             next_output_id: 0,
             stopped_sites: HashSet::new(),
             is_root_user: self.is_root_user,
+            same_core: SameCore::new(sys::run_first()),
         };
         supervisor.adopt_root(pid);
-        sys::run_first();
         let looped = supervisor.run();
         engine.finish();
         self.outputs.stop();
