@@ -20,6 +20,21 @@ impl Segment {
         Ok(segment)
     }
 
+    /// The same in huge pages, where the kernel has them: for what every process attaches. A page fault for each 4 KiB is then one for each 2 MiB, and
+    /// no page tables are made for it.
+    pub fn huge_with(bytes: &[u8], mode: i32) -> io::Result<Self> {
+        let segment = Self::huge(bytes.len(), mode)?;
+        sys::copy_into_segment(segment.at, segment.len, bytes);
+        Ok(segment)
+    }
+
+    fn huge(len: usize, mode: i32) -> io::Result<Self> {
+        let len = len.next_multiple_of(sys::HUGE_PAGE);
+        let (id, at) = sys::create_segment(len, mode)?;
+        sys::collapse_segment(at, len);
+        Ok(Self { id, at, len })
+    }
+
     fn zeroed(len: usize, mode: i32) -> io::Result<Self> {
         let len = len.next_multiple_of(4096);
         let (id, at) = sys::create_segment(len, mode)?;
@@ -49,7 +64,7 @@ pub struct WorldSegment {
 impl WorldSegment {
     /// A world with nothing in it.
     pub fn create() -> io::Result<Self> {
-        let segment = Segment::zeroed(std::mem::size_of::<World>(), 0o600)?;
+        let segment = Segment::huge(std::mem::size_of::<World>(), 0o600)?;
         let world = sys::world_at(segment.at);
         let id = segment.id;
         std::mem::forget(segment);
