@@ -198,7 +198,7 @@ impl Supervisor {
                 "start it outside",
             );
         }
-        self.inject(stopped)
+        self.inject(stopped, registers)
     }
 
     /// A thread that is not the first of its process called exec: it has the first one's id now, and the first one is gone without a word.
@@ -238,7 +238,7 @@ impl Supervisor {
         slot.mapped_domains.store(0, Ordering::Release);
     }
 
-    fn inject(&mut self, stopped: Stopped) -> Result<()> {
+    fn inject(&mut self, stopped: Stopped, registers: Registers) -> Result<()> {
         let tid = stopped.tid();
         let world = self.world();
         let (agent_id, world_id) = (self.agent.id(), self.segment.id());
@@ -253,8 +253,8 @@ impl Supervisor {
         world.threads[thread].begin(tracee.process, 0);
         world.threads[thread].tid.store(tid as u32, Ordering::Release);
         tracee.thread = Some(thread);
-        let injection =
-            Injection::begin(&stopped, &self.image, agent_id, world_id, thread as u32, tracee.process as u32)?;
+        let slots = (thread as u32, tracee.process as u32);
+        let injection = Injection::begin(&stopped, registers, &self.image, agent_id, world_id, slots)?;
         tracee.injection = Some(injection);
         stopped.resume(0)
     }
@@ -318,13 +318,16 @@ impl Supervisor {
         }
         let info = stopped.signal_info()?;
         let mut more = Vec::new();
-        let left = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more)?;
+        let mut has_run = false;
+        let left = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more, &mut has_run)?;
         self.observe_signal(tid, &info);
         for later in more {
             // It was taken out of the queue while the agent finished: put it back.
             requeue(tid, &later);
         }
         match left {
+            // The kernel still has what came with the signal.
+            Some(stopped) if !has_run => stopped.resume(signal),
             Some(stopped) => stopped.resume_with(&info),
             None => {
                 requeue(tid, &info);
@@ -378,7 +381,7 @@ impl Supervisor {
                     *register = 0;
                 }
                 stopped.set_registers(&registers)?;
-                return self.inject(stopped);
+                return self.inject(stopped, registers);
             }
         }
         let error = io::Error::from_raw_os_error(errno);

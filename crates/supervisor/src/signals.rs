@@ -112,12 +112,13 @@ fn back_to_site(registers: &mut Registers, saved: &Saved) {
 }
 
 /// Make a thread that is about to receive a signal look as if it stood in its program. Signals that arrive meanwhile are
-/// added to `more`.
+/// added to `more`; `has_run` says whether it ran for that.
 pub fn leave_agent(
     stopped: Stopped,
     image: &AgentImage,
     world: &World,
     more: &mut Vec<SignalInfo>,
+    has_run: &mut bool,
 ) -> Result<Option<Stopped>> {
     let mut registers = stopped.registers()?;
     if registers.rip == image.header.gate_program_after
@@ -162,7 +163,10 @@ pub fn leave_agent(
             let process = &world.processes[saved.process % PROCESSES_MAX];
             process.clock.merge(&world.transactions.dirty(), DOMAINS_MAX);
         }
-        Position::After => return stopped.step_while(|rip| image.contains(rip), more),
+        Position::After => {
+            *has_run = true;
+            return stopped.step_while(|rip| image.contains(rip), more);
+        }
     }
     stopped.set_registers(&registers)?;
     Ok(Some(stopped))

@@ -250,3 +250,17 @@ pub fn is_scheduled_normally(tid: i32) -> bool {
     // SAFETY: no pointers.
     unsafe { libc::sched_getscheduler(tid) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_OTHER }
 }
+
+/// An empty buffer with room for so many bytes and a few more; in huge pages if it is large.
+pub fn buffer(len: usize) -> Vec<u8> {
+    const HUGE_PAGE: usize = 2 << 20;
+    // Reading to the end looks for one byte more than there is.
+    let mut buffer: Vec<u8> = Vec::with_capacity(len + 32);
+    let from = buffer.as_mut_ptr().align_offset(HUGE_PAGE);
+    let within = buffer.capacity().saturating_sub(from) / HUGE_PAGE * HUGE_PAGE;
+    if within > 0 {
+        // SAFETY: whole pages within the buffer; it is advice, and changes no contents.
+        unsafe { libc::madvise(buffer.as_mut_ptr().add(from).cast(), within, libc::MADV_HUGEPAGE) };
+    }
+    buffer
+}

@@ -1,7 +1,7 @@
 //! How the agent gets into a new program: a few instructions over its entry point attach the agent's and the world's segments, then jump to
 //! the agent, which replaces or restores that page. One stop an exec, no descriptor, no path.
 
-use crate::{memory, AgentImage, Result, Stopped, TraceError};
+use crate::{memory, AgentImage, Registers, Result, Stopped, TraceError};
 use agent_abi::{AGENT_BASE, WORLD_BASE};
 
 const SHM_RDONLY: u32 = 0o10000;
@@ -19,17 +19,16 @@ pub struct Injection {
 }
 
 impl Injection {
-    /// Make a program that stands at its first instruction start with the agent. `thread` and `process` are its slots.
+    /// Make a program that stands at its first instruction, with these registers, start with the agent. `thread` and `process` are its slots.
     pub fn begin(
         stopped: &Stopped,
+        mut registers: Registers,
         image: &AgentImage,
         agent_id: i32,
         world_id: i32,
-        thread: u32,
-        process: u32,
+        (thread, process): (u32, u32),
     ) -> Result<Self> {
         let tid = stopped.tid();
-        let mut registers = stopped.registers()?;
         let entry = registers.rip;
         let code = bootstrap(image, agent_id, world_id, thread, process, entry);
         // Stay within the page of the entry point: the next one may not be there.
