@@ -310,9 +310,9 @@ impl Supervisor {
         if tracee.thread.is_none() {
             return stopped.resume(signal);
         }
-        if signal == libc::SIGTRAP && tracee.injection.is_some() {
+        if matches!(signal, libc::SIGTRAP | libc::SIGSEGV) && tracee.injection.is_some() {
             let registers = stopped.registers()?;
-            if tracee.injection.as_ref().is_some_and(|injection| injection.covers(registers.rip)) {
+            if tracee.injection.as_ref().is_some_and(|begun| begun.has_failed(&self.image, signal, registers.rip)) {
                 return self.on_failed_injection(stopped, registers);
             }
         }
@@ -364,23 +364,9 @@ impl Supervisor {
             if user_of(tid).and_then(|uid| self.segment.set_owner(uid)).is_ok() {
                 if let Some(injection) = tracee.injection.take() {
                     registers.rip = injection.entry();
-                    injection.restore(tid).map_err(|source| TraceError::Kernel {
-                        what: "restore the entry point",
-                        tid,
-                        source,
-                    })?;
+                    injection.restore(tid)?;
                 }
-                for register in [
-                    &mut registers.rax,
-                    &mut registers.rdi,
-                    &mut registers.rsi,
-                    &mut registers.rdx,
-                    &mut registers.rcx,
-                    &mut registers.r11,
-                ] {
-                    *register = 0;
-                }
-                stopped.set_registers(&registers)?;
+                registers.rax = 0;
                 return self.inject(stopped, registers);
             }
         }

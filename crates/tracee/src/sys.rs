@@ -91,6 +91,11 @@ pub(crate) fn set_signal_mask(tid: i32, mask: u64) -> Result<()> {
     ptrace("set signal mask", libc::PTRACE_SETSIGMASK, tid, 8, &raw const mask as usize).map(drop)
 }
 
+/// Write a word to a stopped thread's process, to read-only pages too.
+pub(crate) fn write_word(tid: i32, address: u64, word: u64) -> Result<()> {
+    ptrace("write", libc::PTRACE_POKETEXT, tid, address as usize, word as usize).map(drop)
+}
+
 thread_local! {
     /// What happened to other threads while one was being stepped.
     static LATER: RefCell<VecDeque<(i32, i32)>> = const { RefCell::new(VecDeque::new()) };
