@@ -5,7 +5,9 @@
 //!   site, registers and all; the kernel then interrupts or restarts the call there as it would have done without us.
 //! * In the agent, after the call: let it finish, instruction by instruction, then deliver.
 
-use agent_abi::{Frame, ThreadPage, World, AFTER_OBSERVES, PHASE_BEFORE, PROCESSES_MAX, THREADS_MAX, THREAD_LEN};
+use agent_abi::{
+    Frame, ThreadPage, World, AFTER_OBSERVES, PHASE_BEFORE, PROCESSES_MAX, THREADS_MAX, THREAD_PAGE_OFFSET,
+};
 use commit_clock::DOMAINS_MAX;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -136,7 +138,7 @@ pub fn leave_agent(
         Position::Program => return Ok(Some(stopped)),
         Position::Entering => {
             let page = registers.gs_base;
-            if (page..=page + THREAD_LEN).contains(&registers.rsp) {
+            if (page.wrapping_sub(THREAD_PAGE_OFFSET)..=page).contains(&registers.rsp) {
                 registers.rsp = Saved::read(stopped.tid(), page)?.program_rsp;
             }
             registers.rip = registers.rcx.wrapping_sub(2);
