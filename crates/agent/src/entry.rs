@@ -145,7 +145,9 @@ global_asm!(
     "mov edx, 0x4000",
     "syscall",
     "cmp rax, rsi",
-    "jne 6f",
+    "je 6f",
+    "int3", // The supervisor finds the error in rax.
+    "6:",
     "mov edi, ebx",
     "mov esi, ebp",
     "mov rdx, r12",
@@ -173,7 +175,6 @@ global_asm!(
     "xor r14d, r14d",
     "xor r15d, r15d",
     "jmp qword ptr [rsp - 8]",
-    "6: int3", // The supervisor finds the error in rax.
     ".popsection",
     // Freestanding code may still be given calls to these by the compiler.
     ".pushsection .text.mem,\"ax\",@progbits",
