@@ -67,35 +67,13 @@ impl Supervisor {
 
     /// Until the last process has ended.
     pub fn run(&mut self) -> io::Result<()> {
-        while let Some(event) = self.next_event()? {
+        while let Some(event) = tracee::wait()? {
             match event {
                 Event::Stopped(stopped) => self.on_stop(stopped),
                 Event::Exited { tid, status } => self.on_exit(tid, status),
             }
         }
         Ok(())
-    }
-
-    /// An end is noticed before it is taken: taking it wakes the parent, which had better be woken near.
-    fn next_event(&mut self) -> io::Result<Option<Event>> {
-        if !self.same_core.is_used() {
-            return tracee::wait();
-        }
-        let parent = tracee::peek_end()?.and_then(|ended| self.parent_of(ended));
-        let confined = parent.and_then(|parent| self.same_core.confine(parent));
-        let event = tracee::wait();
-        if let Some(confined) = confined {
-            same_core::let_go(confined);
-        }
-        event
-    }
-
-    /// The first thread of the process that waits for this one.
-    fn parent_of(&self, tid: i32) -> Option<i32> {
-        let world = self.world();
-        let parent = world.processes[self.tracees.get(&tid)?.process].parent.load(Ordering::Relaxed) as usize;
-        let pid = world.processes.get(parent)?.pid.load(Ordering::Relaxed) as i32;
-        self.tracees.contains_key(&pid).then_some(pid)
     }
 
     fn on_stop(&mut self, stopped: Stopped) {

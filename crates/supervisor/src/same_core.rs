@@ -36,12 +36,7 @@ impl SameCore {
         Self { load, usual }
     }
 
-    /// Whether tracees are kept near at all.
-    pub fn is_used(&self) -> bool {
-        self.load.is_some()
-    }
-
-    /// Confine a tracee that does not run to our core.
+    /// Confine a stopped tracee to our core.
     pub fn confine(&self, tid: i32) -> Option<Confined> {
         if !self.is_alone() {
             return None;

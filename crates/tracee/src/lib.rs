@@ -18,7 +18,7 @@ pub use filter::Filter;
 pub use inject::Injection;
 pub use memory::{read_bytes, read_value, write_bytes, RemoteMemory};
 pub use segment::{Segment, WorldSegment};
-pub use stop::{peek_end, seize, wait, Event, Stop, Stopped};
+pub use stop::{seize, wait, Event, Stop, Stopped};
 pub use sys::{enter_world, fork_with, Forked, Registers, SignalInfo};
 
 /// Why something could not be done to a thread.

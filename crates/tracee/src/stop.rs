@@ -67,11 +67,6 @@ pub fn wait() -> io::Result<Option<Event>> {
     Ok(Some(Event::Stopped(Stopped { tid, stop })))
 }
 
-/// Wait until something happens, as `wait` does, but leave it to be told by `wait`. `Some` if what comes next is a thread's end.
-pub fn peek_end() -> io::Result<Option<i32>> {
-    sys::peek_end()
-}
-
 impl Stopped {
     /// Who.
     pub fn tid(&self) -> i32 {

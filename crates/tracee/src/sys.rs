@@ -114,29 +114,6 @@ pub(crate) fn wait_any() -> io::Result<Option<(i32, i32)>> {
     }
 }
 
-/// Wait until there is something to be told of any tracee; the thread, if what comes next is its end.
-pub(crate) fn peek_end() -> io::Result<Option<i32>> {
-    if LATER.with_borrow(|later| !later.is_empty()) {
-        return Ok(None);
-    }
-    loop {
-        // SAFETY: plain data.
-        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let what = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
-        // SAFETY: `info` is ours.
-        if unsafe { libc::waitid(libc::P_ALL, 0, &mut info, what) } == 0 {
-            let ended = matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
-            // SAFETY: waitid(2) sets it.
-            return Ok(ended.then(|| unsafe { info.si_pid() }));
-        }
-        match io::Error::last_os_error() {
-            e if e.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
-            e if e.kind() == io::ErrorKind::Interrupted => {}
-            e => return Err(e),
-        }
-    }
-}
-
 /// Wait for something new of any tracee. `None` when there are none left.
 pub(crate) fn wait_new() -> io::Result<Option<(i32, i32)>> {
     loop {
