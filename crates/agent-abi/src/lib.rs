@@ -48,12 +48,14 @@ pub const GATE_LEN: u64 = 0x1000;
 pub const AGENT_LEN_MAX: u64 = 0x10_0000;
 /// Where `World` is mapped.
 pub const WORLD_BASE: u64 = 0x7000_1000_0000;
-/// Where `Private` is mapped.
-pub const PRIVATE_BASE: u64 = 0x7000_4000_0000;
+/// Where `Private` is mapped. In the same gigabyte as the agent and the world: one page table less for every process.
+pub const PRIVATE_BASE: u64 = 0x7000_3000_0000;
 /// Where further threads' pages are mapped.
 pub const THREADS_BASE: u64 = 0x7001_0000_0000;
-/// Length of a thread's page with its stack, bytes.
+/// Length of a thread's page with its stack below it, bytes.
 pub const THREAD_LEN: u64 = 0x8000;
+/// Where in that the `ThreadPage` itself begins: above its stack. What every call writes, and every fork copies, is then one page of memory.
+pub const THREAD_PAGE_OFFSET: u64 = THREAD_LEN - 0x400;
 /// The first address after everything of ours.
 pub const OWN_END: u64 = THREADS_BASE + THREADS_MAX as u64 * THREAD_LEN;
 

@@ -50,7 +50,7 @@ pub struct Frame {
     pub rflags: u64,
 }
 
-/// The start of a thread's page; gs points to it. Its stack ends at the page's end, with a `Frame` on top.
+/// What the agent knows of a thread; gs points to it. Its stack ends there, with a `Frame` on top.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ThreadPage {

@@ -8,8 +8,8 @@ use agent_abi::{
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Where the cache begins in the private memory.
-pub const CACHE_BASE: u64 = PRIVATE_BASE + 0x1_0000;
+/// Where the cache begins in the private memory: just behind the first thread's page.
+pub const CACHE_BASE: u64 = PRIVATE_BASE + 0x8d00;
 
 /// The part of the kernel's `struct stat` that says what an object is.
 #[repr(C)]

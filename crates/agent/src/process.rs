@@ -5,7 +5,7 @@ use crate::descriptors::forget_forever;
 use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_BASE, THREAD_FORKED, THREAD_LEN,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET,
     THREAD_UNCACHED,
 };
 use core::sync::atomic::Ordering;
@@ -160,12 +160,13 @@ impl Call<'_> {
     fn prepare_page(&mut self, birth: &Birth, thread: usize, process: usize) -> Option<u64> {
         const PROT_READ_WRITE: u64 = 3;
         const MAP_PRIVATE_ANONYMOUS_FIXED: u64 = 0x32;
-        let at = THREADS_BASE + thread as u64 * THREAD_LEN;
+        let base = THREADS_BASE + thread as u64 * THREAD_LEN;
+        let at = base + THREAD_PAGE_OFFSET;
         // SAFETY: nobody but us uses this range, and the slot is ours alone.
         let got = unsafe {
-            gate::call(nr::MMAP, [at, THREAD_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED, u64::MAX, 0])
+            gate::call(nr::MMAP, [base, THREAD_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED, u64::MAX, 0])
         };
-        if got != at as i64 {
+        if got != base as i64 {
             self.give_back(thread, process);
             self.page.pending_thread = 0;
             self.page.pending_process = 0;
@@ -177,7 +178,7 @@ impl Call<'_> {
             (at as *mut ThreadPage).write(ThreadPage {
                 this: at,
                 program_rsp: if birth.stack == 0 { self.page.program_rsp } else { birth.stack },
-                stack_top: at + THREAD_LEN,
+                stack_top: at,
                 phase: agent_abi::PHASE_AFTER,
                 flags: uncached,
                 thread: thread as u32,
@@ -187,7 +188,7 @@ impl Call<'_> {
                 pending_thread: 0,
                 pending_process: 0,
             });
-            ((at + THREAD_LEN - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
+            ((at - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
         }
         Some(at)
     }
@@ -385,7 +386,7 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
         let moved = ThreadPage {
             this: home,
             program_rsp: page.program_rsp,
-            stack_top: home + THREAD_LEN,
+            stack_top: home,
             phase: page.phase,
             flags: 0,
             thread: page.thread,
@@ -396,7 +397,7 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
             pending_process: 0,
         };
         (home as *mut ThreadPage).write(moved);
-        let place = (home + THREAD_LEN - core::mem::size_of::<Frame>() as u64) as *mut Frame;
+        let place = (home - core::mem::size_of::<Frame>() as u64) as *mut Frame;
         place.write(*frame);
         gate::call(nr::ARCH_PRCTL, [ARCH_SET_GS, home, 0, 0, 0, 0]);
         place

@@ -6,12 +6,15 @@ use crate::descriptors::{Stat, CACHE_BASE};
 use crate::gate::{self, nr};
 use crate::memory::{attach, is_known, rows};
 use agent_abi::{
-    option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, THREADS_MAX, THREAD_LEN,
+    option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, THREADS_MAX,
+    THREAD_PAGE_OFFSET,
 };
 use core::sync::atomic::Ordering;
 
-/// Offset of the first thread's page in the private memory.
-pub const FIRST_PAGE: u64 = 0x1000;
+/// Offset of the first thread's page in the private memory. The stack is below it, and what is remembered of the first descriptors stands in the same 4 KiB
+/// (`CACHE_BASE`).
+pub const FIRST_PAGE: u64 = 0x1000 + THREAD_PAGE_OFFSET;
+const _: () = assert!(CACHE_BASE >= PRIVATE_BASE + FIRST_PAGE + core::mem::size_of::<ThreadPage>() as u64);
 const PRIVATE_LEN: u64 = CACHE_BASE - PRIVATE_BASE + FDS_MAX as u64 * 8;
 
 /// What the kernel says of the new image (`getauxval(3)`).
@@ -69,7 +72,7 @@ fn prepare_first_page(at: u64, thread: u64, process: u64) {
         (at as *mut ThreadPage).write(ThreadPage {
             this: at,
             program_rsp: 0,
-            stack_top: at + THREAD_LEN,
+            stack_top: at,
             phase: agent_abi::PHASE_AFTER,
             flags: 0,
             thread: thread as u32,

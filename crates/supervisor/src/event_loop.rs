@@ -3,6 +3,7 @@
 use crate::descriptors::{process_of, user_of, ProcessDescriptors};
 use crate::message::{Message, Sender};
 use crate::outputs::Outputs;
+use crate::same_core::{self, SameCore};
 use crate::signals;
 use crate::stats::Stats;
 use crate::texts::Texts;
@@ -57,6 +58,7 @@ pub(crate) struct Supervisor {
     pub stopped_sites: HashSet<(usize, u64)>,
     pub is_root_user: bool,
     pub ahead: crate::ahead::Ahead,
+    pub same_core: SameCore,
 }
 
 impl Supervisor {
@@ -94,6 +96,7 @@ impl Supervisor {
         if self.failed.load(Ordering::SeqCst) {
             crate::sys::kill(tid, libc::SIGKILL);
         }
+        let confined = self.same_core.confine(tid);
         let (reason, result) = match stopped.stop() {
             Stop::Trap => ("birth", self.on_trap(stopped)),
             Stop::Exec { former_tid } => ("exec", self.on_exec(stopped, former_tid)),
@@ -101,6 +104,9 @@ impl Supervisor {
             Stop::Signal(signal) => ("signal", self.on_signal(stopped, signal)),
             Stop::Group(_) => ("group", self.on_group_stop(stopped)),
         };
+        if let Some(confined) = confined {
+            same_core::let_go(confined);
+        }
         *self.stats.stops.entry(reason.to_owned()).or_default() += 1;
         match result {
             Ok(()) | Err(TraceError::Gone(_)) => {}
@@ -189,7 +195,7 @@ impl Supervisor {
                 "start it outside",
             );
         }
-        self.inject(stopped)
+        self.inject(stopped, registers)
     }
 
     /// A thread that is not the first of its process called exec: it has the first one's id now, and the first one is gone without a word.
@@ -229,7 +235,7 @@ impl Supervisor {
         slot.mapped_domains.store(0, Ordering::Release);
     }
 
-    fn inject(&mut self, stopped: Stopped) -> Result<()> {
+    fn inject(&mut self, stopped: Stopped, registers: Registers) -> Result<()> {
         let tid = stopped.tid();
         let world = self.world();
         let (agent_id, world_id) = (self.agent.id(), self.segment.id());
@@ -244,8 +250,8 @@ impl Supervisor {
         world.threads[thread].begin(tracee.process, 0);
         world.threads[thread].tid.store(tid as u32, Ordering::Release);
         tracee.thread = Some(thread);
-        let injection =
-            Injection::begin(&stopped, &self.image, agent_id, world_id, thread as u32, tracee.process as u32)?;
+        let slots = (thread as u32, tracee.process as u32);
+        let injection = Injection::begin(&stopped, registers, &self.image, agent_id, world_id, slots)?;
         tracee.injection = Some(injection);
         stopped.resume(0)
     }
@@ -301,22 +307,25 @@ impl Supervisor {
         if tracee.thread.is_none() {
             return stopped.resume(signal);
         }
-        if signal == libc::SIGTRAP && tracee.injection.is_some() {
+        if matches!(signal, libc::SIGTRAP | libc::SIGSEGV) && tracee.injection.is_some() {
             let registers = stopped.registers()?;
-            if tracee.injection.as_ref().is_some_and(|injection| injection.covers(registers.rip)) {
+            if tracee.injection.as_ref().is_some_and(|begun| begun.has_failed(&self.image, signal, registers.rip)) {
                 return self.on_failed_injection(stopped, registers);
             }
         }
         let mut info = stopped.signal_info()?;
         let Some(stopped) = self.ahead_of_signal(stopped, &mut info)? else { return Ok(()) };
         let mut more = Vec::new();
-        let left = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more)?;
+        let mut has_run = false;
+        let left = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more, &mut has_run)?;
         self.observe_signal(tid, &info);
         for later in more {
             // It was taken out of the queue while the agent finished: put it back.
             requeue(tid, &later);
         }
         match left {
+            // The kernel still has what came with the signal.
+            Some(stopped) if !has_run => stopped.resume(signal),
             Some(stopped) => stopped.resume_with(&info),
             None => {
                 requeue(tid, &info);
@@ -353,24 +362,10 @@ impl Supervisor {
             if user_of(tid).and_then(|uid| self.segment.set_owner(uid)).is_ok() {
                 if let Some(injection) = tracee.injection.take() {
                     registers.rip = injection.entry();
-                    injection.restore(tid).map_err(|source| TraceError::Kernel {
-                        what: "restore the entry point",
-                        tid,
-                        source,
-                    })?;
+                    injection.restore(tid)?;
                 }
-                for register in [
-                    &mut registers.rax,
-                    &mut registers.rdi,
-                    &mut registers.rsi,
-                    &mut registers.rdx,
-                    &mut registers.rcx,
-                    &mut registers.r11,
-                ] {
-                    *register = 0;
-                }
-                stopped.set_registers(&registers)?;
-                return self.inject(stopped);
+                registers.rax = 0;
+                return self.inject(stopped, registers);
             }
         }
         let error = io::Error::from_raw_os_error(errno);

@@ -5,6 +5,7 @@ use crate::event_loop::Supervisor;
 use crate::kept::Kept;
 use crate::message::{Channel, Message, Order};
 use crate::outputs::{CommitObserver, CommitRecord, Outputs};
+use crate::same_core::SameCore;
 use crate::stats::Stats;
 use crate::texts::Texts;
 use crate::{devices, sys};
@@ -417,7 +418,7 @@ impl Prepared {
         let kept = Kept::of(&inherited)?;
         detach(&inherited)?;
         let image = AgentImage::built_in();
-        let agent = Segment::with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
+        let agent = Segment::huge_with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
         let policy = Policy {
             interval: options.commit_interval,
             dirty_bytes_max: agent_abi::DIRTY_BYTES_MAX,
@@ -467,9 +468,9 @@ impl Prepared {
             stopped_sites: HashSet::new(),
             is_root_user: self.is_root_user,
             ahead: crate::ahead::Ahead::new(self.ahead),
+            same_core: SameCore::new(sys::run_first()),
         };
         supervisor.adopt_root(pid);
-        sys::run_first();
         let looped = supervisor.run();
         engine.finish();
         self.outputs.stop();

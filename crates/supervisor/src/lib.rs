@@ -21,6 +21,7 @@ mod kept;
 mod message;
 mod outputs;
 mod requests;
+mod same_core;
 mod signals;
 mod stats;
 #[allow(unsafe_code)]

@@ -111,7 +111,7 @@ impl Supervisor {
 
     fn restore(&mut self, tid: i32) -> std::result::Result<u64, i32> {
         let injection = self.tracees.get_mut(&tid).and_then(|tracee| tracee.injection.take()).ok_or(libc::EINVAL)?;
-        injection.restore(tid).map_err(errno)?;
+        injection.restore(tid).map_err(|_| libc::EIO)?;
         Ok(0)
     }
 

@@ -5,7 +5,9 @@
 //!   site, registers and all; the kernel then interrupts or restarts the call there as it would have done without us.
 //! * In the agent, after the call: let it finish, instruction by instruction, then deliver.
 
-use agent_abi::{Frame, ThreadPage, World, AFTER_OBSERVES, PHASE_BEFORE, PROCESSES_MAX, THREADS_MAX, THREAD_LEN};
+use agent_abi::{
+    Frame, ThreadPage, World, AFTER_OBSERVES, PHASE_BEFORE, PROCESSES_MAX, THREADS_MAX, THREAD_PAGE_OFFSET,
+};
 use commit_clock::DOMAINS_MAX;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -112,12 +114,13 @@ fn back_to_site(registers: &mut Registers, saved: &Saved) {
 }
 
 /// Make a thread that is about to receive a signal look as if it stood in its program. Signals that arrive meanwhile are
-/// added to `more`.
+/// added to `more`; `has_run` says whether it ran for that.
 pub fn leave_agent(
     stopped: Stopped,
     image: &AgentImage,
     world: &World,
     more: &mut Vec<SignalInfo>,
+    has_run: &mut bool,
 ) -> Result<Option<Stopped>> {
     let mut registers = stopped.registers()?;
     if registers.rip == image.header.gate_program_after
@@ -135,7 +138,7 @@ pub fn leave_agent(
         Position::Program => return Ok(Some(stopped)),
         Position::Entering => {
             let page = registers.gs_base;
-            if (page..=page + THREAD_LEN).contains(&registers.rsp) {
+            if (page.wrapping_sub(THREAD_PAGE_OFFSET)..=page).contains(&registers.rsp) {
                 registers.rsp = Saved::read(stopped.tid(), page)?.program_rsp;
             }
             registers.rip = registers.rcx.wrapping_sub(2);
@@ -162,7 +165,10 @@ pub fn leave_agent(
             let process = &world.processes[saved.process % PROCESSES_MAX];
             process.clock.merge(&world.transactions.dirty(), DOMAINS_MAX);
         }
-        Position::After => return stopped.step_while(|rip| image.contains(rip), more),
+        Position::After => {
+            *has_run = true;
+            return stopped.step_while(|rip| image.contains(rip), more);
+        }
     }
     stopped.set_registers(&registers)?;
     Ok(Some(stopped))
@@ -177,7 +183,7 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
         Position::Program | Position::After if !is_interrupted => return Ok(()),
         Position::Entering => {
             let page = registers.gs_base;
-            if (page..=page + THREAD_LEN).contains(&registers.rsp) {
+            if (page.wrapping_sub(THREAD_PAGE_OFFSET)..=page).contains(&registers.rsp) {
                 registers.rsp = Saved::read(stopped.tid(), page)?.program_rsp;
             }
             registers.rip = registers.rcx.wrapping_sub(2);

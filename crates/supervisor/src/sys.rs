@@ -169,11 +169,11 @@ pub fn kill_thread(tid: i32, signal: i32) {
     unsafe { libc::syscall(libc::SYS_tkill, tid, signal) };
 }
 
-/// Let this thread run as soon as it has something to do: every process inside waits for it. Without the privilege it stays as it is.
-pub fn run_first() {
+/// Let this thread run as soon as it has something to do: every process inside waits for it. Without the privilege it stays as it is: false.
+pub fn run_first() -> bool {
     let param = libc::sched_param { sched_priority: 1 };
     // SAFETY: `param` is whole.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &param) };
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &param) == 0 }
 }
 
 /// A close-on-exec copy of a descriptor that no object of this process owns, beyond the standard ones.
@@ -193,4 +193,74 @@ pub fn kill_if_held(pid: i32) {
     if held_by_us {
         kill(pid, libc::SIGKILL);
     }
+}
+
+const CORES_WORDS: usize = 16;
+
+/// A set of cores, as the kernel's masks: bit n is core n.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cores([u64; CORES_WORDS]);
+
+impl Cores {
+    /// All that there are.
+    pub const ALL: Cores = Cores([u64::MAX; CORES_WORDS]);
+
+    /// One.
+    pub fn only(core: usize) -> Self {
+        let mut cores = Cores([0; CORES_WORDS]);
+        cores.0[core / 64 % CORES_WORDS] = 1 << (core % 64);
+        cores
+    }
+
+    /// Whether it is among them.
+    pub fn has(&self, core: usize) -> bool {
+        self.0.get(core / 64).is_some_and(|word| word >> (core % 64) & 1 == 1)
+    }
+
+    /// How many.
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+}
+
+/// Where a thread may run (0: this one).
+pub fn cores_of(tid: i32) -> io::Result<Cores> {
+    let mut cores = Cores([0; CORES_WORDS]);
+    let len = std::mem::size_of_val(&cores.0);
+    // SAFETY: the kernel writes at most `len` bytes.
+    check(unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, len, cores.0.as_mut_ptr()) })?;
+    Ok(cores)
+}
+
+/// Set where a thread may run.
+pub fn set_cores(tid: i32, cores: &Cores) -> io::Result<()> {
+    let len = std::mem::size_of_val(&cores.0);
+    // SAFETY: the kernel reads `len` bytes.
+    check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, len, cores.0.as_ptr()) }).map(drop)
+}
+
+/// The core that this thread is on.
+pub fn current_core() -> Option<usize> {
+    // SAFETY: no arguments.
+    usize::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
+/// Whether a thread is in the usual scheduling class, and so runs after whoever has real-time priority.
+pub fn is_scheduled_normally(tid: i32) -> bool {
+    // SAFETY: no pointers.
+    unsafe { libc::sched_getscheduler(tid) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_OTHER }
+}
+
+/// An empty buffer with room for so many bytes and a few more; in huge pages if it is large.
+pub fn buffer(len: usize) -> Vec<u8> {
+    const HUGE_PAGE: usize = 2 << 20;
+    // Reading to the end looks for one byte more than there is.
+    let mut buffer: Vec<u8> = Vec::with_capacity(len + 32);
+    let from = buffer.as_mut_ptr().align_offset(HUGE_PAGE);
+    let within = buffer.capacity().saturating_sub(from) / HUGE_PAGE * HUGE_PAGE;
+    if within > 0 {
+        // SAFETY: whole pages within the buffer; it is advice, and changes no contents.
+        unsafe { libc::madvise(buffer.as_mut_ptr().add(from).cast(), within, libc::MADV_HUGEPAGE) };
+    }
+    buffer
 }

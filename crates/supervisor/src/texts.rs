@@ -41,7 +41,8 @@ impl Texts {
         }
         let mut bytes = Vec::new();
         if metadata.len() <= FILE_LEN_MAX {
-            bytes.reserve(metadata.len() as usize);
+            // A compiler's libraries have 200 MB: page by page, their memory costs more than reading them and looking through them.
+            bytes = crate::sys::buffer(metadata.len() as usize);
             file.read_to_end(&mut bytes)?;
         }
         // What is no ELF file we understand has no site that we could patch; its calls stop.

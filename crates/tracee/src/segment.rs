@@ -20,6 +20,21 @@ impl Segment {
         Ok(segment)
     }
 
+    /// The same in huge pages, where the kernel has them: for what every process attaches. A page fault for each 4 KiB is then one for each 2 MiB, and
+    /// no page tables are made for it.
+    pub fn huge_with(bytes: &[u8], mode: i32) -> io::Result<Self> {
+        let segment = Self::huge(bytes.len(), mode)?;
+        sys::copy_into_segment(segment.at, segment.len, bytes);
+        Ok(segment)
+    }
+
+    fn huge(len: usize, mode: i32) -> io::Result<Self> {
+        let len = len.next_multiple_of(sys::HUGE_PAGE);
+        let (id, at) = sys::create_segment(len, mode)?;
+        sys::collapse_segment(at, len);
+        Ok(Self { id, at, len })
+    }
+
     fn zeroed(len: usize, mode: i32) -> io::Result<Self> {
         let len = len.next_multiple_of(4096);
         let (id, at) = sys::create_segment(len, mode)?;
@@ -49,7 +64,7 @@ pub struct WorldSegment {
 impl WorldSegment {
     /// A world with nothing in it.
     pub fn create() -> io::Result<Self> {
-        let segment = Segment::zeroed(std::mem::size_of::<World>(), 0o600)?;
+        let segment = Segment::huge(std::mem::size_of::<World>(), 0o600)?;
         let world = sys::world_at(segment.at);
         let id = segment.id;
         std::mem::forget(segment);
@@ -64,5 +79,19 @@ impl WorldSegment {
     /// Let processes of this user attach it. Its creator still may; nobody else.
     pub fn set_owner(&self, uid: u32) -> io::Result<()> {
         sys::set_segment_owner(self.id, uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_huge_segment_begins_where_a_huge_page_may_and_holds_what_it_was_given() {
+        let segment = Segment::huge_with(b"agent", 0o600).expect("System V memory");
+        assert_eq!(segment.at.align_offset(sys::HUGE_PAGE), 0);
+        assert_eq!(segment.len, sys::HUGE_PAGE);
+        let bytes = crate::read_bytes(std::process::id() as i32, segment.at as u64, 8).expect("our own memory");
+        assert_eq!(&bytes, b"agent\0\0\0");
     }
 }

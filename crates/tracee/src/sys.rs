@@ -116,6 +116,11 @@ pub(crate) fn set_signal_mask(tid: i32, mask: u64) -> Result<()> {
     ptrace("set signal mask", libc::PTRACE_SETSIGMASK, tid, 8, &raw const mask as usize).map(drop)
 }
 
+/// Write a word to a stopped thread's process, to read-only pages too.
+pub(crate) fn write_word(tid: i32, address: u64, word: u64) -> Result<()> {
+    ptrace("write", libc::PTRACE_POKETEXT, tid, address as usize, word as usize).map(drop)
+}
+
 thread_local! {
     /// What happened to other threads while one was being stepped.
     static LATER: RefCell<VecDeque<(i32, i32)>> = const { RefCell::new(VecDeque::new()) };
@@ -282,6 +287,33 @@ pub(crate) fn read_remote_value<T: Copy>(pid: i32, address: u64) -> io::Result<T
     Ok(unsafe { value.assume_init() })
 }
 
+/// Attach a segment; one of whole huge pages where a huge page may begin.
+unsafe fn attach_aligned(id: i32, len: usize) -> *mut libc::c_void {
+    const RESERVED: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: the reservation is at a place of the kernel's choice and is ours: the segment takes a part of it, the rest is given back.
+    unsafe {
+        if len % HUGE_PAGE != 0 {
+            return libc::shmat(id, std::ptr::null(), 0);
+        }
+        let reserved = libc::mmap(std::ptr::null_mut(), len + HUGE_PAGE, libc::PROT_NONE, RESERVED, -1, 0);
+        if reserved == libc::MAP_FAILED {
+            return libc::shmat(id, std::ptr::null(), 0);
+        }
+        let before = reserved.align_offset(HUGE_PAGE);
+        let place = reserved.byte_add(before);
+        let at = libc::shmat(id, place, libc::SHM_REMAP);
+        if at != place {
+            libc::munmap(reserved, len + HUGE_PAGE);
+            return at;
+        }
+        if before > 0 {
+            libc::munmap(reserved, before);
+        }
+        libc::munmap(place.byte_add(len), HUGE_PAGE - before);
+        at
+    }
+}
+
 /// A new System V segment of `len` bytes, attached here at an address of the kernel's choice and already marked for
 /// removal: it lives as long as somebody is attached.
 pub(crate) fn create_segment(len: usize, mode: i32) -> io::Result<(i32, *mut u8)> {
@@ -291,11 +323,27 @@ pub(crate) fn create_segment(len: usize, mode: i32) -> io::Result<(i32, *mut u8)
         if id < 0 {
             return Err(io::Error::last_os_error());
         }
-        let at = libc::shmat(id, std::ptr::null(), 0);
+        let at = attach_aligned(id, len);
         let attached = if at as isize == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
         libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut());
         attached.map(|()| (id, at.cast()))
     }
+}
+
+/// What a huge page holds on x86-64, bytes.
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+
+/// Have the kernel put a fresh segment of ours, whole huge pages long, into huge pages. It stays as it is where the kernel cannot (before Linux 6.1,
+/// or without that much memory in one piece).
+pub(crate) fn collapse_segment(at: *mut u8, len: usize) {
+    const MADV_COLLAPSE: libc::c_int = 25;
+    // A huge page is made where one page is already there.
+    for start in (0..len).step_by(HUGE_PAGE) {
+        // SAFETY: within the segment, which nobody else has yet; zero is what is there.
+        unsafe { at.add(start).write_volatile(0) };
+    }
+    // SAFETY: the range is the segment's; its contents stay.
+    unsafe { libc::madvise(at.cast(), len, MADV_COLLAPSE) };
 }
 
 /// Give a segment to a user.

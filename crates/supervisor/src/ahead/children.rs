@@ -312,8 +312,9 @@ impl Supervisor {
         self.ahead.children.silent.insert(child);
         self.ahead.children.announced.insert(child);
         let registers = stopped.registers()?;
-        const SCRATCH: u64 = 0x400;
-        let at = registers.gs_base + SCRATCH;
+        // Far down in the agent's stack, where it is never that deep.
+        const SCRATCH: u64 = 0x6000;
+        let at = registers.gs_base - SCRATCH;
         let kernel = |source| TraceError::Kernel { what: "write a signal", tid: pid, source };
         let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
         tracee::write_bytes(pid, at, SignalInfo::child_ended(child, status).as_bytes()).map_err(kernel)?;
