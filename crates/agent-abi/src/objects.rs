@@ -104,6 +104,10 @@ impl FdEntry {
     pub const STREAM: u64 = 1 << 19;
     /// A terminal.
     pub const TERMINAL: u64 = 1 << 20;
+    /// A FIFO that was opened by name, or a pipe of others reached through /proc.
+    pub const NAMED: u64 = 1 << 21;
+    /// Opened by this process since it last made a child: no other process shares its offset and flags. Also of an entry that is `Unknown` otherwise.
+    pub const FRESH: u64 = 1 << 22;
 
     /// An entry.
     #[inline(always)]

@@ -24,18 +24,7 @@ const AT_ONCE: usize = 8;
 const SOON: Duration = Duration::from_millis(400);
 
 /// Channels that let something through, and why; those that programs use most come first. One that no longer does has to go from here.
-const KNOWN_LEAKS: &[(&str, &str)] = &[
-    (
-        "outside_killed",
-        "the kernel closes the connection of a killed process; nobody keeps a copy of it until the commit",
-    ),
-    ("lseek_shared", "the offset of a shared open file carries nothing"),
-    ("pipe_room", "that there is room again in a pipe carries nothing back to who writes to it"),
-    ("unix_room", "the same for a socket"),
-    ("fifo_open", "that open of a FIFO returns tells that the other end was opened"),
-    ("flags_shared", "the flags of a shared open file carry nothing"),
-    ("file_mmap_private_before", "a private mapping shows later changes in pages that were not touched yet"),
-];
+const KNOWN_LEAKS: &[(&str, &str)] = &[];
 
 /// Cases where B learns nothing and its print is held nevertheless, and why. That is slow, not wrong.
 const KNOWN_HELD_FOR_NOTHING: &[(&str, &str)] =

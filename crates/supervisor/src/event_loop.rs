@@ -32,6 +32,10 @@ pub(crate) struct Tracee {
     pub injection: Option<Injection>,
     /// The world's memory was given to its user.
     pub segment_given: bool,
+    /// It stops before it ends.
+    pub watched: bool,
+    /// It has stopped for that.
+    pub ending: bool,
 }
 
 /// Everything that the supervising process knows.
@@ -56,6 +60,8 @@ pub(crate) struct Supervisor {
     /// Addresses of call sites that stopped.
     pub stopped_sites: HashSet<(usize, u64)>,
     pub is_root_user: bool,
+    /// Slots of processes that stop before they end (`ending`).
+    pub watched: HashSet<usize>,
 }
 
 impl Supervisor {
@@ -86,6 +92,7 @@ impl Supervisor {
             Stop::SystemCall => ("call", self.on_system_call(stopped)),
             Stop::Signal(signal) => ("signal", self.on_signal(stopped, signal)),
             Stop::Group(_) => ("group", self.on_group_stop(stopped)),
+            Stop::Exit => ("end", self.on_ending(stopped)),
         };
         *self.stats.stops.entry(reason.to_owned()).or_default() += 1;
         match result {
@@ -126,6 +133,7 @@ impl Supervisor {
         if !self.tracees.contains_key(&tid) {
             let registers = stopped.registers()?;
             self.on_birth(tid, &registers);
+            self.watch_heir(&stopped)?;
         }
         stopped.resume(0)
     }
@@ -202,6 +210,9 @@ impl Supervisor {
                 world.processes[fresh].begin(parent, &clock);
                 world.processes[fresh].pid.store(tid as u32, Ordering::Release);
                 tracee.process = fresh;
+                if tracee.watched {
+                    self.watched.insert(fresh);
+                }
                 self.begin_output(fresh);
                 return;
             }
@@ -395,6 +406,7 @@ impl Supervisor {
         if let Some(id) = self.output_ids.remove(&tracee.process) {
             self.outputs.end_process(id);
         }
+        self.watched.remove(&tracee.process);
         slot.pid.store(0, Ordering::Release);
         world.process_map.give_back(tracee.process);
     }

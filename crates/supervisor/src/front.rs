@@ -461,6 +461,7 @@ impl Prepared {
             next_output_id: 0,
             stopped_sites: HashSet::new(),
             is_root_user: self.is_root_user,
+            watched: HashSet::new(),
         };
         supervisor.adopt_root(pid);
         sys::run_first();

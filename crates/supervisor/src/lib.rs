@@ -14,6 +14,7 @@
 mod classify;
 mod descriptors;
 mod devices;
+mod ending;
 mod event_loop;
 mod front;
 mod kept;

@@ -30,6 +30,7 @@ impl Supervisor {
             Some(Request::Refused) => self.refused(tid, a, b),
             Some(Request::Fatal) => self.fatal(tid, a),
             Some(Request::HoldEnd) => self.hold_end(tid, a as i32),
+            Some(Request::WatchEnd) => self.watch_end(&stopped).map(|()| 0).map_err(|_| libc::ESRCH),
             None => Err(libc::ENOSYS),
         };
         registers.rax = match answer {
@@ -221,7 +222,7 @@ fn without_waiting(fd: OwnedFd) -> OwnedFd {
 }
 
 /// An outside pipe or socket, in whatever state.
-fn stream_of(fd: OwnedFd) -> Option<Target> {
+pub(crate) fn stream_of(fd: OwnedFd) -> Option<Target> {
     let stat = rustix::fs::fstat(&fd).ok()?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => TargetKind::Pipe,

@@ -18,6 +18,13 @@ pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     unsafe { check(libc::syscall(libc::SYS_pidfd_open, pid, 0)).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
+/// A descriptor for one thread, which need not be the first of its process (Linux 6.9).
+pub fn pidfd_open_thread(tid: i32) -> io::Result<OwnedFd> {
+    const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
+    // SAFETY: as above.
+    unsafe { check(libc::syscall(libc::SYS_pidfd_open, tid, PIDFD_THREAD)).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
+}
+
 /// A copy of another process's descriptor.
 pub fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: as above.

@@ -49,6 +49,10 @@ pub(crate) fn seize(tid: i32, options: i32) -> Result<()> {
     ptrace("attach", libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop)
 }
 
+pub(crate) fn set_options(tid: i32, options: i32) -> Result<()> {
+    ptrace("options", libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
+}
+
 pub(crate) fn resume(tid: i32, request: libc::c_uint, signal: i32) -> Result<()> {
     ptrace("resume", request, tid, 0, signal as usize).map(drop)
 }
