@@ -185,7 +185,7 @@ impl Call<'_> {
                 // Whoever waits at the other end, perhaps outside, sees that this one is opened.
                 self.settle();
             }
-            self.proceed();
+            self.proceed_observing();
             self.observe_names();
             self.after_open(bits);
             return;

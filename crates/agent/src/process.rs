@@ -206,6 +206,7 @@ impl Call<'_> {
     pub fn exec(&mut self) {
         if !self.is_clean() {
             // Descriptors that exec closes end their streams.
+            self.look_at_unused();
             self.before_close_range(3, u64::MAX);
         }
         self.proceed();

@@ -145,12 +145,15 @@ pub enum VolumeAction {
         /// The file to make; it must not exist
         #[arg(value_hint = ValueHint::FilePath)]
         image: PathBuf,
-        /// Length of the volume: bytes, or with K, M, G, T; the file is sparse
+        /// Length of the volume: bytes, or with K, M, G, T
         #[arg(long, value_parser = parse_size)]
         size: u64,
         /// Length of its journal; a quarter of the volume, at most 1G, when left out
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         journal: Option<u64>,
+        /// Take only the room that is used. If it runs out under the volume, what was committed before can be lost
+        #[arg(long)]
+        sparse: bool,
     },
     /// Mount a volume for everybody
     Mount {

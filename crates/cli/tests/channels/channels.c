@@ -817,6 +817,18 @@ static void outside_terminated(int r) {
 static void outside_exec_killed(int r) {
     if (r == A) { tcp_connect(SOCK_STREAM); dirty(); ck(execl("/bin/sh", "sh", "-c", "kill -9 $$", (char *)0)); }
 }
+static void outside_fifo_open(int r) { // That the FIFO is opened tells, too: B's peer waits for that, and then for the end.
+    if (r == A) { dirty(); ck(open("fifo", O_WRONLY)); }
+}
+static void outside_fifo_end(int r) {
+    if (r == A) { ck(open("fifo", O_WRONLY)); dirty(); }
+}
+static void outside_fifo_exec(int r) {
+    if (r == A) { ck(open("fifo", O_WRONLY | O_CLOEXEC)); dirty(); ck(execl("/bin/sleep", "sleep", "1", (char *)0)); }
+}
+static void outside_fifo_killed(int r) {
+    if (r == A) { ck(write(ck(open("fifo", O_WRONLY)), "", 0)); dirty(); raise(SIGKILL); }
+}
 static void outside_dup2(int r) {
     if (r == A) { int f = tcp_connect(SOCK_STREAM); dirty(); ck(dup2(2, f)); }
 }
@@ -854,6 +866,8 @@ static const struct channel { const char *name; void (*run)(int); int flags; } C
     {"free_wait_clean", free_wait_clean, FREE | PARENT}, FR(free_timer), FR(free_umask), FR(free_file_read_too), FR(free_private_mapping), OU(outside_close),
     OU(outside_shutdown), OU(outside_reset), {"outside_exit", outside_exit, OUTSIDE | EXITS}, {"outside_killed", outside_killed, OUTSIDE | EXITS},
     {"outside_killed_used", outside_killed_used, OUTSIDE | EXITS}, {"outside_terminated", outside_terminated, OUTSIDE | EXITS},
+    {"outside_fifo_open", outside_fifo_open, OUTSIDE | EXITS}, {"outside_fifo_end", outside_fifo_end, OUTSIDE | EXITS},
+    {"outside_fifo_exec", outside_fifo_exec, OUTSIDE | EXITS}, {"outside_fifo_killed", outside_fifo_killed, OUTSIDE | EXITS},
     {"outside_exec_killed", outside_exec_killed, OUTSIDE | EXITS}, OU(outside_dup2), OU(outside_cloexec), OU(outside_connect),
 };
 
