@@ -121,6 +121,8 @@ pub mod option {
     pub const RELEASE_EARLY: u32 = 64;
     /// A descriptor was taken out of another process: no process knows any more whether its own are shared.
     pub const DESCRIPTORS_TAKEN: u32 = 128;
+    /// Whatever is refused is told (`-v`).
+    pub const VERBOSE: u32 = 256;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.
@@ -176,6 +178,8 @@ pub struct World {
     pub devices: [Device; DEVICES_MAX],
     /// Pipes and sockets that came from outside: `hash_object`'s full 64 bits, 0 = free.
     pub outside: [AtomicU64; OUTSIDE_MAX],
+    /// The first so many of `outside` are what COMMAND inherited: the supervisor keeps a copy of each, so that their end needs no other care.
+    pub inherited: AtomicU64,
     /// Pipes made inside, by `hash_object`: a cache; what is not in it counts as outside.
     pub inside_pipes: [AtomicU64; PIPES],
     /// Pairs of Unix sockets made inside.

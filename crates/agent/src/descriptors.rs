@@ -267,7 +267,7 @@ impl Call<'_> {
         // Only a pipe that was made inside is surely inside: a FIFO has a name that others can see, and /proc/PID/fd leads to others' pipes.
         let is_inside = self.world.is_inside_pipe(stat.hash()) && !self.world.is_outside(stat.hash());
         let kind = if is_inside { FdKind::Inside } else { FdKind::Outside };
-        let named = if is_inside || self.world.is_outside(stat.hash()) { 0 } else { FdEntry::NAMED };
+        let named = if is_inside || self.world.is_inherited(stat.hash()) { 0 } else { FdEntry::NAMED };
         FdEntry::new(kind, 0, stat.hash()).with(FdEntry::STREAM | named)
     }
 

@@ -36,7 +36,7 @@ fn act(call: &mut Call, op: Op) {
         Op::Exit | Op::ExitGroup => call.exit(),
         Op::Barrier if call.frame.nr == PIDFD_GETFD => call.take_descriptor(),
         Op::Barrier => call.barrier(),
-        Op::Refuse(errno) => call.answer(-i64::from(errno)),
+        Op::Refuse(errno) => call.refuse(errno),
         Op::Read { fd } | Op::ObserveFd { fd } => call.read(fd),
         Op::Write { fd } => call.write(fd),
         Op::Recv { fd } => call.receive(fd),
@@ -94,6 +94,14 @@ impl Call<'_> {
     pub fn barrier(&mut self) {
         self.settle();
         self.proceed();
+    }
+
+    /// What a world cannot contain.
+    fn refuse(&mut self, errno: u16) {
+        if self.has_option(agent_abi::option::VERBOSE) {
+            gate::request(agent_abi::Request::Refused, self.frame.nr, self.arg(0), 0);
+        }
+        self.answer(-i64::from(errno));
     }
 
     /// `pidfd_getfd`: from now on a descriptor may be shared without its process's doing.

@@ -329,15 +329,27 @@ impl Call<'_> {
     pub fn before_close(&mut self, fd: u64) {
         let known = self.known(fd);
         match known.kind() {
-            FdKind::Outside if !known.has(FdEntry::TERMINAL) => self.hold_end(fd),
+            FdKind::Outside => self.before_close_outside(fd, known),
             // The other end will be told that this one is gone.
             FdKind::Inside if !self.is_clean() => self.modify(&self.world.messages),
-            FdKind::Unknown if !self.is_clean() => match self.descriptor(fd).kind() {
-                FdKind::Outside => self.hold_end(fd),
-                FdKind::Inside => self.modify(&self.world.messages),
-                _ => {}
-            },
+            FdKind::Unknown if !self.is_clean() => {
+                let entry = self.descriptor(fd);
+                match entry.kind() {
+                    FdKind::Outside => self.before_close_outside(fd, entry),
+                    FdKind::Inside => self.modify(&self.world.messages),
+                    _ => {}
+                }
+            }
             _ => {}
+        }
+    }
+
+    fn before_close_outside(&mut self, fd: u64, entry: FdEntry) {
+        if entry.has(FdEntry::SOCKET) || entry.has(FdEntry::NAMED) {
+            self.hold_end(fd);
+        } else if !entry.has(FdEntry::TERMINAL) {
+            // An inherited pipe: its copy is let go when nobody inside has it any more.
+            self.world.closes.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -92,7 +92,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "text|json:FILE", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub stats: Option<StatsTarget>,
 
-    /// Tell at the start what each file system promises; twice: also what happens
+    /// Tell at the start what each file system promises, and then which system calls are refused; twice: each time
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
 

@@ -16,6 +16,7 @@ mod descriptors;
 mod devices;
 mod ending;
 mod event_loop;
+mod forward;
 mod front;
 mod kept;
 mod message;
@@ -29,3 +30,4 @@ mod texts;
 
 pub use front::{run, Ended, Interpose, RunError, RunOptions};
 pub use stats::{Distribution, Stats};
+pub use sys::end_by;

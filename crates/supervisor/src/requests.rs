@@ -123,7 +123,8 @@ impl Supervisor {
             .and_then(|nr| syscall_table::row(u64::from(nr)))
             .map_or("a system call", |row| row.name);
         let text = format!("{name}({argument:#x}) of thread {tid} was refused: a world cannot contain what it does");
-        self.front.tell(&Message::Note { text });
+        let is_new = self.refused.insert(nr);
+        self.front.tell(&if is_new { Message::Note { text } } else { Message::Detail { text } });
         Ok(0)
     }
 

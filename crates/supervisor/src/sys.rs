@@ -70,6 +70,22 @@ pub fn await_signal(signals: &[i32]) -> io::Result<(i32, bool, i32)> {
     }
 }
 
+/// End as COMMAND did, so that a shell sees what it would have seen of it: a loop stops at ^C. Returns only if the signal does not end us.
+pub fn end_by(signal: i32) {
+    // SAFETY: all structures are whole. COMMAND has left its core already: we leave none.
+    unsafe {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &none);
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        libc::raise(signal);
+    }
+}
+
 /// Send a signal.
 pub fn kill(pid: i32, signal: i32) {
     // SAFETY: no pointers.

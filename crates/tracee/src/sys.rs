@@ -34,6 +34,20 @@ impl SignalInfo {
     pub fn number(&self) -> i32 {
         self.0.si_signo
     }
+    /// `si_pid`: who sent it, if a process did.
+    pub fn sender(&self) -> i32 {
+        // SAFETY: any bits are an integer.
+        unsafe { self.0.si_pid() }
+    }
+    /// Whether it may be one that we have sent to a single thread. In another namespace of processes we have no number.
+    pub fn is_from_us(&self) -> bool {
+        self.code() == libc::SI_TKILL && (self.sender() == std::process::id() as i32 || self.sender() == 0)
+    }
+    /// Send it, with all that came with it, to a thread; false where the kernel does not let others say such a thing.
+    pub fn send_again(&self, pid: i32, tid: i32) -> bool {
+        // SAFETY: a whole `siginfo_t`.
+        unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, self.number(), &raw const self.0) == 0 }
+    }
 }
 
 fn ptrace(what: &'static str, request: libc::c_uint, tid: i32, address: usize, data: usize) -> Result<i64> {
