@@ -15,7 +15,7 @@ const fn package(name: &'static str, provides: &'static str, why: &'static str) 
 }
 
 /// All of them.
-pub const PACKAGES: [Package; 29] = [
+pub const PACKAGES: [Package; 33] = [
     package("gcc", "cc", "links Rust programs; compiles tests/programs"),
     package("libc6-dev", "/usr/lib/x86_64-linux-gnu/libc.a", "headers; libc for static test programs"),
     package("make", "make", "transparency: builds of C packages"),
@@ -44,5 +44,13 @@ pub const PACKAGES: [Package; 29] = [
     package("less", "less", "transparency: a pager"),
     package("tmux", "tmux", "transparency: drives programs at a terminal"),
     package("bash", "bash", "transparency: job control"),
+    package(
+        "postgresql-15",
+        "/usr/lib/postgresql/15/bin/initdb",
+        "transparency: a server of many processes with shared memory",
+    ),
+    package("redis-tools", "redis-check-rdb", "transparency: a server that syncs each write"),
+    package("mariadb-server-core", "mariadbd", "transparency: a server of many threads"),
+    package("mariadb-client-core", "mariadb", "transparency: its client"),
     package("procps", "ps", "transparency"),
 ];

@@ -23,7 +23,7 @@ pub use objects::{
     hash_object, Device, DeviceKind, FdEntry, FdKind, SocketEntry, DEVICES_MAX, OBJECTS, OUTSIDE_MAX, PIPES, QUEUES,
     SOCKETS,
 };
-pub use slots::{Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX};
+pub use slots::{Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, THREADS_MAX};
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
 pub use thread::{
     AgentHeader, Frame, Private, ThreadPage, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER, PHASE_BEFORE,
@@ -88,6 +88,8 @@ pub enum Request {
     Ahead = 10,
     /// A call that was to be told of has been made: `(result)`.
     Done = 11,
+    /// The process has a stream to outside: its other end must not see the process's end before it may, however that comes about.
+    WatchEnd = 20,
 }
 
 impl Request {
@@ -105,6 +107,7 @@ impl Request {
             9 => Self::HoldEnd,
             10 => Self::Ahead,
             11 => Self::Done,
+            20 => Self::WatchEnd,
             _ => return None,
         })
     }
@@ -151,10 +154,19 @@ pub mod option {
     pub const OUTSIDE_EVENTS: u32 = 32;
     /// For the crash disk's own test: release output at once. The guarantee is then broken on purpose.
     pub const RELEASE_EARLY: u32 = 64;
+    /// A descriptor was taken out of another process: no process knows any more whether its own are shared.
+    pub const DESCRIPTORS_TAKEN: u32 = 128;
+    /// Whatever is refused is told (`-v`).
+    pub const VERBOSE: u32 = 256;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.
 pub const MAPPED_MEMORY: u32 = 1 << 31;
+
+/// Bit of `World::private_changed`: a file that was mapped private has been changed by a call (`World::private_changes`).
+pub const PRIVATE_CHANGED: u32 = 1;
+/// The same: it was also mapped shared and writable, so that it changes without a call.
+pub const PRIVATE_STORES: u32 = 2;
 
 /// Everything that the processes of a world share.
 #[repr(C, align(4096))]
@@ -173,11 +185,15 @@ pub struct World {
     pub mapped_domains: AtomicU32,
     /// Not 0: something is speculative, or may become so. The agent asks before each call that concerns more than its own process (000, 6.1).
     pub ahead: AtomicU32,
+    /// `PRIVATE_…` bits: what was done to files that somebody has mapped private.
+    pub private_changed: AtomicU32,
     /// Transactions of every domain.
     pub transactions: Transactions,
     /// Names: the newest transaction of each domain in which a name was made, removed or changed. One clock for all
     /// directories of a domain errs on the safe side and costs a lookup nothing.
     pub names: AtomicClock,
+    /// Changes of files that somebody has mapped private.
+    pub private_changes: AtomicClock,
     /// What anybody has sent into any pipe, socket or event descriptor: what a successful `epoll_wait` may have observed.
     pub messages: AtomicClock,
     /// Futex: counts commits.
@@ -199,10 +215,16 @@ pub struct World {
     pub devices: [Device; DEVICES_MAX],
     /// Pipes and sockets that came from outside: `hash_object`'s full 64 bits, 0 = free.
     pub outside: [AtomicU64; OUTSIDE_MAX],
+    /// The first so many of `outside` are what COMMAND inherited: the supervisor keeps a copy of each, so that their end needs no other care.
+    pub inherited: AtomicU64,
     /// Pipes made inside, by `hash_object`: a cache; what is not in it counts as outside.
     pub inside_pipes: [AtomicU64; PIPES],
     /// Pairs of Unix sockets made inside.
     pub sockets: [SocketEntry; SOCKETS],
+    /// One bit a slot of `objects`: somebody had, or has, mapped it private.
+    pub private_slots: [AtomicU64; OBJECTS / 64],
+    /// The same for writable shared mappings.
+    pub shared_slots: [AtomicU64; OBJECTS / 64],
     /// Entries held in each outside object's queue.
     pub queue_pending: [AtomicU32; QUEUES],
     /// What is known of program files.

@@ -104,6 +104,10 @@ impl FdEntry {
     pub const STREAM: u64 = 1 << 19;
     /// A terminal.
     pub const TERMINAL: u64 = 1 << 20;
+    /// A FIFO that was opened by name, or a pipe of others that came in later: the supervisor has no copy of it.
+    pub const NAMED: u64 = 1 << 21;
+    /// Opened by this process since it last made a child: no other process shares its offset and flags. Also of an entry that is `Unknown` otherwise.
+    pub const FRESH: u64 = 1 << 22;
 
     /// An entry.
     #[inline(always)]
@@ -182,6 +186,12 @@ impl crate::World {
     /// Whether this pipe or socket came from outside.
     pub fn is_outside(&self, object: u64) -> bool {
         self.outside.iter().map(|o| o.load(Ordering::Acquire)).take_while(|&o| o != 0).any(|o| o == object)
+    }
+
+    /// Whether this pipe or socket is one that COMMAND inherited.
+    pub fn is_inherited(&self, object: u64) -> bool {
+        let inherited = self.inherited.load(Ordering::Relaxed) as usize;
+        self.outside.iter().take(inherited).any(|o| o.load(Ordering::Acquire) == object)
     }
 
     /// From now on this pipe or socket is outside. False if there is no room.

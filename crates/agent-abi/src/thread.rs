@@ -90,8 +90,12 @@ pub struct Private {
     pub stubs: [u64; STUBS_MAX],
     /// System V ids of what is attached there.
     pub stub_ids: [u32; STUBS_MAX],
-    /// One more than the highest descriptor that was seen to be an outside socket.
-    pub outside_sockets_end: u64,
+    /// One more than the highest descriptor that was seen to be an outside socket, or a FIFO.
+    pub outside_streams_end: u64,
+    /// One more than the highest descriptor that anything was remembered of.
+    pub fds_end: u64,
+    /// The process has, or had, further threads.
+    pub threaded: u64,
     /// Patched texts that are attached.
     pub texts_len: u64,
     /// Address and length of each.

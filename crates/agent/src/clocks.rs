@@ -2,7 +2,8 @@
 
 use crate::gate;
 use agent_abi::{
-    option, Frame, Process, Thread, ThreadPage, World, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX, WORLD_BASE,
+    option, Frame, Process, Thread, ThreadPage, World, PRIVATE_CHANGED, PRIVATE_STORES, PROCESSES_MAX,
+    PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, THREADS_MAX, WORLD_BASE,
 };
 use commit_clock::{AtomicClock, Clock, Transactions};
 use core::sync::atomic::Ordering;
@@ -103,7 +104,40 @@ impl<'a> Call<'a> {
         if self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SHARED != 0 {
             self.add_shared_memory(&mut clock);
         }
+        if self.world.private_changed.load(Ordering::Relaxed) != 0 {
+            self.add_private_mappings(&mut clock);
+        }
         clock
+    }
+
+    /// Pages of private mappings that were not touched yet show what was written to their files.
+    #[cold]
+    fn add_private_mappings(&self, clock: &mut Clock) {
+        if self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_PRIVATE == 0 {
+            return;
+        }
+        if self.world.private_changed.load(Ordering::Relaxed) & PRIVATE_STORES != 0 {
+            return self.add_shared_memory(clock);
+        }
+        let domains = self.transactions().domains();
+        clock.merge(&self.world.private_changes.load(domains));
+        self.process.clock.merge(clock, domains);
+    }
+
+    /// A file is about to change; whoever has mapped it private may see that without a call.
+    #[inline(always)]
+    pub fn note_change(&self, slot: usize) {
+        let slot = slot % agent_abi::OBJECTS;
+        if self.world.private_slots[slot / 64].load(Ordering::Relaxed) & (1 << (slot % 64)) != 0 {
+            self.change_mapped(slot);
+        }
+    }
+
+    #[cold]
+    fn change_mapped(&self, slot: usize) {
+        let domains = self.transactions().domains();
+        self.world.private_changes.merge(&self.object(slot).load(domains), domains);
+        self.world.private_changed.fetch_or(PRIVATE_CHANGED, Ordering::SeqCst);
     }
 
     /// Stores to mapped files come without a call, before or after this one; they are in whatever transaction is flushed next.
@@ -267,6 +301,12 @@ impl<'a> Call<'a> {
         if !self.transactions().is_resolved(&elsewhere) {
             self.await_commit(&elsewhere);
         }
+        self.join_change(domain)
+    }
+
+    /// The same without waiting: for a change that was made already, by the program's call.
+    #[inline(always)]
+    pub fn join_change(&mut self, domain: usize) -> commit_clock::Transaction {
         self.transactions().open_handle(&self.thread.handle);
         let transaction = self.transactions().join(domain);
         self.process.clock.raise(domain, transaction);

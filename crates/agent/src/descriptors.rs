@@ -82,11 +82,52 @@ pub fn forget_forever() {
     unsafe { (&raw mut (*(PRIVATE_BASE as *mut Private)).uncached).write_volatile(1) }
 }
 
-/// A descriptor of a socket that may lead outside: its end is looked after when the process ends.
-pub fn note_outside_socket(fd: u64) {
+/// A descriptor of a stream that may lead outside: its end is looked after when the process ends.
+pub fn note_outside_stream(fd: u64) {
     // SAFETY: memory that is ours; a race between threads can only lose a bound that `fetch_max` would keep, so it is one.
-    let end = unsafe { &*(&raw const (*(PRIVATE_BASE as *const Private)).outside_sockets_end).cast::<AtomicU64>() };
-    end.fetch_max(fd + 1, Ordering::Relaxed);
+    let end = unsafe { &*(&raw const (*(PRIVATE_BASE as *const Private)).outside_streams_end).cast::<AtomicU64>() };
+    if end.fetch_max(fd + 1, Ordering::Relaxed) == 0 {
+        gate::request(Request::WatchEnd, 0, 0, 0);
+    }
+}
+
+/// One more than the highest descriptor that anything was remembered of.
+fn fds_end() -> &'static AtomicU64 {
+    // SAFETY: as `note_outside_stream`.
+    unsafe { &*(&raw const (*(PRIVATE_BASE as *const Private)).fds_end).cast::<AtomicU64>() }
+}
+
+/// From now on this process may have several threads.
+pub fn note_threads() {
+    // SAFETY: one aligned word of memory that is ours.
+    unsafe { (&raw mut (*(PRIVATE_BASE as *mut Private)).threaded).write_volatile(1) }
+}
+
+/// A child shares, from its birth on, every description that is open now.
+pub fn share_descriptions() {
+    for fd in 0..fds_end().load(Ordering::Relaxed).min(FDS_MAX as u64) {
+        if cell(fd).load(Ordering::Relaxed) & FdEntry::FRESH != 0 {
+            cell(fd).fetch_and(!FdEntry::FRESH, Ordering::Relaxed);
+        }
+    }
+}
+
+/// In a child that is a copy: its kernel copied the descriptors before the memory, and other threads of the parent may have closed and
+/// opened some in between. What is remembered may be wrong.
+pub fn forget_if_threaded() {
+    if private().threaded == 0 {
+        return;
+    }
+    for fd in 0..fds_end().load(Ordering::Relaxed).min(FDS_MAX as u64) {
+        let known = FdEntry(cell(fd).load(Ordering::Relaxed));
+        let keeps = known.has(FdEntry::ELIDED_SYNC)
+            && Stat::of_fd(fd).is_ok_and(|stat| FdEntry::new(FdKind::Nothing, 0, stat.hash()).slot() == known.slot());
+        if !keeps {
+            cell(fd).store(0, Ordering::Relaxed);
+        }
+    }
+    // SAFETY: one aligned word of memory that is ours; the child has one thread.
+    unsafe { (&raw mut (*(PRIVATE_BASE as *mut Private)).threaded).write_volatile(0) }
 }
 
 fn cell(fd: u64) -> &'static AtomicU64 {
@@ -127,6 +168,7 @@ impl Call<'_> {
             Ok(stat) => self.classify(fd, &stat),
             Err(_) => return FdEntry::new(FdKind::Bad, 0, 0),
         };
+        let entry = entry.with(self.known(fd).0 & FdEntry::FRESH);
         if !is_doubtful_socket(entry) {
             self.remember(fd, entry);
         }
@@ -137,8 +179,30 @@ impl Call<'_> {
         let fd = u64::from(fd as u32);
         if self.remembers(fd) {
             cell(fd).store(entry.0, Ordering::Relaxed);
-            if entry.kind() == FdKind::Outside && entry.has(FdEntry::SOCKET) {
-                note_outside_socket(fd);
+            if fd >= fds_end().load(Ordering::Relaxed) && entry.0 != 0 {
+                fds_end().fetch_max(fd + 1, Ordering::Relaxed);
+            }
+            if entry.kind() == FdKind::Outside && (entry.has(FdEntry::SOCKET) || entry.has(FdEntry::NAMED)) {
+                note_outside_stream(fd);
+            }
+        }
+    }
+
+    /// The process has just opened a file by name.
+    pub fn remember_opened(&self, fd: u64) {
+        self.remember(fd, FdEntry::UNKNOWN.with(FdEntry::FRESH));
+    }
+
+    /// Whether another process may share the offset and the flags of this descriptor.
+    pub fn may_be_shared(&self, entry: FdEntry) -> bool {
+        !entry.has(FdEntry::FRESH) || self.has_option(option::DESCRIPTORS_TAKEN)
+    }
+
+    /// Descriptors that were opened and never used: what they are matters at the end of the process.
+    pub fn look_at_unused(&self) {
+        for fd in 0..fds_end().load(Ordering::Relaxed).min(FDS_MAX as u64) {
+            if cell(fd).load(Ordering::Relaxed) & !FdEntry::FRESH == 0 && cell(fd).load(Ordering::Relaxed) != 0 {
+                self.descriptor(fd);
             }
         }
     }
@@ -146,7 +210,7 @@ impl Call<'_> {
     /// Descriptors in a range are about to be closed, or all of them by the end of the process.
     pub fn before_close_range(&mut self, first: u64, last: u64) {
         let mut fd = u64::from(first as u32);
-        let end = private().outside_sockets_end.min(u64::from(last as u32).saturating_add(1));
+        let end = private().outside_streams_end.min(u64::from(last as u32).saturating_add(1));
         if end > fd || fd <= 2 {
             self.world.closes.fetch_add(1, Ordering::Relaxed);
         }
@@ -164,8 +228,8 @@ impl Call<'_> {
 
     pub fn forget_range(&self, first: u64, last: u64) {
         let mut fd = u64::from(first as u32);
-        let last = u64::from(last as u32).min(FDS_MAX as u64 - 1);
-        while fd <= last {
+        let end = u64::from(last as u32).saturating_add(1).min(fds_end().load(Ordering::Relaxed)).min(FDS_MAX as u64);
+        while fd < end {
             // Reading first keeps untouched pages of the cache untouched.
             if self.remembers(fd) && cell(fd).load(Ordering::Relaxed) != 0 {
                 cell(fd).store(0, Ordering::Relaxed);
@@ -203,7 +267,8 @@ impl Call<'_> {
         // Only a pipe that was made inside is surely inside: a FIFO has a name that others can see, and /proc/PID/fd leads to others' pipes.
         let is_inside = self.world.is_inside_pipe(stat.hash()) && !self.world.is_outside(stat.hash());
         let kind = if is_inside { FdKind::Inside } else { FdKind::Outside };
-        FdEntry::new(kind, 0, stat.hash()).with(FdEntry::STREAM)
+        let named = if is_inside || self.world.is_inherited(stat.hash()) { 0 } else { FdEntry::NAMED };
+        FdEntry::new(kind, 0, stat.hash()).with(FdEntry::STREAM | named)
     }
 
     fn socket_entry(&self, fd: u64, stat: &Stat) -> FdEntry {

@@ -7,6 +7,7 @@ use core::sync::atomic::Ordering;
 use syscall_table::Op;
 
 const X32: u64 = 0x4000_0000;
+const PIDFD_GETFD: u64 = 438;
 
 /// A thread made a system call.
 pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) {
@@ -43,8 +44,9 @@ fn act(call: &mut Call, op: Op) {
             call.proceed_observing();
         }
         Op::Exit | Op::ExitGroup => call.exit(),
+        Op::Barrier if call.frame.nr == PIDFD_GETFD => call.take_descriptor(),
         Op::Barrier => call.barrier(),
-        Op::Refuse(errno) => call.answer(-i64::from(errno)),
+        Op::Refuse(errno) => call.refuse(errno),
         Op::Read { fd } | Op::ObserveFd { fd } => call.read(fd),
         Op::Write { fd } => call.write(fd),
         Op::Recv { fd } => call.receive(fd),
@@ -118,6 +120,20 @@ impl Call<'_> {
     pub fn barrier(&mut self) {
         self.settle();
         self.proceed();
+    }
+
+    /// What a world cannot contain.
+    fn refuse(&mut self, errno: u16) {
+        if self.has_option(agent_abi::option::VERBOSE) {
+            gate::request(agent_abi::Request::Refused, self.frame.nr, self.arg(0), 0);
+        }
+        self.answer(-i64::from(errno));
+    }
+
+    /// `pidfd_getfd`: from now on a descriptor may be shared without its process's doing.
+    fn take_descriptor(&mut self) {
+        self.world.options.fetch_or(agent_abi::option::DESCRIPTORS_TAKEN, Ordering::SeqCst);
+        self.barrier();
     }
 
     /// `process_vm_writev` and its kin.

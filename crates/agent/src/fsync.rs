@@ -69,8 +69,20 @@ impl Call<'_> {
         }
         self.await_commit(&unordered);
         self.observe_everything();
+        if self.has_outside_file_systems() {
+            // We cannot commit them: the kernel's call does, and everything else with them.
+            self.proceed_observing();
+            return;
+        }
         self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
         self.answer(0);
+    }
+
+    fn has_outside_file_systems(&self) -> bool {
+        let len = (self.world.devices_len.load(Ordering::Acquire) as usize).min(agent_abi::DEVICES_MAX);
+        self.world.devices[..len]
+            .iter()
+            .any(|device| device.kind.load(Ordering::Relaxed) == agent_abi::DeviceKind::Outside as u32)
     }
 
     /// `msync(MS_SYNC)`: the kernel still checks the range.

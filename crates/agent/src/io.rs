@@ -6,8 +6,12 @@ use crate::gate::{self, nr, EAGAIN};
 use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE};
 use core::sync::atomic::Ordering;
 
+const READ: u64 = 0;
+const LSEEK: u64 = 8;
+const READV: u64 = 19;
 const GETDENTS: u64 = 78;
 const GETDENTS64: u64 = 217;
+const PREADV2: u64 = 327;
 const PWRITEV2: u64 = 328;
 const SPLICE_INPUT_READY: u64 = 1; // POLLIN
 
@@ -35,14 +39,32 @@ impl Call<'_> {
     #[inline(never)]
     fn read_uncommitted(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
-        if entry.kind() == FdKind::Inside {
-            // Taking something out lets go whoever waits for room.
-            self.modify(self.object(entry.slot()));
+        match entry.kind() {
+            FdKind::Inside => {
+                // Taking something out lets go whoever waits for room.
+                self.modify(self.object(entry.slot()));
+                self.modify(&self.world.messages);
+            }
+            FdKind::DomainFile | FdKind::MemoryFile | FdKind::OutsideFile | FdKind::Nothing
+                if entry.slot() != 0 && self.moves_offset() && self.may_be_shared(entry) =>
+            {
+                self.modify(self.object(entry.slot()));
+            }
+            _ => {}
         }
         let result = self.proceed_observing();
         if result >= 0 {
             self.observe_entry(entry, result);
+        } else if result == -EAGAIN {
+            // That it did not wait tells of a flag.
+            self.observe(self.object(entry.slot()));
         }
+    }
+
+    /// Whether the call moves the offset of an open file: whoever shares it sees that.
+    fn moves_offset(&self) -> bool {
+        matches!(self.frame.nr, READ | READV | LSEEK | GETDENTS | GETDENTS64)
+            || self.frame.nr == PREADV2 && self.arg(3) == u64::MAX
     }
 
     /// The process observed what is behind a descriptor; `result` is what its call returned.
@@ -63,6 +85,9 @@ impl Call<'_> {
             FdKind::Pseudo | FdKind::Unknown => self.observe_everything(),
             // A terminal, a pipe or a socket to outside brings what somebody outside did, who has seen only what is committed;
             // but its other end may be inside too (a pseudo-terminal, a FIFO): what came through it was held until it was committed.
+            FdKind::OutsideFile | FdKind::Nothing if entry.slot() != 0 && self.may_be_shared(entry) => {
+                self.observe(self.object(entry.slot()));
+            }
             FdKind::Outside | FdKind::OutsideFile | FdKind::Nothing | FdKind::Bad => {}
         }
     }
@@ -110,6 +135,7 @@ impl Call<'_> {
         let transaction = self.begin_change(domain);
         object.raise(domain, transaction);
         self.modify(object);
+        self.note_change(entry.slot());
         let result = self.proceed();
         self.end_change(domain, result);
         // Almost every modification is also an observation (000, 5.3).
@@ -121,6 +147,10 @@ impl Call<'_> {
     pub fn send_inside(&mut self, entry: FdEntry) {
         if self.is_clean() {
             self.proceed_observing();
+            if !self.is_clean() {
+                // It may have waited for room that somebody made meanwhile.
+                self.observe(self.object(entry.slot()));
+            }
             return;
         }
         if entry.kind() == FdKind::Inside && self.has_option(option::OUTSIDE_EVENTS) {
@@ -129,6 +159,7 @@ impl Call<'_> {
         let object = self.object(entry.slot());
         self.modify(object);
         self.modify(&self.world.messages);
+        self.note_change(entry.slot());
         self.proceed_observing();
         self.observe(object);
     }
@@ -298,15 +329,27 @@ impl Call<'_> {
     pub fn before_close(&mut self, fd: u64) {
         let known = self.known(fd);
         match known.kind() {
-            FdKind::Outside if !known.has(FdEntry::TERMINAL) => self.hold_end(fd),
+            FdKind::Outside => self.before_close_outside(fd, known),
             // The other end will be told that this one is gone.
             FdKind::Inside if !self.is_clean() => self.modify(&self.world.messages),
-            FdKind::Unknown if !self.is_clean() => match self.descriptor(fd).kind() {
-                FdKind::Outside => self.hold_end(fd),
-                FdKind::Inside => self.modify(&self.world.messages),
-                _ => {}
-            },
+            FdKind::Unknown if !self.is_clean() => {
+                let entry = self.descriptor(fd);
+                match entry.kind() {
+                    FdKind::Outside => self.before_close_outside(fd, entry),
+                    FdKind::Inside => self.modify(&self.world.messages),
+                    _ => {}
+                }
+            }
             _ => {}
+        }
+    }
+
+    fn before_close_outside(&mut self, fd: u64, entry: FdEntry) {
+        if entry.has(FdEntry::SOCKET) || entry.has(FdEntry::NAMED) {
+            self.hold_end(fd);
+        } else if !entry.has(FdEntry::TERMINAL) {
+            // An inherited pipe: its copy is let go when nobody inside has it any more.
+            self.world.closes.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -352,6 +395,8 @@ impl Call<'_> {
 
     pub fn fcntl(&mut self) {
         const F_DUPFD: u64 = 0;
+        const F_GETFD: u64 = 1;
+        const F_SETFD: u64 = 2;
         const F_GETFL: u64 = 3;
         const F_GETLK: u64 = 5;
         const F_SETLKW: u64 = 7;
@@ -363,6 +408,9 @@ impl Call<'_> {
         match command {
             F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => self.lock(0),
             F_GETFL => self.get_flags(),
+            F_GETFD | F_SETFD => {
+                self.proceed();
+            }
             F_DUPFD | F_DUPFD_CLOEXEC => {
                 let known = self.known(self.arg(0));
                 let result = self.proceed();
@@ -370,9 +418,38 @@ impl Call<'_> {
                     self.remember(result as u64, known);
                 }
             }
-            _ => {
-                self.proceed();
-            }
+            _ => self.change_description(),
+        }
+    }
+
+    /// Flags, owner, size, seals: what all who share an open file see.
+    fn change_description(&mut self) {
+        if self.is_clean() {
+            self.proceed();
+            return;
+        }
+        let entry = self.descriptor(self.arg(0));
+        if entry.kind() == FdKind::Bad {
+            self.proceed();
+            return;
+        }
+        if self.is_inherited_from_outside(entry) {
+            self.settle();
+        }
+        if self.may_be_shared(entry) {
+            self.modify(self.object(entry.slot()));
+        }
+        self.proceed();
+        self.observe(self.object(entry.slot()));
+    }
+
+    /// Whether somebody outside may have the same open file.
+    fn is_inherited_from_outside(&self, entry: FdEntry) -> bool {
+        match entry.kind() {
+            FdKind::Outside if entry.has(FdEntry::TERMINAL) => true,
+            FdKind::Outside => Stat::of_fd(self.arg(0)).is_ok_and(|stat| self.world.is_outside(stat.hash())),
+            FdKind::OutsideFile => self.may_be_shared(entry),
+            _ => false,
         }
     }
 
@@ -391,6 +468,7 @@ impl Call<'_> {
         let entry = self.descriptor(self.arg(0));
         match Ioctl::of(self.arg(1) as u32) {
             Ioctl::Observes => self.read(0),
+            Ioctl::Flags => self.change_description(),
             Ioctl::ModifiesFile => self.modify_descriptor(0),
             Ioctl::Freezes => self.answer(-gate::EOPNOTSUPP),
             Ioctl::Unknown => match entry.kind() {
@@ -421,6 +499,8 @@ impl Call<'_> {
 enum Ioctl {
     /// Reads state, or changes only this process's view of it.
     Observes,
+    /// Changes the flags of an open file: FIONBIO, FIOASYNC.
+    Flags,
     /// Changes a file.
     ModifiesFile,
     /// FIFREEZE and FITHAW: a frozen file system could not commit.
@@ -436,8 +516,9 @@ impl Ioctl {
             0x5401 | 0x802c542a | 0x5413 | 0x540f | 0x5429 | 0x5411 | 0x541b | 0x80045430 | 0x80045440 | 0x5424 => {
                 Self::Observes
             }
-            // FIONBIO, FIOASYNC, FIONCLEX, FIOCLEX, FIOQSIZE, FIGETBSZ, FIBMAP, FS_IOC_FIEMAP, SIOCGPGRP, SIOCATMARK
-            0x5421 | 0x5452 | 0x5450 | 0x5451 | 0x5460 | 2 | 1 | 0xc020660b | 0x8904 | 0x8905 => Self::Observes,
+            0x5421 | 0x5452 => Self::Flags,
+            // FIONCLEX, FIOCLEX, FIOQSIZE, FIGETBSZ, FIBMAP, FS_IOC_FIEMAP, SIOCGPGRP, SIOCATMARK
+            0x5450 | 0x5451 | 0x5460 | 2 | 1 | 0xc020660b | 0x8904 | 0x8905 => Self::Observes,
             // FS_IOC_GETFLAGS, FS_IOC_GETVERSION, FS_IOC_FSGETXATTR, FS_IOC_GETFSUUID, BLKGETSIZE64, BLKSSZGET
             0x80086601 | 0x80087601 | 0x801c581f | 0x80111500 | 0x80081272 | 0x1268 => Self::Observes,
             // FICLONE, FICLONERANGE, FIDEDUPERANGE, FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION

@@ -5,9 +5,9 @@ use crate::descriptors::{private, Stat};
 use crate::gate::{self, nr, EACCES, EINVAL, ENOMEM};
 use agent_abi::{
     text_index, FdKind, FileVersion, Private, Request, Text, TextState, AGENT_BASE, MAPPED_MEMORY, OWN_END,
-    PRIVATE_BASE, PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX,
+    PRIVATE_BASE, PRIVATE_STORES, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX,
 };
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
@@ -15,6 +15,7 @@ const MAP_TYPE: u64 = 0x0f;
 const MAP_PRIVATE: u64 = 2;
 const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_FIXED: u64 = 0x10;
+const MAP_DENYWRITE: u64 = 0x800;
 const PAGE: u64 = 4096;
 
 /// Copy words of the program's memory; false if they cannot be read. The kernel reads them for us, so that a bad address is its error.
@@ -52,6 +53,8 @@ impl Call<'_> {
         let entry = self.descriptor(fd);
         if flags & MAP_TYPE != MAP_PRIVATE {
             self.map_shared(entry, is_writable(fd));
+        } else if prot & PROT_EXEC == 0 && flags & MAP_DENYWRITE == 0 {
+            self.map_private(entry);
         }
         let result = self.proceed();
         if result < 0 {
@@ -67,6 +70,12 @@ impl Call<'_> {
 
     /// A file mapped shared: who can write passes to who can read (002, 3.6).
     fn map_shared(&mut self, entry: agent_abi::FdEntry, is_writable: bool) {
+        if is_writable
+            && matches!(entry.kind(), FdKind::DomainFile | FdKind::MemoryFile)
+            && mark(&self.world.shared_slots, &self.world.private_slots, entry.slot())
+        {
+            self.world.private_changed.fetch_or(PRIVATE_STORES, Ordering::SeqCst);
+        }
         match entry.kind() {
             FdKind::DomainFile if is_writable => {
                 self.world.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
@@ -84,6 +93,17 @@ impl Call<'_> {
             _ => {}
         }
         self.becomes_shared();
+    }
+
+    /// Data of a file, mapped private. Program text (the dynamic linker says MAP_DENYWRITE) is taken not to change under its users.
+    fn map_private(&self, entry: agent_abi::FdEntry) {
+        if !matches!(entry.kind(), FdKind::DomainFile | FdKind::MemoryFile) {
+            return;
+        }
+        self.process.flags.fetch_or(PROCESS_MAPPED_PRIVATE, Ordering::Relaxed);
+        if mark(&self.world.private_slots, &self.world.shared_slots, entry.slot()) {
+            self.becomes_shared();
+        }
     }
 
     fn becomes_shared(&self) {
@@ -137,6 +157,15 @@ impl Call<'_> {
             }
         }
     }
+}
+
+/// Set a slot's bit in `own`; whether it is set in `other`. Whichever side comes second sees both.
+fn mark(own: &[AtomicU64], other: &[AtomicU64], slot: usize) -> bool {
+    let bit = 1 << (slot % 64);
+    if own[slot / 64].load(Ordering::SeqCst) & bit == 0 {
+        own[slot / 64].fetch_or(bit, Ordering::SeqCst);
+    }
+    other[slot / 64].load(Ordering::SeqCst) & bit != 0
 }
 
 fn is_writable(fd: u64) -> bool {

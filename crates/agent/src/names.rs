@@ -4,7 +4,7 @@
 //! domain changed. That errs on the safe side, and a lookup needs no second look at the directory.
 
 use crate::clocks::Call;
-use crate::descriptors::{Stat, S_IFDIR, S_IFREG};
+use crate::descriptors::{Stat, S_IFDIR, S_IFIFO, S_IFREG};
 use crate::gate::{self, nr, ENOENT};
 use crate::memory::read_program;
 use agent_abi::{FdEntry, FdKind};
@@ -16,12 +16,14 @@ const AT_EMPTY_PATH: u64 = 0x1000;
 const PATH_MAX: usize = 4096;
 
 const O_WRONLY: u64 = 1;
+const O_RDWR: u64 = 2;
 const O_CREAT: u64 = 0o100;
 const O_TRUNC: u64 = 0o1000;
 const O_DSYNC: u64 = 0o10000;
 const O_SYNC: u64 = 0o4010000;
 const O_TMPFILE: u64 = 0o20000000;
 const O_PATH: u64 = 0o10000000;
+const O_DIRECTORY: u64 = 0o200000;
 
 /// Whether a call of `Op::ModifyPath` changes what a symbolic link points to.
 fn follows_links(nr: u64, args: &[u64; 6]) -> bool {
@@ -48,6 +50,14 @@ pub struct Place {
     exists: bool,
     /// It names a file or directory, not a FIFO, a socket or a device.
     is_plain: bool,
+    is_fifo: bool,
+}
+
+/// Whether a name leads to a FIFO.
+fn is_fifo(dir: u64, path: u64) -> bool {
+    let mut stat = Stat::empty();
+    // SAFETY: `stat` is a whole `struct stat`; the kernel checks `path`.
+    unsafe { gate::call(nr::NEWFSTATAT, [dir, path, &raw mut stat as u64, 0, 0, 0]) == 0 && stat.kind() == S_IFIFO }
 }
 
 /// Look at a name, or at its directory where there is no such name yet. `Err` where the call will fail in the kernel, too.
@@ -59,7 +69,7 @@ pub fn locate(call: &Call, dir: u64, path: u64, follow: bool) -> Option<Place> {
         0 => {
             let kind = stat.kind();
             let is_plain = kind == S_IFREG || kind == S_IFDIR || !follow;
-            Some(Place { entry: call.file_entry(&stat), exists: true, is_plain })
+            Some(Place { entry: call.file_entry(&stat), exists: true, is_plain, is_fifo: kind == S_IFIFO })
         }
         error if error == -ENOENT => locate_parent(call, dir, path),
         _ => None,
@@ -99,7 +109,7 @@ fn locate_parent(call: &Call, dir: u64, path: u64) -> Option<Place> {
     let name = if end == 0 && dir == AT_FDCWD { here.as_ptr() } else { parent.as_ptr() };
     // SAFETY: as above.
     match unsafe { gate::call(nr::NEWFSTATAT, [dir, name as u64, &raw mut stat as u64, flags, 0, 0]) } {
-        0 => Some(Place { entry: call.file_entry(&stat), exists: false, is_plain: true }),
+        0 => Some(Place { entry: call.file_entry(&stat), exists: false, is_plain: true, is_fifo: false }),
         _ => None,
     }
 }
@@ -169,12 +179,17 @@ impl Call<'_> {
     pub fn open(&mut self, dir: Option<u8>, path: u8, flags: u8) {
         let bits = self.arg(flags);
         let changes = bits & (O_CREAT | O_TRUNC | O_DSYNC) != 0 || bits & O_TMPFILE == O_TMPFILE;
+        let dir = self.directory(dir.unwrap_or(syscall_table::CWD));
         if !changes || bits & O_PATH != 0 {
-            self.proceed();
+            if bits & (O_WRONLY | O_RDWR) != 0 && bits & O_PATH == 0 && !self.is_settled() && is_fifo(dir, self.arg(path)) {
+                // Whoever waits at the other end, perhaps outside, sees that this one is opened.
+                self.settle();
+            }
+            self.proceed_observing();
             self.observe_names();
+            self.after_open(bits);
             return;
         }
-        let dir = self.directory(dir.unwrap_or(syscall_table::CWD));
         self.open_changing(dir, self.arg(path), bits, Some(flags));
     }
 
@@ -204,13 +219,18 @@ impl Call<'_> {
         let Some(place) = locate(self, dir, path, true) else {
             self.proceed();
             self.observe_names();
+            self.after_open(bits);
             return;
         };
         let elided = self.elide_open_flags(place, bits, flags);
         let makes = bits & O_CREAT != 0 || bits & O_TMPFILE == O_TMPFILE;
         let empties = bits & O_TRUNC != 0 && place.exists;
         let result = match place.entry.kind() {
-            // An open of a FIFO can wait for somebody else: no handle must be held then.
+            _ if place.is_fifo => {
+                self.settle();
+                self.proceed()
+            }
+            // What is no file can wait for somebody else: no handle must be held then.
             _ if !place.is_plain => self.proceed(),
             _ if !makes && !empties => self.proceed(),
             FdKind::DomainFile => self.change_names(place, empties),
@@ -221,15 +241,28 @@ impl Call<'_> {
             }
             _ => self.proceed(),
         };
+        self.observe_names();
+        self.after_open(bits);
         if result >= 0 && makes {
             self.tag_made_elsewhere(place, result as u64);
         }
-        self.observe_names();
         if elided != 0 && result >= 0 {
             let entry = self.descriptor(result as u64);
             if entry.kind() == FdKind::DomainFile {
                 self.remember(result as u64, entry.with(elided));
             }
+        }
+    }
+
+    /// A descriptor of this process alone. That a FIFO could be opened tells that the other end was.
+    fn after_open(&mut self, bits: u64) {
+        let fd = self.frame.rax;
+        if (fd as i64) < 0 {
+            return;
+        }
+        self.remember_opened(fd);
+        if bits & (O_PATH | O_DIRECTORY) == 0 && !self.is_clean() && self.descriptor(fd).has(FdEntry::NAMED) {
+            self.observe_everything();
         }
     }
 
@@ -239,8 +272,10 @@ impl Call<'_> {
         let foreseen =
             place.entry.kind() == FdKind::DomainFile && place.entry.domain() == made.domain() && place.is_plain;
         if made.kind() == FdKind::DomainFile && !foreseen {
-            let transaction = self.begin_change(made.domain());
-            self.tag_names(Place { entry: made, exists: true, is_plain: true }, transaction, true);
+            // The agent must finish now, perhaps while it is stepped: nothing may wait here for a commit.
+            let transaction = self.join_change(made.domain());
+            let place = Place { entry: made, exists: true, is_plain: true, is_fifo: false };
+            self.tag_names(place, transaction, true);
             self.end_change(made.domain(), 0);
         }
     }
@@ -262,6 +297,9 @@ impl Call<'_> {
     pub fn get_flags(&mut self) {
         let known = self.known(self.arg(0));
         let result = self.proceed();
+        if !self.is_clean() {
+            self.observe(self.object(self.descriptor(self.arg(0)).slot()));
+        }
         if result >= 0 && known.has(FdEntry::ELIDED_SYNC) {
             let bits = if known.has(FdEntry::ELIDED_FULL_SYNC) { O_SYNC } else { O_DSYNC };
             self.answer(result | bits as i64);
@@ -275,6 +313,7 @@ impl Call<'_> {
             let object = self.object(place.entry.slot());
             object.raise(place.entry.domain(), transaction);
             self.modify(object);
+            self.note_change(place.entry.slot());
         }
     }
 

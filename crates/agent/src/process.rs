@@ -1,11 +1,12 @@
 //! Children, signals, exec, and what a process says of itself.
 
 use crate::clocks::Call;
-use crate::descriptors::forget_forever;
+use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, share_descriptions};
 use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, THREADS_BASE,
+    THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET,
     THREAD_UNCACHED,
 };
 use core::sync::atomic::Ordering;
@@ -84,6 +85,12 @@ impl Call<'_> {
         if birth.flags & CLONE_FILES != 0 && birth.flags & CLONE_VM == 0 {
             forget_forever();
         }
+        if birth.flags & CLONE_VM != 0 && birth.flags & CLONE_VFORK == 0 {
+            note_threads();
+        }
+        if birth.flags & CLONE_FILES == 0 {
+            share_descriptions();
+        }
         let Some((thread, process)) = self.take_slots(&birth) else { return self.answer(-EAGAIN) };
         self.page.child_rsp = birth.stack;
         self.page.flags &= !THREAD_FORKED;
@@ -105,6 +112,9 @@ impl Call<'_> {
         self.page.pending_process = 0;
         if result < 0 {
             self.give_back(thread, process);
+        } else if birth.flags & CLONE_FILES == 0 {
+            // What other threads opened in between.
+            share_descriptions();
         }
         self.answer(result);
     }
@@ -142,7 +152,8 @@ impl Call<'_> {
             if birth.flags & CLONE_PARENT != 0 { self.process.parent.load(Ordering::Relaxed) as usize } else { own };
         let slot = &self.world.processes[process % PROCESSES_MAX];
         slot.begin(parent, &self.dependencies());
-        slot.flags.store(self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SHARED, Ordering::Relaxed);
+        let inherited = PROCESS_MAPPED_SHARED | PROCESS_MAPPED_PRIVATE;
+        slot.flags.store(self.process.flags.load(Ordering::Relaxed) & inherited, Ordering::Relaxed);
         slot.mapped_domains.store(self.process.mapped_domains.load(Ordering::Relaxed), Ordering::Relaxed);
         Some((thread, process))
     }
@@ -197,6 +208,7 @@ impl Call<'_> {
     pub fn exec(&mut self) {
         if !self.is_clean() {
             // Descriptors that exec closes end their streams.
+            self.look_at_unused();
             self.before_close_range(3, u64::MAX);
         }
         self.proceed();
@@ -213,7 +225,8 @@ impl Call<'_> {
             if parent < PROCESSES_MAX {
                 self.modify(&self.world.processes[parent].clock);
             }
-            self.before_close_range(0, u64::MAX);
+            // Streams to outside are looked after by the supervisor, whatever ends the process (`Request::WatchEnd`).
+            self.look_at_unused();
         }
         self.proceed();
     }
@@ -375,6 +388,8 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
         forget_forever();
     }
     page.flags = 0;
+    share_descriptions();
+    forget_if_threaded();
     let home = agent_abi::PRIVATE_BASE + crate::start::FIRST_PAGE;
     if page.this == home {
         return frame;

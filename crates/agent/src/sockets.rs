@@ -1,7 +1,7 @@
 //! Sockets: which are inside, and messages that carry descriptors.
 
 use crate::clocks::Call;
-use crate::descriptors::{is_doubtful_socket, is_pair, note_outside_socket, Stat, S_IFIFO, S_IFSOCK};
+use crate::descriptors::{is_doubtful_socket, is_pair, note_outside_stream, share_descriptions, Stat, S_IFIFO, S_IFSOCK};
 use crate::gate;
 use crate::memory::read_program;
 use crate::names::{locate, AT_FDCWD};
@@ -165,6 +165,7 @@ impl Call<'_> {
     pub fn send_message(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
         let message = Message::read(self.arg(1));
+        message.iter().for_each(note_passed);
         match (entry.kind(), message) {
             (FdKind::Inside, message) => {
                 self.send_message_inside(entry, message.is_some_and(|message| message.name != 0))
@@ -186,6 +187,7 @@ impl Call<'_> {
 
     pub fn send_messages(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
+        self.messages().for_each(|message| note_passed(&message));
         match entry.kind() {
             FdKind::Inside => {
                 let has_address = self.messages().any(|message| message.name != 0);
@@ -261,7 +263,7 @@ impl Call<'_> {
     /// For whoever is at the other end: this very socket is one of the world's. Before `connect`, so that nobody can ask too early.
     fn remember_made_inside(&self, fd: u64) {
         const SO_COOKIE: u64 = 57;
-        note_outside_socket(fd);
+        note_outside_stream(fd);
         if !matches!(socket_option(fd, SO_TYPE), Some(SOCK_STREAM | SOCK_SEQPACKET)) {
             return;
         }
@@ -321,6 +323,13 @@ impl Call<'_> {
             }
             _ => self.barrier(),
         }
+    }
+}
+
+/// Whoever gets a descriptor shares its offset and flags.
+fn note_passed(message: &Message) {
+    if message.control_len != 0 {
+        share_descriptions();
     }
 }
 

@@ -110,7 +110,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "text|json:FILE", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub stats: Option<StatsTarget>,
 
-    /// Tell at the start what each file system promises; twice: also what happens
+    /// Tell at the start what each file system promises, and then which system calls are refused; twice: each time
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
 
@@ -207,12 +207,15 @@ pub enum VolumeAction {
         /// The file to make; it must not exist
         #[arg(value_hint = ValueHint::FilePath)]
         image: PathBuf,
-        /// Length of the volume: bytes, or with K, M, G, T; the file is sparse
+        /// Length of the volume: bytes, or with K, M, G, T
         #[arg(long, value_parser = parse_size)]
         size: u64,
         /// Length of its journal; a quarter of the volume, at most 1G, when left out
         #[arg(long, value_name = "SIZE", value_parser = parse_size)]
         journal: Option<u64>,
+        /// Take only the room that is used. If it runs out under the volume, what was committed before can be lost
+        #[arg(long)]
+        sparse: bool,
     },
     /// Mount a volume for everybody
     Mount {

@@ -57,6 +57,9 @@ fn show(ended: Ended, sink: Option<StatsSink>) -> Result<u8, Failure> {
         (Some(stats), Some(sink)) => write(&stats, sink)?,
         (None, Some(_)) => eprintln!("speculator: processes of this world go on, so there are no statistics yet"),
     }
+    if let Some(signal) = ended.signal {
+        supervisor::end_by(signal);
+    }
     Ok(ended.status)
 }
 

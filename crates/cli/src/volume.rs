@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use external_sync::volume::{self, Condition};
+use external_sync::volume::{self, Condition, Room};
 
 use crate::args::VolumeAction;
 use crate::error::Failure;
@@ -13,8 +13,9 @@ const STATUS_DAMAGED: u8 = 1;
 /// Does it; the status is 0, or for a check 1 if the volume is damaged.
 pub fn perform(action: VolumeAction) -> Result<u8, Failure> {
     match action {
-        VolumeAction::Create { image, size, journal } => {
-            volume::create(&image, size, journal)?;
+        VolumeAction::Create { image, size, journal, sparse } => {
+            let room = if sparse { Room::Sparse } else { Room::Reserved };
+            volume::create(&image, size, journal, room)?;
         }
         VolumeAction::Mount { image, dir } => volume::mount(&image, &dir)?.keep(),
         VolumeAction::Umount { dir } => volume::umount(&dir)?,

@@ -11,9 +11,6 @@ use crate::{e2fsprogs, mountinfo, sys, why};
 
 /// Oldest kernel on which everything that `run` uses is there: `close_range`, LOOP_CONFIGURE, `stx_mnt_id`, `clone3`.
 const KERNEL_MIN: (u32, u32) = (5, 10);
-/// AT_HWCAP2: the kernel lets programs use RDFSBASE and its kin.
-const HWCAP2_FSGSBASE: usize = 1 << 1;
-
 /// How something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -83,7 +80,6 @@ pub fn examine() -> Report {
             Need::Run,
             "raise kernel.shmmni and kernel.shmall (sysctl), or build the kernel with CONFIG_SYSVIPC",
         ),
-        fsgsbase(),
         user(),
         tried(
             "mount namespaces",
@@ -170,19 +166,6 @@ fn ptrace() -> Finding {
             Need::Run,
             format!("{}; {scope}", why(&error)),
             "set kernel.yama.ptrace_scope to 0 or 1 (sysctl), give the container SYS_PTRACE, and do not run under another tracer",
-        ),
-    }
-}
-
-fn fsgsbase() -> Finding {
-    let (_, hwcap2) = rustix::param::linux_hwcap();
-    match hwcap2 & HWCAP2_FSGSBASE != 0 {
-        true => ok("FSGSBASE", "programs may use it"),
-        false => lacking(
-            "FSGSBASE",
-            Need::Volumes,
-            "not available",
-            "use Linux 5.9 or newer without nofsgsbase; until then run with --interpose=stops",
         ),
     }
 }

@@ -7,7 +7,7 @@
 //! **Invariant:** `committed` never advances over a transaction whose flush failed.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use agent_abi::World;
 use commit_clock::{Clock, Ticket, DOMAINS_MAX};
 
+use crate::journal::Probe;
 use crate::sys;
 
 /// Why a transaction was committed.
@@ -82,6 +83,8 @@ pub struct Handles {
     pub roots: [Option<Arc<OwnedFd>>; DOMAINS_MAX],
     /// Bit d: one fsync commits everything, because the journal takes data and metadata alike (ext4, data=journal).
     pub whole_journal: u32,
+    /// What tells whether the file system has given up in the background.
+    pub probes: [Option<Probe>; DOMAINS_MAX],
 }
 
 /// The thread that commits.
@@ -274,17 +277,19 @@ impl Worker {
     }
 
     fn flush(&self, domain: usize) -> io::Result<()> {
-        let (root, whole_journal) = {
+        let (root, whole_journal, probe) = {
             let handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            (handles.roots[domain].clone(), handles.whole_journal & (1 << domain) != 0)
+            (handles.roots[domain].clone(), handles.whole_journal & (1 << domain) != 0, handles.probes[domain])
         };
         let root = root.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
         let is_mapped = self.world.mapped_domains.load(Ordering::SeqCst) & (1 << domain) != 0;
         if whole_journal && !is_mapped {
             // Every change is in the journal's running transaction already: committing it is enough, and looks at no inode.
-            Ok(rustix::fs::fsync(&root)?)
+            rustix::fs::fsync(&root)?;
         } else {
-            Ok(rustix::fs::syncfs(&root)?)
+            rustix::fs::syncfs(&root)?;
         }
+        // Success says that nothing is left to commit, not that all that is gone from there was committed.
+        probe.map_or(Ok(()), |probe| probe.check(root.as_fd()))
     }
 }

@@ -6,6 +6,7 @@ pub mod doctor;
 pub mod domain;
 mod e2fsprogs;
 pub mod engine;
+pub mod journal;
 mod loop_device;
 mod mountinfo;
 mod superblock;

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
@@ -54,6 +54,15 @@ pub fn loop_free(control: &File) -> io::Result<u32> {
     // SAFETY: this request takes no argument and touches no memory of ours.
     let number = check(unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) })?;
     Ok(number.unsigned_abs())
+}
+
+/// Ends all writing to an ext4 file system, its journal included, at once.
+pub fn shut_down(root: BorrowedFd<'_>) -> io::Result<()> {
+    const EXT4_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
+    const NO_LOG_FLUSH: u32 = 2;
+    let flags = NO_LOG_FLUSH;
+    // SAFETY: the request reads one u32, which lives until the call returns.
+    check(unsafe { libc::ioctl(root.as_raw_fd(), EXT4_IOC_SHUTDOWN, &flags) }).map(drop)
 }
 
 /// Attaches `image` to the loop device `device` until the last user of the device is gone.

@@ -43,7 +43,7 @@ const FEATURES: &str = "none,has_journal,ext_attr,resize_inode,dir_index,filetyp
 /// What [`create`] made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// Length of the image, bytes; it is sparse.
+    /// Length of the image, bytes.
     pub size: u64,
     /// Length of its journal, bytes.
     pub journal: u64,
@@ -55,8 +55,18 @@ pub fn default_journal_len(size: u64) -> u64 {
     (size / 4).clamp(JOURNAL_LEN_MIN, JOURNAL_LEN_DEFAULT_MAX)
 }
 
+/// Where the room for what will be written comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// All of it is taken from the file system under the image now. It cannot run out later, where a commit that has succeeded would be lost on
+    /// its way from the journal to its place.
+    Reserved,
+    /// Only what is used is taken.
+    Sparse,
+}
+
 /// Makes a new volume image; sizes are in bytes and are rounded down to blocks (volume) and MiB (journal).
-pub fn create(image: &Path, size: u64, journal: Option<u64>) -> Result<Created, VolumeError> {
+pub fn create(image: &Path, size: u64, journal: Option<u64>, room: Room) -> Result<Created, VolumeError> {
     let created = check_sizes(image, size, journal)?;
     if image.symlink_metadata().is_ok() {
         return Err(VolumeError::Exists { image: image.to_owned() });
@@ -65,8 +75,19 @@ pub fn create(image: &Path, size: u64, journal: Option<u64>) -> Result<Created, 
     let new = NewImage::open(image).map_err(creating(image))?;
     new.file.set_len(created.size).map_err(creating(image))?;
     make_file_system(&mkfs, image, &new, created.journal)?;
+    if room == Room::Reserved {
+        reserve(&new.file, created.size).map_err(|source| VolumeError::Reserve { image: image.to_owned(), source })?;
+    }
     new.publish().map_err(creating(image))?;
     Ok(created)
+}
+
+fn reserve(file: &File, size: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, size) {
+        // Not every file system can; the image is then as sparse as before.
+        Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn creating(image: &Path) -> impl Fn(io::Error) -> VolumeError + '_ {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use external_sync::domain::{DomainTable, Place};
-use external_sync::volume::{self, Condition, VolumeError, VolumeSpec};
+use external_sync::volume::{self, Condition, Room, VolumeError, VolumeSpec};
 use tempfile::TempDir;
 
 const SIZE: u64 = 64 << 20;
@@ -30,7 +30,7 @@ impl Scene {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("dir")).unwrap();
         let scene = Scene { folder };
-        volume::create(&scene.image(), SIZE, None).unwrap();
+        volume::create(&scene.image(), SIZE, None, Room::Sparse).unwrap();
         scene
     }
 
@@ -221,12 +221,24 @@ fn a_volume_without_room_is_not_made_and_leaves_nothing() {
         assert!(std::process::Command::new(program).args(args).arg(folder.path()).status().unwrap().success());
     };
     run("mount", &["-t", "tmpfs", "-o", "size=256k", "tmpfs"]);
-    let result = volume::create(&folder.path().join("image"), 1 << 30, None);
+    let result = volume::create(&folder.path().join("image"), 1 << 30, None, Room::Reserved);
     let left = fs::read_dir(folder.path()).unwrap().count();
     run("umount", &[]);
     let error = result.unwrap_err();
-    assert!(matches!(error, VolumeError::ProgramFailed { .. } | VolumeError::Create { .. }), "{error}");
+    let is_told =
+        matches!(error, VolumeError::ProgramFailed { .. } | VolumeError::Create { .. } | VolumeError::Reserve { .. });
+    assert!(is_told, "{error}");
     assert_eq!(left, 0);
+}
+
+#[test]
+fn room_is_reserved_if_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    volume::create(&image, SIZE, None, Room::Reserved).unwrap();
+    let found = fs::metadata(&image).unwrap();
+    assert!(found.blocks() * 512 >= SIZE, "{} blocks", found.blocks());
+    assert_eq!(volume::check(&image).unwrap().condition, Condition::Clean);
 }
 
 #[test]

@@ -9,18 +9,13 @@ use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, FdEntry, FdKind, World};
 use connections::{Connections, Inside, Verdict};
 use holders::Holders;
-use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-thread_local! {
-    /// Of the event loop's thread, the only one that classifies. `None` on a kernel without sock_diag: then all sockets are outside.
-    static CLASSIFIER: RefCell<Classifier> = RefCell::default();
-}
-
 #[derive(Debug)]
-struct Classifier {
+pub(crate) struct Classifier {
+    /// `None` on a kernel without sock_diag: then all sockets are outside.
     connections: Option<Connections>,
     holders: Holders,
 }
@@ -34,14 +29,19 @@ impl Default for Classifier {
 impl Supervisor {
     /// The entry of a socket, or 0: outside.
     pub(crate) fn classify_socket(&mut self, _tid: i32, socket: &OwnedFd) -> u64 {
-        let verdict = CLASSIFIER.with_borrow_mut(|classifier| {
-            let Some(connections) = &mut classifier.connections else { return Ok(Verdict::Outside) };
-            let dev = rustix::fs::fstat(socket)?.st_dev;
-            let world = self.world();
-            let processes = || self.processes();
-            connections.judge(socket.as_fd(), &mut Sockets { world, dev, holders: &mut classifier.holders, processes })
-        });
+        // Out of its place while it asks for our processes.
+        let mut classifier = self.classifier.take().unwrap_or_default();
+        let verdict = self.judge(&mut classifier, socket);
+        self.classifier = Some(classifier);
         entry(verdict)
+    }
+
+    fn judge(&mut self, classifier: &mut Classifier, socket: &OwnedFd) -> io::Result<Verdict> {
+        let Some(connections) = &mut classifier.connections else { return Ok(Verdict::Outside) };
+        let dev = rustix::fs::fstat(socket)?.st_dev;
+        let world = self.world();
+        let processes = || self.processes();
+        connections.judge(socket.as_fd(), &mut Sockets { world, dev, holders: &mut classifier.holders, processes })
     }
 
     /// The world's processes. A program that has not begun yet still has descriptors of ours.

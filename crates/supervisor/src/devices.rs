@@ -3,6 +3,7 @@
 use agent_abi::{DeviceKind, World, DEVICES_MAX};
 use external_sync::domain::{DomainTable, Place};
 use external_sync::engine::Handles;
+use external_sync::journal::Probe;
 use rustix::fs::{MemfdFlags, Stat};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,6 +29,9 @@ pub fn publish(table: &DomainTable, world: &World, handles: &Mutex<Handles>) -> 
             Some(handle) => Some(Arc::new(handle.try_clone_to_owned()?)),
             None => None,
         };
+        let probe = |handle| Probe::of(handle, &domain.file_system.fs_type);
+        // Once found it is kept: a file system that gives up must not look like one that cannot be asked.
+        handles.probes[index] = handles.probes[index].or_else(|| domain.handle().and_then(probe));
     }
     // data=journal: the journal holds everything (`external_sync::domain`), and the root is a directory of the same journal.
     handles.whole_journal = ordered;

@@ -1,6 +1,8 @@
 //! The event loop: every stop of every thread of the world. The only thread that may touch tracees.
 
+use crate::classify::Classifier;
 use crate::descriptors::{process_of, user_of, ProcessDescriptors};
+use crate::forward::Received;
 use crate::message::{Message, Sender};
 use crate::outputs::Outputs;
 use crate::same_core::{self, SameCore};
@@ -20,6 +22,9 @@ use tracee::{
     AgentImage, Event, Injection, Registers, Result, Segment, SignalInfo, Stop, Stopped, TraceError, WorldSegment,
 };
 
+/// More takeovers than this in one exec are no accident.
+const SEGMENT_GIVEN_MAX: u32 = 1000;
+
 /// A thread of the world.
 #[derive(Debug, Default)]
 pub(crate) struct Tracee {
@@ -31,8 +36,12 @@ pub(crate) struct Tracee {
     pub pid: Option<i32>,
     /// What the injection wrote over, until it is put back or replaced.
     pub injection: Option<Injection>,
-    /// The world's memory was given to its user.
-    pub segment_given: bool,
+    /// How often the world's memory was given to its user since its last exec: another user may take it over in between.
+    pub segment_given: u32,
+    /// It stops before it ends.
+    pub watched: bool,
+    /// It has stopped for that.
+    pub ending: bool,
 }
 
 /// Everything that the supervising process knows.
@@ -59,6 +68,15 @@ pub(crate) struct Supervisor {
     pub is_root_user: bool,
     pub ahead: crate::ahead::Ahead,
     pub same_core: SameCore,
+    /// Slots of processes that stop before they end (`ending`).
+    pub watched: HashSet<usize>,
+    /// Signals that were taken from a thread's queue and sent again as others.
+    pub backlog: HashMap<i32, Vec<SignalInfo>>,
+    /// Signals that COMMAND got from processes.
+    pub received: Received,
+    pub classifier: Option<Box<Classifier>>,
+    /// System calls that were refused.
+    pub refused: HashSet<u64>,
 }
 
 impl Supervisor {
@@ -103,6 +121,7 @@ impl Supervisor {
             Stop::SystemCall => ("call", self.on_system_call(stopped)),
             Stop::Signal(signal) => ("signal", self.on_signal(stopped, signal)),
             Stop::Group(_) => ("group", self.on_group_stop(stopped)),
+            Stop::Exit => ("end", self.on_ending(stopped)),
         };
         if let Some(confined) = confined {
             same_core::let_go(confined);
@@ -146,6 +165,7 @@ impl Supervisor {
         if !self.tracees.contains_key(&tid) {
             let registers = stopped.registers()?;
             self.on_birth(tid, &registers);
+            self.watch_heir(&stopped)?;
         } else if self.world().ahead.load(Ordering::Relaxed) != 0 {
             return self.on_taken_back(stopped);
         }
@@ -179,6 +199,9 @@ impl Supervisor {
         }
         self.leave_shared_slot(tid);
         self.ahead_of_exec(tid);
+        if let Some(tracee) = self.tracees.get_mut(&tid) {
+            tracee.segment_given = 0;
+        }
         let registers = stopped.registers()?;
         const CS_64_BIT: u64 = 0x33;
         if registers.cs != CS_64_BIT {
@@ -227,6 +250,9 @@ impl Supervisor {
                 world.processes[fresh].begin(parent, &clock);
                 world.processes[fresh].pid.store(tid as u32, Ordering::Release);
                 tracee.process = fresh;
+                if tracee.watched {
+                    self.watched.insert(fresh);
+                }
                 self.begin_output(fresh);
                 return;
             }
@@ -313,24 +339,57 @@ impl Supervisor {
                 return self.on_failed_injection(stopped, registers);
             }
         }
-        let mut info = stopped.signal_info()?;
+        let sent = stopped.signal_info()?;
+        let mut info = self.as_it_was(tid, sent);
         let Some(stopped) = self.ahead_of_signal(stopped, &mut info)? else { return Ok(()) };
+        self.note_signal(tid, &info);
         let mut more = Vec::new();
         let mut has_run = false;
         let left = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more, &mut has_run)?;
         self.observe_signal(tid, &info);
+        if left.is_none() {
+            self.requeue(tid, &info);
+        }
         for later in more {
             // It was taken out of the queue while the agent finished: put it back.
-            requeue(tid, &later);
+            self.requeue(tid, &later);
         }
         match left {
             // The kernel still has what came with the signal.
-            Some(stopped) if !has_run => stopped.resume(signal),
+            Some(stopped) if !has_run && !sent.is_from_us() => stopped.resume(signal),
             Some(stopped) => stopped.resume_with(&info),
-            None => {
-                requeue(tid, &info);
-                Ok(())
-            }
+            None => Ok(()),
+        }
+    }
+
+    /// Send a signal again that was taken from a thread's queue. What the kernel does not let us send again as it was, we remember, and put in
+    /// the place of what we send.
+    fn requeue(&mut self, tid: i32, info: &SignalInfo) {
+        let is_queued = self.pid_of(tid).is_ok_and(|pid| info.send_again(pid, tid));
+        if !is_queued {
+            self.backlog.entry(tid).or_default().push(*info);
+            crate::sys::kill_thread(tid, info.number());
+        }
+    }
+
+    /// What this signal was before it was sent again.
+    fn as_it_was(&mut self, tid: i32, info: SignalInfo) -> SignalInfo {
+        if self.backlog.is_empty() || !info.is_from_us() {
+            return info;
+        }
+        let Some(backlog) = self.backlog.get_mut(&tid) else { return info };
+        let found = backlog.iter().position(|saved| saved.number() == info.number());
+        let saved = found.map_or(info, |found| backlog.remove(found));
+        if backlog.is_empty() {
+            self.backlog.remove(&tid);
+        }
+        saved
+    }
+
+    /// A signal to a whole process group reaches COMMAND by itself: the front must not send it on.
+    fn note_signal(&mut self, tid: i32, info: &SignalInfo) {
+        if info.code() <= 0 && self.pid_of(tid).is_ok_and(|pid| pid == self.root) {
+            self.received.note(info.number(), info.sender());
         }
     }
 
@@ -357,7 +416,8 @@ impl Supervisor {
         let tid = stopped.tid();
         let errno = -(registers.rax as i64) as i32;
         let Some(tracee) = self.tracees.get_mut(&tid) else { return stopped.resume(0) };
-        if errno == libc::EACCES && self.is_root_user && !std::mem::replace(&mut tracee.segment_given, true) {
+        if errno == libc::EACCES && self.is_root_user && tracee.segment_given < SEGMENT_GIVEN_MAX {
+            tracee.segment_given += 1;
             // A program that gave up root: the world's memory is its user's from here on.
             if user_of(tid).and_then(|uid| self.segment.set_owner(uid)).is_ok() {
                 if let Some(injection) = tracee.injection.take() {
@@ -381,6 +441,7 @@ impl Supervisor {
     }
 
     pub(crate) fn on_exit(&mut self, tid: i32, status: i32) {
+        self.backlog.remove(&tid);
         let Some(tracee) = self.tracees.remove(&tid) else { return };
         self.world().closes.fetch_add(1, Ordering::Relaxed);
         self.descriptors.forget(tid);
@@ -411,6 +472,7 @@ impl Supervisor {
         if let Some(id) = self.output_ids.remove(&tracee.process) {
             self.outputs.end_process(id);
         }
+        self.watched.remove(&tracee.process);
         slot.pid.store(0, Ordering::Release);
         world.process_map.give_back(tracee.process);
     }
@@ -448,11 +510,6 @@ impl Supervisor {
         }
         Ok(pid)
     }
-}
-
-/// Send a signal again that was taken from a thread's queue.
-fn requeue(tid: i32, info: &SignalInfo) {
-    crate::sys::kill_thread(tid, info.number());
 }
 
 /// Whether a program would run with another user's rights, were it not traced.

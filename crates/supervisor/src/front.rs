@@ -2,6 +2,7 @@
 //! status.
 
 use crate::event_loop::Supervisor;
+use crate::forward::Received;
 use crate::kept::Kept;
 use crate::message::{Channel, Message, Order};
 use crate::outputs::{CommitObserver, CommitRecord, Outputs};
@@ -66,6 +67,8 @@ pub struct RunOptions {
 pub struct Ended {
     /// Exit status: COMMAND's own, or 128 + the signal that ended it.
     pub status: u8,
+    /// The signal that ended it, if one did.
+    pub signal: Option<i32>,
     /// What happened; `None` if processes of the world go on.
     pub stats: Option<Stats>,
 }
@@ -164,7 +167,9 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
     };
     // A working directory on a volume would keep it busy.
     let _ = std::env::set_current_dir("/");
-    forward_signals(command);
+    if let Ok(supervisor) = front_end.sender() {
+        forward_signals(command, supervisor);
+    }
     let ended = follow(command, front_end, options.verbose);
     if !matches!(ended, Ok(Ended { stats: None, .. })) {
         // It ends right after its last message.
@@ -285,10 +290,10 @@ fn become_command(
 }
 
 /// A signal that somebody sends to us is meant for COMMAND; one from the terminal reaches it anyway.
-fn forward_signals(command: i32) {
+fn forward_signals(command: i32, mut supervisor: crate::message::Sender) {
     std::thread::spawn(move || loop {
         match sys::await_signal(&FORWARDED) {
-            Ok((signal, true, sender)) if sender != command => sys::kill(command, signal),
+            Ok((signal, true, sender)) if sender != command => supervisor.order(&Order::Forward { signal, sender }),
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
@@ -304,7 +309,8 @@ fn follow(command: i32, mut channel: Channel, verbose: u8) -> Result<Ended, RunE
         while let Ok(Some(message)) = channel.receive::<Message>() {
             match message {
                 Message::Note { text } if verbose > 0 => eprintln!("speculator: {text}"),
-                Message::Note { .. } => {}
+                Message::Detail { text } if verbose > 1 => eprintln!("speculator: {text}"),
+                Message::Note { .. } | Message::Detail { .. } => {}
                 Message::Warning { text } => eprintln!("speculator: {text}"),
                 other => {
                     if sender.send(other).is_err() {
@@ -314,24 +320,25 @@ fn follow(command: i32, mut channel: Channel, verbose: u8) -> Result<Ended, RunE
             }
         }
     });
-    let status = await_command(command);
+    let (status, signal) = await_command(command);
     match messages.recv() {
-        Ok(Message::CommandSettled) => Ok(Ended { status, stats: None }),
-        Ok(Message::WorldEnded { stats, unmount_error: None }) => Ok(Ended { status, stats: Some(*stats) }),
+        Ok(Message::CommandSettled) => Ok(Ended { status, signal, stats: None }),
+        Ok(Message::WorldEnded { stats, unmount_error: None }) => Ok(Ended { status, signal, stats: Some(*stats) }),
         Ok(Message::WorldEnded { unmount_error: Some(error), .. }) => Err(RunError::Unmount(error)),
         Ok(Message::FlushFailed { file_system, error }) => Err(RunError::Flush { file_system, error }),
         _ => Err(RunError::SupervisorDied),
     }
 }
 
-fn await_command(command: i32) -> u8 {
+fn await_command(command: i32) -> (u8, Option<i32>) {
     loop {
-        let Ok(status) = sys::wait_for(command) else { return 125 };
+        let Ok(status) = sys::wait_for(command) else { return (125, None) };
         if libc::WIFEXITED(status) {
-            return libc::WEXITSTATUS(status) as u8;
+            return (libc::WEXITSTATUS(status) as u8, None);
         }
         if libc::WIFSIGNALED(status) {
-            return 128u8.wrapping_add(libc::WTERMSIG(status) as u8);
+            let signal = libc::WTERMSIG(status);
+            return (128u8.wrapping_add(signal as u8), Some(signal));
         }
         if libc::WIFSTOPPED(status) {
             // The shell must see its job stopped; and when it continues the job, COMMAND goes on.
@@ -367,8 +374,9 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
                 return front.tell(&Message::Failed { what: format!("ptrace is not allowed: {e}") });
             }
             front.tell(&Message::Seized);
-            end_with_front(channel, pid);
-            prepared.supervise(pid, front, volumes);
+            let received = Received::default();
+            end_with_front(channel, pid, received.clone());
+            prepared.supervise(pid, front, volumes, received);
         }
         _ => {
             let _ = volumes.unmount();
@@ -377,10 +385,14 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
 }
 
 /// Whoever kills the front means COMMAND.
-fn end_with_front(mut channel: Channel, command: i32) {
+fn end_with_front(mut channel: Channel, command: i32, received: Received) {
     std::thread::spawn(move || {
-        // The front says nothing more; the end of the channel is its end.
-        while let Ok(Some(Order::Seize { .. })) = channel.receive() {}
+        // The end of the channel is its end.
+        while let Ok(Some(order)) = channel.receive() {
+            if let Order::Forward { signal, sender } = order {
+                received.forward(command, signal, sender);
+            }
+        }
         sys::kill_if_held(command);
     });
 }
@@ -428,7 +440,7 @@ impl Prepared {
         Ok(Self { segment, agent, image, domains, handles, outputs, kept, policy, is_root_user, ahead: options.ahead.clone() })
     }
 
-    fn supervise(self, pid: i32, mut front: crate::message::Sender, volumes: WorldVolumes) {
+    fn supervise(self, pid: i32, mut front: crate::message::Sender, volumes: WorldVolumes, received: Received) {
         let begin = Instant::now();
         // Before the first thread: what it blocks, all of them do.
         tracee::block_child_signal();
@@ -469,6 +481,11 @@ impl Prepared {
             is_root_user: self.is_root_user,
             ahead: crate::ahead::Ahead::new(self.ahead),
             same_core: SameCore::new(sys::run_first()),
+            watched: HashSet::new(),
+            backlog: HashMap::new(),
+            received,
+            classifier: None,
+            refused: HashSet::new(),
         };
         supervisor.adopt_root(pid);
         let looped = supervisor.run();
@@ -510,6 +527,7 @@ fn option_bits(options: &RunOptions) -> u32 {
         | bit(options.independent_threads, option::INDEPENDENT_THREADS)
         | bit(options.interpose == Interpose::Stops, option::NO_PATCHES)
         | bit(options.release_early, option::RELEASE_EARLY)
+        | bit(options.verbose > 0, option::VERBOSE)
 }
 
 fn fill(stats: &mut Stats, world: &agent_abi::World, outputs: &Outputs, record: &Mutex<CommitRecord>, begin: Instant) {
@@ -528,6 +546,10 @@ fn fill(stats: &mut Stats, world: &agent_abi::World, outputs: &Outputs, record: 
     }
 }
 
+fn outside_count(world: &agent_abi::World) -> u64 {
+    world.outside.iter().take_while(|object| object.load(Ordering::Relaxed) != 0).count() as u64
+}
+
 /// What COMMAND inherits came from outside.
 fn mark_inherited(world: &agent_abi::World, inherited: &[i32]) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
@@ -536,6 +558,7 @@ fn mark_inherited(world: &agent_abi::World, inherited: &[i32]) -> io::Result<()>
         match FileType::from_raw_mode(metadata.mode()) {
             FileType::Fifo | FileType::Socket => {
                 world.mark_outside(hash_object(metadata.dev(), metadata.ino()));
+                world.inherited.store(outside_count(world), Ordering::SeqCst);
             }
             FileType::Unknown => {
                 world.options.fetch_or(option::OUTSIDE_EVENTS, Ordering::SeqCst);

@@ -16,6 +16,8 @@ pub enum Message {
     Seized,
     /// Something worth saying; shown with `-v`.
     Note { text: String },
+    /// The same again, or less interesting; shown with `-vv`.
+    Detail { text: String },
     /// Something that must be said.
     Warning { text: String },
     /// COMMAND has ended, all that its status depends on is committed, and other processes go on.
@@ -31,6 +33,8 @@ pub enum Message {
 pub enum Order {
     /// Hold this process.
     Seize { pid: i32 },
+    /// We got this signal from this process; COMMAND may have got it, too.
+    Forward { signal: i32, sender: i32 },
 }
 
 /// One end of the channel.
@@ -76,6 +80,11 @@ impl Sender {
     /// The front may be gone; then nobody wants to know.
     pub fn tell(&mut self, message: &Message) {
         let _ = send(&mut self.0, message);
+    }
+
+    /// The supervisor may be gone; then so is COMMAND.
+    pub fn order(&mut self, order: &Order) {
+        let _ = send(&mut self.0, order);
     }
 
     pub fn another(&self) -> io::Result<Sender> {

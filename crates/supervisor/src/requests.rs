@@ -36,6 +36,7 @@ impl Supervisor {
             Some(Request::Refused) => self.refused(tid, a, b),
             Some(Request::Fatal) => self.fatal(tid, a),
             Some(Request::HoldEnd) => self.hold_end(tid, a as i32),
+            Some(Request::WatchEnd) => self.watch_end(&stopped).map(|()| 0).map_err(|_| libc::ESRCH),
             Some(Request::Ahead | Request::Done) | None => Err(libc::ENOSYS),
         };
         registers.rax = match answer {
@@ -133,7 +134,8 @@ impl Supervisor {
             .and_then(|nr| syscall_table::row(u64::from(nr)))
             .map_or("a system call", |row| row.name);
         let text = format!("{name}({argument:#x}) of thread {tid} was refused: a world cannot contain what it does");
-        self.front.tell(&Message::Note { text });
+        let is_new = self.refused.insert(nr);
+        self.front.tell(&if is_new { Message::Note { text } } else { Message::Detail { text } });
         Ok(0)
     }
 
@@ -241,7 +243,7 @@ fn without_waiting(fd: OwnedFd) -> OwnedFd {
 }
 
 /// An outside pipe or socket, in whatever state.
-fn stream_of(fd: OwnedFd) -> Option<Target> {
+pub(crate) fn stream_of(fd: OwnedFd) -> Option<Target> {
     let stat = rustix::fs::fstat(&fd).ok()?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => TargetKind::Pipe,

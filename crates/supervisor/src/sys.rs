@@ -18,6 +18,13 @@ pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     unsafe { check(libc::syscall(libc::SYS_pidfd_open, pid, 0)).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
+/// A descriptor for one thread, which need not be the first of its process (Linux 6.9).
+pub fn pidfd_open_thread(tid: i32) -> io::Result<OwnedFd> {
+    const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
+    // SAFETY: as above.
+    unsafe { check(libc::syscall(libc::SYS_pidfd_open, tid, PIDFD_THREAD)).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
+}
+
 /// A copy of another process's descriptor.
 pub fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: as above.
@@ -60,6 +67,22 @@ pub fn await_signal(signals: &[i32]) -> io::Result<(i32, bool, i32)> {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let number = check(libc::sigwaitinfo(&set, &mut info).into())? as i32;
         Ok((number, info.si_code <= 0, info.si_pid()))
+    }
+}
+
+/// End as COMMAND did, so that a shell sees what it would have seen of it: a loop stops at ^C. Returns only if the signal does not end us.
+pub fn end_by(signal: i32) {
+    // SAFETY: all structures are whole. COMMAND has left its core already: we leave none.
+    unsafe {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &none);
+        libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
+        libc::signal(signal, libc::SIG_DFL);
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+        libc::raise(signal);
     }
 }
 

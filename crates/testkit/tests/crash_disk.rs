@@ -44,6 +44,7 @@ fn options(interrupted: &AtomicBool) -> MeasureOptions<'_> {
             channel: Channel::Pipe,
             patience: Duration::from_secs(60),
             interrupted,
+            fault: None,
         },
         cuts: 100,
         seed: 1,

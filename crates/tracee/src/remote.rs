@@ -239,6 +239,7 @@ impl Stopped {
             if !libc::WIFSTOPPED(status) {
                 break;
             }
+            let _ = sys::resume(tid, libc::PTRACE_CONT, 0);
         }
         Ok(())
     }

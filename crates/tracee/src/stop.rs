@@ -34,6 +34,8 @@ pub enum Stop {
     Group(i32),
     /// Newly attached, or interrupted.
     Trap,
+    /// About to end, with everything that it has still open (after `Stopped::trace_exit`).
+    Exit,
 }
 
 /// A stopped thread. Resuming it gives it up.
@@ -46,9 +48,10 @@ pub struct Stopped {
 
 /// Begin to hold a process. If we die, it is killed.
 pub fn seize(pid: i32) -> Result<()> {
-    let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESECCOMP;
-    sys::seize(pid, options)
+    sys::seize(pid, OPTIONS)
 }
+
+const OPTIONS: i32 = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESECCOMP;
 
 /// Wait until something happens to any thread of the world; `None` when there is none left.
 pub fn wait() -> io::Result<Option<Event>> {
@@ -128,6 +131,7 @@ impl Stopped {
         let stop = match status >> 16 {
             libc::PTRACE_EVENT_SECCOMP => Stop::SystemCall,
             libc::PTRACE_EVENT_EXEC => Stop::Exec { former_tid: sys::event_message(tid).map_or(tid, |m| m as i32) },
+            libc::PTRACE_EVENT_EXIT => Stop::Exit,
             libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Trap,
             libc::PTRACE_EVENT_STOP => Stop::Group(signal),
             _ => Stop::Signal(signal),
@@ -151,6 +155,11 @@ impl Stopped {
             Stop::Signal(signal) => signal,
             _ => 0,
         }
+    }
+
+    /// Let it, and the children that it makes from now on, stop once more before they end.
+    pub fn trace_exit(&self) -> Result<()> {
+        sys::set_options(self.tid, OPTIONS | libc::PTRACE_O_TRACEEXIT)
     }
 
     /// Its registers.
@@ -220,7 +229,8 @@ impl Stopped {
         let status = loop {
             let kernel = |source| TraceError::Kernel { what: "wait", tid: self.tid, source };
             let Some((tid, status)) = sys::wait_new().map_err(kernel)? else { return Err(TraceError::Gone(self.tid)) };
-            let is_step = tid == self.tid && libc::WIFSTOPPED(status) && status >> 16 != libc::PTRACE_EVENT_EXEC;
+            let is_event = matches!(status >> 16, libc::PTRACE_EVENT_EXEC | libc::PTRACE_EVENT_EXIT);
+            let is_step = tid == self.tid && libc::WIFSTOPPED(status) && !is_event;
             if is_step {
                 break status;
             }

@@ -59,6 +59,20 @@ impl SignalInfo {
     pub fn number(&self) -> i32 {
         self.0.si_signo
     }
+    /// `si_pid`: who sent it, if a process did.
+    pub fn sender(&self) -> i32 {
+        // SAFETY: any bits are an integer.
+        unsafe { self.0.si_pid() }
+    }
+    /// Whether it may be one that we have sent to a single thread. In another namespace of processes we have no number.
+    pub fn is_from_us(&self) -> bool {
+        self.code() == libc::SI_TKILL && (self.sender() == std::process::id() as i32 || self.sender() == 0)
+    }
+    /// Send it, with all that came with it, to a thread; false where the kernel does not let others say such a thing.
+    pub fn send_again(&self, pid: i32, tid: i32) -> bool {
+        // SAFETY: a whole `siginfo_t`.
+        unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, self.number(), &raw const self.0) == 0 }
+    }
 }
 
 fn ptrace(what: &'static str, request: libc::c_uint, tid: i32, address: usize, data: usize) -> Result<i64> {
@@ -72,6 +86,10 @@ fn ptrace(what: &'static str, request: libc::c_uint, tid: i32, address: usize, d
 
 pub(crate) fn seize(tid: i32, options: i32) -> Result<()> {
     ptrace("attach", libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop)
+}
+
+pub(crate) fn set_options(tid: i32, options: i32) -> Result<()> {
+    ptrace("options", libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
 }
 
 pub(crate) fn resume(tid: i32, request: libc::c_uint, signal: i32) -> Result<()> {
@@ -233,6 +251,7 @@ pub(crate) fn wait_end(tid: i32) -> io::Result<i32> {
         if !libc::WIFSTOPPED(status) {
             return Ok(status);
         }
+        let _ = resume(tid, libc::PTRACE_CONT, 0);
     }
     loop {
         let mut status = 0;
@@ -241,6 +260,8 @@ pub(crate) fn wait_end(tid: i32) -> io::Result<i32> {
             if !libc::WIFSTOPPED(status) {
                 return Ok(status);
             }
+            // On its way out one may stop once more (PTRACE_O_TRACEEXIT).
+            let _ = resume(tid, libc::PTRACE_CONT, 0);
             continue;
         }
         match io::Error::last_os_error() {

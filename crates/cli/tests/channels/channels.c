@@ -160,6 +160,12 @@ static void pipe_room(int r) { // B waits for room that A makes.
     if (r == A) dirty(), ck(read(p[0], buf, sizeof buf));
     if (r == B) ck(write(p[1], "x", 1)), saw();
 }
+static void pipe_room_poll(int r) {
+    if (r == B) must(ready(p[1], POLLOUT) & POLLOUT), saw(); else pipe_room(r);
+}
+static void pipe_room_size(int r) { // A makes the pipe larger.
+    if (r == A) dirty(), ck(fcntl(p[1], F_SETPIPE_SZ, 1 << 20)); else pipe_room(r);
+}
 static void pipe_epipe(int r) {
     if (r == S) ck(pipe(p));
     if (r == A) dirty(), close(p[0]);
@@ -334,6 +340,17 @@ static void file_mmap_private_before(int r) { // B mapped it before the change, 
     if (r == A) dirty();
     if (r == B) { char *at = mmap(0, 4096, PROT_READ, MAP_PRIVATE, ck(open("data", O_RDONLY)), 0); later(); IS_NEW(at); saw(); }
 }
+static void file_mmap_private_fork(int r) { // Mapped by a parent.
+    static char *at;
+    if (r == S) at = mmap(0, 4096, PROT_READ, MAP_PRIVATE, ck(open("data", O_RDONLY)), 0);
+    if (r == A) dirty();
+    if (r == B) { later(); IS_NEW(at); saw(); }
+}
+static void file_mmap_private_store(int r) { // A stores through a mapping of its own.
+    if (r == S) put("data", "old data", 0600);
+    if (r == A) { char *at = shared(0, ck(open("data", O_RDWR))); memcpy(at, "new", 3); }
+    if (r == B) { char *at = mmap(0, 4096, PROT_READ, MAP_PRIVATE, ck(open("data", O_RDONLY)), 0); later(); IS_NEW(at); saw(); }
+}
 static void file_mmap_shared(int r) {
     if (r == A) dirty();
     if (r == B) { char *at = mmap(0, 4096, PROT_READ, MAP_SHARED, ck(open("data", O_RDONLY)), 0); later(); IS_NEW(at); saw(); }
@@ -384,6 +401,35 @@ static void lseek_shared(int r) {
     if (r == S) fd = ck(open("other", O_RDONLY));
     if (r == A) dirty(), ck(lseek(fd, 2, SEEK_SET));
     if (r == B) { later(); must(lseek(fd, 0, SEEK_CUR) == 2); saw(); }
+}
+static void offset_read(int r) { // A only reads.
+    if (r == A) dirty(), ck(read(fd, buf, 2)); else lseek_shared(r);
+}
+static void offset_passed(int r) { // A passes a descriptor that it opened, and moves the offset later.
+    char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec one = {buf, 1};
+    struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (r == S) ck(socketpair(AF_UNIX, SOCK_STREAM, 0, p));
+    if (r == A) {
+        int f = ck(open("other", O_RDONLY));
+        header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &f, sizeof f), ck(sendmsg(p[1], &message, 0));
+        dirty(), ck(lseek(f, 2, SEEK_SET));
+    }
+    if (r == B) {
+        ck(recvmsg(p[0], &message, 0)), memcpy(&fd, CMSG_DATA(header), sizeof fd);
+        later(); must(lseek(fd, 0, SEEK_CUR) == 2); saw();
+    }
+}
+static void flags_ioctl(int r) {
+    int one = 1;
+    if (r == S) ck(pipe(p));
+    if (r == A) dirty(), ck(ioctl(p[0], FIONBIO, &one));
+    if (r == B) { later(); must(fcntl(p[0], F_GETFL) & O_NONBLOCK); saw(); }
+}
+static void flags_eagain(int r) { // B learns of the flag only by not waiting.
+    if (r == B) { later(); must(read(p[0], buf, 1) == -1 && errno == EAGAIN); saw(); } else flags_ioctl(r);
 }
 static void flags_shared(int r) {
     if (r == S) fd = ck(open("other", O_RDONLY));
@@ -707,6 +753,14 @@ static void free_other_file(int r) {
     if (r == A) dirty();
     if (r == B) { later(); ck(read(ck(open("other", O_RDONLY)), buf, 3)); saw(); }
 }
+static void free_file_read_too(int r) { // A and B read the same file, each through a descriptor of its own.
+    if (r == A) { dirty(); ck(read(ck(open("other", O_RDONLY)), buf, 3)); }
+    if (r == B) { fd = ck(open("other", O_RDONLY)), later(); ck(read(fd, buf, 3)); must(lseek(fd, 0, SEEK_CUR) == 3); saw(); }
+}
+static void free_private_mapping(int r) {
+    if (r == A) dirty();
+    if (r == B) { char *at = mmap(0, 4096, PROT_READ, MAP_PRIVATE, ck(open("other", O_RDONLY)), 0); later(); must(*at == 'o'); saw(); }
+}
 static void free_pipe_before(int r) { // A writes to the pipe first.
     if (r == S) ck(pipe(p));
     if (r == A) ck(write(p[1], "x", 1)), ms(100), dirty();
@@ -748,6 +802,33 @@ static void outside_exit(int r) {
 static void outside_killed(int r) {
     if (r == A) { tcp_connect(SOCK_STREAM); dirty(); raise(SIGKILL); }
 }
+static void outside_killed_used(int r) { // By another process, after the connection was used, with a thread more.
+    if (r == A) {
+        int f = tcp_connect(SOCK_STREAM);
+        ck(write(f, "", 0));
+        pid_a = ck(fork());
+        if (!pid_a) { dirty(); for (;;) pause(); }
+        close(f), ms(200), ck(kill(pid_a, SIGKILL)), ck(waitpid(pid_a, &status, 0));
+    }
+}
+static void outside_terminated(int r) {
+    if (r == A) { tcp_connect(SOCK_STREAM); dirty(); raise(SIGTERM); }
+}
+static void outside_exec_killed(int r) {
+    if (r == A) { tcp_connect(SOCK_STREAM); dirty(); ck(execl("/bin/sh", "sh", "-c", "kill -9 $$", (char *)0)); }
+}
+static void outside_fifo_open(int r) { // That the FIFO is opened tells, too: B's peer waits for that, and then for the end.
+    if (r == A) { dirty(); ck(open("fifo", O_WRONLY)); }
+}
+static void outside_fifo_end(int r) {
+    if (r == A) { ck(open("fifo", O_WRONLY)); dirty(); }
+}
+static void outside_fifo_exec(int r) {
+    if (r == A) { ck(open("fifo", O_WRONLY | O_CLOEXEC)); dirty(); ck(execl("/bin/sleep", "sleep", "1", (char *)0)); }
+}
+static void outside_fifo_killed(int r) {
+    if (r == A) { ck(write(ck(open("fifo", O_WRONLY)), "", 0)); dirty(); raise(SIGKILL); }
+}
 static void outside_dup2(int r) {
     if (r == A) { int f = tcp_connect(SOCK_STREAM); dirty(); ck(dup2(2, f)); }
 }
@@ -765,14 +846,14 @@ static void outside_connect(int r) {
 #define OU(name) {#name, name, OUTSIDE}
 static const struct channel { const char *name; void (*run)(int); int flags; } CHANNELS[] = {
     CH(pipe_data), CH(pipe_eof_close), EX(pipe_eof_exit), CH(pipe_poll_hup), EX(pipe_poll_hup_exit), CH(pipe_select_hup),
-    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
+    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
     CH(pipe_splice_out), CH(pipe_tee), CH(pipe_tee_out), CH(pipe_vmsplice), CH(pipe_sendfile), CH(fifo_data), CH(fifo_eof),
     CH(fifo_open), CH(pty_data), CH(unix_data), CH(unix_eof), EX(unix_eof_exit), CH(unix_shutdown), CH(unix_poll_rdhup),
     CH(unix_datagram), CH(unix_seqpacket), CH(unix_recvmsg), CH(unix_room), CH(scm_rights), CH(tcp_data), CH(tcp_fin),
     EX(tcp_fin_exit), CH(tcp_accept), CH(udp_data), CH(tcp_bind_busy), CH(file_read), CH(file_read_open), CH(file_mmap_private),
-    CH(file_mmap_private_before), CH(file_mmap_shared), CH(file_mmap_shared_after), CH(file_store), EX(file_store_exit),
+    CH(file_mmap_private_before), CH(file_mmap_private_fork), CH(file_mmap_private_store), CH(file_mmap_shared), CH(file_mmap_shared_after), CH(file_store), EX(file_store_exit),
     CH(file_store_mmap), CH(file_store_mmap_after), CH(file_sendfile), CH(file_splice), CH(file_copy_range), CH(file_copied_by_a), CH(tmpfs_file),
-    CH(lseek_shared), CH(flags_shared), CH(stat_size), CH(stat_mtime), CH(seek_end), CH(stat_mode), CH(stat_links),
+    CH(lseek_shared), CH(offset_read), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(stat_size), CH(stat_mtime), CH(seek_end), CH(stat_mode), CH(stat_links),
     CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),
     CH(name_readlink), CH(name_tmpfile), CH(name_dangling), CH(xattr_), CH(inotify_), CH(inotify_name), CH(exec_binary),
     CH(exec_script), CH(exec_interpreter), CH(flock_), EX(flock_exit), CH(flock_busy), CH(fcntl_unlock), CH(fcntl_close),
@@ -782,9 +863,12 @@ static const struct channel { const char *name; void (*run)(int); int flags; } C
     PA(wait_pidfd), EX(gone_kill), EX(gone_proc), EX(gone_proc_dir), CH(proc_comm), CH(memory_anonymous), CH(memory_spin),
     CH(memory_memfd), CH(memory_memfd_read), CH(memory_sysv), CH(memory_futex), CH(memory_vm_readv), CH(message_sysv),
     CH(semaphore_sysv), CH(message_posix), FR(free_time), FR(free_other_file), FR(free_pipe_before), FR(free_eof_before),
-    {"free_wait_clean", free_wait_clean, FREE | PARENT}, FR(free_timer), FR(free_umask), OU(outside_close),
+    {"free_wait_clean", free_wait_clean, FREE | PARENT}, FR(free_timer), FR(free_umask), FR(free_file_read_too), FR(free_private_mapping), OU(outside_close),
     OU(outside_shutdown), OU(outside_reset), {"outside_exit", outside_exit, OUTSIDE | EXITS}, {"outside_killed", outside_killed, OUTSIDE | EXITS},
-    OU(outside_dup2), OU(outside_cloexec), OU(outside_connect),
+    {"outside_killed_used", outside_killed_used, OUTSIDE | EXITS}, {"outside_terminated", outside_terminated, OUTSIDE | EXITS},
+    {"outside_fifo_open", outside_fifo_open, OUTSIDE | EXITS}, {"outside_fifo_end", outside_fifo_end, OUTSIDE | EXITS},
+    {"outside_fifo_exec", outside_fifo_exec, OUTSIDE | EXITS}, {"outside_fifo_killed", outside_fifo_killed, OUTSIDE | EXITS},
+    {"outside_exec_killed", outside_exec_killed, OUTSIDE | EXITS}, OU(outside_dup2), OU(outside_cloexec), OU(outside_connect),
 };
 
 static void start_a(const struct channel *channel) {

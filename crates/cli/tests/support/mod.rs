@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test file uses its part.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -108,7 +108,11 @@ impl Drop for Scene {
 impl Outcome {
     pub fn of(output: Output) -> Outcome {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        Outcome { status: output.status.code().unwrap(), stdout: text(output.stdout), stderr: text(output.stderr) }
+        Outcome {
+            status: output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap()),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+        }
     }
 
     /// The status, and what stderr holds: nothing, or one line that says who speaks, holds `stderr`, and says what to do.

@@ -20,6 +20,8 @@ pub enum VolumeError {
     JournalTooLarge { image: PathBuf, journal: u64, max: u64 },
     #[error("cannot create {}: {}; {}", image.display(), why(source), advice_on_creating(source))]
     Create { image: PathBuf, source: io::Error },
+    #[error("cannot create {}: no room for all of it: {}; free some space, choose a smaller size, or say --sparse", image.display(), why(source))]
+    Reserve { image: PathBuf, source: io::Error },
     #[error("cannot find {program}: it is not in PATH, /usr/sbin or /sbin; install e2fsprogs")]
     ProgramMissing { program: &'static str },
     #[error("{program} failed on {}: {why}; {advice}", image.display())]

@@ -14,6 +14,7 @@ use super::VolumeError;
 use crate::loop_device::{self, AttachError, LoopDevice};
 use crate::mountinfo::{self, Mount};
 use crate::superblock::Superblock;
+use crate::sys;
 
 /// Barriers and the five seconds are ext4's defaults; they are named because everything rests on them.
 const OPTIONS: &std::ffi::CStr = c"data=journal,commit=5,barrier=1,errors=remount-ro";
@@ -238,6 +239,10 @@ impl MountedVolume {
             Some(handle) => flush(handle.as_fd(), &self.dir),
             None => Ok(()),
         };
+        if let (Some(handle), true) = (&handle, flushed.is_err()) {
+            // A clean end would declare the journal empty. What it holds may be the only copy: the next mount shall replay it.
+            let _ = sys::shut_down(handle.as_fd());
+        }
         drop(handle);
         unmount_dir(&self.dir)?;
         flushed?;

@@ -153,7 +153,7 @@ impl Supervisor {
                     self.ahead.held_signals.entry(pid).or_default().push(info);
                     now.resume(0)?;
                 }
-                Stop::Group(_) | Stop::Trap => now.resume(0)?,
+                Stop::Group(_) | Stop::Trap | Stop::Exit => now.resume(0)?,
             }
             stopped = tracee::await_stop(pid)?;
         }

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use super::clock::Clock;
 use super::error::CrashError;
+use super::fault::{Fault, Faults};
 use super::fuse::{lock, DiskFs, Platter, SharedPlatter, FILE_NAME};
 use super::keeper::Keeper;
 use super::log::{DiskEvent, Log};
@@ -95,6 +96,16 @@ impl CrashDisk {
     /// From now on a flush takes so much longer.
     pub fn set_flush_delay(&self, delay: Duration) {
         lock(&self.platter).flush_delay = delay;
+    }
+
+    /// From now on this goes wrong, or nothing.
+    pub fn set_fault(&self, fault: Option<Fault>) {
+        lock(&self.platter).faults = fault.map_or_else(Faults::default, Faults::new);
+    }
+
+    /// How many requests have failed since the fault was set.
+    pub fn faults_hit(&self) -> u64 {
+        lock(&self.platter).faults.hits()
     }
 
     /// How many writes and flushes the disk has had since it was made.

@@ -14,6 +14,7 @@ use fuser::{
 };
 
 use super::clock::Clock;
+use super::fault::Faults;
 use super::log::DiskEvent;
 
 /// The name of the one file.
@@ -35,6 +36,8 @@ pub struct Platter {
     pub writes: u64,
     /// Requests since the disk was made.
     pub flushes: u64,
+    /// What goes wrong.
+    pub faults: Faults,
 }
 
 /// The platter, shared by the FUSE thread and the [`super::CrashDisk`].
@@ -97,7 +100,8 @@ impl DiskFs {
         true
     }
 
-    fn bring_to_platter(&self) {
+    /// False when it failed: nothing is promised then.
+    fn bring_to_platter(&self) -> bool {
         let begin = self.clock.stamp();
         let delay = lock(&self.platter).flush_delay;
         if !delay.is_zero() {
@@ -106,9 +110,13 @@ impl DiskFs {
         let end = self.clock.stamp();
         let mut platter = lock(&self.platter);
         platter.flushes += 1;
+        if platter.faults.on_flush().is_some() {
+            return false;
+        }
         if let Some(recording) = &mut platter.recording {
             recording.push(DiskEvent::Flush { begin, end });
         }
+        true
     }
 }
 
@@ -191,6 +199,9 @@ impl Filesystem for DiskFs {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        if let Some(error) = lock(&self.platter).faults.on_write() {
+            return reply.error(error);
+        }
         match self.store(offset, data) {
             true => reply.written(data.len() as u32),
             false => reply.error(Errno::ENOSPC),
@@ -198,8 +209,10 @@ impl Filesystem for DiskFs {
     }
 
     fn fsync(&self, _request: &Request, _inode: INodeNo, _handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.bring_to_platter();
-        reply.ok();
+        match self.bring_to_platter() {
+            true => reply.ok(),
+            false => reply.error(Errno::EIO),
+        }
     }
 
     /// Discard and write-zeroes; refused, the kernel writes zeroes itself, which is logged.

@@ -14,6 +14,7 @@ use rustix::process::{kill_process_group, Pid, Signal};
 use super::configuration::{Configuration, MountedBy};
 use super::disk::{CrashDisk, DiskOptions};
 use super::error::CrashError;
+use super::fault::Fault;
 use super::log::Log;
 use super::mounted::Mounted;
 use super::observer::{Channel, Observer};
@@ -30,6 +31,8 @@ pub struct RecordOptions<'flag> {
     pub patience: Duration,
     /// Set from elsewhere to end early.
     pub interrupted: &'flag AtomicBool,
+    /// What goes wrong with the disk while the workload runs; then a workload that fails is no error.
+    pub fault: Option<Fault>,
 }
 
 /// What was recorded.
@@ -38,6 +41,12 @@ pub struct Recording {
     pub log: Log,
     /// How long the workload ran.
     pub elapsed: Duration,
+    /// How the workload ended: `0`, or for people to read.
+    pub status: String,
+    /// What it complained of.
+    pub stderr: String,
+    /// Requests that failed.
+    pub faults_hit: u64,
 }
 
 const STDERR_LEN_MAX: u64 = 64 << 10;
@@ -69,16 +78,21 @@ pub fn record(
     let mut command = substitute(&configuration.prefix, disk.device(), dir.path());
     command.extend(workload(dir.path(), &target));
     disk.start_recording();
+    disk.set_fault(options.fault);
     let begin = Instant::now();
-    let status = run_observed(&command, stdout, options, dir.path())?;
+    let (status, stderr) = run_observed(&command, stdout, options, dir.path())?;
     let elapsed = begin.elapsed();
+    let faults_hit = disk.faults_hit();
     observer.wait_for_end(OUTPUT_PATIENCE);
-    observer.exited(&status);
+    if status == "0" {
+        observer.exited(&status);
+    }
     let mut log = disk.stop_recording();
     log.messages = observer.finish();
     disk.set_flush_delay(Duration::ZERO);
+    disk.set_fault(None);
     drop(mounted);
-    Ok(Recording { log, elapsed })
+    Ok(Recording { log, elapsed, status, stderr, faults_hit })
 }
 
 fn sync_mount(dir: &Path) -> Result<(), CrashError> {
@@ -107,13 +121,13 @@ fn substitute(prefix: &[String], device: &Path, dir: &Path) -> Vec<OsString> {
     words.map(|word| word.replace("{device}", &device).replace("{dir}", &dir).into()).collect()
 }
 
-/// The exit status, as text. The command runs in a process group of its own: whatever it leaves behind is ended with it.
+/// The exit status as text, and what the command complained of. The command runs in a process group of its own: whatever it leaves behind is ended with it.
 fn run_observed(
     command: &[OsString],
     stdout: OwnedFd,
     options: &RecordOptions<'_>,
     dir: &Path,
-) -> Result<String, CrashError> {
+) -> Result<(String, String), CrashError> {
     let text = || {
         let words = command.iter().map(|word| word.to_string_lossy());
         words.collect::<Vec<_>>().join(" ")
@@ -144,7 +158,8 @@ fn run_observed(
     let stderr = stderr.join().unwrap_or_default().trim().to_owned();
     let bad = |outcome: String| CrashError::Command { command: text(), outcome, stderr: stderr.clone() };
     match ended? {
-        Some(status) if status.success() => Ok("0".to_owned()),
+        Some(status) if status.success() => Ok(("0".to_owned(), stderr)),
+        Some(status) if options.fault.is_some() => Ok((describe(status), stderr)),
         Some(status) => Err(bad(describe(status))),
         None => Err(bad(format!("did not end in {:?}", options.patience))),
     }

@@ -1,0 +1,66 @@
+//! What a shell sees and does: signals to the process group and to us alone, and the end by a signal.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{kill_process, kill_process_group, Pid, Signal};
+
+fn start(script: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+    command.args(["run", "--", "bash", "-c", script]).process_group(0);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    (child, stdout)
+}
+
+fn line(from: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    from.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+const COUNTS: &str =
+    "trap 'echo got; n=$((n+1))' TERM; trap 'echo $n; exit 0' USR1; echo ready; while :; do read -t 0.05 <> <(:); done";
+
+#[test]
+fn a_signal_to_the_group_comes_once_and_one_to_us_is_sent_on() {
+    let (mut child, mut out) = start(COUNTS);
+    let us = Pid::from_child(&child);
+    assert_eq!(line(&mut out), "ready");
+    kill_process_group(us, Signal::TERM).unwrap();
+    assert_eq!(line(&mut out), "got");
+    std::thread::sleep(Duration::from_millis(700));
+    kill_process(us, Signal::TERM).unwrap();
+    assert_eq!(line(&mut out), "got");
+    std::thread::sleep(Duration::from_millis(700));
+    kill_process(us, Signal::USR1).unwrap();
+    assert_eq!(line(&mut out), "2");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// A shell stops its loop at ^C only if it sees that the signal ended what it had started.
+#[test]
+fn the_end_by_a_signal_is_ours_too() {
+    for (script, signal) in [("kill -INT $$", 2), ("kill -TERM $$", 15), ("kill -KILL $$", 9), ("kill -SEGV $$", 11)] {
+        let status = start(script).0.wait().unwrap();
+        assert_eq!((status.code(), status.signal(), status.core_dumped()), (None, Some(signal), false), "{script}");
+    }
+    let (mut child, mut out) = start("echo ready; exec sleep 100");
+    assert_eq!(line(&mut out), "ready");
+    kill_process_group(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(2));
+}
+
+#[test]
+fn what_is_refused_is_told_once_or_each_time() {
+    let python = "import ctypes, os\nlibc = ctypes.CDLL(None)\nfor _ in range(3): libc.syscall(425, 1, 0)\n";
+    for (flags, lines) in [("-v", 1), ("-vv", 3), ("--", 0)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        command.args(["run", flags]).args((flags != "--").then_some("--"));
+        let output = command.args(["/usr/bin/python3", "-I", "-c", python]).stdin(Stdio::null()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(stderr.lines().filter(|line| line.contains("io_uring_setup")).count(), lines, "{flags}: {stderr}");
+    }
+}
