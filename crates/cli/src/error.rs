@@ -32,6 +32,17 @@ pub enum Failure {
     /// The world.
     #[error(transparent)]
     Run(#[from] supervisor::RunError),
+    /// A try.
+    #[error(transparent)]
+    Try(#[from] layer::LayerError),
+    /// A try that would undo what somebody else did.
+    #[error("cannot keep: somebody else changed {count} of these things as well, such as {}; everything was undone, use --force to let COMMAND win", path.display())]
+    Conflict {
+        /// How many.
+        count: usize,
+        /// One of them.
+        path: std::path::PathBuf,
+    },
 }
 
 impl Failure {
@@ -40,6 +51,7 @@ impl Failure {
         match self {
             Failure::Command(error) => error.status(),
             Failure::Run(error) => error.status(),
+            Failure::Try(error) => error.status(),
             _ => STATUS_OURS,
         }
     }

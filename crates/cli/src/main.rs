@@ -10,6 +10,8 @@ mod generate;
 mod run;
 mod size;
 mod stats;
+mod try_report;
+mod try_run;
 mod usage;
 mod volume;
 
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
 fn perform(action: Action) -> Result<u8, Failure> {
     match action {
         Action::Run(options) => run::run(options),
+        Action::Try(options) => try_run::try_run(options),
         Action::Volume { action } => volume::perform(action),
         Action::Doctor(options) => doctor::doctor(&options),
         Action::Completions { shell } => generate::completions(shell),

@@ -1,0 +1,107 @@
+//! Where a layer lives: an ext4 file system in a sparse file without a name, on a loop device that lets go of it by itself. A kill
+//! leaves nothing behind. The file gets a name only when the decision to keep is made durable ([`LayerImage::publish`]).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use external_sync::e2fsprogs;
+use external_sync::loop_device::{AttachError, LoopDevice};
+use rustix::fs::{AtFlags, CWD};
+use rustix::mount::MountFlags;
+
+use crate::error::{set_up, LayerError};
+
+/// What a layer's file is called while it is being applied: this, a number, and `.layer`.
+pub const NAME_PREFIX: &str = "speculator-try-";
+/// The end of that name.
+pub const NAME_SUFFIX: &str = ".layer";
+
+const LEN_MIN: u64 = 64 << 20;
+/// mke2fs without 64bit block numbers of our own choosing: plenty.
+const LEN_MAX: u64 = 1 << 42;
+
+/// The file that holds a layer.
+#[derive(Debug)]
+pub struct LayerImage {
+    file: File,
+    dir: PathBuf,
+    name: Option<PathBuf>,
+}
+
+impl LayerImage {
+    /// A new file system in `dir`, as long as there is room for.
+    pub fn create(dir: &Path) -> Result<LayerImage, LayerError> {
+        let failed = |what: &str| format!("{what} in {}", dir.display());
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
+        let file = options.open(dir).map_err(set_up(failed("a file without a name")))?;
+        let room = rustix::fs::statvfs(dir).map_err(set_up(failed("room")))?;
+        let len = (room.f_bavail * room.f_frsize).clamp(LEN_MIN, LEN_MAX);
+        file.set_len(len).map_err(set_up(failed("a sparse file")))?;
+        make_file_system(&file)?;
+        Ok(LayerImage { file, dir: dir.to_owned(), name: None })
+    }
+
+    /// One that was published, and left behind by a crash.
+    pub fn open(path: &Path) -> io::Result<LayerImage> {
+        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        let dir = path.parent().unwrap_or(Path::new("/")).to_owned();
+        Ok(LayerImage { file, dir, name: Some(path.to_owned()) })
+    }
+
+    /// Mounts it; the device goes when the mount does.
+    pub fn mount(&self, at: &Path) -> io::Result<()> {
+        let device = LoopDevice::attach(&self.file, Path::new("speculator-try")).map_err(|error| match error {
+            AttachError::NoDevice(path, source) => {
+                io::Error::new(source.kind(), format!("no loop device ({}: {})", path.display(), crate::why(&source)))
+            }
+            AttachError::Refused(source) => source,
+        })?;
+        // The kernel must not fill a sparse file with empty inode tables.
+        rustix::mount::mount(device.path(), at, "ext4", MountFlags::NOATIME, Some(c"noinit_itable,errors=remount-ro"))?;
+        Ok(())
+    }
+
+    /// Gives it a name, durably: from here on what it holds will be applied, now or by `--resume`.
+    pub fn publish(&mut self) -> io::Result<PathBuf> {
+        rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        self.file.sync_all()?;
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let name = (0u32..)
+            .map(|n| self.dir.join(format!("{NAME_PREFIX}{}-{n}{NAME_SUFFIX}", std::process::id())))
+            .find(|path| path.symlink_metadata().is_err())
+            .ok_or(io::ErrorKind::AlreadyExists)?;
+        rustix::fs::linkat(CWD, own, CWD, &name, AtFlags::SYMLINK_FOLLOW)?;
+        self.name = Some(name.clone());
+        File::open(&self.dir)?.sync_all()?;
+        Ok(name)
+    }
+
+    /// Everything that it held is applied: it goes when its mount does.
+    pub fn discard(&mut self) -> io::Result<()> {
+        if let Some(name) = self.name.take() {
+            std::fs::remove_file(name)?;
+            File::open(&self.dir)?.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+fn make_file_system(file: &File) -> Result<(), LayerError> {
+    let mkfs = e2fsprogs::find("mkfs.ext4").ok_or_else(|| LayerError::Mkfs("not found".to_owned()))?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    // No journal: before it is published it is nothing, and then it is synced as a whole. Large inodes: nanoseconds, and xattrs.
+    let features = "none,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,\
+                    extra_isize,uninit_bg,ea_inode";
+    let extended = "lazy_itable_init=1,nodiscard";
+    let args = ["-q", "-F", "-t", "ext4", "-b", "4096", "-I", "512", "-m", "0", "-O", features, "-E", extended, &path];
+    let output = e2fsprogs::run(&mkfs, args).map_err(set_up("mkfs.ext4"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(LayerError::Mkfs(e2fsprogs::complaint("mkfs.ext4", &output)))
+}
