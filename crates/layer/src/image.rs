@@ -27,7 +27,9 @@ const LEN_MAX: u64 = 1 << 42;
 #[derive(Debug)]
 pub struct LayerImage {
     file: File,
-    dir: PathBuf,
+    /// Held from before this process had mounts of its own: a link cannot lead from one mount to another.
+    dir: File,
+    dir_path: PathBuf,
     name: Option<PathBuf>,
 }
 
@@ -42,15 +44,18 @@ impl LayerImage {
         let len = (room.f_bavail * room.f_frsize).clamp(LEN_MIN, LEN_MAX);
         file.set_len(len).map_err(set_up(failed("a sparse file")))?;
         make_file_system(&file)?;
-        Ok(LayerImage { file, dir: dir.to_owned(), name: None })
+        let held = File::open(dir).map_err(set_up(failed("nothing")))?;
+        let dir_path = std::path::absolute(dir).map_err(set_up(failed("nothing")))?;
+        Ok(LayerImage { file, dir: held, dir_path, name: None })
     }
 
     /// One that was published, and left behind by a crash.
     pub fn open(path: &Path) -> io::Result<LayerImage> {
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
         rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
-        let dir = path.parent().unwrap_or(Path::new("/")).to_owned();
-        Ok(LayerImage { file, dir, name: Some(path.to_owned()) })
+        let dir_path = path.parent().unwrap_or(Path::new("/")).to_owned();
+        let name = path.file_name().map(PathBuf::from);
+        Ok(LayerImage { file, dir: File::open(&dir_path)?, dir_path, name })
     }
 
     /// Mounts it; the device goes when the mount does.
@@ -71,21 +76,27 @@ impl LayerImage {
         rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
         self.file.sync_all()?;
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let name = (0u32..)
-            .map(|n| self.dir.join(format!("{NAME_PREFIX}{}-{n}{NAME_SUFFIX}", std::process::id())))
-            .find(|path| path.symlink_metadata().is_err())
-            .ok_or(io::ErrorKind::AlreadyExists)?;
-        rustix::fs::linkat(CWD, own, CWD, &name, AtFlags::SYMLINK_FOLLOW)?;
-        self.name = Some(name.clone());
-        File::open(&self.dir)?.sync_all()?;
-        Ok(name)
+        for number in 0u32.. {
+            let name = PathBuf::from(format!("{NAME_PREFIX}{}-{number}{NAME_SUFFIX}", std::process::id()));
+            match rustix::fs::linkat(CWD, &own, &self.dir, &name, AtFlags::SYMLINK_FOLLOW) {
+                Ok(()) => {
+                    self.dir.sync_all()?;
+                    let path = self.dir_path.join(&name);
+                    self.name = Some(name);
+                    return Ok(path);
+                }
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
     }
 
     /// Everything that it held is applied: it goes when its mount does.
     pub fn discard(&mut self) -> io::Result<()> {
         if let Some(name) = self.name.take() {
-            std::fs::remove_file(name)?;
-            File::open(&self.dir)?.sync_all()?;
+            rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?;
+            self.dir.sync_all()?;
         }
         Ok(())
     }

@@ -118,6 +118,8 @@ const CHUNK: usize = 256 << 10;
 const BLOCK: usize = 4096;
 
 /// Makes `to` hold what `from` holds, with holes in the same places. What is the same already is not written.
+///
+/// An overlay copies whole megabytes, and fills small holes with zeros: where `to` has a hole and `from` has zeros, the hole stays.
 pub fn copy_contents(from: &File, to: &File) -> io::Result<()> {
     let len = from.metadata()?.len();
     if to.metadata()?.len() > len {
@@ -160,6 +162,7 @@ fn clear(file: &File, at: u64, end: u64) -> io::Result<()> {
 }
 
 fn copy_range(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
+    let old_len = to.metadata()?.len();
     let mut wanted = vec![0; CHUNK];
     let mut found = vec![0; CHUNK];
     while at < end {
@@ -167,13 +170,16 @@ fn copy_range(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
         let wanted = &mut wanted[..want];
         from.read_exact_at(wanted, at)?;
         let have = read_up_to(to, &mut found[..want], at)?;
-        // A hole reads as zeros; where the other has data, there has to be data.
-        let is_hole = seek(to, SeekFrom::Data(at))?.is_none_or(|data| data >= at + want as u64);
         for (block, chunk) in wanted.chunks(BLOCK).enumerate() {
             let start = block * BLOCK;
+            let place = at + start as u64;
             let same = start + chunk.len() <= have && found[start..start + chunk.len()] == *chunk;
-            if !same || is_hole || chunk.iter().all(|&byte| byte == 0) {
-                to.write_all_at(chunk, at + start as u64)?;
+            let hole_stays = || -> io::Result<bool> {
+                let is_zero = chunk.iter().all(|&byte| byte == 0);
+                Ok(is_zero && place < old_len && seek(to, SeekFrom::Data(place))?.is_none_or(|data| data >= place + chunk.len() as u64))
+            };
+            if !same && !hole_stays()? {
+                to.write_all_at(chunk, place)?;
             }
         }
         at += want as u64;
