@@ -168,6 +168,10 @@ pub struct TryOptions {
     #[arg(long, value_name = "DIR", default_value = "/var/tmp", value_hint = ValueHint::DirPath)]
     pub layer_dir: PathBuf,
 
+    /// End after so many operations of keeping, as a crash would, so that a test has something to resume
+    #[arg(long, value_name = "N", hide = true)]
+    pub crash_after: Option<u64>,
+
     /// Finish keeping what a crash interrupted
     #[arg(long, conflicts_with_all = ["decision", "diff", "network", "report", "wait", "force"])]
     pub resume: bool,

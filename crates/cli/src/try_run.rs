@@ -97,7 +97,7 @@ fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decisi
             if let (Some((path, _)), false) = (ran.changes.conflicts.first(), options.force) {
                 return Err(Failure::Conflict { count: ran.changes.conflicts.len(), path: path.clone() });
             }
-            attempt.keep(&ran.changes)?;
+            attempt.keep(&ran.changes, options.crash_after)?;
             ran.printed.release().map_err(LayerError::Release)?;
             eprintln!("speculator: kept: {}", try_report::count(&ran.changes));
             Ok(ran.status)

@@ -19,19 +19,39 @@ use crate::sys;
 pub type Failed = (PathBuf, io::Error);
 
 /// One file system's plan, all phases; at the end everything is on the disk.
-pub fn apply(plan: &FileSystemPlan, stage: &str, lower: &Path, layer: &Path, again: bool) -> Result<(), Failed> {
+pub fn apply(plan: &FileSystemPlan, stage: &str, lower: &Path, layer: &Path, again: bool, fuse: &Fuse) -> Result<(), Failed> {
     let failed = |error| (plan.mount_point.0.clone(), error);
     let root = open_directory(lower).map_err(failed)?;
     let stage_name = Path::new(stage);
     make_directory(root.as_fd(), stage_name, 0o700).map_err(failed)?;
-    let apply = Apply { plan, lower, layer, again, stage: beneath(root.as_fd(), stage_name).map_err(failed)?, root };
+    let apply = Apply { plan, lower, layer, again, fuse, stage: beneath(root.as_fd(), stage_name).map_err(failed)?, root };
     apply.holds()?;
     apply.each(&plan.steps, Apply::step, step_at)?;
     apply.each(&plan.contents, Apply::contents, |contents| &contents.at)?;
+    fuse.burn();
     // What had to go, goes.
     std::fs::remove_dir_all(lower.join(stage)).map_err(failed)?;
+    fuse.burn();
     apply.each(&plan.directories, Apply::directory, |directory| &directory.at)?;
     Ok(rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))?)
+}
+
+/// Ends this process after so many operations, as a crash would: for the test that a crash can be recovered from.
+#[derive(Debug, Default)]
+pub struct Fuse(std::cell::Cell<Option<u64>>);
+
+impl Fuse {
+    /// `None` never burns down.
+    pub fn new(operations: Option<u64>) -> Fuse {
+        Fuse(std::cell::Cell::new(operations))
+    }
+
+    fn burn(&self) {
+        match self.0.get() {
+            Some(0) => sys::exit_now(125),
+            left => self.0.set(left.map(|left| left - 1)),
+        }
+    }
 }
 
 struct Apply<'a> {
@@ -40,6 +60,7 @@ struct Apply<'a> {
     layer: &'a Path,
     /// After a crash: what is there already was made by us.
     again: bool,
+    fuse: &'a Fuse,
     root: OwnedFd,
     stage: OwnedFd,
 }
@@ -52,6 +73,7 @@ impl Apply<'_> {
         at: impl Fn(&T) -> &Rel,
     ) -> Result<(), Failed> {
         for (number, item) in items.iter().enumerate() {
+            self.fuse.burn();
             act(self, number, item).map_err(|error| (self.plan.mount_point.join(&at(item).0), error))?;
         }
         Ok(())
@@ -81,11 +103,13 @@ impl Apply<'_> {
         if ino_of(self.stage.as_fd(), &name)?.is_some() {
             return Ok(());
         }
+        self.fuse.burn();
         let file = self.open(handle, libc::O_PATH)?;
         Ok(rustix::fs::linkat(file, "", &self.stage, &name, AtFlags::EMPTY_PATH)?)
     }
 
     fn hold_directory(&self, number: usize, from: &Rel, ino: u64) -> io::Result<()> {
+        self.fuse.burn();
         let Some((dir, name)) = self.parent(from)? else { return Ok(()) };
         if ino_of(dir.as_fd(), &name)? != Some(ino) {
             return Ok(());
@@ -131,6 +155,7 @@ impl Apply<'_> {
         }
         let source = object::open(&self.layer.join(&source.0))?;
         object::create_like(source.as_fd(), self.stage.as_fd(), &made)?;
+        self.fuse.burn();
         rename(self.stage.as_fd(), &made, dir, name)
     }
 

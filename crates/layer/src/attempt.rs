@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::time::{clock_gettime, ClockId};
 
+use crate::apply::Fuse;
 use crate::changes::Changes;
 use crate::error::{set_up, LayerError};
 use crate::gate::{Asker, Gate, Reached};
@@ -138,8 +139,9 @@ impl Attempt {
         Ok(Ran { status, decided, left, reached, printed, changes, read_only: self.view.read_only.clone() })
     }
 
-    /// Does for good what COMMAND did, and returns when it is on the disk.
-    pub fn keep(mut self, changes: &Changes) -> Result<(), LayerError> {
+    /// Does for good what COMMAND did, and returns when it is on the disk. With `crash_after`, this process ends after so many operations
+    /// as if the machine had stopped, so that a test of `resume` has something to resume.
+    pub fn keep(mut self, changes: &Changes, crash_after: Option<u64>) -> Result<(), LayerError> {
         for (path, needed) in &changes.needed {
             let room = rustix::fs::statvfs(path).map_err(|error| intent("room")(error.into()))?;
             let free = room.f_bfree * room.f_frsize;
@@ -156,9 +158,10 @@ impl Attempt {
         let plan = Plan { version: PLAN_VERSION, stage, boot: boot(), file_systems };
         write_plan(&plan, &self.view.image()).map_err(intent("the plan"))?;
         let name = self.image.publish().map_err(intent("a name for the layer"))?;
+        let fuse = Fuse::new(crash_after);
         for file_system in &plan.file_systems {
             let layer = &self.view.layers[file_system.layer];
-            crate::apply::apply(file_system, &plan.stage, &layer.lower, &layer.layer, false)
+            crate::apply::apply(file_system, &plan.stage, &layer.lower, &layer.layer, false, &fuse)
                 .map_err(|(path, source)| LayerError::Partly { path, source, layer: name.clone() })?;
         }
         self.image.discard().map_err(|source| LayerError::Partly { path: name.clone(), source, layer: name.clone() })

@@ -84,7 +84,7 @@ fn finish(file_system: &FileSystemPlan, plan: &Plan, scratch: &Path, layer: &Pat
         return Err(failed(format!("{} is not what was mounted there; mount it", mount_point.display())));
     }
     let of_layer = scratch.join("image").join(file_system.layer.to_string());
-    apply::apply(file_system, &plan.stage, &lower, &of_layer, true)
+    apply::apply(file_system, &plan.stage, &lower, &of_layer, true, &apply::Fuse::default())
         .map_err(|(path, source)| LayerError::Partly { path, source, layer: layer.to_owned() })?;
     rustix::mount::unmount(&lower, UnmountFlags::DETACH).map_err(|error| plain(error.into()))
 }
