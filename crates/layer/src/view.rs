@@ -88,7 +88,7 @@ impl View {
         for (place, home) in places.iter().zip(homes) {
             view.put(place, home).map_err(set_up(place.mount.mount_point.to_string_lossy()))?;
         }
-        view.devices();
+        view.devices(&places);
         Ok(view)
     }
 
@@ -171,10 +171,16 @@ impl View {
         }
     }
 
-    /// The layers have no devices: a few that are harmless are put there one by one.
-    fn devices(&self) {
-        for name in DEVICES {
-            let _ = rustix::mount::mount_bind(format!("/dev/{name}"), self.root.join("dev").join(name));
+    /// The layers have no devices: a few that are harmless are put there one by one, also where `/dev` is seen in other places, as in
+    /// a root for chroot(1).
+    fn devices(&self, places: &[Place]) {
+        for place in places {
+            let dev = self.place(&place.mount.mount_point);
+            if place.mount.fs_type == "devtmpfs" || place.mount.mount_point == Path::new("/dev") {
+                for name in DEVICES {
+                    let _ = rustix::mount::mount_bind(format!("/dev/{name}"), dev.join(name));
+                }
+            }
         }
     }
 
