@@ -177,7 +177,12 @@ pub struct TryOptions {
     pub resume: bool,
 
     /// The command to run, and its arguments
-    #[arg(value_name = "COMMAND", required_unless_present = "resume", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "COMMAND",
+        required_unless_present = "resume",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     #[arg(value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
 }

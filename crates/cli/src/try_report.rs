@@ -74,7 +74,9 @@ fn told(reached: &Reached) -> String {
     };
     let times = if reached.times > 1 { format!(" ({} times)", reached.times) } else { String::new() };
     match reached.verdict {
-        Verdict::Refused => format!("{} tried to {} and {came}{times}", one_line(&reached.program), one_line(&reached.what)),
+        Verdict::Refused => {
+            format!("{} tried to {} and {came}{times}", one_line(&reached.program), one_line(&reached.what))
+        }
         Verdict::Allowed => format!("{} {came} {}{times}", one_line(&reached.program), one_line(&reached.what)),
     }
 }

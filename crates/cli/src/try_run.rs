@@ -115,8 +115,9 @@ fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decisi
 
 fn resume(options: &TryOptions) -> Result<u8, Failure> {
     let dir = &options.layer_dir;
-    let found = layer::interrupted(dir)
-        .map_err(|error| Failure::Usage(format!("cannot look into {}: {}; see --layer-dir", dir.display(), plain(&error))))?;
+    let found = layer::interrupted(dir).map_err(|error| {
+        Failure::Usage(format!("cannot look into {}: {}; see --layer-dir", dir.display(), plain(&error)))
+    })?;
     if found.is_empty() {
         eprintln!("speculator: nothing was interrupted in {}", dir.display());
         return Ok(0);

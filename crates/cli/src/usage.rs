@@ -93,7 +93,16 @@ mod tests {
 
     #[test]
     fn a_misspelt_option_is_not_a_command() {
-        for line in ["run --bogus ls", "run -x ls", "run --statz -- ls", "run --commit eager", "try --bogus ls", "try --yes --no ls", "try --network=maybe ls", "try"] {
+        for line in [
+            "run --bogus ls",
+            "run -x ls",
+            "run --statz -- ls",
+            "run --commit eager",
+            "try --bogus ls",
+            "try --yes --no ls",
+            "try --network=maybe ls",
+            "try",
+        ] {
             assert!(parsed(line).is_err(), "{line}");
         }
     }

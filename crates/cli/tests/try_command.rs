@@ -5,7 +5,6 @@ mod support;
 use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use support::manifest::{assert_same, comparable, manifest};
@@ -177,7 +176,11 @@ l = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(l.getso
 ";
     let outcome = Try::new(&scene, "--yes --network=no").run(&["python3", "-c", script]);
     assert_eq!(outcome.stdout, "101\n101\ninside\n");
-    assert!(outcome.stderr.contains("python3 tried to connect to 192.0.2.1:443/tcp and was refused"), "{}", outcome.stderr);
+    assert!(
+        outcome.stderr.contains("python3 tried to connect to 192.0.2.1:443/tcp and was refused"),
+        "{}",
+        outcome.stderr
+    );
     assert!(outcome.stderr.contains("python3 tried to send to 192.0.2.2:53/udp and was refused"), "{}", outcome.stderr);
     Try::new(&scene, "--network=ask").run(&["true"]).expect(125, "there is no terminal to ask on");
 }
@@ -230,7 +233,12 @@ fn what_changes_the_machine_is_refused_and_told() {
                   echo 1 > /proc/sys/kernel/panic; echo b > /proc/sysrq-trigger; exit 0";
     let before = fs::read_to_string("/proc/sys/kernel/panic").unwrap();
     let outcome = Try::new(&scene, "--no").sh(script);
-    for told in ["mount tried to mount", "hostname tried to sethostname", "date tried to clock_settime", "reboot tried to reboot"] {
+    for told in [
+        "mount tried to mount",
+        "hostname tried to sethostname",
+        "date tried to clock_settime",
+        "reboot tried to reboot",
+    ] {
         assert!(outcome.stderr.contains(told), "{told}: {}", outcome.stderr);
     }
     assert_eq!(fs::read_to_string("/proc/sys/kernel/panic").unwrap(), before);
@@ -289,7 +297,7 @@ fn keeping_that_was_cut_short_anywhere_is_finished_later() {
         return;
     }
     let script = "mv dir/sub t; rm -r dir; mkdir dir; mv t dir/again; echo more >> dir/again/three; mv other/file dir/one; mv link-a l;
-                  echo x > other/new; ln other/new other/new2; chmod 700 other; mv many m; rm m/1*; echo y >> m/20; truncate -s 3 large;
+                  echo x > other/new; ln other/new other/new2; chmod 700 other; mv many m; rm m/1[0-2]*; echo y >> m/20; truncate -s 3 large;
                   mv other o; mv o/swap dir/swap; mkdir o/d; mkfifo o/d/f; echo z >> pair-a; rm pair-a; rm -rf modes";
     let native = Scene::new();
     tree::build(&native.path("dir"));
@@ -315,7 +323,6 @@ fn keeping_that_was_cut_short_anywhere_is_finished_later() {
         }
         assert_eq!(outcome.status, 125);
         cuts += 1;
-        // Every third time the second try is cut short as well, by being made a third one.
         let resumed = resume();
         assert_eq!(resumed.status, 0, "after {operations}: {}", resumed.stderr);
         let found = comparable(manifest(&scene.path("dir")), since);
@@ -361,8 +368,8 @@ fn the_report_for_programs() {
     assert_eq!(json["decision"], "undone");
     assert_eq!(json["stdout_bytes"], 4);
     let told: Vec<(String, String)> = json["changes"].as_array().unwrap().iter().map(told).collect();
-    let expected =
-        [("changed", "a"), ("removed", "b"), ("renamed", "e"), ("changed", "e/f"), ("created", "new")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+    let expected = [("changed", "a"), ("removed", "b"), ("renamed", "e"), ("changed", "e/f"), ("created", "new")]
+        .map(|(a, b)| (a.to_owned(), b.to_owned()));
     assert_eq!(told, expected);
     assert!(outcome.stderr.contains("@@ -1 +1,2 @@\n 1\n+2\n"), "{}", outcome.stderr);
     fn told(change: &serde_json::Value) -> (String, String) {
@@ -378,5 +385,4 @@ fn an_ordinary_user_is_told_what_is_missing() {
     if let Some(outcome) = scene.run_as_nobody("try --yes -- true") {
         outcome.expect(125, "run as root");
     }
-    let _ = Path::new("");
 }

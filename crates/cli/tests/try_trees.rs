@@ -215,9 +215,17 @@ fn what_was_read_or_opened_is_not_changed() {
 #[test]
 fn the_comparison_sees_each_difference() {
     for script in [
-        "chmod 601 large", "chown 1 large", "touch -d '2001-02-03 04:05:06.123456788' large", "printf x >> large",
-        "ln large l", "rm dir/link-c; cp -p link-a dir/link-c", "fallocate -p -o 0 -l 4096 zeros", "rm fifo", "echo > new",
-        "python3 -c 'import os; os.setxattr(\"large\", \"user.x\", b\"\")'", "ln -sfn other dirlink",
+        "chmod 601 large",
+        "chown 1 large",
+        "touch -d '2001-02-03 04:05:06.123456788' large",
+        "printf x >> large",
+        "ln large l",
+        "rm dir/link-c; cp -p link-a dir/link-c",
+        "fallocate -p -o 0 -l 4096 zeros",
+        "rm fifo",
+        "echo > new",
+        "python3 -c 'import os; os.setxattr(\"large\", \"user.x\", b\"\")'",
+        "ln -sfn other dirlink",
     ] {
         let folder = tempfile::tempdir().unwrap();
         tree::build(folder.path());

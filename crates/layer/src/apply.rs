@@ -19,12 +19,20 @@ use crate::sys;
 pub type Failed = (PathBuf, io::Error);
 
 /// One file system's plan, all phases; at the end everything is on the disk.
-pub fn apply(plan: &FileSystemPlan, stage: &str, lower: &Path, layer: &Path, again: bool, fuse: &Fuse) -> Result<(), Failed> {
+pub fn apply(
+    plan: &FileSystemPlan,
+    stage: &str,
+    lower: &Path,
+    layer: &Path,
+    again: bool,
+    fuse: &Fuse,
+) -> Result<(), Failed> {
     let failed = |error| (plan.mount_point.0.clone(), error);
     let root = open_directory(lower).map_err(failed)?;
     let stage_name = Path::new(stage);
     make_directory(root.as_fd(), stage_name, 0o700).map_err(failed)?;
-    let apply = Apply { plan, lower, layer, again, fuse, stage: beneath(root.as_fd(), stage_name).map_err(failed)?, root };
+    let apply =
+        Apply { plan, lower, layer, again, fuse, stage: beneath(root.as_fd(), stage_name).map_err(failed)?, root };
     apply.holds()?;
     apply.each(&plan.steps, Apply::step, step_at)?;
     apply.each(&plan.contents, Apply::contents, |contents| &contents.at)?;
@@ -33,7 +41,7 @@ pub fn apply(plan: &FileSystemPlan, stage: &str, lower: &Path, layer: &Path, aga
     std::fs::remove_dir_all(lower.join(stage)).map_err(failed)?;
     fuse.burn();
     apply.each(&plan.directories, Apply::directory, |directory| &directory.at)?;
-    Ok(rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))?)
+    rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))
 }
 
 /// Ends this process after so many operations, as a crash would: for the test that a crash can be recovered from.
@@ -92,8 +100,7 @@ impl Apply<'_> {
         // Those below others first: their paths must still be the old ones.
         directories.sort_by_key(|(_, from, _)| std::cmp::Reverse(from.components().count()));
         for (number, from, ino) in directories {
-            self.hold_directory(number, from, ino)
-                .map_err(|error| (self.plan.mount_point.join(&from.0), error))?;
+            self.hold_directory(number, from, ino).map_err(|error| (self.plan.mount_point.join(&from.0), error))?;
         }
         Ok(())
     }
@@ -210,7 +217,7 @@ impl Apply<'_> {
         let name = PathBuf::from(at.file_name().ok_or(io::ErrorKind::InvalidInput)?);
         let dir = at.parent().unwrap_or(Path::new(""));
         let dir = match dir.as_os_str().is_empty() {
-            true => self.root.try_clone().map_err(Into::into),
+            true => self.root.try_clone(),
             false => beneath(self.root.as_fd(), dir),
         };
         match dir {

@@ -258,7 +258,8 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
     let (stdin, input) = Input::prepare().map_err(set_up("standard input"))?;
     let [stdout, stderr] = output;
     let words = io::stderr().as_fd().try_clone_to_owned().map_err(set_up("standard error"))?;
-    let namespaces = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+    let namespaces =
+        libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
     let own_network = if options.network == Network::No { libc::CLONE_NEWNET } else { 0 };
     let inside = Inside {
         view,

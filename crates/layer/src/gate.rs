@@ -379,7 +379,6 @@ impl std::fmt::Debug for Gate {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

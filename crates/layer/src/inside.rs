@@ -35,8 +35,13 @@ pub enum Message {
 }
 
 /// What can go wrong before COMMAND starts.
-pub const STAGES: [&str; 5] =
-    ["the loopback interface", "the view of the file systems", "standard streams", "the system-call filter", "a process"];
+pub const STAGES: [&str; 5] = [
+    "the loopback interface",
+    "the view of the file systems",
+    "standard streams",
+    "the system-call filter",
+    "a process",
+];
 
 /// Orders.
 pub const GO: u8 = b'g';
@@ -240,7 +245,8 @@ impl Inside<'_> {
             let null = File::open("/dev/null");
             let words = sys::adopt(WORDS);
             let ready = null.and_then(|null| sys::replace(null.as_fd(), 0));
-            let ready = ready.and_then(|()| sys::replace(words.as_fd(), 1)).and_then(|()| sys::replace(words.as_fd(), 2));
+            let ready =
+                ready.and_then(|()| sys::replace(words.as_fd(), 1)).and_then(|()| sys::replace(words.as_fd(), 2));
             drop((words, sys::adopt(ORDERS), sys::adopt(MESSAGES)));
             let ready = ready.and_then(|()| Ok(rustix::process::chdir(&self.cwd)?));
             if ready.and_then(|()| sys::give_up_capabilities(&gate::capabilities(self.network))).is_ok() {

@@ -34,8 +34,24 @@ const LAYERED: &[&str] = &[
     "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "nilfs2", "jfs", "bcachefs", "zfs", "tmpfs", "devtmpfs", "overlay",
 ];
 const KERNEL: &[&str] = &[
-    "sysfs", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "configfs", "bpf", "pstore", "efivarfs",
-    "hugetlbfs", "fusectl", "selinuxfs", "binfmt_misc", "rpc_pipefs", "nfsd", "resctrl", "ramfs",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "securityfs",
+    "debugfs",
+    "tracefs",
+    "configfs",
+    "bpf",
+    "pstore",
+    "efivarfs",
+    "hugetlbfs",
+    "fusectl",
+    "selinuxfs",
+    "binfmt_misc",
+    "rpc_pipefs",
+    "nfsd",
+    "resctrl",
+    "ramfs",
 ];
 
 /// The mounts that can be reached, in the order in which they cover each other. Below `/proc` nothing is looked at: it is made anew.
@@ -104,6 +120,9 @@ mod tests {
         check("1 0 0:4 / /proc/sys/fs/binfmt_misc rw - binfmt_misc x rw", Treatment::Leave);
         check("1 0 0:5 / /sys/fs/cgroup rw - tmpfs tmpfs rw", Treatment::ReadOnly(None));
         check("1 0 0:6 / / rw - nfs4 host:/x rw", Treatment::ReadOnly(Some("a file system that cannot have a layer")));
-        check("1 0 8:1 /x /etc/passwd rw - ext4 /dev/sda1 rw", Treatment::ReadOnly(Some("a single file that is mounted")));
+        check(
+            "1 0 8:1 /x /etc/passwd rw - ext4 /dev/sda1 rw",
+            Treatment::ReadOnly(Some("a single file that is mounted")),
+        );
     }
 }

@@ -10,7 +10,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, CWD};
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, CWD,
+};
 
 /// Holds an object without opening it.
 pub fn open(path: &Path) -> io::Result<OwnedFd> {
@@ -176,7 +178,9 @@ fn copy_range(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
             let same = start + chunk.len() <= have && found[start..start + chunk.len()] == *chunk;
             let hole_stays = || -> io::Result<bool> {
                 let is_zero = chunk.iter().all(|&byte| byte == 0);
-                Ok(is_zero && place < old_len && seek(to, SeekFrom::Data(place))?.is_none_or(|data| data >= place + chunk.len() as u64))
+                Ok(is_zero
+                    && place < old_len
+                    && seek(to, SeekFrom::Data(place))?.is_none_or(|data| data >= place + chunk.len() as u64))
             };
             if !same && !hole_stays()? {
                 to.write_all_at(chunk, place)?;

@@ -26,7 +26,12 @@ use crate::view::Layered;
 pub type Moment = (i64, i64);
 
 /// What one layer holds.
-pub fn scan(layer: &Layered, number: usize, begun: Moment, changes: &mut Changes) -> Result<FileSystemPlan, LayerError> {
+pub fn scan(
+    layer: &Layered,
+    number: usize,
+    begun: Moment,
+    changes: &mut Changes,
+) -> Result<FileSystemPlan, LayerError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| LayerError::Scan { path, source }
@@ -137,7 +142,6 @@ impl Scan<'_> {
             names.push(entry.map_err(failed)?.file_name());
         }
         names.sort();
-        let steps_before = self.plan.steps.len();
         let mut own_steps = 0;
         for name in &names {
             let entry = self.entry(spot, name).map_err(|error| (self.name(&spot.place.join(name)), error))?;
@@ -151,7 +155,6 @@ impl Scan<'_> {
         if spot.merged.is_none() {
             self.hidden_by_new_directory(spot, &names).map_err(failed_at(&spot.place))?;
         }
-        let _ = steps_before;
         self.attributes_of_directory(spot, own_steps > 0, names.is_empty()).map_err(failed_at(&spot.place))
     }
 
@@ -214,7 +217,12 @@ impl Scan<'_> {
     }
 
     /// The lower directory that an upper one shows through.
-    fn shown_through(&mut self, spot: &Spot, name: &OsString, entry: &Entry) -> io::Result<Option<(PathBuf, Metadata)>> {
+    fn shown_through(
+        &mut self,
+        spot: &Spot,
+        name: &OsString,
+        entry: &Entry,
+    ) -> io::Result<Option<(PathBuf, Metadata)>> {
         if overlay_format::is_opaque(entry.held.as_fd())? {
             return Ok(None);
         }
@@ -449,7 +457,7 @@ impl Scan<'_> {
     }
 
     fn report(&mut self, entry: &Entry, what: What, aspects: Vec<Aspect>, before: Option<(&Path, &Metadata)>) {
-        let size = |found: &Metadata| (!found.is_dir()).then(|| found.len());
+        let size = |found: &Metadata| (!found.is_dir()).then_some(found.len());
         self.changes.list.push(Change {
             path: self.name(&entry.at),
             what,
@@ -481,7 +489,8 @@ impl Scan<'_> {
             let before = from.as_ref().map(|from| self.lower(from));
             let mut aspects = Vec::new();
             if let (Some(before), Ok(new)) = (&before, object::open(&upper)) {
-                aspects = object::open(before).and_then(|old| self::aspects(new.as_fd(), old.as_fd())).unwrap_or_default();
+                aspects =
+                    object::open(before).and_then(|old| self::aspects(new.as_fd(), old.as_fd())).unwrap_or_default();
             }
             let what = match &from {
                 Some(from) => What::Renamed(self.name(from)),
@@ -493,14 +502,23 @@ impl Scan<'_> {
             from.map(|from| gone.remove(&from));
             let (size_before, size_after) = (size.filter(|_| before.is_some()), Some(found.len()));
             let (path, kind) = (self.name(&at), kind_of(&found));
-            self.changes.list.push(Change { path, what, kind, size_before, size_after, aspects, before, after: Some(upper) });
+            self.changes.list.push(Change {
+                path,
+                what,
+                kind,
+                size_before,
+                size_after,
+                aspects,
+                before,
+                after: Some(upper),
+            });
         }
         for (path, found) in gone {
             self.changes.list.push(Change {
                 path: self.name(&path),
                 what: What::Removed,
                 kind: kind_of(&found),
-                size_before: (!found.is_dir()).then(|| found.len()),
+                size_before: (!found.is_dir()).then_some(found.len()),
                 size_after: None,
                 aspects: Vec::new(),
                 before: Some(self.lower(&path)),

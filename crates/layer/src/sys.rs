@@ -58,7 +58,6 @@ pub fn block_signals(signals: &[c_int]) {
     change_mask(libc::SIG_BLOCK, signals);
 }
 
-
 fn change_mask(how: c_int, signals: &[c_int]) {
     let set = signal_set(signals);
     // SAFETY: a whole set.
@@ -80,10 +79,8 @@ fn signal_set(signals: &[c_int]) -> libc::sigset_t {
 /// Wait for one of these (blocked) signals, at most this long.
 pub fn await_signal(signals: &[c_int], milliseconds: u32) -> Option<c_int> {
     let set = signal_set(signals);
-    let timeout = libc::timespec {
-        tv_sec: i64::from(milliseconds / 1000),
-        tv_nsec: i64::from(milliseconds % 1000) * 1_000_000,
-    };
+    let timeout =
+        libc::timespec { tv_sec: i64::from(milliseconds / 1000), tv_nsec: i64::from(milliseconds % 1000) * 1_000_000 };
     // SAFETY: both are whole and outlive the call.
     let signal = unsafe { libc::sigtimedwait(&set, std::ptr::null_mut(), &timeout) };
     (signal > 0).then_some(signal)

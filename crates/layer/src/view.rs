@@ -29,8 +29,7 @@ const SCRATCH: [&str; 3] = ["/proc/fs", "/proc/tty", "/sys/kernel"];
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Files of the kernel that change it.
-const PROC_READ_ONLY: [&str; 8] =
-    ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"];
+const PROC_READ_ONLY: [&str; 8] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"];
 
 /// A layer over one file system.
 #[derive(Clone, Debug)]
@@ -138,7 +137,8 @@ impl View {
         let (from, to) = (object::open(&lower), object::open(&layer.join("upper")));
         from.and_then(|from| object::copy_attributes(from.as_fd(), to?.as_fd()))
             .map_err(failed("the root of the layer over"))?;
-        let layered = Layered { mount_point: mount_point.clone(), fs_type: place.mount.fs_type.clone(), lower, layer, over };
+        let layered =
+            Layered { mount_point: mount_point.clone(), fs_type: place.mount.fs_type.clone(), lower, layer, over };
         layered.mount(flags_of(place)).map_err(failed("an overlay on"))?;
         Ok(layered)
     }

@@ -35,6 +35,8 @@ pub type Manifest = BTreeMap<PathBuf, Entry>;
 
 /// Looks at everything. Twice, because looking for the first time may change a time of access.
 pub fn manifest(root: &Path) -> Manifest {
+    // How many blocks a file has is known when it is written out.
+    rustix::fs::syncfs(File::open(root).unwrap()).unwrap();
     walk(root);
     walk(root)
 }
@@ -67,7 +69,9 @@ fn entry(path: &Path, metadata: &fs::Metadata) -> Entry {
     let kind = metadata.file_type();
     let (name, contents, segments) = match () {
         () if kind.is_dir() => ("directory", Vec::new(), Vec::new()),
-        () if kind.is_symlink() => ("symlink", fs::read_link(path).unwrap().as_os_str().as_bytes().to_vec(), Vec::new()),
+        () if kind.is_symlink() => {
+            ("symlink", fs::read_link(path).unwrap().as_os_str().as_bytes().to_vec(), Vec::new())
+        }
         () if kind.is_fifo() => ("fifo", Vec::new(), Vec::new()),
         () if kind.is_socket() => ("socket", Vec::new(), Vec::new()),
         () if kind.is_file() => {
@@ -102,7 +106,6 @@ fn libc_noatime() -> i32 {
 }
 
 fn segments(file: &File) -> Vec<(u64, u64)> {
-    file.sync_all().unwrap();
     let (mut at, mut found) = (0, Vec::new());
     while let Ok(data) = rustix::fs::seek(file, SeekFrom::Data(at)) {
         at = rustix::fs::seek(file, SeekFrom::Hole(data)).unwrap();
