@@ -35,14 +35,6 @@ pub enum Failure {
     /// A try.
     #[error(transparent)]
     Try(#[from] layer::LayerError),
-    /// A try that would undo what somebody else did.
-    #[error("cannot keep: somebody else changed {count} of these things as well, such as {}; everything was undone, use --force to let COMMAND win", path.display())]
-    Conflict {
-        /// How many.
-        count: usize,
-        /// One of them.
-        path: std::path::PathBuf,
-    },
 }
 
 impl Failure {

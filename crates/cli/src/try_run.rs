@@ -94,10 +94,7 @@ fn decide(options: &TryOptions, ran: &Ran) -> Decision {
 fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decision) -> Result<u8, Failure> {
     match decision {
         Decision::Kept => {
-            if let (Some((path, _)), false) = (ran.changes.conflicts.first(), options.force) {
-                return Err(Failure::Conflict { count: ran.changes.conflicts.len(), path: path.clone() });
-            }
-            attempt.keep(&ran.changes, options.crash_after)?;
+            attempt.keep(options.force, options.crash_after)?;
             ran.printed.release().map_err(LayerError::Release)?;
             eprintln!("speculator: kept: {}", try_report::count(&ran.changes));
             Ok(ran.status)

@@ -86,6 +86,7 @@ pub struct Attempt {
     view: View,
     image: LayerImage,
     plans: Vec<FileSystemPlan>,
+    begun: Moment,
     phase: Phase,
 }
 
@@ -112,12 +113,12 @@ impl Attempt {
         let view = View::build(&image)?;
         sys::block_signals(&ENDING);
         let started = start(&mut options, &view, cwd)?;
-        let mut attempt = Attempt { view, image, plans: Vec::new(), phase: started.phase.clone() };
-        let ran = attempt.follow(started, &options, begun)?;
+        let mut attempt = Attempt { view, image, plans: Vec::new(), begun, phase: started.phase.clone() };
+        let ran = attempt.follow(started, &options)?;
         Ok((attempt, ran))
     }
 
-    fn follow(&mut self, mut started: Started, options: &TryOptions, begun: Moment) -> Result<Ran, LayerError> {
+    fn follow(&mut self, mut started: Started, options: &TryOptions) -> Result<Ran, LayerError> {
         let result = started.await_command(options);
         let left = processes_of(started.first);
         sys::kill(started.first, libc::SIGKILL);
@@ -128,20 +129,31 @@ impl Attempt {
         if let Some(input) = started.input {
             input.give_back();
         }
-        let mut changes = Changes::default();
         self.view.close().map_err(set_up("unmounting the view"))?;
-        for (number, layer) in self.view.layers.iter().enumerate() {
-            let plan = scan::scan(layer, number, begun, &mut changes)?;
-            self.plans.push(plan);
-        }
-        changes.list.sort_by(|a, b| a.path.cmp(&b.path));
+        let changes = self.scan()?;
         let reached = started.reached.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(Ran { status, decided, left, reached, printed, changes, read_only: self.view.read_only.clone() })
     }
 
-    /// Does for good what COMMAND did, and returns when it is on the disk. With `crash_after`, this process ends after so many operations
+    fn scan(&mut self) -> Result<Changes, LayerError> {
+        let mut changes = Changes::default();
+        self.plans.clear();
+        for layer in &self.view.layers {
+            self.plans.push(scan::scan(layer, self.begun, &mut changes)?);
+        }
+        changes.list.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(changes)
+    }
+
+    /// Does for good what COMMAND did, and returns when it is on the disk. What somebody else changed as well is only overwritten by
+    /// `force`. With `crash_after`, this process ends after so many operations
     /// as if the machine had stopped, so that a test of `resume` has something to resume.
-    pub fn keep(mut self, changes: &Changes, crash_after: Option<u64>) -> Result<(), LayerError> {
+    pub fn keep(mut self, force: bool, crash_after: Option<u64>) -> Result<(), LayerError> {
+        // Somebody may have changed something while it was decided.
+        let changes = self.scan()?;
+        if let (Some((path, _)), false) = (changes.conflicts.first(), force) {
+            return Err(LayerError::Conflict { count: changes.conflicts.len(), path: path.clone() });
+        }
         for (path, needed) in &changes.needed {
             let room = rustix::fs::statvfs(path).map_err(|error| intent("room")(error.into()))?;
             let free = room.f_bfree * room.f_frsize;
@@ -156,11 +168,13 @@ impl Attempt {
         self.phase.set(KEEPING);
         let stage = format!(".speculator-try-{}-{}", std::process::id(), beginning().0);
         let plan = Plan { version: PLAN_VERSION, stage, boot: boot(), file_systems };
-        write_plan(&plan, &self.view.image()).map_err(intent("the plan"))?;
+        write_plan(&plan, &self.view.image()).and_then(|()| self.view.sync()).map_err(intent("the layer"))?;
         let name = self.image.publish().map_err(intent("a name for the layer"))?;
         let fuse = Fuse::new(crash_after);
         for file_system in &plan.file_systems {
-            let layer = &self.view.layers[file_system.layer];
+            let layer = self.view.layers.iter().find(|layer| layer.number == file_system.layer);
+            // INVARIANT: the plan was made from these layers.
+            let layer = layer.expect("a plan is of a layer");
             crate::apply::apply(file_system, &plan.stage, &layer.lower, &layer.layer, false, &fuse)
                 .map_err(|(path, source)| LayerError::Partly { path, source, layer: name.clone() })?;
         }
@@ -180,9 +194,7 @@ pub fn boot() -> String {
 
 fn write_plan(plan: &Plan, image: &Path) -> io::Result<()> {
     let bytes = postcard::to_stdvec(plan).map_err(io::Error::other)?;
-    let mut file = File::create(image.join(PLAN_NAME))?;
-    file.write_all(&bytes)?;
-    Ok(rustix::fs::syncfs(&file)?)
+    File::create(image.join(PLAN_NAME))?.write_all(&bytes)
 }
 
 /// Now, and only afterwards: the clock of file systems stands still for some milliseconds at a time, and a change after this must not

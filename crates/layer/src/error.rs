@@ -51,6 +51,14 @@ pub enum LayerError {
         /// Bytes that are free.
         free: u64,
     },
+    /// Keeping would undo what somebody else did.
+    #[error("cannot keep: somebody else changed {count} of these things as well, such as {}; everything was undone, use --force to let COMMAND win", path.display())]
+    Conflict {
+        /// How many.
+        count: usize,
+        /// One of them.
+        path: PathBuf,
+    },
     /// The intent could not be written: nothing has changed.
     #[error("cannot keep: {what}: {}; everything was undone", why(source))]
     Intent {

@@ -26,12 +26,7 @@ use crate::view::Layered;
 pub type Moment = (i64, i64);
 
 /// What one layer holds.
-pub fn scan(
-    layer: &Layered,
-    number: usize,
-    begun: Moment,
-    changes: &mut Changes,
-) -> Result<FileSystemPlan, LayerError> {
+pub fn scan(layer: &Layered, begun: Moment, changes: &mut Changes) -> Result<FileSystemPlan, LayerError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| LayerError::Scan { path, source }
@@ -46,7 +41,7 @@ pub fn scan(
             mount_point: Rel(layer.mount_point.clone()),
             fs_type: layer.fs_type.clone(),
             root_ino: root.ino(),
-            layer: number,
+            layer: layer.number,
             holds: Vec::new(),
             steps: Vec::new(),
             contents: Vec::new(),

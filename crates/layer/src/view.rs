@@ -9,12 +9,12 @@
 //! ```
 
 use std::ffi::CString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use external_sync::mountinfo;
+use external_sync::mountinfo::{self, Mount};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use crate::error::{set_up, LayerError};
@@ -34,6 +34,8 @@ const PROC_READ_ONLY: [&str; 8] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "
 /// A layer over one file system.
 #[derive(Clone, Debug)]
 pub struct Layered {
+    /// Names it in the layer's file system.
+    pub number: usize,
     /// Where the file system is mounted.
     pub mount_point: PathBuf,
     /// `ext4`, `tmpfs`…
@@ -56,6 +58,8 @@ pub struct View {
     /// What can only be read, and why.
     pub read_only: Vec<(PathBuf, &'static str)>,
     scratch: PathBuf,
+    /// Held from the beginning: it hears of everything that could not be written to the layer.
+    witness: File,
     fresh: Vec<(PathBuf, String)>,
 }
 
@@ -80,10 +84,11 @@ impl View {
         }
         image.mount(&scratch.join("image")).map_err(set_up("the layer's file system"))?;
         // Our own scratch is one of them by now; below /proc nothing is looked at.
-        let places = mounts::places().map_err(set_up(mountinfo::PATH))?;
+        let mut places = mounts::places().map_err(set_up(mountinfo::PATH))?;
         let root = scratch.join("view");
-        let mut view = View { root, layers: Vec::new(), read_only: Vec::new(), scratch, fresh: Vec::new() };
-        let homes = view.make_layers(&places)?;
+        let witness = File::open(scratch.join("image")).map_err(set_up("the layer's file system"))?;
+        let mut view = View { root, layers: Vec::new(), read_only: Vec::new(), scratch, witness, fresh: Vec::new() };
+        let homes = view.make_layers(&mut places)?;
         for (place, home) in places.iter().zip(homes) {
             view.put(place, home).map_err(set_up(place.mount.mount_point.to_string_lossy()))?;
         }
@@ -91,36 +96,43 @@ impl View {
         Ok(view)
     }
 
-    /// A layer for each file system, or part of one, that is not a part of another: where each place is to be found in them.
-    fn make_layers(&mut self, places: &[Place]) -> Result<Vec<Option<PathBuf>>, LayerError> {
-        let layered: Vec<&Place> = places.iter().filter(|place| place.treatment == Treatment::Layer).collect();
-        let is_home = |place: &Place| {
-            let rank = |other: &Place| layered.iter().position(|p| std::ptr::eq(*p, other));
-            !layered.iter().any(|other| {
-                let contains = mounts::within(&place.mount, &other.mount).is_some();
-                let same = mounts::within(&other.mount, &place.mount).is_some();
-                contains && (!same || rank(other) < rank(place))
-            })
-        };
-        let mut homes: Vec<(&Place, PathBuf)> = Vec::new();
-        for place in layered.iter().filter(|place| is_home(place)) {
-            let layer = self.make_layer(place)?;
-            homes.push((place, layer.over.clone()));
-            self.layers.push(layer);
+    /// A layer for each file system, or part of one, that is not a part of another: where each place is to be found in them. What turns
+    /// out not to be able to have a layer can only be read; but the root must have one.
+    fn make_layers(&mut self, places: &mut [Place]) -> Result<Vec<Option<PathBuf>>, LayerError> {
+        let mut homes: Vec<(Mount, PathBuf)> = Vec::new();
+        for at in outermost(places) {
+            let result = self.make_layer(&places[at]);
+            let place = &mut places[at];
+            match result {
+                Ok(layer) => {
+                    homes.push((place.mount.clone(), layer.over.clone()));
+                    self.layers.push(layer);
+                }
+                Err(error) if place.mount.mount_point == Path::new("/") => return Err(error),
+                Err(_) => place.treatment = Treatment::ReadOnly(Some("an overlay with an index cannot be put on it")),
+            }
         }
-        let find = |place: &Place| {
-            homes.iter().find_map(|(home, over)| {
+        let find = |place: &mut Place| {
+            if place.treatment != Treatment::Layer {
+                return None;
+            }
+            let found = homes.iter().find_map(|(home, over)| {
                 // An empty component would become a trailing slash.
-                let below = mounts::within(&place.mount, &home.mount)?;
+                let below = mounts::within(&place.mount, home)?;
                 Some(if below.as_os_str().is_empty() { over.clone() } else { over.join(below) })
-            })
+            });
+            if found.is_none() {
+                place.treatment = Treatment::ReadOnly(Some("an overlay with an index cannot be put on it"));
+            }
+            found
         };
-        let home = |place: &Place| if place.treatment == Treatment::Layer { find(place) } else { None };
-        Ok(places.iter().map(home).collect())
+        Ok(places.iter_mut().map(find).collect())
     }
 
     fn make_layer(&self, place: &Place) -> Result<Layered, LayerError> {
-        let number = self.layers.len().to_string();
+        // Also counts those that failed.
+        let made = fs::read_dir(self.scratch.join("lower")).map_or(0, Iterator::count);
+        let number = made.to_string();
         let mount_point = place.mount.mount_point.clone();
         let failed = |what: &str| set_up::<io::Error>(format!("{what} {}", mount_point.display()));
         let lower = self.scratch.join("lower").join(&number);
@@ -137,8 +149,14 @@ impl View {
         let (from, to) = (object::open(&lower), object::open(&layer.join("upper")));
         from.and_then(|from| object::copy_attributes(from.as_fd(), to?.as_fd()))
             .map_err(failed("the root of the layer over"))?;
-        let layered =
-            Layered { mount_point: mount_point.clone(), fs_type: place.mount.fs_type.clone(), lower, layer, over };
+        let layered = Layered {
+            number: made,
+            mount_point: mount_point.clone(),
+            fs_type: place.mount.fs_type.clone(),
+            lower,
+            layer,
+            over,
+        };
         layered.mount(flags_of(place)).map_err(failed("an overlay on"))?;
         Ok(layered)
     }
@@ -153,13 +171,16 @@ impl View {
                 rustix::mount::mount_remount(&at, MountFlags::BIND | flags_of(place), "")?;
             }
             Treatment::ReadOnly(reason) => {
-                rustix::mount::mount_bind(mount_point, &at)?;
+                if rustix::mount::mount_bind(mount_point, &at).is_err() {
+                    return hide(&at);
+                }
                 let flags = MountFlags::BIND | MountFlags::RDONLY | flags_of(place);
                 rustix::mount::mount_remount(&at, flags, "")?;
                 self.read_only.extend(reason.map(|reason| (mount_point.clone(), reason)));
             }
             Treatment::Fresh => self.fresh.push((at, place.mount.fs_type.clone())),
-            Treatment::Leave => {}
+            Treatment::Leave if mount_point.starts_with("/proc") => {}
+            Treatment::Leave => hide(&at)?,
         }
         Ok(())
     }
@@ -216,10 +237,37 @@ impl View {
         Ok(())
     }
 
+    /// Writes the layer to its file, and says if anything of it could ever not be written.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(&self.witness)?)
+    }
+
     /// The layer's file system.
     pub fn image(&self) -> PathBuf {
         self.scratch.join("image")
     }
+}
+
+/// What is below a mount that is not there must not be written to in its place.
+fn hide(at: &Path) -> io::Result<()> {
+    if at.is_dir() {
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        rustix::mount::mount("speculator", at, "tmpfs", flags, Some(c"mode=0555"))?;
+    }
+    Ok(())
+}
+
+/// Which of the places are seen through no other: the others share their layers.
+fn outermost(places: &[Place]) -> Vec<usize> {
+    let layered = || places.iter().enumerate().filter(|(_, place)| place.treatment == Treatment::Layer);
+    let is_outermost = |at: usize, place: &Place| {
+        !layered().any(|(other_at, other)| {
+            let contains = mounts::within(&place.mount, &other.mount).is_some();
+            let same = mounts::within(&other.mount, &place.mount).is_some();
+            contains && other_at != at && (!same || other_at < at)
+        })
+    };
+    layered().filter(|(at, place)| is_outermost(*at, place)).map(|(at, _)| at).collect()
 }
 
 fn protect_proc(proc: &Path) -> io::Result<()> {
