@@ -10,6 +10,7 @@ use supervisor::Injection;
 
 use crate::size::parse_size;
 use crate::stats::StatsTarget;
+use crate::try_report::ReportTarget;
 
 /// Programs run ahead of slow operations, and nobody outside sees what could still be lost
 #[derive(Debug, Parser)]
@@ -24,11 +25,12 @@ pub struct Cli {
 const EXIT_STATUS: &str = "Exit status:\n  \
     0      success\n  \
     1      doctor: run would not work here; volume check: the volume is damaged\n  \
+    123    try: COMMAND succeeded, and was undone (with --no: 0)\n  \
     125    speculator failed; one line on stderr says what, where, why, and what to do\n  \
-    126    run: COMMAND was found but cannot be executed\n  \
-    127    run: COMMAND was not found\n  \
-    128+N  run: COMMAND was ended by signal N\n  \
-    other  run: the exit status of COMMAND";
+    126    run, try: COMMAND was found but cannot be executed\n  \
+    127    run, try: COMMAND was not found\n  \
+    128+N  run, try: COMMAND was ended by signal N\n  \
+    other  run, try: the exit status of COMMAND";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -55,6 +57,13 @@ pub enum Action {
         #[arg(value_name = "SPECULATION")]
         speculation: u64,
     },
+    /// Run COMMAND ahead, show what it did, then keep everything or undo everything
+    ///
+    /// What COMMAND changes lives in a layer that only COMMAND sees. When it has ended, you see which files it made, changed and
+    /// removed, what it printed, whom it tried to reach, and which processes it left; then everything is kept, or everything is as it
+    /// was. Without a terminal and without --yes, --no or --keep-if, it is undone. Processes that COMMAND leaves running are
+    /// ended either way. COMMAND has no terminal: its input, where that is a terminal, is empty.
+    Try(TryOptions),
     /// Make, mount and check volumes: file systems that commit in order
     #[command(subcommand_required = true, arg_required_else_help = false)]
     Volume {
@@ -170,6 +179,85 @@ impl AheadArgs {
         injection.seed = self.seed;
         supervisor::AheadOptions { injection, waits: self.speculate == Speculate::No, ..Default::default() }
     }
+}
+
+/// `speculator try`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("decision").args(["keep_if", "yes", "no"]))]
+pub struct TryOptions {
+    /// Keep if this shell command succeeds; it is run when COMMAND has ended, where COMMAND was, and sees what COMMAND did
+    ///
+    /// What CMD itself changes belongs to what is kept or undone. It finds COMMAND's exit status in SPECULATOR_STATUS.
+    #[arg(long, value_name = "CMD", value_hint = ValueHint::CommandString)]
+    pub keep_if: Option<OsString>,
+
+    /// Keep without asking, whatever COMMAND's exit status is
+    #[arg(short, long)]
+    pub yes: bool,
+
+    /// Undo without asking
+    #[arg(short, long)]
+    pub no: bool,
+
+    /// Show what changed in text files
+    #[arg(short, long)]
+    pub diff: bool,
+
+    /// Whether COMMAND may speak to anybody outside: what it sends cannot be undone
+    ///
+    /// With `no` COMMAND has a network of its own, with a loopback interface only. With `ask` you are asked at the first attempt. The default
+    /// is `ask` where there is a terminal, else `no`. Unix sockets of others cannot be reached in any case.
+    #[arg(long, value_name = "ANSWER", value_enum, require_equals = true)]
+    pub network: Option<Network>,
+
+    /// Where to report what COMMAND did, beside stderr: json:FILE; or `none`: only what was decided is told
+    #[arg(long, value_name = "none|json:FILE", require_equals = true)]
+    pub report: Option<ReportTarget>,
+
+    /// List every file, not only the first of many
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Wait until all processes that COMMAND started have ended
+    #[arg(short, long)]
+    pub wait: bool,
+
+    /// Keep even what somebody else changed as well in the meantime
+    #[arg(long)]
+    pub force: bool,
+
+    /// Directory for the layer: changes take room there until they are kept or undone
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp", value_hint = ValueHint::DirPath)]
+    pub layer_dir: PathBuf,
+
+    /// End after so many operations of keeping, as a crash would, so that a test has something to resume
+    #[arg(long, value_name = "N", hide = true)]
+    pub crash_after: Option<u64>,
+
+    /// Finish keeping what a crash interrupted
+    #[arg(long, conflicts_with_all = ["decision", "diff", "network", "report", "wait", "force"])]
+    pub resume: bool,
+
+    /// The command to run, and its arguments
+    #[arg(
+        value_name = "COMMAND",
+        required_unless_present = "resume",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// `--network`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Network {
+    /// Ask at the first attempt
+    Ask,
+    /// It has a network of its own
+    No,
+    /// It may
+    Yes,
 }
 
 /// `--commit`.

@@ -42,6 +42,9 @@ pub enum Failure {
     /// The world.
     #[error(transparent)]
     Run(#[from] supervisor::RunError),
+    /// A try.
+    #[error(transparent)]
+    Try(#[from] layer::LayerError),
 }
 
 impl Failure {
@@ -50,6 +53,7 @@ impl Failure {
         match self {
             Failure::Command(error) => error.status(),
             Failure::Run(error) => error.status(),
+            Failure::Try(error) => error.status(),
             _ => STATUS_OURS,
         }
     }

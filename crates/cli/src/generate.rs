@@ -46,7 +46,7 @@ fn render(command: Command) -> std::io::Result<Vec<u8>> {
 
 fn no_page(page: Option<&str>) -> Failure {
     Failure::Usage(format!(
-        "no man page '{}'; there are run, volume, volume-create, volume-mount, volume-umount, volume-check, doctor",
+        "no man page '{}'; there are run, try, volume, volume-create, volume-mount, volume-umount, volume-check, doctor",
         page.unwrap_or_default()
     ))
 }

@@ -11,6 +11,8 @@ mod run;
 mod size;
 mod speculate;
 mod stats;
+mod try_report;
+mod try_run;
 mod usage;
 mod volume;
 
@@ -34,6 +36,7 @@ fn perform(action: Action) -> Result<u8, Failure> {
         Action::Begin => speculate::begin(),
         Action::Commit { speculation } => speculate::commit(speculation),
         Action::Fail { speculation } => speculate::fail(speculation),
+        Action::Try(options) => try_run::try_run(options),
         Action::Volume { action } => volume::perform(action),
         Action::Doctor(options) => doctor::doctor(&options),
         Action::Completions { shell } => generate::completions(shell),

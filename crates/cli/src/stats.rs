@@ -30,8 +30,9 @@ impl FromStr for StatsTarget {
 
 /// The statistics file is no good.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write statistics to {}: {}; name a file that can be written", path.display(), plain(source))]
+#[error("cannot write {what} to {}: {}; name a file that can be written", path.display(), plain(source))]
 pub struct StatsError {
+    what: &'static str,
     path: PathBuf,
     source: io::Error,
 }
@@ -48,6 +49,7 @@ pub enum StatsSink {
 /// An open statistics file.
 #[derive(Debug)]
 pub struct StatsFile {
+    what: &'static str,
     path: PathBuf,
     file: File,
     created: bool,
@@ -59,13 +61,14 @@ impl StatsSink {
     pub fn open(target: &StatsTarget) -> Result<StatsSink, StatsError> {
         match target {
             StatsTarget::Text => Ok(StatsSink::Text),
-            StatsTarget::Json(path) => StatsFile::open(path).map(StatsSink::Json),
+            StatsTarget::Json(path) => StatsFile::open(path, "statistics").map(StatsSink::Json),
         }
     }
 }
 
 impl StatsFile {
-    fn open(path: &Path) -> Result<StatsFile, StatsError> {
+    /// Opens a file for `what`; nothing in an existing one changes yet.
+    pub fn open(path: &Path, what: &'static str) -> Result<StatsFile, StatsError> {
         let new = OpenOptions::new().write(true).create_new(true).open(path);
         let (file, created) = match new {
             Ok(file) => (Ok(file), true),
@@ -74,17 +77,17 @@ impl StatsFile {
             }
             Err(error) => (Err(error), false),
         };
-        let file = file.map_err(|source| StatsError { path: path.to_owned(), source })?;
+        let file = file.map_err(|source| StatsError { what, path: path.to_owned(), source })?;
         // COMMAND may change the working directory's meaning (a volume mounted over it); the name is for removal and messages.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Ok(StatsFile { path, file, created, written: false })
+        Ok(StatsFile { what, path, file, created, written: false })
     }
 
     /// Writes the statistics in place of what the file held.
     pub fn write(mut self, json: &str) -> Result<(), StatsError> {
         self.written = true;
         let result = self.replace(json.as_bytes());
-        result.map_err(|source| StatsError { path: self.path.clone(), source })
+        result.map_err(|source| StatsError { what: self.what, path: self.path.clone(), source })
     }
 
     fn replace(&mut self, contents: &[u8]) -> io::Result<()> {
@@ -120,12 +123,12 @@ mod tests {
     fn what_was_not_written_is_not_left_behind_and_old_contents_go_only_when_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stats");
-        drop(StatsFile::open(&path).unwrap());
+        drop(StatsFile::open(&path, "statistics").unwrap());
         assert!(!path.exists());
         std::fs::write(&path, "old and long").unwrap();
-        drop(StatsFile::open(&path).unwrap());
+        drop(StatsFile::open(&path, "statistics").unwrap());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "old and long");
-        StatsFile::open(&path).unwrap().write("{}\n").unwrap();
+        StatsFile::open(&path, "statistics").unwrap().write("{}\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
     }
 }

@@ -14,19 +14,21 @@ pub fn parse(line: Vec<OsString>) -> Result<Cli, Failure> {
         .try_get_matches_from(&line)
         .and_then(|matches| Cli::from_arg_matches(&matches))
         .map_err(|error| explain(&error, &line))?;
-    if let Action::Run(options) = &cli.action {
-        check_command(&line, &options.command)?;
+    match &cli.action {
+        Action::Run(options) => check_command(&line, "run", &options.command)?,
+        Action::Try(options) => check_command(&line, "try", &options.command)?,
+        _ => {}
     }
     Ok(cli)
 }
 
 /// Hyphen values are allowed for the sake of COMMAND's own options; so a misspelt option of ours arrives as COMMAND.
-fn check_command(line: &[OsString], command: &[OsString]) -> Result<(), Failure> {
-    let first = command[0].to_string_lossy();
+fn check_command(line: &[OsString], word: &str, command: &[OsString]) -> Result<(), Failure> {
+    let Some(first) = command.first().map(|first| first.to_string_lossy()) else { return Ok(()) };
     let before = line.len().checked_sub(command.len() + 1).map(|at| line[at].as_os_str());
     if first.starts_with('-') && before != Some("--".as_ref()) {
         return Err(Failure::Usage(format!(
-            "unexpected argument '{first}' found; see speculator run --help, or write -- before a COMMAND of this name"
+            "unexpected argument '{first}' found; see speculator {word} --help, or write -- before a COMMAND of this name"
         )));
     }
     Ok(())
@@ -40,7 +42,7 @@ fn explain(error: &clap::Error, line: &[OsString]) -> Failure {
         };
     }
     let help = match line.get(1).and_then(|word| word.to_str()) {
-        Some(word @ ("run" | "volume" | "doctor" | "completions" | "man")) => {
+        Some(word @ ("run" | "try" | "volume" | "doctor" | "completions" | "man")) => {
             format!("speculator {word} --help")
         }
         _ => "speculator --help".to_owned(),
@@ -64,6 +66,7 @@ mod tests {
         let line = std::iter::once("speculator").chain(line.split_whitespace()).map(OsString::from).collect();
         match parse(line) {
             Ok(Cli { action: Action::Run(options) }) => Ok(options.command),
+            Ok(Cli { action: Action::Try(options) }) => Ok(options.command),
             Ok(_) => Ok(Vec::new()),
             Err(failure) => Err(failure.to_string()),
         }
@@ -82,12 +85,24 @@ mod tests {
         check("run -v -- ls -- -l", &["ls", "--", "-l"]);
         check("run -- -strange x", &["-strange", "x"]);
         check("run --stats ls", &["ls"]);
+        check("try --yes --diff ls --no", &["ls", "--no"]);
+        check("try --network=yes --keep-if true -- ls", &["ls"]);
+        check("try --resume", &[]);
         check("run --stats=json:x --commit=eager --commit-interval 0.5 ls", &["ls"]);
     }
 
     #[test]
     fn a_misspelt_option_is_not_a_command() {
-        for line in ["run --bogus ls", "run -x ls", "run --statz -- ls", "run --commit eager"] {
+        for line in [
+            "run --bogus ls",
+            "run -x ls",
+            "run --statz -- ls",
+            "run --commit eager",
+            "try --bogus ls",
+            "try --yes --no ls",
+            "try --network=maybe ls",
+            "try",
+        ] {
             assert!(parsed(line).is_err(), "{line}");
         }
     }

@@ -4,11 +4,11 @@
 
 pub mod doctor;
 pub mod domain;
-mod e2fsprogs;
+pub mod e2fsprogs;
 pub mod engine;
 pub mod journal;
-mod loop_device;
-mod mountinfo;
+pub mod loop_device;
+pub mod mountinfo;
 mod superblock;
 #[allow(unsafe_code)]
 mod sys;

@@ -12,6 +12,8 @@ pub struct Mount {
     pub id: u64,
     /// The file system's device number, in the encoding of `st_dev`.
     pub dev: u64,
+    /// The directory (or file) of the file system that is seen there: `/` unless it is a bind mount.
+    pub root: PathBuf,
     /// Where it is mounted.
     pub mount_point: PathBuf,
     /// Options of this mount: `rw`, `nosuid`, `relatime`…
@@ -54,7 +56,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let id = text(fields.next()?).parse().ok()?;
     let _parent = fields.next()?;
     let dev = parse_dev(&text(fields.next()?))?;
-    let _root = fields.next()?;
+    let root = path(fields.next()?);
     let mount_point = path(fields.next()?);
     let mount_options = text(fields.next()?);
     // Optional fields (`shared:7`…) end with a lone dash.
@@ -62,6 +64,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     Some(Mount {
         id,
         dev,
+        root,
         mount_point,
         mount_options,
         fs_type: text(fields.next()?),

@@ -1,6 +1,9 @@
 //! Runs `speculator` and looks at what it says and leaves behind.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod manifest;
+pub mod tree;
+
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};

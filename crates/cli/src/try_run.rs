@@ -1,0 +1,167 @@
+//! `speculator try`: COMMAND is run in a layer, what it did is shown, and it is decided.
+//!
+//! The exit status is 0 only if COMMAND succeeded and what it did was kept, or if `--no` asked for it to be undone.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+
+use layer::{Attempt, LayerError, Ran, Reached};
+
+use crate::args::{Network, TryOptions};
+use crate::command;
+use crate::error::{one_line, plain, Failure};
+use crate::stats::StatsFile;
+use crate::try_report::{self, Decision, ReportTarget};
+
+/// COMMAND succeeded, and was undone although nobody said so beforehand.
+const STATUS_UNDONE: u8 = 123;
+
+/// `speculator try`.
+pub fn try_run(options: TryOptions) -> Result<u8, Failure> {
+    if options.resume {
+        return resume(&options);
+    }
+    let file = match &options.report {
+        Some(ReportTarget::Json(path)) => Some(StatsFile::open(path, "the report")?),
+        _ => None,
+    };
+    // INVARIANT: clap requires COMMAND.
+    let program = command::resolve(options.command.first().expect("COMMAND is required"))?;
+    let decided_beforehand = options.yes || options.no || options.keep_if.is_some();
+    let can_ask = Terminal::open().is_some();
+    let network = match options.network {
+        Some(Network::Yes) => layer::Network::Yes,
+        Some(Network::No) => layer::Network::No,
+        Some(Network::Ask) if can_ask => layer::Network::Ask,
+        Some(Network::Ask) => return Err(nobody_to_ask()),
+        None if can_ask && !decided_beforehand => layer::Network::Ask,
+        None => layer::Network::No,
+    };
+    let (attempt, ran) = Attempt::run(layer::TryOptions {
+        program,
+        args: options.command.clone(),
+        network,
+        asker: Some(Box::new(ask_about_network)),
+        layer_dir: options.layer_dir.clone(),
+        wait: options.wait,
+        keep_if: options.keep_if.clone(),
+    })?;
+    if options.report != Some(ReportTarget::None) {
+        try_report::tell(&ran, options.diff, options.verbose);
+    }
+    let decision = decide(&options, &ran);
+    let json = file.as_ref().map(|_| try_report::json(&ran, decision));
+    let result = carry_out(&options, attempt, &ran, decision);
+    // The report is of what was decided; an error says what came of it.
+    if let (Some(file), Some(json)) = (file, json) {
+        file.write(&(json + "\n"))?;
+    }
+    result
+}
+
+fn nobody_to_ask() -> Failure {
+    Failure::Usage("there is no terminal to ask on; use --network=no or --network=yes".to_owned())
+}
+
+fn decide(options: &TryOptions, ran: &Ran) -> Decision {
+    if options.yes {
+        return Decision::Kept;
+    }
+    if options.no {
+        return Decision::Undone("as --no says");
+    }
+    if options.keep_if.is_some() {
+        return match ran.decided {
+            Some(0) => Decision::Kept,
+            _ => Decision::Undone("--keep-if failed"),
+        };
+    }
+    let Some(mut terminal) = Terminal::open() else {
+        return Decision::Undone("there is no terminal to ask on, and no --yes, --no or --keep-if");
+    };
+    loop {
+        match terminal.ask("Keep this? [y]es, [n]o, [d]iff, [l]ist everything: ").as_deref() {
+            Some("y" | "yes") => return Decision::Kept,
+            Some("n" | "no") => return Decision::Undone("you said so"),
+            Some("d" | "diff") => try_report::tell_diff(&ran.changes),
+            Some("l" | "list") => try_report::tell_files(&ran.changes, true),
+            Some(_) => {}
+            None => return Decision::Undone("nobody answered"),
+        }
+    }
+}
+
+fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decision) -> Result<u8, Failure> {
+    match decision {
+        Decision::Kept => {
+            attempt.keep(options.force, options.crash_after)?;
+            ran.printed.release().map_err(LayerError::Release)?;
+            eprintln!("speculator: kept: {}", try_report::count(&ran.changes));
+            Ok(ran.status)
+        }
+        Decision::Undone(why) => {
+            drop(attempt);
+            eprintln!("speculator: undone: {why}; nothing has changed");
+            Ok(match ran.status {
+                0 if !options.no => STATUS_UNDONE,
+                status => status,
+            })
+        }
+    }
+}
+
+fn resume(options: &TryOptions) -> Result<u8, Failure> {
+    let dir = &options.layer_dir;
+    let found = layer::interrupted(dir).map_err(|error| {
+        Failure::Usage(format!("cannot look into {}: {}; see --layer-dir", dir.display(), plain(&error)))
+    })?;
+    if found.is_empty() {
+        eprintln!("speculator: nothing was interrupted in {}", dir.display());
+        return Ok(0);
+    }
+    layer::resume(&found)?;
+    eprintln!("speculator: kept: what {} interrupted tries had decided", found.len());
+    Ok(0)
+}
+
+fn ask_about_network(reached: &Reached) -> bool {
+    let Some(mut terminal) = Terminal::open() else { return false };
+    let question = format!(
+        "{} wants to {}. What it sends cannot be undone. Allow the network? [y/n]: ",
+        one_line(&reached.program),
+        one_line(&reached.what)
+    );
+    loop {
+        match terminal.ask(&question).as_deref() {
+            Some("y" | "yes") => return true,
+            Some("n" | "no") | None => return false,
+            Some(_) => {}
+        }
+    }
+}
+
+/// Somebody who can be asked: there is a terminal, and stderr, where the report goes, is one.
+struct Terminal {
+    input: BufReader<File>,
+    output: File,
+}
+
+impl Terminal {
+    fn open() -> Option<Terminal> {
+        if !std::io::stderr().is_terminal() {
+            return None;
+        }
+        let output = File::options().read(true).write(true).open("/dev/tty").ok()?;
+        Some(Terminal { input: BufReader::new(output.try_clone().ok()?), output })
+    }
+
+    /// The answer in small letters; `None` at the end of the input.
+    fn ask(&mut self, question: &str) -> Option<String> {
+        write!(self.output, "{question}").ok()?;
+        let mut answer = String::new();
+        match self.input.read_line(&mut answer) {
+            Ok(0) | Err(_) => None,
+            Ok(_) => Some(answer.trim().to_lowercase()),
+        }
+    }
+}

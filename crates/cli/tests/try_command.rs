@@ -1,0 +1,388 @@
+//! What `try` says, what it ends with, what it lets through, and what it leaves behind: nothing.
+
+mod support;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::process::{Command, Stdio};
+
+use support::manifest::{assert_same, comparable, manifest};
+use support::{can_mount, tree, Outcome, Scene};
+
+struct Try<'a> {
+    scene: &'a Scene,
+    options: Vec<&'a str>,
+    input: &'a str,
+}
+
+impl<'a> Try<'a> {
+    fn new(scene: &'a Scene, options: &'a str) -> Try<'a> {
+        Try { scene, options: options.split_whitespace().collect(), input: "" }
+    }
+
+    fn sh(&self, script: &str) -> Outcome {
+        self.run(&["sh", "-c", script])
+    }
+
+    fn run(&self, command: &[&str]) -> Outcome {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        process.arg("try").args(&self.options).arg("--layer-dir").arg(self.scene.path("")).arg("--").args(command);
+        process.current_dir(self.scene.path("dir"));
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = process.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(self.input.as_bytes()).unwrap();
+        Outcome::of(child.wait_with_output().unwrap())
+    }
+}
+
+/// Nothing is left: the folder holds these names, and nothing is mounted or attached.
+#[track_caller]
+fn left(scene: &Scene, names: &[&str]) {
+    for _ in 0..100 {
+        if scene.traces().is_empty() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    scene.left_behind(names);
+}
+
+#[track_caller]
+fn check(options: &str, script: &str, status: i32, kept: bool, said: &str) {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let outcome = Try::new(&scene, options).sh(script);
+    assert_eq!(outcome.status, status, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
+    assert_eq!(scene.path("dir/made").exists(), kept, "{}", outcome.stderr);
+    left(&scene, &["dir"]);
+}
+
+#[test]
+fn without_anybody_to_ask_it_is_undone_and_says_so() {
+    check("", "echo > made", 123, false, "undone: there is no terminal to ask on, and no --yes, --no or --keep-if;");
+    check("", "echo > made; exit 4", 4, false, "undone: there is no terminal");
+}
+
+#[test]
+fn what_is_kept_ends_with_its_own_status() {
+    check("--yes", "echo > made", 0, true, "kept: 1 created");
+    check("--yes", "echo > made; exit 4", 4, true, "kept: 1 created");
+    check("--yes", "echo > made; kill -TERM $$", 143, true, "kept: 1 created");
+}
+
+#[test]
+fn what_no_undoes_ends_with_its_own_status() {
+    check("--no", "echo > made", 0, false, "undone: as --no says");
+    check("--no", "echo > made; exit 4", 4, false, "undone: as --no says");
+}
+
+#[test]
+fn a_command_decides() {
+    check("--keep-if true", "echo > made", 0, true, "kept");
+    check("--keep-if false", "echo > made", 123, false, "undone: --keep-if failed");
+    check("--keep-if=./check", "echo > made; echo 'test -e made' > check; chmod +x check; exit 3", 3, true, "kept");
+    check("--keep-if=./check", "echo 'test -e made' > check; chmod +x check", 123, false, "undone");
+}
+
+#[test]
+fn the_command_that_decides_knows_the_status() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let keep_if = "--keep-if=test $SPECULATOR_STATUS = 7";
+    let attempt = Try { scene: &scene, options: vec![keep_if], input: "" };
+    assert_eq!(attempt.sh("exit 7").status, 7);
+    assert_eq!(attempt.sh("exit 0").status, 123);
+    left(&scene, &["dir"]);
+}
+
+#[test]
+fn a_command_that_cannot_be_run() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    Try::new(&scene, "--yes").run(&["no-such-command"]).expect(127, "not found");
+    Try::new(&scene, "--yes").run(&["/etc/passwd"]).expect(126, "make it executable");
+    fs::write(scene.path("dir/bad"), "#!/no/such/interpreter\n").unwrap();
+    tree::run(&scene.path("dir"), "chmod +x bad");
+    Try::new(&scene, "--yes").run(&["./bad"]).expect(127, "check the name");
+    left(&scene, &["dir"]);
+}
+
+#[test]
+fn output_is_held_and_released_as_it_was() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let script = "echo one; echo two >&2; seq 100000";
+    let kept = Try::new(&scene, "--yes --report=none").sh(script);
+    let lines: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
+    assert_eq!(kept.stdout, format!("one\n{lines}"));
+    assert!(kept.stderr.starts_with("two\n"), "{}", kept.stderr);
+    let undone = Try::new(&scene, "--no").sh(script);
+    assert_eq!(undone.stdout, "");
+    assert!(undone.stderr.contains("  | one\n"), "{}", undone.stderr);
+    assert!(undone.stderr.contains("it printed 588899 bytes on stdout and 4 on stderr"), "{}", undone.stderr);
+    left(&scene, &["dir"]);
+}
+
+#[test]
+fn input_that_is_a_pipe_arrives() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let attempt = Try { scene: &scene, options: vec!["--yes"], input: "a\nb\n" };
+    assert_eq!(attempt.sh("cat | tr a-b x-y").stdout, "x\ny\n");
+}
+
+#[test]
+fn processes_that_go_on_are_told_and_ended() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    for option in ["--yes", "--no"] {
+        let outcome = Try::new(&scene, option).sh("setsid sleep 4711.5 & sleep 0.3; sleep 4711.6 & :");
+        assert!(outcome.stderr.contains("left running, and ended: sleep 4711.5"), "{}", outcome.stderr);
+        let running = Command::new("pgrep").args(["-f", "sleep 4711"]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&running.stdout), "");
+    }
+    let waited = Try::new(&scene, "--yes --wait").sh("(sleep 0.5; echo > late) & :");
+    assert!(!waited.stderr.contains("left running"), "{}", waited.stderr);
+    assert!(scene.path("dir/late").exists());
+    left(&scene, &["dir"]);
+}
+
+#[test]
+fn the_network_is_refused_and_told() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let script = "import socket
+for kind, address in [(socket.SOCK_STREAM, ('192.0.2.1', 443)), (socket.SOCK_DGRAM, ('192.0.2.2', 53))]:
+    s = socket.socket(socket.AF_INET, kind)
+    try: s.connect(address) if kind == socket.SOCK_STREAM else s.sendto(b'x', address); print('reached')
+    except OSError as e: print(e.errno)
+l = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(l.getsockname()); print('inside')
+";
+    let outcome = Try::new(&scene, "--yes --network=no").run(&["python3", "-c", script]);
+    assert_eq!(outcome.stdout, "101\n101\ninside\n");
+    assert!(
+        outcome.stderr.contains("python3 tried to connect to 192.0.2.1:443/tcp and was refused"),
+        "{}",
+        outcome.stderr
+    );
+    assert!(outcome.stderr.contains("python3 tried to send to 192.0.2.2:53/udp and was refused"), "{}", outcome.stderr);
+    Try::new(&scene, "--network=ask").run(&["true"]).expect(125, "there is no terminal to ask on");
+}
+
+#[test]
+fn the_network_that_was_allowed_is_there_and_told() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let script = format!("import socket; print(socket.create_connection(('127.0.0.1', {})).recv(5))", address.port());
+    let server = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"hello").unwrap());
+    let outcome = Try::new(&scene, "--yes --network=yes").run(&["python3", "-c", &script]);
+    assert_eq!(outcome.stdout, "b'hello'\n", "{}", outcome.stderr);
+    let told = format!("python3 did, which cannot be undone: connect to {address}/tcp");
+    assert!(outcome.stderr.contains(&told), "{}", outcome.stderr);
+    server.join().unwrap();
+}
+
+#[test]
+fn sockets_of_others_cannot_be_reached_and_own_ones_can() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let _listener = UnixListener::bind(scene.path("dir/theirs")).unwrap();
+    let script = "import socket
+s = socket.socket(socket.AF_UNIX)
+try: s.connect('theirs'); print('reached')
+except OSError as e: print(e.errno)
+l = socket.socket(socket.AF_UNIX); l.bind('ours'); l.listen(); socket.socket(socket.AF_UNIX).connect('ours'); print('inside')
+";
+    for options in ["--yes --network=no", "--yes --network=yes"] {
+        let outcome = Try::new(&scene, options).run(&["python3", "-c", script]);
+        assert_eq!(outcome.stdout, "111\ninside\n", "{}", outcome.stderr);
+        assert!(outcome.stderr.contains("python3 tried to connect to theirs and was refused"), "{}", outcome.stderr);
+        fs::remove_file(scene.path("dir/ours")).unwrap();
+    }
+}
+
+#[test]
+fn what_changes_the_machine_is_refused_and_told() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let script = "mount -t tmpfs x /mnt; hostname other; date -s 2001-01-01; swapoff -a; chroot / reboot -f;
+                  echo 1 > /proc/sys/kernel/panic; echo b > /proc/sysrq-trigger; exit 0";
+    let before = fs::read_to_string("/proc/sys/kernel/panic").unwrap();
+    let outcome = Try::new(&scene, "--no").sh(script);
+    for told in [
+        "mount tried to mount",
+        "hostname tried to sethostname",
+        "date tried to clock_settime",
+        "reboot tried to reboot",
+    ] {
+        assert!(outcome.stderr.contains(told), "{told}: {}", outcome.stderr);
+    }
+    assert_eq!(fs::read_to_string("/proc/sys/kernel/panic").unwrap(), before);
+    // Block devices, file handles, and other processes.
+    let script = "import os, glob
+for f in glob.glob('/dev/vd*') + glob.glob('/dev/sd*') + glob.glob('/dev/loop*') + ['/dev/mem', '/dev/kmsg']:
+    try: os.close(os.open(f, os.O_WRONLY)); print('opened', f)
+    except OSError: pass
+print(sorted(p for p in os.listdir('/proc') if p.isdigit()))
+";
+    let outcome = Try::new(&scene, "--yes").run(&["python3", "-c", script]);
+    assert_eq!(outcome.stdout, "['1', '2']\n", "{}", outcome.stderr);
+}
+
+#[test]
+fn what_somebody_else_changed_meanwhile_is_not_overwritten() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let both = |inside: &str, outside: &str, options: &str| {
+        tree::run(&scene.path("dir"), "rm -rf *; mkdir d; echo 1 > a; echo 1 > d/b; rm -f ../ready");
+        let (folder, outside) = (scene.path("dir"), outside.to_owned());
+        let somebody = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(700));
+            tree::run(&folder, &outside);
+        });
+        let outcome = Try::new(&scene, options).sh(&format!("{inside}; sleep 1.5"));
+        somebody.join().unwrap();
+        outcome
+    };
+    let refused = |inside: &str, outside: &str| {
+        let outcome = both(inside, outside, "--yes --report=none");
+        outcome.expect(125, "somebody else changed");
+    };
+    refused("echo 2 > a", "echo 3 > a");
+    assert_eq!(fs::read_to_string(scene.path("dir/a")).unwrap(), "3\n");
+    refused("echo 2 >> a", "chmod 600 a");
+    refused("rm a", "echo 3 > a");
+    refused("rm -r d", "echo 3 > d/new");
+    refused("echo 2 > new", "echo 3 > new");
+    refused("echo 2 >> d/b", "rm -r d");
+    refused("mv d e", "echo 3 > d/b; mv d f");
+    let same_directory = both("echo 2 > mine", "echo 3 > theirs", "--yes");
+    assert_eq!(same_directory.status, 0, "{}", same_directory.stderr);
+    assert!(scene.path("dir/mine").exists() && scene.path("dir/theirs").exists());
+    let forced = both("echo 2 > a", "echo 3 > a", "--yes --force");
+    assert_eq!(forced.status, 0, "{}", forced.stderr);
+    assert_eq!(fs::read_to_string(scene.path("dir/a")).unwrap(), "2\n");
+    left(&scene, &["dir"]);
+}
+
+#[test]
+fn keeping_that_was_cut_short_anywhere_is_finished_later() {
+    if !can_mount() {
+        return;
+    }
+    let script = "mv dir/sub t; rm -r dir; mkdir dir; mv t dir/again; echo more >> dir/again/three; mv other/file dir/one; mv link-a l;
+                  echo x > other/new; ln other/new other/new2; chmod 700 other; mv many m; rm m/1 m/150; echo y >> m/20; truncate -s 3 large;
+                  mv other o; mv o/swap dir/swap; mkdir o/d; mkfifo o/d/f; echo z >> pair-a; rm pair-a; rm -rf modes";
+    let native = Scene::new();
+    tree::build(&native.path("dir"));
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+    tree::run(&native.path("dir"), script);
+    let expected = comparable(manifest(&native.path("dir")), since);
+    let mut cuts = 0;
+    for operations in 0.. {
+        let scene = Scene::new();
+        tree::build(&scene.path("dir"));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let options = format!("--yes --report=none --crash-after={operations}");
+        let outcome = Try::new(&scene, &options).sh(script);
+        let resume = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+            command.args(["try", "--resume", "--layer-dir"]).arg(scene.path(""));
+            Outcome::of(command.output().unwrap())
+        };
+        if outcome.status == 0 {
+            assert!(resume().stderr.contains("nothing was interrupted"));
+            break;
+        }
+        assert_eq!(outcome.status, 125);
+        cuts += 1;
+        let resumed = resume();
+        assert_eq!(resumed.status, 0, "after {operations}: {}", resumed.stderr);
+        let found = comparable(manifest(&scene.path("dir")), since);
+        assert_same(&expected, &found, &format!("cut after {operations}"));
+        left(&scene, &["dir"]);
+    }
+    assert!(cuts > 20, "only {cuts} cuts");
+}
+
+#[test]
+fn a_kill_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    tree::build(&scene.path("dir/tree"));
+    let before = manifest(&scene.path("dir"));
+    let mut process = Command::new(env!("CARGO_BIN_EXE_speculator"));
+    process.args(["try", "--yes", "--layer-dir"]).arg(scene.path("")).args(["--", "sh", "-c"]);
+    process.arg("rm -rf *; sleep 4713.5").current_dir(scene.path("dir"));
+    let mut child = process.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(800));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let running = Command::new("pgrep").args(["-f", "sleep 4713"]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&running.stdout), "");
+    left(&scene, &["dir"]);
+    assert_same(&before, &manifest(&scene.path("dir")), "killed");
+}
+
+#[test]
+fn the_report_for_programs() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    tree::run(&scene.path("dir"), "echo 1 > a; echo 1 > b; mkdir d; echo x > d/f");
+    let report = scene.path("report");
+    let option = format!("--no --diff --report=json:{}", report.display());
+    let outcome = Try::new(&scene, &option).sh("echo 2 >> a; rm b; mv d e; echo > new; chmod 600 e/f; echo out");
+    let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
+    assert_eq!(json["decision"], "undone");
+    assert_eq!(json["stdout_bytes"], 4);
+    let told: Vec<(String, String)> = json["changes"].as_array().unwrap().iter().map(told).collect();
+    let expected = [("changed", "a"), ("removed", "b"), ("renamed", "e"), ("changed", "e/f"), ("created", "new")]
+        .map(|(a, b)| (a.to_owned(), b.to_owned()));
+    assert_eq!(told, expected);
+    assert!(outcome.stderr.contains("@@ -1 +1,2 @@\n 1\n+2\n"), "{}", outcome.stderr);
+    fn told(change: &serde_json::Value) -> (String, String) {
+        let path = change["path"].as_str().unwrap();
+        let at = path.find("/dir/").map_or(path, |at| &path[at + 5..]);
+        (change["change"].as_str().unwrap().to_owned(), at.to_owned())
+    }
+}
+
+#[test]
+fn an_ordinary_user_is_told_what_is_missing() {
+    let scene = Scene::new();
+    if let Some(outcome) = scene.run_as_nobody("try --yes -- true") {
+        outcome.expect(125, "run as root");
+    }
+}

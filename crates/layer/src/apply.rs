@@ -1,0 +1,281 @@
+//! Carries out a [`Plan`]. Every step looks first whether it was done; see `plan` for the phases.
+//!
+//! Paths are followed below the file system's root and never through a symbolic link, so that nobody who changes the tree meanwhile
+//! can lead us elsewhere.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
+
+use crate::object;
+use crate::overlay_format::Handle;
+use crate::plan::{Contents, Directory, FileSystemPlan, Hold, Rel, Step};
+use crate::sys;
+
+/// Where it stopped, and why.
+pub type Failed = (PathBuf, io::Error);
+
+/// One file system's plan, all phases; at the end everything is on the disk.
+pub fn apply(
+    plan: &FileSystemPlan,
+    stage: &str,
+    lower: &Path,
+    layer: &Path,
+    again: bool,
+    fuse: &Fuse,
+) -> Result<(), Failed> {
+    let failed = |error| (plan.mount_point.0.clone(), error);
+    let root = open_directory(lower).map_err(failed)?;
+    let stage_name = Path::new(stage);
+    make_directory(root.as_fd(), stage_name, 0o700).map_err(failed)?;
+    let apply =
+        Apply { plan, lower, layer, again, fuse, stage: beneath(root.as_fd(), stage_name).map_err(failed)?, root };
+    apply.holds()?;
+    apply.each(&plan.steps, Apply::step, step_at)?;
+    apply.each(&plan.contents, Apply::contents, |contents| &contents.at)?;
+    fuse.burn();
+    // What had to go, goes.
+    std::fs::remove_dir_all(lower.join(stage)).map_err(failed)?;
+    fuse.burn();
+    apply.each(&plan.directories, Apply::directory, |directory| &directory.at)?;
+    rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))
+}
+
+/// Ends this process after so many operations, as a crash would: for the test that a crash can be recovered from.
+#[derive(Debug, Default)]
+pub struct Fuse(std::cell::Cell<Option<u64>>);
+
+impl Fuse {
+    /// `None` never burns down.
+    pub fn new(operations: Option<u64>) -> Fuse {
+        Fuse(std::cell::Cell::new(operations))
+    }
+
+    fn burn(&self) {
+        match self.0.get() {
+            Some(0) => sys::exit_now(125),
+            left => self.0.set(left.map(|left| left - 1)),
+        }
+    }
+}
+
+struct Apply<'a> {
+    plan: &'a FileSystemPlan,
+    lower: &'a Path,
+    layer: &'a Path,
+    /// After a crash: what is there already was made by us.
+    again: bool,
+    fuse: &'a Fuse,
+    root: OwnedFd,
+    stage: OwnedFd,
+}
+
+impl Apply<'_> {
+    fn each<T>(
+        &self,
+        items: &[T],
+        act: impl Fn(&Self, usize, &T) -> io::Result<()>,
+        at: impl Fn(&T) -> &Rel,
+    ) -> Result<(), Failed> {
+        for (number, item) in items.iter().enumerate() {
+            self.fuse.burn();
+            act(self, number, item).map_err(|error| (self.plan.mount_point.join(&at(item).0), error))?;
+        }
+        Ok(())
+    }
+
+    fn holds(&self) -> Result<(), Failed> {
+        let mut directories = Vec::new();
+        for (number, hold) in self.plan.holds.iter().enumerate() {
+            match hold {
+                Hold::File { handle, .. } => {
+                    self.hold_file(number, handle).map_err(|error| (self.plan.mount_point.0.clone(), error))?;
+                }
+                Hold::Directory { from, ino } => directories.push((number, from, *ino)),
+            }
+        }
+        // Those below others first: their paths must still be the old ones.
+        directories.sort_by_key(|(_, from, _)| std::cmp::Reverse(from.components().count()));
+        for (number, from, ino) in directories {
+            self.hold_directory(number, from, ino).map_err(|error| (self.plan.mount_point.join(&from.0), error))?;
+        }
+        Ok(())
+    }
+
+    fn hold_file(&self, number: usize, handle: &Handle) -> io::Result<()> {
+        let name = hold_name(number);
+        if ino_of(self.stage.as_fd(), &name)?.is_some() {
+            return Ok(());
+        }
+        self.fuse.burn();
+        let file = self.open(handle, libc::O_PATH)?;
+        Ok(rustix::fs::linkat(file, "", &self.stage, &name, AtFlags::EMPTY_PATH)?)
+    }
+
+    fn hold_directory(&self, number: usize, from: &Rel, ino: u64) -> io::Result<()> {
+        self.fuse.burn();
+        let Some((dir, name)) = self.parent(from)? else { return Ok(()) };
+        if ino_of(dir.as_fd(), &name)? != Some(ino) {
+            return Ok(());
+        }
+        rename(dir.as_fd(), &name, self.stage.as_fd(), &hold_name(number))
+    }
+
+    fn step(&self, number: usize, step: &Step) -> io::Result<()> {
+        let Some((dir, name)) = self.parent(step_at(step))? else { return Err(io::ErrorKind::NotFound.into()) };
+        let dir = dir.as_fd();
+        let found = ino_of(dir, &name)?;
+        match step {
+            Step::Trash { ino, .. } if found == Some(*ino) => {
+                rename(dir, &name, self.stage.as_fd(), &PathBuf::from(format!("gone-{number}")))
+            }
+            Step::Trash { .. } => Ok(()),
+            Step::Place { hold, .. } => self.place(*hold, dir, &name, found),
+            _ if found.is_some() && self.again => Ok(()),
+            Step::Create { source, .. } => self.create(number, source, dir, &name),
+            Step::Link { to, .. } => {
+                let Some((to_dir, to_name)) = self.parent(to)? else { return Err(io::ErrorKind::NotFound.into()) };
+                Ok(rustix::fs::linkat(to_dir, to_name, dir, &name, AtFlags::empty())?)
+            }
+            Step::MakeDir { .. } => Ok(rustix::fs::mkdirat(dir, &name, Mode::from_raw_mode(0o700))?),
+        }
+    }
+
+    fn place(&self, number: usize, dir: BorrowedFd<'_>, name: &Path, found: Option<u64>) -> io::Result<()> {
+        let held = hold_name(number);
+        match &self.plan.holds[number] {
+            Hold::File { ino, .. } if found == Some(*ino) => Ok(()),
+            Hold::File { .. } => Ok(rustix::fs::linkat(&self.stage, held, dir, name, AtFlags::empty())?),
+            Hold::Directory { .. } if ino_of(self.stage.as_fd(), &held)?.is_none() => Ok(()),
+            Hold::Directory { .. } => rename(self.stage.as_fd(), &held, dir, name),
+        }
+    }
+
+    /// Complete before it has its name.
+    fn create(&self, number: usize, source: &Rel, dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+        let made = PathBuf::from(format!("new-{number}"));
+        if ino_of(self.stage.as_fd(), &made)?.is_some() {
+            rustix::fs::unlinkat(&self.stage, &made, AtFlags::empty())?;
+        }
+        let source = object::open(&self.layer.join(&source.0))?;
+        object::create_like(source.as_fd(), self.stage.as_fd(), &made)?;
+        self.fuse.burn();
+        rename(self.stage.as_fd(), &made, dir, name)
+    }
+
+    fn contents(&self, number: usize, contents: &Contents) -> io::Result<()> {
+        let source = object::open(&self.layer.join(&contents.source.0))?;
+        let target = self.open(&contents.handle, libc::O_PATH)?;
+        if object::kind(&object::stat(source.as_fd())?) == rustix::fs::FileType::RegularFile {
+            let from = object::reopen(source.as_fd(), false)?;
+            let same = object::same_contents(&from, &object::reopen(target.as_fd(), false)?)?;
+            match object::reopen(target.as_fd(), true) {
+                _ if same => {}
+                Ok(to) => object::copy_contents(&from, &to)?,
+                // A program that is being run: the new one takes its name.
+                Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => return self.replace(number, contents),
+                Err(error) => return Err(error),
+            }
+        }
+        object::copy_attributes(source.as_fd(), target.as_fd())
+    }
+
+    fn replace(&self, number: usize, contents: &Contents) -> io::Result<()> {
+        let made = PathBuf::from(format!("busy-{number}"));
+        if ino_of(self.stage.as_fd(), &made)?.is_some() {
+            rustix::fs::unlinkat(&self.stage, &made, AtFlags::empty())?;
+        }
+        let source = object::open(&self.layer.join(&contents.source.0))?;
+        object::create_like(source.as_fd(), self.stage.as_fd(), &made)?;
+        let Some((dir, name)) = self.parent(&contents.at)? else { return Err(io::ErrorKind::NotFound.into()) };
+        Ok(rustix::fs::renameat(&self.stage, &made, dir, &name)?)
+    }
+
+    fn directory(&self, _number: usize, directory: &Directory) -> io::Result<()> {
+        let source = object::open(&self.layer.join(&directory.source.0))?;
+        let target = match directory.at.as_os_str().is_empty() {
+            true => object::open(self.lower)?,
+            false => beneath(self.root.as_fd(), &directory.at)?,
+        };
+        object::copy_rights(source.as_fd(), target.as_fd())?;
+        let mut wanted = object::stat(source.as_fd())?;
+        let found = object::stat(target.as_fd())?;
+        let time = |stat: &rustix::fs::Stat| (stat.st_mtime, stat.st_mtime_nsec);
+        // The stage came and went in the root itself: its time says nothing of others.
+        let is_root = directory.at.as_os_str().is_empty();
+        if directory.keep_later_time && !is_root && time(&found) > time(&wanted) {
+            (wanted.st_mtime, wanted.st_mtime_nsec) = time(&found);
+        }
+        object::set_times(target.as_fd(), &wanted)
+    }
+
+    /// The directory that a path is in, and its name there; `None` if there is no such directory.
+    fn parent(&self, at: &Path) -> io::Result<Option<(OwnedFd, PathBuf)>> {
+        let name = PathBuf::from(at.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+        let dir = at.parent().unwrap_or(Path::new(""));
+        let dir = match dir.as_os_str().is_empty() {
+            true => self.root.try_clone(),
+            false => beneath(self.root.as_fd(), dir),
+        };
+        match dir {
+            Ok(dir) => Ok(Some((dir, name))),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open(&self, handle: &Handle, flags: i32) -> io::Result<OwnedFd> {
+        let mount = File::open(self.lower)?;
+        sys::open_by_handle(mount.as_fd(), handle.kind, &handle.bytes, flags)
+    }
+}
+
+fn step_at(step: &Step) -> &Rel {
+    match step {
+        Step::Trash { at, .. }
+        | Step::Place { at, .. }
+        | Step::Create { at, .. }
+        | Step::Link { at, .. }
+        | Step::MakeDir { at } => at,
+    }
+}
+
+fn hold_name(number: usize) -> PathBuf {
+    PathBuf::from(format!("held-{number}"))
+}
+
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+fn beneath(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)?)
+}
+
+fn make_directory(dir: BorrowedFd<'_>, name: &Path, mode: u32) -> io::Result<()> {
+    match rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn rename(from: BorrowedFd<'_>, name: &Path, to: BorrowedFd<'_>, new_name: &Path) -> io::Result<()> {
+    match rustix::fs::renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE) {
+        // A file system that cannot promise not to replace: it was looked at just before.
+        Err(rustix::io::Errno::INVAL) => Ok(rustix::fs::renameat(from, name, to, new_name)?),
+        other => Ok(other?),
+    }
+}
+
+fn ino_of(dir: BorrowedFd<'_>, name: &Path) -> io::Result<Option<u64>> {
+    match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(found.st_ino)),
+        Err(rustix::io::Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,473 @@
+//! One try, from its beginning to the decision. Until then nothing outside has changed, and if this process ends, however that comes
+//! about, the kernel drops everything.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::time::{clock_gettime, ClockId};
+
+use crate::apply::Fuse;
+use crate::changes::Changes;
+use crate::error::{set_up, LayerError};
+use crate::gate::{Asker, Gate, Reached};
+use crate::held::{Collector, Held, Stream};
+use crate::image::LayerImage;
+use crate::inside::{Inside, Message, DECIDE, GO, STAGES};
+use crate::plan::{FileSystemPlan, Plan, PLAN_NAME, PLAN_VERSION};
+use crate::scan::{self, Moment};
+use crate::sys;
+use crate::view::View;
+
+/// May COMMAND speak to somebody outside?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// It has a network of its own, without a way out.
+    No,
+    /// The first time, somebody is asked.
+    Ask,
+    /// Yes. What it sends cannot be undone.
+    Yes,
+}
+
+/// What to try, and how.
+pub struct TryOptions {
+    /// The file to run.
+    pub program: PathBuf,
+    /// Its arguments, from its name on.
+    pub args: Vec<OsString>,
+    /// What it may reach.
+    pub network: Network,
+    /// Who is asked.
+    pub asker: Option<Asker>,
+    /// Where the layer's file is made.
+    pub layer_dir: PathBuf,
+    /// Wait for all processes, not only for COMMAND.
+    pub wait: bool,
+    /// A shell command that decides, run in COMMAND's view when COMMAND has ended.
+    pub keep_if: Option<OsString>,
+}
+
+/// A process that went on when COMMAND had ended. It was killed.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct LeftRunning {
+    /// Its number, outside.
+    pub pid: i32,
+    /// What it was started as.
+    pub command: String,
+}
+
+/// What COMMAND did.
+pub struct Ran {
+    /// COMMAND's exit status, or 128 + the signal that ended it.
+    pub status: u8,
+    /// What the deciding command said, if there was one.
+    pub decided: Option<u8>,
+    /// Processes that went on.
+    pub left: Vec<LeftRunning>,
+    /// What it tried to reach past the files.
+    pub reached: Vec<Reached>,
+    /// What it printed.
+    pub printed: Held,
+    /// What it did to files.
+    pub changes: Changes,
+    /// What could only be read, and why.
+    pub read_only: Vec<(PathBuf, &'static str)>,
+}
+
+/// A try that runs, or that waits for the decision.
+pub struct Attempt {
+    view: View,
+    image: LayerImage,
+    plans: Vec<FileSystemPlan>,
+    begun: Moment,
+    phase: Phase,
+}
+
+/// What a signal means, by how far the try is.
+#[derive(Clone, Debug)]
+struct Phase(Arc<(AtomicU8, AtomicI32, AtomicI32)>);
+
+const RUNNING: u8 = 0;
+const DECIDING: u8 = 1;
+const KEEPING: u8 = 2;
+
+/// Signals that mean: enough.
+const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
+impl Attempt {
+    /// Runs COMMAND to its end, and looks at what it did. Call it from a process with one thread.
+    pub fn run(mut options: TryOptions) -> Result<(Attempt, Ran), LayerError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(LayerError::NotRoot);
+        }
+        let cwd = std::env::current_dir().map_err(set_up("the working directory"))?;
+        let image = LayerImage::create(&options.layer_dir)?;
+        let begun = beginning();
+        let view = View::build(&image)?;
+        sys::block_signals(&ENDING);
+        let started = start(&mut options, &view, cwd)?;
+        let mut attempt = Attempt { view, image, plans: Vec::new(), begun, phase: started.phase.clone() };
+        let ran = attempt.follow(started, &options)?;
+        Ok((attempt, ran))
+    }
+
+    fn follow(&mut self, mut started: Started, options: &TryOptions) -> Result<Ran, LayerError> {
+        let result = started.await_command(options);
+        let left = processes_of(started.first);
+        sys::kill(started.first, libc::SIGKILL);
+        let _ = sys::wait_for(started.first);
+        let (status, decided) = result?;
+        self.phase.set(DECIDING);
+        let printed = started.collector.finish().map_err(set_up("what was printed"))?;
+        if let Some(input) = started.input {
+            input.give_back();
+        }
+        self.view.close().map_err(set_up("unmounting the view"))?;
+        let changes = self.scan()?;
+        let reached = started.reached.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(Ran { status, decided, left, reached, printed, changes, read_only: self.view.read_only.clone() })
+    }
+
+    fn scan(&mut self) -> Result<Changes, LayerError> {
+        let mut changes = Changes::default();
+        self.plans.clear();
+        for layer in &self.view.layers {
+            self.plans.push(scan::scan(layer, self.begun, &mut changes)?);
+        }
+        changes.list.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(changes)
+    }
+
+    /// Does for good what COMMAND did, and returns when it is on the disk. What somebody else changed as well is only overwritten by
+    /// `force`. With `crash_after`, this process ends after so many operations
+    /// as if the machine had stopped, so that a test of `resume` has something to resume.
+    pub fn keep(mut self, force: bool, crash_after: Option<u64>) -> Result<(), LayerError> {
+        // Somebody may have changed something while it was decided.
+        let changes = self.scan()?;
+        if let (Some((path, _)), false) = (changes.conflicts.first(), force) {
+            return Err(LayerError::Conflict { count: changes.conflicts.len(), path: path.clone() });
+        }
+        for (path, needed) in &changes.needed {
+            let room = rustix::fs::statvfs(path).map_err(|error| intent("room")(error.into()))?;
+            let free = room.f_bfree * room.f_frsize;
+            if *needed > free {
+                return Err(LayerError::NoRoom { path: path.clone(), needed: *needed, free });
+            }
+        }
+        let file_systems: Vec<FileSystemPlan> = self.plans.drain(..).filter(|plan| !plan.is_empty()).collect();
+        if file_systems.is_empty() {
+            return Ok(());
+        }
+        self.phase.set(KEEPING);
+        let stage = format!(".speculator-try-{}-{}", std::process::id(), beginning().0);
+        let plan = Plan { version: PLAN_VERSION, stage, boot: boot(), file_systems };
+        write_plan(&plan, &self.view.image()).and_then(|()| self.view.sync()).map_err(intent("the layer"))?;
+        let name = self.image.publish().map_err(intent("a name for the layer"))?;
+        let fuse = Fuse::new(crash_after);
+        for file_system in &plan.file_systems {
+            let layer = self.view.layers.iter().find(|layer| layer.number == file_system.layer);
+            // INVARIANT: the plan was made from these layers.
+            let layer = layer.expect("a plan is of a layer");
+            crate::apply::apply(file_system, &plan.stage, &layer.lower, &layer.layer, false, &fuse)
+                .map_err(|(path, source)| LayerError::Partly { path, source, layer: name.clone() })?;
+        }
+        self.image.discard().map_err(|source| LayerError::Partly { path: name.clone(), source, layer: name.clone() })
+    }
+}
+
+fn intent(what: &str) -> impl FnOnce(io::Error) -> LayerError {
+    let what = what.to_owned();
+    move |source| LayerError::Intent { what, source }
+}
+
+/// The machine's boot.
+pub fn boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+fn write_plan(plan: &Plan, image: &Path) -> io::Result<()> {
+    let bytes = postcard::to_stdvec(plan).map_err(io::Error::other)?;
+    File::create(image.join(PLAN_NAME))?.write_all(&bytes)
+}
+
+/// Now, and only afterwards: the clock of file systems stands still for some milliseconds at a time, and a change after this must not
+/// have the same time as one before.
+fn beginning() -> Moment {
+    let now = clock_gettime(ClockId::Realtime);
+    loop {
+        let coarse = clock_gettime(ClockId::RealtimeCoarse);
+        if (coarse.tv_sec, coarse.tv_nsec) > (now.tv_sec, now.tv_nsec) {
+            return (now.tv_sec, now.tv_nsec);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+impl Phase {
+    fn new(first: i32) -> Phase {
+        Phase(Arc::new((AtomicU8::new(RUNNING), AtomicI32::new(first), AtomicI32::new(0))))
+    }
+
+    fn set(&self, phase: u8) {
+        self.0 .0.store(phase, Ordering::SeqCst);
+    }
+
+    /// The first signal is COMMAND's to answer; the next ends everything. While it is decided, a signal is a no; while it is kept, it
+    /// is too late.
+    fn watch(self) {
+        std::thread::spawn(move || {
+            let mut passed_on = false;
+            loop {
+                let Some(signal) = sys::await_signal(&ENDING, 1000) else { continue };
+                let (phase, first, command) = &*self.0;
+                match phase.load(Ordering::SeqCst) {
+                    KEEPING => {}
+                    DECIDING => {
+                        eprintln!("speculator: interrupted: everything was undone");
+                        std::process::exit(128 + signal);
+                    }
+                    _ if !passed_on => {
+                        passed_on = true;
+                        match command.load(Ordering::SeqCst) {
+                            0 => sys::kill(first.load(Ordering::SeqCst), libc::SIGKILL),
+                            command => sys::kill(-command, signal),
+                        }
+                    }
+                    _ => {
+                        eprintln!("speculator: interrupted: everything was undone");
+                        sys::kill(first.load(Ordering::SeqCst), libc::SIGKILL);
+                        std::process::exit(128 + signal);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// COMMAND runs, or is about to.
+struct Started {
+    first: i32,
+    messages: File,
+    orders: File,
+    collector: Collector,
+    reached: Arc<Mutex<Vec<Reached>>>,
+    phase: Phase,
+    input: Option<Input>,
+}
+
+fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started, LayerError> {
+    let pipe = || io::pipe().map_err(set_up("a pipe"));
+    let (order_reader, order_writer) = pipe()?;
+    let (message_reader, message_writer) = pipe()?;
+    let (output, outputs) = streams().map_err(set_up("a pipe"))?;
+    let (stdin, input) = Input::prepare().map_err(set_up("standard input"))?;
+    let [stdout, stderr] = output;
+    let words = io::stderr().as_fd().try_clone_to_owned().map_err(set_up("standard error"))?;
+    let namespaces =
+        libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP;
+    let own_network = if options.network == Network::No { libc::CLONE_NEWNET } else { 0 };
+    let inside = Inside {
+        view,
+        program: options.program.clone(),
+        args: options.args.clone(),
+        cwd,
+        network: options.network,
+        streams: [stdin, stdout, stderr, words],
+        orders: order_reader.into(),
+        messages: message_writer.into(),
+        wait: options.wait,
+        decide: options.keep_if.clone(),
+        ignore_pipe: false,
+    };
+    let first = match sys::fork_into(namespaces | own_network).map_err(set_up("namespaces"))? {
+        Some(first) => first,
+        None => inside.run(),
+    };
+    drop(inside);
+    let phase = Phase::new(first);
+    phase.clone().watch();
+    let collector = Collector::start(&options.layer_dir, outputs).map_err(set_up("a file for what is printed"))?;
+    let mut started = Started {
+        first,
+        messages: OwnedFd::from(message_reader).into(),
+        orders: OwnedFd::from(order_writer).into(),
+        collector,
+        reached: Arc::default(),
+        phase,
+        input: input.map(Input::start),
+    };
+    let result = started.open_gate(options);
+    if result.is_err() {
+        sys::kill(first, libc::SIGKILL);
+        let _ = sys::wait_for(first);
+    }
+    result.map(|()| started)
+}
+
+impl Started {
+    fn open_gate(&mut self, options: &mut TryOptions) -> Result<(), LayerError> {
+        let number = match Message::read(&mut self.messages) {
+            Some(Message::Listener(number)) => number,
+            other => return Err(self.failure(other, options)),
+        };
+        let listener = sys::descriptor_of(self.first, number).map_err(set_up("the system-call filter's descriptor"))?;
+        let gate = Gate::new(listener, options.network, options.asker.take(), Arc::clone(&self.reached));
+        std::thread::spawn(move || gate.run());
+        self.orders.write_all(&[GO]).map_err(set_up("the first process"))
+    }
+
+    fn failure(&self, message: Option<Message>, options: &TryOptions) -> LayerError {
+        let error = io::Error::from_raw_os_error;
+        match message {
+            Some(Message::Failed(stage, errno)) => {
+                let what = STAGES.get(stage).copied().unwrap_or("something").to_owned();
+                LayerError::SetUp { what, source: error(errno) }
+            }
+            Some(Message::NotExecuted(errno)) => {
+                LayerError::Exec { program: options.program.clone(), source: error(errno) }
+            }
+            _ => LayerError::InsideDied,
+        }
+    }
+
+    /// COMMAND's status, and what the deciding command said.
+    fn await_command(&mut self, options: &TryOptions) -> Result<(u8, Option<u8>), LayerError> {
+        let mut status = 125;
+        loop {
+            match Message::read(&mut self.messages) {
+                Some(Message::Started(inside)) => {
+                    let outside = outside_number(self.first, inside);
+                    self.phase.0 .2.store(outside.unwrap_or(0), Ordering::SeqCst);
+                }
+                Some(Message::Ended(ended)) => {
+                    status = ended;
+                    if !options.wait {
+                        break;
+                    }
+                }
+                Some(Message::Alone) => break,
+                other => return Err(self.failure(other, options)),
+            }
+        }
+        if options.keep_if.is_none() {
+            return Ok((status, None));
+        }
+        self.orders.write_all(&[DECIDE]).map_err(|_| LayerError::InsideDied)?;
+        match Message::read(&mut self.messages) {
+            Some(Message::Decided(decided)) => Ok((status, Some(decided))),
+            other => Err(self.failure(other, options)),
+        }
+    }
+}
+
+type Outputs = ([OwnedFd; 2], Vec<(Stream, OwnedFd)>);
+
+/// COMMAND's standard output and error, and where they can be read. If ours are the same thing, so are COMMAND's: the order stays.
+fn streams() -> io::Result<Outputs> {
+    let (out_reader, out_writer) = io::pipe()?;
+    let same = |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
+    let (out, err) = (rustix::fs::fstat(rustix::stdio::stdout()), rustix::fs::fstat(rustix::stdio::stderr()));
+    if let (Ok(out), Ok(err)) = (out, err) {
+        if same(out, err) {
+            let copy = out_writer.try_clone()?;
+            return Ok(([out_writer.into(), copy.into()], vec![(Stream::Out, out_reader.into())]));
+        }
+    }
+    let (err_reader, err_writer) = io::pipe()?;
+    let readers = vec![(Stream::Out, out_reader.into()), (Stream::Err, err_reader.into())];
+    Ok(([out_writer.into(), err_writer.into()], readers))
+}
+
+/// What COMMAND reads. It never gets a descriptor through which it could write outside: our standard input is copied into a pipe.
+struct Input {
+    reader: OwnedFd,
+    writer: Option<OwnedFd>,
+    is_file: bool,
+}
+
+impl Input {
+    /// COMMAND's standard input; and, if ours has to be copied into it, what copies.
+    fn prepare() -> io::Result<(OwnedFd, Option<Input>)> {
+        let null = || Ok((File::open("/dev/null")?.into(), None));
+        let stdin = rustix::stdio::stdin();
+        let Ok(found) = File::from(stdin.try_clone_to_owned()?).metadata() else { return null() };
+        let kind = found.file_type();
+        // A terminal is not for a program whose questions nobody sees.
+        if kind.is_char_device() || kind.is_block_device() || kind.is_dir() {
+            return null();
+        }
+        let (reader, writer) = io::pipe()?;
+        let (reader, writer): (OwnedFd, OwnedFd) = (reader.into(), writer.into());
+        let input = Input { reader: reader.try_clone()?, writer: Some(writer), is_file: kind.is_file() };
+        Ok((reader, Some(input)))
+    }
+
+    fn start(mut self) -> Input {
+        if let Some(writer) = self.writer.take() {
+            std::thread::spawn(move || {
+                let mut writer = File::from(writer);
+                let mut buffer = [0; 4096];
+                while let Ok(len) = io::stdin().read(&mut buffer) {
+                    if len == 0 || writer.write_all(&buffer[..len]).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        self
+    }
+
+    /// What COMMAND did not read of a file is there for whoever reads next.
+    fn give_back(self) {
+        let unread = sys::pending(self.reader.as_fd());
+        if self.is_file && unread > 0 {
+            let back = rustix::fs::SeekFrom::Current(-(unread as i64));
+            let _ = rustix::fs::seek(rustix::stdio::stdin(), back);
+        }
+    }
+}
+
+/// The processes in the first one's namespace but for itself and those that are dead.
+fn processes_of(first: i32) -> Vec<LeftRunning> {
+    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let Some(own) = namespace(first) else { return Vec::new() };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let mut left: Vec<LeftRunning> = pids
+        .filter(|&pid| pid != first && namespace(pid).as_ref() == Some(&own))
+        .filter_map(|pid| Some(LeftRunning { pid, command: command_line(pid)? }))
+        .collect();
+    left.sort_by_key(|process| process.pid);
+    left
+}
+
+/// `None` of a process that is dead already.
+fn command_line(pid: i32) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    if status.lines().any(|line| line.starts_with("State:") && line.contains('Z')) {
+        return None;
+    }
+    let mut line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    while line.last() == Some(&0) {
+        line.pop();
+    }
+    line.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
+    Some(OsString::from_vec(line).to_string_lossy().into_owned())
+}
+
+/// The number that a process of the first one's namespace has outside.
+fn outside_number(first: i32, inside: i32) -> Option<i32> {
+    let number_of = |pid: i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+        numbers.split_whitespace().last()?.parse::<i32>().ok()
+    };
+    processes_of(first).into_iter().map(|process| process.pid).find(|&pid| number_of(pid) == Some(inside))
+}

@@ -1,0 +1,108 @@
+//! Why a try could not be made, or not be kept. The text says what, where, why, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::why;
+
+/// Every failure of ours.
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    /// An ordinary user cannot mount.
+    #[error("cannot try anything: a layer over the file systems needs root; run as root")]
+    NotRoot,
+    /// Something of the layer, the view or the namespaces.
+    #[error("cannot make a layer: {what}: {}; see speculator doctor", why(source))]
+    SetUp {
+        /// What was being done.
+        what: String,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// A program of e2fsprogs is missing or failed.
+    #[error("cannot make a layer: mkfs.ext4: {0}; install e2fsprogs, or choose another place with --layer-dir")]
+    Mkfs(String),
+    /// COMMAND itself.
+    #[error("cannot run {}: {}; check the name and its permissions", program.display(), why(source))]
+    Exec {
+        /// Its path.
+        program: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Everything inside was killed by somebody.
+    #[error("the first process of the try was killed; everything was undone")]
+    InsideDied,
+    /// What COMMAND did cannot be read from the layer.
+    #[error("cannot tell what changed at {}: {}; everything was undone", path.display(), why(source))]
+    Scan {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is not enough room to keep everything.
+    #[error("cannot keep: {} needs {needed} bytes and has {free}; make room and try again, everything was undone", path.display())]
+    NoRoom {
+        /// The file system.
+        path: PathBuf,
+        /// Bytes of new data.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// Keeping would undo what somebody else did.
+    #[error("cannot keep: somebody else changed {count} of these things as well, such as {}; everything was undone, use --force to let COMMAND win", path.display())]
+    Conflict {
+        /// How many.
+        count: usize,
+        /// One of them.
+        path: PathBuf,
+    },
+    /// The intent could not be written: nothing has changed.
+    #[error("cannot keep: {what}: {}; everything was undone", why(source))]
+    Intent {
+        /// What was being done.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Half of the plan is carried out; the rest is safe in the layer.
+    #[error("kept only in part: {}: {}; the rest is safe in {}: remove the cause, then run speculator try --resume", path.display(), why(source), layer.display())]
+    Partly {
+        /// Where it stopped.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+        /// The layer's image.
+        layer: PathBuf,
+    },
+    /// What was held back could not be written out.
+    #[error("kept, but what COMMAND printed cannot be shown: {}; it is lost", why(.0))]
+    Release(io::Error),
+    /// A layer that was left behind by a crash.
+    #[error("cannot finish {}: {what}; it was left as it is", layer.display())]
+    Resume {
+        /// The layer's image.
+        layer: PathBuf,
+        /// Why not.
+        what: String,
+    },
+}
+
+impl LayerError {
+    /// 126 or 127 where COMMAND is to blame, as env(1) has it; else 125.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::Exec { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
+            Self::Exec { .. } => 126,
+            _ => 125,
+        }
+    }
+}
+
+/// For `map_err`: what was being done.
+pub(crate) fn set_up<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> LayerError {
+    let what = what.into();
+    move |source| LayerError::SetUp { what, source: source.into() }
+}

@@ -1,0 +1,159 @@
+//! What COMMAND prints is held until the try is kept: it goes into a file without a name, in the order in which it came.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use rustix::event::{poll, PollFd, PollFlags};
+
+/// Where something was printed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// Everything that was printed.
+#[derive(Debug)]
+pub struct Held {
+    spool: File,
+    /// Where each piece belongs, and how long it is.
+    pieces: Vec<(Stream, u64)>,
+    /// The spool could not take everything.
+    failed: Option<io::Error>,
+}
+
+/// Takes what is printed until it is told to stop, or everybody who could print is gone.
+#[derive(Debug)]
+pub struct Collector {
+    stop: io::PipeWriter,
+    thread: JoinHandle<Held>,
+}
+
+impl Collector {
+    /// `readers` are the reading ends of what COMMAND has as its standard output and error.
+    pub fn start(dir: &Path, readers: Vec<(Stream, OwnedFd)>) -> io::Result<Collector> {
+        let mut options = OpenOptions::new();
+        let spool = options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(dir)?;
+        let (stopped, stop) = io::pipe()?;
+        let held = Held { spool, pieces: Vec::new(), failed: None };
+        let thread = std::thread::spawn(move || collect(readers, stopped.into(), held));
+        Ok(Collector { stop, thread })
+    }
+
+    /// What has been printed so far; nothing more is taken.
+    pub fn finish(self) -> io::Result<Held> {
+        drop(self.stop);
+        self.thread.join().map_err(|_| io::Error::other("the reader of what was printed ended"))
+    }
+}
+
+fn collect(mut readers: Vec<(Stream, OwnedFd)>, stopped: OwnedFd, mut held: Held) -> Held {
+    let mut stopping = false;
+    while !readers.is_empty() {
+        let mut polls: Vec<PollFd<'_>> = readers.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)).collect();
+        polls.push(PollFd::new(&stopped, PollFlags::IN));
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut polls, stopping.then_some(&now)) {
+            Ok(0) => break,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => break,
+        }
+        let ready: Vec<bool> = polls.iter().map(|poll| !poll.revents().is_empty()).collect();
+        if ready.last() == Some(&true) && stopping && ready.iter().filter(|ready| **ready).count() == 1 {
+            break;
+        }
+        stopping |= ready.last() == Some(&true);
+        let mut index = 0;
+        readers.retain(|(stream, fd)| {
+            index += 1;
+            !ready[index - 1] || held.take(*stream, fd)
+        });
+    }
+    held
+}
+
+impl Held {
+    /// False at the end of the stream.
+    fn take(&mut self, stream: Stream, fd: &OwnedFd) -> bool {
+        let mut buffer = [0; 64 << 10];
+        let len = match rustix::io::read(fd, &mut buffer) {
+            Ok(0) => return false,
+            Ok(len) => len,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return true,
+            Err(_) => return false,
+        };
+        if self.failed.is_none() {
+            match self.spool.write_all(&buffer[..len]) {
+                Ok(()) => self.note(stream, len as u64),
+                Err(error) => self.failed = Some(error),
+            }
+        }
+        true
+    }
+
+    fn note(&mut self, stream: Stream, len: u64) {
+        match self.pieces.last_mut() {
+            Some((last, bytes)) if *last == stream => *bytes += len,
+            _ => self.pieces.push((stream, len)),
+        }
+    }
+
+    /// Bytes printed on a stream.
+    pub fn len(&self, stream: Stream) -> u64 {
+        self.pieces.iter().filter(|(of, _)| *of == stream).map(|(_, len)| len).sum()
+    }
+
+    /// The first bytes of what was printed, on both streams as it came.
+    pub fn beginning(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let mut text = vec![0; bytes_max];
+        let len = self.spool.read_at(&mut text, 0)?;
+        text.truncate(len);
+        Ok(text)
+    }
+
+    /// Writes everything to our own standard output and error. A reader that is gone is no failure.
+    pub fn release(&self) -> io::Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(io::Error::new(error.kind(), error.to_string()));
+        }
+        let mut at = 0;
+        for &(stream, len) in &self.pieces {
+            let piece = Piece { spool: &self.spool, at, end: at + len };
+            let result = match stream {
+                Stream::Out => copy(piece, &mut io::stdout().lock()),
+                Stream::Err => copy(piece, &mut io::stderr().lock()),
+            };
+            match result {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+                _ => at += len,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn copy(mut from: Piece<'_>, to: &mut impl Write) -> io::Result<()> {
+    io::copy(&mut from, to)?;
+    to.flush()
+}
+
+struct Piece<'a> {
+    spool: &'a File,
+    at: u64,
+    end: u64,
+}
+
+impl Read for Piece<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let want = buffer.len().min(usize::try_from(self.end - self.at).unwrap_or(usize::MAX));
+        let len = self.spool.read_at(&mut buffer[..want], self.at)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}

@@ -1,0 +1,118 @@
+//! Where a layer lives: an ext4 file system in a sparse file without a name, on a loop device that lets go of it by itself. A kill
+//! leaves nothing behind. The file gets a name only when the decision to keep is made durable ([`LayerImage::publish`]).
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use external_sync::e2fsprogs;
+use external_sync::loop_device::{AttachError, LoopDevice};
+use rustix::fs::{AtFlags, CWD};
+use rustix::mount::MountFlags;
+
+use crate::error::{set_up, LayerError};
+
+/// What a layer's file is called while it is being applied: this, a number, and `.layer`.
+pub const NAME_PREFIX: &str = "speculator-try-";
+/// The end of that name.
+pub const NAME_SUFFIX: &str = ".layer";
+
+const LEN_MIN: u64 = 64 << 20;
+/// mke2fs without 64bit block numbers of our own choosing: plenty.
+const LEN_MAX: u64 = 1 << 42;
+
+/// The file that holds a layer.
+#[derive(Debug)]
+pub struct LayerImage {
+    file: File,
+    /// Held from before this process had mounts of its own: a link cannot lead from one mount to another.
+    dir: File,
+    dir_path: PathBuf,
+    name: Option<PathBuf>,
+}
+
+impl LayerImage {
+    /// A new file system in `dir`, as long as there is room for.
+    pub fn create(dir: &Path) -> Result<LayerImage, LayerError> {
+        let failed = |what: &str| format!("{what} in {}", dir.display());
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
+        let file = options.open(dir).map_err(set_up(failed("a file without a name")))?;
+        let room = rustix::fs::statvfs(dir).map_err(set_up(failed("room")))?;
+        let len = (room.f_bavail * room.f_frsize).clamp(LEN_MIN, LEN_MAX);
+        file.set_len(len).map_err(set_up(failed("a sparse file")))?;
+        make_file_system(&file)?;
+        let held = File::open(dir).map_err(set_up(failed("nothing")))?;
+        let dir_path = std::path::absolute(dir).map_err(set_up(failed("nothing")))?;
+        Ok(LayerImage { file, dir: held, dir_path, name: None })
+    }
+
+    /// One that was published, and left behind by a crash.
+    pub fn open(path: &Path) -> io::Result<LayerImage> {
+        let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        let dir_path = path.parent().unwrap_or(Path::new("/")).to_owned();
+        let name = path.file_name().map(PathBuf::from);
+        Ok(LayerImage { file, dir: File::open(&dir_path)?, dir_path, name })
+    }
+
+    /// Mounts it; the device goes when the mount does.
+    pub fn mount(&self, at: &Path) -> io::Result<()> {
+        let device = LoopDevice::attach(&self.file, Path::new("speculator-try")).map_err(|error| match error {
+            AttachError::NoDevice(path, source) => {
+                io::Error::new(source.kind(), format!("no loop device ({}: {})", path.display(), crate::why(&source)))
+            }
+            AttachError::Refused(source) => source,
+        })?;
+        // The kernel must not fill a sparse file with empty inode tables.
+        rustix::mount::mount(device.path(), at, "ext4", MountFlags::NOATIME, Some(c"noinit_itable,errors=remount-ro"))?;
+        Ok(())
+    }
+
+    /// Gives it a name, durably: from here on what it holds will be applied, now or by `--resume`.
+    pub fn publish(&mut self) -> io::Result<PathBuf> {
+        rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        self.file.sync_all()?;
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        for number in 0u32.. {
+            let name = PathBuf::from(format!("{NAME_PREFIX}{}-{number}{NAME_SUFFIX}", std::process::id()));
+            match rustix::fs::linkat(CWD, &own, &self.dir, &name, AtFlags::SYMLINK_FOLLOW) {
+                Ok(()) => {
+                    self.dir.sync_all()?;
+                    let path = self.dir_path.join(&name);
+                    self.name = Some(name);
+                    return Ok(path);
+                }
+                Err(rustix::io::Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// Everything that it held is applied: it goes when its mount does.
+    pub fn discard(&mut self) -> io::Result<()> {
+        if let Some(name) = self.name.take() {
+            rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?;
+            self.dir.sync_all()?;
+        }
+        Ok(())
+    }
+}
+
+fn make_file_system(file: &File) -> Result<(), LayerError> {
+    let mkfs = e2fsprogs::find("mkfs.ext4").ok_or_else(|| LayerError::Mkfs("not found".to_owned()))?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    // No journal: before it is published it is nothing, and then it is synced as a whole. Large inodes: nanoseconds, and xattrs.
+    let features = "none,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,\
+                    extra_isize,uninit_bg,ea_inode";
+    let extended = "lazy_itable_init=1,nodiscard";
+    let args = ["-q", "-F", "-t", "ext4", "-b", "4096", "-I", "512", "-m", "0", "-O", features, "-E", extended, &path];
+    let output = e2fsprogs::run(&mkfs, args).map_err(set_up("mkfs.ext4"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(LayerError::Mkfs(e2fsprogs::complaint("mkfs.ext4", &output)))
+}

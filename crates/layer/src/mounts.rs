@@ -1,0 +1,128 @@
+//! What is mounted, and what a try makes of it: each local file system that can be written gets a layer; what is made by the kernel is
+//! made anew or can only be read; what cannot have a layer (network, FUSE, single files) can only be read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use external_sync::mountinfo::{self, Mount};
+use rustix::fs::{statx, AtFlags, StatxFlags, CWD};
+
+/// What COMMAND sees in the place of a mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// A layer over it.
+    Layer,
+    /// A new one of its own: processes, terminals, message queues.
+    Fresh,
+    /// It can be read. The reason is for people; none where that is no loss.
+    ReadOnly(Option<&'static str>),
+    /// It is not there.
+    Leave,
+}
+
+/// A mount that can be reached.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// As the kernel tells it.
+    pub mount: Mount,
+    /// What is made of it.
+    pub treatment: Treatment,
+}
+
+/// File systems that can be below a layer and keep what a layer rests on: file handles, hard links, extended attributes.
+const LAYERED: &[&str] = &[
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "nilfs2", "jfs", "bcachefs", "zfs", "tmpfs", "devtmpfs", "overlay",
+];
+const KERNEL: &[&str] = &[
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "securityfs",
+    "debugfs",
+    "tracefs",
+    "configfs",
+    "bpf",
+    "pstore",
+    "efivarfs",
+    "hugetlbfs",
+    "fusectl",
+    "selinuxfs",
+    "binfmt_misc",
+    "rpc_pipefs",
+    "nfsd",
+    "resctrl",
+    "ramfs",
+];
+
+/// The mounts that can be reached, in the order in which they cover each other. Below `/proc` nothing is looked at: it is made anew.
+pub fn places() -> io::Result<Vec<Place>> {
+    let mounts = mountinfo::read()?;
+    let visible = mounts.into_iter().filter(is_visible);
+    Ok(visible.map(|mount| Place { treatment: treatment(&mount), mount }).collect())
+}
+
+fn is_visible(mount: &Mount) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    statx(CWD, &mount.mount_point, flags, StatxFlags::MNT_ID).is_ok_and(|found| found.stx_mnt_id == mount.id)
+}
+
+fn treatment(mount: &Mount) -> Treatment {
+    let below = |dir: &str| mount.mount_point.starts_with(dir);
+    let read_only = mount.mount_options.split(',').any(|option| option == "ro") || mount.has_fs_option("ro");
+    let is_dir = std::fs::symlink_metadata(&mount.mount_point).is_ok_and(|found| found.is_dir());
+    match mount.fs_type.as_str() {
+        "proc" if mount.mount_point == Path::new("/proc") => Treatment::Fresh,
+        _ if below("/proc") => Treatment::Leave,
+        "devpts" if mount.mount_point == Path::new("/dev/pts") => Treatment::Fresh,
+        "devpts" | "autofs" | "nsfs" => Treatment::Leave,
+        "mqueue" => Treatment::Fresh,
+        _ if below("/sys") => Treatment::ReadOnly(None),
+        name if KERNEL.contains(&name) => Treatment::ReadOnly(None),
+        _ if read_only => Treatment::ReadOnly(None),
+        _ if !is_dir => Treatment::ReadOnly(Some("a single file that is mounted")),
+        name if LAYERED.contains(&name) => Treatment::Layer,
+        _ => Treatment::ReadOnly(Some("a file system that cannot have a layer")),
+    }
+}
+
+/// Whether all of `inner` is also seen through `outer`; then, where below its mount point.
+pub fn within(inner: &Mount, outer: &Mount) -> Option<PathBuf> {
+    if inner.dev != outer.dev {
+        return None;
+    }
+    inner.root.strip_prefix(&outer.root).ok().map(Path::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(line: &str) -> Mount {
+        mountinfo::parse(line.as_bytes()).remove(0)
+    }
+
+    #[test]
+    fn a_bind_mount_shares_the_layer_of_its_file_system() {
+        let whole = mount("1 0 8:1 / / rw - ext4 /dev/sda1 rw");
+        let part = mount("2 1 8:1 /srv/a /mnt rw - ext4 /dev/sda1 rw");
+        let other = mount("3 1 8:2 /srv/a /data rw - ext4 /dev/sdb1 rw");
+        assert_eq!(within(&part, &whole), Some("srv/a".into()));
+        assert_eq!(within(&whole, &part), None);
+        assert_eq!(within(&other, &whole), None);
+    }
+
+    #[test]
+    fn what_is_made_of_each() {
+        let check = |line: &str, expected: Treatment| assert_eq!(treatment(&mount(line)), expected, "{line}");
+        check("1 0 8:1 / / rw - ext4 /dev/sda1 rw", Treatment::Layer);
+        check("1 0 8:1 / / ro - ext4 /dev/sda1 rw", Treatment::ReadOnly(None));
+        check("1 0 0:4 / /proc rw - proc proc rw", Treatment::Fresh);
+        check("1 0 0:4 / /proc/sys/fs/binfmt_misc rw - binfmt_misc x rw", Treatment::Leave);
+        check("1 0 0:5 / /sys/fs/cgroup rw - tmpfs tmpfs rw", Treatment::ReadOnly(None));
+        check("1 0 0:6 / / rw - nfs4 host:/x rw", Treatment::ReadOnly(Some("a file system that cannot have a layer")));
+        check(
+            "1 0 8:1 /x /etc/passwd rw - ext4 /dev/sda1 rw",
+            Treatment::ReadOnly(Some("a single file that is mounted")),
+        );
+    }
+}
