@@ -437,7 +437,18 @@ impl Prepared {
             eager: options.eager,
         };
         let outputs = Outputs::new(world)?;
-        Ok(Self { segment, agent, image, domains, handles, outputs, kept, policy, is_root_user, ahead: options.ahead.clone() })
+        Ok(Self {
+            segment,
+            agent,
+            image,
+            domains,
+            handles,
+            outputs,
+            kept,
+            policy,
+            is_root_user,
+            ahead: options.ahead.clone(),
+        })
     }
 
     fn supervise(self, pid: i32, mut front: crate::message::Sender, volumes: WorldVolumes, received: Received) {

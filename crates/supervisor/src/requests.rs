@@ -171,7 +171,8 @@ pub(crate) fn gather_for_file(tid: i32, frame: &Frame) -> Option<Vec<u8>> {
     if !matches!(frame.nr as i64, libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64) {
         return None;
     }
-    let as_write = Frame { nr: if frame.nr as i64 == libc::SYS_pwrite64 { libc::SYS_write as u64 } else { frame.nr }, ..*frame };
+    let as_write =
+        Frame { nr: if frame.nr as i64 == libc::SYS_pwrite64 { libc::SYS_write as u64 } else { frame.nr }, ..*frame };
     gather(tid, &as_write).filter(|bytes| bytes.len() <= OUTPUT_LEN_MAX)
 }
 

@@ -178,7 +178,8 @@ pub fn leave_agent(
 /// interrupted without effect. One that has made its call goes on from there.
 pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<()> {
     let mut registers = stopped.registers()?;
-    let is_interrupted = registers.rax as i64 == -i64::from(libc::EINTR) && registers.rip == image.header.gate_program_after;
+    let is_interrupted =
+        registers.rax as i64 == -i64::from(libc::EINTR) && registers.rip == image.header.gate_program_after;
     match position(stopped, image, &registers)? {
         Position::Program | Position::After if !is_interrupted => return Ok(()),
         Position::Entering => {

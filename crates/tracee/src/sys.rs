@@ -37,7 +37,8 @@ impl SignalInfo {
     }
     /// Whether the thread's own instruction caused it: it would come again.
     pub fn is_synchronous(&self) -> bool {
-        let fault = matches!(self.0.si_signo, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP);
+        let fault =
+            matches!(self.0.si_signo, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP);
         fault && self.0.si_code > 0
     }
     /// What the kernel tells a parent when a child has ended with this `wait(2)` status.
@@ -313,7 +314,7 @@ unsafe fn attach_aligned(id: i32, len: usize) -> *mut libc::c_void {
     const RESERVED: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: the reservation is at a place of the kernel's choice and is ours: the segment takes a part of it, the rest is given back.
     unsafe {
-        if len % HUGE_PAGE != 0 {
+        if !len.is_multiple_of(HUGE_PAGE) {
             return libc::shmat(id, std::ptr::null(), 0);
         }
         let reserved = libc::mmap(std::ptr::null_mut(), len + HUGE_PAGE, libc::PROT_NONE, RESERVED, -1, 0);

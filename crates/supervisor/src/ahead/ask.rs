@@ -17,14 +17,7 @@ use tracee::{Result, Stopped, TraceError};
 impl Call {
     /// The same call, as it is looked at after a rollback: it is made without running ahead.
     fn again(&self) -> Self {
-        Self {
-            frame: self.frame,
-            is_fresh: false,
-            not_before: None,
-            answer: None,
-            was_rolled_back: true,
-            ..*self
-        }
+        Self { frame: self.frame, is_fresh: false, not_before: None, answer: None, was_rolled_back: true, ..*self }
     }
 }
 
@@ -429,7 +422,9 @@ impl Supervisor {
 
     /// Take output of a speculative process (000, 5.3).
     fn hold_output(&mut self, call: &Call, fd: i32) -> Decision {
-        let Some((target, bytes)) = self.output_of(call.tid, fd, &call.frame) else { return self.wait_at_barrier(call) };
+        let Some((target, bytes)) = self.output_of(call.tid, fd, &call.frame) else {
+            return self.wait_at_barrier(call);
+        };
         let Some(tracee) = self.tracees.get(&call.tid) else { return Decision::Wait };
         let slot = tracee.process;
         let Some(&writer) = self.output_ids.get(&slot) else { return Decision::Wait };

@@ -8,8 +8,8 @@ use super::ask::Decision;
 use super::plan::{Class, Plan};
 use super::undo::{Intent, Undo};
 use super::{process, Call, Object, UnderWay};
-use checkpoint::{CheckpointError, ToReap};
 use crate::event_loop::Supervisor;
+use checkpoint::{CheckpointError, ToReap};
 use speculation::Dependent;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
@@ -338,7 +338,12 @@ impl Supervisor {
         }
         if !self.ahead.is_speculative(call.pid) {
             let objects = vec![Object::Children(call.pid)];
-            return Ok(Decision::GoAndTell(UnderWay { objects, watches: false, makes_child: false, can_be_repeated: true }));
+            return Ok(Decision::GoAndTell(UnderWay {
+                objects,
+                watches: false,
+                makes_child: false,
+                can_be_repeated: true,
+            }));
         }
         let mut any = false;
         for (&child, &parent) in &kin.parent_of {

@@ -65,7 +65,11 @@ impl Supervisor {
         let (device, _) = self.world().device(stat.st_dev);
         let is_kept = matches!(device, DeviceKind::Domain | DeviceKind::Memory);
         let is_writable = flags & OFlags::RWMODE != OFlags::RDONLY;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !is_kept || !is_writable || bytes.is_empty() {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+            || !is_kept
+            || !is_writable
+            || bytes.is_empty()
+        {
             return None;
         }
         let offset = match call.frame.nr {
@@ -147,7 +151,9 @@ impl Supervisor {
         }
         let args = &call.frame.args;
         match syscall_table::op(call.frame.nr) {
-            Some(Op::Read { fd } | Op::ObserveFd { fd } | Op::ModifyFd { fd }) => self.is_deferred(call.tid, args[fd as usize] as i32),
+            Some(Op::Read { fd } | Op::ObserveFd { fd } | Op::ModifyFd { fd }) => {
+                self.is_deferred(call.tid, args[fd as usize] as i32)
+            }
             Some(Op::Write { fd }) => {
                 // A process that depends on what the held writes depend on adds to them; others wait for them.
                 !self.ahead.is_speculative(call.pid) && self.is_deferred(call.tid, args[fd as usize] as i32)
@@ -188,4 +194,3 @@ fn slot_clock(domain: usize, transaction: commit_clock::Transaction) -> commit_c
     clock.0[domain % DOMAINS_MAX] = transaction;
     clock
 }
-

@@ -120,9 +120,7 @@ impl Injection {
 fn parse_probability(text: &str) -> Result<f64, InjectionError> {
     let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
     let value = number.parse::<f64>().ok().map(|value| value / scale);
-    value
-        .filter(|value| (0.0..=1.0).contains(value))
-        .ok_or_else(|| InjectionError::Probability(text.to_owned()))
+    value.filter(|value| (0.0..=1.0).contains(value)).ok_or_else(|| InjectionError::Probability(text.to_owned()))
 }
 
 fn parse_delay(text: &str) -> Result<Duration, InjectionError> {
@@ -239,7 +237,8 @@ mod tests {
         assert_eq!(injection.rates[&Family::Open], Rate { wrong: 0.5, delay: DELAY });
         assert_eq!(injection.rates[&Family::Stat], Rate { wrong: 0.1, delay: Duration::from_millis(30) });
         assert_eq!(Injection::parse("all:0").unwrap().rates.len(), FAMILIES.len());
-        for bad in ["", "open", "open:2", "open:-1", "open:x", "opne:0.5", "open:0.5:-3", "open:0.5:1:2", "open:0.5,,"] {
+        for bad in ["", "open", "open:2", "open:-1", "open:x", "opne:0.5", "open:0.5:-3", "open:0.5:1:2", "open:0.5,,"]
+        {
             assert!(Injection::parse(bad).is_err(), "{bad}");
         }
     }

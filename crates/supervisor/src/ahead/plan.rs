@@ -201,9 +201,9 @@ impl Supervisor {
         let fd = call.frame.args[0] as i32;
         match call.frame.args[1] {
             F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_GETFL => Plan::new(Class::Free),
-            F_SETFD => Plan::new(Class::Tracked)
-                .modifying(Object::Descriptors(call.pid), Intent::CloseOnExec(fd))
-                .once(),
+            F_SETFD => {
+                Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), Intent::CloseOnExec(fd)).once()
+            }
             F_SETFL => match self.behind(call.tid, fd) {
                 Behind::Pipe { dev, ino, copy } => {
                     Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Flags(copy)).once()
@@ -278,7 +278,9 @@ impl Supervisor {
         // Memory that others can write carries dependencies without a call. But what a file on a disk holds is never speculative, and who cannot
         // write there cannot tell anybody either.
         if protection & PROT_WRITE == 0 {
-            if let Behind::File { device: DeviceKind::Domain | DeviceKind::ReadOnly, copy, .. } = self.behind(call.tid, fd as i32) {
+            if let Behind::File { device: DeviceKind::Domain | DeviceKind::ReadOnly, copy, .. } =
+                self.behind(call.tid, fd as i32)
+            {
                 let flags = rustix::fs::fcntl_getfl(&copy).unwrap_or(rustix::fs::OFlags::RDWR);
                 if flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDONLY {
                     return Plan::new(Class::Free);

@@ -111,7 +111,12 @@ impl fmt::Display for Report {
             }
         };
         let injected: u64 = self.injected.values().sum();
-        writeln!(f, "speculations       {injected} injected ({}), {} by programs", list(&self.injected), self.explicit)?;
+        writeln!(
+            f,
+            "speculations       {injected} injected ({}), {} by programs",
+            list(&self.injected),
+            self.explicit
+        )?;
         let (right, wrong, unmade) = (self.committed, self.failed, self.unmade);
         writeln!(f, "outcomes           {right} right, {wrong} wrong, {unmade} undone before they were known")?;
         writeln!(f, "open at once       {} at most", self.open_max)?;

@@ -84,8 +84,7 @@ impl Supervisor {
         let world = self.world();
         let parent = world.processes[slot].parent.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
         let parent = world.processes[parent].pid.load(Ordering::Relaxed) as i32;
-        let own_page =
-            agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET;
+        let own_page = agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET;
         let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page;
         self.ahead.children.born(parent, tid, shares_memory);
         if self.ahead.is_speculative(parent) {

@@ -104,11 +104,9 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
             Ok(())
         }
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
-        Undo::Descriptor { .. }
-        | Undo::CloseOnExec { .. }
-        | Undo::Reap { .. }
-        | Undo::Told { .. }
-        | Undo::Nothing => Ok(()),
+        Undo::Descriptor { .. } | Undo::CloseOnExec { .. } | Undo::Reap { .. } | Undo::Told { .. } | Undo::Nothing => {
+            Ok(())
+        }
     }
 }
 
