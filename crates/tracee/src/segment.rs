@@ -81,3 +81,17 @@ impl WorldSegment {
         sys::set_segment_owner(self.id, uid)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_huge_segment_begins_where_a_huge_page_may_and_holds_what_it_was_given() {
+        let segment = Segment::huge_with(b"agent", 0o600).expect("System V memory");
+        assert_eq!(segment.at.align_offset(sys::HUGE_PAGE), 0);
+        assert_eq!(segment.len, sys::HUGE_PAGE);
+        let bytes = crate::read_bytes(std::process::id() as i32, segment.at as u64, 8).expect("our own memory");
+        assert_eq!(&bytes, b"agent\0\0\0");
+    }
+}

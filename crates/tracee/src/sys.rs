@@ -161,7 +161,7 @@ unsafe fn attach_aligned(id: i32, len: usize) -> *mut libc::c_void {
     const RESERVED: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: the reservation is at a place of the kernel's choice and is ours: the segment takes a part of it, the rest is given back.
     unsafe {
-        if len % HUGE_PAGE != 0 {
+        if !len.is_multiple_of(HUGE_PAGE) {
             return libc::shmat(id, std::ptr::null(), 0);
         }
         let reserved = libc::mmap(std::ptr::null_mut(), len + HUGE_PAGE, libc::PROT_NONE, RESERVED, -1, 0);
