@@ -1,0 +1,114 @@
+//! `speculator begin`, `commit` and `fail` in scripts: what was done since `begin` is kept, or has never been.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
+
+/// Run a bash script in a world, its output through pipes. `$S` is the program.
+fn run(dir: &Path, script: &str) -> Output {
+    Command::new("timeout")
+        .args(["-s", "KILL", "60", SPECULATOR, "run", "--", "bash", "-c", script])
+        .current_dir(dir)
+        .env("S", SPECULATOR)
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout(1)")
+}
+
+#[track_caller]
+fn check(script: &str, stdout: &str, status: i32) {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), script);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((text.as_ref(), output.status.code()), (stdout, Some(status)), "{errors}");
+}
+
+/// What each script does between `begin` and the end of its guess; `$id` is failed the second time.
+fn script(between: &str, end: &str) -> String {
+    format!(
+        "echo start; x=1; id=$($S begin); if [ \"$id\" = failed ]; then echo again $x; exit 7; fi; x=2; {between}; $S {end} $id; echo after $x"
+    )
+}
+
+#[test]
+fn a_failed_guess_has_never_been() {
+    check(&script("echo WRONG", "fail"), "start\nagain 1\n", 7);
+}
+
+#[test]
+fn a_right_guess_is_kept() {
+    check(&script("echo right", "commit"), "start\nright\nafter 2\n", 0);
+}
+
+#[test]
+fn children_and_pipes_are_taken_back_together() {
+    let between = "(echo WRONG; exit 3) | cat; seq 1000 | sort -rn | head -1; for i in 1 2 3; do (exit $i); echo WRONG $?; done";
+    check(&script(between, "fail"), "start\nagain 1\n", 7);
+    let right = between.replace("WRONG", "right");
+    check(&script(&right, "commit"), "start\nright\n1000\nright 1\nright 2\nright 3\nafter 2\n", 0);
+}
+
+#[test]
+fn writes_to_files_are_held() {
+    let before = "echo old > f; exec 5>>f; ";
+    let with = |end: &str| format!("{before}{}", script("echo new >&5", end));
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(run(dir.path(), &with("fail")).status.code(), Some(7));
+    assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), "old\n");
+    assert_eq!(run(dir.path(), &with("commit")).status.code(), Some(0));
+    assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), "old\nnew\n");
+}
+
+#[test]
+fn descriptors_and_positions_come_back() {
+    let before = "printf 'one\\ntwo\\nthree\\n' > f; exec 5<f; read -u 5 a; ";
+    let middle = script("read -u 5 b; exec 5<&-; exec 6</dev/null", "fail").replace("echo again $x", "read -u 5 b; echo again $a $b");
+    check(&format!("{before}{middle}"), "start\nagain one two\n", 7);
+}
+
+#[test]
+fn programs_that_were_started_are_taken_back() {
+    check(&script("exec bash -c 'echo WRONG; $S fail '$id", "fail"), "start\nagain 1\n", 7);
+}
+
+#[test]
+fn an_inner_guess_fails_alone() {
+    let script = "a=$($S begin); b=$($S begin); if [ $b = failed ]; then echo inner again $a; $S commit $a; exit 3; fi; echo WRONG; $S fail $b";
+    check(script, "inner again 1\n", 3);
+}
+
+#[test]
+fn outside_a_world_there_is_nothing_to_guess() {
+    for arguments in [&["begin"][..], &["commit", "1"], &["fail", "1"]] {
+        let output = Command::new(SPECULATOR).args(arguments).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{errors}");
+        assert!(errors.contains("not inside a world") && errors.lines().count() == 1, "{errors}");
+    }
+}
+
+#[test]
+fn each_guess_is_resolved_once() {
+    check("id=$($S begin); $S commit $id; $S commit $id 2>/dev/null; echo $?", "125\n", 0);
+}
+
+/// With wrong guesses all over, a program ends as it would have without.
+#[test]
+fn wrong_guesses_leave_no_trace() {
+    let script = "test -e /etc/passwd && echo yes || echo NO; echo a b | tr a-z A-Z | cat; (exit 4); echo $?; x=$(seq 3 | tail -1); echo $x; \
+                  printf 'b\\na\\n' > f; sort f";
+    for seed in 1..=4 {
+        let dir = tempfile::tempdir().unwrap();
+        let output = Command::new("timeout")
+            .args(["-s", "KILL", "120", SPECULATOR, "run", "--inject", "all:0.2:1", "--seed", &seed.to_string()])
+            .args(["--", "bash", "-c", script])
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .output()
+            .expect("timeout(1)");
+        let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!((text.as_ref(), output.status.code()), ("yes\nA B\n4\n3\na\nb\n", Some(0)), "seed {seed}: {errors}");
+    }
+}
