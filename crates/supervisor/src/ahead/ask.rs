@@ -101,7 +101,8 @@ impl Supervisor {
 
     pub(super) fn park(&mut self, stopped: Stopped, call: Call) {
         self.ahead.next_parked += 1;
-        let parked = Parked { stopped, call, since: Instant::now() };
+        let now = Instant::now();
+        let parked = Parked { stopped, call, since: now, begin: now, is_told: false };
         self.ahead.parked.insert(self.ahead.next_parked, parked);
     }
 

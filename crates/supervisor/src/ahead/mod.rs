@@ -126,7 +126,11 @@ pub(crate) struct Call {
 pub(crate) struct Parked {
     pub stopped: Stopped,
     pub call: Call,
+    /// When it was last looked whether a signal waits for it.
     pub since: Instant,
+    pub begin: Instant,
+    /// Its user was told.
+    pub is_told: bool,
 }
 
 /// A call that was allowed and is to be told of.

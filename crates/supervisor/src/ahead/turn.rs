@@ -42,6 +42,37 @@ impl Supervisor {
             self.settle_calls();
         }
         self.let_signals_in(now);
+        self.tell_who_waits_long(now);
+    }
+
+    /// A process that waits for a guess which only a program can resolve may wait for ever: somebody should know.
+    fn tell_who_waits_long(&mut self, now: Instant) {
+        const LONG: Duration = Duration::from_secs(5);
+        if self.ahead.explicit.is_empty() {
+            return;
+        }
+        for parked in self.ahead.parked.values_mut() {
+            if parked.is_told || now.duration_since(parked.begin) < LONG {
+                continue;
+            }
+            parked.is_told = true;
+            let depends_on = self.ahead.core.dependencies_of_process(process(parked.call.pid));
+            let open: Vec<String> = self
+                .ahead
+                .explicit
+                .iter()
+                .filter(|(_, &id)| depends_on.contains(id))
+                .map(|(number, _)| number.to_string())
+                .collect();
+            if open.is_empty() {
+                continue;
+            }
+            let name = syscall_table::row(parked.call.frame.nr).map_or("a system call", |row| row.name);
+            let (pid, open) = (parked.call.pid, open.join(", "));
+            self.front.tell(&crate::message::Message::Warning {
+                text: format!("process {pid} waits at {name}, which cannot be undone, until speculation {open} is resolved"),
+            });
+        }
     }
 
     /// Look at what waits until nothing changes any more.
