@@ -45,6 +45,14 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
+/// Told at once: a long run need not end before its first failure is known.
+fn told(name: &str, result: Result<(), String>) -> Result<(), Failed> {
+    result.map_err(|problem| {
+        eprintln!("\n{name}:\n{problem}");
+        Failed::without_message()
+    })
+}
+
 fn trial(scenario: Scenario, settings: &Arc<Settings>, matrix: &Matrix, turn: &Arc<RwLock<()>>) -> Trial {
     let (settings, turn) = (Arc::clone(settings), Arc::clone(turn));
     let cells = matrix.cells(scenarios::is_heavy(&scenario));
@@ -56,10 +64,10 @@ fn trial(scenario: Scenario, settings: &Arc<Settings>, matrix: &Matrix, turn: &A
     let run = move || {
         if scenario.directives.has("alone") {
             let _alone = turn.write();
-            return check::check(&scenario, &settings, &cells).map_err(Failed::from);
+            return told(&scenario.name, check::check(&scenario, &settings, &cells));
         }
         let _with_others = turn.read();
-        check::check(&scenario, &settings, &cells).map_err(Failed::from)
+        told(&scenario.name, check::check(&scenario, &settings, &cells))
     };
     Trial::test(name, run).with_kind("scenario").with_ignored_flag(hindrance.is_some())
 }
@@ -84,6 +92,8 @@ fn terminal_trial(scenario: terminal::TerminalScenario, settings: &Arc<Settings>
 
 fn programs_trial(batch: u64, settings: &Arc<Settings>) -> Trial {
     let settings = Arc::clone(settings);
-    let run = move || programs::check(&settings, batch).map_err(Failed::from);
-    Trial::test(format!("programs_{batch:04}"), run).with_kind("random")
+    let name = format!("programs_{batch:04}");
+    let told_as = name.clone();
+    let run = move || told(&told_as, programs::check(&settings, batch));
+    Trial::test(name, run).with_kind("random")
 }
