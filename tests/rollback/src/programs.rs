@@ -10,7 +10,7 @@ use transparency::run::{run, Job};
 use transparency::scenario::tail;
 use transparency::{compile, Settings};
 
-use crate::check::{in_memory, inside};
+use crate::check::{in_memory, inside, remove_notice};
 use crate::counts;
 use crate::generate::program;
 use crate::matrix::Cell;
@@ -53,7 +53,8 @@ pub fn check(settings: &Settings, batch: u64) -> Result<(), String> {
     if native.outcome.timed_out || native.outcome.status != 0 || shows_wrong(&native) {
         return Err(format!("natively the programs of batch {batch} fail:\n{}", tail(&native.outcome.stdout)));
     }
-    let run = run_in(&home, inside_words)?;
+    let mut run = run_in(&home, inside_words)?;
+    remove_notice(&mut run);
     let found = problem(&native, &run);
     counts::add(cell.rate, &stats, found.is_some());
     if let Some(found) = found {
