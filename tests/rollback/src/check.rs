@@ -10,7 +10,7 @@ use crate::counts;
 use crate::matrix::Cell;
 
 /// Failures of one scenario after which no more of its runs are made.
-const FAILURES_MAX: usize = 3;
+const FAILURES_MAX: usize = 2;
 
 /// A directory in memory, for what is to run in one.
 pub fn in_memory() -> PathBuf {
