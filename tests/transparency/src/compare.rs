@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     fn remains(stdout: &str, status: i32) -> Remains {
-        let outcome = Outcome { stdout: stdout.into(), stderr: Vec::new(), status, timed_out: false };
+        let outcome = Outcome { stdout: stdout.into(), stderr: Vec::new(), status, timed_out: false, left: Vec::new() };
         Remains { outcome, tree: Tree::new() }
     }
 

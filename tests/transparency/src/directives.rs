@@ -17,6 +17,9 @@
 //! | `@numbers` | numbers in the output are replaced by `N` before the comparison |
 //! | `@unsorted` | the output's lines may come in any order |
 //! | `@ignore NAME…` | files of these names (or ending so, after `*`) are not compared by content |
+//! | `@never TEXT` | `tests/rollback`: what only a wrong guess can make it say |
+//! | `@memory` | `tests/rollback`: it runs in a directory in memory |
+//! | `@heavy` | `tests/rollback`: it runs once in the short form |
 //! | `@alone` | runs while no other scenario runs |
 
 /// The directives of one scenario.

@@ -44,6 +44,8 @@ pub struct Outcome {
     pub status: i32,
     /// Whether it had to be killed.
     pub timed_out: bool,
+    /// Processes of it that went on after its end: their names.
+    pub left: Vec<String>,
 }
 
 /// The variable that marks the processes of this harness.
@@ -87,13 +89,31 @@ pub fn run(job: &Job) -> Result<Outcome, String> {
     let stdout = reader(child.stdout.take());
     let stderr = reader(child.stderr.take());
     let (status, timed_out) = wait(&mut child, job.timeout, &mark)?;
+    let left = if timed_out { Vec::new() } else { left_over(&mark) };
     kill_marked(&mark);
     Ok(Outcome {
         stdout: stdout.join().unwrap_or_default(),
         stderr: stderr.join().unwrap_or_default(),
         status: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         timed_out,
+        left,
     })
+}
+
+/// The names of those that carry `mark` and are still there after a moment in which what was about to end could end.
+fn left_over(mark: &str) -> Vec<String> {
+    let mut left = marked(mark);
+    for _ in 0..10 {
+        if left.is_empty() {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+        left = marked(mark);
+    }
+    let name = |pid: &Pid| fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).unwrap_or_default();
+    let mut names: Vec<String> = left.iter().map(|pid| name(pid).trim().to_owned()).collect();
+    names.sort();
+    names
 }
 
 fn start(job: &Job, mark: &str) -> Result<Child, String> {

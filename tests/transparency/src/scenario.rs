@@ -67,11 +67,13 @@ impl Scenario {
         (ordinary && rustix::process::geteuid().is_root()).then_some(ORDINARY_USER)
     }
 
-    fn timeout(&self) -> Duration {
+    /// How long a run may take.
+    pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.directives.number("timeout").unwrap_or(TIMEOUT_S))
     }
 
-    fn tolerance(&self) -> Tolerance {
+    /// What may differ.
+    pub fn tolerance(&self) -> Tolerance {
         Tolerance { numbers: self.directives.has("numbers"), order: self.directives.has("unsorted") }
     }
 }
@@ -111,7 +113,7 @@ pub fn check(scenario: &Scenario, settings: &Settings) -> Result<(), String> {
 }
 
 /// A scenario that fails natively proves nothing; one that means to fail says so by `@status`.
-fn expect_sane(scenario: &Scenario, native: &Remains) -> Result<(), String> {
+pub fn expect_sane(scenario: &Scenario, native: &Remains) -> Result<(), String> {
     let expected = scenario.directives.number("status").unwrap_or(0);
     let outcome = &native.outcome;
     if outcome.timed_out || outcome.status != i32::try_from(expected).unwrap_or(0) {
@@ -121,13 +123,15 @@ fn expect_sane(scenario: &Scenario, native: &Remains) -> Result<(), String> {
     Ok(())
 }
 
-fn tail(bytes: &[u8]) -> String {
+/// The last lines.
+pub fn tail(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(15)..].join("\n")
 }
 
-fn run_once(scenario: &Scenario, settings: &Settings, place: &Place, prefix: &[String]) -> Result<Remains, String> {
+/// Runs it in a directory that is made for it, behind `prefix`.
+pub fn run_once(scenario: &Scenario, settings: &Settings, place: &Place, prefix: &[String]) -> Result<Remains, String> {
     place.make(scenario.user())?;
     let mut words = prefix.to_vec();
     words.extend(command(scenario, settings, &place.run)?);
@@ -150,7 +154,8 @@ fn run_once(scenario: &Scenario, settings: &Settings, place: &Place, prefix: &[S
     Ok(Remains { outcome, tree })
 }
 
-fn command(scenario: &Scenario, settings: &Settings, run: &Path) -> Result<Vec<String>, String> {
+/// The scenario's command.
+pub fn command(scenario: &Scenario, settings: &Settings, run: &Path) -> Result<Vec<String>, String> {
     let source = scenario.source.display().to_string();
     let mut words = match extension(&scenario.source).as_str() {
         "c" => {
@@ -180,13 +185,16 @@ fn placed(scenario: &Scenario, program: &Path, run: &Path) -> Result<String, Str
 }
 
 /// Where a scenario runs: both runs see the same path, and the first run's remains are moved out of the way.
-struct Place {
+#[derive(Debug)]
+pub struct Place {
     home: PathBuf,
-    run: PathBuf,
+    /// The directory that it runs in.
+    pub run: PathBuf,
 }
 
 impl Place {
-    fn new(settings: &Settings, name: &str) -> Result<Place, String> {
+    /// A place for the scenario of this name.
+    pub fn new(settings: &Settings, name: &str) -> Result<Place, String> {
         let home = settings.runs.join(format!("{}-{name}", std::process::id()));
         let place = Place { run: home.join("run"), home };
         let failed = |error| format!("cannot make {}: {error}", place.home.display());
@@ -203,11 +211,18 @@ impl Place {
         }
     }
 
-    fn set_aside(&self, name: &str) -> Result<(), String> {
+    /// Keeps what a run has left.
+    pub fn set_aside(&self, name: &str) -> Result<(), String> {
         fs::rename(&self.run, self.home.join(name)).map_err(|error| format!("cannot set {name} aside: {error}"))
     }
 
-    fn remove(self) -> Result<(), String> {
+    /// Removes what a run has left.
+    pub fn clear(&self) -> Result<(), String> {
+        fs::remove_dir_all(&self.run).map_err(|error| format!("cannot remove {}: {error}", self.run.display()))
+    }
+
+    /// Removes everything.
+    pub fn remove(self) -> Result<(), String> {
         fs::remove_dir_all(&self.home).map_err(|error| format!("cannot remove {}: {error}", self.home.display()))
     }
 }

@@ -337,6 +337,10 @@ impl Supervisor {
             return self.reap_ghost(stopped, call, &wanted, child, status);
         }
         if !self.ahead.is_speculative(call.pid) {
+            if kin.ghosts.values().any(|ghost| ghost.parent == call.pid && ghost.reaped) {
+                // It has been waited for, but the kernel does not know yet: it would tell of it again.
+                return Ok(Decision::Wait);
+            }
             let objects = vec![Object::Children(call.pid)];
             return Ok(Decision::GoAndTell(UnderWay {
                 objects,
@@ -384,6 +388,7 @@ impl Supervisor {
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
+        let is_speculative = self.ahead.is_speculative(call.pid);
         let kernel = |source| TraceError::Kernel { what: "write a status", tid: call.tid, source };
         let args = &call.frame.args;
         let write = |at: u64, bytes: &[u8]| match at {
@@ -403,6 +408,8 @@ impl Supervisor {
         if !wanted.nowait {
             if let Some(ghost) = self.ahead.children.ghosts.get_mut(&child) {
                 ghost.reaped = true;
+                // A process that depends on nothing is never rolled back to before this.
+                ghost.for_good = !is_speculative;
             }
             self.ahead.children.silent.insert(child);
             if let Some(children) = self.ahead.children.to_tell.get_mut(&call.pid) {

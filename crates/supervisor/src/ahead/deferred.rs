@@ -161,6 +161,8 @@ impl Supervisor {
             Some(Op::Mmap) => self.is_deferred(call.tid, args[4] as i32),
             Some(Op::StatPath { dir, path, .. } | Op::ModifyPath { dir, path }) => self.names_deferred(call, dir, path),
             Some(Op::Statx) => self.names_deferred(call, 0, 1),
+            Some(Op::Execve) => self.names_deferred(call, syscall_table::CWD, 0),
+            Some(Op::Execveat) => self.names_deferred(call, 0, 1),
             Some(Op::Copy { .. } | Op::Sync(_)) => true,
             _ => false,
         }
@@ -176,7 +178,12 @@ impl Supervisor {
             libc::AT_FDCWD => format!("/proc/{tid}/cwd"),
             fd => format!("/proc/{tid}/fd/{fd}"),
         };
-        let path = std::path::Path::new(&base).join(path.strip_prefix("/").unwrap_or(&path));
+        let rest = path.strip_prefix("/").unwrap_or(&path);
+        // Joined with nothing (AT_EMPTY_PATH) a file would be taken for a directory.
+        let path = match rest.as_os_str().is_empty() {
+            true => std::path::PathBuf::from(base),
+            false => std::path::Path::new(&base).join(rest),
+        };
         std::fs::metadata(path).is_ok_and(|found| {
             use std::os::unix::fs::MetadataExt;
             self.ahead.deferred.contains_key(&(found.dev(), found.ino()))

@@ -157,9 +157,15 @@ impl Supervisor {
     pub(crate) fn on_taken_back(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         self.ahead.trace(|| format!("{tid} taken back"));
-        signals::take_back(&stopped, &self.image, self.segment.world)?;
         self.ahead.under_way.remove(&tid);
         self.ahead.unsettled.remove(&tid);
+        if self.ahead.starting.contains(&tid) {
+            // A new program without its agent: it has made no call that could be taken back.
+            stopped.resume(0)?;
+            self.settle_calls();
+            return Ok(());
+        }
+        signals::take_back(&stopped, &self.image, self.segment.world)?;
         if let Ok(pid) = self.pid_of(tid) {
             self.deliver_child_signal(&stopped, pid, None)?;
         }
@@ -178,14 +184,13 @@ impl Supervisor {
         let Ok(pid) = self.pid_of(tid) else { return Ok(Some(stopped)) };
         self.ahead.trace(|| format!("{tid} hears {info:?} of {}", info.process()));
         self.ahead.under_way.remove(&tid);
-        let mut is_resent = false;
         if let Some(resent) = self.ahead.resent.get_mut(&pid) {
             if let Some(at) = resent.iter().position(|sent| sent.number() == info.number()) {
                 *info = resent.remove(at);
-                is_resent = true;
             }
         }
-        if info.number() == libc::SIGCHLD && !is_resent {
+        // Also one that was sent again: it may have reached its process while we told of the same child.
+        if info.number() == libc::SIGCHLD {
             if self.ahead.children.take_announced(info.process()) {
                 return Ok(Some(stopped));
             }
@@ -213,6 +218,9 @@ impl Supervisor {
 
     /// The signal is not delivered; what it interrupted goes on.
     fn swallow(&mut self, stopped: Stopped) -> Result<()> {
+        if self.ahead.starting.contains(&stopped.tid()) {
+            return stopped.resume(0);
+        }
         signals::take_back(&stopped, &self.image, self.segment.world)?;
         stopped.resume(0)
     }

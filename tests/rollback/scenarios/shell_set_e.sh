@@ -1,0 +1,10 @@
+# set -e, -u and pipefail; statuses of subshells, functions, substitutions, negations and lists.
+(set -e; false; echo not reached); echo "1: $?"
+(set -e; if false; then :; fi; false || true; ! true; echo reached; (exit 7); echo not reached); echo "2: $?"
+(set -e; x=$(false); echo not reached); echo "3: $?"
+(set -e; local_test() { local x=$(false); echo reached; }; local_test); echo "4: $?"
+(set -o pipefail; false | true); echo "5: $?"
+(set -u; echo "$unset_variable") 2>/dev/null; echo "6: $?"
+bash -c 'exit 300'; echo "7: $?"; bash -c 'kill -9 $$' 2>/dev/null; echo "8: $?"
+(exit 1) || (exit 2) || (exit 3); echo "9: $?"; ! (exit 5); echo "10: $?"
+sh -ec 'trap "echo left" EXIT; false; echo not reached'; echo "11: $?"

@@ -1,0 +1,14 @@
+# Background jobs whose order is decided by pipes: wait -n, wait -p, wait for pids, kill by job, jobs that talk to each other.
+# @never WRONG
+exec 5<> <(:) 2>/dev/null
+mkfifo gate1 gate2 gate3
+(read -r x < gate1; exit 11) & a=$!
+(read -r x < gate2; exit 12) & b=$!
+(read -r x < gate3; exit 13) & c=$!
+echo go > gate2; wait -n; echo "first $?"
+echo go > gate3; wait -n; echo "second $?"
+echo go > gate1; wait -n; echo "third $?"; wait -n; echo "none $?"
+(exit 4) & p=$!; wait $p; echo "four $?"; wait $p; echo "again $?"
+sleep 100 & kill $!; wait $! 2>/dev/null; echo "killed $?"
+for i in 1 2 3 4 5 6 7 8; do (exit "$i") & pids+=($!); done
+sum=0; for pid in "${pids[@]}"; do wait "$pid"; sum=$((sum + $?)); done; echo "sum $sum"; [ $sum = 36 ] || echo WRONG

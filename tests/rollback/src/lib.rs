@@ -1,0 +1,17 @@
+//! Full speculation under failure: a program runs natively, and then inside with guesses that turn out wrong at random (`speculator run
+//! --inject`). All that it leaves must be the same every time: standard output, standard error, exit status, the tree of files, and that
+//! nothing else is left over.
+//!
+//! Scenarios are real programs and shell scripts ([`scenarios`]), programs at a terminal, and programs of several processes that are drawn at
+//! random ([`generate`]) and played by an interpreter. Each runs with several rates and seeds ([`matrix`]). A failure names the command that
+//! shows it again.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod counts;
+pub mod generate;
+pub mod leftovers;
+pub mod matrix;
+pub mod programs;
+pub mod scenarios;

@@ -1,0 +1,77 @@
+//! The scenarios: those of `tests/rollback/scenarios`, and most of the real programs and some of the small ones of the transparency tests.
+
+use std::path::PathBuf;
+
+use transparency::{Scenario, Settings};
+
+/// Small programs of `tests/programs` that are about several processes.
+const PROGRAMS: [&str; 34] = [
+    "children_tree.c",
+    "clone_raw.c",
+    "daemon_double_fork.c",
+    "directory_races.c",
+    "exec_failures.c",
+    "exit_ways.c",
+    "fd_close_range.c",
+    "fd_dup2_everywhere.c",
+    "fd_lowest.c",
+    "fifo.c",
+    "file_append.c",
+    "file_locks.c",
+    "fork_status.c",
+    "futex_between_processes.c",
+    "killed_inside.c",
+    "mmap_shared_anonymous.c",
+    "orphan_reparenting.c",
+    "pipe_partial.c",
+    "pipeline_long.c",
+    "posix_spawn.c",
+    "process_groups.c",
+    "pty_shell.c",
+    "signal_info.c",
+    "signal_kill_status.c",
+    "signal_nested.c",
+    "signal_restart.c",
+    "signal_stop_continue.c",
+    "stdin_shared.c",
+    "thread_fork_mix.c",
+    "thread_signals.c",
+    "tree_output_order.c",
+    "unix_sockets.c",
+    "vfork_exec.c",
+    "wait_spellings.c",
+];
+
+/// Real programs that take long.
+const HEAVY: [&str; 8] = [
+    "build_hello",
+    "build_parallel_make",
+    "compress_pipelines",
+    "dpkg_package",
+    "go_build",
+    "java_class",
+    "node_children",
+    "sort_big",
+];
+
+/// All of them, in order of name.
+pub fn all(settings: &Settings) -> Result<Vec<Scenario>, String> {
+    let mut files = Vec::new();
+    for folder in ["tests/rollback/scenarios", "tests/transparency/scenarios"] {
+        let folder = settings.repository.join(folder);
+        let failed = |error| format!("cannot read {}: {error}", folder.display());
+        for entry in std::fs::read_dir(&folder).map_err(failed)? {
+            files.push(entry.map_err(failed)?.path());
+        }
+    }
+    files.retain(|path: &PathBuf| path.extension().is_some());
+    files.extend(PROGRAMS.iter().map(|name| settings.repository.join("tests/programs").join(name)));
+    let mut scenarios = files.iter().map(|path| Scenario::load(path)).collect::<Result<Vec<_>, _>>()?;
+    scenarios.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(scenarios)
+}
+
+/// Whether it takes so long that the short form runs it once.
+pub fn is_heavy(scenario: &Scenario) -> bool {
+    scenario.directives.has("heavy") || HEAVY.contains(&scenario.name.as_str())
+}
