@@ -94,6 +94,14 @@ pub struct RunOptions {
     #[arg(long = "volume", value_name = "IMAGE:DIR", value_parser = parse_volume, value_hint = ValueHint::AnyPath)]
     pub volumes: Vec<VolumeSpec>,
 
+    /// Mount a fresh tmpfs at DIR, inside the world of COMMAND only; may be repeated
+    ///
+    /// It is empty at the start and gone at the end. Changes of files there can be taken back, so that programs run ahead of them; changes of
+    /// files in memory that others see as well wait until they are certain.
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/tmp")]
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub private_tmp: Vec<PathBuf>,
+
     /// Let fsync return at once on unordered file systems, too: a crash may then show later changes without earlier ones
     ///
     /// What was shown to anybody outside is still durable; but databases and package managers rely on order and may be

@@ -14,10 +14,10 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
     let stats = options.stats.as_ref().map(StatsSink::open).transpose()?;
     // INVARIANT: clap requires COMMAND.
     let name = options.command.first().expect("COMMAND is required").clone();
-    if options.volumes.is_empty() {
+    if options.volumes.is_empty() && options.private_tmp.is_empty() {
         command::resolve(&name)?;
     }
-    let volumes = external_sync::volume::mount_for_world(&options.volumes)?;
+    let volumes = external_sync::volume::mount_for_world(&options.volumes, &options.private_tmp)?;
     // COMMAND may lie on a volume.
     let program = match command::resolve(&name) {
         Ok(program) => program,

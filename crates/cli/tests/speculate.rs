@@ -44,7 +44,8 @@ fn a_right_guess_is_kept() {
 
 #[test]
 fn children_and_pipes_are_taken_back_together() {
-    let between = "(echo WRONG; exit 3) | cat; seq 1000 | sort -rn | head -1; for i in 1 2 3; do (exit $i); echo WRONG $?; done";
+    let between =
+        "(echo WRONG; exit 3) | cat; seq 1000 | sort -rn | head -1; for i in 1 2 3; do (exit $i); echo WRONG $?; done";
     check(&script(between, "fail"), "start\nagain 1\n", 7);
     let right = between.replace("WRONG", "right");
     check(&script(&right, "commit"), "start\nright\n1000\nright 1\nright 2\nright 3\nafter 2\n", 0);
@@ -64,7 +65,8 @@ fn writes_to_files_are_held() {
 #[test]
 fn descriptors_and_positions_come_back() {
     let before = "printf 'one\\ntwo\\nthree\\n' > f; exec 5<f; read -u 5 a; ";
-    let middle = script("read -u 5 b; exec 5<&-; exec 6</dev/null", "fail").replace("echo again $x", "read -u 5 b; echo again $a $b");
+    let middle = script("read -u 5 b; exec 5<&-; exec 6</dev/null", "fail")
+        .replace("echo again $x", "read -u 5 b; echo again $a $b");
     check(&format!("{before}{middle}"), "start\nagain one two\n", 7);
 }
 

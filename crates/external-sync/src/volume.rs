@@ -6,6 +6,7 @@
 mod check;
 mod error;
 mod mount;
+mod private;
 mod world;
 
 use std::fs::{self, File, OpenOptions};
@@ -23,6 +24,7 @@ use crate::superblock::LABEL;
 pub use check::{check, CheckReport, Condition};
 pub use error::VolumeError;
 pub use mount::{mount, umount, MountedVolume};
+pub use private::{PrivateMemory, KEPT, WORLD};
 pub use world::{mount_for_world, VolumeSpec, WorldVolumes};
 
 /// Smallest volume, bytes.

@@ -74,7 +74,7 @@ fn a_world_sees_its_volume_and_nobody_else_does() {
         let scene = Scene::new();
         let before = scene.traces();
         let spec = VolumeSpec { image: scene.image(), dir: scene.dir() };
-        let world = volume::mount_for_world(&[spec]).unwrap();
+        let world = volume::mount_for_world(&[spec], &[]).unwrap();
         fs::write(scene.dir().join("file"), "inside").unwrap();
         let dir = scene.dir();
         let main_thread = format!("/proc/{}/root", std::process::id());
@@ -105,10 +105,10 @@ fn a_second_world_is_told_that_the_volume_is_in_use() {
     in_own_thread(|| {
         let scene = Scene::new();
         let spec = VolumeSpec { image: scene.image(), dir: scene.dir() };
-        let world = volume::mount_for_world(std::slice::from_ref(&spec)).unwrap();
+        let world = volume::mount_for_world(std::slice::from_ref(&spec), &[]).unwrap();
         let image = scene.image();
         in_own_thread(move || {
-            let error = volume::mount_for_world(&[spec]).unwrap_err();
+            let error = volume::mount_for_world(&[spec], &[]).unwrap_err();
             assert!(matches!(error, VolumeError::InUse { .. }), "{error}");
             let error = volume::check(&image).unwrap_err();
             assert!(matches!(error, VolumeError::InUse { .. }), "{error}");
@@ -127,9 +127,9 @@ fn when_the_second_volume_cannot_be_mounted_the_first_is_unmounted() {
         let good = VolumeSpec { image: scene.image(), dir: scene.dir() };
         let bad = VolumeSpec { image: scene.folder.path().join("none"), dir: scene.dir() };
         let same = VolumeSpec { image: scene.image(), dir: scene.dir() };
-        assert!(volume::mount_for_world(&[good.clone(), bad]).is_err());
+        assert!(volume::mount_for_world(&[good.clone(), bad], &[]).is_err());
         assert_eq!(scene.traces(), Vec::<String>::new());
-        let error = volume::mount_for_world(&[good, same]).unwrap_err();
+        let error = volume::mount_for_world(&[good, same], &[]).unwrap_err();
         assert!(matches!(error, VolumeError::SameMountPoint { .. }), "{error}");
         assert_eq!(scene.traces(), Vec::<String>::new());
     });
@@ -145,10 +145,10 @@ fn a_working_directory_on_a_volume_is_entered_again() {
         let scene = Scene::new();
         let other = Scene::new();
         let first = VolumeSpec { image: other.image(), dir: other.dir() };
-        let private = volume::mount_for_world(&[first]).unwrap();
+        let private = volume::mount_for_world(&[first], &[]).unwrap();
         std::env::set_current_dir(scene.dir()).unwrap();
         let spec = VolumeSpec { image: scene.image(), dir: scene.dir() };
-        let world = volume::mount_for_world(&[spec]).unwrap();
+        let world = volume::mount_for_world(&[spec], &[]).unwrap();
         fs::write("file", "on the volume").unwrap();
         let dev = world.iter().next().unwrap().dev();
         assert_eq!(fs::metadata("file").unwrap().dev(), dev);

@@ -451,7 +451,7 @@ impl Prepared {
         })
     }
 
-    fn supervise(self, pid: i32, mut front: crate::message::Sender, volumes: WorldVolumes, received: Received) {
+    fn supervise(self, pid: i32, mut front: crate::message::Sender, mut volumes: WorldVolumes, received: Received) {
         let begin = Instant::now();
         // Before the first thread: what it blocks, all of them do.
         tracee::block_child_signal();
@@ -472,6 +472,8 @@ impl Prepared {
         self.kept.watch(world, failed.clone());
         let Ok(engine) = Engine::start(world, self.policy, self.handles.clone(), Box::new(observer)) else { return };
         let Ok(loop_front) = front.another() else { return };
+        let memories: io::Result<Vec<_>> = volumes.take_private().iter().map(crate::ahead::Memory::new).collect();
+        let Ok(memories) = memories else { return };
         let mut supervisor = Supervisor {
             texts: Texts::new(world, self.image.header.entry, if self.is_root_user { 0o755 } else { 0o700 }),
             segment: self.segment,
@@ -490,7 +492,7 @@ impl Prepared {
             next_output_id: 0,
             stopped_sites: HashSet::new(),
             is_root_user: self.is_root_user,
-            ahead: crate::ahead::Ahead::new(self.ahead),
+            ahead: crate::ahead::Ahead::new(self.ahead, memories),
             same_core: SameCore::new(sys::run_first()),
             watched: HashSet::new(),
             backlog: HashMap::new(),

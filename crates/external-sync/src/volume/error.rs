@@ -52,6 +52,8 @@ pub enum VolumeError {
     SameMountPoint { dir: PathBuf },
     #[error("cannot mount {} on {}: {}; {}", image.display(), dir.display(), why(source), advice_on_mounting(source))]
     Mount { image: PathBuf, dir: PathBuf, source: io::Error },
+    #[error("cannot mount memory of the world's own on {}: {}; run as root (CAP_SYS_ADMIN)", dir.display(), why(source))]
+    Private { dir: PathBuf, source: io::Error },
     #[error("cannot give the world its own mounts: {}; run as root (CAP_SYS_ADMIN)", why(source))]
     Namespace { source: io::Error },
     #[error("cannot unmount {}: no volume is mounted there; see findmnt -t ext4", dir.display())]

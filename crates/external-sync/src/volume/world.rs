@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::MountPropagationFlags;
 
-use super::{mount, MountedVolume, VolumeError};
+use super::{mount, private, MountedVolume, PrivateMemory, VolumeError};
 use crate::sys;
 
 /// `IMAGE:DIR` of the command line.
@@ -33,30 +33,38 @@ impl VolumeSpec {
     }
 }
 
-/// The mounted volumes of a world, in the order in which they were asked for.
+/// The mounted volumes of a world, in the order in which they were asked for, and its private memory.
 #[must_use = "dropping it unmounts the volumes; call unmount()"]
 #[derive(Debug, Default)]
 pub struct WorldVolumes {
     volumes: Vec<MountedVolume>,
+    private: Vec<PrivateMemory>,
 }
 
-/// Moves the calling thread into a mount namespace of its own and mounts the volumes there. What is mounted outside later
+/// Moves the calling thread into a mount namespace of its own and mounts the volumes there, and a fresh tmpfs on each directory of `private`. What is mounted outside later
 /// still appears inside; nothing that is mounted inside appears outside. Afterwards the working directory is entered again
-/// by name, because it may now lie on a volume. With no volumes nothing is done.
+/// by name, because it may now lie on a volume. With nothing to mount nothing is done.
 ///
 /// Call it before other threads are started: they would keep the old namespace.
-pub fn mount_for_world(specs: &[VolumeSpec]) -> Result<WorldVolumes, VolumeError> {
+pub fn mount_for_world(specs: &[VolumeSpec], private: &[PathBuf]) -> Result<WorldVolumes, VolumeError> {
     let mut world = WorldVolumes::default();
-    if specs.is_empty() {
-        return Ok(world);
-    }
-    check_root(&specs[0].image)?;
+    let Some(first) = specs.first().map(|spec| &spec.image).or(private.first()) else { return Ok(world) };
+    check_root(first)?;
     enter_own_namespace()?;
     for spec in specs {
         match mount_one(&world, spec) {
             Ok(volume) => world.volumes.push(volume),
             Err(error) => {
                 // The first error is the one to tell; nothing has been written to the others yet.
+                let _ = world.unmount();
+                return Err(error);
+            }
+        }
+    }
+    for dir in private {
+        match private::mount(dir) {
+            Ok(memory) => world.private.push(memory),
+            Err(error) => {
                 let _ = world.unmount();
                 return Err(error);
             }
@@ -94,6 +102,11 @@ impl WorldVolumes {
     /// The mounted volumes.
     pub fn iter(&self) -> impl Iterator<Item = &MountedVolume> {
         self.volumes.iter()
+    }
+
+    /// Memory that only this world sees.
+    pub fn take_private(&mut self) -> Vec<PrivateMemory> {
+        std::mem::take(&mut self.private)
     }
 
     /// Gives up this process's part in them: after a fork, the other process unmounts them.

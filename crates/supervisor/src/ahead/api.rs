@@ -83,6 +83,7 @@ impl Supervisor {
             return;
         }
         self.learn_kinship();
+        self.learn_mappings();
         let others: Vec<i32> = self
             .tracees
             .iter()

@@ -223,6 +223,7 @@ impl Supervisor {
         }
         match plan.class {
             Class::Free => return Ok(Decision::Go),
+            Class::Later => return Ok(Decision::Wait),
             Class::Barrier if is_speculative => return Ok(self.wait_at_barrier(call)),
             Class::Window if is_speculative || self.ahead.core.open_speculations() > 0 => {
                 return Ok(self.wait_at_barrier(call))
@@ -271,6 +272,7 @@ impl Supervisor {
         if will_be_speculative && !self.ahead.unsettled.is_empty() && !keys.is_empty() {
             return Ok(Decision::Wait);
         }
+        let mut concerned = self.looks_at(&plan.observes);
         let mut changes = Vec::new();
         for (object, intent) in modifies {
             let undo = if will_be_speculative {
@@ -288,14 +290,20 @@ impl Supervisor {
             syscall_table::op(call.frame.nr),
             Some(syscall_table::Op::Poll | syscall_table::Op::Select | syscall_table::Op::EpollWait)
         );
-        if keys.is_empty() && !watches {
+        concerned.extend(keys);
+        if concerned.is_empty() && !watches {
             return Ok(Decision::Go);
         }
         let makes_child = matches!(
             syscall_table::op(call.frame.nr),
             Some(syscall_table::Op::Fork | syscall_table::Op::Clone | syscall_table::Op::Clone3)
         );
-        Ok(Decision::GoAndTell(UnderWay { objects: keys, watches, makes_child, can_be_repeated: plan.can_be_repeated }))
+        Ok(Decision::GoAndTell(UnderWay {
+            objects: concerned,
+            watches,
+            makes_child,
+            can_be_repeated: plan.can_be_repeated,
+        }))
     }
 
     /// Whether no other call is under way on what this one would give new dependencies to. Those that can be repeated are taken back.

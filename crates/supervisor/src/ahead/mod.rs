@@ -21,7 +21,10 @@ mod ask;
 mod behind;
 mod children;
 mod deferred;
+mod files;
 mod inject;
+mod memory;
+mod names;
 mod plan;
 mod report;
 mod rollback;
@@ -29,6 +32,7 @@ mod turn;
 mod undo;
 
 pub use inject::{Family, Injection, InjectionError};
+pub(crate) use memory::Memory;
 pub use report::{Report, Rollback};
 
 use crate::outputs::Target;
@@ -48,10 +52,10 @@ use undo::Undo;
 pub(crate) enum Object {
     /// A pipe or FIFO that only the world can reach, by inode number.
     Pipe(u64, u64),
-    /// Contents and attributes of a file in memory: device, inode.
+    /// Contents and attributes of a file: device, inode.
     File(u64, u64),
-    /// All names of a file system in memory.
-    Names(u64),
+    /// Entries and attributes of a directory: device, inode.
+    Names(u64, u64),
     /// The position in an open file: by the file, because descriptions have no name.
     Position(u64, u64),
     /// The descriptors of a process.
@@ -184,6 +188,7 @@ pub(crate) struct Ahead {
     corpses: HashMap<i32, Vec<ToReap>>,
     /// Objects that may be speculative.
     touched: BTreeSet<Object>,
+    files: files::Files,
     /// Their call was looked at before they were sent to hear a signal.
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
@@ -204,7 +209,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    pub fn new(options: AheadOptions) -> Self {
+    pub fn new(options: AheadOptions, memories: Vec<Memory>) -> Self {
         let limits = options.limits;
         let core = speculation::World::new(speculation::Options {
             checkpoint_age_ms_max: limits.checkpoint_age.as_millis() as u64,
@@ -232,6 +237,7 @@ impl Ahead {
             children: children::Children::default(),
             corpses: HashMap::new(),
             touched: BTreeSet::new(),
+            files: files::Files::new(memories),
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),

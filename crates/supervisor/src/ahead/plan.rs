@@ -27,6 +27,8 @@ pub(crate) enum Class {
     Exit { status: i32 },
     /// Waiting for a child.
     Wait,
+    /// Others are about to change what it looks at: it is looked at again when they have.
+    Later,
 }
 
 /// A call, looked at.
@@ -41,21 +43,21 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    fn new(class: Class) -> Self {
+    pub(super) fn new(class: Class) -> Self {
         Self { class, observes: Vec::new(), modifies: Vec::new(), can_be_repeated: true }
     }
 
-    fn observing(mut self, object: Object) -> Self {
+    pub(super) fn observing(mut self, object: Object) -> Self {
         self.observes.push(Dependent::Object(object));
         self
     }
 
-    fn modifying(mut self, object: Object, intent: Intent) -> Self {
+    pub(super) fn modifying(mut self, object: Object, intent: Intent) -> Self {
         self.modifies.push((object, intent));
         self
     }
 
-    fn once(mut self) -> Self {
+    pub(super) fn once(mut self) -> Self {
         self.can_be_repeated = false;
         self
     }
@@ -77,6 +79,9 @@ impl Supervisor {
         let arg = |position: u8| frame.args[usize::from(position) % 6];
         let fd = |position: u8| arg(position) as i32;
         let Some(op) = syscall_table::op(frame.nr) else { return Plan::new(Class::Barrier) };
+        if let Some(plan) = self.plan_files(call, op) {
+            return plan;
+        }
         match op {
             Op::Read { fd: at } => self.plan_read(call, fd(at)),
             Op::ObserveFd { fd: at } => self.plan_look(call, fd(at)),
@@ -125,7 +130,7 @@ impl Supervisor {
                 }
                 let mut plan = Plan::new(Class::Tracked).observing(Object::File(dev, ino));
                 if matches!(call.frame.nr, GETDENTS | GETDENTS64) {
-                    plan = plan.observing(Object::Names(dev));
+                    plan = plan.observing(Object::Names(dev, ino));
                 }
                 if matches!(call.frame.nr, PREAD | PREADV | PREADV2) {
                     return plan;
@@ -243,7 +248,7 @@ impl Supervisor {
     fn plan_lookup(&mut self) -> Plan {
         let mut plan = Plan::new(Class::Tracked);
         for object in &self.ahead.touched {
-            if matches!(object, Object::Names(_) | Object::File(..)) {
+            if matches!(object, Object::Names(..) | Object::File(..)) {
                 plan.observes.push(Dependent::Object(object.clone()));
             }
         }

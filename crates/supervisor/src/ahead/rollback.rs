@@ -234,7 +234,9 @@ impl Supervisor {
                 }
                 Ok(())
             }
-            Undo::Stream { .. } | Undo::Position { .. } | Undo::Flags { .. } | Undo::Nothing => Ok(()),
+            Undo::Memory(_) | Undo::Stream { .. } | Undo::Position { .. } | Undo::Flags { .. } | Undo::Nothing => {
+                Ok(())
+            }
         }
     }
 

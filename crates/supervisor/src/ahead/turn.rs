@@ -70,7 +70,9 @@ impl Supervisor {
             let name = syscall_table::row(parked.call.frame.nr).map_or("a system call", |row| row.name);
             let (pid, open) = (parked.call.pid, open.join(", "));
             self.front.tell(&crate::message::Message::Warning {
-                text: format!("process {pid} waits at {name}, which cannot be undone, until speculation {open} is resolved"),
+                text: format!(
+                    "process {pid} waits at {name}, which cannot be undone, until speculation {open} is resolved"
+                ),
             });
         }
     }

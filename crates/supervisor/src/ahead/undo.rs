@@ -1,5 +1,6 @@
 //! What undoes an operation on an object (000, 6.2 to 6.9), and how it is done.
 
+use super::memory::{Before, Change};
 use super::Object;
 use crate::event_loop::Supervisor;
 use rustix::fs::{OFlags, SeekFrom};
@@ -20,6 +21,8 @@ pub(crate) enum Intent {
     CloseOnExec(i32),
     /// Change an open file's flags.
     Flags(OwnedFd),
+    /// Change a file in memory, or its name.
+    Memory(Change),
     /// Learn how a child ended.
     Reap(i32),
     /// Something whose undo is part of another one.
@@ -39,6 +42,8 @@ pub(crate) enum Undo {
     CloseOnExec { pid: i32, fd: i32, was: bool },
     /// The open file's flags.
     Flags { file: OwnedFd, flags: OFlags },
+    /// The file in memory, or its name.
+    Memory(Before),
     /// The child that had not been waited for.
     Reap { child: i32 },
     /// The child of whose end the process had not heard.
@@ -88,6 +93,7 @@ impl Supervisor {
                 let flags = rustix::fs::fcntl_getfl(&file)?;
                 Undo::Flags { file, flags }
             }
+            Intent::Memory(change) => Undo::Memory(change.remember()?),
             Intent::Reap(child) => Undo::Reap { child },
             Intent::Nothing => Undo::Nothing,
         })
@@ -104,6 +110,7 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
             Ok(())
         }
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
+        Undo::Memory(before) => before.restore(),
         Undo::Descriptor { .. } | Undo::CloseOnExec { .. } | Undo::Reap { .. } | Undo::Told { .. } | Undo::Nothing => {
             Ok(())
         }

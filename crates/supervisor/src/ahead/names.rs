@@ -1,0 +1,272 @@
+//! Which file a path of a process means, and what has to be looked at to find it (path_resolution(7)).
+//!
+//! The kernel resolves the path again when the call is made. Nothing that is speculative can change it meanwhile: whoever changes a directory
+//! that is looked through is held up until the look is over, and a rename waits for everybody.
+
+use super::Object;
+use crate::event_loop::Supervisor;
+use agent_abi::DeviceKind;
+use rustix::fs::{FileType, Mode, OFlags, Stat, CWD};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+
+/// A file, by a descriptor that only names it.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub fd: OwnedFd,
+    pub stat: Stat,
+}
+
+/// A last name in its directory.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub dir: Found,
+    pub name: OsString,
+    pub found: Option<Found>,
+}
+
+/// Where a path leads to.
+#[derive(Debug)]
+pub(super) enum End {
+    /// To a name, which may be there or not.
+    Entry(Entry),
+    /// To a file, without a last name: `/`, `..`, or through a descriptor in /proc.
+    File(Found),
+    /// A directory on the way is missing.
+    Nowhere,
+    /// We cannot tell.
+    Unknown,
+}
+
+/// A path, resolved.
+#[derive(Debug)]
+pub(super) struct Way {
+    /// What was looked at in private memory on the way.
+    pub through: Vec<Object>,
+    /// It leads through /proc, which tells of more than was resolved here.
+    pub through_proc: bool,
+    pub end: End,
+}
+
+impl Way {
+    /// What is at its end.
+    pub fn found(&self) -> Option<&Found> {
+        match &self.end {
+            End::Entry(entry) => entry.found.as_ref(),
+            End::File(found) => Some(found),
+            End::Nowhere | End::Unknown => None,
+        }
+    }
+}
+
+impl Found {
+    pub fn is_dir(&self) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == FileType::Directory
+    }
+
+    pub fn is_symlink(&self) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == FileType::Symlink
+    }
+
+    pub fn is_regular(&self) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == FileType::RegularFile
+    }
+
+    pub fn object(&self) -> Object {
+        object_of(&self.stat)
+    }
+
+    fn is(&self, other: &Found) -> bool {
+        (self.stat.st_dev, self.stat.st_ino) == (other.stat.st_dev, other.stat.st_ino)
+    }
+
+    pub fn of(fd: OwnedFd) -> rustix::io::Result<Self> {
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Self { fd, stat })
+    }
+
+    fn at(dir: &impl std::os::fd::AsFd, name: &[u8], flags: OFlags) -> rustix::io::Result<Self> {
+        Self::of(rustix::fs::openat(dir, name, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    fn of_path(path: &str) -> rustix::io::Result<Self> {
+        Self::at(&CWD, path.as_bytes(), OFlags::empty())
+    }
+}
+
+/// What a file or directory is to the core. A directory's attributes change with its entries.
+pub(super) fn object_of(stat: &Stat) -> Object {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Object::Names(stat.st_dev, stat.st_ino),
+        _ => Object::File(stat.st_dev, stat.st_ino),
+    }
+}
+
+/// One path on its way.
+struct Walk {
+    tid: i32,
+    pid: i32,
+    root: Found,
+    here: Found,
+    left: VecDeque<Vec<u8>>,
+    /// The last name must be a directory's, for something like a slash follows it.
+    wants_dir: bool,
+    links: usize,
+}
+
+enum Step {
+    On,
+    End(End),
+}
+
+impl Supervisor {
+    /// Resolve `path` as the thread would. `dir`: of the descriptor; the working directory if there is none.
+    pub(super) fn walk(&self, tid: i32, pid: i32, dir: Option<i32>, path: &[u8], follows: bool) -> Way {
+        let mut way = Way { through: Vec::new(), through_proc: false, end: End::Unknown };
+        let start = match (path.first(), dir) {
+            (Some(b'/'), _) => format!("/proc/{tid}/root"),
+            (_, Some(fd)) => format!("/proc/{tid}/fd/{fd}"),
+            (_, None) => format!("/proc/{tid}/cwd"),
+        };
+        let (Ok(root), Ok(here)) = (Found::of_path(&format!("/proc/{tid}/root")), Found::of_path(&start)) else {
+            way.end = End::Nowhere;
+            return way;
+        };
+        let mut walk = Walk { tid, pid, root, here, left: VecDeque::new(), wants_dir: false, links: 0 };
+        walk.push(path, true);
+        way.end = loop {
+            match self.step(&mut walk, &mut way, follows) {
+                Ok(Step::On) => {}
+                Ok(Step::End(end)) => break end,
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => break End::Nowhere,
+                Err(_) => break End::Unknown,
+            }
+        };
+        way
+    }
+
+    /// All directories from the working directory to the root.
+    pub(super) fn walk_up(&self, tid: i32) -> Vec<Object> {
+        let mut through = Vec::new();
+        let root = Found::of_path(&format!("/proc/{tid}/root"));
+        let here = Found::of_path(&format!("/proc/{tid}/cwd"));
+        let (Ok(root), Ok(mut here)) = (root, here) else { return through };
+        const DEPTH_MAX: usize = 4096;
+        for _ in 0..DEPTH_MAX {
+            if self.is_private(here.stat.st_dev) {
+                through.push(here.object());
+            }
+            match Found::at(&here.fd, b"..", OFlags::empty()) {
+                Ok(above) if !here.is(&root) && !above.is(&here) => here = above,
+                _ => break,
+            }
+        }
+        through
+    }
+
+    fn step(&self, walk: &mut Walk, way: &mut Way, follows: bool) -> rustix::io::Result<Step> {
+        let Some(name) = walk.left.pop_front() else {
+            let here = Found::at(&walk.here.fd, b".", OFlags::empty());
+            return match here {
+                Ok(here) => Ok(Step::End(End::File(here))),
+                // No directory: it was a descriptor, or a link in /proc.
+                Err(_) => Ok(Step::End(End::File(Found {
+                    fd: walk.here.fd.try_clone().map_err(|_| Errno::MFILE)?,
+                    stat: walk.here.stat,
+                }))),
+            };
+        };
+        let is_last = walk.left.is_empty();
+        let (kind, _) = self.world().device(walk.here.stat.st_dev);
+        if kind == DeviceKind::Outside {
+            // Whoever serves it may be inside, and wait for us.
+            return Ok(Step::End(End::Unknown));
+        }
+        if name == b".." {
+            if !walk.here.is(&walk.root) {
+                walk.here = Found::at(&walk.here.fd, b"..", OFlags::empty())?;
+            }
+            self.note(&walk.here, way);
+            return Ok(Step::On);
+        }
+        if !walk.here.is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        self.note(&walk.here, way);
+        let is_proc = kind == DeviceKind::Pseudo && is_proc(&walk.here);
+        way.through_proc |= is_proc;
+        let found = match Found::at(&walk.here.fd, &name, OFlags::NOFOLLOW) {
+            Err(Errno::NOENT) if is_last => None,
+            Err(error) => return Err(error),
+            Ok(found) => Some(found),
+        };
+        match found {
+            Some(found) if found.is_symlink() && (!is_last || follows || walk.wants_dir) => {
+                walk.follow(&name, found, is_proc)?;
+                Ok(Step::On)
+            }
+            found if is_last => {
+                let dir = std::mem::replace(&mut walk.here, Found::of_path("/")?);
+                Ok(Step::End(End::Entry(Entry { dir, name: OsString::from_vec(name), found })))
+            }
+            Some(found) => {
+                walk.here = found;
+                Ok(Step::On)
+            }
+            None => Err(Errno::NOENT),
+        }
+    }
+
+    fn note(&self, dir: &Found, way: &mut Way) {
+        if self.is_private(dir.stat.st_dev) && !way.through.contains(&dir.object()) {
+            way.through.push(dir.object());
+        }
+    }
+}
+
+impl Walk {
+    /// The names of `path` come next.
+    fn push(&mut self, path: &[u8], is_whole: bool) {
+        let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
+        let is_dir = matches!(names.last(), Some(&b"" | &b"."));
+        if is_whole || self.left.is_empty() {
+            self.wants_dir |= is_dir && names.len() > 1;
+        }
+        for name in names.into_iter().rev().filter(|name| !matches!(*name, b"" | b".")) {
+            self.left.push_front(name.to_vec());
+        }
+    }
+
+    fn follow(&mut self, name: &[u8], link: Found, is_proc: bool) -> rustix::io::Result<()> {
+        const LINKS_MAX: usize = 40;
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(Errno::LOOP);
+        }
+        if is_proc {
+            // These do not lead where their text says, and `self` is whoever looks.
+            let target = match name {
+                b"self" => self.pid.to_string().into_bytes(),
+                b"thread-self" => format!("{}/task/{}", self.pid, self.tid).into_bytes(),
+                _ => name.to_vec(),
+            };
+            self.here = Found::at(&self.here.fd, &target, OFlags::empty())?;
+            return Ok(());
+        }
+        let target = rustix::fs::readlinkat(&link.fd, "", Vec::new())?.into_bytes();
+        if target.first() == Some(&b'/') {
+            let root = self.root.fd.try_clone().map_err(|_| Errno::MFILE)?;
+            self.here = Found::of(root)?;
+        }
+        self.push(&target, false);
+        Ok(())
+    }
+}
+
+fn is_proc(dir: &Found) -> bool {
+    const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+    rustix::fs::fstatfs(&dir.fd).is_ok_and(|found| found.f_type as u64 == PROC_SUPER_MAGIC)
+}
