@@ -8,7 +8,7 @@ int main(void) {
     struct rusage usage;
     int status;
     pid_t pid = OK(fork());
-    if (pid == 0) { for (volatile long i = 0; i < 30000000; i++) {} _exit(1); }
+    if (pid == 0) { for (volatile long i = 0; i < 100000000; i++) {} _exit(1); }
     EQUAL(OK(wait4(pid, &status, 0, &usage)), pid);
     printf("status %d used time %d\n", WEXITSTATUS(status), usage.ru_utime.tv_sec > 0 || usage.ru_utime.tv_usec > 0);
     siginfo_t info = {0};
