@@ -6,6 +6,7 @@
 //! | `demo` | SQLite natively, under eatmydata and under `speculator run`: times, and what each loses in a crash |
 //! | `test` | everything: format, lints, unit tests, models, transparency in both modes, the guarantee |
 //! | `transparency [FILTER]` | only that; `SPECULATOR_INTERPOSE=stops` for the other mode |
+//! | `equivalence [--seeds N] [--programs N] [FILTER]` | programs under guesses that turn out wrong, in full |
 //! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
 //! | `bench NAME [--runs N] [--quick]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |
@@ -24,7 +25,8 @@ use std::process::ExitCode;
 
 use shell::{cargo, repository};
 
-const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | guarantee | \
+const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
+    equivalence [--seeds N] [--programs N] [FILTER] | guarantee | \
     bench interposition|postmark|sqlite|build|all [--runs N] [--quick] | docs";
 
 fn main() -> ExitCode {
@@ -45,6 +47,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "demo" => demo::run(),
         "test" => test::run(),
         "transparency" => transparency(rest),
+        "equivalence" => equivalence(rest),
         "guarantee" => guarantee::run(),
         "bench" => bench(rest),
         "docs" => docs(),
@@ -59,6 +62,22 @@ fn run(arguments: &[String]) -> Result<(), String> {
 fn transparency(filter: &[String]) -> Result<(), String> {
     build_release()?;
     test::transparency(std::env::var("SPECULATOR_INTERPOSE").ok().as_deref(), filter)
+}
+
+/// Every scenario with every rate and 25 seeds, and 10,000 random programs, if not said otherwise.
+fn equivalence(arguments: &[String]) -> Result<(), String> {
+    let (mut seeds, mut programs, mut filter) = ("25".to_owned(), "10000".to_owned(), Vec::new());
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().cloned().ok_or_else(|| format!("{argument} needs a number"));
+        match argument.as_str() {
+            "--seeds" => seeds = value()?,
+            "--programs" => programs = value()?,
+            other => filter.push(other.to_owned()),
+        }
+    }
+    build_release()?;
+    test::rollback(Some((&seeds, &programs)), &filter)
 }
 
 fn bench(arguments: &[String]) -> Result<(), String> {

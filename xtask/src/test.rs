@@ -10,7 +10,7 @@ use crate::{build_release, guarantee, setup};
 
 type Step = (&'static str, fn() -> Result<(), String>);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("set-up", setup::run),
     ("format", format_check),
     ("lints", lints),
@@ -19,6 +19,7 @@ const STEPS: [Step; 9] = [
     ("loom models", loom),
     ("transparency, agent", || transparency(None, &[])),
     ("transparency, stops", || transparency(Some("stops"), &[])),
+    ("rollback, short", || rollback(None, &[])),
     ("guarantee", guarantee::run),
 ];
 
@@ -64,8 +65,8 @@ fn lints() -> Result<(), String> {
 }
 
 fn workspace_tests() -> Result<(), String> {
-    cargo(&["test", "--quiet", "--workspace", "--exclude", "transparency"]).run()?;
-    cargo(&["test", "--quiet", "-p", "transparency", "--lib"]).run()
+    cargo(&["test", "--quiet", "--workspace", "--exclude", "transparency", "--exclude", "rollback"]).run()?;
+    cargo(&["test", "--quiet", "-p", "transparency", "-p", "rollback", "--lib"]).run()
 }
 
 /// The models in loom's own target directory: its flag would have everything else built again.
@@ -88,6 +89,15 @@ pub fn transparency(mode: Option<&str>, filter: &[String]) -> Result<(), String>
     tests = tests.args(["test", "--quiet", "-p", "transparency", "--test", "transparency", "--"]).args(filter);
     if let Some(mode) = mode {
         tests = tests.env("SPECULATOR_INTERPOSE", mode);
+    }
+    tests.run()
+}
+
+/// Programs under guesses that turn out wrong: the short form, or with `(seeds, programs)` the full one.
+pub fn rollback(full: Option<(&str, &str)>, filter: &[String]) -> Result<(), String> {
+    let mut tests = cargo(&["test", "--quiet", "-p", "rollback", "--test", "rollback", "--"]).args(filter);
+    if let Some((seeds, programs)) = full {
+        tests = tests.env("ROLLBACK_SEEDS", seeds).env("ROLLBACK_PROGRAMS", programs);
     }
     tests.run()
 }

@@ -43,14 +43,19 @@ const PROGRAMS: [&str; 34] = [
 ];
 
 /// Real programs that take long.
-const HEAVY: [&str; 8] = [
+const HEAVY: [&str; 13] = [
     "build_hello",
     "build_parallel_make",
     "compress_pipelines",
     "dpkg_package",
+    "gcc_compile",
+    "git_clone_gc",
     "go_build",
     "java_class",
+    "http_loopback",
     "node_children",
+    "pipeline_long",
+    "python_multiprocessing",
     "sort_big",
 ];
 

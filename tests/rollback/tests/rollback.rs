@@ -16,6 +16,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let mut settings = Settings::from_environment();
     settings.runs = std::env::temp_dir().join(format!("speculator-rollback-{}", std::process::id()));
+    // A wrong guess is made again, after its delay: some programs make many thousands.
+    settings.patience = 4;
     let settings = Arc::new(settings);
     let matrix = Matrix::from_environment();
     let before = Before::look();

@@ -17,6 +17,8 @@ pub struct Settings {
     pub sources: PathBuf,
     /// The root of the repository.
     pub repository: PathBuf,
+    /// How many times as long as natively a run inside may take.
+    pub patience: u32,
 }
 
 impl Settings {
@@ -31,7 +33,7 @@ impl Settings {
         let runs = variable("TRANSPARENCY_DIR").map_or_else(|| base.join("runs"), PathBuf::from);
         let cache = variable("TRANSPARENCY_CACHE").map_or_else(|| base.join("cache"), PathBuf::from);
         let sources = repository.join("target/sources");
-        Settings { prefix, prefix_problem, cache, runs, sources, repository }
+        Settings { prefix, prefix_problem, cache, runs, sources, repository, patience: 1 }
     }
 }
 

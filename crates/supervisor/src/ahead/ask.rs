@@ -17,7 +17,7 @@ use tracee::{Result, Stopped, TraceError};
 impl Call {
     /// The same call, as it is looked at after a rollback: it is made without running ahead.
     fn again(&self) -> Self {
-        Self { frame: self.frame, is_fresh: false, not_before: None, answer: None, was_rolled_back: true, ..*self }
+        Self { frame: self.frame, is_fresh: false, not_before: None, answer: None, was_rolled_back: true, wants_window: false, ..*self }
     }
 }
 
@@ -47,7 +47,17 @@ impl Supervisor {
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
         let pid = self.pid_of(tid).map_err(kernel)?;
         let is_fresh = !self.ahead.asked_before.remove(&tid);
-        let call = Call { tid, pid, frame, frame_at, is_fresh, not_before: None, answer: None, was_rolled_back: false };
+        let call = Call {
+            tid,
+            pid,
+            frame,
+            frame_at,
+            is_fresh,
+            not_before: None,
+            answer: None,
+            was_rolled_back: false,
+            wants_window: false,
+        };
         self.consider(stopped, call)?;
         self.settle_calls();
         Ok(())
@@ -225,8 +235,9 @@ impl Supervisor {
             Class::Free => return Ok(Decision::Go),
             Class::Later => return Ok(Decision::Wait),
             Class::Barrier if is_speculative => return Ok(self.wait_at_barrier(call)),
-            Class::Window if is_speculative || self.ahead.core.open_speculations() > 0 => {
-                return Ok(self.wait_at_barrier(call))
+            Class::Window if self.is_anything_speculative() => {
+                call.wants_window = true;
+                return Ok(self.wait_at_barrier(call));
             }
             Class::Barrier | Class::Window => return Ok(Decision::Go),
             Class::Exit { status } if is_speculative => return self.end_speculatively(stopped, call, status),
@@ -242,6 +253,11 @@ impl Supervisor {
         }
         let modifies = std::mem::take(&mut plan.modifies);
         self.track(stopped, call, plan, modifies)
+    }
+
+    /// Whether there is a process that natively would not be there, or not any more.
+    fn is_anything_speculative(&self) -> bool {
+        self.ahead.core.open_speculations() > 0 || self.ahead.children.any_ghosts()
     }
 
     fn wait_at_barrier(&mut self, call: &Call) -> Decision {
@@ -392,6 +408,10 @@ impl Supervisor {
             call.not_before = Some(Instant::now() + chosen.delay);
             self.ahead.report.waited += 1;
             return Ok(Some(Decision::Wait));
+        }
+        if self.ahead.parked.values().any(|parked| parked.call.wants_window) {
+            // Somebody waits until nothing is speculative: with new guesses all the time that would never be.
+            return Ok(None);
         }
         let Some(id) = self.begin_speculation(stopped, call, chosen.family.access())? else { return Ok(None) };
         self.ahead.report.began(chosen.family);

@@ -141,6 +141,10 @@ impl Children {
         is_ghost
     }
 
+    pub fn any_ghosts(&self) -> bool {
+        !self.ghosts.is_empty()
+    }
+
     pub fn parent(&self, pid: i32) -> Option<i32> {
         self.parent_of.get(&pid).copied()
     }
@@ -277,7 +281,9 @@ impl Supervisor {
         if self.tracees.contains_key(&parent) {
             self.ahead.children.to_tell.entry(parent).or_default().push(pid);
             // Wherever it is: it has to hear of it. One that waits for us already does.
-            if !self.ahead.parked.values().any(|parked| parked.call.pid == parent) {
+            // One whose call would end early, with a part done, hears of it when it asks again.
+            let is_busy = self.ahead.under_way.get(&parent).is_some_and(|call| !call.can_be_repeated);
+            if !is_busy && !self.ahead.parked.values().any(|parked| parked.call.pid == parent) {
                 let _ = tracee::interrupt(parent);
             }
         }

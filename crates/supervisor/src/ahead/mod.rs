@@ -123,6 +123,8 @@ pub(crate) struct Call {
     pub answer: Option<i64>,
     /// It was made before, by an execution that was taken back.
     pub was_rolled_back: bool,
+    /// It waits until nothing at all is speculative.
+    pub wants_window: bool,
 }
 
 /// A call that waits for its answer.

@@ -110,6 +110,8 @@ impl Supervisor {
             Op::Exit | Op::ExitGroup => Plan::new(Class::Exit { status: (arg(0) as i32 & 0xff) << 8 }),
             Op::Tgkill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
             Op::Kill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
+            // A group or a process may be there only because a checkpoint or a ghost is.
+            Op::Kill => Plan::new(Class::Window).once(),
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(arg(0)),
             Op::Native => plan_native(frame.nr),

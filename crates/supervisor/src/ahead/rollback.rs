@@ -1,6 +1,6 @@
 //! What the core wants done: checkpoints, rollbacks, output (000, 5.1, 5.3, 6.1).
 
-use super::undo::{apply_to_object, open_end, Descriptor, Undo};
+use super::undo::{apply_to_object, open_both, open_end, Descriptor, Undo};
 use super::{Kept, Object, Written};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
@@ -103,19 +103,29 @@ impl Supervisor {
         self.ahead.trace(|| format!("  roll back {who:?}, restore {back:?}"));
         let mut stops = HashMap::new();
         for &pid in &extent.processes {
-            if let Some(stopped) = self.halt(pid)? {
-                stops.insert(pid, stopped);
+            match self.halt(pid) {
+                Ok(Some(stopped)) => {
+                    stops.insert(pid, stopped);
+                }
+                // Killed meanwhile, by itself or from outside.
+                Ok(None) | Err(TraceError::Gone(_)) => {}
+                Err(error) => return Err(error),
             }
         }
+        // A child that is removed may hold the last end of a pipe whose other ends are about to come back: until then we hold it.
+        let _ends: Vec<OwnedFd> = extent.undo.iter().filter_map(pipe_of).collect();
         let (processes, objects) = (extent.processes.len(), extent.undo.len());
         self.destroy(&extent.destroy, &mut stops)?;
         for undo in extent.undo {
-            self.apply(undo, &stops)?;
+            self.apply(undo, &stops).or_else(unless_dead)?;
         }
         for (pid, checkpoint) in extent.restore {
             let Some(kept) = self.ahead.kept.remove(&checkpoint) else { continue };
             match stops.remove(&pid) {
-                Some(stopped) => self.put_back(pid, stopped, kept)?,
+                Some(stopped) => match self.put_back(pid, stopped, kept) {
+                    Err(TraceError::Gone(_)) => self.ahead.report.lost += 1,
+                    done => done?,
+                },
                 None => {
                     // Killed from outside: what it did can be undone, its death cannot.
                     self.ahead.report.lost += 1;
@@ -160,7 +170,9 @@ impl Supervisor {
         if let Some(stopped) = &stopped {
             if let Stop::Signal(_) = stopped.stop() {
                 let info = stopped.signal_info()?;
-                if !info.is_synchronous() {
+                // What it did to itself (SIGPIPE) is undone with the rest.
+                let is_own = info.process() == pid && info.number() != libc::SIGCHLD;
+                if !info.is_synchronous() && !is_own {
                     self.ahead.held_signals.entry(pid).or_default().push(info);
                 }
             }
@@ -283,6 +295,7 @@ impl Supervisor {
             let signals = remote.finish()?;
             self.hold_signals(pid, signals);
         }
+        self.forget_broken_pipe(pid, &stopped)?;
         kept.vessel.restore(&stopped, gate).map_err(|error| match error {
             CheckpointError::Trace(error) => error,
             other => TraceError::Kernel {
@@ -307,6 +320,26 @@ impl Supervisor {
             (None, None) => stopped.resume(0)?,
         }
         Ok(())
+    }
+
+    /// SIGPIPE that waits in the kernel was caused by a write that is undone.
+    fn forget_broken_pipe(&self, pid: i32, stopped: &Stopped) -> Result<()> {
+        const SCRATCH: u64 = 0x400;
+        const BIT: u64 = 1 << (libc::SIGPIPE - 1);
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+        let pending = pending.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+        if pending & BIT == 0 {
+            return Ok(());
+        }
+        let at = stopped.registers()?.gs_base + SCRATCH;
+        let words = [BIT.to_ne_bytes(), [0; 8], [0; 8]].concat();
+        let kernel = |source| TraceError::Kernel { what: "write a set of signals", tid: pid, source };
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        tracee::write_bytes(pid, at, &words).map_err(kernel)?;
+        // All signals are blocked meanwhile: this takes it out, and waits for nothing.
+        remote.call(libc::SYS_rt_sigtimedwait, &[at, 0, at + 8, 8])?;
+        remote.finish().map(drop)
     }
 
     /// Children of whose birth we have not heard: forked by an execution that never happened.
@@ -386,6 +419,24 @@ impl Supervisor {
                 self.ahead.resent.entry(pid).or_default().push(info);
             }
         }
+    }
+}
+
+/// What is done to a process that died meanwhile need not be done.
+fn unless_dead(error: TraceError) -> Result<()> {
+    match error {
+        TraceError::Gone(_) => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// Both ends of the pipe that is put back.
+fn pipe_of(undo: &Undo) -> Option<OwnedFd> {
+    match undo {
+        Undo::Stream { pipe: path, .. } | Undo::Descriptor { was: Descriptor::PipeEnd { path, .. }, .. } => {
+            open_both(path).ok()
+        }
+        _ => None,
     }
 }
 

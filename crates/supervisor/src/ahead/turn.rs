@@ -239,6 +239,7 @@ impl Supervisor {
             not_before: None,
             answer: None,
             was_rolled_back: false,
+            wants_window: false,
         };
         self.end_speculatively(&stopped, &call, info.number())?;
         self.ahead.children.keep(pid, stopped, Some(info));

@@ -128,7 +128,8 @@ pub(crate) fn own_path(fd: &impl AsRawFd) -> String {
 
 /// Open an end of a pipe again.
 pub(crate) fn open_end(path: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
-    let flags = flags & (OFlags::RWMODE | OFlags::APPEND | OFlags::NONBLOCK | OFlags::DIRECT);
+    let is_in_packets = flags.contains(OFlags::DIRECT);
+    let flags = flags & (OFlags::RWMODE | OFlags::APPEND | OFlags::NONBLOCK);
     // Without O_NONBLOCK an open would wait for the other end.
     let fd = rustix::fs::open(own_path(path), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, rustix::fs::Mode::empty());
     let fd = match fd {
@@ -139,13 +140,15 @@ pub(crate) fn open_end(path: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
         }
         other => other?,
     };
-    if !flags.contains(OFlags::NONBLOCK) {
-        rustix::fs::fcntl_setfl(&fd, rustix::fs::fcntl_getfl(&fd)? - OFlags::NONBLOCK)?;
-    }
+    let mut opened = rustix::fs::fcntl_getfl(&fd)?;
+    opened.set(OFlags::NONBLOCK, flags.contains(OFlags::NONBLOCK));
+    // To open a pipe with it is refused; to set it is not.
+    opened.set(OFlags::DIRECT, is_in_packets);
+    rustix::fs::fcntl_setfl(&fd, opened)?;
     Ok(fd)
 }
 
-fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
+pub(crate) fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(own_path(pipe), flags, rustix::fs::Mode::empty())?)
 }
