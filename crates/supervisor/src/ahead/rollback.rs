@@ -160,7 +160,9 @@ impl Supervisor {
         if let Some(stopped) = &stopped {
             if let Stop::Signal(_) = stopped.stop() {
                 let info = stopped.signal_info()?;
-                if !info.is_synchronous() {
+                // Its own SIGPIPE, abort and the like belong to what is taken back.
+                let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;
+                if !is_own {
                     self.ahead.held_signals.entry(pid).or_default().push(info);
                 }
             }
