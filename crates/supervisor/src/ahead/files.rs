@@ -353,20 +353,22 @@ impl Supervisor {
         let way = self.way(call, &path);
         let seen = looking(self.seen(&way));
         let changes = flags & (O_CREAT | O_TRUNC) != 0 || flags & O_TMPFILE == O_TMPFILE;
+        const O_PATH: u64 = 0o10000000;
+        if flags & O_PATH == 0 && way.found().is_some_and(is_fifo) {
+            // It returns when somebody opens the other end, who learns of it: an open that is taken back was seen.
+            return self.elsewhere(&seen);
+        }
         if !changes {
-            return seen.repeatable(way.found().is_some_and(is_fifo));
+            return seen;
         }
         match way.end {
             End::Entry(Entry { found: Some(found), .. }) | End::File(found) => {
                 let kind = FileType::from_raw_mode(found.stat.st_mode);
                 // Nothing is created, and there is nothing to truncate.
                 let is_only_opened = kind == FileType::Directory && flags & O_TMPFILE != O_TMPFILE
-                    || matches!(
-                        kind,
-                        FileType::CharacterDevice | FileType::Fifo | FileType::Symlink | FileType::Socket
-                    );
+                    || matches!(kind, FileType::CharacterDevice | FileType::Symlink | FileType::Socket);
                 if is_only_opened {
-                    return seen.repeatable(is_fifo(&found));
+                    return seen;
                 }
                 if !self.is_private(found.stat.st_dev) {
                     return self.elsewhere(&seen);
@@ -654,11 +656,6 @@ impl Plan {
             Class::Tracked => self.modifying(object, Intent::Nothing),
             _ => self,
         }
-    }
-
-    fn repeatable(mut self, is_repeatable: bool) -> Self {
-        self.can_be_repeated = is_repeatable;
-        self
     }
 }
 

@@ -345,12 +345,11 @@ impl Attributes {
 fn extended_of(file: &OwnedFd) -> io::Result<Vec<(CString, Vec<u8>)>> {
     const LEN_MAX: usize = 65536;
     let path = own_path(file);
-    match rustix::fs::listxattr(&path, &mut [0u8; 0][..]) {
-        Ok(0) | Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
-        _ => {}
-    }
     let mut list = vec![0u8; LEN_MAX];
-    let len = rustix::fs::listxattr(&path, &mut list[..])?;
+    let len = match rustix::fs::listxattr(&path, &mut list[..]) {
+        Err(Errno::OPNOTSUPP) => 0,
+        len => len?,
+    };
     let mut extended = Vec::new();
     for name in list[..len].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
         let mut value = vec![0u8; LEN_MAX];

@@ -170,9 +170,9 @@ impl Supervisor {
         if let Some(stopped) = &stopped {
             if let Stop::Signal(_) = stopped.stop() {
                 let info = stopped.signal_info()?;
-                // What it did to itself (SIGPIPE) is undone with the rest.
-                let is_own = info.process() == pid && info.number() != libc::SIGCHLD;
-                if !info.is_synchronous() && !is_own {
+                // Its own SIGPIPE, abort and the like belong to what is taken back.
+                let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;
+                if !is_own {
                     self.ahead.held_signals.entry(pid).or_default().push(info);
                 }
             }
