@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use shell::{cargo, repository};
 
 const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | guarantee | \
-    bench interposition|postmark|sqlite|build|all [--runs N] [--quick] | docs";
+    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|all [--runs N] [--quick] | docs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -66,6 +66,7 @@ fn bench(arguments: &[String]) -> Result<(), String> {
         println!("left out without root: postmark, sqlite, build (they mount file systems)");
     }
     build_release()?;
+    cargo(&["build", "--quiet", "--release", "-p", "checkpoint", "--example", "cost"]).run()?;
     cargo(&["run", "--quiet", "--release", "-p", "bench", "--"]).args(arguments).run()
 }
 
