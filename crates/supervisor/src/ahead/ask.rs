@@ -213,7 +213,7 @@ impl Supervisor {
             call.not_before = None;
         }
         let mut plan = self.plan(call);
-        if call.is_fresh {
+        if call.is_fresh && !self.is_known_already(call, &plan) {
             if let Some(chosen) = self.ahead.injector.choose(&call.frame) {
                 if let Some(decision) = self.inject_into(stopped, call, &plan, chosen)? {
                     return Ok(decision);
@@ -239,6 +239,12 @@ impl Supervisor {
         }
         let modifies = std::mem::take(&mut plan.modifies);
         self.track(stopped, call, plan, modifies)
+    }
+
+    /// Whether this injected call was made before, by an execution that was taken back, and its outcome is known since then.
+    fn is_known_already(&mut self, call: &Call, plan: &Plan) -> bool {
+        let may_be_chosen = !matches!(plan.class, Class::Free) && self.ahead.injector.concerns(&call.frame);
+        may_be_chosen && self.ahead.outcomes.is_known_again(call.pid)
     }
 
     fn wait_at_barrier(&mut self, call: &Call) -> Decision {
@@ -348,7 +354,8 @@ impl Supervisor {
             Ok(vessel) => {
                 self.ahead.report.checkpoint(begin.elapsed());
                 let call = call.map(Call::again);
-                self.ahead.fresh_vessel = Some(Kept { vessel, pid, call, descriptors });
+                let injected = self.ahead.outcomes.counted(pid);
+                self.ahead.fresh_vessel = Some(Kept { vessel, pid, call, descriptors, injected });
                 Ok(true)
             }
             Err(CheckpointError::Trace(error)) => Err(error),
@@ -383,9 +390,14 @@ impl Supervisor {
             self.ahead.report.waited += 1;
             return Ok(Some(Decision::Wait));
         }
-        let Some(id) = self.begin_speculation(stopped, call, chosen.family.access())? else { return Ok(None) };
+        self.ahead.outcomes.count(call.pid);
+        let Some(id) = self.begin_speculation(stopped, call, chosen.family.access())? else {
+            self.ahead.outcomes.uncount(call.pid);
+            return Ok(None);
+        };
         self.ahead.report.began(chosen.family);
         let at = Instant::now() + chosen.delay;
+        self.ahead.outcomes.expect(call.pid, at, chosen.is_right);
         self.ahead.next_deadline += 1;
         self.ahead.deadlines.insert((at, self.ahead.next_deadline), (id, chosen.is_right));
         Ok((!chosen.is_right).then(|| Decision::Answer(chosen.family.wrong_result())))
