@@ -144,7 +144,7 @@ impl Supervisor {
     /// They were forked by an execution that never happened (000, 6.8).
     fn destroy(&mut self, children: &[i32], stops: &mut HashMap<i32, Stopped>) -> Result<()> {
         for &pid in children {
-            drop(stops.remove(&pid));
+            stops.remove(&pid);
             crate::sys::kill(pid, libc::SIGKILL);
             let status = tracee::await_end(pid).map_err(|source| TraceError::Kernel {
                 what: "wait for the end",
