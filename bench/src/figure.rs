@@ -77,6 +77,8 @@ pub enum Base {
     One(usize),
     /// Series come in pairs: native, inside; each pair has its own base.
     Pairs,
+    /// Series come in groups of so many; the first of each is its base.
+    Groups(usize),
 }
 
 impl Figure {
@@ -90,6 +92,7 @@ impl Figure {
         let base = match self.base {
             Base::One(base) => base,
             Base::Pairs => index / 2 * 2,
+            Base::Groups(len) => index / len * len,
         };
         self.series[index].median() / self.series[base].median()
     }

@@ -19,6 +19,63 @@ pub fn prefix(stats: Option<&Path>) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
+/// The words before a command that run it inside with these options. Only our own program has them.
+pub fn prefix_with(options: &[String], stats: &Path) -> Result<Vec<String>, String> {
+    if std::env::var_os("SPECULATOR_PREFIX").is_some() {
+        return Err("SPECULATOR_PREFIX does not go with this benchmark".to_owned());
+    }
+    let mut words = prefix(Some(stats))?;
+    let end = words.len() - 1;
+    words.splice(end..end, options.iter().cloned());
+    Ok(words)
+}
+
+/// What full speculation did, from the statistics in `file`.
+pub fn ahead(file: &Path) -> Result<serde_json::Value, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let value: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    Ok(value["ahead"].clone())
+}
+
+/// A directory for programs and what they leave, removed when dropped.
+pub struct Workshop(PathBuf);
+
+impl Workshop {
+    /// Makes it.
+    pub fn open() -> Result<Workshop, String> {
+        let directory = std::env::temp_dir().join(format!("speculator-bench-work-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+        Ok(Workshop(directory))
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Compiles `bench/programs/NAME.c`; the program.
+    pub fn compile(&self, name: &str, flags: &[&str]) -> Result<String, String> {
+        let program = self.file(name);
+        let mut compiler = Command::new("cc");
+        compiler.arg("-O2").args(flags).arg("-o").arg(&program);
+        compiler.arg(repository().join(format!("bench/programs/{name}.c")));
+        output_of(compiler)?;
+        Ok(program.display().to_string())
+    }
+}
+
+impl Drop for Workshop {
+    fn drop(&mut self) {
+        // Left behind in TMPDIR at worst.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// The root of the repository.
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -26,8 +83,13 @@ pub fn repository() -> PathBuf {
 }
 
 fn binary() -> PathBuf {
+    built("speculator")
+}
+
+/// What cargo has built for release.
+pub fn built(name: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
-    target.join("release/speculator")
+    target.join("release").join(name)
 }
 
 /// A number in the statistics in `file`.

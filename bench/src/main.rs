@@ -1,4 +1,4 @@
-//! `bench {interposition|postmark|sqlite|build|all} [--runs N] [--quick]`: the figures of the papers.
+//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|all} [--runs N] [--quick]`: the figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
 //! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON
@@ -7,15 +7,18 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod checkpoint;
 mod figure;
 mod image;
 mod inside;
 mod interposition;
+mod overhead;
 mod peers;
 mod plot;
 mod postmark;
 mod report;
 mod sqlite;
+mod worth;
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
@@ -29,13 +32,16 @@ pub struct Options {
     pub quick: bool,
 }
 
-type Bench = fn(&Options) -> Result<figure::Figure, String>;
+type Bench = fn(&Options) -> Result<Vec<figure::Figure>, String>;
 
-const BENCHES: [(&str, Bench); 4] = [
-    ("interposition", interposition::run),
-    ("postmark", postmark::run),
-    ("sqlite", sqlite::run),
-    ("build", build::run),
+const BENCHES: [(&str, Bench); 7] = [
+    ("interposition", |options| Ok(vec![interposition::run(options)?])),
+    ("postmark", |options| Ok(vec![postmark::run(options)?])),
+    ("sqlite", |options| Ok(vec![sqlite::run(options)?])),
+    ("build", |options| Ok(vec![build::run(options)?])),
+    ("checkpoint", checkpoint::run),
+    ("worth", |options| Ok(vec![worth::run(options)?])),
+    ("overhead", |options| Ok(vec![overhead::run(options)?])),
 ];
 
 /// Set in the process that has its own mount namespace.
@@ -71,11 +77,14 @@ fn run(arguments: &[String]) -> Result<(), String> {
     let (wanted, options) = parse(arguments)?;
     let chosen: Vec<&(&str, Bench)> = BENCHES.iter().filter(|(name, _)| wanted == "all" || wanted == *name).collect();
     if chosen.is_empty() {
-        return Err(format!("no benchmark {wanted}; there are interposition, postmark, sqlite, build, all"));
+        return Err(format!(
+            "no benchmark {wanted}; there are interposition, postmark, sqlite, build, checkpoint, worth, overhead, all"
+        ));
     }
     for (name, bench) in chosen {
-        let figure = bench(&options).map_err(|problem| format!("{name}: {problem}"))?;
-        report::publish(&figure)?;
+        for figure in bench(&options).map_err(|problem| format!("{name}: {problem}"))? {
+            report::publish(&figure)?;
+        }
     }
     Ok(())
 }

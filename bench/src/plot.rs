@@ -41,7 +41,8 @@ fn draw_bar(root: &Area, figure: &Figure, index: usize, scale: &Scale) -> Result
     let middle = top + BAR as i32 / 2 - 3;
     let label = ("sans-serif", 16).into_font().color(&BLACK).pos(Pos::new(HPos::Right, VPos::Center));
     root.draw(&Text::new(series.name.clone(), (LEFT - 10, middle), label))?;
-    let ours = series.name.contains("speculator") || series.name.ends_with("inside");
+    let ours =
+        series.name.contains("speculator") || series.name.ends_with("inside") || series.name.contains("checkpoint");
     let colour = if ours { RGBColor(31, 119, 180) } else { RGBColor(170, 170, 170) };
     let end = scale.x(ratio).max(LEFT + 2);
     root.draw(&Rectangle::new([(LEFT, top + 4), (end, top + BAR as i32 - 8)], colour.filled()))?;

@@ -27,7 +27,7 @@ use shell::{cargo, repository};
 
 const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     equivalence [--seeds N] [--programs N] [FILTER] | guarantee | \
-    bench interposition|postmark|sqlite|build|all [--runs N] [--quick] | docs";
+    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|all [--runs N] [--quick] | docs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -85,6 +85,7 @@ fn bench(arguments: &[String]) -> Result<(), String> {
         println!("left out without root: postmark, sqlite, build (they mount file systems)");
     }
     build_release()?;
+    cargo(&["build", "--quiet", "--release", "-p", "checkpoint", "--example", "cost"]).run()?;
     cargo(&["run", "--quiet", "--release", "-p", "bench", "--"]).args(arguments).run()
 }
 

@@ -1,6 +1,7 @@
 //! What checkpoints cost, as medians: a plain fork and reap by the process itself, a vessel taken and discarded, and a process put back.
 //!
-//! `cargo run --release -p checkpoint --example cost [-- MEBIBYTES]`
+//! `cargo run --release -p checkpoint --example cost [-- MEBIBYTES]`; with `-- --one MEBIBYTES DIRTY` one line of numbers for programs: fork and
+//! reap, vessel and discard, the same where the process is known and dead vessels are reaped later, fork of a vessel, restore.
 
 use checkpoint::{Known, Vessel};
 use std::io::{BufRead, BufReader};
@@ -62,13 +63,26 @@ fn measure_all(folder: &std::path::Path) -> Result<(), Box<dyn std::error::Error
             return Err("cc failed".into());
         }
     }
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [_, mebibytes, dirty] = &arguments[..] {
+        let mebibytes = mebibytes.parse()?;
+        let costs = measure(&folder.join("static"), mebibytes, rounds_for(mebibytes), dirty.parse()?)?;
+        println!("{}", costs.map(|cost| cost.to_string()).join(" "));
+        return Ok(());
+    }
     println!("medians, µs      resident  dirtied   fork+reap   vessel+discard  ratio   known, later  ratio   fork alone  restore");
-    let only: Option<usize> = std::env::args().nth(1).and_then(|argument| argument.parse().ok());
+    let only: Option<usize> = arguments.first().and_then(|argument| argument.parse().ok());
     for program in ["static", "dynamic"] {
-        for (mebibytes, rounds) in [(0, 1001), (64, 201), (1024, 21)] {
+        for mebibytes in [0, 64, 1024] {
             for dirty in [0usize, 100, 10_000] {
                 if dirty * 4096 <= mebibytes << 20 && only.is_none_or(|only| only == mebibytes) {
-                    measure(&folder.join(program), program, mebibytes, rounds, dirty)?;
+                    let costs = measure(&folder.join(program), mebibytes, rounds_for(mebibytes), dirty)?;
+                    let [native, discarded, deferred, forked, restored] = costs;
+                    println!(
+                        "{program:8} {mebibytes:12} MiB {dirty:8} {native:11.1} {discarded:16.1} {:6.2} {deferred:14.1} {:6.2} {forked:12.1} {restored:8.1}",
+                        discarded / native,
+                        deferred / native,
+                    );
                 }
             }
         }
@@ -76,13 +90,20 @@ fn measure_all(folder: &std::path::Path) -> Result<(), Box<dyn std::error::Error
     Ok(())
 }
 
+fn rounds_for(mebibytes: usize) -> usize {
+    match mebibytes {
+        0..=15 => 1001,
+        16..=255 => 201,
+        _ => 21,
+    }
+}
+
 fn measure(
     path: &std::path::Path,
-    name: &str,
     mebibytes: usize,
     rounds: usize,
     dirty: usize,
-) -> Result<(), Box<dyn std::error::Error>> {
+) -> Result<[f64; 5], Box<dyn std::error::Error>> {
     let arguments = [mebibytes, rounds, dirty].map(|n| n.to_string());
     let mut child = Command::new(path).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let pid = child.id() as i32;
@@ -122,15 +143,7 @@ fn measure(
     }
     child.kill()?;
     child.wait()?;
-    let (discarded, deferred) = (median(discarded), median(deferred));
-    println!(
-        "{name:8} {mebibytes:12} MiB {dirty:8} {native:11.1} {discarded:16.1} {:6.2} {deferred:14.1} {:6.2} {:12.1} {:8.1}",
-        discarded / native,
-        deferred / native,
-        median(forked),
-        median(restored)
-    );
-    Ok(())
+    Ok([native, median(discarded), median(deferred), median(forked), median(restored)])
 }
 
 fn next_trap(pid: i32) -> tracee::Result<Stopped> {

@@ -7,6 +7,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::speculate;
 use speculation::{Access, SpeculationId};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use tracee::{Result, Stopped};
 
 impl Supervisor {
@@ -69,6 +70,7 @@ impl Supervisor {
             false => self.ahead.core.fail_speculation(id),
         };
         self.ahead.report.resolved(is_right, &verdict);
+        self.ahead.quiet_since = Instant::now();
         self.ahead.changes += 1;
         if let Err(error) = self.carry_out() {
             // A rollback that stops half way leaves a world that never was: nobody may go on in it.
@@ -82,6 +84,7 @@ impl Supervisor {
         if world.ahead.swap(1, Ordering::SeqCst) != 0 {
             return;
         }
+        self.ahead.quiet_since = Instant::now();
         self.learn_kinship();
         self.learn_mappings();
         let others: Vec<i32> = self
@@ -106,6 +109,9 @@ impl Supervisor {
             for child in text.split_whitespace().filter_map(|word| word.parse().ok()) {
                 if self.tracees.contains_key(&child) {
                     self.ahead.children.born(pid, child, false);
+                } else if super::rollback::is_held_by_us(child) {
+                    // Born a moment ago: its birth is to be heard of before its parent runs ahead, or it would seem to be a child of the guess.
+                    let _ = self.await_birth(child);
                 }
             }
         }

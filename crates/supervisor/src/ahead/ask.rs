@@ -17,7 +17,15 @@ use tracee::{Result, Stopped, TraceError};
 impl Call {
     /// The same call, as it is looked at after a rollback: it is made without running ahead.
     fn again(&self) -> Self {
-        Self { frame: self.frame, is_fresh: false, not_before: None, answer: None, was_rolled_back: true, wants_window: false, ..*self }
+        Self {
+            frame: self.frame,
+            is_fresh: false,
+            not_before: None,
+            answer: None,
+            was_rolled_back: true,
+            wants_window: false,
+            ..*self
+        }
     }
 }
 
@@ -217,7 +225,7 @@ impl Supervisor {
             call.not_before = None;
         }
         let mut plan = self.plan(call);
-        if call.is_fresh {
+        if call.is_fresh && !self.is_known_already(call, &plan) {
             if let Some(chosen) = self.ahead.injector.choose(&call.frame) {
                 if let Some(decision) = self.inject_into(stopped, call, &plan, chosen)? {
                     return Ok(decision);
@@ -258,6 +266,12 @@ impl Supervisor {
     /// Whether there is a process that natively would not be there, or not any more.
     fn is_anything_speculative(&self) -> bool {
         self.ahead.core.open_speculations() > 0 || self.ahead.children.any_ghosts()
+    }
+
+    /// Whether this injected call was made before, by an execution that was taken back, and its outcome is known since then.
+    fn is_known_already(&mut self, call: &Call, plan: &Plan) -> bool {
+        let may_be_chosen = !matches!(plan.class, Class::Free) && self.ahead.injector.concerns(&call.frame);
+        may_be_chosen && self.ahead.outcomes.is_known_again(call.pid)
     }
 
     fn wait_at_barrier(&mut self, call: &Call) -> Decision {
@@ -374,7 +388,8 @@ impl Supervisor {
             Ok(vessel) => {
                 self.ahead.report.checkpoint(begin.elapsed());
                 let call = call.map(Call::again);
-                self.ahead.fresh_vessel = Some(Kept { vessel, pid, call, descriptors });
+                let injected = self.ahead.outcomes.counted(pid);
+                self.ahead.fresh_vessel = Some(Kept { vessel, pid, call, descriptors, injected });
                 Ok(true)
             }
             Err(CheckpointError::Trace(error)) => Err(error),
@@ -413,9 +428,14 @@ impl Supervisor {
             // Somebody waits until nothing is speculative: with new guesses all the time that would never be.
             return Ok(None);
         }
-        let Some(id) = self.begin_speculation(stopped, call, chosen.family.access())? else { return Ok(None) };
+        self.ahead.outcomes.count(call.pid);
+        let Some(id) = self.begin_speculation(stopped, call, chosen.family.access())? else {
+            self.ahead.outcomes.uncount(call.pid);
+            return Ok(None);
+        };
         self.ahead.report.began(chosen.family);
         let at = Instant::now() + chosen.delay;
+        self.ahead.outcomes.expect(call.pid, at, chosen.is_right);
         self.ahead.next_deadline += 1;
         self.ahead.deadlines.insert((at, self.ahead.next_deadline), (id, chosen.is_right));
         Ok((!chosen.is_right).then(|| Decision::Answer(chosen.family.wrong_result())))

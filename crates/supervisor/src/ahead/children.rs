@@ -58,6 +58,17 @@ impl Children {
         }
     }
 
+    /// Whether nobody has still to be told of, or kept from, anybody's end.
+    pub fn is_quiet(&self) -> bool {
+        self.ghosts.is_empty()
+            && self.standing.is_empty()
+            && self.to_tell.values().all(Vec::is_empty)
+            && self.unburied.is_empty()
+            && self.to_reap.is_empty()
+            && self.silent.is_empty()
+            && self.announced.is_empty()
+    }
+
     pub fn shares_memory(&self, pid: i32) -> bool {
         self.sharing.contains(&pid)
     }

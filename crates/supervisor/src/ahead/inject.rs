@@ -3,10 +3,10 @@
 
 use agent_abi::Frame;
 use speculation::Access;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use syscall_table::Op;
 
 /// A kind of call that can be chosen.
@@ -217,6 +217,11 @@ impl Injector {
         Some(Chosen { family, is_right, delay: rate.delay })
     }
 
+    /// Whether a call may be chosen.
+    pub fn concerns(&self, frame: &Frame) -> bool {
+        !self.rates.is_empty() && Family::of(frame).is_some_and(|family| self.rates.contains_key(&family))
+    }
+
     /// splitmix64: small, and good enough to toss coins.
     fn uniform(&mut self) -> f64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -224,6 +229,108 @@ impl Injector {
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         ((x ^ (x >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Outcomes of injected calls. When a wrong guess takes a process back to a checkpoint that several speculations share, the slow operations
+/// between the two have ended: when they are asked for again, their results are known, and nobody waits for them a second time.
+#[derive(Debug, Default)]
+pub(crate) struct Outcomes(HashMap<i32, History>);
+
+#[derive(Debug, Default)]
+struct History {
+    /// Speculations of the present execution.
+    count: u64,
+    expected: VecDeque<Expected>,
+    /// Of the calls that are to come again: whether the outcome is known.
+    again: VecDeque<bool>,
+}
+
+#[derive(Debug)]
+struct Expected {
+    number: u64,
+    /// When the outcome is known.
+    at: Instant,
+    is_right: bool,
+}
+
+impl Outcomes {
+    /// What is older is forgotten, and waited for again after a rollback.
+    const EXPECTED_MAX: usize = 4096;
+
+    /// A call is about to become a speculation.
+    pub fn count(&mut self, pid: i32) {
+        self.0.entry(pid).or_default().count += 1;
+    }
+
+    /// It did not.
+    pub fn uncount(&mut self, pid: i32) {
+        self.0.entry(pid).or_default().count -= 1;
+    }
+
+    pub fn counted(&self, pid: i32) -> u64 {
+        self.0.get(&pid).map_or(0, |history| history.count)
+    }
+
+    /// It did, and this is how it will turn out.
+    pub fn expect(&mut self, pid: i32, at: Instant, is_right: bool) {
+        let history = self.0.entry(pid).or_default();
+        let number = history.count;
+        history.expected.push_back(Expected { number, at, is_right });
+        if history.expected.len() > Self::EXPECTED_MAX {
+            history.expected.pop_front();
+        }
+    }
+
+    /// The process is where it was after `count` speculations. Those that are known now are so in the next execution, up to the first wrong
+    /// one: what was asked for after that was asked for in error.
+    pub fn back_to(&mut self, pid: i32, count: u64, now: Instant) {
+        let Some(history) = self.0.get_mut(&pid) else { return };
+        let first = history.expected.partition_point(|expected| expected.number <= count);
+        let undone = history.expected.split_off(first);
+        let mut again = VecDeque::new();
+        // The call at the checkpoint is made again, and not guessed.
+        let at_checkpoint = history.expected.back_mut().filter(|last| last.number == count && last.at <= now);
+        let mut is_in_error = at_checkpoint.is_some_and(|last| !std::mem::replace(&mut last.is_right, true));
+        let undone = if is_in_error { VecDeque::new() } else { undone };
+        for expected in undone {
+            let is_known = expected.at <= now;
+            again.push_back(is_known);
+            is_in_error = is_known && !expected.is_right;
+            if is_in_error {
+                break;
+            }
+        }
+        if !is_in_error {
+            // What the last execution had not come to yet.
+            again.append(&mut history.again);
+        }
+        history.again = again;
+        history.count = count;
+    }
+
+    /// An injected call comes again; whether its outcome is known.
+    pub fn is_known_again(&mut self, pid: i32) -> bool {
+        let Some(history) = self.0.get_mut(&pid) else { return false };
+        if history.again.pop_front() != Some(true) {
+            return false;
+        }
+        history.count += 1;
+        let number = history.count;
+        history.expected.push_back(Expected { number, at: Instant::now(), is_right: true });
+        true
+    }
+
+    /// The process depends on nothing: nothing takes it back to before this.
+    pub fn settle(&mut self, pid: i32) {
+        if let Some(history) = self.0.get_mut(&pid) {
+            history.expected.clear();
+        }
+    }
+
+    /// The process has ended.
+    pub fn forget(&mut self, pid: i32) {
+        self.0.remove(&pid);
     }
 }
 
@@ -241,6 +348,27 @@ mod tests {
         {
             assert!(Injection::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_known_is_not_waited_for_again() {
+        let (early, late) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+        let mut outcomes = Outcomes::default();
+        for (at, is_right) in [(early, true), (early, true), (early, false), (late, true)] {
+            outcomes.count(7);
+            outcomes.expect(7, at, is_right);
+        }
+        // The checkpoint was taken at the first one, which is made again without a guess.
+        outcomes.back_to(7, 1, Instant::now());
+        let again: Vec<bool> = (0..3).map(|_| outcomes.is_known_again(7)).collect();
+        assert_eq!(again, [true, true, false], "the one that failed is known, too; the one after it was made in error");
+        // An older checkpoint: they are still known.
+        outcomes.back_to(7, 0, Instant::now());
+        let again: Vec<bool> = (0..4).map(|_| outcomes.is_known_again(7)).collect();
+        assert_eq!(again, [true, true, true, false]);
+        outcomes.settle(7);
+        assert_eq!(outcomes.counted(7), 3);
+        assert_eq!(outcomes.counted(8), 0);
     }
 
     #[test]

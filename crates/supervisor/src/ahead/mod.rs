@@ -40,7 +40,7 @@ use agent_abi::Frame;
 use checkpoint::{ToReap, Vessel};
 use commit_clock::Clock;
 use deferred::DeferredWrite;
-use inject::Injector;
+use inject::{Injector, Outcomes};
 use speculation::{Checkpoint, Process, SpeculationId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -160,6 +160,8 @@ pub(crate) struct Kept {
     pub call: Option<Call>,
     /// Descriptors that were open.
     pub descriptors: Vec<i32>,
+    /// How many calls of the process had become speculations by injection, the one at whose entry it was taken included.
+    pub injected: u64,
 }
 
 /// State of full speculation in a world.
@@ -168,7 +170,10 @@ pub(crate) struct Ahead {
     pub core: Core,
     pub options: AheadOptions,
     injector: Injector,
+    outcomes: Outcomes,
     begin: Instant,
+    /// When something was speculative last.
+    quiet_since: Instant,
     parked: BTreeMap<u64, Parked>,
     next_parked: u64,
     under_way: HashMap<i32, UnderWay>,
@@ -223,7 +228,9 @@ impl Ahead {
             core,
             injector,
             options,
+            outcomes: Outcomes::default(),
             begin: Instant::now(),
+            quiet_since: Instant::now(),
             parked: BTreeMap::new(),
             next_parked: 0,
             under_way: HashMap::new(),

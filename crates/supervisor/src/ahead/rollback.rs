@@ -304,6 +304,7 @@ impl Supervisor {
                 source: std::io::Error::other(other.to_string()),
             },
         })?;
+        self.ahead.outcomes.back_to(pid, kept.injected, Instant::now());
         self.ahead.children.revive(pid);
         self.ahead.starting.remove(&pid);
         if let Some(tracee) = self.tracees.get_mut(&pid) {
@@ -403,6 +404,7 @@ impl Supervisor {
     /// The process depends on nothing any more: what waited for that.
     fn on_resolved(&mut self, pid: i32) {
         self.ahead.changes += 1;
+        self.ahead.outcomes.settle(pid);
         for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
             crate::sys::kill_thread(pid, info.number());
             self.ahead.resent.entry(pid).or_default().push(info);
@@ -440,7 +442,7 @@ fn pipe_of(undo: &Undo) -> Option<OwnedFd> {
     }
 }
 
-fn is_held_by_us(pid: i32) -> bool {
+pub(super) fn is_held_by_us(pid: i32) -> bool {
     let own = std::process::id().to_string();
     std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
         status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == own))

@@ -5,6 +5,7 @@ use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use crate::signals;
 use agent_abi::{Frame, PROCESSES_MAX};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tracee::{Result, SignalInfo, Stopped};
@@ -18,12 +19,28 @@ impl super::Ahead {
     pub fn is_idle(&self) -> bool {
         self.parked.is_empty() && self.deadlines.is_empty() && self.overflow.is_empty()
     }
+
+    /// Whether nothing is speculative, nor waits for us in any other way.
+    fn is_quiet(&self) -> bool {
+        let is_told = |signals: &HashMap<i32, Vec<SignalInfo>>| signals.values().all(Vec::is_empty);
+        self.is_idle()
+            && self.core.open_speculations() == 0
+            && self.kept.is_empty()
+            && self.corpses.is_empty()
+            && self.unsettled.is_empty()
+            && self.to_resolve.is_empty()
+            && is_told(&self.held_signals)
+            && is_told(&self.resent)
+            && !self.under_way.values().any(|call| call.makes_child)
+            && self.children.is_quiet()
+    }
 }
 
 impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
         if self.ahead.is_idle() {
+            self.switch_off_if_quiet();
             return;
         }
         let now = Instant::now();
@@ -77,13 +94,37 @@ impl Supervisor {
         }
     }
 
-    /// Look at what waits until nothing changes any more.
+    /// Look at what waits until nothing changes any more. Who has resolved something is answered when that is done.
     pub(super) fn settle_calls(&mut self) {
         loop {
+            let has_resolved = self.resolve_pending();
             self.reconsider();
-            if !self.resolve_pending() {
+            if !has_resolved && self.ahead.to_resolve.is_empty() {
                 return;
             }
+        }
+    }
+
+    /// Nothing has been speculative for a while: calls need not be asked about any more, until the next `begin` ([`Self::switch_on`]).
+    ///
+    /// This may happen at any moment between two events, whatever the threads are doing, because a question that comes later is answered as
+    /// ever: while nothing is speculative nothing has to be known of a call, and what is told of one that was allowed is only taken out of
+    /// `under_way`. Where a thread stands does not matter either: `switch_on` assumes nothing and takes every thread back to its question. What
+    /// would be missed are the things that are looked for only while this is on, so none of them may be due: a stop that we have asked for, a
+    /// ghost that stands still, a signal that is held or swallowed, a vessel or child to be reaped, a fork whose child has not been heard of.
+    /// Kinship is forgotten, since births and ends go unnoticed from here on; `switch_on` learns it anew.
+    fn switch_off_if_quiet(&mut self) {
+        // Who begins one speculation after the other is not to pay for this each time.
+        const PATIENCE: Duration = Duration::from_millis(10);
+        let world = self.world();
+        if self.ahead.is_always_on() || world.ahead.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        if self.ahead.is_quiet() && self.ahead.quiet_since.elapsed() >= PATIENCE {
+            self.ahead.children = Default::default();
+            self.ahead.asked_before.clear();
+            self.ahead.trace(|| "off".to_owned());
+            world.ahead.store(0, Ordering::SeqCst);
         }
     }
 
@@ -140,10 +181,11 @@ impl Supervisor {
     }
 
     pub(crate) fn ahead_of_end(&mut self, tid: i32) {
+        self.ahead.under_way.remove(&tid);
         if self.world().ahead.load(Ordering::Relaxed) == 0 {
             return;
         }
-        self.ahead.under_way.remove(&tid);
+        self.ahead.outcomes.forget(tid);
         self.ahead.unsettled.remove(&tid);
         self.ahead.starting.remove(&tid);
         self.ahead.asked_before.remove(&tid);
