@@ -114,3 +114,49 @@ fn wrong_guesses_leave_no_trace() {
         assert_eq!((text.as_ref(), output.status.code()), ("yes\nA B\n4\n3\na\nb\n", Some(0)), "seed {seed}: {errors}");
     }
 }
+
+/// A file that is made on a disk cannot be taken back: the script waits for its own guess, and the guess fails.
+#[test]
+fn a_guess_that_nobody_can_resolve_fails() {
+    check(&script("echo WRONG > new", "commit"), "start\nagain 1\n", 7);
+}
+
+/// Whoever could resolve it has ended.
+#[test]
+fn a_guess_that_was_forgotten_fails() {
+    check("id=$($S begin); [ $id = failed ] && { echo never mind; exit 3; }; echo WRONG", "never mind\n", 3);
+}
+
+#[test]
+fn nothing_goes_on_when_the_world_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = format!("SPECULATE_TEST_{}", std::process::id());
+    let mut child = Command::new(SPECULATOR)
+        .args(["run", "--", "bash", "-c", "id=$($S begin); echo > $PWD/begun; sleep 100; echo WRONG"])
+        .current_dir(dir.path())
+        .env("S", SPECULATOR)
+        .env(&mark, "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    for _ in 0..200 {
+        if marked(&mark) == 0 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    panic!("{} processes were left", marked(&mark));
+}
+
+fn marked(mark: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let has_mark = |pid: &std::path::Path| {
+        std::fs::read(pid.join("environ")).is_ok_and(|environ| String::from_utf8_lossy(&environ).contains(mark))
+    };
+    processes.filter(|process| has_mark(&process.path())).count()
+}

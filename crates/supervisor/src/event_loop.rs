@@ -96,6 +96,9 @@ impl Supervisor {
                 None => {}
             }
             self.look_ahead();
+            if self.tracees.is_empty() {
+                self.ahead_is_over();
+            }
         }
         Ok(())
     }

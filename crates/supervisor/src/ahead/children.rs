@@ -82,6 +82,10 @@ impl Children {
         self.standing.insert(pid, (stopped, by));
     }
 
+    pub fn stands(&self, pid: i32) -> bool {
+        self.standing.contains_key(&pid)
+    }
+
     pub fn take_standing(&mut self, pid: i32) -> Option<(Stopped, Option<SignalInfo>)> {
         self.standing.remove(&pid)
     }

@@ -206,6 +206,8 @@ pub(crate) struct Ahead {
     deferred: HashMap<(u64, u64), usize>,
     /// Transactions that held writes went into.
     written: Clock,
+    /// Since when nobody inside can go on.
+    stuck_since: Option<Instant>,
     /// Where decisions are written down, for whoever looks for a fault here: the file that SPECULATOR_TRACE names.
     trace: Option<std::fs::File>,
     /// What programs have said of their speculations: number, and whether it failed.
@@ -253,6 +255,7 @@ impl Ahead {
             starting: HashSet::new(),
             deferred: HashMap::new(),
             written: Clock::NONE,
+            stuck_since: None,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
             report: Report::default(),
             overflow: Vec::new(),
@@ -287,7 +290,8 @@ impl Ahead {
         let deadline = self.deadlines.keys().next().map(|&(at, _)| at);
         let parked = (!self.parked.is_empty() || !self.overflow.is_empty()).then(|| Instant::now() + PATIENCE);
         let injected = self.parked.values().filter_map(|parked| parked.call.not_before).min();
-        [deadline, parked, injected].into_iter().flatten().min()
+        let explicit = (!self.explicit.is_empty()).then(|| Instant::now() + Duration::from_millis(250));
+        [deadline, parked, injected, explicit].into_iter().flatten().min()
     }
 }
 

@@ -15,9 +15,23 @@ impl super::Ahead {
         self.corpses.get(&parent).is_some_and(|corpses| corpses.iter().any(|corpse| corpse.vessel() == child))
     }
 
+    /// Whether a thread can go on only if another one does something first.
+    fn waits_for_others(&self, tid: i32) -> bool {
+        let waits_inside = |under_way: &super::UnderWay| {
+            let are_inside = |objects: &[Object]| {
+                !objects.is_empty()
+                    && objects.iter().all(|object| matches!(object, Object::Children(_) | Object::Pipe(..)))
+            };
+            under_way.can_be_repeated && !under_way.watches && are_inside(&under_way.objects)
+        };
+        self.children.stands(tid)
+            || self.parked.values().any(|parked| parked.call.tid == tid)
+            || self.under_way.get(&tid).is_some_and(waits_inside)
+    }
+
     /// Whether there is anything to look after.
     pub fn is_idle(&self) -> bool {
-        self.parked.is_empty() && self.deadlines.is_empty() && self.overflow.is_empty()
+        self.parked.is_empty() && self.deadlines.is_empty() && self.overflow.is_empty() && self.explicit.is_empty()
     }
 
     /// Whether nothing is speculative, nor waits for us in any other way.
@@ -60,6 +74,40 @@ impl Supervisor {
         }
         self.let_signals_in(now);
         self.tell_who_waits_long(now);
+        self.fail_if_stuck(now);
+    }
+
+    /// A guess that nobody can resolve any more, because whoever could waits for it, was no good guess: it fails, and those who made it go on from
+    /// there without it.
+    fn fail_if_stuck(&mut self, now: Instant) {
+        const LONG: Duration = Duration::from_secs(2);
+        let Some((&number, &id)) = self.ahead.explicit.first_key_value() else { return };
+        let is_stuck = self.ahead.deadlines.is_empty()
+            && self.ahead.to_resolve.is_empty()
+            && self.ahead.parked.values().all(|parked| parked.call.not_before.is_none())
+            && self.tracees.keys().all(|&tid| self.ahead.waits_for_others(tid));
+        if !is_stuck {
+            self.ahead.stuck_since = None;
+            return;
+        }
+        let since = *self.ahead.stuck_since.get_or_insert(now);
+        if now.duration_since(since) < LONG {
+            return;
+        }
+        self.ahead.stuck_since = None;
+        self.ahead.explicit.remove(&number);
+        self.front.tell(&crate::message::Message::Warning {
+            text: format!("everything inside waits for speculation {number}, which nobody can resolve: it has failed"),
+        });
+        self.resolve(id, false);
+        self.settle_calls();
+    }
+
+    /// The last process has ended: what was kept for it goes.
+    pub(crate) fn ahead_is_over(&mut self) {
+        for (_, kept) in std::mem::take(&mut self.ahead.kept) {
+            let _ = kept.vessel.discard(None);
+        }
     }
 
     /// A process that waits for a guess which only a program can resolve may wait for ever: somebody should know.
