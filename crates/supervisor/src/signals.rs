@@ -71,7 +71,13 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
     if (header.leave..header.leave_end).contains(&at) {
         return Ok(Position::After);
     }
-    let saved = Saved::read(stopped.tid(), registers.gs_base)?;
+    let saved = match Saved::read(stopped.tid(), registers.gs_base) {
+        // A new program whose agent is about to begin: it has no page, or no frame in it, and no call of its program is under way.
+        Err(TraceError::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EFAULT) => {
+            return Ok(Position::Program)
+        }
+        other => other?,
+    };
     let is_interrupted = RESTARTS.contains(&(registers.rax as i64));
     if at == header.gate_program_after {
         return Ok(match saved.after {

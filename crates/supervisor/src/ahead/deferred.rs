@@ -65,6 +65,10 @@ impl Supervisor {
         let (device, _) = self.world().device(stat.st_dev);
         let is_kept = matches!(device, DeviceKind::Domain | DeviceKind::Memory);
         let is_writable = flags & OFlags::RWMODE != OFlags::RDONLY;
+        if has_size_limit(call.pid) {
+            // The kernel would cut it short, or send SIGXFSZ.
+            return None;
+        }
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
             || !is_kept
             || !is_writable
@@ -170,8 +174,15 @@ impl Supervisor {
 
     /// Whether a path leads to a file whose writes are held. What cannot be found here cannot be found by the program either.
     fn names_deferred(&self, call: &Call, dir: u8, path: u8) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let found = self.look_up(call, dir, path);
+        found.is_some_and(|found| self.ahead.deferred.contains_key(&(found.dev(), found.ino())))
+    }
+
+    /// What a path leads to.
+    pub(super) fn look_up(&self, call: &Call, dir: u8, path: u8) -> Option<std::fs::Metadata> {
         let (tid, args) = (call.tid, &call.frame.args);
-        let Some(path) = crate::requests::read_path(tid, args[usize::from(path) % 6]) else { return false };
+        let path = crate::requests::read_path(tid, args[usize::from(path) % 6])?;
         let dir = if dir == syscall_table::CWD { libc::AT_FDCWD } else { args[usize::from(dir) % 6] as i32 };
         let base = match dir {
             _ if path.is_absolute() => format!("/proc/{tid}/root"),
@@ -184,10 +195,7 @@ impl Supervisor {
             true => std::path::PathBuf::from(base),
             false => std::path::Path::new(&base).join(rest),
         };
-        std::fs::metadata(path).is_ok_and(|found| {
-            use std::os::unix::fs::MetadataExt;
-            self.ahead.deferred.contains_key(&(found.dev(), found.ino()))
-        })
+        std::fs::metadata(path).ok()
     }
 
     fn is_deferred(&mut self, tid: i32, fd: i32) -> bool {
@@ -200,4 +208,11 @@ fn slot_clock(domain: usize, transaction: commit_clock::Transaction) -> commit_c
     let mut clock = commit_clock::Clock::NONE;
     clock.0[domain % DOMAINS_MAX] = transaction;
     clock
+}
+
+/// Whether files that this process writes may not grow as they like (`RLIMIT_FSIZE`).
+fn has_size_limit(pid: i32) -> bool {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max file size"));
+    limit.is_none_or(|limit| !limit.trim_start().starts_with("unlimited"))
 }

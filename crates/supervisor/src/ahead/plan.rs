@@ -6,6 +6,7 @@ use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{DeviceKind, FDS_MAX};
 use speculation::Dependent;
+use std::os::unix::fs::FileTypeExt;
 use syscall_table::Op;
 
 /// What a call is.
@@ -242,6 +243,12 @@ impl Supervisor {
         };
         if flags & (O_CREAT | O_TRUNC | O_TMPFILE) != 0 {
             return Plan::new(Class::Barrier).once();
+        }
+        let path = u8::from(!matches!(call.frame.nr, OPEN | CREAT));
+        let dir = if path == 0 { syscall_table::CWD } else { 0 };
+        if self.look_up(call, dir, path).is_some_and(|found| found.file_type().is_fifo()) {
+            // Whoever opens the other end goes on when we have, and would not be taken back.
+            return Plan::new(Class::Barrier);
         }
         self.plan_lookup()
     }
