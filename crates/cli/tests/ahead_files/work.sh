@@ -14,7 +14,7 @@ here $(ls | wc -l)
 E
 sed -i 's/line/LINE/' out/f1; head -1 out/f1
 for f in out/f*; do mv $f $f.t; done; ls out; stat -c '%h %s' hard4
-python3 -c '
+$PYTHON -c '
 import os
 os.mkdir("py"); os.chdir("py")
 for i in range(20):
