@@ -404,8 +404,7 @@ impl Supervisor {
             let is_ours = self.ahead.kept.values().any(|kept| kept.vessel.pid() == child)
                 || self.ahead.fresh_vessel.as_ref().is_some_and(|kept| kept.vessel.pid() == child)
                 || self.ahead.is_corpse(pid, child);
-            let is_waited_for =
-                kin.is_reaped(child) || kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
+            let is_waited_for = kin.is_reaped(child) || kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
             let is_adopted = kin.parent_of.get(&child).is_some_and(|&parent| parent != pid);
             !is_ours && !is_waited_for && is_adopted && wanted.matches(child)
         })

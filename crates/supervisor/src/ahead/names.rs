@@ -117,6 +117,8 @@ struct Walk {
     links: usize,
 }
 
+/// What one name led to. It lives for one turn of a loop: no reason to put it on the heap.
+#[allow(clippy::large_enum_variant)]
 enum Step {
     On,
     End(End),

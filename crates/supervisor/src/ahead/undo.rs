@@ -43,7 +43,7 @@ pub(crate) enum Undo {
     /// The open file's flags.
     Flags { file: OwnedFd, flags: OFlags },
     /// The file in memory, or its name.
-    Memory(Before),
+    Memory(Box<Before>),
     /// The child that had not been waited for.
     Reap { child: i32 },
     /// The child of whose end the process had not heard.
@@ -93,7 +93,7 @@ impl Supervisor {
                 let flags = rustix::fs::fcntl_getfl(&file)?;
                 Undo::Flags { file, flags }
             }
-            Intent::Memory(change) => Undo::Memory(change.remember()?),
+            Intent::Memory(change) => Undo::Memory(Box::new(change.remember()?)),
             Intent::Reap(child) => Undo::Reap { child },
             Intent::Nothing => Undo::Nothing,
         })
