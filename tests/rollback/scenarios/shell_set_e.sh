@@ -5,6 +5,6 @@
 (set -e; local_test() { local x=$(false); echo reached; }; local_test); echo "4: $?"
 (set -o pipefail; false | true); echo "5: $?"
 (set -u; echo "$unset_variable") 2>/dev/null; echo "6: $?"
-bash -c 'exit 300'; echo "7: $?"; bash -c 'kill -9 $$' 2>/dev/null; echo "8: $?"
+bash -c 'exit 300'; echo "7: $?"; { bash -c 'kill -9 $$'; } 2>/dev/null; echo "8: $?"
 (exit 1) || (exit 2) || (exit 3); echo "9: $?"; ! (exit 5); echo "10: $?"
 sh -ec 'trap "echo left" EXIT; false; echo not reached'; echo "11: $?"

@@ -191,6 +191,8 @@ pub(crate) struct Ahead {
     /// Processes that were asked to stop so that everything they do from now on is asked about.
     unsettled: HashSet<i32>,
     children: children::Children,
+    /// A signal ends them, once nobody is at their pipes.
+    ending: BTreeMap<i32, (Stopped, SignalInfo)>,
     /// Vessels that died and that their process has to wait for.
     corpses: HashMap<i32, Vec<ToReap>>,
     /// Objects that may be speculative.
@@ -246,6 +248,7 @@ impl Ahead {
             resent: HashMap::new(),
             unsettled: HashSet::new(),
             children: children::Children::default(),
+            ending: BTreeMap::new(),
             corpses: HashMap::new(),
             touched: BTreeSet::new(),
             files: files::Files::new(memories),

@@ -144,6 +144,9 @@ impl Supervisor {
         if let Some((stopped, _)) = self.ahead.children.take_standing(pid) {
             return Ok(Some(stopped));
         }
+        if let Some((stopped, _)) = self.ahead.ending.remove(&pid) {
+            return Ok(Some(stopped));
+        }
         let parked = self.ahead.parked.iter().find(|(_, parked)| parked.call.pid == pid).map(|(&key, _)| key);
         if let Some(parked) = parked.and_then(|key| self.ahead.parked.remove(&key)) {
             return Ok(Some(parked.stopped));

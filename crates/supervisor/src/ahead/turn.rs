@@ -1,5 +1,6 @@
 //! Where the event loop meets full speculation: time passes, threads are born, end, execute, stop, and hear signals.
 
+use super::ask::Decision;
 use super::plan::{Class, Plan};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -146,6 +147,7 @@ impl Supervisor {
     pub(super) fn settle_calls(&mut self) {
         loop {
             let has_resolved = self.resolve_pending();
+            self.end_those_that_wait();
             self.reconsider();
             if !has_resolved && self.ahead.to_resolve.is_empty() {
                 return;
@@ -240,6 +242,7 @@ impl Supervisor {
         self.ahead.resent.remove(&tid);
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
         self.ahead.corpses.remove(&tid);
+        self.ahead.ending.remove(&tid);
         self.ahead.children.ended(tid);
         self.ahead.changes += 1;
         self.settle_calls();
@@ -331,9 +334,28 @@ impl Supervisor {
             was_rolled_back: false,
             wants_window: false,
         };
-        self.end_speculatively(&stopped, &call, info.number())?;
-        self.ahead.children.keep(pid, stopped, Some(info));
+        match self.end_speculatively(&stopped, &call, info.number())? {
+            // Somebody is at one of its pipes.
+            Decision::Wait => {
+                self.ahead.ending.insert(pid, (stopped, info));
+            }
+            _ => self.ahead.children.keep(pid, stopped, Some(info)),
+        }
         Ok(())
+    }
+
+    /// Those that a signal ends and that had to wait for it.
+    fn end_those_that_wait(&mut self) {
+        for (pid, (stopped, info)) in std::mem::take(&mut self.ahead.ending) {
+            let done = match self.ahead.is_speculative(pid) {
+                true => self.end_by_signal(stopped, pid, info),
+                false => stopped.resume_with(&info),
+            };
+            match done {
+                Ok(()) | Err(tracee::TraceError::Gone(_)) => {}
+                Err(error) => self.give_up(pid, &error),
+            }
+        }
     }
 }
 
