@@ -116,10 +116,9 @@ impl Supervisor {
             Op::ModifyPath { .. } => self.plan_path_change(call, op),
             Op::ModifyPaths { .. } => self.plan_paths_change(call, op),
             Op::Mmap => self.plan_file_mmap(call, fd(4)),
-            Op::Sync(SyncKind::File | SyncKind::Range) => match self.private_behind(call, fd(0)) {
-                Some((found, _)) => Some(looking(vec![found.object()])),
-                None => None,
-            },
+            Op::Sync(SyncKind::File | SyncKind::Range) => {
+                self.private_behind(call, fd(0)).map(|(found, _)| looking(vec![found.object()]))
+            }
             Op::Execve => {
                 let path = self.path(call, None, 0, true)?;
                 self.plan_file_exec(call, &path)

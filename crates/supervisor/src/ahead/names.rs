@@ -117,6 +117,7 @@ struct Walk {
     links: usize,
 }
 
+#[allow(clippy::large_enum_variant)] // One at a time.
 enum Step {
     On,
     End(End),
