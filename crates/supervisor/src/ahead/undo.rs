@@ -31,6 +31,7 @@ pub(crate) enum Intent {
 
 /// How an operation is undone.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // Changes of files are most of them.
 pub(crate) enum Undo {
     /// The bytes that were in the pipe.
     Stream { pipe: OwnedFd, contents: Vec<u8> },
