@@ -34,7 +34,7 @@ impl Matrix {
         let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
         Matrix {
             seeds: number("ROLLBACK_SEEDS").unwrap_or(0),
-            programs: number("ROLLBACK_PROGRAMS").unwrap_or(300),
+            programs: number("ROLLBACK_PROGRAMS").unwrap_or(100),
             first_seed: number("ROLLBACK_FIRST_SEED").unwrap_or(1),
         }
     }

@@ -42,6 +42,32 @@ const PROGRAMS: [&str; 34] = [
     "wait_spellings.c",
 ];
 
+/// What the short form runs: a little of everything, in little time.
+pub const SHORT: [&str; 22] = [
+    "awk_pipes",
+    "bash_substitution",
+    "bash_traps",
+    "coreutils_statuses",
+    "dash_script",
+    "exec_failures",
+    "exit_ways",
+    "fd_dup2_everywhere",
+    "fork_status",
+    "marker_perl",
+    "marker_python",
+    "many_processes",
+    "perl_pipes",
+    "shell_heredocs",
+    "shell_marker_children",
+    "shell_marker_files",
+    "shell_marker_pipes",
+    "shell_marker_stat",
+    "shell_set_e",
+    "shell_trees",
+    "tar_roundtrip",
+    "text_tools",
+];
+
 /// Real programs that take long.
 const HEAVY: [&str; 13] = [
     "build_hello",

@@ -32,6 +32,9 @@ fn main() -> ExitCode {
     let mut trials: Vec<Trial> = found.into_iter().map(|one| trial(one, &settings, &matrix, &turn)).collect();
     trials.extend(terminal_scenarios::all().into_iter().map(|one| terminal_trial(one, &settings, &matrix)));
     trials.extend((0..matrix.programs.div_ceil(programs::BATCH)).map(|batch| programs_trial(batch, &settings)));
+    if matrix.seeds == 0 && arguments.filter.is_none() {
+        trials.retain(|trial| trial.kind() == "random" || scenarios::SHORT.contains(&trial.name()));
+    }
     let conclusion = libtest_mimic::run(&arguments, trials);
     if arguments.list {
         return conclusion.exit_code();
