@@ -119,6 +119,26 @@ fn back_to_site(registers: &mut Registers, saved: &Saved) {
     registers.orig_rax = u64::MAX;
 }
 
+/// The frame is not complete yet, but all registers except the stack pointer are the program's.
+fn leave_entry(tid: i32, registers: &mut Registers) -> Result<()> {
+    let page = registers.gs_base;
+    if (page.wrapping_sub(THREAD_PAGE_OFFSET)..=page).contains(&registers.rsp) {
+        registers.rsp = Saved::read(tid, page)?.program_rsp;
+    }
+    registers.rip = registers.rcx.wrapping_sub(2);
+    registers.orig_rax = u64::MAX;
+    Ok(())
+}
+
+/// Just behind the call, with the kernel's answer: it decides whether the call begins again.
+fn to_interrupted(registers: &mut Registers, saved: &Saved) {
+    let result = registers.rax;
+    to_program(registers, saved);
+    registers.rip = saved.frame.continuation;
+    registers.rax = result;
+    registers.orig_rax = saved.frame.nr;
+}
+
 /// Make a thread that is about to receive a signal look as if it stood in its program. Signals that arrive meanwhile are
 /// added to `more`; `has_run` says whether it ran for that.
 pub fn leave_agent(
@@ -142,25 +162,14 @@ pub fn leave_agent(
     }
     match position(&stopped, image, &registers)? {
         Position::Program => return Ok(Some(stopped)),
-        Position::Entering => {
-            let page = registers.gs_base;
-            if (page.wrapping_sub(THREAD_PAGE_OFFSET)..=page).contains(&registers.rsp) {
-                registers.rsp = Saved::read(stopped.tid(), page)?.program_rsp;
-            }
-            registers.rip = registers.rcx.wrapping_sub(2);
-            registers.orig_rax = u64::MAX;
-        }
+        Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
         Position::Before(saved) => {
             close_handle(stopped.tid(), &registers, world);
             back_to_site(&mut registers, &saved);
         }
         Position::Interrupted(saved) => {
             close_handle(stopped.tid(), &registers, world);
-            let result = registers.rax;
-            to_program(&mut registers, &saved);
-            registers.rip = saved.frame.continuation;
-            registers.rax = result;
-            registers.orig_rax = saved.frame.nr;
+            to_interrupted(&mut registers, &saved);
         }
         Position::Done(saved) => {
             let result = registers.rax;
@@ -188,25 +197,14 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
         registers.rax as i64 == -i64::from(libc::EINTR) && registers.rip == image.header.gate_program_after;
     match position(stopped, image, &registers)? {
         Position::Program | Position::After if !is_interrupted => return Ok(()),
-        Position::Entering => {
-            let page = registers.gs_base;
-            if (page.wrapping_sub(THREAD_PAGE_OFFSET)..=page).contains(&registers.rsp) {
-                registers.rsp = Saved::read(stopped.tid(), page)?.program_rsp;
-            }
-            registers.rip = registers.rcx.wrapping_sub(2);
-            registers.orig_rax = u64::MAX;
-        }
+        Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
         Position::Before(saved) => {
             close_handle(stopped.tid(), &registers, world);
             back_to_site(&mut registers, &saved);
         }
         Position::Interrupted(saved) => {
             close_handle(stopped.tid(), &registers, world);
-            let result = registers.rax;
-            to_program(&mut registers, &saved);
-            registers.rip = saved.frame.continuation;
-            registers.rax = result;
-            registers.orig_rax = saved.frame.nr;
+            to_interrupted(&mut registers, &saved);
         }
         // Some calls end with EINTR though no signal came: without us they would have gone on.
         Position::Done(_) | Position::After | Position::Program if is_interrupted => {
@@ -239,14 +237,10 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
 
 /// Whether a signal does nothing in this thread: ignored, or by default without effect and not caught.
 fn is_ignored(tid: i32, signal: i32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else { return false };
-    let mask = |name: &str| {
-        let field = status.lines().find_map(|line| line.strip_prefix(name));
-        field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
-    };
+    let Some(sets) = SignalSets::of(tid) else { return false };
     let bit = 1u64 << (signal - 1).clamp(0, 63);
     let has_no_default_effect = matches!(signal, libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH | libc::SIGCONT);
-    mask("SigIgn:") & bit != 0 || has_no_default_effect && mask("SigCgt:") & bit == 0
+    sets.ignored & bit != 0 || has_no_default_effect && sets.caught & bit == 0
 }
 
 fn close_handle(tid: i32, registers: &Registers, world: &World) {
@@ -257,5 +251,33 @@ fn close_handle(tid: i32, registers: &Registers, world: &World) {
                 thread.handle.close();
             }
         }
+    }
+}
+
+/// Which signals a thread has, as bits from 1 on (proc(5)).
+pub(crate) struct SignalSets {
+    /// Wait to be delivered, to the thread or to its process.
+    pub pending: u64,
+    /// Those of them that wait for the thread.
+    pub pending_here: u64,
+    pub blocked: u64,
+    pub ignored: u64,
+    pub caught: u64,
+}
+
+impl SignalSets {
+    pub fn of(tid: i32) -> Option<Self> {
+        let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+        let set = |name: &str| {
+            let field = status.lines().find_map(|line| line.strip_prefix(name));
+            field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
+        };
+        Some(Self {
+            pending: set("SigPnd:") | set("ShdPnd:"),
+            pending_here: set("SigPnd:"),
+            blocked: set("SigBlk:"),
+            ignored: set("SigIgn:"),
+            caught: set("SigCgt:"),
+        })
     }
 }

@@ -1,8 +1,8 @@
 //! Calls that concern nobody but the process that makes them, and that a checkpoint of the process undoes.
 
 /// Whether a call with this number, and `flags` as its fourth argument, touches only what a checkpoint of its process holds: memory, handlers,
-/// masks, limits, time (000, 5.1). Whoever is speculative may make it without a word. Identity (`setuid`, `setsid`) is not among them:
-/// a checkpoint does not take it back.
+/// masks, time (000, 5.1). Whoever is speculative may make it without a word. Identity (`setuid`, `setsid`) is not among them,
+/// nor are limits, which cannot always be raised again: a checkpoint does not take them back.
 #[inline]
 pub const fn concerns_only_its_process(nr: u64, flags: u64) -> bool {
     const MMAP: u64 = 9;
@@ -20,8 +20,8 @@ pub const fn concerns_only_its_process(nr: u64, flags: u64) -> bool {
         | 35..=39 | 63 | 95..=100
         // getuid, getgid, geteuid, getegid, getppid, getpgrp, getgroups, getresuid, getresgid, getpgid, getsid
         | 102 | 104 | 107 | 108 | 110 | 111 | 115 | 118 | 120 | 121 | 124
-        // rt_sigpending, rt_sigsuspend, sigaltstack, getpriority, setrlimit, gettid, time, futex, sched_getaffinity
-        | 127 | 130 | 131 | 140 | 160 | 186 | 201 | 202 | 204
+        // rt_sigpending, rt_sigsuspend, sigaltstack, getpriority, gettid, time, futex, sched_getaffinity
+        | 127 | 130 | 131 | 140 | 186 | 201 | 202 | 204
         // set_tid_address, clock_gettime, clock_getres, clock_nanosleep, set_robust_list, getcpu, getrandom, membarrier, rseq
         | 218 | 228..=230 | 273 | 309 | 318 | 324 | 334
     )

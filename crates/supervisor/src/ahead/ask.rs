@@ -86,26 +86,7 @@ impl Supervisor {
         let decision = self.decide(&stopped, &mut call)?;
         call.is_fresh = false;
         self.trace_decision(&call, &decision);
-        match decision {
-            Decision::Go => self.reply(stopped, ahead::GO),
-            Decision::GoAndTell(under_way) => {
-                self.ahead.under_way.insert(call.tid, under_way);
-                self.reply(stopped, ahead::GO_AND_TELL)
-            }
-            Decision::Answer(result) => self.answer_call(stopped, &call, result),
-            Decision::Wait => {
-                self.park(stopped, call);
-                Ok(())
-            }
-            Decision::Again => {
-                self.ahead.asked_before.insert(call.tid);
-                self.reply(stopped, ahead::AGAIN)
-            }
-            Decision::Keep => {
-                self.ahead.children.keep(call.pid, stopped, None);
-                Ok(())
-            }
-        }
+        self.carry_decision(stopped, call, decision)
     }
 
     fn trace_decision(&mut self, call: &Call, decision: &Decision) {
@@ -138,7 +119,11 @@ impl Supervisor {
                     Ok(decision) => {
                         self.trace_decision(&parked.call, &decision);
                         self.ahead.changes += 1;
-                        self.carry_decision(parked, decision);
+                        let tid = parked.call.tid;
+                        match self.carry_decision(parked.stopped, parked.call, decision) {
+                            Ok(()) | Err(TraceError::Gone(_)) => {}
+                            Err(error) => self.give_up(tid, &error),
+                        }
                     }
                     Err(TraceError::Gone(_)) => {}
                     Err(error) => self.give_up(parked.call.tid, &error),
@@ -150,18 +135,16 @@ impl Supervisor {
         }
     }
 
-    fn carry_decision(&mut self, parked: Parked, decision: Decision) {
-        let Parked { stopped, call, .. } = parked;
-        let tid = call.tid;
-        let done = match decision {
+    fn carry_decision(&mut self, stopped: Stopped, call: Call, decision: Decision) -> Result<()> {
+        match decision {
             Decision::Go => self.reply(stopped, ahead::GO),
             Decision::GoAndTell(under_way) => {
-                self.ahead.under_way.insert(tid, under_way);
+                self.ahead.under_way.insert(call.tid, under_way);
                 self.reply(stopped, ahead::GO_AND_TELL)
             }
             Decision::Answer(result) => self.answer_call(stopped, &call, result),
             Decision::Again => {
-                self.ahead.asked_before.insert(tid);
+                self.ahead.asked_before.insert(call.tid);
                 self.reply(stopped, ahead::AGAIN)
             }
             Decision::Keep => {
@@ -171,11 +154,6 @@ impl Supervisor {
             Decision::Wait => {
                 self.park(stopped, call);
                 Ok(())
-            }
-        };
-        if let Err(error) = done {
-            if !matches!(error, TraceError::Gone(_)) {
-                self.give_up(tid, &error);
             }
         }
     }
@@ -291,7 +269,7 @@ impl Supervisor {
     ) -> Result<Decision> {
         let who = process(call.pid);
         let keys: Vec<Object> = modifies.iter().map(|(object, _)| object.clone()).collect();
-        if !self.is_settled_for(call, &plan.observes, &keys, plan.can_be_repeated) {
+        if !self.is_settled_for(call, &plan.observes, &keys) {
             return Ok(Decision::Wait);
         }
         let needs_checkpoint = self.ahead.core.needs_checkpoint(who, &plan.observes, &keys);
@@ -337,13 +315,7 @@ impl Supervisor {
     }
 
     /// Whether no other call is under way on what this one would give new dependencies to. Those that can be repeated are taken back.
-    fn is_settled_for(
-        &mut self,
-        call: &Call,
-        observes: &[Dependent<Object>],
-        keys: &[Object],
-        _can_be_repeated: bool,
-    ) -> bool {
+    fn is_settled_for(&mut self, call: &Call, observes: &[Dependent<Object>], keys: &[Object]) -> bool {
         let core = &self.ahead.core;
         let mut own = core.dependencies_of_process(process(call.pid)).clone();
         for dependent in observes {

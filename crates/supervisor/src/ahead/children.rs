@@ -9,6 +9,7 @@ use super::plan::{Class, Plan};
 use super::undo::{Intent, Undo};
 use super::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
+use crate::signals::SignalSets;
 use checkpoint::{CheckpointError, ToReap};
 use speculation::Dependent;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -168,11 +169,12 @@ impl Children {
         self.parent_of.contains_key(&pid)
     }
 
-    /// Whether a SIGCHLD about this process is ours.
+    /// Whether its parent has waited for it, as a ghost or for one.
     fn is_reaped(&self, child: i32) -> bool {
         self.unburied.contains_key(&child) || self.ghosts.get(&child).is_some_and(|ghost| ghost.reaped)
     }
 
+    /// Whether a SIGCHLD about this process is ours.
     pub fn take_announced(&mut self, pid: i32) -> bool {
         self.announced.remove(&pid)
     }
@@ -270,7 +272,7 @@ impl Supervisor {
                 ends.push(fd);
             }
         }
-        let plan = Plan::of_an_end();
+        let plan = Plan::tracked_once();
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
@@ -333,9 +335,7 @@ impl Supervisor {
         self.ahead.children.silent.insert(child);
         self.ahead.children.announced.insert(child);
         let registers = stopped.registers()?;
-        // Far down in the agent's stack, where it is never that deep.
-        const SCRATCH: u64 = 0x6000;
-        let at = registers.gs_base - SCRATCH;
+        let at = registers.gs_base - super::SCRATCH;
         let kernel = |source| TraceError::Kernel { what: "write a signal", tid: pid, source };
         let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
         tracee::write_bytes(pid, at, SignalInfo::child_ended(child, status).as_bytes()).map_err(kernel)?;
@@ -502,12 +502,7 @@ fn unless_gone(error: CheckpointError) -> Result<()> {
 
 /// Whether SIGCHLD does anything in this process.
 fn hears_of_children(pid: i32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
-    let mask = |name: &str| {
-        let field = status.lines().find_map(|line| line.strip_prefix(name));
-        field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
-    };
     let bit = 1u64 << (libc::SIGCHLD - 1);
     // Blocked, it may be taken by sigwait or a signal descriptor.
-    (mask("SigCgt:") | mask("SigBlk:")) & bit != 0
+    SignalSets::of(pid).is_some_and(|sets| (sets.caught | sets.blocked) & bit != 0)
 }

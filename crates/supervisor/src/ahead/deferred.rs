@@ -39,7 +39,7 @@ impl Supervisor {
             (Object::File(dev, ino), Intent::Nothing),
             (position_of(dev, ino), position.map_or(Intent::Nothing, Intent::Position)),
         ];
-        let plan = super::plan::Plan::of_an_end();
+        let plan = super::plan::Plan::tracked_once();
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }

@@ -48,6 +48,11 @@ impl Plan {
         Self { class, observes: Vec::new(), modifies: Vec::new(), can_be_repeated: true }
     }
 
+    /// A call that can be undone, whose objects the caller names itself.
+    pub(super) fn tracked_once() -> Self {
+        Self::new(Class::Tracked).once()
+    }
+
     pub(super) fn observing(mut self, object: Object) -> Self {
         self.observes.push(Dependent::Object(object));
         self
@@ -65,6 +70,7 @@ impl Plan {
 }
 
 const LSEEK: u64 = 8;
+const PRLIMIT: u64 = 302;
 const PREAD: u64 = 17;
 const PREADV: u64 = 295;
 const PREADV2: u64 = 327;
@@ -115,6 +121,8 @@ impl Supervisor {
             Op::Kill => Plan::new(Class::Window).once(),
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(arg(0)),
+            // A limit that was lowered cannot always be raised again.
+            Op::Native if frame.nr == PRLIMIT && arg(2) != 0 => Plan::new(Class::Barrier).once(),
             Op::Native => plan_native(frame.nr),
             Op::Recv { .. } | Op::RecvMsg { .. } | Op::RecvMmsg { .. } | Op::Accept => Plan::new(Class::Barrier),
             _ => Plan::new(Class::Barrier).once(),

@@ -4,6 +4,7 @@ use super::undo::{apply_to_object, open_both, open_end, Descriptor, Undo};
 use super::{Kept, Object, Written};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
+use crate::signals::SignalSets;
 use checkpoint::CheckpointError;
 use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
@@ -328,15 +329,11 @@ impl Supervisor {
 
     /// SIGPIPE that waits in the kernel was caused by a write that is undone.
     fn forget_broken_pipe(&self, pid: i32, stopped: &Stopped) -> Result<()> {
-        const SCRATCH: u64 = 0x400;
         const BIT: u64 = 1 << (libc::SIGPIPE - 1);
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-        let pending = pending.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-        if pending & BIT == 0 {
+        if SignalSets::of(pid).is_none_or(|sets| sets.pending_here & BIT == 0) {
             return Ok(());
         }
-        let at = stopped.registers()?.gs_base + SCRATCH;
+        let at = stopped.registers()?.gs_base - super::SCRATCH;
         let words = [BIT.to_ne_bytes(), [0; 8], [0; 8]].concat();
         let kernel = |source| TraceError::Kernel { what: "write a set of signals", tid: pid, source };
         let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;

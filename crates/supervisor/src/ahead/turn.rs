@@ -1,10 +1,9 @@
 //! Where the event loop meets full speculation: time passes, threads are born, end, execute, stop, and hear signals.
 
 use super::ask::Decision;
-use super::plan::{Class, Plan};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
-use crate::signals;
+use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, PROCESSES_MAX};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -359,29 +358,14 @@ impl Supervisor {
     }
 }
 
-impl Plan {
-    pub(super) fn of_an_end() -> Self {
-        Plan { class: Class::Tracked, observes: Vec::new(), modifies: Vec::new(), can_be_repeated: false }
-    }
-}
-
 /// Whether a signal that this thread does not block waits for it.
 fn has_signals(tid: i32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else { return false };
-    let mask = |name: &str| {
-        let field = status.lines().find_map(|line| line.strip_prefix(name));
-        field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
-    };
-    (mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0
+    SignalSets::of(tid).is_some_and(|sets| sets.pending & !sets.blocked != 0)
 }
 
 /// Whether a signal ends this process: not caught, and by default fatal.
 fn is_fatal(tid: i32, signal: i32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else { return true };
-    let mask = |name: &str| {
-        let field = status.lines().find_map(|line| line.strip_prefix(name));
-        field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
-    };
+    let Some(sets) = SignalSets::of(tid) else { return true };
     let bit = 1u64 << (signal - 1).clamp(0, 63);
     let is_harmless = matches!(
         signal,
@@ -394,5 +378,5 @@ fn is_fatal(tid: i32, signal: i32) -> bool {
             | libc::SIGTTIN
             | libc::SIGTTOU
     );
-    (mask("SigCgt:") | mask("SigIgn:")) & bit == 0 && !is_harmless
+    (sets.caught | sets.ignored) & bit == 0 && !is_harmless
 }
