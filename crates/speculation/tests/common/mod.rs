@@ -68,8 +68,8 @@ pub struct Os {
     pub history: Vec<Record>,
     pub guesses: Vec<Guess>,
     processes: u32,
-    checkpoints: BTreeMap<Checkpoint, (Process, u64)>,
-    taken: BTreeMap<Process, Moment>,
+    /// What is kept: whose, what it knew, and the operation before which it was taken.
+    checkpoints: BTreeMap<Checkpoint, (Process, u64, Moment)>,
     payloads: BTreeSet<u64>,
     payload_next: u64,
     moment: Moment,
@@ -95,7 +95,6 @@ impl Os {
             guesses: vec![],
             processes,
             checkpoints: BTreeMap::new(),
-            taken: BTreeMap::new(),
             payloads: BTreeSet::new(),
             payload_next: 0,
             moment: 0,
@@ -129,7 +128,7 @@ impl Os {
         let made = self.tell(process, op);
         self.drain();
         if let Some((id, can_fail)) = made {
-            let since = if can_fail { self.taken[&process] } else { moment };
+            let since = if can_fail { self.last_checkpoint(process) } else { moment };
             self.guesses.push(Guess { id, since, open: true, failed: false, can_fail, settled: false });
         }
         self.history.push(Record { moment, process, op, made: made.map(|_| self.guesses.len() - 1) });
@@ -166,6 +165,13 @@ impl Os {
             Op::Wait(child) => self.world.observe_process(process, Process(child)),
         }
         None
+    }
+
+    /// When the newest checkpoint of the process was taken that is still kept: one that was taken later, for what it
+    /// observed, is gone again once that has committed.
+    fn last_checkpoint(&self, process: Process) -> Moment {
+        let taken = self.checkpoints.values().filter(|(owner, ..)| *owner == process).map(|(.., moment)| *moment);
+        taken.max().expect("a guess has a checkpoint")
     }
 
     fn put_first(&self, object: u8) -> Undo {
@@ -231,8 +237,7 @@ impl Os {
     fn carry_out(&mut self, action: Action<u8, (u64, Undo), Moment>) {
         match action {
             Action::TakeCheckpoint { process, checkpoint } => {
-                self.checkpoints.insert(checkpoint, (process, self.locals[&process]));
-                self.taken.insert(process, self.moment);
+                self.checkpoints.insert(checkpoint, (process, self.locals[&process], self.moment));
             }
             Action::DiscardCheckpoint { process, checkpoint } => {
                 assert_eq!(self.checkpoints.remove(&checkpoint).expect("kept").0, process);
@@ -247,7 +252,7 @@ impl Os {
                 payloads.iter().for_each(|(number, _)| assert!(self.payloads.remove(number)));
             }
             Action::RestoreProcess { process, checkpoint } => {
-                let (owner, local) = self.checkpoints.remove(&checkpoint).expect("kept");
+                let (owner, local, _) = self.checkpoints.remove(&checkpoint).expect("kept");
                 assert!(owner == process && self.stopped.contains(&process));
                 self.locals.insert(process, local);
                 self.exited.remove(&process);
