@@ -218,6 +218,12 @@ pub struct TryOptions {
     #[arg(long, value_name = "ANSWER", value_enum, require_equals = true)]
     pub network: Option<Network>,
 
+    /// Give COMMAND a terminal of its own, joined to yours: it can ask you, and you see at once what it shows there
+    ///
+    /// What it shows is seen also if everything is undone afterwards. Without this option COMMAND has no terminal, and its output is held.
+    #[arg(short, long)]
+    pub terminal: bool,
+
     /// Where to report what COMMAND did, beside stderr: json:FILE; or `none`: only what was decided is told
     #[arg(long, value_name = "none|json:FILE", require_equals = true)]
     pub report: Option<ReportTarget>,
@@ -243,7 +249,7 @@ pub struct TryOptions {
     pub crash_after: Option<u64>,
 
     /// Finish keeping what a crash interrupted
-    #[arg(long, conflicts_with_all = ["decision", "diff", "network", "report", "wait", "force"])]
+    #[arg(long, conflicts_with_all = ["decision", "diff", "network", "report", "wait", "force", "terminal"])]
     pub resume: bool,
 
     /// The command to run, and its arguments

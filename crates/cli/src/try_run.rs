@@ -29,6 +29,10 @@ pub fn try_run(options: TryOptions) -> Result<u8, Failure> {
     let program = command::resolve(options.command.first().expect("COMMAND is required"))?;
     let decided_beforehand = options.yes || options.no || options.keep_if.is_some();
     let can_ask = Terminal::open().is_some();
+    if options.terminal && !(can_ask && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+        let why = "--terminal needs stdin, stdout and stderr to be a terminal; without it COMMAND's output is held";
+        return Err(Failure::Usage(why.to_owned()));
+    }
     let network = match options.network {
         Some(Network::Yes) => layer::Network::Yes,
         Some(Network::No) => layer::Network::No,
@@ -45,6 +49,7 @@ pub fn try_run(options: TryOptions) -> Result<u8, Failure> {
         layer_dir: options.layer_dir.clone(),
         wait: options.wait,
         keep_if: options.keep_if.clone(),
+        terminal: options.terminal,
     })?;
     if options.report != Some(ReportTarget::None) {
         try_report::tell(&ran, options.diff, options.verbose);

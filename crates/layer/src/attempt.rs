@@ -23,6 +23,7 @@ use crate::inside::{Inside, Message, DECIDE, GO, STAGES};
 use crate::plan::{FileSystemPlan, Plan, PLAN_NAME, PLAN_VERSION};
 use crate::scan::{self, Moment};
 use crate::sys;
+use crate::terminal::{Carrier, Joint, UsersTerminal};
 use crate::view::View;
 
 /// May COMMAND speak to somebody outside?
@@ -52,6 +53,8 @@ pub struct TryOptions {
     pub wait: bool,
     /// A shell command that decides, run in COMMAND's view when COMMAND has ended.
     pub keep_if: Option<OsString>,
+    /// COMMAND gets a terminal of its own, joined to ours: it is seen at once, and not held, what it shows there.
+    pub terminal: bool,
 }
 
 /// A process that went on when COMMAND had ended. It was killed.
@@ -92,14 +95,22 @@ pub struct Attempt {
 
 /// What a signal means, by how far the try is.
 #[derive(Clone, Debug)]
-struct Phase(Arc<(AtomicU8, AtomicI32, AtomicI32)>);
+struct Phase(Arc<Progress>);
+
+#[derive(Debug)]
+struct Progress {
+    phase: AtomicU8,
+    first: AtomicI32,
+    command: AtomicI32,
+    terminal: Mutex<Option<Joint>>,
+}
 
 const RUNNING: u8 = 0;
 const DECIDING: u8 = 1;
 const KEEPING: u8 = 2;
 
-/// Signals that mean: enough.
-const ENDING: [i32; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+/// Signals that mean: enough; and the one that says that the terminal's size has changed.
+const AWAITED: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGWINCH];
 
 impl Attempt {
     /// Runs COMMAND to its end, and looks at what it did. Call it from a process with one thread.
@@ -111,7 +122,7 @@ impl Attempt {
         let image = LayerImage::create(&options.layer_dir)?;
         let begun = beginning();
         let view = View::build(&image)?;
-        sys::block_signals(&ENDING);
+        sys::block_signals(&AWAITED);
         let started = start(&mut options, &view, cwd)?;
         let mut attempt = Attempt { view, image, plans: Vec::new(), begun, phase: started.phase.clone() };
         let ran = attempt.follow(started, &options)?;
@@ -123,6 +134,7 @@ impl Attempt {
         let left = processes_of(started.first);
         sys::kill(started.first, libc::SIGKILL);
         let _ = sys::wait_for(started.first);
+        started.leave_terminal();
         let (status, decided) = result?;
         self.phase.set(DECIDING);
         let printed = started.collector.finish().map_err(set_up("what was printed"))?;
@@ -212,11 +224,20 @@ fn beginning() -> Moment {
 
 impl Phase {
     fn new(first: i32) -> Phase {
-        Phase(Arc::new((AtomicU8::new(RUNNING), AtomicI32::new(first), AtomicI32::new(0))))
+        let (phase, command) = (AtomicU8::new(RUNNING), AtomicI32::new(0));
+        Phase(Arc::new(Progress { phase, first: AtomicI32::new(first), command, terminal: Mutex::default() }))
     }
 
     fn set(&self, phase: u8) {
-        self.0 .0.store(phase, Ordering::SeqCst);
+        self.0.phase.store(phase, Ordering::SeqCst);
+    }
+
+    fn terminal(&self) -> Option<Joint> {
+        self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn join_terminal(&self, joint: Option<Joint>) {
+        *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = joint;
     }
 
     /// The first signal is COMMAND's to answer; the next ends everything. While it is decided, a signal is a no; while it is kept, it
@@ -225,29 +246,38 @@ impl Phase {
         std::thread::spawn(move || {
             let mut passed_on = false;
             loop {
-                let Some(signal) = sys::await_signal(&ENDING, 1000) else { continue };
-                let (phase, first, command) = &*self.0;
-                match phase.load(Ordering::SeqCst) {
-                    KEEPING => {}
-                    DECIDING => {
-                        eprintln!("speculator: interrupted: everything was undone");
-                        std::process::exit(128 + signal);
-                    }
-                    _ if !passed_on => {
-                        passed_on = true;
-                        match command.load(Ordering::SeqCst) {
-                            0 => sys::kill(first.load(Ordering::SeqCst), libc::SIGKILL),
-                            command => sys::kill(-command, signal),
-                        }
-                    }
-                    _ => {
-                        eprintln!("speculator: interrupted: everything was undone");
-                        sys::kill(first.load(Ordering::SeqCst), libc::SIGKILL);
-                        std::process::exit(128 + signal);
-                    }
+                match sys::await_signal(&AWAITED, 1000) {
+                    None => {}
+                    Some(libc::SIGWINCH) => self.terminal().iter().for_each(Joint::resize),
+                    Some(signal) => self.take(signal, &mut passed_on),
                 }
             }
         });
+    }
+
+    fn take(&self, signal: i32, passed_on: &mut bool) {
+        let first = self.0.first.load(Ordering::SeqCst);
+        match self.0.phase.load(Ordering::SeqCst) {
+            KEEPING => {}
+            DECIDING => self.give_up(signal),
+            _ if !*passed_on => {
+                *passed_on = true;
+                match self.0.command.load(Ordering::SeqCst) {
+                    0 => sys::kill(first, libc::SIGKILL),
+                    command => sys::kill(-command, signal),
+                }
+            }
+            _ => {
+                sys::kill(first, libc::SIGKILL);
+                self.give_up(signal);
+            }
+        }
+    }
+
+    fn give_up(&self, signal: i32) -> ! {
+        self.terminal().iter().for_each(Joint::restore);
+        eprintln!("speculator: interrupted: everything was undone");
+        std::process::exit(128 + signal);
     }
 }
 
@@ -260,14 +290,19 @@ struct Started {
     reached: Arc<Mutex<Vec<Reached>>>,
     phase: Phase,
     input: Option<Input>,
+    carrier: Option<Carrier>,
 }
 
 fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started, LayerError> {
     let pipe = || io::pipe().map_err(set_up("a pipe"));
+    let users = match options.terminal {
+        true => Some(UsersTerminal::open().map_err(set_up("the terminal"))?),
+        false => None,
+    };
     let (order_reader, order_writer) = pipe()?;
     let (message_reader, message_writer) = pipe()?;
     let (output, outputs) = streams().map_err(set_up("a pipe"))?;
-    let (stdin, input) = Input::prepare().map_err(set_up("standard input"))?;
+    let (stdin, input) = Input::prepare(options.terminal).map_err(set_up("standard input"))?;
     let [stdout, stderr] = output;
     let words = io::stderr().as_fd().try_clone_to_owned().map_err(set_up("standard error"))?;
     let namespaces =
@@ -284,6 +319,7 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
         messages: message_writer.into(),
         wait: options.wait,
         decide: options.keep_if.clone(),
+        terminal: options.terminal,
         ignore_pipe: false,
     };
     let first = match sys::fork_into(namespaces | own_network).map_err(set_up("namespaces"))? {
@@ -302,23 +338,41 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
         reached: Arc::default(),
         phase,
         input: input.map(Input::start),
+        carrier: None,
     };
-    let result = started.open_gate(options);
+    let result = started.open_gate(options, users);
     if result.is_err() {
         sys::kill(first, libc::SIGKILL);
         let _ = sys::wait_for(first);
+        started.leave_terminal();
     }
     result.map(|()| started)
 }
 
 impl Started {
-    fn open_gate(&mut self, options: &mut TryOptions) -> Result<(), LayerError> {
-        let number = match Message::read(&mut self.messages) {
-            Some(Message::Listener(number)) => number,
-            other => return Err(self.failure(other, options)),
+    /// Everybody inside is gone.
+    fn leave_terminal(&mut self) {
+        self.phase.join_terminal(None);
+        if let Some(carrier) = self.carrier.take() {
+            carrier.finish();
+        }
+    }
+
+    fn open_gate(&mut self, options: &mut TryOptions, users: Option<UsersTerminal>) -> Result<(), LayerError> {
+        let mut message = Message::read(&mut self.messages);
+        if let (Some(Message::Terminal(number)), Some(users)) = (message, users) {
+            let carrier = sys::descriptor_of(self.first, number).and_then(|command| Carrier::start(users, command));
+            let carrier = carrier.map_err(set_up("COMMAND's terminal"))?;
+            self.phase.join_terminal(Some(carrier.joint()));
+            self.carrier = Some(carrier);
+            message = Message::read(&mut self.messages);
+        }
+        let Some(Message::Listener(number)) = message else {
+            return Err(self.failure(message, options));
         };
         let listener = sys::descriptor_of(self.first, number).map_err(set_up("the system-call filter's descriptor"))?;
-        let gate = Gate::new(listener, options.network, options.asker.take(), Arc::clone(&self.reached));
+        let asker = options.asker.take().map(|asker| undisturbed(asker, self.phase.terminal()));
+        let gate = Gate::new(listener, options.network, asker, Arc::clone(&self.reached));
         std::thread::spawn(move || gate.run());
         self.orders.write_all(&[GO]).map_err(set_up("the first process"))
     }
@@ -344,7 +398,7 @@ impl Started {
             match Message::read(&mut self.messages) {
                 Some(Message::Started(inside)) => {
                     let outside = outside_number(self.first, inside);
-                    self.phase.0 .2.store(outside.unwrap_or(0), Ordering::SeqCst);
+                    self.phase.0.command.store(outside.unwrap_or(0), Ordering::SeqCst);
                 }
                 Some(Message::Ended(ended)) => {
                     status = ended;
@@ -365,6 +419,14 @@ impl Started {
             other => Err(self.failure(other, options)),
         }
     }
+}
+
+/// Asks while nothing else uses the terminal.
+fn undisturbed(asker: Asker, terminal: Option<Joint>) -> Asker {
+    Box::new(move |reached| {
+        let _pause = terminal.as_ref().map(Joint::pause);
+        asker(reached)
+    })
 }
 
 type Outputs = ([OwnedFd; 2], Vec<(Stream, OwnedFd)>);
@@ -394,8 +456,11 @@ struct Input {
 
 impl Input {
     /// COMMAND's standard input; and, if ours has to be copied into it, what copies.
-    fn prepare() -> io::Result<(OwnedFd, Option<Input>)> {
+    fn prepare(is_terminal: bool) -> io::Result<(OwnedFd, Option<Input>)> {
         let null = || Ok((File::open("/dev/null")?.into(), None));
+        if is_terminal {
+            return null();
+        }
         let stdin = rustix::stdio::stdin();
         let Ok(found) = File::from(stdin.try_clone_to_owned()?).metadata() else { return null() };
         let kind = found.file_type();

@@ -13,11 +13,14 @@ use std::path::PathBuf;
 use crate::attempt::Network;
 use crate::gate;
 use crate::sys;
+use crate::terminal;
 use crate::view::View;
 
 /// What the first process tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
+    /// The user's side of COMMAND's terminal is the descriptor of this number.
+    Terminal(i32),
     /// The filter's questions arrive at its descriptor of this number.
     Listener(i32),
     /// A step of setting up (see [`STAGES`]) failed.
@@ -35,12 +38,13 @@ pub enum Message {
 }
 
 /// What can go wrong before COMMAND starts.
-pub const STAGES: [&str; 5] = [
+pub const STAGES: [&str; 6] = [
     "the loopback interface",
     "the view of the file systems",
     "standard streams",
     "the system-call filter",
     "a process",
+    "a terminal",
 ];
 
 /// Orders.
@@ -58,6 +62,7 @@ impl Message {
             Message::Ended(status) => (4, status.into()),
             Message::Decided(status) => (5, status.into()),
             Message::Alone => (6, 0),
+            Message::Terminal(fd) => (7, fd),
         };
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&tag.to_ne_bytes());
@@ -79,6 +84,7 @@ impl Message {
             4 => Message::Ended(value as u8),
             5 => Message::Decided(value as u8),
             6 => Message::Alone,
+            7 => Message::Terminal(value),
             _ => return None,
         })
     }
@@ -98,6 +104,8 @@ pub struct Inside<'a> {
     /// Wait for everybody, not only for COMMAND.
     pub wait: bool,
     pub decide: Option<OsString>,
+    /// COMMAND's streams are a terminal of its own instead.
+    pub terminal: bool,
     pub ignore_pipe: bool,
 }
 
@@ -139,17 +147,18 @@ impl Inside<'_> {
         self.view.enter().map_err(|error| (1, error))?;
         self.take_streams().map_err(|error| (2, error))?;
         let mut messages = File::from(sys::adopt(MESSAGES));
+        let user_side = self.take_terminal(&mut messages).map_err(|error| (5, error))?;
         let listener = sys::install_filter(&gate::filter()).map_err(|error| (3, error))?;
         let number = listener.as_raw_fd();
         messages.write_all(&Message::Listener(number).to_bytes()).map_err(|error| (3, error))?;
-        // The other side takes a copy of it.
+        // The other side takes a copy of them.
         let mut orders = File::from(sys::adopt(ORDERS));
         let mut go = [0];
         orders.read_exact(&mut go).map_err(|error| (3, error))?;
         if go != [GO] {
             sys::exit_now(1);
         }
-        drop(listener);
+        drop((listener, user_side));
         Ok((orders, messages))
     }
 
@@ -167,6 +176,19 @@ impl Inside<'_> {
         drop(copies);
         sys::close_from(WORDS + 1);
         Ok(())
+    }
+
+    /// The streams become COMMAND's terminal, if it is to have one; the user's side of it.
+    fn take_terminal(&self, messages: &mut File) -> io::Result<Option<OwnedFd>> {
+        if !self.terminal {
+            return Ok(None);
+        }
+        let (user_side, command_side) = terminal::make()?;
+        for stream in 0..3 {
+            sys::replace(command_side.as_fd(), stream)?;
+        }
+        messages.write_all(&Message::Terminal(user_side.as_raw_fd()).to_bytes())?;
+        Ok(Some(user_side))
     }
 
     fn serve(&self, orders: &mut File, messages: &mut File) {
@@ -218,7 +240,9 @@ impl Inside<'_> {
     /// Returns only with an errno.
     fn become_command(&self) -> i32 {
         self.leave_first_process();
-        let _ = rustix::process::setpgid(None, None);
+        if let Err(error) = self.lead() {
+            return error.raw_os_error();
+        }
         let string = |text: &std::ffi::OsStr| CString::new(text.as_bytes());
         let args: Result<Vec<CString>, _> = self.args.iter().map(|arg| string(arg)).collect();
         let (Ok(program), Ok(args)) = (string(self.program.as_os_str()), args) else { return libc::EINVAL };
@@ -230,6 +254,15 @@ impl Inside<'_> {
         }
         sys::reset_signals(self.ignore_pipe);
         sys::exec(&program, &args).raw_os_error().unwrap_or(libc::EIO)
+    }
+
+    /// A process group of COMMAND's own; with a terminal, a session of its own.
+    fn lead(&self) -> rustix::io::Result<()> {
+        if !self.terminal {
+            return rustix::process::setpgid(None, None);
+        }
+        rustix::process::setsid()?;
+        rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
     }
 
     fn leave_first_process(&self) {

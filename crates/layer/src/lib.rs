@@ -27,6 +27,7 @@ mod recover;
 mod scan;
 #[allow(unsafe_code)]
 mod sys;
+mod terminal;
 mod view;
 
 pub use attempt::{Attempt, LeftRunning, Network, Ran, TryOptions};
