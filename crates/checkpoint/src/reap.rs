@@ -26,6 +26,11 @@ impl ToReap {
         self.parent
     }
 
+    /// The process has ended, and `parent` is its parent now.
+    pub fn inherited_by(self, parent: i32) -> Self {
+        Self { parent, ..self }
+    }
+
     /// Reap several at once in the process whose they are; registers are saved and restored only once.
     pub fn all(zombies: impl IntoIterator<Item = Self>, p: &Stopped, gate: u64) -> Result<()> {
         let mut caller = Caller { pid: p.tid(), calls: RemoteCalls::new(p, gate)? };

@@ -81,10 +81,12 @@ impl Vessel {
         }
     }
 
-    /// The copy lets go of what others could notice: descriptors (an end of a pipe that stays open).
+    /// The copy lets go of what others could notice: descriptors (an end of a pipe that stays open), and its place in a process group (which is
+    /// there as long as somebody is in it, and which signals are sent to).
     fn settle(&self, known: Known) -> Result<()> {
         let mut caller = self.caller()?;
         caller.call("close_range", libc::SYS_close_range, &[0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE])?;
+        caller.call("setsid", libc::SYS_setsid, &[])?;
         caller.calls.finish()?;
         if known.inherited_memory {
             return Ok(());

@@ -213,6 +213,9 @@ fn gather_vector(tid: i32, vector: u64, count: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// The master of a pseudo-terminal: opened anew it is another one (pts(4)).
+const PTMX: u64 = 0x502;
+
 /// An outside object that can take a write now; `None` where the program has to see for itself.
 fn target_of(fd: OwnedFd) -> Option<Target> {
     let stat = rustix::fs::fstat(&fd).ok()?;
@@ -222,7 +225,7 @@ fn target_of(fd: OwnedFd) -> Option<Target> {
     }
     let (object, kind) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => (hash_object(stat.st_dev, stat.st_ino), TargetKind::Pipe),
-        FileType::CharacterDevice if takes_background_writes(&fd) => {
+        FileType::CharacterDevice if stat.st_rdev != PTMX && takes_background_writes(&fd) => {
             (hash_object(u64::MAX, stat.st_rdev), TargetKind::Terminal)
         }
         FileType::Socket if is_connected_stream(&fd) => (hash_object(stat.st_dev, stat.st_ino), TargetKind::Socket),

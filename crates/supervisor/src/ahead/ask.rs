@@ -221,11 +221,12 @@ impl Supervisor {
             Class::Free => return Ok(Decision::Go),
             Class::Later => return Ok(Decision::Wait),
             Class::Barrier if is_speculative => return Ok(self.wait_at_barrier(call)),
-            Class::Window if self.is_anything_speculative() => {
+            Class::Window if self.is_anything_speculative() || self.is_burial_due(call.pid) => {
                 call.wants_window = true;
                 return Ok(self.wait_at_barrier(call));
             }
-            Class::Barrier | Class::Window => return Ok(Decision::Go),
+            Class::Barrier => return Ok(self.pass_barrier(plan)),
+            Class::Window => return Ok(Decision::Go),
             Class::Exit { status } if is_speculative => return self.end_speculatively(stopped, call, status),
             Class::Exit { .. } => return Ok(Decision::Go),
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
@@ -257,6 +258,19 @@ impl Supervisor {
             self.ahead.report.count_barrier(call.frame.nr);
         }
         Decision::Wait
+    }
+
+    /// A call that cannot be undone, and whose process depends on nothing: neither may what it observes, until it is made.
+    fn pass_barrier(&self, plan: Plan) -> Decision {
+        let Plan { observes, can_be_repeated, .. } = plan;
+        let objects: Vec<Object> = observes.into_iter().filter_map(object_of).collect();
+        if objects.iter().any(|object| !self.ahead.core.dependencies_of_object(object).is_empty()) {
+            return Decision::Wait;
+        }
+        match objects.is_empty() {
+            true => Decision::Go,
+            false => Decision::GoAndTell(UnderWay { objects, watches: false, makes_child: false, can_be_repeated }),
+        }
     }
 
     /// A call that can be undone: take dependencies, with a checkpoint if they are new; give them to what it modifies, with what undoes it.
@@ -358,6 +372,7 @@ impl Supervisor {
         let known = Known { own_memory: self.ahead.is_always_on(), ..Known::default() };
         match Vessel::fork_known(stopped, self.image.header.gate_program, known, corpses) {
             Ok(vessel) => {
+                self.ahead.vessels.insert(vessel.pid());
                 self.ahead.report.checkpoint(begin.elapsed());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
@@ -454,5 +469,12 @@ impl Supervisor {
         self.ahead.report.output_held += bytes.len() as u64;
         self.ahead.core.output(process(call.pid), Written::Stream { target, writer, clock, bytes });
         Decision::Answer(len)
+    }
+}
+
+fn object_of(dependent: Dependent<Object>) -> Option<Object> {
+    match dependent {
+        Dependent::Object(object) => Some(object),
+        Dependent::Process(_) => None,
     }
 }

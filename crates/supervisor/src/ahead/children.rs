@@ -174,6 +174,11 @@ impl Children {
         self.unburied.contains_key(&child) || self.ghosts.get(&child).is_some_and(|ghost| ghost.reaped)
     }
 
+    /// Whether it has ended and was waited for in the kernel.
+    fn is_gone(&self, child: i32) -> bool {
+        self.ended.contains(&child) && !std::path::Path::new(&format!("/proc/{child}")).exists()
+    }
+
     /// Whether a SIGCHLD about this process is ours.
     pub fn take_announced(&mut self, pid: i32) -> bool {
         self.announced.remove(&pid)
@@ -192,6 +197,8 @@ struct Wanted {
     /// Looks, and leaves the child to be waited for again.
     nowait: bool,
     exited: bool,
+    /// Children that were stopped or continued are told of, too.
+    alive: bool,
 }
 
 enum Which {
@@ -228,6 +235,7 @@ impl Wanted {
             nohang: options & libc::WNOHANG != 0,
             nowait: call.frame.nr == WAITID && options & libc::WNOWAIT != 0,
             exited,
+            alive: options & (libc::WUNTRACED | libc::WCONTINUED) != 0,
         }
     }
 
@@ -262,6 +270,10 @@ impl Supervisor {
 
     /// A process that depends on a guess ends.
     pub(super) fn end_speculatively(&mut self, stopped: &Stopped, call: &Call, status: i32) -> Result<Decision> {
+        if self.would_orphan(call.pid) {
+            // They would have another parent, and whoever that is another child: neither can see that of a ghost.
+            return Ok(Decision::Wait);
+        }
         let open = self.descriptors_of(call.pid);
         let mut modifies: Vec<(Object, Intent)> = Vec::new();
         let mut ends = Vec::new();
@@ -286,6 +298,12 @@ impl Supervisor {
         }
         self.become_ghost(call.pid, status)?;
         Ok(Decision::Keep)
+    }
+
+    /// Whether a process has children that its program has not waited for.
+    fn would_orphan(&self, pid: i32) -> bool {
+        let kin = &self.ahead.children;
+        kin.parent_of.iter().any(|(&child, &parent)| parent == pid && !kin.is_reaped(child) && !kin.is_gone(child))
     }
 
     fn become_ghost(&mut self, pid: i32, status: i32) -> Result<()> {
@@ -375,12 +393,12 @@ impl Supervisor {
             if parent != call.pid || !wanted.matches(child) || kin.is_reaped(child) {
                 continue;
             }
-            if kin.ended.contains(&child) {
-                if std::path::Path::new(&format!("/proc/{child}")).exists() {
-                    // Waiting for it in the kernel could not be undone.
-                    return Ok(Decision::Wait);
-                }
+            if kin.is_gone(child) {
                 continue;
+            }
+            if kin.ended.contains(&child) {
+                // Waiting for it in the kernel could not be undone.
+                return Ok(Decision::Wait);
             }
             any = true;
         }
@@ -390,6 +408,8 @@ impl Supervisor {
         }
         Ok(match (any, wanted.nohang) {
             (false, _) => Decision::Answer(-i64::from(libc::ECHILD)),
+            // Whether one has stopped only the kernel knows.
+            (true, true) if wanted.alive => Decision::Wait,
             (true, true) => Decision::Answer(0),
             (true, false) => Decision::Wait,
         })
@@ -482,13 +502,39 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Nothing can fail any more: the ghost ends.
+    /// Nothing can fail any more: the ghost ends. What it has to reap would be given to whoever adopts orphans, who may be a program.
     pub(super) fn release_ghost(&mut self, pid: i32) {
-        let _ = match self.ahead.children.take_standing(pid) {
-            Some((stopped, None)) => self.reply(stopped, agent_abi::ahead::GO),
-            Some((stopped, Some(signal))) => stopped.resume_with(&signal),
-            None => Ok(()),
+        let Some((stopped, signal)) = self.ahead.children.take_standing(pid) else { return };
+        let _ = self.bury(&stopped, pid).and_then(|()| match signal {
+            None => self.reply(stopped, agent_abi::ahead::GO),
+            Some(signal) => stopped.resume_with(&signal),
+        });
+    }
+
+    /// The end of a process that could not reap its vessels: a program may have adopted them.
+    pub(super) fn bequeath(&mut self, corpses: Vec<ToReap>) {
+        for corpse in corpses {
+            let Some(heir) = parent_of(corpse.vessel()).filter(|heir| self.tracees.contains_key(heir)) else {
+                continue;
+            };
+            self.ahead.corpses.entry(heir).or_default().push(corpse.inherited_by(heir));
+        }
+    }
+
+    /// Whether a process other than `pid` has still to wait for a ghost, for which its program has waited. It is made to, if it can be.
+    pub(super) fn is_burial_due(&self, pid: i32) -> bool {
+        let can_stop = |parent: &i32| {
+            let is_busy = self.ahead.under_way.get(parent).is_some_and(|call| !call.can_be_repeated);
+            *parent != pid && self.tracees.contains_key(parent) && !is_busy && !self.ahead.starting.contains(parent)
         };
+        let mut is_due = false;
+        for &parent in self.ahead.children.to_reap.keys().filter(|parent| can_stop(parent)) {
+            is_due = true;
+            if !self.ahead.parked.values().any(|parked| parked.call.pid == parent) {
+                let _ = tracee::interrupt(parent);
+            }
+        }
+        is_due
     }
 }
 
@@ -498,6 +544,11 @@ fn unless_gone(error: CheckpointError) -> Result<()> {
         // A zombie more, until the process ends.
         _ => Ok(()),
     }
+}
+
+fn parent_of(pid: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 /// Whether SIGCHLD does anything in this process.

@@ -28,6 +28,7 @@ mod names;
 mod plan;
 mod report;
 mod rollback;
+mod stream;
 mod turn;
 mod undo;
 
@@ -195,6 +196,8 @@ pub(crate) struct Ahead {
     ending: BTreeMap<i32, (Stopped, SignalInfo)>,
     /// Vessels that died and that their process has to wait for.
     corpses: HashMap<i32, Vec<ToReap>>,
+    /// Process ids that vessels had or have, and no process of the world has had since.
+    vessels: HashSet<i32>,
     /// Objects that may be speculative.
     touched: BTreeSet<Object>,
     files: files::Files,
@@ -250,6 +253,7 @@ impl Ahead {
             children: children::Children::default(),
             ending: BTreeMap::new(),
             corpses: HashMap::new(),
+            vessels: HashSet::new(),
             touched: BTreeSet::new(),
             files: files::Files::new(memories),
             asked_before: HashSet::new(),

@@ -93,7 +93,11 @@ impl Supervisor {
             Op::Read { fd: at } => self.plan_read(call, fd(at)),
             Op::ObserveFd { fd: at } => self.plan_look(call, fd(at)),
             Op::Write { fd: at } => self.plan_write(call, fd(at)),
-            Op::Close => self.plan_close(call, [fd(0)].into_iter()),
+            Op::Close => match self.plan_close(call, [fd(0)].into_iter()) {
+                // EBADF, whatever anybody guesses.
+                plan if plan.modifies.is_empty() => Plan::new(Class::Free),
+                plan => plan,
+            },
             Op::CloseRange => {
                 let (first, last) = (fd(0), (arg(1) as u32).min(FDS_MAX as u32) as i32);
                 let open = self.descriptors_of(call.pid);
@@ -105,6 +109,8 @@ impl Supervisor {
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
             Op::Ioctl => self.plan_ioctl(call),
+            Op::Copy { input, output } => self.plan_at_pipes(call, [fd(input), fd(output)]),
+            Op::Vmsplice => self.plan_at_pipes(call, [fd(0)]),
             Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
             Op::Mmap => self.plan_mmap(call),
             Op::Fork => plan_fork(call, 0),
@@ -211,12 +217,15 @@ impl Supervisor {
         const F_GETFL: u64 = 3;
         const F_SETFL: u64 = 4;
         const F_DUPFD_CLOEXEC: u64 = 1030;
+        const F_SETPIPE_SZ: u64 = 1031;
+        const F_GETPIPE_SZ: u64 = 1032;
         if call.frame.nr == DUP {
             return Plan::new(Class::Free);
         }
         let fd = call.frame.args[0] as i32;
         match call.frame.args[1] {
-            F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_GETFL => Plan::new(Class::Free),
+            F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_GETFL | F_GETPIPE_SZ => Plan::new(Class::Free),
+            F_SETPIPE_SZ => self.plan_at_pipes(call, [fd]),
             F_SETFD => {
                 Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), Intent::CloseOnExec(fd)).once()
             }
@@ -232,6 +241,17 @@ impl Supervisor {
             },
             _ => Plan::new(Class::Barrier).once(),
         }
+    }
+
+    /// What cannot be undone, at pipes that may hold what is speculative.
+    fn plan_at_pipes<const N: usize>(&mut self, call: &Call, fds: [i32; N]) -> Plan {
+        let mut plan = Plan::new(Class::Barrier).once();
+        for fd in fds {
+            if let Behind::Pipe { dev, ino, .. } = self.behind(call.tid, fd) {
+                plan = plan.observing(Object::Pipe(dev, ino));
+            }
+        }
+        plan
     }
 
     fn plan_open(&mut self, call: &Call) -> Plan {
@@ -285,6 +305,10 @@ impl Supervisor {
         }
         match self.behind(call.tid, call.frame.args[0] as i32) {
             Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
+            // FIONREAD: how much is in it.
+            Behind::Pipe { dev, ino, .. } if call.frame.args[1] == libc::FIONREAD => {
+                Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino))
+            }
             _ => Plan::new(Class::Barrier).once(),
         }
     }

@@ -204,6 +204,7 @@ impl Supervisor {
         if !is_process || self.world().ahead.load(Ordering::Relaxed) == 0 {
             return;
         }
+        self.ahead.vessels.remove(&tid);
         let world = self.world();
         let parent = world.processes[slot].parent.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
         let parent = world.processes[parent].pid.load(Ordering::Relaxed) as i32;
@@ -240,7 +241,8 @@ impl Supervisor {
         self.ahead.asked_before.remove(&tid);
         self.ahead.resent.remove(&tid);
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
-        self.ahead.corpses.remove(&tid);
+        let corpses = self.ahead.corpses.remove(&tid).unwrap_or_default();
+        self.bequeath(corpses);
         self.ahead.ending.remove(&tid);
         self.ahead.children.ended(tid);
         self.ahead.changes += 1;
@@ -261,6 +263,7 @@ impl Supervisor {
         }
         signals::take_back(&stopped, &self.image, self.segment.world)?;
         if let Ok(pid) = self.pid_of(tid) {
+            self.bury(&stopped, pid)?;
             self.deliver_child_signal(&stopped, pid, None)?;
         }
         // First this one: whoever it was in the way of may roll it back, and then halts it.
@@ -288,12 +291,17 @@ impl Supervisor {
             if self.ahead.children.take_announced(info.process()) {
                 return Ok(Some(stopped));
             }
-            if self.ahead.children.is_silent(info.process()) {
+            // The kernel tells of a vessel whose process has executed a program since, or was orphaned.
+            let is_vessel = self.ahead.vessels.contains(&info.process());
+            if is_vessel || self.ahead.children.is_silent(info.process()) {
                 self.swallow(stopped)?;
                 return Ok(None);
             }
         }
         if !self.ahead.is_speculative(pid) {
+            if is_fatal(tid, info.number()) {
+                self.bury(&stopped, pid)?;
+            }
             return Ok(Some(stopped));
         }
         let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;

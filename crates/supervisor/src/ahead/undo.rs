@@ -1,12 +1,12 @@
 //! What undoes an operation on an object (000, 6.2 to 6.9), and how it is done.
 
 use super::memory::{Before, Change};
+use super::stream::Contents;
 use super::Object;
 use crate::event_loop::Supervisor;
 use rustix::fs::{OFlags, SeekFrom};
-use rustix::pipe::{fcntl_getpipe_size, pipe_with, tee, PipeFlags, SpliceFlags};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 /// What a call is about to do to an object: enough to make its undo, if one is needed.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ pub(crate) enum Intent {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // Changes of files are most of them.
 pub(crate) enum Undo {
-    /// The bytes that were in the pipe.
-    Stream { pipe: OwnedFd, contents: Vec<u8> },
+    /// What was in the pipe.
+    Stream { pipe: OwnedFd, contents: Contents },
     /// Where the position was.
     Position { file: OwnedFd, position: u64 },
     /// What was behind the descriptor.
@@ -66,7 +66,7 @@ impl Supervisor {
     pub(crate) fn undo_of(&mut self, tid: i32, intent: Intent) -> io::Result<Undo> {
         Ok(match intent {
             Intent::Stream(pipe) => {
-                let contents = contents_of(&pipe)?;
+                let contents = Contents::of(&pipe)?;
                 // A path holds neither end open.
                 Undo::Stream { pipe: path_to(&pipe)?, contents }
             }
@@ -104,7 +104,7 @@ impl Supervisor {
 /// Undo what needs no process.
 pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
     match undo {
-        Undo::Stream { pipe, contents } => refill(pipe, contents),
+        Undo::Stream { pipe, contents } => contents.put_back(pipe),
         Undo::Position { file, position } => {
             // A pipe or terminal has no position.
             let _ = rustix::fs::seek(file, SeekFrom::Start(*position));
@@ -152,38 +152,6 @@ pub(crate) fn open_end(path: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
 pub(crate) fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(own_path(pipe), flags, rustix::fs::Mode::empty())?)
-}
-
-/// The bytes in a pipe, which stay there.
-fn contents_of(pipe: &OwnedFd) -> io::Result<Vec<u8>> {
-    // Both ends for a moment; nobody can see that: whoever could is asked about every call, by this thread.
-    let both = open_both(pipe)?;
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-    let size = fcntl_getpipe_size(both.as_fd())?;
-    let _ = rustix::pipe::fcntl_setpipe_size(writer.as_fd(), size);
-    let mut contents = Vec::new();
-    match tee(&both, &writer, size, SpliceFlags::NONBLOCK) {
-        Ok(0) | Err(rustix::io::Errno::AGAIN) => return Ok(contents),
-        Ok(n) => contents.resize(n, 0),
-        Err(e) => return Err(e.into()),
-    }
-    let mut at = 0;
-    while at < contents.len() {
-        at += rustix::io::read(&reader, &mut contents[at..])?;
-    }
-    Ok(contents)
-}
-
-/// Make `contents` all that is in a pipe.
-fn refill(pipe: &OwnedFd, contents: &[u8]) -> io::Result<()> {
-    let both = open_both(pipe)?;
-    let mut scratch = [0u8; 65536];
-    while matches!(rustix::io::read(&both, &mut scratch), Ok(n) if n > 0) {}
-    let mut at = 0;
-    while at < contents.len() {
-        at += rustix::io::write(&both, &contents[at..])?;
-    }
-    Ok(())
 }
 
 /// Whether exec closes a descriptor of another process.
