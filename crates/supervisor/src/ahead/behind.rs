@@ -16,7 +16,9 @@ pub(crate) enum Behind {
     Outside,
     /// Devices that carry nothing.
     Nothing,
-    /// Something whose operations cannot be undone: a socket, an event descriptor, a device.
+    /// A socket.
+    Socket { ino: u64, copy: OwnedFd },
+    /// Something whose operations cannot be undone: an event descriptor, a device.
     Other,
     /// No descriptor.
     Bad,
@@ -54,6 +56,7 @@ impl Supervisor {
                 Behind::Nothing
             }
             FileType::CharacterDevice => Behind::Outside,
+            FileType::Socket => Behind::Socket { ino, copy },
             _ => Behind::Other,
         }
     }

@@ -26,8 +26,10 @@ mod inject;
 mod memory;
 mod names;
 mod plan;
+mod queue;
 mod report;
 mod rollback;
+mod sockets;
 mod turn;
 mod undo;
 
@@ -52,6 +54,8 @@ use undo::Undo;
 pub(crate) enum Object {
     /// A pipe or FIFO that only the world can reach, by inode number.
     Pipe(u64, u64),
+    /// What was sent to a Unix socket whose both ends are inside, and whether more may come: the receiving end's inode.
+    Socket(u64),
     /// Contents and attributes of a file: device, inode.
     File(u64, u64),
     /// Entries and attributes of a directory: device, inode.
@@ -62,6 +66,13 @@ pub(crate) enum Object {
     Descriptors(i32),
     /// What a process knows of its children.
     Children(i32),
+}
+
+impl Object {
+    /// Whether a call may wait until somebody else has done something to it, and `poll` may look at it.
+    pub fn can_be_awaited(&self) -> bool {
+        matches!(self, Self::Pipe(..) | Self::Socket(_))
+    }
 }
 
 /// Output of a speculative process.
@@ -198,6 +209,10 @@ pub(crate) struct Ahead {
     /// Objects that may be speculative.
     touched: BTreeSet<Object>,
     files: files::Files,
+    /// Ends of connections that we hold.
+    ends: queue::Ends,
+    /// Sockets whose queue had something that cannot be kept, by inode.
+    odd_queues: HashSet<u64>,
     /// Their call was looked at before they were sent to hear a signal.
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
@@ -252,6 +267,8 @@ impl Ahead {
             corpses: HashMap::new(),
             touched: BTreeSet::new(),
             files: files::Files::new(memories),
+            ends: queue::Ends::default(),
+            odd_queues: HashSet::new(),
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),

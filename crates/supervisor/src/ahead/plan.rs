@@ -22,6 +22,10 @@ pub(crate) enum Class {
     Deferred { fd: i32 },
     /// It cannot be undone: its process must depend on nothing.
     Barrier,
+    /// The same, and nor may what it concerns.
+    Certain,
+    /// It reads, and there is nothing, nor will there be.
+    EndOfFile,
     /// It looks at processes in general: nothing at all may be speculative.
     Window,
     /// The end of the process.
@@ -100,12 +104,14 @@ impl Supervisor {
                 self.plan_close(call, open.into_iter().filter(|fd| (first..=last).contains(fd)))
             }
             Op::Dup2 if arg(0) as i32 != arg(1) as i32 => self.plan_close(call, [fd(1)].into_iter()),
-            Op::Dup2 | Op::Pipe | Op::Refuse(_) | Op::OwnPages | Op::ArchPrctl => Plan::new(Class::Free),
+            Op::Dup2 | Op::Pipe | Op::SocketPair | Op::Refuse(_) | Op::OwnPages | Op::ArchPrctl => {
+                Plan::new(Class::Free)
+            }
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
             Op::Ioctl => self.plan_ioctl(call),
-            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
+            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(),
             Op::Mmap => self.plan_mmap(call),
             Op::Fork => plan_fork(call, 0),
             Op::Clone => plan_fork(call, arg(0)),
@@ -124,7 +130,17 @@ impl Supervisor {
             // A limit that was lowered cannot always be raised again.
             Op::Native if frame.nr == PRLIMIT && arg(2) != 0 => Plan::new(Class::Barrier).once(),
             Op::Native => plan_native(frame.nr),
-            Op::Recv { .. } | Op::RecvMsg { .. } | Op::RecvMmsg { .. } | Op::Accept => Plan::new(Class::Barrier),
+            Op::Recv { fd: at }
+            | Op::RecvMsg { fd: at }
+            | Op::RecvMmsg { fd: at }
+            | Op::Send { fd: at }
+            | Op::SendMsg { fd: at }
+            | Op::SendMmsg { fd: at }
+            | Op::SocketName { fd: at } => self.plan_on_socket(call, op, fd(at)),
+            Op::Shutdown => self.plan_on_socket(call, op, fd(0)),
+            Op::Copy { input, output } => self.plan_copy(call, [fd(input), fd(output)].into_iter()),
+            Op::Vmsplice => self.plan_copy(call, [fd(0)].into_iter()),
+            Op::Accept => Plan::new(Class::Barrier),
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -148,6 +164,7 @@ impl Supervisor {
                 }
                 plan.modifying(position_of(dev, ino), Intent::Position(copy))
             }
+            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Read { fd: 0 }, ino, copy),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
             // What comes from outside could not be given again.
             Behind::Outside | Behind::Other => Plan::new(Class::Barrier),
@@ -169,6 +186,7 @@ impl Supervisor {
             Behind::Pipe { dev, ino, copy } => {
                 Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy)).once()
             }
+            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Write { fd: 0 }, ino, copy),
             Behind::Outside => Plan::new(Class::Output { fd }).once(),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
             Behind::File { .. } => Plan::new(Class::Deferred { fd }).once(),
@@ -185,7 +203,10 @@ impl Supervisor {
                 Behind::Pipe { dev, ino, copy } => {
                     plan = plan.modifying(Object::Pipe(dev, ino), Intent::Stream(copy));
                 }
-                Behind::File { .. } | Behind::Outside | Behind::Nothing | Behind::Other => {}
+                Behind::Socket { ino, copy } if self.ahead.is_speculative(call.pid) => {
+                    plan.modifies.extend(self.hang_up(call.pid, ino, copy));
+                }
+                Behind::Socket { .. } | Behind::File { .. } | Behind::Outside | Behind::Nothing | Behind::Other => {}
             }
             plan = plan.modifying(Object::Descriptors(call.pid), Intent::Close(fd));
         }
@@ -227,6 +248,7 @@ impl Supervisor {
                 Behind::File { dev, ino, copy, .. } => {
                     Plan::new(Class::Tracked).modifying(position_of(dev, ino), Intent::Flags(copy)).once()
                 }
+                Behind::Socket { ino, copy } => self.plan_socket(call, Op::Fcntl, ino, copy),
                 Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
                 Behind::Outside | Behind::Other => Plan::new(Class::Barrier).once(),
             },
@@ -284,6 +306,7 @@ impl Supervisor {
             return Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), intent).once();
         }
         match self.behind(call.tid, call.frame.args[0] as i32) {
+            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Ioctl, ino, copy),
             Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
             _ => Plan::new(Class::Barrier).once(),
         }
@@ -312,12 +335,37 @@ impl Supervisor {
         Plan::new(Class::Barrier).once()
     }
 
-    /// Being ready is an observation of whoever made it ready: of every pipe, because a set is not worth reading.
-    fn plan_poll(&mut self, _call: &Call) -> Plan {
+    /// Being ready is an observation of whoever made it ready: of every pipe and socket, because a set is not worth reading.
+    fn plan_poll(&mut self) -> Plan {
+        if self.keeps_hang_ups() {
+            return Plan::new(Class::Later);
+        }
         let mut plan = Plan::new(Class::Tracked);
         for object in &self.ahead.touched {
-            if matches!(object, Object::Pipe(..)) {
+            if object.can_be_awaited() {
                 plan.observes.push(Dependent::Object(object.clone()));
+            }
+        }
+        plan
+    }
+
+    fn plan_on_socket(&mut self, call: &Call, op: Op, fd: i32) -> Plan {
+        match self.behind(call.tid, fd) {
+            Behind::Socket { ino, copy } => self.plan_socket(call, op, ino, copy),
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    /// Data that moves within the kernel: from and to pipes and sockets only while they depend on nothing.
+    fn plan_copy(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
+        let mut plan = Plan::new(Class::Certain).once();
+        for fd in fds {
+            match self.behind(call.tid, fd) {
+                Behind::Pipe { dev, ino, .. } => plan = plan.modifying(Object::Pipe(dev, ino), Intent::Nothing),
+                Behind::Socket { ino, copy } => {
+                    plan.modifies.extend(self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy).modifies);
+                }
+                _ => {}
             }
         }
         plan
