@@ -358,8 +358,7 @@ impl Supervisor {
         }
         let mut is_settled = true;
         for (&tid, other) in &self.ahead.under_way {
-            let can_be_awaited = gaining.iter().any(|key| key.can_be_awaited());
-            let meets = other.objects.iter().any(|object| gaining.contains(&object)) || other.watches && can_be_awaited;
+            let meets = gaining.iter().any(|key| other.concerns(key));
             if tid != call.tid && meets {
                 is_settled = false;
                 if other.can_be_repeated {

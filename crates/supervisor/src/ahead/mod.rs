@@ -69,6 +69,9 @@ pub(crate) enum Object {
 }
 
 impl Object {
+    /// A socket of which it is not known which one it is: under way, it may concern any of them.
+    const SOME_SOCKET: Self = Self::Socket(0);
+
     /// Whether a call may wait until somebody else has done something to it, and `poll` may look at it.
     pub fn can_be_awaited(&self) -> bool {
         matches!(self, Self::Pipe(..) | Self::Socket(_))
@@ -160,6 +163,15 @@ pub(crate) struct UnderWay {
     pub makes_child: bool,
     /// It may wait for long and has no effect until it ends: it can be interrupted and made again.
     pub can_be_repeated: bool,
+}
+
+impl UnderWay {
+    /// Whether it may observe or modify this.
+    fn concerns(&self, object: &Object) -> bool {
+        self.objects.contains(object)
+            || self.watches && object.can_be_awaited()
+            || matches!(object, Object::Socket(_)) && self.objects.contains(&Object::SOME_SOCKET)
+    }
 }
 
 /// A checkpoint and what goes with it.

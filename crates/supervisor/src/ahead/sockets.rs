@@ -13,8 +13,8 @@ use super::undo::Intent;
 use super::{Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::option;
-use rustix::net::sockopt::socket_type;
-use rustix::net::SocketType;
+use rustix::net::sockopt::{socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -45,7 +45,8 @@ const FIONBIO: u64 = 0x5421;
 impl Supervisor {
     /// What is to be said of a call on a socket. Of those that lead outside, or nowhere yet, nothing can be taken back.
     pub(super) fn plan_socket(&mut self, call: &Call, op: Op, ino: u64, copy: OwnedFd) -> Plan {
-        let Some(connection) = self.connection(ino, copy) else { return Plan::new(Class::Barrier).once() };
+        let is_unix = socket_domain(&copy) == Ok(AddressFamily::UNIX);
+        let Some(connection) = self.connection(ino, copy) else { return plan_unconnected(op, is_unix) };
         if self.is_hung_up(connection.peer) {
             return self.plan_hung_up(call, op, &connection);
         }
@@ -210,6 +211,18 @@ impl Connection {
     /// What cannot be undone is done only while neither direction can be taken back.
     fn certain(&self) -> Plan {
         Plan::new(Class::Certain).modifying(self.own(), Intent::Nothing).modifying(self.peer(), Intent::Nothing).once()
+    }
+}
+
+/// Nothing is known of the peer. Of a Unix socket it may be known before the call ends: a client may wait for an answer before it is accepted.
+fn plan_unconnected(op: Op, is_unix: bool) -> Plan {
+    let plan = match is_unix {
+        true => Plan::new(Class::Certain).modifying(Object::SOME_SOCKET, Intent::Nothing),
+        false => Plan::new(Class::Barrier),
+    };
+    match op {
+        Op::Read { .. } | Op::Recv { .. } | Op::RecvMsg { .. } => plan,
+        _ => plan.once(),
     }
 }
 
