@@ -1,9 +1,11 @@
 //! What is behind a descriptor of a process.
 
+use super::counter::Counter;
 use crate::event_loop::Supervisor;
-use agent_abi::{hash_object, DeviceKind};
+use agent_abi::{hash_object, option, DeviceKind};
 use rustix::fs::FileType;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 
 /// What is behind a descriptor.
 #[derive(Debug)]
@@ -18,7 +20,9 @@ pub(crate) enum Behind {
     Nothing,
     /// A socket.
     Socket { ino: u64, copy: OwnedFd },
-    /// Something whose operations cannot be undone: an event descriptor, a device.
+    /// An event descriptor that only the world can reach.
+    Counter { counter: Counter, copy: OwnedFd },
+    /// Something whose operations cannot be undone: a device, a timer.
     Other,
     /// No descriptor.
     Bad,
@@ -57,6 +61,12 @@ impl Supervisor {
             }
             FileType::CharacterDevice => Behind::Outside,
             FileType::Socket => Behind::Socket { ino, copy },
+            FileType::Unknown if world.options.load(Ordering::Relaxed) & option::OUTSIDE_EVENTS == 0 => {
+                match Counter::of(&copy) {
+                    Some(counter) => Behind::Counter { counter, copy },
+                    None => Behind::Other,
+                }
+            }
             _ => Behind::Other,
         }
     }

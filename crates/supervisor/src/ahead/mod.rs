@@ -20,6 +20,7 @@ mod api;
 mod ask;
 mod behind;
 mod children;
+mod counter;
 mod deferred;
 mod files;
 mod inject;
@@ -56,6 +57,8 @@ pub(crate) enum Object {
     Pipe(u64, u64),
     /// What was sent to a Unix socket whose both ends are inside, and whether more may come: the receiving end's inode.
     Socket(u64),
+    /// The counter of an event descriptor, by its number.
+    Counter(u64),
     /// Contents and attributes of a file: device, inode.
     File(u64, u64),
     /// Entries and attributes of a directory: device, inode.
@@ -74,7 +77,7 @@ impl Object {
 
     /// Whether a call may wait until somebody else has done something to it, and `poll` may look at it.
     pub fn can_be_awaited(&self) -> bool {
-        matches!(self, Self::Pipe(..) | Self::Socket(_))
+        matches!(self, Self::Pipe(..) | Self::Socket(_) | Self::Counter(_))
     }
 }
 

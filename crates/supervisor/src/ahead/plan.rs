@@ -1,11 +1,13 @@
 //! What a call observes and modifies, and what it is if its process is speculative (dependencies.md; 000, section 6).
 
 use super::behind::Behind;
+use super::counter::Counter;
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{DeviceKind, FDS_MAX};
 use speculation::Dependent;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use syscall_table::Op;
 
@@ -165,6 +167,7 @@ impl Supervisor {
                 plan.modifying(position_of(dev, ino), Intent::Position(copy))
             }
             Behind::Socket { ino, copy } => self.plan_socket(call, Op::Read { fd: 0 }, ino, copy),
+            Behind::Counter { counter, copy } => plan_counter(counter, copy),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
             // What comes from outside could not be given again.
             Behind::Outside | Behind::Other => Plan::new(Class::Barrier),
@@ -187,6 +190,7 @@ impl Supervisor {
                 Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy)).once()
             }
             Behind::Socket { ino, copy } => self.plan_socket(call, Op::Write { fd: 0 }, ino, copy),
+            Behind::Counter { counter, copy } => plan_counter(counter, copy),
             Behind::Outside => Plan::new(Class::Output { fd }).once(),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
             Behind::File { .. } => Plan::new(Class::Deferred { fd }).once(),
@@ -206,7 +210,7 @@ impl Supervisor {
                 Behind::Socket { ino, copy } if self.ahead.is_speculative(call.pid) => {
                     plan.modifies.extend(self.hang_up(call.pid, ino, copy));
                 }
-                Behind::Socket { .. } | Behind::File { .. } | Behind::Outside | Behind::Nothing | Behind::Other => {}
+                _ => {}
             }
             plan = plan.modifying(Object::Descriptors(call.pid), Intent::Close(fd));
         }
@@ -250,7 +254,7 @@ impl Supervisor {
                 }
                 Behind::Socket { ino, copy } => self.plan_socket(call, Op::Fcntl, ino, copy),
                 Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
-                Behind::Outside | Behind::Other => Plan::new(Class::Barrier).once(),
+                Behind::Outside | Behind::Counter { .. } | Behind::Other => Plan::new(Class::Barrier).once(),
             },
             _ => Plan::new(Class::Barrier).once(),
         }
@@ -335,7 +339,7 @@ impl Supervisor {
         Plan::new(Class::Barrier).once()
     }
 
-    /// Being ready is an observation of whoever made it ready: of every pipe and socket, because a set is not worth reading.
+    /// Being ready is an observation of whoever made it ready: of every pipe, socket and counter, because a set is not worth reading.
     fn plan_poll(&mut self) -> Plan {
         if self.keeps_hang_ups() {
             return Plan::new(Class::Later);
@@ -362,6 +366,9 @@ impl Supervisor {
         for fd in fds {
             match self.behind(call.tid, fd) {
                 Behind::Pipe { dev, ino, .. } => plan = plan.modifying(Object::Pipe(dev, ino), Intent::Nothing),
+                Behind::Counter { counter, .. } => {
+                    plan = plan.modifying(Object::Counter(counter.id), Intent::Nothing);
+                }
                 Behind::Socket { ino, copy } => {
                     plan.modifies.extend(self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy).modifies);
                 }
@@ -399,6 +406,11 @@ fn plan_fork(call: &Call, flags: u64) -> Plan {
     let mut plan = Plan::new(Class::Tracked).once();
     plan.observes.push(Dependent::Process(process(call.pid)));
     plan.modifying(Object::Children(call.pid), Intent::Nothing)
+}
+
+/// Both change it, and both may wait for the other.
+fn plan_counter(counter: Counter, copy: OwnedFd) -> Plan {
+    Plan::new(Class::Tracked).modifying(Object::Counter(counter.id), Intent::Counter(copy))
 }
 
 fn plan_prctl(option: u64) -> Plan {

@@ -254,6 +254,7 @@ impl Supervisor {
             Undo::Memory(_)
             | Undo::Stream { .. }
             | Undo::Queue(_)
+            | Undo::Counter { .. }
             | Undo::Position { .. }
             | Undo::Flags { .. }
             | Undo::Nothing => Ok(()),

@@ -1,5 +1,6 @@
 //! What undoes an operation on an object (000, 6.2 to 6.9), and how it is done.
 
+use super::counter::Counter;
 use super::memory::{Before, Change};
 use super::queue::Queued;
 use super::sockets::Direction;
@@ -18,6 +19,8 @@ pub(crate) enum Intent {
     Stream(OwnedFd),
     /// Send something to a Unix socket, or receive it.
     Queue(Direction),
+    /// Add to an event descriptor's counter, or take it.
+    Counter(OwnedFd),
     /// Move the position of an open file.
     Position(OwnedFd),
     /// Close a descriptor, or put another object in its place.
@@ -42,6 +45,8 @@ pub(crate) enum Undo {
     Stream { pipe: OwnedFd, contents: Vec<u8> },
     /// What waited in the socket.
     Queue(Queued),
+    /// What the counter was.
+    Counter { fd: OwnedFd, counter: Counter },
     /// Where the position was.
     Position { file: OwnedFd, position: u64 },
     /// What was behind the descriptor.
@@ -78,6 +83,10 @@ impl Supervisor {
                 Undo::Stream { pipe: path_to(&pipe)?, contents }
             }
             Intent::Queue(direction) => Undo::Queue(self.remember_queue(direction)?),
+            Intent::Counter(fd) => {
+                let counter = Counter::of(&fd).ok_or(io::ErrorKind::Unsupported)?;
+                Undo::Counter { fd, counter }
+            }
             Intent::Position(file) => {
                 let position = rustix::fs::seek(&file, SeekFrom::Current(0)).unwrap_or(0);
                 Undo::Position { file, position }
@@ -128,6 +137,7 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
             Ok(())
         }
         Undo::Queue(queued) => queued.restore(),
+        Undo::Counter { fd, counter } => counter.restore(fd),
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
         Undo::Memory(before) => before.restore(),
         Undo::Descriptor { .. } | Undo::CloseOnExec { .. } | Undo::Reap { .. } | Undo::Told { .. } | Undo::Nothing => {
