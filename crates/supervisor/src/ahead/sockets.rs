@@ -164,7 +164,8 @@ impl Supervisor {
         }
         let all = self.inside();
         let (pid, fd) = self.holder_among(&all, ino).ok_or(io::ErrorKind::Unsupported)?;
-        let end = self.descriptors.copy(pid, fd)?;
+        // It may be ending.
+        let end = self.descriptors.copy(pid, fd).map_err(|_| io::ErrorKind::Unsupported)?;
         Ok(self.ahead.ends.hold(ino, end))
     }
 }
