@@ -1,5 +1,5 @@
 /*
- * Runs programs of several processes that talk through pipes and files: what the generator (src/generate.rs) has drawn.
+ * Runs programs of several processes that talk through pipes, sockets and files: what the generator (src/generate.rs) has drawn.
  *
  *     interpreter FILE
  *
@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -624,11 +625,105 @@ static void scene_full_pipe(long n)
     wait_for(pid);
 }
 
+/* Rounds of question and answer, looked for in every way before they are received. */
+static void scene_echo(long n)
+{
+    const int kinds[] = {SOCK_STREAM, SOCK_SEQPACKET, SOCK_DGRAM};
+    int s[2], waiting = 0;
+    long value = n, back;
+    check(socketpair(AF_UNIX, kinds[n % 3], 0, s), "socketpair");
+    pid_t pid = fork_checked();
+    if (!pid) {
+        close(s[0]);
+        for (int round = 0; round < 4; round++) {
+            expect(read(s[1], &value, sizeof value), sizeof value, "question");
+            value = value * 5 + round;
+            expect(write(s[1], &value, sizeof value), sizeof value, "answer");
+        }
+        _exit(value & 0x3f);
+    }
+    for (int round = 0; round < 4; round++) {
+        struct iovec out = {&value, sizeof value}, in = {&back, sizeof back};
+        struct msghdr question = {.msg_iov = &out, .msg_iovlen = 1}, answer = {.msg_iov = &in, .msg_iovlen = 1};
+        struct pollfd set = {.fd = s[0], .events = POLLIN};
+        expect(sendmsg(s[0], &question, 0), sizeof value, "sendmsg");
+        expect(poll(&set, 1, -1), 1, "poll of a socket");
+        check(ioctl(s[0], FIONREAD, &waiting), "FIONREAD");
+        expect(waiting, sizeof back, "what waits");
+        expect(recv(s[0], &back, sizeof back, MSG_PEEK), sizeof back, "peek");
+        expect(back, value * 5 + round, "what was seen");
+        back = 0;
+        expect(recvmsg(s[0], &answer, 0), sizeof back, "recvmsg");
+        expect(back, value * 5 + round, "what was received");
+        value = back;
+    }
+    expect(recv(s[0], &back, sizeof back, MSG_DONTWAIT), -1, "nothing more");
+    fold(value);
+    close(s[1]);
+    wait_for(pid);
+    close(s[0]);
+}
+
+/* More than fits: the writer waits for room, and leaves before the last of it was read. */
+static void scene_full_socket(long n)
+{
+    int s[2];
+    unsigned char back[4096];
+    check(socketpair(AF_UNIX, SOCK_STREAM, 0, s), "socketpair");
+    pid_t pid = fork_checked();
+    if (!pid) {
+        close(s[0]);
+        unsigned char *bytes = block(300000 + n);
+        write_all(s[1], bytes, 300000 + n);
+        _exit(0);
+    }
+    check(close(s[1]), "close");
+    long total = 0, got;
+    while ((got = check(read(s[0], back, sizeof back), "read")) > 0) {
+        fold_bytes(back, got);
+        total += got;
+    }
+    expect(total, 300000 + n, "bytes through a full socket");
+    close(s[0]);
+    wait_for(pid);
+}
+
+/* One child hands tokens to the other. */
+static void scene_counters(long n)
+{
+    uint64_t value, sum = 0;
+    int tokens = check(eventfd(n % 3, EFD_SEMAPHORE), "eventfd"), total = check(eventfd(0, 0), "eventfd");
+    pid_t giver = fork_checked();
+    if (!giver) {
+        for (value = 1; value <= 3; value++)
+            expect(write(tokens, &value, 8), 8, "give");
+        _exit(0);
+    }
+    pid_t taker = fork_checked();
+    if (!taker) {
+        for (int i = 0; i < 6 + n % 3; i++) {
+            expect(read(tokens, &value, 8), 8, "take");
+            sum += value;
+        }
+        expect(write(total, &sum, 8), 8, "total");
+        _exit(0);
+    }
+    struct pollfd set = {.fd = total, .events = POLLIN};
+    expect(poll(&set, 1, -1), 1, "poll of a counter");
+    expect(read(total, &value, 8), 8, "read total");
+    expect(value, 6 + n % 3, "tokens");
+    fold(value);
+    wait_for(giver);
+    wait_for(taker);
+    close(tokens);
+    close(total);
+}
+
 static void (*const scenes[])(long) = {
     scene_self_pipe, scene_pipe_broken, scene_child_through_pipes, scene_signal_child, scene_raise, scene_sigchld, scene_sigwait,
     scene_waitid, scene_many_children, scene_files, scene_shared_position, scene_append, scene_dup, scene_fifo, scene_sockets,
     scene_eventfd, scene_shared_memory, scene_spawn, scene_shell_pipeline, scene_orphan, scene_poll, scene_thread, scene_vectors,
-    scene_descriptors, scene_full_pipe,
+    scene_descriptors, scene_full_pipe, scene_echo, scene_full_socket, scene_counters,
 };
 
 /* In a process of its own: the scene is about all children. */
@@ -694,6 +789,10 @@ static void one(const struct op *op, int program, int process, int next)
         int p[2];
         check(pipe(p), what);
         readers[i] = p[0], writers[i] = p[1];
+    } else if (!strcmp(what, "pair")) {
+        int s[2];
+        check(socketpair(AF_UNIX, SOCK_STREAM, 0, s), what);
+        readers[i] = s[0], writers[i] = s[1];
     } else if (!strcmp(what, "write")) {
         unsigned char *bytes = block(op->b);
         write_all(writers[i], bytes, op->b);

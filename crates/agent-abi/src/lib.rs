@@ -158,6 +158,8 @@ pub mod option {
     pub const DESCRIPTORS_TAKEN: u32 = 128;
     /// Whatever is refused is told (`-v`).
     pub const VERBOSE: u32 = 256;
+    /// Descriptors were sent in a message: an object may be open though no process has a descriptor of it.
+    pub const DESCRIPTORS_PASSED: u32 = 512;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

@@ -165,7 +165,7 @@ impl Call<'_> {
     pub fn send_message(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
         let message = Message::read(self.arg(1));
-        message.iter().for_each(note_passed);
+        message.iter().for_each(|message| self.note_passed(message));
         match (entry.kind(), message) {
             (FdKind::Inside, message) => {
                 self.send_message_inside(entry, message.is_some_and(|message| message.name != 0))
@@ -187,7 +187,7 @@ impl Call<'_> {
 
     pub fn send_messages(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
-        self.messages().for_each(|message| note_passed(&message));
+        self.messages().for_each(|message| self.note_passed(&message));
         match entry.kind() {
             FdKind::Inside => {
                 let has_address = self.messages().any(|message| message.name != 0);
@@ -200,6 +200,14 @@ impl Call<'_> {
                 self.messages().for_each(|message| self.mark_sent(&message));
                 self.barrier();
             }
+        }
+    }
+
+    /// Whoever gets a descriptor shares its offset and flags; until then it is open in no process.
+    fn note_passed(&self, message: &Message) {
+        if message.control_len != 0 {
+            share_descriptions();
+            self.world.options.fetch_or(option::DESCRIPTORS_PASSED, Ordering::SeqCst);
         }
     }
 
@@ -323,13 +331,6 @@ impl Call<'_> {
             }
             _ => self.barrier(),
         }
-    }
-}
-
-/// Whoever gets a descriptor shares its offset and flags.
-fn note_passed(message: &Message) {
-    if message.control_len != 0 {
-        share_descriptions();
     }
 }
 

@@ -6,12 +6,13 @@ mod diag;
 mod holders;
 
 use crate::event_loop::Supervisor;
-use agent_abi::{hash_object, FdEntry, FdKind, World};
+use agent_abi::{hash_object, option, FdEntry, FdKind, World};
 use connections::{Connections, Inside, Verdict};
 use holders::Holders;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
 
 #[derive(Debug)]
 pub(crate) struct Classifier {
@@ -34,6 +35,31 @@ impl Supervisor {
         let verdict = self.judge(&mut classifier, socket);
         self.classifier = Some(classifier);
         entry(verdict)
+    }
+
+    /// The peer of a Unix socket, by inode, if both are inside.
+    pub(crate) fn peer_inside(&mut self, socket: &OwnedFd) -> Option<u64> {
+        let world = self.world();
+        if world.options.load(Ordering::Relaxed) & option::OUTSIDE_EVENTS != 0 {
+            return None;
+        }
+        let mut classifier = self.classifier.take().unwrap_or_default();
+        let verdict = self.judge(&mut classifier, socket);
+        let connections = classifier.connections.as_mut();
+        let peer = match verdict {
+            Ok(Verdict::Inside(_)) => connections.and_then(|connections| connections.unix_peer(socket.as_fd())),
+            _ => None,
+        };
+        self.classifier = Some(classifier);
+        peer
+    }
+
+    /// Who of these processes has a descriptor of this socket: process and descriptor.
+    pub(crate) fn holder_among(&mut self, processes: &HashSet<i32>, ino: u64) -> Option<(i32, i32)> {
+        let mut classifier = self.classifier.take().unwrap_or_default();
+        let holder = classifier.holders.find(processes, ino);
+        self.classifier = Some(classifier);
+        holder
     }
 
     fn judge(&mut self, classifier: &mut Classifier, socket: &OwnedFd) -> io::Result<Verdict> {

@@ -287,3 +287,32 @@ pub fn buffer(len: usize) -> Vec<u8> {
     }
     buffer
 }
+
+/// Where the next peek at a socket begins (`SO_PEEK_OFF`); -1: at its beginning, always.
+pub fn peek_offset(socket: BorrowedFd<'_>) -> io::Result<i32> {
+    let mut offset: libc::c_int = 0;
+    let mut len = std::mem::size_of_val(&offset) as libc::socklen_t;
+    // SAFETY: both are ours, and as long as they say.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEEK_OFF,
+            (&raw mut offset).cast(),
+            &raw mut len,
+        )
+        .into()
+    })?;
+    Ok(offset)
+}
+
+/// Set it.
+pub fn set_peek_offset(socket: BorrowedFd<'_>, offset: i32) -> io::Result<()> {
+    let len = std::mem::size_of_val(&offset) as libc::socklen_t;
+    // SAFETY: a whole number.
+    check(unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEEK_OFF, (&raw const offset).cast(), len)
+            .into()
+    })
+    .map(drop)
+}

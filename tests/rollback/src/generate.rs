@@ -1,4 +1,4 @@
-//! Draws programs of several processes that talk through pipes and share files.
+//! Draws programs of several processes that talk through pipes and sockets, and share files. A pair of sockets is used in one direction, as a pipe.
 //!
 //! A program is drawn by running it, one operation after the other, in a model: what would block in the model is not drawn. What its processes
 //! read does not depend on their order, because each end of a pipe has one user at a time (Kahn), so that every order of the real processes
@@ -33,7 +33,7 @@ impl Chance {
 const PROCESSES_MAX: usize = 7;
 const PIPES_MAX: usize = 12;
 const FILES_MAX: usize = 4;
-const SCENES: u64 = 25;
+const SCENES: u64 = 28;
 /// Less than a pipe holds, so that nobody waits for room but where a scene is about that.
 const IN_A_PIPE_MAX: u64 = 40_000;
 
@@ -118,7 +118,8 @@ impl Model {
         }
         let end = End { open: vec![who], user: Some(who) };
         self.pipes.push(Pipe { reader: end.clone(), writer: end, bytes: 0 });
-        self.say(who, format!("pipe {}", self.pipes.len() - 1));
+        let kind = if self.chance.below(3) == 0 { "pair" } else { "pipe" };
+        self.say(who, format!("{kind} {}", self.pipes.len() - 1));
     }
 
     /// The child gets the use of some of its parent's ends, and at once closes some of the others.

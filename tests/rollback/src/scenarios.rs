@@ -43,7 +43,7 @@ const PROGRAMS: [&str; 34] = [
 ];
 
 /// What the short form runs: a little of everything, in little time.
-pub const SHORT: [&str; 22] = [
+pub const SHORT: [&str; 23] = [
     "awk_pipes",
     "bash_substitution",
     "bash_traps",
@@ -64,6 +64,7 @@ pub const SHORT: [&str; 22] = [
     "shell_marker_stat",
     "shell_set_e",
     "shell_trees",
+    "sockets_and_counters",
     "tar_roundtrip",
     "text_tools",
 ];

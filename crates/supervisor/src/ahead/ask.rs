@@ -225,8 +225,8 @@ impl Supervisor {
                 call.wants_window = true;
                 return Ok(self.wait_at_barrier(call));
             }
-            Class::Barrier => return Ok(self.pass_barrier(plan)),
-            Class::Window => return Ok(Decision::Go),
+            Class::Barrier | Class::Window => return Ok(Decision::Go),
+            Class::Certain if is_speculative => return Ok(self.wait_at_barrier(call)),
             Class::Exit { status } if is_speculative => return self.end_speculatively(stopped, call, status),
             Class::Exit { .. } => return Ok(Decision::Go),
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
@@ -236,7 +236,11 @@ impl Supervisor {
                 return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
             }
             Class::Deferred { .. } => return Ok(Decision::Go),
-            Class::Tracked | Class::Wait => {}
+            Class::EndOfFile => {
+                let tracked = self.track(stopped, call, plan, Vec::new())?;
+                return Ok(if matches!(tracked, Decision::Wait) { Decision::Wait } else { Decision::Answer(0) });
+            }
+            Class::Tracked | Class::Certain | Class::Wait => {}
         }
         let modifies = std::mem::take(&mut plan.modifies);
         self.track(stopped, call, plan, modifies)
@@ -260,19 +264,6 @@ impl Supervisor {
         Decision::Wait
     }
 
-    /// A call that cannot be undone, and whose process depends on nothing: neither may what it observes, until it is made.
-    fn pass_barrier(&self, plan: Plan) -> Decision {
-        let Plan { observes, can_be_repeated, .. } = plan;
-        let objects: Vec<Object> = observes.into_iter().filter_map(object_of).collect();
-        if objects.iter().any(|object| !self.ahead.core.dependencies_of_object(object).is_empty()) {
-            return Decision::Wait;
-        }
-        match objects.is_empty() {
-            true => Decision::Go,
-            false => Decision::GoAndTell(UnderWay { objects, watches: false, makes_child: false, can_be_repeated }),
-        }
-    }
-
     /// A call that can be undone: take dependencies, with a checkpoint if they are new; give them to what it modifies, with what undoes it.
     pub(super) fn track(
         &mut self,
@@ -287,24 +278,22 @@ impl Supervisor {
             return Ok(Decision::Wait);
         }
         let needs_checkpoint = self.ahead.core.needs_checkpoint(who, &plan.observes, &keys);
-        if needs_checkpoint && !self.prepare_checkpoint(stopped, call.pid, Some(call))? {
+        if needs_checkpoint && matches!(plan.class, Class::Certain) {
             return Ok(Decision::Wait);
         }
         let will_be_speculative = needs_checkpoint || self.ahead.is_speculative(call.pid);
+        let Some(changes) = self.undos_of(call.tid, modifies, will_be_speculative)? else {
+            return Ok(self.wait_at_barrier(call));
+        };
+        if needs_checkpoint && !self.prepare_checkpoint(stopped, call.pid, Some(call))? {
+            return Ok(Decision::Wait);
+        }
         if will_be_speculative && !self.ahead.unsettled.is_empty() && !keys.is_empty() {
             return Ok(Decision::Wait);
         }
         let mut concerned = self.looks_at(&plan.observes);
-        let mut changes = Vec::new();
-        for (object, intent) in modifies {
-            let undo = if will_be_speculative {
-                let kernel = |source| TraceError::Kernel { what: "prepare an undo", tid: call.tid, source };
-                self.ahead.touched.insert(object.clone());
-                self.undo_of(call.tid, intent).map_err(kernel)?
-            } else {
-                Undo::Nothing
-            };
-            changes.push((object, undo));
+        if will_be_speculative {
+            self.ahead.touched.extend(keys.iter().cloned());
         }
         self.ahead.core.system_call(who, plan.observes, changes);
         self.carry_out()?;
@@ -328,6 +317,28 @@ impl Supervisor {
         }))
     }
 
+    /// What undoes each change; `None` if one of them cannot be undone.
+    fn undos_of(
+        &mut self,
+        tid: i32,
+        modifies: Vec<(Object, Intent)>,
+        is_needed: bool,
+    ) -> Result<Option<Vec<(Object, Undo)>>> {
+        let mut changes = Vec::new();
+        for (object, intent) in modifies {
+            let undo = match is_needed {
+                true => self.undo_of(tid, intent),
+                false => Ok(Undo::Nothing),
+            };
+            match undo {
+                Ok(undo) => changes.push((object, undo)),
+                Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(None),
+                Err(source) => return Err(TraceError::Kernel { what: "prepare an undo", tid, source }),
+            }
+        }
+        Ok(Some(changes))
+    }
+
     /// Whether no other call is under way on what this one would give new dependencies to. Those that can be repeated are taken back.
     fn is_settled_for(&mut self, call: &Call, observes: &[Dependent<Object>], keys: &[Object]) -> bool {
         let core = &self.ahead.core;
@@ -347,8 +358,7 @@ impl Supervisor {
         }
         let mut is_settled = true;
         for (&tid, other) in &self.ahead.under_way {
-            let is_pipe = gaining.iter().any(|key| matches!(key, Object::Pipe(..)));
-            let meets = other.objects.iter().any(|object| gaining.contains(&object)) || other.watches && is_pipe;
+            let meets = gaining.iter().any(|key| other.concerns(key));
             if tid != call.tid && meets {
                 is_settled = false;
                 if other.can_be_repeated {

@@ -1,9 +1,11 @@
 //! What is behind a descriptor of a process.
 
+use super::counter::Counter;
 use crate::event_loop::Supervisor;
-use agent_abi::{hash_object, DeviceKind};
+use agent_abi::{hash_object, option, DeviceKind};
 use rustix::fs::FileType;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 
 /// What is behind a descriptor.
 #[derive(Debug)]
@@ -16,7 +18,11 @@ pub(crate) enum Behind {
     Outside,
     /// Devices that carry nothing.
     Nothing,
-    /// Something whose operations cannot be undone: a socket, an event descriptor, a device.
+    /// A socket.
+    Socket { ino: u64, copy: OwnedFd },
+    /// An event descriptor that only the world can reach.
+    Counter { counter: Counter, copy: OwnedFd },
+    /// Something whose operations cannot be undone: a device, a timer.
     Other,
     /// No descriptor.
     Bad,
@@ -54,6 +60,13 @@ impl Supervisor {
                 Behind::Nothing
             }
             FileType::CharacterDevice => Behind::Outside,
+            FileType::Socket => Behind::Socket { ino, copy },
+            FileType::Unknown if world.options.load(Ordering::Relaxed) & option::OUTSIDE_EVENTS == 0 => {
+                match Counter::of(&copy) {
+                    Some(counter) => Behind::Counter { counter, copy },
+                    None => Behind::Other,
+                }
+            }
             _ => Behind::Other,
         }
     }

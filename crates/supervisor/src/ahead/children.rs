@@ -5,6 +5,7 @@
 //! status from us. When nothing can fail any more the ghost makes its call, and what the kernel then says is not said twice.
 
 use super::ask::Decision;
+use super::behind::Behind;
 use super::plan::{Class, Plan};
 use super::undo::{Intent, Undo};
 use super::{process, Call, Object, UnderWay};
@@ -278,10 +279,15 @@ impl Supervisor {
         let mut modifies: Vec<(Object, Intent)> = Vec::new();
         let mut ends = Vec::new();
         for fd in open {
-            if let super::behind::Behind::Pipe { dev, ino, copy } = self.behind(call.tid, fd) {
-                modifies.push((Object::Pipe(dev, ino), Intent::Stream(copy)));
-                modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
-                ends.push(fd);
+            match self.behind(call.tid, fd) {
+                Behind::Pipe { dev, ino, copy } => {
+                    modifies.push((Object::Pipe(dev, ino), Intent::Stream(copy)));
+                    modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
+                    ends.push(fd);
+                }
+                // It stays open, in a ghost.
+                Behind::Socket { ino, copy } => modifies.extend(self.hang_up(call.pid, ino, copy)),
+                _ => {}
             }
         }
         let plan = Plan::tracked_once();

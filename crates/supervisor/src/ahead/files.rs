@@ -83,7 +83,7 @@ impl Supervisor {
             speculation::Dependent::Object(object) => Some(object.clone()),
             speculation::Dependent::Process(_) => None,
         });
-        objects.filter(|object| self.is_in_memory(object)).collect()
+        objects.filter(|object| object.can_be_awaited() || self.is_in_memory(object)).collect()
     }
 
     fn is_in_memory(&self, object: &Object) -> bool {

@@ -20,14 +20,17 @@ mod api;
 mod ask;
 mod behind;
 mod children;
+mod counter;
 mod deferred;
 mod files;
 mod inject;
 mod memory;
 mod names;
 mod plan;
+mod queue;
 mod report;
 mod rollback;
+mod sockets;
 mod stream;
 mod turn;
 mod undo;
@@ -53,6 +56,10 @@ use undo::Undo;
 pub(crate) enum Object {
     /// A pipe or FIFO that only the world can reach, by inode number.
     Pipe(u64, u64),
+    /// What was sent to a Unix socket whose both ends are inside, and whether more may come: the receiving end's inode.
+    Socket(u64),
+    /// The counter of an event descriptor, by its number.
+    Counter(u64),
     /// Contents and attributes of a file: device, inode.
     File(u64, u64),
     /// Entries and attributes of a directory: device, inode.
@@ -63,6 +70,16 @@ pub(crate) enum Object {
     Descriptors(i32),
     /// What a process knows of its children.
     Children(i32),
+}
+
+impl Object {
+    /// A socket of which it is not known which one it is: under way, it may concern any of them.
+    const SOME_SOCKET: Self = Self::Socket(0);
+
+    /// Whether a call may wait until somebody else has done something to it, and `poll` may look at it.
+    pub fn can_be_awaited(&self) -> bool {
+        matches!(self, Self::Pipe(..) | Self::Socket(_) | Self::Counter(_))
+    }
 }
 
 /// Output of a speculative process.
@@ -152,6 +169,15 @@ pub(crate) struct UnderWay {
     pub can_be_repeated: bool,
 }
 
+impl UnderWay {
+    /// Whether it may observe or modify this.
+    fn concerns(&self, object: &Object) -> bool {
+        self.objects.contains(object)
+            || self.watches && object.can_be_awaited()
+            || matches!(object, Object::Socket(_)) && self.objects.contains(&Object::SOME_SOCKET)
+    }
+}
+
 /// A checkpoint and what goes with it.
 #[derive(Debug)]
 pub(crate) struct Kept {
@@ -201,6 +227,10 @@ pub(crate) struct Ahead {
     /// Objects that may be speculative.
     touched: BTreeSet<Object>,
     files: files::Files,
+    /// Ends of connections that we hold.
+    ends: queue::Ends,
+    /// Sockets whose queue had something that cannot be kept, by inode.
+    odd_queues: HashSet<u64>,
     /// Their call was looked at before they were sent to hear a signal.
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
@@ -256,6 +286,8 @@ impl Ahead {
             vessels: HashSet::new(),
             touched: BTreeSet::new(),
             files: files::Files::new(memories),
+            ends: queue::Ends::default(),
+            odd_queues: HashSet::new(),
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),

@@ -1,11 +1,13 @@
 //! What a call observes and modifies, and what it is if its process is speculative (dependencies.md; 000, section 6).
 
 use super::behind::Behind;
+use super::counter::Counter;
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{DeviceKind, FDS_MAX};
 use speculation::Dependent;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use syscall_table::Op;
 
@@ -22,6 +24,10 @@ pub(crate) enum Class {
     Deferred { fd: i32 },
     /// It cannot be undone: its process must depend on nothing.
     Barrier,
+    /// The same, and nor may what it concerns.
+    Certain,
+    /// It reads, and there is nothing, nor will there be.
+    EndOfFile,
     /// It looks at processes in general: nothing at all may be speculative.
     Window,
     /// The end of the process.
@@ -104,14 +110,14 @@ impl Supervisor {
                 self.plan_close(call, open.into_iter().filter(|fd| (first..=last).contains(fd)))
             }
             Op::Dup2 if arg(0) as i32 != arg(1) as i32 => self.plan_close(call, [fd(1)].into_iter()),
-            Op::Dup2 | Op::Pipe | Op::Refuse(_) | Op::OwnPages | Op::ArchPrctl => Plan::new(Class::Free),
+            Op::Dup2 | Op::Pipe | Op::SocketPair | Op::Refuse(_) | Op::OwnPages | Op::ArchPrctl => {
+                Plan::new(Class::Free)
+            }
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
             Op::Ioctl => self.plan_ioctl(call),
-            Op::Copy { input, output } => self.plan_at_pipes(call, [fd(input), fd(output)]),
-            Op::Vmsplice => self.plan_at_pipes(call, [fd(0)]),
-            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
+            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(),
             Op::Mmap => self.plan_mmap(call),
             Op::Fork => plan_fork(call, 0),
             Op::Clone => plan_fork(call, arg(0)),
@@ -130,7 +136,17 @@ impl Supervisor {
             // A limit that was lowered cannot always be raised again.
             Op::Native if frame.nr == PRLIMIT && arg(2) != 0 => Plan::new(Class::Barrier).once(),
             Op::Native => plan_native(frame.nr),
-            Op::Recv { .. } | Op::RecvMsg { .. } | Op::RecvMmsg { .. } | Op::Accept => Plan::new(Class::Barrier),
+            Op::Recv { fd: at }
+            | Op::RecvMsg { fd: at }
+            | Op::RecvMmsg { fd: at }
+            | Op::Send { fd: at }
+            | Op::SendMsg { fd: at }
+            | Op::SendMmsg { fd: at }
+            | Op::SocketName { fd: at } => self.plan_on_socket(call, op, fd(at)),
+            Op::Shutdown => self.plan_on_socket(call, op, fd(0)),
+            Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
+            Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
+            Op::Accept => Plan::new(Class::Barrier),
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -154,6 +170,8 @@ impl Supervisor {
                 }
                 plan.modifying(position_of(dev, ino), Intent::Position(copy))
             }
+            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Read { fd: 0 }, ino, copy),
+            Behind::Counter { counter, copy } => plan_counter(counter, copy),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
             // What comes from outside could not be given again.
             Behind::Outside | Behind::Other => Plan::new(Class::Barrier),
@@ -175,6 +193,8 @@ impl Supervisor {
             Behind::Pipe { dev, ino, copy } => {
                 Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy)).once()
             }
+            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Write { fd: 0 }, ino, copy),
+            Behind::Counter { counter, copy } => plan_counter(counter, copy),
             Behind::Outside => Plan::new(Class::Output { fd }).once(),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
             Behind::File { .. } => Plan::new(Class::Deferred { fd }).once(),
@@ -191,7 +211,10 @@ impl Supervisor {
                 Behind::Pipe { dev, ino, copy } => {
                     plan = plan.modifying(Object::Pipe(dev, ino), Intent::Stream(copy));
                 }
-                Behind::File { .. } | Behind::Outside | Behind::Nothing | Behind::Other => {}
+                Behind::Socket { ino, copy } if self.ahead.is_speculative(call.pid) => {
+                    plan.modifies.extend(self.hang_up(call.pid, ino, copy));
+                }
+                _ => {}
             }
             plan = plan.modifying(Object::Descriptors(call.pid), Intent::Close(fd));
         }
@@ -225,7 +248,7 @@ impl Supervisor {
         let fd = call.frame.args[0] as i32;
         match call.frame.args[1] {
             F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_GETFL | F_GETPIPE_SZ => Plan::new(Class::Free),
-            F_SETPIPE_SZ => self.plan_at_pipes(call, [fd]),
+            F_SETPIPE_SZ => self.plan_certain(call, [fd].into_iter()),
             F_SETFD => {
                 Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), Intent::CloseOnExec(fd)).once()
             }
@@ -236,22 +259,12 @@ impl Supervisor {
                 Behind::File { dev, ino, copy, .. } => {
                     Plan::new(Class::Tracked).modifying(position_of(dev, ino), Intent::Flags(copy)).once()
                 }
+                Behind::Socket { ino, copy } => self.plan_socket(call, Op::Fcntl, ino, copy),
                 Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
-                Behind::Outside | Behind::Other => Plan::new(Class::Barrier).once(),
+                Behind::Outside | Behind::Counter { .. } | Behind::Other => Plan::new(Class::Barrier).once(),
             },
             _ => Plan::new(Class::Barrier).once(),
         }
-    }
-
-    /// What cannot be undone, at pipes that may hold what is speculative.
-    fn plan_at_pipes<const N: usize>(&mut self, call: &Call, fds: [i32; N]) -> Plan {
-        let mut plan = Plan::new(Class::Barrier).once();
-        for fd in fds {
-            if let Behind::Pipe { dev, ino, .. } = self.behind(call.tid, fd) {
-                plan = plan.observing(Object::Pipe(dev, ino));
-            }
-        }
-        plan
     }
 
     fn plan_open(&mut self, call: &Call) -> Plan {
@@ -304,6 +317,7 @@ impl Supervisor {
             return Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), intent).once();
         }
         match self.behind(call.tid, call.frame.args[0] as i32) {
+            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Ioctl, ino, copy),
             Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
             // FIONREAD: how much is in it.
             Behind::Pipe { dev, ino, .. } if call.frame.args[1] == libc::FIONREAD => {
@@ -336,12 +350,40 @@ impl Supervisor {
         Plan::new(Class::Barrier).once()
     }
 
-    /// Being ready is an observation of whoever made it ready: of every pipe, because a set is not worth reading.
-    fn plan_poll(&mut self, _call: &Call) -> Plan {
+    /// Being ready is an observation of whoever made it ready: of every pipe, socket and counter, because a set is not worth reading.
+    fn plan_poll(&mut self) -> Plan {
+        if self.keeps_hang_ups() {
+            return Plan::new(Class::Later);
+        }
         let mut plan = Plan::new(Class::Tracked);
         for object in &self.ahead.touched {
-            if matches!(object, Object::Pipe(..)) {
+            if object.can_be_awaited() {
                 plan.observes.push(Dependent::Object(object.clone()));
+            }
+        }
+        plan
+    }
+
+    fn plan_on_socket(&mut self, call: &Call, op: Op, fd: i32) -> Plan {
+        match self.behind(call.tid, fd) {
+            Behind::Socket { ino, copy } => self.plan_socket(call, op, ino, copy),
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    /// What cannot be undone, such as data that moves within the kernel: pipes and sockets only while they depend on nothing.
+    fn plan_certain(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
+        let mut plan = Plan::new(Class::Certain).once();
+        for fd in fds {
+            match self.behind(call.tid, fd) {
+                Behind::Pipe { dev, ino, .. } => plan = plan.modifying(Object::Pipe(dev, ino), Intent::Nothing),
+                Behind::Counter { counter, .. } => {
+                    plan = plan.modifying(Object::Counter(counter.id), Intent::Nothing);
+                }
+                Behind::Socket { ino, copy } => {
+                    plan.modifies.extend(self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy).modifies);
+                }
+                _ => {}
             }
         }
         plan
@@ -375,6 +417,11 @@ fn plan_fork(call: &Call, flags: u64) -> Plan {
     let mut plan = Plan::new(Class::Tracked).once();
     plan.observes.push(Dependent::Process(process(call.pid)));
     plan.modifying(Object::Children(call.pid), Intent::Nothing)
+}
+
+/// Both change it, and both may wait for the other.
+fn plan_counter(counter: Counter, copy: OwnedFd) -> Plan {
+    Plan::new(Class::Tracked).modifying(Object::Counter(counter.id), Intent::Counter(copy))
 }
 
 fn plan_prctl(option: u64) -> Plan {

@@ -9,6 +9,7 @@ use checkpoint::CheckpointError;
 use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 use tracee::{RemoteCalls, Result, SignalInfo, Stop, Stopped, TraceError};
 
@@ -226,7 +227,7 @@ impl Supervisor {
                 let Some(stopped) = stops.get(&pid) else { return Ok(()) };
                 let open = match was {
                     Descriptor::Open(open) => open,
-                    Descriptor::PipeEnd { path, flags } => open_end(&path, flags).map_err(failed)?,
+                    Descriptor::PipeEnd { path, flags } => Arc::new(open_end(&path, flags).map_err(failed)?),
                 };
                 self.install(stopped, pid, fd, &open, close_on_exec)
             }
@@ -250,9 +251,13 @@ impl Supervisor {
                 }
                 Ok(())
             }
-            Undo::Memory(_) | Undo::Stream { .. } | Undo::Position { .. } | Undo::Flags { .. } | Undo::Nothing => {
-                Ok(())
-            }
+            Undo::Memory(_)
+            | Undo::Stream { .. }
+            | Undo::Queue(_)
+            | Undo::Counter { .. }
+            | Undo::Position { .. }
+            | Undo::Flags { .. }
+            | Undo::Nothing => Ok(()),
         }
     }
 

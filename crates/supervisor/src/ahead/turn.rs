@@ -20,7 +20,7 @@ impl super::Ahead {
         let waits_inside = |under_way: &super::UnderWay| {
             let are_inside = |objects: &[Object]| {
                 !objects.is_empty()
-                    && objects.iter().all(|object| matches!(object, Object::Children(_) | Object::Pipe(..)))
+                    && objects.iter().all(|object| matches!(object, Object::Children(_)) || object.can_be_awaited())
             };
             under_way.can_be_repeated && !under_way.watches && are_inside(&under_way.objects)
         };

@@ -1,18 +1,26 @@
 //! What undoes an operation on an object (000, 6.2 to 6.9), and how it is done.
 
+use super::counter::Counter;
 use super::memory::{Before, Change};
+use super::queue::Queued;
+use super::sockets::Direction;
 use super::stream::Contents;
 use super::Object;
 use crate::event_loop::Supervisor;
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// What a call is about to do to an object: enough to make its undo, if one is needed.
 #[derive(Debug)]
 pub(crate) enum Intent {
     /// Put bytes into a pipe, take some out, or close one of its ends.
     Stream(OwnedFd),
+    /// Send something to a Unix socket, or receive it.
+    Queue(Direction),
+    /// Add to an event descriptor's counter, or take it.
+    Counter(OwnedFd),
     /// Move the position of an open file.
     Position(OwnedFd),
     /// Close a descriptor, or put another object in its place.
@@ -35,6 +43,10 @@ pub(crate) enum Intent {
 pub(crate) enum Undo {
     /// What was in the pipe.
     Stream { pipe: OwnedFd, contents: Contents },
+    /// What waited in the socket.
+    Queue(Queued),
+    /// What the counter was.
+    Counter { fd: OwnedFd, counter: Counter },
     /// Where the position was.
     Position { file: OwnedFd, position: u64 },
     /// What was behind the descriptor.
@@ -42,7 +54,7 @@ pub(crate) enum Undo {
     /// Whether exec would have closed it.
     CloseOnExec { pid: i32, fd: i32, was: bool },
     /// The open file's flags.
-    Flags { file: OwnedFd, flags: OFlags },
+    Flags { file: Arc<OwnedFd>, flags: OFlags },
     /// The file in memory, or its name.
     Memory(Box<Before>),
     /// The child that had not been waited for.
@@ -57,7 +69,7 @@ pub(crate) enum Undo {
 #[derive(Debug)]
 pub(crate) enum Descriptor {
     /// The open file itself.
-    Open(OwnedFd),
+    Open(Arc<OwnedFd>),
     /// A pipe's end. Only a path to the pipe is kept, so that end-of-file and EPIPE stay true for the others.
     PipeEnd { path: OwnedFd, flags: OFlags },
 }
@@ -69,6 +81,11 @@ impl Supervisor {
                 let contents = Contents::of(&pipe)?;
                 // A path holds neither end open.
                 Undo::Stream { pipe: path_to(&pipe)?, contents }
+            }
+            Intent::Queue(direction) => Undo::Queue(self.remember_queue(direction)?),
+            Intent::Counter(fd) => {
+                let counter = Counter::of(&fd).ok_or(io::ErrorKind::Unsupported)?;
+                Undo::Counter { fd, counter }
             }
             Intent::Position(file) => {
                 let position = rustix::fs::seek(&file, SeekFrom::Current(0)).unwrap_or(0);
@@ -82,7 +99,7 @@ impl Supervisor {
                     super::behind::Behind::Pipe { .. } => {
                         Descriptor::PipeEnd { path: path_to(&copy)?, flags: rustix::fs::fcntl_getfl(&copy)? }
                     }
-                    _ => Descriptor::Open(copy),
+                    _ => Descriptor::Open(self.hold(copy)?),
                 };
                 Undo::Descriptor { pid, fd, was, close_on_exec }
             }
@@ -92,11 +109,20 @@ impl Supervisor {
             }
             Intent::Flags(file) => {
                 let flags = rustix::fs::fcntl_getfl(&file)?;
-                Undo::Flags { file, flags }
+                Undo::Flags { file: self.hold(file)?, flags }
             }
             Intent::Memory(change) => Undo::Memory(Box::new(change.remember()?)),
             Intent::Reap(child) => Undo::Reap { child },
             Intent::Nothing => Undo::Nothing,
+        })
+    }
+
+    /// For an undo entry: of a socket it is to be known that it is held.
+    fn hold(&mut self, file: OwnedFd) -> io::Result<Arc<OwnedFd>> {
+        let stat = rustix::fs::fstat(&file)?;
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Socket => self.ahead.ends.hold(stat.st_ino, file),
+            _ => Arc::new(file),
         })
     }
 }
@@ -110,6 +136,8 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
             let _ = rustix::fs::seek(file, SeekFrom::Start(*position));
             Ok(())
         }
+        Undo::Queue(queued) => queued.restore(),
+        Undo::Counter { fd, counter } => counter.restore(fd),
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
         Undo::Memory(before) => before.restore(),
         Undo::Descriptor { .. } | Undo::CloseOnExec { .. } | Undo::Reap { .. } | Undo::Told { .. } | Undo::Nothing => {

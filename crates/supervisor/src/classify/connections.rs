@@ -87,6 +87,15 @@ impl Connections {
         }
     }
 
+    /// The inode of the peer of a Unix socket; `None` if nobody has it open, not yet or no longer.
+    pub fn unix_peer(&mut self, socket: BorrowedFd<'_>) -> Option<u64> {
+        if socket_domain(socket) != Ok(AddressFamily::UNIX) {
+            return None;
+        }
+        let own = self.diag.unix(rustix::fs::fstat(socket).ok()?.st_ino).ok()??;
+        own.peer.filter(|&peer| peer != 0)
+    }
+
     fn judge_tcp(&mut self, socket: BorrowedFd<'_>, world: &mut impl Inside) -> io::Result<Verdict> {
         if socket_protocol(socket)? != Some(ipproto::TCP) {
             return Ok(Verdict::Outside);

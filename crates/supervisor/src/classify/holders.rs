@@ -16,34 +16,39 @@ impl Holders {
 
     /// Whether one of these processes has a descriptor of the socket with this inode.
     pub fn any_holds(&mut self, processes: &HashSet<i32>, ino: u64) -> bool {
-        self.recent.retain(|pid| processes.contains(pid));
+        self.find(processes, ino).is_some()
+    }
+
+    /// One of these processes that has a descriptor of the socket with this inode, and that descriptor.
+    pub fn find(&mut self, processes: &HashSet<i32>, ino: u64) -> Option<(i32, i32)> {
+        let recent = self.recent.iter().filter(|pid| processes.contains(pid));
         let others = processes.iter().filter(|pid| !self.recent.contains(pid));
-        let found = self.recent.iter().chain(others).copied().find(|&pid| holds(pid, ino).unwrap_or(false));
-        if let Some(pid) = found {
-            self.recent.retain(|&other| other != pid);
-            self.recent.insert(0, pid);
-            self.recent.truncate(Self::RECENT_MAX);
-        }
-        found.is_some()
+        let mut all = recent.chain(others).copied();
+        let (pid, fd) = all.find_map(|pid| Some((pid, held_as(pid, ino).ok()??)))?;
+        self.recent.retain(|&other| other != pid);
+        self.recent.insert(0, pid);
+        self.recent.truncate(Self::RECENT_MAX);
+        Some((pid, fd))
     }
 }
 
-/// Whether a process has a descriptor of this socket.
-fn holds(pid: i32, ino: u64) -> rustix::io::Result<bool> {
+/// The descriptor that a process has of this socket.
+fn held_as(pid: i32, ino: u64) -> rustix::io::Result<Option<i32>> {
     let socket = CString::new(format!("socket:[{ino}]")).map_err(|_| rustix::io::Errno::INVAL)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(format!("/proc/{pid}/fd"), flags, Mode::empty())?;
     let mut space = Vec::with_capacity(64);
     for entry in rustix::fs::Dir::read_from(&folder)? {
         // A descriptor that was closed meanwhile is not the one: its owner still runs, the one that asks waits.
-        if let Ok(link) = rustix::fs::readlinkat(&folder, entry?.file_name(), std::mem::take(&mut space)) {
+        let entry = entry?;
+        if let Ok(link) = rustix::fs::readlinkat(&folder, entry.file_name(), std::mem::take(&mut space)) {
             if link == socket {
-                return Ok(true);
+                return Ok(entry.file_name().to_str().ok().and_then(|fd| fd.parse().ok()));
             }
             space = link.into_bytes();
         }
     }
-    Ok(false)
+    Ok(None)
 }
 
 #[cfg(test)]

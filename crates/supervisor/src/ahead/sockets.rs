@@ -1,0 +1,237 @@
+//! Calls on Unix sockets whose both ends are inside (000, 6.6): what they observe and modify.
+//!
+//! The object is the receiving end, by inode: what waits there, and whether somebody may still send. Sending modifies the peer's object, receiving
+//! the caller's own; both may let somebody go on who waits.
+//!
+//! An end that a speculative process closes, or leaves behind when it ends, is kept: its peer cannot be told, because what the kernel told could
+//! not be taken back. So whoever calls on a socket whose peer nobody holds any more but us waits until that is true in the kernel as well; only
+//! the end of a stream that was read to its end is told at once, by us.
+
+use super::plan::{Class, Plan};
+use super::queue::{Queue, Queued};
+use super::undo::Intent;
+use super::{Call, Object};
+use crate::event_loop::Supervisor;
+use agent_abi::option;
+use rustix::net::sockopt::{socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use syscall_table::Op;
+
+/// A socket inside whose peer is inside.
+#[derive(Debug)]
+struct Connection {
+    own: u64,
+    peer: u64,
+    copy: OwnedFd,
+}
+
+/// One direction of a connection, by inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Direction {
+    pub receiver: u64,
+    pub sender: u64,
+}
+
+const READ: u64 = 0;
+const READV: u64 = 19;
+const FIONREAD: u64 = 0x541b;
+const FIONBIO: u64 = 0x5421;
+
+impl Supervisor {
+    /// What is to be said of a call on a socket. Of those that lead outside, or nowhere yet, nothing can be taken back.
+    pub(super) fn plan_socket(&mut self, call: &Call, op: Op, ino: u64, copy: OwnedFd) -> Plan {
+        let is_unix = socket_domain(&copy) == Ok(AddressFamily::UNIX);
+        let Some(connection) = self.connection(ino, copy) else { return plan_unconnected(op, is_unix) };
+        if self.is_hung_up(connection.peer) {
+            return self.plan_hung_up(call, op, &connection);
+        }
+        let args = &call.frame.args;
+        match op {
+            Op::Read { .. } => connection.receive(0),
+            Op::Recv { .. } => connection.receive(args[3]),
+            Op::RecvMsg { .. } => connection.receive(args[2]),
+            Op::Write { .. } => connection.send(self.is_empty_packet(call, &connection), 0),
+            Op::Send { .. } if args[4] == 0 => connection.send(self.is_empty_packet(call, &connection), args[3]),
+            Op::SendMsg { .. } => connection.send(is_special_message(call), args[2]),
+            Op::Ioctl if args[1] & 0xffff_ffff == FIONREAD => {
+                Plan::new(Class::Tracked).observing(Object::Socket(connection.own))
+            }
+            Op::Ioctl if args[1] & 0xffff_ffff == FIONBIO => connection.change_flags(),
+            Op::Fcntl => connection.change_flags(),
+            // Several messages in one call, addresses, shutdown, new names.
+            _ => connection.certain(),
+        }
+    }
+
+    fn connection(&mut self, own: u64, copy: OwnedFd) -> Option<Connection> {
+        let peer = self.peer_inside(&copy)?;
+        Some(Connection { own, peer, copy })
+    }
+
+    /// An empty packet cannot be told from none. To a stream nothing is sent.
+    fn is_empty_packet(&self, call: &Call, connection: &Connection) -> bool {
+        const WRITE: u64 = 1;
+        const SENDTO: u64 = 44;
+        let is_stream = socket_type(&connection.copy) == Ok(SocketType::STREAM);
+        // What is in several pieces is counted by nobody here.
+        !is_stream && (!matches!(call.frame.nr, WRITE | SENDTO) || call.frame.args[2] == 0)
+    }
+
+    /// Nobody but us, or those who have ended for their program, holds this end any more, and its peer has not heard of it.
+    pub(super) fn is_hung_up(&mut self, ino: u64) -> bool {
+        (self.ahead.ends.get(ino).is_some() || self.ahead.children.any_ghosts()) && !self.is_held_by_the_living(ino)
+    }
+
+    fn is_held_by_the_living(&mut self, ino: u64) -> bool {
+        let living = self.living();
+        self.holder_among(&living, ino).is_some()
+    }
+
+    /// Processes that have not ended for their program.
+    fn living(&mut self) -> HashSet<i32> {
+        let mut inside = self.inside();
+        inside.retain(|pid| !self.ahead.children.ghosts.contains_key(pid));
+        inside
+    }
+
+    /// Processes that may have descriptors of the program, also those whose agent is not there yet.
+    fn inside(&mut self) -> HashSet<i32> {
+        let tids: Vec<i32> = self.tracees.keys().copied().collect();
+        tids.into_iter().map(|tid| self.pid_of(tid).unwrap_or(tid)).collect()
+    }
+
+    /// Whether somebody who polls might miss the end of a connection.
+    pub(super) fn keeps_hang_ups(&mut self) -> bool {
+        self.ahead.ends.held().into_iter().any(|ino| !self.is_held_by_the_living(ino))
+    }
+
+    fn plan_hung_up(&mut self, call: &Call, op: Op, connection: &Connection) -> Plan {
+        let is_plain =
+            matches!(call.frame.nr, READ | READV) || matches!(op, Op::Recv { .. }) && call.frame.args[4] == 0;
+        let left = rustix::io::ioctl_fionread(&connection.copy).unwrap_or(0);
+        let is_stream = socket_type(&connection.copy) == Ok(SocketType::STREAM);
+        if is_plain && is_stream && left > 0 {
+            let flags = if matches!(op, Op::Recv { .. }) { call.frame.args[3] } else { 0 };
+            return connection.receive(flags);
+        }
+        // What the peer has not read makes it a reset; one that is under way in a message is not closed at all.
+        let passed = self.world().options.load(Ordering::Relaxed) & option::DESCRIPTORS_PASSED != 0;
+        let is_end = is_plain && is_stream && !passed && self.is_read_to_its_end(connection.peer);
+        match is_end {
+            true => Plan::new(Class::EndOfFile).observing(Object::Socket(connection.own)),
+            false => Plan::new(Class::Later),
+        }
+    }
+
+    fn is_read_to_its_end(&mut self, ino: u64) -> bool {
+        self.end_of(ino).is_ok_and(|end| rustix::io::ioctl_fionread(&*end) == Ok(0))
+    }
+
+    /// What a speculative process shows by closing its last descriptor of a socket: both directions end.
+    pub(super) fn hang_up(&mut self, pid: i32, ino: u64, copy: OwnedFd) -> Vec<(Object, Intent)> {
+        let Some(connection) = self.connection(ino, copy) else { return Vec::new() };
+        let mut others = self.living();
+        others.remove(&pid);
+        if self.holder_among(&others, ino).is_some() {
+            return Vec::new();
+        }
+        [connection.peer, connection.own].map(|ino| (Object::Socket(ino), Intent::Nothing)).into()
+    }
+
+    /// The queue of a direction, as it is.
+    pub(super) fn remember_queue(&mut self, direction: Direction) -> io::Result<Queued> {
+        if self.ahead.odd_queues.contains(&direction.receiver) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let queue = Queue::new(self.end_of(direction.receiver)?, self.end_of(direction.sender)?)?;
+        let queued = queue.remember();
+        if queued.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported) {
+            // An empty packet that was looked at once is passed over when it is looked at again.
+            self.ahead.odd_queues.insert(direction.receiver);
+        }
+        queued
+    }
+
+    /// An end of a connection, whoever inside has it.
+    fn end_of(&mut self, ino: u64) -> io::Result<Arc<OwnedFd>> {
+        if let Some(end) = self.ahead.ends.get(ino) {
+            return Ok(end);
+        }
+        let all = self.inside();
+        let (pid, fd) = self.holder_among(&all, ino).ok_or(io::ErrorKind::Unsupported)?;
+        // It may be ending.
+        let end = self.descriptors.copy(pid, fd).map_err(|_| io::ErrorKind::Unsupported)?;
+        Ok(self.ahead.ends.hold(ino, end))
+    }
+}
+
+impl Connection {
+    fn own(&self) -> Object {
+        Object::Socket(self.own)
+    }
+
+    fn peer(&self) -> Object {
+        Object::Socket(self.peer)
+    }
+
+    fn receive(&self, flags: u64) -> Plan {
+        let flags = flags as i32;
+        if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
+            return self.certain();
+        }
+        if flags & libc::MSG_PEEK != 0 {
+            return Plan::new(Class::Tracked).observing(self.own());
+        }
+        let taken = Intent::Queue(Direction { receiver: self.own, sender: self.peer });
+        let plan = Plan::new(Class::Tracked).modifying(self.own(), taken);
+        // Interrupted, it would return what it has by then.
+        if flags & libc::MSG_WAITALL != 0 {
+            return plan.once();
+        }
+        plan
+    }
+
+    fn send(&self, is_special: bool, flags: u64) -> Plan {
+        if is_special || flags as i32 & libc::MSG_OOB != 0 {
+            return self.certain();
+        }
+        let given = Intent::Queue(Direction { receiver: self.peer, sender: self.own });
+        Plan::new(Class::Tracked).modifying(self.peer(), given).once()
+    }
+
+    fn change_flags(self) -> Plan {
+        let dev = rustix::fs::fstat(&self.copy).map_or(0, |stat| stat.st_dev);
+        Plan::new(Class::Tracked).modifying(Object::Position(dev, self.own), Intent::Flags(self.copy)).once()
+    }
+
+    /// What cannot be undone is done only while neither direction can be taken back.
+    fn certain(&self) -> Plan {
+        Plan::new(Class::Certain).modifying(self.own(), Intent::Nothing).modifying(self.peer(), Intent::Nothing).once()
+    }
+}
+
+/// Nothing is known of the peer. Of a Unix socket it may be known before the call ends: a client may wait for an answer before it is accepted.
+fn plan_unconnected(op: Op, is_unix: bool) -> Plan {
+    let plan = match is_unix {
+        true => Plan::new(Class::Certain).modifying(Object::SOME_SOCKET, Intent::Nothing),
+        false => Plan::new(Class::Barrier),
+    };
+    match op {
+        Op::Read { .. } | Op::Recv { .. } | Op::RecvMsg { .. } => plan,
+        _ => plan.once(),
+    }
+}
+
+/// With an address, descriptors or credentials; or empty, as far as can be seen.
+fn is_special_message(call: &Call) -> bool {
+    let header: std::io::Result<[u64; 7]> = tracee::read_value(call.tid, call.frame.args[1]);
+    let Ok([name, _, vector, count, control, control_len, _]) = header else { return true };
+    let first: std::io::Result<[u64; 2]> = tracee::read_value(call.tid, vector);
+    let is_empty = count == 0 || first.is_ok_and(|[_, len]| len == 0);
+    name != 0 || control != 0 && control_len != 0 || is_empty
+}
