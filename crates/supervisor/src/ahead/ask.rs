@@ -74,6 +74,9 @@ impl Supervisor {
     /// A call that was to be told of has been made.
     pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
         let made = self.ahead.under_way.remove(&stopped.tid());
+        if let Some(input) = made.as_ref().and_then(|made| made.input.as_ref()) {
+            super::input::note_input(stopped.tid(), input, result)?;
+        }
         if made.is_some_and(|made| made.makes_child) && result > 0 {
             self.await_birth(result as i32)?;
         }
@@ -217,6 +220,9 @@ impl Supervisor {
         if self.looks_at_deferred(call) {
             return Ok(self.wait_at_barrier(call));
         }
+        if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
+            return Ok(decision);
+        }
         match plan.class {
             Class::Free => return Ok(Decision::Go),
             Class::Later => return Ok(Decision::Wait),
@@ -230,6 +236,7 @@ impl Supervisor {
             Class::Exit { .. } => return Ok(Decision::Go),
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
             Class::Output { .. } => return Ok(Decision::Go),
+            Class::Input { source } => return self.read_input(stopped, call, source),
             Class::Deferred { fd } if is_speculative => {
                 let held = self.defer_write(stopped, call, fd)?;
                 return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
@@ -252,7 +259,7 @@ impl Supervisor {
         may_be_chosen && self.ahead.outcomes.is_known_again(call.pid)
     }
 
-    fn wait_at_barrier(&mut self, call: &Call) -> Decision {
+    pub(super) fn wait_at_barrier(&mut self, call: &Call) -> Decision {
         if call.is_fresh {
             self.ahead.report.count_barrier(call.frame.nr);
         }
@@ -311,6 +318,7 @@ impl Supervisor {
             watches,
             makes_child,
             can_be_repeated: plan.can_be_repeated,
+            input: None,
         }))
     }
 
@@ -333,7 +341,7 @@ impl Supervisor {
         }
         let mut is_settled = true;
         for (&tid, other) in &self.ahead.under_way {
-            let is_pipe = gaining.iter().any(|key| matches!(key, Object::Pipe(..)));
+            let is_pipe = gaining.iter().any(|key| matches!(key, Object::Pipe(..) | Object::Input(..)));
             let meets = other.objects.iter().any(|object| gaining.contains(&object)) || other.watches && is_pipe;
             if tid != call.tid && meets {
                 is_settled = false;

@@ -12,8 +12,8 @@ pub(crate) enum Behind {
     Pipe { dev: u64, ino: u64, copy: OwnedFd },
     /// A file or directory.
     File { dev: u64, ino: u64, device: DeviceKind, copy: OwnedFd },
-    /// A terminal, or a pipe or socket that leads outside.
-    Outside,
+    /// A terminal or a pipe that leads outside.
+    Outside { copy: OwnedFd },
     /// Devices that carry nothing.
     Nothing,
     /// Something whose operations cannot be undone: a socket, an event descriptor, a device.
@@ -43,7 +43,7 @@ impl Supervisor {
                 if world.is_inside_pipe(hash) && !world.is_outside(hash) {
                     Behind::Pipe { dev, ino, copy }
                 } else {
-                    Behind::Outside
+                    Behind::Outside { copy }
                 }
             }
             FileType::RegularFile | FileType::Directory | FileType::Symlink => {
@@ -53,7 +53,7 @@ impl Supervisor {
             FileType::CharacterDevice if matches!(stat.st_rdev, NULL | ZERO | FULL | RANDOM | URANDOM) => {
                 Behind::Nothing
             }
-            FileType::CharacterDevice => Behind::Outside,
+            FileType::CharacterDevice => Behind::Outside { copy },
             _ => Behind::Other,
         }
     }

@@ -18,14 +18,17 @@
 
 mod api;
 mod ask;
+mod backlog;
 mod behind;
 mod children;
 mod deferred;
 mod files;
 mod inject;
+mod input;
 mod memory;
 mod names;
 mod plan;
+mod ready;
 mod report;
 mod rollback;
 mod turn;
@@ -52,6 +55,8 @@ use undo::Undo;
 pub(crate) enum Object {
     /// A pipe or FIFO that only the world can reach, by inode number.
     Pipe(u64, u64),
+    /// A pipe of outside, as far as it has been read: device, inode.
+    Input(u64, u64),
     /// Contents and attributes of a file: device, inode.
     File(u64, u64),
     /// Entries and attributes of a directory: device, inode.
@@ -149,6 +154,8 @@ pub(crate) struct UnderWay {
     pub makes_child: bool,
     /// It may wait for long and has no effect until it ends: it can be interrupted and made again.
     pub can_be_repeated: bool,
+    /// It takes something out of a stream of outside, which a rollback has to put back.
+    pub input: Option<input::ReadUnderWay>,
 }
 
 /// A checkpoint and what goes with it.
@@ -198,6 +205,7 @@ pub(crate) struct Ahead {
     /// Objects that may be speculative.
     touched: BTreeSet<Object>,
     files: files::Files,
+    input: input::Input,
     /// Their call was looked at before they were sent to hear a signal.
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
@@ -252,6 +260,7 @@ impl Ahead {
             corpses: HashMap::new(),
             touched: BTreeSet::new(),
             files: files::Files::new(memories),
+            input: input::Input::default(),
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),

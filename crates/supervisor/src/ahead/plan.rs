@@ -1,6 +1,7 @@
 //! What a call observes and modifies, and what it is if its process is speculative (dependencies.md; 000, section 6).
 
 use super::behind::Behind;
+use super::input::Source;
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -18,6 +19,8 @@ pub(crate) enum Class {
     Tracked,
     /// It leaves the world: bytes written to a terminal, pipe or socket.
     Output { fd: i32 },
+    /// It reads what comes from outside.
+    Input { source: Source },
     /// It writes to a file on a disk.
     Deferred { fd: i32 },
     /// It cannot be undone: its process must depend on nothing.
@@ -70,6 +73,7 @@ impl Plan {
 }
 
 const LSEEK: u64 = 8;
+pub(super) const FIONREAD: u64 = 0x541b;
 const PRLIMIT: u64 = 302;
 const PREAD: u64 = 17;
 const PREADV: u64 = 295;
@@ -149,8 +153,8 @@ impl Supervisor {
                 plan.modifying(position_of(dev, ino), Intent::Position(copy))
             }
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
-            // What comes from outside could not be given again.
-            Behind::Outside | Behind::Other => Plan::new(Class::Barrier),
+            Behind::Outside { copy } => self.plan_input(call, copy),
+            Behind::Other => Plan::new(Class::Barrier),
         }
     }
 
@@ -169,7 +173,7 @@ impl Supervisor {
             Behind::Pipe { dev, ino, copy } => {
                 Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy)).once()
             }
-            Behind::Outside => Plan::new(Class::Output { fd }).once(),
+            Behind::Outside { .. } => Plan::new(Class::Output { fd }).once(),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
             Behind::File { .. } => Plan::new(Class::Deferred { fd }).once(),
             Behind::Other => Plan::new(Class::Barrier).once(),
@@ -185,7 +189,7 @@ impl Supervisor {
                 Behind::Pipe { dev, ino, copy } => {
                     plan = plan.modifying(Object::Pipe(dev, ino), Intent::Stream(copy));
                 }
-                Behind::File { .. } | Behind::Outside | Behind::Nothing | Behind::Other => {}
+                Behind::File { .. } | Behind::Outside { .. } | Behind::Nothing | Behind::Other => {}
             }
             plan = plan.modifying(Object::Descriptors(call.pid), Intent::Close(fd));
         }
@@ -228,7 +232,7 @@ impl Supervisor {
                     Plan::new(Class::Tracked).modifying(position_of(dev, ino), Intent::Flags(copy)).once()
                 }
                 Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
-                Behind::Outside | Behind::Other => Plan::new(Class::Barrier).once(),
+                Behind::Outside { .. } | Behind::Other => Plan::new(Class::Barrier).once(),
             },
             _ => Plan::new(Class::Barrier).once(),
         }
@@ -285,6 +289,11 @@ impl Supervisor {
         }
         match self.behind(call.tid, call.frame.args[0] as i32) {
             Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
+            // How much there is to read depends on who has read.
+            Behind::Outside { copy } if call.frame.args[1] == FIONREAD => match Source::of(copy) {
+                Some(source) => Plan::new(Class::Tracked).observing(source.object()),
+                None => Plan::new(Class::Barrier).once(),
+            },
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -312,11 +321,11 @@ impl Supervisor {
         Plan::new(Class::Barrier).once()
     }
 
-    /// Being ready is an observation of whoever made it ready: of every pipe, because a set is not worth reading.
+    /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, because a set is not worth reading.
     fn plan_poll(&mut self, _call: &Call) -> Plan {
         let mut plan = Plan::new(Class::Tracked);
         for object in &self.ahead.touched {
-            if matches!(object, Object::Pipe(..)) {
+            if matches!(object, Object::Pipe(..) | Object::Input(..)) {
                 plan.observes.push(Dependent::Object(object.clone()));
             }
         }

@@ -1,5 +1,6 @@
 //! What undoes an operation on an object (000, 6.2 to 6.9), and how it is done.
 
+use super::input::{Reading, SourceId};
 use super::memory::{Before, Change};
 use super::Object;
 use crate::event_loop::Supervisor;
@@ -7,12 +8,15 @@ use rustix::fs::{OFlags, SeekFrom};
 use rustix::pipe::{fcntl_getpipe_size, pipe_with, tee, PipeFlags, SpliceFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 /// What a call is about to do to an object: enough to make its undo, if one is needed.
 #[derive(Debug)]
 pub(crate) enum Intent {
     /// Put bytes into a pipe, take some out, or close one of its ends.
     Stream(OwnedFd),
+    /// Read what comes from outside.
+    Input { id: SourceId, pin: OwnedFd, reading: Arc<Reading> },
     /// Move the position of an open file.
     Position(OwnedFd),
     /// Close a descriptor, or put another object in its place.
@@ -35,6 +39,8 @@ pub(crate) enum Intent {
 pub(crate) enum Undo {
     /// The bytes that were in the pipe.
     Stream { pipe: OwnedFd, contents: Vec<u8> },
+    /// What was read from outside, to be given again.
+    Input { id: SourceId, pin: OwnedFd, reading: Arc<Reading> },
     /// Where the position was.
     Position { file: OwnedFd, position: u64 },
     /// What was behind the descriptor.
@@ -94,6 +100,7 @@ impl Supervisor {
                 let flags = rustix::fs::fcntl_getfl(&file)?;
                 Undo::Flags { file, flags }
             }
+            Intent::Input { id, pin, reading } => Undo::Input { id, pin, reading },
             Intent::Memory(change) => Undo::Memory(Box::new(change.remember()?)),
             Intent::Reap(child) => Undo::Reap { child },
             Intent::Nothing => Undo::Nothing,
@@ -112,14 +119,17 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
         }
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
         Undo::Memory(before) => before.restore(),
-        Undo::Descriptor { .. } | Undo::CloseOnExec { .. } | Undo::Reap { .. } | Undo::Told { .. } | Undo::Nothing => {
-            Ok(())
-        }
+        Undo::Input { .. }
+        | Undo::Descriptor { .. }
+        | Undo::CloseOnExec { .. }
+        | Undo::Reap { .. }
+        | Undo::Told { .. }
+        | Undo::Nothing => Ok(()),
     }
 }
 
 /// A descriptor that names a pipe without being one of its ends.
-fn path_to(pipe: &OwnedFd) -> io::Result<OwnedFd> {
+pub(crate) fn path_to(pipe: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(own_path(pipe), OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
 }
 
