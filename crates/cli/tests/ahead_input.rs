@@ -232,3 +232,71 @@ fn wrong_guesses_lose_no_input() {
         expect(&output, &expected, 0);
     }
 }
+
+/// A bash script at a terminal of its own; what is typed there at once, and all that the terminal shows.
+fn at_a_terminal(script: &str, typed: &[u8]) -> String {
+    use rustix::pty::{grantpt, ioctl_tiocgptpeer, openpt, unlockpt, OpenptFlags};
+    let user = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&user).unwrap();
+    unlockpt(&user).unwrap();
+    let terminal = ioctl_tiocgptpeer(&user, OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    let child = Command::new("setsid")
+        .args(["--ctty", "--wait", "bash", "-c", script])
+        .env("S", SPECULATOR)
+        .stdin(terminal.try_clone().unwrap())
+        .stdout(terminal.try_clone().unwrap())
+        .stderr(terminal)
+        .spawn()
+        .unwrap();
+    let mut user = std::fs::File::from(user);
+    user.write_all(typed).unwrap();
+    let mut screen = user.try_clone().unwrap();
+    let shown = std::thread::spawn(move || {
+        let mut shown = Vec::new();
+        // The last one has closed the terminal: an error.
+        let _ = screen.read_to_end(&mut shown);
+        String::from_utf8_lossy(&shown).into_owned()
+    });
+    finish(child);
+    shown.join().unwrap()
+}
+
+/// The echo of what was typed is its first line or comes before it; what the script says follows.
+#[track_caller]
+fn check_at_a_terminal(script: &str, typed: &[u8], said: &str) {
+    let shown = at_a_terminal(script, typed);
+    let echoes = shown.matches("three").count() - said.matches("three").count();
+    assert_eq!(echoes, 1, "what was typed is seen once: {shown:?}");
+    assert!(shown.ends_with(said), "{shown:?}, not {said:?}");
+}
+
+#[test]
+fn at_a_terminal_lines_are_read_again() {
+    if !is_root() {
+        return; // Putting back needs a privilege: a barrier.
+    }
+    let inside = failing("read a; read b; echo WRONG", "read a; echo got $a; cat");
+    let script = format!("$S run -- bash -c '{inside}'; echo status $?");
+    check_at_a_terminal(&script, b"one\ntwo\nthree\n\x04", "got one\r\ntwo\r\nthree\r\nstatus 7\r\n");
+}
+
+#[test]
+fn an_end_of_file_that_was_typed_is_read_again() {
+    if !is_root() {
+        return;
+    }
+    let inside = failing("cat; read after", "cat; read after; echo after $after");
+    let script = format!("$S run -- bash -c '{inside}'");
+    check_at_a_terminal(&script, b"one\ntwo\n\x04three\n", "one\r\ntwo\r\nafter three\r\n");
+}
+
+/// The shell that started us finds what was not read after all.
+#[test]
+fn what_nobody_reads_again_is_still_typed_ahead() {
+    if !is_root() {
+        return;
+    }
+    let inside = failing("read a; read b; read c; echo WRONG", "read a; echo got $a");
+    let script = format!("$S run -- bash -c '{inside}'; read x; read y; echo after $x $y");
+    check_at_a_terminal(&script, b"one\ntwo\nthree\n", "got one\r\nafter two three\r\n");
+}

@@ -237,6 +237,8 @@ impl Supervisor {
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
             Class::Output { .. } => return Ok(Decision::Go),
             Class::Input { source } => return self.read_input(stopped, call, source),
+            Class::Existing if is_speculative => return self.open_existing(stopped, call, plan),
+            Class::Existing => return Ok(Decision::Go),
             Class::Deferred { fd } if is_speculative => {
                 let held = self.defer_write(stopped, call, fd)?;
                 return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));

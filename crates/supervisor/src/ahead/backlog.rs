@@ -36,6 +36,11 @@ impl Backlog {
         self.0.iter().map(|chunk| chunk.bytes.len()).sum()
     }
 
+    /// In their order.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.0.iter()
+    }
+
     /// The youngest call that is undone: what it read came before all that is here.
     pub fn give_back(&mut self, chunk: Chunk) {
         if !chunk.bytes.is_empty() || chunk.ends {

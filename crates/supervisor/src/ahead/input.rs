@@ -5,12 +5,15 @@
 //! A source is what is behind the descriptor, a pipe by its inode: all who have it read from one stream, in the order in which they do. So at most one
 //! call at a time takes something out of it while anything is speculative.
 //!
+//! A terminal outlives the world: what nobody has read again when COMMAND ends, or stops, goes back into it ([`terminal`]).
+//!
 //! What is a barrier: a pipe that somebody outside can read, too, for he would miss what is given again only inside; FIFOs, whose contents end with their
-//! last user; terminals, which others read after us; sockets; more than [`KEPT_LEN_MAX`] bytes.
+//! last user; sockets; a terminal that we may not put anything back into, or that its reader has in the background; more than [`KEPT_LEN_MAX`] bytes.
 
 use super::ask::Decision;
 use super::backlog::{Backlog, Chunk};
 use super::plan::{Class, Plan};
+use super::terminal;
 use super::undo::{own_path, path_to, Intent};
 use super::{Call, Object};
 use crate::event_loop::Supervisor;
@@ -35,7 +38,7 @@ const KEPT_LEN_MAX: usize = 64 << 20;
 /// As much as a call may take out of a pipe: more than the largest has room for.
 const PIPE_LEN_MAX: usize = 1 << 20;
 
-/// A pipe by device and inode.
+/// A pipe by device and inode; a terminal by [`terminal::DEVICE`] and its number, whatever name it was opened by.
 pub(crate) type SourceId = (u64, u64);
 
 /// A stream that comes from outside.
@@ -50,12 +53,30 @@ impl Source {
     /// `None` for what cannot be given again.
     pub fn of(copy: OwnedFd) -> Option<Self> {
         const PIPEFS_MAGIC: i64 = 0x5049_5045;
-        let stat = rustix::fs::fstat(&copy).ok()?;
-        let is_pipe = FileType::from_raw_mode(stat.st_mode) == FileType::Fifo
-            && rustix::fs::fstatfs(&copy).is_ok_and(|found| found.f_type == PIPEFS_MAGIC);
         let flags = rustix::fs::fcntl_getfl(&copy).ok()?;
-        let is_readable = flags & OFlags::RWMODE != OFlags::WRONLY && !flags.contains(OFlags::PATH);
-        (is_pipe && is_readable).then_some(Self { id: (stat.st_dev, stat.st_ino), copy })
+        if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
+            return None;
+        }
+        let stat = rustix::fs::fstat(&copy).ok()?;
+        let id = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Fifo if rustix::fs::fstatfs(&copy).ok()?.f_type == PIPEFS_MAGIC => (stat.st_dev, stat.st_ino),
+            FileType::CharacterDevice => (terminal::DEVICE, terminal::number(&copy)?),
+            _ => return None,
+        };
+        Some(Self { id, copy })
+    }
+
+    fn is_terminal(&self) -> bool {
+        self.id.0 == terminal::DEVICE
+    }
+
+    /// What keeps it, and what is given again there, from being taken for something else.
+    fn pin(&self) -> io::Result<OwnedFd> {
+        match self.is_terminal() {
+            true => self.copy.try_clone(),
+            // With one of its ends nobody would see that the others are closed.
+            false => path_to(&self.copy),
+        }
     }
 
     pub fn copy(&self) -> &OwnedFd {
@@ -72,7 +93,7 @@ impl Source {
 
     /// What it has now, at most `len_max` bytes, without waiting for more.
     fn read_now(&self, len_max: usize) -> io::Result<Vec<u8>> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let reader = rustix::fs::open(own_path(&self.copy), flags, Mode::empty())?;
         let mut bytes = vec![0; len_max.min(PIPE_LEN_MAX)];
         let len = rustix::io::read(&reader, &mut bytes)?;
@@ -110,6 +131,7 @@ impl Drop for Reading {
 pub(crate) struct ReadUnderWay {
     reading: Arc<Reading>,
     buffers: Buffers,
+    source: Source,
 }
 
 /// Where in a process a call puts what it reads: address and length.
@@ -187,6 +209,10 @@ impl Input {
         backlog.give_back(chunk.clone());
     }
 
+    pub fn discard(&mut self, id: SourceId) {
+        self.backlogs.remove(&id);
+    }
+
     fn take(&mut self, source: &Source, len_max: usize) -> Chunk {
         let Some((_, backlog)) = self.backlogs.get_mut(&source.id) else { return Chunk::of(Vec::new(), len_max) };
         let mut chunk = backlog.take(len_max);
@@ -219,6 +245,13 @@ impl Supervisor {
     pub(super) fn read_input(&mut self, stopped: &Stopped, call: &Call, source: Source) -> Result<Decision> {
         let buffers = Buffers::of(call.tid, &call.frame).filter(|buffers| buffers.len() > 0);
         let Some(buffers) = buffers else { return Ok(Decision::Go) };
+        if source.is_terminal() && terminal::is_in_background(call.pid, source.id.1) {
+            // The kernel stops it, or fails its call.
+            return Ok(match self.ahead.is_speculative(call.pid) {
+                true => self.wait_at_barrier(call),
+                false => Decision::Go,
+            });
+        }
         let has_backlog = self.ahead.input.backlog_len(source.id).is_some();
         if self.ahead.is_speculative(call.pid) && !has_backlog && !self.can_give_again(&source, buffers.len()) {
             return Ok(self.wait_at_barrier(call));
@@ -227,7 +260,7 @@ impl Supervisor {
             return Ok(Decision::Wait);
         }
         let reading = self.ahead.input.new_reading();
-        let pin = path_to(&source.copy).map_err(|source| kernel("keep a pipe", call.tid, source))?;
+        let pin = source.pin().map_err(|source| kernel("keep a pipe", call.tid, source))?;
         let intent = Intent::Input { id: source.id, pin, reading: Arc::clone(&reading) };
         let decision = self.track(stopped, call, Plan::new(Class::Tracked), vec![(source.object(), intent)])?;
         let Decision::GoAndTell(mut under_way) = decision else { return Ok(decision) };
@@ -236,7 +269,7 @@ impl Supervisor {
         }
         if self.ahead.is_speculative(call.pid) {
             expect_result(call)?;
-            under_way.input = Some(ReadUnderWay { reading, buffers });
+            under_way.input = Some(ReadUnderWay { reading, buffers, source });
         }
         Ok(Decision::GoAndTell(under_way))
     }
@@ -269,7 +302,7 @@ impl Supervisor {
                 len
             }
             Err(_) => {
-                if let Ok(pin) = path_to(&source.copy) {
+                if let Ok(pin) = source.pin() {
                     self.ahead.input.give_back(source.id, pin, reading);
                 }
                 -i64::from(libc::EFAULT)
@@ -283,6 +316,9 @@ impl Supervisor {
         const PATIENCE: Duration = Duration::from_millis(500);
         if self.ahead.input.kept_len.load(Ordering::Relaxed) + len.min(PIPE_LEN_MAX) > KEPT_LEN_MAX {
             return false;
+        }
+        if source.is_terminal() {
+            return terminal::can_be_returned_to();
         }
         if let Some(&(is_alone, at)) = self.ahead.input.alone.get(&source.id) {
             if is_alone || at.elapsed() < PATIENCE {
@@ -316,6 +352,19 @@ impl Supervisor {
         }
     }
 
+    /// Somebody outside reads from the terminals next: what is given again there goes back into them.
+    pub(crate) fn return_input(&mut self) {
+        let backlogs = std::mem::take(&mut self.ahead.input.backlogs);
+        for (id, (pin, backlog)) in backlogs {
+            if id.0 != terminal::DEVICE {
+                self.ahead.input.backlogs.insert(id, (pin, backlog));
+            } else if let Err(error) = terminal::put_back(&pin, backlog.chunks()) {
+                self.front
+                    .tell(&crate::message::Message::Warning { text: format!("what was typed ahead is lost: {error}") });
+            }
+        }
+    }
+
     /// Nobody can read any more what would be given again: it is gone, as it would be without us.
     pub(super) fn forget_unread_input(&mut self) {
         const PATIENCE: Duration = Duration::from_millis(50);
@@ -327,16 +376,18 @@ impl Supervisor {
         let inside = self.those_inside();
         let own =
             [std::process::id() as i32, rustix::process::getppid().map_or(0, |front| front.as_raw_nonzero().get())];
-        self.ahead
-            .input
-            .backlogs
-            .retain(|&(_, ino), _| inside.iter().any(|pid| !own.contains(pid) && can_read(*pid, ino).unwrap_or(true)));
+        let is_read = |ino| inside.iter().any(|&pid: &i32| !own.contains(&pid) && can_read(pid, ino).unwrap_or(true));
+        self.ahead.input.backlogs.retain(|&(dev, ino), _| dev == terminal::DEVICE || is_read(ino));
     }
 }
 
 /// A call has ended with this result.
 pub(super) fn note_input(tid: i32, input: &ReadUnderWay, result: i64) -> Result<()> {
-    let Ok(len @ 1..) = usize::try_from(result) else { return Ok(()) };
+    let Ok(len) = usize::try_from(result) else { return Ok(()) };
+    if len == 0 && !(input.source.is_terminal() && terminal::has_lines(&input.source.copy)) {
+        // The end of a pipe stays where it is. At a terminal it is typed.
+        return Ok(());
+    }
     let bytes = input.buffers.gather(tid, len).map_err(|source| kernel("read what was read", tid, source))?;
     input.reading.record(Chunk::of(bytes, input.buffers.len()));
     Ok(())
@@ -406,6 +457,19 @@ mod tests {
     fn another_reader_is_found() {
         let (reader, _writer) = pipe().unwrap();
         assert!(is_read_by_others(ino(&reader), &HashSet::new()));
+    }
+
+    #[test]
+    fn a_terminal_is_one_source_whatever_its_descriptor() {
+        use rustix::pty::{grantpt, ioctl_tiocgptpeer, openpt, unlockpt, OpenptFlags};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let open = || ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let [a, b] = [Source::of(open()).unwrap(), Source::of(open()).unwrap()];
+        assert_eq!(a.id, b.id);
+        assert!(a.is_terminal());
+        assert!(Source::of(master.try_clone().unwrap()).is_none(), "the other end is a device of its own");
     }
 
     #[test]

@@ -27,10 +27,12 @@ mod inject;
 mod input;
 mod memory;
 mod names;
+mod open;
 mod plan;
 mod ready;
 mod report;
 mod rollback;
+mod terminal;
 mod turn;
 mod undo;
 
@@ -55,7 +57,7 @@ use undo::Undo;
 pub(crate) enum Object {
     /// A pipe or FIFO that only the world can reach, by inode number.
     Pipe(u64, u64),
-    /// A pipe of outside, as far as it has been read: device, inode.
+    /// A pipe or terminal of outside, as far as it has been read: see `input::SourceId`.
     Input(u64, u64),
     /// Contents and attributes of a file: device, inode.
     File(u64, u64),

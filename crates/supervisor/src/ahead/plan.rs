@@ -21,6 +21,8 @@ pub(crate) enum Class {
     Output { fd: i32 },
     /// It reads what comes from outside.
     Input { source: Source },
+    /// It opens for creation what exists.
+    Existing,
     /// It writes to a file on a disk.
     Deferred { fd: i32 },
     /// It cannot be undone: its process must depend on nothing.
@@ -254,7 +256,7 @@ impl Supervisor {
             _ => args[2],
         };
         if flags & (O_CREAT | O_TRUNC | O_TMPFILE) != 0 {
-            return Plan::new(Class::Barrier).once();
+            return self.plan_creating_open(call);
         }
         let path = u8::from(!matches!(call.frame.nr, OPEN | CREAT));
         let dir = if path == 0 { syscall_table::CWD } else { 0 };
@@ -266,7 +268,7 @@ impl Supervisor {
     }
 
     /// A name is looked up: it is not known yet which. What is speculative in any directory counts.
-    fn plan_lookup(&mut self) -> Plan {
+    pub(super) fn plan_lookup(&mut self) -> Plan {
         let mut plan = Plan::new(Class::Tracked);
         for object in &self.ahead.touched {
             if matches!(object, Object::Names(..) | Object::File(..)) {

@@ -54,6 +54,9 @@ impl Supervisor {
         if !self.ahead.input.has_backlogs() {
             return Ok(None);
         }
+        if let Some(Op::Ioctl) = op {
+            self.discard_input(call);
+        }
         if let Some(Op::Copy { input, .. }) = op {
             let cannot =
                 !self.ahead.is_speculative(call.pid) && self.given_again(call, call.frame.args[input as usize]);
@@ -70,6 +73,21 @@ impl Supervisor {
             tracee::write_bytes(call.tid, at, &bytes).map_err(failed)?;
         }
         Ok(Some(Decision::Answer(result)))
+    }
+
+    /// The program throws away what was typed and not read yet.
+    fn discard_input(&mut self, call: &Call) {
+        const TCFLSH: u64 = 0x540b;
+        // TCSETSF, TCSETAF, TCSETSF2
+        const SET_AND_FLUSH: [u64; 3] = [0x5404, 0x5408, 0x402c_542d];
+        const OUTPUT_ONLY: u64 = 1;
+        let [fd, request, queue, ..] = call.frame.args;
+        let discards = SET_AND_FLUSH.contains(&request) || request == TCFLSH && queue != OUTPUT_ONLY;
+        if discards && !self.ahead.is_speculative(call.pid) {
+            if let Some(source) = self.source_behind(call.tid, fd as i32) {
+                self.ahead.input.discard(source.id);
+            }
+        }
     }
 
     fn source_behind(&mut self, tid: i32, fd: i32) -> Option<Source> {

@@ -107,6 +107,7 @@ impl Supervisor {
 
     /// The last process has ended: what was kept for it goes.
     pub(crate) fn ahead_is_over(&mut self) {
+        self.return_input();
         for (_, kept) in std::mem::take(&mut self.ahead.kept) {
             let _ = kept.vessel.discard(None);
         }
