@@ -62,6 +62,29 @@ fn writes_to_files_are_held() {
     assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), "old\nnew\n");
 }
 
+/// What would be created if it were not there is opened at once; nothing is emptied.
+#[test]
+fn what_exists_is_opened_for_creation() {
+    let dir = tempfile::tempdir().unwrap();
+    let before = "echo old > f; ";
+    let with =
+        |end: &str| format!("{before}{}", script("echo gone > /dev/null; ls /none 2>/dev/null; echo new >> f", end));
+    let output = run(dir.path(), &with("fail"));
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(7), &b""[..]));
+    assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), "old\n");
+    let output = run(dir.path(), &with("commit"));
+    assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), "old\nnew\n");
+}
+
+#[test]
+fn what_would_be_emptied_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run(dir.path(), &format!("echo old > f; {}", script("echo WRONG > f", "commit")));
+    assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"start\nagain 1\n"[..], Some(7)));
+    assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), "old\n");
+}
+
 #[test]
 fn descriptors_and_positions_come_back() {
     let before = "printf 'one\\ntwo\\nthree\\n' > f; exec 5<f; read -u 5 a; ";

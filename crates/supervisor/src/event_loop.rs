@@ -439,6 +439,7 @@ impl Supervisor {
         if self.tracees.get(&stopped.tid()).is_some_and(|tracee| tracee.thread.is_some()) {
             signals::release_commits(&stopped, &self.image, self.segment.world)?;
             self.observe_signal(stopped.tid(), &stopped.signal_info().unwrap_or_default());
+            self.return_input();
         }
         stopped.listen()
     }
@@ -449,6 +450,7 @@ impl Supervisor {
         self.world().closes.fetch_add(1, Ordering::Relaxed);
         self.descriptors.forget(tid);
         if tid == self.root {
+            self.return_input();
             self.on_command_end(&tracee, status);
         }
         self.give_back(&tracee);

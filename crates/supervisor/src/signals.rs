@@ -119,6 +119,24 @@ fn back_to_site(registers: &mut Registers, saved: &Saved) {
     registers.orig_rax = u64::MAX;
 }
 
+/// In a frame whose call may have been made, until the agent has written down what it returned.
+pub const NO_RESULT: u64 = i64::MIN as u64;
+
+/// What the program's call returned, if it has been made and the thread is still in the agent. The frame held `NO_RESULT` before.
+pub fn result_of_call(stopped: &Stopped, image: &AgentImage) -> Result<Option<i64>> {
+    let registers = stopped.registers()?;
+    let in_register = registers.rax as i64;
+    Ok(match position(stopped, image, &registers)? {
+        Position::Program | Position::Entering | Position::Before(_) | Position::Interrupted(_) => None,
+        Position::Done(_) => Some(in_register),
+        Position::After if registers.rip == image.header.gate_program_after => Some(in_register),
+        Position::After => match Saved::read(stopped.tid(), registers.gs_base)?.frame.rax {
+            NO_RESULT => Some(in_register),
+            written => Some(written as i64),
+        },
+    })
+}
+
 /// The frame is not complete yet, but all registers except the stack pointer are the program's.
 fn leave_entry(tid: i32, registers: &mut Registers) -> Result<()> {
     let page = registers.gs_base;

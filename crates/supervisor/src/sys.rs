@@ -186,6 +186,12 @@ pub fn sigpipe_was_ignored() -> bool {
     SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed)
 }
 
+/// Let a terminal take this byte as if it had been typed.
+pub fn type_into(terminal: &OwnedFd, byte: u8) -> io::Result<()> {
+    // SAFETY: the kernel reads one byte.
+    check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSTI, &raw const byte) }.into()).map(drop)
+}
+
 /// Send a signal to one thread of another process.
 pub fn kill_thread(tid: i32, signal: i32) {
     // SAFETY: no pointers.

@@ -74,6 +74,9 @@ impl Supervisor {
     /// A call that was to be told of has been made.
     pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
         let made = self.ahead.under_way.remove(&stopped.tid());
+        if let Some(input) = made.as_ref().and_then(|made| made.input.as_ref()) {
+            super::input::note_input(stopped.tid(), input, result)?;
+        }
         if made.is_some_and(|made| made.makes_child) && result > 0 {
             self.await_birth(result as i32)?;
         }
@@ -217,6 +220,9 @@ impl Supervisor {
         if self.looks_at_deferred(call) {
             return Ok(self.wait_at_barrier(call));
         }
+        if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
+            return Ok(decision);
+        }
         match plan.class {
             Class::Free => return Ok(Decision::Go),
             Class::Later => return Ok(Decision::Wait),
@@ -231,6 +237,9 @@ impl Supervisor {
             Class::Exit { .. } => return Ok(Decision::Go),
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
             Class::Output { .. } => return Ok(Decision::Go),
+            Class::Input { source } => return self.read_input(stopped, call, source),
+            Class::Existing if is_speculative => return self.open_existing(stopped, call, plan),
+            Class::Existing => return Ok(Decision::Go),
             Class::Deferred { fd } if is_speculative => {
                 let held = self.defer_write(stopped, call, fd)?;
                 return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
@@ -257,7 +266,7 @@ impl Supervisor {
         may_be_chosen && self.ahead.outcomes.is_known_again(call.pid)
     }
 
-    fn wait_at_barrier(&mut self, call: &Call) -> Decision {
+    pub(super) fn wait_at_barrier(&mut self, call: &Call) -> Decision {
         if call.is_fresh {
             self.ahead.report.count_barrier(call.frame.nr);
         }
@@ -314,6 +323,7 @@ impl Supervisor {
             watches,
             makes_child,
             can_be_repeated: plan.can_be_repeated,
+            input: None,
         }))
     }
 

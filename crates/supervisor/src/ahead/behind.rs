@@ -14,8 +14,8 @@ pub(crate) enum Behind {
     Pipe { dev: u64, ino: u64, copy: OwnedFd },
     /// A file or directory.
     File { dev: u64, ino: u64, device: DeviceKind, copy: OwnedFd },
-    /// A terminal, or a pipe or socket that leads outside.
-    Outside,
+    /// A terminal or a pipe that leads outside.
+    Outside { copy: OwnedFd },
     /// Devices that carry nothing.
     Nothing,
     /// A socket.
@@ -49,7 +49,7 @@ impl Supervisor {
                 if world.is_inside_pipe(hash) && !world.is_outside(hash) {
                     Behind::Pipe { dev, ino, copy }
                 } else {
-                    Behind::Outside
+                    Behind::Outside { copy }
                 }
             }
             FileType::RegularFile | FileType::Directory | FileType::Symlink => {
@@ -59,7 +59,7 @@ impl Supervisor {
             FileType::CharacterDevice if matches!(stat.st_rdev, NULL | ZERO | FULL | RANDOM | URANDOM) => {
                 Behind::Nothing
             }
-            FileType::CharacterDevice => Behind::Outside,
+            FileType::CharacterDevice => Behind::Outside { copy },
             FileType::Socket => Behind::Socket { ino, copy },
             FileType::Unknown if world.options.load(Ordering::Relaxed) & option::OUTSIDE_EVENTS == 0 => {
                 match Counter::of(&copy) {

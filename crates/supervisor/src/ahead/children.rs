@@ -392,6 +392,7 @@ impl Supervisor {
                 watches: false,
                 makes_child: false,
                 can_be_repeated: true,
+                input: None,
             }));
         }
         let mut any = false;

@@ -18,20 +18,25 @@
 
 mod api;
 mod ask;
+mod backlog;
 mod behind;
 mod children;
 mod counter;
 mod deferred;
 mod files;
 mod inject;
+mod input;
 mod memory;
 mod names;
+mod open;
 mod plan;
 mod queue;
+mod ready;
 mod report;
 mod rollback;
 mod sockets;
 mod stream;
+mod terminal;
 mod turn;
 mod undo;
 
@@ -60,6 +65,8 @@ pub(crate) enum Object {
     Socket(u64),
     /// The counter of an event descriptor, by its number.
     Counter(u64),
+    /// A pipe or terminal of outside, as far as it has been read: see `input::SourceId`.
+    Input(u64, u64),
     /// Contents and attributes of a file: device, inode.
     File(u64, u64),
     /// Entries and attributes of a directory: device, inode.
@@ -78,7 +85,7 @@ impl Object {
 
     /// Whether a call may wait until somebody else has done something to it, and `poll` may look at it.
     pub fn can_be_awaited(&self) -> bool {
-        matches!(self, Self::Pipe(..) | Self::Socket(_) | Self::Counter(_))
+        matches!(self, Self::Pipe(..) | Self::Socket(_) | Self::Counter(_) | Self::Input(..))
     }
 }
 
@@ -167,6 +174,8 @@ pub(crate) struct UnderWay {
     pub makes_child: bool,
     /// It may wait for long and has no effect until it ends: it can be interrupted and made again.
     pub can_be_repeated: bool,
+    /// It takes something out of a stream of outside, which a rollback has to put back.
+    pub input: Option<input::ReadUnderWay>,
 }
 
 impl UnderWay {
@@ -231,6 +240,7 @@ pub(crate) struct Ahead {
     ends: queue::Ends,
     /// Sockets whose queue had something that cannot be kept, by inode.
     odd_queues: HashSet<u64>,
+    input: input::Input,
     /// Their call was looked at before they were sent to hear a signal.
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
@@ -288,6 +298,7 @@ impl Ahead {
             files: files::Files::new(memories),
             ends: queue::Ends::default(),
             odd_queues: HashSet::new(),
+            input: input::Input::default(),
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),

@@ -2,6 +2,7 @@
 
 use super::behind::Behind;
 use super::counter::Counter;
+use super::input::Source;
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -20,6 +21,10 @@ pub(crate) enum Class {
     Tracked,
     /// It leaves the world: bytes written to a terminal, pipe or socket.
     Output { fd: i32 },
+    /// It reads what comes from outside.
+    Input { source: Source },
+    /// It opens for creation what exists.
+    Existing,
     /// It writes to a file on a disk.
     Deferred { fd: i32 },
     /// It cannot be undone: its process must depend on nothing.
@@ -76,6 +81,7 @@ impl Plan {
 }
 
 const LSEEK: u64 = 8;
+pub(super) const FIONREAD: u64 = 0x541b;
 const PRLIMIT: u64 = 302;
 const PREAD: u64 = 17;
 const PREADV: u64 = 295;
@@ -173,8 +179,8 @@ impl Supervisor {
             Behind::Socket { ino, copy } => self.plan_socket(call, Op::Read { fd: 0 }, ino, copy),
             Behind::Counter { counter, copy } => plan_counter(counter, copy),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
-            // What comes from outside could not be given again.
-            Behind::Outside | Behind::Other => Plan::new(Class::Barrier),
+            Behind::Outside { copy } => self.plan_input(call, copy),
+            Behind::Other => Plan::new(Class::Barrier),
         }
     }
 
@@ -195,7 +201,7 @@ impl Supervisor {
             }
             Behind::Socket { ino, copy } => self.plan_socket(call, Op::Write { fd: 0 }, ino, copy),
             Behind::Counter { counter, copy } => plan_counter(counter, copy),
-            Behind::Outside => Plan::new(Class::Output { fd }).once(),
+            Behind::Outside { .. } => Plan::new(Class::Output { fd }).once(),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
             Behind::File { .. } => Plan::new(Class::Deferred { fd }).once(),
             Behind::Other => Plan::new(Class::Barrier).once(),
@@ -261,7 +267,7 @@ impl Supervisor {
                 }
                 Behind::Socket { ino, copy } => self.plan_socket(call, Op::Fcntl, ino, copy),
                 Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
-                Behind::Outside | Behind::Counter { .. } | Behind::Other => Plan::new(Class::Barrier).once(),
+                Behind::Outside { .. } | Behind::Counter { .. } | Behind::Other => Plan::new(Class::Barrier).once(),
             },
             _ => Plan::new(Class::Barrier).once(),
         }
@@ -283,7 +289,7 @@ impl Supervisor {
             _ => args[2],
         };
         if flags & (O_CREAT | O_TRUNC | O_TMPFILE) != 0 {
-            return Plan::new(Class::Barrier).once();
+            return self.plan_creating_open(call);
         }
         let path = u8::from(!matches!(call.frame.nr, OPEN | CREAT));
         let dir = if path == 0 { syscall_table::CWD } else { 0 };
@@ -295,7 +301,7 @@ impl Supervisor {
     }
 
     /// A name is looked up: it is not known yet which. What is speculative in any directory counts.
-    fn plan_lookup(&mut self) -> Plan {
+    pub(super) fn plan_lookup(&mut self) -> Plan {
         let mut plan = Plan::new(Class::Tracked);
         for object in &self.ahead.touched {
             if matches!(object, Object::Names(..) | Object::File(..)) {
@@ -323,6 +329,11 @@ impl Supervisor {
             Behind::Pipe { dev, ino, .. } if call.frame.args[1] == libc::FIONREAD => {
                 Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino))
             }
+            // How much there is to read depends on who has read.
+            Behind::Outside { copy } if call.frame.args[1] == FIONREAD => match Source::of(copy) {
+                Some(source) => Plan::new(Class::Tracked).observing(source.object()),
+                None => Plan::new(Class::Barrier).once(),
+            },
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -350,7 +361,8 @@ impl Supervisor {
         Plan::new(Class::Barrier).once()
     }
 
-    /// Being ready is an observation of whoever made it ready: of every pipe, socket and counter, because a set is not worth reading.
+    /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket, counter and input, because a set
+    /// is not worth reading.
     fn plan_poll(&mut self) -> Plan {
         if self.keeps_hang_ups() {
             return Plan::new(Class::Later);

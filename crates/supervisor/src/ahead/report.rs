@@ -51,6 +51,9 @@ pub struct Report {
     pub ghosts: u64,
     /// Processes that were killed from outside while they were speculative.
     pub lost: u64,
+    /// Input from outside that was read again after a rollback, bytes.
+    #[serde(default)]
+    pub input_again: u64,
     /// Output of speculative processes, bytes.
     pub output_held: u64,
     /// Output that was never shown, because what it depended on failed, bytes.

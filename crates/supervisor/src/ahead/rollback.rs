@@ -142,7 +142,15 @@ impl Supervisor {
 
     /// Stop a process, whatever it does. `None` if it is dead.
     fn halt(&mut self, pid: i32) -> Result<Option<Stopped>> {
-        self.ahead.under_way.remove(&pid);
+        let halted = self.halt_at_once(pid)?;
+        match &halted {
+            Some(stopped) => self.end_call(stopped)?,
+            None => drop(self.ahead.under_way.remove(&pid)),
+        }
+        Ok(halted)
+    }
+
+    fn halt_at_once(&mut self, pid: i32) -> Result<Option<Stopped>> {
         if let Some((stopped, _)) = self.ahead.children.take_standing(pid) {
             return Ok(Some(stopped));
         }
@@ -249,6 +257,10 @@ impl Supervisor {
                     let info = SignalInfo::child_ended(child, status);
                     self.ahead.held_signals.entry(parent).or_default().push(info);
                 }
+                Ok(())
+            }
+            Undo::Input { id, pin, reading } => {
+                self.ahead.input.give_back(id, pin, &reading);
                 Ok(())
             }
             Undo::Memory(_)

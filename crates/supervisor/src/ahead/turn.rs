@@ -45,6 +45,7 @@ impl super::Ahead {
             && self.to_resolve.is_empty()
             && is_told(&self.held_signals)
             && is_told(&self.resent)
+            && !self.input.has_backlogs()
             && !self.under_way.values().any(|call| call.makes_child)
             && self.children.is_quiet()
     }
@@ -54,6 +55,7 @@ impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
         if self.ahead.is_idle() {
+            self.forget_unread_input();
             self.switch_off_if_quiet();
             return;
         }
@@ -105,6 +107,7 @@ impl Supervisor {
 
     /// The last process has ended: what was kept for it goes.
     pub(crate) fn ahead_is_over(&mut self) {
+        self.return_input();
         for (_, kept) in std::mem::take(&mut self.ahead.kept) {
             let _ = kept.vessel.discard(None);
         }
@@ -243,6 +246,7 @@ impl Supervisor {
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
         let corpses = self.ahead.corpses.remove(&tid).unwrap_or_default();
         self.bequeath(corpses);
+        self.ahead.input.polls.remove(&tid);
         self.ahead.ending.remove(&tid);
         self.ahead.children.ended(tid);
         self.ahead.changes += 1;
@@ -253,7 +257,7 @@ impl Supervisor {
     pub(crate) fn on_taken_back(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         self.ahead.trace(|| format!("{tid} taken back"));
-        self.ahead.under_way.remove(&tid);
+        self.end_call(&stopped)?;
         self.ahead.unsettled.remove(&tid);
         if self.ahead.starting.contains(&tid) {
             // A new program without its agent: it has made no call that could be taken back.
@@ -280,7 +284,7 @@ impl Supervisor {
         let tid = stopped.tid();
         let Ok(pid) = self.pid_of(tid) else { return Ok(Some(stopped)) };
         self.ahead.trace(|| format!("{tid} hears {info:?} of {}", info.process()));
-        self.ahead.under_way.remove(&tid);
+        self.end_call(&stopped)?;
         if let Some(resent) = self.ahead.resent.get_mut(&pid) {
             if let Some(at) = resent.iter().position(|sent| sent.number() == info.number()) {
                 *info = resent.remove(at);

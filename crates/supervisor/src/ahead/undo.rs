@@ -1,6 +1,7 @@
 //! What undoes an operation on an object (000, 6.2 to 6.9), and how it is done.
 
 use super::counter::Counter;
+use super::input::{Reading, SourceId};
 use super::memory::{Before, Change};
 use super::queue::Queued;
 use super::sockets::Direction;
@@ -21,6 +22,8 @@ pub(crate) enum Intent {
     Queue(Direction),
     /// Add to an event descriptor's counter, or take it.
     Counter(OwnedFd),
+    /// Read what comes from outside.
+    Input { id: SourceId, pin: OwnedFd, reading: Arc<Reading> },
     /// Move the position of an open file.
     Position(OwnedFd),
     /// Close a descriptor, or put another object in its place.
@@ -47,6 +50,8 @@ pub(crate) enum Undo {
     Queue(Queued),
     /// What the counter was.
     Counter { fd: OwnedFd, counter: Counter },
+    /// What was read from outside, to be given again.
+    Input { id: SourceId, pin: OwnedFd, reading: Arc<Reading> },
     /// Where the position was.
     Position { file: OwnedFd, position: u64 },
     /// What was behind the descriptor.
@@ -111,6 +116,7 @@ impl Supervisor {
                 let flags = rustix::fs::fcntl_getfl(&file)?;
                 Undo::Flags { file: self.hold(file)?, flags }
             }
+            Intent::Input { id, pin, reading } => Undo::Input { id, pin, reading },
             Intent::Memory(change) => Undo::Memory(Box::new(change.remember()?)),
             Intent::Reap(child) => Undo::Reap { child },
             Intent::Nothing => Undo::Nothing,
@@ -140,14 +146,17 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
         Undo::Counter { fd, counter } => counter.restore(fd),
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
         Undo::Memory(before) => before.restore(),
-        Undo::Descriptor { .. } | Undo::CloseOnExec { .. } | Undo::Reap { .. } | Undo::Told { .. } | Undo::Nothing => {
-            Ok(())
-        }
+        Undo::Input { .. }
+        | Undo::Descriptor { .. }
+        | Undo::CloseOnExec { .. }
+        | Undo::Reap { .. }
+        | Undo::Told { .. }
+        | Undo::Nothing => Ok(()),
     }
 }
 
 /// A descriptor that names a pipe without being one of its ends.
-fn path_to(pipe: &OwnedFd) -> io::Result<OwnedFd> {
+pub(crate) fn path_to(pipe: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(own_path(pipe), OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
 }
 

@@ -1,0 +1,156 @@
+//! What was read from outside by executions that were taken back, in front of the source that it came from: whoever reads there next gets it again
+//! (000, 5.3: input is an object).
+//!
+//! A *chunk* is what one call read. One that is shorter than what the call asked for was all that there was: a later call sees that border, too, as
+//! it would have if it had been made at that time. One that filled its call has no border of its own: what follows joins it.
+
+use std::collections::VecDeque;
+
+/// What one call read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    pub bytes: Vec<u8>,
+    /// The call asked for more than there was: it ends here for everybody.
+    pub ends: bool,
+}
+
+impl Chunk {
+    /// Of a call that asked for `len_max` bytes.
+    pub fn of(bytes: Vec<u8>, len_max: usize) -> Self {
+        let ends = bytes.len() < len_max;
+        Self { bytes, ends }
+    }
+}
+
+/// What is given again, in its order.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog(VecDeque<Chunk>);
+
+impl Backlog {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How much there is, bytes.
+    pub fn len(&self) -> usize {
+        self.0.iter().map(|chunk| chunk.bytes.len()).sum()
+    }
+
+    /// In their order.
+    pub fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        self.0.iter()
+    }
+
+    /// The youngest call that is undone: what it read came before all that is here.
+    pub fn give_back(&mut self, chunk: Chunk) {
+        if !chunk.bytes.is_empty() || chunk.ends {
+            self.0.push_front(chunk);
+        }
+    }
+
+    /// What a call that asks for `len_max` bytes reads, at least one, from here. If it `ends`, that is all that it gets; otherwise what the source has
+    /// now joins it, as far as there is room.
+    pub fn take(&mut self, len_max: usize) -> Chunk {
+        let mut taken = Chunk { bytes: Vec::new(), ends: false };
+        while let Some(chunk) = self.0.front_mut() {
+            let room = len_max - taken.bytes.len();
+            if chunk.bytes.len() > room {
+                taken.bytes.extend(chunk.bytes.drain(..room));
+                return taken;
+            }
+            taken.bytes.append(&mut chunk.bytes);
+            taken.ends = chunk.ends;
+            self.0.pop_front();
+            if taken.ends {
+                // Of a call that it fills nobody knows that there was no more.
+                taken.ends = taken.bytes.len() < len_max;
+                return taken;
+            }
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(text: &str, ends: bool) -> Chunk {
+        Chunk { bytes: text.as_bytes().to_vec(), ends }
+    }
+
+    /// Chunks in the order in which they were read: undone from the youngest on.
+    fn backlog(chunks: &[Chunk]) -> Backlog {
+        let mut backlog = Backlog::default();
+        for chunk in chunks.iter().rev() {
+            backlog.give_back(chunk.clone());
+        }
+        backlog
+    }
+
+    #[test]
+    fn calls_that_ask_for_the_same_get_the_same() {
+        let read = [chunk("abc", true), chunk("de", false), chunk("f", true)];
+        let mut backlog = backlog(&read);
+        assert_eq!(backlog.len(), 6);
+        for (chunk, len_max) in read.iter().zip([10, 2, 2]) {
+            assert_eq!(backlog.take(len_max), *chunk);
+        }
+        assert!(backlog.is_empty());
+    }
+
+    #[test]
+    fn a_border_is_seen_by_a_call_that_asks_for_more() {
+        let mut backlog = backlog(&[chunk("ab", true), chunk("cd", true)]);
+        assert_eq!(backlog.take(100), chunk("ab", true));
+        assert_eq!(backlog.take(100), chunk("cd", true));
+    }
+
+    #[test]
+    fn a_call_that_was_filled_leaves_no_border() {
+        let mut backlog = backlog(&[chunk("a", false), chunk("b", false), chunk("c", true), chunk("d", false)]);
+        assert_eq!(backlog.take(100), chunk("abc", true));
+        assert_eq!(backlog.take(100), chunk("d", false), "what the source has joins it");
+    }
+
+    #[test]
+    fn what_does_not_fit_stays() {
+        let mut backlog = backlog(&[chunk("abcdef", true)]);
+        assert_eq!(backlog.take(2), chunk("ab", false));
+        assert_eq!(backlog.take(4), chunk("cdef", false));
+        assert!(backlog.is_empty());
+    }
+
+    #[test]
+    fn an_end_of_file_at_a_terminal_is_given_again() {
+        let mut backlog = backlog(&[chunk("a", true), chunk("", true)]);
+        assert_eq!(backlog.take(10), chunk("a", true));
+        assert_eq!(backlog.take(10), chunk("", true));
+        backlog.give_back(chunk("", false));
+        assert!(backlog.is_empty(), "a call that asks for nothing reads nothing");
+    }
+
+    /// However it was read, and however it is read again: nothing is lost, nothing changes its place.
+    #[test]
+    fn the_stream_stays_as_it_is() {
+        let text: Vec<u8> = (0..=255).collect();
+        for seed in 1..200usize {
+            let mut at = 0;
+            let mut chunks = Vec::new();
+            while at < text.len() {
+                let len = 1 + (seed * 31 + at * 7) % 40;
+                let end = text.len().min(at + len);
+                chunks.push(Chunk::of(text[at..end].to_vec(), len + at % 2));
+                at = end;
+            }
+            let mut backlog = backlog(&chunks);
+            let mut again = Vec::new();
+            while !backlog.is_empty() {
+                let taken = backlog.take(1 + (seed * 17 + again.len() * 5) % 60);
+                assert!(!taken.bytes.is_empty());
+                again.extend(taken.bytes);
+            }
+            assert_eq!(again, text, "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,503 @@
+//! Input from outside that speculative processes read (000, 5.3). The program makes its call itself, so that it waits, is interrupted and fails as ever;
+//! what it read is kept with what undoes the call. A rollback puts it in front of its source, and whoever reads there next gets it again
+//! ([`backlog`](super::backlog)); who asks whether there is something to read is told of it ([`ready`](super::ready)).
+//!
+//! A source is what is behind the descriptor, a pipe by its inode: all who have it read from one stream, in the order in which they do. So at most one
+//! call at a time takes something out of it while anything is speculative.
+//!
+//! A terminal outlives the world: what nobody has read again when COMMAND ends, or stops, goes back into it ([`terminal`]).
+//!
+//! What is a barrier: a pipe that somebody outside can read, too, for he would miss what is given again only inside; FIFOs, whose contents end with their
+//! last user; sockets; a terminal that we may not put anything back into, or that its reader has in the background; more than [`KEPT_LEN_MAX`] bytes.
+
+use super::ask::Decision;
+use super::backlog::{Backlog, Chunk};
+use super::plan::{Class, Plan};
+use super::terminal;
+use super::undo::{own_path, path_to, Intent};
+use super::{Call, Object};
+use crate::event_loop::Supervisor;
+use crate::signals;
+use agent_abi::Frame;
+use rustix::fs::{FileType, Mode, OFlags};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use tracee::{Result, Stopped, TraceError};
+
+const READ: u64 = 0;
+const READV: u64 = 19;
+
+/// What may be kept of calls that can still be undone, bytes.
+const KEPT_LEN_MAX: usize = 64 << 20;
+
+/// As much as a call may take out of a pipe: more than the largest has room for.
+const PIPE_LEN_MAX: usize = 1 << 20;
+
+/// A pipe by device and inode; a terminal by [`terminal::DEVICE`] and its number, whatever name it was opened by.
+pub(crate) type SourceId = (u64, u64);
+
+/// A stream that comes from outside.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub id: SourceId,
+    /// A copy of the descriptor.
+    copy: OwnedFd,
+}
+
+impl Source {
+    /// `None` for what cannot be given again.
+    pub fn of(copy: OwnedFd) -> Option<Self> {
+        const PIPEFS_MAGIC: i64 = 0x5049_5045;
+        let flags = rustix::fs::fcntl_getfl(&copy).ok()?;
+        if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
+            return None;
+        }
+        let stat = rustix::fs::fstat(&copy).ok()?;
+        let id = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Fifo if rustix::fs::fstatfs(&copy).ok()?.f_type == PIPEFS_MAGIC => (stat.st_dev, stat.st_ino),
+            FileType::CharacterDevice => (terminal::DEVICE, terminal::number(&copy)?),
+            _ => return None,
+        };
+        Some(Self { id, copy })
+    }
+
+    fn is_terminal(&self) -> bool {
+        self.id.0 == terminal::DEVICE
+    }
+
+    /// What keeps it, and what is given again there, from being taken for something else.
+    fn pin(&self) -> io::Result<OwnedFd> {
+        match self.is_terminal() {
+            true => self.copy.try_clone(),
+            // With one of its ends nobody would see that the others are closed.
+            false => path_to(&self.copy),
+        }
+    }
+
+    pub fn copy(&self) -> &OwnedFd {
+        &self.copy
+    }
+
+    pub fn object(&self) -> Object {
+        Object::Input(self.id.0, self.id.1)
+    }
+
+    fn never_waits(&self) -> bool {
+        rustix::fs::fcntl_getfl(&self.copy).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+    }
+
+    /// What it has now, at most `len_max` bytes, without waiting for more.
+    fn read_now(&self, len_max: usize) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let reader = rustix::fs::open(own_path(&self.copy), flags, Mode::empty())?;
+        let mut bytes = vec![0; len_max.min(PIPE_LEN_MAX)];
+        let len = rustix::io::read(&reader, &mut bytes)?;
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+}
+
+/// What one call of a speculative process reads; nothing until it has.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    chunk: OnceLock<Chunk>,
+    /// Of all that are kept, bytes.
+    kept_len: Arc<AtomicUsize>,
+}
+
+impl Reading {
+    fn record(&self, chunk: Chunk) {
+        let len = chunk.bytes.len();
+        if self.chunk.set(chunk).is_ok() {
+            self.kept_len.fetch_add(len, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let len = self.chunk.get().map_or(0, |chunk| chunk.bytes.len());
+        self.kept_len.fetch_sub(len, Ordering::Relaxed);
+    }
+}
+
+/// A call that is about to read.
+#[derive(Debug)]
+pub(crate) struct ReadUnderWay {
+    reading: Arc<Reading>,
+    buffers: Buffers,
+    source: Source,
+}
+
+/// Where in a process a call puts what it reads: address and length.
+#[derive(Debug)]
+struct Buffers(Vec<(u64, usize)>);
+
+impl Buffers {
+    /// `None` if the call is none that we can make in its place.
+    fn of(tid: i32, frame: &Frame) -> Option<Self> {
+        const IOV_MAX: u64 = 1024;
+        let [_, at, count, ..] = frame.args;
+        match frame.nr {
+            READ => Some(Self(vec![(at, count as usize)])),
+            READV if count <= IOV_MAX => {
+                let vector = |i: u64| tracee::read_value::<[u64; 2]>(tid, at + i * 16).ok();
+                let buffers = (0..count).map(|i| vector(i).map(|[at, len]| (at, len as usize)));
+                Some(Self(buffers.collect::<Option<_>>()?))
+            }
+            _ => None,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().fold(0, |sum, &(_, len)| sum.saturating_add(len))
+    }
+
+    /// The first `len` bytes of them.
+    fn gather(&self, tid: i32, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(len);
+        for &(at, room) in &self.0 {
+            let part = room.min(len - bytes.len());
+            bytes.extend(tracee::read_bytes(tid, at, part)?);
+        }
+        Ok(bytes)
+    }
+
+    fn scatter(&self, tid: i32, mut bytes: &[u8]) -> io::Result<()> {
+        for &(at, room) in &self.0 {
+            let (part, rest) = bytes.split_at(room.min(bytes.len()));
+            tracee::write_bytes(tid, at, part)?;
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+/// Input of a world.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    /// What is given again, with a descriptor that keeps the inode's number from being used again.
+    backlogs: HashMap<SourceId, (OwnedFd, Backlog)>,
+    /// Whether nobody outside reads there, and when that was seen.
+    alone: HashMap<SourceId, (bool, Instant)>,
+    kept_len: Arc<AtomicUsize>,
+    /// The poll that each thread made last.
+    pub polls: HashMap<i32, Frame>,
+    /// When it was last looked whether anybody can still read what is given again.
+    looked_at: Option<Instant>,
+}
+
+impl Input {
+    pub fn has_backlogs(&self) -> bool {
+        !self.backlogs.is_empty()
+    }
+
+    /// How much is given again there, bytes; none if it has no backlog.
+    pub fn backlog_len(&self, id: SourceId) -> Option<usize> {
+        self.backlogs.get(&id).map(|(_, backlog)| backlog.len())
+    }
+
+    /// The call has never been made.
+    pub fn give_back(&mut self, id: SourceId, pin: OwnedFd, reading: &Reading) {
+        let Some(chunk) = reading.chunk.get() else { return };
+        let (_, backlog) = self.backlogs.entry(id).or_insert_with(|| (pin, Backlog::default()));
+        backlog.give_back(chunk.clone());
+    }
+
+    pub fn discard(&mut self, id: SourceId) {
+        self.backlogs.remove(&id);
+    }
+
+    fn take(&mut self, source: &Source, len_max: usize) -> Chunk {
+        let Some((_, backlog)) = self.backlogs.get_mut(&source.id) else { return Chunk::of(Vec::new(), len_max) };
+        let mut chunk = backlog.take(len_max);
+        if backlog.is_empty() {
+            self.backlogs.remove(&source.id);
+            if !chunk.ends && chunk.bytes.len() < len_max {
+                let rest = len_max - chunk.bytes.len();
+                // At its end, or with nothing in it, there is nothing to join.
+                chunk.bytes.extend(source.read_now(rest).unwrap_or_default());
+                chunk.ends = chunk.bytes.len() < len_max;
+            }
+        }
+        chunk
+    }
+
+    fn new_reading(&self) -> Arc<Reading> {
+        Arc::new(Reading { chunk: OnceLock::new(), kept_len: Arc::clone(&self.kept_len) })
+    }
+}
+
+impl Supervisor {
+    /// A read of something outside.
+    pub(super) fn plan_input(&mut self, call: &Call, copy: OwnedFd) -> Plan {
+        match Source::of(copy) {
+            Some(source) if matches!(call.frame.nr, READ | READV) => Plan::new(Class::Input { source }),
+            _ => Plan::new(Class::Barrier),
+        }
+    }
+
+    pub(super) fn read_input(&mut self, stopped: &Stopped, call: &Call, source: Source) -> Result<Decision> {
+        let buffers = Buffers::of(call.tid, &call.frame).filter(|buffers| buffers.len() > 0);
+        let Some(buffers) = buffers else { return Ok(Decision::Go) };
+        if source.is_terminal() && terminal::is_in_background(call.pid, source.id.1) {
+            // The kernel stops it, or fails its call.
+            return Ok(match self.ahead.is_speculative(call.pid) {
+                true => self.wait_at_barrier(call),
+                false => Decision::Go,
+            });
+        }
+        let has_backlog = self.ahead.input.backlog_len(source.id).is_some();
+        if self.ahead.is_speculative(call.pid) && !has_backlog && !self.can_give_again(&source, buffers.len()) {
+            return Ok(self.wait_at_barrier(call));
+        }
+        if !self.reads_alone(call, &source) {
+            return Ok(Decision::Wait);
+        }
+        let reading = self.ahead.input.new_reading();
+        let pin = source.pin().map_err(|source| kernel("keep a pipe", call.tid, source))?;
+        let intent = Intent::Input { id: source.id, pin, reading: Arc::clone(&reading) };
+        let decision = self.track(stopped, call, Plan::new(Class::Tracked), vec![(source.object(), intent)])?;
+        let Decision::GoAndTell(mut under_way) = decision else { return Ok(decision) };
+        if has_backlog {
+            return Ok(Decision::Answer(self.read_again(call, &source, &reading, &buffers)));
+        }
+        if self.ahead.is_speculative(call.pid) {
+            expect_result(call)?;
+            under_way.input = Some(ReadUnderWay { reading, buffers, source });
+        }
+        Ok(Decision::GoAndTell(under_way))
+    }
+
+    /// Whether nobody else is about to take something out of a source: in which order they did could not be told afterwards.
+    fn reads_alone(&mut self, call: &Call, source: &Source) -> bool {
+        if self.ahead.core.open_speculations() == 0 {
+            return true;
+        }
+        let object = source.object();
+        let is_there = |(&tid, other): &(&i32, &super::UnderWay)| tid != call.tid && other.objects.contains(&object);
+        let Some((&other, _)) = self.ahead.under_way.iter().find(is_there) else { return true };
+        if source.never_waits() {
+            // It is not to wait for one that does: that one asks again, after us.
+            let _ = tracee::interrupt(other);
+        }
+        false
+    }
+
+    /// Bytes that were read before are read again.
+    fn read_again(&mut self, call: &Call, source: &Source, reading: &Reading, buffers: &Buffers) -> i64 {
+        let chunk = self.ahead.input.take(source, buffers.len());
+        self.ahead.changes += 1;
+        let len = chunk.bytes.len() as i64;
+        let is_there = buffers.scatter(call.tid, &chunk.bytes);
+        reading.record(chunk);
+        match is_there {
+            Ok(()) => {
+                self.ahead.report.input_again += len as u64;
+                len
+            }
+            Err(_) => {
+                if let Ok(pin) = source.pin() {
+                    self.ahead.input.give_back(source.id, pin, reading);
+                }
+                -i64::from(libc::EFAULT)
+            }
+        }
+    }
+
+    /// Whether what is read there can be given to everybody who would get it.
+    fn can_give_again(&mut self, source: &Source, len: usize) -> bool {
+        /// Somebody outside who has a pipe may let it go: one who starts us often ends at once.
+        const PATIENCE: Duration = Duration::from_millis(500);
+        if self.ahead.input.kept_len.load(Ordering::Relaxed) + len.min(PIPE_LEN_MAX) > KEPT_LEN_MAX {
+            return false;
+        }
+        if source.is_terminal() {
+            return terminal::can_be_returned_to();
+        }
+        if let Some(&(is_alone, at)) = self.ahead.input.alone.get(&source.id) {
+            if is_alone || at.elapsed() < PATIENCE {
+                return is_alone;
+            }
+        }
+        let inside = self.those_inside();
+        let is_alone = !is_read_by_others(source.id.1, &inside);
+        self.ahead.input.alone.insert(source.id, (is_alone, Instant::now()));
+        is_alone
+    }
+
+    /// The world's processes, and those that only stand around it.
+    fn those_inside(&mut self) -> HashSet<i32> {
+        let tids: Vec<i32> = self.tracees.keys().copied().collect();
+        let mut inside: HashSet<i32> = tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect();
+        inside.insert(std::process::id() as i32);
+        // The front has what COMMAND has, and reads nothing.
+        inside.extend(rustix::process::getppid().map(|front| front.as_raw_nonzero().get()));
+        inside
+    }
+
+    /// Whatever call the thread was making, it is not to be told of any more: it has ended, or will be made again.
+    pub(super) fn end_call(&mut self, stopped: &Stopped) -> Result<()> {
+        let Some(input) = self.ahead.under_way.remove(&stopped.tid()).and_then(|made| made.input) else {
+            return Ok(());
+        };
+        match signals::result_of_call(stopped, &self.image)? {
+            Some(result) => note_input(stopped.tid(), &input, result),
+            None => Ok(()),
+        }
+    }
+
+    /// Somebody outside reads from the terminals next: what is given again there goes back into them.
+    pub(crate) fn return_input(&mut self) {
+        let backlogs = std::mem::take(&mut self.ahead.input.backlogs);
+        for (id, (pin, backlog)) in backlogs {
+            if id.0 != terminal::DEVICE {
+                self.ahead.input.backlogs.insert(id, (pin, backlog));
+            } else if let Err(error) = terminal::put_back(&pin, backlog.chunks()) {
+                self.front
+                    .tell(&crate::message::Message::Warning { text: format!("what was typed ahead is lost: {error}") });
+            }
+        }
+    }
+
+    /// Nobody can read any more what would be given again: it is gone, as it would be without us.
+    pub(super) fn forget_unread_input(&mut self) {
+        const PATIENCE: Duration = Duration::from_millis(50);
+        let looked_at = self.ahead.input.looked_at;
+        if !self.ahead.input.has_backlogs() || looked_at.is_some_and(|at| at.elapsed() < PATIENCE) {
+            return;
+        }
+        self.ahead.input.looked_at = Some(Instant::now());
+        let inside = self.those_inside();
+        let own =
+            [std::process::id() as i32, rustix::process::getppid().map_or(0, |front| front.as_raw_nonzero().get())];
+        let is_read = |ino| inside.iter().any(|&pid: &i32| !own.contains(&pid) && can_read(pid, ino).unwrap_or(true));
+        self.ahead.input.backlogs.retain(|&(dev, ino), _| dev == terminal::DEVICE || is_read(ino));
+    }
+}
+
+/// A call has ended with this result.
+pub(super) fn note_input(tid: i32, input: &ReadUnderWay, result: i64) -> Result<()> {
+    let Ok(len) = usize::try_from(result) else { return Ok(()) };
+    if len == 0 && !(input.source.is_terminal() && terminal::has_lines(&input.source.copy)) {
+        // The end of a pipe stays where it is. At a terminal it is typed.
+        return Ok(());
+    }
+    let bytes = input.buffers.gather(tid, len).map_err(|source| kernel("read what was read", tid, source))?;
+    input.reading.record(Chunk::of(bytes, input.buffers.len()));
+    Ok(())
+}
+
+/// Until the agent has written down what the call returned, it is seen that it has not.
+fn expect_result(call: &Call) -> Result<()> {
+    let at = call.frame_at + offset_of!(Frame, rax) as u64;
+    tracee::write_bytes(call.tid, at, &signals::NO_RESULT.to_ne_bytes())
+        .map_err(|source| kernel("write into a frame", call.tid, source))
+}
+
+fn kernel(what: &'static str, tid: i32, source: io::Error) -> TraceError {
+    TraceError::Kernel { what, tid, source }
+}
+
+/// Whether anybody but those inside can read from a pipe. What cannot be looked at may.
+fn is_read_by_others(ino: u64, inside: &HashSet<i32>) -> bool {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return true };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| !inside.contains(pid)).any(|pid| can_read(pid, ino).unwrap_or(true))
+}
+
+/// Whether a process has a descriptor to read from a pipe.
+fn can_read(pid: i32, ino: u64) -> io::Result<bool> {
+    let folder = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
+        // It has ended meanwhile.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => return Ok(false),
+        other => other?,
+    };
+    let pipe = format!("pipe:[{ino}]");
+    for entry in folder.flatten() {
+        if std::fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == pipe.as_str()) {
+            use std::os::unix::fs::PermissionsExt;
+            // The link's permissions are what the descriptor was opened for.
+            const READ_PERMISSION: u32 = 0o400;
+            let link = std::fs::symlink_metadata(entry.path());
+            if link.map_or(true, |link| link.permissions().mode() & READ_PERMISSION != 0) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::pipe;
+
+    fn ino(fd: &OwnedFd) -> u64 {
+        rustix::fs::fstat(fd).unwrap().st_ino
+    }
+
+    #[test]
+    fn who_can_only_write_reads_nothing() {
+        let own = std::process::id() as i32;
+        let (reader, writer) = pipe().unwrap();
+        let ino = ino(&writer);
+        assert!(can_read(own, ino).unwrap());
+        drop(reader);
+        assert!(!can_read(own, ino).unwrap());
+        assert!(!is_read_by_others(ino, &HashSet::from([own])) || !rustix::process::geteuid().is_root());
+    }
+
+    #[test]
+    fn another_reader_is_found() {
+        let (reader, _writer) = pipe().unwrap();
+        assert!(is_read_by_others(ino(&reader), &HashSet::new()));
+    }
+
+    #[test]
+    fn a_terminal_is_one_source_whatever_its_descriptor() {
+        use rustix::pty::{grantpt, ioctl_tiocgptpeer, openpt, unlockpt, OpenptFlags};
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        let open = || ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let [a, b] = [Source::of(open()).unwrap(), Source::of(open()).unwrap()];
+        assert_eq!(a.id, b.id);
+        assert!(a.is_terminal());
+        assert!(Source::of(master.try_clone().unwrap()).is_none(), "the other end is a device of its own");
+    }
+
+    #[test]
+    fn only_the_reading_end_of_a_pipe_is_a_source() {
+        let (reader, writer) = pipe().unwrap();
+        let id = Source::of(reader).unwrap().id;
+        assert_eq!(id.1, ino(&writer));
+        assert!(Source::of(writer).is_none());
+        assert!(Source::of(std::fs::File::open("/dev/null").unwrap().into()).is_none());
+    }
+
+    #[test]
+    fn what_came_meanwhile_joins_what_is_given_again() {
+        let (reader, writer) = pipe().unwrap();
+        let source = Source::of(reader).unwrap();
+        let mut input = Input::default();
+        let give_back = |input: &mut Input, text: &str, len_max| {
+            let reading = input.new_reading();
+            reading.record(Chunk::of(text.as_bytes().to_vec(), len_max));
+            input.give_back(source.id, path_to(&source.copy).unwrap(), &reading);
+        };
+        rustix::io::write(&writer, b"def").unwrap();
+        give_back(&mut input, "abc", 3);
+        assert_eq!(input.take(&source, 100).bytes, b"abcdef");
+        give_back(&mut input, "abc", 10);
+        rustix::io::write(&writer, b"def").unwrap();
+        assert_eq!(input.take(&source, 100).bytes, b"abc", "a call that asked for more got no more");
+        assert!(!input.has_backlogs());
+        assert_eq!(input.kept_len.load(Ordering::Relaxed), 0, "what was given again is not kept any longer");
+    }
+}
