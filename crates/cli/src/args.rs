@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use external_sync::volume::{VolumeError, VolumeSpec};
 use supervisor::Injection;
 
+use crate::report::ReportForm;
 use crate::size::parse_size;
 use crate::stats::StatsTarget;
 use crate::try_report::ReportTarget;
@@ -166,9 +167,30 @@ pub struct AheadArgs {
     #[arg(long, value_name = "WHETHER", value_enum, default_value_t = Speculate::Yes, require_equals = true)]
     pub speculate: Speculate,
 
-    /// Tell at the end what was speculated, committed and rolled back
-    #[arg(long)]
-    pub report: bool,
+    /// Which checkpoints are taken: those that cost less than the wait that they hide, or all (for tests)
+    ///
+    /// The cost is measured for each process. Where a checkpoint is not worth it, the process waits.
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Checkpoints::Worthwhile, require_equals = true)]
+    pub checkpoints: Checkpoints,
+
+    /// How long a guess of a program's own (speculator begin) is thought to stay open, to be compared with the cost of a checkpoint
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
+    pub expected_wait: Duration,
+
+    /// Tell at the end what was speculated, committed and rolled back, on stderr or as JSON; or draw who depended on whom, over time (svg) or as a
+    /// graph (dot); may be repeated
+    #[arg(long = "report", value_name = "text|json:FILE|dot:FILE|svg:FILE", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "text")]
+    pub reports: Vec<ReportForm>,
+}
+
+/// `--checkpoints`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Checkpoints {
+    /// Those that cost less than the wait that they hide
+    Worthwhile,
+    /// All
+    Always,
 }
 
 /// `--speculate`.
@@ -185,7 +207,13 @@ impl AheadArgs {
     pub fn into_options(self) -> supervisor::AheadOptions {
         let mut injection = self.inject.unwrap_or_default();
         injection.seed = self.seed;
-        supervisor::AheadOptions { injection, waits: self.speculate == Speculate::No, ..Default::default() }
+        supervisor::AheadOptions {
+            injection,
+            waits: self.speculate == Speculate::No,
+            always_checkpoints: self.checkpoints == Checkpoints::Always,
+            keeps_history: self.reports.iter().any(ReportForm::needs_history),
+            limits: supervisor::Limits { expected_wait: self.expected_wait, ..Default::default() },
+        }
     }
 }
 

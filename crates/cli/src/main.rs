@@ -7,6 +7,8 @@ mod command;
 mod doctor;
 mod error;
 mod generate;
+mod picture;
+mod report;
 mod run;
 mod size;
 mod speculate;

@@ -56,6 +56,8 @@ pub struct RunOptions {
     pub interpose: Interpose,
     /// Say what is refused.
     pub verbose: u8,
+    /// Somebody wants the statistics: whoever ends right after COMMAND is waited for.
+    pub wants_stats: bool,
     /// Break the guarantee on purpose, so that a test of it can fail.
     pub release_early: bool,
     /// Full speculation.
@@ -170,7 +172,7 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
     if let Ok(supervisor) = front_end.sender() {
         forward_signals(command, supervisor);
     }
-    let ended = follow(command, front_end, options.verbose);
+    let ended = follow(command, front_end, &options);
     if !matches!(ended, Ok(Ended { stats: None, .. })) {
         // It ends right after its last message.
         let _ = sys::wait_for(supervisor);
@@ -302,7 +304,10 @@ fn forward_signals(command: i32, mut supervisor: crate::message::Sender) {
 }
 
 /// Until COMMAND has ended and its end may be shown.
-fn follow(command: i32, mut channel: Channel, verbose: u8) -> Result<Ended, RunError> {
+fn follow(command: i32, mut channel: Channel, options: &RunOptions) -> Result<Ended, RunError> {
+    /// Who was only told to end, and has not been heard of yet, needs no longer than this.
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let verbose = options.verbose;
     // Messages come while we wait for COMMAND.
     let (sender, messages) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -321,7 +326,11 @@ fn follow(command: i32, mut channel: Channel, verbose: u8) -> Result<Ended, RunE
         }
     });
     let (status, signal) = await_command(command);
-    match messages.recv() {
+    let mut last = messages.recv();
+    if options.wants_stats && matches!(last, Ok(Message::CommandSettled)) {
+        last = messages.recv_timeout(PATIENCE).or(Ok(Message::CommandSettled));
+    }
+    match last {
         Ok(Message::CommandSettled) => Ok(Ended { status, signal, stats: None }),
         Ok(Message::WorldEnded { stats, unmount_error: None }) => Ok(Ended { status, signal, stats: Some(*stats) }),
         Ok(Message::WorldEnded { unmount_error: Some(error), .. }) => Err(RunError::Unmount(error)),
@@ -508,6 +517,7 @@ impl Prepared {
         let mut stats = std::mem::take(&mut supervisor.stats);
         stats.unpatched_sites = supervisor.stopped_sites.len() as u64;
         stats.ahead = std::mem::take(&mut supervisor.ahead.report);
+        stats.ahead.history = supervisor.ahead.ledger.history.take().map(|recorder| recorder.written);
         drop(supervisor);
         fill(&mut stats, world, &self.outputs, &record, begin);
         *self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Handles::default();

@@ -31,6 +31,7 @@ mod sys;
 mod texts;
 
 pub use ahead::{AheadOptions, Family, Injection, InjectionError, Limits, Report, Rollback};
+pub use ahead::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
 pub use front::{run, Ended, Interpose, RunError, RunOptions};
 pub use stats::{Distribution, Stats};
 pub use sys::end_by;
