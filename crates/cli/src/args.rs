@@ -58,6 +58,10 @@ pub enum Action {
         #[arg(value_name = "SPECULATION")]
         speculation: u64,
     },
+    /// Show the worlds that are running: their open guesses, checkpoints, rollbacks and their causes, and what each process waits for
+    ///
+    /// On a terminal the view is refreshed until the last world has ended, or until you interrupt it. An ordinary user sees the worlds of their own.
+    Top(TopOptions),
     /// Run COMMAND ahead, show what it did, then keep everything or undo everything
     ///
     /// What COMMAND changes lives in a layer that only COMMAND sees. When it has ended, you see which files it made, changed and
@@ -362,6 +366,23 @@ pub enum VolumeAction {
         #[arg(value_hint = ValueHint::FilePath)]
         image: PathBuf,
     },
+}
+
+/// `speculator top`.
+#[derive(Debug, Args)]
+pub struct TopOptions {
+    /// Show only the world that has this process: speculator itself, COMMAND, or any other inside; all worlds when left out
+    #[arg(value_name = "PID")]
+    pub pid: Option<i32>,
+    /// Show them once, and end: as it is done where standard output is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Print one JSON object for each world, once
+    #[arg(long)]
+    pub json: bool,
+    /// How often the view is refreshed
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
+    pub interval: Duration,
 }
 
 /// `speculator doctor`.

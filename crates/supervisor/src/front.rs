@@ -9,7 +9,7 @@ use crate::outputs::{CommitObserver, CommitRecord, Outputs};
 use crate::same_core::SameCore;
 use crate::stats::Stats;
 use crate::texts::Texts;
-use crate::{devices, sys};
+use crate::{devices, status, sys};
 use agent_abi::{hash_object, option};
 use external_sync::domain::DomainTable;
 use external_sync::engine::{Engine, Handles, Policy};
@@ -418,6 +418,10 @@ struct Prepared {
     policy: Policy,
     is_root_user: bool,
     ahead: crate::ahead::AheadOptions,
+    /// COMMAND and its arguments, for people.
+    command_line: String,
+    /// The process that the user started.
+    front_pid: i32,
 }
 
 impl Prepared {
@@ -457,6 +461,8 @@ impl Prepared {
             policy,
             is_root_user,
             ahead: options.ahead.clone(),
+            command_line: command_line(&options.args),
+            front_pid: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
         })
     }
 
@@ -483,6 +489,7 @@ impl Prepared {
         let Ok(loop_front) = front.another() else { return };
         let memories: io::Result<Vec<_>> = volumes.take_private().iter().map(crate::ahead::Memory::new).collect();
         let Ok(memories) = memories else { return };
+        let asked = Arc::new(status::Asked::default());
         let mut supervisor = Supervisor {
             texts: Texts::new(world, self.image.header.entry, if self.is_root_user { 0o755 } else { 0o700 }),
             segment: self.segment,
@@ -505,11 +512,23 @@ impl Prepared {
             same_core: SameCore::new(sys::run_first()),
             watched: HashSet::new(),
             backlog: HashMap::new(),
+            asked: asked.clone(),
             received,
             classifier: None,
             refused: HashSet::new(),
         };
         supervisor.adopt_root(pid);
+        let known = status::Known {
+            front: self.front_pid,
+            command: pid,
+            command_line: self.command_line,
+            begin,
+            commits: record.clone(),
+        };
+        // Without it nobody can look at this world; it runs as well.
+        if let Err(error) = status::serve(known, asked) {
+            front.tell(&Message::Note { text: format!("speculator top will not see this world: {error}") });
+        }
         let looped = supervisor.run();
         engine.finish();
         self.outputs.stop();
@@ -529,6 +548,11 @@ impl Prepared {
             front.tell(&Message::WorldEnded { stats: Box::new(stats), unmount_error });
         }
     }
+}
+
+fn command_line(args: &[OsString]) -> String {
+    let words: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
+    words.join(" ")
 }
 
 /// What would otherwise fail later and say less.

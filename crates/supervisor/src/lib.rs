@@ -26,6 +26,7 @@ mod requests;
 mod same_core;
 mod signals;
 mod stats;
+mod status;
 #[allow(unsafe_code)]
 mod sys;
 mod texts;
@@ -34,4 +35,5 @@ pub use ahead::{AheadOptions, Family, Injection, InjectionError, Limits, Report,
 pub use ahead::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
 pub use front::{run, Ended, Interpose, RunError, RunOptions};
 pub use stats::{Distribution, Stats};
+pub use status::{worlds, AheadStatus, OpenGuess, ProcessStatus, WorldStatus};
 pub use sys::end_by;

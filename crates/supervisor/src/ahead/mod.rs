@@ -30,6 +30,7 @@ mod names;
 mod plan;
 mod report;
 mod rollback;
+mod status;
 mod turn;
 mod undo;
 mod worth;
