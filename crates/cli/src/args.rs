@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use external_sync::volume::{VolumeError, VolumeSpec};
 use supervisor::Injection;
 
+use crate::report::ReportForm;
 use crate::size::parse_size;
 use crate::stats::StatsTarget;
 use crate::try_report::ReportTarget;
@@ -57,6 +58,10 @@ pub enum Action {
         #[arg(value_name = "SPECULATION")]
         speculation: u64,
     },
+    /// Show the worlds that are running: their open guesses, checkpoints, rollbacks and their causes, and what each process waits for
+    ///
+    /// On a terminal the view is refreshed until the last world has ended, or until you interrupt it. An ordinary user sees the worlds of their own.
+    Top(TopOptions),
     /// Run COMMAND ahead, show what it did, then keep everything or undo everything
     ///
     /// What COMMAND changes lives in a layer that only COMMAND sees. When it has ended, you see which files it made, changed and
@@ -166,9 +171,30 @@ pub struct AheadArgs {
     #[arg(long, value_name = "WHETHER", value_enum, default_value_t = Speculate::Yes, require_equals = true)]
     pub speculate: Speculate,
 
-    /// Tell at the end what was speculated, committed and rolled back
-    #[arg(long)]
-    pub report: bool,
+    /// Which checkpoints are taken: those that cost less than the wait that they hide, or all (for tests)
+    ///
+    /// The cost is measured for each process. Where a checkpoint is not worth it, the process waits.
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Checkpoints::Worthwhile, require_equals = true)]
+    pub checkpoints: Checkpoints,
+
+    /// How long a guess of a program's own (speculator begin) is thought to stay open, to be compared with the cost of a checkpoint
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
+    pub expected_wait: Duration,
+
+    /// Tell at the end what was speculated, committed and rolled back, on stderr or as JSON; or draw who depended on whom, over time (svg) or as a
+    /// graph (dot); may be repeated
+    #[arg(long = "report", value_name = "text|json:FILE|dot:FILE|svg:FILE", num_args = 0..=1, require_equals = true)]
+    #[arg(default_missing_value = "text")]
+    pub reports: Vec<ReportForm>,
+}
+
+/// `--checkpoints`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Checkpoints {
+    /// Those that cost less than the wait that they hide
+    Worthwhile,
+    /// All
+    Always,
 }
 
 /// `--speculate`.
@@ -185,7 +211,13 @@ impl AheadArgs {
     pub fn into_options(self) -> supervisor::AheadOptions {
         let mut injection = self.inject.unwrap_or_default();
         injection.seed = self.seed;
-        supervisor::AheadOptions { injection, waits: self.speculate == Speculate::No, ..Default::default() }
+        supervisor::AheadOptions {
+            injection,
+            waits: self.speculate == Speculate::No,
+            always_checkpoints: self.checkpoints == Checkpoints::Always,
+            keeps_history: self.reports.iter().any(ReportForm::needs_history),
+            limits: supervisor::Limits { expected_wait: self.expected_wait, ..Default::default() },
+        }
     }
 }
 
@@ -340,6 +372,23 @@ pub enum VolumeAction {
         #[arg(value_hint = ValueHint::FilePath)]
         image: PathBuf,
     },
+}
+
+/// `speculator top`.
+#[derive(Debug, Args)]
+pub struct TopOptions {
+    /// Show only the world that has this process: speculator itself, COMMAND, or any other inside; all worlds when left out
+    #[arg(value_name = "PID")]
+    pub pid: Option<i32>,
+    /// Show them once, and end: as it is done where standard output is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// Print one JSON object for each world, once
+    #[arg(long)]
+    pub json: bool,
+    /// How often the view is refreshed
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
+    pub interval: Duration,
 }
 
 /// `speculator doctor`.

@@ -39,6 +39,9 @@ pub enum Failure {
         /// What to do.
         advice: &'static str,
     },
+    /// Worlds that are running.
+    #[error("cannot show a world: {0}")]
+    Top(String),
     /// The world.
     #[error(transparent)]
     Run(#[from] supervisor::RunError),

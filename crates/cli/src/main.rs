@@ -7,10 +7,13 @@ mod command;
 mod doctor;
 mod error;
 mod generate;
+mod picture;
+mod report;
 mod run;
 mod size;
 mod speculate;
 mod stats;
+mod top;
 mod try_report;
 mod try_run;
 mod usage;
@@ -37,6 +40,7 @@ fn perform(action: Action) -> Result<u8, Failure> {
         Action::Commit { speculation } => speculate::commit(speculation),
         Action::Fail { speculation } => speculate::fail(speculation),
         Action::Try(options) => try_run::try_run(options),
+        Action::Top(options) => top::top(&options),
         Action::Volume { action } => volume::perform(action),
         Action::Doctor(options) => doctor::doctor(&options),
         Action::Completions { shell } => generate::completions(shell),

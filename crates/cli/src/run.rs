@@ -6,11 +6,12 @@ use supervisor::{Ended, Stats};
 use crate::args::{Commit, Interpose, RunOptions, Threads};
 use crate::command;
 use crate::error::Failure;
+use crate::report::Reports;
 use crate::stats::StatsSink;
 
 /// `speculator run`; the status is that of COMMAND.
 pub fn run(options: RunOptions) -> Result<u8, Failure> {
-    let report = options.ahead.report;
+    let reports = Reports::open(&options.ahead.reports)?;
     let stats = options.stats.as_ref().map(StatsSink::open).transpose()?;
     // INVARIANT: clap requires COMMAND.
     let name = options.command.first().expect("COMMAND is required").clone();
@@ -42,11 +43,16 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
             Interpose::Stops => supervisor::Interpose::Stops,
         },
         verbose: options.verbose,
+        wants_stats: stats.is_some() || reports.are_wanted(),
         release_early: options.release_early,
         ahead: options.ahead.into_options(),
     })?;
-    if let (true, Some(stats)) = (report, &ended.stats) {
-        eprintln!("{}", stats.ahead);
+    match &ended.stats {
+        Some(stats) => reports.tell(&stats.ahead)?,
+        None if reports.are_wanted() => {
+            eprintln!("speculator: processes of this world go on, so there is no report yet")
+        }
+        None => {}
     }
     show(ended, stats)
 }

@@ -8,6 +8,7 @@ use crate::outputs::Outputs;
 use crate::same_core::{self, SameCore};
 use crate::signals;
 use crate::stats::Stats;
+use crate::status::Asked;
 use crate::texts::Texts;
 use agent_abi::{PROCESSES_MAX, REQUEST_NR, THREADS_MAX};
 use commit_clock::DOMAINS_MAX;
@@ -72,6 +73,8 @@ pub(crate) struct Supervisor {
     pub watched: HashSet<usize>,
     /// Signals that were taken from a thread's queue and sent again as others.
     pub backlog: HashMap<i32, Vec<SignalInfo>>,
+    /// Who wants to know how the world is.
+    pub asked: Arc<Asked>,
     /// Signals that COMMAND got from processes.
     pub received: Received,
     pub classifier: Option<Box<Classifier>>,
@@ -96,6 +99,10 @@ impl Supervisor {
                 None => {}
             }
             self.look_ahead();
+            if self.asked.is_wanted() {
+                let status = self.ahead_status();
+                self.asked.answer(status);
+            }
             if self.tracees.is_empty() {
                 self.ahead_is_over();
             }
@@ -103,11 +110,11 @@ impl Supervisor {
         Ok(())
     }
 
-    /// `Some(None)`: nothing happened until full speculation had to look again.
+    /// `Some(None)`: nothing happened until full speculation had to look again, or somebody asked how the world is.
     fn next_event(&self) -> io::Result<Option<Option<Event>>> {
         match self.ahead.next_look() {
             Some(deadline) => tracee::wait_until(deadline),
-            None => Ok(tracee::wait()?.map(Some)),
+            None => tracee::wait(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::outputs::{CommitObserver, CommitRecord, Outputs};
 use crate::same_core::SameCore;
 use crate::stats::Stats;
 use crate::texts::Texts;
-use crate::{devices, sys};
+use crate::{devices, status, sys};
 use agent_abi::{hash_object, option};
 use external_sync::domain::DomainTable;
 use external_sync::engine::{Engine, Handles, Policy};
@@ -56,6 +56,8 @@ pub struct RunOptions {
     pub interpose: Interpose,
     /// Say what is refused.
     pub verbose: u8,
+    /// Somebody wants the statistics: whoever ends right after COMMAND is waited for.
+    pub wants_stats: bool,
     /// Break the guarantee on purpose, so that a test of it can fail.
     pub release_early: bool,
     /// Full speculation.
@@ -170,7 +172,7 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
     if let Ok(supervisor) = front_end.sender() {
         forward_signals(command, supervisor);
     }
-    let ended = follow(command, front_end, options.verbose);
+    let ended = follow(command, front_end, &options);
     if !matches!(ended, Ok(Ended { stats: None, .. })) {
         // It ends right after its last message.
         let _ = sys::wait_for(supervisor);
@@ -302,7 +304,10 @@ fn forward_signals(command: i32, mut supervisor: crate::message::Sender) {
 }
 
 /// Until COMMAND has ended and its end may be shown.
-fn follow(command: i32, mut channel: Channel, verbose: u8) -> Result<Ended, RunError> {
+fn follow(command: i32, mut channel: Channel, options: &RunOptions) -> Result<Ended, RunError> {
+    /// Who was only told to end, and has not been heard of yet, needs no longer than this.
+    const PATIENCE: Duration = Duration::from_millis(500);
+    let verbose = options.verbose;
     // Messages come while we wait for COMMAND.
     let (sender, messages) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
@@ -321,7 +326,11 @@ fn follow(command: i32, mut channel: Channel, verbose: u8) -> Result<Ended, RunE
         }
     });
     let (status, signal) = await_command(command);
-    match messages.recv() {
+    let mut last = messages.recv();
+    if options.wants_stats && matches!(last, Ok(Message::CommandSettled)) {
+        last = messages.recv_timeout(PATIENCE).or(Ok(Message::CommandSettled));
+    }
+    match last {
         Ok(Message::CommandSettled) => Ok(Ended { status, signal, stats: None }),
         Ok(Message::WorldEnded { stats, unmount_error: None }) => Ok(Ended { status, signal, stats: Some(*stats) }),
         Ok(Message::WorldEnded { unmount_error: Some(error), .. }) => Err(RunError::Unmount(error)),
@@ -409,6 +418,10 @@ struct Prepared {
     policy: Policy,
     is_root_user: bool,
     ahead: crate::ahead::AheadOptions,
+    /// COMMAND and its arguments, for people.
+    command_line: String,
+    /// The process that the user started.
+    front_pid: i32,
 }
 
 impl Prepared {
@@ -448,6 +461,8 @@ impl Prepared {
             policy,
             is_root_user,
             ahead: options.ahead.clone(),
+            command_line: command_line(&options.args),
+            front_pid: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
         })
     }
 
@@ -474,6 +489,7 @@ impl Prepared {
         let Ok(loop_front) = front.another() else { return };
         let memories: io::Result<Vec<_>> = volumes.take_private().iter().map(crate::ahead::Memory::new).collect();
         let Ok(memories) = memories else { return };
+        let asked = Arc::new(status::Asked::default());
         let mut supervisor = Supervisor {
             texts: Texts::new(world, self.image.header.entry, if self.is_root_user { 0o755 } else { 0o700 }),
             segment: self.segment,
@@ -496,11 +512,23 @@ impl Prepared {
             same_core: SameCore::new(sys::run_first()),
             watched: HashSet::new(),
             backlog: HashMap::new(),
+            asked: asked.clone(),
             received,
             classifier: None,
             refused: HashSet::new(),
         };
         supervisor.adopt_root(pid);
+        let known = status::Known {
+            front: self.front_pid,
+            command: pid,
+            command_line: self.command_line,
+            begin,
+            commits: record.clone(),
+        };
+        // Without it nobody can look at this world; it runs as well.
+        if let Err(error) = status::serve(known, asked) {
+            front.tell(&Message::Note { text: format!("speculator top will not see this world: {error}") });
+        }
         let looped = supervisor.run();
         engine.finish();
         self.outputs.stop();
@@ -508,6 +536,7 @@ impl Prepared {
         let mut stats = std::mem::take(&mut supervisor.stats);
         stats.unpatched_sites = supervisor.stopped_sites.len() as u64;
         stats.ahead = std::mem::take(&mut supervisor.ahead.report);
+        stats.ahead.history = supervisor.ahead.ledger.history.take().map(|recorder| recorder.written);
         drop(supervisor);
         fill(&mut stats, world, &self.outputs, &record, begin);
         *self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Handles::default();
@@ -519,6 +548,11 @@ impl Prepared {
             front.tell(&Message::WorldEnded { stats: Box::new(stats), unmount_error });
         }
     }
+}
+
+fn command_line(args: &[OsString]) -> String {
+    let words: Vec<_> = args.iter().map(|arg| arg.to_string_lossy()).collect();
+    words.join(" ")
 }
 
 /// What would otherwise fail later and say less.

@@ -26,11 +26,14 @@ mod requests;
 mod same_core;
 mod signals;
 mod stats;
+mod status;
 #[allow(unsafe_code)]
 mod sys;
 mod texts;
 
 pub use ahead::{AheadOptions, Family, Injection, InjectionError, Limits, Report, Rollback};
+pub use ahead::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
 pub use front::{run, Ended, Interpose, RunError, RunOptions};
 pub use stats::{Distribution, Stats};
+pub use status::{worlds, AheadStatus, OpenGuess, ProcessStatus, WorldStatus};
 pub use sys::end_by;

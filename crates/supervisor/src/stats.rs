@@ -88,16 +88,17 @@ pub struct Stats {
     pub ahead: crate::ahead::Report,
 }
 
+/// Counts by name, in one line.
+pub(crate) fn list(counts: &BTreeMap<String, u64>) -> String {
+    let words: Vec<String> = counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+    match words.is_empty() {
+        true => "none".to_owned(),
+        false => words.join(", "),
+    }
+}
+
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |map: &BTreeMap<String, u64>| {
-            let words: Vec<String> = map.iter().map(|(name, count)| format!("{name} {count}")).collect();
-            if words.is_empty() {
-                "none".to_owned()
-            } else {
-                words.join(", ")
-            }
-        };
         let times = |d: &Distribution| format!("{} (p50 {} µs, p99 {} µs, max {} µs)", d.count, d.p50, d.p99, d.max);
         writeln!(f, "wall time          {:.3} s", self.wall_us as f64 / 1e6)?;
         writeln!(f, "processes          {}, threads {}", self.processes, self.threads)?;

@@ -53,12 +53,30 @@ pub fn seize(pid: i32) -> Result<()> {
 
 const OPTIONS: i32 = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESECCOMP;
 
-/// Wait until something happens to any thread of the world; `None` when there is none left.
-pub fn wait() -> io::Result<Option<Event>> {
-    Ok(sys::wait_any()?.map(|(tid, status)| event_of(tid, status)))
+/// Wait until something happens to any thread of the world; `None` when there is none left, `Some(None)` when a [`Waker`] ended the wait.
+pub fn wait() -> io::Result<Option<Option<Event>>> {
+    Ok(sys::wait_any()?.map(|happened| happened.map(|(tid, status)| event_of(tid, status))))
 }
 
-/// As `wait`, until `deadline` at the latest: `Some(None)` when the time is up. The thread must have called `block_child_signal` before.
+/// Ends the waits of the thread that made it, from other threads of the same process.
+#[derive(Clone, Copy, Debug)]
+pub struct Waker {
+    tid: i32,
+}
+
+impl Waker {
+    /// For the calling thread.
+    pub fn of_this_thread() -> io::Result<Self> {
+        sys::can_be_woken().map(|tid| Self { tid })
+    }
+
+    /// End the wait that the thread is in. One that begins a moment later is not ended.
+    pub fn wake(self) {
+        sys::wake(self.tid);
+    }
+}
+
+/// As `wait`, until `deadline` at the latest: `Some(None)` also when the time is up. The thread must have called `block_child_signal` before.
 pub fn wait_until(deadline: std::time::Instant) -> io::Result<Option<Option<Event>>> {
     Ok(sys::wait_any_until(deadline)?.map(|happened| happened.map(|(tid, status)| event_of(tid, status))))
 }

@@ -150,32 +150,65 @@ pub(crate) fn keep_for_later(tid: i32, status: i32) {
     LATER.with_borrow_mut(|later| later.push_back((tid, status)));
 }
 
-/// Wait for any tracee, those first that were kept. `None` when there are none left.
-pub(crate) fn wait_any() -> io::Result<Option<(i32, i32)>> {
+/// Wait for any tracee, those first that were kept. `None` when there are none left, `Some(None)` when somebody woke us.
+pub(crate) fn wait_any() -> io::Result<Option<Option<(i32, i32)>>> {
     match LATER.with_borrow_mut(VecDeque::pop_front) {
-        Some(event) => Ok(Some(event)),
-        None => wait_new(),
+        Some(event) => Ok(Some(Some(event))),
+        None => wait_once(),
     }
 }
 
 /// Wait for something new of any tracee. `None` when there are none left.
 pub(crate) fn wait_new() -> io::Result<Option<(i32, i32)>> {
     loop {
-        let mut status = 0;
-        // SAFETY: `status` is ours.
-        let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL) };
-        if tid > 0 {
-            return Ok(Some((tid, status)));
-        }
-        match io::Error::last_os_error() {
-            e if e.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
-            e if e.kind() == io::ErrorKind::Interrupted => {}
-            e => return Err(e),
+        match wait_once()? {
+            Some(Some(event)) => return Ok(Some(event)),
+            Some(None) => {}
+            None => return Ok(None),
         }
     }
 }
 
-/// Wait for any tracee until `deadline` at the latest; `Some(None)` when the time is up. SIGCHLD must be blocked (`block_child_signal`): then it
+/// The same, or until a signal was handled.
+fn wait_once() -> io::Result<Option<Option<(i32, i32)>>> {
+    let mut status = 0;
+    // SAFETY: `status` is ours.
+    let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL) };
+    if tid > 0 {
+        return Ok(Some(Some((tid, status))));
+    }
+    match io::Error::last_os_error() {
+        e if e.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        e if e.kind() == io::ErrorKind::Interrupted => Ok(Some(None)),
+        e => Err(e),
+    }
+}
+
+/// Ends a wait; harmless, and used by nobody else in the supervisor.
+const WAKE: i32 = libc::SIGURG;
+
+/// Let `wake` end the waits of this thread; its id.
+pub(crate) fn can_be_woken() -> io::Result<i32> {
+    extern "C" fn nothing(_: i32) {}
+    let handler: extern "C" fn(i32) = nothing;
+    // SAFETY: the handler does nothing; without SA_RESTART the wait that it interrupts ends.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as usize;
+        match libc::sigaction(WAKE, &action, std::ptr::null_mut()) {
+            0 => Ok(libc::syscall(libc::SYS_gettid) as i32),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Send a thread of ours out of its wait.
+pub(crate) fn wake(tid: i32) {
+    // SAFETY: no pointers; it handles the signal.
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, WAKE) };
+}
+
+/// Wait for any tracee until `deadline` at the latest; `Some(None)` when the time is up or somebody woke us. SIGCHLD must be blocked (`block_child_signal`): then it
 /// stays pending from the moment of an event until somebody waits, and none is missed between the two looks.
 pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<Option<(i32, i32)>>> {
     if let Some(event) = LATER.with_borrow_mut(VecDeque::pop_front) {
@@ -201,11 +234,14 @@ pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<
         }
         let left = libc::timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         // SAFETY: the set and the time are ours; no information about the signal is wanted.
-        unsafe {
+        let answer = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&mut set);
             libc::sigaddset(&mut set, libc::SIGCHLD);
-            libc::sigtimedwait(&set, std::ptr::null_mut(), &left);
+            libc::sigtimedwait(&set, std::ptr::null_mut(), &left)
+        };
+        if answer < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+            return Ok(Some(None));
         }
     }
 }

@@ -31,6 +31,11 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         }
     }
 
+    /// The dependencies that such a system call would give to its process.
+    pub fn gains(&self, process: Process, observes: &[Dependent<K>], modifies: &[K]) -> DependencySet {
+        self.gained(process, observes, modifies.iter())
+    }
+
     /// Whether such a system call would have to take a checkpoint. Where that is not possible, or costs more than the wait
     /// that it hides, the system call is a barrier instead.
     pub fn needs_checkpoint(&self, process: Process, observes: &[Dependent<K>], modifies: &[K]) -> bool {

@@ -31,13 +31,14 @@ impl Supervisor {
     fn begin_explicitly(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
         self.switch_on(call.tid);
         // What its program does until it says more may change anything: nobody shares its checkpoint.
-        let Some(id) = self.begin_speculation(stopped, call, Access::Mutating)? else {
+        let Some(id) = self.begin_speculation(stopped, call, Access::Mutating, None)? else {
             return Ok(Decision::Answer(-i64::from(libc::EAGAIN)));
         };
         self.ahead.next_explicit += 1;
         let number = self.ahead.next_explicit;
         self.ahead.explicit.insert(number, id);
         self.ahead.report.explicit += 1;
+        self.ahead.ledger.made(id, "begin", None, self.ahead.now());
         Ok(Decision::Answer(number as i64))
     }
 
@@ -70,6 +71,9 @@ impl Supervisor {
             false => self.ahead.core.fail_speculation(id),
         };
         self.ahead.report.resolved(is_right, &verdict);
+        if is_right {
+            self.ahead.ledger.right(id, self.ahead.now());
+        }
         self.ahead.quiet_since = Instant::now();
         self.ahead.changes += 1;
         if let Err(error) = self.carry_out() {

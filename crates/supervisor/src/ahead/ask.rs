@@ -11,7 +11,7 @@ use commit_clock::DOMAINS_MAX;
 use speculation::Dependent;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracee::{Result, Stopped, TraceError};
 
 impl Call {
@@ -294,16 +294,20 @@ impl Supervisor {
         let Some(changes) = self.undos_of(call.tid, modifies, will_be_speculative)? else {
             return Ok(self.wait_at_barrier(call));
         };
-        if needs_checkpoint && !self.prepare_checkpoint(stopped, call.pid, Some(call))? {
-            return Ok(Decision::Wait);
-        }
         if will_be_speculative && !self.ahead.unsettled.is_empty() && !keys.is_empty() {
             return Ok(Decision::Wait);
+        }
+        if needs_checkpoint {
+            let wait = self.wait_for(call.pid, &plan.observes, &keys);
+            if !self.prepare_checkpoint(stopped, call.pid, Some(call), wait)? {
+                return Ok(Decision::Wait);
+            }
         }
         let mut concerned = self.looks_at(&plan.observes);
         if will_be_speculative {
             self.ahead.touched.extend(keys.iter().cloned());
         }
+        self.ahead.note_flows(call.pid, &plan.observes, &keys);
         self.ahead.core.system_call(who, plan.observes, changes);
         self.carry_out()?;
         let watches = matches!(
@@ -380,9 +384,32 @@ impl Supervisor {
         is_settled
     }
 
-    /// Take a checkpoint of the caller for the core. False if this process cannot have one: it has to wait instead.
-    pub(super) fn prepare_checkpoint(&mut self, stopped: &Stopped, pid: i32, call: Option<&Call>) -> Result<bool> {
+    /// How long a process would have to wait until the dependencies that a call would give it are resolved.
+    pub(super) fn wait_for(&self, pid: i32, observes: &[Dependent<Object>], keys: &[Object]) -> Duration {
+        let gained = self.ahead.core.gains(process(pid), observes, keys);
+        self.ahead.ledger.known_after(&gained, self.ahead.options.limits.expected_wait, Instant::now())
+    }
+
+    /// Whether a checkpoint of a process costs at most the wait that it would hide.
+    fn is_worth_a_checkpoint(&mut self, pid: i32, wait: Duration) -> bool {
+        self.ahead.options.always_checkpoints
+            || self.ahead.costs.is_worth(pid, wait, || super::worth::resident_pages(pid))
+    }
+
+    /// Take a checkpoint of the caller for the core. False if this process cannot have one, or one that would cost more than the wait that it hides:
+    /// the process has to wait instead.
+    pub(super) fn prepare_checkpoint(
+        &mut self,
+        stopped: &Stopped,
+        pid: i32,
+        call: Option<&Call>,
+        wait: Duration,
+    ) -> Result<bool> {
         if !self.can_be_checkpointed(pid) {
+            return Ok(false);
+        }
+        if !self.is_worth_a_checkpoint(pid, wait) {
+            self.ahead.report.not_worth += u64::from(call.is_none_or(|call| call.is_fresh));
             return Ok(false);
         }
         let descriptors = self.descriptors_of(pid);
@@ -392,8 +419,11 @@ impl Supervisor {
         let known = Known { own_memory: self.ahead.is_always_on(), ..Known::default() };
         match Vessel::fork_known(stopped, self.image.header.gate_program, known, corpses) {
             Ok(vessel) => {
+                let took = begin.elapsed();
                 self.ahead.vessels.insert(vessel.pid());
-                self.ahead.report.checkpoint(begin.elapsed());
+                self.ahead.report.checkpoint(took);
+                self.ahead.costs.measured(pid, took);
+                self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
                 self.ahead.fresh_vessel = Some(Kept { vessel, pid, call, descriptors, injected });
@@ -426,7 +456,10 @@ impl Supervisor {
         if matches!(plan.class, Class::Free) {
             return Ok(None);
         }
-        if self.ahead.options.waits {
+        let needs_checkpoint = self.ahead.core.creation_needs_checkpoint(process(call.pid), self.ahead.now_ms());
+        let is_worth = !needs_checkpoint || self.is_worth_a_checkpoint(call.pid, chosen.delay);
+        self.ahead.report.not_worth += u64::from(!is_worth);
+        if self.ahead.options.waits || !is_worth {
             call.not_before = Some(Instant::now() + chosen.delay);
             self.ahead.report.waited += 1;
             return Ok(Some(Decision::Wait));
@@ -436,28 +469,32 @@ impl Supervisor {
             return Ok(None);
         }
         self.ahead.outcomes.count(call.pid);
-        let Some(id) = self.begin_speculation(stopped, call, chosen.family.access())? else {
+        let access = chosen.family.access();
+        let Some(id) = self.begin_speculation(stopped, call, access, Some(chosen.delay))? else {
             self.ahead.outcomes.uncount(call.pid);
             return Ok(None);
         };
         self.ahead.report.began(chosen.family);
         let at = Instant::now() + chosen.delay;
+        self.ahead.ledger.made(id, &chosen.family.to_string(), Some(at), self.ahead.now());
         self.ahead.outcomes.expect(call.pid, at, chosen.is_right);
         self.ahead.next_deadline += 1;
         self.ahead.deadlines.insert((at, self.ahead.next_deadline), (id, chosen.is_right));
         Ok((!chosen.is_right).then(|| Decision::Answer(chosen.family.wrong_result())))
     }
 
-    /// `None` where this process cannot run ahead now.
+    /// `None` where this process cannot run ahead now. `delay`: how long until the outcome is known, if anybody knows.
     pub(super) fn begin_speculation(
         &mut self,
         stopped: &Stopped,
         call: &Call,
         access: speculation::Access,
+        delay: Option<Duration>,
     ) -> Result<Option<speculation::SpeculationId>> {
         let now = self.ahead.now_ms();
         let needs = self.ahead.core.creation_needs_checkpoint(process(call.pid), now);
-        if needs && !self.prepare_checkpoint(stopped, call.pid, Some(call))? {
+        let wait = delay.unwrap_or(self.ahead.options.limits.expected_wait);
+        if needs && !self.prepare_checkpoint(stopped, call.pid, Some(call), wait)? {
             return Ok(None);
         }
         let created = self.ahead.core.create_speculation(process(call.pid), access, now);
@@ -489,12 +526,5 @@ impl Supervisor {
         self.ahead.report.output_held += bytes.len() as u64;
         self.ahead.core.output(process(call.pid), Written::Stream { target, writer, clock, bytes });
         Decision::Answer(len)
-    }
-}
-
-fn object_of(dependent: Dependent<Object>) -> Option<Object> {
-    match dependent {
-        Dependent::Object(object) => Some(object),
-        Dependent::Process(_) => None,
     }
 }

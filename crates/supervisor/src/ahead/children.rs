@@ -346,11 +346,15 @@ impl Supervisor {
         }
         let observes = vec![Dependent::Process(process(child))];
         let needs = self.ahead.core.needs_checkpoint(process(pid), &observes, &[]);
-        if needs && !self.prepare_checkpoint(stopped, pid, call)? {
-            return Ok(false);
+        if needs {
+            let wait = self.wait_for(pid, &observes, &[]);
+            if !self.prepare_checkpoint(stopped, pid, call, wait)? {
+                return Ok(false);
+            }
         }
         let undo = (Object::Children(pid), Undo::Told { parent: pid, child, status });
         self.ahead.touched.insert(undo.0.clone());
+        self.ahead.note_flows(pid, &observes, &[]);
         self.ahead.core.system_call(process(pid), observes, vec![undo]);
         self.carry_out()?;
         if let Some(children) = self.ahead.children.to_tell.get_mut(&pid) {

@@ -24,8 +24,10 @@ mod children;
 mod counter;
 mod deferred;
 mod files;
+mod history;
 mod inject;
 mod input;
+mod ledger;
 mod memory;
 mod names;
 mod open;
@@ -35,11 +37,14 @@ mod ready;
 mod report;
 mod rollback;
 mod sockets;
+mod status;
 mod stream;
 mod terminal;
 mod turn;
 mod undo;
+mod worth;
 
+pub use history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
 pub use inject::{Family, Injection, InjectionError};
 pub(crate) use memory::Memory;
 pub use report::{Report, Rollback};
@@ -50,8 +55,10 @@ use checkpoint::{ToReap, Vessel};
 use commit_clock::Clock;
 use deferred::DeferredWrite;
 use inject::{Injector, Outcomes};
+use ledger::Ledger;
 use speculation::{Checkpoint, Process, SpeculationId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::time::{Duration, Instant};
 use tracee::{SignalInfo, Stopped};
 use undo::Undo;
@@ -100,6 +107,22 @@ pub(crate) enum Written {
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
 
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pipe(_, ino) => write!(f, "pipe {ino}"),
+            Self::File(_, ino) => write!(f, "file {ino}"),
+            Self::Names(_, ino) => write!(f, "directory {ino}"),
+            Self::Position(_, ino) => write!(f, "position in file {ino}"),
+            Self::Descriptors(pid) => write!(f, "descriptors of {pid}"),
+            Self::Children(pid) => write!(f, "children of {pid}"),
+            Self::Socket(ino) => write!(f, "socket {ino}"),
+            Self::Counter(id) => write!(f, "event counter {id}"),
+            Self::Input(_, ino) => write!(f, "input {ino}"),
+        }
+    }
+}
+
 /// How full speculation is to work in a world.
 #[derive(Clone, Debug, Default)]
 pub struct AheadOptions {
@@ -109,6 +132,10 @@ pub struct AheadOptions {
     pub waits: bool,
     /// Limits of the core.
     pub limits: Limits,
+    /// Take checkpoints that cost more than the wait that they hide, too.
+    pub always_checkpoints: bool,
+    /// Keep what happens for a picture.
+    pub keeps_history: bool,
 }
 
 /// Options of the papers, with their defaults (000, 5.2).
@@ -120,6 +147,8 @@ pub struct Limits {
     pub open_speculations: usize,
     /// Whether read-only speculations share a checkpoint at all.
     pub share_checkpoints: bool,
+    /// What is taken for the wait where only a program knows how long its guess stays open.
+    pub expected_wait: Duration,
 }
 
 impl Default for Limits {
@@ -129,6 +158,7 @@ impl Default for Limits {
             checkpoint_age: Duration::from_millis(core.checkpoint_age_ms_max),
             open_speculations: core.open_speculations_max,
             share_checkpoints: core.share_checkpoints,
+            expected_wait: Duration::from_secs(1),
         }
     }
 }
@@ -257,6 +287,8 @@ pub(crate) struct Ahead {
     trace: Option<std::fs::File>,
     /// What programs have said of their speculations: number, and whether it failed.
     to_resolve: Vec<(u64, bool)>,
+    pub ledger: Ledger,
+    costs: worth::Costs,
     pub report: Report,
     /// What became free while the queues were full.
     overflow: Vec<Written>,
@@ -271,6 +303,7 @@ impl Ahead {
             share_checkpoints: limits.share_checkpoints,
         });
         let injector = Injector::new(&options.injection);
+        let ledger = Ledger::new(options.keeps_history);
         Self {
             core,
             injector,
@@ -307,6 +340,8 @@ impl Ahead {
             written: Clock::NONE,
             stuck_since: None,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
+            ledger,
+            costs: worth::Costs::default(),
             report: Report::default(),
             overflow: Vec::new(),
         }
@@ -327,6 +362,11 @@ impl Ahead {
             let line = format!("{:>10} {}\n", self.begin.elapsed().as_micros(), what());
             let _ = std::io::Write::write_all(file, line.as_bytes());
         }
+    }
+
+    /// Time since the world began.
+    pub fn now(&self) -> Duration {
+        self.begin.elapsed()
     }
 
     fn now_ms(&self) -> u64 {

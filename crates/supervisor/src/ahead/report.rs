@@ -1,6 +1,8 @@
 //! What full speculation did in a world, for `--report` and `--stats`.
 
+use super::history::History;
 use super::inject::Family;
+use crate::stats::list;
 use serde::{Deserialize, Serialize};
 use speculation::{ResolveError, Verdict};
 use std::collections::BTreeMap;
@@ -41,12 +43,18 @@ pub struct Report {
     pub checkpoints: u64,
     /// What they took together, microseconds.
     pub checkpoint_us: u64,
+    /// Checkpoints that would have cost more than the wait that they hide: the process waited instead.
+    #[serde(default)]
+    pub not_worth: u64,
     /// Checkpoints that could not be taken, by reason: the process waited instead.
     pub refused: BTreeMap<String, u64>,
     /// Rollbacks, in their order; the first thousand.
     pub rollbacks: Vec<Rollback>,
     /// How many there were.
     pub rollbacks_count: u64,
+    /// The same by what the wrong guess was about: a family of `--inject`, or `begin`.
+    #[serde(default)]
+    pub causes: BTreeMap<String, u64>,
     /// Processes that ended while they were speculative.
     pub ghosts: u64,
     /// Processes that were killed from outside while they were speculative.
@@ -60,6 +68,9 @@ pub struct Report {
     pub output_dropped: u64,
     /// Calls of speculative processes that had to wait, by name.
     pub barriers: BTreeMap<String, u64>,
+    /// What happened, if somebody wants a picture of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub history: Option<History>,
 }
 
 impl Report {
@@ -95,24 +106,18 @@ impl Report {
         }
     }
 
-    pub(super) fn rolled_back(&mut self, speculations: usize, processes: usize, operations: usize, took: Duration) {
+    /// `cause`: what the wrong guess was about.
+    pub(super) fn rolled_back(&mut self, cause: String, rollback: Rollback) {
         self.rollbacks_count += 1;
+        *self.causes.entry(cause).or_default() += 1;
         if self.rollbacks.len() < Self::ROLLBACKS_MAX {
-            self.rollbacks.push(Rollback { speculations, processes, operations, us: took.as_micros() as u64 });
+            self.rollbacks.push(rollback);
         }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |map: &BTreeMap<String, u64>| {
-            let words: Vec<String> = map.iter().map(|(name, count)| format!("{name} {count}")).collect();
-            if words.is_empty() {
-                "none".to_owned()
-            } else {
-                words.join(", ")
-            }
-        };
         let injected: u64 = self.injected.values().sum();
         writeln!(
             f,
@@ -125,10 +130,12 @@ impl fmt::Display for Report {
         writeln!(f, "open at once       {} at most", self.open_max)?;
         let mean = self.checkpoint_us.checked_div(self.checkpoints).unwrap_or(0);
         writeln!(f, "checkpoints        {}, {mean} µs each; refused: {}", self.checkpoints, list(&self.refused))?;
+        writeln!(f, "not worth it       {} checkpoints would have cost more than the wait", self.not_worth)?;
         let undone: usize = self.rollbacks.iter().map(|rollback| rollback.operations).sum();
         let longest = self.rollbacks.iter().map(|rollback| rollback.us).max().unwrap_or(0);
         let widest = self.rollbacks.iter().map(|rollback| rollback.processes).max().unwrap_or(0);
-        writeln!(f, "rollbacks          {}, the longest {longest} µs", self.rollbacks_count)?;
+        let causes = list(&self.causes);
+        writeln!(f, "rollbacks          {} ({causes}), the longest {longest} µs", self.rollbacks_count)?;
         writeln!(f, "undone             {undone} operations; at most {widest} processes at once")?;
         writeln!(f, "speculative ends   {} processes; {} killed from outside", self.ghosts, self.lost)?;
         writeln!(f, "speculative output {} bytes held, {} never shown", self.output_held, self.output_dropped)?;

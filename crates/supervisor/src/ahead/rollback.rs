@@ -1,5 +1,7 @@
 //! What the core wants done: checkpoints, rollbacks, output (000, 5.1, 5.3, 6.1).
 
+use super::ledger::{us, Undone};
+use super::report::Rollback;
 use super::undo::{apply_to_object, open_both, open_end, Descriptor, Undo};
 use super::{Kept, Object, Written};
 use crate::event_loop::Supervisor;
@@ -39,7 +41,8 @@ impl Supervisor {
     fn carry_out_one(&mut self, action: CoreAction) -> Result<()> {
         self.ahead.trace(|| format!("  {action:?}"));
         match action {
-            Action::TakeCheckpoint { checkpoint, .. } => {
+            Action::TakeCheckpoint { checkpoint, process } => {
+                self.ahead.ledger.went_ahead(process.0 as i32, self.ahead.now());
                 let kept = self.ahead.fresh_vessel.take();
                 let kept = kept.expect("whoever tells the core of a call that needs a checkpoint prepares it before");
                 self.ahead.kept.insert(checkpoint, kept);
@@ -87,7 +90,7 @@ impl Supervisor {
     fn roll_back(&mut self, first: Process) -> Result<()> {
         let begin = Instant::now();
         let mut extent = Extent { processes: vec![first.0 as i32], ..Extent::default() };
-        let mut failed = 0;
+        let mut failed = Vec::new();
         while let Some(action) = self.ahead.core.next_action() {
             match action {
                 Action::Stop { process } => extent.processes.push(process.0 as i32),
@@ -96,7 +99,7 @@ impl Supervisor {
                     extent.restore.push((process.0 as i32, checkpoint));
                 }
                 Action::DestroyProcess { process } => extent.destroy.push(process.0 as i32),
-                Action::Failed { .. } => failed += 1,
+                Action::Failed { speculation } => failed.push(speculation),
                 Action::RollbackComplete => break,
                 other => self.carry_out_one(other)?,
             }
@@ -135,7 +138,12 @@ impl Supervisor {
                 }
             }
         }
-        self.ahead.report.rolled_back(failed, processes, objects, begin.elapsed());
+        let took = begin.elapsed();
+        let undone = Undone { pids: extent.processes, operations: objects, took };
+        let cause = self.ahead.ledger.rolled_back(&failed, undone, self.ahead.now());
+        self.ahead
+            .report
+            .rolled_back(cause, Rollback { speculations: failed.len(), processes, operations: objects, us: us(took) });
         self.ahead.changes += 1;
         Ok(())
     }
@@ -422,6 +430,7 @@ impl Supervisor {
     fn on_resolved(&mut self, pid: i32) {
         self.ahead.changes += 1;
         self.ahead.outcomes.settle(pid);
+        self.ahead.ledger.settled(pid, self.ahead.now());
         for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
             crate::sys::kill_thread(pid, info.number());
             self.ahead.resent.entry(pid).or_default().push(info);

@@ -217,12 +217,15 @@ impl Supervisor {
         if self.ahead.is_speculative(parent) {
             self.ahead.core.fork(process(parent), process(tid));
             self.ahead.touched.insert(Object::Children(parent));
+            self.ahead.note_fork(parent, tid);
         }
     }
 
     pub(crate) fn ahead_of_exec(&mut self, tid: i32) {
         self.ahead.under_way.remove(&tid);
         self.ahead.children.executed(tid);
+        self.ahead.costs.forget(tid);
+        self.ahead.ledger.executed(tid);
         if self.world().ahead.load(Ordering::Relaxed) != 0 {
             self.ahead.starting.insert(tid);
         }
@@ -239,6 +242,8 @@ impl Supervisor {
             return;
         }
         self.ahead.outcomes.forget(tid);
+        self.ahead.costs.forget(tid);
+        self.ahead.ledger.ended(tid, self.ahead.now());
         self.ahead.unsettled.remove(&tid);
         self.ahead.starting.remove(&tid);
         self.ahead.asked_before.remove(&tid);
