@@ -1,5 +1,6 @@
 //! Process and thread slots, and how they are taken without a lock.
 
+use crate::door::Door;
 use commit_clock::{AtomicClock, Handle};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -51,7 +52,13 @@ pub struct Thread {
     pub tid: AtomicU32,
     /// Slot of its process.
     pub process: AtomicU32,
-    _pad: [AtomicU64; 5],
+    /// It waits for a child.
+    pub door: Door,
+    /// Not 0: it is in a call of the agent, and SIGCHLD does nothing in its process.
+    pub is_deaf: AtomicU32,
+    /// Not 0: it has confined itself to one core while it makes a child, or was born so; and may run on all cores again once that is done.
+    pub is_confined: AtomicU32,
+    _pad: [AtomicU64; 3],
 }
 
 /// One bit a slot.
@@ -130,6 +137,9 @@ impl Thread {
     /// A fresh slot for a thread of `process` whose page is at `page`.
     pub fn begin(&self, process: usize, page: u64) {
         self.handle.close();
+        self.door.reset();
+        self.is_deaf.store(0, Ordering::Relaxed);
+        self.is_confined.store(0, Ordering::Relaxed);
         self.page.store(page, Ordering::Relaxed);
         self.tid.store(0, Ordering::Relaxed);
         self.process.store(process as u32, Ordering::Release);

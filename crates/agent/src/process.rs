@@ -4,6 +4,7 @@ use crate::clocks::Call;
 use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, share_descriptions};
 use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program;
+use crate::near;
 use agent_abi::{
     option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, THREADS_BASE,
     THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET,
@@ -106,8 +107,12 @@ impl Call<'_> {
             self.page.this
         };
         self.world.threads[thread].begin(process, page);
+        let is_near = self.confine_birth(birth.flags, thread);
         // SAFETY: the page is prepared, or is the child's own copy of ours.
         let result = unsafe { gate::clone(&birth.args, birth.nr, page, thread, process) };
+        if is_near {
+            self.free_parent();
+        }
         self.page.pending_thread = 0;
         self.page.pending_process = 0;
         if result < 0 {
@@ -198,6 +203,7 @@ impl Call<'_> {
                 after: 0,
                 pending_thread: 0,
                 pending_process: 0,
+                births: 0,
             });
             ((at - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
         }
@@ -233,7 +239,7 @@ impl Call<'_> {
 
     /// How a child ended depends on what it did.
     pub fn wait(&mut self) {
-        let result = self.proceed_observing();
+        let result = self.proceed_waiting();
         if result >= 0 && !self.is_clean() {
             self.observe_everything();
         }
@@ -380,6 +386,8 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
     }
     page.pending_thread = 0;
     page.pending_process = 0;
+    page.births = 0;
+    near::free_child(page);
     if page.flags & THREAD_FORKED == 0 {
         return frame;
     }
@@ -410,6 +418,7 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
             after: page.after,
             pending_thread: 0,
             pending_process: 0,
+            births: 0,
         };
         (home as *mut ThreadPage).write(moved);
         let place = (home - core::mem::size_of::<Frame>() as u64) as *mut Frame;

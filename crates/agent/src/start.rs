@@ -81,6 +81,7 @@ fn prepare_first_page(at: u64, thread: u64, process: u64) {
             after: 0,
             pending_thread: 0,
             pending_process: 0,
+            births: 0,
         });
         gate::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]);
     }

@@ -5,7 +5,7 @@ use crate::descriptors::{process_of, user_of, ProcessDescriptors};
 use crate::forward::Received;
 use crate::message::{Message, Sender};
 use crate::outputs::Outputs;
-use crate::same_core::{self, SameCore};
+use crate::same_core::{self, SameCore, Woken};
 use crate::signals;
 use crate::stats::Stats;
 use crate::texts::Texts;
@@ -105,10 +105,26 @@ impl Supervisor {
 
     /// `Some(None)`: nothing happened until full speculation had to look again.
     fn next_event(&self) -> io::Result<Option<Option<Event>>> {
-        match self.ahead.next_look() {
-            Some(deadline) => tracee::wait_until(deadline),
-            None => Ok(tracee::wait()?.map(Some)),
+        if let Some(deadline) = self.ahead.next_look() {
+            return tracee::wait_until(deadline);
         }
+        if !self.same_core.is_used() {
+            return Ok(tracee::wait()?.map(Some));
+        }
+        let (event, parent) = tracee::wait_before_end(|ended| self.draw_parent_near(ended))?;
+        if let Some(parent) = parent.flatten() {
+            parent.let_go();
+        }
+        Ok(event.map(Some))
+    }
+
+    /// Whoever waits for this thread's process is about to be woken: on our core.
+    fn draw_parent_near(&self, ended: i32) -> Option<Woken> {
+        let world = self.world();
+        let parent = world.processes[self.tracees.get(&ended)?.process].parent.load(Ordering::Relaxed) as usize;
+        let pid = world.processes.get(parent)?.pid.load(Ordering::Relaxed) as i32;
+        let thread = self.tracees.get(&pid)?.thread?;
+        self.same_core.draw_near(pid, &world.threads[thread].door)
     }
 
     pub(crate) fn on_stop(&mut self, stopped: Stopped) {
@@ -333,8 +349,12 @@ impl Supervisor {
     fn on_signal(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
         let tid = stopped.tid();
         let Some(tracee) = self.tracees.get_mut(&tid) else { return stopped.resume(signal) };
-        if tracee.thread.is_none() {
-            return stopped.resume(signal);
+        let Some(thread) = tracee.thread else { return stopped.resume(signal) };
+        let world = self.segment.world;
+        let is_deaf = world.threads[thread].is_deaf.load(Ordering::Relaxed) != 0;
+        if signal == libc::SIGCHLD && is_deaf && world.ahead.load(Ordering::Relaxed) == 0 && self.backlog.is_empty() {
+            // Without a tracer the kernel would not have sent it. It repeats what it interrupted by itself.
+            return stopped.resume(0);
         }
         if matches!(signal, libc::SIGTRAP | libc::SIGSEGV) && tracee.injection.is_some() {
             let registers = stopped.registers()?;

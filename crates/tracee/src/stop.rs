@@ -58,6 +58,13 @@ pub fn wait() -> io::Result<Option<Event>> {
     Ok(sys::wait_any()?.map(|(tid, status)| event_of(tid, status)))
 }
 
+/// As `wait`; `before_end` is called with a thread that has ended before its parent is told, if that can be known.
+pub fn wait_before_end<T>(before_end: impl FnOnce(i32) -> T) -> io::Result<(Option<Event>, Option<T>)> {
+    let ended = if sys::is_anything_kept() { None } else { sys::look_for_end() };
+    let prepared = ended.map(before_end);
+    Ok((wait()?, prepared))
+}
+
 /// As `wait`, until `deadline` at the latest: `Some(None)` when the time is up. The thread must have called `block_child_signal` before.
 pub fn wait_until(deadline: std::time::Instant) -> io::Result<Option<Option<Event>>> {
     Ok(sys::wait_any_until(deadline)?.map(|happened| happened.map(|(tid, status)| event_of(tid, status))))
