@@ -14,12 +14,14 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod confinement;
 mod door;
 mod objects;
 mod slots;
 mod text;
 mod thread;
 
+pub use confinement::Confinement;
 pub use door::Door;
 pub use objects::{
     hash_object, Device, DeviceKind, FdEntry, FdKind, SocketEntry, DEVICES_MAX, OBJECTS, OUTSIDE_MAX, PIPES, QUEUES,

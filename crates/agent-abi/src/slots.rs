@@ -1,5 +1,6 @@
 //! Process and thread slots, and how they are taken without a lock.
 
+use crate::confinement::Confinement;
 use crate::door::Door;
 use commit_clock::{AtomicClock, Handle};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -56,9 +57,11 @@ pub struct Thread {
     pub door: Door,
     /// Not 0: it is in a call of the agent, and SIGCHLD does nothing in its process.
     pub is_deaf: AtomicU32,
-    /// Not 0: it has confined itself to one core while it makes a child, or was born so; and may run on all cores again once that is done.
-    pub is_confined: AtomicU32,
-    _pad: [AtomicU64; 3],
+    /// It makes a child on its own core.
+    pub confinement: Confinement,
+    /// Thread slot of the parent that was confined when it made this one, plus 1: both may run everywhere again. 0 if none was.
+    pub born_near: AtomicU32,
+    _pad: [AtomicU64; 2],
 }
 
 /// One bit a slot.
@@ -139,7 +142,8 @@ impl Thread {
         self.handle.close();
         self.door.reset();
         self.is_deaf.store(0, Ordering::Relaxed);
-        self.is_confined.store(0, Ordering::Relaxed);
+        self.confinement.reset();
+        self.born_near.store(0, Ordering::Relaxed);
         self.page.store(page, Ordering::Relaxed);
         self.tid.store(0, Ordering::Relaxed);
         self.process.store(process as u32, Ordering::Release);

@@ -4,22 +4,14 @@
 //! * A child of a parent that is used to waiting for its children is born on its parent's core. For that the parent confines itself while it makes the
 //!   child.
 //!
-//! **Invariant:** no instruction of a program runs confined. Parent and child free themselves, the child of a vfork also frees its parent; the
-//! supervisor frees whom it takes out of the agent.
+//! **Invariant:** no instruction of a program runs confined. The supervisor frees both before the child runs, and the parent if it takes it out of
+//! the agent; the parent frees itself if there is no child, or sooner.
 
-use crate::clocks::{world, Call};
+use crate::clocks::Call;
 use crate::descriptors::is_threaded;
 use crate::gate;
-use crate::start::FIRST_PAGE;
-use agent_abi::{ThreadPage, PRIVATE_BASE, THREADS_MAX, THREAD_FORKED};
 use core::sync::atomic::Ordering;
 
-const SCHED_YIELD: u64 = 24;
-const GETPPID: u64 = 110;
-const SCHED_SETAFFINITY: u64 = 203;
-const SCHED_GETAFFINITY: u64 = 204;
-const GETCPU: u64 = 309;
-const WNOHANG: u64 = 1;
 /// So many children were waited for, each before the next one, before the next one is born near.
 const WAITED_FOR_MIN: u32 = 2;
 /// In `ThreadPage::births`: the newest child has not been waited for. Above it is counted how many have.
@@ -30,6 +22,7 @@ impl Call<'_> {
     /// Make the program's `wait4` or `waitid`.
     pub fn proceed_waiting(&mut self) -> i64 {
         const WAIT4: u64 = 61;
+        const WNOHANG: u64 = 1;
         let options = self.arg(if self.frame.nr == WAIT4 { 2 } else { 3 });
         if options & WNOHANG != 0 || self.world.ahead.load(Ordering::Relaxed) != 0 {
             return self.proceed_observing();
@@ -41,9 +34,7 @@ impl Call<'_> {
         self.thread.door.enter();
         let result = self.proceed_observing();
         while !self.thread.door.leave() {
-            // The supervisor keeps it shut for a few microseconds.
-            // SAFETY: no arguments.
-            unsafe { gate::call(SCHED_YIELD, [0; 6]) };
+            give_way();
         }
         self.thread.is_deaf.store(0, Ordering::Relaxed);
         result
@@ -56,56 +47,40 @@ impl Call<'_> {
         self.page.births = if is_followed_by_wait { self.page.births | NOT_WAITED_FOR } else { NOT_WAITED_FOR };
         let usual = self.world.usual_cores.load(Ordering::Relaxed);
         let is_wanted = usual != 0 && is_followed_by_wait && waited_for >= WAITED_FOR_MIN;
-        if !is_wanted || !is_usual_birth(flags) || self.page.this != PRIVATE_BASE + FIRST_PAGE {
+        if !is_wanted || !is_child(flags) {
             return false;
         }
         let Some(core) = own_core() else { return false };
         if own_cores() != Some(usual) {
             return false;
         }
-        self.thread.is_confined.store(1, Ordering::Release);
-        if set_cores(0, 1 << core) != 0 {
-            self.thread.is_confined.store(0, Ordering::Release);
+        self.thread.confinement.begin();
+        if set_own_cores(1 << core) != 0 {
+            self.thread.confinement.reset();
             return false;
         }
-        self.world.threads[child].is_confined.store(1, Ordering::Release);
+        self.world.threads[child].born_near.store(self.page.thread + 1, Ordering::Release);
         true
     }
 
     /// The child has been made, or not.
-    pub fn free_parent(&self) {
-        if self.thread.is_confined.swap(0, Ordering::AcqRel) != 0 {
-            set_cores(0, u64::MAX);
-        }
+    pub fn end_confinement(&self) {
+        self.thread.confinement.end(|| drop(set_own_cores(u64::MAX)), give_way);
     }
 }
 
-/// A new child goes where it may.
-pub fn free_child(page: &ThreadPage) {
-    let thread = &world().threads[page.thread as usize % THREADS_MAX];
-    if thread.is_confined.swap(0, Ordering::AcqRel) == 0 {
-        return;
-    }
-    set_cores(0, u64::MAX);
-    if page.flags & THREAD_FORKED == 0 {
-        // The parent sleeps in vfork until we execute something.
-        // SAFETY: no arguments.
-        let parent = unsafe { gate::call(GETPPID, [0; 6]) };
-        if parent > 0 {
-            set_cores(parent as u64, u64::MAX);
-        }
-    }
-}
-
-/// A child with a parent that it can name, which is the one that makes it.
-fn is_usual_birth(flags: u64) -> bool {
+/// Whether it is a child that its parent waits for, rather than a thread beside it.
+fn is_child(flags: u64) -> bool {
     const CLONE_VM: u64 = 0x100;
     const CLONE_VFORK: u64 = 0x4000;
-    const CLONE_PARENT: u64 = 0x8000;
-    const CLONE_THREAD: u64 = 0x10000;
-    const CLONE_NEWPID: u64 = 0x2000_0000;
-    let shares_memory_for_good = flags & CLONE_VM != 0 && flags & CLONE_VFORK == 0;
-    flags & (CLONE_PARENT | CLONE_THREAD | CLONE_NEWPID) == 0 && !shares_memory_for_good
+    flags & CLONE_VM == 0 || flags & CLONE_VFORK != 0
+}
+
+/// The supervisor has something to do that takes a few microseconds.
+fn give_way() {
+    const SCHED_YIELD: u64 = 24;
+    // SAFETY: no arguments.
+    unsafe { gate::call(SCHED_YIELD, [0; 6]) };
 }
 
 /// Whether SIGCHLD does nothing in this process, and no other thread can change that.
@@ -126,6 +101,7 @@ fn is_deaf() -> bool {
 
 /// The core that this thread is on, if it has a bit in one word.
 fn own_core() -> Option<u32> {
+    const GETCPU: u64 = 309;
     let mut core = u32::MAX;
     // SAFETY: `core` is a word.
     unsafe { gate::call(GETCPU, [&raw mut core as u64, 0, 0, 0, 0, 0]) };
@@ -134,6 +110,7 @@ fn own_core() -> Option<u32> {
 
 /// Where this thread may run, if all cores have bits in one word.
 fn own_cores() -> Option<u64> {
+    const SCHED_GETAFFINITY: u64 = 204;
     let mut cores = 0u64;
     let len = core::mem::size_of_val(&cores) as u64;
     // SAFETY: `cores` has `len` bytes.
@@ -141,9 +118,10 @@ fn own_cores() -> Option<u64> {
     (got > 0).then_some(cores)
 }
 
-/// Set where a thread may run; 0 is this one. The kernel takes of them those that there are.
-fn set_cores(thread: u64, cores: u64) -> i64 {
+/// Set where this thread may run. The kernel takes of them those that there are.
+fn set_own_cores(cores: u64) -> i64 {
+    const SCHED_SETAFFINITY: u64 = 203;
     let len = core::mem::size_of_val(&cores) as u64;
     // SAFETY: `cores` has `len` bytes.
-    unsafe { gate::call(SCHED_SETAFFINITY, [thread, len, &raw const cores as u64, 0, 0, 0]) }
+    unsafe { gate::call(SCHED_SETAFFINITY, [0, len, &raw const cores as u64, 0, 0, 0]) }
 }

@@ -4,7 +4,6 @@ use crate::clocks::Call;
 use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, share_descriptions};
 use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program;
-use crate::near;
 use agent_abi::{
     option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, THREADS_BASE,
     THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET,
@@ -111,7 +110,7 @@ impl Call<'_> {
         // SAFETY: the page is prepared, or is the child's own copy of ours.
         let result = unsafe { gate::clone(&birth.args, birth.nr, page, thread, process) };
         if is_near {
-            self.free_parent();
+            self.end_confinement();
         }
         self.page.pending_thread = 0;
         self.page.pending_process = 0;
@@ -387,7 +386,6 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
     page.pending_thread = 0;
     page.pending_process = 0;
     page.births = 0;
-    near::free_child(page);
     if page.flags & THREAD_FORKED == 0 {
         return frame;
     }

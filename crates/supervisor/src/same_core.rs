@@ -84,6 +84,17 @@ impl SameCore {
         }
     }
 
+    /// A child that was born confined, on its parent's core, goes on on ours.
+    pub fn take_over(&self, tid: i32) -> Option<Confined> {
+        if self.is_alone(1) {
+            // Where it cannot be moved it goes on where it is.
+            let _ = sys::current_core().map(|own| sys::set_cores(tid, &sys::Cores::only(own)));
+            return Some(Confined { tid, before: sys::Cores::ALL });
+        }
+        free(tid);
+        None
+    }
+
     fn confine_to_own(&self, tid: i32) -> Option<Confined> {
         let own = sys::current_core()?;
         let before = sys::cores_of(tid).ok()?;
@@ -111,6 +122,12 @@ impl SameCore {
 pub fn let_go(confined: Confined) {
     // It may have died meanwhile.
     let _ = sys::set_cores(confined.tid, &confined.before);
+}
+
+/// Let a thread run everywhere.
+pub fn free(tid: i32) {
+    // It may have died meanwhile.
+    let _ = sys::set_cores(tid, &sys::Cores::ALL);
 }
 
 /// `0.20 0.18 0.12 1/80 11206`: the number before the slash (proc(5)).

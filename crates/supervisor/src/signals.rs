@@ -5,7 +5,7 @@
 //!   site, registers and all; the kernel then interrupts or restarts the call there as it would have done without us.
 //! * In the agent, after the call: let it finish, instruction by instruction, then deliver.
 
-use crate::sys;
+use crate::same_core;
 use agent_abi::{
     Frame, ThreadPage, World, AFTER_OBSERVES, PHASE_BEFORE, PROCESSES_MAX, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
@@ -257,10 +257,7 @@ fn leave_call(tid: i32, slot: usize, world: &World) {
         thread.handle.close();
         thread.door.reset();
         thread.is_deaf.store(0, Ordering::Relaxed);
-        if thread.is_confined.swap(0, Ordering::AcqRel) != 0 {
-            // It has not made its child yet.
-            let _ = sys::set_cores(tid, &sys::Cores::ALL);
-        }
+        thread.confinement.end_for(|| same_core::free(tid));
     }
 }
 
