@@ -14,11 +14,15 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod confinement;
+mod door;
 mod objects;
 mod slots;
 mod text;
 mod thread;
 
+pub use confinement::Confinement;
+pub use door::Door;
 pub use objects::{
     hash_object, Device, DeviceKind, FdEntry, FdKind, SocketEntry, DEVICES_MAX, OBJECTS, OUTSIDE_MAX, PIPES, QUEUES,
     SOCKETS,
@@ -34,7 +38,7 @@ use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
 /// transaction before it commits by itself (a quarter, half of that to be early).
@@ -205,6 +209,8 @@ pub struct World {
     pub requests: AtomicU32,
     /// Threads that wait for a commit and do nothing else: it must not be put off.
     pub waiting: AtomicU32,
+    /// Where a thread may run that never asked for anything else, bit n for core n, while nobody but the world needs a core; else 0.
+    pub usual_cores: AtomicU64,
     /// Bytes written to each domain since its last commit began.
     pub dirty_bytes: [AtomicU64; DOMAINS_MAX],
     /// Counts moments at which a descriptor of an outside stream may have been closed.

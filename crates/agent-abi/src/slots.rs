@@ -1,5 +1,7 @@
 //! Process and thread slots, and how they are taken without a lock.
 
+use crate::confinement::Confinement;
+use crate::door::Door;
 use commit_clock::{AtomicClock, Handle};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -51,7 +53,15 @@ pub struct Thread {
     pub tid: AtomicU32,
     /// Slot of its process.
     pub process: AtomicU32,
-    _pad: [AtomicU64; 5],
+    /// It waits for a child.
+    pub door: Door,
+    /// Not 0: it is in a call of the agent, and SIGCHLD does nothing in its process.
+    pub is_deaf: AtomicU32,
+    /// It makes a child on its own core.
+    pub confinement: Confinement,
+    /// Thread slot of the parent that was confined when it made this one, plus 1: both may run everywhere again. 0 if none was.
+    pub born_near: AtomicU32,
+    _pad: [AtomicU64; 2],
 }
 
 /// One bit a slot.
@@ -130,6 +140,10 @@ impl Thread {
     /// A fresh slot for a thread of `process` whose page is at `page`.
     pub fn begin(&self, process: usize, page: u64) {
         self.handle.close();
+        self.door.reset();
+        self.is_deaf.store(0, Ordering::Relaxed);
+        self.confinement.reset();
+        self.born_near.store(0, Ordering::Relaxed);
         self.page.store(page, Ordering::Relaxed);
         self.tid.store(0, Ordering::Relaxed);
         self.process.store(process as u32, Ordering::Release);

@@ -76,6 +76,8 @@ pub struct ThreadPage {
     pub pending_thread: u32,
     /// Process slot taken for it, plus 1.
     pub pending_process: u32,
+    /// Children that it waited for, each before the next one (`agent::near`).
+    pub births: u32,
 }
 
 /// The start of a process's own memory.

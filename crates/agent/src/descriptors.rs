@@ -103,6 +103,11 @@ pub fn note_threads() {
     unsafe { (&raw mut (*(PRIVATE_BASE as *mut Private)).threaded).write_volatile(1) }
 }
 
+/// Whether this process may have several threads.
+pub fn is_threaded() -> bool {
+    private().threaded != 0
+}
+
 /// A child shares, from its birth on, every description that is open now.
 pub fn share_descriptions() {
     for fd in 0..fds_end().load(Ordering::Relaxed).min(FDS_MAX as u64) {

@@ -15,6 +15,7 @@ pub mod nr {
     pub const STAT: u64 = 4;
     pub const POLL: u64 = 7;
     pub const MMAP: u64 = 9;
+    pub const MADVISE: u64 = 28;
     pub const SHMAT: u64 = 30;
     pub const ARCH_PRCTL: u64 = 158;
     pub const FUTEX: u64 = 202;

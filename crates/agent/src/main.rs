@@ -16,6 +16,7 @@ mod gate;
 mod io;
 mod memory;
 mod names;
+mod near;
 mod process;
 mod sockets;
 mod start;

@@ -106,8 +106,12 @@ impl Call<'_> {
             self.page.this
         };
         self.world.threads[thread].begin(process, page);
+        let is_near = self.confine_birth(birth.flags, thread);
         // SAFETY: the page is prepared, or is the child's own copy of ours.
         let result = unsafe { gate::clone(&birth.args, birth.nr, page, thread, process) };
+        if is_near {
+            self.end_confinement();
+        }
         self.page.pending_thread = 0;
         self.page.pending_process = 0;
         if result < 0 {
@@ -198,6 +202,7 @@ impl Call<'_> {
                 after: 0,
                 pending_thread: 0,
                 pending_process: 0,
+                births: 0,
             });
             ((at - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
         }
@@ -233,7 +238,7 @@ impl Call<'_> {
 
     /// How a child ended depends on what it did.
     pub fn wait(&mut self) {
-        let result = self.proceed_observing();
+        let result = self.proceed_waiting();
         if result >= 0 && !self.is_clean() {
             self.observe_everything();
         }
@@ -380,6 +385,7 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
     }
     page.pending_thread = 0;
     page.pending_process = 0;
+    page.births = 0;
     if page.flags & THREAD_FORKED == 0 {
         return frame;
     }
@@ -410,6 +416,7 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
             after: page.after,
             pending_thread: 0,
             pending_process: 0,
+            births: 0,
         };
         (home as *mut ThreadPage).write(moved);
         let place = (home - core::mem::size_of::<Frame>() as u64) as *mut Frame;

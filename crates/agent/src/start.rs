@@ -81,6 +81,7 @@ fn prepare_first_page(at: u64, thread: u64, process: u64) {
             after: 0,
             pending_thread: 0,
             pending_process: 0,
+            births: 0,
         });
         gate::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]);
     }
@@ -182,21 +183,39 @@ fn patch_image(process: &agent_abi::Process, auxv: &Auxv, entry: u64) -> bool {
     if unknown && gate::request(Request::PlanExecutable, interpreter.unwrap_or(0), 0, 0) < 0 {
         return false;
     }
-    let mut replaced = attach_all(process, &program_file, bias, entry);
+    let mut replaced = attach_all(process, &program_file, bias, entry, |_, _| {});
     if let Some(stat) = interpreter_stat {
-        replaced |= attach_all(process, &stat.version(), auxv.base, entry);
+        let is_attached = |at, len| populate(at, len);
+        replaced |= attach_all(process, &stat.version(), auxv.base, entry, is_attached);
     }
     replaced
 }
 
-fn attach_all(process: &agent_abi::Process, file: &agent_abi::FileVersion, bias: u64, entry: u64) -> bool {
+/// Attach all patched text of a file, each part followed by `is_attached(address, length)`. True if the entry point is in one.
+fn attach_all(
+    process: &agent_abi::Process,
+    file: &agent_abi::FileVersion,
+    bias: u64,
+    entry: u64,
+    is_attached: impl Fn(u64, u64),
+) -> bool {
     let mut replaced = false;
     for row in rows(world(), file) {
-        let at = bias.wrapping_add(row.vaddr.load(Ordering::Relaxed));
-        let covers_entry = entry >= at && entry - at < row.len.load(Ordering::Relaxed);
+        let (at, len) = (bias.wrapping_add(row.vaddr.load(Ordering::Relaxed)), row.len.load(Ordering::Relaxed));
         if row.state() == TextState::Patched && attach(process, row, at) {
-            replaced |= covers_entry;
+            replaced |= entry >= at && entry - at < len;
+            is_attached(at, len);
         }
     }
     replaced
+}
+
+/// Map all pages at once. The start of any program runs through nearly all of the loader's, and a System V segment has no fault-around.
+fn populate(at: u64, len: u64) {
+    const MADV_POPULATE_READ: u64 = 22;
+    const LOADER_LEN_MAX: u64 = 64 << 12;
+    if len <= LOADER_LEN_MAX {
+        // SAFETY: reads pages that are mapped; before Linux 5.14 it does nothing.
+        unsafe { gate::call(nr::MADVISE, [at, len, MADV_POPULATE_READ, 0, 0, 0]) };
+    }
 }

@@ -5,7 +5,7 @@ use crate::descriptors::{process_of, user_of, ProcessDescriptors};
 use crate::forward::Received;
 use crate::message::{Message, Sender};
 use crate::outputs::Outputs;
-use crate::same_core::{self, SameCore};
+use crate::same_core::{self, Confined, SameCore, Woken};
 use crate::signals;
 use crate::stats::Stats;
 use crate::status::Asked;
@@ -112,10 +112,26 @@ impl Supervisor {
 
     /// `Some(None)`: nothing happened until full speculation had to look again, or somebody asked how the world is.
     fn next_event(&self) -> io::Result<Option<Option<Event>>> {
-        match self.ahead.next_look() {
-            Some(deadline) => tracee::wait_until(deadline),
-            None => tracee::wait(),
+        if let Some(deadline) = self.ahead.next_look() {
+            return tracee::wait_until(deadline);
         }
+        if !self.same_core.is_used() {
+            return tracee::wait();
+        }
+        let (event, parent) = tracee::wait_before_end(|ended| self.draw_parent_near(ended))?;
+        if let Some(parent) = parent.flatten() {
+            parent.let_go();
+        }
+        Ok(event)
+    }
+
+    /// Whoever waits for this thread's process is about to be woken: on our core.
+    fn draw_parent_near(&self, ended: i32) -> Option<Woken> {
+        let world = self.world();
+        let parent = world.processes[self.tracees.get(&ended)?.process].parent.load(Ordering::Relaxed) as usize;
+        let pid = world.processes.get(parent)?.pid.load(Ordering::Relaxed) as i32;
+        let thread = self.tracees.get(&pid)?.thread?;
+        self.same_core.draw_near(pid, &world.threads[thread].door)
     }
 
     pub(crate) fn on_stop(&mut self, stopped: Stopped) {
@@ -124,7 +140,8 @@ impl Supervisor {
         if self.failed.load(Ordering::SeqCst) {
             crate::sys::kill(tid, libc::SIGKILL);
         }
-        let confined = self.same_core.confine(tid);
+        let is_birth = stopped.stop() == Stop::Trap && !self.tracees.contains_key(&tid);
+        let confined = if is_birth { None } else { self.same_core.confine(tid) };
         let (reason, result) = match stopped.stop() {
             Stop::Trap => ("birth", self.on_trap(stopped)),
             Stop::Exec { former_tid } => ("exec", self.on_exec(stopped, former_tid)),
@@ -174,8 +191,14 @@ impl Supervisor {
         let tid = stopped.tid();
         if !self.tracees.contains_key(&tid) {
             let registers = stopped.registers()?;
-            self.on_birth(tid, &registers);
+            let thread = self.on_birth(tid, &registers);
             self.watch_heir(&stopped)?;
+            let confined = self.free_near_birth(tid, thread);
+            let resumed = stopped.resume(0);
+            if let Some(confined) = confined {
+                same_core::let_go(confined);
+            }
+            return resumed;
         } else if self.world().ahead.load(Ordering::Relaxed) != 0 {
             return self.on_taken_back(stopped);
         }
@@ -183,7 +206,7 @@ impl Supervisor {
     }
 
     /// The gate left the slots of a child in its registers.
-    fn on_birth(&mut self, tid: i32, registers: &Registers) {
+    fn on_birth(&mut self, tid: i32, registers: &Registers) -> usize {
         let world = self.world();
         let thread = registers.r13 as usize % THREADS_MAX;
         let process = registers.r14 as usize % PROCESSES_MAX;
@@ -200,6 +223,21 @@ impl Supervisor {
         self.stats.threads += 1;
         self.tracees.insert(tid, tracee);
         self.ahead_of_birth(tid, process, thread, is_process);
+        thread
+    }
+
+    /// A parent that made its child on its own core is free again before the child can look, and so is the child once it goes on.
+    fn free_near_birth(&self, tid: i32, thread: usize) -> Option<Confined> {
+        let world = self.world();
+        let parent = world.threads[thread].born_near.swap(0, Ordering::AcqRel) as usize;
+        let Some(parent) = parent.checked_sub(1).and_then(|parent| world.threads.get(parent)) else {
+            return self.same_core.confine(tid);
+        };
+        let parent_tid = parent.tid.load(Ordering::Relaxed) as i32;
+        if self.tracees.contains_key(&parent_tid) {
+            parent.confinement.end_for(|| same_core::free(parent_tid));
+        }
+        self.same_core.take_over(tid)
     }
 
     fn on_exec(&mut self, stopped: Stopped, former_tid: i32) -> Result<()> {
@@ -340,8 +378,12 @@ impl Supervisor {
     fn on_signal(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
         let tid = stopped.tid();
         let Some(tracee) = self.tracees.get_mut(&tid) else { return stopped.resume(signal) };
-        if tracee.thread.is_none() {
-            return stopped.resume(signal);
+        let Some(thread) = tracee.thread else { return stopped.resume(signal) };
+        let world = self.segment.world;
+        let is_deaf = world.threads[thread].is_deaf.load(Ordering::Relaxed) != 0;
+        if signal == libc::SIGCHLD && is_deaf && world.ahead.load(Ordering::Relaxed) == 0 && self.backlog.is_empty() {
+            // Without a tracer the kernel would not have sent it. It repeats what it interrupted by itself.
+            return stopped.resume(0);
         }
         if matches!(signal, libc::SIGTRAP | libc::SIGSEGV) && tracee.injection.is_some() {
             let registers = stopped.registers()?;

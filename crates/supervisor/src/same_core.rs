@@ -8,8 +8,10 @@
 //! This is done only while nobody else on the machine is running: where there is work for other cores, the kernel's choice is the better one.
 
 use crate::sys;
+use agent_abi::Door;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Whether and how tracees are kept near.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub struct SameCore {
     load: Option<File>,
     /// Where the supervisor may run: what a program may that never asked for anything else.
     usual: sys::Cores,
+    /// The same for the agents, while nobody but the world needs a core (`World::usual_cores`).
+    told: &'static AtomicU64,
 }
 
 /// A tracee that is confined, until it is let go.
@@ -28,19 +32,70 @@ pub struct Confined {
     before: sys::Cores,
 }
 
+/// A thread that waits for a child and is confined while it is woken.
+#[derive(Debug)]
+#[must_use = "its door must be opened again"]
+pub struct Woken {
+    confined: Confined,
+    door: &'static Door,
+}
+
+impl Woken {
+    /// It has been woken: let it go on.
+    pub fn let_go(self) {
+        let_go(self.confined);
+        self.door.open();
+    }
+}
+
 impl SameCore {
     /// `runs_first`: whether the supervisor has real-time priority. Without it a tracee could run, and look, before it is let go.
-    pub fn new(runs_first: bool) -> Self {
+    pub fn new(runs_first: bool, told: &'static AtomicU64) -> Self {
         let usual = sys::cores_of(0).unwrap_or(sys::Cores::ALL);
         let load = if runs_first && usual.count() > 1 { File::open("/proc/loadavg").ok() } else { None };
-        Self { load, usual }
+        Self { load, usual, told }
+    }
+
+    /// Whether tracees are ever kept near.
+    pub fn is_used(&self) -> bool {
+        self.load.is_some()
     }
 
     /// Confine a stopped tracee to our core.
     pub fn confine(&self, tid: i32) -> Option<Confined> {
-        if !self.is_alone() {
+        if !self.is_alone(1) {
             return None;
         }
+        self.confine_to_own(tid)
+    }
+
+    /// Have a thread that waits for a child be woken on our core by the end of that child, which we are about to see.
+    pub fn draw_near(&self, tid: i32, door: &'static Door) -> Option<Woken> {
+        const OURSELVES_AND_WHO_ENDS: u32 = 2;
+        if !self.is_alone(OURSELVES_AND_WHO_ENDS) || !door.shut() {
+            return None;
+        }
+        match self.confine_to_own(tid) {
+            Some(confined) => Some(Woken { confined, door }),
+            None => {
+                door.open();
+                None
+            }
+        }
+    }
+
+    /// A child that was born confined, on its parent's core, goes on on ours.
+    pub fn take_over(&self, tid: i32) -> Option<Confined> {
+        if self.is_alone(1) {
+            // Where it cannot be moved it goes on where it is.
+            let _ = sys::current_core().map(|own| sys::set_cores(tid, &sys::Cores::only(own)));
+            return Some(Confined { tid, before: sys::Cores::ALL });
+        }
+        free(tid);
+        None
+    }
+
+    fn confine_to_own(&self, tid: i32) -> Option<Confined> {
         let own = sys::current_core()?;
         let before = sys::cores_of(tid).ok()?;
         let can_be_moved = before.count() > 1 && before.has(own) && sys::is_scheduled_normally(tid);
@@ -52,12 +107,14 @@ impl SameCore {
         Some(Confined { tid, before })
     }
 
-    /// Whether we are the only thread on the machine that runs or could run.
-    fn is_alone(&self) -> bool {
+    /// Whether no more threads run or could run on the machine than these, which include us.
+    fn is_alone(&self, threads: u32) -> bool {
         let Some(load) = &self.load else { return false };
         let mut text = [0u8; 64];
         let len = load.read_at(&mut text, 0).unwrap_or(0);
-        running(&text[..len]) == Some(1)
+        let is_alone = running(&text[..len]).is_some_and(|running| running <= threads);
+        self.told.store(if is_alone { self.usual.word().unwrap_or(0) } else { 0 }, Ordering::Relaxed);
+        is_alone
     }
 }
 
@@ -65,6 +122,12 @@ impl SameCore {
 pub fn let_go(confined: Confined) {
     // It may have died meanwhile.
     let _ = sys::set_cores(confined.tid, &confined.before);
+}
+
+/// Let a thread run everywhere.
+pub fn free(tid: i32) {
+    // It may have died meanwhile.
+    let _ = sys::set_cores(tid, &sys::Cores::ALL);
 }
 
 /// `0.20 0.18 0.12 1/80 11206`: the number before the slash (proc(5)).
@@ -86,6 +149,7 @@ mod tests {
 
     #[test]
     fn without_priority_nobody_is_confined() {
-        assert!(SameCore::new(false).confine(std::process::id() as i32).is_none());
+        static TOLD: AtomicU64 = AtomicU64::new(0);
+        assert!(SameCore::new(false, &TOLD).confine(std::process::id() as i32).is_none());
     }
 }

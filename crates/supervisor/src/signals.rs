@@ -5,6 +5,7 @@
 //!   site, registers and all; the kernel then interrupts or restarts the call there as it would have done without us.
 //! * In the agent, after the call: let it finish, instruction by instruction, then deliver.
 
+use crate::same_core;
 use agent_abi::{
     Frame, ThreadPage, World, AFTER_OBSERVES, PHASE_BEFORE, PROCESSES_MAX, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
@@ -20,6 +21,7 @@ const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 struct Saved {
     program_rsp: u64,
     phase: u32,
+    thread: usize,
     process: usize,
     after: u64,
     frame: Frame,
@@ -34,6 +36,7 @@ impl Saved {
         Ok(Self {
             program_rsp: words[1],
             phase: words[3] as u32,
+            thread: words[4] as u32 as usize,
             process: (words[4] >> 32) as usize,
             after: words[6],
             frame,
@@ -173,7 +176,7 @@ pub fn leave_agent(
     {
         // Without a tracer the kernel drops such a signal before it can interrupt anything.
         let saved = Saved::read(stopped.tid(), registers.gs_base)?;
-        close_handle(stopped.tid(), &registers, world);
+        leave_call(stopped.tid(), saved.thread, world);
         back_to_site(&mut registers, &saved);
         stopped.set_registers(&registers)?;
         return Ok(Some(stopped));
@@ -182,14 +185,15 @@ pub fn leave_agent(
         Position::Program => return Ok(Some(stopped)),
         Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
         Position::Before(saved) => {
-            close_handle(stopped.tid(), &registers, world);
+            leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
         }
         Position::Interrupted(saved) => {
-            close_handle(stopped.tid(), &registers, world);
+            leave_call(stopped.tid(), saved.thread, world);
             to_interrupted(&mut registers, &saved);
         }
         Position::Done(saved) => {
+            leave_call(stopped.tid(), saved.thread, world);
             let result = registers.rax;
             to_program(&mut registers, &saved);
             registers.rip = saved.frame.continuation;
@@ -217,17 +221,17 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
         Position::Program | Position::After if !is_interrupted => return Ok(()),
         Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
         Position::Before(saved) => {
-            close_handle(stopped.tid(), &registers, world);
+            leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
         }
         Position::Interrupted(saved) => {
-            close_handle(stopped.tid(), &registers, world);
+            leave_call(stopped.tid(), saved.thread, world);
             to_interrupted(&mut registers, &saved);
         }
         // Some calls end with EINTR though no signal came: without us they would have gone on.
         Position::Done(_) | Position::After | Position::Program if is_interrupted => {
             let saved = Saved::read(stopped.tid(), registers.gs_base)?;
-            close_handle(stopped.tid(), &registers, world);
+            leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
         }
         Position::Done(_) | Position::After | Position::Program => return Ok(()),
@@ -242,12 +246,15 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
     match position(stopped, image, &registers)? {
         Position::Program | Position::Entering => {}
         Position::Before(saved) => {
-            close_handle(stopped.tid(), &registers, world);
+            leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
             stopped.set_registers(&registers)?;
         }
-        Position::Interrupted(_) | Position::Done(_) | Position::After => {
-            close_handle(stopped.tid(), &registers, world)
+        Position::Interrupted(saved) | Position::Done(saved) => leave_call(stopped.tid(), saved.thread, world),
+        Position::After => {
+            if let Ok(saved) = Saved::read(stopped.tid(), registers.gs_base) {
+                leave_call(stopped.tid(), saved.thread, world);
+            }
         }
     }
     Ok(())
@@ -261,14 +268,14 @@ fn is_ignored(tid: i32, signal: i32) -> bool {
     sets.ignored & bit != 0 || has_no_default_effect && sets.caught & bit == 0
 }
 
-fn close_handle(tid: i32, registers: &Registers, world: &World) {
-    // The slot's number stands in the thread's page, at 32.
-    if let Ok(slot) = tracee::read_value::<u32>(tid, registers.gs_base + 32) {
-        if let Some(thread) = world.threads.get(slot as usize % THREADS_MAX) {
-            if thread.tid.load(Ordering::Relaxed) == tid as u32 {
-                thread.handle.close();
-            }
-        }
+/// The thread is taken out of its call: what it shares with others while it makes one is given up.
+fn leave_call(tid: i32, slot: usize, world: &World) {
+    let thread = &world.threads[slot % THREADS_MAX];
+    if thread.tid.load(Ordering::Relaxed) == tid as u32 {
+        thread.handle.close();
+        thread.door.reset();
+        thread.is_deaf.store(0, Ordering::Relaxed);
+        thread.confinement.end_for(|| same_core::free(tid));
     }
 }
 

@@ -246,6 +246,11 @@ impl Cores {
         self.0.get(core / 64).is_some_and(|word| word >> (core % 64) & 1 == 1)
     }
 
+    /// All of them as one word, if they have bits there.
+    pub fn word(&self) -> Option<u64> {
+        self.0[1..].iter().all(|&word| word == 0).then_some(self.0[0])
+    }
+
     /// How many.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()

@@ -58,6 +58,19 @@ pub fn wait() -> io::Result<Option<Option<Event>>> {
     Ok(sys::wait_any()?.map(|happened| happened.map(|(tid, status)| event_of(tid, status))))
 }
 
+/// As `wait`; `before_end` is called with a thread that has ended before its parent is told, if that can be known.
+pub fn wait_before_end<T>(before_end: impl FnOnce(i32) -> T) -> io::Result<(Option<Option<Event>>, Option<T>)> {
+    let ended = match sys::is_anything_kept() {
+        true => None,
+        false => match sys::look_for_end() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok((Some(None), None)),
+            ended => ended.unwrap_or(None),
+        },
+    };
+    let prepared = ended.map(before_end);
+    Ok((wait()?, prepared))
+}
+
 /// Ends the waits of the thread that made it, from other threads of the same process.
 #[derive(Clone, Copy, Debug)]
 pub struct Waker {

@@ -158,6 +158,25 @@ pub(crate) fn wait_any() -> io::Result<Option<Option<(i32, i32)>>> {
     }
 }
 
+/// Wait until something new has happened to any tracee, and leave it there: the next `wait_new` mostly finds it. `Some` if it has ended; an error
+/// also when somebody woke us.
+pub(crate) fn look_for_end() -> io::Result<Option<i32>> {
+    const LEAVE: i32 = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
+    let mut info = SignalInfo::default();
+    // SAFETY: `info` is ours.
+    let answer = unsafe { libc::waitid(libc::P_ALL, 0, &mut info.0, LEAVE) };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let has_ended = matches!(info.code(), libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
+    Ok(has_ended.then(|| info.process()))
+}
+
+/// Whether something is kept for the next `wait_any`.
+pub(crate) fn is_anything_kept() -> bool {
+    LATER.with_borrow(|later| !later.is_empty())
+}
+
 /// Wait for something new of any tracee. `None` when there are none left.
 pub(crate) fn wait_new() -> io::Result<Option<(i32, i32)>> {
     loop {
