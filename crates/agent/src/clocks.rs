@@ -189,6 +189,16 @@ impl<'a> Call<'a> {
         self.process.clock.merge(&self.transactions().dirty(), self.transactions().domains());
     }
 
+    /// Whether an observation, of whatever it may be, adds nothing: no clock in the world is above the dirty one. (Where stores come without a call,
+    /// the dirty one is not up to date.)
+    #[inline(always)]
+    pub fn depends_on_everything(&self) -> bool {
+        let domains = self.transactions().domains();
+        self.is_clean()
+            || self.world.mapped_domains.load(Ordering::Relaxed) == 0
+                && self.transactions().dirty().is_resolved_by(&self.process.clock.load(domains))
+    }
+
     /// The process modifies an object; before the modification can be seen.
     #[inline(always)]
     pub fn modify(&self, object: &AtomicClock) {

@@ -10,9 +10,16 @@ const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;
 
 /// A thread made a system call.
-pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) {
+pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) -> ! {
     // SAFETY: the entry code passes the frame that it just filled and the page that gs points to; both are this thread's alone.
-    let (frame, page) = unsafe { (&mut *frame, &mut *page) };
+    unsafe {
+        handle(&mut *frame, &mut *page);
+        gate::leave(frame)
+    }
+}
+
+#[inline(always)]
+fn handle(frame: &mut Frame, page: &mut ThreadPage) {
     let mut call = Call::new(frame, page);
     let calls = &call.process.calls;
     calls.store(calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -35,6 +42,7 @@ pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) {
     }
 }
 
+#[inline(always)]
 fn act(call: &mut Call, op: Op) {
     match op {
         Op::Native if call.frame.nr == crate::process::SIGALTSTACK => call.sigaltstack(),

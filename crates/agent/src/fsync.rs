@@ -1,7 +1,7 @@
 //! fsync in all its spellings: a dependency, not a wait (002, 3.5).
 
 use crate::clocks::Call;
-use agent_abi::FdKind;
+use agent_abi::{FdEntry, FdKind};
 use core::sync::atomic::Ordering;
 use syscall_table::SyncKind;
 
@@ -20,7 +20,7 @@ impl Call<'_> {
 
     fn sync_descriptor(&mut self) {
         let entry = self.descriptor(self.arg(0));
-        if entry.kind() == FdKind::DomainFile && self.elides_fsync(entry.domain()) && !self.is_path_only() {
+        if entry.kind() == FdKind::DomainFile && self.elides_fsync(entry.domain()) && !self.is_path_only(entry) {
             self.depend_on_everything_in(entry.domain());
             self.answer(0);
         } else {
@@ -30,13 +30,20 @@ impl Call<'_> {
     }
 
     /// Whether the descriptor was opened O_PATH: then the kernel says EBADF.
-    fn is_path_only(&self) -> bool {
+    fn is_path_only(&self, entry: FdEntry) -> bool {
+        if entry.has(FdEntry::OPENED) {
+            return false;
+        }
         const FCNTL: u64 = 72;
         const F_GETFL: u64 = 3;
         const O_PATH: i64 = 0o10000000;
         // SAFETY: no pointers.
         let flags = unsafe { crate::gate::call(FCNTL, [self.arg(0), F_GETFL, 0, 0, 0, 0]) };
-        flags < 0 || flags & O_PATH != 0
+        let is_path_only = flags < 0 || flags & O_PATH != 0;
+        if !is_path_only {
+            self.remember(self.arg(0), entry.with(FdEntry::OPENED));
+        }
+        is_path_only
     }
 
     /// The call depends on the active transaction, so that whatever it is waited for with waits for the commit.

@@ -4,7 +4,8 @@ use agent_abi::{Frame, Request, REQUEST_NR};
 
 extern "C" {
     fn gate_call(nr: u64, a0: u64, a1: u64, a2: u64, a3: u64, a4: u64, a5: u64) -> i64;
-    fn gate_program(args: *const [u64; 6], nr: u64) -> i64;
+    fn gate_program();
+    fn agent_leave();
     fn gate_effect(nr: u64, a0: u64, a1: u64, a2: u64) -> i64;
     fn gate_clone(args: *const [u64; 6], nr: u64, page: u64, thread: u64, process: u64) -> i64;
 }
@@ -12,8 +13,8 @@ extern "C" {
 /// Numbers of the calls that the agent makes for itself.
 pub mod nr {
     pub const FSTAT: u64 = 5;
-    pub const STAT: u64 = 4;
     pub const POLL: u64 = 7;
+    pub const LSEEK: u64 = 8;
     pub const MMAP: u64 = 9;
     pub const MADVISE: u64 = 28;
     pub const SHMAT: u64 = 30;
@@ -45,18 +46,54 @@ pub unsafe fn call(nr: u64, args: [u64; 6]) -> i64 {
 /// The program's own call, with the arguments in its frame. Its result goes into the frame.
 #[inline(always)]
 pub fn program(frame: &mut Frame) -> i64 {
-    // SAFETY: it is what the program asked for; were it harmful, it would be so without us.
-    let result = unsafe { gate_program(&frame.args, frame.nr) };
+    let result = make(&frame.args, frame.nr);
     frame.rax = result as u64;
     result
+}
+
+#[inline(always)]
+fn make(args: &[u64; 6], nr: u64) -> i64 {
+    let result;
+    // SAFETY: it is what the program asked for; were it harmful, it would be so without us. The gate changes what a system call changes, and the
+    // registers of its arguments.
+    unsafe {
+        core::arch::asm!(
+            "lea r12, [rip + 2f]",
+            "jmp {gate}",
+            "2:",
+            gate = sym gate_program,
+            inout("rdi") args => _,
+            inout("rsi") nr => _,
+            out("rax") result,
+            out("rcx") _,
+            out("rdx") _,
+            out("r8") _,
+            out("r9") _,
+            out("r10") _,
+            out("r11") _,
+            out("r12") _,
+        );
+    }
+    result
+}
+
+/// The program goes on, with the registers in its frame.
+///
+/// # Safety
+/// `frame` must be the thread's own, at the top of its stack. Nothing below it is needed any more.
+#[inline(always)]
+pub unsafe fn leave(frame: *mut Frame) -> ! {
+    // SAFETY: see the function's own contract.
+    unsafe {
+        core::arch::asm!("mov rsp, {}", "jmp {leave}", in(reg) frame, leave = sym agent_leave, options(noreturn));
+    }
 }
 
 /// The program's own call with one argument replaced.
 pub fn program_with(frame: &mut Frame, position: usize, value: u64) -> i64 {
     let mut args = frame.args;
     args[position % 6] = value;
-    // SAFETY: as `program`; the replaced argument is a set of flags.
-    let result = unsafe { gate_program(&args, frame.nr) };
+    let result = make(&args, frame.nr);
     frame.rax = result as u64;
     result
 }

@@ -38,7 +38,11 @@ impl Call<'_> {
 
     #[inline(never)]
     fn read_uncommitted(&mut self, position: u8) {
-        let entry = self.descriptor(self.arg(position));
+        let fd = self.arg(position);
+        if self.known(fd).kind() == FdKind::Unknown && self.read_opened(fd) {
+            return;
+        }
+        let entry = self.descriptor(fd);
         match entry.kind() {
             FdKind::Inside => {
                 // Taking something out lets go whoever waits for room.
@@ -59,6 +63,24 @@ impl Call<'_> {
             // That it did not wait tells of a flag.
             self.observe(self.object(entry.slot()));
         }
+    }
+
+    /// Observes what was opened by name and not looked at yet, if it need not be looked at for that. Returns whether the call was made.
+    fn read_opened(&mut self, fd: u64) -> bool {
+        if self.frame.nr == nr::FSTAT {
+            if self.proceed_observing() == 0 {
+                self.learn(fd, self.arg(1));
+                self.observe_entry(self.descriptor(fd), 1);
+            }
+            return true;
+        }
+        // Nothing can be learned from it, and nobody is let go by what is taken out of it.
+        let adds_nothing = self.depends_on_everything() && self.is_opened_and_seekable(fd);
+        if adds_nothing && self.proceed_observing() >= 0 {
+            // Unless somebody changed it meanwhile.
+            self.observe_everything();
+        }
+        adds_nothing
     }
 
     /// Whether the call moves the offset of an open file: whoever shares it sees that.
@@ -332,7 +354,7 @@ impl Call<'_> {
             FdKind::Outside => self.before_close_outside(fd, known),
             // The other end will be told that this one is gone.
             FdKind::Inside if !self.is_clean() => self.modify(&self.world.messages),
-            FdKind::Unknown if !self.is_clean() => {
+            FdKind::Unknown if !self.is_clean() && !self.is_opened_and_seekable(fd) => {
                 let entry = self.descriptor(fd);
                 match entry.kind() {
                     FdKind::Outside => self.before_close_outside(fd, entry),

@@ -5,10 +5,11 @@
 
 use crate::clocks::Call;
 use crate::descriptors::{Stat, S_IFDIR, S_IFIFO, S_IFREG};
-use crate::gate::{self, nr, ENOENT};
+use crate::gate::{nr, ENOENT};
 use crate::memory::read_program;
 use agent_abi::{FdEntry, FdKind};
 use commit_clock::Transaction;
+use core::mem::MaybeUninit;
 
 pub const AT_FDCWD: u64 = -100i64 as u64;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
@@ -55,63 +56,47 @@ pub struct Place {
 
 /// Whether a name leads to a FIFO.
 fn is_fifo(dir: u64, path: u64) -> bool {
-    let mut stat = Stat::empty();
-    // SAFETY: `stat` is a whole `struct stat`; the kernel checks `path`.
-    unsafe { gate::call(nr::NEWFSTATAT, [dir, path, &raw mut stat as u64, 0, 0, 0]) == 0 && stat.kind() == S_IFIFO }
+    Stat::of_name(dir, path, 0).is_ok_and(|stat| stat.kind() == S_IFIFO)
 }
 
 /// Look at a name, or at its directory where there is no such name yet. `Err` where the call will fail in the kernel, too.
 pub fn locate(call: &Call, dir: u64, path: u64, follow: bool) -> Option<Place> {
-    let mut stat = Stat::empty();
     let flags = if follow { 0 } else { AT_SYMLINK_NOFOLLOW } | AT_EMPTY_PATH;
-    // SAFETY: `stat` is a whole `struct stat`; the kernel checks `path`.
-    match unsafe { gate::call(nr::NEWFSTATAT, [dir, path, &raw mut stat as u64, flags, 0, 0]) } {
-        0 => {
+    match Stat::of_name(dir, path, flags) {
+        Ok(stat) => {
             let kind = stat.kind();
             let is_plain = kind == S_IFREG || kind == S_IFDIR || !follow;
             Some(Place { entry: call.file_entry(&stat), exists: true, is_plain, is_fifo: kind == S_IFIFO })
         }
-        error if error == -ENOENT => locate_parent(call, dir, path),
-        _ => None,
+        Err(error) if error == -ENOENT => locate_parent(call, dir, path),
+        Err(_) => None,
     }
 }
 
 fn locate_parent(call: &Call, dir: u64, path: u64) -> Option<Place> {
-    let mut parent = [0u8; PATH_MAX];
+    let mut parent = [MaybeUninit::<u8>::uninit(); PATH_MAX];
+    let (mut length, mut before) = (0, 0);
+    // Where the last component begins: that, with any slashes behind it, is what does not exist.
     let mut end = 0;
-    let mut length = 0;
     while length < PATH_MAX - 1 {
         // SAFETY: the kernel has just read this string to its end (it said ENOENT, not EFAULT).
         let byte = unsafe { ((path + length as u64) as *const u8).read_volatile() };
         if byte == 0 {
             break;
         }
-        parent[length] = byte;
+        if before == b'/' && byte != b'/' {
+            end = length;
+        }
+        parent[length].write(byte);
+        before = byte;
         length += 1;
     }
-    // The last component, with any slashes behind it, is what does not exist.
-    let mut last = length;
-    while last > 1 && parent[last - 1] == b'/' {
-        last -= 1;
-    }
-    let mut i = 0;
-    while i < last {
-        if parent[i] == b'/' {
-            end = i + 1;
-        }
-        i += 1;
-    }
-    parent[end] = 0;
-    let mut stat = Stat::empty();
-    // SAFETY: both buffers are ours.
+    parent[end].write(0);
     let flags = if end == 0 { AT_EMPTY_PATH } else { 0 };
     let here = [b'.', 0];
-    let name = if end == 0 && dir == AT_FDCWD { here.as_ptr() } else { parent.as_ptr() };
-    // SAFETY: as above.
-    match unsafe { gate::call(nr::NEWFSTATAT, [dir, name as u64, &raw mut stat as u64, flags, 0, 0]) } {
-        0 => Some(Place { entry: call.file_entry(&stat), exists: false, is_plain: true, is_fifo: false }),
-        _ => None,
-    }
+    let name = if end == 0 && dir == AT_FDCWD { here.as_ptr() as u64 } else { parent.as_ptr() as u64 };
+    let stat = Stat::of_name(dir, name, flags).ok()?;
+    Some(Place { entry: call.file_entry(&stat), exists: false, is_plain: true, is_fifo: false })
 }
 
 impl Call<'_> {
@@ -147,8 +132,17 @@ impl Call<'_> {
                     (stat.read_unaligned(), stat.add(1).read_unaligned())
                 };
                 self.observe_object(agent_abi::hash_object(dev, ino));
+                if self.frame.nr == nr::NEWFSTATAT && self.names_descriptor() {
+                    self.learn(self.arg(0), self.arg(buf));
+                }
             }
         }
+    }
+
+    /// Whether a `newfstatat` that succeeded was about a descriptor, as C libraries spell `fstat`: an empty name.
+    fn names_descriptor(&self) -> bool {
+        // SAFETY: the kernel has just read this string.
+        self.arg(3) & AT_EMPTY_PATH != 0 && (self.arg(1) == 0 || unsafe { (self.arg(1) as *const u8).read_volatile() } == 0)
     }
 
     pub fn statx(&mut self) {
@@ -261,7 +255,12 @@ impl Call<'_> {
             return;
         }
         self.remember_opened(fd);
-        if bits & (O_PATH | O_DIRECTORY) == 0 && !self.is_clean() && self.descriptor(fd).has(FdEntry::NAMED) {
+        if bits & (O_PATH | O_DIRECTORY) != 0 || self.is_clean() {
+            return;
+        }
+        // What it is, and so what reading it observes, matters only to a process that does not depend on everything already.
+        let is_known_enough = self.depends_on_everything() && self.is_opened_and_seekable(fd);
+        if !is_known_enough && self.descriptor(fd).has(FdEntry::NAMED) {
             self.observe_everything();
         }
     }

@@ -162,9 +162,7 @@ fn observe_executable(process: &agent_abi::Process) -> Option<Stat> {
 }
 
 fn stat_path(path: *const u8) -> Option<Stat> {
-    let mut stat = Stat::empty();
-    // SAFETY: `stat` is whole, `path` ends with a zero.
-    (unsafe { gate::call(nr::STAT, [path as u64, &raw mut stat as u64, 0, 0, 0, 0]) } == 0).then_some(stat)
+    Stat::of_name(crate::names::AT_FDCWD, path as u64, 0).ok()
 }
 
 /// Map patched text over the program's and its interpreter's. True if the page that the injection wrote on was replaced.

@@ -1,7 +1,8 @@
 //! The seccomp filter, made from the table. Its default is the stop: patching only accelerates (pitfall 1).
 //!
-//! Order matters. Nearly every call comes from a patched site and so from the gate page: that is looked at first. Then come numbers that pass
-//! whatever their arguments are, and mappings that are neither shared nor a file's nor ours.
+//! Order matters. First come numbers that pass whatever their arguments are, wherever they are called: the kernel finds out beforehand for which
+//! numbers a filter looks at nothing else, and does not run it for them (`seccomp_cache_prepare`). Nearly every other call comes from a patched site
+//! and so from the gate page. Then come mappings that are neither shared nor a file's nor ours.
 
 use agent_abi::{AGENT_BASE, GATE_LEN, OWN_END, REQUEST_NR};
 use syscall_table::{Op, ROWS};
@@ -43,12 +44,12 @@ impl Filter {
     /// The filter of a world whose segments have these numbers.
     pub fn new(agent_id: i32, world_id: i32) -> Self {
         let mut filter = Filter(Vec::new());
-        filter.gate();
         filter.load(ARCH);
         filter.jump(JEQ, AUDIT_ARCH_X86_64, 1, 0);
         filter.ret(TRACE);
         filter.load(NR);
         filter.native_numbers();
+        filter.gate();
         filter.load(NR);
         filter.attaching(agent_id, world_id);
         filter.mapping();
@@ -117,7 +118,7 @@ impl Filter {
         self.search(&edges[middle + 1..], above, to_end);
     }
 
-    /// Whatever comes from the gate page passes, but for the agent's requests. Only 64-bit calls are made there.
+    /// Whatever comes from the gate page passes, but for the agent's requests.
     fn gate(&mut self) {
         self.load(IP_HI);
         self.jump(JEQ, (AGENT_BASE >> 32) as u32, 0, 6);
