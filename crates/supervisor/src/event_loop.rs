@@ -167,6 +167,9 @@ impl Supervisor {
         let tid = stopped.tid();
         if !self.tracees.contains_key(&tid) {
             let registers = stopped.registers()?;
+            if self.is_stray_vessel(&registers) {
+                return stopped.kill();
+            }
             self.on_birth(tid, &registers);
             self.watch_heir(&stopped)?;
         } else if self.world().ahead.load(Ordering::Relaxed) != 0 {
