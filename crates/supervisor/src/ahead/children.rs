@@ -480,6 +480,10 @@ impl Supervisor {
 
     /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has heard already (ghosts).
     pub(super) fn bury(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+        if self.ahead.starting.contains(&pid) {
+            // There is nothing of ours in it yet that could make the calls.
+            return Ok(());
+        }
         if let Some(corpses) = self.ahead.corpses.remove(&pid) {
             ToReap::all(corpses, stopped, self.image.header.gate_program).or_else(unless_gone)?;
         }

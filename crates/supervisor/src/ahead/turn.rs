@@ -260,7 +260,10 @@ impl Supervisor {
     pub(crate) fn on_taken_back(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         self.ahead.trace(|| format!("{tid} taken back"));
-        self.ahead.under_way.remove(&tid);
+        if self.ahead.under_way.remove(&tid).is_some() {
+            // It asks about the same call again: that is no occasion for another guess.
+            self.ahead.asked_before.insert(tid);
+        }
         self.ahead.unsettled.remove(&tid);
         if self.ahead.starting.contains(&tid) {
             // A new program without its agent: it has made no call that could be taken back.
