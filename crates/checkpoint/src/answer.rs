@@ -23,6 +23,12 @@ impl Caller<'_> {
         Ok(answer as u64)
     }
 
+    /// Leave it as it was.
+    pub fn finish(self) -> Result<()> {
+        let (registers, mask) = (*self.calls.registers(), self.calls.mask());
+        Ok(self.calls.finish_sending_again(&registers, mask)?)
+    }
+
     /// Bytes at an address of it.
     pub fn read(&self, address: u64, len: usize) -> Result<Vec<u8>> {
         tracee::read_bytes(self.pid, address, len).map_err(CheckpointError::access("memory", self.pid))

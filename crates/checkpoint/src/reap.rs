@@ -37,8 +37,7 @@ impl ToReap {
         for zombie in zombies {
             zombie.reap(&mut caller)?;
         }
-        caller.calls.finish()?;
-        Ok(())
+        caller.finish()
     }
 
     pub(crate) fn reap(self, caller: &mut Caller) -> Result<()> {

@@ -12,6 +12,8 @@ use tracee::process_state as outside;
 use tracee::{Registers, RemoteCalls, SignalInfo, Stop, Stopped};
 
 const CLOSE_RANGE_UNSHARE: u64 = 2;
+/// Of the clone that makes a vessel.
+const FLAGS: u64 = (libc::CLONE_PTRACE | libc::CLONE_FILES) as u64;
 const ORIGINAL_CALL_RESTARTED: u64 = libc::SYS_restart_syscall as u64;
 
 /// What the caller knows of a process, so that it need not be looked for at each checkpoint. Nothing, if in doubt.
@@ -64,20 +66,21 @@ impl Vessel {
         }
         let timers = if known.no_timers { Timers::default() } else { Timers::of(&mut caller)? };
         // The table of descriptors is shared for a moment, so that it need not be copied only to be emptied.
-        let flags = (libc::CLONE_PTRACE | libc::CLONE_FILES) as u64;
-        let vessel = caller.call("clone", libc::SYS_clone, &[flags])? as i32;
+        let vessel = caller.call("clone", libc::SYS_clone, &[FLAGS])? as i32;
         let held = Stopped::await_thread(vessel)?;
         let (registers, mask, signal) = (*caller.calls.registers(), caller.calls.mask(), caller.calls.signal());
         let this = Self { held, of, gate, registers, extended, mask, signal, pending, robust_list, timers };
-        match this.settle(known) {
-            Ok(()) => caller.calls.finish().map(|_| this).map_err(Into::into),
-            Err(error) => {
-                let zombie = ToReap { vessel, parent: of };
-                this.held.kill()?;
-                zombie.reap(&mut caller)?;
-                caller.calls.finish()?;
-                Err(error)
-            }
+        if let Err(error) = this.settle(known) {
+            let zombie = ToReap { vessel, parent: of };
+            this.held.kill()?;
+            zombie.reap(&mut caller)?;
+            caller.finish()?;
+            return Err(error);
+        }
+        match caller.finish() {
+            Ok(()) => Ok(this),
+            // A process that was killed meanwhile needs no checkpoint, and nobody would know of this one.
+            Err(error) => this.held.kill().map_err(Into::into).and(Err(error)),
         }
     }
 
@@ -87,7 +90,7 @@ impl Vessel {
         let mut caller = self.caller()?;
         caller.call("close_range", libc::SYS_close_range, &[0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE])?;
         caller.call("setsid", libc::SYS_setsid, &[])?;
-        caller.calls.finish()?;
+        caller.finish()?;
         if known.inherited_memory {
             return Ok(());
         }
@@ -98,6 +101,12 @@ impl Vessel {
             return Err(CheckpointError::Unsupported("memory that is not given to children (MADV_DONTFORK)"));
         }
         Ok(())
+    }
+
+    /// Whether a thread that has just been born is a vessel, whose process was killed before it could tell of it. `gate` is for our calls alone.
+    pub fn is_stray(newborn: &Registers, gate: u64) -> bool {
+        const SYSCALL_LEN: u64 = 2;
+        newborn.rip == gate + SYSCALL_LEN && newborn.rdi == FLAGS && newborn.rax == 0
     }
 
     fn caller(&self) -> Result<Caller<'_>> {
@@ -179,7 +188,7 @@ impl Vessel {
             stage.remove(&mut caller)?;
         }
         p.set_extended_state(&self.extended)?;
-        caller.calls.finish_with(&restarting(self.registers), self.mask)?;
+        caller.calls.finish_sending_again(&restarting(self.registers), self.mask)?;
         Ok(copied)
     }
 

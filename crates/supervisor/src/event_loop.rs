@@ -191,6 +191,9 @@ impl Supervisor {
         let tid = stopped.tid();
         if !self.tracees.contains_key(&tid) {
             let registers = stopped.registers()?;
+            if self.is_stray_vessel(&registers) {
+                return stopped.kill();
+            }
             let thread = self.on_birth(tid, &registers);
             self.watch_heir(&stopped)?;
             let confined = self.free_near_birth(tid, thread);

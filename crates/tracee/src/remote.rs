@@ -158,10 +158,14 @@ impl<'a> RemoteCalls<'a> {
         Ok(std::mem::take(&mut self.collected))
     }
 
-    /// Leave the thread with other registers and another mask than it had. The signal that it stopped for is the caller's.
-    pub fn finish_with(mut self, registers: &Registers, mask: u64) -> Result<Vec<SignalInfo>> {
+    /// Leave the thread, perhaps with other registers and another mask than it had. The signal that it stopped for is the caller's; those that could
+    /// not wait in the kernel (SIGSTOP cannot be blocked) are sent again, and the thread stops for them when it is resumed.
+    pub fn finish_sending_again(mut self, registers: &Registers, mask: u64) -> Result<()> {
         self.leave(registers, mask)?;
-        Ok(std::mem::take(&mut self.collected))
+        for signal in &self.collected {
+            signal.resend(self.stopped.tid());
+        }
+        Ok(())
     }
 
     fn leave(&mut self, registers: &Registers, mask: u64) -> Result<()> {

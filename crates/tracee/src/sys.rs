@@ -69,6 +69,14 @@ impl SignalInfo {
     pub fn is_from_us(&self) -> bool {
         self.code() == libc::SI_TKILL && (self.sender() == std::process::id() as i32 || self.sender() == 0)
     }
+    /// Send it again to a thread, with all that came with it if the kernel lets us. SIGSTOP and what else cannot be blocked carry nothing that a
+    /// program could see.
+    pub(crate) fn resend(&self, tid: i32) {
+        if !self.send_again(tid, tid) {
+            // SAFETY: no pointers.
+            unsafe { libc::syscall(libc::SYS_tkill, tid, self.number()) };
+        }
+    }
     /// Send it, with all that came with it, to a thread; false where the kernel does not let others say such a thing.
     pub fn send_again(&self, pid: i32, tid: i32) -> bool {
         // SAFETY: a whole `siginfo_t`.

@@ -426,7 +426,11 @@ impl Supervisor {
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
-                self.ahead.fresh_vessel = Some(Kept { vessel, pid, call, descriptors, injected });
+                let kept = Kept { vessel, pid, call, descriptors, injected };
+                if let Some(stale) = self.ahead.fresh_vessel.replace(kept) {
+                    // What it was for came to nothing.
+                    self.discard(stale);
+                }
                 Ok(true)
             }
             Err(CheckpointError::Trace(error)) => Err(error),

@@ -413,7 +413,7 @@ impl Supervisor {
             }
             any = true;
         }
-        if !any && self.has_adopted(call.pid, &wanted) {
+        if !any && self.knows_only_kernel(call.pid, &wanted) {
             // The kernel knows of a child that we do not.
             return Ok(Decision::Wait);
         }
@@ -426,18 +426,16 @@ impl Supervisor {
         })
     }
 
-    /// Whether the kernel has a child for this wait that was born to somebody else, and orphaned.
-    fn has_adopted(&self, pid: i32, wanted: &Wanted) -> bool {
+    /// Whether the kernel has a child for this wait that was born to somebody else and orphaned, or that shares memory and so is no process to us.
+    fn knows_only_kernel(&self, pid: i32, wanted: &Wanted) -> bool {
         let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else { return false };
         let kin = &self.ahead.children;
         let mut children = text.split_whitespace().filter_map(|word| word.parse::<i32>().ok());
         children.any(|child| {
-            let is_ours = self.ahead.kept.values().any(|kept| kept.vessel.pid() == child)
-                || self.ahead.fresh_vessel.as_ref().is_some_and(|kept| kept.vessel.pid() == child)
-                || self.ahead.is_corpse(pid, child);
+            let is_ours = self.ahead.vessels.contains(&child);
             let is_waited_for = kin.is_reaped(child) || kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
-            let is_adopted = kin.parent_of.get(&child).is_some_and(|&parent| parent != pid);
-            !is_ours && !is_waited_for && is_adopted && wanted.matches(child)
+            let is_known = kin.parent_of.get(&child) == Some(&pid);
+            !is_ours && !is_waited_for && !is_known && wanted.matches(child)
         })
     }
 
@@ -493,6 +491,10 @@ impl Supervisor {
 
     /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has heard already (ghosts).
     pub(super) fn bury(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+        if self.ahead.starting.contains(&pid) {
+            // There is nothing of ours in it yet that could make the calls.
+            return Ok(());
+        }
         if let Some(corpses) = self.ahead.corpses.remove(&pid) {
             ToReap::all(corpses, stopped, self.image.header.gate_program).or_else(unless_gone)?;
         }

@@ -353,7 +353,7 @@ impl Supervisor {
     }
 
     /// SIGPIPE that waits in the kernel was caused by a write that is undone.
-    fn forget_broken_pipe(&self, pid: i32, stopped: &Stopped) -> Result<()> {
+    fn forget_broken_pipe(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
         const BIT: u64 = 1 << (libc::SIGPIPE - 1);
         if SignalSets::of(pid).is_none_or(|sets| sets.pending_here & BIT == 0) {
             return Ok(());
@@ -365,7 +365,9 @@ impl Supervisor {
         tracee::write_bytes(pid, at, &words).map_err(kernel)?;
         // All signals are blocked meanwhile: this takes it out, and waits for nothing.
         remote.call(libc::SYS_rt_sigtimedwait, &[at, 0, at + 8, 8])?;
-        remote.finish().map(drop)
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        Ok(())
     }
 
     /// Children of whose birth we have not heard: forked by an execution that never happened.

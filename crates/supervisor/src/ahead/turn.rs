@@ -5,10 +5,11 @@ use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, PROCESSES_MAX};
+use checkpoint::Vessel;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tracee::{Result, SignalInfo, Stopped};
+use tracee::{Registers, Result, SignalInfo, Stopped};
 
 impl super::Ahead {
     pub(super) fn is_corpse(&self, parent: i32, child: i32) -> bool {
@@ -108,9 +109,15 @@ impl Supervisor {
     /// The last process has ended: what was kept for it goes.
     pub(crate) fn ahead_is_over(&mut self) {
         self.return_input();
-        for (_, kept) in std::mem::take(&mut self.ahead.kept) {
+        let kept = std::mem::take(&mut self.ahead.kept).into_values().chain(self.ahead.fresh_vessel.take());
+        for kept in kept {
             let _ = kept.vessel.discard(None);
         }
+    }
+
+    /// Whether a newborn thread is a checkpoint that nobody knows of.
+    pub(crate) fn is_stray_vessel(&self, newborn: &Registers) -> bool {
+        Vessel::is_stray(newborn, self.image.header.gate_program)
     }
 
     /// A process that waits for a guess which only a program can resolve may wait for ever: somebody should know.
@@ -204,10 +211,10 @@ impl Supervisor {
 
     /// A thread or process was born; `is_process`: it is the first of its process.
     pub(crate) fn ahead_of_birth(&mut self, tid: i32, slot: usize, thread: usize, is_process: bool) {
+        self.ahead.vessels.remove(&tid);
         if !is_process || self.world().ahead.load(Ordering::Relaxed) == 0 {
             return;
         }
-        self.ahead.vessels.remove(&tid);
         let world = self.world();
         let parent = world.processes[slot].parent.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
         let parent = world.processes[parent].pid.load(Ordering::Relaxed) as i32;
@@ -262,7 +269,11 @@ impl Supervisor {
     pub(crate) fn on_taken_back(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         self.ahead.trace(|| format!("{tid} taken back"));
-        self.end_call(&stopped)?;
+        if self.ahead.under_way.contains_key(&tid) {
+            self.end_call(&stopped)?;
+            // It asks about the same call again: that is no occasion for another guess.
+            self.ahead.asked_before.insert(tid);
+        }
         self.ahead.unsettled.remove(&tid);
         if self.ahead.starting.contains(&tid) {
             // A new program without its agent: it has made no call that could be taken back.
