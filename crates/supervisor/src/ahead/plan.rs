@@ -100,7 +100,7 @@ impl Supervisor {
                 self.plan_close(call, open.into_iter().filter(|fd| (first..=last).contains(fd)))
             }
             Op::Dup2 if arg(0) as i32 != arg(1) as i32 => self.plan_close(call, [fd(1)].into_iter()),
-            Op::Dup2 | Op::Pipe | Op::Refuse(_) | Op::OwnPages | Op::ArchPrctl => Plan::new(Class::Free),
+            Op::Dup2 | Op::Pipe | Op::Refuse(_) | Op::OwnPages | Op::OwnTimer | Op::ArchPrctl => Plan::new(Class::Free),
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
