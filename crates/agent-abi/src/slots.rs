@@ -15,6 +15,9 @@ pub const PROCESS_MAPPED_SHARED: u32 = 1;
 /// The process has mapped data of a file private: in pages that it has not touched yet it sees what others write (`World::private_changed`).
 pub const PROCESS_MAPPED_PRIVATE: u32 = 2;
 
+/// The process has set a timer since it was born; timers live on over exec.
+pub const PROCESS_TIMERS: u32 = 4;
+
 /// What is shared about one process (or, with independent threads, one thread).
 #[repr(C, align(64))]
 #[derive(Debug)]

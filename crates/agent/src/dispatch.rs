@@ -90,6 +90,7 @@ fn act(call: &mut Call, op: Op) {
         Op::Poll | Op::Select | Op::EpollWait => call.await_ready(),
         Op::Mmap => call.mmap(),
         Op::OwnPages => call.own_pages(),
+        Op::OwnTimer => call.own_timer(),
         Op::Shmat => call.shmat(),
         Op::Fork => call.fork(),
         Op::Vfork => call.vfork(),

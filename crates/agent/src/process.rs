@@ -5,7 +5,7 @@ use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, share
 use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, THREADS_BASE,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, PROCESS_TIMERS, THREADS_BASE,
     THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET,
     THREAD_UNCACHED,
 };
@@ -160,6 +160,12 @@ impl Call<'_> {
         slot.flags.store(self.process.flags.load(Ordering::Relaxed) & inherited, Ordering::Relaxed);
         slot.mapped_domains.store(self.process.mapped_domains.load(Ordering::Relaxed), Ordering::Relaxed);
         Some((thread, process))
+    }
+
+    /// It has a timer perhaps, which its copies do not have.
+    pub fn own_timer(&mut self) {
+        self.process.flags.fetch_or(PROCESS_TIMERS, Ordering::Relaxed);
+        self.proceed_observing();
     }
 
     fn give_back(&self, thread: usize, process: usize) {

@@ -181,6 +181,10 @@ pub struct AheadArgs {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
     pub expected_wait: Duration,
 
+    /// Be killed after so many steps of rollbacks, so that a test can look at what is left
+    #[arg(long, value_name = "STEPS", hide = true)]
+    pub crash_in_rollback: Option<u64>,
+
     /// Tell at the end what was speculated, committed and rolled back, on stderr or as JSON; or draw who depended on whom, over time (svg) or as a
     /// graph (dot); may be repeated
     #[arg(long = "report", value_name = "text|json:FILE|dot:FILE|svg:FILE", num_args = 0..=1, require_equals = true)]
@@ -215,6 +219,7 @@ impl AheadArgs {
             injection,
             waits: self.speculate == Speculate::No,
             always_checkpoints: self.checkpoints == Checkpoints::Always,
+            crash_in_rollback: self.crash_in_rollback,
             keeps_history: self.reports.iter().any(ReportForm::needs_history),
             limits: supervisor::Limits { expected_wait: self.expected_wait, ..Default::default() },
         }

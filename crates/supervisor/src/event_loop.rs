@@ -10,7 +10,7 @@ use crate::signals;
 use crate::stats::Stats;
 use crate::status::Asked;
 use crate::texts::Texts;
-use agent_abi::{PROCESSES_MAX, REQUEST_NR, THREADS_MAX};
+use agent_abi::{PROCESSES_MAX, PROCESS_TIMERS, REQUEST_NR, THREADS_MAX};
 use commit_clock::DOMAINS_MAX;
 use external_sync::domain::DomainTable;
 use external_sync::engine::Handles;
@@ -295,10 +295,12 @@ impl Supervisor {
             // A child of vfork wrote in its parent's memory.
             parent.clock.merge(&clock, DOMAINS_MAX);
         }
+        let timers = slot.flags.load(Ordering::Acquire) & PROCESS_TIMERS;
         if slot.users.load(Ordering::Acquire) > 1 {
             if let Some(fresh) = world.process_map.take() {
                 slot.users.fetch_sub(1, Ordering::AcqRel);
                 world.processes[fresh].begin(parent, &clock);
+                world.processes[fresh].flags.store(timers, Ordering::Release);
                 world.processes[fresh].pid.store(tid as u32, Ordering::Release);
                 tracee.process = fresh;
                 if tracee.watched {
@@ -308,7 +310,7 @@ impl Supervisor {
                 return;
             }
         }
-        slot.flags.store(0, Ordering::Release);
+        slot.flags.store(timers, Ordering::Release);
         slot.mapped_domains.store(0, Ordering::Release);
     }
 
@@ -395,8 +397,8 @@ impl Supervisor {
             }
         }
         let sent = stopped.signal_info()?;
-        let mut info = self.as_it_was(tid, sent);
-        let Some(stopped) = self.ahead_of_signal(stopped, &mut info)? else { return Ok(()) };
+        let info = self.as_it_was(tid, sent);
+        let Some(stopped) = self.ahead_of_signal(stopped, &info)? else { return Ok(()) };
         self.note_signal(tid, &info);
         let mut more = Vec::new();
         let mut has_run = false;
@@ -422,9 +424,14 @@ impl Supervisor {
     fn requeue(&mut self, tid: i32, info: &SignalInfo) {
         let is_queued = self.pid_of(tid).is_ok_and(|pid| info.send_again(pid, tid));
         if !is_queued {
-            self.backlog.entry(tid).or_default().push(*info);
-            crate::sys::kill_thread(tid, info.number());
+            self.send_again_as_ours(tid, *info);
         }
+    }
+
+    /// Send a signal again as one of ours, and remember what it was.
+    pub(crate) fn send_again_as_ours(&mut self, tid: i32, info: SignalInfo) {
+        self.backlog.entry(tid).or_default().push(info);
+        crate::sys::kill_thread(tid, info.number());
     }
 
     /// What this signal was before it was sent again.

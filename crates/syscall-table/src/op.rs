@@ -125,6 +125,8 @@ pub enum Op {
     Mmap,
     /// `munmap`, `mprotect`, `mremap`, `madvise`…: stopped only where they touch our pages.
     OwnPages,
+    /// Sets a timer of its own: from then on a checkpoint has to look for timers.
+    OwnTimer,
     /// `shmat`.
     Shmat,
     /// `fork`, `vfork`, `clone`: a child that inherits.

@@ -62,8 +62,8 @@ pub(crate) const TABLE: &[Row] = rows! {
     34, pause, Native, Native, "the signal itself carries the dependency";
     35, nanosleep, Native, Native, "time is not an object";
     36, getitimer, Native, Native, "own timer";
-    37, alarm, Native, Native, "own timer";
-    38, setitimer, Native, Native, "own timer";
+    37, alarm, Private, OwnTimer, "own timer, which a checkpoint has to keep";
+    38, setitimer, Private, OwnTimer, "own timer, which a checkpoint has to keep";
     39, getpid, Native, Native, "own identity";
     40, sendfile, Output, Copy { input: 1, output: 0 }, "moves data from one object to another";
     41, socket, Native, Native, "a new object that nobody knows yet";
@@ -247,7 +247,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     219, restart_syscall, Tracked, Poll, "goes on with a sleep, a futex or a poll";
     220, semtimedop, Barrier, Barrier, "passes order between processes";
     221, fadvise64, Native, Native, "advice on the page cache, returns no data";
-    222, timer_create, Native, Native, "own timer";
+    222, timer_create, Private, OwnTimer, "own timer, which a checkpoint has to keep";
     223, timer_settime, Native, Native, "own timer";
     224, timer_gettime, Native, Native, "own timer";
     225, timer_getoverrun, Native, Native, "own timer";

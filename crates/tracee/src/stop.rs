@@ -2,6 +2,7 @@
 
 use crate::sys::{self, Registers, SignalInfo};
 use crate::{Result, TraceError};
+use std::cell::Cell;
 use std::io;
 
 /// Something that happened to a thread of the world.
@@ -44,6 +45,8 @@ pub enum Stop {
 pub struct Stopped {
     tid: i32,
     stop: Stop,
+    /// It stands at the entry of a call that it has not come out of: what it makes of that can still be changed.
+    is_in_call: Cell<bool>,
 }
 
 /// Begin to hold a process. If we die, it is killed.
@@ -167,7 +170,7 @@ impl Stopped {
             libc::PTRACE_EVENT_STOP => Stop::Group(signal),
             _ => Stop::Signal(signal),
         };
-        Self { tid, stop }
+        Self { tid, stop, is_in_call: Cell::new(stop == Stop::SystemCall) }
     }
 
     /// Who.
@@ -178,6 +181,11 @@ impl Stopped {
     /// Why.
     pub fn stop(&self) -> Stop {
         self.stop
+    }
+
+    /// Whether it stood at the entry of a call until now; from here on it does not.
+    pub(crate) fn leave_call(&self) -> bool {
+        self.is_in_call.take()
     }
 
     /// The signal that it stopped for; 0 if it stopped for another reason.

@@ -74,6 +74,7 @@ impl Supervisor {
     /// A call that was to be told of has been made.
     pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
         let made = self.ahead.under_way.remove(&stopped.tid());
+        self.ahead.giving_birth.remove(&stopped.tid());
         if let Some(input) = made.as_ref().and_then(|made| made.input.as_ref()) {
             super::input::note_input(stopped.tid(), input, result)?;
         }
@@ -142,6 +143,9 @@ impl Supervisor {
         match decision {
             Decision::Go => self.reply(stopped, ahead::GO),
             Decision::GoAndTell(under_way) => {
+                if under_way.makes_child {
+                    self.ahead.giving_birth.insert(call.tid);
+                }
                 self.ahead.under_way.insert(call.tid, under_way);
                 self.reply(stopped, ahead::GO_AND_TELL)
             }
@@ -415,8 +419,7 @@ impl Supervisor {
         let descriptors = self.descriptors_of(pid);
         let corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();
         let begin = Instant::now();
-        // Whoever was born while nobody asked may run in its parent's memory.
-        let known = Known { own_memory: self.ahead.is_always_on(), ..Known::default() };
+        let known = self.known_of(pid);
         match Vessel::fork_known(stopped, self.image.header.gate_program, known, corpses) {
             Ok(vessel) => {
                 let took = begin.elapsed();
@@ -439,6 +442,15 @@ impl Supervisor {
                 Ok(false)
             }
         }
+    }
+
+    /// What need not be looked for in a process.
+    fn known_of(&self, pid: i32) -> Known {
+        let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
+        let no_timers =
+            self.tracees.get(&pid).is_some_and(|tracee| flags(tracee.process) & agent_abi::PROCESS_TIMERS == 0);
+        // Whoever was born while nobody asked may run in its parent's memory.
+        Known { no_timers, own_memory: self.ahead.is_always_on(), ..Known::default() }
     }
 
     fn can_be_checkpointed(&self, pid: i32) -> bool {

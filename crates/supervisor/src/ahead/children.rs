@@ -42,8 +42,8 @@ pub(crate) struct Children {
     unburied: HashMap<i32, i32>,
     /// Their parent has waited for them as ghosts for good, and must still do so in the kernel.
     to_reap: HashMap<i32, Vec<i32>>,
-    /// What the kernel says about them has been said, or never happened.
-    silent: HashSet<i32>,
+    /// What the kernel says about them, to their parent, has been said, or never happened.
+    silent: HashMap<i32, i32>,
     /// Their end is being told by us.
     announced: HashSet<i32>,
     /// Ended for good, and not known to have been waited for.
@@ -60,14 +60,21 @@ impl Children {
         }
     }
 
-    /// Whether nobody has still to be told of, or kept from, anybody's end.
-    pub fn is_quiet(&self) -> bool {
+    /// Whether nobody has still to be told of, or kept from, anybody's end. It looks at each process whose end is to be kept from its parent: ask
+    /// seldom.
+    pub fn is_quiet(&mut self) -> bool {
+        self.is_settled() && {
+            self.silent.retain(|&child, &mut parent| may_still_be_told(child, parent));
+            self.silent.is_empty()
+        }
+    }
+
+    fn is_settled(&self) -> bool {
         self.ghosts.is_empty()
             && self.standing.is_empty()
             && self.to_tell.values().all(Vec::is_empty)
             && self.unburied.is_empty()
             && self.to_reap.is_empty()
-            && self.silent.is_empty()
             && self.announced.is_empty()
     }
 
@@ -104,9 +111,9 @@ impl Children {
     /// A process never was.
     pub fn unmake(&mut self, pid: i32) {
         self.revive(pid);
-        self.parent_of.remove(&pid);
+        let parent = self.parent_of.remove(&pid);
         self.sharing.remove(&pid);
-        self.silent.insert(pid);
+        self.silent.insert(pid, parent.unwrap_or(0));
     }
 
     pub fn ended(&mut self, pid: i32) {
@@ -187,7 +194,7 @@ impl Children {
 
     /// Whether the kernel's SIGCHLD about this process is to be kept from its parent.
     pub fn is_silent(&self, pid: i32) -> bool {
-        self.silent.contains(&pid)
+        self.silent.contains_key(&pid)
     }
 }
 
@@ -360,7 +367,7 @@ impl Supervisor {
         if let Some(children) = self.ahead.children.to_tell.get_mut(&pid) {
             children.retain(|&other| other != child);
         }
-        self.ahead.children.silent.insert(child);
+        self.ahead.children.silent.insert(child, pid);
         self.ahead.children.announced.insert(child);
         let registers = stopped.registers()?;
         let at = registers.gs_base - super::SCRATCH;
@@ -464,14 +471,13 @@ impl Supervisor {
             0 => Ok(()),
             at => tracee::write_bytes(call.tid, at, bytes).map_err(kernel),
         };
-        const RUSAGE_LEN: usize = 144;
         let result = if call.frame.nr == WAITID {
             write(args[2], SignalInfo::child_ended(child, status).as_bytes())?;
-            write(args[4], &[0; RUSAGE_LEN])?;
+            write(args[4], &super::usage::of(child))?;
             0
         } else {
             write(args[1], &status.to_ne_bytes())?;
-            write(args[3], &[0; RUSAGE_LEN])?;
+            write(args[3], &super::usage::of(child))?;
             i64::from(child)
         };
         if !wanted.nowait {
@@ -480,7 +486,7 @@ impl Supervisor {
                 // A process that depends on nothing is never rolled back to before this.
                 ghost.for_good = !is_speculative;
             }
-            self.ahead.children.silent.insert(child);
+            self.ahead.children.silent.insert(child, call.pid);
             if let Some(children) = self.ahead.children.to_tell.get_mut(&call.pid) {
                 // Linux tells nevertheless; but one that was told already is not told twice.
                 children.retain(|&other| other != child);
@@ -562,6 +568,17 @@ fn unless_gone(error: CheckpointError) -> Result<()> {
 fn parent_of(pid: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+}
+
+/// Whether the kernel may still tell a parent of a child's end: the child is there, perhaps as a zombie, or SIGCHLD waits, or its parent stands still
+/// for a signal that we have not looked at.
+fn may_still_be_told(child: i32, parent: i32) -> bool {
+    if std::path::Path::new(&format!("/proc/{child}")).exists() {
+        return true;
+    }
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{parent}/status")) else { return false };
+    let is_stopped = status.lines().any(|line| line.starts_with("State:\tt"));
+    is_stopped || SignalSets::of(parent).is_some_and(|sets| sets.pending & 1 << (libc::SIGCHLD - 1) != 0)
 }
 
 /// Whether SIGCHLD does anything in this process.

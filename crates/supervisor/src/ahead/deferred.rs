@@ -53,6 +53,7 @@ impl Supervisor {
         }
         self.ahead.report.output_held += len as u64;
         *self.ahead.deferred.entry((dev, ino)).or_default() += 1;
+        self.ahead.deferred_bytes += len as u64;
         self.ahead.core.output(process(call.pid), Written::File(write));
         Ok(Some(Decision::Answer(len as i64)))
     }
@@ -65,6 +66,10 @@ impl Supervisor {
         let (device, _) = self.world().device(stat.st_dev);
         let is_kept = matches!(device, DeviceKind::Domain | DeviceKind::Memory);
         let is_writable = flags & OFlags::RWMODE != OFlags::RDONLY;
+        if !self.has_room_for(&file, bytes.len() as u64) {
+            // The kernel would say so; held, it would be found too late.
+            return None;
+        }
         if has_size_limit(call.pid) {
             // The kernel would cut it short, or send SIGXFSZ.
             return None;
@@ -83,6 +88,14 @@ impl Supervisor {
         };
         let slot = self.tracees.get(&call.tid)?.process;
         Some(DeferredWrite { file, dev: stat.st_dev, ino: stat.st_ino, offset, bytes, slot, pid: call.pid })
+    }
+
+    /// Whether a file system has so much room besides what is held already that a write cannot fail for want of it: twice what is needed, because
+    /// blocks are written as a whole, and room for others who write there meanwhile.
+    fn has_room_for(&self, file: &OwnedFd, len: u64) -> bool {
+        const RESERVE: u64 = 1 << 20;
+        let needed = 2 * (self.ahead.deferred_bytes + len) + RESERVE;
+        rustix::fs::fstatvfs(file).is_ok_and(|space| space.f_bavail.saturating_mul(space.f_frsize) >= needed)
     }
 
     /// Nothing that it depends on can fail any more: the write is made.
@@ -139,6 +152,7 @@ impl Supervisor {
     /// The write was made, or will never be.
     pub(super) fn forget_write(&mut self, write: &DeferredWrite) {
         let key = (write.dev, write.ino);
+        self.ahead.deferred_bytes -= write.bytes.len() as u64;
         if let Some(count) = self.ahead.deferred.get_mut(&key) {
             *count -= 1;
             if *count == 0 {

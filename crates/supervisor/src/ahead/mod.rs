@@ -22,6 +22,7 @@ mod backlog;
 mod behind;
 mod children;
 mod counter;
+mod crash;
 mod deferred;
 mod files;
 mod history;
@@ -42,6 +43,7 @@ mod stream;
 mod terminal;
 mod turn;
 mod undo;
+mod usage;
 mod worth;
 
 pub use history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
@@ -136,6 +138,8 @@ pub struct AheadOptions {
     pub always_checkpoints: bool,
     /// Keep what happens for a picture.
     pub keeps_history: bool,
+    /// Be killed after so many steps of rollbacks, so that a test can look at what is left.
+    pub crash_in_rollback: Option<u64>,
 }
 
 /// Options of the papers, with their defaults (000, 5.2).
@@ -252,8 +256,6 @@ pub(crate) struct Ahead {
     explicit: BTreeMap<u64, SpeculationId>,
     next_explicit: u64,
     held_signals: HashMap<i32, Vec<SignalInfo>>,
-    /// Signals that were sent again, with what they really said.
-    resent: HashMap<i32, Vec<SignalInfo>>,
     /// Processes that were asked to stop so that everything they do from now on is asked about.
     unsettled: HashSet<i32>,
     children: children::Children,
@@ -275,10 +277,14 @@ pub(crate) struct Ahead {
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
     changes: u64,
+    /// They may have made a child of which they have not told yet.
+    giving_birth: HashSet<i32>,
     /// Executed, and not yet heard of from their agent: no call can be made in them.
     starting: HashSet<i32>,
     /// Files with writes that are held, and how many.
     deferred: HashMap<(u64, u64), usize>,
+    /// What they hold together.
+    deferred_bytes: u64,
     /// Transactions that held writes went into.
     written: Clock,
     /// Since when nobody inside can go on.
@@ -288,6 +294,7 @@ pub(crate) struct Ahead {
     /// What programs have said of their speculations: number, and whether it failed.
     to_resolve: Vec<(u64, bool)>,
     pub ledger: Ledger,
+    crash: crash::Crash,
     costs: worth::Costs,
     pub report: Report,
     /// What became free while the queues were full.
@@ -304,6 +311,7 @@ impl Ahead {
         });
         let injector = Injector::new(&options.injection);
         let ledger = Ledger::new(options.keeps_history);
+        let crash = crash::Crash::after(options.crash_in_rollback);
         Self {
             core,
             injector,
@@ -321,7 +329,6 @@ impl Ahead {
             explicit: BTreeMap::new(),
             next_explicit: 0,
             held_signals: HashMap::new(),
-            resent: HashMap::new(),
             unsettled: HashSet::new(),
             children: children::Children::default(),
             ending: BTreeMap::new(),
@@ -335,12 +342,15 @@ impl Ahead {
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),
+            giving_birth: HashSet::new(),
             starting: HashSet::new(),
             deferred: HashMap::new(),
+            deferred_bytes: 0,
             written: Clock::NONE,
             stuck_since: None,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
             ledger,
+            crash,
             costs: worth::Costs::default(),
             report: Report::default(),
             overflow: Vec::new(),

@@ -108,6 +108,7 @@ impl Supervisor {
         self.ahead.trace(|| format!("  roll back {who:?}, restore {back:?}"));
         let mut stops = HashMap::new();
         for &pid in &extent.processes {
+            self.ahead.crash.step();
             match self.halt(pid) {
                 Ok(Some(stopped)) => {
                     stops.insert(pid, stopped);
@@ -122,10 +123,12 @@ impl Supervisor {
         let (processes, objects) = (extent.processes.len(), extent.undo.len());
         self.destroy(&extent.destroy, &mut stops)?;
         for undo in extent.undo {
+            self.ahead.crash.step();
             self.apply(undo, &stops).or_else(unless_dead)?;
         }
         for (pid, checkpoint) in extent.restore {
             let Some(kept) = self.ahead.kept.remove(&checkpoint) else { continue };
+            self.ahead.crash.step();
             match stops.remove(&pid) {
                 Some(stopped) => match self.put_back(pid, stopped, kept) {
                     Err(TraceError::Gone(_)) => self.ahead.report.lost += 1,
@@ -211,6 +214,7 @@ impl Supervisor {
     /// They were forked by an execution that never happened (000, 6.8).
     fn destroy(&mut self, children: &[i32], stops: &mut HashMap<i32, Stopped>) -> Result<()> {
         for &pid in children {
+            self.ahead.crash.step();
             let _stopped_for_good = stops.remove(&pid);
             crate::sys::kill(pid, libc::SIGKILL);
             let status = tracee::await_end(pid).map_err(|source| TraceError::Kernel {
@@ -370,8 +374,12 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Children of whose birth we have not heard: forked by an execution that never happened.
+    /// Children of whose birth we have not heard: forked by an execution that never happened. Only who was in the middle of a fork has any: of all
+    /// others it was told ([`Self::on_done`]).
     fn remove_stillborn(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        if !self.ahead.giving_birth.remove(&pid) {
+            return Ok(());
+        }
         let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else { return Ok(()) };
         let vessels: Vec<i32> = self.ahead.kept.values().map(|kept| kept.vessel.pid()).collect();
         for child in text.split_whitespace().filter_map(|word| word.parse().ok()) {
@@ -434,8 +442,7 @@ impl Supervisor {
         self.ahead.outcomes.settle(pid);
         self.ahead.ledger.settled(pid, self.ahead.now());
         for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
-            crate::sys::kill_thread(pid, info.number());
-            self.ahead.resent.entry(pid).or_default().push(info);
+            self.send_again_as_ours(pid, info);
         }
     }
 
@@ -445,8 +452,7 @@ impl Supervisor {
             if self.ahead.is_speculative(pid) {
                 self.ahead.held_signals.entry(pid).or_default().push(info);
             } else {
-                crate::sys::kill_thread(pid, info.number());
-                self.ahead.resent.entry(pid).or_default().push(info);
+                self.send_again_as_ours(pid, info);
             }
         }
     }

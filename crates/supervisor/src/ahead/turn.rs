@@ -6,7 +6,6 @@ use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, PROCESSES_MAX};
 use checkpoint::Vessel;
-use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tracee::{Registers, Result, SignalInfo, Stopped};
@@ -36,16 +35,14 @@ impl super::Ahead {
     }
 
     /// Whether nothing is speculative, nor waits for us in any other way.
-    fn is_quiet(&self) -> bool {
-        let is_told = |signals: &HashMap<i32, Vec<SignalInfo>>| signals.values().all(Vec::is_empty);
+    fn is_quiet(&mut self) -> bool {
         self.is_idle()
             && self.core.open_speculations() == 0
             && self.kept.is_empty()
             && self.corpses.is_empty()
             && self.unsettled.is_empty()
             && self.to_resolve.is_empty()
-            && is_told(&self.held_signals)
-            && is_told(&self.resent)
+            && self.held_signals.values().all(Vec::is_empty)
             && !self.input.has_backlogs()
             && !self.under_way.values().any(|call| call.makes_child)
             && self.children.is_quiet()
@@ -179,7 +176,12 @@ impl Supervisor {
         if self.ahead.is_always_on() || world.ahead.load(Ordering::Relaxed) == 0 {
             return;
         }
-        if self.ahead.is_quiet() && self.ahead.quiet_since.elapsed() >= PATIENCE {
+        if self.ahead.quiet_since.elapsed() < PATIENCE || !self.backlog.is_empty() {
+            return;
+        }
+        // Not before the next while has passed.
+        self.ahead.quiet_since = Instant::now();
+        if self.ahead.is_quiet() {
             self.ahead.children = Default::default();
             self.ahead.asked_before.clear();
             self.ahead.trace(|| "off".to_owned());
@@ -252,9 +254,9 @@ impl Supervisor {
         self.ahead.costs.forget(tid);
         self.ahead.ledger.ended(tid, self.ahead.now());
         self.ahead.unsettled.remove(&tid);
+        self.ahead.giving_birth.remove(&tid);
         self.ahead.starting.remove(&tid);
         self.ahead.asked_before.remove(&tid);
-        self.ahead.resent.remove(&tid);
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
         let corpses = self.ahead.corpses.remove(&tid).unwrap_or_default();
         self.bequeath(corpses);
@@ -293,7 +295,7 @@ impl Supervisor {
     }
 
     /// What full speculation has to say about a signal; `None`: deliver it.
-    pub(crate) fn ahead_of_signal(&mut self, stopped: Stopped, info: &mut SignalInfo) -> Result<Option<Stopped>> {
+    pub(crate) fn ahead_of_signal(&mut self, stopped: Stopped, info: &SignalInfo) -> Result<Option<Stopped>> {
         if self.world().ahead.load(Ordering::Relaxed) == 0 {
             return Ok(Some(stopped));
         }
@@ -301,11 +303,6 @@ impl Supervisor {
         let Ok(pid) = self.pid_of(tid) else { return Ok(Some(stopped)) };
         self.ahead.trace(|| format!("{tid} hears {info:?} of {}", info.process()));
         self.end_call(&stopped)?;
-        if let Some(resent) = self.ahead.resent.get_mut(&pid) {
-            if let Some(at) = resent.iter().position(|sent| sent.number() == info.number()) {
-                *info = resent.remove(at);
-            }
-        }
         // Also one that was sent again: it may have reached its process while we told of the same child.
         if info.number() == libc::SIGCHLD {
             if self.ahead.children.take_announced(info.process()) {

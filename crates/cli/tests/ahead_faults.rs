@@ -1,0 +1,196 @@
+//! What goes wrong in the middle of a guess: the supervisor is killed in a rollback, or there are no more processes, no memory, no room on a disk. The
+//! world ends cleanly or goes on; what was committed is there, what was not is not; nothing of it is left.
+
+mod support;
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{prlimit, Pid, Resource, Rlimit};
+use support::{can_mount, is_root, Scene};
+
+const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_faults/many.c");
+const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/programs");
+
+/// Marks all processes of one test, by a variable that they inherit.
+struct Mark(String);
+
+impl Mark {
+    fn new(test: &str) -> Mark {
+        Mark(format!("AHEAD_FAULTS_{test}_{}", std::process::id()))
+    }
+
+    /// `speculator run` with these options, in a folder; what hangs is killed.
+    fn run(&self, folder: &Path, options: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "60", SPECULATOR, "run"]).args(options).current_dir(folder);
+        command.env("S", SPECULATOR).env(&self.0, "1").stdin(Stdio::null());
+        command
+    }
+
+    fn processes(&self) -> usize {
+        let has_mark = |pid: &Path| {
+            let environ = std::fs::read(pid.join("environ")).unwrap_or_default();
+            String::from_utf8_lossy(&environ).contains(&self.0)
+        };
+        std::fs::read_dir("/proc").unwrap().flatten().filter(|process| has_mark(&process.path())).count()
+    }
+
+    /// No process, no segment of shared memory, no mount.
+    #[track_caller]
+    fn nothing_is_left(&self, scene: &Scene) {
+        let begin = Instant::now();
+        while self.processes() > 0 || orphaned_segments() > 0 {
+            let (processes, segments) = (self.processes(), orphaned_segments());
+            assert!(begin.elapsed() < Duration::from_secs(20), "{processes} processes, {segments} segments");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(scene.traces(), Vec::<String>::new());
+    }
+}
+
+/// System V segments that nobody uses and whose creator is gone.
+fn orphaned_segments() -> usize {
+    let text = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+    let is_orphaned = |line: &&str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        words.get(6) == Some(&"0") && words.get(4).is_some_and(|creator| !Path::new("/proc").join(creator).exists())
+    };
+    text.lines().skip(1).filter(is_orphaned).count()
+}
+
+fn told(output: &Output) -> (String, String, Option<i32>) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr), output.status.code())
+}
+
+/// Something is shown and written before the guess; then children, pipes, held writes and files in memory, all of it wrong.
+const SCRIPT: &str = r#"
+    echo start; echo old > f; exec 5>>f
+    id=$($S begin); [ "$id" = failed ] && { echo again; exit 7; }
+    echo WRONG; echo WRONG >&5; [ -d private ] && echo WRONG > private/new
+    (echo WRONG; exit 3) | tr a-z A-Z | cat; for i in 1 2; do (exit $i); done
+    $S fail $id; echo WRONG after"#;
+
+#[test]
+fn killed_at_every_step_of_a_rollback() {
+    let mark = Mark::new("ROLLBACK");
+    for steps in 0..200 {
+        let scene = Scene::new();
+        std::fs::create_dir(scene.path("private")).unwrap();
+        let crash = format!("--crash-in-rollback={steps}");
+        let private = format!("--private-tmp={}", scene.path("private").display());
+        let options = if is_root() { vec![crash.as_str(), &private] } else { vec![crash.as_str()] };
+        let output = mark.run(&scene.path("."), &options).args(["--", "bash", "-c", SCRIPT]).output().unwrap();
+        let (stdout, stderr, status) = told(&output);
+        mark.nothing_is_left(&scene);
+        assert_eq!(std::fs::read_to_string(scene.path("f")).unwrap(), "old\n", "after {steps} steps");
+        assert!(!scene.path("private/new").exists(), "after {steps} steps");
+        if status == Some(7) {
+            assert_eq!((stdout.as_str(), stderr.as_str()), ("start\nagain\n", ""));
+            assert!(steps > 10, "a rollback of several processes has more than {steps} steps");
+            return;
+        }
+        assert_eq!((stdout.as_str(), status), ("start\n", Some(125)), "after {steps} steps: {stderr}");
+        assert!(stderr.contains("the supervisor died") && stderr.lines().count() == 1, "after {steps} steps: {stderr}");
+    }
+    panic!("a rollback does not have so many steps");
+}
+
+/// A user who may have few processes: a checkpoint is one.
+#[test]
+fn no_more_processes() {
+    if !is_root() {
+        eprintln!("skipped: only root can become a user who has no other processes");
+        return;
+    }
+    const USER: u32 = 61_237;
+    let scene = Scene::new();
+    let program = scene.path("many");
+    let mut compiler = Command::new("cc");
+    assert!(compiler.args(["-O1", "-I", INCLUDE, "-o"]).arg(&program).arg(SOURCE).status().unwrap().success());
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(scene.path("."), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mark = Mark::new("PROCESSES");
+    let mut command = Command::new("prlimit");
+    command.args(["--nproc=60", "timeout", "-s", "KILL", "60", SPECULATOR, "run", "--", "./many"]);
+    command.current_dir(scene.path(".")).env(&mark.0, "1").stdin(Stdio::null()).uid(USER).gid(USER);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return eprintln!("skipped: another user cannot run speculator: {error}"),
+    };
+    let (stdout, stderr, status) = told(&output);
+    assert_eq!((stdout.as_str(), status), ("again\n", Some(0)), "{stderr}");
+    mark.nothing_is_left(&scene);
+}
+
+/// The supervisor cannot hold any more of what a guess shows.
+#[test]
+fn no_memory_for_output_that_is_held() {
+    let mark = Mark::new("MEMORY");
+    let scene = Scene::new();
+    let script = "echo start; id=$($S begin); [ $id = failed ] && { echo WRONG again; exit 1; }; head -c 400000000 /dev/zero; $S commit $id";
+    let mut child = mark
+        .run(&scene.path("."), &["--", "bash", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "start\n");
+    let supervisor = supervisor_of(child.id());
+    let limit = Some(memory_of(supervisor) + (48 << 20));
+    prlimit(Pid::from_raw(supervisor), Resource::As, Rlimit { current: limit, maximum: limit }).unwrap();
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    let mut stderr = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("", Some(125)), "{stderr}");
+    assert!(stderr.contains("the supervisor died"), "{stderr}");
+    mark.nothing_is_left(&scene);
+}
+
+/// The child of `speculator` below `timeout` that is not COMMAND.
+fn supervisor_of(timeout: u32) -> i32 {
+    let children = |pid: &str| {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+        text.split_whitespace().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let front = children(&timeout.to_string()).remove(0);
+    let is_ours =
+        |pid: &&String| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "speculator\n");
+    children(&front).iter().find(is_ours).unwrap().parse().unwrap()
+}
+
+/// Its address space, bytes.
+fn memory_of(pid: i32) -> u64 {
+    let sizes = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+    sizes.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
+}
+
+/// A write that is held must not turn out to have no room: the program hears of that where it would have heard without us.
+#[test]
+fn no_room_for_writes_that_are_held() {
+    if !can_mount() {
+        return;
+    }
+    let script = "echo start; : > dir/f; exec 5<>dir/f; head -c 100000000 /dev/zero >&5; echo $?; [ $(stat -c %s dir/f) -gt 40000000 ] && echo full";
+    let run = |options: &[&str]| {
+        let (mark, scene) = (Mark::new("ROOM"), Scene::with_volume());
+        let mut all = vec!["--volume", "image:dir"];
+        all.extend(options);
+        let output = mark.run(&scene.path("."), &all).args(["--", "bash", "-c", script]).output().unwrap();
+        mark.nothing_is_left(&scene);
+        told(&output)
+    };
+    let plain = run(&[]);
+    assert!(plain.0.starts_with("start\n1\n") && plain.1.contains("No space left"), "{plain:?}");
+    assert_eq!(run(&["--inject=all:0:50"]), plain);
+    assert_eq!(run(&["--inject=all:20%:5"]), plain);
+}

@@ -1,0 +1,23 @@
+//! A supervisor that is killed in the middle of a rollback, for tests of what is left then: nothing (`run --crash-in-rollback`, which is hidden).
+
+/// Counts the steps of rollbacks: a process is stopped, a child removed, an operation undone, a process put back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Crash {
+    /// Steps that are made before the end; `None`: it does not come.
+    left: Option<u64>,
+}
+
+impl Crash {
+    pub fn after(steps: Option<u64>) -> Self {
+        Self { left: steps }
+    }
+
+    /// A step is about to be made.
+    pub fn step(&mut self) {
+        match &mut self.left {
+            None => {}
+            Some(0) => crate::sys::kill(std::process::id() as i32, libc::SIGKILL),
+            Some(left) => *left -= 1,
+        }
+    }
+}
