@@ -22,6 +22,8 @@ use tracee::{
     AgentImage, Event, Injection, Registers, Result, Segment, SignalInfo, Stop, Stopped, TraceError, WorldSegment,
 };
 
+/// From so many processes on, the world's memory is put into huge pages.
+const PROCESSES_FEW: u64 = 8;
 /// More takeovers than this in one exec are no accident.
 const SEGMENT_GIVEN_MAX: u32 = 1000;
 
@@ -188,6 +190,9 @@ impl Supervisor {
             slot.pid.store(tid as u32, Ordering::Release);
             self.begin_output(process);
             self.stats.processes += 1;
+            if self.stats.processes == PROCESSES_FEW {
+                self.segment.gather();
+            }
             tracee.pid = None;
         }
         self.stats.threads += 1;
