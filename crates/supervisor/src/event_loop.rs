@@ -465,6 +465,7 @@ impl Supervisor {
         if let Some(thread) = tracee.thread {
             world.threads[thread].handle.close();
             world.threads[thread].tid.store(0, Ordering::Release);
+            self.stats.syscalls_tracked += world.threads[thread].calls.swap(0, Ordering::Relaxed);
             world.thread_map.give_back(thread);
         }
         let slot = &world.processes[tracee.process];
@@ -475,7 +476,6 @@ impl Supervisor {
         if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
             parent.clock.merge(&clock, DOMAINS_MAX);
         }
-        self.stats.syscalls_tracked += slot.calls.load(Ordering::Relaxed);
         self.stats.patched_sites += slot.patched_sites.load(Ordering::Relaxed);
         if let Some(id) = self.output_ids.remove(&tracee.process) {
             self.outputs.end_process(id);
