@@ -36,8 +36,6 @@ pub struct Process {
     pub held_outputs: AtomicU32,
     /// Threads that use this slot.
     pub users: AtomicU32,
-    /// System calls that went through the agent.
-    pub calls: AtomicU64,
     /// Sites that were mapped patched.
     pub patched_sites: AtomicU64,
     /// Objects that it has mapped read-only and shared, by slot plus 1; 0 = none.
@@ -64,6 +62,9 @@ pub struct Thread {
     pub confinement: Confinement,
     /// Thread slot of the parent that was confined when it made this one, plus 1: both may run everywhere again. 0 if none was.
     pub born_near: AtomicU32,
+    /// System calls that went through the agent, in all programs of the thread; 0 in a free slot. Here, not with the process: threads
+    /// on several processors would take one line from each other at every call.
+    pub calls: AtomicU64,
     _pad: [AtomicU64; 2],
 }
 
@@ -122,7 +123,6 @@ impl Process {
         self.mapped_domains.store(0, Ordering::Relaxed);
         self.held_outputs.store(0, Ordering::Relaxed);
         self.users.store(1, Ordering::Relaxed);
-        self.calls.store(0, Ordering::Relaxed);
         self.watched.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         self.patched_sites.store(0, Ordering::Release);
     }

@@ -21,7 +21,7 @@ pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) -> !
 #[inline(always)]
 fn handle(frame: &mut Frame, page: &mut ThreadPage) {
     let mut call = Call::new(frame, page);
-    let calls = &call.process.calls;
+    let calls = &call.thread.calls;
     calls.store(calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     let mut is_told = false;
     if call.world.ahead.load(Ordering::Relaxed) != 0 || call.frame.nr == u64::from(agent_abi::SPECULATE_NR) {

@@ -258,8 +258,9 @@ impl Call<'_> {
         if bits & (O_PATH | O_DIRECTORY) != 0 || self.is_clean() {
             return;
         }
-        // What it is, and so what reading it observes, matters only to a process that does not depend on everything already.
-        let is_known_enough = self.depends_on_everything() && self.is_opened_and_seekable(fd);
+        // What reading it observes matters only to a process that does not depend on everything already. Who writes must know what it is.
+        let only_reads = bits & (O_WRONLY | O_RDWR | O_CREAT) == 0;
+        let is_known_enough = only_reads && self.depends_on_everything() && self.is_opened_and_seekable(fd);
         if !is_known_enough && self.descriptor(fd).has(FdEntry::NAMED) {
             self.observe_everything();
         }

@@ -64,18 +64,22 @@ impl Targets {
 
     /// Every `call`, `jmp`, `jcc` or `xbegin` with a four-byte displacement, whether its bytes are an instruction or not.
     pub fn note_far_branches(&mut self, text: Text) {
-        for (index, window) in text.bytes.windows(5).enumerate() {
-            let far = match window[0] {
-                0xe8 | 0xe9 => true,
-                0x80..=0x8f => index > 0 && text.bytes[index - 1] == 0x0f,
-                0xf8 => index > 0 && text.bytes[index - 1] == 0xc7,
-                _ => false,
-            };
-            if far {
-                let displacement = i32::from_le_bytes([window[1], window[2], window[3], window[4]]);
-                let next = text.vaddr + index as u64 + 5;
-                self.note(next.wrapping_add_signed(i64::from(displacement)));
+        for index in memchr::memchr2_iter(0xe8, 0xe9, text.bytes) {
+            self.note_displacement(text, index + 1);
+        }
+        for index in memchr::memchr2_iter(0x0f, 0xc7, text.bytes) {
+            if matches!(text.bytes[index..], [0x0f, 0x80..=0x8f, ..] | [0xc7, 0xf8, ..]) {
+                self.note_displacement(text, index + 2);
             }
+        }
+    }
+
+    /// Where the four-byte displacement at `index` leads, counted from its end.
+    #[inline]
+    fn note_displacement(&mut self, text: Text, index: usize) {
+        if let Some(displacement) = read_i32(text.bytes, index) {
+            let next = text.vaddr + index as u64 + 4;
+            self.note(next.wrapping_add_signed(i64::from(displacement)));
         }
     }
 

@@ -23,6 +23,8 @@ use tracee::{
     AgentImage, Event, Injection, Registers, Result, Segment, SignalInfo, Stop, Stopped, TraceError, WorldSegment,
 };
 
+/// From so many processes on, the world's memory is put into huge pages.
+const PROCESSES_FEW: u64 = 8;
 /// More takeovers than this in one exec are no accident.
 const SEGMENT_GIVEN_MAX: u32 = 1000;
 
@@ -221,6 +223,9 @@ impl Supervisor {
             slot.pid.store(tid as u32, Ordering::Release);
             self.begin_output(process);
             self.stats.processes += 1;
+            if self.stats.processes == PROCESSES_FEW {
+                self.segment.gather();
+            }
             tracee.pid = None;
         }
         self.stats.threads += 1;
@@ -521,6 +526,7 @@ impl Supervisor {
         if let Some(thread) = tracee.thread {
             world.threads[thread].handle.close();
             world.threads[thread].tid.store(0, Ordering::Release);
+            self.stats.syscalls_tracked += world.threads[thread].calls.swap(0, Ordering::Relaxed);
             world.thread_map.give_back(thread);
         }
         let slot = &world.processes[tracee.process];
@@ -531,7 +537,6 @@ impl Supervisor {
         if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
             parent.clock.merge(&clock, DOMAINS_MAX);
         }
-        self.stats.syscalls_tracked += slot.calls.load(Ordering::Relaxed);
         self.stats.patched_sites += slot.patched_sites.load(Ordering::Relaxed);
         if let Some(id) = self.output_ids.remove(&tracee.process) {
             self.outputs.end_process(id);

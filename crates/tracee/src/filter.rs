@@ -246,6 +246,17 @@ mod tests {
         }
     }
 
+    /// What the kernel needs to let a number pass without running the filter: nothing but number and architecture was looked at.
+    #[test]
+    fn numbers_that_pass_are_found_before_anything_else_is_looked_at() {
+        let filter = Filter::new(7, 8);
+        let others = filter.0.iter().position(|i| i.code == LD && i.k != NR && i.k != ARCH).expect("it has a gate");
+        let numbers = Filter(filter.0[..others].to_vec());
+        for row in ROWS.iter().filter(|row| row.op == Op::Native) {
+            assert_eq!(run(&numbers, u64::from(row.nr), PROGRAM, [0; 6]), ALLOW, "{}", row.name);
+        }
+    }
+
     #[test]
     fn unknown_numbers_stop() {
         let filter = Filter::new(7, 8);

@@ -64,7 +64,7 @@ pub struct WorldSegment {
 impl WorldSegment {
     /// A world with nothing in it.
     pub fn create() -> io::Result<Self> {
-        let segment = Segment::huge(std::mem::size_of::<World>(), 0o600)?;
+        let segment = Segment::zeroed(std::mem::size_of::<World>().next_multiple_of(sys::HUGE_PAGE), 0o600)?;
         let world = sys::world_at(segment.at);
         let id = segment.id;
         std::mem::forget(segment);
@@ -74,6 +74,12 @@ impl WorldSegment {
     /// Its number.
     pub fn id(&self) -> i32 {
         self.id
+    }
+
+    /// Put it into huge pages: worth it once many processes attach it, each with page faults of its own. To clear them costs some milliseconds,
+    /// which a single program would only wait for.
+    pub fn gather(&self) {
+        sys::collapse_world(self.world);
     }
 
     /// Let processes of this user attach it. Its creator still may; nobody else.

@@ -418,14 +418,14 @@ pub(crate) fn create_segment(len: usize, mode: i32) -> io::Result<(i32, *mut u8)
 /// What a huge page holds on x86-64, bytes.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// Have the kernel put a fresh segment of ours, whole huge pages long, into huge pages. It stays as it is where the kernel cannot (before Linux 6.1,
+/// Have the kernel put a segment of ours, whole huge pages long, into huge pages. It stays as it is where the kernel cannot (before Linux 6.1,
 /// or without that much memory in one piece).
 pub(crate) fn collapse_segment(at: *mut u8, len: usize) {
     const MADV_COLLAPSE: libc::c_int = 25;
     // A huge page is made where one page is already there.
     for start in (0..len).step_by(HUGE_PAGE) {
-        // SAFETY: within the segment, which nobody else has yet; zero is what is there.
-        unsafe { at.add(start).write_volatile(0) };
+        // SAFETY: within the segment; any value will do.
+        unsafe { at.add(start).read_volatile() };
     }
     // SAFETY: the range is the segment's; its contents stay.
     unsafe { libc::madvise(at.cast(), len, MADV_COLLAPSE) };
@@ -462,6 +462,11 @@ pub(crate) fn world_at(at: *mut u8) -> &'static agent_abi::World {
     // SAFETY: the segment has the size of a `World`, is page aligned, zeroed, and lives until the process ends (`WorldSegment` is leaked);
     // a `World` is made of atomics, for which any bits are valid.
     unsafe { &*at.cast::<agent_abi::World>() }
+}
+
+pub(crate) fn collapse_world(world: &'static agent_abi::World) {
+    let len = std::mem::size_of::<agent_abi::World>().next_multiple_of(HUGE_PAGE);
+    collapse_segment(std::ptr::from_ref(world).cast_mut().cast(), len);
 }
 
 /// The two sides of a fork.

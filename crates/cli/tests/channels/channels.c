@@ -160,6 +160,13 @@ static void pipe_room(int r) { // B waits for room that A makes.
     if (r == A) dirty(), ck(read(p[0], buf, sizeof buf));
     if (r == B) ck(write(p[1], "x", 1)), saw();
 }
+static void pipe_room_by_name(int r) { // A opens it once more to make room: a descriptor of which only its number is known.
+    if (r != A) { pipe_room(r); return; }
+    char name[32];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", p[0]);
+    dirty();
+    ck(read(ck(open(name, O_RDONLY)), buf, sizeof buf));
+}
 static void pipe_room_poll(int r) {
     if (r == B) must(ready(p[1], POLLOUT) & POLLOUT), saw(); else pipe_room(r);
 }
@@ -823,6 +830,14 @@ static void outside_fifo_open(int r) { // That the FIFO is opened tells, too: B'
 static void outside_fifo_end(int r) {
     if (r == A) { ck(open("fifo", O_WRONLY)); dirty(); }
 }
+static void outside_fifo_reused(int r) { // At its number there was a file before.
+    if (r != A) return;
+    dirty();
+    int f = ck(open("other", O_RDONLY));
+    READ_X(f), ck(close(f));
+    must(open("fifo", O_WRONLY) == f);
+    dirty();
+}
 static void outside_fifo_exec(int r) {
     if (r == A) { ck(open("fifo", O_WRONLY | O_CLOEXEC)); dirty(); ck(execl("/bin/sleep", "sleep", "1", (char *)0)); }
 }
@@ -846,7 +861,7 @@ static void outside_connect(int r) {
 #define OU(name) {#name, name, OUTSIDE}
 static const struct channel { const char *name; void (*run)(int); int flags; } CHANNELS[] = {
     CH(pipe_data), CH(pipe_eof_close), EX(pipe_eof_exit), CH(pipe_poll_hup), EX(pipe_poll_hup_exit), CH(pipe_select_hup),
-    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
+    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
     CH(pipe_splice_out), CH(pipe_tee), CH(pipe_tee_out), CH(pipe_vmsplice), CH(pipe_sendfile), CH(fifo_data), CH(fifo_eof),
     CH(fifo_open), CH(pty_data), CH(unix_data), CH(unix_eof), EX(unix_eof_exit), CH(unix_shutdown), CH(unix_poll_rdhup),
     CH(unix_datagram), CH(unix_seqpacket), CH(unix_recvmsg), CH(unix_room), CH(scm_rights), CH(tcp_data), CH(tcp_fin),
@@ -867,6 +882,7 @@ static const struct channel { const char *name; void (*run)(int); int flags; } C
     OU(outside_shutdown), OU(outside_reset), {"outside_exit", outside_exit, OUTSIDE | EXITS}, {"outside_killed", outside_killed, OUTSIDE | EXITS},
     {"outside_killed_used", outside_killed_used, OUTSIDE | EXITS}, {"outside_terminated", outside_terminated, OUTSIDE | EXITS},
     {"outside_fifo_open", outside_fifo_open, OUTSIDE | EXITS}, {"outside_fifo_end", outside_fifo_end, OUTSIDE | EXITS},
+    {"outside_fifo_reused", outside_fifo_reused, OUTSIDE | EXITS},
     {"outside_fifo_exec", outside_fifo_exec, OUTSIDE | EXITS}, {"outside_fifo_killed", outside_fifo_killed, OUTSIDE | EXITS},
     {"outside_exec_killed", outside_exec_killed, OUTSIDE | EXITS}, OU(outside_dup2), OU(outside_cloexec), OU(outside_connect),
 };
