@@ -37,7 +37,7 @@ pub fn check(scenario: &Scenario, settings: &Settings, cells: &[Cell]) -> Result
         let mut run = run_once(scenario, &settings, &place, &prefix)?;
         remove_notice(&mut run);
         let problem = problem(scenario, &native, &run);
-        counts::add(cell.rate, &stats, problem.is_some());
+        counts::add(&scenario.name, cell.rate, &stats, problem.is_some());
         let _ = std::fs::remove_file(&stats);
         if let Some(problem) = problem {
             let words = command(scenario, &settings, &place.run)?;

@@ -56,7 +56,7 @@ pub fn check(settings: &Settings, batch: u64) -> Result<(), String> {
     let mut run = run_in(&home, inside_words)?;
     remove_notice(&mut run);
     let found = problem(&native, &run);
-    counts::add(cell.rate, &stats, found.is_some());
+    counts::add("random programs", cell.rate, &stats, found.is_some());
     if let Some(found) = found {
         let options = [&settings.prefix[..settings.prefix.len() - 1], &cell.options()[..]].concat().join(" ");
         let home = home.display();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use transparency::{Scenario, Settings};
 
 /// Small programs of `tests/programs` that are about several processes.
-const PROGRAMS: [&str; 34] = [
+const PROGRAMS: [&str; 37] = [
     "children_tree.c",
     "clone_raw.c",
     "daemon_double_fork.c",
@@ -24,14 +24,17 @@ const PROGRAMS: [&str; 34] = [
     "mmap_shared_anonymous.c",
     "orphan_reparenting.c",
     "pipe_partial.c",
+    "pipe_spliced_guess.c",
     "pipeline_long.c",
     "posix_spawn.c",
     "process_groups.c",
+    "pty_master_after_write.c",
     "pty_shell.c",
     "signal_info.c",
     "signal_kill_status.c",
     "signal_nested.c",
     "signal_restart.c",
+    "signal_stop_busy.c",
     "signal_stop_continue.c",
     "stdin_shared.c",
     "thread_fork_mix.c",
@@ -43,10 +46,11 @@ const PROGRAMS: [&str; 34] = [
 ];
 
 /// What the short form runs: a little of everything, in little time.
-pub const SHORT: [&str; 23] = [
+pub const SHORT: [&str; 30] = [
     "awk_pipes",
     "bash_substitution",
     "bash_traps",
+    "clone_raw",
     "coreutils_statuses",
     "dash_script",
     "exec_failures",
@@ -56,7 +60,12 @@ pub const SHORT: [&str; 23] = [
     "marker_perl",
     "marker_python",
     "many_processes",
+    "orphan_reparenting",
     "perl_pipes",
+    "pipe_partial",
+    "pipe_spliced_guess",
+    "process_groups",
+    "pty_master_after_write",
     "shell_heredocs",
     "shell_marker_children",
     "shell_marker_files",
@@ -64,6 +73,7 @@ pub const SHORT: [&str; 23] = [
     "shell_marker_stat",
     "shell_set_e",
     "shell_trees",
+    "signal_stop_busy",
     "sockets_and_counters",
     "tar_roundtrip",
     "text_tools",

@@ -2,6 +2,7 @@
 //!
 //! `ROLLBACK_SEEDS` seeds for each rate (none: the short form), `ROLLBACK_PROGRAMS` random programs, `ROLLBACK_FIRST_SEED`.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, RwLock};
 
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
     if arguments.list {
         return conclusion.exit_code();
     }
-    println!("{}", counts::table());
+    println!("{}\n{}", counts::by_scenario(), counts::table());
     // Not empty if something failed: what it left is kept.
     let _ = std::fs::remove_dir(&settings.runs);
     let _ = std::fs::remove_dir(check::in_memory());
@@ -88,7 +89,9 @@ fn terminal_trial(scenario: terminal::TerminalScenario, settings: &Arc<Settings>
             let end = settings.prefix.pop();
             settings.prefix.extend(cell.options());
             settings.prefix.extend(end);
-            terminal::check(&scenario, &settings).map_err(|error| format!("{}\n{error}", settings.prefix.join(" ")))?;
+            let checked = terminal::check(&scenario, &settings);
+            counts::add(name, cell.rate, Path::new(""), checked.is_err());
+            checked.map_err(|error| format!("{}\n{error}", settings.prefix.join(" ")))?;
         }
         Ok(())
     };

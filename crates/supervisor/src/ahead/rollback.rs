@@ -317,19 +317,36 @@ impl Supervisor {
 
     /// Put a process back to its checkpoint; its call is looked at again, and made without running ahead.
     fn put_back(&mut self, pid: i32, stopped: Stopped, kept: Kept) -> Result<()> {
+        let restored = self.restore_from(&kept, pid, &stopped);
+        let Kept { vessel, call, .. } = kept;
+        let signal = vessel.signal();
+        // Also where the process was killed meanwhile: nobody else knows of its vessel.
+        self.discard_vessel(pid, vessel);
+        restored?;
+        self.remove_stillborn(pid, &stopped)?;
+        self.bury(&stopped, pid)?;
+        match (call, signal) {
+            (Some(call), _) => self.park(stopped, call),
+            (None, Some(signal)) => stopped.resume_with(&signal)?,
+            (None, None) => stopped.resume(0)?,
+        }
+        Ok(())
+    }
+
+    fn restore_from(&mut self, kept: &Kept, pid: i32, stopped: &Stopped) -> Result<()> {
         let gate = self.image.header.gate_program;
         let open = self.descriptors_of(pid);
         let surplus: Vec<i32> = open.into_iter().filter(|fd| !kept.descriptors.contains(fd)).collect();
         if !surplus.is_empty() {
-            let mut remote = RemoteCalls::new(&stopped, gate)?;
+            let mut remote = RemoteCalls::new(stopped, gate)?;
             for fd in surplus {
                 remote.call(libc::SYS_close, &[fd as u64])?;
             }
             let signals = remote.finish()?;
             self.hold_signals(pid, signals);
         }
-        self.forget_broken_pipe(pid, &stopped)?;
-        kept.vessel.restore(&stopped, gate).map_err(|error| match error {
+        self.forget_broken_pipe(pid, stopped)?;
+        kept.vessel.restore(stopped, gate).map_err(|error| match error {
             CheckpointError::Trace(error) => error,
             other => TraceError::Kernel {
                 what: "restore a checkpoint",
@@ -342,16 +359,6 @@ impl Supervisor {
         self.ahead.starting.remove(&pid);
         if let Some(tracee) = self.tracees.get_mut(&pid) {
             tracee.injection = None;
-        }
-        self.remove_stillborn(pid, &stopped)?;
-        let Kept { vessel, call, .. } = kept;
-        let signal = vessel.signal();
-        self.discard_vessel(pid, vessel);
-        self.bury(&stopped, pid)?;
-        match (call, signal) {
-            (Some(call), _) => self.park(stopped, call),
-            (None, Some(signal)) => stopped.resume_with(&signal)?,
-            (None, None) => stopped.resume(0)?,
         }
         Ok(())
     }
