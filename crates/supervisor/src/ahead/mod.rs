@@ -23,6 +23,7 @@ mod behind;
 mod children;
 mod deferred;
 mod files;
+mod held_names;
 mod inject;
 mod input;
 mod memory;
@@ -78,6 +79,8 @@ pub(crate) enum Written {
     Stream { target: Target, writer: output::ProcessId, clock: Clock, bytes: Vec<u8> },
     /// To a file on a disk.
     File(DeferredWrite),
+    /// To a directory on a disk.
+    Names(held_names::NameChange),
 }
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
@@ -216,6 +219,7 @@ pub(crate) struct Ahead {
     starting: HashSet<i32>,
     /// Files with writes that are held, and how many.
     deferred: HashMap<(u64, u64), usize>,
+    held_names: held_names::HeldNames,
     /// Transactions that held writes went into.
     written: Clock,
     /// Since when nobody inside can go on.
@@ -268,6 +272,7 @@ impl Ahead {
             to_resolve: Vec::new(),
             starting: HashSet::new(),
             deferred: HashMap::new(),
+            held_names: held_names::HeldNames::default(),
             written: Clock::NONE,
             stuck_since: None,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
