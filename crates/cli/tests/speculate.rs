@@ -16,6 +16,19 @@ fn run(dir: &Path, script: &str) -> Output {
         .expect("timeout(1)")
 }
 
+/// As `run`, and goes on meanwhile.
+fn start(dir: &Path, script: &str) -> std::process::Child {
+    Command::new("timeout")
+        .args(["-s", "KILL", "60", SPECULATOR, "run", "--", "bash", "-c", script])
+        .current_dir(dir)
+        .env("S", SPECULATOR)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("timeout(1)")
+}
+
 #[track_caller]
 fn check(script: &str, stdout: &str, status: i32) {
     let dir = tempfile::tempdir().unwrap();
@@ -60,6 +73,53 @@ fn writes_to_files_are_held() {
     assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), "old\n");
     assert_eq!(run(dir.path(), &with("commit")).status.code(), Some(0));
     assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), "old\nnew\n");
+}
+
+/// A watcher outside sees the names as they are on the disk until the guess is right.
+#[test]
+fn removed_and_renamed_files_stay_until_the_guess_is_right() {
+    let between = "rm a; mv b c; mv -f d e; sleep 0.7";
+    for (end, status, left) in [("fail", 7, "a b d e"), ("commit", 0, "c e")] {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "d", "e"] {
+            std::fs::write(dir.path().join(name), name).unwrap();
+        }
+        let child = start(dir.path(), &format!("exec 3>{0}/begun; {1}", dir.path().display(), script(between, end)));
+        while !dir.path().join("begun").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let names = || {
+            let entries = std::fs::read_dir(dir.path()).unwrap().flatten();
+            let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+            names.retain(|name| name != "begun");
+            names.sort();
+            names.join(" ")
+        };
+        std::thread::sleep(std::time::Duration::from_millis(600));
+        assert_eq!(names(), "a b d e", "while it is a guess");
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), errors.as_ref(), names().as_str()), (Some(status), "", left));
+        let moved = if end == "commit" { "d" } else { "e" };
+        assert_eq!(std::fs::read_to_string(dir.path().join("e")).unwrap(), moved);
+    }
+}
+
+/// Who would see a change that is held waits until it is made, and then sees it.
+#[test]
+fn a_name_that_is_held_is_not_seen_before_it_is_made() {
+    let look = |look: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "text").unwrap();
+        // Its process depends on nothing, and looks while another one has removed the name.
+        let script = format!(
+            "(sleep 1; {look}) & id=$($S begin); [ $id = failed ] && exit 7; mv a b; sleep 2; $S commit $id; wait"
+        );
+        String::from_utf8_lossy(&run(dir.path(), &script).stdout).into_owned()
+    };
+    assert_eq!(look("cat b"), "text");
+    assert_eq!(look("ls"), "b\n");
+    assert_eq!(look("[ -e a ] || echo gone"), "gone\n");
 }
 
 /// What would be created if it were not there is opened at once; nothing is emptied.
@@ -138,10 +198,10 @@ fn wrong_guesses_leave_no_trace() {
     }
 }
 
-/// A file that is made on a disk cannot be taken back: the script waits for its own guess, and the guess fails.
+/// A directory that is made on a disk cannot be taken back: the script waits for its own guess, and the guess fails.
 #[test]
 fn a_guess_that_nobody_can_resolve_fails() {
-    check(&script("echo WRONG > new", "commit"), "start\nagain 1\n", 7);
+    check(&script("mkdir new; echo WRONG", "commit"), "start\nagain 1\n", 7);
 }
 
 /// Whoever could resolve it has ended.

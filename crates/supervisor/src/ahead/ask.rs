@@ -221,7 +221,10 @@ impl Supervisor {
             return self.decide_wait(stopped, call);
         }
         let is_speculative = self.ahead.is_speculative(call.pid);
-        if self.looks_at_deferred(call) {
+        if let Some(decision) = self.look_at_held_dir(stopped, call)? {
+            return Ok(decision);
+        }
+        if self.looks_at_deferred(call) || self.looks_at_held_names(call) {
             return Ok(self.wait_at_barrier(call));
         }
         if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
@@ -242,6 +245,8 @@ impl Supervisor {
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
             Class::Output { .. } => return Ok(Decision::Go),
             Class::Input { source } => return self.read_input(stopped, call, source),
+            Class::Names if is_speculative => return self.hold_names(stopped, call),
+            Class::Names => return Ok(Decision::Go),
             Class::Existing if is_speculative => return self.open_existing(stopped, call, plan),
             Class::Existing => return Ok(Decision::Go),
             Class::Deferred { fd } if is_speculative => {

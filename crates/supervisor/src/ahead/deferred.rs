@@ -218,7 +218,7 @@ impl Supervisor {
     }
 }
 
-fn slot_clock(domain: usize, transaction: commit_clock::Transaction) -> commit_clock::Clock {
+pub(super) fn slot_clock(domain: usize, transaction: commit_clock::Transaction) -> commit_clock::Clock {
     let mut clock = commit_clock::Clock::NONE;
     clock.0[domain % DOMAINS_MAX] = transaction;
     clock

@@ -697,7 +697,7 @@ fn read_path(tid: i32, at: u64) -> Option<Vec<u8>> {
 }
 
 /// Whether bind or connect has a path as its address.
-fn names_file(call: &Call) -> bool {
+pub(super) fn names_file(call: &Call) -> bool {
     const AF_UNIX: u64 = 1;
     const LISTEN: u64 = 50;
     call.frame.nr != LISTEN
@@ -705,7 +705,7 @@ fn names_file(call: &Call) -> bool {
 }
 
 /// The program that a script names.
-fn interpreter(script: &Found) -> Option<Vec<u8>> {
+pub(super) fn interpreter(script: &Found) -> Option<Vec<u8>> {
     let open =
         rustix::fs::open(super::undo::own_path(&script.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut head = [0u8; 256];
@@ -715,7 +715,7 @@ fn interpreter(script: &Found) -> Option<Vec<u8>> {
 }
 
 /// `address perms offset major:minor inode path`
-fn mapped_file(line: &str) -> Option<(u64, u64)> {
+pub(super) fn mapped_file(line: &str) -> Option<(u64, u64)> {
     let mut words = line.split_ascii_whitespace().skip(3);
     let (major, minor) = words.next()?.split_once(':')?;
     let number = |hex| u32::from_str_radix(hex, 16).ok();

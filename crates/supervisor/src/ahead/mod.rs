@@ -25,6 +25,7 @@ mod counter;
 mod crash;
 mod deferred;
 mod files;
+mod held_names;
 mod history;
 mod inject;
 mod input;
@@ -105,6 +106,8 @@ pub(crate) enum Written {
     Stream { target: Target, writer: output::ProcessId, clock: Clock, bytes: Vec<u8> },
     /// To a file on a disk.
     File(DeferredWrite),
+    /// To a directory on a disk.
+    Names(held_names::NameChange),
 }
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
@@ -285,6 +288,7 @@ pub(crate) struct Ahead {
     deferred: HashMap<(u64, u64), usize>,
     /// What they hold together.
     deferred_bytes: u64,
+    held_names: held_names::HeldNames,
     /// Transactions that held writes went into.
     written: Clock,
     /// Since when nobody inside can go on.
@@ -346,6 +350,7 @@ impl Ahead {
             starting: HashSet::new(),
             deferred: HashMap::new(),
             deferred_bytes: 0,
+            held_names: held_names::HeldNames::default(),
             written: Clock::NONE,
             stuck_since: None,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),

@@ -48,6 +48,8 @@ pub(super) struct Way {
     pub through: Vec<Object>,
     /// It leads through /proc, which tells of more than was resolved here.
     pub through_proc: bool,
+    /// A name on it is not what the disk says: a change of it is held.
+    pub is_held: bool,
     pub end: End,
 }
 
@@ -127,7 +129,7 @@ enum Step {
 impl Supervisor {
     /// Resolve `path` as the thread would. `dir`: of the descriptor; the working directory if there is none.
     pub(super) fn walk(&self, tid: i32, pid: i32, dir: Option<i32>, path: &[u8], follows: bool) -> Way {
-        let mut way = Way { through: Vec::new(), through_proc: false, end: End::Unknown };
+        let mut way = Way { through: Vec::new(), through_proc: false, is_held: false, end: End::Unknown };
         let start = match (path.first(), dir) {
             (Some(b'/'), _) => format!("/proc/{tid}/root"),
             (_, Some(fd)) => format!("/proc/{tid}/fd/{fd}"),
@@ -198,6 +200,8 @@ impl Supervisor {
             return Err(Errno::NOTDIR);
         }
         self.note(&walk.here, way);
+        let dir = (walk.here.stat.st_dev, walk.here.stat.st_ino);
+        way.is_held |= self.ahead.held_names.has_name(dir, &name);
         let is_proc = kind == DeviceKind::Pseudo && is_proc(&walk.here);
         way.through_proc |= is_proc;
         let found = match Found::at(&walk.here.fd, &name, OFlags::NOFOLLOW) {

@@ -23,6 +23,8 @@ pub(crate) enum Class {
     Output { fd: i32 },
     /// It reads what comes from outside.
     Input { source: Source },
+    /// It changes names on a disk.
+    Names,
     /// It opens for creation what exists.
     Existing,
     /// It writes to a file on a disk.
@@ -99,7 +101,11 @@ impl Supervisor {
         let fd = |position: u8| arg(position) as i32;
         let Some(op) = syscall_table::op(frame.nr) else { return Plan::new(Class::Barrier) };
         if let Some(plan) = self.plan_files(call, op) {
-            return plan;
+            return match (&plan.class, op) {
+                // Not in memory.
+                (Class::Barrier, Op::ModifyPath { .. } | Op::ModifyPaths { .. }) => self.plan_names(call, op),
+                _ => plan,
+            };
         }
         match op {
             Op::Read { fd: at } => self.plan_read(call, fd(at)),
@@ -122,6 +128,7 @@ impl Supervisor {
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
+            Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
             Op::Ioctl => self.plan_ioctl(call),
             Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(),
             Op::Mmap => self.plan_mmap(call),

@@ -60,6 +60,10 @@ impl Supervisor {
                         self.forget_write(write);
                         write.bytes.len()
                     }
+                    Written::Names(change) => {
+                        self.forget_name_change(change);
+                        0
+                    }
                 };
                 self.ahead.report.output_dropped += len as u64;
             }
@@ -422,6 +426,7 @@ impl Supervisor {
         }
         match &output {
             Written::File(write) => self.make_write(write),
+            Written::Names(change) => self.make_name_change(change),
             Written::Stream { target, writer, clock, bytes } => {
                 // Writes that were held before it went into younger transactions than it knew of.
                 let mut clock = *clock;
