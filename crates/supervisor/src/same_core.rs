@@ -56,9 +56,9 @@ impl SameCore {
         Self { load, usual, told }
     }
 
-    /// Whether tracees are ever kept near.
-    pub fn is_used(&self) -> bool {
-        self.load.is_some()
+    /// Whether nobody else ran when we last looked.
+    pub fn was_alone(&self) -> bool {
+        self.told.load(Ordering::Relaxed) != 0
     }
 
     /// Confine a stopped tracee to our core.
