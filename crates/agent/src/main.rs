@@ -8,6 +8,7 @@
 #![no_main]
 
 mod clocks;
+mod deaf;
 mod descriptors;
 mod dispatch;
 mod entry;

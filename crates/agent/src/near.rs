@@ -8,7 +8,6 @@
 //! the agent; the parent frees itself if there is no child, or sooner.
 
 use crate::clocks::Call;
-use crate::descriptors::is_threaded;
 use crate::gate;
 use core::sync::atomic::Ordering;
 
@@ -30,13 +29,13 @@ impl Call<'_> {
         if self.page.births & NOT_WAITED_FOR != 0 {
             self.page.births = (self.page.births & !NOT_WAITED_FOR).saturating_add(ONE_WAITED_FOR);
         }
-        self.thread.is_deaf.store(u32::from(is_deaf()), Ordering::Relaxed);
+        self.be_deaf();
         self.thread.door.enter();
         let result = self.proceed_observing();
         while !self.thread.door.leave() {
             give_way();
         }
-        self.thread.is_deaf.store(0, Ordering::Relaxed);
+        self.hear();
         result
     }
 
@@ -47,7 +46,7 @@ impl Call<'_> {
         self.page.births = if is_followed_by_wait { self.page.births | NOT_WAITED_FOR } else { NOT_WAITED_FOR };
         let usual = self.world.usual_cores.load(Ordering::Relaxed);
         let is_wanted = usual != 0 && is_followed_by_wait && waited_for >= WAITED_FOR_MIN;
-        if !is_wanted || !is_child(flags) {
+        if !is_wanted || !is_child(flags) || self.world.ahead.load(Ordering::Relaxed) != 0 {
             return false;
         }
         let Some(core) = own_core() else { return false };
@@ -81,22 +80,6 @@ fn give_way() {
     const SCHED_YIELD: u64 = 24;
     // SAFETY: no arguments.
     unsafe { gate::call(SCHED_YIELD, [0; 6]) };
-}
-
-/// Whether SIGCHLD does nothing in this process, and no other thread can change that.
-fn is_deaf() -> bool {
-    const RT_SIGACTION: u64 = 13;
-    const SIGCHLD: u64 = 17;
-    const SIG_IGN: u64 = 1;
-    const SET_LEN: u64 = 8;
-    if is_threaded() {
-        return false;
-    }
-    // Handler, flags, restorer, mask.
-    let mut action = [u64::MAX; 4];
-    // SAFETY: `action` is a whole `struct sigaction` of the kernel's.
-    unsafe { gate::call(RT_SIGACTION, [SIGCHLD, 0, action.as_mut_ptr() as u64, SET_LEN, 0, 0]) };
-    action[0] <= SIG_IGN
 }
 
 /// The core that this thread is on, if it has a bit in one word.

@@ -17,6 +17,7 @@ const CLONE3: u64 = 435;
 const SIGCHLD: u64 = 17;
 const CLONE_VM: u64 = 0x100;
 const CLONE_FILES: u64 = 0x400;
+const CLONE_SIGHAND: u64 = 0x800;
 const CLONE_PTRACE: u64 = 0x2000;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_PARENT: u64 = 0x8000;
@@ -106,6 +107,10 @@ impl Call<'_> {
             self.page.this
         };
         self.world.threads[thread].begin(process, page);
+        if birth.flags & CLONE_SIGHAND == 0 {
+            // A child of vfork may end before its parent comes out of here.
+            self.be_deaf();
+        }
         let is_near = self.confine_birth(birth.flags, thread);
         // SAFETY: the page is prepared, or is the child's own copy of ours.
         let result = unsafe { gate::clone(&birth.args, birth.nr, page, thread, process) };
@@ -120,6 +125,7 @@ impl Call<'_> {
             // What other threads opened in between.
             share_descriptions();
         }
+        self.hear();
         self.answer(result);
     }
 

@@ -117,7 +117,7 @@ impl Supervisor {
         if let Some(deadline) = self.ahead.next_look() {
             return tracee::wait_until(deadline);
         }
-        if !self.same_core.is_used() {
+        if !self.same_core.was_alone() {
             return tracee::wait();
         }
         let (event, parent) = tracee::wait_before_end(|ended| self.draw_parent_near(ended))?;

@@ -20,7 +20,9 @@ pub struct SameCore {
     load: Option<File>,
     /// Where the supervisor may run: what a program may that never asked for anything else.
     usual: sys::Cores,
-    /// The same for the agents, while nobody but the world needs a core (`World::usual_cores`).
+    /// Nobody has asked for less than there is (`taskset`): whoever has the usual cores may be told to run on all.
+    is_unrestricted: bool,
+    /// The usual cores for the agents, while nobody but the world needs a core (`World::usual_cores`).
     told: &'static AtomicU64,
 }
 
@@ -53,12 +55,12 @@ impl SameCore {
     pub fn new(runs_first: bool, told: &'static AtomicU64) -> Self {
         let usual = sys::cores_of(0).unwrap_or(sys::Cores::ALL);
         let load = if runs_first && usual.count() > 1 { File::open("/proc/loadavg").ok() } else { None };
-        Self { load, usual, told }
+        Self { load, usual, is_unrestricted: is_unrestricted(&usual), told }
     }
 
-    /// Whether tracees are ever kept near.
-    pub fn is_used(&self) -> bool {
-        self.load.is_some()
+    /// Whether nobody else ran when we last looked.
+    pub fn was_alone(&self) -> bool {
+        self.told.load(Ordering::Relaxed) != 0
     }
 
     /// Confine a stopped tracee to our core.
@@ -103,7 +105,8 @@ impl SameCore {
             return None;
         }
         // The kernel remembers what was asked for and follows it when the cores that there are change: ask for no less than there was.
-        let before = if before == self.usual { sys::Cores::ALL } else { before };
+        let is_everywhere = self.is_unrestricted && before == self.usual;
+        let before = if is_everywhere { sys::Cores::ALL } else { before };
         Some(Confined { tid, before })
     }
 
@@ -113,7 +116,8 @@ impl SameCore {
         let mut text = [0u8; 64];
         let len = load.read_at(&mut text, 0).unwrap_or(0);
         let is_alone = running(&text[..len]).is_some_and(|running| running <= threads);
-        self.told.store(if is_alone { self.usual.word().unwrap_or(0) } else { 0 }, Ordering::Relaxed);
+        let told = if is_alone && self.is_unrestricted { self.usual.word() } else { None };
+        self.told.store(told.unwrap_or(0), Ordering::Relaxed);
         is_alone
     }
 }
@@ -122,6 +126,17 @@ impl SameCore {
 pub fn let_go(confined: Confined) {
     // It may have died meanwhile.
     let _ = sys::set_cores(confined.tid, &confined.before);
+}
+
+/// Whether these, our own, are all that we could have.
+fn is_unrestricted(own: &sys::Cores) -> bool {
+    let widened = sys::set_cores(0, &sys::Cores::ALL).and_then(|()| sys::cores_of(0));
+    let is_all = widened.is_ok_and(|all| all == *own);
+    if !is_all {
+        // As whoever started us wanted it.
+        let _ = sys::set_cores(0, own);
+    }
+    is_all
 }
 
 /// Let a thread run everywhere.
@@ -145,6 +160,16 @@ mod tests {
         assert_eq!(running(b"0.20 0.18 0.12 1/80 11206\n"), Some(1));
         assert_eq!(running(b"10.20 0.18 0.12 12/80 11206\n"), Some(12));
         assert_eq!(running(b""), None);
+    }
+
+    #[test]
+    fn who_was_started_on_one_core_is_restricted() {
+        let all = sys::cores_of(0).expect("any thread may ask");
+        let one = sys::Cores::only(sys::current_core().expect("it runs somewhere"));
+        sys::set_cores(0, &one).expect("it may run there");
+        assert_eq!(is_unrestricted(&one), all.count() == 1);
+        assert_eq!(sys::cores_of(0).expect("any thread may ask"), one);
+        sys::set_cores(0, &all).expect("as it was");
     }
 
     #[test]

@@ -1,0 +1,32 @@
+//! A SIGCHLD that does nothing: by default, or ignored. Without a tracer the kernel would not send it; with one the thread stops. While a thread says in its
+//! slot that it is deaf, the supervisor drops the signal without a look, wherever in the agent the thread is.
+
+use crate::clocks::Call;
+use crate::descriptors::is_threaded;
+use crate::gate;
+use core::sync::atomic::Ordering;
+
+impl Call<'_> {
+    /// From here to `hear`: the thread stays in the agent, and only it could give SIGCHLD a handler.
+    pub fn be_deaf(&self) {
+        self.thread.is_deaf.store(u32::from(!is_threaded() && does_nothing()), Ordering::Relaxed);
+    }
+
+    /// Whatever happens to the program may be its own doing again.
+    pub fn hear(&self) {
+        self.thread.is_deaf.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Whether SIGCHLD has no handler in this process.
+fn does_nothing() -> bool {
+    const RT_SIGACTION: u64 = 13;
+    const SIGCHLD: u64 = 17;
+    const SIG_IGN: u64 = 1;
+    const SET_LEN: u64 = 8;
+    // Handler, flags, restorer, mask.
+    let mut action = [u64::MAX; 4];
+    // SAFETY: `action` is a whole `struct sigaction` of the kernel's.
+    unsafe { gate::call(RT_SIGACTION, [SIGCHLD, 0, action.as_mut_ptr() as u64, SET_LEN, 0, 0]) };
+    action[0] <= SIG_IGN
+}
