@@ -139,6 +139,7 @@ impl fmt::Display for Report {
         writeln!(f, "undone             {undone} operations; at most {widest} processes at once")?;
         writeln!(f, "speculative ends   {} processes; {} killed from outside", self.ghosts, self.lost)?;
         writeln!(f, "speculative output {} bytes held, {} never shown", self.output_held, self.output_dropped)?;
+        writeln!(f, "input read again   {} bytes", self.input_again)?;
         write!(f, "waits              {}", list(&self.barriers))
     }
 }
