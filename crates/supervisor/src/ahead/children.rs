@@ -192,6 +192,11 @@ impl Children {
         self.announced.remove(&pid)
     }
 
+    /// Whether we have told of its end, and its parent has not heard it yet.
+    pub fn is_announced(&self, pid: i32) -> bool {
+        self.announced.contains(&pid)
+    }
+
     /// Whether the kernel's SIGCHLD about this process is to be kept from its parent.
     pub fn is_silent(&self, pid: i32) -> bool {
         self.silent.contains_key(&pid)
@@ -367,6 +372,7 @@ impl Supervisor {
         if let Some(children) = self.ahead.children.to_tell.get_mut(&pid) {
             children.retain(|&other| other != child);
         }
+        self.forget_silent_children(pid, stopped)?;
         self.ahead.children.silent.insert(child, pid);
         self.ahead.children.announced.insert(child);
         let registers = stopped.registers()?;
@@ -503,6 +509,7 @@ impl Supervisor {
         }
         if let Some(corpses) = self.ahead.corpses.remove(&pid) {
             ToReap::all(corpses, stopped, self.image.header.gate_program).or_else(unless_gone)?;
+            self.forget_silent_children(pid, stopped)?;
         }
         match self.ahead.children.to_reap.remove(&pid) {
             Some(dead) => self.wait_in(stopped, pid, &dead),

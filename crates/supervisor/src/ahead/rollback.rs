@@ -198,9 +198,10 @@ impl Supervisor {
         if let Some(stopped) = &stopped {
             if let Stop::Signal(_) = stopped.stop() {
                 let info = stopped.signal_info()?;
-                // Its own SIGPIPE, abort and the like belong to what is taken back.
+                // Its own SIGPIPE, abort and the like belong to what is taken back; what we have told of a child is told again.
                 let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;
-                if !is_own {
+                let is_ours = info.number() == libc::SIGCHLD && self.ahead.children.is_announced(info.process());
+                if !is_own && !is_ours {
                     self.ahead.held_signals.entry(pid).or_default().push(info);
                 }
             }
@@ -329,6 +330,7 @@ impl Supervisor {
         restored?;
         self.remove_stillborn(pid, &stopped)?;
         self.bury(&stopped, pid)?;
+        self.forget_silent_children(pid, &stopped)?;
         match (call, signal) {
             (Some(call), _) => self.park(stopped, call),
             (None, Some(signal)) => stopped.resume_with(&signal)?,
@@ -373,8 +375,27 @@ impl Supervisor {
         if SignalSets::of(pid).is_none_or(|sets| sets.pending_here & BIT == 0) {
             return Ok(());
         }
+        self.take_signal(pid, stopped, BIT)
+    }
+
+    /// A SIGCHLD that waits in the kernel, about a child of which the program knows nothing: one that another would be joined with, or that is
+    /// taken by `sigwait` without a stop.
+    pub(super) fn forget_silent_children(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        const BIT: u64 = 1 << (libc::SIGCHLD - 1);
+        let ahead = &self.ahead;
+        let kin = &ahead.children;
+        let is_silent = |child| ahead.vessels.contains(&child) || kin.is_silent(child) && !kin.is_announced(child);
+        let mut pending = stopped.pending_signals(true)?.into_iter();
+        if !pending.any(|info| info.number() == libc::SIGCHLD && is_silent(info.process())) {
+            return Ok(());
+        }
+        self.take_signal(pid, stopped, BIT)
+    }
+
+    /// Take a signal out of the queue of a process, in its name.
+    fn take_signal(&mut self, pid: i32, stopped: &Stopped, bit: u64) -> Result<()> {
         let at = stopped.registers()?.gs_base - super::SCRATCH;
-        let words = [BIT.to_ne_bytes(), [0; 8], [0; 8]].concat();
+        let words = [bit.to_ne_bytes(), [0; 8], [0; 8]].concat();
         let kernel = |source| TraceError::Kernel { what: "write a set of signals", tid: pid, source };
         let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
         tracee::write_bytes(pid, at, &words).map_err(kernel)?;
