@@ -492,7 +492,7 @@ impl Supervisor {
     pub(super) fn release_ghost(&mut self, pid: i32) {
         let _ = match self.ahead.children.take_standing(pid) {
             Some((stopped, None)) => self.reply(stopped, agent_abi::ahead::GO),
-            Some((stopped, Some(signal))) => stopped.resume_with(&signal),
+            Some((stopped, Some(signal))) => super::turn::end_by(stopped, &signal),
             None => Ok(()),
         };
     }

@@ -24,6 +24,7 @@ mod counter;
 mod deferred;
 mod files;
 mod inject;
+mod kill;
 mod memory;
 mod names;
 mod plan;
