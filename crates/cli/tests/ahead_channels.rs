@@ -156,6 +156,43 @@ print('again' if number < 0 else 'WRONG', data, os.read(reader, 10), os.read(rea
     assert_eq!(String::from_utf8_lossy(&output.stdout), "again b'x' b'through' b''\n", "{errors}");
 }
 
+/// A process that a guess has killed lives on, wherever it was; its parent never heard of its end.
+#[test]
+fn a_killed_process_lives_again() {
+    let program = r#"
+my ($signal, $waits) = (SIGNAL, WAITS);
+pipe(my $reader, my $writer); pipe(my $gate, my $hold);
+my $pid = fork;
+if (!$pid) {
+    close $reader; close $hold;
+    syswrite($writer, "ready\n");
+    if ($waits) { sysread($gate, my $nothing, 1) } else { my $now = time; 1 while time < $now + 3 }
+    syswrite($writer, "alive\n");
+    exit 3;
+}
+close $writer; close $gate;
+sysread($reader, my $line, 6); print $line;
+my $id = begin();
+if ($id < 0) {
+    close $hold;
+    print <$reader>;
+} else {
+    kill($signal, $pid) == 1 or die;
+    waitpid($pid, 0); print "ended by $?", <$reader>, "\n";
+    finish($id);
+    exit 0;
+}
+waitpid($pid, 0); print $? >> 8, "\n";
+"#;
+    for (signal, number) in [("'KILL'", 9), ("'TERM'", 15)] {
+        for waits in ["0", "1"] {
+            let program = program.replace("SIGNAL", signal).replace("WAITS", waits);
+            check(&program, "fail", "ready\nalive\n3\n", &["kill", "wait4"]);
+            check(&program, "commit", &format!("ready\nended by {number}\n"), &["kill", "wait4"]);
+        }
+    }
+}
+
 #[test]
 fn counters_are_put_back() {
     let program = r#"

@@ -56,6 +56,14 @@ impl SignalInfo {
         unsafe { (&raw mut info.0).cast::<i32>().add(4).copy_from_nonoverlapping(words.as_ptr(), 3) };
         info
     }
+    /// What `kill` of a process says.
+    pub fn sent_by(process: i32, number: i32) -> Self {
+        let mut info = Self::default();
+        info.0.si_signo = number;
+        // SAFETY: as in `child_ended`: `si_pid`.
+        unsafe { (&raw mut info.0).cast::<i32>().add(4).write(process) };
+        info
+    }
     /// `si_signo`.
     pub fn number(&self) -> i32 {
         self.0.si_signo

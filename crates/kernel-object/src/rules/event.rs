@@ -1,6 +1,6 @@
-//! Descriptors for events. Lightweight dependencies pass both ways; undoing them is not written, so full ones wait.
+//! Descriptors for events. Lightweight dependencies pass both ways; only a counter can be put back, so at the others full ones wait.
 
-use super::{row, Row, BOTH_LIGHTWEIGHT, OBSERVE_LIGHTWEIGHT};
+use super::{row, Row, BOTH, BOTH_LIGHTWEIGHT, OBSERVE, OBSERVE_LIGHTWEIGHT};
 use crate::rule::PropagationRule;
 use crate::ObjectKind::{Epoll, EventFd, Inotify, TimerFd};
 use crate::Operation::{Close, Create, GetAttributes, Poll, Read, SetAttributes, Write};
@@ -8,10 +8,10 @@ use crate::Operation::{Close, Create, GetAttributes, Poll, Read, SetAttributes, 
 const NOTHING: PropagationRule = PropagationRule::lightweight_only(&[], &[]);
 
 pub(super) const ROWS: &[Row] = &[
-    row(EventFd, Create, BOTH_LIGHTWEIGHT, "the object is new"),
-    row(EventFd, Read, BOTH_LIGHTWEIGHT, "takes the counter"),
-    row(EventFd, Write, BOTH_LIGHTWEIGHT, "may block if the counter is full"),
-    row(EventFd, Poll, OBSERVE_LIGHTWEIGHT, "shows whether the counter is 0"),
+    row(EventFd, Create, BOTH, "the object is new"),
+    row(EventFd, Read, BOTH, "takes the counter, which is undone by writing it again"),
+    row(EventFd, Write, BOTH, "may block if the counter is full; undone by reading"),
+    row(EventFd, Poll, OBSERVE, "shows whether the counter is 0"),
     row(EventFd, Close, NOTHING, "shows nothing"),
     row(TimerFd, Create, BOTH_LIGHTWEIGHT, "the object is new"),
     row(TimerFd, SetAttributes, BOTH_LIGHTWEIGHT, "timerfd_settime returns the old time"),

@@ -254,6 +254,7 @@ impl Supervisor {
                 return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
             }
             Class::Deferred { .. } => return Ok(Decision::Go),
+            Class::Blow(blow) => return self.strike(stopped, call, blow),
             Class::EndOfFile => {
                 let tracked = self.track(stopped, call, plan, Vec::new())?;
                 return Ok(if matches!(tracked, Decision::Wait) { Decision::Wait } else { Decision::Answer(0) });
@@ -458,7 +459,7 @@ impl Supervisor {
         Known { no_timers, own_memory: self.ahead.is_always_on(), ..Known::default() }
     }
 
-    fn can_be_checkpointed(&self, pid: i32) -> bool {
+    pub(super) fn can_be_checkpointed(&self, pid: i32) -> bool {
         let Some(tracee) = self.tracees.get(&pid) else { return false };
         let slot = &self.world().processes[tracee.process];
         slot.users.load(Ordering::Relaxed) == 1

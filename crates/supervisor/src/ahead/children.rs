@@ -533,7 +533,7 @@ impl Supervisor {
         let Some((stopped, signal)) = self.ahead.children.take_standing(pid) else { return };
         let _ = self.bury(&stopped, pid).and_then(|()| match signal {
             None => self.reply(stopped, agent_abi::ahead::GO),
-            Some(signal) => stopped.resume_with(&signal),
+            Some(signal) => super::turn::end_by(stopped, &signal),
         });
     }
 

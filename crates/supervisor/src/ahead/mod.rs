@@ -29,6 +29,7 @@ mod held_names;
 mod history;
 mod inject;
 mod input;
+mod kill;
 mod ledger;
 mod memory;
 mod names;

@@ -3,6 +3,7 @@
 use super::behind::Behind;
 use super::counter::Counter;
 use super::input::Source;
+use super::kill::Blow;
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -33,6 +34,8 @@ pub(crate) enum Class {
     Barrier,
     /// The same, and nor may what it concerns.
     Certain,
+    /// It ends another process.
+    Blow(Blow),
     /// It reads, and there is nothing, nor will there be.
     EndOfFile,
     /// It looks at processes in general: nothing at all may be speculative.
@@ -142,8 +145,7 @@ impl Supervisor {
             Op::Exit | Op::ExitGroup => Plan::new(Class::Exit { status: (arg(0) as i32 & 0xff) << 8 }),
             Op::Tgkill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
             Op::Kill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
-            // A group or a process may be there only because a checkpoint or a ghost is.
-            Op::Kill => Plan::new(Class::Window).once(),
+            Op::Kill => self.plan_kill(call),
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(arg(0)),
             // A limit that was lowered cannot always be raised again.

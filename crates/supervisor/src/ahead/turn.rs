@@ -8,7 +8,7 @@ use agent_abi::{Frame, PROCESSES_MAX};
 use checkpoint::Vessel;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tracee::{Registers, Result, SignalInfo, Stopped};
+use tracee::{Registers, Result, SignalInfo, Stop, Stopped, TraceError};
 
 impl super::Ahead {
     pub(super) fn is_corpse(&self, parent: i32, child: i32) -> bool {
@@ -344,7 +344,7 @@ impl Supervisor {
         stopped.resume(0)
     }
 
-    fn end_by_signal(&mut self, stopped: Stopped, pid: i32, info: SignalInfo) -> Result<()> {
+    pub(super) fn end_by_signal(&mut self, stopped: Stopped, pid: i32, info: SignalInfo) -> Result<()> {
         const EXIT_GROUP: u64 = 231;
         let frame = Frame { nr: EXIT_GROUP, ..Frame::default() };
         let call = Call {
@@ -373,7 +373,7 @@ impl Supervisor {
         for (pid, (stopped, info)) in std::mem::take(&mut self.ahead.ending) {
             let done = match self.ahead.is_speculative(pid) {
                 true => self.end_by_signal(stopped, pid, info),
-                false => stopped.resume_with(&info),
+                false => end_by(stopped, &info),
             };
             match done {
                 Ok(()) | Err(tracee::TraceError::Gone(_)) => {}
@@ -388,8 +388,20 @@ fn has_signals(tid: i32) -> bool {
     SignalSets::of(tid).is_some_and(|sets| sets.pending & !sets.blocked != 0)
 }
 
+/// Let a signal end a process that stands still for it, or wherever it was struck.
+pub(super) fn end_by(stopped: Stopped, info: &SignalInfo) -> Result<()> {
+    if let Stop::Signal(_) = stopped.stop() {
+        return stopped.resume_with(info);
+    }
+    crate::sys::kill(stopped.tid(), info.number());
+    match stopped.resume(0) {
+        Err(TraceError::Gone(_)) => Ok(()),
+        done => done,
+    }
+}
+
 /// Whether a signal ends this process: not caught, and by default fatal.
-fn is_fatal(tid: i32, signal: i32) -> bool {
+pub(super) fn is_fatal(tid: i32, signal: i32) -> bool {
     let Some(sets) = SignalSets::of(tid) else { return true };
     let bit = 1u64 << (signal - 1).clamp(0, 63);
     let is_harmless = matches!(
