@@ -151,6 +151,11 @@ impl Vessel {
     ///
     /// After an error other than `Unsupported` the process is half of each: kill it.
     pub fn restore(&self, p: &Stopped, gate: u64) -> Result<Copied> {
+        self.restore_known(p, gate, Known::default())
+    }
+
+    /// The same, without setting what the caller knows to be as it was: `no_timers` says that the process has had none since it was born.
+    pub fn restore_known(&self, p: &Stopped, gate: u64, known: Known) -> Result<Copied> {
         let (pid, vessel) = (p.tid(), self.pid());
         if pid != self.of {
             return Err(CheckpointError::Unsupported("another process's checkpoint"));
@@ -171,7 +176,9 @@ impl Vessel {
         let stage = layout::restore(&mut caller, vessel, kept.brk)?;
         let scratch = stage.as_ref().map_or(kept.scratch, |stage| stage.data());
         state::restore(&mut caller, vessel, scratch, &kept, &now, &then)?;
-        self.timers.set(&mut caller, scratch)?;
+        if !known.no_timers {
+            self.timers.set(&mut caller, scratch)?;
+        }
         let list = p.robust_list().map_err(CheckpointError::access("robust list", pid))?;
         if list != self.robust_list {
             let (head, len) = self.robust_list;

@@ -180,7 +180,8 @@ fn no_room_for_writes_that_are_held() {
     if !can_mount() {
         return;
     }
-    let script = "echo start; : > dir/f; exec 5<>dir/f; head -c 100000000 /dev/zero >&5; echo $?; [ $(stat -c %s dir/f) -gt 40000000 ] && echo full";
+    let script = "echo start; dd if=/dev/zero of=dir/other bs=1M count=43 status=none; : > dir/f; exec 5<>dir/f
+                  head -c 20000000 /dev/zero >&5; echo $?; [ $(stat -c %s dir/f) -lt 8000000 ] && echo full";
     let run = |options: &[&str]| {
         let (mark, scene) = (Mark::new("ROOM"), Scene::with_volume());
         let mut all = vec!["--volume", "image:dir"];
@@ -191,6 +192,6 @@ fn no_room_for_writes_that_are_held() {
     };
     let plain = run(&[]);
     assert!(plain.0.starts_with("start\n1\n") && plain.1.contains("No space left"), "{plain:?}");
-    assert_eq!(run(&["--inject=all:0:50"]), plain);
-    assert_eq!(run(&["--inject=all:20%:5"]), plain);
+    assert_eq!(run(&["--inject=open:0:100"]), plain);
+    assert_eq!(run(&["--inject=open:20%:20"]), plain);
 }

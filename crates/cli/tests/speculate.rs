@@ -210,6 +210,41 @@ fn a_guess_that_was_forgotten_fails() {
     check("id=$($S begin); [ $id = failed ] && { echo never mind; exit 3; }; echo WRONG", "never mind\n", 3);
 }
 
+/// Timers, which a copy of a process does not have, and what a child used that has not really ended.
+#[test]
+fn timers_and_usage() {
+    const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/speculate/own_state.c");
+    const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/programs");
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("own_state");
+    let compiled = Command::new("cc").args(["-O1", "-I", INCLUDE, "-o"]).arg(&program).arg(SOURCE).status();
+    assert!(compiled.unwrap().success());
+    for (what, expected) in [("kept", "10 0\n"), ("new", "0 0\n"), ("exec", "10 0\n"), ("usage", "3 1 1\n")] {
+        let output = run(dir.path(), &format!("exec {} {what}", program.display()));
+        let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!((text.as_ref(), output.status.code()), (expected, Some(0)), "{what}: {errors}");
+    }
+}
+
+/// A process ended on a guess, which was right; a while later calls are not asked about any more.
+#[test]
+fn after_the_last_guess_nobody_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let script =
+        "id=$($S begin); (exit 3); echo $? | cat; $S commit $id; for i in 1 2 3 4 5; do sleep 0.1; done; echo end";
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "60", SPECULATOR, "run", "--", "bash", "-c", script])
+        .current_dir(dir.path())
+        .env("S", SPECULATOR)
+        .env("SPECULATOR_TRACE", dir.path().join("trace"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout(1)");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "3\nend\n");
+    let trace = std::fs::read_to_string(dir.path().join("trace")).unwrap();
+    assert!(trace.contains("exit_group") && trace.lines().any(|line| line.ends_with(" off")), "{trace}");
+}
+
 #[test]
 fn nothing_goes_on_when_the_world_is_killed() {
     let dir = tempfile::tempdir().unwrap();

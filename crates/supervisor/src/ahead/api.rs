@@ -123,6 +123,9 @@ impl Supervisor {
 
     /// Nothing in this world can be trusted any more.
     pub(super) fn end_world(&mut self, why: &str) {
+        if std::mem::replace(&mut self.ahead.is_doomed, true) {
+            return;
+        }
         self.front.tell(&crate::message::Message::Warning { text: format!("{why}; every process inside was killed") });
         let pids: Vec<i32> = self.tracees.keys().copied().collect();
         for pid in pids {

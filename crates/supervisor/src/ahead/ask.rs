@@ -451,7 +451,7 @@ impl Supervisor {
     }
 
     /// What need not be looked for in a process.
-    fn known_of(&self, pid: i32) -> Known {
+    pub(super) fn known_of(&self, pid: i32) -> Known {
         let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
         let no_timers =
             self.tracees.get(&pid).is_some_and(|tracee| flags(tracee.process) & agent_abi::PROCESS_TIMERS == 0);

@@ -63,10 +63,13 @@ impl Children {
     /// Whether nobody has still to be told of, or kept from, anybody's end. It looks at each process whose end is to be kept from its parent: ask
     /// seldom.
     pub fn is_quiet(&mut self) -> bool {
-        self.is_settled() && {
-            self.silent.retain(|&child, &mut parent| may_still_be_told(child, parent));
-            self.silent.is_empty()
+        if !self.is_settled() {
+            return false;
         }
+        self.silent.retain(|&child, &mut parent| may_still_be_told(child, parent));
+        // What we send is lost, too, while another SIGCHLD waits.
+        self.announced.retain(|child| self.silent.contains_key(child));
+        self.silent.is_empty()
     }
 
     fn is_settled(&self) -> bool {
@@ -75,7 +78,6 @@ impl Children {
             && self.to_tell.values().all(Vec::is_empty)
             && self.unburied.is_empty()
             && self.to_reap.is_empty()
-            && self.announced.is_empty()
     }
 
     pub fn shares_memory(&self, pid: i32) -> bool {

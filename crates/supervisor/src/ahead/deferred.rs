@@ -101,6 +101,9 @@ impl Supervisor {
     /// Nothing that it depends on can fail any more: the write is made.
     pub(super) fn make_write(&mut self, write: &DeferredWrite) {
         self.forget_write(write);
+        if self.ahead.is_doomed {
+            return;
+        }
         let mut at = 0;
         // The program's own position must not move: it has moved already.
         let position = rustix::fs::seek(&write.file, SeekFrom::Current(0));

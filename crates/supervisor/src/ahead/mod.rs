@@ -283,6 +283,8 @@ pub(crate) struct Ahead {
     changes: u64,
     /// They may have made a child of which they have not told yet.
     giving_birth: HashSet<i32>,
+    /// Every process inside was killed, because nothing here can be trusted any more.
+    is_doomed: bool,
     /// Executed, and not yet heard of from their agent: no call can be made in them.
     starting: HashSet<i32>,
     /// Files with writes that are held, and how many.
@@ -348,6 +350,7 @@ impl Ahead {
             changes: 0,
             to_resolve: Vec::new(),
             giving_birth: HashSet::new(),
+            is_doomed: false,
             starting: HashSet::new(),
             deferred: HashMap::new(),
             deferred_bytes: 0,

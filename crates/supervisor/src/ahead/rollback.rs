@@ -352,7 +352,7 @@ impl Supervisor {
             self.hold_signals(pid, signals);
         }
         self.forget_broken_pipe(pid, stopped)?;
-        kept.vessel.restore(stopped, gate).map_err(|error| match error {
+        kept.vessel.restore_known(stopped, gate, self.known_of(pid)).map_err(|error| match error {
             CheckpointError::Trace(error) => error,
             other => TraceError::Kernel {
                 what: "restore a checkpoint",
