@@ -142,7 +142,8 @@ impl Call<'_> {
     /// Whether a `newfstatat` that succeeded was about a descriptor, as C libraries spell `fstat`: an empty name.
     fn names_descriptor(&self) -> bool {
         // SAFETY: the kernel has just read this string.
-        self.arg(3) & AT_EMPTY_PATH != 0 && (self.arg(1) == 0 || unsafe { (self.arg(1) as *const u8).read_volatile() } == 0)
+        self.arg(3) & AT_EMPTY_PATH != 0
+            && (self.arg(1) == 0 || unsafe { (self.arg(1) as *const u8).read_volatile() } == 0)
     }
 
     pub fn statx(&mut self) {
@@ -175,7 +176,11 @@ impl Call<'_> {
         let changes = bits & (O_CREAT | O_TRUNC | O_DSYNC) != 0 || bits & O_TMPFILE == O_TMPFILE;
         let dir = self.directory(dir.unwrap_or(syscall_table::CWD));
         if !changes || bits & O_PATH != 0 {
-            if bits & (O_WRONLY | O_RDWR) != 0 && bits & O_PATH == 0 && !self.is_settled() && is_fifo(dir, self.arg(path)) {
+            if bits & (O_WRONLY | O_RDWR) != 0
+                && bits & O_PATH == 0
+                && !self.is_settled()
+                && is_fifo(dir, self.arg(path))
+            {
                 // Whoever waits at the other end, perhaps outside, sees that this one is opened.
                 self.settle();
             }

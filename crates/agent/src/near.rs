@@ -64,7 +64,12 @@ impl Call<'_> {
 
     /// The child has been made, or not.
     pub fn end_confinement(&self) {
-        self.thread.confinement.end(|| drop(set_own_cores(u64::MAX)), give_way);
+        self.thread.confinement.end(
+            || {
+                set_own_cores(u64::MAX);
+            },
+            give_way,
+        );
     }
 }
 

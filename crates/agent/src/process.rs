@@ -5,9 +5,8 @@ use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, share
 use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, PROCESS_TIMERS, THREADS_BASE,
-    THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET,
-    THREAD_UNCACHED,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, PROCESS_TIMERS,
+    THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::Ordering;
 
@@ -58,13 +57,12 @@ impl Call<'_> {
         const STACK_SIZE: usize = 6;
         let size = self.arg(1) as usize;
         let mut words = [0u64; CLONE_ARGS_WORDS];
-        if size % 8 != 0
-            || size < 64
-            || size > CLONE_ARGS_WORDS * 8
+        if !size.is_multiple_of(8)
+            || !(64..=CLONE_ARGS_WORDS * 8).contains(&size)
             || !read_program(self.arg(0), &mut words[..size / 8])
         {
             // Bad sizes and addresses get the kernel's own error: a call that certainly fails.
-            if size >= 64 && size <= 4096 {
+            if (64..=4096).contains(&size) {
                 return self.answer(-7); // E2BIG: fields from the future
             }
             self.proceed();

@@ -1,7 +1,9 @@
 //! Sockets: which are inside, and messages that carry descriptors.
 
 use crate::clocks::Call;
-use crate::descriptors::{is_doubtful_socket, is_pair, note_outside_stream, share_descriptions, Stat, S_IFIFO, S_IFSOCK};
+use crate::descriptors::{
+    is_doubtful_socket, is_pair, note_outside_stream, share_descriptions, Stat, S_IFIFO, S_IFSOCK,
+};
 use crate::gate;
 use crate::memory::read_program;
 use crate::names::{locate, AT_FDCWD};

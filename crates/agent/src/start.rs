@@ -6,8 +6,7 @@ use crate::descriptors::{Stat, CACHE_BASE};
 use crate::gate::{self, nr};
 use crate::memory::{attach, is_known, rows};
 use agent_abi::{
-    option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, THREADS_MAX,
-    THREAD_PAGE_OFFSET,
+    option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
 use core::sync::atomic::Ordering;
 
@@ -151,7 +150,7 @@ fn load_bias(auxv: &Auxv) -> u64 {
 
 fn observe_executable(process: &agent_abi::Process) -> Option<Stat> {
     let world = world();
-    let stat = stat_path(b"/proc/self/exe\0".as_ptr())?;
+    let stat = stat_path(c"/proc/self/exe".as_ptr().cast())?;
     if !world.transactions.is_clean() {
         let domains = world.transactions.domains();
         process.clock.merge(&world.names.load(domains), domains);
