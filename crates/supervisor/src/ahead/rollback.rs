@@ -360,6 +360,7 @@ impl Supervisor {
                 source: std::io::Error::other(other.to_string()),
             },
         })?;
+        self.forget_pending_again(pid, &kept.vessel);
         self.ahead.outcomes.back_to(pid, kept.injected, Instant::now());
         self.ahead.children.revive(pid);
         self.ahead.starting.remove(&pid);
@@ -367,6 +368,17 @@ impl Supervisor {
             tracee.injection = None;
         }
         Ok(())
+    }
+
+    /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held since are not sent by us, too.
+    fn forget_pending_again(&mut self, pid: i32, vessel: &checkpoint::Vessel) {
+        let Some(held) = self.ahead.held_signals.get_mut(&pid) else { return };
+        for (pending, _) in vessel.pending() {
+            let is_same = |info: &SignalInfo| info.number() == pending.number() && info.process() == pending.process();
+            if let Some(at) = held.iter().position(is_same) {
+                held.remove(at);
+            }
+        }
     }
 
     /// SIGPIPE that waits in the kernel was caused by a write that is undone.
