@@ -117,7 +117,7 @@ impl Supervisor {
         if let Some(deadline) = self.ahead.next_look() {
             return tracee::wait_until(deadline);
         }
-        if !self.same_core.was_alone() {
+        if !self.same_core.was_calm() {
             return tracee::wait();
         }
         let (event, parent) = tracee::wait_before_end(|ended| self.draw_parent_near(ended))?;
