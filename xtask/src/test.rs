@@ -69,7 +69,9 @@ fn lints() -> Result<(), String> {
 }
 
 fn workspace_tests() -> Result<(), String> {
-    cargo(&["test", "--quiet", "--workspace", "--exclude", "transparency", "--exclude", "rollback"]).run()?;
+    let crates =
+        ["test", "--quiet", "--no-fail-fast", "--workspace", "--exclude", "transparency", "--exclude", "rollback"];
+    cargo(&crates).run()?;
     cargo(&["test", "--quiet", "-p", "transparency", "-p", "rollback", "--lib"]).run()
 }
 

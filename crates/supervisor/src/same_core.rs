@@ -114,7 +114,7 @@ impl SameCore {
         Some(Confined { tid, before })
     }
 
-    /// Whether no more threads run or could run on the machine than these, which include us.
+    /// Whether hardly more threads run or could run on the machine than these, which include us.
     fn is_calm(&self, threads: u32) -> bool {
         let Some(load) = &self.load else { return false };
         let mut text = [0u8; 64];

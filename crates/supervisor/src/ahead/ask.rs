@@ -540,6 +540,7 @@ impl Supervisor {
         let Some((target, bytes)) = self.output_of(call.tid, fd, &call.frame) else {
             return self.wait_at_barrier(call);
         };
+        let target = self.ahead.with_one_descriptor(target);
         let Some(tracee) = self.tracees.get(&call.tid) else { return Decision::Wait };
         let slot = tracee.process;
         let Some(&writer) = self.output_ids.get(&slot) else { return Decision::Wait };

@@ -63,6 +63,8 @@ use ledger::Ledger;
 use speculation::{Checkpoint, Process, SpeculationId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tracee::{SignalInfo, Stopped};
 use undo::Undo;
@@ -287,6 +289,8 @@ pub(crate) struct Ahead {
     is_doomed: bool,
     /// Executed, and not yet heard of from their agent: no call can be made in them.
     starting: HashSet<i32>,
+    /// Where output that is held goes to, by object.
+    targets: HashMap<u64, Weak<OwnedFd>>,
     /// Files with writes that are held, and how many.
     deferred: HashMap<(u64, u64), usize>,
     /// What they hold together.
@@ -352,6 +356,7 @@ impl Ahead {
             giving_birth: HashSet::new(),
             is_doomed: false,
             starting: HashSet::new(),
+            targets: HashMap::new(),
             deferred: HashMap::new(),
             deferred_bytes: 0,
             held_names: held_names::HeldNames::default(),
@@ -364,6 +369,18 @@ impl Ahead {
             report: Report::default(),
             overflow: Vec::new(),
         }
+    }
+
+    /// All pieces that are held for an object share a descriptor of ours: a guess may hold more of them than we may open.
+    fn with_one_descriptor(&mut self, mut target: Target) -> Target {
+        match self.targets.get(&target.object).and_then(Weak::upgrade) {
+            Some(fd) => target.fd = fd,
+            None => {
+                self.targets.retain(|_, fd| fd.strong_count() > 0);
+                self.targets.insert(target.object, Arc::downgrade(&target.fd));
+            }
+        }
+        target
     }
 
     /// Whether every call has to be asked about from the start.
