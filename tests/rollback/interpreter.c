@@ -602,10 +602,21 @@ static void scene_descriptors(long n)
     fold(open);
 }
 
+/* Reads to the end; how much it was. */
+static long fold_all(int from)
+{
+    unsigned char back[4096];
+    long total = 0, got;
+    while ((got = check(read(from, back, sizeof back), "read")) > 0) {
+        fold_bytes(back, got);
+        total += got;
+    }
+    return total;
+}
+
 static void scene_full_pipe(long n)
 {
     int p[2];
-    unsigned char back[4096];
     check(pipe(p), "pipe");
     pid_t pid = fork_checked();
     if (!pid) {
@@ -615,12 +626,7 @@ static void scene_full_pipe(long n)
         _exit(0);
     }
     check(close(p[1]), "close");
-    long total = 0, got;
-    while ((got = check(read(p[0], back, sizeof back), "read")) > 0) {
-        fold_bytes(back, got);
-        total += got;
-    }
-    expect(total, 70000 + n, "bytes through a full pipe");
+    expect(fold_all(p[0]), 70000 + n, "bytes through a full pipe");
     close(p[0]);
     wait_for(pid);
 }
@@ -668,7 +674,6 @@ static void scene_echo(long n)
 static void scene_full_socket(long n)
 {
     int s[2];
-    unsigned char back[4096];
     check(socketpair(AF_UNIX, SOCK_STREAM, 0, s), "socketpair");
     pid_t pid = fork_checked();
     if (!pid) {
@@ -678,12 +683,7 @@ static void scene_full_socket(long n)
         _exit(0);
     }
     check(close(s[1]), "close");
-    long total = 0, got;
-    while ((got = check(read(s[0], back, sizeof back), "read")) > 0) {
-        fold_bytes(back, got);
-        total += got;
-    }
-    expect(total, 300000 + n, "bytes through a full socket");
+    expect(fold_all(s[0]), 300000 + n, "bytes through a full socket");
     close(s[0]);
     wait_for(pid);
 }

@@ -211,7 +211,7 @@ pub struct World {
     pub requests: AtomicU32,
     /// Threads that wait for a commit and do nothing else: it must not be put off.
     pub waiting: AtomicU32,
-    /// Where a thread may run that never asked for anything else, bit n for core n, while nobody but the world needs a core; else 0.
+    /// Where a thread may run that never asked for anything else, bit n for core n, while hardly anybody but the world needs a core; else 0.
     pub usual_cores: AtomicU64,
     /// Bytes written to each domain since its last commit began.
     pub dirty_bytes: [AtomicU64; DOMAINS_MAX],

@@ -96,7 +96,7 @@ fn files_mapped_privately() {
         r#"
         static char *a, *b; static int runs;
         static void setup(void) {
-            char name[] = "/tmp/speculator-checkpoint-XXXXXX"; int f = mkstemp(name); for (int i = 0; i < 8 * 4096; i++) write(f, &(char){i / 999}, 1);
+            char name[64]; sprintf(name, "/tmp/speculator-checkpoint-%d", getpid()); int f = open(name, O_RDWR | O_CREAT | O_EXCL, 0600); for (int i = 0; i < 8 * 4096; i++) write(f, &(char){i / 999}, 1);
             a = mmap(0, 8 << 12, 3, MAP_PRIVATE, f, 0); b = mmap(0, 4 << 12, 1, MAP_PRIVATE, f, 2 << 12); a[0] = 77; unlink(name); close(f); }
         static void report(void) { SAY("%d %lx %lx", runs, hash(a, 8 << 12), runs ? 0 : hash(b, 4 << 12)); }
         static void change(void) { runs++; a[0] = 78; a[3 << 12] = 1; munmap(a + (6 << 12), 1 << 12); mmap(a + (6 << 12), 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);

@@ -104,8 +104,7 @@ fn killed_at_every_step_of_a_rollback() {
 /// A user who may have few processes: a checkpoint is one.
 #[test]
 fn no_more_processes() {
-    if !is_root() {
-        eprintln!("skipped: only root can become a user who has no other processes");
+    if !support::has_root_for("becoming a user who has no other processes") {
         return;
     }
     const USER: u32 = 61_237;

@@ -1,5 +1,7 @@
 //! Speculative changes of files in memory that only the world sees (000, 6.3): taken back exactly, and the same result as without speculation.
 
+mod support;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -45,8 +47,8 @@ const CHANGES: &[&str] = &[
     "for f in (lambda: os.unlink('none'), lambda: os.mkdir('d'), lambda: os.rename('d', 'd/sub/x'), lambda: os.link('d', 'dd')):\n  try: f()\n  except OSError: pass",
 ];
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+fn has_root() -> bool {
+    support::has_root_for("a memory file system of the world")
 }
 
 fn speculator(memory: &Path) -> Command {
@@ -69,7 +71,7 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn what_failed_leaves_nothing() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -101,7 +103,7 @@ fn natively(folder: &Path) -> String {
 
 #[test]
 fn guesses_that_turn_out_wrong_change_nothing() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -125,7 +127,7 @@ fn guesses_that_turn_out_wrong_change_nothing() {
 
 #[test]
 fn memory_of_the_world_is_its_own() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

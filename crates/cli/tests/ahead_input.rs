@@ -1,5 +1,7 @@
 //! Input from outside that was read while speculative: after a failure it is read again, by whoever reads there, as if it had never been read.
 
+mod support;
+
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -10,8 +12,8 @@ const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 /// More than any of these takes.
 const LONG: Duration = Duration::from_secs(60);
 
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+fn has_root() -> bool {
+    support::has_root_for("knowing that nobody else reads there, and putting back into a terminal,")
 }
 
 /// Start a bash script in a world; nobody else has its standard input. `$S` is the program.
@@ -62,8 +64,8 @@ fn failing(guessed: &str, instead: &str) -> String {
 
 #[test]
 fn what_was_read_is_read_again() {
-    if !is_root() {
-        return; // Whether others read there can only be seen by root: a barrier.
+    if !has_root() {
+        return;
     }
     let script = failing("read b; echo WRONG $b; read c", "read b; read c; echo $a $b $c");
     check(&format!("read a; {script}"), "one\ntwo\nthree\n", "one two three\n", 7);
@@ -71,7 +73,7 @@ fn what_was_read_is_read_again() {
 
 #[test]
 fn another_program_reads_it_then() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let script = failing("read x; head -c 5", "cat; echo end");
@@ -80,7 +82,7 @@ fn another_program_reads_it_then() {
 
 #[test]
 fn what_a_child_read_is_given_back_too() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let script = failing("(read x; (read y; echo WRONG $y)); cat | tr a-z A-Z", "read x; echo $x; (cat)");
@@ -89,7 +91,7 @@ fn what_a_child_read_is_given_back_too() {
 
 #[test]
 fn a_right_guess_has_read_once() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let script = "id=$($S begin); read a; $S commit $id; read b; echo $a $b; cat";
@@ -98,7 +100,7 @@ fn a_right_guess_has_read_once() {
 
 #[test]
 fn the_inner_of_two_guesses_gives_back_what_it_read() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let script = "o=$($S begin); read a; i=$($S begin); if [ $i = failed ]; then read b; $S commit $o; echo $a $b; cat; exit 3; fi; \
@@ -127,7 +129,7 @@ print(os.read(0, 1000), os.read(0, 1000), poll.poll(0), epoll.poll(0))
 
 #[test]
 fn it_looks_as_if_it_had_never_been_read() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let input = "0123456789".repeat(4);
@@ -154,7 +156,7 @@ fn it_looks_as_if_it_had_never_been_read() {
 /// The guess fails while a process waits for input that has not come yet.
 #[test]
 fn who_waits_for_input_is_taken_back() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -211,7 +213,7 @@ fn two_readers_share_one_stream() {
 /// With wrong guesses all over, each program reads what it would have read.
 #[test]
 fn wrong_guesses_lose_no_input() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let script = "read a; echo $a; (read b; echo $b); head -c 0; read -N 3 c; echo \"$c\"; cat | wc -c";
@@ -272,8 +274,8 @@ fn check_at_a_terminal(script: &str, typed: &[u8], said: &str) {
 
 #[test]
 fn at_a_terminal_lines_are_read_again() {
-    if !is_root() {
-        return; // Putting back needs a privilege: a barrier.
+    if !has_root() {
+        return;
     }
     let inside = failing("read a; read b; echo WRONG", "read a; echo got $a; cat");
     let script = format!("$S run -- bash -c '{inside}'; echo status $?");
@@ -282,7 +284,7 @@ fn at_a_terminal_lines_are_read_again() {
 
 #[test]
 fn an_end_of_file_that_was_typed_is_read_again() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let inside = failing("cat; read after", "cat; read after; echo after $after");
@@ -293,7 +295,7 @@ fn an_end_of_file_that_was_typed_is_read_again() {
 /// The shell that started us finds what was not read after all.
 #[test]
 fn what_nobody_reads_again_is_still_typed_ahead() {
-    if !is_root() {
+    if !has_root() {
         return;
     }
     let inside = failing("read a; read b; read c; echo WRONG", "read a; echo got $a");

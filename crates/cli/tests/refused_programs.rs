@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use support::{is_root, Outcome, Scene};
+use support::{Outcome, Scene};
 
 /// A 32-bit program, by hand: a C library for it is rarely there. It prints `hi` and exits with 7.
 const PROGRAM_32: &str = "
@@ -83,7 +83,7 @@ fn strace_and_gdb_are_refused_and_the_shell_goes_on() {
 /// A traced program gets no rights of its owner: silence would be a program that fails for no reason that its user can see.
 #[test]
 fn a_setuid_program_of_an_ordinary_user_runs_rightly_or_is_refused_by_one_line() {
-    if !is_root() || !is_there("/usr/bin/id") {
+    if !support::has_root_for("a setuid program") || !is_there("/usr/bin/id") {
         return;
     }
     let scene = Scene::new();
@@ -98,7 +98,7 @@ fn a_setuid_program_of_an_ordinary_user_runs_rightly_or_is_refused_by_one_line()
 
 #[test]
 fn a_setuid_program_of_root_takes_its_owner() {
-    if !is_root() {
+    if !support::has_root_for("a setuid program") {
         return;
     }
     let scene = Scene::new();

@@ -26,7 +26,7 @@ pub struct SameCore {
     usual: sys::Cores,
     /// Nobody has asked for less than there is (`taskset`): whoever has the usual cores may be told to run on all.
     is_unrestricted: bool,
-    /// The usual cores for the agents, while nobody but the world needs a core (`World::usual_cores`).
+    /// The usual cores for the agents, while hardly anybody but the world needs a core (`World::usual_cores`).
     told: &'static AtomicU64,
 }
 

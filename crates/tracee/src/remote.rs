@@ -78,22 +78,8 @@ impl<'a> RemoteCalls<'a> {
         if let Some(answer) = self.call_instead(number, arguments)? {
             return Ok(answer);
         }
-        let argument = |i: usize| arguments.get(i).copied().unwrap_or(0);
-        let registers = Registers {
-            rip: self.gate,
-            rax: number as u64,
-            orig_rax: NO_CALL,
-            rdi: argument(0),
-            rsi: argument(1),
-            rdx: argument(2),
-            r10: argument(3),
-            r8: argument(4),
-            r9: argument(5),
-            // On no stack: a call that asks whether the thread is on its alternate one hears no.
-            rsp: 0,
-            eflags: self.registers.eflags & !TRAP_FLAG,
-            ..self.registers
-        };
+        let prepared = self.with_arguments(arguments);
+        let registers = Registers { rip: self.gate, rax: number as u64, orig_rax: NO_CALL, ..prepared };
         self.moved = true;
         for _ in 0..ATTEMPTS_MAX {
             sys::set_registers(tid, &registers)?;
@@ -111,6 +97,23 @@ impl<'a> RemoteCalls<'a> {
         Err(TraceError::Kernel { what: "step", tid, source })
     }
 
+    /// The thread's registers with the arguments of a call in their places.
+    fn with_arguments(&self, arguments: &[u64]) -> Registers {
+        let argument = |i: usize| arguments.get(i).copied().unwrap_or(0);
+        Registers {
+            rdi: argument(0),
+            rsi: argument(1),
+            rdx: argument(2),
+            r10: argument(3),
+            r8: argument(4),
+            r9: argument(5),
+            // On no stack: a call that asks whether the thread is on its alternate one hears no.
+            rsp: 0,
+            eflags: self.registers.eflags & !TRAP_FLAG,
+            ..self.registers
+        }
+    }
+
     /// At the entry of a call this one can be made in its place: one wait less than to come out of it first. `None` if it has to be made from the
     /// gate, because the thread stands elsewhere, or something came in between.
     fn call_instead(&mut self, number: i64, arguments: &[u64]) -> Result<Option<i64>> {
@@ -118,19 +121,7 @@ impl<'a> RemoteCalls<'a> {
             return Ok(None);
         }
         let tid = self.stopped.tid();
-        let argument = |i: usize| arguments.get(i).copied().unwrap_or(0);
-        let registers = Registers {
-            orig_rax: number as u64,
-            rdi: argument(0),
-            rsi: argument(1),
-            rdx: argument(2),
-            r10: argument(3),
-            r8: argument(4),
-            r9: argument(5),
-            rsp: 0,
-            eflags: self.registers.eflags & !TRAP_FLAG,
-            ..self.registers
-        };
+        let registers = Registers { orig_rax: number as u64, ..self.with_arguments(arguments) };
         self.moved = true;
         sys::set_registers(tid, &registers)?;
         self.step()?;

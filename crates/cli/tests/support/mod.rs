@@ -145,10 +145,15 @@ pub fn is_root() -> bool {
 
 /// False, and says so, when not root; in CI that is a failure.
 pub fn can_mount() -> bool {
+    has_root_for("mounting a volume")
+}
+
+/// False, and says what needs root, when not root; in CI that is a failure.
+pub fn has_root_for(what: &str) -> bool {
     let root = is_root();
     assert!(root || std::env::var_os("CI").is_none_or(|value| value != "true"), "CI runs these as root");
     if !root {
-        eprintln!("skipped: mounting a volume needs root");
+        eprintln!("skipped: {what} needs root");
     }
     root
 }

@@ -10,6 +10,7 @@
 use super::behind::Behind;
 use super::memory::{Change, Memory, Place, KEPT_LEN_MAX};
 use super::names::{object_of, End, Entry, Found, Way};
+use super::open::{O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TMPFILE, O_TRUNC};
 use super::plan::{Class, Plan};
 use super::undo::{position_of, Intent};
 use super::{Call, Object};
@@ -36,12 +37,6 @@ const FANOTIFY_MARK: u64 = 301;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_REMOVEDIR: u64 = 0x200;
 const AT_SYMLINK_FOLLOW: u64 = 0x400;
-const O_CREAT: u64 = 0o100;
-const O_EXCL: u64 = 0o200;
-const O_TRUNC: u64 = 0o1000;
-const O_APPEND: u64 = 0o2000;
-const O_NOFOLLOW: u64 = 0o400000;
-const O_TMPFILE: u64 = 0o20000000;
 
 /// Files in memory of a world.
 #[derive(Debug, Default)]

@@ -18,11 +18,13 @@ const OPEN: u64 = 2;
 const CREAT: u64 = 85;
 const OPENAT: u64 = 257;
 const O_WRONLY: u64 = 1;
-const O_CREAT: u64 = 0o100;
-const O_EXCL: u64 = 0o200;
-const O_TRUNC: u64 = 0o1000;
-const O_NOFOLLOW: u64 = 0o400000;
-const O_TMPFILE: u64 = 0o20000000;
+pub(super) const O_CREAT: u64 = 0o100;
+pub(super) const O_EXCL: u64 = 0o200;
+pub(super) const O_TRUNC: u64 = 0o1000;
+pub(super) const O_APPEND: u64 = 0o2000;
+pub(super) const O_NOFOLLOW: u64 = 0o400000;
+/// The one bit of it that no other flag has.
+pub(super) const O_TMPFILE: u64 = 0o20000000;
 
 /// The arguments of `openat` that a call means; none for `openat2`.
 fn arguments(call: &Call) -> Option<[u64; 4]> {

@@ -4,6 +4,7 @@ use super::behind::Behind;
 use super::counter::Counter;
 use super::input::Source;
 use super::kill::Blow;
+use super::open::{O_CREAT, O_TMPFILE, O_TRUNC};
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -283,9 +284,6 @@ impl Supervisor {
     }
 
     fn plan_open(&mut self, call: &Call) -> Plan {
-        const O_CREAT: u64 = 0o100;
-        const O_TRUNC: u64 = 0o1000;
-        const O_TMPFILE: u64 = 0o20000000;
         const OPEN: u64 = 2;
         const CREAT: u64 = 85;
         let args = &call.frame.args;
