@@ -74,7 +74,7 @@ pub fn locate_parent(call: &Call, dir: u64, path: u64, is_readable: bool) -> Opt
     let mut end = 0;
     while length < PATH_MAX - 1 {
         let at = path + length as u64;
-        if !is_readable && (length == 0 || at % PAGE == 0) && !can_be_read(at) {
+        if !is_readable && (length == 0 || at.is_multiple_of(PAGE)) && !can_be_read(at) {
             return None;
         }
         // SAFETY: the kernel has just read from this page. A thread that unmaps it meanwhile ends the process: the supervisor sees the fault.
