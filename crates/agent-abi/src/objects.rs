@@ -108,10 +108,12 @@ impl FdEntry {
     pub const NAMED: u64 = 1 << 21;
     /// Opened by this process since it last made a child: no other process shares its offset and flags. Also of an entry that is `Unknown` otherwise.
     pub const FRESH: u64 = 1 << 22;
-    /// Has an offset. Of an entry that is `Unknown` otherwise.
-    pub const SEEKABLE: u64 = 1 << 23;
+    /// Is no pipe, no FIFO and no socket. Of an entry that is `Unknown` otherwise.
+    pub const NO_STREAM: u64 = 1 << 23;
     /// Known not to have been opened O_PATH.
     pub const OPENED: u64 = 1 << 24;
+    /// Made by this open, on the file system of this entry's domain, as it seemed. Of an entry that is `Unknown` otherwise.
+    pub const MADE: u64 = 1 << 25;
 
     /// An entry.
     #[inline(always)]

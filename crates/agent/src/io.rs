@@ -80,7 +80,7 @@ impl Call<'_> {
             return true;
         }
         // Nothing can be learned from it, and nobody is let go by what is taken out of it.
-        let adds_nothing = self.depends_on_everything() && self.is_opened_and_seekable(fd);
+        let adds_nothing = self.depends_on_everything() && self.is_opened_and_no_stream(fd);
         if adds_nothing && self.proceed_observing() >= 0 {
             // Unless somebody changed it meanwhile.
             self.observe_everything();
@@ -374,7 +374,8 @@ impl Call<'_> {
             FdKind::Outside => self.before_close_outside(fd, known),
             // The other end will be told that this one is gone.
             FdKind::Inside if !self.is_clean() => self.modify(&self.world.messages),
-            FdKind::Unknown if !self.is_clean() && !self.is_opened_and_seekable(fd) => {
+            // Where a file was made is known for certain once it has been looked at.
+            FdKind::Unknown if !self.is_clean() && (known.has(FdEntry::MADE) || !self.is_opened_and_no_stream(fd)) => {
                 let entry = self.descriptor(fd);
                 match entry.kind() {
                     FdKind::Outside => self.before_close_outside(fd, entry),

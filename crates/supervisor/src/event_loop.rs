@@ -225,6 +225,7 @@ impl Supervisor {
             self.stats.processes += 1;
             if self.stats.processes == PROCESSES_FEW {
                 self.segment.gather();
+                self.agent.gather();
             }
             tracee.pid = None;
         }

@@ -443,7 +443,7 @@ impl Prepared {
         let kept = Kept::of(&inherited)?;
         detach(&inherited)?;
         let image = AgentImage::built_in();
-        let agent = Segment::huge_with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
+        let agent = Segment::gatherable_with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
         let policy = Policy {
             interval: options.commit_interval,
             dirty_bytes_max: agent_abi::DIRTY_BYTES_MAX,

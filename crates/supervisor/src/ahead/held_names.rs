@@ -347,6 +347,7 @@ impl Supervisor {
     /// Nothing that it depends on can fail any more: the change is made.
     pub(super) fn make_name_change(&mut self, change: &NameChange) {
         self.forget_name_change(change);
+        change.names().iter().for_each(|name| self.about_to_change(name.dir_inode.0));
         if let Err(error) = change.make() {
             // The program was told that it had succeeded.
             self.end_world(&format!("a change of names that had been held could not be made: {error}"));
