@@ -136,6 +136,11 @@ pub fn await_stop(tid: i32) -> Result<Option<Stopped>> {
     Ok(sys::wait_for(tid).map_err(kernel)?.and_then(|status| stop_or_end(tid, status)))
 }
 
+/// Kill a process, whatever it is doing. Its end is still to be waited for.
+pub fn kill(pid: i32) -> Result<()> {
+    sys::kill(pid)
+}
+
 /// Wait for the end of a thread that was killed, as its tracer; its `wait(2)` status.
 pub fn await_end(tid: i32) -> io::Result<i32> {
     sys::wait_end(tid)

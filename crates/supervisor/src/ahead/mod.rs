@@ -46,6 +46,7 @@ mod terminal;
 mod turn;
 mod undo;
 mod usage;
+mod vessels;
 mod worth;
 
 pub use history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
@@ -55,7 +56,7 @@ pub use report::{Report, Rollback};
 
 use crate::outputs::Target;
 use agent_abi::Frame;
-use checkpoint::{ToReap, Vessel};
+use checkpoint::{Dying, ToReap, Vessel};
 use commit_clock::Clock;
 use deferred::DeferredWrite;
 use inject::{Injector, Outcomes};
@@ -267,6 +268,10 @@ pub(crate) struct Ahead {
     children: children::Children,
     /// A signal ends them, once nobody is at their pipes.
     ending: BTreeMap<i32, (Stopped, SignalInfo)>,
+    /// Vessels that have not let go of what others could notice, by their process id.
+    young: HashMap<i32, Checkpoint>,
+    /// Vessels that were killed and whose end has not been seen yet, by their process id.
+    dying: HashMap<i32, Dying>,
     /// Vessels that died and that their process has to wait for.
     corpses: HashMap<i32, Vec<ToReap>>,
     /// Process ids that vessels had or have, and no process of the world has had since.
@@ -343,6 +348,8 @@ impl Ahead {
             unsettled: HashSet::new(),
             children: children::Children::default(),
             ending: BTreeMap::new(),
+            young: HashMap::new(),
+            dying: HashMap::new(),
             corpses: HashMap::new(),
             vessels: HashSet::new(),
             touched: BTreeSet::new(),

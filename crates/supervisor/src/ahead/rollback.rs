@@ -45,7 +45,7 @@ impl Supervisor {
                 self.ahead.ledger.went_ahead(process.0 as i32, self.ahead.now());
                 let kept = self.ahead.fresh_vessel.take();
                 let kept = kept.expect("whoever tells the core of a call that needs a checkpoint prepares it before");
-                self.ahead.kept.insert(checkpoint, kept);
+                self.keep_checkpoint(checkpoint, kept);
             }
             Action::DiscardCheckpoint { checkpoint, .. } => {
                 if let Some(kept) = self.ahead.kept.remove(&checkpoint) {
@@ -131,7 +131,11 @@ impl Supervisor {
             self.apply(undo, &stops).or_else(unless_dead)?;
         }
         for (pid, checkpoint) in extent.restore {
-            let Some(kept) = self.ahead.kept.remove(&checkpoint) else { continue };
+            let Some(kept) = self.ahead.kept.remove(&checkpoint) else {
+                // Its process has ended for good.
+                self.ahead.report.lost += 1;
+                continue;
+            };
             self.ahead.crash.step();
             match stops.remove(&pid) {
                 Some(stopped) => match self.put_back(pid, stopped, kept) {
@@ -326,7 +330,7 @@ impl Supervisor {
         let Kept { vessel, call, .. } = kept;
         let signal = vessel.signal();
         // Also where the process was killed meanwhile: nobody else knows of its vessel.
-        self.discard_vessel(pid, vessel);
+        self.discard_vessel(vessel);
         restored?;
         self.remove_stillborn(pid, &stopped)?;
         self.bury(&stopped, pid)?;
@@ -430,6 +434,7 @@ impl Supervisor {
             let is_known = self.ahead.children.knows(child)
                 || self.tracees.contains_key(&child)
                 || vessels.contains(&child)
+                || self.ahead.dying.contains_key(&child)
                 || self.ahead.is_corpse(pid, child);
             if is_known || !is_held_by_us(child) {
                 continue;
@@ -441,16 +446,6 @@ impl Supervisor {
             self.wait_in(stopped, pid, &[child])?;
         }
         Ok(())
-    }
-
-    pub(super) fn discard(&mut self, kept: Kept) {
-        self.discard_vessel(kept.pid, kept.vessel);
-    }
-
-    fn discard_vessel(&mut self, pid: i32, vessel: checkpoint::Vessel) {
-        if let Ok(Some(corpse)) = vessel.discard(None) {
-            self.ahead.corpses.entry(pid).or_default().push(corpse);
-        }
     }
 
     fn release_output(&mut self, output: Written) {

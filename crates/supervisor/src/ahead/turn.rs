@@ -39,6 +39,7 @@ impl super::Ahead {
         self.is_idle()
             && self.core.open_speculations() == 0
             && self.kept.is_empty()
+            && self.dying.is_empty()
             && self.corpses.is_empty()
             && self.unsettled.is_empty()
             && self.to_resolve.is_empty()
@@ -108,13 +109,14 @@ impl Supervisor {
         self.return_input();
         let kept = std::mem::take(&mut self.ahead.kept).into_values().chain(self.ahead.fresh_vessel.take());
         for kept in kept {
-            let _ = kept.vessel.discard(None);
+            // Their ends are the last that there is to wait for.
+            let _ = kept.vessel.give_up();
         }
     }
 
     /// Whether a newborn thread is a checkpoint that nobody knows of.
     pub(crate) fn is_stray_vessel(&self, newborn: &Registers) -> bool {
-        Vessel::is_stray(newborn, self.image.header.gate_program)
+        Vessel::is_stray(newborn)
     }
 
     /// A process that waits for a guess which only a program can resolve may wait for ever: somebody should know.
@@ -220,8 +222,7 @@ impl Supervisor {
         let world = self.world();
         let parent = world.processes[slot].parent.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
         let parent = world.processes[parent].pid.load(Ordering::Relaxed) as i32;
-        let own_page = agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET;
-        let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page;
+        let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
         self.ahead.children.born(parent, tid, shares_memory);
         if self.ahead.is_speculative(parent) {
             self.ahead.core.fork(process(parent), process(tid));
@@ -258,6 +259,7 @@ impl Supervisor {
         self.ahead.starting.remove(&tid);
         self.ahead.asked_before.remove(&tid);
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
+        self.discard_vessels_of(tid);
         let corpses = self.ahead.corpses.remove(&tid).unwrap_or_default();
         self.bequeath(corpses);
         self.ahead.input.polls.remove(&tid);
@@ -317,7 +319,7 @@ impl Supervisor {
         }
         if !self.ahead.is_speculative(pid) {
             if is_fatal(tid, info.number()) {
-                self.bury(&stopped, pid)?;
+                self.bury_all(&stopped, pid)?;
             }
             return Ok(Some(stopped));
         }
@@ -381,6 +383,11 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// Where the agent of a thread that was born into its parent's memory has its page.
+pub(super) fn own_page(thread: usize) -> u64 {
+    agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET
 }
 
 /// Whether a signal that this thread does not block waits for it.
