@@ -551,6 +551,9 @@ impl Supervisor {
 
     /// Take output of a speculative process (000, 5.3).
     fn hold_output(&mut self, call: &Call, fd: i32) -> Decision {
+        if self.ahead.holds_enough() {
+            return self.wait_at_barrier(call);
+        }
         let Some((target, bytes)) = self.output_of(call.tid, fd, &call.frame) else {
             return self.wait_at_barrier(call);
         };
@@ -561,6 +564,7 @@ impl Supervisor {
         let clock = self.world().processes[slot].clock.load(DOMAINS_MAX);
         let len = bytes.len() as i64;
         self.ahead.report.output_held += bytes.len() as u64;
+        self.ahead.shown_bytes += bytes.len() as u64;
         self.ahead.core.output(process(call.pid), Written::Stream { target, writer, clock, bytes });
         Decision::Answer(len)
     }

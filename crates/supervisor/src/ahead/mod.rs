@@ -300,6 +300,8 @@ pub(crate) struct Ahead {
     deferred: HashMap<(u64, u64), usize>,
     /// What they hold together.
     deferred_bytes: u64,
+    /// What is held for terminals, pipes and sockets.
+    shown_bytes: u64,
     held_names: held_names::HeldNames,
     /// Transactions that held writes went into.
     written: Clock,
@@ -366,6 +368,7 @@ impl Ahead {
             targets: HashMap::new(),
             deferred: HashMap::new(),
             deferred_bytes: 0,
+            shown_bytes: 0,
             held_names: held_names::HeldNames::default(),
             written: Clock::NONE,
             stuck_since: None,
@@ -388,6 +391,13 @@ impl Ahead {
             }
         }
         target
+    }
+
+    /// Whether as much output is held as may be. Whoever writes more waits until nothing that it depends on can fail: it is the supervisor's memory,
+    /// and when there is none left the world ends.
+    fn holds_enough(&self) -> bool {
+        const HELD_BYTES_MAX: u64 = 64 << 20;
+        self.shown_bytes + self.deferred_bytes >= HELD_BYTES_MAX
     }
 
     /// Whether every call has to be asked about from the start.

@@ -55,7 +55,10 @@ impl Supervisor {
             Action::ReleaseOutput { output, .. } => self.release_output(output),
             Action::DropOutput { output, .. } => {
                 let len = match &output {
-                    Written::Stream { bytes, .. } => bytes.len(),
+                    Written::Stream { bytes, .. } => {
+                        self.ahead.shown_bytes -= bytes.len() as u64;
+                        bytes.len()
+                    }
                     Written::File(write) => {
                         self.forget_write(write);
                         write.bytes.len()
@@ -462,6 +465,7 @@ impl Supervisor {
                 if self.outputs.take(target, *writer, clock, bytes.clone()) == Taken::Full {
                     self.ahead.overflow.push(output);
                 } else {
+                    self.ahead.shown_bytes -= bytes.len() as u64;
                     self.world().transactions.request(&clock);
                     external_sync::engine::ring(self.world());
                 }

@@ -6,6 +6,7 @@ use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, PROCESSES_MAX};
 use checkpoint::Vessel;
+use speculation::SpeculationId;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tracee::{Registers, Result, SignalInfo, Stop, Stopped, TraceError};
@@ -74,8 +75,38 @@ impl Supervisor {
             self.settle_calls();
         }
         self.let_signals_in(now);
+        self.fail_guesses_of_the_doomed();
         self.tell_who_waits_long(now);
         self.fail_if_stuck(now);
+    }
+
+    /// A signal of outside that ends a process waits until the process depends on nothing. That may be never, where the guess is the process's own:
+    /// whoever was told to end resolves nothing. Such a guess fails, and the signal came before the process made it. So it does where its maker has
+    /// ended, as `speculator begin` has when its shell goes on. Others will resolve theirs.
+    fn fail_guesses_of_the_doomed(&mut self) {
+        if self.ahead.explicit.is_empty() || self.ahead.held_signals.is_empty() {
+            return;
+        }
+        let ahead = &self.ahead;
+        let has_ended = |pid: i32| !self.tracees.contains_key(&pid) || ahead.children.ghosts.contains_key(&pid);
+        let is_doomed = |pid: i32, held: &[SignalInfo]| {
+            ahead.is_speculative(pid)
+                && !has_ended(pid)
+                && held.iter().any(|info| was_sent(info) && is_fatal(pid, info.number()))
+        };
+        let mut failing = Vec::new();
+        for (&pid, _) in ahead.held_signals.iter().filter(|(&pid, held)| is_doomed(pid, held)) {
+            let depends_on = ahead.core.dependencies_of_process(process(pid));
+            let is_own = |id: SpeculationId| {
+                let maker = id.process.0 as i32;
+                depends_on.contains(id) && (maker == pid || has_ended(maker))
+            };
+            failing.extend(ahead.explicit.iter().filter(|(_, &id)| is_own(id)).map(|(&number, _)| (number, true)));
+        }
+        if !failing.is_empty() {
+            self.ahead.to_resolve.extend(failing);
+            self.settle_calls();
+        }
     }
 
     /// A guess that nobody can resolve any more, because whoever could waits for it, was no good guess: it fails, and those who made it go on from
@@ -383,6 +414,12 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// Whether somebody has sent a signal, or typed it: a timer's may be due to what the process has done since it guessed.
+fn was_sent(info: &SignalInfo) -> bool {
+    let is_typed = matches!(info.number(), libc::SIGINT | libc::SIGQUIT | libc::SIGHUP);
+    is_typed || matches!(info.code(), libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
 }
 
 /// Where the agent of a thread that was born into its parent's memory has its page.
