@@ -138,7 +138,7 @@ pub(crate) fn restore(caller: &mut Caller, vessel: i32, ours: Option<Range<u64>>
     for window in windows(&own_then) {
         find_differing(&now, &then, &window, &mut different, &mut unknown)?;
     }
-    let mut buffers = [vec![0; (CHUNK * PAGE) as usize], vec![0; (CHUNK * PAGE) as usize]];
+    let mut buffers = [Vec::new(), Vec::new()];
     for batch in batches(different) {
         copied.pages += copy(&now, &then, &batch, &mut buffers[0])?;
     }
@@ -206,15 +206,24 @@ fn batches(ranges: Vec<Range<u64>>) -> Vec<Vec<Range<u64>>> {
     batches
 }
 
-fn copy(now: &Memory, then: &Memory, batch: &[Range<u64>], buffer: &mut [u8]) -> Result<u64> {
-    let bytes = &mut buffer[..bytes_in(batch)];
+/// Most processes have changed little: no more memory is touched than is needed.
+fn room_for<'a>(batch: &[Range<u64>], buffer: &'a mut Vec<u8>) -> &'a mut [u8] {
+    let len = bytes_in(batch);
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    &mut buffer[..len]
+}
+
+fn copy(now: &Memory, then: &Memory, batch: &[Range<u64>], buffer: &mut Vec<u8>) -> Result<u64> {
+    let bytes = room_for(batch, buffer);
     then.read(batch, bytes)?;
     now.write(batch, bytes)?;
     Ok(bytes.len() as u64 / PAGE)
 }
 
 fn copy_differing(now: &Memory, then: &Memory, batch: &[Range<u64>], buffers: &mut [Vec<u8>; 2]) -> Result<u64> {
-    let [theirs, ours] = buffers.each_mut().map(|buffer| &mut buffer[..bytes_in(batch)]);
+    let [theirs, ours] = buffers.each_mut().map(|buffer| room_for(batch, buffer));
     then.read(batch, theirs)?;
     now.read(batch, ours)?;
     let pages = batch.iter().flat_map(|range| range.clone().step_by(PAGE as usize));

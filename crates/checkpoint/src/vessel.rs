@@ -200,7 +200,6 @@ impl Vessel {
         }
         // Nobody sees where they are: the vessel never runs, and the process does not yet.
         outside::bring_near(vessel);
-        self.settle()?;
         let (now, then) = (Status::of(pid)?, Status::of(vessel)?);
         let (ours, theirs) = (areas::of(pid)?, areas::of(vessel)?);
         refuse_to_restore(pid, vessel, (&now, &ours), (&then, &theirs))?;

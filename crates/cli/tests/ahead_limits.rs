@@ -48,6 +48,18 @@ impl Running {
         }
     }
 
+    /// A process of it that is not its first and depends on a guess, as soon as there is one.
+    fn guessing_child(&self) -> Pid {
+        let mut child = None;
+        self.until(|world| {
+            let processes = world["ahead"]["processes"].as_array().unwrap();
+            let other = processes.iter().find(|other| other["pid"] != world["command"] && other["guesses"] == 1);
+            child = other.and_then(|child| Pid::from_raw(child["pid"].as_i64()? as i32));
+            child.is_some()
+        });
+        child.unwrap()
+    }
+
     fn terminate(&self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
     }
@@ -108,20 +120,23 @@ fn a_shell_with_an_open_guess_can_be_ended() {
 fn somebody_elses_guess_does_not_fail_by_a_signal() {
     let scene = Scene::new();
     let program = scene.path("child").display().to_string();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_limits/child.c");
-    compile(source, &program);
+    compile(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_limits/child.c"), &program);
     let inside = Running::inside(&scene.path("."), &[], &[&program]);
-    let mut child = None;
-    inside.until(|world| {
-        let processes = world["ahead"]["processes"].as_array().unwrap();
-        let other = processes.iter().find(|other| other["pid"] != world["command"] && other["guesses"] == 1);
-        child = other.and_then(|child| Pid::from_raw(child["pid"].as_i64()? as i32));
-        child.is_some()
-    });
-    kill_process(child.unwrap(), Signal::TERM).unwrap();
+    kill_process(inside.guessing_child(), Signal::TERM).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     std::fs::write(scene.path("go"), "").unwrap();
     assert_eq!(inside.end(), (format!("{}\n", Signal::TERM.as_raw()), None));
+}
+
+/// A checkpoint of it has open what it had, if nothing is done about that: whoever reads from its pipe would wait for ever.
+#[test]
+fn a_killed_process_leaves_nothing_open() {
+    let scene = Scene::new();
+    let program = scene.path("killed").display().to_string();
+    compile(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_limits/killed.c"), &program);
+    let inside = Running::inside(&scene.path("."), &[], &[&program]);
+    kill_process(inside.guessing_child(), Signal::KILL).unwrap();
+    assert_eq!(inside.end(), (format!("0 {}\n", Signal::KILL.as_raw()), None));
 }
 
 /// What a guess shows is kept for as long as it may fail, but not without end: whoever shows more waits.

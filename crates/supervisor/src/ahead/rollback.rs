@@ -114,9 +114,11 @@ impl Supervisor {
         let (who, back) = (&extent.processes, &extent.restore);
         self.ahead.trace(|| format!("  roll back {who:?}, restore {back:?}"));
         let mut stops = HashMap::new();
+        let running = extent.processes.iter().copied().filter(|&pid| !self.stands_still(pid));
+        let mut halted = tracee::halt_all(&running.collect::<Vec<i32>>())?;
         for &pid in &extent.processes {
             self.ahead.crash.step();
-            match self.halt(pid) {
+            match self.halt(pid, halted.remove(&pid)) {
                 Ok(Some(stopped)) => {
                     stops.insert(pid, stopped);
                 }
@@ -162,9 +164,16 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Stop a process, whatever it does. `None` if it is dead.
-    fn halt(&mut self, pid: i32) -> Result<Option<Stopped>> {
-        let halted = self.halt_at_once(pid)?;
+    /// Whether a process is stopped by us already.
+    fn stands_still(&self, pid: i32) -> bool {
+        self.ahead.children.stands(pid)
+            || self.ahead.ending.contains_key(&pid)
+            || self.ahead.parked.values().any(|parked| parked.call.pid == pid)
+    }
+
+    /// A process is stopped, by us before or now; stop it where a rollback can begin. `None` if it is dead.
+    fn halt(&mut self, pid: i32, now: Option<Stopped>) -> Result<Option<Stopped>> {
+        let halted = self.halt_at_once(pid, now)?;
         match &halted {
             Some(stopped) => self.end_call(stopped)?,
             None => drop(self.ahead.under_way.remove(&pid)),
@@ -172,7 +181,7 @@ impl Supervisor {
         Ok(halted)
     }
 
-    fn halt_at_once(&mut self, pid: i32) -> Result<Option<Stopped>> {
+    fn halt_at_once(&mut self, pid: i32, mut stopped: Option<Stopped>) -> Result<Option<Stopped>> {
         if let Some((stopped, _)) = self.ahead.children.take_standing(pid) {
             return Ok(Some(stopped));
         }
@@ -183,7 +192,6 @@ impl Supervisor {
         if let Some(parked) = parked.and_then(|key| self.ahead.parked.remove(&key)) {
             return Ok(Some(parked.stopped));
         }
-        let mut stopped = tracee::halt(pid)?;
         // A new program without its agent could make no call for us: let it come so far.
         while let Some(now) = stopped.take() {
             let is_new = matches!(now.stop(), Stop::Exec { .. });

@@ -59,6 +59,10 @@ impl Supervisor {
 
     /// All vessels are as if they were not there, and those that were given up are not.
     pub(super) fn settle_vessels(&mut self) {
+        if let Some(stale) = self.ahead.fresh_vessel.take() {
+            // What it was for came to nothing.
+            self.discard(stale);
+        }
         for (pid, checkpoint) in std::mem::take(&mut self.ahead.young) {
             let Some(kept) = self.ahead.kept.get(&checkpoint) else { continue };
             if let Err(error) = kept.vessel.settle() {
@@ -111,6 +115,9 @@ impl Supervisor {
     pub(super) fn discard_vessels_of(&mut self, pid: i32) {
         let of_it: Vec<Checkpoint> =
             self.ahead.kept.iter().filter(|(_, kept)| kept.pid == pid).map(|(&checkpoint, _)| checkpoint).collect();
+        if let Some(stale) = self.ahead.fresh_vessel.take_if(|fresh| fresh.pid == pid) {
+            self.discard(stale);
+        }
         for checkpoint in of_it {
             if let Some(kept) = self.ahead.kept.remove(&checkpoint) {
                 self.discard(kept);
