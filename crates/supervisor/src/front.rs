@@ -510,6 +510,7 @@ impl Prepared {
             is_root_user: self.is_root_user,
             ahead: crate::ahead::Ahead::new(self.ahead, memories),
             same_core: SameCore::new(sys::run_first(), &world.usual_cores),
+            confined: Vec::new(),
             watched: HashSet::new(),
             backlog: HashMap::new(),
             asked: asked.clone(),

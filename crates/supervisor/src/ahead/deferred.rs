@@ -59,6 +59,9 @@ impl Supervisor {
     }
 
     fn write_of(&mut self, call: &Call, fd: i32) -> Option<DeferredWrite> {
+        if self.ahead.holds_enough() {
+            return None;
+        }
         let bytes = crate::requests::gather_for_file(call.tid, &call.frame)?;
         let file = self.copy_descriptor(call.tid, fd).ok()?;
         let stat = rustix::fs::fstat(&file).ok()?;
