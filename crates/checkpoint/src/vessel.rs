@@ -103,10 +103,9 @@ impl Vessel {
         Ok(())
     }
 
-    /// Whether a thread that has just been born is a vessel, whose process was killed before it could tell of it. `gate` is for our calls alone.
-    pub fn is_stray(newborn: &Registers, gate: u64) -> bool {
-        const SYSCALL_LEN: u64 = 2;
-        newborn.rip == gate + SYSCALL_LEN && newborn.rdi == FLAGS && newborn.rax == 0
+    /// Whether a thread that has just been born is a vessel, whose process was killed before it could tell of it: no program forks without a stack.
+    pub fn is_stray(newborn: &Registers) -> bool {
+        newborn.rsp == 0 && newborn.rdi == FLAGS && newborn.rax == 0
     }
 
     fn caller(&self) -> Result<Caller<'_>> {
