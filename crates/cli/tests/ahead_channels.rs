@@ -305,3 +305,26 @@ print "heard $heard, ", $? >> 8, "\n";
     check(program, "fail", "at first 0, heard 1, 3\n", &["read"]);
     check(program, "commit", "heard 1, 3\n", &["read"]);
 }
+
+/// `waitid` that only looked at a child is certain; the wait that took it is not, and is taken back.
+#[test]
+fn a_child_that_was_only_looked_at_can_be_waited_for() {
+    let program = r#"
+my $first = begin();
+my $pid = fork;
+exit 5 if !$pid;
+my $info = "\0" x 128;
+syscall(247, 1, $pid, $info, 0x1000004, 0) == 0 or die;
+my $second = begin();
+if ($second >= 0) {
+    waitpid($pid, 0) == $pid or die;
+    syscall(0x5bed, 2, $first, 0);
+    select(undef, undef, undef, 0.02) for 1 .. 10;
+    finish($second);
+    exit 0 if $end eq 'commit' and print 'at once ', $? >> 8, "\n";
+}
+print waitpid($pid, 0) == $pid ? 'again ' : 'nobody ', $? >> 8, "\n";
+"#;
+    check(program, "fail", "again 5\n", &["wait4", "waitid"]);
+    check(program, "commit", "at once 5\n", &["wait4", "waitid"]);
+}

@@ -502,7 +502,9 @@ impl Supervisor {
             modifies: Vec::new(),
             can_be_repeated: true,
         };
-        let modifies = vec![(Object::Children(call.pid), Intent::Reap(child))];
+        // One that only looks leaves the child to a wait that may be younger, and undone though this one is not.
+        let intent = if wanted.nowait { Intent::Nothing } else { Intent::Reap(child) };
+        let modifies = vec![(Object::Children(call.pid), intent)];
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
