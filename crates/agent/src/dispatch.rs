@@ -64,6 +64,9 @@ fn act(call: &mut Call, op: Op) {
         Op::SendMsg { fd } => call.send_message(fd),
         Op::SendMmsg { fd } => call.send_messages(fd),
         Op::ModifyFd { fd } => call.modify_descriptor(fd),
+        Op::Description { fd } => call.change_description(fd),
+        Op::AddWatch { fd, .. } => call.add_watch(fd),
+        Op::Control { pid } => call.control(pid),
         Op::Copy { input, output } => call.copy(input, output),
         Op::Vmsplice => call.vmsplice(),
         Op::Sync(kind) => call.sync(kind),
@@ -87,7 +90,9 @@ fn act(call: &mut Call, op: Op) {
         Op::SocketName { fd } => call.socket_name(fd),
         Op::Accept => call.accept(),
         Op::Shutdown => call.shutdown(),
-        Op::Poll | Op::Select | Op::EpollWait => call.await_ready(),
+        Op::Poll => call.await_ready(call.arg(1) == 0),
+        Op::Select => call.await_ready(call.arg(0) == 0),
+        Op::EpollWait => call.await_watched(),
         Op::Mmap => call.mmap(),
         Op::OwnPages => call.own_pages(),
         Op::OwnTimer => call.own_timer(),
@@ -129,6 +134,16 @@ impl Call<'_> {
     pub fn barrier(&mut self) {
         self.settle();
         self.proceed();
+    }
+
+    /// Limits and the like. Those of another process wait, so that who looks at them learns nothing that is not committed.
+    fn control(&mut self, position: u8) {
+        match self.arg(position) as u32 {
+            0 => {
+                self.proceed();
+            }
+            _ => self.barrier(),
+        }
     }
 
     /// What a world cannot contain.

@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "channels/rows.rs"]
+mod rows;
+
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/channels/channels.c");
 /// How many cases run at a time; they mostly sleep.
 const AT_ONCE: usize = 8;
@@ -178,6 +181,13 @@ impl Peer {
         }
         self.thread.join().ok().flatten()
     }
+}
+
+#[test]
+fn every_rule_of_the_table_has_a_case() {
+    let names: Vec<String> = Bench::new().cases().into_iter().map(|case| case.name).collect();
+    let gaps = rows::gaps(&names);
+    assert!(gaps.is_empty(), "\n{}", gaps.join("\n"));
 }
 
 #[test]

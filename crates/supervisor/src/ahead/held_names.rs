@@ -383,6 +383,7 @@ fn paths_of(op: Op) -> Vec<(u8, u8)> {
         Op::ObservePath { dir, path } | Op::StatPath { dir, path, .. } | Op::ModifyPath { dir, path } => {
             vec![(dir, path)]
         }
+        Op::AddWatch { path, .. } => vec![(CWD, path)],
         Op::ModifyPaths { dir, path, dir2, path2 } => vec![(dir, path), (dir2, path2)],
         _ => Vec::new(),
     }
