@@ -146,8 +146,8 @@ impl Supervisor {
             }
             Op::Wait => Plan::new(Class::Wait),
             Op::Exit | Op::ExitGroup => Plan::new(Class::Exit { status: (arg(0) as i32 & 0xff) << 8 }),
-            Op::Tgkill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
-            Op::Kill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
+            Op::Tgkill if arg(0) as i32 == call.pid => plan_own_signal(arg(2) as i32),
+            Op::Kill if arg(0) as i32 == call.pid => plan_own_signal(arg(1) as i32),
             Op::Kill => self.plan_kill(call),
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(arg(0)),
@@ -430,6 +430,16 @@ fn tells_only_of(pid: i32, file: &std::os::fd::OwnedFd) -> bool {
     let Ok(rest) = path.strip_prefix("/proc") else { return false };
     let first = rest.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
     first.is_some_and(|first| first == pid.to_string() || MACHINE.contains(&first.as_str()))
+}
+
+/// A signal to itself. Most are looked at when they arrive; these never are.
+fn plan_own_signal(signal: i32) -> Plan {
+    match signal {
+        libc::SIGKILL => Plan::new(Class::Exit { status: signal }),
+        // Its parent may see it standing still.
+        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Plan::new(Class::Barrier).once(),
+        _ => Plan::new(Class::Free),
+    }
 }
 
 fn plan_fork(call: &Call, flags: u64) -> Plan {
