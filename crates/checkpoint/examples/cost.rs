@@ -8,7 +8,7 @@ use checkpoint::{Dying, Known, Vessel};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tracee::{Stop, Stopped};
+use tracee::{process_state, Stop, Stopped};
 
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
@@ -118,15 +118,19 @@ fn measure(
     let (mut discarded, mut deferred, mut forked, mut restored) = (vec![], vec![], vec![], vec![]);
     let mut dying: Option<Dying> = None;
     // As the supervisor, which sees the calls that would change this, knows most processes.
-    let known = Known { no_timers: true, own_memory: true, inherited_memory: true, affinity: None };
+    let affinity = process_state::affinity(pid)?;
+    let known = Known { no_timers: true, own_memory: true, inherited_memory: true, affinity: Some(affinity.clone()) };
     for _ in 0..rounds {
         let start = Instant::now();
+        // And as there, on a machine that has nothing else to do, on our core.
+        process_state::bring_near(pid);
         let vessel = Vessel::fork_known(&p, gate, known.clone(), dying.take().map(Dying::await_end))?;
         forked.push(start.elapsed());
         dying = Some(vessel.give_up()?);
         deferred.push(start.elapsed());
     }
     checkpoint::ToReap::all(dying.map(Dying::await_end), &p, gate)?;
+    process_state::set_affinity(pid, &affinity)?;
     for _ in 0..rounds {
         let start = Instant::now();
         let vessel = Vessel::fork(&p, gate)?;
