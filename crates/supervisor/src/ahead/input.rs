@@ -15,7 +15,7 @@ use super::backlog::{Backlog, Chunk};
 use super::plan::{Class, Plan};
 use super::terminal;
 use super::undo::{own_path, path_to, Intent};
-use super::{Call, Object};
+use super::{Call, Object, Taking};
 use crate::event_loop::Supervisor;
 use crate::signals;
 use agent_abi::Frame;
@@ -256,7 +256,7 @@ impl Supervisor {
         if self.ahead.is_speculative(call.pid) && !has_backlog && !self.can_give_again(&source, buffers.len()) {
             return Ok(self.wait_at_barrier(call));
         }
-        if !self.reads_alone(call, &source) {
+        if !self.takes_alone(call, &source.object(), source.never_waits()) {
             return Ok(Decision::Wait);
         }
         let reading = self.ahead.input.new_reading();
@@ -269,20 +269,19 @@ impl Supervisor {
         }
         if self.ahead.is_speculative(call.pid) {
             expect_result(call)?;
-            under_way.input = Some(ReadUnderWay { reading, buffers, source });
+            under_way.takes = Some(Taking::Input(ReadUnderWay { reading, buffers, source }));
         }
         Ok(Decision::GoAndTell(under_way))
     }
 
     /// Whether nobody else is about to take something out of a source: in which order they did could not be told afterwards.
-    fn reads_alone(&mut self, call: &Call, source: &Source) -> bool {
+    pub(super) fn takes_alone(&mut self, call: &Call, object: &Object, never_waits: bool) -> bool {
         if self.ahead.core.open_speculations() == 0 {
             return true;
         }
-        let object = source.object();
-        let is_there = |(&tid, other): &(&i32, &super::UnderWay)| tid != call.tid && other.objects.contains(&object);
+        let is_there = |(&tid, other): &(&i32, &super::UnderWay)| tid != call.tid && other.objects.contains(object);
         let Some((&other, _)) = self.ahead.under_way.iter().find(is_there) else { return true };
-        if source.never_waits() {
+        if never_waits {
             // It is not to wait for one that does: that one asks again, after us.
             let _ = tracee::interrupt(other);
         }
@@ -343,12 +342,20 @@ impl Supervisor {
 
     /// Whatever call the thread was making, it is not to be told of any more: it has ended, or will be made again.
     pub(super) fn end_call(&mut self, stopped: &Stopped) -> Result<()> {
-        let Some(input) = self.ahead.under_way.remove(&stopped.tid()).and_then(|made| made.input) else {
+        let Some(taking) = self.ahead.under_way.remove(&stopped.tid()).and_then(|made| made.takes) else {
             return Ok(());
         };
         match signals::result_of_call(stopped, &self.image)? {
-            Some(result) => note_input(stopped.tid(), &input, result),
+            Some(result) => self.note_taken(stopped.tid(), &taking, result),
             None => Ok(()),
+        }
+    }
+
+    /// A call has ended with this result: what it took is to be given again if it is undone.
+    pub(super) fn note_taken(&mut self, tid: i32, taking: &Taking, result: i64) -> Result<()> {
+        match taking {
+            Taking::Input(input) => note_input(tid, input, result),
+            Taking::Connection(accepted) => self.note_accepted(tid, accepted, result),
         }
     }
 
@@ -382,7 +389,7 @@ impl Supervisor {
 }
 
 /// A call has ended with this result.
-pub(super) fn note_input(tid: i32, input: &ReadUnderWay, result: i64) -> Result<()> {
+fn note_input(tid: i32, input: &ReadUnderWay, result: i64) -> Result<()> {
     let Ok(len) = usize::try_from(result) else { return Ok(()) };
     if len == 0 && !(input.source.is_terminal() && terminal::has_lines(&input.source.copy)) {
         // The end of a pipe stays where it is. At a terminal it is typed.
@@ -394,7 +401,7 @@ pub(super) fn note_input(tid: i32, input: &ReadUnderWay, result: i64) -> Result<
 }
 
 /// Until the agent has written down what the call returned, it is seen that it has not.
-fn expect_result(call: &Call) -> Result<()> {
+pub(super) fn expect_result(call: &Call) -> Result<()> {
     let at = call.frame_at + offset_of!(Frame, rax) as u64;
     tracee::write_bytes(call.tid, at, &signals::NO_RESULT.to_ne_bytes())
         .map_err(|source| kernel("write into a frame", call.tid, source))

@@ -1,10 +1,12 @@
 //! What a call observes and modifies, and what it is if its process is speculative (dependencies.md; 000, section 6).
 
+use super::accept::Listener;
 use super::behind::Behind;
 use super::counter::Counter;
 use super::input::Source;
 use super::kill::Blow;
 use super::open::{O_CREAT, O_TMPFILE, O_TRUNC};
+use super::shutdown::Closed;
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -25,6 +27,10 @@ pub(crate) enum Class {
     Output { fd: i32 },
     /// It reads what comes from outside.
     Input { source: Source },
+    /// It accepts a connection.
+    Accept { listener: Listener },
+    /// It closes directions of a connection, whose ends are these.
+    Shutdown { ends: (u64, u64), socket: OwnedFd, closed: Closed },
     /// It changes names on a disk.
     Names,
     /// It opens for creation what exists.
@@ -35,6 +41,8 @@ pub(crate) enum Class {
     Barrier,
     /// The same, and nor may what it concerns.
     Certain,
+    /// It changes what its process has made since its last checkpoint: it must not need one itself.
+    Fresh,
     /// It ends another process.
     Blow(Blow),
     /// It reads, and there is nothing, nor will there be.
@@ -162,7 +170,7 @@ impl Supervisor {
             Op::Shutdown => self.plan_on_socket(call, op, fd(0)),
             Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
             Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
-            Op::Accept => Plan::new(Class::Barrier),
+            Op::Accept => self.plan_accept(call),
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -371,7 +379,7 @@ impl Supervisor {
     /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket, counter and input, because a set
     /// is not worth reading.
     fn plan_poll(&mut self) -> Plan {
-        if self.keeps_hang_ups() {
+        if self.keeps_hang_ups() || !self.ahead.shutdowns.is_empty() {
             return Plan::new(Class::Later);
         }
         let mut plan = Plan::new(Class::Tracked);

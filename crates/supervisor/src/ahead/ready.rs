@@ -51,15 +51,15 @@ impl Supervisor {
             // A poll that is interrupted goes on as a call that does not say what it is.
             self.ahead.input.polls.insert(call.tid, call.frame);
         }
-        if !self.ahead.input.has_backlogs() {
+        if !self.ahead.input.has_backlogs() && !self.ahead.listeners.any_waits() {
             return Ok(None);
         }
         if let Some(Op::Ioctl) = op {
             self.discard_input(call);
         }
         if let Some(Op::Copy { input, .. }) = op {
-            let cannot =
-                !self.ahead.is_speculative(call.pid) && self.given_again(call, call.frame.args[input as usize]);
+            let cannot = !self.ahead.is_speculative(call.pid)
+                && self.given_again(call.tid, call.frame.args[input as usize] as i32);
             return Ok(cannot.then(|| Decision::Answer(-i64::from(libc::EINVAL))));
         }
         let Some(question) = self.question(call, op) else { return Ok(None) };
@@ -94,14 +94,15 @@ impl Supervisor {
         Source::of(self.copy_descriptor(tid, fd).ok()?)
     }
 
-    fn given_again(&mut self, call: &Call, fd: u64) -> bool {
-        let source = self.source_behind(call.tid, fd as i32);
-        source.is_some_and(|source| self.ahead.input.backlog_len(source.id).is_some())
+    /// Whether input is given again there, or a connection.
+    fn given_again(&mut self, tid: i32, fd: i32) -> bool {
+        let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
+        let waits = rustix::fs::fstat(&copy).is_ok_and(|stat| self.ahead.listeners.waits_at(stat.st_ino));
+        waits || Source::of(copy).is_some_and(|source| self.ahead.input.backlog_len(source.id).is_some())
     }
 
     fn asked(&mut self, tid: i32, fd: i32, events: PollFlags) -> Asked {
-        let source = self.source_behind(tid, fd);
-        let has_backlog = source.is_some_and(|source| self.ahead.input.backlog_len(source.id).is_some());
+        let has_backlog = self.given_again(tid, fd);
         Asked { events, copy: self.copy_descriptor(tid, fd).ok(), has_backlog }
     }
 
@@ -170,7 +171,7 @@ impl Supervisor {
         let mut again = Vec::new();
         for member in text.lines().filter_map(Member::of) {
             let wants = member.events & u32::from(READABLE.bits());
-            if wants != 0 && self.given_again(call, member.fd as u64) {
+            if wants != 0 && self.given_again(call.tid, member.fd) {
                 again.push(epoll_event(wants, member.data));
             }
         }

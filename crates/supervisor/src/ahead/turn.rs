@@ -44,6 +44,8 @@ impl super::Ahead {
             && self.to_resolve.is_empty()
             && self.held_signals.values().all(Vec::is_empty)
             && !self.input.has_backlogs()
+            && !self.listeners.any_waits()
+            && self.shutdowns.is_empty()
             && !self.under_way.values().any(|call| call.makes_child)
             && self.children.is_quiet()
     }
@@ -52,6 +54,7 @@ impl super::Ahead {
 impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
+        self.reset_unaccepted();
         if self.ahead.is_idle() {
             self.forget_unread_input();
             self.switch_off_if_quiet();
