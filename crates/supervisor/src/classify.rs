@@ -40,14 +40,13 @@ impl Supervisor {
 
     /// The peer of a Unix socket, by inode, if both are inside.
     pub(crate) fn peer_inside(&mut self, socket: &OwnedFd) -> Option<u64> {
-        if self.may_anything_be_outside() {
-            return None;
-        }
+        self.is_connected_inside(socket).then(|| self.unix_peer(socket))?
+    }
+
+    /// Whether a socket is connected to another one, and both ends are inside.
+    pub(crate) fn is_connected_inside(&mut self, socket: &OwnedFd) -> bool {
         let verdict = self.with_classifier(|this, classifier| this.judge(classifier, socket));
-        match verdict {
-            Ok(Verdict::Inside(_)) => self.unix_peer(socket),
-            _ => None,
-        }
+        !self.may_anything_be_outside() && matches!(verdict, Ok(Verdict::Inside(_)))
     }
 
     /// The peer of a Unix socket, by inode; `None` if nobody has it open, not yet or no longer.
@@ -64,6 +63,13 @@ impl Supervisor {
         self.with_classifier(|this, Classifier { connections, holders }| {
             let mut sockets = this.sockets(holders, dev);
             connections.as_mut()?.unix_listener(name, &mut sockets)
+        })
+    }
+
+    /// The inodes of those who listen on a TCP port.
+    pub(crate) fn tcp_listeners(&mut self, port: u16) -> Vec<u64> {
+        self.with_classifier(|_, classifier| {
+            classifier.connections.as_mut().map_or(Vec::new(), |connections| connections.tcp_listeners(port))
         })
     }
 

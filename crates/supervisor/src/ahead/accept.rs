@@ -13,6 +13,7 @@
 use super::ask::Decision;
 use super::behind::Behind;
 use super::plan::{Class, Plan};
+use super::tcp::is_tcp;
 use super::undo::Intent;
 use super::{Call, Object};
 use crate::classify::Name;
@@ -21,7 +22,7 @@ use agent_abi::{Private, PRIVATE_BASE};
 use commit_clock::DOMAINS_MAX;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
-use rustix::net::sockopt::{socket_acceptconn, socket_domain, socket_type};
+use rustix::net::sockopt::{set_socket_linger, socket_acceptconn, socket_domain, socket_type};
 use rustix::net::{accept_with, send, AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -51,6 +52,8 @@ pub(crate) struct Listener {
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     waiting: HashMap<u64, VecDeque<Arc<OwnedFd>>>,
+    /// Clients that have never connected, by inode, in the rollback that is under way: who accepted them may have asked to before they came.
+    unmade: Vec<(u64, Arc<OwnedFd>)>,
     /// When it was last looked whether anybody can still accept them.
     looked_at: Option<Instant>,
 }
@@ -69,11 +72,9 @@ impl Listeners {
         self.waiting.values().flatten().any(|socket| ino_of(socket) == Some(ino))
     }
 
-    /// The call has never been made.
-    pub fn give_back(&mut self, listener: u64, accepted: &Accepted) {
-        if let Some(socket) = accepted.0.get() {
-            self.waiting.entry(listener).or_default().push_front(Arc::clone(socket));
-        }
+    /// A rollback is complete.
+    pub fn rolled_back(&mut self) {
+        self.unmade.clear();
     }
 
     fn push(&mut self, listener: u64, socket: Arc<OwnedFd>) {
@@ -213,13 +214,23 @@ impl Supervisor {
         is_since && self.ahead.ends.get(ino).is_none() && self.is_held_once_among(&all, ino)
     }
 
-    /// A connection is taken out of the queue that it waits in, as if it had never been made. Who has accepted it was taken back before.
-    pub(super) fn disconnect(&mut self, listener: u64, client: u64) -> io::Result<()> {
+    /// A call to accept has never been made.
+    pub(super) fn accept_back(&mut self, listener: u64, accepted: &Accepted) {
+        let Some(socket) = accepted.0.get() else { return };
+        let client = self.unix_peer(socket);
+        if !self.ahead.listeners.unmade.iter().any(|(unmade, _)| Some(*unmade) == client) {
+            self.ahead.listeners.waiting.entry(listener).or_default().push_front(Arc::clone(socket));
+        }
+    }
+
+    /// A connection is taken out of the queue that it waits in, as if it had never been made; or it is taken back from whoever accepts it.
+    pub(super) fn disconnect(&mut self, listener: u64, client: u64, held: Arc<OwnedFd>) -> io::Result<()> {
         let Ok(copy) = self.end_of(listener) else { return Ok(()) };
         while !self.remove_client(listener, client) {
             let mut ready = [PollFd::new(&*copy, PollFlags::IN)];
             poll(&mut ready, Some(&Timespec::default()))?;
             if !ready[0].revents().contains(PollFlags::IN) {
+                self.ahead.listeners.unmade.push((client, held));
                 return Ok(());
             }
             let socket = accept_with(&*copy, SocketFlags::CLOEXEC)?;
@@ -263,8 +274,12 @@ impl Supervisor {
         }
     }
 
-    /// What was not read makes a reset of the end.
+    /// What was not read makes a reset of the end, and so does a TCP socket that is not to linger.
     fn reset(&mut self, socket: &OwnedFd) {
+        if is_tcp(socket) {
+            let _ = set_socket_linger(socket, Some(Duration::ZERO));
+            return;
+        }
         let client = self.unix_peer(socket).and_then(|client| self.end_of(client).ok());
         if let Some(client) = client {
             let _ = send(&*client, b"x", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
@@ -288,7 +303,7 @@ impl Supervisor {
 
     /// Whether this socket listens, and only the world has it.
     fn listens_inside(&mut self, socket: &OwnedFd) -> bool {
-        let is_known = matches!(socket_domain(socket), Ok(AddressFamily::UNIX));
+        let is_known = socket_domain(socket) == Ok(AddressFamily::UNIX) || is_tcp(socket);
         is_known && socket_acceptconn(socket) == Ok(true) && self.is_ours_alone(socket)
     }
 }

@@ -245,6 +245,7 @@ impl Supervisor {
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
             Class::Output { .. } => return Ok(Decision::Go),
             Class::Input { source } => return self.read_input(stopped, call, source),
+            Class::Send { fd, ino } => return self.send_inside(stopped, call, fd, ino),
             Class::Accept { listener } => return self.accept(stopped, call, listener),
             Class::Shutdown { ends, socket, closed } => return self.shut_down(stopped, call, ends, socket, closed),
             Class::Names if is_speculative => return self.hold_names(stopped, call),

@@ -44,6 +44,7 @@ mod shutdown;
 mod sockets;
 mod status;
 mod stream;
+mod tcp;
 mod terminal;
 mod turn;
 mod undo;
@@ -109,6 +110,8 @@ impl Object {
 pub(crate) enum Written {
     /// To a terminal, pipe or socket that leads outside.
     Stream { target: Target, writer: output::ProcessId, clock: Clock, bytes: Vec<u8> },
+    /// To the other end of a TCP connection inside.
+    Sent(tcp::Sent),
     /// To a file on a disk.
     File(DeferredWrite),
     /// To a directory on a disk.
@@ -294,6 +297,7 @@ pub(crate) struct Ahead {
     input: input::Input,
     listeners: accept::Listeners,
     shutdowns: shutdown::Shutdowns,
+    sends: tcp::Sends,
     /// Their call was looked at before they were sent to hear a signal.
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
@@ -367,6 +371,7 @@ impl Ahead {
             input: input::Input::default(),
             listeners: accept::Listeners::default(),
             shutdowns: shutdown::Shutdowns::default(),
+            sends: tcp::Sends::default(),
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),
@@ -431,7 +436,8 @@ impl Ahead {
         /// Signals of a thread that is kept waiting are looked for this often.
         const PATIENCE: Duration = Duration::from_millis(3);
         let deadline = self.deadlines.keys().next().map(|&(at, _)| at);
-        let parked = (!self.parked.is_empty() || !self.overflow.is_empty()).then(|| Instant::now() + PATIENCE);
+        let waits = !self.parked.is_empty() || !self.overflow.is_empty() || !self.sends.is_empty();
+        let parked = waits.then(|| Instant::now() + PATIENCE);
         let injected = self.parked.values().filter_map(|parked| parked.call.not_before).min();
         let explicit = (!self.explicit.is_empty()).then(|| Instant::now() + Duration::from_millis(250));
         let unaccepted = self.listeners.any_waits().then(|| Instant::now() + accept::PATIENCE);

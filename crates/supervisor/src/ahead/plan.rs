@@ -25,6 +25,8 @@ pub(crate) enum Class {
     Tracked,
     /// It leaves the world: bytes written to a terminal, pipe or socket.
     Output { fd: i32 },
+    /// It sends to the other end of a TCP connection inside.
+    Send { fd: i32, ino: u64 },
     /// It reads what comes from outside.
     Input { source: Source },
     /// It accepts a connection.
@@ -97,6 +99,7 @@ impl Plan {
 const LSEEK: u64 = 8;
 pub(super) const FIONREAD: u64 = 0x541b;
 const PRLIMIT: u64 = 302;
+const SETSOCKOPT: u64 = 54;
 const PREAD: u64 = 17;
 const PREADV: u64 = 295;
 const PREADV2: u64 = 327;
@@ -142,7 +145,7 @@ impl Supervisor {
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
             Op::Ioctl => self.plan_ioctl(call),
-            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(),
+            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
             Op::Mmap => self.plan_mmap(call),
             Op::Fork => plan_fork(call, 0),
             Op::Clone => plan_fork(call, arg(0)),
@@ -159,6 +162,9 @@ impl Supervisor {
             Op::Prctl => plan_prctl(arg(0)),
             // A limit that was lowered cannot always be raised again.
             Op::Native if frame.nr == PRLIMIT && arg(2) != 0 => Plan::new(Class::Barrier).once(),
+            Op::Native if frame.nr == SETSOCKOPT && self.is_held_socket(call.tid, fd(0)) => {
+                Plan::new(Class::Barrier).once()
+            }
             Op::Native => plan_native(frame.nr),
             Op::Recv { fd: at }
             | Op::RecvMsg { fd: at }
@@ -378,8 +384,9 @@ impl Supervisor {
 
     /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket, counter and input, because a set
     /// is not worth reading.
-    fn plan_poll(&mut self) -> Plan {
-        if self.keeps_hang_ups() || !self.ahead.shutdowns.is_empty() {
+    fn plan_poll(&mut self, call: &Call) -> Plan {
+        let deceived = self.deceived_ends();
+        if !deceived.is_empty() && self.asks_about(call, &deceived) {
             return Plan::new(Class::Later);
         }
         let mut plan = Plan::new(Class::Tracked);
@@ -408,7 +415,11 @@ impl Supervisor {
                     plan = plan.modifying(Object::Counter(counter.id), Intent::Nothing);
                 }
                 Behind::Socket { ino, copy } => {
-                    plan.modifies.extend(self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy).modifies);
+                    let on_socket = self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy);
+                    if matches!(on_socket.class, Class::Later) {
+                        return on_socket;
+                    }
+                    plan.modifies.extend(on_socket.modifies);
                 }
                 _ => {}
             }

@@ -55,6 +55,7 @@ impl Supervisor {
             Action::DropOutput { output, .. } => {
                 let len = match &output {
                     Written::Stream { bytes, .. } => bytes.len(),
+                    Written::Sent(sent) => sent.bytes.len(),
                     Written::File(write) => {
                         self.forget_write(write);
                         write.bytes.len()
@@ -147,6 +148,7 @@ impl Supervisor {
                 }
             }
         }
+        self.ahead.listeners.rolled_back();
         let took = begin.elapsed();
         let undone = Undone { pids: extent.processes, operations: objects, took };
         let cause = self.ahead.ledger.rolled_back(&failed, undone, self.ahead.now());
@@ -277,13 +279,14 @@ impl Supervisor {
             }
             Undo::Input { id, pin, reading } => {
                 self.ahead.input.give_back(id, pin, &reading);
+                self.reset_if_closed(id);
                 Ok(())
             }
             Undo::Accept { listener, accepted } => {
-                self.ahead.listeners.give_back(listener, &accepted);
+                self.accept_back(listener, &accepted);
                 Ok(())
             }
-            Undo::Connect { listener, client, .. } => self.disconnect(listener, client).map_err(failed),
+            Undo::Connect { listener, client, held } => self.disconnect(listener, client, held).map_err(failed),
             Undo::Shutdown { own, before, .. } => {
                 self.ahead.shutdowns.take_back(own, before);
                 Ok(())
@@ -469,10 +472,15 @@ impl Supervisor {
     }
 
     fn release_output(&mut self, output: Written) {
+        let output = match output {
+            Written::Sent(sent) => return self.release_sent(sent),
+            output => output,
+        };
         if !self.ahead.overflow.is_empty() {
             return self.ahead.overflow.push(output);
         }
         match &output {
+            Written::Sent(_) => {}
             Written::File(write) => self.make_write(write),
             Written::Names(change) => self.make_name_change(change),
             Written::Stream { target, writer, clock, bytes } => {

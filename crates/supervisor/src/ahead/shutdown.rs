@@ -7,7 +7,7 @@ use super::plan::Plan;
 use super::undo::Intent;
 use super::{Call, Object};
 use crate::event_loop::Supervisor;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use tracee::{Result, Stopped};
@@ -66,6 +66,11 @@ pub(super) struct Shutdowns(BTreeMap<u64, Held>);
 impl Shutdowns {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The sockets that any of them concerns.
+    pub fn ends(&self) -> HashSet<u64> {
+        self.0.iter().flat_map(|(&own, held)| [own, held.peer]).collect()
     }
 
     /// What is closed at an end, as far as it is held.

@@ -10,6 +10,7 @@
 use super::plan::{Class, Plan};
 use super::queue::{Queue, Queued};
 use super::shutdown::Closed;
+use super::tcp::is_tcp;
 use super::undo::Intent;
 use super::{Call, Object};
 use crate::event_loop::Supervisor;
@@ -84,12 +85,19 @@ impl Supervisor {
     /// Nothing is known of the peer. Of a Unix socket it may be known before the call ends: a client may wait for an answer before it is accepted.
     fn plan_unconnected(&mut self, call: &Call, op: Op, ino: u64, copy: OwnedFd) -> Plan {
         const CONNECT: u64 = 42;
+        if let Some(plan) = self.plan_tcp(call, op, ino, &copy) {
+            return plan;
+        }
         let plan = match socket_domain(&copy) {
             Ok(AddressFamily::UNIX) => Plan::new(Class::Certain).modifying(Object::SOME_SOCKET, Intent::Nothing),
             _ => Plan::new(Class::Barrier),
         };
         match op {
             Op::Read { .. } | Op::Recv { .. } | Op::RecvMsg { .. } => plan,
+            Op::SocketName { .. } if call.frame.nr == CONNECT && is_tcp(&copy) => match self.is_refused(call) {
+                true => Plan::new(Class::Later),
+                false => plan.once(),
+            },
             Op::SocketName { .. } if call.frame.nr == CONNECT => {
                 self.plan_connect(call, ino, copy).unwrap_or_else(|| plan.once())
             }
@@ -139,13 +147,25 @@ impl Supervisor {
         tids.into_iter().map(|tid| self.pid_of(tid).unwrap_or(tid)).collect()
     }
 
-    /// Whether somebody who polls might miss the end of a connection.
-    pub(super) fn keeps_hang_ups(&mut self) -> bool {
-        let held = self.ahead.ends.held().into_iter();
-        held.filter(|&ino| !self.ahead.listeners.has(ino))
-            .collect::<Vec<_>>()
-            .into_iter()
-            .any(|ino| !self.is_held_by_the_living(ino))
+    /// Sockets, by inode, of which the kernel does not know yet what has become of the connection: who polls there might miss its end.
+    pub(super) fn deceived_ends(&mut self) -> HashSet<u64> {
+        let mut deceived = self.ahead.shutdowns.ends();
+        for ino in self.ahead.ends.held() {
+            // What ends a TCP connection is held with everything else that is sent there.
+            let is_unix = |end: &Arc<OwnedFd>| socket_domain(&**end) == Ok(AddressFamily::UNIX);
+            let Some(end) = self.ahead.ends.get(ino).filter(is_unix) else { continue };
+            if !self.ahead.listeners.has(ino) && !self.is_held_by_the_living(ino) {
+                deceived.extend(self.unix_peer(&end));
+            }
+        }
+        deceived
+    }
+
+    /// Whether an undo entry holds the socket behind a descriptor: what is set there would outlive a rollback.
+    pub(super) fn is_held_socket(&mut self, tid: i32, fd: i32) -> bool {
+        let copy = self.copy_descriptor(tid, fd).ok();
+        let stat = copy.and_then(|copy| rustix::fs::fstat(copy).ok());
+        stat.is_some_and(|stat| self.ahead.ends.get(stat.st_ino).is_some())
     }
 
     /// What a shutdown that is held changes; nobody but us knows of it.

@@ -6,11 +6,12 @@
 //!
 //! What was set free and has found no room yet is *pending*: until it has gone, nobody else sends there. It keeps the connection open.
 //!
-//! Barriers: `connect`, `shutdown`, messages, urgent data, reads that wait for all or look without taking.
+//! Barriers: `connect`, `shutdown`, ancillary data, urgent data.
 
 use super::ask::Decision;
-use super::input::Source;
-use super::plan::{Class, Plan};
+use super::input::{Manner, Source, SourceId};
+use super::plan::{Class, Plan, FIONREAD};
+use super::terminal;
 use super::undo::Intent;
 use super::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
@@ -25,8 +26,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
-
-const FIONREAD: u64 = 0x541b;
 
 /// Bytes for the other end of a connection.
 #[derive(Clone, Debug)]
@@ -80,18 +79,16 @@ impl Sends {
 impl Supervisor {
     /// A call on a TCP socket; `None` if it is not connected to one inside.
     pub(super) fn plan_tcp(&mut self, call: &Call, op: Op, ino: u64, copy: &OwnedFd) -> Option<Plan> {
-        const PLAIN: u64 = (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u64;
         if !is_tcp(copy) || !self.is_connected_inside(copy) {
             return None;
         }
         let args = &call.frame.args;
         let certain = || Plan::new(Class::Certain).modifying(Object::Socket(ino), Intent::Nothing).once();
         Some(match op {
-            Op::Read { .. } => self.plan_tcp_read(copy, false),
-            Op::Recv { .. } if args[3] & !PLAIN == 0 && args[4] == 0 => {
-                self.plan_tcp_read(copy, args[3] & libc::MSG_DONTWAIT as u64 != 0)
-            }
-            Op::Recv { .. } | Op::RecvMsg { .. } | Op::RecvMmsg { .. } => Plan::new(Class::Barrier),
+            Op::Read { .. } => plan_read(copy, 0),
+            Op::Recv { .. } => plan_read(copy, args[3]),
+            Op::RecvMsg { .. } => plan_read(copy, args[2]),
+            Op::RecvMmsg { .. } => plan_read(copy, libc::MSG_TRUNC as u64),
             Op::Ioctl if args[1] & 0xffff_ffff == FIONREAD => match Source::of(copy.try_clone().ok()?) {
                 Some(source) => Plan::new(Class::Tracked).observing(source.object()),
                 None => Plan::new(Class::Barrier),
@@ -99,16 +96,19 @@ impl Supervisor {
             Op::Write { .. } | Op::Send { .. } | Op::SendMsg { .. } => {
                 Plan::new(Class::Send { fd: args[0] as i32, ino }).once()
             }
+            Op::Fcntl | Op::Ioctl => return None,
             _ if self.ahead.sends.is_pending(ino) => Plan::new(Class::Later),
             _ => certain(),
         })
     }
 
-    fn plan_tcp_read(&self, copy: &OwnedFd, never_waits: bool) -> Plan {
-        match copy.try_clone().ok().and_then(Source::of) {
-            Some(source) => Plan::new(Class::Input { source: source.without_waiting(never_waits) }),
-            None => Plan::new(Class::Barrier),
-        }
+    /// Whether a client would be refused, but for us: who listens there is held by nobody else any more who lives.
+    pub(super) fn is_refused(&mut self, call: &Call) -> bool {
+        // The family, and the port behind it, in a `struct sockaddr_in` and `sockaddr_in6`.
+        let Ok(head) = tracee::read_value::<u32>(call.tid, call.frame.args[1]) else { return false };
+        let port = u16::from_be((head >> 16) as u16);
+        let listeners = self.tcp_listeners(port);
+        listeners.into_iter().any(|ino| self.end_of(ino).is_ok() && !self.is_held_by_the_living(ino))
     }
 
     /// A write to a connection inside.
@@ -134,9 +134,9 @@ impl Supervisor {
 
     /// What was sent before has found no room: nor would this.
     fn wait_for_room(&mut self, call: &Call, fd: i32) -> Decision {
-        let never_waits = self.copy_descriptor(call.tid, fd).is_ok_and(|copy| {
-            rustix::fs::fcntl_getfl(copy).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
-        });
+        let never_waits = self
+            .copy_descriptor(call.tid, fd)
+            .is_ok_and(|copy| rustix::fs::fcntl_getfl(copy).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK)));
         match never_waits {
             true => Decision::Answer(-i64::from(libc::EAGAIN)),
             false => Decision::Wait,
@@ -156,24 +156,45 @@ impl Supervisor {
         self.flush_sends();
     }
 
-    pub(super) fn flush_sends(&mut self) {
-        if !self.ahead.sends.is_empty() && self.ahead.sends.flush() {
-            self.ahead.changes += 1;
-        }
+    /// Whether anybody who waited can send again.
+    pub(super) fn flush_sends(&mut self) -> bool {
+        let is_free = !self.ahead.sends.is_empty() && self.ahead.sends.flush();
+        self.ahead.changes += u64::from(is_free);
+        is_free
     }
 
-    /// There is input that is given again, or there is none any more. A connection that is closed with something unread is reset.
-    pub(super) fn reset_if_closed(&mut self, ino: u64, resets: bool) {
-        let Ok(socket) = self.end_of(ino) else { return };
-        match (resets, self.ahead.sends.lingers.remove(&ino)) {
-            (true, before) => {
-                let before = before.unwrap_or_else(|| socket_linger(&*socket).unwrap_or(None));
-                self.ahead.sends.lingers.insert(ino, before);
-                let _ = set_socket_linger(&*socket, Some(Duration::ZERO));
-            }
-            (false, Some(before)) => drop(set_socket_linger(&*socket, before)),
-            (false, None) => {}
+    /// A connection that is closed with something unread is reset; what is given again the kernel does not know of.
+    pub(super) fn reset_if_closed(&mut self, id: SourceId) {
+        let has_backlog = self.ahead.input.backlog_len(id).is_some();
+        let before = self.ahead.sends.lingers.remove(&id.1);
+        if id.0 == terminal::DEVICE || !has_backlog && before.is_none() {
+            return;
         }
+        let Ok(socket) = self.end_of(id.1) else { return };
+        if has_backlog {
+            let before = before.unwrap_or_else(|| socket_linger(&*socket).unwrap_or(None));
+            self.ahead.sends.lingers.insert(id.1, before);
+            let _ = set_socket_linger(&*socket, Some(Duration::ZERO));
+        } else if let Some(before) = before {
+            let _ = set_socket_linger(&*socket, before);
+        }
+    }
+}
+
+fn plan_read(copy: &OwnedFd, flags: u64) -> Plan {
+    const HURRIED: i32 = libc::MSG_DONTWAIT;
+    const HARMLESS: i32 = libc::MSG_NOSIGNAL | libc::MSG_CMSG_CLOEXEC;
+    let flags = flags as i32;
+    let manner = Manner {
+        is_hurried: flags & HURRIED != 0,
+        peeks: flags & libc::MSG_PEEK != 0,
+        wants_all: flags & libc::MSG_WAITALL != 0,
+    };
+    let is_plain = flags & !(HURRIED | HARMLESS | libc::MSG_PEEK | libc::MSG_WAITALL) == 0;
+    match copy.try_clone().ok().and_then(Source::of).filter(|_| is_plain) {
+        Some(source) => Plan::new(Class::Input { source: source.read_in(manner) }),
+        // Urgent data, or bytes that are thrown away.
+        None => Plan::new(Class::Barrier),
     }
 }
 

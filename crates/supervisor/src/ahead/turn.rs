@@ -46,6 +46,7 @@ impl super::Ahead {
             && !self.input.has_backlogs()
             && !self.listeners.any_waits()
             && self.shutdowns.is_empty()
+            && self.sends.is_empty()
             && !self.under_way.values().any(|call| call.makes_child)
             && self.children.is_quiet()
     }
@@ -55,6 +56,10 @@ impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
         self.reset_unaccepted();
+        let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
+        if self.flush_sends() || awaits_more {
+            self.settle_calls();
+        }
         if self.ahead.is_idle() {
             self.forget_unread_input();
             self.switch_off_if_quiet();

@@ -60,7 +60,7 @@ pub(crate) enum Undo {
     /// The connection that was accepted, to be accepted again.
     Accept { listener: u64, accepted: Arc<Accepted> },
     /// The client that was not connected.
-    Connect { listener: u64, client: u64, _held: Arc<OwnedFd> },
+    Connect { listener: u64, client: u64, held: Arc<OwnedFd> },
     /// What was closed of a connection, as far as it is held.
     Shutdown { own: u64, before: Closed, closed: Closed },
     /// What the counter was.
@@ -139,7 +139,7 @@ impl Supervisor {
             }
             Intent::Connect { listener, client } => {
                 let ino = rustix::fs::fstat(&client)?.st_ino;
-                Undo::Connect { listener, client: ino, _held: self.ahead.ends.hold(ino, client) }
+                Undo::Connect { listener, client: ino, held: self.ahead.ends.hold(ino, client) }
             }
             Intent::Counter(fd) => {
                 let counter = Counter::of(&fd).ok_or(io::ErrorKind::Unsupported)?;

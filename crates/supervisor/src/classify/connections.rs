@@ -102,6 +102,11 @@ impl Connections {
         self.listens_inside(listener.ino, listener.cookie, world).then_some(listener.ino)
     }
 
+    /// The inodes of those who listen on a TCP port.
+    pub fn tcp_listeners(&mut self, port: u16) -> Vec<u64> {
+        self.diag.tcp_listeners(port).unwrap_or_default().into_iter().map(|listener| listener.ino).collect()
+    }
+
     /// Whether only the world holds this socket, which listens.
     pub fn is_listener_inside(&mut self, socket: BorrowedFd<'_>, world: &mut impl Inside) -> io::Result<bool> {
         let ino = rustix::fs::fstat(socket)?.st_ino;
