@@ -446,7 +446,7 @@ impl Supervisor {
                 watches: false,
                 makes_child: false,
                 can_be_repeated: true,
-                input: None,
+                takes: None,
             }));
         }
         let mut any = false;

@@ -2,7 +2,7 @@
 
 use super::ledger::{us, Undone};
 use super::report::Rollback;
-use super::undo::{apply_to_object, open_both, open_end, Descriptor, Undo};
+use super::undo::{apply_to_object, Undo};
 use super::{Kept, Object, Written};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
@@ -10,7 +10,6 @@ use checkpoint::CheckpointError;
 use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Instant;
 use tracee::{RemoteCalls, Result, SignalInfo, Stop, Stopped, TraceError};
 
@@ -58,7 +57,7 @@ impl Supervisor {
             Action::ReleaseOutput { output, .. } => self.release_output(output),
             Action::DropOutput { output, .. } => {
                 let len = match &output {
-                    Written::Stream { bytes, .. } => {
+                    Written::Stream { bytes, .. } | Written::Sent(super::tcp::Sent { bytes, .. }) => {
                         self.ahead.shown_bytes -= bytes.len() as u64;
                         bytes.len()
                     }
@@ -76,13 +75,16 @@ impl Supervisor {
             Action::ProcessResolved { process } => self.on_resolved(process.0 as i32),
             Action::ObjectResolved { object } => {
                 self.ahead.touched.remove(&object);
+                self.make_shutdowns();
                 self.ahead.changes += 1;
             }
             Action::ReleasePid { process } => self.release_ghost(process.0 as i32),
             Action::RollForward { payloads, .. } => {
                 for payload in payloads {
-                    if let Undo::Reap { child } = payload {
-                        self.ahead.children.reaped_for_good(child);
+                    match payload {
+                        Undo::Reap { child } => self.ahead.children.reaped_for_good(child),
+                        Undo::Shutdown { own, closed, .. } => self.ahead.shutdowns.is_certain(own, closed),
+                        _ => {}
                     }
                 }
             }
@@ -131,7 +133,7 @@ impl Supervisor {
             }
         }
         // A child that is removed may hold the last end of a pipe whose other ends are about to come back: until then we hold it.
-        let _ends: Vec<OwnedFd> = extent.undo.iter().filter_map(pipe_of).collect();
+        let _ends: Vec<OwnedFd> = extent.undo.iter().flat_map(Undo::pipes).collect();
         let (processes, objects) = (extent.processes.len(), extent.undo.len());
         self.destroy(&extent.destroy, &mut stops)?;
         for undo in extent.undo {
@@ -157,6 +159,7 @@ impl Supervisor {
                 }
             }
         }
+        self.ahead.listeners.rolled_back();
         let took = begin.elapsed();
         let undone = Undone { pids: extent.processes, operations: objects, took };
         let cause = self.ahead.ledger.rolled_back(&failed, undone, self.ahead.now());
@@ -271,10 +274,7 @@ impl Supervisor {
         match undo {
             Undo::Descriptor { pid, fd, was, close_on_exec } => {
                 let Some(stopped) = stops.get(&pid) else { return Ok(()) };
-                let open = match was {
-                    Descriptor::Open(open) => open,
-                    Descriptor::PipeEnd { path, flags } => Arc::new(open_end(&path, flags).map_err(failed)?),
-                };
+                let open = was.open().map_err(failed)?;
                 self.install(stopped, pid, fd, &open, close_on_exec)
             }
             Undo::CloseOnExec { pid, fd, was } => {
@@ -302,6 +302,16 @@ impl Supervisor {
             }
             Undo::Input { id, pin, reading } => {
                 self.ahead.input.give_back(id, pin, &reading);
+                self.reset_if_closed(id);
+                Ok(())
+            }
+            Undo::Accept { listener, accepted } => {
+                self.accept_back(listener, &accepted);
+                Ok(())
+            }
+            Undo::Connect { listener, client, held } => self.disconnect(listener, client, held).map_err(failed),
+            Undo::Shutdown { own, before, .. } => {
+                self.ahead.shutdowns.take_back(own, before);
                 Ok(())
             }
             Undo::Memory(_)
@@ -327,7 +337,14 @@ impl Supervisor {
     }
 
     /// Put a descriptor of ours into another process, under a number of its own.
-    fn install(&mut self, stopped: &Stopped, pid: i32, fd: i32, open: &OwnedFd, close_on_exec: bool) -> Result<()> {
+    pub(super) fn install(
+        &mut self,
+        stopped: &Stopped,
+        pid: i32,
+        fd: i32,
+        open: &OwnedFd,
+        close_on_exec: bool,
+    ) -> Result<()> {
         const O_CLOEXEC: u64 = 0o2000000;
         let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
         let own = std::process::id();
@@ -514,10 +531,18 @@ impl Supervisor {
     }
 
     fn release_output(&mut self, output: Written) {
+        let output = match output {
+            Written::Sent(sent) => {
+                self.ahead.shown_bytes -= sent.bytes.len() as u64;
+                return self.release_sent(sent);
+            }
+            output => output,
+        };
         if !self.ahead.overflow.is_empty() {
             return self.ahead.overflow.push(output);
         }
         match &output {
+            Written::Sent(_) => {}
             Written::File(write) => self.make_write(write),
             Written::Names(change) => self.make_name_change(change),
             Written::Stream { target, writer, clock, bytes } => {
@@ -575,16 +600,6 @@ fn unless_dead(error: TraceError) -> Result<()> {
     match error {
         TraceError::Gone(_) => Ok(()),
         error => Err(error),
-    }
-}
-
-/// Both ends of the pipe that is put back.
-fn pipe_of(undo: &Undo) -> Option<OwnedFd> {
-    match undo {
-        Undo::Stream { pipe: path, .. } | Undo::Descriptor { was: Descriptor::PipeEnd { path, .. }, .. } => {
-            open_both(path).ok()
-        }
-        _ => None,
     }
 }
 

@@ -45,6 +45,9 @@ impl super::Ahead {
             && self.to_resolve.is_empty()
             && self.held_signals.values().all(Vec::is_empty)
             && !self.input.has_backlogs()
+            && !self.listeners.any_waits()
+            && self.shutdowns.is_empty()
+            && self.sends.is_empty()
             && !self.under_way.values().any(|call| call.makes_child)
             && self.children.is_quiet()
     }
@@ -53,6 +56,11 @@ impl super::Ahead {
 impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
+        self.reset_unaccepted();
+        let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
+        if self.flush_sends() || awaits_more {
+            self.settle_calls();
+        }
         if self.ahead.is_idle() {
             self.forget_unread_input();
             self.switch_off_if_quiet();
