@@ -33,6 +33,7 @@ mod kill;
 mod ledger;
 mod memory;
 mod names;
+mod new_files;
 mod open;
 mod plan;
 mod queue;
@@ -40,12 +41,14 @@ mod ready;
 mod report;
 mod rollback;
 mod sockets;
+mod staging;
 mod status;
 mod stream;
 mod terminal;
 mod turn;
 mod undo;
 mod usage;
+mod view;
 mod worth;
 
 pub use history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
@@ -84,6 +87,8 @@ pub(crate) enum Object {
     File(u64, u64),
     /// Entries and attributes of a directory: device, inode.
     Names(u64, u64),
+    /// That there is a file at all which has no name yet: device, inode.
+    Created(u64, u64),
     /// The position in an open file: by the file, because descriptions have no name.
     Position(u64, u64),
     /// The descriptors of a process.
@@ -110,7 +115,7 @@ pub(crate) enum Written {
     /// To a file on a disk.
     File(DeferredWrite),
     /// To a directory on a disk.
-    Names(held_names::NameChange),
+    Names(held_names::HeldChange),
 }
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
@@ -121,6 +126,7 @@ impl fmt::Display for Object {
             Self::Pipe(_, ino) => write!(f, "pipe {ino}"),
             Self::File(_, ino) => write!(f, "file {ino}"),
             Self::Names(_, ino) => write!(f, "directory {ino}"),
+            Self::Created(_, ino) => write!(f, "new file {ino}"),
             Self::Position(_, ino) => write!(f, "position in file {ino}"),
             Self::Descriptors(pid) => write!(f, "descriptors of {pid}"),
             Self::Children(pid) => write!(f, "children of {pid}"),
@@ -296,6 +302,7 @@ pub(crate) struct Ahead {
     /// What they hold together.
     deferred_bytes: u64,
     held_names: held_names::HeldNames,
+    new_files: new_files::NewFiles,
     /// Transactions that held writes went into.
     written: Clock,
     /// Since when nobody inside can go on.
@@ -360,6 +367,7 @@ impl Ahead {
             deferred: HashMap::new(),
             deferred_bytes: 0,
             held_names: held_names::HeldNames::default(),
+            new_files: new_files::NewFiles::default(),
             written: Clock::NONE,
             stuck_since: None,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),

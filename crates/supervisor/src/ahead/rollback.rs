@@ -291,7 +291,14 @@ impl Supervisor {
     }
 
     /// Put a descriptor of ours into another process, under a number of its own.
-    fn install(&mut self, stopped: &Stopped, pid: i32, fd: i32, open: &OwnedFd, close_on_exec: bool) -> Result<()> {
+    pub(super) fn install(
+        &mut self,
+        stopped: &Stopped,
+        pid: i32,
+        fd: i32,
+        open: &OwnedFd,
+        close_on_exec: bool,
+    ) -> Result<()> {
         const O_CLOEXEC: u64 = 0o2000000;
         let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
         let own = std::process::id();
@@ -457,6 +464,7 @@ impl Supervisor {
         if !self.ahead.overflow.is_empty() {
             return self.ahead.overflow.push(output);
         }
+        self.ahead.crash.step();
         match &output {
             Written::File(write) => self.make_write(write),
             Written::Names(change) => self.make_name_change(change),
