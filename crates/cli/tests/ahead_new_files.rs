@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_new_files");
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
@@ -45,8 +46,12 @@ const MAKES: &[&str] = &[
     "f = make('new'); os.close(0); put('zero', ''); seen.append(os.dup(f)); os.close(os.dup(f)); make('other'); see(0)",
 ];
 
-fn has_root() -> bool {
-    support::has_root_for("making files on a guess")
+/// Whoever watches where new files are makes everybody else wait: that test runs alone.
+static UNWATCHED: RwLock<()> = RwLock::new(());
+
+/// While this lives nobody here watches. `None` when not root.
+fn unwatched() -> Option<RwLockReadGuard<'static, ()>> {
+    support::has_root_for("making files on a guess").then(|| UNWATCHED.read().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The interpreter itself: what is in PATH may be a script that looks for it.
@@ -89,9 +94,7 @@ fn speculator() -> Command {
 
 #[test]
 fn what_is_made_on_a_right_guess_is_as_natively() {
-    if !has_root() {
-        return;
-    }
+    let Some(_unwatched) = unwatched() else { return };
     for what in MAKES {
         let (native, inside) = (folder(), folder());
         let expected = make(&mut limited(&python()), native.path(), "", what);
@@ -103,9 +106,7 @@ fn what_is_made_on_a_right_guess_is_as_natively() {
 
 #[test]
 fn what_is_made_on_a_wrong_guess_has_never_been() {
-    if !has_root() {
-        return;
-    }
+    let Some(_unwatched) = unwatched() else { return };
     for what in MAKES {
         let dir = folder();
         let output = make(speculator().arg(python()), dir.path(), "fail", what);
@@ -134,9 +135,7 @@ fn heard(dir: &Path, run: impl FnOnce()) -> Vec<String> {
 /// A watcher and another process look at the directory while it is a guess, and afterwards.
 #[test]
 fn outside_a_new_file_is_there_when_the_guess_is_right() {
-    if !has_root() {
-        return;
-    }
+    let Some(_unwatched) = unwatched() else { return };
     for (end, status) in [("fail", 7), ("commit", 0)] {
         let (dir, other) = (folder(), folder());
         let begun = other.path().join("begun");
@@ -190,7 +189,8 @@ fn staging_of(dir: &Path) -> Option<std::path::PathBuf> {
 #[test]
 fn who_watches_where_new_files_are_hears_nothing() {
     let dir = folder();
-    let Some(staging) = staging_of(dir.path()).filter(|_| has_root()) else {
+    let has_root = support::has_root_for("making files on a guess");
+    let Some(staging) = staging_of(dir.path()).filter(|_| has_root) else {
         return eprintln!("skipped: there is nothing to watch here");
     };
     let script =
@@ -203,12 +203,23 @@ fn who_watches_where_new_files_are_hears_nothing() {
     assert!(events.is_empty(), "{events:?}");
 }
 
+/// What is held takes descriptors of ours: when there are few, who makes more files waits.
+#[test]
+fn more_new_files_than_descriptors() {
+    let Some(_unwatched) = unwatched() else { return };
+    let dir = folder();
+    let script = "id=$($S begin); [ $id = failed ] && exit 7; (sleep 1; $S commit $id) &
+                  for i in $(seq 200); do echo $i > f$i; done; wait; ls | wc -l; cat * | sort -n | tail -1";
+    let mut command = limited("prlimit");
+    command.args(["--nofile=1024", SPECULATOR, "run", "bash", "-c", script]).current_dir(dir.path());
+    let output = command.output().unwrap();
+    assert_eq!((text(&output).as_str(), errors(&output).as_str()), ("200\n200\n", ""));
+}
+
 /// What was made on a guess is on a volume's image after the run, if the guess was right.
 #[test]
 fn new_files_on_a_volume_are_kept() {
-    if !support::can_mount() {
-        return;
-    }
+    let Some(_unwatched) = unwatched().filter(|_| support::can_mount()) else { return };
     for (end, status, left) in [("fail", 7, ""), ("commit", 0, "new x text")] {
         let scene = support::Scene::with_volume();
         let script = format!(
@@ -233,9 +244,7 @@ fn new_files_on_a_volume_are_kept() {
 /// Many small programs, with guesses that turn out wrong: what they print and leave is what they print and leave natively.
 #[test]
 fn guesses_that_turn_out_wrong_change_nothing() {
-    if !has_root() {
-        return;
-    }
+    let Some(_unwatched) = unwatched() else { return };
     let script = |dir: &Path| {
         let (dir, python) = (dir.display(), python());
         let files = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_files");
@@ -257,9 +266,7 @@ fn guesses_that_turn_out_wrong_change_nothing() {
 /// The supervisor is killed before each step of a commit: what was made so far is there, and whole; nothing else is.
 #[test]
 fn killed_at_every_step_of_a_commit() {
-    if !has_root() {
-        return;
-    }
+    let Some(_unwatched) = unwatched() else { return };
     let script = "id=$($S begin); [ $id = failed ] && exit 7
                   for i in 1 2; do umask 02$i; echo text$i > f$i; mv f$i g$i; done; $S commit $id; exit 3";
     const STATES: [&[&str]; 5] = [&[], &["f1"], &["g1"], &["f2", "g1"], &["g1", "g2"]];

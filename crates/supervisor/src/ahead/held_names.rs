@@ -15,6 +15,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, DeviceKind};
 use rustix::fs::{AtFlags, RenameFlags, Stat, StatVfsMountFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
+use rustix::process::Resource;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::hash::Hash;
@@ -148,6 +149,15 @@ impl HeldNames {
         self.names.is_empty()
     }
 
+    /// Whether what is held takes so many of our descriptors, a directory's and a file's for each name, that no more should be.
+    pub fn is_full(&self) -> bool {
+        const EACH: u64 = 2;
+        const SHARE: u64 = 4;
+        let names: usize = self.dirs.values().map(|(count, _)| count).sum();
+        let limit = rustix::process::getrlimit(Resource::Nofile).current;
+        limit.is_some_and(|limit| names as u64 * EACH * SHARE > limit)
+    }
+
     /// How much room the changes take on their disks, at most: a block of the directory each, and one of its index.
     pub fn room_needed(&self) -> u64 {
         const BLOCKS: u64 = 2 * 4096;
@@ -230,6 +240,9 @@ impl Supervisor {
 
     /// Hold a change of a speculative process; it waits where it is not sure to succeed.
     pub(super) fn hold_names(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+        if self.ahead.held_names.is_full() {
+            return Ok(self.wait_at_barrier(call));
+        }
         let found = self.name_change(call);
         let change = match found.filter(|_| self.would_find(stopped, call).unwrap_or(false)) {
             Some(Ok(change)) => change,
@@ -443,6 +456,7 @@ impl Supervisor {
             return;
         }
         let change = &held.change;
+        change.names().iter().for_each(|name| self.about_to_change(name.dir_inode.0));
         if let Err(error) = change.make() {
             // The program was told that it had succeeded.
             self.end_world(&format!("a change of names that had been held could not be made: {error}"));
@@ -498,6 +512,7 @@ pub(super) fn paths_of(op: Op) -> Vec<(u8, u8)> {
         Op::ObservePath { dir, path } | Op::StatPath { dir, path, .. } | Op::ModifyPath { dir, path } => {
             vec![(dir, path)]
         }
+        Op::AddWatch { path, .. } => vec![(CWD, path)],
         Op::ModifyPaths { dir, path, dir2, path2 } => vec![(dir, path), (dir2, path2)],
         _ => Vec::new(),
     }

@@ -81,7 +81,7 @@ impl Supervisor {
     /// A speculative process makes a file; it waits where it is not sure to succeed, or the file would not be like any other.
     pub(super) fn create_file(&mut self, stopped: &Stopped, call: &Call, plan: Plan) -> Result<Decision> {
         let Some(creation) = self.creation(call) else { return Ok(self.wait_at_barrier(call)) };
-        if !self.would_find(stopped, call)? {
+        if self.ahead.held_names.is_full() || !self.would_find(stopped, call)? {
             return Ok(self.wait_at_barrier(call));
         }
         let dir = creation.entry.dir.object();
