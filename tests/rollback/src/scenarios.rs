@@ -46,7 +46,7 @@ const PROGRAMS: [&str; 37] = [
 ];
 
 /// What the short form runs: a little of everything, in little time.
-pub const SHORT: [&str; 30] = [
+pub const SHORT: [&str; 31] = [
     "awk_pipes",
     "bash_substitution",
     "bash_traps",
@@ -77,6 +77,7 @@ pub const SHORT: [&str; 30] = [
     "sockets_and_counters",
     "tar_roundtrip",
     "text_tools",
+    "unix_select",
 ];
 
 /// Real programs that take long.

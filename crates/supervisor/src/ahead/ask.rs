@@ -77,8 +77,8 @@ impl Supervisor {
     pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
         let made = self.ahead.under_way.remove(&stopped.tid());
         self.ahead.giving_birth.remove(&stopped.tid());
-        if let Some(input) = made.as_ref().and_then(|made| made.input.as_ref()) {
-            super::input::note_input(stopped.tid(), input, result)?;
+        if let Some(taking) = made.as_ref().and_then(|made| made.takes.as_ref()) {
+            self.note_taken(stopped.tid(), taking, result)?;
         }
         if made.is_some_and(|made| made.makes_child) && result > 0 {
             self.await_birth(result as i32)?;
@@ -263,6 +263,9 @@ impl Supervisor {
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
             Class::Output { .. } => return Ok(Decision::Go),
             Class::Input { source } => return self.read_input(stopped, call, source),
+            Class::Send { fd, ino } => return self.send_inside(stopped, call, fd, ino),
+            Class::Accept { listener } => return self.accept(stopped, call, listener),
+            Class::Shutdown { ends, socket, closed } => return self.shut_down(stopped, call, ends, socket, closed),
             Class::Names if is_speculative => return self.hold_names(stopped, call),
             Class::Names => return Ok(Decision::Go),
             Class::Existing if is_speculative => return self.open_existing(stopped, call, plan),
@@ -277,9 +280,13 @@ impl Supervisor {
             Class::Blow(blow) => return self.strike(stopped, call, blow),
             Class::EndOfFile => {
                 let tracked = self.track(stopped, call, plan, Vec::new())?;
-                return Ok(if matches!(tracked, Decision::Wait) { Decision::Wait } else { Decision::Answer(0) });
+                if matches!(tracked, Decision::Wait) {
+                    return Ok(Decision::Wait);
+                }
+                self.observe_everything(call.tid);
+                return Ok(Decision::Answer(0));
             }
-            Class::Tracked | Class::Certain | Class::Wait => {}
+            Class::Tracked | Class::Certain | Class::Fresh | Class::Wait => {}
         }
         let modifies = std::mem::take(&mut plan.modifies);
         self.track(stopped, call, plan, modifies)
@@ -317,7 +324,7 @@ impl Supervisor {
             return Ok(Decision::Wait);
         }
         let needs_checkpoint = self.ahead.core.needs_checkpoint(who, &plan.observes, &keys);
-        if needs_checkpoint && matches!(plan.class, Class::Certain) {
+        if needs_checkpoint && matches!(plan.class, Class::Certain | Class::Fresh) {
             return Ok(Decision::Wait);
         }
         let will_be_speculative = needs_checkpoint || self.ahead.is_speculative(call.pid);
@@ -357,7 +364,7 @@ impl Supervisor {
             watches,
             makes_child,
             can_be_repeated: plan.can_be_repeated,
-            input: None,
+            takes: None,
         }))
     }
 
@@ -443,6 +450,7 @@ impl Supervisor {
             return Ok(false);
         }
         let descriptors = self.descriptors_of(pid);
+        let sockets = super::accept::sockets_among(pid, &descriptors);
         let corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();
         let begin = Instant::now();
         let known = self.known_of(pid);
@@ -455,7 +463,8 @@ impl Supervisor {
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
-                let kept = Kept { vessel, pid, call, descriptors, injected };
+                let sent_again = self.backlog.get(&pid).cloned().unwrap_or_default();
+                let kept = Kept { vessel, pid, call, descriptors, sockets, sent_again, injected };
                 if let Some(stale) = self.ahead.fresh_vessel.replace(kept) {
                     // What it was for came to nothing.
                     self.discard(stale);

@@ -16,6 +16,7 @@
 //! * A process with several threads, or with memory that others may write, never becomes speculative: it waits instead.
 //! * Nothing that a speculative process does leaves the world: what has no undo and is no output is a barrier.
 
+mod accept;
 mod api;
 mod ask;
 mod backlog;
@@ -40,10 +41,12 @@ mod queue;
 mod ready;
 mod report;
 mod rollback;
+mod shutdown;
 mod sockets;
 mod staging;
 mod status;
 mod stream;
+mod tcp;
 mod terminal;
 mod turn;
 mod undo;
@@ -113,6 +116,8 @@ impl Object {
 pub(crate) enum Written {
     /// To a terminal, pipe or socket that leads outside.
     Stream { target: Target, writer: output::ProcessId, clock: Clock, bytes: Vec<u8> },
+    /// To the other end of a TCP connection inside.
+    Sent(tcp::Sent),
     /// To a file on a disk.
     File(DeferredWrite),
     /// To a directory on a disk.
@@ -221,8 +226,17 @@ pub(crate) struct UnderWay {
     pub makes_child: bool,
     /// It may wait for long and has no effect until it ends: it can be interrupted and made again.
     pub can_be_repeated: bool,
-    /// It takes something out of a stream of outside, which a rollback has to put back.
-    pub input: Option<input::ReadUnderWay>,
+    /// It takes something that a rollback has to give back.
+    pub takes: Option<Taking>,
+}
+
+/// What a call takes that is known only when it has been made.
+#[derive(Debug)]
+pub(crate) enum Taking {
+    /// What it reads from a stream of outside.
+    Input(input::ReadUnderWay),
+    /// The connection that it accepts.
+    Connection(Arc<accept::Accepted>),
 }
 
 impl UnderWay {
@@ -243,6 +257,10 @@ pub(crate) struct Kept {
     pub call: Option<Call>,
     /// Descriptors that were open.
     pub descriptors: Vec<i32>,
+    /// Sockets among them, by inode.
+    pub sockets: HashSet<u64>,
+    /// What the signals of ours were that waited for it.
+    pub sent_again: Vec<SignalInfo>,
     /// How many calls of the process had become speculations by injection, the one at whose entry it was taken included.
     pub injected: u64,
 }
@@ -290,12 +308,17 @@ pub(crate) struct Ahead {
     /// Sockets whose queue had something that cannot be kept, by inode.
     odd_queues: HashSet<u64>,
     input: input::Input,
+    listeners: accept::Listeners,
+    shutdowns: shutdown::Shutdowns,
+    sends: tcp::Sends,
     /// Their call was looked at before they were sent to hear a signal.
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
     changes: u64,
     /// They may have made a child of which they have not told yet.
     giving_birth: HashSet<i32>,
+    /// Nobody's call is looked at: what it would find is half of each.
+    is_rolling_back: bool,
     /// Every process inside was killed, because nothing here can be trusted any more.
     is_doomed: bool,
     /// Executed, and not yet heard of from their agent: no call can be made in them.
@@ -366,10 +389,14 @@ impl Ahead {
             ends: queue::Ends::default(),
             odd_queues: HashSet::new(),
             input: input::Input::default(),
+            listeners: accept::Listeners::default(),
+            shutdowns: shutdown::Shutdowns::default(),
+            sends: tcp::Sends::default(),
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),
             giving_birth: HashSet::new(),
+            is_rolling_back: false,
             is_doomed: false,
             starting: HashSet::new(),
             targets: HashMap::new(),
@@ -439,10 +466,12 @@ impl Ahead {
         /// Signals of a thread that is kept waiting are looked for this often.
         const PATIENCE: Duration = Duration::from_millis(3);
         let deadline = self.deadlines.keys().next().map(|&(at, _)| at);
-        let parked = (!self.parked.is_empty() || !self.overflow.is_empty()).then(|| Instant::now() + PATIENCE);
+        let waits = !self.parked.is_empty() || !self.overflow.is_empty() || !self.sends.is_empty();
+        let parked = waits.then(|| Instant::now() + PATIENCE);
         let injected = self.parked.values().filter_map(|parked| parked.call.not_before).min();
         let explicit = (!self.explicit.is_empty()).then(|| Instant::now() + Duration::from_millis(250));
-        [deadline, parked, injected, explicit].into_iter().flatten().min()
+        let unaccepted = self.listeners.any_waits().then(|| Instant::now() + accept::PATIENCE);
+        [deadline, parked, injected, explicit, unaccepted].into_iter().flatten().min()
     }
 }
 

@@ -1,10 +1,12 @@
 //! What a call observes and modifies, and what it is if its process is speculative (dependencies.md; 000, section 6).
 
+use super::accept::Listener;
 use super::behind::Behind;
 use super::counter::Counter;
 use super::input::Source;
 use super::kill::Blow;
 use super::open::{O_CREAT, O_TMPFILE, O_TRUNC};
+use super::shutdown::Closed;
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -23,8 +25,14 @@ pub(crate) enum Class {
     Tracked,
     /// It leaves the world: bytes written to a terminal, pipe or socket.
     Output { fd: i32 },
+    /// It sends to the other end of a TCP connection inside.
+    Send { fd: i32, ino: u64 },
     /// It reads what comes from outside.
     Input { source: Source },
+    /// It accepts a connection.
+    Accept { listener: Listener },
+    /// It closes directions of a connection, whose ends are these.
+    Shutdown { ends: (u64, u64), socket: OwnedFd, closed: Closed },
     /// It changes names on a disk.
     Names,
     /// It opens for creation what exists.
@@ -37,6 +45,8 @@ pub(crate) enum Class {
     Barrier,
     /// The same, and nor may what it concerns.
     Certain,
+    /// It changes what its process has made since its last checkpoint: it must not need one itself.
+    Fresh,
     /// It ends another process.
     Blow(Blow),
     /// It reads, and there is nothing, nor will there be.
@@ -91,6 +101,7 @@ impl Plan {
 const LSEEK: u64 = 8;
 pub(super) const FIONREAD: u64 = 0x541b;
 const PRLIMIT: u64 = 302;
+const SETSOCKOPT: u64 = 54;
 const PREAD: u64 = 17;
 const PREADV: u64 = 295;
 const PREADV2: u64 = 327;
@@ -142,7 +153,7 @@ impl Supervisor {
             }
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
             Op::Ioctl => self.plan_ioctl(call),
-            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(),
+            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
             Op::Mmap => self.plan_mmap(call),
             Op::Fork => plan_fork(call, 0),
             Op::Clone => plan_fork(call, arg(0)),
@@ -152,14 +163,17 @@ impl Supervisor {
             }
             Op::Wait => Plan::new(Class::Wait),
             Op::Exit | Op::ExitGroup => Plan::new(Class::Exit { status: (arg(0) as i32 & 0xff) << 8 }),
-            Op::Tgkill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
-            Op::Kill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
+            Op::Tgkill if arg(0) as i32 == call.pid => plan_own_signal(arg(2) as i32),
+            Op::Kill if arg(0) as i32 == call.pid => plan_own_signal(arg(1) as i32),
             Op::Kill => self.plan_kill(call),
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(arg(0)),
             // A limit that was lowered cannot always be raised again.
             Op::Control { .. } if frame.nr == PRLIMIT && arg(2) != 0 => Plan::new(Class::Barrier).once(),
             Op::Control { pid } if arg(pid) as u32 != 0 => Plan::new(Class::Barrier).once(),
+            Op::Description { fd: at } if frame.nr == SETSOCKOPT && self.is_held_socket(call.tid, fd(at)) => {
+                Plan::new(Class::Barrier).once()
+            }
             Op::Native | Op::Description { .. } | Op::Control { .. } => plan_native(frame.nr),
             Op::Recv { fd: at }
             | Op::RecvMsg { fd: at }
@@ -171,7 +185,7 @@ impl Supervisor {
             Op::Shutdown => self.plan_on_socket(call, op, fd(0)),
             Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
             Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
-            Op::Accept => Plan::new(Class::Barrier),
+            Op::Accept => self.plan_accept(call),
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -379,8 +393,9 @@ impl Supervisor {
 
     /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket, counter and input, because a set
     /// is not worth reading.
-    fn plan_poll(&mut self) -> Plan {
-        if self.keeps_hang_ups() {
+    fn plan_poll(&mut self, call: &Call) -> Plan {
+        let deceived = self.deceived_ends();
+        if !deceived.is_empty() && self.asks_about(call, &deceived) {
             return Plan::new(Class::Later);
         }
         let mut plan = Plan::new(Class::Tracked);
@@ -409,7 +424,11 @@ impl Supervisor {
                     plan = plan.modifying(Object::Counter(counter.id), Intent::Nothing);
                 }
                 Behind::Socket { ino, copy } => {
-                    plan.modifies.extend(self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy).modifies);
+                    let on_socket = self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy);
+                    if matches!(on_socket.class, Class::Later) {
+                        return on_socket;
+                    }
+                    plan.modifies.extend(on_socket.modifies);
                 }
                 _ => {}
             }
@@ -436,6 +455,16 @@ fn tells_only_of(pid: i32, file: &std::os::fd::OwnedFd) -> bool {
     let Ok(rest) = path.strip_prefix("/proc") else { return false };
     let first = rest.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
     first.is_some_and(|first| first == pid.to_string() || MACHINE.contains(&first.as_str()))
+}
+
+/// A signal to itself. Most are looked at when they arrive; these never are.
+fn plan_own_signal(signal: i32) -> Plan {
+    match signal {
+        libc::SIGKILL => Plan::new(Class::Exit { status: signal }),
+        // Its parent may see it standing still.
+        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Plan::new(Class::Barrier).once(),
+        _ => Plan::new(Class::Free),
+    }
 }
 
 fn plan_fork(call: &Call, flags: u64) -> Plan {

@@ -5,11 +5,10 @@ use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, PROCESSES_MAX};
-use checkpoint::Vessel;
 use speculation::SpeculationId;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tracee::{Registers, Result, SignalInfo, Stop, Stopped, TraceError};
+use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 
 impl super::Ahead {
     pub(super) fn is_corpse(&self, parent: i32, child: i32) -> bool {
@@ -46,6 +45,9 @@ impl super::Ahead {
             && self.to_resolve.is_empty()
             && self.held_signals.values().all(Vec::is_empty)
             && !self.input.has_backlogs()
+            && !self.listeners.any_waits()
+            && self.shutdowns.is_empty()
+            && self.sends.is_empty()
             && !self.under_way.values().any(|call| call.makes_child)
             && self.children.is_quiet()
     }
@@ -54,6 +56,11 @@ impl super::Ahead {
 impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
+        self.reset_unaccepted();
+        let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
+        if self.flush_sends() || awaits_more {
+            self.settle_calls();
+        }
         if self.ahead.is_idle() {
             self.forget_unread_input();
             self.switch_off_if_quiet();
@@ -145,11 +152,6 @@ impl Supervisor {
         }
     }
 
-    /// Whether a newborn thread is a checkpoint that nobody knows of.
-    pub(crate) fn is_stray_vessel(&self, newborn: &Registers) -> bool {
-        Vessel::is_stray(newborn)
-    }
-
     /// A process that waits for a guess which only a program can resolve may wait for ever: somebody should know.
     fn tell_who_waits_long(&mut self, now: Instant) {
         const LONG: Duration = Duration::from_secs(5);
@@ -184,6 +186,10 @@ impl Supervisor {
 
     /// Look at what waits until nothing changes any more. Who has resolved something is answered when that is done.
     pub(super) fn settle_calls(&mut self) {
+        if self.ahead.is_rolling_back {
+            // Somebody's end was heard of. They are looked at when everything is in its place.
+            return;
+        }
         loop {
             let has_resolved = self.resolve_pending();
             self.end_those_that_wait();
@@ -306,6 +312,7 @@ impl Supervisor {
         self.ahead.trace(|| format!("{tid} taken back"));
         if self.ahead.under_way.contains_key(&tid) {
             self.end_call(&stopped)?;
+            self.hear_of_births(tid)?;
             // It asks about the same call again: that is no occasion for another guess.
             self.ahead.asked_before.insert(tid);
         }
@@ -336,6 +343,7 @@ impl Supervisor {
         let Ok(pid) = self.pid_of(tid) else { return Ok(Some(stopped)) };
         self.ahead.trace(|| format!("{tid} hears {info:?} of {}", info.process()));
         self.end_call(&stopped)?;
+        self.hear_of_births(tid)?;
         // Also one that was sent again: it may have reached its process while we told of the same child.
         if info.number() == libc::SIGCHLD {
             if self.ahead.children.take_announced(info.process()) {
