@@ -389,3 +389,52 @@ pub fn set_peek_offset(socket: BorrowedFd<'_>, offset: i32) -> io::Result<()> {
     })
     .map(drop)
 }
+
+/// Whether a directory has no flags (chattr(1)) and no project that it would give to what is made in it, by a descriptor that only names it.
+/// `None` where that cannot be asked: file_getattr(2) came with Linux 6.17.
+pub fn has_no_flags(dir: BorrowedFd<'_>) -> Option<bool> {
+    const FILE_GETATTR: libc::c_long = 468;
+    /// It has extended attributes.
+    const HAS_ATTRIBUTES: u64 = 1 << 31;
+    #[repr(C)]
+    #[derive(Default)]
+    struct FileAttr {
+        xflags: u64,
+        extent_size: u32,
+        extents: u32,
+        project: u32,
+        copy_extent_size: u32,
+    }
+    let mut found = FileAttr::default();
+    let (fd, len) = (dir.as_raw_fd(), std::mem::size_of_val(&found));
+    // SAFETY: a string, and room for `len` bytes.
+    let done = unsafe { libc::syscall(FILE_GETATTR, fd, c".".as_ptr(), &raw mut found, len, 0) };
+    check(done).ok().map(|_| found.xflags & !HAS_ATTRIBUTES == 0 && found.project == 0)
+}
+
+/// Attributes of a file as stat(2) writes them.
+pub fn stat(file: BorrowedFd<'_>) -> io::Result<[u8; 144]> {
+    const _: () = assert!(std::mem::size_of::<libc::stat>() == 144);
+    let mut found = [0; 144];
+    let (fd, at) = (file.as_raw_fd(), found.as_mut_ptr());
+    // SAFETY: an empty string, and room for the structure; the kernel does not mind how it is aligned.
+    check(unsafe { libc::syscall(libc::SYS_newfstatat, fd, c"".as_ptr(), at, libc::AT_EMPTY_PATH) }).map(|_| found)
+}
+
+/// Those of `mask` as statx(2) writes them.
+pub fn statx(file: BorrowedFd<'_>, mask: u32) -> io::Result<[u8; 256]> {
+    const _: () = assert!(std::mem::size_of::<libc::statx>() == 256);
+    let mut found = [0; 256];
+    let (fd, at) = (file.as_raw_fd(), found.as_mut_ptr());
+    // SAFETY: as above.
+    check(unsafe { libc::syscall(libc::SYS_statx, fd, c"".as_ptr(), libc::AT_EMPTY_PATH, mask, at) }).map(|_| found)
+}
+
+/// Whether anybody has a file open for writing: then it cannot be leased. Only for one that nobody else can open meanwhile.
+pub fn is_open_for_writing(file: BorrowedFd<'_>) -> bool {
+    let lease = |kind: libc::c_int| {
+        // SAFETY: no pointers.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }
+    };
+    !(lease(libc::F_RDLCK) && lease(libc::F_UNLCK))
+}

@@ -233,7 +233,16 @@ impl Supervisor {
         if let Some(decision) = self.look_at_held_dir(stopped, call)? {
             return Ok(decision);
         }
-        if self.looks_at_deferred(call) || self.looks_at_held_names(call) {
+        if self.looks_at_deferred(call) {
+            return Ok(self.wait_at_barrier(call));
+        }
+        if let Some(decision) = self.look_at_new_file(stopped, call)? {
+            return Ok(decision);
+        }
+        if let Some(decision) = self.look_at_view(stopped, call)? {
+            return Ok(decision);
+        }
+        if self.looks_at_held_names(call) {
             return Ok(self.wait_at_barrier(call));
         }
         if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
@@ -261,6 +270,8 @@ impl Supervisor {
             Class::Names => return Ok(Decision::Go),
             Class::Existing if is_speculative => return self.open_existing(stopped, call, plan),
             Class::Existing => return Ok(Decision::Go),
+            Class::Creation if is_speculative => return self.create_file(stopped, call, plan),
+            Class::Creation => return Ok(Decision::Go),
             Class::Deferred { fd } if is_speculative => {
                 let held = self.defer_write(stopped, call, fd)?;
                 return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));

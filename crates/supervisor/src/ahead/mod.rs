@@ -34,6 +34,7 @@ mod kill;
 mod ledger;
 mod memory;
 mod names;
+mod new_files;
 mod open;
 mod plan;
 mod queue;
@@ -42,6 +43,7 @@ mod report;
 mod rollback;
 mod shutdown;
 mod sockets;
+mod staging;
 mod status;
 mod stream;
 mod tcp;
@@ -50,6 +52,7 @@ mod turn;
 mod undo;
 mod usage;
 mod vessels;
+mod view;
 mod worth;
 
 pub use history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
@@ -88,6 +91,8 @@ pub(crate) enum Object {
     File(u64, u64),
     /// Entries and attributes of a directory: device, inode.
     Names(u64, u64),
+    /// That there is a file at all which has no name yet: device, inode.
+    Created(u64, u64),
     /// The position in an open file: by the file, because descriptions have no name.
     Position(u64, u64),
     /// The descriptors of a process.
@@ -116,7 +121,7 @@ pub(crate) enum Written {
     /// To a file on a disk.
     File(DeferredWrite),
     /// To a directory on a disk.
-    Names(held_names::NameChange),
+    Names(held_names::HeldChange),
 }
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
@@ -127,6 +132,7 @@ impl fmt::Display for Object {
             Self::Pipe(_, ino) => write!(f, "pipe {ino}"),
             Self::File(_, ino) => write!(f, "file {ino}"),
             Self::Names(_, ino) => write!(f, "directory {ino}"),
+            Self::Created(_, ino) => write!(f, "new file {ino}"),
             Self::Position(_, ino) => write!(f, "position in file {ino}"),
             Self::Descriptors(pid) => write!(f, "descriptors of {pid}"),
             Self::Children(pid) => write!(f, "children of {pid}"),
@@ -326,6 +332,7 @@ pub(crate) struct Ahead {
     /// What is held for terminals, pipes and sockets.
     shown_bytes: u64,
     held_names: held_names::HeldNames,
+    new_files: new_files::NewFiles,
     /// Transactions that held writes went into.
     written: Clock,
     /// Since when nobody inside can go on.
@@ -397,6 +404,7 @@ impl Ahead {
             deferred_bytes: 0,
             shown_bytes: 0,
             held_names: held_names::HeldNames::default(),
+            new_files: new_files::NewFiles::default(),
             written: Clock::NONE,
             stuck_since: None,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),

@@ -38,6 +38,8 @@ pub(crate) enum Class {
     Names,
     /// It opens for creation what exists.
     Existing,
+    /// It may make a file.
+    Creation,
     /// It writes to a file on a disk.
     Deferred { fd: i32 },
     /// It cannot be undone: its process must depend on nothing.
@@ -116,10 +118,14 @@ impl Supervisor {
         let arg = |position: u8| frame.args[usize::from(position) % 6];
         let fd = |position: u8| arg(position) as i32;
         let Some(op) = syscall_table::op(frame.nr) else { return Plan::new(Class::Barrier) };
+        if let Some(plan) = self.plan_new_file(call, op) {
+            return plan;
+        }
         if let Some(plan) = self.plan_files(call, op) {
             return match (&plan.class, op) {
                 // Not in memory.
                 (Class::Barrier, Op::ModifyPath { .. } | Op::ModifyPaths { .. }) => self.plan_names(call, op),
+                (Class::Barrier, Op::Open | Op::OpenAt | Op::Creat) => self.plan_creating_open(call),
                 _ => plan,
             };
         }

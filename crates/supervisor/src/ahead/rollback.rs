@@ -541,6 +541,7 @@ impl Supervisor {
         if !self.ahead.overflow.is_empty() {
             return self.ahead.overflow.push(output);
         }
+        self.ahead.crash.step();
         match &output {
             Written::Sent(_) => {}
             Written::File(write) => self.make_write(write),
