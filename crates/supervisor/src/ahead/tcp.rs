@@ -116,12 +116,19 @@ impl Supervisor {
         if self.ahead.sends.is_pending(ino) {
             return Ok(self.wait_for_room(call, fd));
         }
+        let mut held = None;
+        if self.ahead.is_speculative(call.pid) {
+            held = self.output_of(call.tid, fd, &call.frame).filter(|_| !self.ahead.holds_enough());
+            if held.is_none() {
+                return Ok(self.wait_at_barrier(call));
+            }
+        }
         let modifies = vec![(Object::Socket(ino), Intent::Nothing)];
         let decision = self.track(stopped, call, Plan::tracked_once(), modifies)?;
         if !matches!(decision, Decision::GoAndTell(_)) || !self.ahead.is_speculative(call.pid) {
             return Ok(decision);
         }
-        let held = self.output_of(call.tid, fd, &call.frame);
+        let held = held.or_else(|| self.output_of(call.tid, fd, &call.frame));
         let slot = self.tracees.get(&call.tid).map(|tracee| tracee.process);
         let (Some((target, bytes)), Some(slot)) = (held, slot) else { return Ok(self.wait_at_barrier(call)) };
         if self.ahead.holds_enough() {
@@ -149,6 +156,7 @@ impl Supervisor {
 
     /// It can not be taken back any more. Before it can be received, the connection depends on what its sender depended on.
     pub(super) fn release_sent(&mut self, mut sent: Sent) {
+        self.ahead.shown_bytes -= sent.bytes.len() as u64;
         sent.clock.merge(&self.ahead.written);
         let entry = FdEntry(self.classify_socket(0, &sent.socket));
         let world = self.world();
