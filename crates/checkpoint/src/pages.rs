@@ -335,6 +335,7 @@ mod tests {
         assert_eq!(compare(PRESENT | 5, SWAPPED | 5), Pages::Different);
     }
 
+    #[allow(clippy::single_range_in_vec_init)]
     #[test]
     fn what_is_close_is_looked_at_together_and_what_is_long_in_pieces() {
         let page = |n: u64| n * PAGE;
@@ -354,7 +355,7 @@ mod tests {
     #[test]
     fn what_does_not_go_with_the_others_goes_alone() {
         let ranges: Vec<Range<u64>> = (0..3000).map(|n| n * 10..n * 10 + 1 + n % 3).collect();
-        let is_refused = |range: &Range<u64>| range.start % 7 == 0 || range.start == 29_990;
+        let is_refused = |range: &Range<u64>| range.start.is_multiple_of(7) || range.start == 29_990;
         let mut buffer = vec![0u8; bytes_in(&ranges)];
         let mark = |range: &Range<u64>, part: &mut [u8]| part.fill((range.start % 251) as u8 + 1);
         let all_at_once = |ranges: &[Range<u64>], buffer: &mut [u8]| {

@@ -40,7 +40,7 @@ impl Running {
         loop {
             let said = Scene::new().run(&format!("top --json {}", self.child.id())).stdout;
             let world = said.lines().next().and_then(|line| serde_json::from_str::<Value>(line).ok());
-            if world.as_ref().is_some_and(|world| is_so(world)) {
+            if world.as_ref().is_some_and(&mut is_so) {
                 return;
             }
             assert!(begin.elapsed() < Duration::from_secs(60), "{world:?}");
