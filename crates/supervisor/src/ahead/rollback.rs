@@ -1,15 +1,15 @@
 //! What the core wants done: checkpoints, rollbacks, output (000, 5.1, 5.3, 6.1).
 
+use super::delivery::is_own;
 use super::ledger::{us, Undone};
 use super::report::Rollback;
 use super::undo::{apply_to_object, open_both, open_end, Descriptor, Undo};
 use super::{Kept, Object, Written};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
-use crate::signals::SignalSets;
 use checkpoint::CheckpointError;
 use speculation::{Action, Checkpoint, Process};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -75,8 +75,10 @@ impl Supervisor {
             Action::ReleasePid { process } => self.release_ghost(process.0 as i32),
             Action::RollForward { payloads, .. } => {
                 for payload in payloads {
-                    if let Undo::Reap { child } = payload {
-                        self.ahead.children.reaped_for_good(child);
+                    match payload {
+                        Undo::Reap { child } => self.ahead.children.reaped_for_good(child),
+                        Undo::Sent { receiver, .. } => self.call_receiver(receiver),
+                        _ => {}
                     }
                 }
             }
@@ -152,6 +154,7 @@ impl Supervisor {
             .report
             .rolled_back(cause, Rollback { speculations: failed.len(), processes, operations: objects, us: us(took) });
         self.ahead.changes += 1;
+        self.call_receivers();
         Ok(())
     }
 
@@ -199,10 +202,11 @@ impl Supervisor {
             if let Stop::Signal(_) = stopped.stop() {
                 let info = stopped.signal_info()?;
                 // Its own SIGPIPE, abort and the like belong to what is taken back; what we have told of a child is told again.
-                let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;
+                let is_own = is_own(&info, pid);
                 let is_ours = info.number() == libc::SIGCHLD && self.ahead.children.is_announced(info.process());
-                if !is_own && !is_ours {
-                    self.ahead.held_signals.entry(pid).or_default().push(info);
+                // What was sent by somebody inside is in its queue again.
+                if !is_own && !is_ours && !info.is_noted() {
+                    self.keep_signal(pid, info);
                 }
             }
         }
@@ -273,6 +277,16 @@ impl Supervisor {
                 if !self.ahead.children.tell_again(parent, child) {
                     let info = SignalInfo::child_ended(child, status);
                     self.ahead.held_signals.entry(parent).or_default().push(info);
+                }
+                Ok(())
+            }
+            Undo::Sent { receiver, number } => {
+                self.ahead.signals.remove(receiver, number);
+                Ok(())
+            }
+            Undo::Heard { receiver, sent } => {
+                if self.tracees.contains_key(&receiver) {
+                    self.ahead.signals.put_back(receiver, sent);
                 }
                 Ok(())
             }
@@ -351,7 +365,7 @@ impl Supervisor {
             let signals = remote.finish()?;
             self.hold_signals(pid, signals);
         }
-        self.forget_broken_pipe(pid, stopped)?;
+        self.forget_what_it_sent(pid, stopped, &kept.vessel)?;
         kept.vessel.restore_known(stopped, gate, self.known_of(pid)).map_err(|error| match error {
             CheckpointError::Trace(error) => error,
             other => TraceError::Kernel {
@@ -372,6 +386,9 @@ impl Supervisor {
 
     /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held since are not sent by us, too.
     fn forget_pending_again(&mut self, pid: i32, vessel: &checkpoint::Vessel) {
+        for (pending, _) in vessel.pending() {
+            self.ahead.signals.forget_those_like(pid, pending);
+        }
         let Some(held) = self.ahead.held_signals.get_mut(&pid) else { return };
         for (pending, _) in vessel.pending() {
             let is_same = |info: &SignalInfo| info.number() == pending.number() && info.process() == pending.process();
@@ -381,13 +398,27 @@ impl Supervisor {
         }
     }
 
-    /// SIGPIPE that waits in the kernel was caused by a write that is undone.
-    fn forget_broken_pipe(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
-        const BIT: u64 = 1 << (libc::SIGPIPE - 1);
-        if SignalSets::of(pid).is_none_or(|sets| sets.pending_here & BIT == 0) {
-            return Ok(());
+    /// Signals that wait in the kernel and that what is undone has sent: SIGPIPE of a write, `raise` of what is blocked, what a timer did.
+    fn forget_what_it_sent(&mut self, pid: i32, stopped: &Stopped, vessel: &checkpoint::Vessel) -> Result<()> {
+        let mut pending = Vec::new();
+        for shared in [false, true] {
+            pending.extend(stopped.pending_signals(shared)?.into_iter().map(|info| (info, shared)));
         }
-        self.take_signal(pid, stopped, BIT)
+        let waited_then = |info: &SignalInfo| {
+            let same = |then: &SignalInfo| (then.number(), then.process()) == (info.number(), info.process());
+            vessel.pending().iter().any(|(then, _)| same(then))
+        };
+        let goes = |info: &SignalInfo| (info.is_noted() || is_own(info, pid)) && !waited_then(info);
+        let numbers: HashSet<i32> =
+            pending.iter().filter(|(info, _)| goes(info)).map(|(info, _)| info.number()).collect();
+        pending.retain(|(info, _)| numbers.contains(&info.number()));
+        for (info, _) in &pending {
+            self.take_signal(pid, stopped, 1 << (info.number() - 1))?;
+        }
+        for (info, shared) in pending.iter().filter(|(info, _)| !goes(info)) {
+            self.send_in_name_of(pid, stopped, info, *shared)?;
+        }
+        Ok(())
     }
 
     /// A SIGCHLD that waits in the kernel, about a child of which the program knows nothing: one that another would be joined with, or that is
@@ -489,6 +520,7 @@ impl Supervisor {
         for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
             self.send_again_as_ours(pid, info);
         }
+        self.call_receiver(pid);
     }
 
     /// Signals that reached a process while it was made to do something for us.
