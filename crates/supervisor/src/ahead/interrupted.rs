@@ -8,7 +8,6 @@ use crate::signals;
 use agent_abi::Frame;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, OFlags};
-use std::sync::atomic::Ordering;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
@@ -19,7 +18,7 @@ impl Supervisor {
     /// A signal is about to be delivered.
     pub(crate) fn interrupt_in_call(&mut self, stopped: &Stopped) -> Result<()> {
         // A child's end is found by the wait itself.
-        if self.world().ahead.load(Ordering::Relaxed) == 0 || stopped.signal() == libc::SIGCHLD {
+        if stopped.signal() == libc::SIGCHLD {
             return Ok(());
         }
         let Some(frame) = signals::call_ahead(stopped, &self.image)? else { return Ok(()) };
