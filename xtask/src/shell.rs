@@ -1,6 +1,7 @@
 //! Running other programs: what is run is shown, what fails is told.
 
 use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -53,6 +54,13 @@ impl Job {
             return Ok(());
         }
         Err(format!("{line}: {status}"))
+    }
+
+    /// Shows the command and becomes it; why that failed.
+    pub fn exec(mut self) -> String {
+        let line = self.line();
+        println!("$ {line}");
+        format!("cannot run {line}: {}", self.0.exec())
     }
 
     /// Runs it without a word; its standard output.

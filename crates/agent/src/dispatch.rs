@@ -8,6 +8,7 @@ use syscall_table::Op;
 
 const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;
+const UMOUNT2: u64 = 166;
 
 /// A thread made a system call.
 pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) -> ! {
@@ -64,6 +65,9 @@ fn act(call: &mut Call, op: Op) {
         Op::SendMsg { fd } => call.send_message(fd),
         Op::SendMmsg { fd } => call.send_messages(fd),
         Op::ModifyFd { fd } => call.modify_descriptor(fd),
+        Op::Description { fd } => call.change_description(fd),
+        Op::AddWatch { fd, .. } => call.add_watch(fd),
+        Op::Control { pid } => call.control(pid),
         Op::Copy { input, output } => call.copy(input, output),
         Op::Vmsplice => call.vmsplice(),
         Op::Sync(kind) => call.sync(kind),
@@ -87,7 +91,9 @@ fn act(call: &mut Call, op: Op) {
         Op::SocketName { fd } => call.socket_name(fd),
         Op::Accept => call.accept(),
         Op::Shutdown => call.shutdown(),
-        Op::Poll | Op::Select | Op::EpollWait => call.await_ready(),
+        Op::Poll => call.await_ready(call.arg(1) == 0),
+        Op::Select => call.await_ready(call.arg(0) == 0),
+        Op::EpollWait => call.await_watched(),
         Op::Mmap => call.mmap(),
         Op::OwnPages => call.own_pages(),
         Op::OwnTimer => call.own_timer(),
@@ -131,6 +137,16 @@ impl Call<'_> {
         self.proceed();
     }
 
+    /// Limits and the like. Those of another process wait, so that who looks at them learns nothing that is not committed.
+    fn control(&mut self, position: u8) {
+        match self.arg(position) as u32 {
+            0 => {
+                self.proceed();
+            }
+            _ => self.barrier(),
+        }
+    }
+
     /// What a world cannot contain.
     fn refuse(&mut self, errno: u16) {
         if self.has_option(agent_abi::option::VERBOSE) {
@@ -155,6 +171,11 @@ impl Call<'_> {
     /// The table of file systems may change.
     pub fn mount(&mut self) {
         self.settle();
+        if self.frame.nr == UMOUNT2 {
+            // Natively only those who use it keep it busy.
+            self.await_commit(&self.transactions().dirty());
+            gate::request(Request::LetGo, 0, 0, 0);
+        }
         self.proceed();
         gate::request(Request::Mounts, 0, 0, 0);
     }

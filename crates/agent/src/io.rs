@@ -1,7 +1,7 @@
 //! Data through descriptors.
 
 use crate::clocks::Call;
-use crate::descriptors::Stat;
+use crate::descriptors::{is_doubtful_socket, Stat};
 use crate::gate::{self, nr, EAGAIN};
 use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS};
 use core::sync::atomic::Ordering;
@@ -49,6 +49,11 @@ impl Call<'_> {
                 self.modify(self.object(entry.slot()));
                 self.modify(&self.world.messages);
             }
+            // Of a FIFO somebody inside may have the other end.
+            FdKind::Outside if entry.has(FdEntry::NAMED) => {
+                self.modify(self.object(entry.slot()));
+                self.modify(&self.world.messages);
+            }
             FdKind::DomainFile | FdKind::MemoryFile | FdKind::OutsideFile | FdKind::Nothing
                 if entry.slot() != 0 && self.moves_offset() && self.may_be_shared(entry) =>
             {
@@ -75,7 +80,7 @@ impl Call<'_> {
             return true;
         }
         // Nothing can be learned from it, and nobody is let go by what is taken out of it.
-        let adds_nothing = self.depends_on_everything() && self.is_opened_and_seekable(fd);
+        let adds_nothing = self.depends_on_everything() && self.is_opened_and_no_stream(fd);
         if adds_nothing && self.proceed_observing() >= 0 {
             // Unless somebody changed it meanwhile.
             self.observe_everything();
@@ -197,6 +202,10 @@ impl Call<'_> {
     pub fn write_outside(&mut self, position: u8, entry: FdEntry) {
         if self.goes_straight_through(entry) {
             self.proceed_observing();
+            // It may have waited for room that somebody made in a FIFO.
+            if entry.has(FdEntry::NAMED) && !self.is_clean() {
+                self.observe(self.object(entry.slot()));
+            }
             return;
         }
         self.hold_output(position);
@@ -318,13 +327,24 @@ impl Call<'_> {
         }
     }
 
-    /// `poll` and its kin: being ready is an observation of whoever made it ready.
-    pub fn await_ready(&mut self) {
+    /// `poll` and its kin: being ready is an observation of whoever made it ready, and not being ready of whoever has taken what was there.
+    pub fn await_ready(&mut self, awaits_nothing: bool) {
         let result = self.proceed_observing();
-        if result > 0 && !self.is_clean() {
+        if result >= 0 && !awaits_nothing && !self.is_clean() {
             self.observe(&self.world.messages);
-            self.observe(&self.world.names);
+            if result > 0 {
+                self.observe(&self.world.names);
+            }
         }
+    }
+
+    /// The same for a set of watched descriptors, which gives some events only once.
+    pub fn await_watched(&mut self) {
+        if !self.is_clean() {
+            let entry = self.descriptor(self.arg(0));
+            self.modify_description(entry);
+        }
+        self.await_ready(false);
     }
 
     /// A pipe that is made inside is inside.
@@ -354,7 +374,8 @@ impl Call<'_> {
             FdKind::Outside => self.before_close_outside(fd, known),
             // The other end will be told that this one is gone.
             FdKind::Inside if !self.is_clean() => self.modify(&self.world.messages),
-            FdKind::Unknown if !self.is_clean() && !self.is_opened_and_seekable(fd) => {
+            // Where a file was made is known for certain once it has been looked at.
+            FdKind::Unknown if !self.is_clean() && (known.has(FdEntry::MADE) || !self.is_opened_and_no_stream(fd)) => {
                 let entry = self.descriptor(fd);
                 match entry.kind() {
                     FdKind::Outside => self.before_close_outside(fd, entry),
@@ -446,17 +467,17 @@ impl Call<'_> {
                     self.remember(result as u64, known);
                 }
             }
-            _ => self.change_description(),
+            _ => self.change_description(0),
         }
     }
 
-    /// Flags, owner, size, seals: what all who share an open file see.
-    fn change_description(&mut self) {
+    /// Flags, owner, size, seals, options, timers: what all who share an open file see.
+    pub fn change_description(&mut self, position: u8) {
         if self.is_clean() {
             self.proceed();
             return;
         }
-        let entry = self.descriptor(self.arg(0));
+        let entry = self.descriptor(self.arg(position));
         if entry.kind() == FdKind::Bad {
             self.proceed();
             return;
@@ -464,11 +485,30 @@ impl Call<'_> {
         if self.is_inherited_from_outside(entry) {
             self.settle();
         }
-        if self.may_be_shared(entry) {
-            self.modify(self.object(entry.slot()));
-        }
+        self.modify_description(entry);
         self.proceed();
         self.observe(self.object(entry.slot()));
+        if is_doubtful_socket(entry) {
+            self.observe_everything();
+        }
+    }
+
+    /// Whoever shares it may look at it, or wait for it to become ready.
+    fn modify_description(&self, entry: FdEntry) {
+        if self.may_be_shared(entry) {
+            self.modify(self.object(entry.slot()));
+            self.modify(&self.world.messages);
+        }
+    }
+
+    /// A watch that is added gets the next number.
+    pub fn add_watch(&mut self, position: u8) {
+        let entry = if self.is_clean() { None } else { Some(self.descriptor(self.arg(position))) };
+        entry.iter().for_each(|&entry| self.modify_description(entry));
+        self.observe_path();
+        if let Some(entry) = entry {
+            self.observe(self.object(entry.slot()));
+        }
     }
 
     /// Whether somebody outside may have the same open file.
@@ -496,7 +536,7 @@ impl Call<'_> {
         let entry = self.descriptor(self.arg(0));
         match Ioctl::of(self.arg(1) as u32) {
             Ioctl::Observes => self.read(0),
-            Ioctl::Flags => self.change_description(),
+            Ioctl::Flags => self.change_description(0),
             Ioctl::ModifiesFile => self.modify_descriptor(0),
             Ioctl::Freezes => self.answer(-gate::EOPNOTSUPP),
             Ioctl::Unknown => match entry.kind() {

@@ -331,7 +331,11 @@ impl Call<'_> {
             FdKind::Bad => {
                 self.proceed();
             }
-            _ => self.barrier(),
+            // One that is not connected any more: by whom is not known.
+            _ => {
+                self.barrier();
+                self.observe_entry(entry, 0);
+            }
         }
     }
 }

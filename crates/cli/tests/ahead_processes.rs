@@ -69,9 +69,8 @@ if (!$pid) {
         my $got = sysread($orders, my $byte, 1);
         next if !defined $got;
         last if !$got;
-        if (BLOCKS) { syswrite($writer, "$byte blocked $heard\n"); sigprocmask(SIG_UNBLOCK, $set) }
+        if (BLOCKS) { syswrite($writer, "$byte blocked $heard\n"); sigprocmask(SIG_UNBLOCK, $set); sigprocmask(SIG_BLOCK, $set) }
         syswrite($writer, "$byte heard $heard\n");
-        sigprocmask(SIG_BLOCK, $set) if BLOCKS;
     }
     exit $heard;
 }

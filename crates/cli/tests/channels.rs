@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "channels/rows.rs"]
+mod rows;
+
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/channels/channels.c");
 /// How many cases run at a time; they mostly sleep.
 const AT_ONCE: usize = 8;
@@ -67,6 +70,28 @@ impl Bench {
         let list = String::from_utf8(list.stdout).unwrap();
         let words = list.lines().map(|line| line.split_once(' ').unwrap());
         words.map(|(name, kind)| Case { name: name.to_owned(), kind: kind.to_owned() }).collect()
+    }
+
+    /// Runs a case in which A does what it does because of a guess. Returns what B printed, and how many processes were taken back.
+    fn run_guess(&self, case: &Case, guess: &str) -> (String, u64) {
+        let folder = self.folder.path().join(format!("{guess}-{}", case.name));
+        let link = prepare(&folder, &case.name);
+        let stats = self.folder.path().join(format!("stats-{guess}-{}", case.name));
+        let wrong = if guess == "wrong" { 100 } else { 0 };
+        let mut command = Command::new("timeout");
+        command.args(["-k", "1", "30", env!("CARGO_BIN_EXE_speculator"), "run"]);
+        command.arg(format!("--inject=readdir:{wrong}%:500")).arg(format!("--stats=json:{}", stats.display()));
+        command.arg("--").arg(&self.program).arg(&case.name).current_dir(&folder);
+        command.env("LC_ALL", "C").env("CHANNELS_ID", id(&case.name)).env("CHANNELS_GUESS", guess);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let _ = fs::remove_file(link);
+        let stats: Value =
+            fs::read(&stats).map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap_or_default());
+        let rollbacks = stats["ahead"]["rollbacks"].as_array();
+        let processes = rollbacks.into_iter().flatten().filter_map(|rollback| rollback["processes"].as_u64());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let shown = format!("{}{stderr}", String::from_utf8_lossy(&output.stdout));
+        (shown, processes.max().unwrap_or(0))
     }
 
     fn run(&self, case: &Case) -> (Verdict, String) {
@@ -180,11 +205,8 @@ impl Peer {
     }
 }
 
-#[test]
-fn what_was_learned_through_any_channel_is_held() {
-    let bench = Bench::new();
-    let only = std::env::var("CHANNELS").unwrap_or_default();
-    let cases: Vec<Case> = bench.cases().into_iter().filter(|case| case.name.contains(&only)).collect();
+/// Runs `each` case, several at a time; what came of it, in their order.
+fn side_by_side<T: Send>(cases: &[Case], each: impl Fn(&Case) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(BTreeMap::new());
     thread::scope(|scope| {
@@ -193,15 +215,54 @@ fn what_was_learned_through_any_channel_is_held() {
                 while let Some((index, case)) =
                     Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, cases.get(i)?)))
                 {
-                    let result = bench.run(case);
+                    let result = each(case);
                     results.lock().unwrap().insert(index, result);
                 }
             });
         }
     });
+    results.into_inner().unwrap().into_values().collect()
+}
+
+/// Those that `CHANNELS` names a part of, if it is set.
+fn chosen(bench: &Bench) -> Vec<Case> {
+    let only = std::env::var("CHANNELS").unwrap_or_default();
+    bench.cases().into_iter().filter(|case| case.name.contains(&only)).collect()
+}
+
+#[test]
+fn what_a_failed_guess_did_is_learned_through_no_channel() {
+    let bench = Bench::new();
+    let cases: Vec<Case> = chosen(&bench).into_iter().filter(|case| case.kind == "held").collect();
     let mut wrong = Vec::new();
-    for (index, (verdict, note)) in results.into_inner().unwrap() {
-        let name = &cases[index].name;
+    let results = side_by_side(&cases, |case| (bench.run_guess(case, "wrong"), bench.run_guess(case, "right")));
+    for (case, ((failed, processes), (kept, _))) in cases.iter().zip(results) {
+        println!("{:26} {processes} processes taken back; {kept:?}", case.name);
+        if failed.contains("saw") {
+            wrong.push(format!("{}: learned what a failed guess did: {failed}", case.name));
+        }
+        if kept != "saw\n" {
+            wrong.push(format!("{}: not learned, though the guess was right: {kept}", case.name));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_rule_of_the_table_has_a_case() {
+    let names: Vec<String> = Bench::new().cases().into_iter().map(|case| case.name).collect();
+    let gaps = rows::gaps(&names);
+    assert!(gaps.is_empty(), "\n{}", gaps.join("\n"));
+}
+
+#[test]
+fn what_was_learned_through_any_channel_is_held() {
+    let bench = Bench::new();
+    let cases = chosen(&bench);
+    let results = side_by_side(&cases, |case| bench.run(case));
+    let mut wrong = Vec::new();
+    for (case, (verdict, note)) in cases.iter().zip(results) {
+        let name = &case.name;
         println!("{name:26} {verdict:?}: {note}");
         let known = KNOWN_LEAKS.iter().chain(KNOWN_HELD_FOR_NOTHING).find(|(known, _)| known == name);
         match (verdict, known) {

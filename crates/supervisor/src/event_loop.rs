@@ -71,6 +71,8 @@ pub(crate) struct Supervisor {
     pub is_root_user: bool,
     pub ahead: crate::ahead::Ahead,
     pub same_core: SameCore,
+    /// Tracees that are confined while their stops are looked at, the innermost last.
+    pub confined: Vec<Confined>,
     /// Slots of processes that stop before they end (`ending`).
     pub watched: HashSet<usize>,
     /// Signals that were taken from a thread's queue and sent again as others.
@@ -137,6 +139,7 @@ impl Supervisor {
     }
 
     pub(crate) fn on_stop(&mut self, stopped: Stopped) {
+        let Some(stopped) = self.adopt_vessel(stopped) else { return };
         let tid = stopped.tid();
         self.stats.tracee_stops += 1;
         if self.failed.load(Ordering::SeqCst) {
@@ -144,6 +147,8 @@ impl Supervisor {
         }
         let is_birth = stopped.stop() == Stop::Trap && !self.tracees.contains_key(&tid);
         let confined = if is_birth { None } else { self.same_core.confine(tid) };
+        let is_confined = confined.is_some();
+        self.confined.extend(confined);
         let (reason, result) = match stopped.stop() {
             Stop::Trap => ("birth", self.on_trap(stopped)),
             Stop::Exec { former_tid } => ("exec", self.on_exec(stopped, former_tid)),
@@ -152,7 +157,7 @@ impl Supervisor {
             Stop::Group(_) => ("group", self.on_group_stop(stopped)),
             Stop::Exit => ("end", self.on_ending(stopped)),
         };
-        if let Some(confined) = confined {
+        if let Some(confined) = self.confined.pop_if(|_| is_confined) {
             same_core::let_go(confined);
         }
         *self.stats.stops.entry(reason.to_owned()).or_default() += 1;
@@ -225,6 +230,7 @@ impl Supervisor {
             self.stats.processes += 1;
             if self.stats.processes == PROCESSES_FEW {
                 self.segment.gather();
+                self.agent.gather();
             }
             tracee.pid = None;
         }
@@ -458,7 +464,7 @@ impl Supervisor {
     }
 
     /// A signal to a whole process group reaches COMMAND by itself: the front must not send it on.
-    pub(crate) fn note_signal(&mut self, tid: i32, info: &SignalInfo) {
+    fn note_signal(&mut self, tid: i32, info: &SignalInfo) {
         if info.code() <= 0 && self.pid_of(tid).is_ok_and(|pid| pid == self.root) {
             self.received.note(info.number(), info.sender());
         }
@@ -514,7 +520,7 @@ impl Supervisor {
 
     pub(crate) fn on_exit(&mut self, tid: i32, status: i32) {
         self.backlog.remove(&tid);
-        let Some(tracee) = self.tracees.remove(&tid) else { return };
+        let Some(tracee) = self.tracees.remove(&tid) else { return self.on_vessel_end(tid) };
         self.world().closes.fetch_add(1, Ordering::Relaxed);
         self.descriptors.forget(tid);
         if tid == self.root {

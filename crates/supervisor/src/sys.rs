@@ -251,6 +251,11 @@ impl Cores {
         self.0[1..].iter().all(|&word| word == 0).then_some(self.0[0])
     }
 
+    /// All of them.
+    pub fn words(&self) -> &[u64] {
+        &self.0
+    }
+
     /// How many.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()

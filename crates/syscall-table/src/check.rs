@@ -80,8 +80,11 @@ const fn in_range(op: Op) -> bool {
         | Op::SendMmsg { fd }
         | Op::ObserveFd { fd }
         | Op::ModifyFd { fd }
+        | Op::Description { fd }
+        | Op::Control { pid: fd }
         | Op::SocketName { fd } => fd < ARGUMENTS,
         Op::Copy { input, output } => input < ARGUMENTS && output < ARGUMENTS && input != output,
+        Op::AddWatch { fd, path } => fd < path && path < ARGUMENTS,
         Op::ObservePath { dir, path } | Op::ModifyPath { dir, path } => is_path(dir, path),
         Op::StatPath { dir, path, buf } => is_path(dir, path) && buf == path + 1,
         Op::ModifyPaths { dir, path, dir2, path2 } => is_path(dir, path) && is_path(dir2, path2) && path < path2,

@@ -65,6 +65,12 @@ pub enum Op {
     ObserveFd { fd: u8 },
     /// Changes attributes, size or allocation of the object behind the descriptor (`ftruncate`, `fchmod`, `fsetxattr`…).
     ModifyFd { fd: u8 },
+    /// Looks at, or changes, what all who share an open file see and is no data: options of a socket, a timer, a set of watched descriptors.
+    Description { fd: u8 },
+    /// `inotify_add_watch(fd, path, …)`: observes the name; the number of the watch tells how many there are.
+    AddWatch { fd: u8, path: u8 },
+    /// Limits and scheduling of the process at this position, 0 the caller itself: those of another one are for all to see.
+    Control { pid: u8 },
     /// Moves data from one descriptor to another inside the kernel (`sendfile`, `splice`, `tee`, `copy_file_range`).
     Copy { input: u8, output: u8 },
     /// `vmsplice`: memory into a pipe, or out of it.

@@ -392,6 +392,37 @@ pub(crate) fn read_remote(pid: i32, address: u64, into: &mut [u8]) -> io::Result
     Ok(got as usize)
 }
 
+/// Ranges of another process, one after the other, as the kernel wants them.
+fn remote_vectors(ranges: &[std::ops::Range<u64>]) -> (Vec<libc::iovec>, usize) {
+    let vector = |range: &std::ops::Range<u64>| libc::iovec {
+        iov_base: range.start as *mut _,
+        iov_len: (range.end - range.start) as usize,
+    };
+    let remote: Vec<libc::iovec> = ranges.iter().map(vector).collect();
+    let len = remote.iter().map(|vector| vector.iov_len).sum();
+    (remote, len)
+}
+
+/// Read ranges of another process's memory, at most `IOV_MAX`, into one buffer; how many bytes could be read.
+pub(crate) fn read_ranges(pid: i32, ranges: &[std::ops::Range<u64>], into: &mut [u8]) -> io::Result<usize> {
+    let (remote, len) = remote_vectors(ranges);
+    assert!(len <= into.len());
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: len };
+    // SAFETY: `local` lies in `into`; the kernel checks `remote`.
+    let got = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
+/// Write one buffer to ranges of another process's memory, at most `IOV_MAX`; how many bytes could be written.
+pub(crate) fn write_ranges(pid: i32, ranges: &[std::ops::Range<u64>], bytes: &[u8]) -> io::Result<usize> {
+    let (remote, len) = remote_vectors(ranges);
+    assert!(len <= bytes.len());
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: len };
+    // SAFETY: `local` lies in `bytes` and is only read; the kernel checks `remote`.
+    let put = unsafe { libc::process_vm_writev(pid, &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) };
+    usize::try_from(put).map_err(|_| io::Error::last_os_error())
+}
+
 /// A value of any plain type from another process.
 pub(crate) fn read_remote_value<T: Copy>(pid: i32, address: u64) -> io::Result<T> {
     let mut value = std::mem::MaybeUninit::<T>::zeroed();
@@ -579,7 +610,7 @@ pub(crate) fn rseq_configuration(tid: i32) -> Result<RseqConfiguration> {
 }
 
 pub(crate) fn pending_signals(tid: i32, shared: bool) -> Result<Vec<SignalInfo>> {
-    const MOST: usize = 64;
+    const MOST: usize = 8;
     let mut infos = vec![SignalInfo::default(); MOST];
     let mut pending = Vec::new();
     loop {
@@ -654,6 +685,14 @@ pub(crate) fn affinity(tid: i32) -> io::Result<Vec<u64>> {
 pub(crate) fn set_affinity(tid: i32, mask: &[u64]) -> io::Result<()> {
     // SAFETY: the length is that of the buffer.
     checked(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, mask.len() * 8, mask.as_ptr()) }).map(drop)
+}
+
+pub(crate) fn bring_near(tid: i32) {
+    // SAFETY: no arguments.
+    let Ok(core) = usize::try_from(unsafe { libc::sched_getcpu() }) else { return };
+    let mut mask = vec![0u64; core / 64 + 1];
+    mask[core / 64] = 1 << (core % 64);
+    let _ = set_affinity(tid, &mask);
 }
 
 pub(crate) fn same_memory(a: i32, b: i32) -> io::Result<bool> {

@@ -6,52 +6,69 @@ use transparency::compare::{differences, Remains};
 use transparency::scenario::{command, expect_sane, run_once, tail, Place};
 use transparency::{Scenario, Settings};
 
-use crate::counts;
+use crate::counts::Counts;
 use crate::matrix::Cell;
+use crate::record::{Outcome, Verdict};
+use crate::subject::Tell;
 
-/// Failures of one scenario after which no more of its runs are made.
-const FAILURES_MAX: usize = 2;
+/// How many times as long as natively a run inside may take: a wrong guess is made again, after its delay, and some programs make many thousands.
+pub const PATIENCE: u32 = 4;
 
 /// A directory in memory, for what is to run in one.
 pub fn in_memory() -> PathBuf {
     Path::new("/dev/shm").join(format!("speculator-rollback-{}", std::process::id()))
 }
 
+/// The file in which a run inside leaves its statistics.
+#[derive(Debug)]
+pub struct Stats(PathBuf);
+
+impl Stats {
+    /// For a run of what has this name.
+    pub fn of(name: &str, settings: &Settings) -> Stats {
+        Stats(settings.runs.join(format!("{name}.json")))
+    }
+
+    /// Reads it and removes it.
+    pub fn take(self) -> Counts {
+        let counts = Counts::read(&self.0);
+        // It is not there where the world has outlived its command.
+        let _ = std::fs::remove_file(&self.0);
+        counts
+    }
+}
+
 /// Runs `scenario` natively, and inside as each of `cells` says.
-pub fn check(scenario: &Scenario, settings: &Settings, cells: &[Cell]) -> Result<(), String> {
+pub fn check(scenario: &Scenario, settings: &Settings, cells: &[Cell], tell: Tell) -> Result<(), String> {
     let mut settings = settings.clone();
     if scenario.directives.has("memory") {
         settings.runs = in_memory();
     }
     let place = Place::new(&settings, &scenario.name)?;
-    let native = run_once(scenario, &settings, &place, &[])?;
+    let result = check_in(&place, scenario, &settings, cells, tell);
+    place.remove()?;
+    result
+}
+
+fn check_in(place: &Place, scenario: &Scenario, settings: &Settings, cells: &[Cell], tell: Tell) -> Result<(), String> {
+    let native = run_once(scenario, settings, place, &[])?;
     expect_sane(scenario, &native)?;
     if let Some(marker) = shown_marker(scenario, &native) {
         return Err(format!("natively it says {marker:?}, which only a wrong guess may make it say"));
     }
     place.clear()?;
-    let mut failures = Vec::new();
+    let words = command(scenario, settings, &place.run)?;
     for cell in cells {
-        let stats = settings.runs.join(format!("{}-{}.json", std::process::id(), scenario.name));
-        let prefix = inside(&settings, cell, &stats);
-        let mut run = run_once(scenario, &settings, &place, &prefix)?;
+        let stats = Stats::of(&scenario.name, settings);
+        let mut run = run_once(scenario, settings, place, &inside(settings, cell, &stats))?;
         remove_notice(&mut run);
-        let problem = problem(scenario, &native, &run);
-        counts::add(&scenario.name, cell.rate, &stats, problem.is_some());
-        let _ = std::fs::remove_file(&stats);
-        if let Some(problem) = problem {
-            let words = command(scenario, &settings, &place.run)?;
-            failures.push(format!("{}\n{problem}", shown(&settings, cell, scenario, &place, &words)));
-        }
         place.clear()?;
-        if failures.len() == FAILURES_MAX {
+        let verdict = verdict(scenario, &native, &run, &shown(settings, cell, scenario, place, &words));
+        if tell(cell, Outcome { counts: stats.take(), verdict }).is_break() {
             break;
         }
     }
-    match failures.is_empty() {
-        true => place.remove(),
-        false => Err(format!("{} of {} runs failed:\n{}", failures.len(), cells.len(), failures.join("\n"))),
-    }
+    Ok(())
 }
 
 /// A world that outlives its command by a moment has no statistics, and says so. Whether it outlives it for long is found by its processes.
@@ -64,21 +81,26 @@ pub fn remove_notice(run: &mut Remains) {
 }
 
 /// What stands before a command to run it inside.
-pub fn inside(settings: &Settings, cell: &Cell, stats: &Path) -> Vec<String> {
+pub fn inside(settings: &Settings, cell: &Cell, stats: &Stats) -> Vec<String> {
+    let mut prefix = shown_prefix(settings, cell);
+    let end = prefix.pop();
+    prefix.push(format!("--stats=json:{}", stats.0.display()));
+    prefix.extend(end);
+    prefix
+}
+
+/// The same for somebody who types it.
+pub fn shown_prefix(settings: &Settings, cell: &Cell) -> Vec<String> {
     let mut prefix = settings.prefix.clone();
     let end = prefix.pop();
     prefix.extend(cell.options());
-    prefix.push(format!("--stats=json:{}", stats.display()));
     prefix.extend(end);
     prefix
 }
 
 /// The command that shows it again, in a directory that is empty.
 fn shown(settings: &Settings, cell: &Cell, scenario: &Scenario, place: &Place, words: &[String]) -> String {
-    let mut prefix = settings.prefix.clone();
-    let end = prefix.pop();
-    prefix.extend(cell.options());
-    prefix.extend(end);
+    let prefix = shown_prefix(settings, cell);
     let directory = place.run.display();
     let stdin = match scenario.directives.words("stdin") {
         words if words.is_empty() => "< /dev/null |".to_owned(),
@@ -94,21 +116,24 @@ fn shown(settings: &Settings, cell: &Cell, scenario: &Scenario, place: &Place, w
     )
 }
 
-fn problem(scenario: &Scenario, native: &Remains, run: &Remains) -> Option<String> {
+fn verdict(scenario: &Scenario, native: &Remains, run: &Remains, shown: &str) -> Verdict {
     let outcome = &run.outcome;
-    if outcome.timed_out {
-        let shown = [&outcome.stdout[..], &outcome.stderr[..]].concat();
-        return Some(format!("  it did not end within {:?}; so far:\n{}", scenario.timeout(), tail(&shown)));
-    }
-    let mut found = differences(native, run, &scenario.tolerance());
+    let mut found = Vec::new();
     if let Some(marker) = shown_marker(scenario, run) {
-        found.insert(0, format!("{marker:?} was shown, which only a wrong guess could make it say"));
+        found.push(format!("{marker:?} was shown, which only a wrong guess could make it say"));
     }
+    if outcome.timed_out && found.is_empty() {
+        let said = [&outcome.stdout[..], &outcome.stderr[..]].concat();
+        return Verdict::OutOfTime(format!("{shown}\n  it did not end in time; so far:\n{}", tail(&said)));
+    }
+    found.extend(differences(native, run, &scenario.tolerance()));
     if outcome.left != native.outcome.left {
         found.push(format!("processes left: native {:?}, inside {:?}", native.outcome.left, outcome.left));
     }
-    (!found.is_empty())
-        .then(|| format!("  {}\n  inside, end of stderr:\n{}", found.join("\n  "), tail(&outcome.stderr)))
+    if found.is_empty() {
+        return Verdict::Same;
+    }
+    Verdict::Differs(format!("{shown}\n  {}\n  inside, end of stderr:\n{}", found.join("\n  "), tail(&outcome.stderr)))
 }
 
 /// A text that only a wrong guess can produce, if it was shown.

@@ -1,61 +1,18 @@
-//! Which guesses go wrong, how often, and by which chance.
+//! Which guesses go wrong, how often, and by which chance; and in which order everything is run.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
 
 /// One way to run a program inside.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cell {
-    /// Which calls are guessed, and how likely a guess is wrong, in per cent.
-    pub rate: &'static str,
-    /// What `--inject` says.
+    /// How likely a guess is wrong, in per cent.
+    pub rate: u8,
+    /// What `--inject` says: which calls are guessed, that rate, and the milliseconds until it is known.
     pub inject: String,
     /// Where chance begins.
     pub seed: u64,
-}
-
-/// How much is run.
-#[derive(Clone, Debug)]
-pub struct Matrix {
-    /// Seeds for each rate and scenario; none: the short form.
-    pub seeds: u64,
-    /// Random programs.
-    pub programs: u64,
-    /// The first seed.
-    pub first_seed: u64,
-}
-
-/// Wrong guesses, per cent.
-const RATES: [&str; 4] = ["0", "1", "10", "50"];
-
-/// Milliseconds until it is known whether a guess was right.
-const DELAYS_MS: [&str; 3] = ["1", "2", "3"];
-
-impl Matrix {
-    /// Reads `ROLLBACK_SEEDS`, `ROLLBACK_PROGRAMS`, `ROLLBACK_FIRST_SEED`.
-    pub fn from_environment() -> Matrix {
-        let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-        Matrix {
-            seeds: number("ROLLBACK_SEEDS").unwrap_or(0),
-            programs: number("ROLLBACK_PROGRAMS").unwrap_or(100),
-            first_seed: number("ROLLBACK_FIRST_SEED").unwrap_or(1),
-        }
-    }
-
-    /// The runs of one scenario.
-    pub fn cells(&self, is_heavy: bool) -> Vec<Cell> {
-        match (self.seeds, is_heavy) {
-            (0, true) => vec![cell("1", self.first_seed)],
-            (0, false) => vec![cell("10", self.first_seed), cell("50", self.first_seed + 1)],
-            (seeds, _) => {
-                let seeds = self.first_seed..self.first_seed + seeds;
-                RATES.iter().flat_map(|rate| seeds.clone().map(|seed| cell(rate, seed))).collect()
-            }
-        }
-    }
-}
-
-/// All calls, with one rate.
-pub fn cell(rate: &'static str, seed: u64) -> Cell {
-    let delay = DELAYS_MS[seed as usize % DELAYS_MS.len()];
-    Cell { rate, inject: format!("all:{rate}%:{delay}"), seed }
 }
 
 impl Cell {
@@ -65,15 +22,90 @@ impl Cell {
     }
 }
 
+/// Wrong guesses, per cent.
+const RATES: [u8; 4] = [0, 1, 10, 50];
+
+/// Milliseconds until it is known whether a guess was right.
+const DELAYS_MS: [u8; 3] = [1, 2, 3];
+
+/// All calls, with one rate.
+fn all_calls(rate: u8, seed: u64) -> Cell {
+    let delay = DELAYS_MS[seed as usize % DELAYS_MS.len()];
+    Cell { rate, inject: format!("all:{rate}%:{delay}"), seed }
+}
+
+/// The runs of one scenario in the short form.
+pub fn short(is_heavy: bool) -> Vec<Cell> {
+    match is_heavy {
+        true => vec![all_calls(1, 1)],
+        false => vec![all_calls(10, 1), all_calls(50, 2)],
+    }
+}
+
+/// How a batch of random programs runs: the ways take turns.
+pub fn of_batch(batch: u64) -> Cell {
+    let (rate, inject) = match batch % 8 {
+        0 | 1 => (10, "all:10%:1"),
+        2 => (50, "all:50%:1"),
+        3 => (1, "all:1%:3"),
+        4 => (10, "fork:10%:4,wait:10%:4,close:10%:4"),
+        5 => (10, "read:10%:4,write:10%:4"),
+        6 => (50, "read:50%:2,fork:50%:2,wait:50%:2"),
+        _ => (10, "stat:10%:8,close:10%:8,wait:10%:8"),
+    };
+    Cell { rate, inject: inject.to_owned(), seed: batch }
+}
+
+/// How much is run in full.
+#[derive(Clone, Copy, Debug)]
+pub struct Matrix {
+    /// The first seed.
+    pub first_seed: u64,
+    /// Seeds for each rate and scenario.
+    pub seeds: u64,
+    /// Batches of random programs.
+    pub batches: u64,
+}
+
+/// One seed: everything is tried a little before anything is tried more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The runs of each scenario.
+    pub cells: Vec<Cell>,
+    /// This round's share of the batches.
+    pub batches: Range<u64>,
+}
+
+impl Matrix {
+    /// One round for each seed.
+    pub fn rounds(&self) -> Vec<Round> {
+        let count = self.seeds.max(1);
+        let share = |round: u64| self.batches * round / count;
+        let cells = |round: u64| match self.seeds {
+            0 => Vec::new(),
+            _ => RATES.iter().map(|&rate| all_calls(rate, self.first_seed + round)).collect(),
+        };
+        (0..count).map(|round| Round { cells: cells(round), batches: share(round)..share(round + 1) }).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_rate_meets_every_seed() {
-        let matrix = Matrix { seeds: 3, programs: 0, first_seed: 5 };
-        let cells = matrix.cells(false);
+    fn every_rate_meets_every_seed_and_every_batch_is_run_once() {
+        let rounds = Matrix { first_seed: 5, seeds: 3, batches: 10 }.rounds();
+        let cells: Vec<&Cell> = rounds.iter().flat_map(|round| &round.cells).collect();
         assert_eq!(cells.len(), RATES.len() * 3);
-        assert_eq!(cells[4], Cell { rate: "1", inject: "all:1%:1".to_owned(), seed: 6 });
+        assert_eq!(cells[5], &Cell { rate: 1, inject: "all:1%:1".to_owned(), seed: 6 });
+        let batches: Vec<u64> = rounds.into_iter().flat_map(|round| round.batches).collect();
+        assert_eq!(batches, (0..10).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn without_seeds_there_are_still_programs() {
+        let rounds = Matrix { first_seed: 1, seeds: 0, batches: 3 }.rounds();
+        assert_eq!(rounds, [Round { cells: vec![], batches: 0..3 }]);
     }
 }

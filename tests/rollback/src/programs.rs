@@ -1,4 +1,4 @@
-//! Many random programs in one run: natively and inside; the first that differs is run again alone.
+//! Many random programs in one run: natively and inside.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,59 +10,72 @@ use transparency::run::{run, Job};
 use transparency::scenario::tail;
 use transparency::{compile, Settings};
 
-use crate::check::{in_memory, inside, remove_notice};
-use crate::counts;
+use crate::check::{in_memory, inside, remove_notice, shown_prefix, Stats};
 use crate::generate::program;
 use crate::matrix::Cell;
+use crate::record::{Outcome, Verdict};
+use crate::subject::Tell;
 
 /// Programs in one run.
 pub const BATCH: u64 = 25;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The ways in which batches run inside, in turn.
-fn cell_of(batch: u64) -> Cell {
-    let (rate, inject) = match batch % 8 {
-        0 | 1 => ("10", "all:10%:1".to_owned()),
-        2 => ("50", "all:50%:1".to_owned()),
-        3 => ("1", "all:1%:3".to_owned()),
-        4 => ("10", "fork:10%:4,wait:10%:4,close:10%:4".to_owned()),
-        5 => ("10", "read:10%:4,write:10%:4".to_owned()),
-        6 => ("50", "read:50%:2,fork:50%:2,wait:50%:2".to_owned()),
-        _ => ("10", "stat:10%:8,close:10%:8,wait:10%:8".to_owned()),
-    };
-    Cell { rate, inject, seed: batch }
+/// What plays the programs.
+pub fn interpreter(settings: &Settings) -> PathBuf {
+    settings.repository.join("tests/rollback/interpreter.c")
 }
 
-/// Batch number `batch`: its programs natively and inside.
-pub fn check(settings: &Settings, batch: u64) -> Result<(), String> {
-    let source = settings.repository.join("tests/rollback/interpreter.c");
-    let interpreter = compile::program(&source, &Directives::default(), &settings.cache)?;
+/// The programs of batch number `batch`.
+pub fn script(batch: u64) -> String {
+    (batch * BATCH..(batch + 1) * BATCH).map(program).collect()
+}
+
+/// Batch number `batch`: its programs natively, and inside as each of `cells` says. Where they differ, the script is kept.
+pub fn check(batch: u64, settings: &Settings, cells: &[Cell], tell: Tell) -> Result<(), String> {
+    let interpreter = compile::program(&interpreter(settings), &Directives::default(), &settings.cache)?;
     let home = in_memory().join(format!("programs-{batch}"));
     let failed = |error| format!("cannot make {}: {error}", home.display());
     fs::create_dir_all(&home).map_err(failed)?;
-    let script = home.join("script");
-    let seeds = batch * BATCH..(batch + 1) * BATCH;
-    fs::write(&script, seeds.map(program).collect::<String>()).map_err(failed)?;
-    let words = vec![interpreter.display().to_string(), script.display().to_string()];
-    let cell = cell_of(batch);
-    let stats = home.join("stats.json");
-    let mut inside_words = inside(settings, &cell, &stats);
-    inside_words.extend(words.iter().cloned());
-    let native = run_in(&home, words.clone())?;
+    fs::create_dir_all(&settings.runs).map_err(failed)?;
+    let file = home.join("script");
+    fs::write(&file, script(batch)).map_err(failed)?;
+    let words = vec![interpreter.display().to_string(), file.display().to_string()];
+    let result = check_in(&home, batch, &words, settings, cells, tell);
+    if !matches!(result, Ok(false)) {
+        fs::remove_dir_all(&home).map_err(|error| format!("cannot remove {}: {error}", home.display()))?;
+    }
+    result.map(drop)
+}
+
+/// Whether all were the same.
+fn check_in(
+    home: &Path,
+    batch: u64,
+    words: &[String],
+    settings: &Settings,
+    cells: &[Cell],
+    tell: Tell,
+) -> Result<bool, String> {
+    let native = run_in(home, words.to_vec())?;
     if native.outcome.timed_out || native.outcome.status != 0 || shows_wrong(&native) {
         return Err(format!("natively the programs of batch {batch} fail:\n{}", tail(&native.outcome.stdout)));
     }
-    let mut run = run_in(&home, inside_words)?;
-    remove_notice(&mut run);
-    let found = problem(&native, &run);
-    counts::add("random programs", cell.rate, &stats, found.is_some());
-    if let Some(found) = found {
-        let options = [&settings.prefix[..settings.prefix.len() - 1], &cell.options()[..]].concat().join(" ");
-        let home = home.display();
-        return Err(format!("  mkdir {home}/run && cd {home}/run && {options} -- {}\n{found}", words.join(" ")));
+    let mut all_same = true;
+    for cell in cells {
+        let stats = Stats::of(&format!("programs-{batch}"), settings);
+        let mut run = run_in(home, [&inside(settings, cell, &stats), words].concat())?;
+        remove_notice(&mut run);
+        let (prefix, directory) = (shown_prefix(settings, cell).join(" "), home.join("run"));
+        let directory = directory.display();
+        let shown = format!("  mkdir {directory} && cd {directory} && {prefix} {}", words.join(" "));
+        let verdict = verdict(&native, &run, &shown);
+        all_same &= verdict == Verdict::Same;
+        if tell(cell, Outcome { counts: stats.take(), verdict }).is_break() {
+            break;
+        }
     }
-    fs::remove_dir_all(&home).map_err(|error| format!("cannot remove {}: {error}", home.display()))
+    Ok(all_same)
 }
 
 fn run_in(home: &Path, words: Vec<String>) -> Result<Remains, String> {
@@ -82,16 +95,21 @@ fn shows_wrong(remains: &Remains) -> bool {
     String::from_utf8_lossy(&remains.outcome.stdout).contains("WRONG")
 }
 
-fn problem(native: &Remains, run: &Remains) -> Option<String> {
-    if run.outcome.timed_out {
-        return Some(format!("  it did not end within {TIMEOUT:?}; so far:\n{}", tail(&run.outcome.stdout)));
-    }
-    let mut found = differences(native, run, &Tolerance::default());
+fn verdict(native: &Remains, run: &Remains, shown: &str) -> Verdict {
+    let mut found = Vec::new();
     if shows_wrong(run) {
-        found.insert(0, "WRONG was shown".to_owned());
+        found.push("WRONG was shown".to_owned());
     }
+    if run.outcome.timed_out && found.is_empty() {
+        let said = tail(&run.outcome.stdout);
+        return Verdict::OutOfTime(format!("{shown}\n  it did not end within {TIMEOUT:?}; so far:\n{said}"));
+    }
+    found.extend(differences(native, run, &Tolerance::default()));
     if !run.outcome.left.is_empty() {
         found.push(format!("processes left: {:?}", run.outcome.left));
     }
-    (!found.is_empty()).then(|| format!("  {}\n{}", found.join("\n  "), tail(&run.outcome.stderr)))
+    if found.is_empty() {
+        return Verdict::Same;
+    }
+    Verdict::Differs(format!("{shown}\n  {}\n{}", found.join("\n  "), tail(&run.outcome.stderr)))
 }

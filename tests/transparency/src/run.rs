@@ -176,8 +176,20 @@ pub fn kill_marked(mark: &str) {
     }
 }
 
+/// Kills once whatever runs for this harness, for one that is about to end early.
+pub fn kill_all_marked() {
+    for pid in carriers(&format!("{MARK}={:010}-", std::process::id())) {
+        // It may be gone already.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
 fn marked(mark: &str) -> Vec<Pid> {
-    let wanted = format!("{MARK}={mark}\0");
+    carriers(&format!("{MARK}={mark}\0"))
+}
+
+/// Processes whose environment has this in it.
+fn carriers(wanted: &str) -> Vec<Pid> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
     let names = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     names.filter(|pid| carries(*pid, wanted.as_bytes())).filter_map(Pid::from_raw).collect()

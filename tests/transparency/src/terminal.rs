@@ -1,8 +1,9 @@
 //! Programs that own a terminal: driven by keys through tmux on a socket of its own, compared by what the screen
 //! shows at chosen moments. The tmux server runs outside; what runs in its pane runs natively or inside.
 
+use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -44,8 +45,30 @@ pub struct TerminalScenario {
     pub steps: &'static [Step],
 }
 
-/// Longest wait for a text, seconds.
+/// Longest wait for a text natively, seconds.
 const AWAIT_S: u64 = 15;
+
+/// Why there are no screens.
+#[derive(Clone, Debug)]
+pub enum Problem {
+    /// What was waited for did not come.
+    OutOfTime(String),
+    /// It could not be tried.
+    Other(String),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Problem::OutOfTime(text) | Problem::Other(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl From<String> for Problem {
+    fn from(text: String) -> Problem {
+        Problem::Other(text)
+    }
+}
 
 impl TerminalScenario {
     /// Why it cannot run here, if it cannot.
@@ -63,24 +86,29 @@ pub fn check(scenario: &TerminalScenario, settings: &Settings) -> Result<(), Str
     if let Some(problem) = &settings.prefix_problem {
         return Err(problem.clone());
     }
-    let native = screens(scenario, settings, &[]).map_err(|error| format!("natively: {error}"))?;
-    let inside = screens(scenario, settings, &settings.prefix).map_err(|error| format!("inside: {error}"))?;
-    for (index, (a, b)) in native.iter().zip(&inside).enumerate() {
-        if a != b {
-            return Err(format!("screen {} differs\n== native\n{a}\n== inside\n{b}", index + 1));
-        }
-    }
-    Ok(())
+    let native = screens(scenario, settings, &[]).map_err(|problem| format!("natively: {problem}"))?;
+    let inside = screens(scenario, settings, &settings.prefix).map_err(|problem| format!("inside: {problem}"))?;
+    difference(&native, &inside).map_or(Ok(()), Err)
 }
 
-fn screens(scenario: &TerminalScenario, settings: &Settings, prefix: &[String]) -> Result<Vec<String>, String> {
+/// The first screen that differs.
+pub fn difference(native: &[String], inside: &[String]) -> Option<String> {
+    let index = native.iter().zip(inside).position(|(a, b)| a != b)?;
+    let (a, b) = (&native[index], &inside[index]);
+    Some(format!("screen {} differs\n== native\n{a}\n== inside\n{b}", index + 1))
+}
+
+/// Runs `scenario` behind `prefix`; its screens.
+pub fn screens(scenario: &TerminalScenario, settings: &Settings, prefix: &[String]) -> Result<Vec<String>, Problem> {
     let directory = settings.runs.join(format!("{}-{}", std::process::id(), scenario.name));
     let failed = |error| format!("cannot prepare {}: {error}", directory.display());
     fs::create_dir_all(&directory).map_err(failed)?;
     for (name, text) in scenario.files {
         fs::write(directory.join(name), text).map_err(failed)?;
     }
-    let result = Tmux::start(scenario, &directory, prefix).and_then(|tmux| tmux.perform(scenario.steps));
+    let patience = Duration::from_secs(AWAIT_S) * if prefix.is_empty() { 1 } else { settings.patience };
+    let tmux = Tmux::start(scenario, &directory, prefix, patience);
+    let result = tmux.map_err(Problem::from).and_then(|tmux| tmux.perform(scenario.steps));
     fs::remove_dir_all(&directory).map_err(failed)?;
     result
 }
@@ -90,13 +118,20 @@ struct Tmux {
     socket: String,
     mark: String,
     directory: PathBuf,
+    /// Longest wait for a text.
+    patience: Duration,
 }
 
 impl Tmux {
-    fn start(scenario: &TerminalScenario, directory: &std::path::Path, prefix: &[String]) -> Result<Tmux, String> {
+    fn start(
+        scenario: &TerminalScenario,
+        directory: &Path,
+        prefix: &[String],
+        patience: Duration,
+    ) -> Result<Tmux, String> {
         let mark = new_mark();
         let socket = format!("speculator-{mark}");
-        let tmux = Tmux { socket, mark, directory: directory.to_path_buf() };
+        let tmux = Tmux { socket, mark, directory: directory.to_path_buf(), patience };
         let command: Vec<String> =
             prefix.iter().map(String::as_str).chain(scenario.command.iter().copied()).map(quoted).collect();
         let command = command.join(" ");
@@ -120,7 +155,7 @@ impl Tmux {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    fn perform(&self, steps: &[Step]) -> Result<Vec<String>, String> {
+    fn perform(&self, steps: &[Step]) -> Result<Vec<String>, Problem> {
         let mut screens = Vec::new();
         for step in steps {
             match step {
@@ -142,26 +177,29 @@ impl Tmux {
         self.call(&["capture-pane", "-p"])
     }
 
-    fn wait_for_end(&self) -> Result<(), String> {
-        let end = Instant::now() + Duration::from_secs(AWAIT_S);
+    fn wait_for_end(&self) -> Result<(), Problem> {
+        let end = Instant::now() + self.patience;
         while self.call(&["display-message", "-p", "#{pane_dead}"])?.trim() != "1" {
             if Instant::now() > end {
-                return Err(format!("the program has not ended after {AWAIT_S} s:\n{}", self.screen()?.trim_end()));
+                let screen = self.screen()?;
+                let late = format!("the program has not ended after {:?}:\n{}", self.patience, screen.trim_end());
+                return Err(Problem::OutOfTime(late));
             }
             sleep(Duration::from_millis(20));
         }
         Ok(())
     }
 
-    fn wait(&self, text: &str, shown: impl Fn(&str) -> bool) -> Result<(), String> {
-        let end = Instant::now() + Duration::from_secs(AWAIT_S);
+    fn wait(&self, text: &str, shown: impl Fn(&str) -> bool) -> Result<(), Problem> {
+        let end = Instant::now() + self.patience;
         loop {
             let screen = self.screen()?;
             if shown(&screen) {
                 return Ok(());
             }
             if Instant::now() > end {
-                return Err(format!("{text:?} is not shown after {AWAIT_S} s:\n{}", screen.trim_end()));
+                let late = format!("{text:?} is not shown after {:?}:\n{}", self.patience, screen.trim_end());
+                return Err(Problem::OutOfTime(late));
             }
             sleep(Duration::from_millis(20));
         }

@@ -102,7 +102,11 @@ fn shell_interrupt() -> TerminalScenario {
             Keys(&["echo again $?", "Enter"]),
             Await("again 130"),
             Prompt(">"),
-            Keys(&["half a line", "C-c"]),
+            // The prompt that is waited for must not be the one that is there already.
+            Keys(&["half a line"]),
+            Await("> half a line"),
+            Keys(&["C-c"]),
+            Await("half a line^C"),
             Prompt(">"),
             // A loop of children would end, or not, by where the signal finds it: natively, too.
             Keys(&["trap 'echo trapped' INT; sleep 100", "Enter"]),

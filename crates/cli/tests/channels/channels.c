@@ -2,13 +2,17 @@
 // channels --list: the names, one per line, each with what is expected of B's print: held, free (B learns nothing), or outside (no B).
 // Run it in a folder with the files that tests/channels.rs makes. A and B are forked from a parent that changes nothing; they keep
 // apart by time, unless B blocks in the channel itself.
+// With CHANNELS_GUESS=wrong A does what it does because of a guess that is wrong (it looks into the folder, and is told that nothing is there); once that
+// is known A has done nothing, and B has nothing to learn. With CHANNELS_GUESS=right the guess is right.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/sockios.h>
 #include <mqueue.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
@@ -23,6 +27,7 @@
 #include <sys/mman.h>
 #include <sys/msg.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/sem.h>
 #include <sys/sendfile.h>
@@ -173,6 +178,16 @@ static void pipe_room_poll(int r) {
 static void pipe_room_size(int r) { // A makes the pipe larger.
     if (r == A) dirty(), ck(fcntl(p[1], F_SETPIPE_SZ, 1 << 20)); else pipe_room(r);
 }
+static void pipe_size(int r) {
+    if (r == S) ck(pipe(p));
+    if (r == A) dirty(), ck(fcntl(p[1], F_SETPIPE_SZ, 1 << 20));
+    if (r == B) { later(); must(ck(fcntl(p[0], F_GETPIPE_SZ)) == 1 << 20); saw(); }
+}
+static void pipe_shrink(int r) { // What is in it does not fit.
+    if (r == S) ck(pipe(p));
+    if (r == A) dirty(), ck(write(p[1], buf, 8192));
+    if (r == B) { later(); must(fcntl(p[0], F_SETPIPE_SZ, 4096) == -1 && errno == EBUSY); saw(); }
+}
 static void pipe_epipe(int r) {
     if (r == S) ck(pipe(p));
     if (r == A) dirty(), close(p[0]);
@@ -220,6 +235,22 @@ static void fifo_open(int r) { // B's open returns when A opens.
     if (r == A) dirty(), ck(open("fifo", O_WRONLY));
     if (r == B) ck(open("fifo", O_RDONLY)), saw();
 }
+static void fifo_as_pipe(void) { p[0] = ck(open("fifo", O_RDONLY | O_NONBLOCK)), p[1] = ck(open("fifo", O_WRONLY)), ck(fcntl(p[0], F_SETFL, 0)); }
+static void fifo_room(int r) {
+    if (r == S) fifo_as_pipe(), must(ck(write(p[1], buf, sizeof buf)) == sizeof buf); else pipe_room(r);
+}
+static void fifo_fionread(int r) {
+    if (r == S) fifo_as_pipe(); else pipe_fionread(r);
+}
+static void fifo_poll_in(int r) {
+    if (r == S) fifo_as_pipe(); else pipe_poll_in(r);
+}
+static void fifo_size(int r) {
+    if (r == S) fifo_as_pipe(); else pipe_size(r);
+}
+static void fifo_shrink(int r) {
+    if (r == S) fifo_as_pipe(); else pipe_shrink(r);
+}
 static void pty_data(int r) {
     if (r == S) ck(openpty(&p[0], &p[1], 0, 0, 0));
     if (r == A) dirty(), ck(write(p[1], "x", 1));
@@ -262,6 +293,32 @@ static void unix_room(int r) {
     }
     if (r == A) { dirty(); while (recv(p[0], buf, sizeof buf, MSG_DONTWAIT) > 0) {} }
     if (r == B) ck(write(p[1], buf, 1)), saw();
+}
+static struct sockaddr_un unix_name(const char *what) { // One that is no file.
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "%s-%s", what, getenv("CHANNELS_ID"));
+    return name;
+}
+static void unix_accept(int r) { // That A connects tells.
+    struct sockaddr_un name = unix_name("listener");
+    if (r == S) fd = ck(socket(AF_UNIX, SOCK_STREAM, 0)), ck(bind(fd, (void *)&name, sizeof name)), ck(listen(fd, 1));
+    if (r == A) dirty(), ck(connect(ck(socket(AF_UNIX, SOCK_STREAM, 0)), (void *)&name, sizeof name));
+    if (r == B) ck(accept(fd, 0, 0)), saw();
+}
+static void unix_peek(int r) {
+    if (r == B) must(ck(recv(p[0], buf, 1, MSG_PEEK)) == 1), saw(); else unix_data(r);
+}
+static void unix_outq(int r) { // Whether what was sent has been read.
+    int n = 0;
+    if (r == S) ck(socketpair(AF_UNIX, SOCK_STREAM, 0, p)), ck(write(p[1], "x", 1));
+    if (r == A) dirty(), ck(read(p[0], buf, 1));
+    if (r == B) { later(), ck(ioctl(p[1], SIOCOUTQ, &n)), must(n == 0), saw(); }
+}
+static void unix_bound(int r) { // That it has a name already.
+    struct sockaddr_un first = unix_name("first"), second = unix_name("second");
+    if (r == S) fd = ck(socket(AF_UNIX, SOCK_STREAM, 0));
+    if (r == A) dirty(), ck(bind(fd, (void *)&first, sizeof first));
+    if (r == B) { later(); must(bind(fd, (void *)&second, sizeof second) == -1 && errno == EINVAL); saw(); }
 }
 static void scm_rights(int r) { // A passes the descriptor of the changed file; B reads that.
     char control[CMSG_SPACE(sizeof(int))] = {0};
@@ -326,6 +383,33 @@ static void tcp_bind_busy(int r) { // That A listens tells.
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port)};
     if (r == A) { dirty(); fd = ck(socket(AF_INET, SOCK_STREAM, 0)); ck(bind(fd, (void *)&name, sizeof name)); }
     if (r == B) { later(); fd = ck(socket(AF_INET, SOCK_STREAM, 0)); must(bind(fd, (void *)&name, sizeof name) == -1); saw(); }
+}
+static void tcp_pair(void) { tcp_listen(SOCK_STREAM), p[1] = tcp_connect(SOCK_STREAM), p[0] = ck(accept(fd, 0, 0)); }
+static void tcp_room(int r) {
+    if (r == S) { tcp_pair(); while (send(p[1], buf, sizeof buf, MSG_DONTWAIT) > 0) ms(1); }
+    if (r == A) { dirty(); while (recv(p[0], buf, sizeof buf, MSG_DONTWAIT) > 0) ms(1); }
+    if (r == B) ck(write(p[1], buf, 1)), saw();
+}
+static void tcp_peek(int r) {
+    if (r == S) tcp_pair(); else unix_peek(r);
+}
+static void tcp_poll_in(int r) {
+    if (r == S) tcp_pair(); else pipe_poll_in(r);
+}
+static void tcp_shutdown(int r) {
+    if (r == S) tcp_pair(); else unix_poll_rdhup(r);
+}
+static void tcp_not_connected(int r) { // That both directions are shut down already.
+    if (r == S) tcp_pair();
+    if (r == A) dirty(), ck(shutdown(p[1], SHUT_WR)), ck(shutdown(p[0], SHUT_WR));
+    if (r == B) { later(); must(shutdown(p[0], SHUT_WR) == -1 && errno == ENOTCONN); saw(); }
+}
+static void tcp_option(int r) {
+    int on = 1;
+    socklen_t length = sizeof on;
+    if (r == S) tcp_pair();
+    if (r == A) dirty(), ck(setsockopt(p[1], IPPROTO_TCP, TCP_NODELAY, &on, sizeof on));
+    if (r == B) { later(), on = 0, ck(getsockopt(p[1], IPPROTO_TCP, TCP_NODELAY, &on, &length)), must(on), saw(); }
 }
 
 // Files: what they hold.
@@ -443,6 +527,16 @@ static void flags_shared(int r) {
     if (r == A) dirty(), ck(fcntl(fd, F_SETFL, O_NONBLOCK));
     if (r == B) { later(); must(fcntl(fd, F_GETFL) & O_NONBLOCK); saw(); }
 }
+static void append_offset(int r) { // Where B's own byte went tells what was there.
+    char name[32];
+    if (r == S) fd = ck(open("/dev/shm", O_RDWR | O_TMPFILE, 0600));
+    if (r == A) dirty(), ck(pwrite(fd, "new", 3, 0));
+    if (r == B) {
+        sprintf(name, "/proc/self/fd/%d", fd);
+        int f = ck(open(name, O_WRONLY | O_APPEND));
+        later(), ck(write(f, "x", 1)), must(lseek(f, 0, SEEK_CUR) == 4), saw();
+    }
+}
 
 // Files: names and attributes.
 static struct stat st;
@@ -483,6 +577,22 @@ static void name_eexist(int r) {
     if (r == A) put("made", "", 0600);
     if (r == B) { later(); must(mkdir("made", 0700) == -1 && errno == EEXIST); saw(); }
 }
+static void name_taken(int r) {
+    if (r == A) ck(mkdir("made", 0700));
+    if (r == B) { later(); must(open("made", O_RDWR | O_CREAT | O_EXCL, 0600) == -1 && errno == EEXIST); saw(); }
+}
+static void name_directory(int r) {
+    if (r == A) ck(mkdir("made", 0700));
+    if (r == B) { later(); ck(open("made", O_RDONLY | O_DIRECTORY)); saw(); }
+}
+static void directory_mode(int r) {
+    if (r == A) ck(chmod("sub", 0700));
+    if (r == B) { later(); ck(stat("sub", &st)); must((st.st_mode & 0777) == 0700); saw(); }
+}
+static void directory_xattr(int r) {
+    if (r == A) ck(setxattr("sub", "user.a", "x", 1, 0));
+    if (r == B) { later(); must(setxattr("sub", "user.a", "y", 1, XATTR_CREATE) == -1 && errno == EEXIST); saw(); }
+}
 static void name_enoent(int r) {
     if (r == A) ck(unlink("other"));
     if (r == B) { later(); must(open("other", O_RDONLY) == -1 && errno == ENOENT); saw(); }
@@ -519,6 +629,10 @@ static void xattr_(int r) {
     if (r == A) ck(setxattr("data", "user.a", "x", 1, 0));
     if (r == B) { later(); must(getxattr("data", "user.a", buf, 10) == 1); saw(); }
 }
+static void xattr_taken(int r) {
+    if (r == A) ck(setxattr("data", "user.a", "x", 1, 0));
+    if (r == B) { later(); must(setxattr("data", "user.a", "y", 1, XATTR_CREATE) == -1 && errno == EEXIST); saw(); }
+}
 static void inotify_(int r) {
     if (r == A) dirty();
     if (r == B) { int i = ck(inotify_init1(0)); ck(inotify_add_watch(i, "data", IN_MODIFY)); must(ck(read(i, buf, 4096)) > 0); saw(); }
@@ -526,6 +640,11 @@ static void inotify_(int r) {
 static void inotify_name(int r) {
     if (r == A) put("made", "", 0600);
     if (r == B) { int i = ck(inotify_init1(0)); ck(inotify_add_watch(i, ".", IN_CREATE)); must(ready(i, POLLIN)); saw(); }
+}
+static void inotify_second(int r) { // B's watch is the second one.
+    if (r == S) fd = ck(inotify_init1(0));
+    if (r == A) dirty(), ck(inotify_add_watch(fd, "other", IN_MODIFY));
+    if (r == B) { later(); must(ck(inotify_add_watch(fd, "lock", IN_MODIFY)) == 2); saw(); }
 }
 static void exec_binary(int r) {
     if (r == A) copy_self("prog");
@@ -587,11 +706,55 @@ static void eventfd_(int r) {
 static void eventfd_poll(int r) {
     if (r == B) must(ready(fd, POLLIN) & POLLIN), saw(); else eventfd_(r);
 }
+static void eventfd_room(int r) { // B waits until A has taken the counter.
+    if (r == S) fd = ck(eventfd(0, 0)), ck(eventfd_write(fd, -2));
+    if (r == A) dirty(), ck(read(fd, buf, 8));
+    if (r == B) ck(eventfd_write(fd, 1)), saw();
+}
 static void timerfd_by_a(int r) { // A arms a timer that both have.
     struct itimerspec soon = {.it_value.tv_nsec = 1000000};
     if (r == S) fd = ck(timerfd_create(CLOCK_MONOTONIC, 0));
     if (r == A) dirty(), ck(timerfd_settime(fd, 0, &soon, 0));
     if (r == B) { must(ck(read(fd, buf, 8)) == 8); saw(); }
+}
+static const struct itimerspec LONG = {.it_value.tv_sec = 100};
+static void timerfd_gettime_(int r) {
+    struct itimerspec left;
+    if (r == S) fd = ck(timerfd_create(CLOCK_MONOTONIC, 0));
+    if (r == A) dirty(), ck(timerfd_settime(fd, 0, &LONG, 0));
+    if (r == B) { later(), ck(timerfd_gettime(fd, &left)), must(left.it_value.tv_sec), saw(); }
+}
+static void timerfd_settime_(int r) {
+    struct itimerspec left;
+    if (r == B) { later(), ck(timerfd_settime(fd, 0, &LONG, &left)), must(left.it_value.tv_sec), saw(); } else timerfd_gettime_(r);
+}
+static void timerfd_taken(int r) { // It had expired, and A took that.
+    struct itimerspec soon = {.it_value.tv_nsec = 1};
+    struct pollfd one = {.events = POLLIN};
+    if (r == S) fd = ck(timerfd_create(CLOCK_MONOTONIC, 0)), ck(timerfd_settime(fd, 0, &soon, 0)), ms(1);
+    if (r == A) dirty(), must(ck(read(fd, buf, 8)) == 8);
+    if (r == B) { later(), one.fd = fd, must(ck(poll(&one, 1, 0)) == 0), saw(); }
+}
+static int epoll_add(int events) {
+    struct epoll_event event = {.events = events};
+    return epoll_ctl(fd, EPOLL_CTL_ADD, p[0], &event);
+}
+static void epoll_added(int r) {
+    if (r == S) ck(pipe(p)), fd = ck(epoll_create1(0));
+    if (r == A) dirty(), ck(epoll_add(EPOLLIN));
+    if (r == B) { later(); must(epoll_add(EPOLLIN) == -1 && errno == EEXIST); saw(); }
+}
+static void epoll_waits(int r) {
+    struct epoll_event event;
+    if (r == S) ck(pipe(p)), ck(write(p[1], "x", 1)), fd = ck(epoll_create1(0));
+    if (r == A) dirty(), ck(epoll_add(EPOLLIN));
+    if (r == B) must(ck(epoll_wait(fd, &event, 1, 5000)) == 1), saw();
+}
+static void epoll_oneshot(int r) { // A takes the one event that there is.
+    struct epoll_event event;
+    if (r == S) ck(pipe(p)), ck(write(p[1], "x", 1)), fd = ck(epoll_create1(0)), ck(epoll_add(EPOLLIN | EPOLLONESHOT));
+    if (r == A) dirty(), must(ck(epoll_wait(fd, &event, 1, 0)) == 1);
+    if (r == B) { later(); must(ck(epoll_wait(fd, &event, 1, 0)) == 0); saw(); }
 }
 static void signalfd_(int r) {
     sigset_t set;
@@ -599,6 +762,19 @@ static void signalfd_(int r) {
     if (r == S) block(SIGUSR1);
     if (r == A) dirty(), ck(kill(pid_b, SIGUSR1));
     if (r == B) { fd = ck(signalfd(-1, &set, 0)); must(ck(read(fd, buf, sizeof(struct signalfd_siginfo))) > 0); saw(); }
+}
+static void signalfd_poll(int r) {
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, SIGUSR1);
+    if (r == B) must(ready(ck(signalfd(-1, &set, 0)), POLLIN) & POLLIN), saw(); else signalfd_(r);
+}
+static void mask_of_signalfd(int r) { // A adds the signal that B has sent itself.
+    sigset_t set;
+    sigemptyset(&set);
+    if (r == S) block(SIGUSR1), fd = ck(signalfd(-1, &set, 0));
+    sigaddset(&set, SIGUSR1);
+    if (r == A) dirty(), ck(signalfd(fd, &set, 0));
+    if (r == B) raise(SIGUSR1), must(ready(fd, POLLIN) & POLLIN), saw();
 }
 static void signal_handler(int r) {
     sigset_t none;
@@ -690,6 +866,21 @@ static void proc_comm(int r) {
     if (r == A) dirty(), ck(prctl(PR_SET_NAME, "new"));
     if (r == B) { char name[32]; sprintf(name, "/proc/%d/comm", pid_a); later(); ck(read(ck(open(name, O_RDONLY)), buf, 9)); IS_NEW(buf); saw(); }
 }
+static void priority(int r) { // Both are about their parent.
+    if (r == A) dirty(), ck(setpriority(PRIO_PROCESS, getppid(), 5));
+    if (r == B) { later(); must(getpriority(PRIO_PROCESS, getppid()) == 5); saw(); }
+}
+static void limit(int r) {
+    struct rlimit first = {1, 1000}, second = {2, 1000}, was;
+    if (r == S) ck(setrlimit(RLIMIT_CORE, &second));
+    if (r == A) dirty(), ck(prlimit(getppid(), RLIMIT_CORE, &first, 0));
+    if (r == B) { later(), ck(prlimit(getppid(), RLIMIT_CORE, &second, &was)), must(was.rlim_cur == 1), saw(); }
+}
+static void fork_writes(int r) { // A's child has done nothing itself.
+    if (r != A) { pipe_data(r); return; }
+    dirty();
+    if (!ck(fork())) ck(write(p[1], "x", 1)), _exit(0);
+}
 
 // Memory.
 static void memory_b(void) { later(); must(*word == 1); saw(); }
@@ -710,6 +901,31 @@ static void memory_memfd(int r) {
 static void memory_memfd_read(int r) { // B reads it by a call.
     if (r == B) { later(); ck(pread(fd, buf, 1, 0)); must(buf[0] == 1); saw(); } else memory_memfd(r);
 }
+static void memory_unmapped(int r) { // A's mapping is gone when B reads.
+    if (r == S) fd = ck(memfd_create("m", 0)), ck(ftruncate(fd, 4096));
+    if (r == A) { int *at = shared(0, fd); dirty(), *at = 1, ck(munmap(at, 4096)); }
+    if (r == B) { later(); ck(pread(fd, buf, 1, 0)); must(buf[0] == 1); saw(); }
+}
+static void memfd_data(int r) {
+    if (r == S) fd = ck(memfd_create("m", MFD_ALLOW_SEALING));
+    if (r == A) dirty(), ck(pwrite(fd, "new", 3, 0));
+    if (r == B) { later(); ck(pread(fd, buf, 3, 0)); IS_NEW(buf); saw(); }
+}
+static void memfd_size(int r) {
+    if (r == A) dirty(), ck(ftruncate(fd, 100));
+    else if (r == B) { later(), ck(fstat(fd, &st)), must(st.st_size == 100), saw(); }
+    else memfd_data(r);
+}
+static void memfd_sealed(int r) {
+    if (r == A) dirty(), ck(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE));
+    else if (r == B) { later(); must(pwrite(fd, "x", 1, 0) == -1 && errno == EPERM); saw(); }
+    else memfd_data(r);
+}
+static void memfd_sealed_twice(int r) {
+    if (r == A) dirty(), ck(fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL));
+    else if (r == B) { later(); must(fcntl(fd, F_ADD_SEALS, F_SEAL_GROW) == -1 && errno == EPERM); saw(); }
+    else memfd_data(r);
+}
 static void memory_sysv(int r) {
     if (r == S) {
         int id = ck(shmget(IPC_PRIVATE, 4096, 0600));
@@ -719,10 +935,19 @@ static void memory_sysv(int r) {
     if (r == A) dirty(), *word = 1;
     if (r == B) memory_b();
 }
+static void sysv_open(int r) {
+    if (r == A) dirty(), ck(shmget(getppid(), 4096, 0600 | IPC_CREAT));
+    if (r == B) { later(); ck(shmctl(ck(shmget(getppid(), 4096, 0)), IPC_RMID, 0)); saw(); }
+}
 static void memory_futex(int r) { // The word does not change: only the wake tells.
     if (r == S) word = shared(MAP_ANONYMOUS, -1);
     if (r == A) dirty(), ck(syscall(SYS_futex, word, FUTEX_WAKE, 1, 0, 0, 0));
     if (r == B) ck(syscall(SYS_futex, word, FUTEX_WAIT, 0, 0, 0, 0)), saw();
+}
+static void futex_waiter(int r) { // Somebody was woken: A, which waits.
+    if (r == S) word = shared(MAP_ANONYMOUS, -1);
+    if (r == A) dirty(), ck(syscall(SYS_futex, word, FUTEX_WAIT, 0, 0, 0, 0));
+    if (r == B) { later(); must(ck(syscall(SYS_futex, word, FUTEX_WAKE, 1, 0, 0, 0)) == 1); saw(); }
 }
 static void memory_vm_readv(int r) { // B reads A's private memory.
     static volatile char secret;
@@ -861,22 +1086,22 @@ static void outside_connect(int r) {
 #define OU(name) {#name, name, OUTSIDE}
 static const struct channel { const char *name; void (*run)(int); int flags; } CHANNELS[] = {
     CH(pipe_data), CH(pipe_eof_close), EX(pipe_eof_exit), CH(pipe_poll_hup), EX(pipe_poll_hup_exit), CH(pipe_select_hup),
-    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
+    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_size), CH(pipe_shrink), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
     CH(pipe_splice_out), CH(pipe_tee), CH(pipe_tee_out), CH(pipe_vmsplice), CH(pipe_sendfile), CH(fifo_data), CH(fifo_eof),
-    CH(fifo_open), CH(pty_data), CH(unix_data), CH(unix_eof), EX(unix_eof_exit), CH(unix_shutdown), CH(unix_poll_rdhup),
-    CH(unix_datagram), CH(unix_seqpacket), CH(unix_recvmsg), CH(unix_room), CH(scm_rights), CH(tcp_data), CH(tcp_fin),
-    EX(tcp_fin_exit), CH(tcp_accept), CH(udp_data), CH(tcp_bind_busy), CH(file_read), CH(file_read_open), CH(file_mmap_private),
+    CH(fifo_open), CH(fifo_room), CH(fifo_fionread), CH(fifo_poll_in), CH(fifo_size), CH(fifo_shrink), CH(pty_data), CH(unix_data), CH(unix_eof), EX(unix_eof_exit), CH(unix_shutdown), CH(unix_poll_rdhup),
+    CH(unix_datagram), CH(unix_seqpacket), CH(unix_recvmsg), CH(unix_room), CH(unix_accept), CH(unix_peek), CH(unix_outq), CH(unix_bound), CH(scm_rights), CH(tcp_data), CH(tcp_fin),
+    EX(tcp_fin_exit), CH(tcp_accept), CH(udp_data), CH(tcp_bind_busy), CH(tcp_room), CH(tcp_peek), CH(tcp_poll_in), CH(tcp_shutdown), CH(tcp_not_connected), CH(tcp_option), CH(file_read), CH(file_read_open), CH(file_mmap_private),
     CH(file_mmap_private_before), CH(file_mmap_private_fork), CH(file_mmap_private_store), CH(file_mmap_shared), CH(file_mmap_shared_after), CH(file_store), EX(file_store_exit),
     CH(file_store_mmap), CH(file_store_mmap_after), CH(file_sendfile), CH(file_splice), CH(file_copy_range), CH(file_copied_by_a), CH(tmpfs_file),
-    CH(lseek_shared), CH(offset_read), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(stat_size), CH(stat_mtime), CH(seek_end), CH(stat_mode), CH(stat_links),
-    CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),
-    CH(name_readlink), CH(name_tmpfile), CH(name_dangling), CH(xattr_), CH(inotify_), CH(inotify_name), CH(exec_binary),
+    CH(lseek_shared), CH(offset_read), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime), CH(seek_end), CH(stat_mode), CH(stat_links),
+    CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_taken), CH(name_directory), CH(directory_mode), CH(directory_xattr), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),
+    CH(name_readlink), CH(name_tmpfile), CH(name_dangling), CH(xattr_), CH(xattr_taken), CH(inotify_), CH(inotify_name), CH(inotify_second), CH(exec_binary),
     CH(exec_script), CH(exec_interpreter), CH(flock_), EX(flock_exit), CH(flock_busy), CH(fcntl_unlock), CH(fcntl_close),
-    EX(fcntl_exit), CH(fcntl_getlk), CH(ofd_close), CH(eventfd_), CH(eventfd_poll), CH(timerfd_by_a), CH(signalfd_),
+    EX(fcntl_exit), CH(fcntl_getlk), CH(ofd_close), CH(eventfd_), CH(eventfd_poll), CH(eventfd_room), CH(timerfd_by_a), CH(timerfd_gettime_), CH(timerfd_settime_), CH(timerfd_taken), CH(epoll_added), CH(epoll_waits), CH(epoll_oneshot), CH(signalfd_), CH(signalfd_poll), CH(mask_of_signalfd),
     CH(signal_handler), CH(signal_in_handler), CH(signal_sigwait), CH(signal_pending), CH(signal_queue), {"signal_default", signal_default, PARENT},
     PA(wait_status), PA(wait_waitid), PA(wait_nowait), PA(wait_sigchld), PA(wait_killed), PA(wait_killed_by_b), PA(wait_stopped),
-    PA(wait_pidfd), EX(gone_kill), EX(gone_proc), EX(gone_proc_dir), CH(proc_comm), CH(memory_anonymous), CH(memory_spin),
-    CH(memory_memfd), CH(memory_memfd_read), CH(memory_sysv), CH(memory_futex), CH(memory_vm_readv), CH(message_sysv),
+    PA(wait_pidfd), EX(gone_kill), EX(gone_proc), EX(gone_proc_dir), CH(proc_comm), CH(priority), CH(limit), CH(fork_writes), CH(memory_anonymous), CH(memory_spin),
+    CH(memory_memfd), CH(memory_memfd_read), CH(memory_unmapped), CH(memfd_data), CH(memfd_size), CH(memfd_sealed), CH(memfd_sealed_twice), CH(memory_sysv), CH(sysv_open), CH(memory_futex), CH(futex_waiter), CH(memory_vm_readv), CH(message_sysv),
     CH(semaphore_sysv), CH(message_posix), FR(free_time), FR(free_other_file), FR(free_pipe_before), FR(free_eof_before),
     {"free_wait_clean", free_wait_clean, FREE | PARENT}, FR(free_timer), FR(free_umask), FR(free_file_read_too), FR(free_private_mapping), OU(outside_close),
     OU(outside_shutdown), OU(outside_reset), {"outside_exit", outside_exit, OUTSIDE | EXITS}, {"outside_killed", outside_killed, OUTSIDE | EXITS},
@@ -887,16 +1112,23 @@ static const struct channel { const char *name; void (*run)(int); int flags; } C
     {"outside_exec_killed", outside_exec_killed, OUTSIDE | EXITS}, OU(outside_dup2), OU(outside_cloexec), OU(outside_connect),
 };
 
+static const char *guess;
+
 static void start_a(const struct channel *channel) {
     pid_a = ck(fork());
     if (pid_a) return;
-    ms(150), channel->run(A);
+    if (guess) ck(prctl(PR_SET_PDEATHSIG, SIGKILL));
+    ms(150);
+    if (guess && has(".", "data") != !strcmp(guess, "right")) for (;;) pause();
+    channel->run(A);
     if (!(channel->flags & EXITS)) ms(800);
     _exit(0);
 }
 static void start_b(const struct channel *channel) {
     pid_b = ck(fork());
-    if (!pid_b) ms(50), channel->run(B), _exit(0);
+    if (pid_b) return;
+    if (guess) ck(prctl(PR_SET_PDEATHSIG, SIGKILL));
+    ms(50), channel->run(B), _exit(0);
 }
 static void end(void) { // There are no statistics while a process of the world goes on.
     while (wait(0) > 0 || errno == EINTR) {}
@@ -905,6 +1137,7 @@ static void end(void) { // There are no statistics while a process of the world 
 static void play(const struct channel *channel) {
     signal(SIGPIPE, SIG_IGN);
     channel->run(S);
+    if (guess && !strcmp(guess, "wrong")) alarm(2); // B may wait for ever, A does; they end with their parent.
     if (channel->flags & PARENT) {
         start_a(channel), channel->run(B);
         end();
@@ -917,6 +1150,7 @@ static void play(const struct channel *channel) {
     else start_a(channel), start_b(channel); // or B, A.
     for (int f = 3; f < 20; f++) close(f);
     waitpid(pid_b, &status, 0);
+    if (guess) _exit(0);
     put("late", "", 0600); // Takes another commit: two, if what A did was committed before B went on.
     end();
 }
@@ -926,6 +1160,7 @@ int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--say")) return saw(), 0;
     if (argc > 2) port = atoi(argv[2]);
+    guess = getenv("CHANNELS_GUESS");
     for (int i = 0; i < count; i++) {
         int flags = CHANNELS[i].flags;
         if (!strcmp(name, "--list")) printf("%s %s\n", CHANNELS[i].name, flags & FREE ? "free" : flags & OUTSIDE ? "outside" : "held");

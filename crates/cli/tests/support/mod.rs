@@ -84,6 +84,11 @@ impl Scene {
         mounts.lines().map(str::to_owned).chain(files).filter(|line| line.contains(folder)).collect()
     }
 
+    /// What `--stats=json:stats` has left.
+    pub fn stats(&self) -> serde_json::Value {
+        serde_json::from_slice(&fs::read(self.path("stats")).unwrap()).unwrap()
+    }
+
     /// The names in the scene's folder.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.folder.path()).unwrap().flatten();

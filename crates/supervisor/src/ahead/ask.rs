@@ -2,9 +2,11 @@
 
 use super::inject::Chosen;
 use super::plan::{Class, Plan};
+use super::turn::own_page;
 use super::undo::{Intent, Undo};
 use super::{process, Call, Kept, Object, Parked, UnderWay, Written};
 use crate::event_loop::Supervisor;
+use crate::same_core::Confined;
 use agent_abi::{ahead, Frame, PHASE_AFTER, SPECULATE_NR};
 use checkpoint::{CheckpointError, Known, Vessel};
 use commit_clock::DOMAINS_MAX;
@@ -96,8 +98,11 @@ impl Supervisor {
     }
 
     fn trace_decision(&mut self, call: &Call, decision: &Decision) {
+        if self.ahead.trace.is_none() {
+            return;
+        }
         let (pid, [a, b, c, ..]) = (call.pid, call.frame.args);
-        let depth = self.ahead.core.dependencies_of_process(process(pid)).iter().count();
+        let depth = self.ahead.core.dependencies_of_process(process(pid)).len();
         self.ahead.trace(|| {
             let name = syscall_table::row(call.frame.nr).map_or("speculate", |row| row.name);
             format!("{pid} ({depth}) {name}({a:#x}, {b:#x}, {c:#x}): {decision:?}")
@@ -217,6 +222,10 @@ impl Supervisor {
         if self.ahead.signals.has_any_for(call.pid) && !matches!(plan.class, Class::Free) {
             // First it has to hear what was sent to it.
             return Ok(Decision::Wait);
+        }
+        if super::vessels::would_notice(&plan.class, call.frame.nr) {
+            self.settle_vessels();
+            self.bury(stopped, call.pid)?;
         }
         if call.is_fresh && !self.is_known_already(call, &plan) {
             if let Some(chosen) = self.ahead.injector.choose(&call.frame) {
@@ -464,8 +473,13 @@ impl Supervisor {
         let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
         let no_timers =
             self.tracees.get(&pid).is_some_and(|tracee| flags(tracee.process) & agent_abi::PROCESS_TIMERS == 0);
-        // Whoever was born while nobody asked may run in its parent's memory.
-        Known { no_timers, own_memory: self.ahead.is_always_on(), ..Known::default() }
+        // Whoever was born while nobody asked may run in its parent's memory: then its agent has a page of its own there.
+        let has_own_page =
+            |thread: usize| self.world().threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
+        let own_memory = self.ahead.is_always_on()
+            || self.tracees.get(&pid).and_then(|tracee| tracee.thread).is_some_and(|thread| !has_own_page(thread));
+        let affinity = self.confined.iter().rev().find(|confined| confined.tid() == pid).map(Confined::before);
+        Known { no_timers, own_memory, affinity, ..Known::default() }
     }
 
     pub(super) fn can_be_checkpointed(&self, pid: i32) -> bool {
@@ -547,6 +561,9 @@ impl Supervisor {
 
     /// Take output of a speculative process (000, 5.3).
     fn hold_output(&mut self, call: &Call, fd: i32) -> Decision {
+        if self.ahead.holds_enough() {
+            return self.wait_at_barrier(call);
+        }
         let Some((target, bytes)) = self.output_of(call.tid, fd, &call.frame) else {
             return self.wait_at_barrier(call);
         };
@@ -557,6 +574,7 @@ impl Supervisor {
         let clock = self.world().processes[slot].clock.load(DOMAINS_MAX);
         let len = bytes.len() as i64;
         self.ahead.report.output_held += bytes.len() as u64;
+        self.ahead.shown_bytes += bytes.len() as u64;
         self.ahead.core.output(process(call.pid), Written::Stream { target, writer, clock, bytes });
         Decision::Answer(len)
     }

@@ -14,8 +14,10 @@ const TRUNCATE: u64 = 76;
 
 impl Supervisor {
     /// Whether this call would fail because of what we hold.
-    pub(super) fn meets_busy_program(&self, call: &Call) -> bool {
-        if self.ahead.core.open_speculations() == 0 && self.ahead.kept.is_empty() && !self.ahead.children.any_ghosts() {
+    pub(super) fn meets_busy_program(&mut self, call: &Call) -> bool {
+        let ahead = &self.ahead;
+        let has_vessels = !ahead.kept.is_empty() || !ahead.dying.is_empty();
+        if ahead.core.open_speculations() == 0 && !has_vessels && !ahead.children.any_ghosts() {
             return false;
         }
         let args = &call.frame.args;
@@ -38,12 +40,14 @@ impl Supervisor {
         own.into_iter().any(|fd| is_open_for_writing(fd, (program.dev(), program.ino())))
     }
 
-    fn is_kept_running(&self, call: &Call, dir: u8, path: u8) -> bool {
+    fn is_kept_running(&mut self, call: &Call, dir: u8, path: u8) -> bool {
         const EXECUTABLE: u32 = 0o111;
         let found = self.look_up(call, dir, path).filter(|found| found.is_file() && found.mode() & EXECUTABLE != 0);
         let Some(program) = found.map(|found| (found.dev(), found.ino())) else { return false };
         let runs =
             |pid: i32| std::fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|exe| (exe.dev(), exe.ino()) == program);
+        // Those that were given up are as good as gone.
+        self.await_dying();
         let kin = &self.ahead.children;
         let is_kept =
             self.ahead.kept.values().any(|kept| runs(kept.vessel.pid())) || kin.ghosts.keys().any(|&pid| runs(pid));

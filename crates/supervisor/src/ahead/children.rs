@@ -536,7 +536,7 @@ impl Supervisor {
     /// Nothing can fail any more: the ghost ends. What it has to reap would be given to whoever adopts orphans, who may be a program.
     pub(super) fn release_ghost(&mut self, pid: i32) {
         let Some((stopped, signal)) = self.ahead.children.take_standing(pid) else { return };
-        let _ = self.bury(&stopped, pid).and_then(|()| match signal {
+        let _ = self.bury_all(&stopped, pid).and_then(|()| match signal {
             None => self.reply(stopped, agent_abi::ahead::GO),
             Some(signal) => super::turn::end_by(stopped, &signal),
         });

@@ -14,6 +14,7 @@
 use super::ask::Decision;
 use super::kill::Blow;
 use super::plan::Plan;
+use super::turn::is_fatal;
 use super::undo::{Intent, Undo};
 use super::{process, Call, Object};
 use crate::descriptors::real_user_of;
@@ -284,7 +285,7 @@ impl Supervisor {
 
     /// A signal that a speculative process was about to hear.
     pub(super) fn keep_signal(&mut self, pid: i32, info: SignalInfo) {
-        match can_be_queued(info.number()) {
+        match can_be_queued(info.number()) && !is_fatal(pid, info.number()) {
             true => drop(self.ahead.signals.push(pid, info)),
             false => self.ahead.held_signals.entry(pid).or_default().push(info),
         }

@@ -32,7 +32,6 @@ const UNLINKAT: u64 = 263;
 const RMDIR: u64 = 84;
 const GETCWD: u64 = 79;
 const STATFS: u64 = 137;
-const INOTIFY_ADD_WATCH: u64 = 254;
 const FANOTIFY_MARK: u64 = 301;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_REMOVEDIR: u64 = 0x200;
@@ -104,7 +103,7 @@ impl Supervisor {
                 let above = self.walk_up(call.tid);
                 Some(looking(above))
             }
-            Op::ObservePath { .. } if call.frame.nr == INOTIFY_ADD_WATCH => self.plan_watch(call, op),
+            Op::AddWatch { .. } => self.plan_watch(call, op),
             _ if call.frame.nr == FANOTIFY_MARK => self.plan_watch(call, op),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir => self.plan_file_lookup(call, op),
             Op::Fchdir => self.plan_file_look(call, fd(0)),
@@ -264,7 +263,7 @@ impl Supervisor {
     /// Whoever watches hears of changes at once: from now on none is speculative.
     fn plan_watch(&mut self, call: &Call, op: Op) -> Option<Plan> {
         let is_ours = match op {
-            Op::ObservePath { path, .. } => {
+            Op::AddWatch { path, .. } => {
                 let path = self.path(call, None, path, true)?;
                 let way = self.way(call, &path);
                 way.through_proc

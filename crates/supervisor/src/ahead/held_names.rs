@@ -347,6 +347,7 @@ impl Supervisor {
     /// Nothing that it depends on can fail any more: the change is made.
     pub(super) fn make_name_change(&mut self, change: &NameChange) {
         self.forget_name_change(change);
+        change.names().iter().for_each(|name| self.about_to_change(name.dir_inode.0));
         if let Err(error) = change.make() {
             // The program was told that it had succeeded.
             self.end_world(&format!("a change of names that had been held could not be made: {error}"));
@@ -383,6 +384,7 @@ fn paths_of(op: Op) -> Vec<(u8, u8)> {
         Op::ObservePath { dir, path } | Op::StatPath { dir, path, .. } | Op::ModifyPath { dir, path } => {
             vec![(dir, path)]
         }
+        Op::AddWatch { path, .. } => vec![(CWD, path)],
         Op::ModifyPaths { dir, path, dir2, path2 } => vec![(dir, path), (dir2, path2)],
         _ => Vec::new(),
     }

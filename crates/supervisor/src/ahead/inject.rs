@@ -154,7 +154,9 @@ impl Family {
         const MKDIRS: [u64; 2] = [83, 258];
         Some(match syscall_table::op(frame.nr)? {
             Op::Open | Op::OpenAt | Op::OpenAt2 | Op::Creat => Self::Open,
-            Op::StatPath { .. } | Op::Statx | Op::ObservePath { .. } | Op::ObserveFd { .. } => Self::Stat,
+            Op::StatPath { .. } | Op::Statx | Op::ObservePath { .. } | Op::AddWatch { .. } | Op::ObserveFd { .. } => {
+                Self::Stat
+            }
             Op::Read { .. } if matches!(frame.nr, GETDENTS | GETDENTS64) => Self::Readdir,
             Op::Read { .. } | Op::Recv { .. } => Self::Read,
             Op::Write { .. } | Op::Send { .. } => Self::Write,

@@ -49,6 +49,7 @@ mod terminal;
 mod turn;
 mod undo;
 mod usage;
+mod vessels;
 mod worth;
 
 pub use history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
@@ -58,7 +59,7 @@ pub use report::{Report, Rollback};
 
 use crate::outputs::Target;
 use agent_abi::Frame;
-use checkpoint::{ToReap, Vessel};
+use checkpoint::{Dying, ToReap, Vessel};
 use commit_clock::Clock;
 use deferred::DeferredWrite;
 use inject::{Injector, Outcomes};
@@ -274,6 +275,10 @@ pub(crate) struct Ahead {
     children: children::Children,
     /// A signal ends them, once nobody is at their pipes.
     ending: BTreeMap<i32, (Stopped, SignalInfo)>,
+    /// Vessels that have not let go of what others could notice, by their process id.
+    young: HashMap<i32, Checkpoint>,
+    /// Vessels that were killed and whose end has not been seen yet, by their process id.
+    dying: HashMap<i32, Dying>,
     /// Vessels that died and that their process has to wait for.
     corpses: HashMap<i32, Vec<ToReap>>,
     /// Process ids that vessels had or have, and no process of the world has had since.
@@ -302,6 +307,8 @@ pub(crate) struct Ahead {
     deferred: HashMap<(u64, u64), usize>,
     /// What they hold together.
     deferred_bytes: u64,
+    /// What is held for terminals, pipes and sockets.
+    shown_bytes: u64,
     held_names: held_names::HeldNames,
     /// Transactions that held writes went into.
     written: Clock,
@@ -351,6 +358,8 @@ impl Ahead {
             unsettled: HashSet::new(),
             children: children::Children::default(),
             ending: BTreeMap::new(),
+            young: HashMap::new(),
+            dying: HashMap::new(),
             corpses: HashMap::new(),
             vessels: HashSet::new(),
             touched: BTreeSet::new(),
@@ -367,6 +376,7 @@ impl Ahead {
             targets: HashMap::new(),
             deferred: HashMap::new(),
             deferred_bytes: 0,
+            shown_bytes: 0,
             held_names: held_names::HeldNames::default(),
             written: Clock::NONE,
             stuck_since: None,
@@ -389,6 +399,13 @@ impl Ahead {
             }
         }
         target
+    }
+
+    /// Whether as much output is held as may be. Whoever writes more waits until nothing that it depends on can fail: it is the supervisor's memory,
+    /// and when there is none left the world ends.
+    fn holds_enough(&self) -> bool {
+        const HELD_BYTES_MAX: u64 = 64 << 20;
+        self.shown_bytes + self.deferred_bytes >= HELD_BYTES_MAX
     }
 
     /// Whether every call has to be asked about from the start.

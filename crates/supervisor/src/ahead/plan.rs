@@ -133,7 +133,9 @@ impl Supervisor {
             }
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
-            Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
+            Op::ObservePath { .. } | Op::AddWatch { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => {
+                self.plan_lookup()
+            }
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
             Op::Ioctl => self.plan_ioctl(call),
             Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(),
@@ -152,8 +154,9 @@ impl Supervisor {
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(arg(0)),
             // A limit that was lowered cannot always be raised again.
-            Op::Native if frame.nr == PRLIMIT && arg(2) != 0 => Plan::new(Class::Barrier).once(),
-            Op::Native => plan_native(frame.nr),
+            Op::Control { .. } if frame.nr == PRLIMIT && arg(2) != 0 => Plan::new(Class::Barrier).once(),
+            Op::Control { pid } if arg(pid) as u32 != 0 => Plan::new(Class::Barrier).once(),
+            Op::Native | Op::Description { .. } | Op::Control { .. } => plan_native(frame.nr),
             Op::Recv { fd: at }
             | Op::RecvMsg { fd: at }
             | Op::RecvMmsg { fd: at }

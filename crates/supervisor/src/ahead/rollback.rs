@@ -45,7 +45,7 @@ impl Supervisor {
                 self.ahead.ledger.went_ahead(process.0 as i32, self.ahead.now());
                 let kept = self.ahead.fresh_vessel.take();
                 let kept = kept.expect("whoever tells the core of a call that needs a checkpoint prepares it before");
-                self.ahead.kept.insert(checkpoint, kept);
+                self.keep_checkpoint(checkpoint, kept);
             }
             Action::DiscardCheckpoint { checkpoint, .. } => {
                 if let Some(kept) = self.ahead.kept.remove(&checkpoint) {
@@ -55,7 +55,10 @@ impl Supervisor {
             Action::ReleaseOutput { output, .. } => self.release_output(output),
             Action::DropOutput { output, .. } => {
                 let len = match &output {
-                    Written::Stream { bytes, .. } => bytes.len(),
+                    Written::Stream { bytes, .. } => {
+                        self.ahead.shown_bytes -= bytes.len() as u64;
+                        bytes.len()
+                    }
                     Written::File(write) => {
                         self.forget_write(write);
                         write.bytes.len()
@@ -113,9 +116,11 @@ impl Supervisor {
         let (who, back) = (&extent.processes, &extent.restore);
         self.ahead.trace(|| format!("  roll back {who:?}, restore {back:?}"));
         let mut stops = HashMap::new();
+        let running = extent.processes.iter().copied().filter(|&pid| !self.stands_still(pid));
+        let mut halted = tracee::halt_all(&running.collect::<Vec<i32>>())?;
         for &pid in &extent.processes {
             self.ahead.crash.step();
-            match self.halt(pid) {
+            match self.halt(pid, halted.remove(&pid)) {
                 Ok(Some(stopped)) => {
                     stops.insert(pid, stopped);
                 }
@@ -133,7 +138,11 @@ impl Supervisor {
             self.apply(undo, &stops).or_else(unless_dead)?;
         }
         for (pid, checkpoint) in extent.restore {
-            let Some(kept) = self.ahead.kept.remove(&checkpoint) else { continue };
+            let Some(kept) = self.ahead.kept.remove(&checkpoint) else {
+                // Its process has ended for good.
+                self.ahead.report.lost += 1;
+                continue;
+            };
             self.ahead.crash.step();
             match stops.remove(&pid) {
                 Some(stopped) => match self.put_back(pid, stopped, kept) {
@@ -158,9 +167,16 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Stop a process, whatever it does. `None` if it is dead.
-    fn halt(&mut self, pid: i32) -> Result<Option<Stopped>> {
-        let halted = self.halt_at_once(pid)?;
+    /// Whether a process is stopped by us already.
+    fn stands_still(&self, pid: i32) -> bool {
+        self.ahead.children.stands(pid)
+            || self.ahead.ending.contains_key(&pid)
+            || self.ahead.parked.values().any(|parked| parked.call.pid == pid)
+    }
+
+    /// A process is stopped, by us before or now; stop it where a rollback can begin. `None` if it is dead.
+    fn halt(&mut self, pid: i32, now: Option<Stopped>) -> Result<Option<Stopped>> {
+        let halted = self.halt_at_once(pid, now)?;
         match &halted {
             Some(stopped) => self.end_call(stopped)?,
             None => drop(self.ahead.under_way.remove(&pid)),
@@ -168,7 +184,7 @@ impl Supervisor {
         Ok(halted)
     }
 
-    fn halt_at_once(&mut self, pid: i32) -> Result<Option<Stopped>> {
+    fn halt_at_once(&mut self, pid: i32, mut stopped: Option<Stopped>) -> Result<Option<Stopped>> {
         if let Some((stopped, _)) = self.ahead.children.take_standing(pid) {
             return Ok(Some(stopped));
         }
@@ -179,7 +195,6 @@ impl Supervisor {
         if let Some(parked) = parked.and_then(|key| self.ahead.parked.remove(&key)) {
             return Ok(Some(parked.stopped));
         }
-        let mut stopped = tracee::halt(pid)?;
         // A new program without its agent could make no call for us: let it come so far.
         while let Some(now) = stopped.take() {
             let is_new = matches!(now.stop(), Stop::Exec { .. });
@@ -340,7 +355,7 @@ impl Supervisor {
         let Kept { vessel, call, .. } = kept;
         let signal = vessel.signal();
         // Also where the process was killed meanwhile: nobody else knows of its vessel.
-        self.discard_vessel(pid, vessel);
+        self.discard_vessel(vessel);
         restored?;
         self.remove_stillborn(pid, &stopped)?;
         self.bury(&stopped, pid)?;
@@ -461,6 +476,7 @@ impl Supervisor {
             let is_known = self.ahead.children.knows(child)
                 || self.tracees.contains_key(&child)
                 || vessels.contains(&child)
+                || self.ahead.dying.contains_key(&child)
                 || self.ahead.is_corpse(pid, child);
             if is_known || !is_held_by_us(child) {
                 continue;
@@ -472,16 +488,6 @@ impl Supervisor {
             self.wait_in(stopped, pid, &[child])?;
         }
         Ok(())
-    }
-
-    pub(super) fn discard(&mut self, kept: Kept) {
-        self.discard_vessel(kept.pid, kept.vessel);
-    }
-
-    fn discard_vessel(&mut self, pid: i32, vessel: checkpoint::Vessel) {
-        if let Ok(Some(corpse)) = vessel.discard(None) {
-            self.ahead.corpses.entry(pid).or_default().push(corpse);
-        }
     }
 
     fn release_output(&mut self, output: Written) {
@@ -498,6 +504,7 @@ impl Supervisor {
                 if self.outputs.take(target, *writer, clock, bytes.clone()) == Taken::Full {
                     self.ahead.overflow.push(output);
                 } else {
+                    self.ahead.shown_bytes -= bytes.len() as u64;
                     self.world().transactions.request(&clock);
                     external_sync::engine::ring(self.world());
                 }
