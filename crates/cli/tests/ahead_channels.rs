@@ -2,27 +2,7 @@
 
 mod support;
 
-use support::guess::{check_failure, check_inside, check_success};
-
-/// The calls of `speculator.h`, for Perl, and how the tests end a guess. Children that ended on a guess end for good a moment after it was
-/// resolved, and there are no figures while somebody is left.
-const PRELUDE: &str = r#"
-use strict; use Socket; $| = 1;
-my ($end, $first) = ($ARGV[0], $$);
-END { select(undef, undef, undef, 0.5) if $$ == $first }
-sub begin { return syscall(0x5bed, 1, 0, 0) }
-sub finish { return syscall(0x5bed, $end eq 'fail' ? 3 : 2, $_[0], 0) }
-sub depth { return syscall(0x5bed, 4, 0, 0) }
-sub event { my $fd = syscall(290, $_[0], $_[1]); open(my $handle, '+<&=', $fd) or die; return $handle }
-sub take { my $value; sysread($_[0], $value, 8) == 8 or die; return unpack 'Q', $value }
-sub give { syswrite($_[0], pack 'Q', $_[1]) == 8 or die }
-"#;
-
-/// Run a Perl program whose guess ends so. Barriers it may meet: none of those named.
-#[track_caller]
-fn check(program: &str, end: &str, stdout: &str, never_waits_at: &[&str]) {
-    check_inside(&["perl", "-e", &format!("{PRELUDE}{program}"), end], stdout, never_waits_at);
-}
+use support::guess::{check_failure, check_perl as check, check_success};
 
 /// A child that answers until it is told to stop: the word in capitals, how many there were, how many guesses it depends on.
 const ECHO: &str = r#"

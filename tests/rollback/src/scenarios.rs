@@ -62,6 +62,7 @@ pub const SHORT: [&str; 31] = [
     "many_processes",
     "orphan_reparenting",
     "perl_pipes",
+    "perl_signals",
     "pipe_partial",
     "pipe_spliced_guess",
     "process_groups",

@@ -14,6 +14,20 @@ def show(*words): os.write(1, (' '.join(map(str, words)) + '\n').encode())
 def status(child): return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 "#;
 
+/// The calls of `speculator.h`, for Perl, and how the tests end a guess. Children that ended on a guess end for good a moment after it was
+/// resolved, and there are no figures while somebody is left.
+const PERL: &str = r#"
+use strict; use Socket; $| = 1;
+my ($end, $first) = ($ARGV[0], $$);
+END { select(undef, undef, undef, 0.5) if $$ == $first }
+sub begin { return syscall(0x5bed, 1, 0, 0) }
+sub finish { return syscall(0x5bed, $end eq 'fail' ? 3 : 2, $_[0], 0) }
+sub depth { return syscall(0x5bed, 4, 0, 0) }
+sub event { my $fd = syscall(290, $_[0], $_[1]); open(my $handle, '+<&=', $fd) or die; return $handle }
+sub take { my $value; sysread($_[0], $value, 8) == 8 or die; return unpack 'Q', $value }
+sub give { syswrite($_[0], pack 'Q', $_[1]) == 8 or die }
+"#;
+
 fn python(program: &str) -> String {
     // Children that ended on a guess end for good a moment after it was resolved, and there are no figures while somebody is left.
     format!("{PYTHON}{program}\ntime.sleep(0.5)")
@@ -33,6 +47,12 @@ pub fn check_failure(program: &str, stdout: &str, never_waits_at: &[&str]) {
 #[track_caller]
 pub fn check_success(program: &str, stdout: &str, never_waits_at: &[&str]) {
     check_inside(&["python3", "-c", &python(program), "commit"], stdout, never_waits_at);
+}
+
+/// Run a Perl program inside, whose guess ends so.
+#[track_caller]
+pub fn check_perl(program: &str, end: &str, stdout: &str, never_waits_at: &[&str]) {
+    check_inside(&["perl", "-e", &format!("{PERL}{program}"), end], stdout, never_waits_at);
 }
 
 /// Run a command inside.

@@ -83,7 +83,9 @@ impl Supervisor {
         if made.is_some_and(|made| made.makes_child) && result > 0 {
             self.await_birth(result as i32)?;
         }
+        let tid = stopped.tid();
         let answered = self.reply(stopped, 0);
+        self.call_receiver(tid);
         self.settle_calls();
         answered
     }
@@ -202,7 +204,9 @@ impl Supervisor {
     /// May this call be made?
     fn decide(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
         self.bury(stopped, call.pid)?;
-        if self.deliver_child_signal(stopped, call.pid, Some(call))? {
+        if self.deliver_child_signal(stopped, call.pid, Some(call))?
+            || self.deliver_signals(stopped, call.pid, Some(call))?
+        {
             return Ok(Decision::Again);
         }
         if call.frame.nr == u64::from(SPECULATE_NR) {
@@ -215,6 +219,10 @@ impl Supervisor {
             call.not_before = None;
         }
         let mut plan = self.plan(call);
+        if self.ahead.signals.has_any_for(call.pid) && !matches!(plan.class, Class::Free) {
+            // First it has to hear what was sent to it.
+            return Ok(Decision::Wait);
+        }
         if super::vessels::would_notice(&plan.class, call.frame.nr) {
             self.settle_vessels();
             self.bury(stopped, call.pid)?;
@@ -242,7 +250,7 @@ impl Supervisor {
         if let Some(decision) = self.look_at_view(stopped, call)? {
             return Ok(decision);
         }
-        if self.looks_at_held_names(call) {
+        if self.looks_at_held_names(call) || self.meets_busy_program(call) {
             return Ok(self.wait_at_barrier(call));
         }
         if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
@@ -278,6 +286,7 @@ impl Supervisor {
             }
             Class::Deferred { .. } => return Ok(Decision::Go),
             Class::Blow(blow) => return self.strike(stopped, call, blow),
+            Class::Signal(blow) => return self.send(stopped, call, blow),
             Class::EndOfFile => {
                 let tracked = self.track(stopped, call, plan, Vec::new())?;
                 if matches!(tracked, Decision::Wait) {
@@ -499,6 +508,7 @@ impl Supervisor {
         slot.users.load(Ordering::Relaxed) == 1
             && slot.flags.load(Ordering::Relaxed) & agent_abi::PROCESS_MAPPED_SHARED == 0
             && !self.ahead.children.shares_memory(pid)
+            && !(slot.flags.load(Ordering::Relaxed) & agent_abi::PROCESS_LOCKS != 0 && has_locks(pid))
     }
 
     /// The call becomes a speculation: its result is guessed, and whether the guess was right is known later.
@@ -588,4 +598,15 @@ impl Supervisor {
         self.ahead.core.output(process(call.pid), Written::Stream { target, writer, clock, bytes });
         Decision::Answer(len)
     }
+}
+
+/// Whether a process has record locks: it loses them when it closes any descriptor of the file, which a rollback does too, and cannot get them back.
+fn has_locks(pid: i32) -> bool {
+    // 1: POSIX  ADVISORY  WRITE PID …
+    let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return true };
+    let is_its = |line: &str| {
+        let mut words = line.split_whitespace().filter(|&word| word != "->").skip(1);
+        words.next() == Some("POSIX") && words.nth(2).and_then(|word| word.parse().ok()) == Some(pid)
+    };
+    locks.lines().any(is_its)
 }

@@ -21,15 +21,18 @@ mod api;
 mod ask;
 mod backlog;
 mod behind;
+mod busy;
 mod children;
 mod counter;
 mod crash;
 mod deferred;
+mod delivery;
 mod files;
 mod held_names;
 mod history;
 mod inject;
 mod input;
+mod interrupted;
 mod kill;
 mod ledger;
 mod memory;
@@ -99,6 +102,8 @@ pub(crate) enum Object {
     Descriptors(i32),
     /// What a process knows of its children.
     Children(i32),
+    /// Signals that were sent to a process.
+    Signals(i32),
 }
 
 impl Object {
@@ -136,6 +141,7 @@ impl fmt::Display for Object {
             Self::Position(_, ino) => write!(f, "position in file {ino}"),
             Self::Descriptors(pid) => write!(f, "descriptors of {pid}"),
             Self::Children(pid) => write!(f, "children of {pid}"),
+            Self::Signals(pid) => write!(f, "signals to {pid}"),
             Self::Socket(ino) => write!(f, "socket {ino}"),
             Self::Counter(id) => write!(f, "event counter {id}"),
             Self::Input(_, ino) => write!(f, "input {ino}"),
@@ -287,6 +293,7 @@ pub(crate) struct Ahead {
     explicit: BTreeMap<u64, SpeculationId>,
     next_explicit: u64,
     held_signals: HashMap<i32, Vec<SignalInfo>>,
+    signals: delivery::Queues,
     /// Processes that were asked to stop so that everything they do from now on is asked about.
     unsettled: HashSet<i32>,
     children: children::Children,
@@ -377,6 +384,7 @@ impl Ahead {
             explicit: BTreeMap::new(),
             next_explicit: 0,
             held_signals: HashMap::new(),
+            signals: delivery::Queues::default(),
             unsettled: HashSet::new(),
             children: children::Children::default(),
             ending: BTreeMap::new(),

@@ -50,6 +50,8 @@ pub(crate) enum Class {
     Fresh,
     /// It ends another process.
     Blow(Blow),
+    /// It sends another process a signal that this one survives.
+    Signal(Blow),
     /// It reads, and there is nothing, nor will there be.
     EndOfFile,
     /// It looks at processes in general: nothing at all may be speculative.

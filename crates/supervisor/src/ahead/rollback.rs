@@ -1,5 +1,6 @@
 //! What the core wants done: checkpoints, rollbacks, output (000, 5.1, 5.3, 6.1).
 
+use super::delivery::is_own;
 use super::ledger::{us, Undone};
 use super::report::Rollback;
 use super::undo::{apply_to_object, Undo};
@@ -84,6 +85,7 @@ impl Supervisor {
                     match payload {
                         Undo::Reap { child } => self.ahead.children.reaped_for_good(child),
                         Undo::Shutdown { own, closed, .. } => self.ahead.shutdowns.is_certain(own, closed),
+                        Undo::Sent { receiver, .. } => self.call_receiver(receiver),
                         _ => {}
                     }
                 }
@@ -167,6 +169,7 @@ impl Supervisor {
             .report
             .rolled_back(cause, Rollback { speculations: failed.len(), processes, operations: objects, us: us(took) });
         self.ahead.changes += 1;
+        self.call_receivers();
         Ok(())
     }
 
@@ -221,10 +224,11 @@ impl Supervisor {
                 let info = stopped.signal_info()?;
                 let info = self.as_it_was(pid, info);
                 // Its own SIGPIPE, abort and the like belong to what is taken back; what we have told of a child is told again.
-                let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;
+                let is_own = is_own(&info, pid);
                 let is_ours = info.number() == libc::SIGCHLD && self.ahead.children.is_announced(info.process());
-                if !is_own && !is_ours {
-                    self.ahead.held_signals.entry(pid).or_default().push(info);
+                // What was sent by somebody inside is in its queue again.
+                if !is_own && !is_ours && !info.is_noted() {
+                    self.keep_signal(pid, info);
                 }
             }
         }
@@ -297,6 +301,16 @@ impl Supervisor {
                 if !is_ghost && !self.is_about_to_hear(parent, child, stops)? {
                     let info = SignalInfo::child_ended(child, status);
                     self.ahead.held_signals.entry(parent).or_default().push(info);
+                }
+                Ok(())
+            }
+            Undo::Sent { receiver, number } => {
+                self.ahead.signals.remove(receiver, number);
+                Ok(())
+            }
+            Undo::Heard { receiver, sent } => {
+                if self.tracees.contains_key(&receiver) {
+                    self.ahead.signals.put_back(receiver, sent);
                 }
                 Ok(())
             }
@@ -426,6 +440,7 @@ impl Supervisor {
     /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held since are not sent by us, too.
     fn forget_pending_again(&mut self, pid: i32, kept: &Kept) {
         for (pending, shared) in kept.vessel.pending() {
+            self.ahead.signals.forget_those_like(pid, pending);
             let is_ours = pending.is_from_us();
             let was =
                 kept.sent_again.iter().find(|info| is_ours && info.number() == pending.number()).unwrap_or(pending);
@@ -446,13 +461,12 @@ impl Supervisor {
         }
     }
 
-    /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has sent itself, what we have told it of
-    /// a child. Those that waited at the checkpoint are sent again with it.
+    /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has sent itself, what a timer did, what
+    /// we have told it of a child or sent it in the name of another one. Those that waited at the checkpoint are sent again with it.
     fn forget_undone_signals(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
         self.take_signals(pid, stopped, |info, shared| {
             let is_told = info.number() == libc::SIGCHLD && info.code() > 0 && !shared;
-            let is_own = info.code() <= 0 && info.process() == pid;
-            is_told || is_own || info.number() == libc::SIGPIPE && !shared || info.is_synchronous()
+            is_told || info.is_noted() || is_own(info, pid) || info.number() == libc::SIGPIPE && !shared
         })
     }
 
@@ -576,6 +590,7 @@ impl Supervisor {
         for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
             self.send_again_as_ours(pid, info);
         }
+        self.call_receiver(pid);
     }
 
     /// Signals that reached a process while it was made to do something for us.

@@ -3,6 +3,7 @@
 use super::accept::Accepted;
 use super::behind::Behind;
 use super::counter::Counter;
+use super::delivery::Sent;
 use super::input::{Reading, SourceId};
 use super::memory::{Before, Change};
 use super::queue::Queued;
@@ -45,6 +46,8 @@ pub(crate) enum Intent {
     Memory(Change),
     /// Learn how a child ended.
     Reap(i32),
+    /// Send a signal.
+    Send { receiver: i32, number: u64 },
     /// Something whose undo is part of another one.
     Nothing,
 }
@@ -81,6 +84,10 @@ pub(crate) enum Undo {
     Reap { child: i32 },
     /// The child of whose end the process had not heard.
     Told { parent: i32, child: i32, status: i32 },
+    /// The signal that was sent.
+    Sent { receiver: i32, number: u64 },
+    /// The signal that was heard.
+    Heard { receiver: i32, sent: Sent },
     /// Nothing.
     Nothing,
 }
@@ -166,6 +173,7 @@ impl Supervisor {
             Intent::Input { id, pin, reading } => Undo::Input { id, pin, reading },
             Intent::Memory(change) => Undo::Memory(Box::new(change.remember()?)),
             Intent::Reap(child) => Undo::Reap { child },
+            Intent::Send { receiver, number } => Undo::Sent { receiver, number },
             Intent::Nothing => Undo::Nothing,
         })
     }
@@ -212,6 +220,8 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
         | Undo::CloseOnExec { .. }
         | Undo::Reap { .. }
         | Undo::Told { .. }
+        | Undo::Sent { .. }
+        | Undo::Heard { .. }
         | Undo::Nothing => Ok(()),
     }
 }
@@ -255,9 +265,14 @@ pub(crate) fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
 /// Whether exec closes a descriptor of another process.
 pub(crate) fn is_close_on_exec(pid: i32, fd: i32) -> bool {
     const O_CLOEXEC: u32 = 0o2000000;
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")) else { return false };
-    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
-    flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).is_some_and(|flags| flags & O_CLOEXEC != 0)
+    flags_of(pid, fd).is_some_and(|flags| flags & O_CLOEXEC != 0)
+}
+
+/// The flags of a descriptor of any process.
+pub(crate) fn flags_of(pid: i32, fd: i32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
+    let octal = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    u32::from_str_radix(octal.trim(), 8).ok()
 }
 
 /// The object that a call on a file moves the position of.
