@@ -28,7 +28,8 @@ pub use objects::{
     SOCKETS,
 };
 pub use slots::{
-    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, PROCESS_TIMERS, THREADS_MAX,
+    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_LOCKS, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED,
+    PROCESS_TIMERS, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
 pub use thread::{

@@ -3,7 +3,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, Stat};
 use crate::gate::{self, nr, EAGAIN};
-use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE};
+use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS};
 use core::sync::atomic::Ordering;
 
 const READ: u64 = 0;
@@ -442,6 +442,7 @@ impl Call<'_> {
         const F_SETFD: u64 = 2;
         const F_GETFL: u64 = 3;
         const F_GETLK: u64 = 5;
+        const F_SETLK: u64 = 6;
         const F_SETLKW: u64 = 7;
         const F_OFD_GETLK: u64 = 36;
         const F_OFD_SETLKW: u64 = 38;
@@ -449,7 +450,12 @@ impl Call<'_> {
         const DUP: u64 = 32;
         let command = if self.frame.nr == DUP { F_DUPFD } else { u64::from(self.arg(1) as u32) };
         match command {
-            F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => self.lock(0),
+            F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
+                if matches!(command, F_SETLK | F_SETLKW) {
+                    self.process.flags.fetch_or(PROCESS_LOCKS, Ordering::Relaxed);
+                }
+                self.lock(0);
+            }
             F_GETFL => self.get_flags(),
             F_GETFD | F_SETFD => {
                 self.proceed();

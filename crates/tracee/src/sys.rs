@@ -25,6 +25,10 @@ impl Default for SignalInfo {
     }
 }
 
+/// In eights of bytes: the kernel keeps 48, and only SIGCHLD uses more than 32 of them.
+const NOTE_AT: usize = 4;
+const NOTE: u64 = u64::from_be_bytes(*b"ourswell");
+
 impl SignalInfo {
     /// `si_code`.
     pub fn code(&self) -> i32 {
@@ -57,12 +61,33 @@ impl SignalInfo {
         info
     }
     /// What `kill` of a process says.
-    pub fn sent_by(process: i32, number: i32) -> Self {
+    pub fn sent_by(process: i32, user: u32, number: i32) -> Self {
         let mut info = Self::default();
         info.0.si_signo = number;
-        // SAFETY: as in `child_ended`: `si_pid`.
-        unsafe { (&raw mut info.0).cast::<i32>().add(4).write(process) };
+        // SAFETY: as in `child_ended`: `si_pid`, `si_uid`.
+        unsafe { (&raw mut info.0).cast::<[i32; 2]>().add(2).write([process, user as i32]) };
         info
+    }
+    /// With a note in it, where the kernel keeps what no signal but SIGCHLD has: that it is known already.
+    pub fn noted(self) -> Self {
+        self.with_note(NOTE)
+    }
+    /// Without it: what its receiver may see.
+    pub fn unnoted(self) -> Self {
+        match self.is_noted() {
+            true => self.with_note(0),
+            false => self,
+        }
+    }
+    /// Whether it has the note.
+    pub fn is_noted(&self) -> bool {
+        // SAFETY: a `siginfo_t` has 128 bytes; these eight are inside, aligned, and plain.
+        self.number() != libc::SIGCHLD && unsafe { (&raw const self.0).cast::<u64>().add(NOTE_AT).read() } == NOTE
+    }
+    fn with_note(mut self, note: u64) -> Self {
+        // SAFETY: as in `is_noted`.
+        unsafe { (&raw mut self.0).cast::<u64>().add(NOTE_AT).write(note) };
+        self
     }
     /// `si_signo`.
     pub fn number(&self) -> i32 {

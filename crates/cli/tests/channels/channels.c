@@ -2,7 +2,7 @@
 // channels --list: the names, one per line, each with what is expected of B's print: held, free (B learns nothing), or outside (no B).
 // Run it in a folder with the files that tests/channels.rs makes. A and B are forked from a parent that changes nothing; they keep
 // apart by time, unless B blocks in the channel itself.
-// With CHANNELS_GUESS=wrong A does what it does because of a guess that is wrong (it looks into the folder, and is told that nothing is there); once that
+// With CHANNELS_GUESS=wrong A does what it does because of a guess that is wrong (it looks into /etc, and is told that nothing is there); once that
 // is known A has done nothing, and B has nothing to learn. With CHANNELS_GUESS=right the guess is right.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -1119,7 +1119,7 @@ static void start_a(const struct channel *channel) {
     if (pid_a) return;
     if (guess) ck(prctl(PR_SET_PDEATHSIG, SIGKILL));
     ms(150);
-    if (guess && has(".", "data") != !strcmp(guess, "right")) for (;;) pause();
+    if (guess && has("/etc", "passwd") != !strcmp(guess, "right")) for (;;) pause();
     channel->run(A);
     if (!(channel->flags & EXITS)) ms(800);
     _exit(0);

@@ -1,6 +1,7 @@
 //! Runs `speculator` and looks at what it says and leaves behind.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod guess;
 pub mod manifest;
 pub mod tree;
 

@@ -94,10 +94,11 @@ impl Supervisor {
     }
 
     /// Whether a file system has so much room besides what is held already that a write cannot fail for want of it: twice what is needed, because
-    /// blocks are written as a whole, and room for others who write there meanwhile.
-    fn has_room_for(&self, file: &OwnedFd, len: u64) -> bool {
+    /// blocks are written as a whole, names need some, too, and room for others who write there meanwhile.
+    pub(super) fn has_room_for(&self, file: &OwnedFd, len: u64) -> bool {
         const RESERVE: u64 = 1 << 20;
-        let needed = 2 * (self.ahead.deferred_bytes + len) + RESERVE;
+        let held = self.ahead.deferred_bytes + self.ahead.held_names.room_needed();
+        let needed = held.saturating_add(len).saturating_mul(2).saturating_add(RESERVE);
         rustix::fs::fstatvfs(file).is_ok_and(|space| space.f_bavail.saturating_mul(space.f_frsize) >= needed)
     }
 

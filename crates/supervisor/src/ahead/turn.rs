@@ -1,6 +1,7 @@
 //! Where the event loop meets full speculation: time passes, threads are born, end, execute, stop, and hear signals.
 
 use super::ask::Decision;
+use super::delivery::{can_be_queued, is_own};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
@@ -44,7 +45,11 @@ impl super::Ahead {
             && self.unsettled.is_empty()
             && self.to_resolve.is_empty()
             && self.held_signals.values().all(Vec::is_empty)
+            && self.signals.is_empty()
             && !self.input.has_backlogs()
+            && !self.listeners.any_waits()
+            && self.shutdowns.is_empty()
+            && self.sends.is_empty()
             && !self.under_way.values().any(|call| call.makes_child)
             && self.children.is_quiet()
     }
@@ -53,6 +58,11 @@ impl super::Ahead {
 impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
+        self.reset_unaccepted();
+        let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
+        if self.flush_sends() || awaits_more {
+            self.settle_calls();
+        }
         if self.ahead.is_idle() {
             self.forget_unread_input();
             self.switch_off_if_quiet();
@@ -292,6 +302,7 @@ impl Supervisor {
         let corpses = self.ahead.corpses.remove(&tid).unwrap_or_default();
         self.bequeath(corpses);
         self.ahead.input.polls.remove(&tid);
+        self.ahead.signals.forget(tid);
         self.ahead.ending.remove(&tid);
         self.ahead.children.ended(tid);
         self.ahead.changes += 1;
@@ -299,7 +310,7 @@ impl Supervisor {
     }
 
     /// A known thread stopped because we asked it to: from here on it asks before each call.
-    pub(crate) fn on_taken_back(&mut self, stopped: Stopped) -> Result<()> {
+    pub(crate) fn on_taken_back(&mut self, mut stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         self.ahead.trace(|| format!("{tid} taken back"));
         if self.ahead.under_way.contains_key(&tid) {
@@ -319,6 +330,15 @@ impl Supervisor {
         if let Ok(pid) = self.pid_of(tid) {
             self.bury(&stopped, pid)?;
             self.deliver_child_signal(&stopped, pid, None)?;
+            if self.ahead.signals.has_any_for(pid) {
+                match self.deliver_in_program(stopped, pid)? {
+                    Some(left) => stopped = left,
+                    None => {
+                        self.settle_calls();
+                        return Ok(());
+                    }
+                }
+            }
         }
         // First this one: whoever it was in the way of may roll it back, and then halts it.
         stopped.resume(0)?;
@@ -354,14 +374,21 @@ impl Supervisor {
             }
             return Ok(Some(stopped));
         }
-        let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;
-        if !is_own {
-            // It comes from somebody who does not depend on our guesses: a rollback would lose it. It waits until none can.
-            self.ahead.held_signals.entry(pid).or_default().push(*info);
-            self.swallow(stopped)?;
-            return Ok(None);
+        let is_fatal = is_fatal(tid, info.number());
+        // What was queued is heard now, and that is known.
+        if !info.is_noted() && !is_own(info, pid) {
+            // It comes from somebody who does not depend on our guesses: a rollback must not lose it. One that ends the process ends its guesses, too.
+            if is_fatal || !can_be_queued(info.number()) {
+                self.keep_signal(pid, *info);
+                self.swallow(stopped)?;
+                return Ok(None);
+            }
+            if !self.hear_again_if_taken_back(pid, *info)? {
+                self.swallow(stopped)?;
+                return Ok(None);
+            }
         }
-        if is_fatal(tid, info.number()) {
+        if is_fatal {
             self.end_by_signal(stopped, pid, *info)?;
             return Ok(None);
         }

@@ -74,7 +74,7 @@ impl Supervisor {
         self.await_dying();
     }
 
-    fn await_dying(&mut self) {
+    pub(super) fn await_dying(&mut self) {
         for (_, dying) in std::mem::take(&mut self.ahead.dying) {
             self.keep_corpse(dying.await_end());
         }
