@@ -193,6 +193,7 @@ fn who_watches_where_new_files_are_hears_nothing() {
     let Some(staging) = staging_of(dir.path()).filter(|_| has_root) else {
         return eprintln!("skipped: there is nothing to watch here");
     };
+    let _alone = UNWATCHED.write().unwrap_or_else(PoisonError::into_inner);
     let script =
         "id=$($S begin); [ $id = failed ] && exit 7; (sleep 0.5; $S commit $id) & echo text > new; cat new; wait";
     let events = heard(&staging, || {
