@@ -4,7 +4,7 @@ mod common;
 use checkpoint::{CheckpointError, Known, ToReap, Vessel};
 use common::{compile, Program};
 use std::time::Duration;
-use tracee::{Stop, Stopped};
+use tracee::{RemoteCalls, Stop, Stopped};
 
 #[test]
 fn interrupted_in_a_sleep_it_sleeps_again() {
@@ -59,11 +59,8 @@ fn interrupted_in_a_read_it_reads_again() {
     program.discard(vessel);
 }
 
-#[test]
-fn a_filtered_call_is_not_made_and_can_be_repeated() {
-    let path = compile(
-        "filtered",
-        r#"
+/// A filter stops `getppid`, which it calls once.
+const FILTERED: &str = r#"
         #include <linux/filter.h>
         #include <linux/seccomp.h>
         static int runs;
@@ -72,9 +69,32 @@ fn a_filtered_call_is_not_made_and_can_be_repeated() {
                 {0x15, 0, 1, SYS_getitimer}, {6, 0, 0, SECCOMP_RET_TRACE}, {6, 0, 0, SECCOMP_RET_ALLOW}};
             struct sock_fprog p = {8, f}; prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p);
             int r = syscall(SYS_getppid); runs++; SAY("%d %d", r > 0, runs); STOP(); return 0; }
-        "#,
-        &[],
-    );
+"#;
+
+/// Whose process was killed the moment it was made, at the entry of a call or elsewhere.
+#[test]
+fn a_vessel_that_nobody_knows_of_is_recognized() {
+    const VESSEL: u64 = (libc::CLONE_PTRACE | libc::CLONE_FILES) as u64;
+    let mut program = Program::start(&compile("stray", FILTERED, &[]), &[]);
+    program.await_stop(|stop| stop == Stop::SystemCall);
+    assert!(!Vessel::is_stray(&program.stopped().registers().unwrap()));
+    let mut calls = RemoteCalls::new(program.stopped(), program.gate()).unwrap();
+    for place in ["instead of the call", "at the gate"] {
+        let vessel = calls.call(libc::SYS_clone, &[VESSEL]).unwrap() as i32;
+        let vessel = Stopped::await_thread(vessel).unwrap();
+        assert!(Vessel::is_stray(&vessel.registers().unwrap()), "{place}");
+        vessel.kill().unwrap();
+    }
+    calls.finish().unwrap();
+    program.stopped().repeat_call().unwrap();
+    program.resume();
+    program.trap();
+    assert_eq!(program.line(), "1 1");
+}
+
+#[test]
+fn a_filtered_call_is_not_made_and_can_be_repeated() {
+    let path = compile("filtered", FILTERED, &[]);
     let mut program = Program::start(&path, &[]);
     program.await_stop(|stop| stop == Stop::SystemCall);
     let registers = program.stopped().registers().unwrap();

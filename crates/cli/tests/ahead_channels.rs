@@ -241,3 +241,109 @@ waitpid($pid, 0); print "$seen ", $? >> 8, "\n";
     check(program, "fail", "again\n10 10\n", &["read", "write"]);
     check(program, "commit", "101\n9 10\n", &["read", "write"]);
 }
+
+/// SIGKILL never arrives anywhere where it could be looked at: a process that ends itself by it on a guess is a ghost like one that exits. It used to
+/// be dead, and a rollback that was to remove it, or to bring it back, ended the world.
+#[test]
+fn a_process_that_killed_itself_lives_again() {
+    let program = r#"
+sub kill_oneself { KILL }
+pipe(my $gate, my $hold);
+my $older = fork;
+if (!$older) {
+    close $hold;
+    sysread($gate, my $word, 4); kill_oneself() if $word eq 'die!';
+    exit 3;
+}
+close $gate;
+my $id = begin();
+if ($id < 0) {
+    syswrite($hold, 'live');
+} else {
+    my $younger = fork;
+    kill_oneself() if !$younger;
+    waitpid($younger, 0); print "ended by $?\n";
+    syswrite($hold, 'die!');
+}
+if ($id >= 0) {
+    waitpid($older, 0); print "ended by $?\n";
+    finish($id);
+    exit 0;
+}
+waitpid($older, 0); print $? >> 8, "\n";
+"#;
+    for kill in ["kill 'KILL', $$", "syscall(234, $$, $$, 9)"] {
+        let program = program.replace("KILL", kill);
+        check(&program, "fail", "3\n", &["kill", "tgkill", "wait4"]);
+        check(&program, "commit", "ended by 9\nended by 9\n", &["kill", "tgkill", "wait4"]);
+    }
+}
+
+/// A parent was told of the end of a child that a rollback then removes: it must not be told of that child again.
+#[test]
+fn a_child_that_never_was_is_not_heard_of() {
+    let program = r#"
+my $heard = 0; $SIG{CHLD} = sub { $heard++ };
+sub child {
+    my $pid = fork;
+    exit 3 if !$pid;
+    1 until waitpid($pid, 0) == $pid;
+    1 while !$heard;
+}
+my $id = begin();
+child();
+finish($id) if $id >= 0;
+print "heard $heard\n";
+"#;
+    check(program, "fail", "heard 1\n", &["wait4"]);
+    check(program, "commit", "heard 1\n", &["wait4"]);
+}
+
+/// What a parent was told of a child still waits in the kernel, because it is blocked, when a rollback makes the child live again.
+#[test]
+fn a_signal_that_waits_is_taken_back() {
+    let program = r#"
+use POSIX ();
+my $heard = 0; $SIG{CHLD} = sub { $heard++ };
+my $chld = POSIX::SigSet->new(POSIX::SIGCHLD());
+pipe(my $gate, my $hold); pipe(my $reader, my $writer);
+my $pid = fork;
+if (!$pid) { close $hold; close $reader; sysread($gate, my $word, 4); POSIX::_exit(3) }
+close $gate; close $writer;
+POSIX::sigprocmask(POSIX::SIG_BLOCK(), $chld);
+my $id = begin();
+if ($id < 0) { POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $chld); print "at first $heard, " }
+syswrite($hold, 'stop');
+sysread($reader, my $end, 1);
+finish($id) if $id >= 0;
+POSIX::sigprocmask(POSIX::SIG_UNBLOCK(), $chld);
+1 until waitpid($pid, 0) == $pid;
+1 while !$heard;
+print "heard $heard, ", $? >> 8, "\n";
+"#;
+    check(program, "fail", "at first 0, heard 1, 3\n", &["read"]);
+    check(program, "commit", "heard 1, 3\n", &["read"]);
+}
+
+/// `waitid` that only looked at a child is certain; the wait that took it is not, and is taken back.
+#[test]
+fn a_child_that_was_only_looked_at_can_be_waited_for() {
+    let program = r#"
+my $first = begin();
+my $pid = fork;
+exit 5 if !$pid;
+my $info = "\0" x 128;
+syscall(247, 1, $pid, $info, 0x1000004, 0) == 0 or die;
+my $second = begin();
+if ($second >= 0) {
+    waitpid($pid, 0) == $pid or die;
+    syscall(0x5bed, 2, $first, 0);
+    select(undef, undef, undef, 0.02) for 1 .. 10;
+    finish($second);
+    exit 0 if $end eq 'commit' and print 'at once ', $? >> 8, "\n";
+}
+print waitpid($pid, 0) == $pid ? 'again ' : 'nobody ', $? >> 8, "\n";
+"#;
+    check(program, "fail", "again 5\n", &["wait4", "waitid"]);
+    check(program, "commit", "at once 5\n", &["wait4", "waitid"]);
+}

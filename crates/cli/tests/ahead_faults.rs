@@ -5,11 +5,11 @@ mod support;
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{prlimit, Pid, Resource, Rlimit};
+use rustix::process::{kill_process, prlimit, Pid, Resource, Rlimit, Signal};
 use support::{can_mount, is_root, Scene};
 
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
@@ -33,11 +33,16 @@ impl Mark {
     }
 
     fn processes(&self) -> usize {
-        let has_mark = |pid: &Path| {
+        self.folders().len()
+    }
+
+    /// The folders in `/proc` of its processes.
+    fn folders(&self) -> Vec<PathBuf> {
+        let has_mark = |pid: &PathBuf| {
             let environ = std::fs::read(pid.join("environ")).unwrap_or_default();
             String::from_utf8_lossy(&environ).contains(&self.0)
         };
-        std::fs::read_dir("/proc").unwrap().flatten().filter(|process| has_mark(&process.path())).count()
+        std::fs::read_dir("/proc").unwrap().flatten().map(|process| process.path()).filter(has_mark).collect()
     }
 
     /// No process, no segment of shared memory, no mount.
@@ -152,6 +157,27 @@ fn no_memory_for_output_that_is_held() {
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!((rest.as_str(), child.wait().unwrap().code()), ("", Some(125)), "{stderr}");
     assert!(stderr.contains("the supervisor died"), "{stderr}");
+    mark.nothing_is_left(&scene);
+}
+
+/// Whoever was forked on a guess is killed from outside: there is nothing left of it to remove when the guess fails.
+#[test]
+fn a_child_of_a_guess_is_killed_from_outside() {
+    let (mark, scene) = (Mark::new("OUTSIDE"), Scene::new());
+    let script =
+        "echo start; id=$($S begin); [ $id = failed ] && { echo again; exit 7; }; sleep 1000 & wait $!; echo WRONG";
+    let mut command = mark.run(&scene.path("."), &["--", "bash", "-c", script]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let sleeper = loop {
+        let is_sleep = |pid: &&PathBuf| std::fs::read(pid.join("comm")).is_ok_and(|name| name == b"sleep\n");
+        if let Some(pid) = mark.folders().iter().find(is_sleep) {
+            break pid.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    kill_process(Pid::from_raw(sleeper).unwrap(), Signal::KILL).unwrap();
+    let (stdout, stderr, status) = told(&child.wait_with_output().unwrap());
+    assert_eq!((stdout.as_str(), status), ("start\nagain\n", Some(7)), "{stderr}");
     mark.nothing_is_left(&scene);
 }
 

@@ -33,6 +33,17 @@ const KNOWN_LEAKS: &[(&str, &str)] = &[];
 const KNOWN_HELD_FOR_NOTHING: &[(&str, &str)] =
     &[("free_timer", "a timer could have been armed by anybody who has it")];
 
+/// Cases where B sees what it waits for also if A does nothing, and why.
+const SEEN_ANYWAY: &[(&str, &str)] = &[
+    ("flock_", "the lock is free"),
+    ("flock_exit", "the lock is free"),
+    ("fcntl_unlock", "the lock is free"),
+    ("fcntl_close", "the lock is free"),
+    ("fcntl_exit", "the lock is free"),
+    ("ofd_close", "the lock is free"),
+    ("wait_killed_by_b", "B does it"),
+];
+
 /// What B's print came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -77,10 +88,11 @@ impl Bench {
         let folder = self.folder.path().join(format!("{guess}-{}", case.name));
         let link = prepare(&folder, &case.name);
         let stats = self.folder.path().join(format!("stats-{guess}-{}", case.name));
-        let wrong = if guess == "wrong" { 100 } else { 0 };
         let mut command = Command::new("timeout");
         command.args(["-k", "1", "30", env!("CARGO_BIN_EXE_speculator"), "run"]);
-        command.arg(format!("--inject=readdir:{wrong}%:500")).arg(format!("--stats=json:{}", stats.display()));
+        // A right guess is known at once, so that what has to wait for it is not late.
+        let (wrong, delay) = if guess == "wrong" { (100, 500) } else { (0, 20) };
+        command.arg(format!("--inject=readdir:{wrong}%:{delay}")).arg(format!("--stats=json:{}", stats.display()));
         command.arg("--").arg(&self.program).arg(&case.name).current_dir(&folder);
         command.env("LC_ALL", "C").env("CHANNELS_ID", id(&case.name)).env("CHANNELS_GUESS", guess);
         let output = command.stdin(Stdio::null()).output().unwrap();
@@ -238,7 +250,8 @@ fn what_a_failed_guess_did_is_learned_through_no_channel() {
     let results = side_by_side(&cases, |case| (bench.run_guess(case, "wrong"), bench.run_guess(case, "right")));
     for (case, ((failed, processes), (kept, _))) in cases.iter().zip(results) {
         println!("{:26} {processes} processes taken back; {kept:?}", case.name);
-        if failed.contains("saw") {
+        let is_seen_anyway = SEEN_ANYWAY.iter().any(|(known, _)| *known == case.name);
+        if failed.contains("saw") && !is_seen_anyway {
             wrong.push(format!("{}: learned what a failed guess did: {failed}", case.name));
         }
         if kept != "saw\n" {

@@ -198,7 +198,7 @@ impl Supervisor {
         let tid = stopped.tid();
         if !self.tracees.contains_key(&tid) {
             let registers = stopped.registers()?;
-            if self.is_stray_vessel(&registers) {
+            if checkpoint::Vessel::is_stray(&registers) {
                 return stopped.kill();
             }
             let thread = self.on_birth(tid, &registers);
@@ -446,7 +446,7 @@ impl Supervisor {
     }
 
     /// What this signal was before it was sent again.
-    fn as_it_was(&mut self, tid: i32, info: SignalInfo) -> SignalInfo {
+    pub(crate) fn as_it_was(&mut self, tid: i32, info: SignalInfo) -> SignalInfo {
         if self.backlog.is_empty() || !info.is_from_us() {
             return info;
         }

@@ -283,8 +283,6 @@ fn leave_call(tid: i32, slot: usize, world: &World) {
 pub(crate) struct SignalSets {
     /// Wait to be delivered, to the thread or to its process.
     pub pending: u64,
-    /// Those of them that wait for the thread.
-    pub pending_here: u64,
     pub blocked: u64,
     pub ignored: u64,
     pub caught: u64,
@@ -299,7 +297,6 @@ impl SignalSets {
         };
         Some(Self {
             pending: set("SigPnd:") | set("ShdPnd:"),
-            pending_here: set("SigPnd:"),
             blocked: set("SigBlk:"),
             ignored: set("SigIgn:"),
             caught: set("SigCgt:"),

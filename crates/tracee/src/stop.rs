@@ -46,6 +46,8 @@ pub enum Stop {
 pub struct Stopped {
     tid: i32,
     stop: Stop,
+    /// What `wait(2)` said.
+    status: i32,
     /// It stands at the entry of a call that it has not come out of: what it makes of that can still be changed.
     is_in_call: Cell<bool>,
 }
@@ -189,7 +191,7 @@ impl Stopped {
             libc::PTRACE_EVENT_STOP => Stop::Group(signal),
             _ => Stop::Signal(signal),
         };
-        Self { tid, stop, is_in_call: Cell::new(stop == Stop::SystemCall) }
+        Self { tid, stop, status, is_in_call: Cell::new(stop == Stop::SystemCall) }
     }
 
     /// Who.
@@ -205,6 +207,11 @@ impl Stopped {
     /// Whether it stood at the entry of a call until now; from here on it does not.
     pub(crate) fn leave_call(&self) -> bool {
         self.is_in_call.take()
+    }
+
+    /// Leave it stopped: the event loop hears of it later, as of any other.
+    pub fn keep(self) {
+        sys::keep_for_later(self.tid, self.status);
     }
 
     /// The signal that it stopped for; 0 if it stopped for another reason.

@@ -103,7 +103,8 @@ pub fn run(job: &Job) -> Result<Outcome, String> {
 /// The names of those that carry `mark` and are still there after a moment in which what was about to end could end.
 fn left_over(mark: &str) -> Vec<String> {
     let mut left = marked(mark);
-    for _ in 0..10 {
+    // On a busy machine that takes long; mostly there is nobody.
+    for _ in 0..250 {
         if left.is_empty() {
             break;
         }

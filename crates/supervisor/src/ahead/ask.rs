@@ -452,7 +452,8 @@ impl Supervisor {
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
-                let kept = Kept { vessel, pid, call, descriptors, sockets, injected };
+                let sent_again = self.backlog.get(&pid).cloned().unwrap_or_default();
+                let kept = Kept { vessel, pid, call, descriptors, sockets, sent_again, injected };
                 if let Some(stale) = self.ahead.fresh_vessel.replace(kept) {
                     // What it was for came to nothing.
                     self.discard(stale);

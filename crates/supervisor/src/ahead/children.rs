@@ -194,6 +194,11 @@ impl Children {
         self.announced.remove(&pid)
     }
 
+    /// Its end is told by us.
+    pub fn announce(&mut self, pid: i32) {
+        self.announced.insert(pid);
+    }
+
     /// Whether we have told of its end, and its parent has not heard it yet.
     pub fn is_announced(&self, pid: i32) -> bool {
         self.announced.contains(&pid)
@@ -281,6 +286,36 @@ impl Supervisor {
             }
             None => Ok(()),
         }
+    }
+
+    /// A process stopped while it was making a child, and will not tell of it: if there is one, it is heard of before its parent does anything else,
+    /// which might make it seem to be a child of a later guess.
+    pub(super) fn hear_of_births(&mut self, parent: i32) -> Result<()> {
+        if !self.ahead.giving_birth.remove(&parent) {
+            return Ok(());
+        }
+        for child in self.stillborn(parent) {
+            self.await_birth(child)?;
+        }
+        Ok(())
+    }
+
+    /// Children of whose birth we have not heard.
+    pub(super) fn stillborn(&self, parent: i32) -> Vec<i32> {
+        let Ok(text) = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")) else {
+            return Vec::new();
+        };
+        let kept = self.ahead.kept.values().chain(&self.ahead.fresh_vessel);
+        let vessels: Vec<i32> = kept.map(|kept| kept.vessel.pid()).collect();
+        let is_known = |child: &i32| {
+            self.ahead.children.knows(*child)
+                || self.tracees.contains_key(child)
+                || vessels.contains(child)
+                || self.ahead.dying.contains_key(child)
+                || self.ahead.is_corpse(parent, *child)
+        };
+        let children = text.split_whitespace().filter_map(|word| word.parse().ok());
+        children.filter(|child| !is_known(child) && super::rollback::is_held_by_us(*child)).collect()
     }
 
     /// A process that depends on a guess ends.
@@ -468,7 +503,9 @@ impl Supervisor {
             modifies: Vec::new(),
             can_be_repeated: true,
         };
-        let modifies = vec![(Object::Children(call.pid), Intent::Reap(child))];
+        // One that only looks leaves the child to a wait that may be younger, and undone though this one is not.
+        let intent = if wanted.nowait { Intent::Nothing } else { Intent::Reap(child) };
+        let modifies = vec![(Object::Children(call.pid), intent)];
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }

@@ -88,8 +88,8 @@ impl Supervisor {
         }
         let Some(stopped) = tracee::halt(pid)? else { return Ok(None) };
         if stopped.stop() != Stop::Trap {
-            self.ahead.changes += 1;
-            self.on_stop(stopped);
+            // Not now: what it has to say may take back who is being looked at.
+            stopped.keep();
             return Ok(None);
         }
         self.end_call(&stopped)?;

@@ -253,6 +253,8 @@ pub(crate) struct Kept {
     pub descriptors: Vec<i32>,
     /// Sockets among them, by inode.
     pub sockets: HashSet<u64>,
+    /// What the signals of ours were that waited for it.
+    pub sent_again: Vec<SignalInfo>,
     /// How many calls of the process had become speculations by injection, the one at whose entry it was taken included.
     pub injected: u64,
 }
@@ -309,6 +311,8 @@ pub(crate) struct Ahead {
     changes: u64,
     /// They may have made a child of which they have not told yet.
     giving_birth: HashSet<i32>,
+    /// Nobody's call is looked at: what it would find is half of each.
+    is_rolling_back: bool,
     /// Every process inside was killed, because nothing here can be trusted any more.
     is_doomed: bool,
     /// Executed, and not yet heard of from their agent: no call can be made in them.
@@ -385,6 +389,7 @@ impl Ahead {
             changes: 0,
             to_resolve: Vec::new(),
             giving_birth: HashSet::new(),
+            is_rolling_back: false,
             is_doomed: false,
             starting: HashSet::new(),
             targets: HashMap::new(),

@@ -6,6 +6,7 @@ use super::counter::Counter;
 use super::input::Source;
 use super::kill::Blow;
 use super::open::{O_CREAT, O_TMPFILE, O_TRUNC};
+use super::ready::gives_once;
 use super::shutdown::Closed;
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
@@ -142,9 +143,7 @@ impl Supervisor {
             }
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
-            Op::ObservePath { .. } | Op::AddWatch { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => {
-                self.plan_lookup()
-            }
+            Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
             Op::Ioctl => self.plan_ioctl(call),
             Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
@@ -157,17 +156,22 @@ impl Supervisor {
             }
             Op::Wait => Plan::new(Class::Wait),
             Op::Exit | Op::ExitGroup => Plan::new(Class::Exit { status: (arg(0) as i32 & 0xff) << 8 }),
-            Op::Tgkill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
-            Op::Kill if arg(0) as i32 == call.pid => Plan::new(Class::Free),
+            Op::Tgkill if arg(0) as i32 == call.pid => plan_own_signal(arg(2) as i32),
+            Op::Kill if arg(0) as i32 == call.pid => plan_own_signal(arg(1) as i32),
             Op::Kill => self.plan_kill(call),
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(arg(0)),
             // A limit that was lowered cannot always be raised again.
             Op::Control { .. } if frame.nr == PRLIMIT && arg(2) != 0 => Plan::new(Class::Barrier).once(),
             Op::Control { pid } if arg(pid) as u32 != 0 => Plan::new(Class::Barrier).once(),
-            Op::Description { fd: at } if frame.nr == SETSOCKOPT && self.is_held_socket(call.tid, fd(at)) => {
-                Plan::new(Class::Barrier).once()
-            }
+            Op::Description { fd: at } if frame.nr == SETSOCKOPT => match self.ahead.is_speculative(call.pid) {
+                true if !self.is_fresh_socket(call, fd(at)) => Plan::new(Class::Barrier).once(),
+                _ => Plan::new(Class::Free),
+            },
+            // Their memory shows what they did without a call.
+            Op::OtherProcess => Plan::new(Class::Window).once(),
+            // Its number cannot be given again.
+            Op::AddWatch { .. } => Plan::new(Class::Barrier).once(),
             Op::Native | Op::Description { .. } | Op::Control { .. } => plan_native(frame.nr),
             Op::Recv { fd: at }
             | Op::RecvMsg { fd: at }
@@ -280,7 +284,14 @@ impl Supervisor {
         }
         let fd = call.frame.args[0] as i32;
         match call.frame.args[1] {
-            F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_GETFL | F_GETPIPE_SZ => Plan::new(Class::Free),
+            F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD => Plan::new(Class::Free),
+            // Whoever shares the description may have set them.
+            F_GETFL | F_GETPIPE_SZ => match self.behind(call.tid, fd) {
+                Behind::Pipe { dev, ino, .. } => Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino)),
+                Behind::File { dev, ino, .. } => Plan::new(Class::Tracked).observing(position_of(dev, ino)),
+                Behind::Socket { ino, .. } => Plan::new(Class::Tracked).observing(Object::Socket(ino)),
+                _ => Plan::new(Class::Free),
+            },
             F_SETPIPE_SZ => self.plan_certain(call, [fd].into_iter()),
             F_SETFD => {
                 Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), Intent::CloseOnExec(fd)).once()
@@ -388,6 +399,9 @@ impl Supervisor {
     /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket, counter and input, because a set
     /// is not worth reading.
     fn plan_poll(&mut self, call: &Call) -> Plan {
+        if syscall_table::op(call.frame.nr) == Some(Op::EpollWait) && gives_once(call) {
+            return Plan::new(Class::Barrier);
+        }
         let deceived = self.deceived_ends();
         if !deceived.is_empty() && self.asks_about(call, &deceived) {
             return Plan::new(Class::Later);
@@ -449,6 +463,16 @@ fn tells_only_of(pid: i32, file: &std::os::fd::OwnedFd) -> bool {
     let Ok(rest) = path.strip_prefix("/proc") else { return false };
     let first = rest.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
     first.is_some_and(|first| first == pid.to_string() || MACHINE.contains(&first.as_str()))
+}
+
+/// A signal to itself. Most are looked at when they arrive; these never are.
+fn plan_own_signal(signal: i32) -> Plan {
+    match signal {
+        libc::SIGKILL => Plan::new(Class::Exit { status: signal }),
+        // Its parent may see it standing still.
+        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Plan::new(Class::Barrier).once(),
+        _ => Plan::new(Class::Free),
+    }
 }
 
 fn plan_fork(call: &Call, flags: u64) -> Plan {

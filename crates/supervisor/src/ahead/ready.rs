@@ -322,6 +322,13 @@ fn epoll_event(events: u32, data: u64) -> EpollEvent {
     event
 }
 
+/// Whether a set gives some of its events only once: what a speculative process takes of them cannot be put back.
+pub(super) fn gives_once(call: &Call) -> bool {
+    let edges = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
+    let text = std::fs::read_to_string(format!("/proc/{}/fdinfo/{}", call.pid, call.frame.args[0] as i32));
+    text.is_ok_and(|text| text.lines().filter_map(Member::of).any(|member| member.events & edges != 0))
+}
+
 /// A line of an epoll set in fdinfo (proc(5)).
 struct Member {
     fd: i32,

@@ -6,7 +6,6 @@ use super::undo::{apply_to_object, Undo};
 use super::{Kept, Object, Written};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
-use crate::signals::SignalSets;
 use checkpoint::CheckpointError;
 use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
@@ -30,7 +29,11 @@ impl Supervisor {
     pub(super) fn carry_out(&mut self) -> Result<()> {
         while let Some(action) = self.ahead.core.next_action() {
             match action {
-                Action::Stop { process } => self.roll_back(process)?,
+                Action::Stop { process } => {
+                    self.ahead.is_rolling_back = true;
+                    self.roll_back(process)?;
+                    self.ahead.is_rolling_back = false;
+                }
                 other => self.carry_out_one(other)?,
             }
         }
@@ -54,13 +57,9 @@ impl Supervisor {
             Action::ReleaseOutput { output, .. } => self.release_output(output),
             Action::DropOutput { output, .. } => {
                 let len = match &output {
-                    Written::Stream { bytes, .. } => {
+                    Written::Stream { bytes, .. } | Written::Sent(super::tcp::Sent { bytes, .. }) => {
                         self.ahead.shown_bytes -= bytes.len() as u64;
                         bytes.len()
-                    }
-                    Written::Sent(sent) => {
-                        self.ahead.shown_bytes -= sent.bytes.len() as u64;
-                        sent.bytes.len()
                     }
                     Written::File(write) => {
                         self.forget_write(write);
@@ -220,6 +219,7 @@ impl Supervisor {
         if let Some(stopped) = &stopped {
             if let Stop::Signal(_) = stopped.stop() {
                 let info = stopped.signal_info()?;
+                let info = self.as_it_was(pid, info);
                 // Its own SIGPIPE, abort and the like belong to what is taken back; what we have told of a child is told again.
                 let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;
                 let is_ours = info.number() == libc::SIGCHLD && self.ahead.children.is_announced(info.process());
@@ -243,16 +243,18 @@ impl Supervisor {
         for &pid in children {
             self.ahead.crash.step();
             let _stopped_for_good = stops.remove(&pid);
-            crate::sys::kill(pid, libc::SIGKILL);
-            let status = tracee::await_end(pid).map_err(|source| TraceError::Kernel {
-                what: "wait for the end",
-                tid: pid,
-                source,
-            })?;
+            // If it is not there any more it was killed from outside, and its end has been heard of.
+            let is_alive = self.tracees.contains_key(&pid);
+            let status = match is_alive {
+                true => Some(end(pid)?),
+                false => None,
+            };
             let parent = self.ahead.children.parent(pid);
             self.ahead.children.unmake(pid);
             self.ahead.held_signals.remove(&pid);
-            self.on_exit(pid, status);
+            if let Some(status) = status {
+                self.on_exit(pid, status);
+            }
             if let Some(parent) = parent {
                 match stops.get(&parent) {
                     Some(stopped) => {
@@ -284,12 +286,15 @@ impl Supervisor {
                 self.hold_signals(pid, signals);
                 Ok(())
             }
+            // Of one that was removed a moment ago there is nothing to be told any more.
+            Undo::Reap { child } | Undo::Told { child, .. } if !self.ahead.children.knows(child) => Ok(()),
             Undo::Reap { child } => {
                 self.ahead.children.not_reaped(child);
                 Ok(())
             }
             Undo::Told { parent, child, status } => {
-                if !self.ahead.children.tell_again(parent, child) {
+                let is_ghost = self.ahead.children.tell_again(parent, child);
+                if !is_ghost && !self.is_about_to_hear(parent, child, stops)? {
                     let info = SignalInfo::child_ended(child, status);
                     self.ahead.held_signals.entry(parent).or_default().push(info);
                 }
@@ -317,6 +322,18 @@ impl Supervisor {
             | Undo::Flags { .. }
             | Undo::Nothing => Ok(()),
         }
+    }
+
+    /// Whether the kernel's word of a child's end, which is not to be kept from its parent any more, has reached it and was not heard yet.
+    fn is_about_to_hear(&self, parent: i32, child: i32, stops: &HashMap<i32, Stopped>) -> Result<bool> {
+        let tells = |info: &SignalInfo| info.number() == libc::SIGCHLD && info.process() == child;
+        let is_pending = match stops.get(&parent) {
+            Some(stopped) => stopped.pending_signals(true)?.iter().any(tells),
+            None => false,
+        };
+        let is_held =
+            |signals: &HashMap<i32, Vec<SignalInfo>>| signals.get(&parent).is_some_and(|list| list.iter().any(tells));
+        Ok(is_pending || is_held(&self.ahead.held_signals) || is_held(&self.backlog))
     }
 
     /// Put a descriptor of ours into another process, under a number of its own.
@@ -387,7 +404,7 @@ impl Supervisor {
             let signals = remote.finish()?;
             self.hold_signals(pid, signals);
         }
-        self.forget_broken_pipe(pid, stopped)?;
+        self.forget_undone_signals(pid, stopped)?;
         kept.vessel.restore_known(stopped, gate, self.known_of(pid)).map_err(|error| match error {
             CheckpointError::Trace(error) => error,
             other => TraceError::Kernel {
@@ -396,7 +413,7 @@ impl Supervisor {
                 source: std::io::Error::other(other.to_string()),
             },
         })?;
-        self.forget_pending_again(pid, &kept.vessel);
+        self.forget_pending_again(pid, kept);
         self.ahead.outcomes.back_to(pid, kept.injected, Instant::now());
         self.ahead.children.revive(pid);
         self.ahead.starting.remove(&pid);
@@ -407,48 +424,93 @@ impl Supervisor {
     }
 
     /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held since are not sent by us, too.
-    fn forget_pending_again(&mut self, pid: i32, vessel: &checkpoint::Vessel) {
-        let Some(held) = self.ahead.held_signals.get_mut(&pid) else { return };
-        for (pending, _) in vessel.pending() {
-            let is_same = |info: &SignalInfo| info.number() == pending.number() && info.process() == pending.process();
-            if let Some(at) = held.iter().position(is_same) {
-                held.remove(at);
+    fn forget_pending_again(&mut self, pid: i32, kept: &Kept) {
+        for (pending, shared) in kept.vessel.pending() {
+            let is_ours = pending.is_from_us();
+            let was =
+                kept.sent_again.iter().find(|info| is_ours && info.number() == pending.number()).unwrap_or(pending);
+            let is_same = |info: &SignalInfo| info.number() == was.number() && info.process() == was.process();
+            if let Some(held) = self.ahead.held_signals.get_mut(&pid) {
+                if let Some(at) = held.iter().position(is_same) {
+                    held.remove(at);
+                }
+            }
+            let is_there = |list: &Vec<SignalInfo>| list.iter().any(|info| info.number() == was.number());
+            if is_ours && !self.backlog.get(&pid).is_some_and(is_there) {
+                self.backlog.entry(pid).or_default().push(*was);
+            }
+            if !is_ours && pending.number() == libc::SIGCHLD && pending.code() > 0 && !shared {
+                // What we have told of a child, and what may have been heard since.
+                self.ahead.children.announce(pending.process());
             }
         }
     }
 
-    /// SIGPIPE that waits in the kernel was caused by a write that is undone.
-    fn forget_broken_pipe(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
-        const BIT: u64 = 1 << (libc::SIGPIPE - 1);
-        if SignalSets::of(pid).is_none_or(|sets| sets.pending_here & BIT == 0) {
-            return Ok(());
-        }
-        self.take_signal(pid, stopped, BIT)
+    /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has sent itself, what we have told it of
+    /// a child. Those that waited at the checkpoint are sent again with it.
+    fn forget_undone_signals(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        self.take_signals(pid, stopped, |info, shared| {
+            let is_told = info.number() == libc::SIGCHLD && info.code() > 0 && !shared;
+            let is_own = info.code() <= 0 && info.process() == pid;
+            is_told || is_own || info.number() == libc::SIGPIPE && !shared || info.is_synchronous()
+        })
     }
 
     /// A SIGCHLD that waits in the kernel, about a child of which the program knows nothing: one that another would be joined with, or that is
     /// taken by `sigwait` without a stop.
     pub(super) fn forget_silent_children(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
-        const BIT: u64 = 1 << (libc::SIGCHLD - 1);
-        let ahead = &self.ahead;
-        let kin = &ahead.children;
-        let is_silent = |child| ahead.vessels.contains(&child) || kin.is_silent(child) && !kin.is_announced(child);
-        let mut pending = stopped.pending_signals(true)?.into_iter();
-        if !pending.any(|info| info.number() == libc::SIGCHLD && is_silent(info.process())) {
-            return Ok(());
-        }
-        self.take_signal(pid, stopped, BIT)
+        let (vessels, kin) = (&self.ahead.vessels, &self.ahead.children);
+        let is_silent = |child| vessels.contains(&child) || kin.is_silent(child) && !kin.is_announced(child);
+        let silent: Vec<i32> = stopped
+            .pending_signals(true)?
+            .iter()
+            .filter(|info| info.number() == libc::SIGCHLD && is_silent(info.process()))
+            .map(SignalInfo::process)
+            .collect();
+        self.take_signals(pid, stopped, |info, shared| {
+            shared && info.number() == libc::SIGCHLD && silent.contains(&info.process())
+        })
     }
 
-    /// Take a signal out of the queue of a process, in its name.
-    fn take_signal(&mut self, pid: i32, stopped: &Stopped, bit: u64) -> Result<()> {
+    /// Take signals out of the queues of a process, in its name: those that are `unwanted(info, whether they wait for the whole process)`. Only a number
+    /// can be asked for, so that others of the same number are taken, too, and sent again.
+    fn take_signals(
+        &mut self,
+        pid: i32,
+        stopped: &Stopped,
+        unwanted: impl Fn(&SignalInfo, bool) -> bool,
+    ) -> Result<()> {
+        let mut pending: Vec<(SignalInfo, bool)> = Vec::new();
+        for shared in [false, true] {
+            pending.extend(stopped.pending_signals(shared)?.into_iter().map(|info| (info, shared)));
+        }
+        // A step ends with SIGTRAP: it must not be taken for one.
+        pending.retain(|(info, _)| info.number() != libc::SIGTRAP);
+        let numbers: Vec<i32> =
+            pending.iter().filter(|(info, shared)| unwanted(info, *shared)).map(|(info, _)| info.number()).collect();
+        pending.retain(|(info, _)| numbers.contains(&info.number()));
+        if pending.is_empty() {
+            return Ok(());
+        }
         let at = stopped.registers()?.gs_base - super::SCRATCH;
-        let words = [bit.to_ne_bytes(), [0; 8], [0; 8]].concat();
         let kernel = |source| TraceError::Kernel { what: "write a set of signals", tid: pid, source };
         let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
-        tracee::write_bytes(pid, at, &words).map_err(kernel)?;
-        // All signals are blocked meanwhile: this takes it out, and waits for nothing.
-        remote.call(libc::SYS_rt_sigtimedwait, &[at, 0, at + 8, 8])?;
+        for (info, _) in &pending {
+            let bit = 1u64 << (info.number() - 1);
+            let words = [bit.to_ne_bytes(), [0; 8], [0; 8]].concat();
+            tracee::write_bytes(pid, at, &words).map_err(kernel)?;
+            // All signals are blocked meanwhile: this takes one out, the thread's own first, and waits for nothing.
+            remote.call(libc::SYS_rt_sigtimedwait, &[at, 0, at + 8, 8])?;
+        }
+        let own = pid as u64;
+        for (info, shared) in pending.iter().filter(|(info, shared)| !unwanted(info, *shared)) {
+            tracee::write_bytes(pid, at, info.as_bytes()).map_err(kernel)?;
+            // To itself a process may send a signal with anything in it.
+            match shared {
+                true => remote.call(libc::SYS_rt_sigqueueinfo, &[own, info.number() as u64, at])?,
+                false => remote.call(libc::SYS_rt_tgsigqueueinfo, &[own, own, info.number() as u64, at])?,
+            };
+        }
         let signals = remote.finish()?;
         self.hold_signals(pid, signals);
         Ok(())
@@ -460,20 +522,8 @@ impl Supervisor {
         if !self.ahead.giving_birth.remove(&pid) {
             return Ok(());
         }
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else { return Ok(()) };
-        let vessels: Vec<i32> = self.ahead.kept.values().map(|kept| kept.vessel.pid()).collect();
-        for child in text.split_whitespace().filter_map(|word| word.parse().ok()) {
-            let is_known = self.ahead.children.knows(child)
-                || self.tracees.contains_key(&child)
-                || vessels.contains(&child)
-                || self.ahead.dying.contains_key(&child)
-                || self.ahead.is_corpse(pid, child);
-            if is_known || !is_held_by_us(child) {
-                continue;
-            }
-            crate::sys::kill(child, libc::SIGKILL);
-            let kernel = |source| TraceError::Kernel { what: "wait for the end", tid: child, source };
-            tracee::await_end(child).map_err(kernel)?;
+        for child in self.stillborn(pid) {
+            end(child)?;
             self.ahead.children.unmake(child);
             self.wait_in(stopped, pid, &[child])?;
         }
@@ -482,7 +532,10 @@ impl Supervisor {
 
     fn release_output(&mut self, output: Written) {
         let output = match output {
-            Written::Sent(sent) => return self.release_sent(sent),
+            Written::Sent(sent) => {
+                self.ahead.shown_bytes -= sent.bytes.len() as u64;
+                return self.release_sent(sent);
+            }
             output => output,
         };
         if !self.ahead.overflow.is_empty() {
@@ -534,6 +587,12 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// Kill a process; its `wait(2)` status.
+fn end(pid: i32) -> Result<i32> {
+    crate::sys::kill(pid, libc::SIGKILL);
+    tracee::await_end(pid).map_err(|source| TraceError::Kernel { what: "wait for the end", tid: pid, source })
 }
 
 /// What is done to a process that died meanwhile need not be done.

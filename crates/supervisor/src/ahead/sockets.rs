@@ -161,11 +161,11 @@ impl Supervisor {
         deceived
     }
 
-    /// Whether an undo entry holds the socket behind a descriptor: what is set there would outlive a rollback.
-    pub(super) fn is_held_socket(&mut self, tid: i32, fd: i32) -> bool {
-        let copy = self.copy_descriptor(tid, fd).ok();
+    /// Whether the socket behind a descriptor was made since the last checkpoint: what is set on any other would outlive a rollback.
+    pub(super) fn is_fresh_socket(&mut self, call: &Call, fd: i32) -> bool {
+        let copy = self.copy_descriptor(call.tid, fd).ok();
         let stat = copy.and_then(|copy| rustix::fs::fstat(copy).ok());
-        stat.is_some_and(|stat| self.ahead.ends.get(stat.st_ino).is_some())
+        stat.is_some_and(|stat| self.is_fresh(call, stat.st_ino))
     }
 
     /// What a shutdown that is held changes; nobody but us knows of it.

@@ -131,6 +131,9 @@ impl Supervisor {
         let held = held.or_else(|| self.output_of(call.tid, fd, &call.frame));
         let slot = self.tracees.get(&call.tid).map(|tracee| tracee.process);
         let (Some((target, bytes)), Some(slot)) = (held, slot) else { return Ok(self.wait_at_barrier(call)) };
+        if self.ahead.holds_enough() {
+            return Ok(self.wait_at_barrier(call));
+        }
         let socket = self.ahead.with_one_descriptor(target).fd;
         let clock = self.world().processes[slot].clock.load(DOMAINS_MAX);
         let len = bytes.len() as i64;
@@ -153,7 +156,6 @@ impl Supervisor {
 
     /// It can not be taken back any more. Before it can be received, the connection depends on what its sender depended on.
     pub(super) fn release_sent(&mut self, mut sent: Sent) {
-        self.ahead.shown_bytes -= sent.bytes.len() as u64;
         sent.clock.merge(&self.ahead.written);
         let entry = FdEntry(self.classify_socket(0, &sent.socket));
         let world = self.world();

@@ -5,11 +5,10 @@ use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, PROCESSES_MAX};
-use checkpoint::Vessel;
 use speculation::SpeculationId;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tracee::{Registers, Result, SignalInfo, Stop, Stopped, TraceError};
+use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 
 impl super::Ahead {
     pub(super) fn is_corpse(&self, parent: i32, child: i32) -> bool {
@@ -153,11 +152,6 @@ impl Supervisor {
         }
     }
 
-    /// Whether a newborn thread is a checkpoint that nobody knows of.
-    pub(crate) fn is_stray_vessel(&self, newborn: &Registers) -> bool {
-        Vessel::is_stray(newborn)
-    }
-
     /// A process that waits for a guess which only a program can resolve may wait for ever: somebody should know.
     fn tell_who_waits_long(&mut self, now: Instant) {
         const LONG: Duration = Duration::from_secs(5);
@@ -192,6 +186,10 @@ impl Supervisor {
 
     /// Look at what waits until nothing changes any more. Who has resolved something is answered when that is done.
     pub(super) fn settle_calls(&mut self) {
+        if self.ahead.is_rolling_back {
+            // Somebody's end was heard of. They are looked at when everything is in its place.
+            return;
+        }
         loop {
             let has_resolved = self.resolve_pending();
             self.end_those_that_wait();
@@ -314,6 +312,7 @@ impl Supervisor {
         self.ahead.trace(|| format!("{tid} taken back"));
         if self.ahead.under_way.contains_key(&tid) {
             self.end_call(&stopped)?;
+            self.hear_of_births(tid)?;
             // It asks about the same call again: that is no occasion for another guess.
             self.ahead.asked_before.insert(tid);
         }
@@ -344,6 +343,7 @@ impl Supervisor {
         let Ok(pid) = self.pid_of(tid) else { return Ok(Some(stopped)) };
         self.ahead.trace(|| format!("{tid} hears {info:?} of {}", info.process()));
         self.end_call(&stopped)?;
+        self.hear_of_births(tid)?;
         // Also one that was sent again: it may have reached its process while we told of the same child.
         if info.number() == libc::SIGCHLD {
             if self.ahead.children.take_announced(info.process()) {
