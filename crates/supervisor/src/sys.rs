@@ -314,6 +314,14 @@ pub fn peer_name(socket: &OwnedFd) -> io::Result<Vec<u8>> {
     Ok(name)
 }
 
+/// The memory that what this socket has sent takes until it is received (unix(7), `SIOCOUTQ`), bytes.
+pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut len: libc::c_int = 0;
+    // SAFETY: the kernel writes one number.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut len) }.into())?;
+    Ok(len as usize)
+}
+
 /// What waits first in a socket.
 #[derive(Debug)]
 pub struct Peeked {

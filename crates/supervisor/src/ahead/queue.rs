@@ -4,7 +4,8 @@
 //! process has closed one: [`Ends`] knows which ends that may be, and calls that would hear of it wait ([`super::sockets`]).
 //!
 //! Descriptors in messages are kept as those that were closed are, and sent again with the bytes that they came with. A stream gives them together
-//! with the first byte of their message, and no call reads on beyond its last: so it is kept where in a stream such a message begins and ends.
+//! with the first byte of their message, and no call reads on beyond its last. A peek shows where such a message ends, but not where it begins (looking
+//! at the last byte before it shows its descriptors, too): so in a stream they are kept only if there is nothing else than small messages with them.
 //!
 //! What cannot be given again exactly is not taken: credentials in messages, urgent data, empty packets, and a queue that nothing can be added to
 //! any more. All of them are `ErrorKind::Unsupported` here, and a barrier to whoever asks.
@@ -16,7 +17,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_socket_send_buffer_size, set_socket_send_buffer_size_force, socket_send_buffer_size, socket_type,
 };
-use rustix::net::{recv, sendmsg, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType};
+use rustix::net::{
+    recv, sendmsg, socketpair, AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    SocketFlags, SocketType,
+};
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -94,59 +98,40 @@ impl Queue {
         }
         match self.peek(len)? {
             Some(all) if all.bytes.len() == len && all.rights.is_empty() => Ok(vec![all]),
-            _ => self.peek_from_the_beginning(|this| this.peek_each_part(len)),
+            _ => self.peek_from_the_beginning(|this| this.peek_each_message(len)),
         }
     }
 
     /// While each peek goes on where the last one has ended.
     fn peek_from_the_beginning<T>(&self, peek: impl FnOnce(&Self) -> io::Result<T>) -> io::Result<T> {
-        self.go_to(0)?;
+        sys::set_peek_offset(self.receiver.as_fd(), 0)?;
         let peeked = peek(self);
         sys::set_peek_offset(self.receiver.as_fd(), -1)?;
         peeked
     }
 
-    fn go_to(&self, at: usize) -> io::Result<()> {
-        sys::set_peek_offset(self.receiver.as_fd(), at as i32)
-    }
-
-    /// A peek ends behind a message with descriptors, but begins before it.
-    fn peek_each_part(&self, len: usize) -> io::Result<Vec<Peeked>> {
-        let mut parts = Vec::new();
+    /// A peek ends behind a message with descriptors. Where that begins no peek tells, unless there is nothing before it.
+    fn peek_each_message(&self, len: usize) -> io::Result<Vec<Peeked>> {
+        let mut messages = Vec::new();
         let mut at = 0;
         while at < len {
-            let Some(mut part) = self.peek(len - at)?.filter(|part| !part.bytes.is_empty()) else {
+            let Some(message) = self.peek(len - at)?.filter(|message| !message.bytes.is_empty()) else {
                 return Err(io::ErrorKind::Unsupported.into());
             };
-            let end = at + part.bytes.len();
-            if !part.rights.is_empty() {
-                let begin = self.begin_of_rights(at, end)?;
-                self.go_to(end)?;
-                let message = part.bytes.split_off(begin - at);
-                let rights = std::mem::take(&mut part.rights);
-                if !part.bytes.is_empty() {
-                    parts.push(part);
-                }
-                part = Peeked { bytes: message, rights };
-            }
-            parts.push(part);
-            at = end;
+            at += message.bytes.len();
+            messages.push(message);
         }
-        Ok(parts)
+        let are_whole = messages.len() >= self.messages_max()?;
+        are_whole.then_some(messages).ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    /// Where a message with descriptors begins, between `low` and its last byte before `end`: each of its bytes shows them.
-    fn begin_of_rights(&self, mut low: usize, end: usize) -> io::Result<usize> {
-        let mut high = end - 1;
-        while low < high {
-            let middle = low + (high - low) / 2;
-            self.go_to(middle)?;
-            match self.peek(1)?.is_some_and(|byte| !byte.rights.is_empty()) {
-                true => high = middle,
-                false => low = middle + 1,
-            }
-        }
-        Ok(low)
+    /// So many messages wait at most: none takes less memory of its sender than the smallest.
+    fn messages_max(&self) -> io::Result<usize> {
+        let (reader, writer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        rustix::io::write(&writer, b"x")?;
+        let smallest = sys::unread(writer.as_fd())?;
+        drop(reader);
+        Ok(sys::unread(self.sender.as_fd())? / smallest.max(1))
     }
 
     fn peek_each_packet(&self) -> io::Result<Vec<Peeked>> {
@@ -261,7 +246,7 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{send, socketpair, AddressFamily, SocketFlags};
+    use rustix::net::send;
 
     fn pair(kind: SocketType) -> (Arc<OwnedFd>, Arc<OwnedFd>) {
         let (receiver, sender) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
@@ -377,58 +362,57 @@ mod tests {
         }
     }
 
+    fn received(end: &OwnedFd) -> Vec<(String, Vec<String>)> {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let one = || Some(take_with(end, 100)).filter(|(bytes, _)| !bytes.is_empty());
+        let each = |(bytes, pipes): (Vec<u8>, Vec<Vec<u8>>)| (text(bytes), pipes.into_iter().map(text).collect());
+        std::iter::from_fn(one).map(each).collect()
+    }
+
+    fn message(text: &str, in_pipes: &[&str]) -> (String, Vec<String>) {
+        (text.to_owned(), in_pipes.iter().map(|&text| text.to_owned()).collect())
+    }
+
     #[test]
     fn descriptors_come_again_with_their_bytes() {
         for kind in [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM] {
             let ends = pair(kind);
-            put(&ends.1, b"plain");
             put_with(&ends.1, b"with two", &[b"one", b"two"]);
-            put(&ends.1, b"between");
             put_with(&ends.1, b"x", &[b"three"]);
             put(&ends.1, b"end");
             let queued = remember(&ends).unwrap();
             assert_eq!(queued.descriptors().count(), 3);
             while !take(&ends.0, 100).is_empty() {}
             queued.restore().unwrap();
-            let text = |(bytes, pipes): (Vec<u8>, Vec<Vec<u8>>)| {
-                (String::from_utf8(bytes).unwrap(), pipes.into_iter().map(|p| String::from_utf8(p).unwrap()).collect())
-            };
-            let received: Vec<(String, Vec<String>)> =
-                std::iter::from_fn(|| Some(text(take_with(&ends.0, 100))).filter(|(got, _)| !got.is_empty())).collect();
-            // What is read of a stream goes on up to the end of the next message with descriptors.
-            let expected: &[(&str, &[&str])] = match kind {
-                SocketType::STREAM => &[("plainwith two", &["one", "two"]), ("betweenx", &["three"]), ("end", &[])],
-                _ => {
-                    &[("plain", &[]), ("with two", &["one", "two"]), ("between", &[]), ("x", &["three"]), ("end", &[])]
-                }
-            };
-            let expected: Vec<(String, Vec<String>)> = expected
-                .iter()
-                .map(|(got, pipes)| ((*got).to_owned(), pipes.iter().map(|p| (*p).to_owned()).collect()))
-                .collect();
-            assert_eq!(received, expected, "{kind:?}");
+            let expected = [message("with two", &["one", "two"]), message("x", &["three"]), message("end", &[])];
+            assert_eq!(received(&ends.0), expected, "{kind:?}");
         }
     }
 
     #[test]
-    fn descriptors_come_with_the_first_byte_of_their_message() {
-        for plain in [0, 1, 2, 7, 4000] {
+    fn packets_before_one_with_descriptors_are_kept() {
+        let ends = pair(SocketType::SEQPACKET);
+        put(&ends.1, b"plain");
+        put_with(&ends.1, b"message", &[b"inside"]);
+        let queued = remember(&ends).unwrap();
+        while !take(&ends.0, 100).is_empty() {}
+        queued.restore().unwrap();
+        assert_eq!(received(&ends.0), [message("plain", &[]), message("message", &["inside"])]);
+    }
+
+    #[test]
+    fn a_message_whose_begin_nobody_knows_is_refused() {
+        for plain in [1, 7, 4000] {
             let ends = pair(SocketType::STREAM);
-            if plain > 0 {
-                put(&ends.1, &vec![b'p'; plain]);
-            }
+            put(&ends.1, &vec![b'p'; plain]);
             put_with(&ends.1, b"message", &[b"inside"]);
+            assert_eq!(remember(&ends).unwrap_err().kind(), io::ErrorKind::Unsupported, "{plain}");
+            assert_eq!(take_with(&ends.0, plain), (vec![b'p'; plain], vec![]));
+            // Now it is alone. Its rest has none any more.
             let queued = remember(&ends).unwrap();
-            while !take(&ends.0, 5000).is_empty() {}
-            queued.restore().unwrap();
-            if plain > 0 {
-                assert_eq!(take_with(&ends.0, plain), (vec![b'p'; plain], vec![]));
-            }
+            assert_eq!(queued.descriptors().count(), 1);
             assert_eq!(take_with(&ends.0, 1), (b"m".to_vec(), vec![b"inside".to_vec()]), "{plain}");
-            // Its rest has none any more, and is kept as what it is.
-            let rest = remember(&ends).unwrap();
-            assert_eq!(rest.descriptors().count(), 0);
-            assert_eq!(take_with(&ends.0, 100), (b"essage".to_vec(), vec![]));
+            assert_eq!(remember(&ends).unwrap().descriptors().count(), 0);
         }
     }
 

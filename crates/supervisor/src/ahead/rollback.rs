@@ -440,10 +440,10 @@ impl Supervisor {
     /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held since are not sent by us, too.
     fn forget_pending_again(&mut self, pid: i32, kept: &Kept) {
         for (pending, shared) in kept.vessel.pending() {
-            self.ahead.signals.forget_those_like(pid, pending);
             let is_ours = pending.is_from_us();
             let was =
                 kept.sent_again.iter().find(|info| is_ours && info.number() == pending.number()).unwrap_or(pending);
+            self.ahead.signals.forget_those_like(pid, was);
             let is_same = |info: &SignalInfo| info.number() == was.number() && info.process() == was.process();
             if let Some(held) = self.ahead.held_signals.get_mut(&pid) {
                 if let Some(at) = held.iter().position(is_same) {

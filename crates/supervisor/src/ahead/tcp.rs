@@ -153,7 +153,6 @@ impl Supervisor {
 
     /// It can not be taken back any more. Before it can be received, the connection depends on what its sender depended on.
     pub(super) fn release_sent(&mut self, mut sent: Sent) {
-        self.ahead.shown_bytes -= sent.bytes.len() as u64;
         sent.clock.merge(&self.ahead.written);
         let entry = FdEntry(self.classify_socket(0, &sent.socket));
         let world = self.world();
