@@ -28,7 +28,8 @@ pub use objects::{
     SOCKETS,
 };
 pub use slots::{
-    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, PROCESS_TIMERS, THREADS_MAX,
+    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_LOCKS, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED,
+    PROCESS_TIMERS, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
 pub use thread::{
@@ -40,7 +41,7 @@ use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
 /// transaction before it commits by itself (a quarter, half of that to be early).
@@ -94,6 +95,10 @@ pub enum Request {
     Ahead = 10,
     /// A call that was to be told of has been made: `(result)`.
     Done = 11,
+    /// A domain is about to be changed, and nobody has it open who could commit it: `(domain)`.
+    Hold = 12,
+    /// Something is about to be unmounted: close whatever need not be open.
+    LetGo = 13,
     /// The process has a stream to outside: its other end must not see the process's end before it may, however that comes about.
     WatchEnd = 20,
 }
@@ -113,6 +118,8 @@ impl Request {
             9 => Self::HoldEnd,
             10 => Self::Ahead,
             11 => Self::Done,
+            12 => Self::Hold,
+            13 => Self::LetGo,
             20 => Self::WatchEnd,
             _ => return None,
         })

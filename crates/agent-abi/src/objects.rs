@@ -12,6 +12,8 @@ pub const DEVICES_MAX: usize = 256;
 pub const OUTSIDE_MAX: usize = 1024;
 /// Slots for pipes made inside.
 pub const PIPES: usize = 1 << 14;
+/// Places for each of them; a power of two.
+const PIPE_PLACES: usize = 8;
 /// Slots for Unix socket pairs.
 pub const SOCKETS: usize = 4096;
 
@@ -108,10 +110,12 @@ impl FdEntry {
     pub const NAMED: u64 = 1 << 21;
     /// Opened by this process since it last made a child: no other process shares its offset and flags. Also of an entry that is `Unknown` otherwise.
     pub const FRESH: u64 = 1 << 22;
-    /// Has an offset. Of an entry that is `Unknown` otherwise.
-    pub const SEEKABLE: u64 = 1 << 23;
+    /// Is no pipe, no FIFO and no socket. Of an entry that is `Unknown` otherwise.
+    pub const NO_STREAM: u64 = 1 << 23;
     /// Known not to have been opened O_PATH.
     pub const OPENED: u64 = 1 << 24;
+    /// Made by this open, on the file system of this entry's domain, as it seemed. Of an entry that is `Unknown` otherwise.
+    pub const MADE: u64 = 1 << 25;
 
     /// An entry.
     #[inline(always)]
@@ -212,12 +216,24 @@ impl crate::World {
 
     /// Whether this pipe was made inside. Forgetting one is safe: it then counts as outside.
     pub fn is_inside_pipe(&self, object: u64) -> bool {
-        self.inside_pipes[(object >> 32) as usize & (PIPES - 1)].load(Ordering::Acquire) == object
+        self.places_of_pipe(object).iter().any(|place| place.load(Ordering::Acquire) == object)
     }
 
-    /// This pipe was made inside.
+    /// This pipe was made inside. One that was made long ago may be forgotten for it.
     pub fn remember_pipe(&self, object: u64) {
-        self.inside_pipes[(object >> 32) as usize & (PIPES - 1)].store(object, Ordering::Release);
+        let places = self.places_of_pipe(object);
+        for place in places {
+            if place.compare_exchange(0, object, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return;
+            }
+        }
+        places[(object >> 1) as usize % PIPE_PLACES].store(object, Ordering::Release);
+    }
+
+    /// Where a pipe may be remembered. With one place each, of a hundred pipes two would share one in every third world.
+    fn places_of_pipe(&self, object: u64) -> &[AtomicU64] {
+        let first = (object >> 32) as usize & (PIPES - PIPE_PLACES);
+        &self.inside_pipes[first..first + PIPE_PLACES]
     }
 
     /// The connection of a Unix socket made inside, if it is remembered.

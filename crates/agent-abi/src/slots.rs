@@ -17,6 +17,8 @@ pub const PROCESS_MAPPED_PRIVATE: u32 = 2;
 
 /// The process has set a timer since it was born; timers live on over exec.
 pub const PROCESS_TIMERS: u32 = 4;
+/// The process has asked for a record lock since it was born; they live on over exec, too.
+pub const PROCESS_LOCKS: u32 = 8;
 
 /// What is shared about one process (or, with independent threads, one thread).
 #[repr(C, align(64))]

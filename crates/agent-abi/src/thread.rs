@@ -1,6 +1,7 @@
 //! What belongs to one thread and to one process alone. Offsets are used by the agent's assembly; asserted below.
 
 use core::mem::offset_of;
+use core::sync::atomic::AtomicU32;
 
 /// Descriptors whose kind is remembered; higher ones are looked at each time.
 pub const FDS_MAX: usize = 65536;
@@ -78,6 +79,10 @@ pub struct ThreadPage {
     pub pending_process: u32,
     /// Children that it waited for, each before the next one (`agent::near`).
     pub births: u32,
+    /// A bit for each way of opening what may have to be made: the last time it was (`agent::opening`).
+    pub makes_new: u32,
+    /// How many of the descriptors that are opened next are looked at at once (`agent::descriptors`).
+    pub looks: AtomicU32,
 }
 
 /// The start of a process's own memory.

@@ -2,7 +2,7 @@
 
 use crate::gate;
 use agent_abi::{
-    option, Frame, Process, Thread, ThreadPage, World, PRIVATE_CHANGED, PRIVATE_STORES, PROCESSES_MAX,
+    option, Frame, Process, Request, Thread, ThreadPage, World, PRIVATE_CHANGED, PRIVATE_STORES, PROCESSES_MAX,
     PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, THREADS_MAX, WORLD_BASE,
 };
 use commit_clock::{AtomicClock, Clock, Transactions};
@@ -78,10 +78,10 @@ impl<'a> Call<'a> {
         self.world.options.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Whether fsync has nothing to do on this domain.
+    /// Whether fsync has nothing to do on this domain. Where the world has changed nothing, it is the kernel's: another file system may have been mounted there.
     #[inline(always)]
     pub fn elides_fsync(&self, domain: usize) -> bool {
-        self.is_ordered(domain) || self.has_option(option::ELIDE_FSYNC)
+        (self.is_ordered(domain) || self.has_option(option::ELIDE_FSYNC)) && self.transactions().is_held(domain)
     }
 
     #[inline(always)]
@@ -316,11 +316,32 @@ impl<'a> Call<'a> {
 
     /// The same without waiting: for a change that was made already, by the program's call.
     #[inline(always)]
-    pub fn join_change(&mut self, domain: usize) -> commit_clock::Transaction {
-        self.transactions().open_handle(&self.thread.handle);
+    pub fn join_change(&self, domain: usize) -> commit_clock::Transaction {
+        self.open_handle(domain);
         let transaction = self.transactions().join(domain);
         self.process.clock.raise(domain, transaction);
         transaction
+    }
+
+    /// Open the thread's handle: until it is closed, the engine has `domain` open, and no transaction that is active now begins to flush.
+    #[inline(always)]
+    pub fn open_handle(&self, domain: usize) {
+        self.transactions().open_handle(&self.thread.handle);
+        if !self.transactions().may_join(domain) {
+            self.open_handle_held(domain);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open_handle_held(&self, domain: usize) {
+        let mut is_possible = true;
+        // No handle while we ask: whoever closes the domain may be waiting for it. If it cannot be opened, the commit fails, and nothing ever leaves.
+        while is_possible && !self.transactions().may_join(domain) {
+            self.thread.handle.close();
+            is_possible = gate::request(Request::Hold, domain as u64, 0, 0) >= 0;
+            self.transactions().open_handle(&self.thread.handle);
+        }
     }
 
     /// The change is in the page cache, or will never be.

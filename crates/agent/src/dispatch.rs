@@ -8,6 +8,7 @@ use syscall_table::Op;
 
 const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;
+const UMOUNT2: u64 = 166;
 
 /// A thread made a system call.
 pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) -> ! {
@@ -170,6 +171,11 @@ impl Call<'_> {
     /// The table of file systems may change.
     pub fn mount(&mut self) {
         self.settle();
+        if self.frame.nr == UMOUNT2 {
+            // Natively only those who use it keep it busy.
+            self.await_commit(&self.transactions().dirty());
+            gate::request(Request::LetGo, 0, 0, 0);
+        }
         self.proceed();
         gate::request(Request::Mounts, 0, 0, 0);
     }

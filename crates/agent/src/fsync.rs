@@ -21,7 +21,8 @@ impl Call<'_> {
     fn sync_descriptor(&mut self) {
         let entry = self.descriptor(self.arg(0));
         if entry.kind() == FdKind::DomainFile && self.elides_fsync(entry.domain()) && !self.is_path_only(entry) {
-            self.depend_on_everything_in(entry.domain());
+            self.join(entry.domain());
+            self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
             self.answer(0);
         } else {
             // Errors of descriptors that cannot be synced, and domains that keep no order, are the kernel's.
@@ -46,11 +47,11 @@ impl Call<'_> {
         is_path_only
     }
 
-    /// The call depends on the active transaction, so that whatever it is waited for with waits for the commit.
-    fn depend_on_everything_in(&self, domain: usize) {
-        let dirty = self.transactions().dirty();
-        self.process.clock.raise(domain, dirty.0[domain]);
-        self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
+    /// The call joins the active transaction as a change does, so that whatever it is waited for with waits for the commit: also for that of what somebody
+    /// outside has written.
+    fn join(&self, domain: usize) {
+        self.join_change(domain);
+        self.end_change(domain, 0);
     }
 
     fn sync_range(&mut self) {
@@ -66,17 +67,14 @@ impl Call<'_> {
 
     /// `sync()`: domains that need it commit now; the others become a dependency.
     fn sync_all(&mut self) {
+        let domains = 0..self.transactions().domains();
+        let are_held = domains.clone().all(|domain| self.transactions().is_held(domain));
+        domains.clone().filter(|&domain| self.transactions().is_held(domain)).for_each(|domain| self.join(domain));
         let mut unordered = self.transactions().dirty();
-        let mut d = 0;
-        while d < self.transactions().domains() {
-            if self.elides_fsync(d) {
-                unordered.0[d] = 0;
-            }
-            d += 1;
-        }
+        domains.filter(|&domain| self.elides_fsync(domain)).for_each(|domain| unordered.0[domain] = 0);
         self.await_commit(&unordered);
         self.observe_everything();
-        if self.has_outside_file_systems() {
+        if !are_held || self.has_outside_file_systems() {
             // We cannot commit them: the kernel's call does, and everything else with them.
             self.proceed_observing();
             return;

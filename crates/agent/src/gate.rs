@@ -14,12 +14,13 @@ extern "C" {
 pub mod nr {
     pub const FSTAT: u64 = 5;
     pub const POLL: u64 = 7;
-    pub const LSEEK: u64 = 8;
     pub const MMAP: u64 = 9;
+    pub const RT_SIGPROCMASK: u64 = 14;
     pub const MADVISE: u64 = 28;
     pub const SHMAT: u64 = 30;
     pub const ARCH_PRCTL: u64 = 158;
     pub const FUTEX: u64 = 202;
+    pub const FADVISE64: u64 = 221;
     pub const NEWFSTATAT: u64 = 262;
 }
 

@@ -3,7 +3,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, Stat};
 use crate::gate::{self, nr, EAGAIN};
-use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE};
+use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS};
 use core::sync::atomic::Ordering;
 
 const READ: u64 = 0;
@@ -80,7 +80,7 @@ impl Call<'_> {
             return true;
         }
         // Nothing can be learned from it, and nobody is let go by what is taken out of it.
-        let adds_nothing = self.depends_on_everything() && self.is_opened_and_seekable(fd);
+        let adds_nothing = self.depends_on_everything() && self.is_opened_and_no_stream(fd);
         if adds_nothing && self.proceed_observing() >= 0 {
             // Unless somebody changed it meanwhile.
             self.observe_everything();
@@ -374,7 +374,8 @@ impl Call<'_> {
             FdKind::Outside => self.before_close_outside(fd, known),
             // The other end will be told that this one is gone.
             FdKind::Inside if !self.is_clean() => self.modify(&self.world.messages),
-            FdKind::Unknown if !self.is_clean() && !self.is_opened_and_seekable(fd) => {
+            // Where a file was made is known for certain once it has been looked at.
+            FdKind::Unknown if !self.is_clean() && (known.has(FdEntry::MADE) || !self.is_opened_and_no_stream(fd)) => {
                 let entry = self.descriptor(fd);
                 match entry.kind() {
                     FdKind::Outside => self.before_close_outside(fd, entry),
@@ -441,6 +442,7 @@ impl Call<'_> {
         const F_SETFD: u64 = 2;
         const F_GETFL: u64 = 3;
         const F_GETLK: u64 = 5;
+        const F_SETLK: u64 = 6;
         const F_SETLKW: u64 = 7;
         const F_OFD_GETLK: u64 = 36;
         const F_OFD_SETLKW: u64 = 38;
@@ -448,7 +450,12 @@ impl Call<'_> {
         const DUP: u64 = 32;
         let command = if self.frame.nr == DUP { F_DUPFD } else { u64::from(self.arg(1) as u32) };
         match command {
-            F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => self.lock(0),
+            F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
+                if matches!(command, F_SETLK | F_SETLKW) {
+                    self.process.flags.fetch_or(PROCESS_LOCKS, Ordering::Relaxed);
+                }
+                self.lock(0);
+            }
             F_GETFL => self.get_flags(),
             F_GETFD | F_SETFD => {
                 self.proceed();

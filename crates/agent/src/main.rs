@@ -18,6 +18,7 @@ mod io;
 mod memory;
 mod names;
 mod near;
+mod opening;
 mod process;
 mod sockets;
 mod start;

@@ -78,7 +78,10 @@ impl Call<'_> {
         }
         match entry.kind() {
             FdKind::DomainFile if is_writable => {
+                // Stores come without a handle: from now on the engine keeps the domain open.
+                self.open_handle(entry.domain());
                 self.world.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
+                self.thread.handle.close();
                 self.process.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
             }
             FdKind::MemoryFile if is_writable => {

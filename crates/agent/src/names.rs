@@ -5,7 +5,7 @@
 
 use crate::clocks::Call;
 use crate::descriptors::{Stat, S_IFDIR, S_IFIFO, S_IFREG};
-use crate::gate::{nr, ENOENT};
+use crate::gate::{self, nr, EINVAL, ENOENT};
 use crate::memory::read_program;
 use agent_abi::{FdEntry, FdKind};
 use commit_clock::Transaction;
@@ -15,16 +15,7 @@ pub const AT_FDCWD: u64 = -100i64 as u64;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_EMPTY_PATH: u64 = 0x1000;
 const PATH_MAX: usize = 4096;
-
-const O_WRONLY: u64 = 1;
-const O_RDWR: u64 = 2;
-const O_CREAT: u64 = 0o100;
-const O_TRUNC: u64 = 0o1000;
-const O_DSYNC: u64 = 0o10000;
-const O_SYNC: u64 = 0o4010000;
-const O_TMPFILE: u64 = 0o20000000;
-const O_PATH: u64 = 0o10000000;
-const O_DIRECTORY: u64 = 0o200000;
+const PAGE: u64 = 4096;
 
 /// Whether a call of `Op::ModifyPath` changes what a symbolic link points to.
 fn follows_links(nr: u64, args: &[u64; 6]) -> bool {
@@ -43,20 +34,21 @@ fn follows_links(nr: u64, args: &[u64; 6]) -> bool {
     }
 }
 
+/// Whether a call of `Op::ModifyPath` can only make a name that is not there yet, whatever is there: it follows no link and enters no mount.
+fn makes_new(nr: u64) -> bool {
+    // mkdir, symlink, mknod, mkdirat, mknodat, symlinkat
+    matches!(nr, 83 | 88 | 133 | 258 | 259 | 266)
+}
+
 /// Where a name is, or would be.
 #[derive(Clone, Copy)]
 pub struct Place {
-    entry: FdEntry,
+    pub entry: FdEntry,
     /// The name is there already.
-    exists: bool,
+    pub exists: bool,
     /// It names a file or directory, not a FIFO, a socket or a device.
-    is_plain: bool,
-    is_fifo: bool,
-}
-
-/// Whether a name leads to a FIFO.
-fn is_fifo(dir: u64, path: u64) -> bool {
-    Stat::of_name(dir, path, 0).is_ok_and(|stat| stat.kind() == S_IFIFO)
+    pub is_plain: bool,
+    pub is_fifo: bool,
 }
 
 /// Look at a name, or at its directory where there is no such name yet. `Err` where the call will fail in the kernel, too.
@@ -68,19 +60,25 @@ pub fn locate(call: &Call, dir: u64, path: u64, follow: bool) -> Option<Place> {
             let is_plain = kind == S_IFREG || kind == S_IFDIR || !follow;
             Some(Place { entry: call.file_entry(&stat), exists: true, is_plain, is_fifo: kind == S_IFIFO })
         }
-        Err(error) if error == -ENOENT => locate_parent(call, dir, path),
+        // The kernel has read the whole of it.
+        Err(error) if error == -ENOENT => locate_parent(call, dir, path, true),
         Err(_) => None,
     }
 }
 
-fn locate_parent(call: &Call, dir: u64, path: u64) -> Option<Place> {
+/// Look at the directory of a name. `is_readable`: the name can be read.
+pub fn locate_parent(call: &Call, dir: u64, path: u64, is_readable: bool) -> Option<Place> {
     let mut parent = [MaybeUninit::<u8>::uninit(); PATH_MAX];
     let (mut length, mut before) = (0, 0);
-    // Where the last component begins: that, with any slashes behind it, is what does not exist.
+    // Where the last component begins: that, with any slashes behind it, is what is not looked at.
     let mut end = 0;
     while length < PATH_MAX - 1 {
-        // SAFETY: the kernel has just read this string to its end (it said ENOENT, not EFAULT).
-        let byte = unsafe { ((path + length as u64) as *const u8).read_volatile() };
+        let at = path + length as u64;
+        if !is_readable && (length == 0 || at.is_multiple_of(PAGE)) && !can_be_read(at) {
+            return None;
+        }
+        // SAFETY: the kernel has just read from this page. A thread that unmaps it meanwhile ends the process: the supervisor sees the fault.
+        let byte = unsafe { (at as *const u8).read_volatile() };
         if byte == 0 {
             break;
         }
@@ -99,8 +97,17 @@ fn locate_parent(call: &Call, dir: u64, path: u64) -> Option<Place> {
     Some(Place { entry: call.file_entry(&stat), exists: false, is_plain: true, is_fifo: false })
 }
 
+/// Whether the word around an address can be read. The kernel reads a signal mask from there, and then finds that it knows no such thing to do with it: a
+/// fifth of what a look at a name costs.
+fn can_be_read(address: u64) -> bool {
+    const NO_SUCH_THING: u64 = 99;
+    const LEN: u64 = 8;
+    // SAFETY: with this first argument it changes nothing (rt_sigprocmask(2)).
+    unsafe { gate::call(nr::RT_SIGPROCMASK, [NO_SUCH_THING, address & !(LEN - 1), 0, LEN, 0, 0]) == -EINVAL }
+}
+
 impl Call<'_> {
-    fn directory(&self, position: u8) -> u64 {
+    pub fn directory(&self, position: u8) -> u64 {
         if position == syscall_table::CWD {
             AT_FDCWD
         } else {
@@ -110,7 +117,7 @@ impl Call<'_> {
 
     /// The process looked up a name.
     #[inline(always)]
-    fn observe_names(&self) {
+    pub fn observe_names(&self) {
         if !self.is_clean() {
             self.observe(&self.world.names);
         }
@@ -171,147 +178,7 @@ impl Call<'_> {
         self.observe(self.object(slot));
     }
 
-    pub fn open(&mut self, dir: Option<u8>, path: u8, flags: u8) {
-        let bits = self.arg(flags);
-        let changes = bits & (O_CREAT | O_TRUNC | O_DSYNC) != 0 || bits & O_TMPFILE == O_TMPFILE;
-        let dir = self.directory(dir.unwrap_or(syscall_table::CWD));
-        if !changes || bits & O_PATH != 0 {
-            if bits & (O_WRONLY | O_RDWR) != 0
-                && bits & O_PATH == 0
-                && !self.is_settled()
-                && is_fifo(dir, self.arg(path))
-            {
-                // Whoever waits at the other end, perhaps outside, sees that this one is opened.
-                self.settle();
-            }
-            self.proceed_observing();
-            self.observe_names();
-            self.after_open(bits);
-            return;
-        }
-        self.open_changing(dir, self.arg(path), bits, Some(flags));
-    }
-
-    pub fn creat(&mut self) {
-        self.open_changing(AT_FDCWD, self.arg(0), O_CREAT | O_TRUNC | O_WRONLY, None);
-    }
-
-    pub fn open2(&mut self) {
-        let (how, size) = (self.arg(2), self.arg(3));
-        if size < 24 {
-            self.proceed();
-            return;
-        }
-        let mut copy = [0u64; 3];
-        if !crate::memory::read_program(how, &mut copy) {
-            self.proceed();
-            return;
-        }
-        let dir = self.directory(0);
-        // O_SYNC stays: the structure is the program's.
-        self.open_changing(dir, self.arg(1), copy[0], None);
-    }
-
-    /// An open that may make, empty, or synchronously write a file.
-    #[inline(never)]
-    fn open_changing(&mut self, dir: u64, path: u64, bits: u64, flags: Option<u8>) {
-        let Some(place) = locate(self, dir, path, true) else {
-            self.proceed();
-            self.observe_names();
-            self.after_open(bits);
-            return;
-        };
-        let elided = self.elide_open_flags(place, bits, flags);
-        let makes = bits & O_CREAT != 0 || bits & O_TMPFILE == O_TMPFILE;
-        let empties = bits & O_TRUNC != 0 && place.exists;
-        let result = match place.entry.kind() {
-            _ if place.is_fifo => {
-                self.settle();
-                self.proceed()
-            }
-            // What is no file can wait for somebody else: no handle must be held then.
-            _ if !place.is_plain => self.proceed(),
-            _ if !makes && !empties => self.proceed(),
-            FdKind::DomainFile => self.change_names(place, empties),
-            FdKind::MemoryFile => self.change_names_in_memory(),
-            FdKind::Outside | FdKind::OutsideFile | FdKind::Pseudo => {
-                self.settle();
-                self.proceed()
-            }
-            _ => self.proceed(),
-        };
-        self.observe_names();
-        self.after_open(bits);
-        if result >= 0 && makes {
-            self.tag_made_elsewhere(place, result as u64);
-        }
-        if elided != 0 && result >= 0 {
-            let entry = self.descriptor(result as u64);
-            if entry.kind() == FdKind::DomainFile {
-                self.remember(result as u64, entry.with(elided));
-            }
-        }
-    }
-
-    /// A descriptor of this process alone. That a FIFO could be opened tells that the other end was.
-    fn after_open(&mut self, bits: u64) {
-        let fd = self.frame.rax;
-        if (fd as i64) < 0 {
-            return;
-        }
-        self.remember_opened(fd);
-        if bits & (O_PATH | O_DIRECTORY) != 0 || self.is_clean() {
-            return;
-        }
-        // What reading it observes matters only to a process that does not depend on everything already. Who writes must know what it is.
-        let only_reads = bits & (O_WRONLY | O_RDWR | O_CREAT) == 0;
-        let is_known_enough = only_reads && self.depends_on_everything() && self.is_opened_and_seekable(fd);
-        if !is_known_enough && self.descriptor(fd).has(FdEntry::NAMED) {
-            self.observe_everything();
-        }
-    }
-
-    /// The name may have been a dangling link: then the file was made somewhere else than it seemed.
-    fn tag_made_elsewhere(&mut self, place: Place, fd: u64) {
-        let made = self.descriptor(fd);
-        let foreseen =
-            place.entry.kind() == FdKind::DomainFile && place.entry.domain() == made.domain() && place.is_plain;
-        if made.kind() == FdKind::DomainFile && !foreseen {
-            // The agent must finish now, perhaps while it is stepped: nothing may wait here for a commit.
-            let transaction = self.join_change(made.domain());
-            let place = Place { entry: made, exists: true, is_plain: true, is_fifo: false };
-            self.tag_names(place, transaction, true);
-            self.end_change(made.domain(), 0);
-        }
-    }
-
-    fn elide_open_flags(&mut self, place: Place, bits: u64, flags: Option<u8>) -> u64 {
-        let Some(position) = flags else { return 0 };
-        if bits & O_DSYNC == 0 || place.entry.kind() != FdKind::DomainFile || !self.elides_fsync(place.entry.domain()) {
-            return 0;
-        }
-        self.replace_arg(position as usize % 6, bits & !O_SYNC);
-        if bits & O_SYNC == O_SYNC {
-            FdEntry::ELIDED_SYNC | FdEntry::ELIDED_FULL_SYNC
-        } else {
-            FdEntry::ELIDED_SYNC
-        }
-    }
-
-    /// F_GETFL: what the program asked for, also where it was not needed.
-    pub fn get_flags(&mut self) {
-        let known = self.known(self.arg(0));
-        let result = self.proceed();
-        if !self.is_clean() {
-            self.observe(self.object(self.descriptor(self.arg(0)).slot()));
-        }
-        if result >= 0 && known.has(FdEntry::ELIDED_SYNC) {
-            let bits = if known.has(FdEntry::ELIDED_FULL_SYNC) { O_SYNC } else { O_DSYNC };
-            self.answer(result | bits as i64);
-        }
-    }
-
-    fn tag_names(&self, place: Place, transaction: Transaction, with_object: bool) {
+    pub fn tag_names(&self, place: Place, transaction: Transaction, with_object: bool) {
         self.world.names.raise(place.entry.domain(), transaction);
         self.modify(&self.world.names);
         if with_object {
@@ -322,7 +189,7 @@ impl Call<'_> {
         }
     }
 
-    fn change_names(&mut self, place: Place, with_object: bool) -> i64 {
+    pub fn change_names(&mut self, place: Place, with_object: bool) -> i64 {
         let domain = place.entry.domain();
         let transaction = self.begin_change(domain);
         self.tag_names(place, transaction, with_object);
@@ -331,7 +198,7 @@ impl Call<'_> {
         result
     }
 
-    fn change_names_in_memory(&mut self) -> i64 {
+    pub fn change_names_in_memory(&mut self) -> i64 {
         if !self.is_clean() {
             self.modify(&self.world.names);
         }
@@ -344,7 +211,12 @@ impl Call<'_> {
             // utimensat(fd, NULL, …)
             return self.modify_descriptor(dir);
         }
-        let place = locate(self, self.directory(dir), self.arg(path), follows_links(self.frame.nr, &self.frame.args));
+        let (dir, path) = (self.directory(dir), self.arg(path));
+        let place = match makes_new(self.frame.nr) {
+            // On the directory's file system, or not at all.
+            true => locate_parent(self, dir, path, false),
+            false => locate(self, dir, path, follows_links(self.frame.nr, &self.frame.args)),
+        };
         self.modify_place(place);
     }
 

@@ -8,7 +8,7 @@ use agent_abi::{
     option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, PROCESS_TIMERS,
     THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 pub const SIGALTSTACK: u64 = 131;
 const CLONE: u64 = 56;
@@ -213,6 +213,8 @@ impl Call<'_> {
                 pending_thread: 0,
                 pending_process: 0,
                 births: 0,
+                makes_new: 0,
+                looks: AtomicU32::new(0),
             });
             ((at - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
         }
@@ -427,6 +429,8 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
             pending_thread: 0,
             pending_process: 0,
             births: 0,
+            makes_new: 0,
+            looks: AtomicU32::new(0),
         };
         (home as *mut ThreadPage).write(moved);
         let place = (home - core::mem::size_of::<Frame>() as u64) as *mut Frame;

@@ -8,7 +8,7 @@ use crate::memory::{attach, is_known, rows};
 use agent_abi::{
     option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Offset of the first thread's page in the private memory. The stack is below it, and what is remembered of the first descriptors stands in the same 4 KiB
 /// (`CACHE_BASE`).
@@ -81,6 +81,8 @@ fn prepare_first_page(at: u64, thread: u64, process: u64) {
             pending_thread: 0,
             pending_process: 0,
             births: 0,
+            makes_new: 0,
+            looks: AtomicU32::new(0),
         });
         gate::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]);
     }

@@ -1,9 +1,10 @@
 //! What checkpoints cost, as medians: a plain fork and reap by the process itself, a vessel taken and discarded, and a process put back.
 //!
 //! `cargo run --release -p checkpoint --example cost [-- MEBIBYTES]`; with `-- --one MEBIBYTES DIRTY` one line of numbers for programs: fork and
-//! reap, vessel and discard, the same where the process is known and dead vessels are reaped later, fork of a vessel, restore.
+//! reap, vessel and discard, the same as in a world (the process is known, the vessel's first stop is not waited for, and its end only before the
+//! next), fork of a vessel, restore.
 
-use checkpoint::{Known, Vessel};
+use checkpoint::{Dying, Known, Vessel};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -115,17 +116,17 @@ fn measure(
     let mut p = next_trap(pid)?;
     let gate = gate(pid)?;
     let (mut discarded, mut deferred, mut forked, mut restored) = (vec![], vec![], vec![], vec![]);
-    let mut dead = Vec::new();
+    let mut dying: Option<Dying> = None;
     // As the supervisor, which sees the calls that would change this, knows most processes.
-    let known = Known { no_timers: true, own_memory: true, inherited_memory: true };
+    let known = Known { no_timers: true, own_memory: true, inherited_memory: true, affinity: None };
     for _ in 0..rounds {
         let start = Instant::now();
-        let vessel = Vessel::fork_known(&p, gate, known, dead)?;
+        let vessel = Vessel::fork_known(&p, gate, known.clone(), dying.take().map(Dying::await_end))?;
         forked.push(start.elapsed());
-        dead = Vec::from_iter(vessel.discard(None)?);
+        dying = Some(vessel.give_up()?);
         deferred.push(start.elapsed());
     }
-    checkpoint::ToReap::all(dead, &p, gate)?;
+    checkpoint::ToReap::all(dying.map(Dying::await_end), &p, gate)?;
     for _ in 0..rounds {
         let start = Instant::now();
         let vessel = Vessel::fork(&p, gate)?;

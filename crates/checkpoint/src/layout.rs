@@ -77,8 +77,14 @@ fn gap(areas: &[&Area], len: u64) -> Option<u64> {
 }
 
 /// Lay the process's memory out like the vessel's, whose break is at `brk`. The stage is there, and used, if there was more to be done than to move
-/// the break.
-pub(crate) fn restore(caller: &mut Caller, vessel: i32, brk: u64) -> Result<Option<Stage>> {
+/// the break. `ours` and `theirs`: where everything is now, and in the vessel.
+pub(crate) fn restore(
+    caller: &mut Caller,
+    vessel: i32,
+    brk: u64,
+    mut ours: Vec<Area>,
+    theirs: &[Area],
+) -> Result<Option<Stage>> {
     let pid = caller.pid;
     let marks = (Marks::of(pid)?, Marks::of(vessel)?);
     let executable = (procfs::link(pid, "exe")?, procfs::link(vessel, "exe")?);
@@ -86,19 +92,19 @@ pub(crate) fn restore(caller: &mut Caller, vessel: i32, brk: u64) -> Result<Opti
     let mut broken = caller.call("brk", libc::SYS_brk, &[0])?;
     if broken != brk && marks.0.start_brk == marks.1.start_brk {
         broken = caller.call("brk", libc::SYS_brk, &[brk])?;
+        ours = areas::of(pid)?;
     }
-    let (ours, theirs) = (areas::of(pid)?, areas::of(vessel)?);
     let is_whole = |area: &Area| compare(area, &ours) == (true, true);
-    let is_same = areas::difference(&ours, &theirs).is_none() && theirs.iter().all(is_whole);
+    let is_same = areas::difference(&ours, theirs).is_none() && theirs.iter().all(is_whole);
     if same_program && broken == brk && is_same {
         return Ok(None);
     }
-    let stage = Stage::put(caller, &ours, &theirs)?;
-    let moved = step_aside(caller, &stage, &ours, &theirs)?;
-    for range in surplus(&ours, &theirs) {
+    let stage = Stage::put(caller, &ours, theirs)?;
+    let moved = step_aside(caller, &stage, &ours, theirs)?;
+    for range in surplus(&ours, theirs) {
         caller.call("munmap", libc::SYS_munmap, &[range.start, range.end - range.start])?;
     }
-    Builder { caller, stage: &stage, vessel, open: None }.build(&ours, &theirs)?;
+    Builder { caller, stage: &stage, vessel, open: None }.build(&ours, theirs)?;
     for (at, area) in moved {
         move_area(caller, at, &area)?;
     }
@@ -106,7 +112,7 @@ pub(crate) fn restore(caller: &mut Caller, vessel: i32, brk: u64) -> Result<Opti
         let changed = executable.0 != executable.1;
         set_marks(caller, &stage, vessel, &marks.1, brk, changed)?;
     }
-    verify(pid, &stage, &theirs)?;
+    verify(pid, &stage, theirs)?;
     Ok(Some(stage))
 }
 

@@ -1,12 +1,13 @@
 //! Checkpoints of processes, and how a process is put back in place (000, 5.1).
 //!
-//! A checkpoint of a process P is a *vessel*: a forked copy of P that is born held, never runs code of the program and holds no descriptor.
+//! A checkpoint of a process P is a *vessel*: a forked copy of P that is born held, never runs code of the program and, once settled, holds no descriptor.
 //! When a speculation succeeds the vessel is discarded. When it fails P, which goes on existing under its own id, is given back the memory,
 //! the registers and the other state that the vessel has kept. P's identity, its children, its parent and its descriptors are not touched:
 //! nothing in the system can tell that it was not P all the time.
 //!
 //! ```text
-//! Vessel::fork(&p)            P ──clone──► V      V: no descriptors, stopped for good
+//! Vessel::fork(&p)            P ──clone──► V      V: stopped for good
+//! vessel.settle()                                   V: no descriptors, in no group
 //! … P runs ahead, dirties pages, maps, execs …
 //! vessel.restore(&p)          P ◄─layout, state, differing pages── V
 //! vessel.discard(Some(&p))                 V dies; P reaps it without noticing
@@ -30,7 +31,7 @@ mod state;
 mod vessel;
 
 pub use pages::Copied;
-pub use reap::ToReap;
+pub use reap::{Dying, ToReap};
 pub use vessel::{Known, Vessel};
 
 /// Why a checkpoint could not be taken or a process not put back.

@@ -7,13 +7,15 @@
 //! made since: it is dropped, and comes again as zeroes or from the file.
 
 use crate::answer::Caller;
-use crate::areas::PAGE;
+use crate::areas::{self, PAGE};
 use crate::{CheckpointError, Result};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
+/// How much of a page map is read at a time, pages.
+const WINDOW: u64 = 4096;
 /// How much is compared or copied at a time, pages.
 const CHUNK: u64 = 256;
 
@@ -43,11 +45,29 @@ impl Memory {
         })
     }
 
+    /// The ranges that have pages of the process's own, in ascending order.
     fn own_pages(&self) -> Result<Vec<Range<u64>>> {
-        tracee::process_state::own_pages(&self.frames).map_err(|error| match error.kind() {
-            io::ErrorKind::Unsupported => CheckpointError::Unsupported("a kernel without PAGEMAP_SCAN (Linux 6.7)"),
-            _ => CheckpointError::access("page map", self.pid)(error),
-        })
+        match tracee::process_state::own_pages(&self.frames) {
+            // Before Linux 6.7.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => self.own_pages_by_entries(),
+            found => found.map_err(CheckpointError::access("page map", self.pid)),
+        }
+    }
+
+    fn own_pages_by_entries(&self) -> Result<Vec<Range<u64>>> {
+        let mut own: Vec<Range<u64>> = Vec::new();
+        // The kernel's own areas and shared memory hold nothing of the process's own.
+        for area in areas::of(self.pid)?.into_iter().filter(|area| !area.is_special() && !area.shared) {
+            for window in pieces(area.range, WINDOW) {
+                for (index, entry) in self.entries(&window)?.into_iter().enumerate() {
+                    let start = window.start + index as u64 * PAGE;
+                    if entry & (PRESENT | SWAPPED) != 0 && entry & FILE == 0 {
+                        push(&mut own, start..start + PAGE);
+                    }
+                }
+            }
+        }
+        Ok(own)
     }
 
     fn entries(&self, range: &Range<u64>) -> Result<Vec<u64>> {
@@ -57,9 +77,52 @@ impl Memory {
         Ok(bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes"))).collect())
     }
 
-    fn read(&self, at: u64, into: &mut [u8]) -> Result<()> {
-        self.bytes.read_exact_at(into, at).map_err(CheckpointError::access("memory", self.pid))
+    /// Read ranges into one buffer.
+    fn read(&self, ranges: &[Range<u64>], into: &mut [u8]) -> Result<()> {
+        let all_at_once = |ranges: &[Range<u64>], into: &mut [u8]| tracee::read_ranges(self.pid, ranges, into);
+        // What the process may not read itself can be read like this.
+        let one = |range: &Range<u64>, into: &mut [u8]| self.bytes.read_exact_at(into, range.start);
+        in_turn(ranges, into, all_at_once, one).map_err(CheckpointError::access("memory", self.pid))
     }
+
+    /// Write one buffer to ranges.
+    fn write(&self, ranges: &[Range<u64>], bytes: &mut [u8]) -> Result<()> {
+        let all_at_once = |ranges: &[Range<u64>], bytes: &mut [u8]| tracee::write_ranges(self.pid, ranges, bytes);
+        let one = |range: &Range<u64>, bytes: &mut [u8]| self.bytes.write_all_at(bytes, range.start);
+        in_turn(ranges, bytes, all_at_once, one).map_err(CheckpointError::access("memory", self.pid))
+    }
+}
+
+/// Do something to all ranges and the parts of a buffer that belong to them: to as many at once as it goes, and to the one where it does not go in
+/// another way.
+fn in_turn(
+    mut ranges: &[Range<u64>],
+    mut buffer: &mut [u8],
+    all_at_once: impl Fn(&[Range<u64>], &mut [u8]) -> io::Result<usize>,
+    one: impl Fn(&Range<u64>, &mut [u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    while !ranges.is_empty() {
+        let some = &ranges[..ranges.len().min(tracee::RANGES_MAX)];
+        let mut left = all_at_once(some, buffer).unwrap_or(0) as u64;
+        let mut whole = 0;
+        while let Some(range) = some.get(whole).filter(|range| range.end - range.start <= left) {
+            left -= range.end - range.start;
+            whole += 1;
+        }
+        let done = bytes_in(&some[..whole]);
+        (ranges, buffer) = (&ranges[whole..], &mut buffer[done..]);
+        if whole < some.len() {
+            let range = &ranges[0];
+            let len = (range.end - range.start) as usize;
+            one(range, &mut buffer[..len])?;
+            (ranges, buffer) = (&ranges[1..], &mut buffer[len..]);
+        }
+    }
+    Ok(())
+}
+
+fn bytes_in(ranges: &[Range<u64>]) -> usize {
+    ranges.iter().map(|range| (range.end - range.start) as usize).sum()
 }
 
 /// Make the contents of the process's private memory, laid out like the vessel's but for a range of ours, equal to the vessel's.
@@ -71,13 +134,110 @@ pub(crate) fn restore(caller: &mut Caller, vessel: i32, ours: Option<Range<u64>>
         drop_pages(caller, &range)?;
         copied.dropped += (range.end - range.start) / PAGE;
     }
-    let mut buffers = [vec![0; (CHUNK * PAGE) as usize], vec![0; (CHUNK * PAGE) as usize]];
-    for range in own_then {
-        for range in chunks(range) {
-            copied.pages += restore_chunk(&now, &then, &range, &mut buffers)?;
-        }
+    let (mut different, mut unknown) = (Vec::new(), Vec::new());
+    for window in windows(&own_then) {
+        find_differing(&now, &then, &window, &mut different, &mut unknown)?;
+    }
+    let mut buffers = [Vec::new(), Vec::new()];
+    for batch in batches(different) {
+        copied.pages += copy(&now, &then, &batch, &mut buffers[0])?;
+    }
+    for batch in batches(unknown) {
+        copied.pages += copy_differing(&now, &then, &batch, &mut buffers)?;
     }
     Ok(copied)
+}
+
+/// Ranges in groups whose page maps are read at once: those close to each other together, long ones in pieces.
+fn windows(own: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
+    let mut windows: Vec<Vec<Range<u64>>> = Vec::new();
+    for range in own.iter().flat_map(|range| pieces(range.clone(), WINDOW)) {
+        match windows.last_mut() {
+            Some(window) if range.end - window[0].start <= WINDOW * PAGE => window.push(range),
+            _ => windows.push(vec![range]),
+        }
+    }
+    windows
+}
+
+fn find_differing(
+    now: &Memory,
+    then: &Memory,
+    window: &[Range<u64>],
+    different: &mut Vec<Range<u64>>,
+    unknown: &mut Vec<Range<u64>>,
+) -> Result<()> {
+    let whole = window[0].start..window[window.len() - 1].end;
+    let (now, then) = (now.entries(&whole)?, then.entries(&whole)?);
+    for at in window.iter().flat_map(|range| range.clone().step_by(PAGE as usize)) {
+        let index = ((at - whole.start) / PAGE) as usize;
+        match compare(now[index], then[index]) {
+            Pages::Same => {}
+            Pages::Different => push(different, at..at + PAGE),
+            Pages::Unknown => push(unknown, at..at + PAGE),
+        }
+    }
+    Ok(())
+}
+
+/// Add a range that lies behind all others.
+fn push(ranges: &mut Vec<Range<u64>>, range: Range<u64>) {
+    match ranges.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => ranges.push(range),
+    }
+}
+
+/// Ranges in groups that fit into a buffer.
+fn batches(ranges: Vec<Range<u64>>) -> Vec<Vec<Range<u64>>> {
+    let mut batches: Vec<Vec<Range<u64>>> = Vec::new();
+    let mut room = 0;
+    for range in ranges.into_iter().flat_map(|range| pieces(range, CHUNK)) {
+        let len = range.end - range.start;
+        match batches.last_mut().filter(|_| len <= room) {
+            Some(batch) => batch.push(range),
+            None => {
+                room = CHUNK * PAGE;
+                batches.push(vec![range]);
+            }
+        }
+        room -= len;
+    }
+    batches
+}
+
+/// Most processes have changed little: no more memory is touched than is needed.
+fn room_for<'a>(batch: &[Range<u64>], buffer: &'a mut Vec<u8>) -> &'a mut [u8] {
+    let len = bytes_in(batch);
+    if buffer.len() < len {
+        buffer.resize(len, 0);
+    }
+    &mut buffer[..len]
+}
+
+fn copy(now: &Memory, then: &Memory, batch: &[Range<u64>], buffer: &mut Vec<u8>) -> Result<u64> {
+    let bytes = room_for(batch, buffer);
+    then.read(batch, bytes)?;
+    now.write(batch, bytes)?;
+    Ok(bytes.len() as u64 / PAGE)
+}
+
+fn copy_differing(now: &Memory, then: &Memory, batch: &[Range<u64>], buffers: &mut [Vec<u8>; 2]) -> Result<u64> {
+    let [theirs, ours] = buffers.each_mut().map(|buffer| room_for(batch, buffer));
+    then.read(batch, theirs)?;
+    now.read(batch, ours)?;
+    let pages = batch.iter().flat_map(|range| range.clone().step_by(PAGE as usize));
+    let (mut differing, mut len) = (Vec::new(), 0);
+    for (index, at) in pages.enumerate() {
+        let page = index * PAGE as usize..(index + 1) * PAGE as usize;
+        if theirs[page.clone()] != ours[page.clone()] {
+            push(&mut differing, at..at + PAGE);
+            theirs.copy_within(page, len);
+            len += PAGE as usize;
+        }
+    }
+    now.write(&differing, &mut theirs[..len])?;
+    Ok(len as u64 / PAGE)
 }
 
 fn drop_pages(caller: &mut Caller, range: &Range<u64>) -> Result<()> {
@@ -90,47 +250,10 @@ fn drop_pages(caller: &mut Caller, range: &Range<u64>) -> Result<()> {
         .map(drop)
 }
 
-fn chunks(range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+/// A range in pieces of at most so many pages.
+fn pieces(range: Range<u64>, pages: u64) -> impl Iterator<Item = Range<u64>> {
     let end = range.end;
-    range.step_by((CHUNK * PAGE) as usize).map(move |start| start..end.min(start + CHUNK * PAGE))
-}
-
-fn restore_chunk(now: &Memory, then: &Memory, range: &Range<u64>, buffers: &mut [Vec<u8>; 2]) -> Result<u64> {
-    let differing = differing(&now.entries(range)?, &then.entries(range)?);
-    let mut copied = 0;
-    let mut page = 0;
-    while page < differing.len() {
-        let len = differing[page..].iter().take_while(|&&d| d == differing[page]).count();
-        if differing[page] != Pages::Same {
-            let at = range.start + page as u64 * PAGE;
-            let [theirs, ours] = buffers;
-            let theirs = &mut theirs[..len * PAGE as usize];
-            then.read(at, theirs)?;
-            copied += if differing[page] == Pages::Unknown {
-                let ours = &mut ours[..len * PAGE as usize];
-                now.read(at, ours)?;
-                write_differing(now, at, theirs, ours)?
-            } else {
-                now.bytes.write_all_at(theirs, at).map_err(CheckpointError::access("memory", now.pid))?;
-                len as u64
-            };
-        }
-        page += len;
-    }
-    Ok(copied)
-}
-
-fn write_differing(now: &Memory, at: u64, theirs: &[u8], ours: &[u8]) -> Result<u64> {
-    let mut copied = 0;
-    let pages = theirs.chunks_exact(PAGE as usize).zip(ours.chunks_exact(PAGE as usize));
-    for (i, (theirs, ours)) in pages.enumerate() {
-        if theirs != ours {
-            let at = at + i as u64 * PAGE;
-            now.bytes.write_all_at(theirs, at).map_err(CheckpointError::access("memory", now.pid))?;
-            copied += 1;
-        }
-    }
-    Ok(copied)
+    range.step_by((pages * PAGE) as usize).map(move |start| start..end.min(start + pages * PAGE))
 }
 
 /// What the page maps say of a page.
@@ -141,25 +264,23 @@ enum Pages {
     Unknown,
 }
 
-fn differing(now: &[u64], then: &[u64]) -> Vec<Pages> {
-    /// Frame, or place in swap.
-    const FRAME: u64 = (1 << 55) - 1;
-    const FILE: u64 = 1 << 61;
-    const SWAPPED: u64 = 1 << 62;
-    const PRESENT: u64 = 1 << 63;
-    let compare = |(&now, &then): (&u64, &u64)| {
-        const KIND: u64 = FILE | SWAPPED | PRESENT;
-        if now & KIND != then & KIND {
-            Pages::Different
-        } else if now & FRAME == 0 || then & FRAME == 0 {
-            Pages::Unknown
-        } else if now & FRAME == then & FRAME {
-            Pages::Same
-        } else {
-            Pages::Different
-        }
-    };
-    now.iter().zip(then).map(compare).collect()
+/// Bits of an entry of a page map: frame, or place in swap.
+const FRAME: u64 = (1 << 55) - 1;
+const FILE: u64 = 1 << 61;
+const SWAPPED: u64 = 1 << 62;
+const PRESENT: u64 = 1 << 63;
+
+fn compare(now: u64, then: u64) -> Pages {
+    const KIND: u64 = FILE | SWAPPED | PRESENT;
+    if now & KIND != then & KIND {
+        Pages::Different
+    } else if now & FRAME == 0 || then & FRAME == 0 {
+        Pages::Unknown
+    } else if now & FRAME == then & FRAME {
+        Pages::Same
+    } else {
+        Pages::Different
+    }
 }
 
 /// The parts of `these` that are in none of `those`. Both ascend.
@@ -208,10 +329,76 @@ mod tests {
 
     #[test]
     fn frames_that_are_hidden_have_to_be_compared() {
-        const PRESENT: u64 = 1 << 63;
-        assert_eq!(
-            differing(&[PRESENT, PRESENT | 5, PRESENT | 5], &[PRESENT, PRESENT | 5, PRESENT | 6]),
-            [Pages::Unknown, Pages::Same, Pages::Different]
-        );
+        assert_eq!(compare(PRESENT, PRESENT), Pages::Unknown);
+        assert_eq!(compare(PRESENT | 5, PRESENT | 5), Pages::Same);
+        assert_eq!(compare(PRESENT | 5, PRESENT | 6), Pages::Different);
+        assert_eq!(compare(PRESENT | 5, SWAPPED | 5), Pages::Different);
+    }
+
+    #[allow(clippy::single_range_in_vec_init)]
+    #[test]
+    fn what_is_close_is_looked_at_together_and_what_is_long_in_pieces() {
+        let page = |n: u64| n * PAGE;
+        let own = [page(0)..page(2), page(9)..page(10), page(WINDOW)..page(3 * WINDOW)];
+        let expected = [
+            vec![page(0)..page(2), page(9)..page(10)],
+            vec![page(WINDOW)..page(2 * WINDOW)],
+            vec![page(2 * WINDOW)..page(3 * WINDOW)],
+        ];
+        assert_eq!(windows(&own), expected);
+        let batch = batches(vec![page(0)..page(CHUNK - 1), page(2000)..page(2001), page(3000)..page(3000 + CHUNK + 1)]);
+        let lens: Vec<Vec<u64>> = batch.iter().map(|b| b.iter().map(|r| (r.end - r.start) / PAGE).collect()).collect();
+        assert_eq!(lens, [vec![CHUNK - 1, 1], vec![CHUNK], vec![1]]);
+    }
+
+    /// Where something cannot be done for all at once it is done for that one alone, and goes on for all others.
+    #[test]
+    fn what_does_not_go_with_the_others_goes_alone() {
+        let ranges: Vec<Range<u64>> = (0..3000).map(|n| n * 10..n * 10 + 1 + n % 3).collect();
+        let is_refused = |range: &Range<u64>| range.start.is_multiple_of(7) || range.start == 29_990;
+        let mut buffer = vec![0u8; bytes_in(&ranges)];
+        let mark = |range: &Range<u64>, part: &mut [u8]| part.fill((range.start % 251) as u8 + 1);
+        let all_at_once = |ranges: &[Range<u64>], buffer: &mut [u8]| {
+            assert!(ranges.len() <= tracee::RANGES_MAX);
+            let mut done = 0;
+            for range in ranges {
+                let len = (range.end - range.start) as usize;
+                if is_refused(range) {
+                    // A part of it may have been done.
+                    return Ok(done + len - 1);
+                }
+                mark(range, &mut buffer[done..done + len]);
+                done += len;
+            }
+            Ok(done)
+        };
+        let one = |range: &Range<u64>, part: &mut [u8]| {
+            assert!(is_refused(range));
+            mark(range, part);
+            Ok(())
+        };
+        in_turn(&ranges, &mut buffer, all_at_once, one).unwrap();
+        let mut expected = Vec::new();
+        for range in &ranges {
+            expected.extend(std::iter::repeat_n((range.start % 251) as u8 + 1, (range.end - range.start) as usize));
+        }
+        assert_eq!(buffer, expected);
+    }
+
+    /// Two ways to the same answer.
+    #[test]
+    fn a_kernel_that_cannot_scan_is_asked_page_by_page() {
+        // Somebody who does nothing meanwhile.
+        let mut idle = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let memory = Memory::of(idle.id() as i32).unwrap();
+        let stable = (0..1000).find_map(|_| {
+            let (before, by_entries, after) =
+                (memory.own_pages().unwrap(), memory.own_pages_by_entries().unwrap(), memory.own_pages().unwrap());
+            (before == after && !before.is_empty()).then_some((before, by_entries))
+        });
+        idle.kill().unwrap();
+        idle.wait().unwrap();
+        let (scanned, by_entries) = stable.expect("it stands still in the end");
+        assert_eq!(scanned, by_entries);
     }
 }

@@ -7,6 +7,38 @@ use crate::answer::Caller;
 use crate::Result;
 use tracee::{RemoteCalls, Stopped};
 
+/// A vessel that was killed, and whose tracer has still to hear of its end.
+#[derive(Debug)]
+#[must_use = "its end has to be waited for"]
+pub struct Dying {
+    pub(crate) vessel: i32,
+    pub(crate) parent: i32,
+}
+
+impl Dying {
+    /// The vessel.
+    pub fn vessel(&self) -> i32 {
+        self.vessel
+    }
+
+    /// The process that will have to reap it.
+    pub fn parent(&self) -> i32 {
+        self.parent
+    }
+
+    /// Its end was seen by whoever waits for all tracees.
+    pub fn ended(self) -> ToReap {
+        ToReap { vessel: self.vessel, parent: self.parent }
+    }
+
+    /// Wait for its end.
+    pub fn await_end(self) -> ToReap {
+        // There is nothing to wait for if somebody has.
+        let _ = tracee::await_end(self.vessel);
+        self.ended()
+    }
+}
+
 /// A dead vessel, to be reaped when its process next stops. When the process itself ends first, the kernel hands it to the world's init.
 #[derive(Debug)]
 #[must_use = "a zombie stays until its process reaps it"]

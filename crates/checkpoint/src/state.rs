@@ -58,8 +58,9 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    pub fn of(vessel: &mut Caller, now: &Status, then: &Status) -> Result<Self> {
-        let scratch = writable(&areas::of(vessel.pid)?)?;
+    /// `areas`: the vessel's.
+    pub fn of(vessel: &mut Caller, areas: &[areas::Area], now: &Status, then: &Status) -> Result<Self> {
+        let scratch = writable(areas)?;
         let before = vessel.read(scratch, ACTION_LEN)?;
         let mut actions = Vec::new();
         for signal in changed_signals(now, then) {
@@ -151,7 +152,7 @@ fn delete_timers(caller: &mut Caller) -> Result<()> {
 
 /// Limits, nice value, processors, favour with the out-of-memory killer: what can be set from outside, and what only the privileged may raise again.
 /// This comes first, so that a refusal changes nothing that matters.
-pub(crate) fn restore_from_outside(pid: i32, vessel: i32) -> Result<()> {
+pub(crate) fn restore_from_outside(pid: i32, vessel: i32, cores: &[u64]) -> Result<()> {
     let error = |what: &'static str, unsupported: &'static str| {
         move |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => CheckpointError::Unsupported(unsupported),
@@ -171,9 +172,8 @@ pub(crate) fn restore_from_outside(pid: i32, vessel: i32) -> Result<()> {
         outside::set_niceness(pid, then).map_err(nice())?;
     }
     let affinity = || error("affinity", "processors that may not be used any more");
-    let then = outside::affinity(vessel).map_err(affinity())?;
-    if outside::affinity(pid).map_err(affinity())? != then {
-        outside::set_affinity(pid, &then).map_err(affinity())?;
+    if outside::affinity(pid).map_err(affinity())? != cores {
+        outside::set_affinity(pid, cores).map_err(affinity())?;
     }
     let score = || error("oom_score_adj", "oom_score_adj raised since");
     let then = procfs::read(vessel, "oom_score_adj")?;

@@ -4,20 +4,23 @@
 //! Fork copies nearly everything; what it does not copy is noted here at the time: timers, pending signals, the list of robust futexes.
 
 use crate::answer::Caller;
+use crate::areas::{self, Area};
 use crate::procfs::Status;
-use crate::reap::ToReap;
+use crate::reap::{Dying, ToReap};
 use crate::state::{self, Timers};
-use crate::{areas, layout, pages, procfs, CheckpointError, Copied, Result};
+use crate::{layout, pages, procfs, CheckpointError, Copied, Result};
+use std::cell::{Cell, OnceCell};
 use tracee::process_state as outside;
 use tracee::{Registers, RemoteCalls, SignalInfo, Stop, Stopped};
 
 const CLOSE_RANGE_UNSHARE: u64 = 2;
 /// Of the clone that makes a vessel.
 const FLAGS: u64 = (libc::CLONE_PTRACE | libc::CLONE_FILES) as u64;
+const KEPT_FROM_CHILDREN: &str = "memory that is not given to children (MADV_DONTFORK)";
 const ORIGINAL_CALL_RESTARTED: u64 = libc::SYS_restart_syscall as u64;
 
 /// What the caller knows of a process, so that it need not be looked for at each checkpoint. Nothing, if in doubt.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// It has neither interval timers nor POSIX timers.
     pub no_timers: bool,
@@ -25,13 +28,21 @@ pub struct Known {
     pub own_memory: bool,
     /// It keeps no memory from its children (`MADV_DONTFORK`).
     pub inherited_memory: bool,
+    /// The processors on which it may run, where that is not what the kernel says at the moment.
+    pub affinity: Option<Vec<u64>>,
 }
 
 /// A checkpoint of a process (000, 5.1).
+///
+/// A vessel is *settled* once it has let go of what others could notice. Until then it is in its process's group and has its table of descriptors in
+/// common with it: it holds nothing open by itself, but would if the process went on with another table (exec, the end).
 #[derive(Debug)]
 #[must_use = "a vessel is either discarded or kept: dropped, it stays until its tracer ends"]
 pub struct Vessel {
-    held: Stopped,
+    vessel: i32,
+    /// From its first stop on, which need not be waited for before it is needed.
+    held: OnceCell<Stopped>,
+    is_settled: Cell<bool>,
     of: i32,
     gate: u64,
     registers: Registers,
@@ -40,6 +51,7 @@ pub struct Vessel {
     signal: Option<SignalInfo>,
     pending: Vec<(SignalInfo, bool)>,
     robust_list: (u64, u64),
+    affinity: Vec<u64>,
     timers: Timers,
 }
 
@@ -49,72 +61,99 @@ impl Vessel {
     /// Afterwards the process stands where it stood, with all its registers. Stopped at the entry of a call it is no longer *in* the call: see
     /// [`Stopped::repeat_call`].
     pub fn fork(p: &Stopped, gate: u64) -> Result<Self> {
-        Self::fork_known(p, gate, Known::default(), [])
+        let vessel = Self::fork_known(p, gate, Known::default(), [])?;
+        match vessel.settle() {
+            Ok(()) => Ok(vessel),
+            Err(error) => vessel.discard(Some((p, gate))).and(Err(error)),
+        }
     }
 
     /// The same, without looking for what the caller knows; and reap dead vessels of the same process, which costs less now than at a stop of its
-    /// own.
+    /// own. The vessel is not settled, and nobody has waited for its first stop: if whoever waits for all tracees sees it first, see [`Self::adopt`].
     pub fn fork_known(p: &Stopped, gate: u64, known: Known, zombies: impl IntoIterator<Item = ToReap>) -> Result<Self> {
         let of = p.tid();
-        refuse(p, known)?;
+        refuse(p, &known)?;
         let pending = pending(p)?;
         let extended = p.extended_state()?;
         let robust_list = p.robust_list().map_err(CheckpointError::access("robust list", of))?;
+        let affinity = match known.affinity {
+            Some(affinity) => affinity,
+            None => outside::affinity(of).map_err(CheckpointError::access("affinity", of))?,
+        };
         let mut caller = Caller { pid: of, calls: RemoteCalls::new(p, gate)? };
         for zombie in zombies {
             zombie.reap(&mut caller)?;
         }
         let timers = if known.no_timers { Timers::default() } else { Timers::of(&mut caller)? };
-        // The table of descriptors is shared for a moment, so that it need not be copied only to be emptied.
+        // The table of descriptors is shared: it need not be copied only to be emptied.
         let vessel = caller.call("clone", libc::SYS_clone, &[FLAGS])? as i32;
-        let held = Stopped::await_thread(vessel)?;
         let (registers, mask, signal) = (*caller.calls.registers(), caller.calls.mask(), caller.calls.signal());
-        let this = Self { held, of, gate, registers, extended, mask, signal, pending, robust_list, timers };
-        if let Err(error) = this.settle(known) {
-            let zombie = ToReap { vessel, parent: of };
-            this.held.kill()?;
-            zombie.reap(&mut caller)?;
-            caller.finish()?;
-            return Err(error);
-        }
-        match caller.finish() {
+        let this = Self {
+            vessel,
+            held: OnceCell::new(),
+            is_settled: Cell::new(false),
+            of,
+            gate,
+            registers,
+            extended,
+            mask,
+            signal,
+            pending,
+            robust_list,
+            affinity,
+            timers,
+        };
+        let is_whole = known.inherited_memory || has_all_memory(of, vessel)?;
+        let done = if is_whole { Ok(()) } else { Err(CheckpointError::Unsupported(KEPT_FROM_CHILDREN)) };
+        match done.and(caller.finish()) {
             Ok(()) => Ok(this),
             // A process that was killed meanwhile needs no checkpoint, and nobody would know of this one.
-            Err(error) => this.held.kill().map_err(Into::into).and(Err(error)),
+            Err(error @ CheckpointError::Trace(_)) => this.give_up().map(Dying::await_end).and(Err(error)),
+            Err(error) => this.discard(Some((p, gate))).and(Err(error)),
         }
     }
 
-    /// The copy lets go of what others could notice: descriptors (an end of a pipe that stays open), and its place in a process group (which is
-    /// there as long as somebody is in it, and which signals are sent to).
-    fn settle(&self, known: Known) -> Result<()> {
+    /// Its first stop, if that was seen by whoever waits for all tracees.
+    pub fn adopt(&self, stopped: Stopped) {
+        debug_assert_eq!(stopped.tid(), self.vessel);
+        let _it_has_but_one = self.held.set(stopped);
+    }
+
+    fn held(&self) -> Result<&Stopped> {
+        if let Some(held) = self.held.get() {
+            return Ok(held);
+        }
+        let stopped = tracee::await_stop(self.vessel)?.ok_or(tracee::TraceError::Gone(self.vessel))?;
+        Ok(self.held.get_or_init(|| stopped))
+    }
+
+    /// Let go of what others could notice: descriptors (an end of a pipe that stays open), and its place in a process group (which is there as long
+    /// as somebody is in it, and which signals are sent to).
+    pub fn settle(&self) -> Result<()> {
+        if self.is_settled.get() {
+            return Ok(());
+        }
         let mut caller = self.caller()?;
         caller.call("close_range", libc::SYS_close_range, &[0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE])?;
         caller.call("setsid", libc::SYS_setsid, &[])?;
         caller.finish()?;
-        if known.inherited_memory {
-            return Ok(());
-        }
-        // Memory that is kept from children (MADV_DONTFORK) is missing in the copy. Its size tells, the list of areas would cost more.
-        let total =
-            |pid| -> Result<String> { Ok(procfs::text(pid, "statm")?.split(' ').next().unwrap_or("").to_owned()) };
-        if total(self.of)? != total(self.pid())? {
-            return Err(CheckpointError::Unsupported("memory that is not given to children (MADV_DONTFORK)"));
-        }
+        self.is_settled.set(true);
         Ok(())
     }
 
-    /// Whether a thread that has just been born is a vessel, whose process was killed before it could tell of it: no program forks without a stack.
+    /// Whether a thread that has just been born is a vessel, whose process was killed before it could tell of it: born by a call of ours, which are
+    /// made on no stack.
     pub fn is_stray(newborn: &Registers) -> bool {
         newborn.rsp == 0 && newborn.rdi == FLAGS && newborn.rax == 0
     }
 
     fn caller(&self) -> Result<Caller<'_>> {
-        Ok(Caller { pid: self.pid(), calls: RemoteCalls::new(&self.held, self.gate)? })
+        Ok(Caller { pid: self.vessel, calls: RemoteCalls::new(self.held()?, self.gate)? })
     }
 
     /// The vessel's own process id.
     pub fn pid(&self) -> i32 {
-        self.held.tid()
+        self.vessel
     }
 
     /// Whose checkpoint it is.
@@ -159,12 +198,16 @@ impl Vessel {
         if pid != self.of {
             return Err(CheckpointError::Unsupported("another process's checkpoint"));
         }
+        // Nobody sees where they are: the vessel never runs, and the process does not yet.
+        outside::bring_near(vessel);
         let (now, then) = (Status::of(pid)?, Status::of(vessel)?);
-        refuse_to_restore(pid, vessel, &now, &then)?;
-        state::restore_from_outside(pid, vessel)?;
-        let kept = state::Kept::of(&mut self.caller()?, &now, &then)?;
+        let (ours, theirs) = (areas::of(pid)?, areas::of(vessel)?);
+        refuse_to_restore(pid, vessel, (&now, &ours), (&then, &theirs))?;
+        state::restore_from_outside(pid, vessel, &self.affinity)?;
+        outside::bring_near(pid);
+        let kept = state::Kept::of(&mut self.caller()?, &theirs, &now, &then)?;
         let mut caller = Caller { pid, calls: RemoteCalls::new(p, gate)? };
-        let rseq = (p.rseq_configuration()?, self.held.rseq_configuration()?);
+        let rseq = (p.rseq_configuration()?, self.held()?.rseq_configuration()?);
         if rseq.0 != rseq.1 && rseq.0.pointer != 0 {
             // Before its memory goes: the kernel kills a process whose registered area it cannot write.
             const UNREGISTER: u64 = 1;
@@ -172,7 +215,7 @@ impl Vessel {
             let arguments = [now.pointer, now.size.into(), UNREGISTER, now.signature.into()];
             caller.call("rseq", libc::SYS_rseq, &arguments)?;
         }
-        let stage = layout::restore(&mut caller, vessel, kept.brk)?;
+        let stage = layout::restore(&mut caller, vessel, kept.brk, ours, &theirs)?;
         let scratch = stage.as_ref().map_or(kept.scratch, |stage| stage.data());
         state::restore(&mut caller, vessel, scratch, &kept, &now, &then)?;
         if !known.no_timers {
@@ -195,6 +238,7 @@ impl Vessel {
         }
         p.set_extended_state(&self.extended)?;
         caller.calls.finish_sending_again(&restarting(self.registers), self.mask)?;
+        outside::set_affinity(pid, &self.affinity).map_err(CheckpointError::access("affinity", pid))?;
         Ok(copied)
     }
 
@@ -220,17 +264,24 @@ impl Vessel {
 
     /// Give the checkpoint up. With its process stopped, nothing is left of it; otherwise a zombie that the process has to reap later.
     pub fn discard(self, p: Option<(&Stopped, u64)>) -> Result<Option<ToReap>> {
-        let zombie = ToReap { vessel: self.pid(), parent: self.of };
-        self.held.kill()?;
+        let zombie = self.give_up()?.await_end();
         match p {
             Some((p, gate)) => ToReap::all([zombie], p, gate).map(|()| None),
             None => Ok(Some(zombie)),
         }
     }
+
+    /// Give the checkpoint up without waiting for its end.
+    pub fn give_up(self) -> Result<Dying> {
+        // It ends where there is room for that: the process may have been confined when it was born.
+        let _ = outside::set_affinity(self.vessel, &self.affinity);
+        tracee::kill(self.vessel)?;
+        Ok(Dying { vessel: self.vessel, parent: self.of })
+    }
 }
 
 /// What cannot be kept must not be tried.
-fn refuse(p: &Stopped, known: Known) -> Result<()> {
+fn refuse(p: &Stopped, known: &Known) -> Result<()> {
     let pid = p.tid();
     // A directory has two links and one for each directory in it.
     let threads = std::fs::metadata(format!("/proc/{pid}/task")).map_err(CheckpointError::access("threads", pid))?;
@@ -253,7 +304,18 @@ fn refuse(p: &Stopped, known: Known) -> Result<()> {
     Ok(())
 }
 
-fn refuse_to_restore(pid: i32, vessel: i32, now: &Status, then: &Status) -> Result<()> {
+/// Memory that is kept from children is missing in the copy. Its size tells, the list of areas would cost more.
+fn has_all_memory(of: i32, vessel: i32) -> Result<bool> {
+    let total = |pid| -> Result<String> { Ok(procfs::text(pid, "statm")?.split(' ').next().unwrap_or("").to_owned()) };
+    Ok(total(of)? == total(vessel)?)
+}
+
+fn refuse_to_restore(
+    pid: i32,
+    vessel: i32,
+    (now, ours): (&Status, &[Area]),
+    (then, theirs): (&Status, &[Area]),
+) -> Result<()> {
     if now.threads() != 1 {
         return Err(CheckpointError::Unsupported("threads made since"));
     }
@@ -266,9 +328,8 @@ fn refuse_to_restore(pid: i32, vessel: i32, now: &Status, then: &Status) -> Resu
     if outside::same_memory(pid, now.parent()).unwrap_or(false) {
         return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
     }
-    let special =
-        |pid| -> Result<bool> { Ok(areas::of(pid)?.iter().any(|area| area.name.contains("hugepage (deleted)"))) };
-    if special(vessel)? && !special(pid)? {
+    let special = |areas: &[Area]| areas.iter().any(|area| area.name.contains("hugepage (deleted)"));
+    if special(theirs) && !special(ours) {
         return Err(CheckpointError::Unsupported("huge pages given up since"));
     }
     Ok(())

@@ -186,6 +186,74 @@ fn a_vessel_has_no_descriptors() {
     program.discard(vessel);
 }
 
+/// The process has the only end that can be written to, and closes it: whoever reads sees the end, though nothing was done about the copy.
+#[test]
+fn a_vessel_that_is_not_settled_holds_nothing_open() {
+    let path = compile(
+        "young",
+        r#"
+        int main(void) { begin(); int f[2]; pipe(f); STOP(); close(f[1]); char c; int r = read(f[0], &c, 1); SAY("%d", r); STOP(); return 0; }
+        "#,
+        &[],
+    );
+    let mut program = Program::start(&path, &[]);
+    program.trap();
+    let vessel = Vessel::fork_known(program.stopped(), program.gate(), Known::default(), []).unwrap();
+    for _ in 0..2 {
+        program.resume();
+        program.trap();
+        assert_eq!(program.line(), "0");
+        program.restore(&vessel);
+    }
+    let group = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned()
+    };
+    assert_eq!(group(vessel.pid()), group(program.pid()));
+    vessel.settle().unwrap();
+    assert_ne!(group(vessel.pid()), group(program.pid()));
+    assert_eq!(std::fs::read_dir(format!("/proc/{}/fd", vessel.pid())).unwrap().count(), 0);
+    program.discard(vessel);
+    program.resume();
+    program.trap();
+    assert_eq!(program.line(), "0");
+    assert_eq!(program.end(), Some(0));
+}
+
+#[test]
+fn a_vessel_can_be_given_up_before_it_has_stopped() {
+    let path = compile("plain", "int main(void) { begin(); STOP(); return 0; }", &[]);
+    let mut program = Program::start(&path, &[]);
+    program.trap();
+    let mut dying: Option<checkpoint::Dying> = None;
+    for _ in 0..100 {
+        let zombie = dying.take().map(checkpoint::Dying::await_end);
+        let vessel = Vessel::fork_known(program.stopped(), program.gate(), Known::default(), zombie).unwrap();
+        dying = Some(vessel.give_up().unwrap());
+    }
+    ToReap::all(dying.map(checkpoint::Dying::await_end), program.stopped(), program.gate()).unwrap();
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", program.pid())).unwrap();
+    assert_eq!(children, "", "nothing is left");
+    assert_eq!(program.end(), Some(0));
+}
+
+/// Where it may run is part of what is kept, also if it was confined for a moment when the checkpoint was taken.
+#[test]
+fn a_process_may_run_where_it_might() {
+    let path = compile("plain", "int main(void) { begin(); STOP(); return 0; }", &[]);
+    let mut program = Program::start(&path, &[]);
+    program.trap();
+    let affinity = || tracee::process_state::affinity(program.pid()).unwrap();
+    let before = affinity();
+    tracee::process_state::bring_near(program.pid());
+    let known = Known { affinity: Some(before.clone()), ..Known::default() };
+    let vessel = Vessel::fork_known(program.stopped(), program.gate(), known, []).unwrap();
+    program.restore(&vessel);
+    assert_eq!(affinity(), before);
+    program.discard(vessel);
+    assert_eq!(program.end(), Some(0));
+}
+
 #[test]
 fn what_cannot_be_kept_is_refused() {
     let check = |name: &str, source: &str, reason: &str| {

@@ -15,8 +15,11 @@ pub fn begin() -> Result<u8, Failure> {
         Err(error) => return Err(failure("begin", &error)),
     };
     let mut out = io::stdout();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::Output)?;
-    Ok(status)
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        // Whoever began it was told to end, and the guess failed for that.
+        Err(error) if status == FAILED && error.kind() == io::ErrorKind::BrokenPipe => Ok(status),
+        written => written.map(|()| status).map_err(Failure::Output),
+    }
 }
 
 /// The guess was right.

@@ -1,48 +1,8 @@
 //! What goes through sockets and event descriptors while something is speculative: taken back on both sides, or kept.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+mod support;
 
-const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
-
-/// The calls of `speculator.h`, for Perl, and how the tests end a guess. Children that ended on a guess end for good a moment after it was
-/// resolved, and there are no figures while somebody is left.
-const PRELUDE: &str = r#"
-use strict; use Socket; $| = 1;
-my ($end, $first) = ($ARGV[0], $$);
-END { select(undef, undef, undef, 0.5) if $$ == $first }
-sub begin { return syscall(0x5bed, 1, 0, 0) }
-sub finish { return syscall(0x5bed, $end eq 'fail' ? 3 : 2, $_[0], 0) }
-sub depth { return syscall(0x5bed, 4, 0, 0) }
-sub event { my $fd = syscall(290, $_[0], $_[1]); open(my $handle, '+<&=', $fd) or die; return $handle }
-sub take { my $value; sysread($_[0], $value, 8) == 8 or die; return unpack 'Q', $value }
-sub give { syswrite($_[0], pack 'Q', $_[1]) == 8 or die }
-"#;
-
-fn run(dir: &Path, program: &str, end: &str) -> Output {
-    Command::new("timeout")
-        .args(["-s", "KILL", "60", SPECULATOR, "run", "--stats=json:stats", "--", "perl", "-e", program, end])
-        .current_dir(dir)
-        .stdin(Stdio::null())
-        .output()
-        .expect("timeout(1)")
-}
-
-/// Run a program whose guess ends so. Barriers it may meet: none of those named.
-#[track_caller]
-fn check(program: &str, end: &str, stdout: &str, never_waits_at: &[&str]) {
-    let dir = tempfile::tempdir().unwrap();
-    let output = run(dir.path(), &format!("{PRELUDE}{program}"), end);
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((text.as_ref(), output.status.code()), (stdout, Some(0)), "{end}: {errors}");
-    let stats = std::fs::read_to_string(dir.path().join("stats")).unwrap();
-    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
-    let barriers = &stats["ahead"]["barriers"];
-    for call in never_waits_at {
-        assert!(barriers[call].is_null(), "{call}: {barriers}");
-    }
-}
+use support::guess::{check_failure, check_perl as check, check_success};
 
 /// A child that answers until it is told to stop: the word in capitals, how many there were, how many guesses it depends on.
 const ECHO: &str = r#"
@@ -131,29 +91,68 @@ finish($id);
     check(program, "commit", "504000\n", &["read", "write"]);
 }
 
-/// A descriptor in a message cannot be given again: its receiver waits, and the guess, which nobody resolves, fails.
+/// A child gets the writing end of a pipe, a file and a socket in messages, uses them, and closes them; the end of the pipe is seen.
 #[test]
-fn messages_with_descriptors_wait() {
+fn messages_with_descriptors_are_taken_back() {
     let python = r#"
-import ctypes, os, socket
+here, there = socket.socketpair(socket.AF_UNIX, socket.KIND)
+notes = os.memfd_create('notes')
+child = os.fork()
+if child == 0:
+    here.close(); os.close(notes)
+    for n in range(2):
+        data, fds, _, _ = socket.recv_fds(there, 100, 9)
+        writer, notes, line = fds
+        os.write(writer, data + b' through %d' % depth()); os.close(writer)
+        line = socket.socket(fileno=line); line.sendall(b'hello'); line.close()
+        os.close(notes)
+        there.sendall(b'done')
+    os._exit(4)
+there.close()
+def pass_on(word):
+    reader, writer = os.pipe()
+    mine, other = socket.socketpair()
+    socket.send_fds(here, [word], [writer, notes, other.fileno()])
+    os.close(writer); other.close()
+    here.recv(4)
+    show(os.read(reader, 100), os.read(reader, 100), mine.recv(100))
+    os.close(reader); mine.close()
+pass_on(b'first')
+guess = begin()
+if guess < 0: pass_on(b'again')
+else: pass_on(b'guessed'); finish(guess)
+show(status(child))
+"#;
+    for kind in ["SOCK_STREAM", "SOCK_SEQPACKET", "SOCK_DGRAM"] {
+        let program = python.replace("KIND", kind);
+        let calls = ["sendmsg", "recvmsg", "write", "close"];
+        let first = "b'first through 0' b'' b'hello'\n";
+        check_failure(&program, &format!("{first}b'again through 0' b'' b'hello'\n4\n"), &calls);
+        check_success(&program, &format!("{first}b'guessed through 1' b'' b'hello'\n4\n"), &calls);
+    }
+}
+
+/// What a message held alone is there again: the pipe with what is in it, whose reader saw its end.
+#[test]
+fn an_end_that_only_a_message_has_comes_back() {
+    let python = r#"
 here, there = socket.socketpair()
 reader, writer = os.pipe()
-socket.send_fds(here, [b'x'], [writer])
-os.close(writer)
-number = ctypes.CDLL(None).syscall(0x5bed, 1, 0, 0)
+os.write(writer, b'in the pipe')
+socket.send_fds(here, [b'x'], [reader, writer])
+os.close(writer); os.close(reader)
+guess = begin()
 data, fds, _, _ = socket.recv_fds(there, 10, 4)
-os.write(fds[0], b'through'); os.close(fds[0])
-print('again' if number < 0 else 'WRONG', data, os.read(reader, 10), os.read(reader, 10))
+os.close(fds[1])
+got = os.read(fds[0], 100), os.read(fds[0], 100)
+os.close(fds[0])
+if guess < 0: show('again', data, *got)
+else: show('guessed', data, *got); finish(guess)
+show(fds)
 "#;
-    let dir = tempfile::tempdir().unwrap();
-    let output = Command::new("timeout")
-        .args(["-s", "KILL", "60", SPECULATOR, "run", "--", "python3", "-c", python])
-        .current_dir(dir.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "again b'x' b'through' b''\n", "{errors}");
+    let calls = ["recvmsg", "read", "close"];
+    check_failure(python, "again b'x' b'in the pipe' b''\n[5, 6]\n", &calls);
+    check_success(python, "guessed b'x' b'in the pipe' b''\n[5, 6]\n", &calls);
 }
 
 /// A process that a guess has killed lives on, wherever it was; its parent never heard of its end.

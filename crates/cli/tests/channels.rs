@@ -33,6 +33,17 @@ const KNOWN_LEAKS: &[(&str, &str)] = &[];
 const KNOWN_HELD_FOR_NOTHING: &[(&str, &str)] =
     &[("free_timer", "a timer could have been armed by anybody who has it")];
 
+/// Cases where B sees what it waits for also if A does nothing, and why.
+const SEEN_ANYWAY: &[(&str, &str)] = &[
+    ("flock_", "the lock is free"),
+    ("flock_exit", "the lock is free"),
+    ("fcntl_unlock", "the lock is free"),
+    ("fcntl_close", "the lock is free"),
+    ("fcntl_exit", "the lock is free"),
+    ("ofd_close", "the lock is free"),
+    ("wait_killed_by_b", "B does it"),
+];
+
 /// What B's print came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -70,6 +81,29 @@ impl Bench {
         let list = String::from_utf8(list.stdout).unwrap();
         let words = list.lines().map(|line| line.split_once(' ').unwrap());
         words.map(|(name, kind)| Case { name: name.to_owned(), kind: kind.to_owned() }).collect()
+    }
+
+    /// Runs a case in which A does what it does because of a guess. Returns what B printed, and how many processes were taken back.
+    fn run_guess(&self, case: &Case, guess: &str) -> (String, u64) {
+        let folder = self.folder.path().join(format!("{guess}-{}", case.name));
+        let link = prepare(&folder, &case.name);
+        let stats = self.folder.path().join(format!("stats-{guess}-{}", case.name));
+        let mut command = Command::new("timeout");
+        command.args(["-k", "1", "30", env!("CARGO_BIN_EXE_speculator"), "run"]);
+        // A right guess is known at once, so that what has to wait for it is not late.
+        let (wrong, delay) = if guess == "wrong" { (100, 500) } else { (0, 20) };
+        command.arg(format!("--inject=readdir:{wrong}%:{delay}")).arg(format!("--stats=json:{}", stats.display()));
+        command.arg("--").arg(&self.program).arg(&case.name).current_dir(&folder);
+        command.env("LC_ALL", "C").env("CHANNELS_ID", id(&case.name)).env("CHANNELS_GUESS", guess);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let _ = fs::remove_file(link);
+        let stats: Value =
+            fs::read(&stats).map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap_or_default());
+        let rollbacks = stats["ahead"]["rollbacks"].as_array();
+        let processes = rollbacks.into_iter().flatten().filter_map(|rollback| rollback["processes"].as_u64());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let shown = format!("{}{stderr}", String::from_utf8_lossy(&output.stdout));
+        (shown, processes.max().unwrap_or(0))
     }
 
     fn run(&self, case: &Case) -> (Verdict, String) {
@@ -183,6 +217,50 @@ impl Peer {
     }
 }
 
+/// Runs `each` case, several at a time; what came of it, in their order.
+fn side_by_side<T: Send>(cases: &[Case], each: impl Fn(&Case) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((index, case)) =
+                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, cases.get(i)?)))
+                {
+                    let result = each(case);
+                    results.lock().unwrap().insert(index, result);
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap().into_values().collect()
+}
+
+/// Those that `CHANNELS` names a part of, if it is set.
+fn chosen(bench: &Bench) -> Vec<Case> {
+    let only = std::env::var("CHANNELS").unwrap_or_default();
+    bench.cases().into_iter().filter(|case| case.name.contains(&only)).collect()
+}
+
+#[test]
+fn what_a_failed_guess_did_is_learned_through_no_channel() {
+    let bench = Bench::new();
+    let cases: Vec<Case> = chosen(&bench).into_iter().filter(|case| case.kind == "held").collect();
+    let mut wrong = Vec::new();
+    let results = side_by_side(&cases, |case| (bench.run_guess(case, "wrong"), bench.run_guess(case, "right")));
+    for (case, ((failed, processes), (kept, _))) in cases.iter().zip(results) {
+        println!("{:26} {processes} processes taken back; {kept:?}", case.name);
+        let is_seen_anyway = SEEN_ANYWAY.iter().any(|(known, _)| *known == case.name);
+        if failed.contains("saw") && !is_seen_anyway {
+            wrong.push(format!("{}: learned what a failed guess did: {failed}", case.name));
+        }
+        if kept != "saw\n" {
+            wrong.push(format!("{}: not learned, though the guess was right: {kept}", case.name));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn every_rule_of_the_table_has_a_case() {
     let names: Vec<String> = Bench::new().cases().into_iter().map(|case| case.name).collect();
@@ -193,25 +271,11 @@ fn every_rule_of_the_table_has_a_case() {
 #[test]
 fn what_was_learned_through_any_channel_is_held() {
     let bench = Bench::new();
-    let only = std::env::var("CHANNELS").unwrap_or_default();
-    let cases: Vec<Case> = bench.cases().into_iter().filter(|case| case.name.contains(&only)).collect();
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(BTreeMap::new());
-    thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some((index, case)) =
-                    Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, cases.get(i)?)))
-                {
-                    let result = bench.run(case);
-                    results.lock().unwrap().insert(index, result);
-                }
-            });
-        }
-    });
+    let cases = chosen(&bench);
+    let results = side_by_side(&cases, |case| bench.run(case));
     let mut wrong = Vec::new();
-    for (index, (verdict, note)) in results.into_inner().unwrap() {
-        let name = &cases[index].name;
+    for (case, (verdict, note)) in cases.iter().zip(results) {
+        let name = &case.name;
         println!("{name:26} {verdict:?}: {note}");
         let known = KNOWN_LEAKS.iter().chain(KNOWN_HELD_FOR_NOTHING).find(|(known, _)| known == name);
         match (verdict, known) {

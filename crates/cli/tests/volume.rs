@@ -3,8 +3,10 @@
 mod support;
 
 use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
-use std::process::Command;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use support::{can_mount, Scene};
 
@@ -106,6 +108,132 @@ fn a_mount_in_use_is_not_unmounted() {
     drop(file);
     scene.run("volume umount dir").expect(0, "");
     scene.left_behind(&["dir", "image"]);
+}
+
+/// A shell in a world that goes on when it is told to, and says when it has come so far.
+struct World {
+    child: Child,
+    orders: ChildStdin,
+    words: BufReader<ChildStdout>,
+}
+
+impl World {
+    fn start(scene: &Scene, options: &str, script: &str) -> World {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        command.arg("run").args(options.split_whitespace()).args(["--", "sh", "-c", script]);
+        command.current_dir(scene.path("")).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (orders, words) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        World { child, orders, words }
+    }
+
+    #[track_caller]
+    fn says(&mut self, word: &str) {
+        let mut line = String::new();
+        self.words.read_line(&mut line).unwrap();
+        assert_eq!(line.trim_end(), word);
+    }
+
+    fn go_on(&mut self) {
+        self.orders.write_all(b"\n").unwrap();
+    }
+
+    #[track_caller]
+    fn ends(mut self) {
+        drop(self.orders);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// Unmounts it as soon as nobody keeps it busy.
+#[track_caller]
+fn umount_in_the_end(scene: &Scene) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while scene.run("volume umount dir").status != 0 {
+        assert!(Instant::now() < end, "it is kept busy");
+    }
+}
+
+/// A world held a directory of each file system that it found when it began.
+#[test]
+fn a_world_keeps_no_volume_busy_that_it_has_only_read() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    scene.run("volume mount image dir").expect(0, "");
+    fs::write(scene.path("dir/file"), "kept\n").unwrap();
+    let mut world = World::start(&scene, "", "cat dir/file; read line; test ! -e dir/file && echo gone");
+    world.says("kept");
+    scene.run("volume umount dir").expect(0, "");
+    world.go_on();
+    world.says("gone");
+    world.ends();
+    scene.left_behind(&["dir", "image"]);
+}
+
+#[test]
+fn a_world_lets_a_volume_go_when_it_has_changed_nothing_for_a_while_and_comes_back_to_it() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    scene.run("volume mount image dir").expect(0, "");
+    let script = "echo first > dir/file; echo one; read line; echo second >> dir/file; echo two; read line";
+    let mut world = World::start(&scene, "--commit-interval 0.1", script);
+    world.says("one");
+    umount_in_the_end(&scene);
+    scene.run("volume mount image dir").expect(0, "");
+    world.go_on();
+    world.says("two");
+    umount_in_the_end(&scene);
+    world.go_on();
+    world.ends();
+    scene.run("volume mount image dir").expect(0, "");
+    assert_eq!(fs::read_to_string(scene.path("dir/file")).unwrap(), "first\nsecond\n");
+    scene.run("volume umount dir").expect(0, "");
+    scene.left_behind(&["dir", "image"]);
+}
+
+/// What was mounted after the beginning had a number, but counted for nothing: output did not wait for it.
+#[test]
+fn what_is_mounted_and_changed_inside_is_committed_and_can_be_unmounted_inside() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    let script = "mount -o loop image dir && echo new > dir/file && echo held && umount dir && ls -A dir && echo done";
+    let natively = Command::new("sh").args(["-c", script]).current_dir(scene.path("")).output().unwrap();
+    let natively = support::Outcome::of(natively);
+    assert_eq!((natively.status, natively.stdout.as_str()), (0, "held\ndone\n"), "{}", natively.stderr);
+    let mut world = World::start(&scene, "--stats=json:stats", script);
+    world.says("held");
+    world.says("done");
+    world.ends();
+    let stats = scene.stats();
+    assert_eq!(stats["output_bytes_held"], "held\n".len(), "{stats}");
+    scene.left_behind(&["dir", "image", "stats"]);
+}
+
+/// An fsync that had nothing of its own world to wait for was answered at once, and what somebody else had written was not durable.
+#[test]
+fn an_fsync_inside_covers_what_was_written_outside() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    scene.run("volume mount image dir").expect(0, "");
+    let script = "echo a > dir/a; echo one; read line; sync dir/b; echo two";
+    let mut world = World::start(&scene, "--stats=json:stats", script);
+    world.says("one");
+    fs::write(scene.path("dir/b"), "of somebody else").unwrap();
+    world.go_on();
+    world.says("two");
+    world.ends();
+    let stats = scene.stats();
+    assert_eq!(stats["output_bytes_held"], "one\ntwo\n".len(), "{stats}");
+    scene.run("volume umount dir").expect(0, "");
+    scene.left_behind(&["dir", "image", "stats"]);
 }
 
 #[test]

@@ -179,6 +179,8 @@ impl Default for Handle {
 pub struct Transactions {
     generation: AtomicU64,
     domains: AtomicU32,
+    /// Bit d: whoever commits has domain d open.
+    held: AtomicU32,
     /// For each domain the transaction that changes join now.
     active: AtomicClock,
     /// For each domain the newest transaction that is on stable storage.
@@ -195,6 +197,7 @@ impl Transactions {
         let t = Self {
             generation: AtomicU64::new(1),
             domains: AtomicU32::new(0),
+            held: AtomicU32::new(0),
             active: AtomicClock::new(),
             committed: AtomicClock::new(),
             dirty: AtomicClock::new(),
@@ -212,6 +215,12 @@ impl Transactions {
             self.active.raise(d, 1);
         }
         self.domains.store(domains as u32, Ordering::SeqCst);
+    }
+
+    /// The world has so many domains from now on, if it had fewer: something was mounted.
+    pub fn extend(&self, domains: usize) {
+        assert!(domains <= DOMAINS_MAX);
+        self.domains.fetch_max(domains as u32, Ordering::SeqCst);
     }
 
     /// How many domains the world has.
@@ -244,6 +253,45 @@ impl Transactions {
         let transaction = self.active.get(domain);
         self.dirty.raise(domain, transaction);
         transaction
+    }
+
+    /// Whether a change to `domain` may join now, asked with an open handle: whoever commits has it open, and keeps it open until what has joined is
+    /// committed. Otherwise close the handle, see to it that `hold` is called, and begin again.
+    #[inline(always)]
+    pub fn may_join(&self, domain: usize) -> bool {
+        // Who joined first has asked.
+        self.dirty.get(domain) >= self.active.get(domain) || self.is_held(domain)
+    }
+
+    /// Whether whoever commits has `domain` open. It stays so at least as long as a handle is open that was opened before this was asked.
+    #[inline(always)]
+    pub fn is_held(&self, domain: usize) -> bool {
+        self.held.load(Ordering::SeqCst) & (1 << domain) != 0
+    }
+
+    /// Whoever commits has opened `domain`.
+    pub fn hold(&self, domain: usize) {
+        self.held.fetch_or(1 << domain, Ordering::SeqCst);
+    }
+
+    /// Whoever commits wants to close `domain`. Only if this returns true it may: nothing of it is uncommitted, nobody is about to change it, and whoever
+    /// wants to waits for the next `hold`. `handles` are those of all threads; `is_unused` is asked last. Not while somebody else calls `hold`.
+    pub fn let_go<'h>(
+        &self,
+        domain: usize,
+        mut handles: impl Iterator<Item = &'h Handle>,
+        is_unused: impl FnOnce() -> bool,
+    ) -> bool {
+        self.held.fetch_and(!(1 << domain), Ordering::SeqCst);
+        // As in `close_transaction`: either we see a handle that is open, or who opened it sees that the domain is not held.
+        fence(Ordering::SeqCst);
+        let is_idle = handles.all(|handle| handle.0.load(Ordering::SeqCst) == 0)
+            && self.dirty.get(domain) <= self.committed.get(domain)
+            && is_unused();
+        if !is_idle {
+            self.hold(domain);
+        }
+        is_idle
     }
 
     /// The transaction that changes of `domain` join now, without joining it.

@@ -258,3 +258,94 @@ fn a_change_a_transfer_and_a_commit() {
         committer.join().unwrap();
     });
 }
+
+/// How a domain is closed; only the first is right.
+#[derive(Clone, Copy, PartialEq)]
+enum LetGo {
+    Correct,
+    /// It does not look whether somebody is about to change something.
+    BlindForHandles,
+    /// It closes first, and then says so.
+    ClosesFirst,
+}
+
+/// A domain that the committer has open, or not.
+struct Holder {
+    world: Arc<World>,
+    is_open: loom::sync::Mutex<bool>,
+    /// The same, for who must not wait.
+    open_now: AtomicU64,
+}
+
+impl Holder {
+    fn set(&self, is_open: &mut bool, to: bool) {
+        *is_open = to;
+        self.open_now.store(u64::from(to), Ordering::SeqCst);
+    }
+
+    fn write(&self) {
+        let transactions = &self.world.transactions;
+        loop {
+            transactions.open_handle(&self.world.handle);
+            if transactions.may_join(D) {
+                break;
+            }
+            self.world.handle.close();
+            let mut is_open = self.is_open.lock().unwrap();
+            self.set(&mut is_open, true);
+            transactions.hold(D);
+        }
+        transactions.join(D);
+        assert_eq!(self.open_now.load(Ordering::SeqCst), 1, "changed while it was not open");
+        self.world.handle.close();
+    }
+
+    fn let_go(&self, how: LetGo) {
+        let transactions = &self.world.transactions;
+        let mut is_open = self.is_open.lock().unwrap();
+        if how == LetGo::ClosesFirst {
+            self.set(&mut is_open, false);
+        }
+        let handle = (how != LetGo::BlindForHandles).then_some(&self.world.handle);
+        if transactions.let_go(D, handle.into_iter(), || true) {
+            self.set(&mut is_open, false);
+        }
+    }
+}
+
+/// Two changes while the domain is closed, or is not.
+fn change_against_let_go(how: LetGo) {
+    explore(move || {
+        let holder = Arc::new(Holder {
+            world: World::new(),
+            is_open: loom::sync::Mutex::new(true),
+            open_now: AtomicU64::new(1),
+        });
+        holder.world.transactions.hold(D);
+        let writer = holder.clone();
+        let writer = thread::spawn(move || {
+            writer.write();
+            writer.write();
+        });
+        holder.let_go(how);
+        writer.join().unwrap();
+        assert_eq!(holder.open_now.load(Ordering::SeqCst), 1, "nothing is committed, and it is not open");
+    });
+}
+
+#[test]
+fn a_domain_is_open_while_it_is_changed() {
+    change_against_let_go(LetGo::Correct);
+}
+
+#[test]
+#[should_panic(expected = "not open")]
+fn broken_let_go_that_sees_no_handles() {
+    change_against_let_go(LetGo::BlindForHandles);
+}
+
+#[test]
+#[should_panic(expected = "not open")]
+fn broken_let_go_that_closes_first() {
+    change_against_let_go(LetGo::ClosesFirst);
+}

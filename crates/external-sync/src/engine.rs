@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agent_abi::World;
-use commit_clock::{Clock, Ticket, DOMAINS_MAX};
+use commit_clock::{Clock, Ticket, Transaction, DOMAINS_MAX};
 
 use crate::journal::Probe;
 use crate::sys;
@@ -76,15 +76,31 @@ pub struct Policy {
     pub eager: bool,
 }
 
-/// How the engine reaches a domain's file system; changed when file systems are mounted.
+/// How the engine reaches a domain's file system. Nothing is open on a file system that the world has not changed, or not for a while: others may unmount it.
 #[derive(Debug, Default)]
 pub struct Handles {
-    /// For each domain a directory on it, open since the world began.
+    /// For each domain that is held (`Transactions::hold`) a directory on it, open since before the first change that is not committed.
     pub roots: [Option<Arc<OwnedFd>>; DOMAINS_MAX],
+    /// Bit d: it stays open until the world ends.
+    pub kept_open: u32,
     /// Bit d: one fsync commits everything, because the journal takes data and metadata alike (ext4, data=journal).
     pub whole_journal: u32,
     /// What tells whether the file system has given up in the background.
     pub probes: [Option<Probe>; DOMAINS_MAX],
+}
+
+impl Handles {
+    /// Close a domain's file system unless something there is uncommitted, about to be changed, or mapped.
+    pub fn let_go(&mut self, world: &World, domain: usize) {
+        if self.kept_open & (1 << domain) != 0 || self.roots[domain].is_none() {
+            return;
+        }
+        let handles = world.thread_map.taken().map(|i| &world.threads[i].handle);
+        let is_unmapped = || world.mapped_domains.load(Ordering::SeqCst) & (1 << domain) == 0;
+        if world.transactions.let_go(domain, handles, is_unmapped) {
+            self.roots[domain] = None;
+        }
+    }
 }
 
 /// The thread that commits.
@@ -111,6 +127,7 @@ impl Engine {
             observer,
             stop: stop.clone(),
             dirty_since: [None; DOMAINS_MAX],
+            clean_since: [None; DOMAINS_MAX],
             last: [None; DOMAINS_MAX],
             failed: false,
         };
@@ -172,6 +189,7 @@ struct Worker {
     observer: Box<dyn Observer>,
     stop: Arc<AtomicBool>,
     dirty_since: [Option<Instant>; DOMAINS_MAX],
+    clean_since: [Option<Instant>; DOMAINS_MAX],
     last: [Option<LastCommit>; DOMAINS_MAX],
     failed: bool,
 }
@@ -200,6 +218,7 @@ impl Worker {
                 return;
             }
             if !worked {
+                self.let_go();
                 let rest = (0..DOMAINS_MAX).map(|domain| self.rest(domain)).filter(|rest| !rest.is_zero()).min();
                 sys::futex_wait(&self.world.requests, seen, Some(rest.unwrap_or(tick).min(tick)));
             }
@@ -214,8 +233,10 @@ impl Worker {
         let since = &mut self.dirty_since[domain];
         if !is_dirty && !is_requested {
             *since = None;
+            self.clean_since[domain].get_or_insert_with(Instant::now);
             return None;
         }
+        self.clean_since[domain] = None;
         let since = *since.get_or_insert_with(Instant::now);
         if stopping {
             Some(Cause::End)
@@ -242,13 +263,23 @@ impl Worker {
         self.last[domain].map_or(Duration::ZERO, |last| last.duration.saturating_sub(last.end.elapsed()))
     }
 
+    /// Close file systems of which nothing was uncommitted for as long as a change waits at most.
+    fn let_go(&mut self) {
+        let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for domain in 0..self.world.transactions.domains() {
+            if self.clean_since[domain].is_some_and(|since| since.elapsed() >= self.policy.interval) {
+                handles.let_go(self.world, domain);
+            }
+        }
+    }
+
     fn commit(&mut self, domain: usize, cause: Cause) {
         let begin = Instant::now();
         self.dirty_since[domain] = None;
         let (transaction, ticket) = self.world.transactions.close_transaction(domain);
         self.world.dirty_bytes[domain].store(0, Ordering::Relaxed);
         self.await_quiet(ticket);
-        if let Err(error) = self.flush(domain) {
+        if let Err(error) = self.flush(domain, transaction) {
             self.failed = true;
             self.observer.flush_failed(domain, error);
             return;
@@ -276,12 +307,16 @@ impl Worker {
         }
     }
 
-    fn flush(&self, domain: usize) -> io::Result<()> {
+    fn flush(&self, domain: usize, transaction: Transaction) -> io::Result<()> {
         let (root, whole_journal, probe) = {
             let handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             (handles.roots[domain].clone(), handles.whole_journal & (1 << domain) != 0, handles.probes[domain])
         };
-        let root = root.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        let Some(root) = root else {
+            // A clock may be too high: somebody waits for a transaction in which nothing was changed.
+            let is_empty = self.world.transactions.dirty().0[domain] < transaction;
+            return if is_empty { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EBADF)) };
+        };
         let is_mapped = self.world.mapped_domains.load(Ordering::SeqCst) & (1 << domain) != 0;
         if whole_journal && !is_mapped {
             // Every change is in the journal's running transaction already: committing it is enough, and looks at no inode.

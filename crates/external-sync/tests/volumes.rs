@@ -94,7 +94,7 @@ fn check_domain(scene: &Scene, dev: u64) {
     assert!(first.is_ordered(), "{first:?}");
     assert_eq!(fs::metadata(scene.dir().join("file")).unwrap().dev(), dev);
     assert_eq!(table.place(dev), Some(Place::Domain(first.id)));
-    first.flush().unwrap();
+    rustix::fs::syncfs(table.open(first.id).unwrap()).unwrap();
 }
 
 #[test]

@@ -8,11 +8,16 @@ mod holders;
 use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, option, FdEntry, FdKind, World};
 use connections::{Connections, Inside, Verdict};
+pub(crate) use diag::Name;
 use holders::Holders;
+use rustix::net::sockopt::socket_cookie;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
+
+/// Sets what the agent writes at `connect`, `listen` and `accept` (agent::sockets) apart from pairs, whose inodes have 32 bits.
+const MADE_INSIDE: u64 = 1 << 32;
 
 #[derive(Debug)]
 pub(crate) struct Classifier {
@@ -30,44 +35,105 @@ impl Default for Classifier {
 impl Supervisor {
     /// The entry of a socket, or 0: outside.
     pub(crate) fn classify_socket(&mut self, _tid: i32, socket: &OwnedFd) -> u64 {
-        // Out of its place while it asks for our processes.
-        let mut classifier = self.classifier.take().unwrap_or_default();
-        let verdict = self.judge(&mut classifier, socket);
-        self.classifier = Some(classifier);
-        entry(verdict)
+        entry(self.with_classifier(|this, classifier| this.judge(classifier, socket)))
     }
 
     /// The peer of a Unix socket, by inode, if both are inside.
     pub(crate) fn peer_inside(&mut self, socket: &OwnedFd) -> Option<u64> {
-        let world = self.world();
-        if world.options.load(Ordering::Relaxed) & option::OUTSIDE_EVENTS != 0 {
+        self.is_connected_inside(socket).then(|| self.unix_peer(socket))?
+    }
+
+    /// Whether a socket is connected to another one, and both ends are inside.
+    pub(crate) fn is_connected_inside(&mut self, socket: &OwnedFd) -> bool {
+        let verdict = self.with_classifier(|this, classifier| this.judge(classifier, socket));
+        !self.may_anything_be_outside() && matches!(verdict, Ok(Verdict::Inside(_)))
+    }
+
+    /// The peer of a Unix socket, by inode; `None` if nobody has it open, not yet or no longer.
+    pub(crate) fn unix_peer(&mut self, socket: &OwnedFd) -> Option<u64> {
+        self.with_classifier(|_, classifier| classifier.connections.as_mut()?.unix_peer(socket.as_fd()))
+    }
+
+    /// The inode of the Unix socket that listens where a client wants to connect to, if only the world holds it.
+    pub(crate) fn unix_listener(&mut self, name: &Name, client: &OwnedFd) -> Option<u64> {
+        let dev = rustix::fs::fstat(client).ok()?.st_dev;
+        if self.may_anything_be_outside() {
             return None;
         }
-        let mut classifier = self.classifier.take().unwrap_or_default();
-        let verdict = self.judge(&mut classifier, socket);
-        let connections = classifier.connections.as_mut();
-        let peer = match verdict {
-            Ok(Verdict::Inside(_)) => connections.and_then(|connections| connections.unix_peer(socket.as_fd())),
-            _ => None,
-        };
-        self.classifier = Some(classifier);
-        peer
+        self.with_classifier(|this, Classifier { connections, holders }| {
+            let mut sockets = this.sockets(holders, dev);
+            connections.as_mut()?.unix_listener(name, &mut sockets)
+        })
+    }
+
+    /// The inodes of those who listen on a TCP port.
+    pub(crate) fn tcp_listeners(&mut self, port: u16) -> Vec<u64> {
+        self.with_classifier(|_, classifier| {
+            classifier.connections.as_mut().map_or(Vec::new(), |connections| connections.tcp_listeners(port))
+        })
+    }
+
+    /// Whether only the world holds this socket, which listens.
+    pub(crate) fn is_ours_alone(&mut self, socket: &OwnedFd) -> bool {
+        let dev = rustix::fs::fstat(socket).map(|stat| stat.st_dev);
+        let (Ok(dev), false) = (dev, self.may_anything_be_outside()) else { return false };
+        self.with_classifier(|this, Classifier { connections, holders }| {
+            let Some(connections) = connections else { return false };
+            connections.is_listener_inside(socket.as_fd(), &mut this.sockets(holders, dev)).unwrap_or(false)
+        })
+    }
+
+    /// Whether a Unix socket is in our network namespace, so that we find all others that it can reach.
+    pub(crate) fn is_in_our_network(&mut self, socket: &OwnedFd) -> bool {
+        self.with_classifier(|_, classifier| {
+            let Some(connections) = &mut classifier.connections else { return false };
+            connections.is_in_our_network(socket.as_fd()).unwrap_or(false)
+        })
+    }
+
+    /// Whether these processes have one descriptor of this socket among them.
+    pub(crate) fn is_held_once_among(&mut self, processes: &HashSet<i32>, ino: u64) -> bool {
+        self.with_classifier(|_, classifier| classifier.holders.holds_one(processes, ino))
     }
 
     /// Who of these processes has a descriptor of this socket: process and descriptor.
     pub(crate) fn holder_among(&mut self, processes: &HashSet<i32>, ino: u64) -> Option<(i32, i32)> {
+        self.with_classifier(|_, classifier| classifier.holders.find(processes, ino))
+    }
+
+    /// What the agent does for a socket that its process has accepted.
+    pub(crate) fn remember_made_inside(&self, socket: &OwnedFd) {
+        if let (Ok(stat), Ok(cookie)) = (rustix::fs::fstat(socket), socket_cookie(socket)) {
+            self.world().remember_socket(stat.st_ino | MADE_INSIDE, cookie << 1);
+        }
+    }
+
+    /// Something has left the world, nobody knows what.
+    fn may_anything_be_outside(&self) -> bool {
+        self.world().options.load(Ordering::Relaxed) & option::OUTSIDE_EVENTS != 0
+    }
+
+    /// Out of its place while it asks for our processes.
+    fn with_classifier<T>(&mut self, ask: impl FnOnce(&mut Self, &mut Classifier) -> T) -> T {
         let mut classifier = self.classifier.take().unwrap_or_default();
-        let holder = classifier.holders.find(processes, ino);
+        let answer = ask(self, &mut classifier);
         self.classifier = Some(classifier);
-        holder
+        answer
     }
 
     fn judge(&mut self, classifier: &mut Classifier, socket: &OwnedFd) -> io::Result<Verdict> {
-        let Some(connections) = &mut classifier.connections else { return Ok(Verdict::Outside) };
+        let Classifier { connections, holders } = classifier;
+        let Some(connections) = connections else { return Ok(Verdict::Outside) };
         let dev = rustix::fs::fstat(socket)?.st_dev;
-        let world = self.world();
-        let processes = || self.processes();
-        connections.judge(socket.as_fd(), &mut Sockets { world, dev, holders: &mut classifier.holders, processes })
+        connections.judge(socket.as_fd(), &mut self.sockets(holders, dev))
+    }
+
+    fn sockets<'a>(
+        &'a mut self,
+        holders: &'a mut Holders,
+        dev: u64,
+    ) -> Sockets<'a, impl FnMut() -> HashSet<i32> + use<'a>> {
+        Sockets { world: self.world(), dev, holders, processes: || self.processes() }
     }
 
     /// The world's processes. A program that has not begun yet still has descriptors of ours.
@@ -106,8 +172,6 @@ impl<P: FnMut() -> HashSet<i32>> Inside for Sockets<'_, P> {
     }
 
     fn was_made_inside(&self, ino: u64, cookie: u64) -> bool {
-        // Written by the agent at `connect`, `listen` and `accept` (agent::sockets).
-        const MADE_INSIDE: u64 = 1 << 32;
         self.world.socket_slot(ino | MADE_INSIDE) == Some(cookie << 1)
     }
 

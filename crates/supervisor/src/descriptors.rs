@@ -36,6 +36,11 @@ pub fn user_of(tid: i32) -> io::Result<u32> {
     status_field(tid, "Uid:", 1)
 }
 
+/// The user whom others see as the sender of its signals.
+pub fn real_user_of(tid: i32) -> io::Result<u32> {
+    status_field(tid, "Uid:", 0)
+}
+
 fn status_field<T: std::str::FromStr>(tid: i32, name: &str, position: usize) -> io::Result<T> {
     let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
     status

@@ -1,7 +1,7 @@
 //! The table of file systems in shared memory, and the engine's way to each domain.
 
 use agent_abi::{DeviceKind, World, DEVICES_MAX};
-use external_sync::domain::{DomainTable, Place};
+use external_sync::domain::{Domain, DomainId, DomainTable, Place};
 use external_sync::engine::Handles;
 use external_sync::journal::Probe;
 use rustix::fs::{MemfdFlags, Stat};
@@ -10,8 +10,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-/// Fill the world's table from the mounts, and the engine's handles.
+/// Fill the world's table from the mounts, and open what must stay open.
 pub fn publish(table: &DomainTable, world: &World, handles: &Mutex<Handles>) -> io::Result<()> {
+    // Before anybody can find a new one in the table.
+    world.transactions.extend(table.domains().len());
     for (dev, place) in table.places() {
         set_device(world, dev, place);
     }
@@ -19,23 +21,47 @@ pub fn publish(table: &DomainTable, world: &World, handles: &Mutex<Handles>) -> 
     let memory = rustix::fs::memfd_create("speculator", MemfdFlags::CLOEXEC)?;
     set_device(world, dev_of(&memory)?, Place::Memory);
     let mut handles = handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let mut ordered = 0;
-    for domain in table.domains() {
-        let index = usize::from(domain.id.0);
-        if domain.is_ordered() {
-            ordered |= 1 << index;
-        }
-        handles.roots[index] = match domain.handle() {
-            Some(handle) => Some(Arc::new(handle.try_clone_to_owned()?)),
-            None => None,
-        };
-        let probe = |handle| Probe::of(handle, &domain.file_system.fs_type);
-        // Once found it is kept: a file system that gives up must not look like one that cannot be asked.
-        handles.probes[index] = handles.probes[index].or_else(|| domain.handle().and_then(probe));
-    }
+    let ids = |wanted: fn(&Domain) -> bool| {
+        table.domains().iter().filter(|d| wanted(d)).fold(0, |bits, domain| bits | 1 << domain.id.0)
+    };
     // data=journal: the journal holds everything (`external_sync::domain`), and the root is a directory of the same journal.
-    handles.whole_journal = ordered;
-    world.ordered.store(ordered, Ordering::SeqCst);
+    handles.whole_journal = ids(Domain::is_ordered);
+    world.ordered.store(handles.whole_journal, Ordering::SeqCst);
+    handles.kept_open = ids(|domain| !domain.can_be_closed());
+    for domain in table.domains().iter().filter(|domain| !domain.can_be_closed()) {
+        // What cannot be opened fails when it is flushed.
+        let _ = open(domain, world, &mut handles, || table.open(domain.id));
+    }
+    Ok(())
+}
+
+/// Somebody is about to change a domain: from now on the engine can flush it. `by_way` are other ways to the file system, for one that has no mount point any more.
+pub fn hold(
+    table: &DomainTable,
+    id: DomainId,
+    world: &World,
+    handles: &Mutex<Handles>,
+    by_way: impl FnOnce(u64) -> Option<OwnedFd>,
+) -> io::Result<()> {
+    let domain = table.domain(id);
+    let mut handles = handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    open(domain, world, &mut handles, || table.open(id).or_else(|| by_way(domain.file_system.dev)))
+}
+
+/// What is open already stays: it was there before the first change.
+fn open(
+    domain: &Domain,
+    world: &World,
+    handles: &mut Handles,
+    way: impl FnOnce() -> Option<OwnedFd>,
+) -> io::Result<()> {
+    let index = usize::from(domain.id.0);
+    if handles.roots[index].is_none() {
+        let root = way().ok_or_else(|| io::Error::from_raw_os_error(libc::ENXIO))?;
+        handles.probes[index] = Probe::of(root.as_fd(), &domain.file_system.fs_type);
+        handles.roots[index] = Some(Arc::new(root));
+    }
+    world.transactions.hold(index);
     Ok(())
 }
 

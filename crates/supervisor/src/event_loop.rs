@@ -10,7 +10,7 @@ use crate::signals;
 use crate::stats::Stats;
 use crate::status::Asked;
 use crate::texts::Texts;
-use agent_abi::{PROCESSES_MAX, PROCESS_TIMERS, REQUEST_NR, THREADS_MAX};
+use agent_abi::{PROCESSES_MAX, PROCESS_LOCKS, PROCESS_TIMERS, REQUEST_NR, THREADS_MAX};
 use commit_clock::DOMAINS_MAX;
 use external_sync::domain::DomainTable;
 use external_sync::engine::Handles;
@@ -71,6 +71,8 @@ pub(crate) struct Supervisor {
     pub is_root_user: bool,
     pub ahead: crate::ahead::Ahead,
     pub same_core: SameCore,
+    /// Tracees that are confined while their stops are looked at, the innermost last.
+    pub confined: Vec<Confined>,
     /// Slots of processes that stop before they end (`ending`).
     pub watched: HashSet<usize>,
     /// Signals that were taken from a thread's queue and sent again as others.
@@ -137,6 +139,7 @@ impl Supervisor {
     }
 
     pub(crate) fn on_stop(&mut self, stopped: Stopped) {
+        let Some(stopped) = self.adopt_vessel(stopped) else { return };
         let tid = stopped.tid();
         self.stats.tracee_stops += 1;
         if self.failed.load(Ordering::SeqCst) {
@@ -144,6 +147,8 @@ impl Supervisor {
         }
         let is_birth = stopped.stop() == Stop::Trap && !self.tracees.contains_key(&tid);
         let confined = if is_birth { None } else { self.same_core.confine(tid) };
+        let is_confined = confined.is_some();
+        self.confined.extend(confined);
         let (reason, result) = match stopped.stop() {
             Stop::Trap => ("birth", self.on_trap(stopped)),
             Stop::Exec { former_tid } => ("exec", self.on_exec(stopped, former_tid)),
@@ -152,7 +157,7 @@ impl Supervisor {
             Stop::Group(_) => ("group", self.on_group_stop(stopped)),
             Stop::Exit => ("end", self.on_ending(stopped)),
         };
-        if let Some(confined) = confined {
+        if let Some(confined) = self.confined.pop_if(|_| is_confined) {
             same_core::let_go(confined);
         }
         *self.stats.stops.entry(reason.to_owned()).or_default() += 1;
@@ -225,6 +230,7 @@ impl Supervisor {
             self.stats.processes += 1;
             if self.stats.processes == PROCESSES_FEW {
                 self.segment.gather();
+                self.agent.gather();
             }
             tracee.pid = None;
         }
@@ -300,12 +306,12 @@ impl Supervisor {
             // A child of vfork wrote in its parent's memory.
             parent.clock.merge(&clock, DOMAINS_MAX);
         }
-        let timers = slot.flags.load(Ordering::Acquire) & PROCESS_TIMERS;
+        let kept = slot.flags.load(Ordering::Acquire) & (PROCESS_TIMERS | PROCESS_LOCKS);
         if slot.users.load(Ordering::Acquire) > 1 {
             if let Some(fresh) = world.process_map.take() {
                 slot.users.fetch_sub(1, Ordering::AcqRel);
                 world.processes[fresh].begin(parent, &clock);
-                world.processes[fresh].flags.store(timers, Ordering::Release);
+                world.processes[fresh].flags.store(kept, Ordering::Release);
                 world.processes[fresh].pid.store(tid as u32, Ordering::Release);
                 tracee.process = fresh;
                 if tracee.watched {
@@ -315,7 +321,7 @@ impl Supervisor {
                 return;
             }
         }
-        slot.flags.store(timers, Ordering::Release);
+        slot.flags.store(kept, Ordering::Release);
         slot.mapped_domains.store(0, Ordering::Release);
     }
 
@@ -405,6 +411,7 @@ impl Supervisor {
         let info = self.as_it_was(tid, sent);
         let Some(stopped) = self.ahead_of_signal(stopped, &info)? else { return Ok(()) };
         self.note_signal(tid, &info);
+        self.interrupt_in_call(&stopped)?;
         let mut more = Vec::new();
         let mut has_run = false;
         let left = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more, &mut has_run)?;
@@ -416,17 +423,20 @@ impl Supervisor {
             // It was taken out of the queue while the agent finished: put it back.
             self.requeue(tid, &later);
         }
-        match left {
+        let resumed = match left {
             // The kernel still has what came with the signal.
-            Some(stopped) if !has_run && !sent.is_from_us() => stopped.resume(signal),
-            Some(stopped) => stopped.resume_with(&info),
+            Some(stopped) if !has_run && !sent.is_from_us() && !info.is_noted() => stopped.resume(signal),
+            Some(stopped) => stopped.resume_with(&info.unnoted()),
             None => Ok(()),
-        }
+        };
+        // It may have more to hear.
+        self.call_receiver(tid);
+        resumed
     }
 
     /// Send a signal again that was taken from a thread's queue. What the kernel does not let us send again as it was, we remember, and put in
     /// the place of what we send.
-    fn requeue(&mut self, tid: i32, info: &SignalInfo) {
+    pub(crate) fn requeue(&mut self, tid: i32, info: &SignalInfo) {
         let is_queued = self.pid_of(tid).is_ok_and(|pid| info.send_again(pid, tid));
         if !is_queued {
             self.send_again_as_ours(tid, *info);
@@ -510,7 +520,7 @@ impl Supervisor {
 
     pub(crate) fn on_exit(&mut self, tid: i32, status: i32) {
         self.backlog.remove(&tid);
-        let Some(tracee) = self.tracees.remove(&tid) else { return };
+        let Some(tracee) = self.tracees.remove(&tid) else { return self.on_vessel_end(tid) };
         self.world().closes.fetch_add(1, Ordering::Relaxed);
         self.descriptors.forget(tid);
         if tid == self.root {

@@ -443,7 +443,7 @@ impl Prepared {
         let kept = Kept::of(&inherited)?;
         detach(&inherited)?;
         let image = AgentImage::built_in();
-        let agent = Segment::huge_with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
+        let agent = Segment::gatherable_with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
         let policy = Policy {
             interval: options.commit_interval,
             dirty_bytes_max: agent_abi::DIRTY_BYTES_MAX,
@@ -510,6 +510,7 @@ impl Prepared {
             is_root_user: self.is_root_user,
             ahead: crate::ahead::Ahead::new(self.ahead, memories),
             same_core: SameCore::new(sys::run_first(), &world.usual_cores),
+            confined: Vec::new(),
             watched: HashSet::new(),
             backlog: HashMap::new(),
             asked: asked.clone(),

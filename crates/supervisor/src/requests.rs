@@ -33,6 +33,8 @@ impl Supervisor {
             Some(Request::Restore) => self.restore(tid),
             Some(Request::Classify) => self.classify(tid, a as i32),
             Some(Request::Mounts) => self.mounts(),
+            Some(Request::Hold) => self.hold_domain(Some(tid), a as usize).map(|()| 0).map_err(errno),
+            Some(Request::LetGo) => self.let_go_domains(),
             Some(Request::Refused) => self.refused(tid, a, b),
             Some(Request::Fatal) => self.fatal(tid, a),
             Some(Request::HoldEnd) => self.hold_end(tid, a as i32),
@@ -128,6 +130,23 @@ impl Supervisor {
         Ok(0)
     }
 
+    /// A domain is about to be changed, by a thread or by us. Whatever file system is mounted there now, it may be another than when we last looked.
+    pub(crate) fn hold_domain(&mut self, tid: Option<i32>, domain: usize) -> io::Result<()> {
+        self.domains.refresh()?;
+        let world = self.world();
+        crate::devices::publish(&self.domains, world, &self.handles)?;
+        let known = self.domains.domains().get(domain).ok_or(io::ErrorKind::InvalidInput)?;
+        let by_way = |dev| tid.and_then(|tid| open_by_way_of(tid, dev));
+        crate::devices::hold(&self.domains, known.id, world, &self.handles, by_way)
+    }
+
+    fn let_go_domains(&mut self) -> std::result::Result<u64, i32> {
+        let world = self.world();
+        let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        (0..world.transactions.domains()).for_each(|domain| handles.let_go(world, domain));
+        Ok(0)
+    }
+
     fn refused(&mut self, tid: i32, nr: u64, argument: u64) -> std::result::Result<u64, i32> {
         let name = u16::try_from(nr)
             .ok()
@@ -147,6 +166,18 @@ impl Supervisor {
 
 fn errno(error: io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// A file or directory on this file system, found among what a thread has open: where it was unmounted lazily, or covered, nothing else leads there.
+fn open_by_way_of(tid: i32, dev: u64) -> Option<OwnedFd> {
+    use std::os::unix::fs::MetadataExt;
+    let process = Path::new("/proc").join(tid.to_string());
+    let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
+    files.chain([process.join("cwd"), process.join("root")]).find_map(|path| {
+        let metadata = std::fs::metadata(&path).ok()?;
+        let is_there = metadata.dev() == dev && (metadata.is_file() || metadata.is_dir());
+        is_there.then(|| File::open(path).ok().map(OwnedFd::from)).flatten()
+    })
 }
 
 pub(crate) fn read_path(tid: i32, address: u64) -> Option<PathBuf> {

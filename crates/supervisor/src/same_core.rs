@@ -38,6 +38,18 @@ pub struct Confined {
     before: sys::Cores,
 }
 
+impl Confined {
+    /// Who.
+    pub fn tid(&self) -> i32 {
+        self.tid
+    }
+
+    /// Where it may run once it is let go, as the kernel's bit mask.
+    pub fn before(&self) -> Vec<u64> {
+        self.before.words().to_vec()
+    }
+}
+
 /// A thread that waits for a child and is confined while it is woken.
 #[derive(Debug)]
 #[must_use = "its door must be opened again"]

@@ -211,6 +211,25 @@ pub fn leave_agent(
     Ok(Some(stopped))
 }
 
+/// The call that a thread is about to make, if it has not made it yet.
+pub fn call_ahead(stopped: &Stopped, image: &AgentImage) -> Result<Option<Frame>> {
+    Ok(match position(stopped, image, &stopped.registers()?)? {
+        Position::Before(saved) => Some(saved.frame),
+        _ => None,
+    })
+}
+
+/// A thread that is about to make a call looks as if it had been interrupted in it, with one of the kernel's restart codes: the kernel decides whether
+/// the call begins again.
+pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, restart: i64) -> Result<()> {
+    let mut registers = stopped.registers()?;
+    let Position::Before(saved) = position(stopped, image, &registers)? else { return Ok(()) };
+    leave_call(stopped.tid(), saved.thread, world);
+    registers.rax = restart as u64;
+    to_interrupted(&mut registers, &saved);
+    stopped.set_registers(&registers)
+}
+
 /// Make a thread that was stopped on our behalf look as if it stood in its program, before a call that it has not made, or in a call that was
 /// interrupted without effect. One that has made its call goes on from there.
 pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<()> {

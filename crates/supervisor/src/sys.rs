@@ -251,6 +251,11 @@ impl Cores {
         self.0[1..].iter().all(|&word| word == 0).then_some(self.0[0])
     }
 
+    /// All of them.
+    pub fn words(&self) -> &[u64] {
+        &self.0
+    }
+
     /// How many.
     pub fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
@@ -299,6 +304,63 @@ pub fn buffer(len: usize) -> Vec<u8> {
     buffer
 }
 
+/// The name of a socket's peer: a `struct sockaddr` of some family.
+pub fn peer_name(socket: &OwnedFd) -> io::Result<Vec<u8>> {
+    let mut name = vec![0u8; size_of::<libc::sockaddr_storage>()];
+    let mut len = name.len() as libc::socklen_t;
+    // SAFETY: both are ours, and as long as they say.
+    check(unsafe { libc::getpeername(socket.as_raw_fd(), name.as_mut_ptr().cast(), &raw mut len) }.into())?;
+    name.truncate(len as usize);
+    Ok(name)
+}
+
+/// What waits first in a socket.
+#[derive(Debug)]
+pub struct Peeked {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Copies of the descriptors that come with them.
+    pub rights: Vec<OwnedFd>,
+}
+
+/// Look at what waits in a socket, at most `room` bytes, and leave it there. What is longer than that, or comes with anything else than descriptors,
+/// is `ErrorKind::Unsupported`.
+pub fn peek_message(socket: BorrowedFd<'_>, room: usize) -> io::Result<Peeked> {
+    const CONTROL_WORDS: usize = 160;
+    let mut peeked = Peeked { bytes: vec![0; room], rights: Vec::new() };
+    let mut control = [0u64; CONTROL_WORDS];
+    let mut part = libc::iovec { iov_base: peeked.bytes.as_mut_ptr().cast(), iov_len: room };
+    let mut is_plain = true;
+    // SAFETY: the header names a vector and two buffers of ours, as long as they are; the kernel's list of control messages is walked by its own
+    // macros, and each descriptor in it is new and ours.
+    let (len, flags) = unsafe {
+        let mut header: libc::msghdr = std::mem::zeroed();
+        header.msg_iov = &raw mut part;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = std::mem::size_of_val(&control);
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        let len = check(libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) as libc::c_long)?;
+        let mut message = libc::CMSG_FIRSTHDR(&raw const header);
+        while !message.is_null() {
+            if ((*message).cmsg_level, (*message).cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let data = libc::CMSG_DATA(message).cast::<i32>();
+                let count = ((*message).cmsg_len - libc::CMSG_LEN(0) as usize) / size_of::<i32>();
+                peeked.rights.extend((0..count).map(|i| OwnedFd::from_raw_fd(data.add(i).read_unaligned())));
+            } else {
+                is_plain = false;
+            }
+            message = libc::CMSG_NXTHDR(&raw const header, message);
+        }
+        (len as usize, header.msg_flags)
+    };
+    if !is_plain || flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    peeked.bytes.truncate(len);
+    Ok(peeked)
+}
+
 /// Where the next peek at a socket begins (`SO_PEEK_OFF`); -1: at its beginning, always.
 pub fn peek_offset(socket: BorrowedFd<'_>) -> io::Result<i32> {
     let mut offset: libc::c_int = 0;
@@ -326,4 +388,53 @@ pub fn set_peek_offset(socket: BorrowedFd<'_>, offset: i32) -> io::Result<()> {
             .into()
     })
     .map(drop)
+}
+
+/// Whether a directory has no flags (chattr(1)) and no project that it would give to what is made in it, by a descriptor that only names it.
+/// `None` where that cannot be asked: file_getattr(2) came with Linux 6.17.
+pub fn has_no_flags(dir: BorrowedFd<'_>) -> Option<bool> {
+    const FILE_GETATTR: libc::c_long = 468;
+    /// It has extended attributes.
+    const HAS_ATTRIBUTES: u64 = 1 << 31;
+    #[repr(C)]
+    #[derive(Default)]
+    struct FileAttr {
+        xflags: u64,
+        extent_size: u32,
+        extents: u32,
+        project: u32,
+        copy_extent_size: u32,
+    }
+    let mut found = FileAttr::default();
+    let (fd, len) = (dir.as_raw_fd(), std::mem::size_of_val(&found));
+    // SAFETY: a string, and room for `len` bytes.
+    let done = unsafe { libc::syscall(FILE_GETATTR, fd, c".".as_ptr(), &raw mut found, len, 0) };
+    check(done).ok().map(|_| found.xflags & !HAS_ATTRIBUTES == 0 && found.project == 0)
+}
+
+/// Attributes of a file as stat(2) writes them.
+pub fn stat(file: BorrowedFd<'_>) -> io::Result<[u8; 144]> {
+    const _: () = assert!(std::mem::size_of::<libc::stat>() == 144);
+    let mut found = [0; 144];
+    let (fd, at) = (file.as_raw_fd(), found.as_mut_ptr());
+    // SAFETY: an empty string, and room for the structure; the kernel does not mind how it is aligned.
+    check(unsafe { libc::syscall(libc::SYS_newfstatat, fd, c"".as_ptr(), at, libc::AT_EMPTY_PATH) }).map(|_| found)
+}
+
+/// Those of `mask` as statx(2) writes them.
+pub fn statx(file: BorrowedFd<'_>, mask: u32) -> io::Result<[u8; 256]> {
+    const _: () = assert!(std::mem::size_of::<libc::statx>() == 256);
+    let mut found = [0; 256];
+    let (fd, at) = (file.as_raw_fd(), found.as_mut_ptr());
+    // SAFETY: as above.
+    check(unsafe { libc::syscall(libc::SYS_statx, fd, c"".as_ptr(), libc::AT_EMPTY_PATH, mask, at) }).map(|_| found)
+}
+
+/// Whether anybody has a file open for writing: then it cannot be leased. Only for one that nobody else can open meanwhile.
+pub fn is_open_for_writing(file: BorrowedFd<'_>) -> bool {
+    let lease = |kind: libc::c_int| {
+        // SAFETY: no pointers.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) == 0 }
+    };
+    !(lease(libc::F_RDLCK) && lease(libc::F_UNLCK))
 }

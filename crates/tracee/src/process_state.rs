@@ -84,6 +84,12 @@ pub fn set_affinity(tid: i32, mask: &[u64]) -> io::Result<()> {
     sys::set_affinity(tid, mask)
 }
 
+/// Let a stopped thread run on the core that we are on, and on no other: what it is made to do from here is done soonest there, and waking somebody on
+/// another core costs more than most calls. Where that is refused, it stays where it is.
+pub fn bring_near(tid: i32) {
+    sys::bring_near(tid);
+}
+
 /// Whether two processes are the same address space (`vfork`, `CLONE_VM`).
 pub fn same_memory(a: i32, b: i32) -> io::Result<bool> {
     sys::same_memory(a, b)

@@ -20,19 +20,17 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The same in huge pages, where the kernel has them: for what every process attaches. A page fault for each 4 KiB is then one for each 2 MiB, and
-    /// no page tables are made for it.
-    pub fn huge_with(bytes: &[u8], mode: i32) -> io::Result<Self> {
-        let segment = Self::huge(bytes.len(), mode)?;
+    /// The same, of whole huge pages: for what every process attaches.
+    pub fn gatherable_with(bytes: &[u8], mode: i32) -> io::Result<Self> {
+        let segment = Self::zeroed(bytes.len().next_multiple_of(sys::HUGE_PAGE), mode)?;
         sys::copy_into_segment(segment.at, segment.len, bytes);
         Ok(segment)
     }
 
-    fn huge(len: usize, mode: i32) -> io::Result<Self> {
-        let len = len.next_multiple_of(sys::HUGE_PAGE);
-        let (id, at) = sys::create_segment(len, mode)?;
-        sys::collapse_segment(at, len);
-        Ok(Self { id, at, len })
+    /// Put it into huge pages, where the kernel has them. A page fault for each 4 KiB is then one for each 2 MiB, and no page tables are made for it:
+    /// worth it once many processes attach it. To clear them is what a single program would only wait for.
+    pub fn gather(&self) {
+        sys::collapse_segment(self.at, self.len);
     }
 
     fn zeroed(len: usize, mode: i32) -> io::Result<Self> {
@@ -94,7 +92,8 @@ mod tests {
 
     #[test]
     fn a_huge_segment_begins_where_a_huge_page_may_and_holds_what_it_was_given() {
-        let segment = Segment::huge_with(b"agent", 0o600).expect("System V memory");
+        let segment = Segment::gatherable_with(b"agent", 0o600).expect("System V memory");
+        segment.gather();
         assert_eq!(segment.at.align_offset(sys::HUGE_PAGE), 0);
         assert_eq!(segment.len, sys::HUGE_PAGE);
         let bytes = crate::read_bytes(std::process::id() as i32, segment.at as u64, 8).expect("our own memory");

@@ -3,6 +3,7 @@
 use crate::sys::{self, Registers, SignalInfo};
 use crate::{Result, TraceError};
 use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::io;
 
 /// Something that happened to a thread of the world.
@@ -112,21 +113,34 @@ pub fn interrupt(tid: i32) -> Result<()> {
 /// Stop a thread, wherever it is, and wait until it has stopped; what happens to others meanwhile is kept for `wait`. `None` if it died
 /// instead: its end is kept for `wait`, too. A stop that it had reported and nobody looked at is what it stopped for.
 pub fn halt(tid: i32) -> Result<Option<Stopped>> {
-    if let Some(status) = sys::take_kept(tid) {
-        return Ok(stop_or_end(tid, status));
-    }
-    match sys::interrupt(tid) {
-        Err(TraceError::Gone(_)) => return Ok(None),
-        other => other?,
-    }
-    loop {
-        let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
-        let Some((other, status)) = sys::wait_new().map_err(kernel)? else { return Ok(None) };
-        if other == tid {
-            return Ok(stop_or_end(tid, status));
+    Ok(halt_all(&[tid])?.remove(&tid))
+}
+
+/// The same for several threads, of which none waits for another one to stop. Those that died are missing.
+pub fn halt_all(tids: &[i32]) -> Result<HashMap<i32, Stopped>> {
+    let (mut halted, mut awaited) = (HashMap::new(), HashSet::new());
+    for &tid in tids {
+        if let Some(status) = sys::take_kept(tid) {
+            halted.extend(stop_or_end(tid, status).map(|stopped| (tid, stopped)));
+            continue;
         }
-        sys::keep_for_later(other, status);
+        match sys::interrupt(tid) {
+            Ok(()) => drop(awaited.insert(tid)),
+            Err(TraceError::Gone(_)) => {}
+            Err(error) => return Err(error),
+        }
     }
+    while let Some(&any) = awaited.iter().next() {
+        let kernel = |source| TraceError::Kernel { what: "wait", tid: any, source };
+        // Nobody left to wait for: they are gone.
+        let Some((tid, status)) = sys::wait_new().map_err(kernel)? else { break };
+        if awaited.remove(&tid) {
+            halted.extend(stop_or_end(tid, status).map(|stopped| (tid, stopped)));
+        } else {
+            sys::keep_for_later(tid, status);
+        }
+    }
+    Ok(halted)
 }
 
 /// Wait for the next thing that happens to one thread. `None` if it ended: its end is kept for `wait`.
@@ -136,6 +150,11 @@ pub fn await_stop(tid: i32) -> Result<Option<Stopped>> {
     }
     let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
     Ok(sys::wait_for(tid).map_err(kernel)?.and_then(|status| stop_or_end(tid, status)))
+}
+
+/// Kill a process, whatever it is doing. Its end is still to be waited for.
+pub fn kill(pid: i32) -> Result<()> {
+    sys::kill(pid)
 }
 
 /// Wait for the end of a thread that was killed, as its tracer; its `wait(2)` status.

@@ -25,6 +25,10 @@ impl Default for SignalInfo {
     }
 }
 
+/// In eights of bytes: the kernel keeps 48, and only SIGCHLD uses more than 32 of them.
+const NOTE_AT: usize = 4;
+const NOTE: u64 = u64::from_be_bytes(*b"ourswell");
+
 impl SignalInfo {
     /// `si_code`.
     pub fn code(&self) -> i32 {
@@ -57,12 +61,33 @@ impl SignalInfo {
         info
     }
     /// What `kill` of a process says.
-    pub fn sent_by(process: i32, number: i32) -> Self {
+    pub fn sent_by(process: i32, user: u32, number: i32) -> Self {
         let mut info = Self::default();
         info.0.si_signo = number;
-        // SAFETY: as in `child_ended`: `si_pid`.
-        unsafe { (&raw mut info.0).cast::<i32>().add(4).write(process) };
+        // SAFETY: as in `child_ended`: `si_pid`, `si_uid`.
+        unsafe { (&raw mut info.0).cast::<[i32; 2]>().add(2).write([process, user as i32]) };
         info
+    }
+    /// With a note in it, where the kernel keeps what no signal but SIGCHLD has: that it is known already.
+    pub fn noted(self) -> Self {
+        self.with_note(NOTE)
+    }
+    /// Without it: what its receiver may see.
+    pub fn unnoted(self) -> Self {
+        match self.is_noted() {
+            true => self.with_note(0),
+            false => self,
+        }
+    }
+    /// Whether it has the note.
+    pub fn is_noted(&self) -> bool {
+        // SAFETY: a `siginfo_t` has 128 bytes; these eight are inside, aligned, and plain.
+        self.number() != libc::SIGCHLD && unsafe { (&raw const self.0).cast::<u64>().add(NOTE_AT).read() } == NOTE
+    }
+    fn with_note(mut self, note: u64) -> Self {
+        // SAFETY: as in `is_noted`.
+        unsafe { (&raw mut self.0).cast::<u64>().add(NOTE_AT).write(note) };
+        self
     }
     /// `si_signo`.
     pub fn number(&self) -> i32 {
@@ -367,6 +392,37 @@ pub(crate) fn read_remote(pid: i32, address: u64, into: &mut [u8]) -> io::Result
     Ok(got as usize)
 }
 
+/// Ranges of another process, one after the other, as the kernel wants them.
+fn remote_vectors(ranges: &[std::ops::Range<u64>]) -> (Vec<libc::iovec>, usize) {
+    let vector = |range: &std::ops::Range<u64>| libc::iovec {
+        iov_base: range.start as *mut _,
+        iov_len: (range.end - range.start) as usize,
+    };
+    let remote: Vec<libc::iovec> = ranges.iter().map(vector).collect();
+    let len = remote.iter().map(|vector| vector.iov_len).sum();
+    (remote, len)
+}
+
+/// Read ranges of another process's memory, at most `IOV_MAX`, into one buffer; how many bytes could be read.
+pub(crate) fn read_ranges(pid: i32, ranges: &[std::ops::Range<u64>], into: &mut [u8]) -> io::Result<usize> {
+    let (remote, len) = remote_vectors(ranges);
+    assert!(len <= into.len());
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: len };
+    // SAFETY: `local` lies in `into`; the kernel checks `remote`.
+    let got = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
+/// Write one buffer to ranges of another process's memory, at most `IOV_MAX`; how many bytes could be written.
+pub(crate) fn write_ranges(pid: i32, ranges: &[std::ops::Range<u64>], bytes: &[u8]) -> io::Result<usize> {
+    let (remote, len) = remote_vectors(ranges);
+    assert!(len <= bytes.len());
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: len };
+    // SAFETY: `local` lies in `bytes` and is only read; the kernel checks `remote`.
+    let put = unsafe { libc::process_vm_writev(pid, &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) };
+    usize::try_from(put).map_err(|_| io::Error::last_os_error())
+}
+
 /// A value of any plain type from another process.
 pub(crate) fn read_remote_value<T: Copy>(pid: i32, address: u64) -> io::Result<T> {
     let mut value = std::mem::MaybeUninit::<T>::zeroed();
@@ -554,7 +610,7 @@ pub(crate) fn rseq_configuration(tid: i32) -> Result<RseqConfiguration> {
 }
 
 pub(crate) fn pending_signals(tid: i32, shared: bool) -> Result<Vec<SignalInfo>> {
-    const MOST: usize = 64;
+    const MOST: usize = 8;
     let mut infos = vec![SignalInfo::default(); MOST];
     let mut pending = Vec::new();
     loop {
@@ -629,6 +685,14 @@ pub(crate) fn affinity(tid: i32) -> io::Result<Vec<u64>> {
 pub(crate) fn set_affinity(tid: i32, mask: &[u64]) -> io::Result<()> {
     // SAFETY: the length is that of the buffer.
     checked(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, mask.len() * 8, mask.as_ptr()) }).map(drop)
+}
+
+pub(crate) fn bring_near(tid: i32) {
+    // SAFETY: no arguments.
+    let Ok(core) = usize::try_from(unsafe { libc::sched_getcpu() }) else { return };
+    let mut mask = vec![0u64; core / 64 + 1];
+    mask[core / 64] = 1 << (core % 64);
+    let _ = set_affinity(tid, &mask);
 }
 
 pub(crate) fn same_memory(a: i32, b: i32) -> io::Result<bool> {

@@ -46,7 +46,7 @@ const PROGRAMS: [&str; 37] = [
 ];
 
 /// What the short form runs: a little of everything, in little time.
-pub const SHORT: [&str; 30] = [
+pub const SHORT: [&str; 31] = [
     "awk_pipes",
     "bash_substitution",
     "bash_traps",
@@ -62,6 +62,7 @@ pub const SHORT: [&str; 30] = [
     "many_processes",
     "orphan_reparenting",
     "perl_pipes",
+    "perl_signals",
     "pipe_partial",
     "pipe_spliced_guess",
     "process_groups",
@@ -77,6 +78,7 @@ pub const SHORT: [&str; 30] = [
     "sockets_and_counters",
     "tar_roundtrip",
     "text_tools",
+    "unix_select",
 ];
 
 /// Real programs that take long.

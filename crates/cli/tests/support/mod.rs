@@ -1,6 +1,7 @@
 //! Runs `speculator` and looks at what it says and leaves behind.
 #![allow(dead_code)] // Each test file uses its part.
 
+pub mod guess;
 pub mod manifest;
 pub mod tree;
 
@@ -82,6 +83,11 @@ impl Scene {
         let devices = fs::read_dir("/sys/block").unwrap().flatten();
         let files = devices.filter_map(|device| fs::read_to_string(device.path().join("loop/backing_file")).ok());
         mounts.lines().map(str::to_owned).chain(files).filter(|line| line.contains(folder)).collect()
+    }
+
+    /// What `--stats=json:stats` has left.
+    pub fn stats(&self) -> serde_json::Value {
+        serde_json::from_slice(&fs::read(self.path("stats")).unwrap()).unwrap()
     }
 
     /// The names in the scene's folder.

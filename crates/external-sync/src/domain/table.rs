@@ -26,8 +26,6 @@ pub struct Domain {
     pub id: DomainId,
     /// What is known of it.
     pub file_system: FileSystem,
-    /// `None` between [`DomainTable::release_handles`] and [`DomainTable::refresh`].
-    handle: Option<OwnedFd>,
 }
 
 impl Domain {
@@ -36,18 +34,10 @@ impl Domain {
         self.file_system.class == Class::Ordered
     }
 
-    /// A directory or file on it, open for reading since the world began: syncfs(2) on it reports every write error since.
-    pub fn handle(&self) -> Option<BorrowedFd<'_>> {
-        self.handle.as_ref().map(AsFd::as_fd)
-    }
-
-    /// Makes everything written to it durable (the ordered domain's commit). An error must never be swallowed: what
-    /// depends on this commit must not leave.
-    pub fn flush(&self) -> io::Result<()> {
-        match self.handle() {
-            Some(handle) => Ok(rustix::fs::syncfs(handle)?),
-            None => Err(io::Error::from_raw_os_error(libc::EBADF)),
-        }
+    /// Whether it need not be open while nothing of it is uncommitted. Its device number is a block device's: whatever file system has the number next has a
+    /// disk of its own. A number without a device may be that of anything next, and then stand for something else.
+    pub fn can_be_closed(&self) -> bool {
+        rustix::fs::major(self.file_system.dev) != 0
     }
 }
 
@@ -71,6 +61,8 @@ pub enum Place {
 pub struct DomainTable {
     domains: Vec<Domain>,
     places: HashMap<u64, Place>,
+    /// What was mounted when it was last looked.
+    found: Vec<FileSystem>,
 }
 
 impl DomainTable {
@@ -82,19 +74,15 @@ impl DomainTable {
         Ok(table)
     }
 
-    /// Reads the mounts again, after one was added or removed. A domain keeps its number as long as its file system is
-    /// there; the number of one that is gone is not used again.
+    /// Reads the mounts again, after one was added or removed. A domain keeps its number, and a block device its domain, whatever is mounted from it.
     pub fn refresh(&mut self) -> io::Result<()> {
         self.places.clear();
         self.read(&[], None)
     }
 
-    /// Closes the handles, which keep file systems from being unmounted; to be called before a world's umount(2), and
-    /// followed by [`DomainTable::refresh`]. Flush the domains first: an error between the two would not be seen.
-    pub fn release_handles(&mut self) {
-        for domain in &mut self.domains {
-            domain.handle = None;
-        }
+    /// Opens something on a domain's file system, for reading: what fsync(2) and syncfs(2) want. While it is open, the file system cannot be unmounted.
+    pub fn open(&self, id: DomainId) -> Option<OwnedFd> {
+        open(self.domain(id).file_system.dev, &self.found)
     }
 
     /// The domains, in the order of their numbers.
@@ -135,21 +123,21 @@ impl DomainTable {
     }
 
     fn read(&mut self, volumes: &[u64], cwd: Option<u64>) -> io::Result<()> {
-        let found = classify_all(&mountinfo::read()?);
+        self.found = classify_all(&mountinfo::read()?);
         let root = fs::metadata("/").ok().map(|found| found.dev());
-        self.reopen(&found);
+        for domain in &mut self.domains {
+            // It may have been remounted with other options, or another file system stands in its place.
+            if let Some(now) = self.found.iter().find(|found| found.dev == domain.file_system.dev) {
+                domain.file_system = now.clone();
+            }
+        }
+        let found = std::mem::take(&mut self.found);
         for file_system in in_order(&found, volumes, cwd, root) {
             let place = self.add(file_system, &found);
             self.places.insert(file_system.dev, place);
         }
+        self.found = found;
         Ok(())
-    }
-
-    /// Gives domains that are still mounted their handles back.
-    fn reopen(&mut self, found: &[FileSystem]) {
-        for domain in self.domains.iter_mut().filter(|domain| domain.handle.is_none()) {
-            domain.handle = open(domain.file_system.dev, found);
-        }
     }
 
     fn add(&mut self, file_system: &FileSystem, all: &[FileSystem]) -> Place {
@@ -166,19 +154,16 @@ impl DomainTable {
     }
 
     fn domain_for(&mut self, file_system: &FileSystem, all: &[FileSystem]) -> Option<DomainId> {
-        // A domain without a handle is of a file system that is gone, even if its device number is in use again.
-        let known = |domain: &&mut Domain| domain.file_system.dev == file_system.dev && domain.handle.is_some();
-        if let Some(domain) = self.domains.iter_mut().find(known) {
-            domain.file_system = file_system.clone(); // It may have been remounted with other options.
+        if let Some(domain) = self.domains.iter().find(|domain| domain.file_system.dev == file_system.dev) {
             return Some(domain.id);
         }
         if self.domains.len() == DOMAINS_MAX {
             return None;
         }
-        // Without a handle it could not be flushed.
-        let handle = open(file_system.dev, all)?;
+        // What cannot be opened could not be flushed.
+        open(file_system.dev, all)?;
         let id = DomainId(u8::try_from(self.domains.len()).ok()?);
-        self.domains.push(Domain { id, file_system: file_system.clone(), handle: Some(handle) });
+        self.domains.push(Domain { id, file_system: file_system.clone() });
         Some(id)
     }
 }
@@ -268,11 +253,10 @@ mod tests {
         assert_eq!(table.place(dev_of("/proc")), Some(Place::Pseudo));
         assert!(table.place(dev_of("/")).is_some());
         let before = table.place(dev_of("/"));
-        table.release_handles();
         table.refresh().unwrap();
         assert_eq!(table.place(dev_of("/")), before);
         for domain in table.domains() {
-            assert!(domain.handle().is_some(), "{domain:?}");
+            assert!(table.open(domain.id).is_some(), "{domain:?}");
         }
     }
 

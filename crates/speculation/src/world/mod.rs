@@ -160,6 +160,13 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         self.processes.contains_key(&process)
     }
 
+    /// Whether the process was forked by one that depends on something that may fail: then it is not known to be there at all.
+    pub fn may_never_have_been(&self, process: Process) -> bool {
+        self.processes
+            .get(&process)
+            .is_some_and(|state| state.log.entries().any(|entry| entry.payload.from == Start::Birth))
+    }
+
     /// An open speculation, or one that failed before its owner resolved it.
     pub fn speculation(&self, id: SpeculationId) -> Option<&Speculation<K>> {
         self.speculations.get(&id)

@@ -2,9 +2,11 @@
 
 use super::inject::Chosen;
 use super::plan::{Class, Plan};
+use super::turn::own_page;
 use super::undo::{Intent, Undo};
 use super::{process, Call, Kept, Object, Parked, UnderWay, Written};
 use crate::event_loop::Supervisor;
+use crate::same_core::Confined;
 use agent_abi::{ahead, Frame, PHASE_AFTER, SPECULATE_NR};
 use checkpoint::{CheckpointError, Known, Vessel};
 use commit_clock::DOMAINS_MAX;
@@ -75,13 +77,15 @@ impl Supervisor {
     pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
         let made = self.ahead.under_way.remove(&stopped.tid());
         self.ahead.giving_birth.remove(&stopped.tid());
-        if let Some(input) = made.as_ref().and_then(|made| made.input.as_ref()) {
-            super::input::note_input(stopped.tid(), input, result)?;
+        if let Some(taking) = made.as_ref().and_then(|made| made.takes.as_ref()) {
+            self.note_taken(stopped.tid(), taking, result)?;
         }
         if made.is_some_and(|made| made.makes_child) && result > 0 {
             self.await_birth(result as i32)?;
         }
+        let tid = stopped.tid();
         let answered = self.reply(stopped, 0);
+        self.call_receiver(tid);
         self.settle_calls();
         answered
     }
@@ -94,8 +98,11 @@ impl Supervisor {
     }
 
     fn trace_decision(&mut self, call: &Call, decision: &Decision) {
+        if self.ahead.trace.is_none() {
+            return;
+        }
         let (pid, [a, b, c, ..]) = (call.pid, call.frame.args);
-        let depth = self.ahead.core.dependencies_of_process(process(pid)).iter().count();
+        let depth = self.ahead.core.dependencies_of_process(process(pid)).len();
         self.ahead.trace(|| {
             let name = syscall_table::row(call.frame.nr).map_or("speculate", |row| row.name);
             format!("{pid} ({depth}) {name}({a:#x}, {b:#x}, {c:#x}): {decision:?}")
@@ -197,7 +204,9 @@ impl Supervisor {
     /// May this call be made?
     fn decide(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
         self.bury(stopped, call.pid)?;
-        if self.deliver_child_signal(stopped, call.pid, Some(call))? {
+        if self.deliver_child_signal(stopped, call.pid, Some(call))?
+            || self.deliver_signals(stopped, call.pid, Some(call))?
+        {
             return Ok(Decision::Again);
         }
         if call.frame.nr == u64::from(SPECULATE_NR) {
@@ -210,6 +219,14 @@ impl Supervisor {
             call.not_before = None;
         }
         let mut plan = self.plan(call);
+        if self.ahead.signals.has_any_for(call.pid) && !matches!(plan.class, Class::Free) {
+            // First it has to hear what was sent to it.
+            return Ok(Decision::Wait);
+        }
+        if super::vessels::would_notice(&plan.class, call.frame.nr) {
+            self.settle_vessels();
+            self.bury(stopped, call.pid)?;
+        }
         if call.is_fresh && !self.is_known_already(call, &plan) {
             if let Some(chosen) = self.ahead.injector.choose(&call.frame) {
                 if let Some(decision) = self.inject_into(stopped, call, &plan, chosen)? {
@@ -224,7 +241,16 @@ impl Supervisor {
         if let Some(decision) = self.look_at_held_dir(stopped, call)? {
             return Ok(decision);
         }
-        if self.looks_at_deferred(call) || self.looks_at_held_names(call) {
+        if self.looks_at_deferred(call) {
+            return Ok(self.wait_at_barrier(call));
+        }
+        if let Some(decision) = self.look_at_new_file(stopped, call)? {
+            return Ok(decision);
+        }
+        if let Some(decision) = self.look_at_view(stopped, call)? {
+            return Ok(decision);
+        }
+        if self.looks_at_held_names(call) || self.meets_busy_program(call) {
             return Ok(self.wait_at_barrier(call));
         }
         if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
@@ -245,21 +271,31 @@ impl Supervisor {
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
             Class::Output { .. } => return Ok(Decision::Go),
             Class::Input { source } => return self.read_input(stopped, call, source),
+            Class::Send { fd, ino } => return self.send_inside(stopped, call, fd, ino),
+            Class::Accept { listener } => return self.accept(stopped, call, listener),
+            Class::Shutdown { ends, socket, closed } => return self.shut_down(stopped, call, ends, socket, closed),
             Class::Names if is_speculative => return self.hold_names(stopped, call),
             Class::Names => return Ok(Decision::Go),
             Class::Existing if is_speculative => return self.open_existing(stopped, call, plan),
             Class::Existing => return Ok(Decision::Go),
+            Class::Creation if is_speculative => return self.create_file(stopped, call, plan),
+            Class::Creation => return Ok(Decision::Go),
             Class::Deferred { fd } if is_speculative => {
                 let held = self.defer_write(stopped, call, fd)?;
                 return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
             }
             Class::Deferred { .. } => return Ok(Decision::Go),
             Class::Blow(blow) => return self.strike(stopped, call, blow),
+            Class::Signal(blow) => return self.send(stopped, call, blow),
             Class::EndOfFile => {
                 let tracked = self.track(stopped, call, plan, Vec::new())?;
-                return Ok(if matches!(tracked, Decision::Wait) { Decision::Wait } else { Decision::Answer(0) });
+                if matches!(tracked, Decision::Wait) {
+                    return Ok(Decision::Wait);
+                }
+                self.observe_everything(call.tid);
+                return Ok(Decision::Answer(0));
             }
-            Class::Tracked | Class::Certain | Class::Wait => {}
+            Class::Tracked | Class::Certain | Class::Fresh | Class::Wait => {}
         }
         let modifies = std::mem::take(&mut plan.modifies);
         self.track(stopped, call, plan, modifies)
@@ -297,7 +333,7 @@ impl Supervisor {
             return Ok(Decision::Wait);
         }
         let needs_checkpoint = self.ahead.core.needs_checkpoint(who, &plan.observes, &keys);
-        if needs_checkpoint && matches!(plan.class, Class::Certain) {
+        if needs_checkpoint && matches!(plan.class, Class::Certain | Class::Fresh) {
             return Ok(Decision::Wait);
         }
         let will_be_speculative = needs_checkpoint || self.ahead.is_speculative(call.pid);
@@ -337,7 +373,7 @@ impl Supervisor {
             watches,
             makes_child,
             can_be_repeated: plan.can_be_repeated,
-            input: None,
+            takes: None,
         }))
     }
 
@@ -423,6 +459,7 @@ impl Supervisor {
             return Ok(false);
         }
         let descriptors = self.descriptors_of(pid);
+        let sockets = super::accept::sockets_among(pid, &descriptors);
         let corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();
         let begin = Instant::now();
         let known = self.known_of(pid);
@@ -436,7 +473,7 @@ impl Supervisor {
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
                 let sent_again = self.backlog.get(&pid).cloned().unwrap_or_default();
-                let kept = Kept { vessel, pid, call, descriptors, sent_again, injected };
+                let kept = Kept { vessel, pid, call, descriptors, sockets, sent_again, injected };
                 if let Some(stale) = self.ahead.fresh_vessel.replace(kept) {
                     // What it was for came to nothing.
                     self.discard(stale);
@@ -456,8 +493,13 @@ impl Supervisor {
         let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
         let no_timers =
             self.tracees.get(&pid).is_some_and(|tracee| flags(tracee.process) & agent_abi::PROCESS_TIMERS == 0);
-        // Whoever was born while nobody asked may run in its parent's memory.
-        Known { no_timers, own_memory: self.ahead.is_always_on(), ..Known::default() }
+        // Whoever was born while nobody asked may run in its parent's memory: then its agent has a page of its own there.
+        let has_own_page =
+            |thread: usize| self.world().threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
+        let own_memory = self.ahead.is_always_on()
+            || self.tracees.get(&pid).and_then(|tracee| tracee.thread).is_some_and(|thread| !has_own_page(thread));
+        let affinity = self.confined.iter().rev().find(|confined| confined.tid() == pid).map(Confined::before);
+        Known { no_timers, own_memory, affinity, ..Known::default() }
     }
 
     pub(super) fn can_be_checkpointed(&self, pid: i32) -> bool {
@@ -466,6 +508,7 @@ impl Supervisor {
         slot.users.load(Ordering::Relaxed) == 1
             && slot.flags.load(Ordering::Relaxed) & agent_abi::PROCESS_MAPPED_SHARED == 0
             && !self.ahead.children.shares_memory(pid)
+            && !(slot.flags.load(Ordering::Relaxed) & agent_abi::PROCESS_LOCKS != 0 && has_locks(pid))
     }
 
     /// The call becomes a speculation: its result is guessed, and whether the guess was right is known later.
@@ -538,6 +581,9 @@ impl Supervisor {
 
     /// Take output of a speculative process (000, 5.3).
     fn hold_output(&mut self, call: &Call, fd: i32) -> Decision {
+        if self.ahead.holds_enough() {
+            return self.wait_at_barrier(call);
+        }
         let Some((target, bytes)) = self.output_of(call.tid, fd, &call.frame) else {
             return self.wait_at_barrier(call);
         };
@@ -548,7 +594,19 @@ impl Supervisor {
         let clock = self.world().processes[slot].clock.load(DOMAINS_MAX);
         let len = bytes.len() as i64;
         self.ahead.report.output_held += bytes.len() as u64;
+        self.ahead.shown_bytes += bytes.len() as u64;
         self.ahead.core.output(process(call.pid), Written::Stream { target, writer, clock, bytes });
         Decision::Answer(len)
     }
+}
+
+/// Whether a process has record locks: it loses them when it closes any descriptor of the file, which a rollback does too, and cannot get them back.
+fn has_locks(pid: i32) -> bool {
+    // 1: POSIX  ADVISORY  WRITE PID …
+    let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return true };
+    let is_its = |line: &str| {
+        let mut words = line.split_whitespace().filter(|&word| word != "->").skip(1);
+        words.next() == Some("POSIX") && words.nth(2).and_then(|word| word.parse().ok()) == Some(pid)
+    };
+    locks.lines().any(is_its)
 }

@@ -23,7 +23,7 @@ impl Chunk {
 }
 
 /// What is given again, in its order.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Backlog(VecDeque<Chunk>);
 
 impl Backlog {

@@ -11,6 +11,7 @@ use super::undo::{Intent, Undo};
 use super::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
+use agent_abi::Frame;
 use checkpoint::{CheckpointError, ToReap};
 use speculation::Dependent;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -230,10 +231,10 @@ enum Which {
 const WAITID: u64 = 247;
 
 impl Wanted {
-    fn of(call: &Call) -> Self {
-        let args = &call.frame.args;
-        let own_group = || Which::Group(group_of(call.pid));
-        let (which, options, exited) = if call.frame.nr == WAITID {
+    fn of(pid: i32, frame: &Frame) -> Self {
+        let args = &frame.args;
+        let own_group = || Which::Group(group_of(pid));
+        let (which, options, exited) = if frame.nr == WAITID {
             let which = match args[0] as u32 {
                 libc::P_PID => Which::Pid(args[1] as i32),
                 libc::P_PGID if args[1] == 0 => own_group(),
@@ -253,7 +254,7 @@ impl Wanted {
         Self {
             which,
             nohang: options & libc::WNOHANG != 0,
-            nowait: call.frame.nr == WAITID && options & libc::WNOWAIT != 0,
+            nowait: frame.nr == WAITID && options & libc::WNOWAIT != 0,
             exited,
             alive: options & (libc::WUNTRACED | libc::WCONTINUED) != 0,
         }
@@ -311,6 +312,7 @@ impl Supervisor {
             self.ahead.children.knows(*child)
                 || self.tracees.contains_key(child)
                 || vessels.contains(child)
+                || self.ahead.dying.contains_key(child)
                 || self.ahead.is_corpse(parent, *child)
         };
         let children = text.split_whitespace().filter_map(|word| word.parse().ok());
@@ -411,20 +413,12 @@ impl Supervisor {
         self.forget_silent_children(pid, stopped)?;
         self.ahead.children.silent.insert(child, pid);
         self.ahead.children.announced.insert(child);
-        let registers = stopped.registers()?;
-        let at = registers.gs_base - super::SCRATCH;
-        let kernel = |source| TraceError::Kernel { what: "write a signal", tid: pid, source };
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
-        tracee::write_bytes(pid, at, SignalInfo::child_ended(child, status).as_bytes()).map_err(kernel)?;
-        let own = pid as u64;
-        remote.call(libc::SYS_rt_tgsigqueueinfo, &[own, own, libc::SIGCHLD as u64, at])?;
-        let signals = remote.finish()?;
-        self.hold_signals(pid, signals);
+        self.send_in_name_of(pid, stopped, &SignalInfo::child_ended(child, status), false)?;
         Ok(true)
     }
 
     pub(super) fn decide_wait(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
-        let wanted = Wanted::of(call);
+        let wanted = Wanted::of(call.pid, &call.frame);
         let kin = &self.ahead.children;
         let found = kin
             .ghosts
@@ -445,7 +439,7 @@ impl Supervisor {
                 watches: false,
                 makes_child: false,
                 can_be_repeated: true,
-                input: None,
+                takes: None,
             }));
         }
         let mut any = false;
@@ -473,6 +467,16 @@ impl Supervisor {
             (true, true) => Decision::Answer(0),
             (true, false) => Decision::Wait,
         })
+    }
+
+    /// Whether a call waits for children of which none has ended.
+    pub(super) fn waits_for_the_living(&self, pid: i32, frame: &Frame) -> bool {
+        let wanted = Wanted::of(pid, frame);
+        let kin = &self.ahead.children;
+        let is_wanted = |child: i32| kin.parent(child) == Some(pid) && wanted.matches(child) && !kin.is_reaped(child);
+        let lives = |child: i32| !kin.ended.contains(&child) && !kin.ghosts.contains_key(&child);
+        let mut children = kin.parent_of.keys().copied().filter(|&child| is_wanted(child)).peekable();
+        !wanted.nohang && children.peek().is_some() && children.all(lives)
     }
 
     /// Whether the kernel has a child for this wait that was born to somebody else and orphaned, or that shares memory and so is no process to us.
@@ -569,7 +573,7 @@ impl Supervisor {
     /// Nothing can fail any more: the ghost ends. What it has to reap would be given to whoever adopts orphans, who may be a program.
     pub(super) fn release_ghost(&mut self, pid: i32) {
         let Some((stopped, signal)) = self.ahead.children.take_standing(pid) else { return };
-        let _ = self.bury(&stopped, pid).and_then(|()| match signal {
+        let _ = self.bury_all(&stopped, pid).and_then(|()| match signal {
             None => self.reply(stopped, agent_abi::ahead::GO),
             Some(signal) => super::turn::end_by(stopped, &signal),
         });

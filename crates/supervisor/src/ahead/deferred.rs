@@ -59,6 +59,9 @@ impl Supervisor {
     }
 
     fn write_of(&mut self, call: &Call, fd: i32) -> Option<DeferredWrite> {
+        if self.ahead.holds_enough() {
+            return None;
+        }
         let bytes = crate::requests::gather_for_file(call.tid, &call.frame)?;
         let file = self.copy_descriptor(call.tid, fd).ok()?;
         let stat = rustix::fs::fstat(&file).ok()?;
@@ -91,10 +94,11 @@ impl Supervisor {
     }
 
     /// Whether a file system has so much room besides what is held already that a write cannot fail for want of it: twice what is needed, because
-    /// blocks are written as a whole, and room for others who write there meanwhile.
-    fn has_room_for(&self, file: &OwnedFd, len: u64) -> bool {
+    /// blocks are written as a whole, names need some, too, and room for others who write there meanwhile.
+    pub(super) fn has_room_for(&self, file: &OwnedFd, len: u64) -> bool {
         const RESERVE: u64 = 1 << 20;
-        let needed = 2 * (self.ahead.deferred_bytes + len) + RESERVE;
+        let held = self.ahead.deferred_bytes + self.ahead.held_names.room_needed();
+        let needed = held.saturating_add(len).saturating_mul(2).saturating_add(RESERVE);
         rustix::fs::fstatvfs(file).is_ok_and(|space| space.f_bavail.saturating_mul(space.f_frsize) >= needed)
     }
 
@@ -104,6 +108,7 @@ impl Supervisor {
         if self.ahead.is_doomed {
             return;
         }
+        self.about_to_change(write.dev);
         let mut at = 0;
         // The program's own position must not move: it has moved already.
         let position = rustix::fs::seek(&write.file, SeekFrom::Current(0));
@@ -127,6 +132,15 @@ impl Supervisor {
             let _ = rustix::fs::seek(&write.file, SeekFrom::Start(position));
         }
         self.join_transaction(write);
+    }
+
+    /// The engine has the file system open from before the change, and keeps it open until it is committed.
+    pub(super) fn about_to_change(&mut self, dev: u64) {
+        if let (DeviceKind::Domain, domain) = self.world().device(dev) {
+            // If it cannot be opened, the commit fails, and with it the world.
+            let _ = self.hold_domain(None, domain);
+            self.world().transactions.join(domain);
+        }
     }
 
     /// The change is in the page cache now: it is in the transaction that is active now, or in an older one.

@@ -669,7 +669,7 @@ fn is_fifo(found: &Found) -> bool {
 }
 
 /// A descriptor that only names the file: it keeps nobody from executing it.
-fn naming(fd: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+pub(super) fn naming(fd: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(super::undo::own_path(fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
@@ -726,7 +726,7 @@ fn position(copy: &OwnedFd, found: &Found) -> u64 {
 }
 
 /// The bytes that a write is about to write, at most.
-fn written_range(call: &Call, copy: &OwnedFd, found: &Found) -> Range<u64> {
+pub(super) fn written_range(call: &Call, copy: &OwnedFd, found: &Found) -> Range<u64> {
     const WRITE: u64 = 1;
     const PWRITE: u64 = 18;
     const WRITEV: u64 = 20;

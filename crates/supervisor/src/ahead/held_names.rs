@@ -15,17 +15,21 @@ use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, DeviceKind};
 use rustix::fs::{AtFlags, RenameFlags, Stat, StatVfsMountFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
+use rustix::process::Resource;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::hash::Hash;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use syscall_table::{Op, CWD};
 use tracee::{RemoteCalls, Result, Stopped, TraceError};
 
 const UNLINK: u64 = 87;
 const UNLINKAT: u64 = 263;
+const LINK: u64 = 86;
+const LINKAT: u64 = 265;
 const RENAME: u64 = 82;
 const RENAMEAT: u64 = 264;
 const RENAMEAT2: u64 = 316;
@@ -48,6 +52,10 @@ pub(crate) struct DiskName {
 /// A change of names that is not made yet.
 #[derive(Debug)]
 pub(crate) enum NameChange {
+    /// A file that has none gets this name.
+    Create { name: DiskName, file: Arc<OwnedFd> },
+    /// A file that has a name, or will have one by then, gets another one.
+    Link { name: DiskName, file: Arc<OwnedFd> },
     /// The name is removed.
     Remove(DiskName),
     /// The first one's file gets the second one instead; not if there is a file of that name, if it `keeps` that.
@@ -57,14 +65,30 @@ pub(crate) enum NameChange {
 impl NameChange {
     fn names(&self) -> Vec<&DiskName> {
         match self {
-            Self::Remove(name) => vec![name],
+            Self::Create { name, .. } | Self::Link { name, .. } | Self::Remove(name) => vec![name],
             Self::Rename { from, to, .. } => vec![from, to],
         }
+    }
+
+    /// What it makes of each name.
+    fn meanings(&self) -> Vec<(&DiskName, Option<Inode>)> {
+        match self {
+            Self::Create { name, .. } | Self::Link { name, .. } => vec![(name, name.inode)],
+            Self::Remove(name) => vec![(name, None)],
+            Self::Rename { from, to, .. } => vec![(from, None), (to, from.inode)],
+        }
+    }
+
+    /// Whether it concerns files that have a name on the disk already.
+    fn is_of_named(&self) -> bool {
+        !matches!(self, Self::Create { .. })
     }
 
     /// Make it. What somebody outside did with the name meanwhile came after.
     fn make(&self) -> rustix::io::Result<()> {
         match self {
+            Self::Create { name, file } => super::staging::give_name(file, &name.dir, &name.name),
+            Self::Link { name, file } => rustix::fs::linkat(file, "", &name.dir, &name.name, AtFlags::EMPTY_PATH),
             Self::Remove(name) if name.is_as_it_was() => rustix::fs::unlinkat(&name.dir, &name.name, AtFlags::empty()),
             Self::Remove(_) => Ok(()),
             Self::Rename { from, .. } if !from.is_as_it_was() => Err(Errno::STALE),
@@ -87,16 +111,33 @@ impl DiskName {
         }
     }
 
+    /// Of a file that is made.
+    pub(super) fn of_new(entry: Entry, inode: Inode) -> Self {
+        Self { inode: Some(inode), ..Self::of(entry) }
+    }
+
     fn is_as_it_was(&self) -> bool {
         let found = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
         found.ok().map(|stat| (stat.st_dev, stat.st_ino)) == self.inode
     }
 }
 
+/// A change that is held, by the number that it has here.
+#[derive(Debug)]
+pub(crate) struct HeldChange {
+    number: u64,
+    change: NameChange,
+}
+
+/// What a change, by its number, makes of a name: that of a file, or of nothing.
+type Meaning = (u64, Option<Inode>);
+
 /// Names and files that are not what the world should see of them.
 #[derive(Debug, Default)]
 pub(super) struct HeldNames {
-    names: HashMap<(Inode, OsString), usize>,
+    /// What each change makes of a name, the oldest first.
+    names: HashMap<(Inode, OsString), Vec<Meaning>>,
+    next_number: u64,
     /// How many names of each file are held.
     files: HashMap<Inode, usize>,
     /// How many names in each directory, and since when the last.
@@ -108,8 +149,34 @@ impl HeldNames {
         self.names.is_empty()
     }
 
-    pub fn has_name(&self, dir: Inode, name: &[u8]) -> bool {
-        !self.is_empty() && self.names.contains_key(&(dir, std::ffi::OsStr::from_bytes(name).to_owned()))
+    /// Whether what is held takes so many of our descriptors, a directory's and a file's for each name, that no more should be.
+    pub fn is_full(&self) -> bool {
+        const EACH: u64 = 2;
+        const SHARE: u64 = 4;
+        let names: usize = self.dirs.values().map(|(count, _)| count).sum();
+        let limit = rustix::process::getrlimit(Resource::Nofile).current;
+        limit.is_some_and(|limit| names as u64 * EACH * SHARE > limit)
+    }
+
+    /// How much room the changes take on their disks, at most: a block of the directory each, and one of its index.
+    pub fn room_needed(&self) -> u64 {
+        const BLOCKS: u64 = 2 * 4096;
+        self.names.len() as u64 * BLOCKS
+    }
+
+    /// What a name will mean: some file, or nothing. `None` if it means what the disk says.
+    pub fn meaning(&self, dir: Inode, name: &[u8]) -> Option<Option<Inode>> {
+        if self.is_empty() {
+            return None;
+        }
+        let steps = self.names.get(&(dir, std::ffi::OsStr::from_bytes(name).to_owned()))?;
+        steps.last().map(|&(_, meaning)| meaning)
+    }
+
+    /// How many names a file will have, of those that are held.
+    pub fn links(&self, file: Inode) -> u64 {
+        let is_its = |steps: &&Vec<Meaning>| steps.last().is_some_and(|&(_, meaning)| meaning == Some(file));
+        self.names.values().filter(is_its).count() as u64
     }
 
     fn dir(&self, stat: &Stat) -> Option<(Inode, Duration)> {
@@ -122,23 +189,32 @@ impl HeldNames {
         self.files.contains_key(&inode) || self.dirs.contains_key(&inode)
     }
 
-    fn add(&mut self, change: &NameChange) {
-        for name in change.names() {
-            *self.names.entry((name.dir_inode, name.name.clone())).or_default() += 1;
-            if let Some(file) = name.inode {
+    pub fn add(&mut self, change: NameChange) -> HeldChange {
+        self.next_number += 1;
+        let number = self.next_number;
+        for (name, meaning) in change.meanings() {
+            self.names.entry((name.dir_inode, name.name.clone())).or_default().push((number, meaning));
+            if let Some(file) = name.inode.filter(|_| change.is_of_named()) {
                 *self.files.entry(file).or_default() += 1;
             }
             let (count, since) = self.dirs.entry(name.dir_inode).or_default();
             *count += 1;
             *since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         }
+        HeldChange { number, change }
     }
 
-    fn remove(&mut self, change: &NameChange) {
+    fn remove(&mut self, HeldChange { number, change }: &HeldChange) {
         for name in change.names() {
-            count_down(&mut self.names, &(name.dir_inode, name.name.clone()), |count| count);
+            let key = (name.dir_inode, name.name.clone());
+            if let Some(steps) = self.names.get_mut(&key) {
+                steps.retain(|(step, _)| step != number);
+                if steps.is_empty() {
+                    self.names.remove(&key);
+                }
+            }
             count_down(&mut self.dirs, &name.dir_inode, |(count, _)| count);
-            if let Some(file) = name.inode {
+            if let Some(file) = name.inode.filter(|_| change.is_of_named()) {
                 count_down(&mut self.files, &file, |count| count);
             }
         }
@@ -157,17 +233,26 @@ fn count_down<K: Hash + Eq, V>(held: &mut HashMap<K, V>, key: &K, count: impl Fn
 impl Supervisor {
     /// A call that changes names on a disk.
     pub(super) fn plan_names(&self, call: &Call, op: Op) -> Plan {
-        let is_held = matches!(call.frame.nr, UNLINK | UNLINKAT | RENAME | RENAMEAT | RENAMEAT2);
+        let is_held = is_held_change(call.frame.nr);
         let paths = paths_of(op);
         Plan::new(if is_held && !paths.is_empty() { Class::Names } else { Class::Barrier }).once()
     }
 
     /// Hold a change of a speculative process; it waits where it is not sure to succeed.
     pub(super) fn hold_names(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+        if self.ahead.held_names.is_full() {
+            return Ok(self.wait_at_barrier(call));
+        }
         let found = self.name_change(call);
         let change = match found.filter(|_| self.would_find(stopped, call).unwrap_or(false)) {
             Some(Ok(change)) => change,
-            Some(Err(error)) => return Ok(Decision::Answer(-i64::from(error))),
+            Some(Err(error)) => {
+                let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
+                return Ok(match self.track(stopped, call, plan, Vec::new())? {
+                    Decision::Wait => Decision::Wait,
+                    _ => Decision::Answer(-i64::from(error)),
+                });
+            }
             None => return Ok(self.wait_at_barrier(call)),
         };
         let mut modifies = Vec::new();
@@ -178,13 +263,13 @@ impl Supervisor {
         if matches!(self.track(stopped, call, Plan::tracked_once(), modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
-        self.ahead.held_names.add(&change);
-        self.ahead.core.output(process(call.pid), Written::Names(change));
+        let held = self.ahead.held_names.add(change);
+        self.ahead.core.output(process(call.pid), Written::Names(held));
         Ok(Decision::Answer(0))
     }
 
     /// Whether the process can follow the paths of a call: we could in any case.
-    fn would_find(&mut self, stopped: &Stopped, call: &Call) -> Result<bool> {
+    pub(super) fn would_find(&mut self, stopped: &Stopped, call: &Call) -> Result<bool> {
         const AT_EACCESS: u64 = 0x200;
         let flags = AT_EACCESS | AtFlags::SYMLINK_NOFOLLOW.bits() as u64;
         let paths = syscall_table::op(call.frame.nr).map_or_else(Vec::new, paths_of);
@@ -209,10 +294,20 @@ impl Supervisor {
         let entry = |at: usize| self.changeable_entry(call, *paths.get(at)?);
         match call.frame.nr {
             UNLINKAT if args[2] & AT_REMOVEDIR != 0 => None,
+            LINK | LINKAT if call.frame.nr == LINK || args[4] == 0 => {
+                let (from, to) = (entry(0)?, entry(1)?);
+                let file = self.ahead.new_files.file_at(&from)?;
+                let is_one_mount = is_one_mount(&from.dir.fd, &to.dir.fd);
+                let inode = DiskName::of(from).inode?;
+                is_one_mount.then(|| match to.found {
+                    Some(_) => Err(libc::EEXIST),
+                    None => Ok(NameChange::Link { name: DiskName::of_new(to, inode), file }),
+                })
+            }
+            LINK | LINKAT => None,
             UNLINK | UNLINKAT => {
                 let name = DiskName::of(entry(0)?);
-                name.inode?;
-                Some(Ok(NameChange::Remove(name)))
+                Some(if name.inode.is_some() { Ok(NameChange::Remove(name)) } else { Err(libc::ENOENT) })
             }
             _ => {
                 let flags = if call.frame.nr == RENAMEAT2 { args[4] } else { 0 };
@@ -220,8 +315,9 @@ impl Supervisor {
                 let keeps = flags == RENAME_NOREPLACE;
                 let is_plain = flags == 0 || keeps;
                 // Two names of one file: nothing happens.
-                let moves = from.inode.is_some() && from.inode != to.inode && is_one_directory(&from, &to);
+                let moves = from.inode.is_none() || from.inode != to.inode && is_one_directory(&from, &to);
                 (is_plain && moves).then(|| match keeps && to.inode.is_some() {
+                    _ if from.inode.is_none() => Err(libc::ENOENT),
                     true => Err(libc::EEXIST),
                     false => Ok(NameChange::Rename { from, to, keeps }),
                 })
@@ -230,16 +326,16 @@ impl Supervisor {
     }
 
     /// What a path names, if the process is sure to be allowed to change that.
-    fn changeable_entry(&self, call: &Call, (dir, at): (u8, u8)) -> Option<Entry> {
+    pub(super) fn changeable_entry(&self, call: &Call, (dir, at): (u8, u8)) -> Option<Entry> {
         let text = path_text(call, at)?;
         let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, false);
+        let is_known = way.is_known() && !way.through_proc;
         let End::Entry(entry) = way.end else { return None };
         let last = text.rsplit(|&byte| byte == b'/').next()?;
         let (device, _) = self.world().device(entry.dir.stat.st_dev);
         let is_on_disk =
             matches!(device, DeviceKind::Domain | DeviceKind::Memory) && !self.is_private(entry.dir.stat.st_dev);
-        let is_plain =
-            !way.through_proc && !way.is_held && last == entry.name.as_bytes() && entry.dir.stat.st_nlink > 0;
+        let is_plain = is_known && last == entry.name.as_bytes() && entry.dir.stat.st_nlink > 0;
         let is_file = entry.found.as_ref().is_none_or(|found| {
             found.is_regular() && found.stat.st_dev == entry.dir.stat.st_dev && is_changeable(&found.fd)
         });
@@ -258,39 +354,48 @@ impl Supervisor {
             Op::Read { fd } if GETDENTS.contains(&call.frame.nr) => self.is_held_inode(call, fd),
             Op::Mount | Op::Namespace | Op::OpenAt2 | Op::Sync(_) => true,
             Op::SocketName { .. } => super::files::names_file(call),
-            op => paths_of(op).into_iter().any(|(dir, at)| self.leads_to_held(call, dir, at)),
+            op => {
+                let entries_count = !only_leads_through(call, op);
+                paths_of(op).into_iter().any(|(dir, at)| self.leads_to_held(call, dir, at, entries_count))
+            }
         }
     }
 
     fn is_held_inode(&mut self, call: &Call, fd: u8) -> bool {
         let copy = self.copy_descriptor(call.tid, call.frame.args[usize::from(fd) % 6] as i32);
         let stat = copy.ok().and_then(|copy| rustix::fs::fstat(&copy).ok());
-        stat.is_some_and(|stat| self.ahead.held_names.has_inode(&stat))
+        // Of a file without a name it is known how many it will have.
+        stat.is_some_and(|stat| self.ahead.held_names.has_inode(&stat) && !self.ahead.new_files.has(&stat))
     }
 
-    fn leads_to_held(&self, call: &Call, dir: u8, at: u8) -> bool {
+    /// `entries_count`: a directory in which names are held is not what it should be.
+    fn leads_to_held(&self, call: &Call, dir: u8, at: u8, entries_count: bool) -> bool {
         let Some(text) = path_text(call, at) else { return false };
         if text.is_empty() {
             // AT_EMPTY_PATH: the descriptor itself.
             let fd = format!("/proc/{}/fd/{}", call.tid, call.frame.args[usize::from(dir) % 6] as i32);
-            return rustix::fs::stat(fd.as_str()).is_ok_and(|stat| self.ahead.held_names.has_inode(&stat));
+            return rustix::fs::stat(fd.as_str()).is_ok_and(|stat| self.is_held_file(&stat));
         }
         let leads = |text: &[u8], follows| {
             let way = self.walk(call.tid, call.pid, dir_of(call, dir), text, follows);
             let script = way.found().filter(|_| is_exec(call)).and_then(super::files::interpreter);
-            (self.shows_held(&way), script)
+            (self.shows_held(&way, entries_count), script)
         };
         let (followed, script) = leads(&text, true);
         followed || leads(&text, false).0 || script.is_some_and(|program| leads(&program, true).0)
     }
 
-    fn shows_held(&self, way: &Way) -> bool {
-        let is_held = |found: &Found| self.ahead.held_names.has_inode(&found.stat);
+    fn shows_held(&self, way: &Way, entries_count: bool) -> bool {
+        let is_held = |found: &Found| (entries_count || !found.is_dir()) && self.is_held_file(&found.stat);
         // What is mapped is told with its name.
         way.is_held
             || matches!(way.end, End::Unknown)
             || way.found().is_some_and(is_held)
             || way.through_proc && self.is_held_file_mapped()
+    }
+
+    fn is_held_file(&self, stat: &Stat) -> bool {
+        self.ahead.held_names.has_inode(stat) || self.ahead.new_files.has(stat)
     }
 
     fn is_held_file_mapped(&self) -> bool {
@@ -345,8 +450,13 @@ impl Supervisor {
     }
 
     /// Nothing that it depends on can fail any more: the change is made.
-    pub(super) fn make_name_change(&mut self, change: &NameChange) {
-        self.forget_name_change(change);
+    pub(super) fn make_name_change(&mut self, held: &HeldChange) {
+        self.forget_name_change(held);
+        if self.ahead.is_doomed {
+            return;
+        }
+        let change = &held.change;
+        change.names().iter().for_each(|name| self.about_to_change(name.dir_inode.0));
         if let Err(error) = change.make() {
             // The program was told that it had succeeded.
             self.end_world(&format!("a change of names that had been held could not be made: {error}"));
@@ -369,14 +479,33 @@ impl Supervisor {
     }
 
     /// It was made, or will never be.
-    pub(super) fn forget_name_change(&mut self, change: &NameChange) {
-        self.ahead.held_names.remove(change);
+    pub(super) fn forget_name_change(&mut self, held: &HeldChange) {
+        self.ahead.held_names.remove(held);
+        if let NameChange::Create { name, .. } = &held.change {
+            name.inode.into_iter().for_each(|inode| self.ahead.new_files.forget(inode));
+        }
         self.ahead.changes += 1;
     }
 }
 
+/// Calls that change names, and that can be held.
+pub(super) fn is_held_change(nr: u64) -> bool {
+    matches!(nr, UNLINK | UNLINKAT | RENAME | RENAMEAT | RENAMEAT2 | LINK | LINKAT)
+}
+
+/// Whether a call goes to a directory, or opens it, without looking at its entries or its times: who reads the entries asks again.
+fn only_leads_through(call: &Call, op: Op) -> bool {
+    const INOTIFY_ADD_WATCH: u64 = 254;
+    match op {
+        Op::Open | Op::OpenAt | Op::Chdir => true,
+        // What was made before the watch began must not be heard.
+        Op::ObservePath { .. } => call.frame.nr != INOTIFY_ADD_WATCH,
+        _ => false,
+    }
+}
+
 /// Where the paths of a call stand: directory and text.
-fn paths_of(op: Op) -> Vec<(u8, u8)> {
+pub(super) fn paths_of(op: Op) -> Vec<(u8, u8)> {
     match op {
         Op::Open | Op::Creat | Op::Chdir | Op::Execve => vec![(CWD, 0)],
         Op::OpenAt | Op::OpenAt2 | Op::Statx | Op::Execveat => vec![(0, 1)],
@@ -390,7 +519,7 @@ fn paths_of(op: Op) -> Vec<(u8, u8)> {
 }
 
 /// Where a call puts attributes, and where in them the times of contents and of attributes stand.
-fn stat_buffer(call: &Call) -> Option<(u64, [u64; 2])> {
+pub(super) fn stat_buffer(call: &Call) -> Option<(u64, [u64; 2])> {
     const OF_STAT: [u64; 2] = [88, 104];
     const OF_STATX: [u64; 2] = [112, 96];
     let args = &call.frame.args;
@@ -403,7 +532,7 @@ fn stat_buffer(call: &Call) -> Option<(u64, [u64; 2])> {
 }
 
 /// Whether one of the calls of `stat_buffer` asks for what a link leads to.
-fn follows_last_link(call: &Call) -> bool {
+pub(super) fn follows_last_link(call: &Call) -> bool {
     const LSTAT: u64 = 6;
     const FSTATAT: u64 = 262;
     const STATX: u64 = 332;
@@ -416,12 +545,12 @@ fn follows_last_link(call: &Call) -> bool {
     flags & AtFlags::SYMLINK_NOFOLLOW.bits() as u64 == 0
 }
 
-fn dir_of(call: &Call, at: u8) -> Option<i32> {
+pub(super) fn dir_of(call: &Call, at: u8) -> Option<i32> {
     let fd = (at != CWD).then(|| call.frame.args[usize::from(at) % 6] as i32)?;
     (fd != libc::AT_FDCWD).then_some(fd)
 }
 
-fn path_text(call: &Call, at: u8) -> Option<Vec<u8>> {
+pub(super) fn path_text(call: &Call, at: u8) -> Option<Vec<u8>> {
     let path = crate::requests::read_path(call.tid, call.frame.args[usize::from(at) % 6])?;
     Some(path.into_os_string().as_bytes().to_vec())
 }
@@ -446,11 +575,15 @@ fn may_change(pid: i32, dir: &Found) -> bool {
 
 /// Whether two names stand in the same directory, seen through the same mount.
 fn is_one_directory(a: &DiskName, b: &DiskName) -> bool {
+    a.dir_inode == b.dir_inode && is_one_mount(&a.dir, &b.dir)
+}
+
+fn is_one_mount(a: &OwnedFd, b: &OwnedFd) -> bool {
     let mount = |dir: &OwnedFd| {
         let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
         Some(found.stx_mnt_id)
     };
-    a.dir_inode == b.dir_inode && mount(&a.dir).is_some_and(|id| Some(id) == mount(&b.dir))
+    mount(a).is_some_and(|id| Some(id) == mount(b))
 }
 
 /// Whether attributes of its own keep a file from being removed, or it is what a mount shows.
@@ -487,15 +620,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a"), "").unwrap();
         let remove = || NameChange::Remove(entry(dir.path(), "a"));
-        let (one, two) = (remove(), remove());
-        let at = one.names()[0].dir_inode;
         let mut held = HeldNames::default();
-        held.add(&one);
-        held.add(&two);
+        let (one, two) = (held.add(remove()), held.add(remove()));
+        let at = one.change.names()[0].dir_inode;
         held.remove(&one);
-        assert!(held.has_name(at, b"a") && !held.has_name(at, b"b"));
+        assert!(held.meaning(at, b"a") == Some(None) && held.meaning(at, b"b").is_none());
         held.remove(&two);
         assert!(held.is_empty() && held.files.is_empty() && held.dirs.is_empty());
+    }
+
+    #[test]
+    fn the_last_change_of_a_name_says_what_it_means() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        let at = |name: &str| entry(dir.path(), name);
+        let (dir_inode, file) = (at("a").dir_inode, at("a").inode);
+        let mut held = HeldNames::default();
+        let moved = held.add(NameChange::Rename { from: at("a"), to: at("b"), keeps: false });
+        assert_eq!((held.meaning(dir_inode, b"a"), held.meaning(dir_inode, b"b")), (Some(None), Some(file)));
+        let removed = held.add(NameChange::Remove(at("b")));
+        assert_eq!((held.meaning(dir_inode, b"b"), held.links(file.unwrap())), (Some(None), 0));
+        held.remove(&removed);
+        assert_eq!((held.meaning(dir_inode, b"b"), held.links(file.unwrap())), (Some(file), 1));
+        held.remove(&moved);
+        assert!(held.is_empty());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Input from outside that speculative processes read (000, 5.3). The program makes its call itself, so that it waits, is interrupted and fails as ever;
+//! Input that speculative processes read from outside (000, 5.3), or from TCP connections inside, into which nothing can be put back. The program makes its call itself, so that it waits, is interrupted and fails as ever;
 //! what it read is kept with what undoes the call. A rollback puts it in front of its source, and whoever reads there next gets it again
 //! ([`backlog`](super::backlog)); who asks whether there is something to read is told of it ([`ready`](super::ready)).
 //!
@@ -8,18 +8,21 @@
 //! A terminal outlives the world: what nobody has read again when COMMAND ends, or stops, goes back into it ([`terminal`]).
 //!
 //! What is a barrier: a pipe that somebody outside can read, too, for he would miss what is given again only inside; FIFOs, whose contents end with their
-//! last user; sockets; a terminal that we may not put anything back into, or that its reader has in the background; more than [`KEPT_LEN_MAX`] bytes.
+//! last user; sockets that lead outside; a terminal that we may not put anything back into, or that its reader has in the background; more than [`KEPT_LEN_MAX`] bytes.
 
 use super::ask::Decision;
 use super::backlog::{Backlog, Chunk};
 use super::plan::{Class, Plan};
+use super::tcp::is_tcp;
 use super::terminal;
 use super::undo::{own_path, path_to, Intent};
-use super::{Call, Object};
+use super::{Call, Object, Taking};
 use crate::event_loop::Supervisor;
 use crate::signals;
 use agent_abi::Frame;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, Mode, OFlags};
+use rustix::net::RecvFlags;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::mem::offset_of;
@@ -31,6 +34,8 @@ use tracee::{Result, Stopped, TraceError};
 
 const READ: u64 = 0;
 const READV: u64 = 19;
+const RECVFROM: u64 = 45;
+const RECVMSG: u64 = 47;
 
 /// What may be kept of calls that can still be undone, bytes.
 const KEPT_LEN_MAX: usize = 64 << 20;
@@ -47,6 +52,18 @@ pub(crate) struct Source {
     pub id: SourceId,
     /// A copy of the descriptor.
     copy: OwnedFd,
+    manner: Manner,
+}
+
+/// How a call wants to read from a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manner {
+    /// It does not wait, whatever its descriptor's flags.
+    pub is_hurried: bool,
+    /// It leaves there what it reads.
+    pub peeks: bool,
+    /// It waits until its buffers are full, or nothing more can come.
+    pub wants_all: bool,
 }
 
 impl Source {
@@ -61,9 +78,18 @@ impl Source {
         let id = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Fifo if rustix::fs::fstatfs(&copy).ok()?.f_type == PIPEFS_MAGIC => (stat.st_dev, stat.st_ino),
             FileType::CharacterDevice => (terminal::DEVICE, terminal::number(&copy)?),
+            FileType::Socket if is_tcp(&copy) => (stat.st_dev, stat.st_ino),
             _ => return None,
         };
-        Some(Self { id, copy })
+        Some(Self { id, copy, manner: Manner::default() })
+    }
+
+    pub fn read_in(self, manner: Manner) -> Self {
+        Self { manner, ..self }
+    }
+
+    fn is_connection(&self) -> bool {
+        is_tcp(&self.copy)
     }
 
     fn is_terminal(&self) -> bool {
@@ -87,16 +113,30 @@ impl Source {
         Object::Input(self.id.0, self.id.1)
     }
 
+    /// Whether a call that wants all of `len_max` bytes gets what it waits for, with so many that are given again.
+    fn has_enough(&self, again: usize, len_max: usize) -> bool {
+        let now = rustix::io::ioctl_fionread(&self.copy).unwrap_or(0) as usize;
+        let mut ends = [PollFd::new(&self.copy, PollFlags::RDHUP)];
+        let _ = poll(&mut ends, Some(&Timespec::default()));
+        again + now >= len_max || !ends[0].revents().is_empty()
+    }
+
     fn never_waits(&self) -> bool {
-        rustix::fs::fcntl_getfl(&self.copy).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+        self.manner.is_hurried
+            || rustix::fs::fcntl_getfl(&self.copy).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
     }
 
     /// What it has now, at most `len_max` bytes, without waiting for more.
     fn read_now(&self, len_max: usize) -> io::Result<Vec<u8>> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let reader = rustix::fs::open(own_path(&self.copy), flags, Mode::empty())?;
         let mut bytes = vec![0; len_max.min(PIPE_LEN_MAX)];
-        let len = rustix::io::read(&reader, &mut bytes)?;
+        let len = if self.is_connection() {
+            let peek = if self.manner.peeks { RecvFlags::PEEK } else { RecvFlags::empty() };
+            rustix::net::recv(&self.copy, bytes.as_mut_slice(), RecvFlags::DONTWAIT | peek)?.0
+        } else {
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            let reader = rustix::fs::open(own_path(&self.copy), flags, Mode::empty())?;
+            rustix::io::read(&reader, &mut bytes)?
+        };
         bytes.truncate(len);
         Ok(bytes)
     }
@@ -141,17 +181,26 @@ struct Buffers(Vec<(u64, usize)>);
 impl Buffers {
     /// `None` if the call is none that we can make in its place.
     fn of(tid: i32, frame: &Frame) -> Option<Self> {
-        const IOV_MAX: u64 = 1024;
         let [_, at, count, ..] = frame.args;
         match frame.nr {
-            READ => Some(Self(vec![(at, count as usize)])),
-            READV if count <= IOV_MAX => {
-                let vector = |i: u64| tracee::read_value::<[u64; 2]>(tid, at + i * 16).ok();
-                let buffers = (0..count).map(|i| vector(i).map(|[at, len]| (at, len as usize)));
-                Some(Self(buffers.collect::<Option<_>>()?))
+            READ | RECVFROM => Some(Self(vec![(at, count as usize)])),
+            READV => Self::of_vector(tid, at, count),
+            RECVMSG => {
+                let header: [u64; 4] = tracee::read_value(tid, at).ok()?;
+                Self::of_vector(tid, header[2], header[3])
             }
             _ => None,
         }
+    }
+
+    fn of_vector(tid: i32, at: u64, count: u64) -> Option<Self> {
+        const IOV_MAX: u64 = 1024;
+        if count > IOV_MAX {
+            return None;
+        }
+        let vector = |i: u64| tracee::read_value::<[u64; 2]>(tid, at + i * 16).ok();
+        let buffers = (0..count).map(|i| vector(i).map(|[at, len]| (at, len as usize)));
+        Some(Self(buffers.collect::<Option<_>>()?))
     }
 
     fn len(&self) -> usize {
@@ -188,6 +237,8 @@ pub(super) struct Input {
     kept_len: Arc<AtomicUsize>,
     /// The poll that each thread made last.
     pub polls: HashMap<i32, Frame>,
+    /// Somebody wants more than is given again, and waits for the kernel to have the rest.
+    pub awaits_more: bool,
     /// When it was last looked whether anybody can still read what is given again.
     looked_at: Option<Instant>,
 }
@@ -215,15 +266,12 @@ impl Input {
 
     fn take(&mut self, source: &Source, len_max: usize) -> Chunk {
         let Some((_, backlog)) = self.backlogs.get_mut(&source.id) else { return Chunk::of(Vec::new(), len_max) };
-        let mut chunk = backlog.take(len_max);
+        if source.manner.peeks {
+            return take_from(&mut backlog.clone(), source, len_max);
+        }
+        let chunk = take_from(backlog, source, len_max);
         if backlog.is_empty() {
             self.backlogs.remove(&source.id);
-            if !chunk.ends && chunk.bytes.len() < len_max {
-                let rest = len_max - chunk.bytes.len();
-                // At its end, or with nothing in it, there is nothing to join.
-                chunk.bytes.extend(source.read_now(rest).unwrap_or_default());
-                chunk.ends = chunk.bytes.len() < len_max;
-            }
         }
         chunk
     }
@@ -231,6 +279,22 @@ impl Input {
     fn new_reading(&self) -> Arc<Reading> {
         Arc::new(Reading { chunk: OnceLock::new(), kept_len: Arc::clone(&self.kept_len) })
     }
+}
+
+/// What is given again, and what joins it: in the manner of the call.
+fn take_from(backlog: &mut Backlog, source: &Source, len_max: usize) -> Chunk {
+    let mut chunk = backlog.take(len_max);
+    while source.manner.wants_all && chunk.bytes.len() < len_max && !backlog.is_empty() {
+        chunk.bytes.extend(backlog.take(len_max - chunk.bytes.len()).bytes);
+        chunk.ends = false;
+    }
+    if backlog.is_empty() && (!chunk.ends || source.manner.wants_all) && chunk.bytes.len() < len_max {
+        let rest = len_max - chunk.bytes.len();
+        // At its end, or with nothing in it, there is nothing to join.
+        chunk.bytes.extend(source.read_now(rest).unwrap_or_default());
+        chunk.ends = chunk.bytes.len() < len_max;
+    }
+    chunk
 }
 
 impl Supervisor {
@@ -256,33 +320,53 @@ impl Supervisor {
         if self.ahead.is_speculative(call.pid) && !has_backlog && !self.can_give_again(&source, buffers.len()) {
             return Ok(self.wait_at_barrier(call));
         }
-        if !self.reads_alone(call, &source) {
+        if source.manner.peeks {
+            return self.peek_input(stopped, call, &source, &buffers);
+        }
+        if !self.takes_alone(call, &source.object(), source.never_waits()) {
+            return Ok(Decision::Wait);
+        }
+        let again = self.ahead.input.backlog_len(source.id);
+        if again.is_some_and(|again| source.manner.wants_all && !source.has_enough(again, buffers.len())) {
+            self.ahead.input.awaits_more = true;
             return Ok(Decision::Wait);
         }
         let reading = self.ahead.input.new_reading();
         let pin = source.pin().map_err(|source| kernel("keep a pipe", call.tid, source))?;
         let intent = Intent::Input { id: source.id, pin, reading: Arc::clone(&reading) };
-        let decision = self.track(stopped, call, Plan::new(Class::Tracked), vec![(source.object(), intent)])?;
+        // Interrupted, one that wants all would return what it has by then.
+        let plan = if source.manner.wants_all { Plan::tracked_once() } else { Plan::new(Class::Tracked) };
+        let decision = self.track(stopped, call, plan, vec![(source.object(), intent)])?;
         let Decision::GoAndTell(mut under_way) = decision else { return Ok(decision) };
         if has_backlog {
             return Ok(Decision::Answer(self.read_again(call, &source, &reading, &buffers)));
         }
         if self.ahead.is_speculative(call.pid) {
             expect_result(call)?;
-            under_way.input = Some(ReadUnderWay { reading, buffers, source });
+            under_way.takes = Some(Taking::Input(ReadUnderWay { reading, buffers, source }));
         }
         Ok(Decision::GoAndTell(under_way))
     }
 
+    /// A look at what is there.
+    fn peek_input(&mut self, stopped: &Stopped, call: &Call, source: &Source, buffers: &Buffers) -> Result<Decision> {
+        let decision = self.track(stopped, call, Plan::new(Class::Tracked).observing(source.object()), Vec::new())?;
+        if matches!(decision, Decision::Wait) || self.ahead.input.backlog_len(source.id).is_none() {
+            return Ok(decision);
+        }
+        let chunk = self.ahead.input.take(source, buffers.len());
+        self.observe_everything(call.tid);
+        Ok(Decision::Answer(deliver(call, buffers, &chunk.bytes)))
+    }
+
     /// Whether nobody else is about to take something out of a source: in which order they did could not be told afterwards.
-    fn reads_alone(&mut self, call: &Call, source: &Source) -> bool {
+    pub(super) fn takes_alone(&mut self, call: &Call, object: &Object, never_waits: bool) -> bool {
         if self.ahead.core.open_speculations() == 0 {
             return true;
         }
-        let object = source.object();
-        let is_there = |(&tid, other): &(&i32, &super::UnderWay)| tid != call.tid && other.objects.contains(&object);
+        let is_there = |(&tid, other): &(&i32, &super::UnderWay)| tid != call.tid && other.objects.contains(object);
         let Some((&other, _)) = self.ahead.under_way.iter().find(is_there) else { return true };
-        if source.never_waits() {
+        if never_waits {
             // It is not to wait for one that does: that one asks again, after us.
             let _ = tracee::interrupt(other);
         }
@@ -293,21 +377,18 @@ impl Supervisor {
     fn read_again(&mut self, call: &Call, source: &Source, reading: &Reading, buffers: &Buffers) -> i64 {
         let chunk = self.ahead.input.take(source, buffers.len());
         self.ahead.changes += 1;
-        let len = chunk.bytes.len() as i64;
-        let is_there = buffers.scatter(call.tid, &chunk.bytes);
-        reading.record(chunk);
-        match is_there {
-            Ok(()) => {
-                self.ahead.report.input_again += len as u64;
-                len
-            }
-            Err(_) => {
-                if let Ok(pin) = source.pin() {
-                    self.ahead.input.give_back(source.id, pin, reading);
-                }
-                -i64::from(libc::EFAULT)
-            }
+        if source.is_connection() {
+            self.reset_if_closed(source.id);
+            self.observe_everything(call.tid);
         }
+        let result = deliver(call, buffers, &chunk.bytes);
+        reading.record(chunk);
+        if let Ok(len) = u64::try_from(result) {
+            self.ahead.report.input_again += len;
+        } else if let Ok(pin) = source.pin() {
+            self.ahead.input.give_back(source.id, pin, reading);
+        }
+        result
     }
 
     /// Whether what is read there can be given to everybody who would get it.
@@ -319,6 +400,10 @@ impl Supervisor {
         }
         if source.is_terminal() {
             return terminal::can_be_returned_to();
+        }
+        if source.is_connection() {
+            // Both of its ends are inside.
+            return true;
         }
         if let Some(&(is_alone, at)) = self.ahead.input.alone.get(&source.id) {
             if is_alone || at.elapsed() < PATIENCE {
@@ -343,12 +428,20 @@ impl Supervisor {
 
     /// Whatever call the thread was making, it is not to be told of any more: it has ended, or will be made again.
     pub(super) fn end_call(&mut self, stopped: &Stopped) -> Result<()> {
-        let Some(input) = self.ahead.under_way.remove(&stopped.tid()).and_then(|made| made.input) else {
+        let Some(taking) = self.ahead.under_way.remove(&stopped.tid()).and_then(|made| made.takes) else {
             return Ok(());
         };
         match signals::result_of_call(stopped, &self.image)? {
-            Some(result) => note_input(stopped.tid(), &input, result),
+            Some(result) => self.note_taken(stopped.tid(), &taking, result),
             None => Ok(()),
+        }
+    }
+
+    /// A call has ended with this result: what it took is to be given again if it is undone.
+    pub(super) fn note_taken(&mut self, tid: i32, taking: &Taking, result: i64) -> Result<()> {
+        match taking {
+            Taking::Input(input) => note_input(tid, input, result),
+            Taking::Connection(accepted) => self.note_accepted(tid, accepted, result),
         }
     }
 
@@ -377,12 +470,42 @@ impl Supervisor {
         let own =
             [std::process::id() as i32, rustix::process::getppid().map_or(0, |front| front.as_raw_nonzero().get())];
         let is_read = |ino| inside.iter().any(|&pid: &i32| !own.contains(&pid) && can_read(pid, ino).unwrap_or(true));
-        self.ahead.input.backlogs.retain(|&(dev, ino), _| dev == terminal::DEVICE || is_read(ino));
+        let ends = &self.ahead.ends;
+        // A connection may wait to be accepted, or to be opened again.
+        let may_be_read = |ino| ends.get(ino).is_some() || is_read(ino);
+        self.ahead.input.backlogs.retain(|&(dev, ino), _| dev == terminal::DEVICE || may_be_read(ino));
+    }
+}
+
+/// Put what a call reads where it wants it; of a connection it wants no more than that there is nothing else.
+fn deliver(call: &Call, buffers: &Buffers, bytes: &[u8]) -> i64 {
+    const NAME: u64 = 0;
+    const NAME_LEN: u64 = 8;
+    const CONTROL_LEN: u64 = 40;
+    const FLAGS: u64 = 48;
+    let (tid, args) = (call.tid, &call.frame.args);
+    let clear = |at: u64, len: usize| tracee::write_bytes(tid, at, &[0; 8][..len]);
+    let rest = || match call.frame.nr {
+        RECVFROM if args[4] != 0 => clear(args[5], 4),
+        RECVMSG => {
+            let header = args[1];
+            clear(header + CONTROL_LEN, 8)?;
+            clear(header + FLAGS, 4)?;
+            match tracee::read_value::<u64>(tid, header + NAME)? {
+                0 => Ok(()),
+                _ => clear(header + NAME_LEN, 4),
+            }
+        }
+        _ => Ok(()),
+    };
+    match buffers.scatter(tid, bytes).and_then(|()| rest()) {
+        Ok(()) => bytes.len() as i64,
+        Err(_) => -i64::from(libc::EFAULT),
     }
 }
 
 /// A call has ended with this result.
-pub(super) fn note_input(tid: i32, input: &ReadUnderWay, result: i64) -> Result<()> {
+fn note_input(tid: i32, input: &ReadUnderWay, result: i64) -> Result<()> {
     let Ok(len) = usize::try_from(result) else { return Ok(()) };
     if len == 0 && !(input.source.is_terminal() && terminal::has_lines(&input.source.copy)) {
         // The end of a pipe stays where it is. At a terminal it is typed.
@@ -394,7 +517,7 @@ pub(super) fn note_input(tid: i32, input: &ReadUnderWay, result: i64) -> Result<
 }
 
 /// Until the agent has written down what the call returned, it is seen that it has not.
-fn expect_result(call: &Call) -> Result<()> {
+pub(super) fn expect_result(call: &Call) -> Result<()> {
     let at = call.frame_at + offset_of!(Frame, rax) as u64;
     tracee::write_bytes(call.tid, at, &signals::NO_RESULT.to_ne_bytes())
         .map_err(|source| kernel("write into a frame", call.tid, source))
@@ -411,16 +534,17 @@ fn is_read_by_others(ino: u64, inside: &HashSet<i32>) -> bool {
     pids.filter(|pid| !inside.contains(pid)).any(|pid| can_read(pid, ino).unwrap_or(true))
 }
 
-/// Whether a process has a descriptor to read from a pipe.
+/// Whether a process has a descriptor to read from a pipe or socket.
 fn can_read(pid: i32, ino: u64) -> io::Result<bool> {
     let folder = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
         // It has ended meanwhile.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => return Ok(false),
         other => other?,
     };
-    let pipe = format!("pipe:[{ino}]");
+    let names = [format!("pipe:[{ino}]"), format!("socket:[{ino}]")];
     for entry in folder.flatten() {
-        if std::fs::read_link(entry.path()).is_ok_and(|link| link.as_os_str() == pipe.as_str()) {
+        let is_it = |link: std::path::PathBuf| names.iter().any(|name| link.as_os_str() == name.as_str());
+        if std::fs::read_link(entry.path()).is_ok_and(is_it) {
             use std::os::unix::fs::PermissionsExt;
             // The link's permissions are what the descriptor was opened for.
             const READ_PERMISSION: u32 = 0o400;

@@ -4,13 +4,14 @@
 //! dependencies, and becomes a ghost, as if it had ended by itself. A rollback of the sender takes it back with everything else that depends on the
 //! sender. The sender has observed the receiver, so that the receiver is never taken back alone.
 //!
-//! Signals that are caught, blocked, or stop a process wait until nothing is speculative: once delivered they cannot be taken back where the
-//! receiver has blocked them, and a receiver that may block them at any moment cannot be kept from it.
+//! What is caught or blocked is queued (`delivery`). What stops a process or lets it go on waits until nothing is speculative.
 
 use super::ask::Decision;
+use super::delivery::can_be_queued;
 use super::plan::{Class, Plan};
 use super::turn::is_fatal;
 use super::{process, Call};
+use crate::descriptors::real_user_of;
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use speculation::Dependent;
@@ -37,6 +38,7 @@ impl Supervisor {
         }
         match self.ahead.is_speculative(call.pid) || self.ahead.is_speculative(blow.receiver) {
             true if ends(blow) => Plan::new(Class::Blow(blow)).once(),
+            true if can_be_queued(blow.signal) => Plan::new(Class::Signal(blow)).once(),
             true => Plan::new(Class::Window).once(),
             false => Plan::new(Class::Free),
         }
@@ -75,7 +77,9 @@ impl Supervisor {
         }
         self.ahead.core.system_call(process(receiver), observes, Vec::new());
         self.carry_out()?;
-        self.end_by_signal(target, receiver, SignalInfo::sent_by(call.pid, blow.signal))?;
+        self.share_clocks(call.pid, receiver);
+        let user = real_user_of(call.tid).unwrap_or(0);
+        self.end_by_signal(target, receiver, SignalInfo::sent_by(call.pid, user, blow.signal))?;
         self.ahead.changes += 1;
         Ok(Decision::Answer(0))
     }
@@ -98,7 +102,7 @@ impl Supervisor {
     }
 
     /// Whether the sender may: what the kernel says to signal 0.
-    fn probe(&mut self, stopped: &Stopped, pid: i32, receiver: i32) -> Result<i64> {
+    pub(super) fn probe(&mut self, stopped: &Stopped, pid: i32, receiver: i32) -> Result<i64> {
         let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
         let result = remote.call(libc::SYS_kill, &[receiver as u64, 0]);
         let signals = remote.finish()?;

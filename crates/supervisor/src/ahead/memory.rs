@@ -342,7 +342,7 @@ impl Attributes {
     }
 }
 
-fn extended_of(file: &OwnedFd) -> io::Result<Vec<(CString, Vec<u8>)>> {
+pub(super) fn extended_of(file: &OwnedFd) -> io::Result<Vec<(CString, Vec<u8>)>> {
     const LEN_MAX: usize = 65536;
     let path = own_path(file);
     let mut list = vec![0u8; LEN_MAX];

@@ -16,36 +16,46 @@
 //! * A process with several threads, or with memory that others may write, never becomes speculative: it waits instead.
 //! * Nothing that a speculative process does leaves the world: what has no undo and is no output is a barrier.
 
+mod accept;
 mod api;
 mod ask;
 mod backlog;
 mod behind;
+mod busy;
 mod children;
 mod counter;
 mod crash;
 mod deferred;
+mod delivery;
 mod files;
 mod held_names;
 mod history;
 mod inject;
 mod input;
+mod interrupted;
 mod kill;
 mod ledger;
 mod memory;
 mod names;
+mod new_files;
 mod open;
 mod plan;
 mod queue;
 mod ready;
 mod report;
 mod rollback;
+mod shutdown;
 mod sockets;
+mod staging;
 mod status;
 mod stream;
+mod tcp;
 mod terminal;
 mod turn;
 mod undo;
 mod usage;
+mod vessels;
+mod view;
 mod worth;
 
 pub use history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
@@ -55,7 +65,7 @@ pub use report::{Report, Rollback};
 
 use crate::outputs::Target;
 use agent_abi::Frame;
-use checkpoint::{ToReap, Vessel};
+use checkpoint::{Dying, ToReap, Vessel};
 use commit_clock::Clock;
 use deferred::DeferredWrite;
 use inject::{Injector, Outcomes};
@@ -84,12 +94,16 @@ pub(crate) enum Object {
     File(u64, u64),
     /// Entries and attributes of a directory: device, inode.
     Names(u64, u64),
+    /// That there is a file at all which has no name yet: device, inode.
+    Created(u64, u64),
     /// The position in an open file: by the file, because descriptions have no name.
     Position(u64, u64),
     /// The descriptors of a process.
     Descriptors(i32),
     /// What a process knows of its children.
     Children(i32),
+    /// Signals that were sent to a process.
+    Signals(i32),
 }
 
 impl Object {
@@ -107,10 +121,12 @@ impl Object {
 pub(crate) enum Written {
     /// To a terminal, pipe or socket that leads outside.
     Stream { target: Target, writer: output::ProcessId, clock: Clock, bytes: Vec<u8> },
+    /// To the other end of a TCP connection inside.
+    Sent(tcp::Sent),
     /// To a file on a disk.
     File(DeferredWrite),
     /// To a directory on a disk.
-    Names(held_names::NameChange),
+    Names(held_names::HeldChange),
 }
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
@@ -121,9 +137,11 @@ impl fmt::Display for Object {
             Self::Pipe(_, ino) => write!(f, "pipe {ino}"),
             Self::File(_, ino) => write!(f, "file {ino}"),
             Self::Names(_, ino) => write!(f, "directory {ino}"),
+            Self::Created(_, ino) => write!(f, "new file {ino}"),
             Self::Position(_, ino) => write!(f, "position in file {ino}"),
             Self::Descriptors(pid) => write!(f, "descriptors of {pid}"),
             Self::Children(pid) => write!(f, "children of {pid}"),
+            Self::Signals(pid) => write!(f, "signals to {pid}"),
             Self::Socket(ino) => write!(f, "socket {ino}"),
             Self::Counter(id) => write!(f, "event counter {id}"),
             Self::Input(_, ino) => write!(f, "input {ino}"),
@@ -214,8 +232,17 @@ pub(crate) struct UnderWay {
     pub makes_child: bool,
     /// It may wait for long and has no effect until it ends: it can be interrupted and made again.
     pub can_be_repeated: bool,
-    /// It takes something out of a stream of outside, which a rollback has to put back.
-    pub input: Option<input::ReadUnderWay>,
+    /// It takes something that a rollback has to give back.
+    pub takes: Option<Taking>,
+}
+
+/// What a call takes that is known only when it has been made.
+#[derive(Debug)]
+pub(crate) enum Taking {
+    /// What it reads from a stream of outside.
+    Input(input::ReadUnderWay),
+    /// The connection that it accepts.
+    Connection(Arc<accept::Accepted>),
 }
 
 impl UnderWay {
@@ -236,6 +263,8 @@ pub(crate) struct Kept {
     pub call: Option<Call>,
     /// Descriptors that were open.
     pub descriptors: Vec<i32>,
+    /// Sockets among them, by inode.
+    pub sockets: HashSet<u64>,
     /// What the signals of ours were that waited for it.
     pub sent_again: Vec<SignalInfo>,
     /// How many calls of the process had become speculations by injection, the one at whose entry it was taken included.
@@ -264,11 +293,16 @@ pub(crate) struct Ahead {
     explicit: BTreeMap<u64, SpeculationId>,
     next_explicit: u64,
     held_signals: HashMap<i32, Vec<SignalInfo>>,
+    signals: delivery::Queues,
     /// Processes that were asked to stop so that everything they do from now on is asked about.
     unsettled: HashSet<i32>,
     children: children::Children,
     /// A signal ends them, once nobody is at their pipes.
     ending: BTreeMap<i32, (Stopped, SignalInfo)>,
+    /// Vessels that have not let go of what others could notice, by their process id.
+    young: HashMap<i32, Checkpoint>,
+    /// Vessels that were killed and whose end has not been seen yet, by their process id.
+    dying: HashMap<i32, Dying>,
     /// Vessels that died and that their process has to wait for.
     corpses: HashMap<i32, Vec<ToReap>>,
     /// Process ids that vessels had or have, and no process of the world has had since.
@@ -281,6 +315,9 @@ pub(crate) struct Ahead {
     /// Sockets whose queue had something that cannot be kept, by inode.
     odd_queues: HashSet<u64>,
     input: input::Input,
+    listeners: accept::Listeners,
+    shutdowns: shutdown::Shutdowns,
+    sends: tcp::Sends,
     /// Their call was looked at before they were sent to hear a signal.
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
@@ -299,7 +336,10 @@ pub(crate) struct Ahead {
     deferred: HashMap<(u64, u64), usize>,
     /// What they hold together.
     deferred_bytes: u64,
+    /// What is held for terminals, pipes and sockets.
+    shown_bytes: u64,
     held_names: held_names::HeldNames,
+    new_files: new_files::NewFiles,
     /// Transactions that held writes went into.
     written: Clock,
     /// Since when nobody inside can go on.
@@ -344,9 +384,12 @@ impl Ahead {
             explicit: BTreeMap::new(),
             next_explicit: 0,
             held_signals: HashMap::new(),
+            signals: delivery::Queues::default(),
             unsettled: HashSet::new(),
             children: children::Children::default(),
             ending: BTreeMap::new(),
+            young: HashMap::new(),
+            dying: HashMap::new(),
             corpses: HashMap::new(),
             vessels: HashSet::new(),
             touched: BTreeSet::new(),
@@ -354,6 +397,9 @@ impl Ahead {
             ends: queue::Ends::default(),
             odd_queues: HashSet::new(),
             input: input::Input::default(),
+            listeners: accept::Listeners::default(),
+            shutdowns: shutdown::Shutdowns::default(),
+            sends: tcp::Sends::default(),
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),
@@ -364,7 +410,9 @@ impl Ahead {
             targets: HashMap::new(),
             deferred: HashMap::new(),
             deferred_bytes: 0,
+            shown_bytes: 0,
             held_names: held_names::HeldNames::default(),
+            new_files: new_files::NewFiles::default(),
             written: Clock::NONE,
             stuck_since: None,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
@@ -386,6 +434,13 @@ impl Ahead {
             }
         }
         target
+    }
+
+    /// Whether as much output is held as may be. Whoever writes more waits until nothing that it depends on can fail: it is the supervisor's memory,
+    /// and when there is none left the world ends.
+    fn holds_enough(&self) -> bool {
+        const HELD_BYTES_MAX: u64 = 64 << 20;
+        self.shown_bytes + self.deferred_bytes >= HELD_BYTES_MAX
     }
 
     /// Whether every call has to be asked about from the start.
@@ -419,10 +474,12 @@ impl Ahead {
         /// Signals of a thread that is kept waiting are looked for this often.
         const PATIENCE: Duration = Duration::from_millis(3);
         let deadline = self.deadlines.keys().next().map(|&(at, _)| at);
-        let parked = (!self.parked.is_empty() || !self.overflow.is_empty()).then(|| Instant::now() + PATIENCE);
+        let waits = !self.parked.is_empty() || !self.overflow.is_empty() || !self.sends.is_empty();
+        let parked = waits.then(|| Instant::now() + PATIENCE);
         let injected = self.parked.values().filter_map(|parked| parked.call.not_before).min();
         let explicit = (!self.explicit.is_empty()).then(|| Instant::now() + Duration::from_millis(250));
-        [deadline, parked, injected, explicit].into_iter().flatten().min()
+        let unaccepted = self.listeners.any_waits().then(|| Instant::now() + accept::PATIENCE);
+        [deadline, parked, injected, explicit, unaccepted].into_iter().flatten().min()
     }
 }
 

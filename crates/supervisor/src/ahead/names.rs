@@ -50,10 +50,17 @@ pub(super) struct Way {
     pub through_proc: bool,
     /// A name on it is not what the disk says: a change of it is held.
     pub is_held: bool,
+    /// That is its last name, and what it means inside is known: its end says so.
+    pub is_view: bool,
     pub end: End,
 }
 
 impl Way {
+    /// Whether its end is what those inside should see.
+    pub fn is_known(&self) -> bool {
+        !self.is_held || self.is_view
+    }
+
     /// What is at its end.
     pub fn found(&self) -> Option<&Found> {
         match &self.end {
@@ -129,7 +136,8 @@ enum Step {
 impl Supervisor {
     /// Resolve `path` as the thread would. `dir`: of the descriptor; the working directory if there is none.
     pub(super) fn walk(&self, tid: i32, pid: i32, dir: Option<i32>, path: &[u8], follows: bool) -> Way {
-        let mut way = Way { through: Vec::new(), through_proc: false, is_held: false, end: End::Unknown };
+        let mut way =
+            Way { through: Vec::new(), through_proc: false, is_held: false, is_view: false, end: End::Unknown };
         let start = match (path.first(), dir) {
             (Some(b'/'), _) => format!("/proc/{tid}/root"),
             (_, Some(fd)) => format!("/proc/{tid}/fd/{fd}"),
@@ -201,13 +209,18 @@ impl Supervisor {
         }
         self.note(&walk.here, way);
         let dir = (walk.here.stat.st_dev, walk.here.stat.st_ino);
-        way.is_held |= self.ahead.held_names.has_name(dir, &name);
+        let view = self.ahead.held_names.meaning(dir, &name).map(|file| self.ahead.new_files.view(file));
+        way.is_view = is_last && !way.is_held && !walk.wants_dir && matches!(view, Some(Some(_)));
+        way.is_held |= view.is_some();
         let is_proc = kind == DeviceKind::Pseudo && is_proc(&walk.here);
         way.through_proc |= is_proc;
-        let found = match Found::at(&walk.here.fd, &name, OFlags::NOFOLLOW) {
-            Err(Errno::NOENT) if is_last => None,
-            Err(error) => return Err(error),
-            Ok(found) => Some(found),
+        let found = match view.flatten().filter(|_| way.is_view) {
+            Some(found) => found,
+            None => match Found::at(&walk.here.fd, &name, OFlags::NOFOLLOW) {
+                Err(Errno::NOENT) if is_last => None,
+                Err(error) => return Err(error),
+                Ok(found) => Some(found),
+            },
         };
         match found {
             Some(found) if found.is_symlink() && (!is_last || follows || walk.wants_dir) => {

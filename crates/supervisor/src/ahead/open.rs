@@ -27,7 +27,7 @@ pub(super) const O_NOFOLLOW: u64 = 0o400000;
 pub(super) const O_TMPFILE: u64 = 0o20000000;
 
 /// The arguments of `openat` that a call means; none for `openat2`.
-fn arguments(call: &Call) -> Option<[u64; 4]> {
+pub(super) fn arguments(call: &Call) -> Option<[u64; 4]> {
     let [a, b, c, d, ..] = call.frame.args;
     let here = libc::AT_FDCWD as u64;
     match call.frame.nr {
@@ -39,11 +39,14 @@ fn arguments(call: &Call) -> Option<[u64; 4]> {
 }
 
 impl Supervisor {
-    /// A call that would create or empty a file: `Existing` if it does neither.
+    /// A call that would create or empty a file: `Existing` if it does neither, `Creation` if it may do the first.
     pub(super) fn plan_creating_open(&mut self, call: &Call) -> Plan {
         match arguments(call) {
             Some(arguments) if self.changes_nothing(call, &arguments) => {
                 Plan { class: Class::Existing, ..self.plan_lookup() }.once()
+            }
+            Some([_, _, flags, _]) if flags & (O_CREAT | O_TMPFILE) == O_CREAT => {
+                Plan { class: Class::Creation, ..self.plan_lookup() }.once()
             }
             _ => Plan::new(Class::Barrier).once(),
         }

@@ -1,10 +1,13 @@
 //! What a call observes and modifies, and what it is if its process is speculative (dependencies.md; 000, section 6).
 
+use super::accept::Listener;
 use super::behind::Behind;
 use super::counter::Counter;
 use super::input::Source;
 use super::kill::Blow;
 use super::open::{O_CREAT, O_TMPFILE, O_TRUNC};
+use super::ready::gives_once;
+use super::shutdown::Closed;
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -23,20 +26,32 @@ pub(crate) enum Class {
     Tracked,
     /// It leaves the world: bytes written to a terminal, pipe or socket.
     Output { fd: i32 },
+    /// It sends to the other end of a TCP connection inside.
+    Send { fd: i32, ino: u64 },
     /// It reads what comes from outside.
     Input { source: Source },
+    /// It accepts a connection.
+    Accept { listener: Listener },
+    /// It closes directions of a connection, whose ends are these.
+    Shutdown { ends: (u64, u64), socket: OwnedFd, closed: Closed },
     /// It changes names on a disk.
     Names,
     /// It opens for creation what exists.
     Existing,
+    /// It may make a file.
+    Creation,
     /// It writes to a file on a disk.
     Deferred { fd: i32 },
     /// It cannot be undone: its process must depend on nothing.
     Barrier,
     /// The same, and nor may what it concerns.
     Certain,
+    /// It changes what its process has made since its last checkpoint: it must not need one itself.
+    Fresh,
     /// It ends another process.
     Blow(Blow),
+    /// It sends another process a signal that this one survives.
+    Signal(Blow),
     /// It reads, and there is nothing, nor will there be.
     EndOfFile,
     /// It looks at processes in general: nothing at all may be speculative.
@@ -89,6 +104,7 @@ impl Plan {
 const LSEEK: u64 = 8;
 pub(super) const FIONREAD: u64 = 0x541b;
 const PRLIMIT: u64 = 302;
+const SETSOCKOPT: u64 = 54;
 const PREAD: u64 = 17;
 const PREADV: u64 = 295;
 const PREADV2: u64 = 327;
@@ -104,10 +120,14 @@ impl Supervisor {
         let arg = |position: u8| frame.args[usize::from(position) % 6];
         let fd = |position: u8| arg(position) as i32;
         let Some(op) = syscall_table::op(frame.nr) else { return Plan::new(Class::Barrier) };
+        if let Some(plan) = self.plan_new_file(call, op) {
+            return plan;
+        }
         if let Some(plan) = self.plan_files(call, op) {
             return match (&plan.class, op) {
                 // Not in memory.
                 (Class::Barrier, Op::ModifyPath { .. } | Op::ModifyPaths { .. }) => self.plan_names(call, op),
+                (Class::Barrier, Op::Open | Op::OpenAt | Op::Creat) => self.plan_creating_open(call),
                 _ => plan,
             };
         }
@@ -131,12 +151,10 @@ impl Supervisor {
             }
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
-            Op::ObservePath { .. } | Op::AddWatch { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => {
-                self.plan_lookup()
-            }
+            Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
             Op::Ioctl => self.plan_ioctl(call),
-            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(),
+            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
             Op::Mmap => self.plan_mmap(call),
             Op::Fork => plan_fork(call, 0),
             Op::Clone => plan_fork(call, arg(0)),
@@ -154,6 +172,14 @@ impl Supervisor {
             // A limit that was lowered cannot always be raised again.
             Op::Control { .. } if frame.nr == PRLIMIT && arg(2) != 0 => Plan::new(Class::Barrier).once(),
             Op::Control { pid } if arg(pid) as u32 != 0 => Plan::new(Class::Barrier).once(),
+            Op::Description { fd: at } if frame.nr == SETSOCKOPT => match self.ahead.is_speculative(call.pid) {
+                true if !self.is_fresh_socket(call, fd(at)) => Plan::new(Class::Barrier).once(),
+                _ => Plan::new(Class::Free),
+            },
+            // Their memory shows what they did without a call.
+            Op::OtherProcess => Plan::new(Class::Window).once(),
+            // Its number cannot be given again.
+            Op::AddWatch { .. } => Plan::new(Class::Barrier).once(),
             Op::Native | Op::Description { .. } | Op::Control { .. } => plan_native(frame.nr),
             Op::Recv { fd: at }
             | Op::RecvMsg { fd: at }
@@ -165,7 +191,7 @@ impl Supervisor {
             Op::Shutdown => self.plan_on_socket(call, op, fd(0)),
             Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
             Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
-            Op::Accept => Plan::new(Class::Barrier),
+            Op::Accept => self.plan_accept(call),
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -266,7 +292,14 @@ impl Supervisor {
         }
         let fd = call.frame.args[0] as i32;
         match call.frame.args[1] {
-            F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD | F_GETFL | F_GETPIPE_SZ => Plan::new(Class::Free),
+            F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD => Plan::new(Class::Free),
+            // Whoever shares the description may have set them.
+            F_GETFL | F_GETPIPE_SZ => match self.behind(call.tid, fd) {
+                Behind::Pipe { dev, ino, .. } => Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino)),
+                Behind::File { dev, ino, .. } => Plan::new(Class::Tracked).observing(position_of(dev, ino)),
+                Behind::Socket { ino, .. } => Plan::new(Class::Tracked).observing(Object::Socket(ino)),
+                _ => Plan::new(Class::Free),
+            },
             F_SETPIPE_SZ => self.plan_certain(call, [fd].into_iter()),
             F_SETFD => {
                 Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), Intent::CloseOnExec(fd)).once()
@@ -373,8 +406,12 @@ impl Supervisor {
 
     /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket, counter and input, because a set
     /// is not worth reading.
-    fn plan_poll(&mut self) -> Plan {
-        if self.keeps_hang_ups() {
+    fn plan_poll(&mut self, call: &Call) -> Plan {
+        if syscall_table::op(call.frame.nr) == Some(Op::EpollWait) && gives_once(call) {
+            return Plan::new(Class::Barrier);
+        }
+        let deceived = self.deceived_ends();
+        if !deceived.is_empty() && self.asks_about(call, &deceived) {
             return Plan::new(Class::Later);
         }
         let mut plan = Plan::new(Class::Tracked);
@@ -403,7 +440,11 @@ impl Supervisor {
                     plan = plan.modifying(Object::Counter(counter.id), Intent::Nothing);
                 }
                 Behind::Socket { ino, copy } => {
-                    plan.modifies.extend(self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy).modifies);
+                    let on_socket = self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy);
+                    if matches!(on_socket.class, Class::Later) {
+                        return on_socket;
+                    }
+                    plan.modifies.extend(on_socket.modifies);
                 }
                 _ => {}
             }

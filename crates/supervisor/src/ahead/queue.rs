@@ -3,23 +3,31 @@
 //! A queue is filled through the socket's peer, so whoever is to put it back holds both ends. As long as we do, nobody hears that the last
 //! process has closed one: [`Ends`] knows which ends that may be, and calls that would hear of it wait ([`super::sockets`]).
 //!
-//! What cannot be given again exactly is not taken: descriptors and credentials in messages, urgent data, empty packets, and a queue that nothing
-//! can be added to any more. All of them are `ErrorKind::Unsupported` here, and a barrier to whoever asks.
+//! Descriptors in messages are kept as those that were closed are, and sent again with the bytes that they came with. A stream gives them together
+//! with the first byte of their message, and no call reads on beyond its last: so it is kept where in a stream such a message begins and ends.
+//!
+//! What cannot be given again exactly is not taken: credentials in messages, urgent data, empty packets, and a queue that nothing can be added to
+//! any more. All of them are `ErrorKind::Unsupported` here, and a barrier to whoever asks.
 
-use crate::sys;
+use super::undo::Descriptor;
+use crate::sys::{self, Peeked};
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_socket_send_buffer_size, set_socket_send_buffer_size_force, socket_send_buffer_size, socket_type,
 };
-use rustix::net::{recv, recvmsg, send, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SendFlags, SocketType};
+use rustix::net::{recv, sendmsg, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketType};
 use std::collections::HashMap;
-use std::io::{self, IoSliceMut};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 /// Bytes that are kept of one queue at most; more is a barrier.
 const KEPT_LEN_MAX: usize = 8 << 20;
+
+/// Descriptors that one message can have (unix(7), `SCM_MAX_FD`).
+const RIGHTS_MAX: usize = 253;
 
 /// The queue of one end of a connection.
 #[derive(Debug)]
@@ -29,12 +37,22 @@ pub(crate) struct Queue {
     is_stream: bool,
 }
 
-/// A queue, and what waited in it: the bytes of a stream, or packets.
+/// A packet, or a part of a stream: plain bytes, or the message that came with descriptors.
+#[derive(Debug)]
+struct Piece {
+    bytes: Vec<u8>,
+    descriptors: Vec<Descriptor>,
+}
+
+/// A queue, and what waited in it.
 #[derive(Debug)]
 pub(crate) struct Queued {
     queue: Queue,
-    contents: Vec<Vec<u8>>,
+    contents: Vec<Piece>,
 }
+
+/// What makes of a copy of a descriptor in a message what an undo entry may hold of it.
+pub(crate) type Keep<'a> = dyn FnMut(OwnedFd) -> io::Result<Descriptor> + 'a;
 
 impl Queue {
     pub fn new(receiver: Arc<OwnedFd>, sender: Arc<OwnedFd>) -> io::Result<Self> {
@@ -43,14 +61,18 @@ impl Queue {
     }
 
     /// What waits in it, which stays there.
-    pub fn remember(self) -> io::Result<Queued> {
-        if !self.can_be_filled()? {
+    pub fn remember(self, keep: &mut Keep) -> io::Result<Queued> {
+        if !self.can_be_filled()? || sys::peek_offset(self.receiver.as_fd())? >= 0 {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let contents = match self.is_stream {
+        let peeked = match self.is_stream {
             true => self.peek_stream()?,
-            false => self.peek_packets()?,
+            false => self.peek_from_the_beginning(Self::peek_each_packet)?,
         };
+        let pieces = peeked.into_iter().map(|Peeked { bytes, rights }| {
+            Ok(Piece { bytes, descriptors: rights.into_iter().map(&mut *keep).collect::<io::Result<_>>()? })
+        });
+        let contents = pieces.collect::<io::Result<_>>()?;
         Ok(Queued { queue: self, contents })
     }
 
@@ -62,59 +84,90 @@ impl Queue {
         Ok(!ends[0].revents().intersects(special))
     }
 
-    fn peek_stream(&self) -> io::Result<Vec<Vec<u8>>> {
+    fn peek_stream(&self) -> io::Result<Vec<Peeked>> {
         let len = rustix::io::ioctl_fionread(&*self.receiver)? as usize;
         if len == 0 {
             return Ok(Vec::new());
         }
-        if len > KEPT_LEN_MAX || sys::peek_offset(self.receiver.as_fd())? >= 0 {
+        if len > KEPT_LEN_MAX {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let bytes = self.peek(len)?.unwrap_or_default();
-        // It stops at a message with descriptors.
-        (bytes.len() == len).then(|| vec![bytes]).ok_or_else(|| io::ErrorKind::Unsupported.into())
+        match self.peek(len)? {
+            Some(all) if all.bytes.len() == len && all.rights.is_empty() => Ok(vec![all]),
+            _ => self.peek_from_the_beginning(|this| this.peek_each_part(len)),
+        }
     }
 
-    fn peek_packets(&self) -> io::Result<Vec<Vec<u8>>> {
-        if sys::peek_offset(self.receiver.as_fd())? >= 0 {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        sys::set_peek_offset(self.receiver.as_fd(), 0)?;
-        let packets = self.peek_each_packet();
+    /// While each peek goes on where the last one has ended.
+    fn peek_from_the_beginning<T>(&self, peek: impl FnOnce(&Self) -> io::Result<T>) -> io::Result<T> {
+        self.go_to(0)?;
+        let peeked = peek(self);
         sys::set_peek_offset(self.receiver.as_fd(), -1)?;
-        packets
+        peeked
     }
 
-    /// From where the last peek has ended.
-    fn peek_each_packet(&self) -> io::Result<Vec<Vec<u8>>> {
-        let mut packets: Vec<Vec<u8>> = Vec::new();
+    fn go_to(&self, at: usize) -> io::Result<()> {
+        sys::set_peek_offset(self.receiver.as_fd(), at as i32)
+    }
+
+    /// A peek ends behind a message with descriptors, but begins before it.
+    fn peek_each_part(&self, len: usize) -> io::Result<Vec<Peeked>> {
+        let mut parts = Vec::new();
+        let mut at = 0;
+        while at < len {
+            let Some(mut part) = self.peek(len - at)?.filter(|part| !part.bytes.is_empty()) else {
+                return Err(io::ErrorKind::Unsupported.into());
+            };
+            let end = at + part.bytes.len();
+            if !part.rights.is_empty() {
+                let begin = self.begin_of_rights(at, end)?;
+                self.go_to(end)?;
+                let message = part.bytes.split_off(begin - at);
+                let rights = std::mem::take(&mut part.rights);
+                if !part.bytes.is_empty() {
+                    parts.push(part);
+                }
+                part = Peeked { bytes: message, rights };
+            }
+            parts.push(part);
+            at = end;
+        }
+        Ok(parts)
+    }
+
+    /// Where a message with descriptors begins, between `low` and its last byte before `end`: each of its bytes shows them.
+    fn begin_of_rights(&self, mut low: usize, end: usize) -> io::Result<usize> {
+        let mut high = end - 1;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            self.go_to(middle)?;
+            match self.peek(1)?.is_some_and(|byte| !byte.rights.is_empty()) {
+                true => high = middle,
+                false => low = middle + 1,
+            }
+        }
+        Ok(low)
+    }
+
+    fn peek_each_packet(&self) -> io::Result<Vec<Peeked>> {
+        let mut packets = Vec::new();
         let mut room = KEPT_LEN_MAX;
         while let Some(packet) = self.peek(room)? {
-            if packet.is_empty() || packet.len() == room {
+            if packet.bytes.is_empty() || packet.bytes.len() == room {
                 return Err(io::ErrorKind::Unsupported.into());
             }
-            room -= packet.len();
+            room -= packet.bytes.len();
             packets.push(packet);
         }
         Ok(packets)
     }
 
     /// `None` if there is nothing.
-    fn peek(&self, room: usize) -> io::Result<Option<Vec<u8>>> {
-        let mut bytes = vec![0; room];
-        let mut nothing = RecvAncillaryBuffer::new(&mut []);
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let peeked = recvmsg(&*self.receiver, &mut [IoSliceMut::new(&mut bytes)], &mut nothing, flags);
-        let peeked = match peeked {
-            Err(Errno::AGAIN) => return Ok(None),
-            peeked => peeked?,
-        };
-        // There is no room for ancillary data: it was cut off.
-        if peeked.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
-            return Err(io::ErrorKind::Unsupported.into());
+    fn peek(&self, room: usize) -> io::Result<Option<Peeked>> {
+        match sys::peek_message(self.receiver.as_fd(), room) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            peeked => peeked.map(Some),
         }
-        bytes.truncate(peeked.bytes);
-        Ok(Some(bytes))
     }
 
     fn drain(&self) {
@@ -123,24 +176,44 @@ impl Queue {
     }
 
     /// One packet, or as much of a stream as there is room for.
-    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match send(&*self.sender, bytes, flags) {
+    fn send(&self, bytes: &[u8], rights: &[BorrowedFd]) -> io::Result<usize> {
+        match self.send_now(bytes, rights) {
             // It was in there before; but in other pieces it may take a little more room.
-            Err(Errno::AGAIN) => self.send_with_more_room(bytes, flags),
+            Err(Errno::AGAIN) => self.send_with_more_room(bytes, rights),
             sent => Ok(sent?),
         }
     }
 
-    fn send_with_more_room(&self, bytes: &[u8], flags: SendFlags) -> io::Result<usize> {
+    fn send_now(&self, bytes: &[u8], rights: &[BorrowedFd]) -> rustix::io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(RIGHTS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !rights.is_empty() && !control.push(SendAncillaryMessage::ScmRights(rights)) {
+            return Err(Errno::TOOMANYREFS);
+        }
+        sendmsg(&*self.sender, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+    }
+
+    fn send_with_more_room(&self, bytes: &[u8], rights: &[BorrowedFd]) -> io::Result<usize> {
         // The kernel counts twice what it is told.
         let before = socket_send_buffer_size(&*self.sender)? / 2;
         let more = before + 2 * KEPT_LEN_MAX;
         set_socket_send_buffer_size_force(&*self.sender, more)
             .or_else(|_| set_socket_send_buffer_size(&*self.sender, more))?;
-        let sent = send(&*self.sender, bytes, flags);
+        let sent = self.send_now(bytes, rights);
         set_socket_send_buffer_size(&*self.sender, before)?;
         Ok(sent?)
+    }
+}
+
+impl Piece {
+    fn send_to(&self, queue: &Queue) -> io::Result<()> {
+        let opened = self.descriptors.iter().map(Descriptor::open).collect::<io::Result<Vec<_>>>()?;
+        let rights: Vec<BorrowedFd> = opened.iter().map(|fd| fd.as_fd()).collect();
+        let mut at = queue.send(&self.bytes, &rights)?;
+        while at < self.bytes.len() {
+            at += queue.send(&self.bytes[at..], &[])?;
+        }
+        Ok(())
     }
 }
 
@@ -148,13 +221,12 @@ impl Queued {
     /// Make this all that waits.
     pub fn restore(&self) -> io::Result<()> {
         self.queue.drain();
-        for piece in &self.contents {
-            let mut at = 0;
-            while at < piece.len() {
-                at += self.queue.send(&piece[at..])?;
-            }
-        }
-        Ok(())
+        self.contents.iter().try_for_each(|piece| piece.send_to(&self.queue))
+    }
+
+    /// The descriptors in its messages.
+    pub fn descriptors(&self) -> impl Iterator<Item = &Descriptor> {
+        self.contents.iter().flat_map(|piece| &piece.descriptors)
     }
 }
 
@@ -189,9 +261,7 @@ impl Ends {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{sendmsg, socketpair, AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SocketFlags};
-    use std::io::IoSlice;
-    use std::mem::MaybeUninit;
+    use rustix::net::{send, socketpair, AddressFamily, SocketFlags};
 
     fn pair(kind: SocketType) -> (Arc<OwnedFd>, Arc<OwnedFd>) {
         let (receiver, sender) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
@@ -200,6 +270,49 @@ mod tests {
 
     fn queue(ends: &(Arc<OwnedFd>, Arc<OwnedFd>)) -> Queue {
         Queue::new(Arc::clone(&ends.0), Arc::clone(&ends.1)).unwrap()
+    }
+
+    fn remember(ends: &(Arc<OwnedFd>, Arc<OwnedFd>)) -> io::Result<Queued> {
+        queue(ends).remember(&mut |fd| Ok(Descriptor::Open(Arc::new(fd))))
+    }
+
+    /// A message with the reading ends of pipes that have these bytes in them.
+    fn put_with(end: &OwnedFd, bytes: &[u8], in_pipes: &[&[u8]]) {
+        let readers: Vec<OwnedFd> = in_pipes
+            .iter()
+            .map(|bytes| {
+                let (reader, writer) = rustix::pipe::pipe().unwrap();
+                rustix::io::write(&writer, bytes).unwrap();
+                reader
+            })
+            .collect();
+        let rights: Vec<BorrowedFd> = readers.iter().map(|fd| fd.as_fd()).collect();
+        let mut space = [MaybeUninit::uninit(); 64];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        assert!(control.push(SendAncillaryMessage::ScmRights(&rights)));
+        sendmsg(end, &[IoSlice::new(bytes)], &mut control, SendFlags::DONTWAIT).unwrap();
+    }
+
+    /// What one call receives, and what is in the pipes that come with it.
+    fn take_with(end: &OwnedFd, room: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
+        let mut bytes = vec![0; room];
+        let mut space = [MaybeUninit::uninit(); 64];
+        let mut control = rustix::net::RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [io::IoSliceMut::new(&mut bytes)];
+        let len = rustix::net::recvmsg(end, &mut parts, &mut control, RecvFlags::DONTWAIT).map_or(0, |got| got.bytes);
+        bytes.truncate(len);
+        let mut in_pipes = Vec::new();
+        for message in control.drain() {
+            if let rustix::net::RecvAncillaryMessage::ScmRights(rights) = message {
+                for fd in rights {
+                    let mut inside = vec![0; 100];
+                    let len = rustix::io::read(&fd, &mut inside).unwrap();
+                    inside.truncate(len);
+                    in_pipes.push(inside);
+                }
+            }
+        }
+        (bytes, in_pipes)
     }
 
     fn put(end: &OwnedFd, bytes: &[u8]) {
@@ -218,7 +331,7 @@ mod tests {
         let ends = pair(SocketType::STREAM);
         put(&ends.1, b"one ");
         put(&ends.1, b"two");
-        let queued = queue(&ends).remember().unwrap();
+        let queued = remember(&ends).unwrap();
         assert_eq!(take(&ends.0, 5), b"one t", "it is still there");
         put(&ends.1, b"WRONG");
         queued.restore().unwrap();
@@ -233,7 +346,7 @@ mod tests {
             for packet in [&b"one"[..], b"two and more", b"3"] {
                 put(&ends.1, packet);
             }
-            let queued = queue(&ends).remember().unwrap();
+            let queued = remember(&ends).unwrap();
             take(&ends.0, 1);
             put(&ends.1, b"WRONG");
             queued.restore().unwrap();
@@ -253,7 +366,7 @@ mod tests {
                     Err(_) => break,
                 }
             }
-            let queued = queue(&ends).remember().unwrap();
+            let queued = remember(&ends).unwrap();
             while !take(&ends.0, 50_000).is_empty() {}
             queued.restore().unwrap();
             let size = socket_send_buffer_size(&*ends.1).unwrap();
@@ -265,21 +378,72 @@ mod tests {
     }
 
     #[test]
+    fn descriptors_come_again_with_their_bytes() {
+        for kind in [SocketType::STREAM, SocketType::SEQPACKET, SocketType::DGRAM] {
+            let ends = pair(kind);
+            put(&ends.1, b"plain");
+            put_with(&ends.1, b"with two", &[b"one", b"two"]);
+            put(&ends.1, b"between");
+            put_with(&ends.1, b"x", &[b"three"]);
+            put(&ends.1, b"end");
+            let queued = remember(&ends).unwrap();
+            assert_eq!(queued.descriptors().count(), 3);
+            while !take(&ends.0, 100).is_empty() {}
+            queued.restore().unwrap();
+            let text = |(bytes, pipes): (Vec<u8>, Vec<Vec<u8>>)| {
+                (String::from_utf8(bytes).unwrap(), pipes.into_iter().map(|p| String::from_utf8(p).unwrap()).collect())
+            };
+            let received: Vec<(String, Vec<String>)> =
+                std::iter::from_fn(|| Some(text(take_with(&ends.0, 100))).filter(|(got, _)| !got.is_empty())).collect();
+            // What is read of a stream goes on up to the end of the next message with descriptors.
+            let expected: &[(&str, &[&str])] = match kind {
+                SocketType::STREAM => &[("plainwith two", &["one", "two"]), ("betweenx", &["three"]), ("end", &[])],
+                _ => {
+                    &[("plain", &[]), ("with two", &["one", "two"]), ("between", &[]), ("x", &["three"]), ("end", &[])]
+                }
+            };
+            let expected: Vec<(String, Vec<String>)> = expected
+                .iter()
+                .map(|(got, pipes)| ((*got).to_owned(), pipes.iter().map(|p| (*p).to_owned()).collect()))
+                .collect();
+            assert_eq!(received, expected, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn descriptors_come_with_the_first_byte_of_their_message() {
+        for plain in [0, 1, 2, 7, 4000] {
+            let ends = pair(SocketType::STREAM);
+            if plain > 0 {
+                put(&ends.1, &vec![b'p'; plain]);
+            }
+            put_with(&ends.1, b"message", &[b"inside"]);
+            let queued = remember(&ends).unwrap();
+            while !take(&ends.0, 5000).is_empty() {}
+            queued.restore().unwrap();
+            if plain > 0 {
+                assert_eq!(take_with(&ends.0, plain), (vec![b'p'; plain], vec![]));
+            }
+            assert_eq!(take_with(&ends.0, 1), (b"m".to_vec(), vec![b"inside".to_vec()]), "{plain}");
+            // Its rest has none any more, and is kept as what it is.
+            let rest = remember(&ends).unwrap();
+            assert_eq!(rest.descriptors().count(), 0);
+            assert_eq!(take_with(&ends.0, 100), (b"essage".to_vec(), vec![]));
+        }
+    }
+
+    #[test]
     fn what_could_not_be_given_again_is_refused() {
         for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
             let ends = pair(kind);
-            put(&ends.1, b"plain");
-            let descriptors = [ends.0.as_fd()];
-            let mut space = [MaybeUninit::uninit(); 64];
-            let mut control = SendAncillaryBuffer::new(&mut space);
-            control.push(SendAncillaryMessage::ScmRights(&descriptors));
-            sendmsg(&*ends.1, &[IoSlice::new(b"with one")], &mut control, SendFlags::empty()).unwrap();
-            let refused = queue(&ends).remember().unwrap_err();
+            rustix::net::sockopt::set_socket_passcred(&*ends.0, true).unwrap();
+            put(&ends.1, b"with credentials");
+            let refused = remember(&ends).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::Unsupported, "{kind:?}");
         }
         let ends = pair(SocketType::STREAM);
         rustix::net::shutdown(&*ends.1, rustix::net::Shutdown::Write).unwrap();
-        assert_eq!(queue(&ends).remember().unwrap_err().kind(), io::ErrorKind::Unsupported, "nothing can be added");
+        assert_eq!(remember(&ends).unwrap_err().kind(), io::ErrorKind::Unsupported, "nothing can be added");
     }
 
     #[test]

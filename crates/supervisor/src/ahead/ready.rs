@@ -7,7 +7,9 @@ use super::input::Source;
 use super::plan::{Plan, FIONREAD};
 use super::Call;
 use crate::event_loop::Supervisor;
+use agent_abi::Frame;
 use rustix::event::{epoll, poll, PollFd, PollFlags, Timespec};
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use syscall_table::Op;
@@ -16,6 +18,8 @@ use tracee::{Result, Stopped, TraceError};
 const POLL: u64 = 7;
 const PPOLL: u64 = 271;
 const RESTART_SYSCALL: u64 = 219;
+/// Of a `struct pollfd`.
+const ENTRY_LEN: u64 = 8;
 const FDS_MAX: u64 = 65536;
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 const READABLE: PollFlags = PollFlags::IN.union(PollFlags::RDNORM);
@@ -51,15 +55,15 @@ impl Supervisor {
             // A poll that is interrupted goes on as a call that does not say what it is.
             self.ahead.input.polls.insert(call.tid, call.frame);
         }
-        if !self.ahead.input.has_backlogs() {
+        if !self.ahead.input.has_backlogs() && !self.ahead.listeners.any_waits() {
             return Ok(None);
         }
         if let Some(Op::Ioctl) = op {
             self.discard_input(call);
         }
         if let Some(Op::Copy { input, .. }) = op {
-            let cannot =
-                !self.ahead.is_speculative(call.pid) && self.given_again(call, call.frame.args[input as usize]);
+            let cannot = !self.ahead.is_speculative(call.pid)
+                && self.given_again(call.tid, call.frame.args[input as usize] as i32);
             return Ok(cannot.then(|| Decision::Answer(-i64::from(libc::EINVAL))));
         }
         let Some(question) = self.question(call, op) else { return Ok(None) };
@@ -94,14 +98,15 @@ impl Supervisor {
         Source::of(self.copy_descriptor(tid, fd).ok()?)
     }
 
-    fn given_again(&mut self, call: &Call, fd: u64) -> bool {
-        let source = self.source_behind(call.tid, fd as i32);
-        source.is_some_and(|source| self.ahead.input.backlog_len(source.id).is_some())
+    /// Whether input is given again there, or a connection.
+    fn given_again(&mut self, tid: i32, fd: i32) -> bool {
+        let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
+        let waits = rustix::fs::fstat(&copy).is_ok_and(|stat| self.ahead.listeners.waits_at(stat.st_ino));
+        waits || Source::of(copy).is_some_and(|source| self.ahead.input.backlog_len(source.id).is_some())
     }
 
     fn asked(&mut self, tid: i32, fd: i32, events: PollFlags) -> Asked {
-        let source = self.source_behind(tid, fd);
-        let has_backlog = source.is_some_and(|source| self.ahead.input.backlog_len(source.id).is_some());
+        let has_backlog = self.given_again(tid, fd);
         Asked { events, copy: self.copy_descriptor(tid, fd).ok(), has_backlog }
     }
 
@@ -110,10 +115,7 @@ impl Supervisor {
         let args = &call.frame.args;
         let question = match op? {
             Op::Poll => {
-                let meant = match call.frame.nr {
-                    RESTART_SYSCALL => *self.ahead.input.polls.get(&call.tid).filter(|last| last.args == *args)?,
-                    _ => call.frame,
-                };
+                let meant = self.meant_poll(call)?;
                 matches!(meant.nr, POLL | PPOLL).then(|| self.poll_question(call.tid, args[0], args[1])).flatten()?
             }
             Op::Select => self.select_question(call.tid, args)?,
@@ -127,8 +129,47 @@ impl Supervisor {
         question.has_backlog().then_some(question)
     }
 
+    /// Whether a call asks about one of these sockets, by inode. What cannot be looked at may be one of them.
+    pub(super) fn asks_about(&self, call: &Call, sockets: &HashSet<u64>) -> bool {
+        let Some(asked) = self.asked_descriptors(call) else { return true };
+        asked.into_iter().any(|fd| leads_to(call.pid, fd, sockets))
+    }
+
+    /// `None` if the call does not say, or nobody knows any more.
+    fn asked_descriptors(&self, call: &Call) -> Option<Vec<i32>> {
+        let args = &call.frame.args;
+        match syscall_table::op(call.frame.nr)? {
+            Op::Poll => {
+                let meant = self.meant_poll(call)?;
+                let entry = |at: u64| tracee::read_value::<u64>(call.tid, args[0] + at * ENTRY_LEN).ok();
+                let words = (0..args[1].min(FDS_MAX)).map(entry).collect::<Option<Vec<u64>>>();
+                matches!(meant.nr, POLL | PPOLL).then_some(words?.into_iter().map(|word| word as i32).collect())
+            }
+            Op::Select => {
+                let count = args[0].min(FDS_MAX) as usize;
+                let mut asked = Vec::new();
+                for set in args[1..4].iter().filter(|&&set| set != 0) {
+                    let bytes = tracee::read_bytes(call.tid, *set, count.div_ceil(64) * 8).ok()?;
+                    asked.extend((0..count).filter(|fd| bytes[fd / 8] >> (fd % 8) & 1 != 0).map(|fd| fd as i32));
+                }
+                Some(asked)
+            }
+            Op::EpollWait => Some(vec![args[0] as i32]),
+            _ => None,
+        }
+    }
+
+    /// The poll that a call is, or goes on with.
+    fn meant_poll(&self, call: &Call) -> Option<Frame> {
+        match call.frame.nr {
+            RESTART_SYSCALL => {
+                self.ahead.input.polls.get(&call.tid).filter(|last| last.args == call.frame.args).copied()
+            }
+            _ => Some(call.frame),
+        }
+    }
+
     fn poll_question(&mut self, tid: i32, at: u64, count: u64) -> Option<Question> {
-        const ENTRY_LEN: u64 = 8;
         let mut asked = Vec::new();
         for entry in 0..count.min(FDS_MAX) {
             let word: u64 = tracee::read_value(tid, at + entry * ENTRY_LEN).ok()?;
@@ -170,7 +211,7 @@ impl Supervisor {
         let mut again = Vec::new();
         for member in text.lines().filter_map(Member::of) {
             let wants = member.events & u32::from(READABLE.bits());
-            if wants != 0 && self.given_again(call, member.fd as u64) {
+            if wants != 0 && self.given_again(call.tid, member.fd) {
                 again.push(epoll_event(wants, member.data));
             }
         }
@@ -221,8 +262,25 @@ impl Question {
     }
 }
 
+/// Whether a descriptor is one of these sockets, or an epoll set with one of them.
+fn leads_to(pid: i32, fd: i32, sockets: &HashSet<u64>) -> bool {
+    let behind = |fd: i32| std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?.into_os_string().into_string().ok();
+    let is_set = |link: &str| link == "anon_inode:[eventpoll]";
+    let is_socket = |link: &str| {
+        let ino = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')?.parse().ok());
+        ino.is_some_and(|ino| sockets.contains(&ino))
+    };
+    let Some(link) = behind(fd) else { return false };
+    if !is_set(&link) {
+        return is_socket(&link);
+    }
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")) else { return true };
+    // What is in a set keeps the number that it had; a set in a set is not looked at.
+    let mut members = text.lines().filter_map(Member::of);
+    members.any(|member| sockets.contains(&member.ino) || behind(member.fd).is_none_or(|link| is_set(&link)))
+}
+
 fn answer_poll(at: u64, asked: &[Option<Asked>]) -> (i64, Writes) {
-    const ENTRY_LEN: u64 = 8;
     const REVENTS: u64 = 6;
     let found = asked.iter().map(|asked| asked.as_ref().map_or(PollFlags::empty(), Asked::found));
     let found: Vec<PollFlags> = found.collect();
@@ -264,11 +322,19 @@ fn epoll_event(events: u32, data: u64) -> EpollEvent {
     event
 }
 
+/// Whether a set gives some of its events only once: what a speculative process takes of them cannot be put back.
+pub(super) fn gives_once(call: &Call) -> bool {
+    let edges = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
+    let text = std::fs::read_to_string(format!("/proc/{}/fdinfo/{}", call.pid, call.frame.args[0] as i32));
+    text.is_ok_and(|text| text.lines().filter_map(Member::of).any(|member| member.events & edges != 0))
+}
+
 /// A line of an epoll set in fdinfo (proc(5)).
 struct Member {
     fd: i32,
     events: u32,
     data: u64,
+    ino: u64,
 }
 
 impl Member {
@@ -278,7 +344,8 @@ impl Member {
         let mut after = |name: &str| words.find(|word| *word == name).and_then(|_| words.next());
         let events = u32::from_str_radix(after("events:")?, 16).ok()?;
         let data = u64::from_str_radix(after("data:")?, 16).ok()?;
-        Some(Self { fd, events, data })
+        let ino = words.find_map(|word| u64::from_str_radix(word.strip_prefix("ino:")?, 16).ok())?;
+        Some(Self { fd, events, data, ino })
     }
 }
 
@@ -309,6 +376,22 @@ impl Source {
 mod tests {
     use super::*;
     use rustix::pipe::pipe;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_socket_is_found_alone_and_in_a_set() {
+        let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        epoll::add(&set, &a, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
+        let own = std::process::id() as i32;
+        let ino = |fd: &dyn AsFd| rustix::fs::fstat(fd.as_fd()).unwrap().st_ino;
+        let is_led = |fd: &dyn AsRawFd, to: u64| leads_to(own, fd.as_raw_fd(), &HashSet::from([to]));
+        assert!(is_led(&a, ino(&a)) && is_led(&set, ino(&a)));
+        assert!(!is_led(&b, ino(&a)) && !is_led(&set, ino(&b)));
+        let outer = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        epoll::add(&outer, &set, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
+        assert!(is_led(&outer, ino(&b)), "nobody looks into a set in a set");
+    }
 
     fn asked(fd: OwnedFd, events: PollFlags, has_backlog: bool) -> Asked {
         Asked { events, copy: Some(fd), has_backlog }
@@ -353,7 +436,7 @@ mod tests {
     fn members_of_an_epoll_set_are_read() {
         let line = "tfd:        5 events:       19 data:             cafe  pos:0 ino:61af sdev:7";
         let member = Member::of(line).unwrap();
-        assert_eq!((member.fd, member.events, member.data), (5, 0x19, 0xcafe));
+        assert_eq!((member.fd, member.events, member.data, member.ino), (5, 0x19, 0xcafe, 0x61af));
         assert!(Member::of("pos:\t0").is_none());
     }
 

@@ -1,8 +1,9 @@
 //! What the core wants done: checkpoints, rollbacks, output (000, 5.1, 5.3, 6.1).
 
+use super::delivery::is_own;
 use super::ledger::{us, Undone};
 use super::report::Rollback;
-use super::undo::{apply_to_object, open_both, open_end, Descriptor, Undo};
+use super::undo::{apply_to_object, Undo};
 use super::{Kept, Object, Written};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
@@ -10,7 +11,6 @@ use checkpoint::CheckpointError;
 use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Instant;
 use tracee::{RemoteCalls, Result, SignalInfo, Stop, Stopped, TraceError};
 
@@ -48,7 +48,7 @@ impl Supervisor {
                 self.ahead.ledger.went_ahead(process.0 as i32, self.ahead.now());
                 let kept = self.ahead.fresh_vessel.take();
                 let kept = kept.expect("whoever tells the core of a call that needs a checkpoint prepares it before");
-                self.ahead.kept.insert(checkpoint, kept);
+                self.keep_checkpoint(checkpoint, kept);
             }
             Action::DiscardCheckpoint { checkpoint, .. } => {
                 if let Some(kept) = self.ahead.kept.remove(&checkpoint) {
@@ -58,7 +58,10 @@ impl Supervisor {
             Action::ReleaseOutput { output, .. } => self.release_output(output),
             Action::DropOutput { output, .. } => {
                 let len = match &output {
-                    Written::Stream { bytes, .. } => bytes.len(),
+                    Written::Stream { bytes, .. } | Written::Sent(super::tcp::Sent { bytes, .. }) => {
+                        self.ahead.shown_bytes -= bytes.len() as u64;
+                        bytes.len()
+                    }
                     Written::File(write) => {
                         self.forget_write(write);
                         write.bytes.len()
@@ -73,13 +76,17 @@ impl Supervisor {
             Action::ProcessResolved { process } => self.on_resolved(process.0 as i32),
             Action::ObjectResolved { object } => {
                 self.ahead.touched.remove(&object);
+                self.make_shutdowns();
                 self.ahead.changes += 1;
             }
             Action::ReleasePid { process } => self.release_ghost(process.0 as i32),
             Action::RollForward { payloads, .. } => {
                 for payload in payloads {
-                    if let Undo::Reap { child } = payload {
-                        self.ahead.children.reaped_for_good(child);
+                    match payload {
+                        Undo::Reap { child } => self.ahead.children.reaped_for_good(child),
+                        Undo::Shutdown { own, closed, .. } => self.ahead.shutdowns.is_certain(own, closed),
+                        Undo::Sent { receiver, .. } => self.call_receiver(receiver),
+                        _ => {}
                     }
                 }
             }
@@ -114,9 +121,11 @@ impl Supervisor {
         let (who, back) = (&extent.processes, &extent.restore);
         self.ahead.trace(|| format!("  roll back {who:?}, restore {back:?}"));
         let mut stops = HashMap::new();
+        let running = extent.processes.iter().copied().filter(|&pid| !self.stands_still(pid));
+        let mut halted = tracee::halt_all(&running.collect::<Vec<i32>>())?;
         for &pid in &extent.processes {
             self.ahead.crash.step();
-            match self.halt(pid) {
+            match self.halt(pid, halted.remove(&pid)) {
                 Ok(Some(stopped)) => {
                     stops.insert(pid, stopped);
                 }
@@ -126,7 +135,7 @@ impl Supervisor {
             }
         }
         // A child that is removed may hold the last end of a pipe whose other ends are about to come back: until then we hold it.
-        let _ends: Vec<OwnedFd> = extent.undo.iter().filter_map(pipe_of).collect();
+        let _ends: Vec<OwnedFd> = extent.undo.iter().flat_map(Undo::pipes).collect();
         let (processes, objects) = (extent.processes.len(), extent.undo.len());
         self.destroy(&extent.destroy, &mut stops)?;
         for undo in extent.undo {
@@ -134,7 +143,11 @@ impl Supervisor {
             self.apply(undo, &stops).or_else(unless_dead)?;
         }
         for (pid, checkpoint) in extent.restore {
-            let Some(kept) = self.ahead.kept.remove(&checkpoint) else { continue };
+            let Some(kept) = self.ahead.kept.remove(&checkpoint) else {
+                // Its process has ended for good.
+                self.ahead.report.lost += 1;
+                continue;
+            };
             self.ahead.crash.step();
             match stops.remove(&pid) {
                 Some(stopped) => match self.put_back(pid, stopped, kept) {
@@ -148,6 +161,7 @@ impl Supervisor {
                 }
             }
         }
+        self.ahead.listeners.rolled_back();
         let took = begin.elapsed();
         let undone = Undone { pids: extent.processes, operations: objects, took };
         let cause = self.ahead.ledger.rolled_back(&failed, undone, self.ahead.now());
@@ -155,12 +169,20 @@ impl Supervisor {
             .report
             .rolled_back(cause, Rollback { speculations: failed.len(), processes, operations: objects, us: us(took) });
         self.ahead.changes += 1;
+        self.call_receivers();
         Ok(())
     }
 
-    /// Stop a process, whatever it does. `None` if it is dead.
-    fn halt(&mut self, pid: i32) -> Result<Option<Stopped>> {
-        let halted = self.halt_at_once(pid)?;
+    /// Whether a process is stopped by us already.
+    fn stands_still(&self, pid: i32) -> bool {
+        self.ahead.children.stands(pid)
+            || self.ahead.ending.contains_key(&pid)
+            || self.ahead.parked.values().any(|parked| parked.call.pid == pid)
+    }
+
+    /// A process is stopped, by us before or now; stop it where a rollback can begin. `None` if it is dead.
+    fn halt(&mut self, pid: i32, now: Option<Stopped>) -> Result<Option<Stopped>> {
+        let halted = self.halt_at_once(pid, now)?;
         match &halted {
             Some(stopped) => self.end_call(stopped)?,
             None => drop(self.ahead.under_way.remove(&pid)),
@@ -168,7 +190,7 @@ impl Supervisor {
         Ok(halted)
     }
 
-    fn halt_at_once(&mut self, pid: i32) -> Result<Option<Stopped>> {
+    fn halt_at_once(&mut self, pid: i32, mut stopped: Option<Stopped>) -> Result<Option<Stopped>> {
         if let Some((stopped, _)) = self.ahead.children.take_standing(pid) {
             return Ok(Some(stopped));
         }
@@ -179,7 +201,6 @@ impl Supervisor {
         if let Some(parked) = parked.and_then(|key| self.ahead.parked.remove(&key)) {
             return Ok(Some(parked.stopped));
         }
-        let mut stopped = tracee::halt(pid)?;
         // A new program without its agent could make no call for us: let it come so far.
         while let Some(now) = stopped.take() {
             let is_new = matches!(now.stop(), Stop::Exec { .. });
@@ -203,10 +224,11 @@ impl Supervisor {
                 let info = stopped.signal_info()?;
                 let info = self.as_it_was(pid, info);
                 // Its own SIGPIPE, abort and the like belong to what is taken back; what we have told of a child is told again.
-                let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;
+                let is_own = is_own(&info, pid);
                 let is_ours = info.number() == libc::SIGCHLD && self.ahead.children.is_announced(info.process());
-                if !is_own && !is_ours {
-                    self.ahead.held_signals.entry(pid).or_default().push(info);
+                // What was sent by somebody inside is in its queue again.
+                if !is_own && !is_ours && !info.is_noted() {
+                    self.keep_signal(pid, info);
                 }
             }
         }
@@ -257,10 +279,7 @@ impl Supervisor {
         match undo {
             Undo::Descriptor { pid, fd, was, close_on_exec } => {
                 let Some(stopped) = stops.get(&pid) else { return Ok(()) };
-                let open = match was {
-                    Descriptor::Open(open) => open,
-                    Descriptor::PipeEnd { path, flags } => Arc::new(open_end(&path, flags).map_err(failed)?),
-                };
+                let open = was.open().map_err(failed)?;
                 self.install(stopped, pid, fd, &open, close_on_exec)
             }
             Undo::CloseOnExec { pid, fd, was } => {
@@ -286,8 +305,28 @@ impl Supervisor {
                 }
                 Ok(())
             }
+            Undo::Sent { receiver, number } => {
+                self.ahead.signals.remove(receiver, number);
+                Ok(())
+            }
+            Undo::Heard { receiver, sent } => {
+                if self.tracees.contains_key(&receiver) {
+                    self.ahead.signals.put_back(receiver, sent);
+                }
+                Ok(())
+            }
             Undo::Input { id, pin, reading } => {
                 self.ahead.input.give_back(id, pin, &reading);
+                self.reset_if_closed(id);
+                Ok(())
+            }
+            Undo::Accept { listener, accepted } => {
+                self.accept_back(listener, &accepted);
+                Ok(())
+            }
+            Undo::Connect { listener, client, held } => self.disconnect(listener, client, held).map_err(failed),
+            Undo::Shutdown { own, before, .. } => {
+                self.ahead.shutdowns.take_back(own, before);
                 Ok(())
             }
             Undo::Memory(_)
@@ -313,7 +352,14 @@ impl Supervisor {
     }
 
     /// Put a descriptor of ours into another process, under a number of its own.
-    fn install(&mut self, stopped: &Stopped, pid: i32, fd: i32, open: &OwnedFd, close_on_exec: bool) -> Result<()> {
+    pub(super) fn install(
+        &mut self,
+        stopped: &Stopped,
+        pid: i32,
+        fd: i32,
+        open: &OwnedFd,
+        close_on_exec: bool,
+    ) -> Result<()> {
         const O_CLOEXEC: u64 = 0o2000000;
         let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
         let own = std::process::id();
@@ -348,7 +394,7 @@ impl Supervisor {
         let Kept { vessel, call, .. } = kept;
         let signal = vessel.signal();
         // Also where the process was killed meanwhile: nobody else knows of its vessel.
-        self.discard_vessel(pid, vessel);
+        self.discard_vessel(vessel);
         restored?;
         self.remove_stillborn(pid, &stopped)?;
         self.bury(&stopped, pid)?;
@@ -395,6 +441,7 @@ impl Supervisor {
     /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held since are not sent by us, too.
     fn forget_pending_again(&mut self, pid: i32, kept: &Kept) {
         for (pending, shared) in kept.vessel.pending() {
+            self.ahead.signals.forget_those_like(pid, pending);
             let is_ours = pending.is_from_us();
             let was =
                 kept.sent_again.iter().find(|info| is_ours && info.number() == pending.number()).unwrap_or(pending);
@@ -415,13 +462,12 @@ impl Supervisor {
         }
     }
 
-    /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has sent itself, what we have told it of
-    /// a child. Those that waited at the checkpoint are sent again with it.
+    /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has sent itself, what a timer did, what
+    /// we have told it of a child or sent it in the name of another one. Those that waited at the checkpoint are sent again with it.
     fn forget_undone_signals(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
         self.take_signals(pid, stopped, |info, shared| {
             let is_told = info.number() == libc::SIGCHLD && info.code() > 0 && !shared;
-            let is_own = info.code() <= 0 && info.process() == pid;
-            is_told || is_own || info.number() == libc::SIGPIPE && !shared || info.is_synchronous()
+            is_told || info.is_noted() || is_own(info, pid) || info.number() == libc::SIGPIPE && !shared
         })
     }
 
@@ -507,21 +553,20 @@ impl Supervisor {
         Ok(stillborn)
     }
 
-    pub(super) fn discard(&mut self, kept: Kept) {
-        self.discard_vessel(kept.pid, kept.vessel);
-    }
-
-    fn discard_vessel(&mut self, pid: i32, vessel: checkpoint::Vessel) {
-        if let Ok(Some(corpse)) = vessel.discard(None) {
-            self.ahead.corpses.entry(pid).or_default().push(corpse);
-        }
-    }
-
     fn release_output(&mut self, output: Written) {
+        let output = match output {
+            Written::Sent(sent) => {
+                self.ahead.shown_bytes -= sent.bytes.len() as u64;
+                return self.release_sent(sent);
+            }
+            output => output,
+        };
         if !self.ahead.overflow.is_empty() {
             return self.ahead.overflow.push(output);
         }
+        self.ahead.crash.step();
         match &output {
+            Written::Sent(_) => {}
             Written::File(write) => self.make_write(write),
             Written::Names(change) => self.make_name_change(change),
             Written::Stream { target, writer, clock, bytes } => {
@@ -531,6 +576,7 @@ impl Supervisor {
                 if self.outputs.take(target, *writer, clock, bytes.clone()) == Taken::Full {
                     self.ahead.overflow.push(output);
                 } else {
+                    self.ahead.shown_bytes -= bytes.len() as u64;
                     self.world().transactions.request(&clock);
                     external_sync::engine::ring(self.world());
                 }
@@ -553,6 +599,7 @@ impl Supervisor {
         for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
             self.send_again_as_ours(pid, info);
         }
+        self.call_receiver(pid);
     }
 
     /// Signals that reached a process while it was made to do something for us.
@@ -578,16 +625,6 @@ fn unless_dead(error: TraceError) -> Result<()> {
     match error {
         TraceError::Gone(_) => Ok(()),
         error => Err(error),
-    }
-}
-
-/// Both ends of the pipe that is put back.
-fn pipe_of(undo: &Undo) -> Option<OwnedFd> {
-    match undo {
-        Undo::Stream { pipe: path, .. } | Undo::Descriptor { was: Descriptor::PipeEnd { path, .. }, .. } => {
-            open_both(path).ok()
-        }
-        _ => None,
     }
 }
 

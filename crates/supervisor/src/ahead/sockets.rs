@@ -9,6 +9,8 @@
 
 use super::plan::{Class, Plan};
 use super::queue::{Queue, Queued};
+use super::shutdown::Closed;
+use super::tcp::is_tcp;
 use super::undo::Intent;
 use super::{Call, Object};
 use crate::event_loop::Supervisor;
@@ -45,10 +47,15 @@ const FIONBIO: u64 = 0x5421;
 impl Supervisor {
     /// What is to be said of a call on a socket. Of those that lead outside, or nowhere yet, nothing can be taken back.
     pub(super) fn plan_socket(&mut self, call: &Call, op: Op, ino: u64, copy: OwnedFd) -> Plan {
-        let is_unix = socket_domain(&copy) == Ok(AddressFamily::UNIX);
-        let Some(connection) = self.connection(ino, copy) else { return plan_unconnected(op, is_unix) };
+        let Some((own, peer)) = self.peer_inside(&copy).map(|peer| (ino, peer)) else {
+            return self.plan_unconnected(call, op, ino, copy);
+        };
+        let connection = Connection { own, peer, copy };
         if self.is_hung_up(connection.peer) {
             return self.plan_hung_up(call, op, &connection);
+        }
+        if let Some(plan) = self.plan_closed(op, call, &connection) {
+            return plan;
         }
         let args = &call.frame.args;
         match op {
@@ -61,10 +68,43 @@ impl Supervisor {
             Op::Ioctl if args[1] & 0xffff_ffff == FIONREAD => {
                 Plan::new(Class::Tracked).observing(Object::Socket(connection.own))
             }
-            Op::Ioctl if args[1] & 0xffff_ffff == FIONBIO => connection.change_flags(),
-            Op::Fcntl => connection.change_flags(),
-            // Several messages in one call, addresses, shutdown, new names.
+            Op::Ioctl if args[1] & 0xffff_ffff == FIONBIO => change_flags(connection.own, connection.copy),
+            Op::Fcntl => change_flags(connection.own, connection.copy),
+            Op::Shutdown => match Closed::of(args[1]) {
+                Some(closed) => {
+                    let (ends, socket) = ((connection.own, connection.peer), connection.copy);
+                    Plan::new(Class::Shutdown { ends, socket, closed }).once()
+                }
+                None => Plan::new(Class::Free),
+            },
+            // Several messages in one call, addresses, new names.
             _ => connection.certain(),
+        }
+    }
+
+    /// Nothing is known of the peer. Of a Unix socket it may be known before the call ends: a client may wait for an answer before it is accepted.
+    fn plan_unconnected(&mut self, call: &Call, op: Op, ino: u64, copy: OwnedFd) -> Plan {
+        const CONNECT: u64 = 42;
+        if let Some(plan) = self.plan_tcp(call, op, ino, &copy) {
+            return plan;
+        }
+        let plan = match socket_domain(&copy) {
+            Ok(AddressFamily::UNIX) => Plan::new(Class::Certain).modifying(Object::SOME_SOCKET, Intent::Nothing),
+            _ => Plan::new(Class::Barrier),
+        };
+        match op {
+            Op::Read { .. } | Op::Recv { .. } | Op::RecvMsg { .. } => plan,
+            Op::SocketName { .. } if call.frame.nr == CONNECT && is_tcp(&copy) => match self.is_refused(call) {
+                true => Plan::new(Class::Later),
+                false => plan.once(),
+            },
+            Op::SocketName { .. } if call.frame.nr == CONNECT => {
+                self.plan_connect(call, ino, copy).unwrap_or_else(|| plan.once())
+            }
+            Op::Ioctl if call.frame.args[1] & 0xffff_ffff != FIONBIO => plan.once(),
+            Op::Ioctl | Op::Fcntl if self.is_fresh(call, ino) => Plan::new(Class::Free),
+            Op::Ioctl | Op::Fcntl => change_flags(ino, copy),
+            _ => plan.once(),
         }
     }
 
@@ -84,10 +124,12 @@ impl Supervisor {
 
     /// Nobody but us, or those who have ended for their program, holds this end any more, and its peer has not heard of it.
     pub(super) fn is_hung_up(&mut self, ino: u64) -> bool {
-        (self.ahead.ends.get(ino).is_some() || self.ahead.children.any_ghosts()) && !self.is_held_by_the_living(ino)
+        (self.ahead.ends.get(ino).is_some() || self.ahead.children.any_ghosts())
+            && !self.ahead.listeners.has(ino)
+            && !self.is_held_by_the_living(ino)
     }
 
-    fn is_held_by_the_living(&mut self, ino: u64) -> bool {
+    pub(super) fn is_held_by_the_living(&mut self, ino: u64) -> bool {
         let living = self.living();
         self.holder_among(&living, ino).is_some()
     }
@@ -100,19 +142,54 @@ impl Supervisor {
     }
 
     /// Processes that may have descriptors of the program, also those whose agent is not there yet.
-    fn inside(&mut self) -> HashSet<i32> {
+    pub(super) fn inside(&mut self) -> HashSet<i32> {
         let tids: Vec<i32> = self.tracees.keys().copied().collect();
         tids.into_iter().map(|tid| self.pid_of(tid).unwrap_or(tid)).collect()
     }
 
-    /// Whether somebody who polls might miss the end of a connection.
-    pub(super) fn keeps_hang_ups(&mut self) -> bool {
-        self.ahead.ends.held().into_iter().any(|ino| !self.is_held_by_the_living(ino))
+    /// Sockets, by inode, of which the kernel does not know yet what has become of the connection: who polls there might miss its end.
+    pub(super) fn deceived_ends(&mut self) -> HashSet<u64> {
+        let mut deceived = self.ahead.shutdowns.ends();
+        for ino in self.ahead.ends.held() {
+            // What ends a TCP connection is held with everything else that is sent there.
+            let is_unix = |end: &Arc<OwnedFd>| socket_domain(&**end) == Ok(AddressFamily::UNIX);
+            let Some(end) = self.ahead.ends.get(ino).filter(is_unix) else { continue };
+            if !self.ahead.listeners.has(ino) && !self.is_held_by_the_living(ino) {
+                deceived.extend(self.unix_peer(&end));
+            }
+        }
+        deceived
+    }
+
+    /// Whether the socket behind a descriptor was made since the last checkpoint: what is set on any other would outlive a rollback.
+    pub(super) fn is_fresh_socket(&mut self, call: &Call, fd: i32) -> bool {
+        let copy = self.copy_descriptor(call.tid, fd).ok();
+        let stat = copy.and_then(|copy| rustix::fs::fstat(copy).ok());
+        stat.is_some_and(|stat| self.is_fresh(call, stat.st_ino))
+    }
+
+    /// What a shutdown that is held changes; nobody but us knows of it.
+    fn plan_closed(&self, op: Op, call: &Call, connection: &Connection) -> Option<Plan> {
+        let closed = self.ahead.shutdowns.closed_at(connection.own, connection.peer);
+        let is_empty = || rustix::io::ioctl_fionread(&connection.copy) == Ok(0);
+        match op {
+            Op::Read { .. } | Op::Recv { .. } | Op::RecvMsg { .. } | Op::RecvMmsg { .. }
+                if closed.receiving && is_empty() =>
+            {
+                Some(match is_plain_read(call, op) {
+                    true => Plan::new(Class::EndOfFile).observing(connection.own()),
+                    false => Plan::new(Class::Later),
+                })
+            }
+            Op::Write { .. } | Op::Send { .. } | Op::SendMsg { .. } | Op::SendMmsg { .. } if closed.sending => {
+                Some(Plan::new(Class::Later))
+            }
+            _ => None,
+        }
     }
 
     fn plan_hung_up(&mut self, call: &Call, op: Op, connection: &Connection) -> Plan {
-        let is_plain =
-            matches!(call.frame.nr, READ | READV) || matches!(op, Op::Recv { .. }) && call.frame.args[4] == 0;
+        let is_plain = is_plain_read(call, op);
         let left = rustix::io::ioctl_fionread(&connection.copy).unwrap_or(0);
         let is_stream = socket_type(&connection.copy) == Ok(SocketType::STREAM);
         if is_plain && is_stream && left > 0 {
@@ -149,7 +226,7 @@ impl Supervisor {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let queue = Queue::new(self.end_of(direction.receiver)?, self.end_of(direction.sender)?)?;
-        let queued = queue.remember();
+        let queued = queue.remember(&mut |fd| self.keep(fd));
         if queued.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Unsupported) {
             // An empty packet that was looked at once is passed over when it is looked at again.
             self.ahead.odd_queues.insert(direction.receiver);
@@ -158,7 +235,7 @@ impl Supervisor {
     }
 
     /// An end of a connection, whoever inside has it.
-    fn end_of(&mut self, ino: u64) -> io::Result<Arc<OwnedFd>> {
+    pub(super) fn end_of(&mut self, ino: u64) -> io::Result<Arc<OwnedFd>> {
         if let Some(end) = self.ahead.ends.get(ino) {
             return Ok(end);
         }
@@ -204,34 +281,49 @@ impl Connection {
         Plan::new(Class::Tracked).modifying(self.peer(), given).once()
     }
 
-    fn change_flags(self) -> Plan {
-        let dev = rustix::fs::fstat(&self.copy).map_or(0, |stat| stat.st_dev);
-        Plan::new(Class::Tracked).modifying(Object::Position(dev, self.own), Intent::Flags(self.copy)).once()
-    }
-
     /// What cannot be undone is done only while neither direction can be taken back.
     fn certain(&self) -> Plan {
         Plan::new(Class::Certain).modifying(self.own(), Intent::Nothing).modifying(self.peer(), Intent::Nothing).once()
     }
 }
 
-/// Nothing is known of the peer. Of a Unix socket it may be known before the call ends: a client may wait for an answer before it is accepted.
-fn plan_unconnected(op: Op, is_unix: bool) -> Plan {
-    let plan = match is_unix {
-        true => Plan::new(Class::Certain).modifying(Object::SOME_SOCKET, Intent::Nothing),
-        false => Plan::new(Class::Barrier),
-    };
-    match op {
-        Op::Read { .. } | Op::Recv { .. } | Op::RecvMsg { .. } => plan,
-        _ => plan.once(),
-    }
+/// All that such a call tells is what it returns.
+fn is_plain_read(call: &Call, op: Op) -> bool {
+    matches!(call.frame.nr, READ | READV) || matches!(op, Op::Recv { .. }) && call.frame.args[4] == 0
 }
 
-/// With an address, descriptors or credentials; or empty, as far as can be seen.
+fn change_flags(ino: u64, copy: OwnedFd) -> Plan {
+    let dev = rustix::fs::fstat(&copy).map_or(0, |stat| stat.st_dev);
+    Plan::new(Class::Tracked).modifying(Object::Position(dev, ino), Intent::Flags(copy)).once()
+}
+
+/// With an address or something else than descriptors; or empty, as far as can be seen.
 fn is_special_message(call: &Call) -> bool {
-    let header: std::io::Result<[u64; 7]> = tracee::read_value(call.tid, call.frame.args[1]);
+    let header: io::Result<[u64; 7]> = tracee::read_value(call.tid, call.frame.args[1]);
     let Ok([name, _, vector, count, control, control_len, _]) = header else { return true };
-    let first: std::io::Result<[u64; 2]> = tracee::read_value(call.tid, vector);
+    let first: io::Result<[u64; 2]> = tracee::read_value(call.tid, vector);
     let is_empty = count == 0 || first.is_ok_and(|[_, len]| len == 0);
-    name != 0 || control != 0 && control_len != 0 || is_empty
+    name != 0 || is_empty || control != 0 && !has_only_descriptors(call.tid, control, control_len as usize)
+}
+
+/// Whether ancillary data is nothing but descriptors.
+fn has_only_descriptors(tid: i32, at: u64, len: usize) -> bool {
+    /// More than a message can have.
+    const LEN_MAX: usize = 4096;
+    const HEADER_LEN: usize = 16;
+    if len > LEN_MAX {
+        return false;
+    }
+    let Ok(control) = tracee::read_bytes(tid, at, len) else { return false };
+    let mut rest = &control[..];
+    while rest.len() >= HEADER_LEN {
+        let word = |at: usize| u64::from_ne_bytes(rest[at..at + 8].try_into().unwrap_or_default());
+        let (len, kind) = (word(0) as usize, word(8));
+        let rights = (libc::SCM_RIGHTS as u64) << 32 | libc::SOL_SOCKET as u64;
+        if kind != rights || !(HEADER_LEN..=rest.len()).contains(&len) {
+            return false;
+        }
+        rest = rest.get(len.next_multiple_of(8)..).unwrap_or_default();
+    }
+    true
 }

@@ -1,10 +1,12 @@
 //! Where the event loop meets full speculation: time passes, threads are born, end, execute, stop, and hear signals.
 
 use super::ask::Decision;
+use super::delivery::{can_be_queued, is_own};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, PROCESSES_MAX};
+use speculation::SpeculationId;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
@@ -38,11 +40,16 @@ impl super::Ahead {
         self.is_idle()
             && self.core.open_speculations() == 0
             && self.kept.is_empty()
+            && self.dying.is_empty()
             && self.corpses.is_empty()
             && self.unsettled.is_empty()
             && self.to_resolve.is_empty()
             && self.held_signals.values().all(Vec::is_empty)
+            && self.signals.is_empty()
             && !self.input.has_backlogs()
+            && !self.listeners.any_waits()
+            && self.shutdowns.is_empty()
+            && self.sends.is_empty()
             && !self.under_way.values().any(|call| call.makes_child)
             && self.children.is_quiet()
     }
@@ -51,6 +58,11 @@ impl super::Ahead {
 impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
+        self.reset_unaccepted();
+        let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
+        if self.flush_sends() || awaits_more {
+            self.settle_calls();
+        }
         if self.ahead.is_idle() {
             self.forget_unread_input();
             self.switch_off_if_quiet();
@@ -72,8 +84,38 @@ impl Supervisor {
             self.settle_calls();
         }
         self.let_signals_in(now);
+        self.fail_guesses_of_the_doomed();
         self.tell_who_waits_long(now);
         self.fail_if_stuck(now);
+    }
+
+    /// A signal of outside that ends a process waits until the process depends on nothing. That may be never, where the guess is the process's own:
+    /// whoever was told to end resolves nothing. Such a guess fails, and the signal came before the process made it. So it does where its maker has
+    /// ended, as `speculator begin` has when its shell goes on. Others will resolve theirs.
+    fn fail_guesses_of_the_doomed(&mut self) {
+        if self.ahead.explicit.is_empty() || self.ahead.held_signals.is_empty() {
+            return;
+        }
+        let ahead = &self.ahead;
+        let has_ended = |pid: i32| !self.tracees.contains_key(&pid) || ahead.children.ghosts.contains_key(&pid);
+        let is_doomed = |pid: i32, held: &[SignalInfo]| {
+            ahead.is_speculative(pid)
+                && !has_ended(pid)
+                && held.iter().any(|info| was_sent(info) && is_fatal(pid, info.number()))
+        };
+        let mut failing = Vec::new();
+        for (&pid, _) in ahead.held_signals.iter().filter(|(&pid, held)| is_doomed(pid, held)) {
+            let depends_on = ahead.core.dependencies_of_process(process(pid));
+            let is_own = |id: SpeculationId| {
+                let maker = id.process.0 as i32;
+                depends_on.contains(id) && (maker == pid || has_ended(maker))
+            };
+            failing.extend(ahead.explicit.iter().filter(|(_, &id)| is_own(id)).map(|(&number, _)| (number, true)));
+        }
+        if !failing.is_empty() {
+            self.ahead.to_resolve.extend(failing);
+            self.settle_calls();
+        }
     }
 
     /// A guess that nobody can resolve any more, because whoever could waits for it, was no good guess: it fails, and those who made it go on from
@@ -107,7 +149,8 @@ impl Supervisor {
         self.return_input();
         let kept = std::mem::take(&mut self.ahead.kept).into_values().chain(self.ahead.fresh_vessel.take());
         for kept in kept {
-            let _ = kept.vessel.discard(None);
+            // Their ends are the last that there is to wait for.
+            let _ = kept.vessel.give_up();
         }
     }
 
@@ -218,8 +261,7 @@ impl Supervisor {
         let world = self.world();
         let parent = world.processes[slot].parent.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
         let parent = world.processes[parent].pid.load(Ordering::Relaxed) as i32;
-        let own_page = agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET;
-        let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page;
+        let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
         self.ahead.children.born(parent, tid, shares_memory);
         if self.ahead.is_speculative(parent) {
             self.ahead.core.fork(process(parent), process(tid));
@@ -256,9 +298,11 @@ impl Supervisor {
         self.ahead.starting.remove(&tid);
         self.ahead.asked_before.remove(&tid);
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
+        self.discard_vessels_of(tid);
         let corpses = self.ahead.corpses.remove(&tid).unwrap_or_default();
         self.bequeath(corpses);
         self.ahead.input.polls.remove(&tid);
+        self.ahead.signals.forget(tid);
         self.ahead.ending.remove(&tid);
         self.ahead.children.ended(tid);
         self.ahead.changes += 1;
@@ -266,7 +310,7 @@ impl Supervisor {
     }
 
     /// A known thread stopped because we asked it to: from here on it asks before each call.
-    pub(crate) fn on_taken_back(&mut self, stopped: Stopped) -> Result<()> {
+    pub(crate) fn on_taken_back(&mut self, mut stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         self.ahead.trace(|| format!("{tid} taken back"));
         if self.ahead.under_way.contains_key(&tid) {
@@ -286,6 +330,15 @@ impl Supervisor {
         if let Ok(pid) = self.pid_of(tid) {
             self.bury(&stopped, pid)?;
             self.deliver_child_signal(&stopped, pid, None)?;
+            if self.ahead.signals.has_any_for(pid) {
+                match self.deliver_in_program(stopped, pid)? {
+                    Some(left) => stopped = left,
+                    None => {
+                        self.settle_calls();
+                        return Ok(());
+                    }
+                }
+            }
         }
         // First this one: whoever it was in the way of may roll it back, and then halts it.
         stopped.resume(0)?;
@@ -317,18 +370,25 @@ impl Supervisor {
         }
         if !self.ahead.is_speculative(pid) {
             if is_fatal(tid, info.number()) {
-                self.bury(&stopped, pid)?;
+                self.bury_all(&stopped, pid)?;
             }
             return Ok(Some(stopped));
         }
-        let is_own = info.is_synchronous() || info.process() == pid && info.number() != libc::SIGCHLD;
-        if !is_own {
-            // It comes from somebody who does not depend on our guesses: a rollback would lose it. It waits until none can.
-            self.ahead.held_signals.entry(pid).or_default().push(*info);
-            self.swallow(stopped)?;
-            return Ok(None);
+        let is_fatal = is_fatal(tid, info.number());
+        // What was queued is heard now, and that is known.
+        if !info.is_noted() && !is_own(info, pid) {
+            // It comes from somebody who does not depend on our guesses: a rollback must not lose it. One that ends the process ends its guesses, too.
+            if is_fatal || !can_be_queued(info.number()) {
+                self.keep_signal(pid, *info);
+                self.swallow(stopped)?;
+                return Ok(None);
+            }
+            if !self.hear_again_if_taken_back(pid, *info)? {
+                self.swallow(stopped)?;
+                return Ok(None);
+            }
         }
-        if is_fatal(tid, info.number()) {
+        if is_fatal {
             self.end_by_signal(stopped, pid, *info)?;
             return Ok(None);
         }
@@ -381,6 +441,17 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// Whether somebody has sent a signal, or typed it: a timer's may be due to what the process has done since it guessed.
+fn was_sent(info: &SignalInfo) -> bool {
+    let is_typed = matches!(info.number(), libc::SIGINT | libc::SIGQUIT | libc::SIGHUP);
+    is_typed || matches!(info.code(), libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
+}
+
+/// Where the agent of a thread that was born into its parent's memory has its page.
+pub(super) fn own_page(thread: usize) -> u64 {
+    agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET
 }
 
 /// Whether a signal that this thread does not block waits for it.

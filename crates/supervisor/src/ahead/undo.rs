@@ -1,9 +1,13 @@
 //! What undoes an operation on an object (000, 6.2 to 6.9), and how it is done.
 
+use super::accept::Accepted;
+use super::behind::Behind;
 use super::counter::Counter;
+use super::delivery::Sent;
 use super::input::{Reading, SourceId};
 use super::memory::{Before, Change};
 use super::queue::Queued;
+use super::shutdown::Closed;
 use super::sockets::Direction;
 use super::stream::Contents;
 use super::Object;
@@ -20,6 +24,12 @@ pub(crate) enum Intent {
     Stream(OwnedFd),
     /// Send something to a Unix socket, or receive it.
     Queue(Direction),
+    /// Take a connection out of the queue of a socket that listens.
+    Accept { listener: u64, accepted: Arc<Accepted> },
+    /// Put one into it.
+    Connect { listener: u64, client: OwnedFd },
+    /// Close directions of a connection.
+    Shutdown { own: u64, closed: Closed },
     /// Add to an event descriptor's counter, or take it.
     Counter(OwnedFd),
     /// Read what comes from outside.
@@ -36,6 +46,8 @@ pub(crate) enum Intent {
     Memory(Change),
     /// Learn how a child ended.
     Reap(i32),
+    /// Send a signal.
+    Send { receiver: i32, number: u64 },
     /// Something whose undo is part of another one.
     Nothing,
 }
@@ -48,6 +60,12 @@ pub(crate) enum Undo {
     Stream { pipe: OwnedFd, contents: Contents },
     /// What waited in the socket.
     Queue(Queued),
+    /// The connection that was accepted, to be accepted again.
+    Accept { listener: u64, accepted: Arc<Accepted> },
+    /// The client that was not connected.
+    Connect { listener: u64, client: u64, held: Arc<OwnedFd> },
+    /// What was closed of a connection, as far as it is held.
+    Shutdown { own: u64, before: Closed, closed: Closed },
     /// What the counter was.
     Counter { fd: OwnedFd, counter: Counter },
     /// What was read from outside, to be given again.
@@ -66,17 +84,51 @@ pub(crate) enum Undo {
     Reap { child: i32 },
     /// The child of whose end the process had not heard.
     Told { parent: i32, child: i32, status: i32 },
+    /// The signal that was sent.
+    Sent { receiver: i32, number: u64 },
+    /// The signal that was heard.
+    Heard { receiver: i32, sent: Sent },
     /// Nothing.
     Nothing,
 }
 
-/// What is kept of a closed descriptor.
+/// What is kept of a descriptor that was closed, or waits in a message.
 #[derive(Debug)]
 pub(crate) enum Descriptor {
     /// The open file itself.
     Open(Arc<OwnedFd>),
     /// A pipe's end. Only a path to the pipe is kept, so that end-of-file and EPIPE stay true for the others.
     PipeEnd { path: OwnedFd, flags: OFlags },
+}
+
+impl Descriptor {
+    /// A descriptor of the same object.
+    pub fn open(&self) -> io::Result<Arc<OwnedFd>> {
+        match self {
+            Self::Open(open) => Ok(Arc::clone(open)),
+            Self::PipeEnd { path, flags } => Ok(Arc::new(open_end(path, *flags)?)),
+        }
+    }
+
+    /// Both ends of the pipe, if it is one of them.
+    fn both_ends(&self) -> Option<OwnedFd> {
+        match self {
+            Self::Open(_) => None,
+            Self::PipeEnd { path, .. } => open_both(path).ok(),
+        }
+    }
+}
+
+impl Undo {
+    /// Both ends of each pipe that is put back.
+    pub fn pipes(&self) -> Vec<OwnedFd> {
+        match self {
+            Self::Stream { pipe, .. } => open_both(pipe).ok().into_iter().collect(),
+            Self::Descriptor { was, .. } => was.both_ends().into_iter().collect(),
+            Self::Queue(queued) => queued.descriptors().filter_map(Descriptor::both_ends).collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl Supervisor {
@@ -88,6 +140,14 @@ impl Supervisor {
                 Undo::Stream { pipe: path_to(&pipe)?, contents }
             }
             Intent::Queue(direction) => Undo::Queue(self.remember_queue(direction)?),
+            Intent::Accept { listener, accepted } => Undo::Accept { listener, accepted },
+            Intent::Shutdown { own, closed } => {
+                Undo::Shutdown { own, before: self.ahead.shutdowns.closed_by(own), closed }
+            }
+            Intent::Connect { listener, client } => {
+                let ino = rustix::fs::fstat(&client)?.st_ino;
+                Undo::Connect { listener, client: ino, held: self.ahead.ends.hold(ino, client) }
+            }
             Intent::Counter(fd) => {
                 let counter = Counter::of(&fd).ok_or(io::ErrorKind::Unsupported)?;
                 Undo::Counter { fd, counter }
@@ -100,13 +160,7 @@ impl Supervisor {
                 let pid = self.pid_of(tid)?;
                 let copy = self.copy_descriptor(tid, fd)?;
                 let close_on_exec = is_close_on_exec(pid, fd);
-                let was = match self.behind_copy(copy.try_clone()?) {
-                    super::behind::Behind::Pipe { .. } => {
-                        Descriptor::PipeEnd { path: path_to(&copy)?, flags: rustix::fs::fcntl_getfl(&copy)? }
-                    }
-                    _ => Descriptor::Open(self.hold(copy)?),
-                };
-                Undo::Descriptor { pid, fd, was, close_on_exec }
+                Undo::Descriptor { pid, fd, was: self.keep(copy)?, close_on_exec }
             }
             Intent::CloseOnExec(fd) => {
                 let pid = self.pid_of(tid)?;
@@ -119,7 +173,19 @@ impl Supervisor {
             Intent::Input { id, pin, reading } => Undo::Input { id, pin, reading },
             Intent::Memory(change) => Undo::Memory(Box::new(change.remember()?)),
             Intent::Reap(child) => Undo::Reap { child },
+            Intent::Send { receiver, number } => Undo::Sent { receiver, number },
             Intent::Nothing => Undo::Nothing,
+        })
+    }
+
+    /// What an undo entry may hold of a descriptor that is closed, or in a message.
+    pub(super) fn keep(&mut self, copy: OwnedFd) -> io::Result<Descriptor> {
+        let flags = rustix::fs::fcntl_getfl(&copy)?;
+        let is_end =
+            !flags.contains(OFlags::PATH) && matches!(self.behind_copy(copy.try_clone()?), Behind::Pipe { .. });
+        Ok(match is_end {
+            true => Descriptor::PipeEnd { path: path_to(&copy)?, flags },
+            false => Descriptor::Open(self.hold(copy)?),
         })
     }
 
@@ -147,10 +213,15 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
         Undo::Memory(before) => before.restore(),
         Undo::Input { .. }
+        | Undo::Accept { .. }
+        | Undo::Connect { .. }
+        | Undo::Shutdown { .. }
         | Undo::Descriptor { .. }
         | Undo::CloseOnExec { .. }
         | Undo::Reap { .. }
         | Undo::Told { .. }
+        | Undo::Sent { .. }
+        | Undo::Heard { .. }
         | Undo::Nothing => Ok(()),
     }
 }
@@ -194,9 +265,14 @@ pub(crate) fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
 /// Whether exec closes a descriptor of another process.
 pub(crate) fn is_close_on_exec(pid: i32, fd: i32) -> bool {
     const O_CLOEXEC: u32 = 0o2000000;
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")) else { return false };
-    let flags = text.lines().find_map(|line| line.strip_prefix("flags:"));
-    flags.and_then(|octal| u32::from_str_radix(octal.trim(), 8).ok()).is_some_and(|flags| flags & O_CLOEXEC != 0)
+    flags_of(pid, fd).is_some_and(|flags| flags & O_CLOEXEC != 0)
+}
+
+/// The flags of a descriptor of any process.
+pub(crate) fn flags_of(pid: i32, fd: i32) -> Option<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
+    let octal = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
+    u32::from_str_radix(octal.trim(), 8).ok()
 }
 
 /// The object that a call on a file moves the position of.

@@ -7,7 +7,7 @@
 //! **Invariant:** an end is `Inside` only if both ends were found in the supervisor's own network namespace and the peer was
 //! made or held by a process of the world, or waited for `accept` at sockets that only the world holds; and no such socket came from outside.
 
-use super::diag::{Diag, TcpEnd, UnixEnd};
+use super::diag::{Diag, Name, TcpEnd, UnixEnd};
 use agent_abi::hash_object;
 use rustix::net::sockopt::{socket_cookie, socket_domain, socket_peercred, socket_protocol, socket_type};
 use rustix::net::{getpeername, getsockname, ipproto, AddressFamily, SocketAddrAny, SocketType};
@@ -94,6 +94,29 @@ impl Connections {
         }
         let own = self.diag.unix(rustix::fs::fstat(socket).ok()?.st_ino).ok()??;
         own.peer.filter(|&peer| peer != 0)
+    }
+
+    /// The inode of the Unix socket that listens there, if only the world holds it.
+    pub fn unix_listener(&mut self, name: &Name, world: &mut impl Inside) -> Option<u64> {
+        let listener = self.diag.unix_listener(name).ok()??;
+        self.listens_inside(listener.ino, listener.cookie, world).then_some(listener.ino)
+    }
+
+    /// The inodes of those who listen on a TCP port.
+    pub fn tcp_listeners(&mut self, port: u16) -> Vec<u64> {
+        self.diag.tcp_listeners(port).unwrap_or_default().into_iter().map(|listener| listener.ino).collect()
+    }
+
+    /// Whether only the world holds this socket, which listens.
+    pub fn is_listener_inside(&mut self, socket: BorrowedFd<'_>, world: &mut impl Inside) -> io::Result<bool> {
+        let ino = rustix::fs::fstat(socket)?.st_ino;
+        Ok(self.listens_inside(ino, socket_cookie(socket)?, world))
+    }
+
+    /// Whether a Unix socket is in the supervisor's own network namespace.
+    pub fn is_in_our_network(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        let end = self.diag.unix(rustix::fs::fstat(socket)?.st_ino)?;
+        Ok(end.map(|end| end.cookie) == Some(socket_cookie(socket)?))
     }
 
     fn judge_tcp(&mut self, socket: BorrowedFd<'_>, world: &mut impl Inside) -> io::Result<Verdict> {

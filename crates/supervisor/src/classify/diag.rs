@@ -22,8 +22,12 @@ const NLM_F_DUMP: u16 = 0x300;
 const ALL_STATES: u32 = !0;
 const NO_COOKIE: [u8; 8] = [0xff; 8];
 
+const UDIAG_SHOW_NAME: u32 = 1;
+const UDIAG_SHOW_VFS: u32 = 2;
 const UDIAG_SHOW_PEER: u32 = 4;
 const UDIAG_SHOW_ICONS: u32 = 8;
+const UNIX_DIAG_NAME: u16 = 0;
+const UNIX_DIAG_VFS: u16 = 1;
 const UNIX_DIAG_PEER: u16 = 2;
 const UNIX_DIAG_ICONS: u16 = 3;
 const UNIX_DIAG_SHUTDOWN: u16 = 6;
@@ -71,6 +75,34 @@ pub struct TcpListener {
     pub cookie: u64,
 }
 
+/// Where a Unix socket listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A file, by device and inode.
+    File {
+        /// `st_dev`.
+        dev: u64,
+        /// `st_ino`.
+        ino: u64,
+    },
+    /// A name in the network namespace; its first byte is 0.
+    Abstract(Vec<u8>),
+}
+
+impl Name {
+    /// Whether this is what the kernel says of a socket: its name, and the file that has it.
+    fn is(&self, end: &UnixEnd) -> bool {
+        match self {
+            Self::File { dev, ino } => {
+                // The kernel's own form of a device's number, and what fits of the inode's.
+                let dev = libc::major(*dev) << 20 | libc::minor(*dev);
+                end.file == Some((*ino as u32, dev))
+            }
+            Self::Abstract(name) => end.name == *name,
+        }
+    }
+}
+
 /// A Unix socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnixEnd {
@@ -84,6 +116,10 @@ pub struct UnixEnd {
     pub is_shut: bool,
     /// Of a listener: inodes of the clients that wait for `accept`.
     pub pending: Vec<u64>,
+    /// As it was bound, if that was asked for.
+    name: Vec<u8>,
+    /// Inode and device of the file that has its name, if that was asked for.
+    file: Option<(u32, u32)>,
 }
 
 /// A connection to sock_diag.
@@ -140,6 +176,16 @@ impl Diag {
         let request = unix_request(TcpState::LISTEN.bit(), 0, UDIAG_SHOW_ICONS);
         self.ask(NLM_F_DUMP, &request, |answer| {
             listener = listener.take().or(unix_end(answer).filter(|end| end.pending.contains(&client)));
+        })?;
+        Ok(listener)
+    }
+
+    /// The Unix socket that listens there.
+    pub fn unix_listener(&mut self, name: &Name) -> io::Result<Option<UnixEnd>> {
+        let mut listener = None;
+        let request = unix_request(TcpState::LISTEN.bit(), 0, UDIAG_SHOW_NAME | UDIAG_SHOW_VFS);
+        self.ask(NLM_F_DUMP, &request, |answer| {
+            listener = listener.take().or(unix_end(answer).filter(|end| name.is(end)));
         })?;
         Ok(listener)
     }
@@ -292,6 +338,8 @@ fn unix_end(answer: &[u8]) -> Option<UnixEnd> {
     while let (Some(len), Some(kind)) = (u16_at(rest, 0), u16_at(rest, 2)) {
         let Some(value) = rest.get(4..usize::from(len)) else { break };
         match kind {
+            UNIX_DIAG_NAME => end.name = value.to_vec(),
+            UNIX_DIAG_VFS => end.file = u32_at(value, 0).zip(u32_at(value, 4)),
             UNIX_DIAG_PEER => end.peer = u32_at(value, 0).map(u64::from),
             UNIX_DIAG_ICONS => {
                 end.pending = value.chunks_exact(4).filter_map(|w| u32_at(w, 0)).map(u64::from).collect()

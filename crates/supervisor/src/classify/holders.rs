@@ -24,31 +24,40 @@ impl Holders {
         let recent = self.recent.iter().filter(|pid| processes.contains(pid));
         let others = processes.iter().filter(|pid| !self.recent.contains(pid));
         let mut all = recent.chain(others).copied();
-        let (pid, fd) = all.find_map(|pid| Some((pid, held_as(pid, ino).ok()??)))?;
+        let (pid, fd) = all.find_map(|pid| Some((pid, *held_as(pid, ino, 1).ok()?.first()?)))?;
         self.recent.retain(|&other| other != pid);
         self.recent.insert(0, pid);
         self.recent.truncate(Self::RECENT_MAX);
         Some((pid, fd))
     }
+
+    /// Whether there is one descriptor of this socket in all of these processes. What cannot be looked at may have more.
+    pub fn holds_one(&self, processes: &HashSet<i32>, ino: u64) -> bool {
+        processes.iter().map(|&pid| held_as(pid, ino, 2).map_or(2, |held| held.len())).sum::<usize>() == 1
+    }
 }
 
-/// The descriptor that a process has of this socket.
-fn held_as(pid: i32, ino: u64) -> rustix::io::Result<Option<i32>> {
+/// Descriptors that a process has of this socket, at most `count`.
+fn held_as(pid: i32, ino: u64, count: usize) -> rustix::io::Result<Vec<i32>> {
     let socket = CString::new(format!("socket:[{ino}]")).map_err(|_| rustix::io::Errno::INVAL)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(format!("/proc/{pid}/fd"), flags, Mode::empty())?;
     let mut space = Vec::with_capacity(64);
+    let mut held = Vec::new();
     for entry in rustix::fs::Dir::read_from(&folder)? {
         // A descriptor that was closed meanwhile is not the one: its owner still runs, the one that asks waits.
         let entry = entry?;
         if let Ok(link) = rustix::fs::readlinkat(&folder, entry.file_name(), std::mem::take(&mut space)) {
             if link == socket {
-                return Ok(entry.file_name().to_str().ok().and_then(|fd| fd.parse().ok()));
+                held.extend(entry.file_name().to_str().ok().and_then(|fd| fd.parse::<i32>().ok()));
+                if held.len() == count {
+                    break;
+                }
             }
             space = link.into_bytes();
         }
     }
-    Ok(None)
+    Ok(held)
 }
 
 #[cfg(test)]
@@ -68,6 +77,10 @@ mod tests {
         let mut holders = Holders::default();
         let processes = HashSet::from([own_pid(), 1]);
         assert!(holders.any_holds(&processes, ino));
+        assert!(holders.holds_one(&HashSet::from([own_pid()]), ino));
+        let copy = socket.try_clone().unwrap();
+        assert!(!holders.holds_one(&HashSet::from([own_pid()]), ino));
+        drop(copy);
         assert_eq!(holders.recent, [own_pid()]);
         assert!(!holders.any_holds(&HashSet::new(), ino), "nobody is in the world");
         drop(socket);

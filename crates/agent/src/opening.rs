@@ -1,0 +1,217 @@
+//! Opening files: what is opened, made and emptied, and how little need be looked at for that.
+
+use crate::clocks::Call;
+use crate::descriptors::{Stat, S_IFIFO};
+use crate::names::{locate, locate_parent, Place, AT_FDCWD};
+use agent_abi::{FdEntry, FdKind};
+use core::sync::atomic::Ordering;
+
+const O_WRONLY: u64 = 1;
+const O_RDWR: u64 = 2;
+const O_CREAT: u64 = 0o100;
+const O_EXCL: u64 = 0o200;
+const O_TRUNC: u64 = 0o1000;
+const O_APPEND: u64 = 0o2000;
+const O_DSYNC: u64 = 0o10000;
+const O_SYNC: u64 = 0o4010000;
+const O_TMPFILE: u64 = 0o20000000;
+const O_PATH: u64 = 0o10000000;
+const O_DIRECTORY: u64 = 0o200000;
+
+/// Whether a name leads to a FIFO.
+fn is_fifo(dir: u64, path: u64) -> bool {
+    Stat::of_name(dir, path, 0).is_ok_and(|stat| stat.kind() == S_IFIFO)
+}
+
+/// A bit for each way of opening what may have to be made.
+fn kind_of_open(bits: u64) -> u32 {
+    1 << (u32::from(bits & O_TRUNC != 0) | u32::from(bits & O_APPEND != 0) << 1)
+}
+
+/// What is known of a file that was made there, as it seems.
+fn made_in(place: Place) -> FdEntry {
+    FdEntry::new(FdKind::Unknown, place.entry.domain(), 0).with(FdEntry::MADE)
+}
+
+impl Call<'_> {
+    pub fn open(&mut self, dir: Option<u8>, path: u8, flags: u8) {
+        let bits = self.arg(flags);
+        let changes = bits & (O_CREAT | O_TRUNC | O_DSYNC) != 0 || bits & O_TMPFILE == O_TMPFILE;
+        let dir = self.directory(dir.unwrap_or(syscall_table::CWD));
+        if !changes || bits & O_PATH != 0 {
+            if bits & (O_WRONLY | O_RDWR) != 0
+                && bits & O_PATH == 0
+                && !self.is_settled()
+                && is_fifo(dir, self.arg(path))
+            {
+                // Whoever waits at the other end, perhaps outside, sees that this one is opened.
+                self.settle();
+            }
+            self.proceed_observing();
+            self.observe_names();
+            self.after_open(bits, FdEntry::UNKNOWN);
+            return;
+        }
+        if !self.opens_new(dir, self.arg(path), bits, flags) {
+            self.open_changing(dir, self.arg(path), bits, Some(flags));
+        }
+    }
+
+    pub fn creat(&mut self) {
+        self.open_changing(AT_FDCWD, self.arg(0), O_CREAT | O_TRUNC | O_WRONLY, None);
+    }
+
+    pub fn open2(&mut self) {
+        let (how, size) = (self.arg(2), self.arg(3));
+        if size < 24 {
+            self.proceed();
+            return;
+        }
+        let mut copy = [0u64; 3];
+        if !crate::memory::read_program(how, &mut copy) {
+            self.proceed();
+            return;
+        }
+        let dir = self.directory(0);
+        // O_SYNC stays: the structure is the program's.
+        self.open_changing(dir, self.arg(1), copy[0], None);
+    }
+
+    /// Make a file where that is likely to be what the open means. Returns whether that was tried. With O_EXCL the kernel makes a file in the directory that was looked at,
+    /// or nothing: it follows no link and finds no FIFO. So neither the name need be looked at beforehand, nor the descriptor afterwards.
+    fn opens_new(&mut self, dir: u64, path: u64, bits: u64, flags: u8) -> bool {
+        let is_asked = bits & O_EXCL != 0;
+        let is_simple = bits & (O_CREAT | O_DIRECTORY | O_PATH | O_DSYNC) == O_CREAT;
+        let is_likely = is_asked || self.page.makes_new & kind_of_open(bits) != 0;
+        if !is_simple || !is_likely || self.world.ahead.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let place = locate_parent(self, dir, path, false);
+        let Some(place) = place.filter(|place| place.entry.kind() == FdKind::DomainFile) else { return false };
+        self.replace_arg(flags as usize, bits | O_EXCL);
+        let result = self.change_names(place, false);
+        if result < 0 && !is_asked {
+            // Nothing has happened. What the program asked for is begun again at its call site, where signals find it.
+            self.expect_new(bits, false);
+            self.frame.rax = self.frame.nr;
+            self.frame.continuation = self.frame.continuation.wrapping_sub(2);
+            return true;
+        }
+        self.observe_names();
+        if result >= 0 {
+            self.remember_opened(result as u64, made_in(place).with(FdEntry::OPENED | FdEntry::NO_STREAM));
+        }
+        true
+    }
+
+    /// Programs go on as they began: what they open to append to is mostly there, what they open to empty it is not.
+    fn expect_new(&mut self, bits: u64, is_new: bool) {
+        let kind = kind_of_open(bits);
+        self.page.makes_new = if is_new { self.page.makes_new | kind } else { self.page.makes_new & !kind };
+    }
+
+    /// An open that may make, empty, or synchronously write a file.
+    #[inline(never)]
+    fn open_changing(&mut self, dir: u64, path: u64, bits: u64, flags: Option<u8>) {
+        let Some(place) = locate(self, dir, path, true) else {
+            self.proceed();
+            self.observe_names();
+            self.after_open(bits, FdEntry::UNKNOWN);
+            return;
+        };
+        self.expect_new(bits, bits & O_CREAT != 0 && !place.exists);
+        let elided = self.elide_open_flags(place, bits, flags);
+        let makes = bits & O_CREAT != 0 || bits & O_TMPFILE == O_TMPFILE;
+        let empties = bits & O_TRUNC != 0 && place.exists;
+        let result = match place.entry.kind() {
+            _ if place.is_fifo => {
+                self.settle();
+                self.proceed()
+            }
+            // What is no file can wait for somebody else: no handle must be held then.
+            _ if !place.is_plain => self.proceed(),
+            _ if !makes && !empties => self.proceed(),
+            FdKind::DomainFile => self.change_names(place, empties),
+            FdKind::MemoryFile => self.change_names_in_memory(),
+            FdKind::Outside | FdKind::OutsideFile | FdKind::Pseudo => {
+                self.settle();
+                self.proceed()
+            }
+            _ => self.proceed(),
+        };
+        self.observe_names();
+        // The name may have been a dangling link, or have been changed meanwhile: then the file was made somewhere else than it seemed.
+        let is_foreseen = place.entry.kind() == FdKind::DomainFile && place.is_plain;
+        self.after_open(bits, if makes && is_foreseen { made_in(place) } else { FdEntry::UNKNOWN });
+        if result >= 0 && makes && !is_foreseen {
+            self.tag_made(self.descriptor(result as u64));
+        }
+        if elided != 0 && result >= 0 {
+            let entry = self.descriptor(result as u64);
+            if entry.kind() == FdKind::DomainFile {
+                self.remember(result as u64, entry.with(elided));
+            }
+        }
+    }
+
+    /// A descriptor of this process alone. That a FIFO could be opened tells that the other end was.
+    fn after_open(&mut self, bits: u64, known: FdEntry) {
+        let fd = self.frame.rax;
+        if (fd as i64) < 0 {
+            return;
+        }
+        let opened = if bits & O_PATH == 0 { FdEntry::OPENED } else { 0 };
+        self.remember_opened(fd, known.with(opened));
+        if bits & (O_PATH | O_DIRECTORY) != 0 || self.is_clean() {
+            return;
+        }
+        // Which file it is matters when it is used, and then mostly the program has asked by itself.
+        let is_known_enough = !self.is_looked_at_at_once() && self.is_opened_and_no_stream(fd);
+        if !is_known_enough && self.descriptor(fd).has(FdEntry::NAMED) {
+            self.observe_everything();
+        }
+    }
+
+    /// A file was made, and not where it was expected.
+    pub fn tag_made(&self, made: FdEntry) {
+        if made.kind() == FdKind::DomainFile {
+            // The agent must finish now, perhaps while it is stepped: nothing may wait here for a commit.
+            let transaction = self.join_change(made.domain());
+            let place = Place { entry: made, exists: true, is_plain: true, is_fifo: false };
+            self.tag_names(place, transaction, true);
+            self.end_change(made.domain(), 0);
+        }
+    }
+
+    fn elide_open_flags(&mut self, place: Place, bits: u64, flags: Option<u8>) -> u64 {
+        let Some(position) = flags else { return 0 };
+        if bits & O_DSYNC == 0 || place.entry.kind() != FdKind::DomainFile {
+            return 0;
+        }
+        // It lasts: what is mounted there must be known for certain.
+        self.open_handle(place.entry.domain());
+        self.thread.handle.close();
+        if !self.elides_fsync(place.entry.domain()) {
+            return 0;
+        }
+        self.replace_arg(position as usize % 6, bits & !O_SYNC);
+        if bits & O_SYNC == O_SYNC {
+            FdEntry::ELIDED_SYNC | FdEntry::ELIDED_FULL_SYNC
+        } else {
+            FdEntry::ELIDED_SYNC
+        }
+    }
+
+    /// F_GETFL: what the program asked for, also where it was not needed.
+    pub fn get_flags(&mut self) {
+        let known = self.known(self.arg(0));
+        let result = self.proceed();
+        if !self.is_clean() {
+            self.observe(self.object(self.descriptor(self.arg(0)).slot()));
+        }
+        if result >= 0 && known.has(FdEntry::ELIDED_SYNC) {
+            let bits = if known.has(FdEntry::ELIDED_FULL_SYNC) { O_SYNC } else { O_DSYNC };
+            self.answer(result | bits as i64);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Files that a speculative process makes on a disk (000, 6.4): there with the name once the guess is right, never there if it is wrong, and
+//! whoever made one finds it as it would be natively.
+
+mod support;
+
+use rustix::fs::inotify;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_new_files");
+const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
+
+/// None of these waits: whoever makes a file goes on with it.
+const MAKES: &[&str] = &[
+    "put('new', 'text')",
+    "f = make('new', mode=0o640); os.write(f, b'abc'); see(f); os.lseek(f, 1, 0); seen.append(os.read(f, 5))",
+    "f = make('new'); os.ftruncate(f, 9999); see(f); os.pwrite(f, b'x', 5000); seen.append(os.pread(f, 3, 4999))",
+    "f = make('new', os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_APPEND); os.write(f, b'1'); flags(f)",
+    "f = make('new', os.O_CREAT | os.O_RDONLY, 0); seen.append(os.read(f, 1)); flags(f)",
+    "f = make('new', CREATE | os.O_WRONLY, 0o400); os.writev(f, [b'12', b'345']); flags(f); see(f)",
+    "os.umask(0o077); put('new', 'x'); put('shared/new', 'y'); f = make('shared/more', mode=0o777); see(f)",
+    "f = make('new'); os.fchmod(f, 0o4711); os.fchown(f, 5, 6); os.utime(f, ns=(1, 1)); os.setxattr(f, 'user.k', b'v'); see(f)",
+    "f = make('new'); os.posix_fallocate(f, 0, 20000); see(f); seen.append(os.getxattr(f, 'user.k') if os.listxattr(f) else 0)",
+    "a = os.open('a', os.O_RDONLY); f = make('new'); os.copy_file_range(a, f, 4); os.sendfile(f, a, None, 9); os.close(a)",
+    "d = os.open('shared', os.O_RDONLY); f = os.open('new', CREATE | os.O_WRONLY, dir_fd=d); os.write(f, b'z'); os.close(f); os.close(d)",
+    "f = make('new'); g = os.dup(f); os.write(f, b'12'); os.write(g, b'3'); os.lseek(g, 0, 0); seen.append(os.read(f, 9))",
+    "f = make('new')\nif os.fork() == 0:\n  os.write(f, b'child'); see(f); os._exit(0)\nos.wait(); os.write(f, b'parent'); see(f)",
+    "for i in range(50): put('new%d' % i, 'x' * i * 100)",
+    "import shutil; shutil.copyfile('a', 'new')",
+    "if os.fork() == 0: os.execlp('cp', 'cp', 'a', 'new')\nos.wait()",
+    // By its name, as those inside see it.
+    "f = make('new'); os.write(f, b'12'); see('new'); seen.append(open('new').read()); put('new', '34', 'a'); see(f); seen.append(open('new').read())",
+    "put('new', 'long text'); put('new', 'x'); see('new'); os.chmod('new', 0o600); see('new'); seen.append(os.access('new', os.X_OK))",
+    "f = make('new'); os.unlink('new'); see(f); seen.append(os.path.exists('new')); os.write(f, b'gone')",
+    "f = make('new'); os.unlink('new'); put('new', 'other'); see(f); see('new')",
+    "put('x.lock', 'new'); seen.append(fails('x.lock')); os.rename('x.lock', 'a'); see('a'); seen.append(open('a').read()); seen.append(os.path.exists('x.lock'))",
+    "put('one', '1'); os.rename('one', 'two'); os.rename('two', 'three'); see('three'); seen.append([os.path.exists(n) for n in ('one', 'two', 'three')])",
+    "put('one', '1'); put('two', '2'); os.rename('one', 'two'); seen.append(open('two').read()); see('two')",
+    "f = make('tmp_obj'); os.write(f, b'o'); os.link('tmp_obj', 'obj'); see(f); os.unlink('tmp_obj'); see(f); see('obj')",
+    "os.unlink('a'); put('a', 'again'); see('a'); seen.append(open('a').read())",
+    "put('new', 'x')\nif os.fork() == 0:\n  seen.append(open('new').read()); see('new'); put('new', 'y', 'a'); os._exit(0)\nos.wait(); seen.append(open('new').read())",
+    "put('shared/new', 'x'); see('shared/../shared/new'); os.chdir('shared'); see('new'); os.unlink('new'); os.chdir('..')",
+    "f = make('new'); os.close(0); put('zero', ''); seen.append(os.dup(f)); os.close(os.dup(f)); make('other'); see(0)",
+];
+
+/// Whoever watches where new files are makes everybody else wait: that test runs alone.
+static UNWATCHED: RwLock<()> = RwLock::new(());
+
+/// While this lives nobody here watches. `None` when not root.
+fn unwatched() -> Option<RwLockReadGuard<'static, ()>> {
+    support::has_root_for("making files on a guess").then(|| UNWATCHED.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The interpreter itself: what is in PATH may be a script that looks for it.
+fn python() -> String {
+    let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    text(&output).trim().to_owned()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Where the tests' files are: a disk, not the machine's `/tmp`, which may be memory.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+/// What hangs must not hang the test.
+fn limited(program: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "120", program]).stdin(Stdio::null());
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("S", SPECULATOR);
+    command
+}
+
+fn make(command: &mut Command, dir: &Path, end: &str, what: &str) -> Output {
+    let script = format!("{FOLDER}/make.py");
+    command.arg(script).arg(dir).args([end, what]).output().unwrap()
+}
+
+fn speculator() -> Command {
+    let mut command = limited(SPECULATOR);
+    command.arg("run");
+    command
+}
+
+#[test]
+fn what_is_made_on_a_right_guess_is_as_natively() {
+    let Some(_unwatched) = unwatched() else { return };
+    for what in MAKES {
+        let (native, inside) = (folder(), folder());
+        let expected = make(&mut limited(&python()), native.path(), "", what);
+        assert!(text(&expected).lines().count() > 2, "{what}: {}", errors(&expected));
+        let output = make(speculator().arg(python()), inside.path(), "commit", what);
+        assert_eq!((text(&output), errors(&output)), (text(&expected), String::new()), "{what}");
+    }
+}
+
+#[test]
+fn what_is_made_on_a_wrong_guess_has_never_been() {
+    let Some(_unwatched) = unwatched() else { return };
+    for what in MAKES {
+        let dir = folder();
+        let output = make(speculator().arg(python()), dir.path(), "fail", what);
+        let out = text(&output);
+        let (before, after) = out.split_once("==\n").unwrap_or_else(|| panic!("{what}: {output:?}"));
+        assert_eq!((before, errors(&output).as_str()), (after, ""), "{what}");
+    }
+}
+
+/// What a watcher hears of each name in a directory, until the program has ended.
+fn heard(dir: &Path, run: impl FnOnce()) -> Vec<String> {
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&watch, dir, inotify::WatchFlags::ALL_EVENTS).unwrap();
+    run();
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 65536];
+    let mut reader = inotify::Reader::new(&watch, &mut buffer);
+    let mut heard = Vec::new();
+    while let Ok(event) = reader.next() {
+        let name = event.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+        let events: Vec<&str> = event.events().iter_names().map(|(event, _)| event).collect();
+        heard.push(format!("{} {name}", events.join(" ")));
+    }
+    heard
+}
+
+/// A watcher and another process look at the directory while it is a guess, and afterwards.
+#[test]
+fn outside_a_new_file_is_there_when_the_guess_is_right() {
+    let Some(_unwatched) = unwatched() else { return };
+    for (end, status) in [("fail", 7), ("commit", 0)] {
+        let (dir, other) = (folder(), folder());
+        let begun = other.path().join("begun");
+        let script = format!(
+            "exec 6> {}; cd {}; umask 027; id=$($S begin); [ $id = failed ] && exit 7; echo text > new
+             exec 4> open; echo more >&4; sleep 0.7; $S {end} $id; echo after >&4",
+            begun.display(),
+            dir.path().display()
+        );
+        let names = || {
+            let mut names: Vec<_> =
+                fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+            names.sort();
+            names
+        };
+        let events = heard(dir.path(), || {
+            let child = speculator().args(["bash", "-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
+            while !begun.exists() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            assert!(names().is_empty(), "seen while it is a guess: {:?}", names());
+            let output = child.wait_with_output().unwrap();
+            assert_eq!((output.status.code(), errors(&output).as_str()), (Some(status), ""));
+        });
+        let about_files: Vec<&String> = events.iter().filter(|event| !event.ends_with(' ')).collect();
+        if end == "fail" {
+            assert!(about_files.is_empty(), "{about_files:?}");
+            assert!(names().is_empty());
+            continue;
+        }
+        assert_eq!(names(), ["new", "open"]);
+        let count = |event: &str| about_files.iter().filter(|heard| ***heard == event).count();
+        assert_eq!((count("CREATE new"), count("CREATE open")), (1, 1), "{about_files:?}");
+        assert_eq!(count("CLOSE_WRITE new"), 1, "{about_files:?}");
+        let found = fs::metadata(dir.path().join("new")).unwrap();
+        assert_eq!((found.mode() & 0o7777, found.uid(), found.gid(), found.nlink()), (0o640, 0, 0, 1));
+        assert_eq!(fs::read_to_string(dir.path().join("new")).unwrap(), "text\n");
+        assert_eq!(fs::read_to_string(dir.path().join("open")).unwrap(), "more\nafter\n");
+    }
+}
+
+/// `lost+found` of the file system of a directory.
+fn staging_of(dir: &Path) -> Option<std::path::PathBuf> {
+    let dev = fs::metadata(dir).unwrap().dev();
+    let on_it = dir.ancestors().take_while(|above| fs::metadata(above).is_ok_and(|found| found.dev() == dev));
+    on_it.last().map(|root| root.join("lost+found")).filter(|staging| staging.exists())
+}
+
+/// Where a watcher would hear of a file without a name, it is not made before it gets its name.
+#[test]
+fn who_watches_where_new_files_are_hears_nothing() {
+    let dir = folder();
+    let has_root = support::has_root_for("making files on a guess");
+    let Some(staging) = staging_of(dir.path()).filter(|_| has_root) else {
+        return eprintln!("skipped: there is nothing to watch here");
+    };
+    let script =
+        "id=$($S begin); [ $id = failed ] && exit 7; (sleep 0.5; $S commit $id) & echo text > new; cat new; wait";
+    let events = heard(&staging, || {
+        let mut command = speculator();
+        let output = command.args(["bash", "-c", script]).current_dir(dir.path()).output().unwrap();
+        assert_eq!((text(&output).as_str(), errors(&output).as_str()), ("text\n", ""));
+    });
+    assert!(events.is_empty(), "{events:?}");
+}
+
+/// What is held takes descriptors of ours: when there are few, who makes more files waits.
+#[test]
+fn more_new_files_than_descriptors() {
+    let Some(_unwatched) = unwatched() else { return };
+    let dir = folder();
+    let script = "id=$($S begin); [ $id = failed ] && exit 7; (sleep 1; $S commit $id) &
+                  for i in $(seq 200); do echo $i > f$i; done; wait; ls | wc -l; cat * | sort -n | tail -1";
+    let mut command = limited("prlimit");
+    command.args(["--nofile=1024", SPECULATOR, "run", "bash", "-c", script]).current_dir(dir.path());
+    let output = command.output().unwrap();
+    assert_eq!((text(&output).as_str(), errors(&output).as_str()), ("200\n200\n", ""));
+}
+
+/// What was made on a guess is on a volume's image after the run, if the guess was right.
+#[test]
+fn new_files_on_a_volume_are_kept() {
+    let Some(_unwatched) = unwatched().filter(|_| support::can_mount()) else { return };
+    for (end, status, left) in [("fail", 7, ""), ("commit", 0, "new x text")] {
+        let scene = support::Scene::with_volume();
+        let script = format!(
+            "cd dir; id=$($S begin); [ $id = failed ] && exit 7
+             echo text > new; echo x > x.lock; mv x.lock x; cat x new; $S {end} $id; sync"
+        );
+        let run = |script: &str| {
+            let mut command = speculator();
+            command.args(["--volume", "image:dir", "bash", "-c", script]).current_dir(scene.path("."));
+            command.output().unwrap()
+        };
+        let output = run(&script);
+        let shown = if end == "commit" { "x\ntext\n" } else { "" };
+        assert_eq!((output.status.code(), text(&output).as_str(), errors(&output).as_str()), (Some(status), shown, ""));
+        let found = run("cd dir; echo $(ls | grep -v lost) $(cat new)");
+        let expected = if left.is_empty() { "\n".to_owned() } else { format!("{left}\n") };
+        assert_eq!(text(&found), expected);
+        assert_eq!(scene.traces(), Vec::<String>::new());
+    }
+}
+
+/// Many small programs, with guesses that turn out wrong: what they print and leave is what they print and leave natively.
+#[test]
+fn guesses_that_turn_out_wrong_change_nothing() {
+    let Some(_unwatched) = unwatched() else { return };
+    let script = |dir: &Path| {
+        let (dir, python) = (dir.display(), python());
+        let files = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_files");
+        format!("PYTHON={python} sh {files}/work.sh {dir}; cd /; {python} {files}/manifest.py {dir}")
+    };
+    let native = folder();
+    let expected = limited("sh").args(["-c", &script(native.path())]).output().unwrap();
+    assert!(text(&expected).contains("LINE 1"), "{expected:?}");
+    for (rate, seed) in [("10%", 2), ("100%", 4)] {
+        let dir = folder();
+        let inject = format!("--inject=all:{rate}:2");
+        let mut command = speculator();
+        command.args([&inject, "--seed", &format!("{seed}"), "sh", "-c", &script(dir.path())]);
+        let output = command.output().unwrap();
+        assert_eq!(text(&output), text(&expected), "rate {rate}: {}", errors(&output));
+    }
+}
+
+/// The supervisor is killed before each step of a commit: what was made so far is there, and whole; nothing else is.
+#[test]
+fn killed_at_every_step_of_a_commit() {
+    let Some(_unwatched) = unwatched() else { return };
+    let script = "id=$($S begin); [ $id = failed ] && exit 7
+                  for i in 1 2; do umask 02$i; echo text$i > f$i; mv f$i g$i; done; $S commit $id; exit 3";
+    const STATES: [&[&str]; 5] = [&[], &["f1"], &["g1"], &["f2", "g1"], &["g1", "g2"]];
+    for (steps, state) in STATES.iter().enumerate() {
+        let dir = folder();
+        let mut command = speculator();
+        command.arg(format!("--crash-in-rollback={steps}")).args(["bash", "-c", script]).current_dir(dir.path());
+        let output = command.output().unwrap();
+        let is_killed = steps + 1 < STATES.len();
+        assert_eq!(output.status.code(), Some(if is_killed { 125 } else { 3 }), "after {steps} steps: {output:?}");
+        let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, *state, "after {steps} steps");
+        for name in names {
+            let number = name.to_string_lossy()[1..].to_owned();
+            let path = dir.path().join(name);
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("text{number}\n"), "after {steps} steps");
+            let mode = 0o666 & !if number == "1" { 0o21 } else { 0o22 };
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode, "after {steps} steps");
+        }
+    }
+}

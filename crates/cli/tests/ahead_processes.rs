@@ -1,0 +1,220 @@
+//! What processes do to each other while something is speculative, beside talking: signals, locks, programs that are written and run.
+
+mod support;
+
+use support::guess::check_perl as check;
+
+/// What a guess has sent is heard, wherever the receiver is, and never was if the guess is wrong: the receiver has neither run its handler nor will
+/// it.
+#[test]
+fn a_caught_signal_is_heard_or_never_was() {
+    let program = r#"
+pipe(my $reader, my $writer); pipe(my $gate, my $hold);
+my $pid = fork;
+if (!$pid) {
+    close $reader; close $hold;
+    my $heard = 0;
+    my $child = fork;
+    if (!$child) { select(undef, undef, undef, 20); exit }
+    $SIG{USR1} = sub { $heard++; syswrite($writer, "heard $heard\n") };
+    $SIG{TERM} = sub { syswrite($writer, "bye $heard\n"); kill('KILL', $child); waitpid($child, 0); exit 4 };
+    syswrite($writer, "ready\n");
+    while (1) { WAITS }
+}
+close $writer; close $gate;
+sub line { my $line = ''; while (sysread($reader, my $byte, 1)) { $line .= $byte; last if $byte eq "\n" } return $line }
+print line();
+my $id = begin();
+if ($id < 0) {
+    print "again\n";
+} else {
+    kill('USR1', $pid) == 1 or die; print line();
+    kill('USR1', $pid) == 1 or die; print line();
+    finish($id);
+}
+kill('TERM', $pid) == 1 or die; print line();
+waitpid($pid, 0); print $? >> 8, "\n";
+"#;
+    for waits in [
+        "",
+        "sysread($gate, my $nothing, 1);",
+        "sleep 100;",
+        "select(undef, undef, undef, 100);",
+        "waitpid($child, 0);",
+        "syscall(34);",
+    ] {
+        let program = program.replace("WAITS", waits);
+        check(&program, "fail", "ready\nagain\nbye 0\n4\n", &["kill"]);
+        check(&program, "commit", "ready\nheard 1\nheard 2\nbye 2\n4\n", &["kill"]);
+    }
+}
+
+/// Whoever learns of something that was done after a signal was sent has heard the signal; while it blocks it, it learns nothing until it is certain
+/// that it was sent.
+#[test]
+fn a_signal_comes_before_what_was_done_after_it() {
+    let program = r#"
+use POSIX ':signal_h';
+pipe(my $reader, my $writer); pipe(my $orders, my $order);
+my $set = POSIX::SigSet->new(SIGUSR1);
+my $pid = fork;
+if (!$pid) {
+    close $reader; close $order;
+    my $heard = 0;
+    sigprocmask(SIG_BLOCK, $set) if BLOCKS;
+    $SIG{USR1} = sub { $heard++ };
+    syswrite($writer, "ready\n");
+    while (1) {
+        my $got = sysread($orders, my $byte, 1);
+        next if !defined $got;
+        last if !$got;
+        if (BLOCKS) { syswrite($writer, "$byte blocked $heard\n"); sigprocmask(SIG_UNBLOCK, $set); sigprocmask(SIG_BLOCK, $set) }
+        syswrite($writer, "$byte heard $heard\n");
+    }
+    exit $heard;
+}
+close $writer; close $orders;
+sub lines { my $left = shift; while (sysread($reader, my $byte, 1)) { print $byte; last if $byte eq "\n" && !--$left } }
+lines(1);
+my $id = begin();
+print "again\n" if $id < 0;
+kill('USR1', $pid) == 1 or die;
+syswrite($order, 'a');
+finish($id) if $id > 0;
+lines(1 + BLOCKS);
+kill('USR1', $pid) == 1 or die;
+syswrite($order, 'b');
+lines(1 + BLOCKS);
+close $order;
+waitpid($pid, 0); print $? >> 8, "\n";
+"#;
+    let open = program.replace("BLOCKS", "0");
+    check(&open, "fail", "ready\nagain\na heard 1\nb heard 2\n2\n", &["kill"]);
+    check(&open, "commit", "ready\na heard 1\nb heard 2\n2\n", &["kill"]);
+    let blocked = program.replace("BLOCKS", "1");
+    let heard = "a blocked 0\na heard 1\nb blocked 1\nb heard 2\n2\n";
+    check(&blocked, "fail", &format!("ready\nagain\n{heard}"), &["kill"]);
+    check(&blocked, "commit", &format!("ready\n{heard}"), &["kill"]);
+}
+
+/// A signal of nobody who guesses is heard by a speculative process at once, and again after a rollback; its own timer's comes again by itself.
+#[test]
+fn a_speculative_process_hears_what_is_certain() {
+    let program = r#"
+my ($heard, $rang) = (0, 0);
+$SIG{USR1} = sub { $heard++ }; $SIG{ALRM} = sub { $rang++ };
+my $me = $$; my $helper = fork;
+if (!$helper) { pipe(my $gate, my $hold); select(undef, undef, undef, 0.5); kill('USR1', $me); exit }
+my $id = begin();
+if ($id < 0) {
+    print "again\n";
+} else {
+    alarm 1;
+    select(undef, undef, undef, 0.05) until $heard && $rang;
+    finish($id);
+}
+select(undef, undef, undef, 0.05) until $heard;
+alarm 0; waitpid($helper, 0);
+print "$heard $rang\n";
+"#;
+    check(program, "fail", "again\n1 0\n", &["kill"]);
+    check(program, "commit", "1 1\n", &["kill"]);
+}
+
+/// What it has sent itself while it blocked it is gone with what has sent it.
+#[test]
+fn a_blocked_signal_of_its_own_never_was() {
+    let program = r#"
+use POSIX ':signal_h';
+my $heard = 0; $SIG{USR1} = sub { $heard++ };
+my $set = POSIX::SigSet->new(SIGUSR1);
+sigprocmask(SIG_BLOCK, $set);
+my $id = begin();
+if ($id < 0) { print "again\n" } else { kill('USR1', $$); finish($id) }
+sigprocmask(SIG_UNBLOCK, $set);
+print "$heard\n";
+"#;
+    check(program, "fail", "again\n0\n", &["kill"]);
+    check(program, "commit", "1\n", &["kill"]);
+}
+
+/// Closing any descriptor of a file gives up the locks on it, and a rollback could not take them back.
+#[test]
+fn a_lock_is_not_lost() {
+    let program = r#"
+use Fcntl;
+sub lock_of { my $kind = shift; return pack('s s x![q] q q i x4', $kind, 0, 0, 0, 0) }
+pipe(my $reader, my $writer); pipe(my $orders, my $order); pipe(my $gate, my $hold);
+open(my $made, '>', 'file') or die; close $made;
+my $pid = fork;
+if (!$pid) {
+    close $reader; close $order; close $hold;
+    open(my $first, '+<', 'file') or die; open(my $second, '+<', 'file') or die;
+    fcntl($first, F_SETLK, lock_of(F_WRLCK)) or die;
+    syswrite($writer, "ready\n");
+    sysread($orders, my $byte, 1);
+    close $second if $byte eq 'x';
+    syswrite($writer, "did $byte\n");
+    sysread($gate, my $nothing, 1);
+    exit 3;
+}
+close $writer; close $orders; close $gate;
+sub line { my $line = ''; while (sysread($reader, my $byte, 1)) { $line .= $byte; last if $byte eq "\n" } return $line }
+print line();
+my $id = begin();
+if ($id < 0) { print "again\n"; syswrite($order, 'y') } else { syswrite($order, 'x'); select(undef, undef, undef, 0.3); finish($id) }
+print line();
+open(my $mine, '+<', 'file') or die;
+print fcntl($mine, F_SETLK, lock_of(F_WRLCK)) ? "free\n" : "locked\n";
+close $hold; waitpid($pid, 0); print $? >> 8, "\n";
+"#;
+    check(program, "fail", "ready\nagain\ndid y\nlocked\n3\n", &[]);
+    check(program, "commit", "ready\ndid x\nfree\n3\n", &[]);
+}
+
+/// Who helps a guess: it ends when `resolve_later` said so, whatever its maker does meanwhile. `copy` makes a program.
+const HELPER: &str = r#"
+sub copy { my $bytes = do { local $/; open(my $from, '<', $_[0]) or die; <$from> }; open(my $to, '>', $_[1]) or die; syswrite($to, $bytes); chmod 0755, $_[1]; return $to }
+pipe(my $ids, my $tell);
+my $helper = fork;
+if (!$helper) {
+    close $tell;
+    sysread($ids, my $id, 10) or exit;
+    select(undef, undef, undef, 0.3);
+    finish($id + 0);
+    exit;
+}
+sub resolve_later { syswrite($tell, $_[0]) if $_[0] > 0; print "again\n" if $_[0] < 0; close $tell }
+"#;
+
+/// What undoes the close of a program that was written keeps it open for writing.
+#[test]
+fn a_program_is_run_that_was_closed_on_a_guess() {
+    let program = r#"
+my $written = copy('/bin/echo', 'program');
+my $id = begin();
+resolve_later($id);
+close $written;
+system('./program', 'runs') == 0 or print "not run: $!\n";
+waitpid($helper, 0);
+"#;
+    let program = format!("{HELPER}{program}");
+    check(&program, "fail", "again\nruns\n", &[]);
+    check(&program, "commit", "runs\n", &[]);
+}
+
+/// A checkpoint and a process that has ended on a guess still run their program.
+#[test]
+fn a_program_is_written_that_ran_on_a_guess() {
+    let program = r#"
+close copy('/bin/true', 'program');
+my $id = begin();
+resolve_later($id);
+system('./program') == 0 or die;
+open(my $file, '+<', 'program') ? print "opened\n" : print "not opened: $!\n";
+waitpid($helper, 0);
+"#;
+    let program = format!("{HELPER}{program}");
+    check(&program, "fail", "again\nopened\n", &[]);
+    check(&program, "commit", "opened\n", &[]);
+}

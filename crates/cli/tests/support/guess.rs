@@ -1,0 +1,82 @@
+//! Programs that guess. What one does when its guess fails is what it does natively, where nobody takes its guess: so it runs there first.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// How Python calls on speculations; a guess ends as the program's argument says.
+const PYTHON: &str = r#"
+import array, ctypes, fcntl, os, select, signal, socket, struct, sys, time
+libc = ctypes.CDLL(None)
+def begin(): return libc.syscall(0x5bed, 1, 0, 0)
+def finish(guess): return libc.syscall(0x5bed, 3 if sys.argv[1] == 'fail' else 2, guess, 0)
+def depth(): return max(0, libc.syscall(0x5bed, 4, 0, 0))
+def show(*words): os.write(1, (' '.join(map(str, words)) + '\n').encode())
+def status(child): return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"#;
+
+/// The calls of `speculator.h`, for Perl, and how the tests end a guess. Children that ended on a guess end for good a moment after it was
+/// resolved, and there are no figures while somebody is left.
+const PERL: &str = r#"
+use strict; use Socket; $| = 1;
+my ($end, $first) = ($ARGV[0], $$);
+END { select(undef, undef, undef, 0.5) if $$ == $first }
+sub begin { return syscall(0x5bed, 1, 0, 0) }
+sub finish { return syscall(0x5bed, $end eq 'fail' ? 3 : 2, $_[0], 0) }
+sub depth { return syscall(0x5bed, 4, 0, 0) }
+sub event { my $fd = syscall(290, $_[0], $_[1]); open(my $handle, '+<&=', $fd) or die; return $handle }
+sub take { my $value; sysread($_[0], $value, 8) == 8 or die; return unpack 'Q', $value }
+sub give { syswrite($_[0], pack 'Q', $_[1]) == 8 or die }
+"#;
+
+fn python(program: &str) -> String {
+    // Children that ended on a guess end for good a moment after it was resolved, and there are no figures while somebody is left.
+    format!("{PYTHON}{program}\ntime.sleep(0.5)")
+}
+
+/// Run a Python program natively and inside, where its guess fails: both say `stdout`. Barriers it may meet: none of those named.
+#[track_caller]
+pub fn check_failure(program: &str, stdout: &str, never_waits_at: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let native = run(dir.path(), &["python3", "-c", &python(program), "fail"]);
+    let said = String::from_utf8_lossy(&native.stdout);
+    assert_eq!(said, stdout, "natively: {}", String::from_utf8_lossy(&native.stderr));
+    check_inside(&["python3", "-c", &python(program), "fail"], stdout, never_waits_at);
+}
+
+/// The same where its guess turns out right.
+#[track_caller]
+pub fn check_success(program: &str, stdout: &str, never_waits_at: &[&str]) {
+    check_inside(&["python3", "-c", &python(program), "commit"], stdout, never_waits_at);
+}
+
+/// Run a Perl program inside, whose guess ends so.
+#[track_caller]
+pub fn check_perl(program: &str, end: &str, stdout: &str, never_waits_at: &[&str]) {
+    check_inside(&["perl", "-e", &format!("{PERL}{program}"), end], stdout, never_waits_at);
+}
+
+/// Run a command inside.
+#[track_caller]
+pub fn check_inside(command: &[&str], stdout: &str, never_waits_at: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let speculator = [env!("CARGO_BIN_EXE_speculator"), "run", "--stats=json:stats", "--"];
+    let output = run(dir.path(), &[&speculator, command].concat());
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!((text.as_ref(), output.status.code()), (stdout, Some(0)), "{errors}");
+    let stats = std::fs::read_to_string(dir.path().join("stats")).unwrap();
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    let barriers = &stats["ahead"]["barriers"];
+    for call in never_waits_at {
+        assert!(barriers[call].is_null(), "{call}: {barriers}");
+    }
+}
+
+fn run(dir: &Path, command: &[&str]) -> Output {
+    Command::new("timeout")
+        .args(["-s", "KILL", "60"])
+        .args(command)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout(1)")
+}

@@ -1,0 +1,64 @@
+//! Programs that are written, or run, only because something is speculative: natively a call would not meet ETXTBSY there.
+//!
+//! What undoes an operation on an open file keeps it open, also for writing. A checkpoint and a ghost still run their program. Who would execute the
+//! one, or write to the other, waits until that is over.
+
+use super::undo::flags_of;
+use super::Call;
+use crate::event_loop::Supervisor;
+use rustix::fs::OFlags;
+use std::os::unix::fs::MetadataExt;
+use syscall_table::{Op, CWD};
+
+const TRUNCATE: u64 = 76;
+
+impl Supervisor {
+    /// Whether this call would fail because of what we hold.
+    pub(super) fn meets_busy_program(&mut self, call: &Call) -> bool {
+        let ahead = &self.ahead;
+        let has_vessels = !ahead.kept.is_empty() || !ahead.dying.is_empty();
+        if ahead.core.open_speculations() == 0 && !has_vessels && !ahead.children.any_ghosts() {
+            return false;
+        }
+        let args = &call.frame.args;
+        let writes = |flags: u64| flags & u64::from((OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC).bits()) != 0;
+        match syscall_table::op(call.frame.nr) {
+            Some(Op::Execve) => self.is_kept_for_writing(call, CWD, 0),
+            Some(Op::Execveat) => self.is_kept_for_writing(call, 0, 1),
+            Some(Op::Open) if writes(args[1]) => self.is_kept_running(call, CWD, 0),
+            Some(Op::Creat) => self.is_kept_running(call, CWD, 0),
+            Some(Op::OpenAt) if writes(args[2]) => self.is_kept_running(call, 0, 1),
+            Some(Op::OpenAt2) => self.is_kept_running(call, 0, 1),
+            Some(Op::ModifyPath { dir, path }) if call.frame.nr == TRUNCATE => self.is_kept_running(call, dir, path),
+            _ => false,
+        }
+    }
+
+    fn is_kept_for_writing(&self, call: &Call, dir: u8, path: u8) -> bool {
+        let Some(program) = self.look_up(call, dir, path).filter(|found| found.is_file()) else { return false };
+        let own = self.descriptors_of(std::process::id() as i32);
+        own.into_iter().any(|fd| is_open_for_writing(fd, (program.dev(), program.ino())))
+    }
+
+    fn is_kept_running(&mut self, call: &Call, dir: u8, path: u8) -> bool {
+        const EXECUTABLE: u32 = 0o111;
+        let found = self.look_up(call, dir, path).filter(|found| found.is_file() && found.mode() & EXECUTABLE != 0);
+        let Some(program) = found.map(|found| (found.dev(), found.ino())) else { return false };
+        let runs =
+            |pid: i32| std::fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|exe| (exe.dev(), exe.ino()) == program);
+        // Those that were given up are as good as gone.
+        self.await_dying();
+        let kin = &self.ahead.children;
+        let is_kept =
+            self.ahead.kept.values().any(|kept| runs(kept.vessel.pid())) || kin.ghosts.keys().any(|&pid| runs(pid));
+        // Where somebody runs it in earnest, that is what the call is told.
+        is_kept && !self.tracees.keys().any(|&tid| !kin.ghosts.contains_key(&tid) && runs(tid))
+    }
+}
+
+/// Whether a descriptor of ours is this file, open for writing.
+fn is_open_for_writing(fd: i32, file: (u64, u64)) -> bool {
+    let is_it = std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|found| (found.dev(), found.ino()) == file);
+    let writes = |flags: u32| OFlags::from_bits_retain(flags).intersects(OFlags::WRONLY | OFlags::RDWR);
+    is_it && flags_of(std::process::id() as i32, fd).is_some_and(writes)
+}

@@ -1,0 +1,77 @@
+//! A signal for a thread that asks about a call, or was kept there, where without us it would wait in the call: it is interrupted in it.
+//!
+//! Who was kept has been in its call for as long, as far as its program is concerned, and a handler that only notes the signal (Perl, shells) relies on
+//! the call to end. Where the call would not have to wait, the signal comes before it.
+
+use crate::event_loop::Supervisor;
+use crate::signals;
+use agent_abi::Frame;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fs::{FileType, OFlags};
+use syscall_table::Op;
+use tracee::{Result, Stopped};
+
+const ERESTARTSYS: i64 = -512;
+const ERESTARTNOHAND: i64 = -514;
+
+impl Supervisor {
+    /// A signal is about to be delivered.
+    pub(crate) fn interrupt_in_call(&mut self, stopped: &Stopped) -> Result<()> {
+        // A child's end is found by the wait itself.
+        if stopped.signal() == libc::SIGCHLD {
+            return Ok(());
+        }
+        let Some(frame) = signals::call_ahead(stopped, &self.image)? else { return Ok(()) };
+        match self.restart_of(stopped.tid(), &frame) {
+            Some(restart) => signals::interrupt_call(stopped, &self.image, self.segment.world, restart),
+            None => Ok(()),
+        }
+    }
+
+    /// What the kernel would answer inside if a call that waits is interrupted; `None` if it is not known to wait.
+    fn restart_of(&mut self, tid: i32, frame: &Frame) -> Option<i64> {
+        match syscall_table::op(frame.nr)? {
+            Op::Wait => {
+                let pid = self.pid_of(tid).ok()?;
+                self.waits_for_the_living(pid, frame).then_some(ERESTARTSYS)
+            }
+            Op::Read { fd } => {
+                self.waits_for_bytes(tid, frame.nr, frame.args[usize::from(fd)] as i32).then_some(ERESTARTSYS)
+            }
+            Op::Poll | Op::Select => waits_for_time(tid, frame).then_some(ERESTARTNOHAND),
+            _ => None,
+        }
+    }
+
+    fn waits_for_bytes(&mut self, tid: i32, nr: u64, fd: i32) -> bool {
+        const READ: u64 = 0;
+        if nr != READ || self.ahead.input.has_backlogs() || !self.deceived_ends().is_empty() {
+            return false;
+        }
+        let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
+        let kind = rustix::fs::fstat(&copy).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        if !matches!(kind, Ok(FileType::Fifo | FileType::Socket))
+            || rustix::fs::fcntl_getfl(&copy).is_ok_and(|flags| flags.contains(OFlags::NONBLOCK))
+        {
+            return false;
+        }
+        let mut one = [PollFd::new(&copy, PollFlags::IN)];
+        poll(&mut one, Some(&Timespec::default())) == Ok(0)
+    }
+}
+
+/// Whether a call watches nothing and only lets time pass.
+fn waits_for_time(tid: i32, frame: &Frame) -> bool {
+    const POLL: u64 = 7;
+    const SELECT: u64 = 23;
+    const PSELECT6: u64 = 270;
+    const PPOLL: u64 = 271;
+    let is_some_time = |at: u64| at == 0 || tracee::read_value::<[u64; 2]>(tid, at).is_ok_and(|time| time != [0, 0]);
+    let args = &frame.args;
+    match frame.nr {
+        POLL => args[1] == 0 && args[2] as i32 != 0,
+        PPOLL => args[1] == 0 && is_some_time(args[2]),
+        SELECT | PSELECT6 => args[0] as i32 == 0 && is_some_time(args[4]),
+        _ => false,
+    }
+}
