@@ -327,3 +327,23 @@ print waitpid($pid, 0) == $pid ? 'again ' : 'nobody ', $? >> 8, "\n";
     check(program, "fail", "again 5\n", &["wait4", "waitid"]);
     check(program, "commit", "at once 5\n", &["wait4", "waitid"]);
 }
+
+/// A process that is to be removed may be in the middle of a fork: the child, of which nobody has heard yet, goes with it. One that is forgotten sleeps, and
+/// the world does not end.
+#[test]
+fn a_child_that_was_just_being_made_never_was() {
+    let program = r#"
+for (1 .. 40) {
+    my $id = begin();
+    next if $id < 0;
+    my $pid = fork;
+    if (!$pid) {
+        while (1) { if (!fork) { sleep 1000; exit } }
+    }
+    select(undef, undef, undef, 0.01);
+    syscall(0x5bed, 3, $id, 0);
+}
+print "end\n";
+"#;
+    check(program, "fail", "end\n", &["clone"]);
+}

@@ -82,11 +82,12 @@ pub const SHORT: [&str; 31] = [
 ];
 
 /// Real programs that take long.
-const HEAVY: [&str; 13] = [
+const HEAVY: [&str; 14] = [
     "build_hello",
     "build_parallel_make",
     "compress_pipelines",
     "dpkg_package",
+    "find_xargs",
     "gcc_compile",
     "git_clone_gc",
     "go_build",

@@ -247,6 +247,7 @@ impl Supervisor {
         for &pid in children {
             self.ahead.crash.step();
             let _stopped_for_good = stops.remove(&pid);
+            self.destroy_stillborn(pid)?;
             // If it is not there any more it was killed from outside, and its end has been heard of.
             let is_alive = self.tracees.contains_key(&pid);
             let status = match is_alive {
@@ -530,18 +531,26 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Remove the children of whose birth we have not heard, and have their parent, which goes on, wait for them.
+    fn remove_stillborn(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        match self.destroy_stillborn(pid)? {
+            dead if dead.is_empty() => Ok(()),
+            dead => self.wait_in(stopped, pid, &dead),
+        }
+    }
+
     /// Children of whose birth we have not heard: forked by an execution that never happened. Only who was in the middle of a fork has any: of all
     /// others it was told ([`Self::on_done`]).
-    fn remove_stillborn(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
-        if !self.ahead.giving_birth.remove(&pid) {
-            return Ok(());
+    fn destroy_stillborn(&mut self, parent: i32) -> Result<Vec<i32>> {
+        if !self.ahead.giving_birth.remove(&parent) {
+            return Ok(Vec::new());
         }
-        for child in self.stillborn(pid) {
+        let stillborn = self.stillborn(parent);
+        for &child in &stillborn {
             end(child)?;
             self.ahead.children.unmake(child);
-            self.wait_in(stopped, pid, &[child])?;
         }
-        Ok(())
+        Ok(stillborn)
     }
 
     fn release_output(&mut self, output: Written) {

@@ -120,11 +120,8 @@ fn planned(arguments: &Arguments, settings: &Settings) -> Result<Vec<Unit>, Stri
     plan(&matrix, &scenarios, settings, |name| filter.is_empty() || filter.iter().any(|part| name.contains(part)))
 }
 
-/// On the first signal all that runs is killed, and the summary shown; the second ends us without.
+/// On a signal all that runs is killed, and the summary shown.
 fn end_on_signals(end: &End) -> Result<(), Box<dyn Error>> {
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, end.interrupted.clone())?;
-    }
     let (mut signals, interrupted) = (Signals::new([SIGINT, SIGTERM])?, end.interrupted.clone());
     std::thread::spawn(move || {
         if signals.forever().next().is_none() {
