@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use transparency::{Scenario, Settings};
 
 /// Small programs of `tests/programs` that are about several processes.
-const PROGRAMS: [&str; 37] = [
+const PROGRAMS: &[&str] = &[
     "children_tree.c",
     "clone_raw.c",
     "daemon_double_fork.c",
@@ -46,7 +46,7 @@ const PROGRAMS: [&str; 37] = [
 ];
 
 /// What the short form runs: a little of everything, in little time.
-pub const SHORT: [&str; 31] = [
+pub const SHORT: &[&str] = &[
     "awk_pipes",
     "bash_substitution",
     "bash_traps",
@@ -82,7 +82,7 @@ pub const SHORT: [&str; 31] = [
 ];
 
 /// Real programs that take long.
-const HEAVY: [&str; 14] = [
+const HEAVY: &[&str] = &[
     "build_hello",
     "build_parallel_make",
     "compress_pipelines",
