@@ -149,7 +149,7 @@ fn no_memory_for_output_that_is_held() {
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "start\n");
     let supervisor = supervisor_of(child.id());
-    let limit = Some(memory_of(supervisor) + (48 << 20));
+    let limit = Some(memory_of(supervisor) + (16 << 20));
     prlimit(Pid::from_raw(supervisor), Resource::As, Rlimit { current: limit, maximum: limit }).unwrap();
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();

@@ -387,6 +387,25 @@ pub fn peek_offset(socket: BorrowedFd<'_>) -> io::Result<i32> {
     Ok(offset)
 }
 
+/// How much memory a socket's queue of received data takes, and how much it may; bytes.
+pub fn receive_memory(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    // SK_MEMINFO_RMEM_ALLOC, SK_MEMINFO_RCVBUF, and seven more.
+    let mut memory = [0u32; 9];
+    let mut len = std::mem::size_of_val(&memory) as libc::socklen_t;
+    // SAFETY: both are ours, and as long as they say.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            memory.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+        .into()
+    })?;
+    Ok((memory[0], memory[1]))
+}
+
 /// Set it.
 pub fn set_peek_offset(socket: BorrowedFd<'_>, offset: i32) -> io::Result<()> {
     let len = std::mem::size_of_val(&offset) as libc::socklen_t;

@@ -803,7 +803,7 @@ static void signal_queue(int r) {
 static void signal_default(int r) { // A's signal ends a child of B that changed nothing.
     if (r == S) {
         pid_b = ck(fork());
-        if (!pid_b) { pause(); _exit(0); }
+        if (!pid_b) { ck(prctl(PR_SET_PDEATHSIG, SIGKILL)); pause(); _exit(0); }
     }
     if (r == A) dirty(), ck(kill(pid_b, SIGTERM));
     if (r == B) { int status; ck(waitpid(pid_b, &status, 0)); must(WIFSIGNALED(status)); saw(); }

@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 use rustix::net::sockopt::{set_socket_linger, socket_domain, socket_linger, socket_type};
 use rustix::net::{AddressFamily, SendFlags, SocketType};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use syscall_table::Op;
@@ -84,6 +84,10 @@ impl Supervisor {
         }
         let args = &call.frame.args;
         let certain = || Plan::new(Class::Certain).modifying(Object::Socket(ino), Intent::Nothing).once();
+        let takes = matches!(op, Op::Read { .. } | Op::Recv { .. } | Op::RecvMsg { .. } | Op::RecvMmsg { .. });
+        if takes && self.ahead.is_speculative(call.pid) && self.makes_room(copy) {
+            return Some(Plan::new(Class::Barrier));
+        }
         Some(match op {
             Op::Read { .. } => plan_read(copy, 0),
             Op::Recv { .. } => plan_read(copy, args[3]),
@@ -100,6 +104,14 @@ impl Supervisor {
             _ if self.ahead.sends.is_pending(ino) => Plan::new(Class::Later),
             _ => certain(),
         })
+    }
+
+    /// Whether so much waits to be read that whoever sends may be waiting for room. (What it may learn besides, that it has been read, larger buffers
+    /// would show as well.)
+    fn makes_room(&self, copy: &OwnedFd) -> bool {
+        let is_given_again = rustix::fs::fstat(copy)
+            .is_ok_and(|stat| self.ahead.input.backlog_len((stat.st_dev, stat.st_ino)).is_some());
+        !is_given_again && crate::sys::receive_memory(copy.as_fd()).is_ok_and(|(used, limit)| used >= limit / 4)
     }
 
     /// Whether a client would be refused, but for us: who listens there is held by nobody else any more who lives.
