@@ -11,13 +11,9 @@ use crate::Operation::{Close, Connect, Create, GetAttributes, Peek, Poll, Read, 
 const SEND: PropagationRule = PropagationRule::tracked(&[Role::Source, Role::Object], &[Role::Object]);
 /// Changes both ends.
 const ENDS: PropagationRule = PropagationRule::tracked(&[Role::Source, Role::Object], &[Role::Source, Role::Object]);
-/// As `ENDS` and `SEND`, without a way to undo it: the kernel's connection cannot be put back.
-const SEND_LIGHTWEIGHT: PropagationRule =
-    PropagationRule::lightweight_only(&[Role::Source, Role::Object], &[Role::Object]);
+/// As `ENDS`, without a way to undo it: the kernel's connection cannot be put back.
 const ENDS_LIGHTWEIGHT: PropagationRule =
     PropagationRule::lightweight_only(&[Role::Source, Role::Object], &[Role::Source, Role::Object]);
-const BOTH_LIGHTWEIGHT: PropagationRule = super::BOTH_LIGHTWEIGHT;
-const OBSERVE_LIGHTWEIGHT: PropagationRule = super::OBSERVE_LIGHTWEIGHT;
 
 pub(super) const ROWS: &[Row] = &[
     row(UnixSocket, Create, BOTH, "socketpair; the object is new"),
@@ -29,13 +25,13 @@ pub(super) const ROWS: &[Row] = &[
     row(UnixSocket, Close, ENDS, "the other end sees EOF or EPIPE"),
     row(UnixSocket, GetAttributes, OBSERVE, "getsockname, SO_PEERCRED, SIOCOUTQ"),
     row(UnixSocket, SetAttributes, ENDS, "shutdown, setsockopt"),
-    row(LoopbackSocket, Create, BOTH_LIGHTWEIGHT, "002: a database and its client on one machine need no change"),
-    row(LoopbackSocket, Connect, ENDS_LIGHTWEIGHT, "as a Unix socket"),
-    row(LoopbackSocket, Write, SEND_LIGHTWEIGHT, "as a Unix socket"),
-    row(LoopbackSocket, Read, BOTH_LIGHTWEIGHT, "as a Unix socket"),
-    row(LoopbackSocket, Peek, OBSERVE_LIGHTWEIGHT, "as a Unix socket"),
-    row(LoopbackSocket, Poll, OBSERVE_LIGHTWEIGHT, "as a Unix socket"),
-    row(LoopbackSocket, Close, ENDS_LIGHTWEIGHT, "as a Unix socket"),
-    row(LoopbackSocket, GetAttributes, OBSERVE_LIGHTWEIGHT, "as a Unix socket; TCP_INFO"),
+    row(LoopbackSocket, Create, BOTH, "002: a database and its client on one machine need no change"),
+    row(LoopbackSocket, Connect, ENDS_LIGHTWEIGHT, "as a Unix socket; what was accepted is accepted again"),
+    row(LoopbackSocket, Write, SEND, "as a Unix socket; on a guess it is held as output is"),
+    row(LoopbackSocket, Read, BOTH, "as a Unix socket; undone by giving it again, as input from outside"),
+    row(LoopbackSocket, Peek, OBSERVE, "as a Unix socket"),
+    row(LoopbackSocket, Poll, OBSERVE, "as a Unix socket"),
+    row(LoopbackSocket, Close, ENDS, "as a Unix socket"),
+    row(LoopbackSocket, GetAttributes, OBSERVE, "as a Unix socket; TCP_INFO"),
     row(LoopbackSocket, SetAttributes, ENDS_LIGHTWEIGHT, "as a Unix socket"),
 ];
