@@ -250,7 +250,7 @@ fn nothing_goes_on_when_the_world_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let mark = format!("SPECULATE_TEST_{}", std::process::id());
     let mut child = Command::new(SPECULATOR)
-        .args(["run", "--", "bash", "-c", "id=$($S begin); echo > $PWD/begun; sleep 100; echo WRONG"])
+        .args(["run", "--", "bash", "-c", "id=$($S begin); echo > $PWD/begun; sleep 5; echo WRONG"])
         .current_dir(dir.path())
         .env("S", SPECULATOR)
         .env(&mark, "1")
