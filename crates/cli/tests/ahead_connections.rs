@@ -161,14 +161,18 @@ else:
 /// A guess has closed the socket that listens: nobody gets in until it is known.
 #[test]
 fn nobody_connects_to_what_a_guess_has_closed() {
+    let unix = "socket.socket(socket.AF_UNIX)";
+    let families = [
+        (format!("{unix}; listener.bind('s'); listener.listen(5)"), format!("{unix}.connect('s')")),
+        ("socket.create_server(('127.0.0.1', 0))".into(), "socket.create_connection(listener_name)".into()),
+    ];
     let program = r#"
-listener = socket.socket(socket.AF_UNIX); listener.bind('s'); listener.listen(5)
+listener = LISTENS; listener_name = listener.getsockname()
 reader, writer = os.pipe(); back, told = os.pipe()
 child = os.fork()
 if child == 0:
     listener.close(); os.read(reader, 1)
-    line = socket.socket(socket.AF_UNIX)
-    try: line.connect('s'); os.write(told, b'connected')
+    try: CONNECTS; os.write(told, b'connected')
     except ConnectionRefusedError: os.write(told, b'refused')
     os._exit(0)
 guess = begin()
@@ -177,8 +181,11 @@ os.write(writer, b'x')
 if guess >= 0: time.sleep(0.2); finish(guess)
 show(os.read(back, 100)); show(status(child))
 "#;
-    check_failure(program, "b'connected'\n0\n", &[]);
-    check_success(program, "b'refused'\n0\n", &[]);
+    for (listens, connects) in families {
+        let program = program.replace("LISTENS", &listens).replace("CONNECTS", &connects);
+        check_failure(&program, "b'connected'\n0\n", &[]);
+        check_success(&program, "b'refused'\n0\n", &[]);
+    }
 }
 
 /// An end that a guess has closed for writing: the other reads to the end, and talks on after the guess.

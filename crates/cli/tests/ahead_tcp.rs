@@ -124,27 +124,5 @@ line.sendall(b'tail'); line.close(); show(status(child))
     check_success(program, "8000004 SUM\n0\n".replace("SUM", SUM).as_str(), &["sendto"]);
 }
 
-/// A guess has closed the socket that listens: nobody gets in until it is known.
-#[test]
-fn nobody_connects_to_what_a_guess_has_closed() {
-    let program = r#"
-listener = socket.create_server(('127.0.0.1', 0)); address = listener.getsockname()
-reader, writer = os.pipe(); back, told = os.pipe()
-child = os.fork()
-if child == 0:
-    listener.close(); os.read(reader, 1)
-    try: socket.create_connection(address); os.write(told, b'connected')
-    except ConnectionRefusedError: os.write(told, b'refused')
-    os._exit(0)
-guess = begin()
-if guess >= 0: listener.close()
-os.write(writer, b'x')
-if guess >= 0: time.sleep(0.2); finish(guess)
-show(os.read(back, 100)); show(status(child))
-"#;
-    check_failure(program, "b'connected'\n0\n", &[]);
-    check_success(program, "b'refused'\n0\n", &[]);
-}
-
 /// Of sixteen times half a million bytes 0 to 15, and "tail".
 const SUM: &str = "d520d2ce";
