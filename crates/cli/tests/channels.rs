@@ -2,6 +2,8 @@
 //!
 //! `channels/channels.c` has one case for each: A changes a file, B learns of it through the channel and prints. Nothing but B's print is
 //! output, so it was held if `output_bytes_held` is not 0; or else there was a commit before it, which the number of commits tells. Cases where B learns nothing show that nothing is held then.
+//!
+//! The same cases with a guess: what A does because of one that turns out wrong nobody learns for good, and what it does because of a right one B learns.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -241,7 +241,7 @@ impl Supervisor {
         Ok(false)
     }
 
-    /// A process sends a signal to itself: so the kernel lets it say whatever is true of it.
+    /// A process is sent a signal of which it says itself who sent it.
     pub(super) fn send_in_name_of(
         &mut self,
         pid: i32,
@@ -249,15 +249,9 @@ impl Supervisor {
         info: &SignalInfo,
         to_process: bool,
     ) -> Result<()> {
-        let kernel = |source| TraceError::Kernel { what: "write a signal", tid: pid, source };
         let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
         let at = remote.registers().gs_base - super::SCRATCH;
-        tracee::write_bytes(pid, at, info.as_bytes()).map_err(kernel)?;
-        let (own, number) = (pid as u64, info.number() as u64);
-        match to_process {
-            true => remote.call(libc::SYS_rt_sigqueueinfo, &[own, number, at])?,
-            false => remote.call(libc::SYS_rt_tgsigqueueinfo, &[own, own, number, at])?,
-        };
+        send_to_itself(&mut remote, pid, at, info, to_process)?;
         let signals = remote.finish()?;
         self.hold_signals(pid, signals);
         self.ahead.trace(|| format!("{pid} is sent {info:?} of {}", info.process()));
@@ -304,6 +298,24 @@ impl Supervisor {
         }
         Ok(left)
     }
+}
+
+/// A process sends a signal to itself, all of it or its only thread: so the kernel lets it say whatever is true of it. `at` is room in its memory.
+pub(super) fn send_to_itself(
+    remote: &mut RemoteCalls,
+    pid: i32,
+    at: u64,
+    info: &SignalInfo,
+    to_process: bool,
+) -> Result<()> {
+    let kernel = |source| TraceError::Kernel { what: "write a signal", tid: pid, source };
+    tracee::write_bytes(pid, at, info.as_bytes()).map_err(kernel)?;
+    let (own, number) = (pid as u64, info.number() as u64);
+    match to_process {
+        true => remote.call(libc::SYS_rt_sigqueueinfo, &[own, number, at])?,
+        false => remote.call(libc::SYS_rt_tgsigqueueinfo, &[own, own, number, at])?,
+    };
+    Ok(())
 }
 
 fn is_blocked(pid: i32, signal: i32) -> bool {

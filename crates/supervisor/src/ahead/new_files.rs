@@ -18,7 +18,6 @@ use super::undo::{own_path, position_of, Intent};
 use super::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
-use commit_clock::DOMAINS_MAX;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -108,10 +107,7 @@ impl Supervisor {
     fn give_descriptor(&mut self, stopped: &Stopped, call: &Call, fd: i32, open: &OwnedFd, flags: u64) -> Result<()> {
         self.install(stopped, call.pid, fd, open, flags & O_CLOEXEC != 0)?;
         // The agent does not see what the path led through: it may have been anything that is not committed yet.
-        if let Some(tracee) = self.tracees.get(&call.tid) {
-            let world = self.world();
-            world.processes[tracee.process].clock.merge(&world.transactions.dirty(), DOMAINS_MAX);
-        }
+        self.observe_everything(call.tid);
         Ok(())
     }
 

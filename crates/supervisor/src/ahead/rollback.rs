@@ -1,6 +1,6 @@
 //! What the core wants done: checkpoints, rollbacks, output (000, 5.1, 5.3, 6.1).
 
-use super::delivery::is_own;
+use super::delivery::{is_own, send_to_itself};
 use super::ledger::{us, Undone};
 use super::report::Rollback;
 use super::undo::{apply_to_object, Undo};
@@ -517,14 +517,8 @@ impl Supervisor {
             // All signals are blocked meanwhile: this takes one out, the thread's own first, and waits for nothing.
             remote.call(libc::SYS_rt_sigtimedwait, &[at, 0, at + 8, 8])?;
         }
-        let own = pid as u64;
         for (info, shared) in pending.iter().filter(|(info, shared)| !unwanted(info, *shared)) {
-            tracee::write_bytes(pid, at, info.as_bytes()).map_err(kernel)?;
-            // To itself a process may send a signal with anything in it.
-            match shared {
-                true => remote.call(libc::SYS_rt_sigqueueinfo, &[own, info.number() as u64, at])?,
-                false => remote.call(libc::SYS_rt_tgsigqueueinfo, &[own, own, info.number() as u64, at])?,
-            };
+            send_to_itself(&mut remote, pid, at, info, *shared)?;
         }
         let signals = remote.finish()?;
         self.hold_signals(pid, signals);

@@ -6,7 +6,7 @@
 //!
 //! What was set free and has found no room yet is *pending*: until it has gone, nobody else sends there. It keeps the connection open.
 //!
-//! Barriers: `connect`, `shutdown`, ancillary data, urgent data.
+//! Barriers: `connect`, `shutdown`, ancillary data, urgent data, and reading where so much waits that its sender may be waiting for room.
 
 use super::ask::Decision;
 use super::input::{Manner, Source, SourceId};
