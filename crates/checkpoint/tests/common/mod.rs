@@ -5,6 +5,7 @@ use checkpoint::Vessel;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tracee::{Stop, Stopped};
 
 /// What every program begins with. `int3` stops it; `begin` waits until it is held.
@@ -47,8 +48,10 @@ pub struct Program {
     pub stopped: Option<Stopped>,
 }
 
-/// Compile a program, the prelude before it.
+/// Compile a program, the prelude before it. Each call has a file of its own: a test must not write what another one runs.
 pub fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    static COMPILED: AtomicUsize = AtomicUsize::new(0);
+    let name = &format!("{}-{name}-{}", env!("CARGO_CRATE_NAME"), COMPILED.fetch_add(1, Ordering::Relaxed));
     let folder = std::env::var("CHECKPOINT_PROGRAMS").unwrap_or_else(|_| env!("CARGO_TARGET_TMPDIR").to_owned());
     let folder = PathBuf::from(folder);
     std::fs::create_dir_all(&folder).unwrap();

@@ -22,7 +22,7 @@ use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use commit_clock::DOMAINS_MAX;
 use speculation::Dependent;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use syscall_table::Op;
 use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
 
@@ -37,6 +37,8 @@ pub(crate) struct Sent {
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     queues: HashMap<i32, VecDeque<Sent>>,
+    /// Who blocked what it was to hear next. It may unblock it, or wait for it, without a word to us.
+    deaf: HashSet<i32>,
     next: u64,
 }
 
@@ -60,6 +62,7 @@ impl Queues {
     /// The receiver has ended.
     pub fn forget(&mut self, receiver: i32) {
         self.queues.remove(&receiver);
+        self.deaf.remove(&receiver);
     }
 
     /// These wait in the kernel again.
@@ -75,6 +78,11 @@ impl Queues {
 
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
+    }
+
+    /// Whether somebody has to be looked at from time to time.
+    pub fn any_deaf(&self) -> bool {
+        !self.deaf.is_empty()
     }
 
     pub fn has_any_for(&self, receiver: i32) -> bool {
@@ -93,7 +101,7 @@ impl Queues {
         if let Some(queue) = self.queues.get_mut(&receiver) {
             change(queue);
             if queue.is_empty() {
-                self.queues.remove(&receiver);
+                self.forget(receiver);
             }
         }
     }
@@ -182,6 +190,7 @@ impl Supervisor {
         let may_be_taken_back = self.ahead.core.needs_checkpoint(process(pid), &[], &[Object::Signals(pid)]);
         // What ends early because of the signal must not have done so if the signal was never sent.
         if (is_blocked || may_be_taken_back) && self.would_end_early(pid) {
+            self.ahead.signals.deaf.extend(is_blocked.then_some(pid));
             return;
         }
         let _ = tracee::interrupt(pid);
@@ -189,6 +198,17 @@ impl Supervisor {
 
     pub(super) fn call_receivers(&mut self) {
         for pid in self.ahead.signals.receivers() {
+            self.call_receiver(pid);
+        }
+    }
+
+    /// Those that blocked what they were to hear, and do not block it any more, are brought to where they hear it.
+    pub(super) fn call_those_not_deaf(&mut self) {
+        let signals = &mut self.ahead.signals;
+        let hears = |pid: i32| signals.first(pid).is_none_or(|sent| !is_blocked(pid, sent.info.number()));
+        let hearing: Vec<i32> = signals.deaf.iter().copied().filter(|&pid| hears(pid)).collect();
+        for pid in hearing {
+            self.ahead.signals.deaf.remove(&pid);
             self.call_receiver(pid);
         }
     }
@@ -221,6 +241,7 @@ impl Supervisor {
             let needs = self.ahead.core.needs_checkpoint(process(pid), &[], &keys);
             let is_blocked = is_blocked(pid, sent.info.number());
             if is_blocked && (needs || self.ahead.is_speculative(pid)) {
+                self.ahead.signals.deaf.insert(pid);
                 return Ok(false);
             }
             if needs {

@@ -59,6 +59,7 @@ impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
         self.reset_unaccepted();
+        self.call_those_not_deaf();
         let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
         if self.flush_sends() || awaits_more {
             self.settle_calls();
