@@ -68,7 +68,8 @@ static void need(int true_, const char *what) {
 }
 #define must(condition) need(!!(condition), #condition)
 static void saw(void) { ck(write(1, "saw\n", 4)); }
-static void ms(int n) { usleep(n * 1000); }
+static int slowness = 1; // All pauses are so many times as long.
+static void ms(int n) { usleep(n * 1000 * slowness); }
 static void later(void) { ms(400); }
 static void dirty(void) {
     int f = ck(open("data", O_WRONLY));
@@ -92,7 +93,7 @@ static void block(int signal) {
 }
 static int ready(int f, int events) {
     struct pollfd one = {.fd = f, .events = events};
-    ck(poll(&one, 1, 5000));
+    ck(poll(&one, 1, 5000 * slowness));
     return one.revents;
 }
 static int has(const char *folder, const char *name) {
@@ -150,7 +151,7 @@ static void pipe_epoll_hup(int r) {
         struct epoll_event event = {.events = EPOLLIN};
         int e = ck(epoll_create1(0));
         close(p[1]), ck(epoll_ctl(e, EPOLL_CTL_ADD, p[0], &event));
-        must(ck(epoll_wait(e, &event, 1, 5000)) == 1), saw();
+        must(ck(epoll_wait(e, &event, 1, 5000 * slowness)) == 1), saw();
     } else pipe_eof_close(r);
 }
 static void pipe_poll_in(int r) {
@@ -386,7 +387,7 @@ static void tcp_bind_busy(int r) { // That A listens tells.
 }
 static void tcp_pair(void) { tcp_listen(SOCK_STREAM), p[1] = tcp_connect(SOCK_STREAM), p[0] = ck(accept(fd, 0, 0)); }
 static void tcp_room(int r) {
-    if (r == S) { tcp_pair(); while (send(p[1], buf, sizeof buf, MSG_DONTWAIT) > 0) ms(1); }
+    if (r == S) { tcp_pair(); for (int full = 0; full < 20;) { if (send(p[1], buf, sizeof buf, MSG_DONTWAIT) > 0) full = 0; else full++, ms(5); } } // It stays full.
     if (r == A) { dirty(); while (recv(p[0], buf, sizeof buf, MSG_DONTWAIT) > 0) ms(1); }
     if (r == B) ck(write(p[1], buf, 1)), saw();
 }
@@ -748,7 +749,7 @@ static void epoll_waits(int r) {
     struct epoll_event event;
     if (r == S) ck(pipe(p)), ck(write(p[1], "x", 1)), fd = ck(epoll_create1(0));
     if (r == A) dirty(), ck(epoll_add(EPOLLIN));
-    if (r == B) must(ck(epoll_wait(fd, &event, 1, 5000)) == 1), saw();
+    if (r == B) must(ck(epoll_wait(fd, &event, 1, 5000 * slowness)) == 1), saw();
 }
 static void epoll_oneshot(int r) { // A takes the one event that there is.
     struct epoll_event event;
@@ -1137,7 +1138,7 @@ static void end(void) { // There are no statistics while a process of the world 
 static void play(const struct channel *channel) {
     signal(SIGPIPE, SIG_IGN);
     channel->run(S);
-    if (guess && !strcmp(guess, "wrong")) alarm(2); // B may wait for ever, A does; they end with their parent.
+    if (guess && !strcmp(guess, "wrong")) alarm(2 * slowness); // B may wait for ever, A does; they end with their parent.
     if (channel->flags & PARENT) {
         start_a(channel), channel->run(B);
         end();
@@ -1161,6 +1162,7 @@ int main(int argc, char **argv) {
     if (!strcmp(name, "--say")) return saw(), 0;
     if (argc > 2) port = atoi(argv[2]);
     guess = getenv("CHANNELS_GUESS");
+    if (getenv("CHANNELS_SLOWNESS")) slowness = atoi(getenv("CHANNELS_SLOWNESS"));
     for (int i = 0; i < count; i++) {
         int flags = CHANNELS[i].flags;
         if (!strcmp(name, "--list")) printf("%s %s\n", CHANNELS[i].name, flags & FREE ? "free" : flags & OUTSIDE ? "outside" : "held");
