@@ -11,12 +11,12 @@ fn interrupted_in_a_sleep_it_sleeps_again() {
     let path = compile(
         "sleep",
         r#"
-        static int runs; int main(void) { begin(); struct timespec t = {0, 300000000}; int r = nanosleep(&t, 0); runs++; SAY("%d %d %d", r, r ? errno : 0, runs); STOP(); return 0; }
+        static int runs; int main(void) { begin(); struct timespec t = {0, 600000000}; int r = nanosleep(&t, 0); runs++; SAY("%d %d %d", r, r ? errno : 0, runs); STOP(); return 0; }
         "#,
         &[],
     );
     let mut program = Program::start(&path, &[]);
-    std::thread::sleep(Duration::from_millis(100));
+    program.await_call(&[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]);
     program.stopped = Some(Stopped::interrupt(program.pid()).unwrap());
     assert_eq!(program.stopped().stop(), Stop::Trap);
     let vessel = program.fork();
@@ -39,13 +39,13 @@ fn interrupted_in_a_read_it_reads_again() {
     let path = compile(
         "read",
         r#"
-        static int runs; int main(void) { begin(); int f[2]; pipe(f); char c = 0; if (fork() == 0) { prctl(PR_SET_PDEATHSIG, SIGKILL); close(1); sleep(1); for (;;) { usleep(10000); if (write(f[1], "abcdefgh", 1) < 0) _exit(0); } }
+        static int runs; int main(void) { begin(); int f[2]; pipe(f); char c = 0; if (fork() == 0) { prctl(PR_SET_PDEATHSIG, SIGKILL); close(1); sleep(2); for (;;) { usleep(10000); if (write(f[1], "abcdefgh", 1) < 0) _exit(0); } }
             int r = read(f[0], &c, 1); runs++; SAY("%d %c %d", r, c, runs); STOP(); return 0; }
         "#,
         &[],
     );
     let mut program = Program::start(&path, &[]);
-    std::thread::sleep(Duration::from_millis(300));
+    program.await_call(&[libc::SYS_read]);
     program.stopped = Some(Stopped::interrupt(program.pid()).unwrap());
     let vessel = program.fork();
     for _ in 0..3 {
