@@ -515,11 +515,12 @@ impl Supervisor {
     pub(super) fn can_be_checkpointed(&self, pid: i32) -> bool {
         let Some(tracee) = self.tracees.get(&pid) else { return false };
         let slot = &self.world().processes[tracee.process];
+        let has = |flag: u32| slot.flags.load(Ordering::Relaxed) & flag != 0;
         slot.users.load(Ordering::Relaxed) == 1
-            && slot.flags.load(Ordering::Relaxed) & agent_abi::PROCESS_MAPPED_SHARED == 0
+            && !has(agent_abi::PROCESS_MAPPED_SHARED)
             && !self.ahead.children.shares_memory(pid)
-            && !(slot.flags.load(Ordering::Relaxed) & agent_abi::PROCESS_LOCKS != 0 && has_locks(pid))
-            && !(slot.flags.load(Ordering::Relaxed) & agent_abi::PROCESS_PRIVILEGES != 0 && !has_our_rights(pid))
+            && !(has(agent_abi::PROCESS_LOCKS) && has_locks(pid))
+            && (!has(agent_abi::PROCESS_PRIVILEGES) || has_our_rights(pid))
     }
 
     /// The call becomes a speculation: its result is guessed, and whether the guess was right is known later.
