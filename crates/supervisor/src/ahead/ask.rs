@@ -516,11 +516,14 @@ impl Supervisor {
         let Some(tracee) = self.tracees.get(&pid) else { return false };
         let slot = &self.world().processes[tracee.process];
         let has = |flag: u32| slot.flags.load(Ordering::Relaxed) & flag != 0;
-        slot.users.load(Ordering::Relaxed) == 1
-            && !has(agent_abi::PROCESS_MAPPED_SHARED)
-            && !self.ahead.children.shares_memory(pid)
-            && !(has(agent_abi::PROCESS_LOCKS) && has_locks(pid))
-            && (!has(agent_abi::PROCESS_PRIVILEGES) || has_our_rights(pid))
+        let has_company = slot.users.load(Ordering::Relaxed) != 1 || self.ahead.children.shares_memory(pid);
+        if has_company || has(agent_abi::PROCESS_MAPPED_SHARED) {
+            return false;
+        }
+        if has(agent_abi::PROCESS_LOCKS) && has_locks(pid) {
+            return false;
+        }
+        !has(agent_abi::PROCESS_PRIVILEGES) || has_our_rights(pid)
     }
 
     /// The call becomes a speculation: its result is guessed, and whether the guess was right is known later.
