@@ -43,6 +43,7 @@ mod plan;
 mod queue;
 mod ready;
 mod report;
+mod rights;
 mod rollback;
 mod shutdown;
 mod sockets;
@@ -223,7 +224,7 @@ pub(crate) struct Parked {
 }
 
 /// A call that was allowed and is to be told of.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct UnderWay {
     pub objects: Vec<Object>,
     /// It waits for any of many.
@@ -232,6 +233,8 @@ pub(crate) struct UnderWay {
     pub makes_child: bool,
     /// It may wait for long and has no effect until it ends: it can be interrupted and made again.
     pub can_be_repeated: bool,
+    /// It changes names on a disk, which are not what they seem to be until it ends.
+    pub changes_names: bool,
     /// It takes something that a rollback has to give back.
     pub takes: Option<Taking>,
 }
