@@ -29,7 +29,7 @@ pub use objects::{
 };
 pub use slots::{
     Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_LOCKS, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED,
-    PROCESS_TIMERS, THREADS_MAX,
+    PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
 pub use thread::{

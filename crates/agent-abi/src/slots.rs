@@ -19,6 +19,8 @@ pub const PROCESS_MAPPED_PRIVATE: u32 = 2;
 pub const PROCESS_TIMERS: u32 = 4;
 /// The process has asked for a record lock since it was born; they live on over exec, too.
 pub const PROCESS_LOCKS: u32 = 8;
+/// The process, or one that it descends from, has changed its user, its capabilities or its namespaces, or executed a program that does.
+pub const PROCESS_PRIVILEGES: u32 = 16;
 
 /// What is shared about one process (or, with independent threads, one thread).
 #[repr(C, align(64))]

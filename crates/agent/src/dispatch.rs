@@ -49,7 +49,7 @@ fn act(call: &mut Call, op: Op) {
         Op::Native if call.frame.nr == crate::process::SIGALTSTACK => call.sigaltstack(),
         Op::Pipe => call.pipe(),
         Op::Wait => call.wait(),
-        Op::Native => {
+        Op::Native | Op::Lasting => {
             call.proceed_observing();
         }
         Op::Exit | Op::ExitGroup => call.exit(),
@@ -108,6 +108,7 @@ fn act(call: &mut Call, op: Op) {
         Op::Tgkill => call.kill(0),
         Op::Prctl => call.prctl(),
         Op::ArchPrctl => call.arch_prctl(),
+        Op::Identity => call.change_identity(),
         Op::Namespace => call.namespace(),
         Op::Mount => call.mount(),
         Op::OtherProcess => call.other_process(),

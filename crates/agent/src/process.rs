@@ -5,8 +5,8 @@ use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, share
 use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, PROCESS_TIMERS,
-    THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED,
+    PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,6 +21,7 @@ const CLONE_PTRACE: u64 = 0x2000;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_PARENT: u64 = 0x8000;
 const CLONE_THREAD: u64 = 0x10000;
+const CLONE_NEWUSER: u64 = 0x1000_0000;
 const CLONE_NEWIPC: u64 = 0x800_0000;
 /// Words of `struct clone_args` that are understood.
 const CLONE_ARGS_WORDS: usize = 11;
@@ -160,8 +161,10 @@ impl Call<'_> {
             if birth.flags & CLONE_PARENT != 0 { self.process.parent.load(Ordering::Relaxed) as usize } else { own };
         let slot = &self.world.processes[process % PROCESSES_MAX];
         slot.begin(parent, &self.dependencies());
-        let inherited = PROCESS_MAPPED_SHARED | PROCESS_MAPPED_PRIVATE;
-        slot.flags.store(self.process.flags.load(Ordering::Relaxed) & inherited, Ordering::Relaxed);
+        let inherited = PROCESS_MAPPED_SHARED | PROCESS_MAPPED_PRIVATE | PROCESS_PRIVILEGES;
+        let user_namespace = if birth.flags & CLONE_NEWUSER != 0 { PROCESS_PRIVILEGES } else { 0 };
+        let flags = self.process.flags.load(Ordering::Relaxed) & inherited | user_namespace;
+        slot.flags.store(flags, Ordering::Relaxed);
         slot.mapped_domains.store(self.process.mapped_domains.load(Ordering::Relaxed), Ordering::Relaxed);
         Some((thread, process))
     }
@@ -169,6 +172,12 @@ impl Call<'_> {
     /// It has a timer perhaps, which its copies do not have.
     pub fn own_timer(&mut self) {
         self.process.flags.fetch_or(PROCESS_TIMERS, Ordering::Relaxed);
+        self.proceed_observing();
+    }
+
+    /// Also where the call fails: whoever wants to know exactly looks.
+    pub fn change_identity(&mut self) {
+        self.process.flags.fetch_or(PROCESS_PRIVILEGES, Ordering::Relaxed);
         self.proceed_observing();
     }
 
@@ -313,8 +322,12 @@ impl Call<'_> {
     }
 
     pub fn prctl(&mut self) {
+        const PR_SET_KEEPCAPS: u64 = 8;
         const PR_SET_SECCOMP: u64 = 22;
+        const PR_CAPBSET_DROP: u64 = 24;
+        const PR_SET_SECUREBITS: u64 = 28;
         const PR_SET_MM: u64 = 35;
+        const PR_CAP_AMBIENT: u64 = 47;
         const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
         match u64::from(self.arg(0) as u32) {
             PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH => {
@@ -322,6 +335,7 @@ impl Call<'_> {
                 self.answer(-EINVAL);
             }
             PR_SET_MM => self.barrier(),
+            PR_SET_KEEPCAPS | PR_CAPBSET_DROP | PR_SET_SECUREBITS | PR_CAP_AMBIENT => self.change_identity(),
             _ => {
                 self.proceed();
             }
@@ -382,6 +396,7 @@ impl Call<'_> {
         if flags & CLONE_FILES != 0 {
             forget_forever();
         }
+        self.process.flags.fetch_or(PROCESS_PRIVILEGES, Ordering::Relaxed);
         self.mount();
     }
 }

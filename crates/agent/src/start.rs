@@ -6,7 +6,7 @@ use crate::descriptors::{Stat, CACHE_BASE};
 use crate::gate::{self, nr};
 use crate::memory::{attach, is_known, rows};
 use agent_abi::{
-    option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, THREADS_MAX, THREAD_PAGE_OFFSET,
+    option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_PRIVILEGES, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,6 +22,8 @@ struct Auxv {
     phdr: u64,
     phnum: u64,
     base: u64,
+    /// It runs with other rights than whoever executed it.
+    is_secure: bool,
 }
 
 /// Called by `agent_start`.
@@ -35,9 +37,12 @@ pub unsafe extern "C" fn start(thread: u64, process: u64, entry: u64, stack: *co
     prepare_first_page(page, thread, process);
     world.threads[thread as usize % THREADS_MAX].page.store(page, Ordering::Release);
     let slot = &world.processes[process as usize % PROCESSES_MAX];
+    // SAFETY: the stack is as the kernel made it.
+    let auxv = unsafe { read_auxv(stack) };
+    if auxv.is_secure {
+        slot.flags.fetch_or(PROCESS_PRIVILEGES, Ordering::Relaxed);
+    }
     let restored = if world.options.load(Ordering::Relaxed) & option::NO_PATCHES == 0 {
-        // SAFETY: the stack is as the kernel made it.
-        let auxv = unsafe { read_auxv(stack) };
         patch_image(slot, &auxv, entry)
     } else {
         observe_executable(slot);
@@ -92,6 +97,7 @@ unsafe fn read_auxv(stack: *const u64) -> Auxv {
     const AT_PHDR: u64 = 3;
     const AT_PHNUM: u64 = 5;
     const AT_BASE: u64 = 7;
+    const AT_SECURE: u64 = 23;
     let mut auxv = Auxv::default();
     // SAFETY: argc, argv, NULL, envp, NULL, auxv: as the kernel laid it out.
     unsafe {
@@ -106,6 +112,7 @@ unsafe fn read_auxv(stack: *const u64) -> Auxv {
                 AT_PHDR => auxv.phdr = value,
                 AT_PHNUM => auxv.phnum = value,
                 AT_BASE => auxv.base = value,
+                AT_SECURE => auxv.is_secure = value != 0,
                 _ => {}
             }
             at = at.add(2);

@@ -10,7 +10,7 @@ use crate::signals;
 use crate::stats::Stats;
 use crate::status::Asked;
 use crate::texts::Texts;
-use agent_abi::{PROCESSES_MAX, PROCESS_LOCKS, PROCESS_TIMERS, REQUEST_NR, THREADS_MAX};
+use agent_abi::{PROCESSES_MAX, PROCESS_LOCKS, PROCESS_PRIVILEGES, PROCESS_TIMERS, REQUEST_NR, THREADS_MAX};
 use commit_clock::DOMAINS_MAX;
 use external_sync::domain::DomainTable;
 use external_sync::engine::Handles;
@@ -306,7 +306,7 @@ impl Supervisor {
             // A child of vfork wrote in its parent's memory.
             parent.clock.merge(&clock, DOMAINS_MAX);
         }
-        let kept = slot.flags.load(Ordering::Acquire) & (PROCESS_TIMERS | PROCESS_LOCKS);
+        let kept = slot.flags.load(Ordering::Acquire) & (PROCESS_TIMERS | PROCESS_LOCKS | PROCESS_PRIVILEGES);
         if slot.users.load(Ordering::Acquire) > 1 {
             if let Some(fresh) = world.process_map.take() {
                 slot.users.fetch_sub(1, Ordering::AcqRel);

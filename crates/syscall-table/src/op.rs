@@ -163,6 +163,10 @@ pub enum Op {
     Prctl,
     /// `arch_prctl`: by code.
     ArchPrctl,
+    /// Changes what a checkpoint of its process does not hold and nobody else depends on.
+    Lasting,
+    /// The same: user, group, capabilities. A process that gave up some cannot be put back as others can.
+    Identity,
     /// `unshare`, `setns`: by flags.
     Namespace,
     /// `mount` and its kin: a barrier, after which the table of file systems is read again.

@@ -53,16 +53,19 @@ pub const SHORT: &[&str] = &[
     "clone_raw",
     "coreutils_statuses",
     "dash_script",
+    "directory_races",
     "exec_failures",
     "exit_ways",
     "fd_dup2_everywhere",
     "fork_status",
+    "gave_up_root",
     "marker_perl",
     "marker_python",
     "many_processes",
     "orphan_reparenting",
     "perl_pipes",
     "perl_signals",
+    "pidfd_wait",
     "pipe_partial",
     "pipe_spliced_guess",
     "process_groups",
@@ -79,6 +82,7 @@ pub const SHORT: &[&str] = &[
     "tar_roundtrip",
     "text_tools",
     "unix_select",
+    "wait_spellings",
 ];
 
 /// Real programs that take long.

@@ -2,6 +2,7 @@
 
 use super::inject::Chosen;
 use super::plan::{Class, Plan};
+use super::rights::has_our_rights;
 use super::turn::own_page;
 use super::undo::{Intent, Undo};
 use super::{process, Call, Kept, Object, Parked, UnderWay, Written};
@@ -203,6 +204,15 @@ impl Supervisor {
 
     /// May this call be made?
     fn decide(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
+        Ok(match self.decide_alone(stopped, call)? {
+            Decision::Go if self.changes_names(call) => {
+                Decision::GoAndTell(UnderWay { changes_names: true, ..UnderWay::default() })
+            }
+            decision => decision,
+        })
+    }
+
+    fn decide_alone(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
         self.bury(stopped, call.pid)?;
         if self.deliver_child_signal(stopped, call.pid, Some(call))?
             || self.deliver_signals(stopped, call.pid, Some(call))?
@@ -373,7 +383,7 @@ impl Supervisor {
             watches,
             makes_child,
             can_be_repeated: plan.can_be_repeated,
-            takes: None,
+            ..UnderWay::default()
         }))
     }
 
@@ -513,10 +523,15 @@ impl Supervisor {
     pub(super) fn can_be_checkpointed(&self, pid: i32) -> bool {
         let Some(tracee) = self.tracees.get(&pid) else { return false };
         let slot = &self.world().processes[tracee.process];
-        slot.users.load(Ordering::Relaxed) == 1
-            && slot.flags.load(Ordering::Relaxed) & agent_abi::PROCESS_MAPPED_SHARED == 0
-            && !self.ahead.children.shares_memory(pid)
-            && !(slot.flags.load(Ordering::Relaxed) & agent_abi::PROCESS_LOCKS != 0 && has_locks(pid))
+        let has = |flag: u32| slot.flags.load(Ordering::Relaxed) & flag != 0;
+        let has_company = slot.users.load(Ordering::Relaxed) != 1 || self.ahead.children.shares_memory(pid);
+        if has_company || has(agent_abi::PROCESS_MAPPED_SHARED) {
+            return false;
+        }
+        if has(agent_abi::PROCESS_LOCKS) && has_locks(pid) {
+            return false;
+        }
+        !has(agent_abi::PROCESS_PRIVILEGES) || has_our_rights(pid)
     }
 
     /// The call becomes a speculation: its result is guessed, and whether the guess was right is known later.

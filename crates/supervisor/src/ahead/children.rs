@@ -250,6 +250,7 @@ impl Wanted {
                 libc::P_PID => Which::Pid(args[1] as i32),
                 libc::P_PGID if args[1] == 0 => own_group(),
                 libc::P_PGID => Which::Group(args[1] as i32),
+                libc::P_PIDFD => Which::Pid(process_behind(pid, args[1] as i32).unwrap_or(-1)),
                 _ => Which::Any,
             };
             (which, args[3] as i32, args[3] as i32 & libc::WEXITED != 0)
@@ -271,6 +272,26 @@ impl Wanted {
         }
     }
 
+    /// Whether the kernel does not refuse a wait at once.
+    fn is_known(pid: i32, frame: &Frame) -> bool {
+        const ALWAYS: i32 =
+            libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED | libc::__WNOTHREAD | libc::__WALL | libc::__WCLONE;
+        let args = &frame.args;
+        if frame.nr != WAITID {
+            return args[2] as i32 & !ALWAYS == 0 && args[0] as i32 != i32::MIN;
+        }
+        let options = args[3] as i32;
+        let has_event = options & (libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED) != 0;
+        let is_kind = match args[0] as u32 {
+            libc::P_ALL => true,
+            libc::P_PID => args[1] as i32 > 0,
+            libc::P_PGID => args[1] as i32 >= 0,
+            libc::P_PIDFD => process_behind(pid, args[1] as i32).is_some(),
+            _ => false,
+        };
+        options & !(ALWAYS | libc::WEXITED | libc::WNOWAIT) == 0 && has_event && is_kind
+    }
+
     fn matches(&self, child: i32) -> bool {
         match self.which {
             Which::Any => true,
@@ -278,6 +299,12 @@ impl Wanted {
             Which::Group(group) => group_of(child) == group,
         }
     }
+}
+
+/// The process that a descriptor of another one's means.
+fn process_behind(pid: i32, fd: i32) -> Option<i32> {
+    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
+    info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
 }
 
 fn group_of(pid: i32) -> i32 {
@@ -429,6 +456,10 @@ impl Supervisor {
     }
 
     pub(super) fn decide_wait(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+        if !Wanted::is_known(call.pid, &call.frame) {
+            // The kernel says what is wrong with it.
+            return Ok(Decision::Go);
+        }
         let wanted = Wanted::of(call.pid, &call.frame);
         let kin = &self.ahead.children;
         let found = kin
@@ -445,13 +476,7 @@ impl Supervisor {
                 return Ok(Decision::Wait);
             }
             let objects = vec![Object::Children(call.pid)];
-            return Ok(Decision::GoAndTell(UnderWay {
-                objects,
-                watches: false,
-                makes_child: false,
-                can_be_repeated: true,
-                takes: None,
-            }));
+            return Ok(Decision::GoAndTell(UnderWay { objects, can_be_repeated: true, ..UnderWay::default() }));
         }
         let mut any = false;
         for (&child, &parent) in &kin.parent_of {

@@ -21,6 +21,7 @@ use std::ffi::OsString;
 use std::hash::Hash;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use syscall_table::{Op, CWD};
@@ -238,8 +239,32 @@ impl Supervisor {
         Plan::new(if is_held && !paths.is_empty() { Class::Names } else { Class::Barrier }).once()
     }
 
+    /// Whether a call that is allowed now changes names on a disk when it is made, or what is allowed with them.
+    pub(super) fn changes_names(&self, call: &Call) -> bool {
+        match syscall_table::op(call.frame.nr) {
+            Some(Op::ModifyPath { .. } | Op::ModifyPaths { .. }) => true,
+            Some(Op::SocketName { .. }) => super::files::names_file(call),
+            // To open a FIFO may take for ever.
+            Some(op) => self.creates_file(call) && !self.leads_to_fifo(call, op),
+            None => false,
+        }
+    }
+
+    fn leads_to_fifo(&self, call: &Call, op: Op) -> bool {
+        let is_fifo = |(dir, path)| self.look_up(call, dir, path).is_some_and(|found| found.file_type().is_fifo());
+        paths_of(op).into_iter().any(is_fifo)
+    }
+
+    /// Whether somebody was allowed to change names and has not said yet that it is done: what the disk says is not what it will say.
+    pub(super) fn are_names_changing(&self) -> bool {
+        self.ahead.under_way.values().any(|call| call.changes_names)
+    }
+
     /// Hold a change of a speculative process; it waits where it is not sure to succeed.
     pub(super) fn hold_names(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+        if self.are_names_changing() {
+            return Ok(Decision::Wait);
+        }
         if self.ahead.held_names.is_full() {
             return Ok(self.wait_at_barrier(call));
         }

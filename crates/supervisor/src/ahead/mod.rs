@@ -43,6 +43,7 @@ mod plan;
 mod queue;
 mod ready;
 mod report;
+mod rights;
 mod rollback;
 mod shutdown;
 mod sockets;
@@ -223,7 +224,7 @@ pub(crate) struct Parked {
 }
 
 /// A call that was allowed and is to be told of.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct UnderWay {
     pub objects: Vec<Object>,
     /// It waits for any of many.
@@ -232,6 +233,8 @@ pub(crate) struct UnderWay {
     pub makes_child: bool,
     /// It may wait for long and has no effect until it ends: it can be interrupted and made again.
     pub can_be_repeated: bool,
+    /// It changes names on a disk, which are not what they seem to be until it ends.
+    pub changes_names: bool,
     /// It takes something that a rollback has to give back.
     pub takes: Option<Taking>,
 }
@@ -474,7 +477,8 @@ impl Ahead {
         /// Signals of a thread that is kept waiting are looked for this often.
         const PATIENCE: Duration = Duration::from_millis(3);
         let deadline = self.deadlines.keys().next().map(|&(at, _)| at);
-        let waits = !self.parked.is_empty() || !self.overflow.is_empty() || !self.sends.is_empty() || self.signals.any_deaf();
+        let waits =
+            !self.parked.is_empty() || !self.overflow.is_empty() || !self.sends.is_empty() || self.signals.any_deaf();
         let parked = waits.then(|| Instant::now() + PATIENCE);
         let injected = self.parked.values().filter_map(|parked| parked.call.not_before).min();
         let explicit = (!self.explicit.is_empty()).then(|| Instant::now() + Duration::from_millis(250));

@@ -13,6 +13,7 @@ use super::held_names::{stat_buffer, DiskName, NameChange};
 use super::names::{Entry, Found};
 use super::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_TRUNC};
 use super::plan::{Class, Plan};
+use super::rights::{has_our_rights, status_of};
 use super::staging::{self, Rights};
 use super::undo::{own_path, position_of, Intent};
 use super::{process, Call, Object, Written};
@@ -79,6 +80,9 @@ struct Creation {
 impl Supervisor {
     /// A speculative process makes a file; it waits where it is not sure to succeed, or the file would not be like any other.
     pub(super) fn create_file(&mut self, stopped: &Stopped, call: &Call, plan: Plan) -> Result<Decision> {
+        if self.are_names_changing() {
+            return Ok(Decision::Wait);
+        }
         let Some(creation) = self.creation(call) else { return Ok(self.wait_at_barrier(call)) };
         if self.ahead.held_names.is_full() || !self.would_find(stopped, call)? {
             return Ok(self.wait_at_barrier(call));
@@ -160,7 +164,7 @@ impl Supervisor {
         let paths = super::held_names::paths_of(syscall_table::op(call.frame.nr)?);
         let entry = self.changeable_entry(call, *paths.first()?).filter(|_| is_usual)?;
         let is_new = entry.found.is_none() && entry.name.len() <= NAME_MAX;
-        if !is_new || mode & ALL & !PERMISSIONS != 0 || !has_our_rights(call.pid) {
+        if !is_new || mode & ALL & !PERMISSIONS != 0 || !is_root_as_we_are(call.pid) {
             return None;
         }
         let umask = u64::from_str_radix(&status_of(call.pid, "Umask:")?, 8).ok()?;
@@ -348,22 +352,11 @@ pub(super) fn has_known_flags(call: &Call) -> bool {
     }
 }
 
-fn status_of(pid: i32, name: &str) -> Option<String> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
-}
-
 /// Whether a process is root as we are, so that what we make for it is what it would make.
-pub(super) fn has_our_rights(pid: i32) -> bool {
-    let own = std::process::id() as i32;
+pub(super) fn is_root_as_we_are(pid: i32) -> bool {
     // Real, effective, saved, of file systems.
-    let user = |pid| status_of(pid, "Uid:").and_then(|users| users.split_whitespace().nth(3).map(str::to_owned));
-    let is_same = |name: &str| status_of(pid, name).is_some_and(|value| Some(value) == status_of(own, name));
-    let namespace = |pid| std::fs::read_link(format!("/proc/{pid}/ns/user")).ok();
-    user(pid).as_deref() == Some("0")
-        && user(own) == user(pid)
-        && is_same("CapEff:")
-        && namespace(pid) == namespace(own)
+    let user = status_of(pid, "Uid:").and_then(|users| users.split_whitespace().nth(3).map(str::to_owned));
+    user.as_deref() == Some("0") && has_our_rights(pid)
 }
 
 /// The group of a file that a process makes in a directory.

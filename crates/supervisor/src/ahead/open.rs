@@ -12,6 +12,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use commit_clock::DOMAINS_MAX;
 use rustix::fs::FileType;
+use syscall_table::Op;
 use tracee::{RemoteCalls, Result, Stopped};
 
 const OPEN: u64 = 2;
@@ -50,6 +51,16 @@ impl Supervisor {
             }
             _ => Plan::new(Class::Barrier).once(),
         }
+    }
+
+    /// Whether a call may make a file.
+    pub(super) fn creates_file(&self, call: &Call) -> bool {
+        let flags = match (arguments(call), syscall_table::op(call.frame.nr)) {
+            (Some([_, _, flags, _]), _) => flags,
+            (None, Some(Op::OpenAt2)) => tracee::read_value(call.tid, call.frame.args[2]).unwrap_or(O_CREAT),
+            (None, _) => 0,
+        };
+        flags & O_CREAT != 0
     }
 
     fn changes_nothing(&self, call: &Call, &[dir, path, flags, _]: &[u64; 4]) -> bool {

@@ -14,7 +14,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::{DeviceKind, FDS_MAX};
 use speculation::Dependent;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use syscall_table::Op;
 
 /// What a call is.
@@ -178,6 +178,7 @@ impl Supervisor {
             },
             // Their memory shows what they did without a call.
             Op::OtherProcess => Plan::new(Class::Window).once(),
+            Op::Identity | Op::Lasting => Plan::new(Class::Barrier).once(),
             // Its number cannot be given again.
             Op::AddWatch { .. } => Plan::new(Class::Barrier).once(),
             Op::Native | Op::Description { .. } | Op::Control { .. } => plan_native(frame.nr),
@@ -268,13 +269,20 @@ impl Supervisor {
 
     /// The vessel still has the old image; what exec closes is closed as by the program itself.
     fn plan_exec(&mut self, call: &Call) -> Plan {
-        if !self.ahead.is_speculative(call.pid) {
+        if !self.ahead.is_speculative(call.pid) || self.changes_identity(call) {
             return Plan::new(Class::Barrier).once();
         }
         let open = self.descriptors_of(call.pid);
         let mut plan = self.plan_close(call, open.into_iter().filter(|&fd| is_close_on_exec(call.pid, fd)));
         plan.observes = self.plan_lookup().observes;
         plan
+    }
+
+    /// Whether a program runs with the rights of its owner, or with some of its own.
+    fn changes_identity(&self, call: &Call) -> bool {
+        const EXECVE: u64 = 59;
+        let (dir, path) = if call.frame.nr == EXECVE { (syscall_table::CWD, 0) } else { (0, 1) };
+        self.look_up(call, dir, path).is_some_and(|program| program.mode() & (libc::S_ISUID | libc::S_ISGID) != 0)
     }
 
     fn plan_fcntl(&mut self, call: &Call) -> Plan {

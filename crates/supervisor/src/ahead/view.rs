@@ -5,7 +5,7 @@
 use super::ask::Decision;
 use super::held_names::{dir_of, follows_last_link, is_held_change, path_text, paths_of, stat_buffer};
 use super::names::{End, Entry, Found, Way};
-use super::new_files::{has_known_flags, has_our_rights, KNOWN_FLAGS, O_ACCMODE};
+use super::new_files::{has_known_flags, is_root_as_we_are, KNOWN_FLAGS, O_ACCMODE};
 use super::open::{arguments, O_CREAT, O_EXCL, O_NOFOLLOW};
 use super::plan::Plan;
 use super::Call;
@@ -35,7 +35,7 @@ impl Supervisor {
         if self.ahead.held_names.is_empty() {
             return Ok(None);
         }
-        let Some(view) = self.view_of(call).filter(|_| has_our_rights(call.pid)) else { return Ok(None) };
+        let Some(view) = self.view_of(call).filter(|_| is_root_as_we_are(call.pid)) else { return Ok(None) };
         match view {
             View::Change => return self.hold_names(stopped, call).map(Some),
             View::Make => {
