@@ -452,6 +452,12 @@ impl Supervisor {
             || self.ahead.costs.is_worth(pid, wait, || super::worth::resident_pages(pid))
     }
 
+    /// It costs more.
+    fn waits_instead(&mut self, pid: i32, wait: Duration) {
+        self.ahead.report.not_worth += 1;
+        self.ahead.costs.waits(pid, wait);
+    }
+
     /// Take a checkpoint of the caller for the core. False if this process cannot have one, or one that would cost more than the wait that it hides:
     /// the process has to wait instead.
     pub(super) fn prepare_checkpoint(
@@ -465,7 +471,9 @@ impl Supervisor {
             return Ok(false);
         }
         if !self.is_worth_a_checkpoint(pid, wait) {
-            self.ahead.report.not_worth += u64::from(call.is_none_or(|call| call.is_fresh));
+            if call.is_none_or(|call| call.is_fresh) {
+                self.waits_instead(pid, wait);
+            }
             return Ok(false);
         }
         let descriptors = self.descriptors_of(pid);
@@ -545,7 +553,9 @@ impl Supervisor {
         }
         let needs_checkpoint = self.ahead.core.creation_needs_checkpoint(process(call.pid), self.ahead.now_ms());
         let is_worth = !needs_checkpoint || self.is_worth_a_checkpoint(call.pid, chosen.delay);
-        self.ahead.report.not_worth += u64::from(!is_worth);
+        if !is_worth {
+            self.waits_instead(call.pid, chosen.delay);
+        }
         if self.ahead.options.waits || !is_worth {
             call.not_before = Some(Instant::now() + chosen.delay);
             self.ahead.report.waited += 1;

@@ -52,6 +52,17 @@ pub(crate) struct Children {
 }
 
 impl Children {
+    /// A process depends on nothing: those of its children that have ended and were waited for are forgotten. Whoever asks for children looks at all
+    /// that are known, and their numbers are given to others.
+    pub fn forget_gone(&mut self, parent: i32) {
+        let is_its = |child: &&i32| self.parent_of.get(child) == Some(&parent);
+        let gone: Vec<i32> = self.ended.iter().filter(is_its).copied().filter(|&child| self.is_gone(child)).collect();
+        for child in gone {
+            self.ended.remove(&child);
+            self.parent_of.remove(&child);
+        }
+    }
+
     pub fn born(&mut self, parent: i32, child: i32, shares_memory: bool) {
         self.parent_of.insert(child, parent);
         self.silent.remove(&child);
@@ -307,9 +318,10 @@ fn group_of(pid: i32) -> i32 {
 }
 
 impl Supervisor {
-    /// Its parent goes on when the child is known: otherwise it might ask for a child that we have not heard of.
+    /// Its parent goes on when the child is known: otherwise it might ask for a child that we have not heard of. What was known of an earlier process
+    /// of this number says nothing. One that has ended already does not stop any more.
     pub(super) fn await_birth(&mut self, child: i32) -> Result<()> {
-        if self.tracees.contains_key(&child) || self.ahead.children.knows(child) {
+        if self.tracees.contains_key(&child) {
             return Ok(());
         }
         match tracee::await_stop(child)? {
@@ -341,8 +353,7 @@ impl Supervisor {
         let kept = self.ahead.kept.values().chain(&self.ahead.fresh_vessel);
         let vessels: Vec<i32> = kept.map(|kept| kept.vessel.pid()).collect();
         let is_known = |child: &i32| {
-            self.ahead.children.knows(*child)
-                || self.tracees.contains_key(child)
+            self.tracees.contains_key(child)
                 || vessels.contains(child)
                 || self.ahead.dying.contains_key(child)
                 || self.ahead.is_corpse(parent, *child)

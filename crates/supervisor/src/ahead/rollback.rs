@@ -589,6 +589,7 @@ impl Supervisor {
     fn on_resolved(&mut self, pid: i32) {
         self.ahead.changes += 1;
         self.ahead.outcomes.settle(pid);
+        self.ahead.children.forget_gone(pid);
         self.ahead.ledger.settled(pid, self.ahead.now());
         for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
             self.send_again_as_ours(pid, info);
