@@ -10,6 +10,8 @@ use tracee::Segment;
 
 /// Files larger than this stay as they are.
 const FILE_LEN_MAX: u64 = 512 << 20;
+/// What the buffer for files has at least, so that a program and its libraries are read into the same pages, and at most if it is kept.
+const BUFFER_LEN: std::ops::RangeInclusive<usize> = 2 << 20..=8 << 20;
 
 /// All patched text of a world.
 #[derive(Debug)]
@@ -20,13 +22,15 @@ pub struct Texts {
     /// Attached here, so that they live as long as the world.
     segments: Vec<Segment>,
     used: usize,
+    /// For what is read next: its pages are there already.
+    buffer: Vec<u8>,
 }
 
 impl Texts {
     /// `mode`: who may attach, as in chmod.
     pub fn new(world: &'static World, agent_entry: u64, mode: i32) -> Self {
         let options = call_sites::Options { agent_entry, ..Default::default() };
-        Self { world, options, mode, segments: Vec::new(), used: 0 }
+        Self { world, options, mode, segments: Vec::new(), used: 0, buffer: Vec::new() }
     }
 
     /// Make sure that the file is known.
@@ -39,15 +43,27 @@ impl Texts {
         if self.is_known(&version) {
             return Ok(());
         }
-        let mut bytes = Vec::new();
+        let mut bytes = self.empty_buffer(metadata.len());
         if metadata.len() <= FILE_LEN_MAX {
-            // A compiler's libraries have 200 MB: page by page, their memory costs more than reading them and looking through them.
-            bytes = crate::sys::buffer(metadata.len() as usize);
             file.read_to_end(&mut bytes)?;
         }
         // What is no ELF file we understand has no site that we could patch; its calls stop.
         let plan = call_sites::plan(&bytes, &self.options).ok();
+        if bytes.capacity() <= *BUFFER_LEN.end() {
+            self.buffer = bytes;
+        }
         self.publish(&version, plan)
+    }
+
+    /// Room for a file of `len` bytes, if it is to be read.
+    fn empty_buffer(&mut self, len: u64) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        if len <= FILE_LEN_MAX && buffer.capacity() as u64 <= len {
+            // A compiler's libraries have 200 MB: page by page, their memory costs more than reading them and looking through them.
+            buffer = crate::sys::buffer((len as usize).max(*BUFFER_LEN.start()));
+        }
+        buffer
     }
 
     fn is_known(&self, version: &FileVersion) -> bool {
