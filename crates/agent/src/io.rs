@@ -457,7 +457,8 @@ impl Call<'_> {
         let command = if self.frame.nr == DUP { F_DUPFD } else { u64::from(self.arg(1) as u32) };
         match command {
             F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
-                if matches!(command, F_SETLK | F_SETLKW) {
+                let is_noted = self.process.flags.load(Ordering::Relaxed) & PROCESS_LOCKS != 0;
+                if matches!(command, F_SETLK | F_SETLKW) && !is_noted {
                     self.process.flags.fetch_or(PROCESS_LOCKS, Ordering::Relaxed);
                 }
                 self.lock(0);

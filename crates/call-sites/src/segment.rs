@@ -209,20 +209,20 @@ impl Planner<'_, '_> {
             }
         }
         symbols(self.elf).for_each(|symbol| targets.note(symbol.vaddr));
-        self.note_near_branches(contexts, &mut targets);
         let own: HashSet<Function> = contexts.iter().filter_map(|context| context.function).collect();
-        let puzzling = own.into_iter().filter(|&f| !targets.note_switches(self.elf, self.text, f)).collect();
+        self.note_near_branches(contexts, &own, &mut targets);
+        let puzzling =
+            own.into_iter().filter(|&f| !targets.note_function_with_switches(self.elf, self.text, f)).collect();
         (targets, puzzling)
     }
 
-    fn note_near_branches(&self, contexts: &[Context], targets: &mut Targets) {
+    /// What jumps from near a site, but for the functions that have one themselves.
+    fn note_near_branches(&self, contexts: &[Context], own: &HashSet<Function>, targets: &mut Targets) {
         let mut seen = HashSet::new();
-        for context in contexts {
-            let range = context.site.saturating_sub(SHORT + PAGE / 64).max(self.text.vaddr)
-                ..(context.site + SHORT + PAGE / 64).min(self.text.end());
+        for range in self.ranges_around(contexts) {
             let around = self.functions.around(range, |gap| self.text.is_padding(gap));
-            for function in around.functions.into_iter().chain(context.function) {
-                if seen.insert(function) {
+            for function in around.functions {
+                if !own.contains(&function) && seen.insert(function) {
                     targets.note_function(self.text, function);
                 }
             }
@@ -230,5 +230,20 @@ impl Planner<'_, '_> {
                 targets.note_short_branches(self.text, gap);
             }
         }
+    }
+
+    /// From where a short branch can reach a site's window; one range for sites that are near to each other. `contexts` are sorted by address.
+    fn ranges_around(&self, contexts: &[Context]) -> Vec<Range<u64>> {
+        const FAR: u64 = SHORT + PAGE / 64;
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for context in contexts {
+            let range =
+                context.site.saturating_sub(FAR).max(self.text.vaddr)..(context.site + FAR).min(self.text.end());
+            match ranges.last_mut() {
+                Some(last) if last.end >= range.start => last.end = range.end,
+                _ => ranges.push(range),
+            }
+        }
+        ranges
     }
 }

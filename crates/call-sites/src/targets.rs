@@ -6,7 +6,6 @@
 //! words in data (tables, relocations, symbols); switch tables with relative entries. A false target costs at most a
 //! site, a missed one would cost the program.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -25,13 +24,14 @@ pub(crate) struct Targets {
     base: u64,
     /// One bit for 16 bytes of text: is a site near?
     near_site: Vec<u64>,
-    hits: BTreeSet<u64>,
+    /// One bit for each byte of it: can something jump there? Known near sites only.
+    hits: Vec<u64>,
 }
 
 impl Targets {
     pub fn new(text: Text, sites: impl Iterator<Item = u64>) -> Self {
-        let mut targets =
-            Targets { base: text.vaddr, near_site: vec![0; text.bytes.len() / 1024 + 2], hits: BTreeSet::new() };
+        let words = text.bytes.len() / 1024 + 2;
+        let mut targets = Targets { base: text.vaddr, near_site: vec![0; words], hits: vec![0; words * 16] };
         for site in sites {
             let first = (site - text.vaddr).saturating_sub(REACH) >> 4;
             for granule in first..=(site - text.vaddr + REACH) >> 4 {
@@ -53,24 +53,42 @@ impl Targets {
     #[inline]
     pub fn note(&mut self, vaddr: u64) {
         if self.matters(vaddr) {
-            self.hits.insert(vaddr);
+            let byte = vaddr.wrapping_sub(self.base);
+            self.hits[(byte >> 6) as usize] |= 1 << (byte & 63);
         }
     }
 
     /// Can something jump into `range`?
-    pub fn any_in(&self, range: Range<u64>) -> bool {
-        self.hits.range(range).next().is_some()
+    pub fn any_in(&self, mut range: Range<u64>) -> bool {
+        range.any(|vaddr| {
+            let byte = vaddr.wrapping_sub(self.base);
+            self.hits.get((byte >> 6) as usize).is_some_and(|word| word >> (byte & 63) & 1 != 0)
+        })
     }
 
     /// Every `call`, `jmp`, `jcc` or `xbegin` with a four-byte displacement, whether its bytes are an instruction or not.
     pub fn note_far_branches(&mut self, text: Text) {
-        for index in memchr::memchr2_iter(0xe8, 0xe9, text.bytes) {
-            self.note_displacement(text, index + 1);
-        }
-        for index in memchr::memchr2_iter(0x0f, 0xc7, text.bytes) {
-            if matches!(text.bytes[index..], [0x0f, 0x80..=0x8f, ..] | [0xc7, 0xf8, ..]) {
-                self.note_displacement(text, index + 2);
+        // Eight bytes at once: of a library's text this is read to the last byte, and few of them begin such a branch.
+        let mut start = 0;
+        while let (Some(word), Some(next)) = (read_u64(text.bytes, start), read_u64(text.bytes, start + 1)) {
+            let mut maybe = may_begin_branch(word, next);
+            while maybe != 0 {
+                self.note_far_branch(text, start + maybe.trailing_zeros() as usize / 8);
+                maybe &= maybe - 1;
             }
+            start += 8;
+        }
+        for index in start..text.bytes.len() {
+            self.note_far_branch(text, index);
+        }
+    }
+
+    #[inline]
+    fn note_far_branch(&mut self, text: Text, index: usize) {
+        match text.bytes[index..] {
+            [0xe8 | 0xe9, ..] => self.note_displacement(text, index + 1),
+            [0x0f, 0x80..=0x8f, ..] | [0xc7, 0xf8, ..] => self.note_displacement(text, index + 2),
+            _ => {}
         }
     }
 
@@ -110,6 +128,24 @@ impl Targets {
         }
     }
 
+    /// The same, and the targets of its switches. `false` if there is a switch whose table was not found.
+    pub fn note_function_with_switches(&mut self, elf: &Elf, text: Text, function: Function) -> bool {
+        let mut survey = SwitchSurvey::default();
+        self.note(function.start);
+        for instruction in &mut text.decode(function.start..function.end) {
+            self.note_instruction(&instruction);
+            survey.see(&instruction);
+        }
+        if !survey.has_switch {
+            return true;
+        }
+        let mut found = false;
+        for &table in &survey.tables {
+            found |= self.note_table(elf, table, function);
+        }
+        found
+    }
+
     fn note_instruction(&mut self, instruction: &Instruction) {
         for operand in 0..instruction.op_count() {
             match instruction.op_kind(operand) {
@@ -123,22 +159,6 @@ impl Targets {
                 _ => {}
             }
         }
-    }
-
-    /// The targets of switches in `function`. `false` if there is a switch whose table was not found.
-    pub fn note_switches(&mut self, elf: &Elf, text: Text, function: Function) -> bool {
-        let mut survey = SwitchSurvey::default();
-        for instruction in &mut text.decode(function.start..function.end) {
-            survey.see(&instruction);
-        }
-        if !survey.has_switch {
-            return true;
-        }
-        let mut found = false;
-        for &table in &survey.tables {
-            found |= self.note_table(elf, table, function);
-        }
-        found
     }
 
     /// Reads `table` both as offsets from itself and as addresses. An entry that is not code ends it; one too many does
@@ -160,6 +180,19 @@ impl Targets {
         }
         found
     }
+}
+
+/// The highest bit of each byte of `word` that may begin a branch with a four-byte displacement; `next` is the word a byte further on. None that does is missed; behind a hit
+/// one may be marked that does not.
+#[inline]
+fn may_begin_branch(word: u64, next: u64) -> u64 {
+    const EVERY: u64 = 0x0101_0101_0101_0101;
+    // The highest bit of each byte that is 0, and perhaps of one behind such a byte.
+    let zero = |x: u64| x.wrapping_sub(EVERY) & !x & (EVERY << 7);
+    let call_or_jmp = zero((word & (EVERY * 0xfe)) ^ (EVERY * 0xe8));
+    let jcc = zero(word ^ (EVERY * 0x0f)) & zero((next & (EVERY * 0xf0)) ^ (EVERY * 0x80));
+    let xbegin = zero(word ^ (EVERY * 0xc7)) & zero(next ^ (EVERY * 0xf8));
+    call_or_jmp | jcc | xbegin
 }
 
 /// What a function shows of its switches.
@@ -205,6 +238,51 @@ impl SwitchSurvey {
                 self.add(jump.memory_displacement64());
             }
             _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where a branch with a four-byte displacement may begin, by the bytes alone.
+    fn begins_branch(first: u8, second: u8) -> bool {
+        matches!((first, second), (0xe8 | 0xe9, _) | (0x0f, 0x80..=0x8f) | (0xc7, 0xf8))
+    }
+
+    #[test]
+    fn no_byte_that_may_begin_a_branch_is_missed() {
+        for (first, second) in (0..=u8::MAX).flat_map(|first| (0..=u8::MAX).map(move |second| (first, second))) {
+            for at in 0..8 {
+                for filler in [0x00, 0x0f, 0x80, 0xc7, 0xe8, 0xff] {
+                    let mut bytes = [filler; 9];
+                    bytes[at..at + 2].copy_from_slice(&[first, second]);
+                    let (word, next) = (read_u64(&bytes, 0), read_u64(&bytes, 1));
+                    let found = may_begin_branch(word.expect("nine bytes"), next.expect("nine bytes"));
+                    if begins_branch(first, second) {
+                        assert!(found >> (at * 8 + 7) & 1 == 1, "{bytes:x?} at {at}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_far_branch_is_found_wherever_it_stands() {
+        const LEN: u64 = 256;
+        let branches = [[0x90, 0xe8], [0x0f, 0x84], [0xc7, 0xf8]];
+        for (branch, start) in branches.into_iter().flat_map(|branch| (0..LEN - 5).map(move |start| (branch, start))) {
+            let mut bytes = vec![0x90u8; LEN as usize];
+            // To the byte 100, counted from the end of the displacement.
+            let displacement = 100i32 - (start as i32 + 6);
+            bytes[start as usize..][..2].copy_from_slice(&branch);
+            bytes[start as usize + 2..][..4].copy_from_slice(&displacement.to_le_bytes());
+            let text = Text { vaddr: 0x1000, bytes: &bytes };
+            let mut targets = Targets::new(text, [0x1000 + 100].into_iter());
+            targets.note_far_branches(text);
+            assert!(targets.any_in(0x1000 + 100..0x1000 + 101), "{branch:x?} at {start}");
+            assert!(!targets.any_in(0x1000 + 99..0x1000 + 100), "{branch:x?} at {start}");
         }
     }
 }
