@@ -284,6 +284,12 @@ impl Call<'_> {
                 self.modify(&self.world.messages);
                 self.observe(self.object(to.slot()));
             }
+            FdKind::Nothing => {
+                // It goes nowhere: whoever waits for room in the source, or shares its offset, is all that learns of it.
+                self.modify(self.object(from.slot()));
+                self.modify(&self.world.messages);
+                self.proceed_observing();
+            }
             _ => {
                 if from.kind() == FdKind::Inside {
                     self.await_input(input);

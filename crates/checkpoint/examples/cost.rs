@@ -4,7 +4,7 @@
 //! reap, vessel and discard, the same as in a world (the process is known, the vessel's first stop is not waited for, and its end only before the
 //! next), fork of a vessel, restore.
 
-use checkpoint::{Dying, Known, Vessel};
+use checkpoint::{Dying, Known, ToReap, Vessel};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -119,17 +119,20 @@ fn measure(
     let mut dying: Option<Dying> = None;
     // As the supervisor, which sees the calls that would change this, knows most processes.
     let affinity = process_state::affinity(pid)?;
-    let known = Known { no_timers: true, own_memory: true, inherited_memory: true, affinity: Some(affinity.clone()) };
+    let affinity_known = Some(affinity.clone());
+    let known =
+        Known { one_thread: true, no_timers: true, own_memory: true, inherited_memory: true, affinity: affinity_known };
     for _ in 0..rounds {
         let start = Instant::now();
         // And as there, on a machine that has nothing else to do, on our core.
         process_state::bring_near(pid);
-        let vessel = Vessel::fork_known(&p, gate, known.clone(), dying.take().map(Dying::await_end))?;
+        let mut dead: Vec<ToReap> = dying.take().map(Dying::await_end).into_iter().collect();
+        let vessel = Vessel::fork_known(&p, gate, known.clone(), &mut dead)?;
         forked.push(start.elapsed());
         dying = Some(vessel.give_up()?);
         deferred.push(start.elapsed());
     }
-    checkpoint::ToReap::all(dying.map(Dying::await_end), &p, gate)?;
+    ToReap::all(dying.map(Dying::await_end), &p, gate)?;
     process_state::set_affinity(pid, &affinity)?;
     for _ in 0..rounds {
         let start = Instant::now();

@@ -13,6 +13,7 @@ use tracee::{RemoteCalls, Stopped};
 pub struct Dying {
     pub(crate) vessel: i32,
     pub(crate) parent: i32,
+    pub(crate) was_settled: bool,
 }
 
 impl Dying {
@@ -28,7 +29,7 @@ impl Dying {
 
     /// Its end was seen by whoever waits for all tracees.
     pub fn ended(self) -> ToReap {
-        ToReap { vessel: self.vessel, parent: self.parent }
+        ToReap { vessel: self.vessel, parent: self.parent, can_wait: !self.was_settled }
     }
 
     /// Wait for its end.
@@ -45,6 +46,7 @@ impl Dying {
 pub struct ToReap {
     pub(crate) vessel: i32,
     pub(crate) parent: i32,
+    can_wait: bool,
 }
 
 impl ToReap {
@@ -58,9 +60,20 @@ impl ToReap {
         self.parent
     }
 
-    /// The process has ended, and `parent` is its parent now.
+    /// Whether nobody can have noticed it: it died before it was settled, so that its process has executed no program since its birth, and the kernel
+    /// has told of its end to nobody; and nobody has looked.
+    pub fn can_wait(&self) -> bool {
+        self.can_wait
+    }
+
+    /// Somebody looks.
+    pub fn hurry(&mut self) {
+        self.can_wait = false;
+    }
+
+    /// The process has ended, and `parent` is its parent now, and has been told.
     pub fn inherited_by(self, parent: i32) -> Self {
-        Self { parent, ..self }
+        Self { parent, can_wait: false, ..self }
     }
 
     /// Reap several at once in the process whose they are; registers are saved and restored only once.

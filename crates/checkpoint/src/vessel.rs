@@ -10,6 +10,7 @@ use crate::reap::{Dying, ToReap};
 use crate::state::{self, Timers};
 use crate::{layout, pages, procfs, CheckpointError, Copied, Result};
 use std::cell::{Cell, OnceCell};
+use std::sync::OnceLock;
 use tracee::process_state as outside;
 use tracee::{Registers, RemoteCalls, SignalInfo, Stop, Stopped};
 
@@ -22,6 +23,8 @@ const ORIGINAL_CALL_RESTARTED: u64 = libc::SYS_restart_syscall as u64;
 /// What the caller knows of a process, so that it need not be looked for at each checkpoint. Nothing, if in doubt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
+    /// It has one thread.
+    pub one_thread: bool,
     /// It has neither interval timers nor POSIX timers.
     pub no_timers: bool,
     /// It does not run in its parent's memory (`vfork`, `CLONE_VM`).
@@ -46,7 +49,8 @@ pub struct Vessel {
     of: i32,
     gate: u64,
     registers: Registers,
-    extended: Vec<u8>,
+    /// Where the vessel's own may lack something.
+    extended: Option<Vec<u8>>,
     mask: u64,
     signal: Option<SignalInfo>,
     pending: Vec<(SignalInfo, bool)>,
@@ -61,7 +65,7 @@ impl Vessel {
     /// Afterwards the process stands where it stood, with all its registers. Stopped at the entry of a call it is no longer *in* the call: see
     /// [`Stopped::repeat_call`].
     pub fn fork(p: &Stopped, gate: u64) -> Result<Self> {
-        let vessel = Self::fork_known(p, gate, Known::default(), [])?;
+        let vessel = Self::fork_known(p, gate, Known::default(), &mut Vec::new())?;
         match vessel.settle() {
             Ok(()) => Ok(vessel),
             Err(error) => vessel.discard(Some((p, gate))).and(Err(error)),
@@ -69,19 +73,19 @@ impl Vessel {
     }
 
     /// The same, without looking for what the caller knows; and reap dead vessels of the same process, which costs less now than at a stop of its
-    /// own. The vessel is not settled, and nobody has waited for its first stop: if whoever waits for all tracees sees it first, see [`Self::adopt`].
-    pub fn fork_known(p: &Stopped, gate: u64, known: Known, zombies: impl IntoIterator<Item = ToReap>) -> Result<Self> {
+    /// own: afterwards, `zombies` has those that are left. The vessel is not settled, and nobody has waited for its first stop: if whoever waits for all tracees sees it first, see [`Self::adopt`].
+    pub fn fork_known(p: &Stopped, gate: u64, known: Known, zombies: &mut Vec<ToReap>) -> Result<Self> {
         let of = p.tid();
         refuse(p, &known)?;
         let pending = pending(p)?;
-        let extended = p.extended_state()?;
+        let extended = if inherits_extended_state(p)? { None } else { Some(p.extended_state()?) };
         let robust_list = p.robust_list().map_err(CheckpointError::access("robust list", of))?;
         let affinity = match known.affinity {
             Some(affinity) => affinity,
             None => outside::affinity(of).map_err(CheckpointError::access("affinity", of))?,
         };
         let mut caller = Caller { pid: of, calls: RemoteCalls::new(p, gate)? };
-        for zombie in zombies {
+        while let Some(zombie) = zombies.pop() {
             zombie.reap(&mut caller)?;
         }
         let timers = if known.no_timers { Timers::default() } else { Timers::of(&mut caller)? };
@@ -236,7 +240,10 @@ impl Vessel {
         if let Some(stage) = stage {
             stage.remove(&mut caller)?;
         }
-        p.set_extended_state(&self.extended)?;
+        match &self.extended {
+            Some(extended) => p.set_extended_state(extended)?,
+            None => p.set_extended_state(&self.held()?.extended_state()?)?,
+        }
         caller.calls.finish_sending_again(&restarting(self.registers), self.mask)?;
         outside::set_affinity(pid, &self.affinity).map_err(CheckpointError::access("affinity", pid))?;
         Ok(copied)
@@ -273,19 +280,17 @@ impl Vessel {
 
     /// Give the checkpoint up without waiting for its end.
     pub fn give_up(self) -> Result<Dying> {
-        // It ends where there is room for that: the process may have been confined when it was born.
-        let _ = outside::set_affinity(self.vessel, &self.affinity);
         tracee::kill(self.vessel)?;
-        Ok(Dying { vessel: self.vessel, parent: self.of })
+        // It may have been confined when it was born: now it may end where there is room for that. Before the kill this would wake another core.
+        let _ = outside::set_affinity(self.vessel, &self.affinity);
+        Ok(Dying { vessel: self.vessel, parent: self.of, was_settled: self.is_settled.get() })
     }
 }
 
 /// What cannot be kept must not be tried.
 fn refuse(p: &Stopped, known: &Known) -> Result<()> {
     let pid = p.tid();
-    // A directory has two links and one for each directory in it.
-    let threads = std::fs::metadata(format!("/proc/{pid}/task")).map_err(CheckpointError::access("threads", pid))?;
-    if std::os::unix::fs::MetadataExt::nlink(&threads) != 3 {
+    if !known.one_thread && threads(pid)? != 1 {
         return Err(CheckpointError::Unsupported("more than one thread"));
     }
     if let Stop::Group(_) = p.stop() {
@@ -302,6 +307,27 @@ fn refuse(p: &Stopped, known: &Known) -> Result<()> {
         return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
     }
     Ok(())
+}
+
+/// A directory has two links and one for each directory in it.
+fn threads(pid: i32) -> Result<u64> {
+    let task = std::fs::metadata(format!("/proc/{pid}/task")).map_err(CheckpointError::access("threads", pid))?;
+    Ok(std::os::unix::fs::MetadataExt::nlink(&task) - 2)
+}
+
+/// Whether a child has all of its parent's floating-point and vector registers. It has not what is given only to those that ask for it (the tiles of
+/// AMX), and where the processor has such, they lie behind all others.
+fn inherits_extended_state(p: &Stopped) -> Result<bool> {
+    /// Where the first of them begins (Intel SDM, volume 1, 13.4.3; `CPUID.(EAX=0DH,ECX=18)`).
+    const TILES_AT: usize = 2816;
+    static INHERITS: OnceLock<bool> = OnceLock::new();
+    match INHERITS.get() {
+        Some(&inherits) => Ok(inherits),
+        None => {
+            let len = p.extended_state()?.len();
+            Ok(*INHERITS.get_or_init(|| len <= TILES_AT))
+        }
+    }
 }
 
 /// Memory that is kept from children is missing in the copy. Its size tells, the list of areas would cost more.

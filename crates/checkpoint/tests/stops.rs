@@ -11,12 +11,12 @@ fn interrupted_in_a_sleep_it_sleeps_again() {
     let path = compile(
         "sleep",
         r#"
-        static int runs; int main(void) { begin(); struct timespec t = {0, 300000000}; int r = nanosleep(&t, 0); runs++; SAY("%d %d %d", r, r ? errno : 0, runs); STOP(); return 0; }
+        static int runs; int main(void) { begin(); struct timespec t = {0, 600000000}; int r = nanosleep(&t, 0); runs++; SAY("%d %d %d", r, r ? errno : 0, runs); STOP(); return 0; }
         "#,
         &[],
     );
     let mut program = Program::start(&path, &[]);
-    std::thread::sleep(Duration::from_millis(100));
+    program.await_call(&[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]);
     program.stopped = Some(Stopped::interrupt(program.pid()).unwrap());
     assert_eq!(program.stopped().stop(), Stop::Trap);
     let vessel = program.fork();
@@ -39,13 +39,13 @@ fn interrupted_in_a_read_it_reads_again() {
     let path = compile(
         "read",
         r#"
-        static int runs; int main(void) { begin(); int f[2]; pipe(f); char c = 0; if (fork() == 0) { prctl(PR_SET_PDEATHSIG, SIGKILL); close(1); sleep(1); for (;;) { usleep(10000); if (write(f[1], "abcdefgh", 1) < 0) _exit(0); } }
+        static int runs; int main(void) { begin(); int f[2]; pipe(f); char c = 0; if (fork() == 0) { prctl(PR_SET_PDEATHSIG, SIGKILL); close(1); sleep(2); for (;;) { usleep(10000); if (write(f[1], "abcdefgh", 1) < 0) _exit(0); } }
             int r = read(f[0], &c, 1); runs++; SAY("%d %c %d", r, c, runs); STOP(); return 0; }
         "#,
         &[],
     );
     let mut program = Program::start(&path, &[]);
-    std::thread::sleep(Duration::from_millis(300));
+    program.await_call(&[libc::SYS_read]);
     program.stopped = Some(Stopped::interrupt(program.pid()).unwrap());
     let vessel = program.fork();
     for _ in 0..3 {
@@ -198,7 +198,7 @@ fn a_vessel_that_is_not_settled_holds_nothing_open() {
     );
     let mut program = Program::start(&path, &[]);
     program.trap();
-    let vessel = Vessel::fork_known(program.stopped(), program.gate(), Known::default(), []).unwrap();
+    let vessel = Vessel::fork_known(program.stopped(), program.gate(), Known::default(), &mut vec![]).unwrap();
     for _ in 0..2 {
         program.resume();
         program.trap();
@@ -227,13 +227,41 @@ fn a_vessel_can_be_given_up_before_it_has_stopped() {
     program.trap();
     let mut dying: Option<checkpoint::Dying> = None;
     for _ in 0..100 {
-        let zombie = dying.take().map(checkpoint::Dying::await_end);
-        let vessel = Vessel::fork_known(program.stopped(), program.gate(), Known::default(), zombie).unwrap();
+        let mut dead: Vec<_> = dying.take().map(checkpoint::Dying::await_end).into_iter().collect();
+        let vessel = Vessel::fork_known(program.stopped(), program.gate(), Known::default(), &mut dead).unwrap();
+        assert!(dead.is_empty());
         dying = Some(vessel.give_up().unwrap());
     }
-    ToReap::all(dying.map(checkpoint::Dying::await_end), program.stopped(), program.gate()).unwrap();
+    let dead = dying.map(checkpoint::Dying::await_end);
+    assert!(dead.as_ref().is_some_and(ToReap::can_wait), "nobody could notice it");
+    ToReap::all(dead, program.stopped(), program.gate()).unwrap();
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", program.pid())).unwrap();
     assert_eq!(children, "", "nothing is left");
+    assert_eq!(program.end(), Some(0));
+}
+
+/// A checkpoint that is refused reaps nobody, and whoever asked for it still has those that it would have reaped.
+#[test]
+fn dead_vessels_outlive_a_refusal() {
+    let path = compile(
+        "timer",
+        r#"
+        #include <time.h>
+        int main(void) { begin(); STOP(); timer_t t; timer_create(CLOCK_MONOTONIC, 0, &t); STOP(); return 0; }
+        "#,
+        &[],
+    );
+    let mut program = Program::start(&path, &[]);
+    program.trap();
+    let vessel = Vessel::fork(program.stopped(), program.gate()).unwrap();
+    let mut dead = vec![vessel.give_up().unwrap().await_end()];
+    assert!(!dead[0].can_wait(), "it was settled: its process may have executed a program");
+    program.resume();
+    program.trap();
+    let refused = Vessel::fork_known(program.stopped(), program.gate(), Known::default(), &mut dead);
+    assert!(matches!(refused, Err(checkpoint::CheckpointError::Unsupported("POSIX timers"))), "{refused:?}");
+    assert_eq!(dead.len(), 1);
+    ToReap::all(dead, program.stopped(), program.gate()).unwrap();
     assert_eq!(program.end(), Some(0));
 }
 
@@ -247,7 +275,7 @@ fn a_process_may_run_where_it_might() {
     let before = affinity();
     tracee::process_state::bring_near(program.pid());
     let known = Known { affinity: Some(before.clone()), ..Known::default() };
-    let vessel = Vessel::fork_known(program.stopped(), program.gate(), known, []).unwrap();
+    let vessel = Vessel::fork_known(program.stopped(), program.gate(), known, &mut vec![]).unwrap();
     program.restore(&vessel);
     assert_eq!(affinity(), before);
     program.discard(vessel);
@@ -281,7 +309,7 @@ fn a_death_is_reported() {
     let vessel = program.fork();
     kill(program.pid());
     assert!(vessel.restore(program.stopped(), gate).unwrap_err().is_gone());
-    assert!(Vessel::fork_known(program.stopped(), gate, Known::default(), []).unwrap_err().is_gone());
+    assert!(Vessel::fork_known(program.stopped(), gate, Known::default(), &mut vec![]).unwrap_err().is_gone());
     let _ = vessel.discard(None).unwrap();
     // And the other way round: the vessel dies, and the process is as it was.
     let mut program = Program::start(&path, &[]);

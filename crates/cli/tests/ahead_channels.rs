@@ -252,7 +252,7 @@ if ($id >= 0) {
 }
 waitpid($older, 0); print $? >> 8, "\n";
 "#;
-    for kill in ["kill 'KILL', $$", "syscall(234, $$, $$, 9)"] {
+    for kill in ["kill 'KILL', $$", "syscall(234, $$ + 0, $$ + 0, 9)"] {
         let program = program.replace("KILL", kill);
         check(&program, "fail", "3\n", &["kill", "tgkill", "wait4"]);
         check(&program, "commit", "ended by 9\nended by 9\n", &["kill", "tgkill", "wait4"]);

@@ -188,6 +188,50 @@ show(os.read(back, 100)); show(status(child))
     }
 }
 
+/// It has answered and ended before anybody reads what it said.
+#[test]
+fn what_was_sent_before_a_hang_up_is_received() {
+    let program = r#"
+here, there = socket.socketpair(socket.AF_UNIX, socket.KIND)
+child = os.fork()
+if child == 0:
+    here.close(); there.sendall(there.recv(100).upper()); there.sendall(b'end'); there.close(); os._exit(3)
+there.close()
+guess = begin()
+if guess < 0: show('again')
+here.sendall(b'word'); ended = status(child)
+show(here.recv(4), here.recv(100), here.recv(100), ended)
+if guess >= 0: finish(guess)
+"#;
+    for kind in ["SOCK_STREAM", "SOCK_SEQPACKET"] {
+        let program = program.replace("KIND", kind);
+        let calls = ["sendto", "recvfrom", "close", "wait4"];
+        check_failure(&program, "again\nb'WORD' b'end' b'' 3\n", &calls);
+        check_success(&program, "b'WORD' b'end' b'' 3\n", &calls);
+    }
+}
+
+/// It has ended without reading everything: a reader of packets hears of that before it receives anything, and nobody can take that back.
+#[test]
+fn who_reads_packets_hears_of_a_reset_first() {
+    let program = r#"
+here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+gate, hold = os.pipe()
+child = os.fork()
+if child == 0:
+    here.close(); os.read(gate, 1); there.sendall(there.recv(100).upper()); os._exit(3)
+there.close()
+guess = begin()
+if guess < 0: show('again')
+here.sendall(b'word'); here.sendall(b'more'); os.write(hold, b'x'); ended = status(child)
+try: show(here.recv(100), ended)
+except ConnectionResetError: show('reset', here.recv(100), ended)
+if guess >= 0: finish(guess)
+"#;
+    check_failure(program, "again\nreset b'WORD' 3\n", &[]);
+    check_success(program, "again\nreset b'WORD' 3\n", &[]);
+}
+
 /// An end that a guess has closed for writing: the other reads to the end, and talks on after the guess.
 #[test]
 fn a_shutdown_is_held_and_taken_back() {

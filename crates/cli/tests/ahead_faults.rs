@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,25 +11,29 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process, prlimit, Pid, Resource, Rlimit, Signal};
-use support::{can_mount, is_root, Scene};
+use support::{can_mount, is_root, places, Scene};
 
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_faults/many.c");
 const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/programs");
 
 /// Marks all processes of one test, by a variable that they inherit.
-struct Mark(String);
+struct Mark {
+    name: String,
+    /// Segments that somebody had left before.
+    left_before: HashSet<String>,
+}
 
 impl Mark {
     fn new(test: &str) -> Mark {
-        Mark(format!("AHEAD_FAULTS_{test}_{}", std::process::id()))
+        Mark { name: format!("AHEAD_FAULTS_{test}_{}", std::process::id()), left_before: orphaned_segments() }
     }
 
     /// `speculator run` with these options, in a folder; what hangs is killed.
     fn run(&self, folder: &Path, options: &[&str]) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", "60", SPECULATOR, "run"]).args(options).current_dir(folder);
-        command.env("S", SPECULATOR).env(&self.0, "1").stdin(Stdio::null());
+        command.args(["-s", "KILL", "300", SPECULATOR, "run"]).args(options).current_dir(folder);
+        command.env("S", SPECULATOR).env(&self.name, "1").stdin(Stdio::null());
         command
     }
 
@@ -40,7 +45,7 @@ impl Mark {
     fn folders(&self) -> Vec<PathBuf> {
         let has_mark = |pid: &PathBuf| {
             let environ = std::fs::read(pid.join("environ")).unwrap_or_default();
-            String::from_utf8_lossy(&environ).contains(&self.0)
+            String::from_utf8_lossy(&environ).contains(&self.name)
         };
         std::fs::read_dir("/proc").unwrap().flatten().map(|process| process.path()).filter(has_mark).collect()
     }
@@ -49,23 +54,25 @@ impl Mark {
     #[track_caller]
     fn nothing_is_left(&self, scene: &Scene) {
         let begin = Instant::now();
-        while self.processes() > 0 || orphaned_segments() > 0 {
-            let (processes, segments) = (self.processes(), orphaned_segments());
-            assert!(begin.elapsed() < Duration::from_secs(20), "{processes} processes, {segments} segments");
+        let segments = || &orphaned_segments() - &self.left_before;
+        while self.processes() > 0 || !segments().is_empty() {
+            let (processes, segments) = (self.processes(), segments());
+            assert!(begin.elapsed() < places::PATIENCE, "{processes} processes, segments {segments:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
-        assert_eq!(scene.traces(), Vec::<String>::new());
+        scene.nothing_is_attached();
     }
 }
 
-/// System V segments that nobody uses and whose creator is gone.
-fn orphaned_segments() -> usize {
+/// System V segments, by their identifiers, that nobody uses and whose creator is gone.
+fn orphaned_segments() -> HashSet<String> {
     let text = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
     let is_orphaned = |line: &&str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         words.get(6) == Some(&"0") && words.get(4).is_some_and(|creator| !Path::new("/proc").join(creator).exists())
     };
-    text.lines().skip(1).filter(is_orphaned).count()
+    let id = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
+    text.lines().skip(1).filter(is_orphaned).filter_map(id).collect()
 }
 
 fn told(output: &Output) -> (String, String, Option<i32>) {
@@ -121,8 +128,8 @@ fn no_more_processes() {
     std::fs::set_permissions(scene.path("."), std::fs::Permissions::from_mode(0o755)).unwrap();
     let mark = Mark::new("PROCESSES");
     let mut command = Command::new("prlimit");
-    command.args(["--nproc=60", "timeout", "-s", "KILL", "60", SPECULATOR, "run", "--", "./many"]);
-    command.current_dir(scene.path(".")).env(&mark.0, "1").stdin(Stdio::null()).uid(USER).gid(USER);
+    command.args(["--nproc=60", "timeout", "-s", "KILL", "300", SPECULATOR, "run", "--", "./many"]);
+    command.current_dir(scene.path(".")).env(&mark.name, "1").stdin(Stdio::null()).uid(USER).gid(USER);
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => return eprintln!("skipped: another user cannot run speculator: {error}"),

@@ -54,7 +54,7 @@ fn has_root() -> bool {
 fn speculator(memory: &Path) -> Command {
     // What hangs must not hang the test.
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "240", env!("CARGO_BIN_EXE_speculator"), "run"]);
+    command.args(["--signal=KILL", "600", env!("CARGO_BIN_EXE_speculator"), "run"]);
     command.arg(format!("--private-tmp={}", memory.display()));
     command
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 
 /// More than any of these takes.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(300);
 
 fn has_root() -> bool {
     support::has_root_for("knowing that nobody else reads there, and putting back into a terminal,")

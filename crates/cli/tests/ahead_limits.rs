@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
+use support::places::PATIENCE;
 use support::Scene;
 
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
@@ -43,7 +44,7 @@ impl Running {
             if world.as_ref().is_some_and(&mut is_so) {
                 return;
             }
-            assert!(begin.elapsed() < Duration::from_secs(60), "{world:?}");
+            assert!(begin.elapsed() < PATIENCE, "{world:?}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -73,7 +74,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return (shown, status.signal());
             }
-            if begin.elapsed() > Duration::from_secs(60) {
+            if begin.elapsed() > PATIENCE {
                 self.child.kill().unwrap();
                 panic!("it does not end");
             }

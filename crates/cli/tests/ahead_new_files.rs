@@ -8,7 +8,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use support::places::{await_running, pause, pause_until};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_new_files");
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
@@ -46,12 +46,8 @@ const MAKES: &[&str] = &[
     "f = make('new'); os.close(0); put('zero', ''); seen.append(os.dup(f)); os.close(os.dup(f)); make('other'); see(0)",
 ];
 
-/// Whoever watches where new files are makes everybody else wait: that test runs alone.
-static UNWATCHED: RwLock<()> = RwLock::new(());
-
-/// While this lives nobody here watches. `None` when not root.
-fn unwatched() -> Option<RwLockReadGuard<'static, ()>> {
-    support::has_root_for("making files on a guess").then(|| UNWATCHED.read().unwrap_or_else(PoisonError::into_inner))
+fn has_root() -> bool {
+    support::has_root_for("making files on a guess")
 }
 
 /// The interpreter itself: what is in PATH may be a script that looks for it.
@@ -76,7 +72,7 @@ fn folder() -> tempfile::TempDir {
 /// What hangs must not hang the test.
 fn limited(program: &str) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "120", program]).stdin(Stdio::null());
+    command.args(["--signal=KILL", "600", program]).stdin(Stdio::null());
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("S", SPECULATOR);
     command
 }
@@ -94,7 +90,9 @@ fn speculator() -> Command {
 
 #[test]
 fn what_is_made_on_a_right_guess_is_as_natively() {
-    let Some(_unwatched) = unwatched() else { return };
+    if !has_root() {
+        return;
+    }
     for what in MAKES {
         let (native, inside) = (folder(), folder());
         let expected = make(&mut limited(&python()), native.path(), "", what);
@@ -106,7 +104,9 @@ fn what_is_made_on_a_right_guess_is_as_natively() {
 
 #[test]
 fn what_is_made_on_a_wrong_guess_has_never_been() {
-    let Some(_unwatched) = unwatched() else { return };
+    if !has_root() {
+        return;
+    }
     for what in MAKES {
         let dir = folder();
         let output = make(speculator().arg(python()), dir.path(), "fail", what);
@@ -135,15 +135,17 @@ fn heard(dir: &Path, run: impl FnOnce()) -> Vec<String> {
 /// A watcher and another process look at the directory while it is a guess, and afterwards.
 #[test]
 fn outside_a_new_file_is_there_when_the_guess_is_right() {
-    let Some(_unwatched) = unwatched() else { return };
+    if !has_root() {
+        return;
+    }
     for (end, status) in [("fail", 7), ("commit", 0)] {
         let (dir, other) = (folder(), folder());
-        let begun = other.path().join("begun");
+        let (pause, go) = (pause("0.02"), other.path().join("go"));
         let script = format!(
-            "exec 6> {}; cd {}; umask 027; id=$($S begin); [ $id = failed ] && exit 7; echo text > new
-             exec 4> open; echo more >&4; sleep 0.7; $S {end} $id; echo after >&4",
-            begun.display(),
-            dir.path().display()
+            "cd {}; umask 027; id=$($S begin); [ $id = failed ] && exit 7; echo text > new
+             exec 4> open; echo more >&4; {}; $S {end} $id; echo after >&4",
+            dir.path().display(),
+            pause_until(&pause, &go)
         );
         let names = || {
             let mut names: Vec<_> =
@@ -153,11 +155,9 @@ fn outside_a_new_file_is_there_when_the_guess_is_right() {
         };
         let events = heard(dir.path(), || {
             let child = speculator().args(["bash", "-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
-            while !begun.exists() {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
-            std::thread::sleep(std::time::Duration::from_millis(500));
+            await_running(&pause);
             assert!(names().is_empty(), "seen while it is a guess: {:?}", names());
+            fs::write(&go, "").unwrap();
             let output = child.wait_with_output().unwrap();
             assert_eq!((output.status.code(), errors(&output).as_str()), (Some(status), ""));
         });
@@ -178,36 +178,33 @@ fn outside_a_new_file_is_there_when_the_guess_is_right() {
     }
 }
 
-/// `lost+found` of the file system of a directory.
-fn staging_of(dir: &Path) -> Option<std::path::PathBuf> {
-    let dev = fs::metadata(dir).unwrap().dev();
-    let on_it = dir.ancestors().take_while(|above| fs::metadata(above).is_ok_and(|found| found.dev() == dev));
-    on_it.last().map(|root| root.join("lost+found")).filter(|staging| staging.exists())
-}
-
-/// Where a watcher would hear of a file without a name, it is not made before it gets its name.
+/// Where a watcher would hear of a file without a name, it is not made before it gets its name. On a file system of its own: everybody's worlds would be
+/// heard on that of the machine, and wait.
 #[test]
 fn who_watches_where_new_files_are_hears_nothing() {
-    let dir = folder();
-    let has_root = support::has_root_for("making files on a guess");
-    let Some(staging) = staging_of(dir.path()).filter(|_| has_root) else {
-        return eprintln!("skipped: there is nothing to watch here");
-    };
-    let _alone = UNWATCHED.write().unwrap_or_else(PoisonError::into_inner);
+    if !support::can_mount() {
+        return;
+    }
+    let scene = support::Scene::with_volume();
+    scene.run("volume mount image dir").expect(0, "");
     let script =
         "id=$($S begin); [ $id = failed ] && exit 7; (sleep 0.5; $S commit $id) & echo text > new; cat new; wait";
-    let events = heard(&staging, || {
+    let events = heard(&scene.path("dir/lost+found"), || {
         let mut command = speculator();
-        let output = command.args(["bash", "-c", script]).current_dir(dir.path()).output().unwrap();
+        let output = command.args(["bash", "-c", script]).current_dir(scene.path("dir")).output().unwrap();
         assert_eq!((text(&output).as_str(), errors(&output).as_str()), ("text\n", ""));
     });
     assert!(events.is_empty(), "{events:?}");
+    scene.umount();
+    scene.left_behind(&["dir", "image"]);
 }
 
 /// What is held takes descriptors of ours: when there are few, who makes more files waits.
 #[test]
 fn more_new_files_than_descriptors() {
-    let Some(_unwatched) = unwatched() else { return };
+    if !has_root() {
+        return;
+    }
     let dir = folder();
     let script = "id=$($S begin); [ $id = failed ] && exit 7; (sleep 1; $S commit $id) &
                   for i in $(seq 200); do echo $i > f$i; done; wait; ls | wc -l; cat * | sort -n | tail -1";
@@ -220,7 +217,9 @@ fn more_new_files_than_descriptors() {
 /// What was made on a guess is on a volume's image after the run, if the guess was right.
 #[test]
 fn new_files_on_a_volume_are_kept() {
-    let Some(_unwatched) = unwatched().filter(|_| support::can_mount()) else { return };
+    if !support::can_mount() {
+        return;
+    }
     for (end, status, left) in [("fail", 7, ""), ("commit", 0, "new x text")] {
         let scene = support::Scene::with_volume();
         let script = format!(
@@ -238,14 +237,16 @@ fn new_files_on_a_volume_are_kept() {
         let found = run("cd dir; echo $(ls | grep -v lost) $(cat new)");
         let expected = if left.is_empty() { "\n".to_owned() } else { format!("{left}\n") };
         assert_eq!(text(&found), expected);
-        assert_eq!(scene.traces(), Vec::<String>::new());
+        scene.nothing_is_attached();
     }
 }
 
 /// Many small programs, with guesses that turn out wrong: what they print and leave is what they print and leave natively.
 #[test]
 fn guesses_that_turn_out_wrong_change_nothing() {
-    let Some(_unwatched) = unwatched() else { return };
+    if !has_root() {
+        return;
+    }
     let script = |dir: &Path| {
         let (dir, python) = (dir.display(), python());
         let files = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_files");
@@ -267,7 +268,9 @@ fn guesses_that_turn_out_wrong_change_nothing() {
 /// The supervisor is killed before each step of a commit: what was made so far is there, and whole; nothing else is.
 #[test]
 fn killed_at_every_step_of_a_commit() {
-    let Some(_unwatched) = unwatched() else { return };
+    if !has_root() {
+        return;
+    }
     let script = "id=$($S begin); [ $id = failed ] && exit 7
                   for i in 1 2; do umask 02$i; echo text$i > f$i; mv f$i g$i; done; $S commit $id; exit 3";
     const STATES: [&[&str]; 5] = [&[], &["f1"], &["g1"], &["f2", "g1"], &["g1", "g2"]];

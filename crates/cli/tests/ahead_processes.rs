@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::guess::check_perl as check;
+use support::guess::{check_failure, check_perl as check, check_success};
 
 /// What a guess has sent is heard, wherever the receiver is, and never was if the guess is wrong: the receiver has neither run its handler nor will
 /// it.
@@ -96,6 +96,44 @@ waitpid($pid, 0); print $? >> 8, "\n";
     let heard = "a blocked 0\na heard 1\nb blocked 1\nb heard 2\n2\n";
     check(&blocked, "fail", &format!("ready\nagain\n{heard}"), &["kill"]);
     check(&blocked, "commit", &format!("ready\n{heard}"), &["kill"]);
+}
+
+/// A receiver that blocks a signal is left alone until it can hear it: it unblocks it, or waits for it, and asks nobody.
+#[test]
+fn a_blocked_signal_is_heard_when_it_is_unblocked() {
+    let program = r#"
+heard = 0
+def hear(*_): global heard; heard += 1
+def spin(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end: pass
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGUSR1, hear); signal.signal(signal.SIGTERM, lambda *_: os._exit(4))
+    mask, none = {signal.SIGUSR1}, ctypes.create_string_buffer(128)
+    signal.pthread_sigmask(signal.SIG_BLOCK, mask)
+    os.write(writer, b'ready')
+    while True:
+        before = heard; spin(0.2)
+        HEARS
+        os.write(writer, b'heard %d' % heard)
+show(os.read(reader, 100))
+guess = begin()
+if guess < 0: show('again')
+else: os.kill(child, signal.SIGUSR1); show(os.read(reader, 100)); finish(guess)
+os.kill(child, signal.SIGUSR1); show(os.read(reader, 100))
+os.kill(child, signal.SIGTERM); show(status(child))
+"#;
+    for hears in [
+        "signal.pthread_sigmask(signal.SIG_UNBLOCK, mask)\n        while heard == before: pass\n        \
+         signal.pthread_sigmask(signal.SIG_BLOCK, mask)",
+        "while heard == before: libc.sigsuspend(none)",
+    ] {
+        let program = program.replace("HEARS", hears);
+        check_failure(&program, "b'ready'\nagain\nb'heard 1'\n4\n", &[]);
+        check_success(&program, "b'ready'\nb'heard 1'\nb'heard 2'\n4\n", &[]);
+    }
 }
 
 /// A signal of nobody who guesses is heard by a speculative process at once, and again after a rollback; its own timer's comes again by itself.

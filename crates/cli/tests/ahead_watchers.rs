@@ -32,7 +32,7 @@ fn watch(program: &Path, channel: Channel, prefix: &str) -> Recording {
         disk_len: 32 << 20,
         flush_delay: Duration::ZERO,
         channel,
-        patience: Duration::from_secs(120),
+        patience: Duration::from_secs(300),
         interrupted: &AtomicBool::new(false),
         fault: None,
     };

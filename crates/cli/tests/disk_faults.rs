@@ -21,7 +21,7 @@ fn run(seed: u64, name: &str, programs: &Programs) -> Result<(bool, bool), Strin
         disk_len: 32 << 20,
         flush_delay: Duration::ZERO,
         channel: Channel::Pipe,
-        patience: Duration::from_secs(60),
+        patience: Duration::from_secs(300),
         interrupted: &interrupted,
         fault: Some(fault),
     };

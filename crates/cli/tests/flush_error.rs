@@ -56,12 +56,7 @@ impl Small {
         let files = fs::read_dir(&dir).unwrap().flatten().filter(|entry| entry.path().is_file());
         let found = files.map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap()));
         let found = found.collect();
-        // A world of somebody else may have a copy of the mount for a moment.
-        let umount = || self.scene.run("volume umount dir").status == 0;
-        assert!((0..100).any(|_| umount() || {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            false
-        }));
+        self.scene.umount();
         found
     }
 

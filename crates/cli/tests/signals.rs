@@ -53,6 +53,22 @@ fn the_end_by_a_signal_is_ours_too() {
     assert_eq!(child.wait().unwrap().signal(), Some(2));
 }
 
+/// Each stop of a tracee sends SIGCHLD to the supervisor's process. A thread of it that does not block it is woken, drops it, and leaves none for the one that
+/// waits for it. One did, because it was started too early.
+#[test]
+fn no_thread_of_the_supervisor_takes_the_signal_of_a_stop() {
+    let script = "read -r supervisor < <(awk '/^TracerPid/ { print $2 }' /proc/self/status); \
+        awk '/^SigBlk/ { print $2 }' /proc/$supervisor/task/*/status";
+    let (mut child, mut out) = start(script);
+    let masks: Vec<String> = std::iter::from_fn(|| Some(line(&mut out)).filter(|line| !line.is_empty())).collect();
+    assert!(child.wait().unwrap().success());
+    assert!(masks.len() > 2, "the event loop, and threads that commit and write: {masks:?}");
+    for mask in &masks {
+        const SIGCHLD_BIT: u64 = 1 << 16;
+        assert_ne!(u64::from_str_radix(mask, 16).unwrap() & SIGCHLD_BIT, 0, "{masks:?}");
+    }
+}
+
 #[test]
 fn what_is_refused_is_told_once_or_each_time() {
     let python = "import ctypes, os\nlibc = ctypes.CDLL(None)\nfor _ in range(3): libc.syscall(425, 1, 0)\n";

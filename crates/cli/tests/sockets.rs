@@ -36,7 +36,7 @@ fn commits(scene: &Scene) -> u64 {
 fn log(scene: &Scene) -> String {
     scene.run("volume mount image dir").expect(0, "");
     let log = fs::read_to_string(scene.path("dir/log"));
-    scene.run("volume umount dir").expect(0, "");
+    scene.umount();
     log.unwrap()
 }
 

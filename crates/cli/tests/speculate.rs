@@ -1,14 +1,18 @@
 //! `speculator begin`, `commit` and `fail` in scripts: what was done since `begin` is kept, or has never been.
 
+mod support;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use support::places::{await_running, pause, pause_until};
 
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 
 /// Run a bash script in a world, its output through pipes. `$S` is the program.
 fn run(dir: &Path, script: &str) -> Output {
     Command::new("timeout")
-        .args(["-s", "KILL", "60", SPECULATOR, "run", "--", "bash", "-c", script])
+        .args(["-s", "KILL", "300", SPECULATOR, "run", "--", "bash", "-c", script])
         .current_dir(dir)
         .env("S", SPECULATOR)
         .stdin(Stdio::null())
@@ -19,7 +23,7 @@ fn run(dir: &Path, script: &str) -> Output {
 /// As `run`, and goes on meanwhile.
 fn start(dir: &Path, script: &str) -> std::process::Child {
     Command::new("timeout")
-        .args(["-s", "KILL", "60", SPECULATOR, "run", "--", "bash", "-c", script])
+        .args(["-s", "KILL", "300", SPECULATOR, "run", "--", "bash", "-c", script])
         .current_dir(dir)
         .env("S", SPECULATOR)
         .stdin(Stdio::null())
@@ -78,25 +82,23 @@ fn writes_to_files_are_held() {
 /// A watcher outside sees the names as they are on the disk until the guess is right.
 #[test]
 fn removed_and_renamed_files_stay_until_the_guess_is_right() {
-    let between = "rm a; mv b c; mv -f d e; sleep 0.7";
     for (end, status, left) in [("fail", 7, "a b d e"), ("commit", 0, "c e")] {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for name in ["a", "b", "d", "e"] {
             std::fs::write(dir.path().join(name), name).unwrap();
         }
-        let child = start(dir.path(), &format!("exec 3>{0}/begun; {1}", dir.path().display(), script(between, end)));
-        while !dir.path().join("begun").exists() {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        let (pause, go) = (pause("0.02"), other.path().join("go"));
+        let between = format!("rm a; mv b c; mv -f d e; {}", pause_until(&pause, &go));
+        let child = start(dir.path(), &script(&between, end));
+        await_running(&pause);
         let names = || {
             let entries = std::fs::read_dir(dir.path()).unwrap().flatten();
             let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
-            names.retain(|name| name != "begun");
             names.sort();
             names.join(" ")
         };
-        std::thread::sleep(std::time::Duration::from_millis(600));
         assert_eq!(names(), "a b d e", "while it is a guess");
+        std::fs::write(go, "").unwrap();
         let output = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), errors.as_ref(), names().as_str()), (Some(status), "", left));
@@ -109,13 +111,22 @@ fn removed_and_renamed_files_stay_until_the_guess_is_right() {
 #[test]
 fn a_name_that_is_held_is_not_seen_before_it_is_made() {
     let look = |look: &str| {
-        let dir = tempfile::tempdir().unwrap();
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::write(dir.path().join("a"), "text").unwrap();
+        let (moved, go, end) = (pause("0.02"), other.path().join("go"), other.path().join("end"));
         // Its process depends on nothing, and looks while another one has removed the name.
         let script = format!(
-            "(sleep 1; {look}) & id=$($S begin); [ $id = failed ] && exit 7; mv a b; sleep 2; $S commit $id; wait"
+            "({}; {look}) & id=$($S begin); [ $id = failed ] && exit 7; mv a b; {}; $S commit $id; wait",
+            pause_until("sleep 0.02", &go),
+            pause_until(&moved, &end)
         );
-        String::from_utf8_lossy(&run(dir.path(), &script).stdout).into_owned()
+        let child = start(dir.path(), &script);
+        await_running(&moved);
+        std::fs::write(go, "").unwrap();
+        // Time to look: what it sees it sees later, too.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        std::fs::write(end, "").unwrap();
+        String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
     };
     assert_eq!(look("cat b"), "text");
     assert_eq!(look("ls"), "b\n");
@@ -187,7 +198,7 @@ fn wrong_guesses_leave_no_trace() {
     for seed in 1..=4 {
         let dir = tempfile::tempdir().unwrap();
         let output = Command::new("timeout")
-            .args(["-s", "KILL", "120", SPECULATOR, "run", "--inject", "all:0.2:1", "--seed", &seed.to_string()])
+            .args(["-s", "KILL", "300", SPECULATOR, "run", "--inject", "all:0.2:1", "--seed", &seed.to_string()])
             .args(["--", "bash", "-c", script])
             .current_dir(dir.path())
             .stdin(Stdio::null())
@@ -233,7 +244,7 @@ fn after_the_last_guess_nobody_asks() {
     let script =
         "id=$($S begin); (exit 3); echo $? | cat; $S commit $id; for i in 1 2 3 4 5; do sleep 0.1; done; echo end";
     let output = Command::new("timeout")
-        .args(["-s", "KILL", "60", SPECULATOR, "run", "--", "bash", "-c", script])
+        .args(["-s", "KILL", "300", SPECULATOR, "run", "--", "bash", "-c", script])
         .current_dir(dir.path())
         .env("S", SPECULATOR)
         .env("SPECULATOR_TRACE", dir.path().join("trace"))
@@ -249,8 +260,10 @@ fn after_the_last_guess_nobody_asks() {
 fn nothing_goes_on_when_the_world_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let mark = format!("SPECULATE_TEST_{}", std::process::id());
+    // It is not COMMAND, and goes on when that is killed; nothing follows it.
+    let asleep = pause("3");
     let mut child = Command::new(SPECULATOR)
-        .args(["run", "--", "bash", "-c", "id=$($S begin); echo > $PWD/begun; sleep 5; echo WRONG"])
+        .args(["run", "--", "bash", "-c", &format!("id=$($S begin); echo > $PWD/begun; {asleep}; echo WRONG")])
         .current_dir(dir.path())
         .env("S", SPECULATOR)
         .env(&mark, "1")
@@ -258,7 +271,7 @@ fn nothing_goes_on_when_the_world_is_killed() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    await_running(&asleep);
     child.kill().unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "");

@@ -11,10 +11,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use support::places::PATIENCE;
 use support::{can_mount, Scene};
 
-/// Long for a run that takes a tenth of a second, short for one that hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Worlds in which a process is killed at a moment of chance.
 const KILLS: u64 = 20;
 
@@ -44,14 +43,6 @@ fn ends(child: &mut Child) -> std::process::ExitStatus {
     }
     let _ = child.kill();
     panic!("the world did not end within {PATIENCE:?}");
-}
-
-/// A child of a killed process may outlive COMMAND for a moment, and the world, with its volume, goes with the last process.
-fn await_end(scene: &Scene) {
-    let end = Instant::now() + PATIENCE;
-    while !scene.traces().is_empty() && Instant::now() < end {
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
@@ -93,7 +84,7 @@ fn a_process_killed_in_a_storm_of_writes_stops_nobody_else() {
         let rest: Vec<String> = lines.iter().collect();
         let expected = (0..60).map(|i| format!("line {i}")).chain(["victim 137".to_owned()]);
         assert_eq!(rest, expected.collect::<Vec<_>>(), "round {round}");
-        await_end(&scene);
+        // A child of the killed process may outlive COMMAND for a moment, and the world, with its volume, goes with the last process.
         scene.left_behind(&["dir", "image"]);
     }
 }
@@ -133,7 +124,7 @@ fn what_is_printed_does_not_wait_for_a_stopped_process() {
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
         assert_eq!(lines.recv_timeout(PATIENCE).as_deref(), Ok("end"), "round {round}");
         assert!(ends(&mut child).success());
-        await_end(&scene);
+        scene.nothing_is_attached();
     }
     scene.left_behind(&["dir", "image"]);
 }

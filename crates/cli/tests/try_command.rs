@@ -7,7 +7,9 @@ use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 
+use rustix::process::{kill_process, Pid, Signal};
 use support::manifest::{assert_same, comparable, manifest};
+use support::places::{await_end, await_running, pause, running};
 use support::{can_mount, tree, Outcome, Scene};
 
 struct Try<'a> {
@@ -39,12 +41,6 @@ impl<'a> Try<'a> {
 /// Nothing is left: the folder holds these names, and nothing is mounted or attached.
 #[track_caller]
 fn left(scene: &Scene, names: &[&str]) {
-    for _ in 0..100 {
-        if scene.traces().is_empty() {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
     scene.left_behind(names);
 }
 
@@ -150,10 +146,11 @@ fn processes_that_go_on_are_told_and_ended() {
     }
     let scene = Scene::new();
     for option in ["--yes", "--no"] {
-        let outcome = Try::new(&scene, option).sh("setsid sleep 4711.5 & sleep 0.3; sleep 4711.6 & :");
-        assert!(outcome.stderr.contains("left running, and ended: sleep 4711.5"), "{}", outcome.stderr);
-        let running = Command::new("pgrep").args(["-f", "sleep 4711"]).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&running.stdout), "");
+        let (first, second) = (pause("4711"), pause("4711"));
+        let script = format!("setsid {first} & until pgrep -x sleep >/dev/null; do :; done; {second} & :");
+        let outcome = Try::new(&scene, option).sh(&script);
+        assert!(outcome.stderr.contains(&format!("left running, and ended: {first}")), "{}", outcome.stderr);
+        assert_eq!((running(&first), running(&second)), (vec![], vec![]));
     }
     let waited = Try::new(&scene, "--yes --wait").sh("(sleep 0.5; echo > late) & :");
     assert!(!waited.stderr.contains("left running"), "{}", waited.stderr);
@@ -261,12 +258,15 @@ fn what_somebody_else_changed_meanwhile_is_not_overwritten() {
     let scene = Scene::new();
     let both = |inside: &str, outside: &str, options: &str| {
         tree::run(&scene.path("dir"), "rm -rf *; mkdir d; echo 1 > a; echo 1 > d/b; rm -f ../ready");
-        let (folder, outside) = (scene.path("dir"), outside.to_owned());
+        let (folder, outside, pause) = (scene.path("dir"), outside.to_owned(), pause("1000"));
+        let done = pause.clone();
         let somebody = std::thread::spawn(move || {
-            std::thread::sleep(std::time::Duration::from_millis(700));
+            let pid = await_running(&done);
             tree::run(&folder, &outside);
+            kill_process(Pid::from_raw(pid).unwrap(), Signal::PIPE).unwrap();
         });
-        let outcome = Try::new(&scene, options).sh(&format!("{inside}; sleep 1.5"));
+        // A shell says nothing of a child that ended by this signal.
+        let outcome = Try::new(&scene, options).sh(&format!("{inside}; {pause}; :"));
         somebody.join().unwrap();
         outcome
     };
@@ -342,14 +342,13 @@ fn a_kill_leaves_nothing() {
     let before = manifest(&scene.path("dir"));
     let mut process = Command::new(env!("CARGO_BIN_EXE_speculator"));
     process.args(["try", "--yes", "--layer-dir"]).arg(scene.path("")).args(["--", "sh", "-c"]);
-    process.arg("rm -rf *; sleep 4713.5").current_dir(scene.path("dir"));
+    let asleep = pause("4713");
+    process.arg(format!("rm -rf *; {asleep}; :")).current_dir(scene.path("dir"));
     let mut child = process.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(800));
+    await_running(&asleep);
     child.kill().unwrap();
     child.wait().unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let running = Command::new("pgrep").args(["-f", "sleep 4713"]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&running.stdout), "");
+    await_end(&asleep);
     left(&scene, &["dir"]);
     assert_same(&before, &manifest(&scene.path("dir")), "killed");
 }

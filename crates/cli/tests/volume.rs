@@ -6,7 +6,6 @@ use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use support::{can_mount, Scene};
 
@@ -20,13 +19,13 @@ fn there_and_back_again_leaves_nothing() {
     assert_eq!(scene.traces().len(), 2, "one mount, one loop device: {:?}", scene.traces());
     assert!(scene.traces()[0].contains("data=journal"), "{:?}", scene.traces());
     fs::write(scene.path("dir/file"), "kept").unwrap();
-    scene.run("volume umount dir").expect(0, "");
+    scene.umount();
     scene.left_behind(&["dir", "image"]);
     assert!(scene.run("volume check image").expect(0, "").stdout.ends_with("image: clean\n"));
 
     scene.run("volume mount image dir").expect(0, "");
     assert_eq!(fs::read_to_string(scene.path("dir/file")).unwrap(), "kept");
-    scene.run("volume umount dir").expect(0, "");
+    scene.umount();
     scene.left_behind(&["dir", "image"]);
 }
 
@@ -38,7 +37,7 @@ fn doctor_calls_a_mounted_volume_ordered() {
     let scene = Scene::with_volume();
     scene.run("volume mount image dir").expect(0, "");
     let outcome = scene.run("doctor --json");
-    scene.run("volume umount dir").expect(0, "");
+    scene.umount();
     let report: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
     let dir = fs::canonicalize(scene.path("dir")).unwrap();
     let found =
@@ -61,7 +60,7 @@ fn a_volume_that_is_mounted_or_attached_is_not_mounted_again() {
     scene.run("volume mount same dir2").expect(125, &mounted_on);
     scene.run("volume check image").expect(125, &mounted_on);
     scene.run("run --volume image:dir2 true").expect(125, &mounted_on);
-    scene.run("volume umount dir").expect(0, "");
+    scene.umount();
     scene.left_behind(&["dir", "dir2", "image", "same"]);
 }
 
@@ -84,7 +83,7 @@ fn a_block_device_is_a_volume_too_unless_it_is_mounted_or_read_only() {
     let again = scene.run(&format!("volume mount {device} dir"));
     let in_use = scene.run("volume mount image dir");
     detach(&device); // When the last user is gone.
-    scene.run("volume umount dir").expect(0, "");
+    scene.umount();
     again.expect(125, "in use");
     in_use.expect(125, "in use");
     scene.left_behind(&["dir", "image"]);
@@ -106,7 +105,7 @@ fn a_mount_in_use_is_not_unmounted() {
     let file = fs::File::create(scene.path("dir/open")).unwrap();
     scene.run("volume umount dir").expect(125, "still used by a process");
     drop(file);
-    scene.run("volume umount dir").expect(0, "");
+    scene.umount();
     scene.left_behind(&["dir", "image"]);
 }
 
@@ -145,15 +144,6 @@ impl World {
     }
 }
 
-/// Unmounts it as soon as nobody keeps it busy.
-#[track_caller]
-fn umount_in_the_end(scene: &Scene) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while scene.run("volume umount dir").status != 0 {
-        assert!(Instant::now() < end, "it is kept busy");
-    }
-}
-
 /// A world held a directory of each file system that it found when it began.
 #[test]
 fn a_world_keeps_no_volume_busy_that_it_has_only_read() {
@@ -165,7 +155,7 @@ fn a_world_keeps_no_volume_busy_that_it_has_only_read() {
     fs::write(scene.path("dir/file"), "kept\n").unwrap();
     let mut world = World::start(&scene, "", "cat dir/file; read line; test ! -e dir/file && echo gone");
     world.says("kept");
-    scene.run("volume umount dir").expect(0, "");
+    scene.umount();
     world.go_on();
     world.says("gone");
     world.ends();
@@ -182,16 +172,16 @@ fn a_world_lets_a_volume_go_when_it_has_changed_nothing_for_a_while_and_comes_ba
     let script = "echo first > dir/file; echo one; read line; echo second >> dir/file; echo two; read line";
     let mut world = World::start(&scene, "--commit-interval 0.1", script);
     world.says("one");
-    umount_in_the_end(&scene);
+    scene.umount();
     scene.run("volume mount image dir").expect(0, "");
     world.go_on();
     world.says("two");
-    umount_in_the_end(&scene);
+    scene.umount();
     world.go_on();
     world.ends();
     scene.run("volume mount image dir").expect(0, "");
     assert_eq!(fs::read_to_string(scene.path("dir/file")).unwrap(), "first\nsecond\n");
-    scene.run("volume umount dir").expect(0, "");
+    scene.umount();
     scene.left_behind(&["dir", "image"]);
 }
 
@@ -232,7 +222,7 @@ fn an_fsync_inside_covers_what_was_written_outside() {
     world.ends();
     let stats = scene.stats();
     assert_eq!(stats["output_bytes_held"], "one\ntwo\n".len(), "{stats}");
-    scene.run("volume umount dir").expect(0, "");
+    scene.umount();
     scene.left_behind(&["dir", "image", "stats"]);
 }
 

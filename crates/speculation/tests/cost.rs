@@ -1,7 +1,7 @@
 //! The largest world that the options allow stays cheap.
 
 use speculation::{Access, Action, Options, Process, World};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const COUNT: u32 = 2000;
 
@@ -19,10 +19,16 @@ fn full(share_checkpoints: bool) -> World<u32, u32, u32> {
     world
 }
 
+/// What this thread has computed so far: on a busy machine a clock tells something else.
+fn cpu_time() -> Duration {
+    let spent = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(spent.split(' ').next().unwrap().parse().unwrap())
+}
+
 #[test]
 fn two_thousand_speculations_commit_or_fail_quickly() {
     for share in [true, false] {
-        let start = Instant::now();
+        let start = cpu_time();
         let (mut committing, mut failing) = (full(share), full(share));
         for n in 0..COUNT {
             let (process, counter) = (Process(n % 20), u64::from(n / 20 + 1));
@@ -33,7 +39,8 @@ fn two_thousand_speculations_commit_or_fail_quickly() {
         assert_eq!(shown, COUNT as usize);
         failing.fail_speculation(speculation::SpeculationId { process: Process(0), counter: 1 }).unwrap();
         assert_eq!(failing.open_speculations(), 0, "all depended on the first");
-        eprintln!("share {share}: {:?}", start.elapsed());
-        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        let spent = cpu_time() - start;
+        eprintln!("share {share}: {spent:?}");
+        assert!(spent < Duration::from_secs(10), "{spent:?}");
     }
 }

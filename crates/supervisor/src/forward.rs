@@ -8,6 +8,10 @@ use std::time::{Duration, Instant};
 
 /// How long a signal to a process group may take from one process of it to the next.
 const APART: Duration = Duration::from_millis(50);
+/// How long COMMAND may have stopped for a signal before we look at it.
+const LATE: Duration = Duration::from_secs(2);
+/// Between two looks at that.
+const PAUSE: Duration = Duration::from_millis(5);
 /// How long what COMMAND got is remembered.
 const REMEMBERED: Duration = Duration::from_millis(500);
 
@@ -40,8 +44,20 @@ impl Received {
     /// The front got a signal: send it on to COMMAND unless it has it already.
     pub fn forward(&self, command: i32, signal: i32, sender: i32) {
         std::thread::sleep(APART);
-        if !self.take(signal, sender) && !is_pending(command, signal) {
-            sys::kill(command, signal);
+        let end = Instant::now() + LATE;
+        loop {
+            // In this order: first it waits, then a thread stops for it, then it is noted.
+            if is_pending(command, signal) {
+                return;
+            }
+            let may_be_seen_soon = is_stopped(command) && Instant::now() < end;
+            if self.take(signal, sender) {
+                return;
+            }
+            if !may_be_seen_soon {
+                return sys::kill(command, signal);
+            }
+            std::thread::sleep(PAUSE);
         }
     }
 }
@@ -52,4 +68,40 @@ fn is_pending(pid: i32, signal: i32) -> bool {
     let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
     let mask = pending.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     mask & 1 << (signal - 1).clamp(0, 63) != 0
+}
+
+/// Whether one of its threads has stopped for us.
+fn is_stopped(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let state = |stat: String| Some(stat.rsplit_once(") ")?.1.starts_with('t'));
+    threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok().and_then(state)).any(|stops| stops)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+    use tracee::{Stop, Stopped};
+
+    /// On a busy machine it may take long until the event loop sees that COMMAND got a signal.
+    #[test]
+    fn what_command_has_stopped_for_is_not_sent_on() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let (pid, signal, sender) = (child.id() as i32, libc::SIGUSR1, std::process::id() as i32);
+        tracee::seize(pid).unwrap();
+        sys::kill(pid, signal);
+        let stopped = Stopped::await_thread(pid).unwrap();
+        assert_eq!(stopped.stop(), Stop::Signal(signal));
+        let received = Received::default();
+        let seen = received.clone();
+        let event_loop = std::thread::spawn(move || {
+            std::thread::sleep(APART * 4);
+            seen.note(signal, sender);
+        });
+        received.forward(pid, signal, sender);
+        event_loop.join().unwrap();
+        assert!(!is_pending(pid, signal), "it was sent a second time");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

@@ -384,6 +384,8 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
             }
             front.tell(&Message::Seized);
             let received = Received::default();
+            // Before the first thread: what it blocks, all of them do. One that did not would be woken by every stop of a tracee, to drop the signal.
+            tracee::block_child_signal();
             end_with_front(channel, pid, received.clone());
             prepared.supervise(pid, front, volumes, received);
         }
@@ -468,8 +470,6 @@ impl Prepared {
 
     fn supervise(self, pid: i32, mut front: crate::message::Sender, mut volumes: WorldVolumes, received: Received) {
         let begin = Instant::now();
-        // Before the first thread: what it blocks, all of them do.
-        tracee::block_child_signal();
         let world = self.segment.world;
         let failed = Arc::new(AtomicBool::new(false));
         let record = Arc::new(Mutex::new(CommitRecord::default()));

@@ -290,18 +290,33 @@ pub fn is_scheduled_normally(tid: i32) -> bool {
     unsafe { libc::sched_getscheduler(tid) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_OTHER }
 }
 
-/// An empty buffer with room for so many bytes and a few more; in huge pages if it is large.
-pub fn buffer(len: usize) -> Vec<u8> {
-    const HUGE_PAGE: usize = 2 << 20;
+/// Let an empty buffer have room for so many bytes and a few more; in huge pages if it is large.
+pub fn make_room(buffer: &mut Vec<u8>, len: usize) {
     // Reading to the end looks for one byte more than there is.
-    let mut buffer: Vec<u8> = Vec::with_capacity(len + 32);
+    let wanted = len + 32;
+    if buffer.capacity() < wanted {
+        // The old one first.
+        *buffer = Vec::new();
+        buffer.reserve_exact(wanted);
+        advise(buffer, libc::MADV_HUGEPAGE);
+    }
+}
+
+/// Let the kernel take back what an empty buffer has, if somebody needs it before we do.
+pub fn lend(buffer: &mut Vec<u8>) {
+    debug_assert!(buffer.is_empty(), "its contents may go");
+    advise(buffer, libc::MADV_FREE);
+}
+
+/// About all huge pages that lie within an empty buffer.
+fn advise(buffer: &mut Vec<u8>, advice: libc::c_int) {
+    const HUGE_PAGE: usize = 2 << 20;
     let from = buffer.as_mut_ptr().align_offset(HUGE_PAGE);
     let within = buffer.capacity().saturating_sub(from) / HUGE_PAGE * HUGE_PAGE;
-    if within > 0 {
-        // SAFETY: whole pages within the buffer; it is advice, and changes no contents.
-        unsafe { libc::madvise(buffer.as_mut_ptr().add(from).cast(), within, libc::MADV_HUGEPAGE) };
+    if within > 0 && buffer.is_empty() {
+        // SAFETY: whole pages within the buffer, which has no contents to be lost.
+        unsafe { libc::madvise(buffer.as_mut_ptr().add(from).cast(), within, advice) };
     }
-    buffer
 }
 
 /// The name of a socket's peer: a `struct sockaddr` of some family.

@@ -20,13 +20,16 @@ pub struct Texts {
     /// Attached here, so that they live as long as the world.
     segments: Vec<Segment>,
     used: usize,
+    /// What files are read into, one after the other. For a compiler that is 200 MB: as much memory each time, and page by page, would cost more to clear
+    /// than it costs to read the files and to look through them.
+    buffer: Vec<u8>,
 }
 
 impl Texts {
     /// `mode`: who may attach, as in chmod.
     pub fn new(world: &'static World, agent_entry: u64, mode: i32) -> Self {
         let options = call_sites::Options { agent_entry, ..Default::default() };
-        Self { world, options, mode, segments: Vec::new(), used: 0 }
+        Self { world, options, mode, segments: Vec::new(), used: 0, buffer: Vec::new() }
     }
 
     /// Make sure that the file is known.
@@ -39,14 +42,15 @@ impl Texts {
         if self.is_known(&version) {
             return Ok(());
         }
-        let mut bytes = Vec::new();
+        self.buffer.clear();
         if metadata.len() <= FILE_LEN_MAX {
-            // A compiler's libraries have 200 MB: page by page, their memory costs more than reading them and looking through them.
-            bytes = crate::sys::buffer(metadata.len() as usize);
-            file.read_to_end(&mut bytes)?;
+            crate::sys::make_room(&mut self.buffer, metadata.len() as usize);
+            file.read_to_end(&mut self.buffer)?;
         }
         // What is no ELF file we understand has no site that we could patch; its calls stop.
-        let plan = call_sites::plan(&bytes, &self.options).ok();
+        let plan = call_sites::plan(&self.buffer, &self.options).ok();
+        self.buffer.clear();
+        crate::sys::lend(&mut self.buffer);
         self.publish(&version, plan)
     }
 

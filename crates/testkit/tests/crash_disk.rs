@@ -42,7 +42,7 @@ fn options(interrupted: &AtomicBool) -> MeasureOptions<'_> {
             disk_len: DISK_LEN,
             flush_delay: Duration::ZERO,
             channel: Channel::Pipe,
-            patience: Duration::from_secs(60),
+            patience: Duration::from_secs(300),
             interrupted,
             fault: None,
         },
@@ -61,6 +61,9 @@ fn every_write_and_flush_is_logged_in_order_and_nothing_is_left_behind() {
     let mut disk = CrashDisk::create(4 << 20).unwrap();
     disk.start_recording();
     let device_path = disk.device().to_owned();
+    let name = device_path.file_name().unwrap().to_string_lossy().into_owned();
+    let backing = || std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok();
+    let own = backing().unwrap();
     let device = OpenOptions::new().write(true).open(&device_path).unwrap();
     for n in 0..3u8 {
         device.write_all_at(&[n + 1; 4096], u64::from(n) * 8192).unwrap();
@@ -79,9 +82,8 @@ fn every_write_and_flush_is_logged_in_order_and_nothing_is_left_behind() {
         last = *end;
     }
     drop(disk);
-    let name = device_path.file_name().unwrap().to_string_lossy().into_owned();
-    let backing = std::fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
-    assert!(!backing.is_ok_and(|name| name.contains("crash-disk")));
+    // Another test may have got the device since.
+    assert_ne!(backing(), Some(own));
 }
 
 #[test]
@@ -92,13 +94,15 @@ fn a_flush_takes_as_long_as_asked_for() {
     let disk = CrashDisk::create(4 << 20).unwrap();
     disk.set_flush_delay(Duration::from_millis(8));
     let device = OpenOptions::new().write(true).open(disk.device()).unwrap();
-    let begin = Instant::now();
-    for _ in 0..5 {
+    let took = |_| {
         device.write_all_at(&[1; 4096], 0).unwrap();
+        let begin = Instant::now();
         device.sync_all().unwrap();
-    }
-    let elapsed = begin.elapsed();
-    assert!(elapsed >= Duration::from_millis(40) && elapsed < Duration::from_millis(400), "{elapsed:?}");
+        begin.elapsed()
+    };
+    // On a busy machine any of them may take longer.
+    let fastest = (0..20).map(took).min().unwrap();
+    assert!(fastest >= Duration::from_millis(8) && fastest < Duration::from_millis(80), "{fastest:?}");
 }
 
 /// By hand, without workloads: two files, one synced, one not; what is seen after each of three cuts.
@@ -123,7 +127,7 @@ fn each_cut_shows_its_own_disk() {
     }
     std::fs::write(dir.path().join("three"), "three").unwrap();
     drop(out);
-    observer.wait_for_end(Duration::from_secs(5));
+    observer.wait_for_end(Duration::from_secs(60));
     let mut log = disk.stop_recording();
     log.messages = observer.finish();
     drop(mounted);

@@ -6,6 +6,7 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::directives::Directives;
 
@@ -62,7 +63,10 @@ fn build_once(
         return Ok(output);
     }
     fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    let unfinished = folder.join(format!("{name}.{}", std::process::id()));
+    // Several tests may compile one program at the same time; none may write what another one already runs.
+    static BUILDS: AtomicUsize = AtomicUsize::new(0);
+    let unfinished = format!("{name}.{}.{}", std::process::id(), BUILDS.fetch_add(1, Ordering::Relaxed));
+    let unfinished = folder.join(unfinished);
     run(command(&unfinished), source)?;
     fs::rename(&unfinished, &output).map_err(|error| format!("cannot keep {}: {error}", output.display()))?;
     Ok(output)

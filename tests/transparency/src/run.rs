@@ -189,6 +189,15 @@ fn marked(mark: &str) -> Vec<Pid> {
     carriers(&format!("{MARK}={mark}\0"))
 }
 
+/// Whether somebody who carries `mark` runs a command of these words.
+pub fn runs(mark: &str, command: &str) -> bool {
+    let line = format!("{}\0", command.replace(' ', "\0"));
+    marked(mark).iter().any(|pid| {
+        let path = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
+        fs::read(path).is_ok_and(|found| found == line.as_bytes())
+    })
+}
+
 /// Processes whose environment has this in it.
 fn carriers(wanted: &str) -> Vec<Pid> {
     let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };

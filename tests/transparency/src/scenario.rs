@@ -146,7 +146,7 @@ pub fn run_once(scenario: &Scenario, settings: &Settings, place: &Place, prefix:
         environment,
         stdin: scenario.directives.words("stdin").join(" ").into_bytes(),
         user: scenario.user(),
-        timeout: scenario.timeout() * if prefix.is_empty() { 1 } else { settings.patience },
+        timeout: scenario.timeout() * if prefix.is_empty() { settings.patience.max(1) } else { settings.patience },
     };
     let outcome = run(&job)?;
     let tree = tree::read(&place.run, &scenario.directives.words("ignore"));

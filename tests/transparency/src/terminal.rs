@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::run::{kill_marked, new_mark, set_environment};
+use crate::run::{kill_marked, new_mark, runs, set_environment};
 use crate::settings::Settings;
 
 /// One step of a scenario at the terminal.
@@ -20,6 +20,8 @@ pub enum Step {
     Await(&'static str),
     /// Wait until this is all that the last line shows.
     Prompt(&'static str),
+    /// Wait until a command of these words runs.
+    Runs(&'static str),
     /// Wait until the program has ended.
     AwaitEnd,
     /// Make the window this wide and high.
@@ -106,7 +108,7 @@ pub fn screens(scenario: &TerminalScenario, settings: &Settings, prefix: &[Strin
     for (name, text) in scenario.files {
         fs::write(directory.join(name), text).map_err(failed)?;
     }
-    let patience = Duration::from_secs(AWAIT_S) * if prefix.is_empty() { 1 } else { settings.patience };
+    let patience = Duration::from_secs(AWAIT_S) * settings.patience;
     let tmux = Tmux::start(scenario, &directory, prefix, patience);
     let result = tmux.map_err(Problem::from).and_then(|tmux| tmux.perform(scenario.steps));
     fs::remove_dir_all(&directory).map_err(failed)?;
@@ -162,6 +164,7 @@ impl Tmux {
                 Step::Keys(keys) => self.call(&[&["send-keys"], *keys].concat()).map(drop)?,
                 Step::Await(text) => self.wait(text, |screen| screen.contains(text))?,
                 Step::Prompt(text) => self.wait(text, |screen| screen.trim_end().lines().last() == Some(text))?,
+                Step::Runs(command) => self.wait(command, |_| runs(&self.mark, command))?,
                 Step::AwaitEnd => self.wait_for_end()?,
                 Step::Resize(width, height) => {
                     self.call(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]).map(drop)?;

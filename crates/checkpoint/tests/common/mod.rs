@@ -91,6 +91,20 @@ impl Program {
         }
     }
 
+    /// Wait until it waits in one of these calls, for longer than its `begin` does.
+    pub fn await_call(&self, numbers: &[i64]) {
+        let is_in = || {
+            let text = std::fs::read_to_string(format!("/proc/{}/syscall", self.pid())).unwrap();
+            let mut words = text.split(' ').map(str::to_owned);
+            let number = words.next().and_then(|number| number.parse().ok());
+            let is_of_begin = number == Some(libc::SYS_read) && words.next().as_deref() == Some("0x0");
+            number.is_some_and(|number| numbers.contains(&number)) && !is_of_begin
+        };
+        while !is_in() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
     /// Wait for its next `int3`; signals are delivered.
     pub fn trap(&mut self) -> &Stopped {
         self.await_stop(|stop| stop == Stop::Signal(libc::SIGTRAP))

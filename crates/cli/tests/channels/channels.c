@@ -68,7 +68,8 @@ static void need(int true_, const char *what) {
 }
 #define must(condition) need(!!(condition), #condition)
 static void saw(void) { ck(write(1, "saw\n", 4)); }
-static void ms(int n) { usleep(n * 1000); }
+static int slowness = 1; // All pauses are so many times as long.
+static void ms(int n) { usleep(n * 1000 * slowness); }
 static void later(void) { ms(400); }
 static void dirty(void) {
     int f = ck(open("data", O_WRONLY));
@@ -92,7 +93,7 @@ static void block(int signal) {
 }
 static int ready(int f, int events) {
     struct pollfd one = {.fd = f, .events = events};
-    ck(poll(&one, 1, 5000));
+    ck(poll(&one, 1, 5000 * slowness));
     return one.revents;
 }
 static int has(const char *folder, const char *name) {
@@ -150,7 +151,7 @@ static void pipe_epoll_hup(int r) {
         struct epoll_event event = {.events = EPOLLIN};
         int e = ck(epoll_create1(0));
         close(p[1]), ck(epoll_ctl(e, EPOLL_CTL_ADD, p[0], &event));
-        must(ck(epoll_wait(e, &event, 1, 5000)) == 1), saw();
+        must(ck(epoll_wait(e, &event, 1, 5000 * slowness)) == 1), saw();
     } else pipe_eof_close(r);
 }
 static void pipe_poll_in(int r) {
@@ -171,6 +172,12 @@ static void pipe_room_by_name(int r) { // A opens it once more to make room: a d
     snprintf(name, sizeof name, "/proc/self/fd/%d", p[0]);
     dirty();
     ck(read(ck(open(name, O_RDONLY)), buf, sizeof buf));
+}
+static void pipe_room_spliced(int r) { // A makes room by sending what is there nowhere.
+    if (r != A) { pipe_room(r); return; }
+    int nowhere = ck(open("/dev/null", O_WRONLY));
+    dirty();
+    ck(splice(p[0], 0, nowhere, 0, sizeof buf, 0));
 }
 static void pipe_room_poll(int r) {
     if (r == B) must(ready(p[1], POLLOUT) & POLLOUT), saw(); else pipe_room(r);
@@ -386,7 +393,7 @@ static void tcp_bind_busy(int r) { // That A listens tells.
 }
 static void tcp_pair(void) { tcp_listen(SOCK_STREAM), p[1] = tcp_connect(SOCK_STREAM), p[0] = ck(accept(fd, 0, 0)); }
 static void tcp_room(int r) {
-    if (r == S) { tcp_pair(); while (send(p[1], buf, sizeof buf, MSG_DONTWAIT) > 0) ms(1); }
+    if (r == S) { tcp_pair(); for (int full = 0; full < 20;) { if (send(p[1], buf, sizeof buf, MSG_DONTWAIT) > 0) full = 0; else full++, ms(5); } } // It stays full.
     if (r == A) { dirty(); while (recv(p[0], buf, sizeof buf, MSG_DONTWAIT) > 0) ms(1); }
     if (r == B) ck(write(p[1], buf, 1)), saw();
 }
@@ -495,6 +502,9 @@ static void lseek_shared(int r) {
 }
 static void offset_read(int r) { // A only reads.
     if (r == A) dirty(), ck(read(fd, buf, 2)); else lseek_shared(r);
+}
+static void offset_spliced(int r) { // A sends what it reads nowhere.
+    if (r == A) { int nowhere = ck(open("/dev/null", O_WRONLY)); dirty(), must(ck(sendfile(nowhere, fd, 0, 2)) == 2); } else lseek_shared(r);
 }
 static void offset_passed(int r) { // A passes a descriptor that it opened, and moves the offset later.
     char control[CMSG_SPACE(sizeof(int))] = {0};
@@ -748,7 +758,7 @@ static void epoll_waits(int r) {
     struct epoll_event event;
     if (r == S) ck(pipe(p)), ck(write(p[1], "x", 1)), fd = ck(epoll_create1(0));
     if (r == A) dirty(), ck(epoll_add(EPOLLIN));
-    if (r == B) must(ck(epoll_wait(fd, &event, 1, 5000)) == 1), saw();
+    if (r == B) must(ck(epoll_wait(fd, &event, 1, 5000 * slowness)) == 1), saw();
 }
 static void epoll_oneshot(int r) { // A takes the one event that there is.
     struct epoll_event event;
@@ -1086,14 +1096,14 @@ static void outside_connect(int r) {
 #define OU(name) {#name, name, OUTSIDE}
 static const struct channel { const char *name; void (*run)(int); int flags; } CHANNELS[] = {
     CH(pipe_data), CH(pipe_eof_close), EX(pipe_eof_exit), CH(pipe_poll_hup), EX(pipe_poll_hup_exit), CH(pipe_select_hup),
-    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_size), CH(pipe_shrink), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
+    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name), CH(pipe_room_spliced), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_size), CH(pipe_shrink), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
     CH(pipe_splice_out), CH(pipe_tee), CH(pipe_tee_out), CH(pipe_vmsplice), CH(pipe_sendfile), CH(fifo_data), CH(fifo_eof),
     CH(fifo_open), CH(fifo_room), CH(fifo_fionread), CH(fifo_poll_in), CH(fifo_size), CH(fifo_shrink), CH(pty_data), CH(unix_data), CH(unix_eof), EX(unix_eof_exit), CH(unix_shutdown), CH(unix_poll_rdhup),
     CH(unix_datagram), CH(unix_seqpacket), CH(unix_recvmsg), CH(unix_room), CH(unix_accept), CH(unix_peek), CH(unix_outq), CH(unix_bound), CH(scm_rights), CH(tcp_data), CH(tcp_fin),
     EX(tcp_fin_exit), CH(tcp_accept), CH(udp_data), CH(tcp_bind_busy), CH(tcp_room), CH(tcp_peek), CH(tcp_poll_in), CH(tcp_shutdown), CH(tcp_not_connected), CH(tcp_option), CH(file_read), CH(file_read_open), CH(file_mmap_private),
     CH(file_mmap_private_before), CH(file_mmap_private_fork), CH(file_mmap_private_store), CH(file_mmap_shared), CH(file_mmap_shared_after), CH(file_store), EX(file_store_exit),
     CH(file_store_mmap), CH(file_store_mmap_after), CH(file_sendfile), CH(file_splice), CH(file_copy_range), CH(file_copied_by_a), CH(tmpfs_file),
-    CH(lseek_shared), CH(offset_read), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime), CH(seek_end), CH(stat_mode), CH(stat_links),
+    CH(lseek_shared), CH(offset_read), CH(offset_spliced), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime), CH(seek_end), CH(stat_mode), CH(stat_links),
     CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_taken), CH(name_directory), CH(directory_mode), CH(directory_xattr), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),
     CH(name_readlink), CH(name_tmpfile), CH(name_dangling), CH(xattr_), CH(xattr_taken), CH(inotify_), CH(inotify_name), CH(inotify_second), CH(exec_binary),
     CH(exec_script), CH(exec_interpreter), CH(flock_), EX(flock_exit), CH(flock_busy), CH(fcntl_unlock), CH(fcntl_close),
@@ -1137,7 +1147,7 @@ static void end(void) { // There are no statistics while a process of the world 
 static void play(const struct channel *channel) {
     signal(SIGPIPE, SIG_IGN);
     channel->run(S);
-    if (guess && !strcmp(guess, "wrong")) alarm(2); // B may wait for ever, A does; they end with their parent.
+    if (guess && !strcmp(guess, "wrong")) alarm(2 * slowness); // B may wait for ever, A does; they end with their parent.
     if (channel->flags & PARENT) {
         start_a(channel), channel->run(B);
         end();
@@ -1161,6 +1171,7 @@ int main(int argc, char **argv) {
     if (!strcmp(name, "--say")) return saw(), 0;
     if (argc > 2) port = atoi(argv[2]);
     guess = getenv("CHANNELS_GUESS");
+    if (getenv("CHANNELS_SLOWNESS")) slowness = atoi(getenv("CHANNELS_SLOWNESS"));
     for (int i = 0; i < count; i++) {
         int flags = CHANNELS[i].flags;
         if (!strcmp(name, "--list")) printf("%s %s\n", CHANNELS[i].name, flags & FREE ? "free" : flags & OUTSIDE ? "outside" : "held");

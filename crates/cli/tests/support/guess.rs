@@ -14,12 +14,10 @@ def show(*words): os.write(1, (' '.join(map(str, words)) + '\n').encode())
 def status(child): return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 "#;
 
-/// The calls of `speculator.h`, for Perl, and how the tests end a guess. Children that ended on a guess end for good a moment after it was
-/// resolved, and there are no figures while somebody is left.
+/// The calls of `speculator.h`, for Perl, and how the tests end a guess.
 const PERL: &str = r#"
 use strict; use Socket; $| = 1;
-my ($end, $first) = ($ARGV[0], $$);
-END { select(undef, undef, undef, 0.5) if $$ == $first }
+my $end = $ARGV[0];
 sub begin { return syscall(0x5bed, 1, 0, 0) }
 sub finish { return syscall(0x5bed, $end eq 'fail' ? 3 : 2, $_[0], 0) }
 sub depth { return syscall(0x5bed, 4, 0, 0) }
@@ -28,9 +26,12 @@ sub take { my $value; sysread($_[0], $value, 8) == 8 or die; return unpack 'Q', 
 sub give { syswrite($_[0], pack 'Q', $_[1]) == 8 or die }
 "#;
 
+/// Children that ended on a guess end for good a moment after it was resolved. There are no figures while somebody is left, which is rare: then it is
+/// run again.
+const ATTEMPTS: usize = 10;
+
 fn python(program: &str) -> String {
-    // Children that ended on a guess end for good a moment after it was resolved, and there are no figures while somebody is left.
-    format!("{PYTHON}{program}\ntime.sleep(0.5)")
+    format!("{PYTHON}{program}")
 }
 
 /// Run a Python program natively and inside, where its guess fails: both say `stdout`. Barriers it may meet: none of those named.
@@ -58,22 +59,29 @@ pub fn check_perl(program: &str, end: &str, stdout: &str, never_waits_at: &[&str
 /// Run a command inside.
 #[track_caller]
 pub fn check_inside(command: &[&str], stdout: &str, never_waits_at: &[&str]) {
-    let dir = tempfile::tempdir().unwrap();
     let speculator = [env!("CARGO_BIN_EXE_speculator"), "run", "--stats=json:stats", "--"];
-    let output = run(dir.path(), &[&speculator, command].concat());
-    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert_eq!((text.as_ref(), output.status.code()), (stdout, Some(0)), "{errors}");
-    let stats = std::fs::read_to_string(dir.path().join("stats")).unwrap();
-    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
-    let barriers = &stats["ahead"]["barriers"];
-    for call in never_waits_at {
-        assert!(barriers[call].is_null(), "{call}: {barriers}");
+    for _ in 0..ATTEMPTS {
+        let dir = tempfile::tempdir().unwrap();
+        let output = run(dir.path(), &[&speculator, command].concat());
+        let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!((text.as_ref(), output.status.code()), (stdout, Some(0)), "{errors}");
+        let stats = std::fs::read_to_string(dir.path().join("stats")).unwrap_or_default();
+        if stats.is_empty() && errors.contains("there are no statistics yet") {
+            continue;
+        }
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        let barriers = &stats["ahead"]["barriers"];
+        for call in never_waits_at {
+            assert!(barriers[call].is_null(), "{call}: {barriers}");
+        }
+        return;
     }
+    panic!("somebody is always left");
 }
 
 fn run(dir: &Path, command: &[&str]) -> Output {
     Command::new("timeout")
-        .args(["-s", "KILL", "60"])
+        .args(["-s", "KILL", "300"])
         .args(command)
         .current_dir(dir)
         .stdin(Stdio::null())

@@ -3,12 +3,14 @@
 
 pub mod guess;
 pub mod manifest;
+pub mod places;
 pub mod tree;
 
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Instant;
 
 use tempfile::TempDir;
 
@@ -76,6 +78,21 @@ impl Scene {
         command
     }
 
+    /// Unmounts the volume at `dir`, as soon as nobody keeps it busy. A world of another test may have copied the mount when it began: then the image
+    /// stays attached until that world ends.
+    #[track_caller]
+    pub fn umount(&self) {
+        let begin = Instant::now();
+        let mut outcome = self.run("volume umount dir");
+        assert!(!outcome.stderr.contains("no volume is mounted there"), "{}", outcome.stderr);
+        let is_there = || self.traces().iter().any(|trace| trace.contains(" ext4 ") || trace.contains("/image"));
+        while outcome.status != 0 && is_there() {
+            assert!(begin.elapsed() < places::PATIENCE, "{}", outcome.stderr);
+            std::thread::sleep(places::PAUSE);
+            outcome = self.run("volume umount dir");
+        }
+    }
+
     /// What has to do with this scene in the mount table and among the loop devices.
     pub fn traces(&self) -> Vec<String> {
         let folder = self.folder.path().to_str().unwrap();
@@ -98,10 +115,20 @@ impl Scene {
         names
     }
 
+    /// Nothing is mounted or attached any more. A world of another test may have copied a mount when it began, and has it until it ends.
+    #[track_caller]
+    pub fn nothing_is_attached(&self) {
+        let end = Instant::now() + places::PATIENCE;
+        while !self.traces().is_empty() && Instant::now() < end {
+            std::thread::sleep(places::PAUSE);
+        }
+        assert_eq!(self.traces(), Vec::<String>::new());
+    }
+
     /// Nothing is mounted or attached, and the folder holds these names.
     #[track_caller]
     pub fn left_behind(&self, names: &[&str]) {
-        assert_eq!(self.traces(), Vec::<String>::new());
+        self.nothing_is_attached();
         assert_eq!(self.names(), names);
     }
 }

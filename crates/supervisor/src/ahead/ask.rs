@@ -213,7 +213,7 @@ impl Supervisor {
     }
 
     fn decide_alone(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
-        self.bury(stopped, call.pid)?;
+        self.bury_what_is_due(stopped, call.pid)?;
         if self.deliver_child_signal(stopped, call.pid, Some(call))?
             || self.deliver_signals(stopped, call.pid, Some(call))?
         {
@@ -478,10 +478,14 @@ impl Supervisor {
         }
         let descriptors = self.descriptors_of(pid);
         let sockets = super::accept::sockets_among(pid, &descriptors);
-        let corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();
+        let mut corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();
         let begin = Instant::now();
         let known = self.known_of(pid);
-        match Vessel::fork_known(stopped, self.image.header.gate_program, known, corpses) {
+        let forked = Vessel::fork_known(stopped, self.image.header.gate_program, known, &mut corpses);
+        if !corpses.is_empty() {
+            self.ahead.corpses.insert(pid, corpses);
+        }
+        match forked {
             Ok(vessel) => {
                 let took = begin.elapsed();
                 self.ahead.vessels.insert(vessel.pid());
@@ -509,6 +513,8 @@ impl Supervisor {
     /// What need not be looked for in a process.
     pub(super) fn known_of(&self, pid: i32) -> Known {
         let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
+        let users = |slot: usize| self.world().processes[slot].users.load(Ordering::Relaxed);
+        let one_thread = self.tracees.get(&pid).is_some_and(|tracee| users(tracee.process) == 1);
         let no_timers =
             self.tracees.get(&pid).is_some_and(|tracee| flags(tracee.process) & agent_abi::PROCESS_TIMERS == 0);
         // Whoever was born while nobody asked may run in its parent's memory: then its agent has a page of its own there.
@@ -517,7 +523,7 @@ impl Supervisor {
         let own_memory = self.ahead.is_always_on()
             || self.tracees.get(&pid).and_then(|tracee| tracee.thread).is_some_and(|thread| !has_own_page(thread));
         let affinity = self.confined.iter().rev().find(|confined| confined.tid() == pid).map(Confined::before);
-        Known { no_timers, own_memory, affinity, ..Known::default() }
+        Known { one_thread, no_timers, own_memory, affinity, ..Known::default() }
     }
 
     pub(super) fn can_be_checkpointed(&self, pid: i32) -> bool {

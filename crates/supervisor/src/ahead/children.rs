@@ -72,6 +72,11 @@ impl Children {
         }
     }
 
+    /// Whether a process has children to wait for that its program has heard of already.
+    pub fn is_anything_to_reap(&self, parent: i32) -> bool {
+        self.to_reap.contains_key(&parent)
+    }
+
     /// Whether nobody has still to be told of, or kept from, anybody's end. It looks at each process whose end is to be kept from its parent: ask
     /// seldom.
     pub fn is_quiet(&mut self) -> bool {

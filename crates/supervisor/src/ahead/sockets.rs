@@ -15,6 +15,7 @@ use super::undo::Intent;
 use super::{Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::option;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
 use std::collections::HashSet;
@@ -189,24 +190,31 @@ impl Supervisor {
     }
 
     fn plan_hung_up(&mut self, call: &Call, op: Op, connection: &Connection) -> Plan {
-        let is_plain = is_plain_read(call, op);
+        if !is_plain_read(call, op) {
+            return Plan::new(Class::Later);
+        }
+        // What the peer has not read makes its end a reset, which a stream's reader sees when it has read what is left, any other at once.
+        let is_reset = !self.is_read_to_its_end(connection.peer);
         let left = rustix::io::ioctl_fionread(&connection.copy).unwrap_or(0);
-        let is_stream = socket_type(&connection.copy) == Ok(SocketType::STREAM);
-        if is_plain && is_stream && left > 0 {
+        let receives = match socket_type(&connection.copy) {
+            Ok(SocketType::STREAM) => true,
+            Ok(SocketType::SEQPACKET) => !is_reset,
+            _ => false,
+        };
+        if receives && left > 0 {
             let flags = if matches!(op, Op::Recv { .. }) { call.frame.args[3] } else { 0 };
             return connection.receive(flags);
         }
-        // What the peer has not read makes it a reset; one that is under way in a message is not closed at all.
+        // One that is under way in a message is not closed at all.
         let passed = self.world().options.load(Ordering::Relaxed) & option::DESCRIPTORS_PASSED != 0;
-        let is_end = is_plain && is_stream && !passed && self.is_read_to_its_end(connection.peer);
-        match is_end {
+        match receives && !is_reset && !passed && is_empty(&connection.copy) {
             true => Plan::new(Class::EndOfFile).observing(Object::Socket(connection.own)),
             false => Plan::new(Class::Later),
         }
     }
 
     fn is_read_to_its_end(&mut self, ino: u64) -> bool {
-        self.end_of(ino).is_ok_and(|end| rustix::io::ioctl_fionread(&*end) == Ok(0))
+        self.end_of(ino).is_ok_and(|end| is_empty(&end))
     }
 
     /// What a speculative process shows by closing its last descriptor of a socket: both directions end.
@@ -285,6 +293,14 @@ impl Connection {
     fn certain(&self) -> Plan {
         Plan::new(Class::Certain).modifying(self.own(), Intent::Nothing).modifying(self.peer(), Intent::Nothing).once()
     }
+}
+
+/// Whether nothing waits to be received there. An empty packet has no bytes, but is something; where the end has come, packets are not looked for.
+fn is_empty(end: &OwnedFd) -> bool {
+    let is_stream = socket_type(end) == Ok(SocketType::STREAM);
+    let mut ready = [PollFd::new(end, PollFlags::IN)];
+    let mut is_ready = || poll(&mut ready, Some(&Timespec::default())) != Ok(0);
+    rustix::io::ioctl_fionread(end) == Ok(0) && (is_stream || !is_ready())
 }
 
 /// All that such a call tells is what it returns.

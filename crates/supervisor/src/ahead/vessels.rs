@@ -12,6 +12,9 @@ use speculation::Checkpoint;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
+/// So many dead vessels a process leaves unreaped at most: they count among the processes that its user may have.
+const CORPSES_MAX: usize = 8;
+
 /// Whether a call of this class could tell that there is a vessel, or leave it with descriptors of its own.
 pub(super) fn would_notice(class: &Class, nr: u64) -> bool {
     let is_harmless = matches!(
@@ -72,11 +75,25 @@ impl Supervisor {
             }
         }
         self.await_dying();
+        // Of those of others no more is done: they are not stopped.
+        self.ahead.corpses.values_mut().flatten().for_each(ToReap::hurry);
     }
 
     pub(super) fn await_dying(&mut self) {
         for (_, dying) in std::mem::take(&mut self.ahead.dying) {
             self.keep_corpse(dying.await_end());
+        }
+    }
+
+    /// A process has stopped. Those of its dead vessels that nobody can have noticed wait until its next checkpoint, for which it makes calls for us anyway.
+    pub(super) fn bury_what_is_due(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+        let is_patient = |dead: &Vec<ToReap>| dead.len() < CORPSES_MAX && dead.iter().all(ToReap::can_wait);
+        let can_wait = self.ahead.core.open_speculations() > 0
+            && self.ahead.corpses.get(&pid).is_some_and(is_patient)
+            && !self.ahead.children.is_anything_to_reap(pid);
+        match can_wait {
+            true => Ok(()),
+            false => self.bury(stopped, pid),
         }
     }
 
