@@ -393,7 +393,7 @@ impl Supervisor {
 
     fn on_signal(&mut self, stopped: Stopped, signal: i32) -> Result<()> {
         let tid = stopped.tid();
-        let Some(tracee) = self.tracees.get_mut(&tid) else { return stopped.resume(signal) };
+        let Some(tracee) = self.tracees.get(&tid) else { return stopped.resume(signal) };
         let Some(thread) = tracee.thread else { return stopped.resume(signal) };
         let world = self.segment.world;
         let is_deaf = world.threads[thread].is_deaf.load(Ordering::Relaxed) != 0;
@@ -401,11 +401,9 @@ impl Supervisor {
             // Without a tracer the kernel would not have sent it. It repeats what it interrupted by itself.
             return stopped.resume(0);
         }
-        if matches!(signal, libc::SIGTRAP | libc::SIGSEGV) && tracee.injection.is_some() {
+        if self.is_of_injection(&stopped, signal)? {
             let registers = stopped.registers()?;
-            if tracee.injection.as_ref().is_some_and(|begun| begun.has_failed(&self.image, signal, registers.rip)) {
-                return self.on_failed_injection(stopped, registers);
-            }
+            return self.on_failed_injection(stopped, registers);
         }
         let sent = stopped.signal_info()?;
         let info = self.as_it_was(tid, sent);
@@ -432,6 +430,13 @@ impl Supervisor {
         // It may have more to hear.
         self.call_receiver(tid);
         resumed
+    }
+
+    /// Whether a signal says that the agent of a new program could not begin.
+    pub(crate) fn is_of_injection(&self, stopped: &Stopped, signal: i32) -> Result<bool> {
+        let begun = self.tracees.get(&stopped.tid()).and_then(|tracee| tracee.injection.as_ref());
+        let Some(begun) = begun.filter(|_| matches!(signal, libc::SIGTRAP | libc::SIGSEGV)) else { return Ok(false) };
+        Ok(begun.has_failed(&self.image, signal, stopped.registers()?.rip))
     }
 
     /// Send a signal again that was taken from a thread's queue. What the kernel does not let us send again as it was, we remember, and put in

@@ -210,6 +210,8 @@ impl Supervisor {
             }
             match now.stop() {
                 Stop::Exec { .. } | Stop::SystemCall => self.on_stop(now),
+                // Its agent may not attach the world, and tries again when it may.
+                Stop::Signal(signal) if self.is_of_injection(&now, signal)? => self.on_stop(now),
                 Stop::Signal(_) => {
                     let info = now.signal_info()?;
                     self.ahead.held_signals.entry(pid).or_default().push(info);
