@@ -393,7 +393,7 @@ static void tcp_bind_busy(int r) { // That A listens tells.
 }
 static void tcp_pair(void) { tcp_listen(SOCK_STREAM), p[1] = tcp_connect(SOCK_STREAM), p[0] = ck(accept(fd, 0, 0)); }
 static void tcp_room(int r) {
-    if (r == S) { tcp_pair(); for (int full = 0; full < 20;) { if (send(p[1], buf, sizeof buf, MSG_DONTWAIT) > 0) full = 0; else full++, ms(5); } } // It stays full.
+    if (r == S) { tcp_pair(); for (int full = 0; full < 60;) { if (send(p[1], buf, sizeof buf, MSG_DONTWAIT) > 0) full = 0; else full++, usleep(10000); } } // The kernel makes more room by itself, a tenth of a second later.
     if (r == A) { dirty(); while (recv(p[0], buf, sizeof buf, MSG_DONTWAIT) > 0) ms(1); }
     if (r == B) ck(write(p[1], buf, 1)), saw();
 }
