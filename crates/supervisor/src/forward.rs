@@ -80,13 +80,17 @@ fn is_stopped(pid: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::io::{Read, Write};
+    use std::process::{Command, Stdio};
     use tracee::{Stop, Stopped};
 
     /// On a busy machine it may take long until the event loop sees that COMMAND got a signal.
     #[test]
     fn what_command_has_stopped_for_is_not_sent_on() {
-        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // When it answers, it has executed its program: that would be a stop, too.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let (pid, signal, sender) = (child.id() as i32, libc::SIGUSR1, std::process::id() as i32);
         tracee::seize(pid).unwrap();
         sys::kill(pid, signal);

@@ -16,7 +16,7 @@ impl Supervisor {
     /// Whether this call would fail because of what we hold.
     pub(super) fn meets_busy_program(&mut self, call: &Call) -> bool {
         let ahead = &self.ahead;
-        let has_vessels = !ahead.kept.is_empty() || !ahead.dying.is_empty();
+        let has_vessels = !ahead.kept.is_empty() || !ahead.dying.is_empty() || ahead.fresh_vessel.is_some();
         if ahead.core.open_speculations() == 0 && !has_vessels && !ahead.children.any_ghosts() {
             return false;
         }
@@ -46,7 +46,10 @@ impl Supervisor {
         let Some(program) = found.map(|found| (found.dev(), found.ino())) else { return false };
         let runs =
             |pid: i32| std::fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|exe| (exe.dev(), exe.ino()) == program);
-        // Those that were given up are as good as gone.
+        // Those that were given up are as good as gone, and so is one that nobody wanted in the end.
+        if let Some(stale) = self.ahead.fresh_vessel.take() {
+            self.discard(stale);
+        }
         self.await_dying();
         let kin = &self.ahead.children;
         let is_kept =
