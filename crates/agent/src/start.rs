@@ -6,7 +6,8 @@ use crate::descriptors::{Stat, CACHE_BASE};
 use crate::gate::{self, nr};
 use crate::memory::{attach, is_known, rows};
 use agent_abi::{
-    option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_PRIVILEGES, THREADS_MAX, THREAD_PAGE_OFFSET,
+    option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_PRIVILEGES, THREADS_MAX,
+    THREAD_PAGE_OFFSET,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -41,7 +41,13 @@ pub fn real_user_of(tid: i32) -> io::Result<u32> {
     status_field(tid, "Uid:", 0)
 }
 
-fn status_field<T: std::str::FromStr>(tid: i32, name: &str, position: usize) -> io::Result<T> {
+/// The user as whom a thread uses files.
+pub fn file_system_user_of(tid: i32) -> io::Result<u32> {
+    status_field(tid, "Uid:", 3)
+}
+
+/// One of the words behind a name in `/proc/TID/status`.
+pub fn status_field<T: std::str::FromStr>(tid: i32, name: &str, position: usize) -> io::Result<T> {
     let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
     status
         .lines()

@@ -204,7 +204,7 @@ impl Supervisor {
 
     /// Those that blocked what they were to hear, and do not block it any more, are brought to where they hear it.
     pub(super) fn call_those_not_deaf(&mut self) {
-        let signals = &mut self.ahead.signals;
+        let signals = &self.ahead.signals;
         let hears = |pid: i32| signals.first(pid).is_none_or(|sent| !is_blocked(pid, sent.info.number()));
         let hearing: Vec<i32> = signals.deaf.iter().copied().filter(|&pid| hears(pid)).collect();
         for pid in hearing {

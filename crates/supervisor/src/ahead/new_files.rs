@@ -13,10 +13,11 @@ use super::held_names::{stat_buffer, DiskName, NameChange};
 use super::names::{Entry, Found};
 use super::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_TRUNC};
 use super::plan::{Class, Plan};
-use super::rights::{has_our_rights, status_of};
+use super::rights::has_our_rights;
 use super::staging::{self, Rights};
 use super::undo::{own_path, position_of, Intent};
 use super::{process, Call, Object, Written};
+use crate::descriptors::{file_system_user_of, status_field};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat};
@@ -167,7 +168,7 @@ impl Supervisor {
         if !is_new || mode & ALL & !PERMISSIONS != 0 || !is_root_as_we_are(call.pid) {
             return None;
         }
-        let umask = u64::from_str_radix(&status_of(call.pid, "Umask:")?, 8).ok()?;
+        let umask = u64::from_str_radix(&status_field::<String>(call.pid, "Umask:", 0).ok()?, 8).ok()?;
         let mode = Mode::from_raw_mode((mode & PERMISSIONS & !umask) as u32);
         let rights = Rights { mode, group: group_in(call.pid, &entry.dir.stat)? };
         let fd = self.free_descriptor(call.pid)?;
@@ -354,9 +355,7 @@ pub(super) fn has_known_flags(call: &Call) -> bool {
 
 /// Whether a process is root as we are, so that what we make for it is what it would make.
 pub(super) fn is_root_as_we_are(pid: i32) -> bool {
-    // Real, effective, saved, of file systems.
-    let user = status_of(pid, "Uid:").and_then(|users| users.split_whitespace().nth(3).map(str::to_owned));
-    user.as_deref() == Some("0") && has_our_rights(pid)
+    file_system_user_of(pid).is_ok_and(|user| user == 0) && has_our_rights(pid)
 }
 
 /// The group of a file that a process makes in a directory.
@@ -365,5 +364,5 @@ fn group_in(pid: i32, dir: &Stat) -> Option<Gid> {
     if dir.st_mode & SET_GROUP != 0 {
         return Some(Gid::from_raw(dir.st_gid));
     }
-    status_of(pid, "Gid:")?.split_whitespace().nth(3)?.parse().ok().map(Gid::from_raw)
+    status_field(pid, "Gid:", 3).ok().map(Gid::from_raw)
 }
