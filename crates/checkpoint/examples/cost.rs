@@ -1,8 +1,8 @@
 //! What checkpoints cost, as medians: a plain fork and reap by the process itself, a vessel taken and discarded, and a process put back.
 //!
 //! `cargo run --release -p checkpoint --example cost [-- MEBIBYTES]`; with `-- --one MEBIBYTES DIRTY` one line of numbers for programs: fork and
-//! reap, vessel and discard, the same as in a world (the process is known, the vessel's first stop is not waited for, and its end only before the
-//! next), fork of a vessel, restore.
+//! reap, vessel and discard, the same as in a world (the process is known, and nobody waits for the vessel's first stop, nor for its end: those that have
+//! ended are reaped in the next), fork of a vessel, restore.
 
 use checkpoint::{Dying, Known, ToReap, Vessel};
 use std::io::{BufRead, BufReader};
@@ -91,6 +91,9 @@ fn measure_all(folder: &std::path::Path) -> Result<(), Box<dyn std::error::Error
     Ok(())
 }
 
+/// So many vessels that were given up are left to end by themselves.
+const UNREAPED_MAX: usize = 8;
+
 fn rounds_for(mebibytes: usize) -> usize {
     match mebibytes {
         0..=15 => 1001,
@@ -111,12 +114,14 @@ fn measure(
     let mut line = String::new();
     BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
     let native: f64 = line.trim().parse()?;
+    // As a world's supervisor does.
+    process_state::run_first();
     tracee::seize(pid)?;
     drop(child.stdin.take());
     let mut p = next_trap(pid)?;
     let gate = gate(pid)?;
     let (mut discarded, mut deferred, mut forked, mut restored) = (vec![], vec![], vec![], vec![]);
-    let mut dying: Option<Dying> = None;
+    let (mut dying, mut dead): (Vec<Dying>, Vec<ToReap>) = (vec![], vec![]);
     // As the supervisor, which sees the calls that would change this, knows most processes.
     let affinity = process_state::affinity(pid)?;
     let affinity_known = Some(affinity.clone());
@@ -126,13 +131,21 @@ fn measure(
         let start = Instant::now();
         // And as there, on a machine that has nothing else to do, on our core.
         process_state::bring_near(pid);
-        let mut dead: Vec<ToReap> = dying.take().map(Dying::await_end).into_iter().collect();
+        for vessel in std::mem::take(&mut dying) {
+            match vessel.look() {
+                Ok(ended) => dead.push(ended),
+                Err(still) => dying.push(still),
+            }
+        }
+        if dying.len() >= UNREAPED_MAX {
+            dead.extend(dying.drain(..).map(Dying::await_end));
+        }
         let vessel = Vessel::fork_known(&p, gate, known.clone(), &mut dead)?;
         forked.push(start.elapsed());
-        dying = Some(vessel.give_up()?);
+        dying.push(vessel.give_up()?);
         deferred.push(start.elapsed());
     }
-    ToReap::all(dying.map(Dying::await_end), &p, gate)?;
+    ToReap::all(dying.into_iter().map(Dying::await_end), &p, gate)?;
     process_state::set_affinity(pid, &affinity)?;
     for _ in 0..rounds {
         let start = Instant::now();

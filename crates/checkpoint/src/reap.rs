@@ -32,6 +32,15 @@ impl Dying {
         ToReap { vessel: self.vessel, parent: self.parent, can_wait: !self.was_settled }
     }
 
+    /// If it has ended already.
+    pub fn look(self) -> std::result::Result<ToReap, Self> {
+        match tracee::look_for_end(self.vessel) {
+            Ok(None) => Err(self),
+            // There is nothing to wait for if somebody has.
+            Ok(Some(_)) | Err(_) => Ok(self.ended()),
+        }
+    }
+
     /// Wait for its end.
     pub fn await_end(self) -> ToReap {
         // There is nothing to wait for if somebody has.

@@ -364,7 +364,9 @@ fn refuse_to_restore(
 fn pending(p: &Stopped) -> Result<Vec<(SignalInfo, bool)>> {
     let mut pending = Vec::new();
     for shared in [false, true] {
-        pending.extend(p.pending_signals(shared)?.into_iter().map(|info| (info, shared)));
+        // What an instruction caused comes again with it.
+        let own = p.pending_signals(shared)?.into_iter().filter(|info| !info.is_synchronous());
+        pending.extend(own.map(|info| (info, shared)));
     }
     Ok(pending)
 }

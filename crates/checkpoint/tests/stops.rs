@@ -59,6 +59,45 @@ fn interrupted_in_a_read_it_reads_again() {
     program.discard(vessel);
 }
 
+/// The kernel reports the stop first, and then the fault instead of the end of our step, though it is blocked.
+#[test]
+fn a_fault_at_the_moment_of_a_stop_is_no_answer_and_comes_again() {
+    const STOPS: usize = 3000;
+    let path = compile(
+        "faults",
+        r#"
+        static volatile long faults, rounds, ends; static void on(int s, siginfo_t *i, void *c) { faults++; ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP] += 2; }
+        static void end(int s) { ends = 1; }
+        int main(void) { struct sigaction a = {.sa_sigaction = on, .sa_flags = SA_SIGINFO | SA_NODEFER}; sigaction(SIGSEGV, &a, 0); signal(SIGTERM, end); begin();
+            while (!ends) { rounds++; __asm__ volatile("xor %%eax, %%eax; .byte 0x89, 0x00" ::: "eax", "memory"); }
+            SAY("%d", faults == rounds); return 0; }
+        "#,
+        &[],
+    );
+    let mut program = Program::start(&path, &[]);
+    let pid = program.pid();
+    for round in 0..STOPS {
+        // It is to be met at every moment of what it does.
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < Duration::from_nanos(round as u64 * 7919 % 60_000) {}
+        let stopped = Stopped::interrupt(pid).unwrap();
+        if stopped.stop() != Stop::Trap {
+            // A fault that was reported by itself.
+            let signal = stopped.signal();
+            stopped.resume(signal).unwrap();
+            continue;
+        }
+        let mut calls = RemoteCalls::new(&stopped, program.gate()).unwrap();
+        assert_eq!(calls.call(libc::SYS_getpid, &[]).unwrap(), i64::from(pid));
+        assert_eq!(calls.finish().unwrap().len(), 0);
+        stopped.resume(0).unwrap();
+    }
+    assert!(std::process::Command::new("kill").arg(pid.to_string()).status().unwrap().success());
+    program.await_stop(|stop| stop == Stop::Signal(libc::SIGTERM));
+    program.resume_with(libc::SIGTERM);
+    assert_eq!(program.line(), "1");
+}
+
 /// A filter stops `getppid`, which it calls once.
 const FILTERED: &str = r#"
         #include <linux/filter.h>

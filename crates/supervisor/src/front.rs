@@ -509,7 +509,7 @@ impl Prepared {
             stopped_sites: HashSet::new(),
             is_root_user: self.is_root_user,
             ahead: crate::ahead::Ahead::new(self.ahead, memories),
-            same_core: SameCore::new(sys::run_first(), &world.usual_cores),
+            same_core: SameCore::new(tracee::process_state::run_first(), &world.usual_cores),
             confined: Vec::new(),
             watched: HashSet::new(),
             backlog: HashMap::new(),

@@ -198,13 +198,6 @@ pub fn kill_thread(tid: i32, signal: i32) {
     unsafe { libc::syscall(libc::SYS_tkill, tid, signal) };
 }
 
-/// Let this thread run as soon as it has something to do: every process inside waits for it. Without the privilege it stays as it is: false.
-pub fn run_first() -> bool {
-    let param = libc::sched_param { sched_priority: 1 };
-    // SAFETY: `param` is whole.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &param) == 0 }
-}
-
 /// A close-on-exec copy of a descriptor that no object of this process owns, beyond the standard ones.
 pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
     // SAFETY: the answer is a new descriptor that is ours.

@@ -22,8 +22,8 @@ pub use memory::{read_bytes, read_ranges, read_value, write_bytes, write_ranges,
 pub use remote::RemoteCalls;
 pub use segment::{Segment, WorldSegment};
 pub use stop::{
-    await_end, await_stop, block_child_signal, halt, halt_all, interrupt, kill, seize, wait, wait_before_end,
-    wait_until, Event, Stop, Stopped, Waker,
+    await_end, await_stop, block_child_signal, halt, halt_all, interrupt, kill, look_for_end, seize, wait,
+    wait_before_end, wait_until, Event, Stop, Stopped, Waker,
 };
 pub use sys::{enter_world, fork_with, Forked, Registers, SignalInfo};
 

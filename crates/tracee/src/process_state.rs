@@ -84,6 +84,11 @@ pub fn set_affinity(tid: i32, mask: &[u64]) -> io::Result<()> {
     sys::set_affinity(tid, mask)
 }
 
+/// Let this thread, a tracer, run as soon as it has something to do: every process inside waits for it. Without the privilege it stays as it is: false.
+pub fn run_first() -> bool {
+    sys::run_first()
+}
+
 /// Let a stopped thread run on the core that we are on, and on no other: what it is made to do from here is done soonest there, and waking somebody on
 /// another core costs more than most calls. Where that is refused, it stays where it is.
 pub fn bring_near(tid: i32) {

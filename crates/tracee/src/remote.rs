@@ -152,14 +152,15 @@ impl<'a> RemoteCalls<'a> {
                 }
                 (0, signal) => {
                     let info = sys::signal_info(tid)?;
-                    let is_fault =
-                        matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGSYS);
-                    if is_fault && info.code() > 0 {
-                        let source = io::Error::other(format!(
-                            "signal {signal} instead of an answer at {:x?}",
-                            sys::registers(tid)
-                        ));
-                        return Err(TraceError::Kernel { what: "system call", tid, source });
+                    let registers = sys::registers(tid)?;
+                    if info.is_fault_at(registers.rip) {
+                        let what = format!("signal {signal} instead of an answer at {registers:x?}");
+                        return Err(TraceError::Kernel { what: "system call", tid, source: io::Error::other(what) });
+                    }
+                    if info.is_synchronous() {
+                        // What the program did just when it was stopped: it comes again with the instruction. The kernel looks for such signals before
+                        // all others, whether they are blocked or not.
+                        continue;
                     }
                     self.collected.push(info);
                 }

@@ -159,7 +159,13 @@ pub fn kill(pid: i32) -> Result<()> {
 
 /// Wait for the end of a thread that was killed, as its tracer; its `wait(2)` status.
 pub fn await_end(tid: i32) -> io::Result<i32> {
-    sys::wait_end(tid)
+    let ended = sys::wait_end(tid, 0)?;
+    ended.ok_or_else(|| io::Error::other("a wait without end ended"))
+}
+
+/// The same, if it has ended already.
+pub fn look_for_end(tid: i32) -> io::Result<Option<i32>> {
+    sys::wait_end(tid, libc::WNOHANG)
 }
 
 fn stop_or_end(tid: i32, status: i32) -> Option<Stopped> {

@@ -39,6 +39,13 @@ impl SignalInfo {
         // SAFETY: every layout of the union has an integer here.
         unsafe { self.0.si_pid() }
     }
+    /// Whether the kernel could not do the instruction at this address, or refused the call before it.
+    pub(crate) fn is_fault_at(&self, instruction: u64) -> bool {
+        let is_fault =
+            matches!(self.0.si_signo, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGSYS);
+        // SAFETY: every layout of the union has as many bytes.
+        is_fault && self.0.si_code > 0 && unsafe { self.0.si_addr() as u64 } == instruction
+    }
     /// Whether the thread's own instruction caused it: it would come again.
     pub fn is_synchronous(&self) -> bool {
         let fault =
@@ -342,24 +349,27 @@ pub(crate) fn kill(pid: i32) -> Result<()> {
     }
 }
 
-/// Wait for the end of a thread that was killed; its stops on the way there do not matter any more.
-pub(crate) fn wait_end(tid: i32) -> io::Result<i32> {
+/// Wait for the end of a thread that was killed, or only look (`WNOHANG` in `flags`; then `None`: not yet); its stops on the way there do not matter
+/// any more.
+pub(crate) fn wait_end(tid: i32, flags: i32) -> io::Result<Option<i32>> {
     while let Some(status) = take_kept(tid) {
         if !libc::WIFSTOPPED(status) {
-            return Ok(status);
+            return Ok(Some(status));
         }
         let _ = resume(tid, libc::PTRACE_CONT, 0);
     }
     loop {
         let mut status = 0;
         // SAFETY: `status` is ours.
-        if unsafe { libc::waitpid(tid, &mut status, libc::__WALL) } == tid {
-            if !libc::WIFSTOPPED(status) {
-                return Ok(status);
+        match unsafe { libc::waitpid(tid, &mut status, libc::__WALL | flags) } {
+            0 => return Ok(None),
+            waited if waited == tid && !libc::WIFSTOPPED(status) => return Ok(Some(status)),
+            waited if waited == tid => {
+                // On its way out one may stop once more (PTRACE_O_TRACEEXIT).
+                let _ = resume(tid, libc::PTRACE_CONT, 0);
+                continue;
             }
-            // On its way out one may stop once more (PTRACE_O_TRACEEXIT).
-            let _ = resume(tid, libc::PTRACE_CONT, 0);
-            continue;
+            _ => {}
         }
         match io::Error::last_os_error() {
             e if e.kind() == io::ErrorKind::Interrupted => {}
@@ -685,6 +695,12 @@ pub(crate) fn affinity(tid: i32) -> io::Result<Vec<u64>> {
 pub(crate) fn set_affinity(tid: i32, mask: &[u64]) -> io::Result<()> {
     // SAFETY: the length is that of the buffer.
     checked(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, mask.len() * 8, mask.as_ptr()) }).map(drop)
+}
+
+pub(crate) fn run_first() -> bool {
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: `param` is whole.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &param) == 0 }
 }
 
 pub(crate) fn bring_near(tid: i32) {
