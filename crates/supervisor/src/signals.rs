@@ -211,22 +211,75 @@ pub fn leave_agent(
     Ok(Some(stopped))
 }
 
-/// The call that a thread is about to make, if it has not made it yet.
+/// The call that a thread is about to make, if it has not made it yet: also where it has come to a call site and no further.
 pub fn call_ahead(stopped: &Stopped, image: &AgentImage) -> Result<Option<Frame>> {
-    Ok(match position(stopped, image, &stopped.registers()?)? {
+    let registers = stopped.registers()?;
+    Ok(match position(stopped, image, &registers)? {
         Position::Before(saved) => Some(saved.frame),
+        Position::Entering => Some(frame_at_site(&registers, registers.rcx)),
+        Position::Program => {
+            let continuation = continuation_ahead(stopped.tid(), &registers);
+            continuation.map(|continuation| frame_at_site(&registers, continuation))
+        }
         _ => None,
     })
+}
+
+/// What a thread whose registers are its program's asks of the kernel.
+fn frame_at_site(registers: &Registers, continuation: u64) -> Frame {
+    let args = [registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9];
+    Frame { nr: registers.rax, args, continuation, ..Frame::default() }
+}
+
+/// Where the result is awaited of the call that a thread is about to make: it is at a `syscall`, at the restart point of a stub, or on from there to the
+/// agent (`call_sites::stub`).
+fn continuation_ahead(tid: i32, registers: &Registers) -> Option<u64> {
+    const JMP_SHORT: u8 = 0xeb;
+    const LEA_LEN: u64 = 7;
+    let at = registers.rip;
+    // The restart point and the way into the agent name each other.
+    let enter_of = |restart: u64| match tracee::read_bytes(tid, restart, 2).ok()?[..] {
+        [JMP_SHORT, distance] => Some(restart.wrapping_add(2).wrapping_add_signed(i64::from(distance as i8))),
+        _ => None,
+    };
+    let loaded_by = |enter: u64| match tracee::read_bytes(tid, enter, LEA_LEN as usize).ok()?[..] {
+        [0x48, 0x8d, 0x0d, a, b, c, d] => {
+            let distance = i32::from_le_bytes([a, b, c, d]);
+            let continuation = enter.wrapping_add(LEA_LEN).wrapping_add_signed(i64::from(distance));
+            (enter_of(continuation.wrapping_sub(2)) == Some(enter)).then_some(continuation)
+        }
+        _ => None,
+    };
+    match tracee::read_bytes(tid, at, 2).ok()?[..] {
+        [0x0f, 0x05] => Some(at.wrapping_add(2)),
+        [JMP_SHORT, _] => loaded_by(enter_of(at)?).filter(|&continuation| continuation == at.wrapping_add(2)),
+        [0xff, 0x25] => loaded_by(at.wrapping_sub(LEA_LEN)),
+        _ => loaded_by(at),
+    }
 }
 
 /// A thread that is about to make a call looks as if it had been interrupted in it, with one of the kernel's restart codes: the kernel decides whether
 /// the call begins again.
 pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, restart: i64) -> Result<()> {
     let mut registers = stopped.registers()?;
-    let Position::Before(saved) = position(stopped, image, &registers)? else { return Ok(()) };
-    leave_call(stopped.tid(), saved.thread, world);
-    registers.rax = restart as u64;
-    to_interrupted(&mut registers, &saved);
+    match position(stopped, image, &registers)? {
+        Position::Before(saved) => {
+            leave_call(stopped.tid(), saved.thread, world);
+            registers.rax = restart as u64;
+            to_interrupted(&mut registers, &saved);
+        }
+        at_site @ (Position::Program | Position::Entering) => {
+            let nr = registers.rax;
+            if let Position::Entering = at_site {
+                leave_entry(stopped.tid(), &mut registers)?;
+            }
+            let Some(continuation) = continuation_ahead(stopped.tid(), &registers) else { return Ok(()) };
+            registers.rip = continuation;
+            registers.rax = restart as u64;
+            registers.orig_rax = nr;
+        }
+        _ => return Ok(()),
+    }
     stopped.set_registers(&registers)
 }
 

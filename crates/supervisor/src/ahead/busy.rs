@@ -52,8 +52,11 @@ impl Supervisor {
         }
         self.await_dying();
         let kin = &self.ahead.children;
-        let is_kept =
-            self.ahead.kept.values().any(|kept| runs(kept.vessel.pid())) || kin.ghosts.keys().any(|&pid| runs(pid));
+        // Of one that is let go its memory is nobody's before its program can be written.
+        let has_no_program = |pid: i32| std::fs::metadata(format!("/proc/{pid}/exe")).is_err();
+        let mut ghosts = kin.ghosts.keys();
+        let is_kept = self.ahead.kept.values().any(|kept| runs(kept.vessel.pid()))
+            || ghosts.any(|&pid| runs(pid) || !kin.stands(pid) && has_no_program(pid));
         // Where somebody runs it in earnest, that is what the call is told.
         is_kept && !self.tracees.keys().any(|&tid| !kin.ghosts.contains_key(&tid) && runs(tid))
     }

@@ -541,6 +541,10 @@ impl Supervisor {
         child: i32,
         status: i32,
     ) -> Result<Decision> {
+        if self.ahead.children.to_tell.get(&call.pid).is_some_and(|untold| untold.contains(&child)) {
+            // Nobody has waited for a child before the signal that tells of its end is there, and this one could not be sent yet.
+            return Ok(Decision::Wait);
+        }
         let plan = Plan {
             class: Class::Tracked,
             observes: vec![Dependent::Process(process(child))],

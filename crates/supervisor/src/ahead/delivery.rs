@@ -37,8 +37,9 @@ pub(crate) struct Sent {
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     queues: HashMap<i32, VecDeque<Sent>>,
-    /// Who blocked what it was to hear next. It may unblock it, or wait for it, without a word to us.
-    deaf: HashSet<i32>,
+    /// Who could not be given what it is to hear next: it blocked it, was in the middle of something, or could not be checkpointed. That may end
+    /// without a word to us.
+    unreached: HashSet<i32>,
     next: u64,
 }
 
@@ -62,7 +63,7 @@ impl Queues {
     /// The receiver has ended.
     pub fn forget(&mut self, receiver: i32) {
         self.queues.remove(&receiver);
-        self.deaf.remove(&receiver);
+        self.unreached.remove(&receiver);
     }
 
     /// These wait in the kernel again.
@@ -81,8 +82,8 @@ impl Queues {
     }
 
     /// Whether somebody has to be looked at from time to time.
-    pub fn any_deaf(&self) -> bool {
-        !self.deaf.is_empty()
+    pub fn any_unreached(&self) -> bool {
+        !self.unreached.is_empty()
     }
 
     pub fn has_any_for(&self, receiver: i32) -> bool {
@@ -183,14 +184,18 @@ impl Supervisor {
             return;
         }
         let stands = self.ahead.children.stands(pid) || self.ahead.ending.contains_key(&pid);
-        if stands || self.ahead.starting.contains(&pid) || !self.tracees.contains_key(&pid) {
+        if stands || !self.tracees.contains_key(&pid) {
+            return;
+        }
+        if self.ahead.starting.contains(&pid) {
+            self.ahead.signals.unreached.insert(pid);
             return;
         }
         let is_blocked = is_blocked(pid, sent.info.number());
         let may_be_taken_back = self.ahead.core.needs_checkpoint(process(pid), &[], &[Object::Signals(pid)]);
         // What ends early because of the signal must not have done so if the signal was never sent.
         if (is_blocked || may_be_taken_back) && self.would_end_early(pid) {
-            self.ahead.signals.deaf.extend(is_blocked.then_some(pid));
+            self.ahead.signals.unreached.insert(pid);
             return;
         }
         let _ = tracee::interrupt(pid);
@@ -202,13 +207,13 @@ impl Supervisor {
         }
     }
 
-    /// Those that blocked what they were to hear, and do not block it any more, are brought to where they hear it.
-    pub(super) fn call_those_not_deaf(&mut self) {
+    /// Those that could not hear what they were sent, and do not block it any more, are brought to where they hear it.
+    pub(super) fn call_the_unreached(&mut self) {
         let signals = &self.ahead.signals;
         let hears = |pid: i32| signals.first(pid).is_none_or(|sent| !is_blocked(pid, sent.info.number()));
-        let hearing: Vec<i32> = signals.deaf.iter().copied().filter(|&pid| hears(pid)).collect();
+        let hearing: Vec<i32> = signals.unreached.iter().copied().filter(|&pid| hears(pid)).collect();
         for pid in hearing {
-            self.ahead.signals.deaf.remove(&pid);
+            self.ahead.signals.unreached.remove(&pid);
             self.call_receiver(pid);
         }
     }
@@ -241,12 +246,13 @@ impl Supervisor {
             let needs = self.ahead.core.needs_checkpoint(process(pid), &[], &keys);
             let is_blocked = is_blocked(pid, sent.info.number());
             if is_blocked && (needs || self.ahead.is_speculative(pid)) {
-                self.ahead.signals.deaf.insert(pid);
+                self.ahead.signals.unreached.insert(pid);
                 return Ok(false);
             }
             if needs {
                 let wait = self.wait_for(pid, &[], &keys);
                 if !self.prepare_checkpoint(stopped, pid, call, wait)? {
+                    self.ahead.signals.unreached.insert(pid);
                     return Ok(false);
                 }
             }

@@ -37,6 +37,9 @@ const READV: u64 = 19;
 const RECVFROM: u64 = 45;
 const RECVMSG: u64 = 47;
 
+/// The file system of pipes without a name.
+pub(super) const PIPEFS_MAGIC: i64 = 0x5049_5045;
+
 /// What may be kept of calls that can still be undone, bytes.
 const KEPT_LEN_MAX: usize = 64 << 20;
 
@@ -69,7 +72,6 @@ pub(crate) struct Manner {
 impl Source {
     /// `None` for what cannot be given again.
     pub fn of(copy: OwnedFd) -> Option<Self> {
-        const PIPEFS_MAGIC: i64 = 0x5049_5045;
         let flags = rustix::fs::fcntl_getfl(&copy).ok()?;
         if flags & OFlags::RWMODE == OFlags::WRONLY || flags.contains(OFlags::PATH) {
             return None;

@@ -1,4 +1,4 @@
-//! A signal for a thread that asks about a call, or was kept there, where without us it would wait in the call: it is interrupted in it.
+//! A signal for a thread that comes to a call, asks about it, or was kept there, where without us it would wait in the call: it is interrupted in it.
 //!
 //! Who was kept has been in its call for as long, as far as its program is concerned, and a handler that only notes the signal (Perl, shells) relies on
 //! the call to end. Where the call would not have to wait, the signal comes before it.
@@ -15,7 +15,7 @@ const ERESTARTSYS: i64 = -512;
 const ERESTARTNOHAND: i64 = -514;
 
 impl Supervisor {
-    /// A signal is about to be delivered.
+    /// A signal is about to be delivered, or may be.
     pub(crate) fn interrupt_in_call(&mut self, stopped: &Stopped) -> Result<()> {
         // A child's end is found by the wait itself.
         if stopped.signal() == libc::SIGCHLD {
@@ -30,6 +30,10 @@ impl Supervisor {
 
     /// What the kernel would answer inside if a call that waits is interrupted; `None` if it is not known to wait.
     fn restart_of(&mut self, tid: i32, frame: &Frame) -> Option<i64> {
+        const PAUSE: u64 = 34;
+        if frame.nr == PAUSE || sleeps(tid, frame) {
+            return Some(ERESTARTNOHAND);
+        }
         match syscall_table::op(frame.nr)? {
             Op::Wait => {
                 let pid = self.pid_of(tid).ok()?;
@@ -58,6 +62,22 @@ impl Supervisor {
         let mut one = [PollFd::new(&copy, PollFlags::IN)];
         poll(&mut one, Some(&Timespec::default())) == Ok(0)
     }
+}
+
+/// Whether a call sleeps; all of the time is left, and it says so.
+fn sleeps(tid: i32, frame: &Frame) -> bool {
+    const NANOSLEEP: u64 = 35;
+    const CLOCK_NANOSLEEP: u64 = 230;
+    let (is_absolute, time, left) = match (frame.nr, frame.args) {
+        (NANOSLEEP, [time, left, ..]) => (false, time, left),
+        (CLOCK_NANOSLEEP, [_, flags, time, left, ..]) => (flags as i32 & libc::TIMER_ABSTIME != 0, time, left),
+        _ => return false,
+    };
+    let Ok(asked) = tracee::read_value::<[u64; 2]>(tid, time) else { return false };
+    let is_some_time = asked != [0, 0] && (asked[0] as i64) >= 0 && asked[1] < 1_000_000_000;
+    let tells = !is_absolute && left != 0;
+    let bytes: Vec<u8> = asked.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    is_some_time && (!tells || tracee::write_bytes(tid, left, &bytes).is_ok())
 }
 
 /// Whether a call watches nothing and only lets time pass.

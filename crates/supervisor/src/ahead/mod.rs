@@ -477,8 +477,10 @@ impl Ahead {
         /// Signals of a thread that is kept waiting are looked for this often.
         const PATIENCE: Duration = Duration::from_millis(3);
         let deadline = self.deadlines.keys().next().map(|&(at, _)| at);
-        let waits =
-            !self.parked.is_empty() || !self.overflow.is_empty() || !self.sends.is_empty() || self.signals.any_deaf();
+        let waits = !self.parked.is_empty()
+            || !self.overflow.is_empty()
+            || !self.sends.is_empty()
+            || self.signals.any_unreached();
         let parked = waits.then(|| Instant::now() + PATIENCE);
         let injected = self.parked.values().filter_map(|parked| parked.call.not_before).min();
         let explicit = (!self.explicit.is_empty()).then(|| Instant::now() + Duration::from_millis(250));

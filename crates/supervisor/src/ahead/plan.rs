@@ -241,6 +241,8 @@ impl Supervisor {
             }
             Behind::Socket { ino, copy } => self.plan_socket(call, Op::Write { fd: 0 }, ino, copy),
             Behind::Counter { counter, copy } => plan_counter(counter, copy),
+            // Whoever reads there may be inside, and is not to wait for the disk once the guess was right.
+            Behind::Outside { copy } if has_name(&copy) => Plan::new(Class::Barrier).once(),
             Behind::Outside { .. } => Plan::new(Class::Output { fd }).once(),
             Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
             Behind::File { .. } => Plan::new(Class::Deferred { fd }).once(),
@@ -498,6 +500,13 @@ fn plan_fork(call: &Call, flags: u64) -> Plan {
     let mut plan = Plan::new(Class::Tracked).once();
     plan.observes.push(Dependent::Process(process(call.pid)));
     plan.modifying(Object::Children(call.pid), Intent::Nothing)
+}
+
+/// Whether it is a FIFO: a pipe that has a name.
+fn has_name(copy: &std::os::fd::OwnedFd) -> bool {
+    let is_fifo = rustix::fs::fstat(copy)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo);
+    is_fifo && rustix::fs::fstatfs(copy).is_ok_and(|system| system.f_type != super::input::PIPEFS_MAGIC)
 }
 
 /// Both change it, and both may wait for the other.

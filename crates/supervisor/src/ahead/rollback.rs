@@ -8,6 +8,7 @@ use super::{Kept, Object, Written};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
 use checkpoint::CheckpointError;
+use commit_clock::DOMAINS_MAX;
 use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -569,6 +570,10 @@ impl Supervisor {
                 // Writes that were held before it went into younger transactions than it knew of.
                 let mut clock = *clock;
                 clock.merge(&self.ahead.written);
+                // Whoever may know of it waits for it where he waits for his own: a terminal's modes do not change before it is shown.
+                for tracee in self.tracees.values() {
+                    self.world().processes[tracee.process].clock.merge(&clock, DOMAINS_MAX);
+                }
                 if self.outputs.take(target, *writer, clock, bytes.clone()) == Taken::Full {
                     self.ahead.overflow.push(output);
                 } else {

@@ -59,7 +59,7 @@ impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
         self.reset_unaccepted();
-        self.call_those_not_deaf();
+        self.call_the_unreached();
         let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
         if self.flush_sends() || awaits_more {
             self.settle_calls();
@@ -327,8 +327,12 @@ impl Supervisor {
             self.settle_calls();
             return Ok(());
         }
+        let pid = self.pid_of(tid).ok();
+        if pid.is_some_and(|pid| self.ahead.signals.has_any_for(pid)) {
+            self.interrupt_in_call(&stopped)?;
+        }
         signals::take_back(&stopped, &self.image, self.segment.world)?;
-        if let Ok(pid) = self.pid_of(tid) {
+        if let Some(pid) = pid {
             self.bury(&stopped, pid)?;
             self.deliver_child_signal(&stopped, pid, None)?;
             if self.ahead.signals.has_any_for(pid) {
