@@ -57,6 +57,7 @@ pub const SHORT: &[&str] = &[
     "exec_failures",
     "exit_ways",
     "fd_dup2_everywhere",
+    "fifo",
     "fork_status",
     "gave_up_root",
     "marker_perl",
