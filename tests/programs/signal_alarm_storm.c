@@ -1,4 +1,4 @@
-/* SIGALRM every 100 us for a second during system calls of every kind: none fails, none is lost or done twice. */
+/* SIGALRM every 100 us for a second, and for as long as it takes, during system calls of every kind: none fails, none is lost or done twice. */
 #include "check.h"
 static volatile long ticks;
 static void tick(int s) { ticks++; }
@@ -10,7 +10,7 @@ int main(void) {
     int file = OK(open("file", O_RDWR | O_CREAT, 0644));
     long rounds = 0;
     long long end = now_us() + 1000000;
-    while (now_us() < end) {
+    while (now_us() < end || rounds <= 5 || ticks <= 100) {
         char buffer[64] = "0123456789";
         EQUAL(write(fds[1], buffer, 10), 10);
         EQUAL(read(fds[0], buffer, 64), 10);
@@ -26,6 +26,6 @@ int main(void) {
     OK(fstat(file, &s));
     EQUAL(s.st_size, rounds * 10);
     OK(unlink("file"));
-    printf("worked: %d, interrupted: %d\n", rounds > 5, ticks > 100);
+    puts("worked, interrupted");
     return 0;
 }

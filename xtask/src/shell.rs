@@ -1,9 +1,21 @@
 //! Running other programs: what is run is shown, what fails is told.
 
 use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+/// Lines of one command's failures that are shown once more.
+const FAILURE_LINES_MAX: usize = 60;
+
+static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// What the tests that failed since the last time said.
+pub fn take_failures() -> Vec<String> {
+    std::mem::take(&mut FAILURES.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// A command that is about to run.
 pub struct Job(Command);
@@ -53,6 +65,31 @@ impl Job {
         if status.success() {
             return Ok(());
         }
+        Err(format!("{line}: {status}"))
+    }
+
+    /// The same for tests: what they say of their failures is shown as it comes, and once more by `take_failures`.
+    pub fn run_tests(mut self) -> Result<(), String> {
+        let line = self.line();
+        println!("$ {line}");
+        let mut child = self.0.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run {line}: {error}"))?;
+        let mut tells = false;
+        let mut failures = Vec::new();
+        for said in child.stdout.take().into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\n')) {
+            let Ok(said) = said else { break };
+            let said = String::from_utf8_lossy(&said).into_owned();
+            println!("{said}");
+            tells = (tells || said == "failures:") && !said.starts_with("test result:");
+            if tells && !said.is_empty() {
+                failures.push(said);
+            }
+        }
+        let status = child.wait().map_err(|error| format!("cannot wait for {line}: {error}"))?;
+        if status.success() {
+            return Ok(());
+        }
+        failures.truncate(FAILURE_LINES_MAX);
+        FAILURES.lock().unwrap_or_else(PoisonError::into_inner).append(&mut failures);
         Err(format!("{line}: {status}"))
     }
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::shell::{cargo, is_root, job, target};
+use crate::shell::{cargo, is_root, job, take_failures, target};
 use crate::volume::Volume;
 use crate::{build_release, guarantee, setup};
 
@@ -27,6 +27,7 @@ const STEPS: [Step; 10] = [
 pub fn run() -> Result<(), String> {
     let mut lines = Vec::new();
     let mut failed = Vec::new();
+    let mut told = Vec::new();
     for (name, step) in STEPS {
         println!("\n== {name}");
         let start = Instant::now();
@@ -35,7 +36,12 @@ pub fn run() -> Result<(), String> {
             println!("{problem}");
             failed.push(name);
         }
+        told.append(&mut take_failures());
         lines.push(summary(name, &result, start.elapsed()));
+    }
+    // What matters to whoever sees only the end.
+    if !told.is_empty() {
+        println!("\n== what failed\n{}", told.join("\n"));
     }
     println!("\n{}", lines.join("\n"));
     leave_out();
@@ -73,15 +79,15 @@ fn lints() -> Result<(), String> {
 fn workspace_tests() -> Result<(), String> {
     let crates =
         ["test", "--quiet", "--no-fail-fast", "--workspace", "--exclude", "transparency", "--exclude", "rollback"];
-    cargo(&crates).run()?;
-    cargo(&["test", "--quiet", "-p", "transparency", "-p", "rollback", "--lib"]).run()
+    cargo(&crates).run_tests()?;
+    cargo(&["test", "--quiet", "-p", "transparency", "-p", "rollback", "--lib"]).run_tests()
 }
 
 /// The models in loom's own target directory: its flag would have everything else built again.
 fn loom() -> Result<(), String> {
     let flags = "--cfg loom";
     let job = cargo(&["test", "--quiet", "--release", "-p", "commit-clock", "--test", "loom"]);
-    job.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target().join("loom")).run()
+    job.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target().join("loom")).run_tests()
 }
 
 /// All transparency scenarios (or those that match `filter`), with the default interposition or `mode`. As root they
@@ -98,10 +104,10 @@ pub fn transparency(mode: Option<&str>, filter: &[String]) -> Result<(), String>
     if let Some(mode) = mode {
         tests = tests.env("SPECULATOR_INTERPOSE", mode);
     }
-    tests.run()
+    tests.run_tests()
 }
 
 /// Programs under guesses that turn out wrong, the short form.
 fn rollback() -> Result<(), String> {
-    cargo(&["test", "--quiet", "-p", "rollback", "--test", "rollback"]).run()
+    cargo(&["test", "--quiet", "-p", "rollback", "--test", "rollback"]).run_tests()
 }
