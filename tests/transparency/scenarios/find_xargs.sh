@@ -1,6 +1,6 @@
 # find and xargs: parallel, batches, null-terminated, -exec with +, failing commands, -delete.
 # @needs find xargs
-for i in $(seq 300); do mkdir -p "d$((i % 17))"; echo "$i" > "d$((i % 17))/f $i"; done
+for i in $(seq 100); do mkdir -p "d$((i % 17))"; echo "$i" > "d$((i % 17))/f $i"; done
 find . -name 'f *' -print0 | xargs -0 -P4 -n7 cat | sort -n | sha256sum
 find . -type f -size -4c -exec grep -l 7 {} + | sort | head -5
 seq 100 | xargs -n10 -P3 sh -c 'echo $#' sh | sort | uniq -c
