@@ -555,6 +555,11 @@ impl Call<'_> {
                     self.settle();
                     self.modify_descriptor(0);
                 }
+                FdKind::Outside if changes_how_it_is_shown(self.arg(1) as u32) => {
+                    self.settle();
+                    self.await_queue(entry);
+                    self.proceed();
+                }
                 _ => self.barrier(),
             },
         }
@@ -568,6 +573,12 @@ impl Call<'_> {
             self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Whether a request to a terminal concerns what was written before, by others too: the modes in which it is shown, or that it has been.
+fn changes_how_it_is_shown(request: u32) -> bool {
+    // TCSETS and its kin, TCSBRK, TCSBRKP. (Not TCXONC: it is what lets the rest be shown.)
+    matches!(request, 0x5402..=0x5404 | 0x5406..=0x5409 | 0x402c542b..=0x402c542d | 0x5425)
 }
 
 /// What an `ioctl` request means.

@@ -50,6 +50,33 @@ waitpid($pid, 0); print $? >> 8, "\n";
     }
 }
 
+/// Who is ended by a signal on a guess, and shares a pipe with another guess, may have to come back though his own guess was right: he ends by it again.
+#[test]
+fn an_end_by_a_signal_that_is_taken_back_comes_again() {
+    let program = r#"
+pipe(my $go, my $start); pipe(my $reader, my $writer);
+sub pass { my $time = pack('qq', 0, $_[0] * 1e9); syscall(35, $time, 0) }
+my $pid = fork;
+if (!$pid) { sysread($go, my $byte, 1) == 1 or exit 2; pass(0.4); kill('USR2', $$); exit 1 }
+my $other = fork;
+if (!$other) {
+    my $id = begin();
+    if ($id >= 0) { syswrite($writer, "guess"); pass(0.9); pass(0.9); finish($id) }
+    exit 0;
+}
+my $giver = fork;
+if (!$giver) {
+    pass(0.4);
+    my $id = begin();
+    if ($id >= 0) { syswrite($start, "x"); pass(0.8); syscall(0x5bed, 2, $id, 0) }
+    exit 0;
+}
+for ($pid, $other, $giver) { waitpid($_, 0); print "$?\n" }
+"#;
+    check(program, "fail", "12\n0\n0\n", &[]);
+    check(program, "commit", "12\n0\n0\n", &[]);
+}
+
 /// Whoever learns of something that was done after a signal was sent has heard the signal; while it blocks it, it learns nothing until it is certain
 /// that it was sent.
 #[test]

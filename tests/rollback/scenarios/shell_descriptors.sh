@@ -2,7 +2,7 @@
 exec 3<> three; echo one >&3; echo two >&3; exec 3<&-; cat three
 exec 4> four 5>&1; echo to four >&4; echo to five >&5; exec 4>&- 5>&-; cat four
 exec {fd}< three; read -r x <&$fd; (read -r y <&$fd; echo "sub $y"); read -r z <&$fd; echo "$x/$z $?"; exec {fd}<&-
-ls /proc/self/fd | wc -l; ls /proc/$$/fd | wc -l
+ls /proc/self/fd > list; wc -l < list; ls /proc/$$/fd > list; wc -l < list
 exec 6< <(seq 3); while read -r n <&6; do echo "six $n"; done; exec 6<&-
 exec 7> >(cat > seven); echo via cat >&7; exec 7>&-; wait $!; cat seven
 { echo out; echo err >&2; } 2>&1 > both | cat; cat both

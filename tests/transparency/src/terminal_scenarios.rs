@@ -18,6 +18,7 @@ pub fn all() -> Vec<TerminalScenario> {
         cat_line_discipline(),
         quit_signal(),
         stty_modes(),
+        modes_after_output(),
         python_prompt(),
     ]
 }
@@ -247,6 +248,21 @@ fn stty_modes() -> TerminalScenario {
         needs: &[],
         files: &[],
         steps: &[Await("echo"), Keys(&["k"]), Await("key k"), Await("/dev/pts"), Screen],
+    }
+}
+
+/// What another process has written is shown in the modes that it was written in.
+fn modes_after_output() -> TerminalScenario {
+    TerminalScenario {
+        name: "terminal_modes_after_output",
+        command: &[
+            "bash",
+            "-c",
+            "for i in $(seq 20); do echo $i >> file; (echo line $i); stty -opost; stty opost; done; echo end; sleep 1000",
+        ],
+        needs: &[],
+        files: &[],
+        steps: &[Await("end"), Screen],
     }
 }
 

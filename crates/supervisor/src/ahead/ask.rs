@@ -68,6 +68,7 @@ impl Supervisor {
             answer: None,
             was_rolled_back: false,
             wants_window: false,
+            ends_by: None,
         };
         self.consider(stopped, call)?;
         self.settle_calls();
@@ -290,11 +291,11 @@ impl Supervisor {
             Class::Existing => return Ok(Decision::Go),
             Class::Creation if is_speculative => return self.create_file(stopped, call, plan),
             Class::Creation => return Ok(Decision::Go),
-            Class::Deferred { fd } if is_speculative => {
+            Class::Deferred { fd } if is_speculative || self.moves_from_a_guess(call, fd) => {
                 let held = self.defer_write(stopped, call, fd)?;
                 return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
             }
-            Class::Deferred { .. } => return Ok(Decision::Go),
+            Class::Deferred { fd } => return self.write_at_once(stopped, call, fd),
             Class::Blow(blow) => return self.strike(stopped, call, blow),
             Class::Signal(blow) => return self.send(stopped, call, blow),
             Class::EndOfFile => {

@@ -58,6 +58,33 @@ impl Supervisor {
         Ok(Some(Decision::Answer(len as i64)))
     }
 
+    /// The position that a write moves, if it moves one.
+    fn position_moved(&mut self, call: &Call, fd: i32) -> Option<Object> {
+        const PWRITEV: u64 = 296;
+        if matches!(call.frame.nr, PWRITE | PWRITEV) {
+            return None;
+        }
+        let stat = rustix::fs::fstat(self.copy_descriptor(call.tid, fd).ok()?).ok()?;
+        Some(position_of(stat.st_dev, stat.st_ino))
+    }
+
+    /// Whether a write of a process that depends on nothing would begin where a guess has brought the position to.
+    pub(super) fn moves_from_a_guess(&mut self, call: &Call, fd: i32) -> bool {
+        let Some(position) = self.position_moved(call, fd) else { return false };
+        self.ahead.core.needs_checkpoint(process(call.pid), &[], &[position])
+    }
+
+    /// A write that is made now. Whoever moves the position on a guess waits until it has been made: a rollback must not put back one from before it.
+    pub(super) fn write_at_once(&mut self, stopped: &Stopped, call: &Call, fd: i32) -> Result<Decision> {
+        match self.position_moved(call, fd) {
+            Some(position) => {
+                let plan = super::plan::Plan::tracked_once();
+                self.track(stopped, call, plan, vec![(position, Intent::Nothing)])
+            }
+            None => Ok(Decision::Go),
+        }
+    }
+
     fn write_of(&mut self, call: &Call, fd: i32) -> Option<DeferredWrite> {
         if self.ahead.holds_enough() {
             return None;

@@ -209,6 +209,8 @@ pub(crate) struct Call {
     pub was_rolled_back: bool,
     /// It waits until nothing at all is speculative.
     pub wants_window: bool,
+    /// It is the end by this signal, wherever the thread is, and no call of its program.
+    pub ends_by: Option<SignalInfo>,
 }
 
 /// A call that waits for its answer.

@@ -4,11 +4,10 @@ use super::delivery::{is_own, send_to_itself};
 use super::ledger::{us, Undone};
 use super::report::Rollback;
 use super::undo::{apply_to_object, Undo};
-use super::{Kept, Object, Written};
+use super::{Call, Kept, Object, Written};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
 use checkpoint::CheckpointError;
-use commit_clock::DOMAINS_MAX;
 use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -403,6 +402,7 @@ impl Supervisor {
         self.bury(&stopped, pid)?;
         self.forget_silent_children(pid, &stopped)?;
         match (call, signal) {
+            (Some(Call { ends_by: Some(info), .. }), _) => drop(self.ahead.ending.insert(pid, (stopped, info))),
             (Some(call), _) => self.park(stopped, call),
             (None, Some(signal)) => stopped.resume_with(&signal)?,
             (None, None) => stopped.resume(0)?,
@@ -570,10 +570,6 @@ impl Supervisor {
                 // Writes that were held before it went into younger transactions than it knew of.
                 let mut clock = *clock;
                 clock.merge(&self.ahead.written);
-                // Whoever may know of it waits for it where he waits for his own: a terminal's modes do not change before it is shown.
-                for tracee in self.tracees.values() {
-                    self.world().processes[tracee.process].clock.merge(&clock, DOMAINS_MAX);
-                }
                 if self.outputs.take(target, *writer, clock, bytes.clone()) == Taken::Full {
                     self.ahead.overflow.push(output);
                 } else {

@@ -422,6 +422,7 @@ impl Supervisor {
             answer: None,
             was_rolled_back: false,
             wants_window: false,
+            ends_by: Some(info),
         };
         match self.end_speculatively(&stopped, &call, info.number())? {
             // Somebody is at one of its pipes.
