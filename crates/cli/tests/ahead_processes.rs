@@ -77,6 +77,25 @@ for ($pid, $other, $giver) { waitpid($_, 0); print "$?\n" }
     check(program, "commit", "12\n0\n0\n", &[]);
 }
 
+/// Two processes write into a file at the position that they share, one of them on guesses that are wrong: nothing of the other one is overwritten.
+#[test]
+fn what_is_certain_is_not_overwritten_after_a_rollback() {
+    let program = r#"
+open(my $file, '>', 'numbers') or die;
+my $pid = fork;
+if (!$pid) { for (1 .. 1500) { syswrite($file, sprintf("%05d\n", $_)) } exit 0 }
+for (1 .. 60) {
+    my $id = begin();
+    if ($id >= 0) { syswrite($file, "guess\n"); finish($id) }
+}
+waitpid($pid, 0);
+open(my $lines, '<', 'numbers') or die;
+my @lines = <$lines>;
+print scalar(grep { $lines[$_] == $_ + 1 } 0 .. $#lines), "\n";
+"#;
+    check(program, "fail", "1500\n", &[]);
+}
+
 /// Whoever learns of something that was done after a signal was sent has heard the signal; while it blocks it, it learns nothing until it is certain
 /// that it was sent.
 #[test]

@@ -132,6 +132,8 @@ impl Children {
         self.revive(pid);
         let parent = self.parent_of.remove(&pid);
         self.sharing.remove(&pid);
+        // What was told of its end is undone, too: what the kernel says of it is not that.
+        self.announced.remove(&pid);
         self.silent.insert(pid, parent.unwrap_or(0));
     }
 
