@@ -140,6 +140,31 @@ show(count)
     check_success(program, "b'first'\nnothing\nnothing\nb'last'\n4\n", &["connect"]);
 }
 
+/// A client leaves on a guess before it is accepted: who reads there then is not told of an end that never was.
+#[test]
+fn a_client_that_was_not_accepted_yet_has_not_left() {
+    let program = r#"
+listener = socket.socket(socket.AF_UNIX); listener.bind('s'); listener.listen()
+out, into = os.pipe()
+client = os.fork()
+if client == 0:
+    s = socket.socket(socket.AF_UNIX); s.connect('s')
+    if os.read(out, 1) == b'x': LEAVES
+    s.send(b'hello'); os._exit(0)
+guesser = os.fork()
+if guesser == 0:
+    guess = begin()
+    if guess >= 0: os.write(into, b'x'); time.sleep(0.8); finish(guess)
+    os.write(into, b'y'); os._exit(0)
+time.sleep(0.4)
+server, _ = listener.accept()
+show(server.recv(9)); show(status(client), status(guesser))
+"#;
+    for leaves in ["os._exit(1)", "s.close(); time.sleep(9)"] {
+        check_failure(&program.replace("LEAVES", leaves), "b'hello'\n0 0\n", &[]);
+    }
+}
+
 /// A client that waits in front of a socket that nobody listens with any more is reset.
 #[test]
 fn who_is_not_accepted_again_is_reset() {

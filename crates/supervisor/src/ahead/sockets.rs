@@ -12,12 +12,13 @@ use super::queue::{Queue, Queued};
 use super::shutdown::Closed;
 use super::tcp::is_tcp;
 use super::undo::Intent;
-use super::{Call, Object};
+use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::option;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
+use speculation::Dependent;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -208,9 +209,23 @@ impl Supervisor {
         // One that is under way in a message is not closed at all.
         let passed = self.world().options.load(Ordering::Relaxed) & option::DESCRIPTORS_PASSED != 0;
         match receives && !is_reset && !passed && is_empty(&connection.copy) {
-            true => Plan::new(Class::EndOfFile).observing(Object::Socket(connection.own)),
+            true => self.plan_end_of_file(connection),
             false => Plan::new(Class::Later),
         }
+    }
+
+    /// Who is told of an end depends on whoever has made it. A connection that was not accepted yet when its client ended on a guess was no object then.
+    fn plan_end_of_file(&mut self, connection: &Connection) -> Plan {
+        let own = Object::Socket(connection.own);
+        let ghosts: Vec<i32> = self.ahead.children.ghosts.keys().copied().collect();
+        let has_it = |this: &mut Self, pid: i32| this.holder_among(&HashSet::from([pid]), connection.peer).is_some();
+        let ended: Vec<i32> = ghosts.into_iter().filter(|&pid| has_it(self, pid)).collect();
+        if ended.is_empty() && self.ahead.core.dependencies_of_object(&own).len() == 0 {
+            return Plan::new(Class::Later);
+        }
+        let mut plan = Plan::new(Class::EndOfFile).observing(own);
+        plan.observes.extend(ended.into_iter().map(|pid| Dependent::Process(process(pid))));
+        plan
     }
 
     fn is_read_to_its_end(&mut self, ino: u64) -> bool {
