@@ -88,8 +88,24 @@ impl Queue {
         Ok(!ends[0].revents().intersects(special))
     }
 
+    /// Somebody who depends on the same guess may receive or send meanwhile: then it is looked at again.
     fn peek_stream(&self) -> io::Result<Vec<Peeked>> {
-        let len = rustix::io::ioctl_fionread(&*self.receiver)? as usize;
+        const LOOKS_MAX: usize = 100;
+        for _ in 1..LOOKS_MAX {
+            let len = self.len()?;
+            match self.peek_stream_of(len) {
+                Err(error) if error.kind() == io::ErrorKind::Unsupported && self.len()? != len => {}
+                peeked => return peeked,
+            }
+        }
+        self.peek_stream_of(self.len()?)
+    }
+
+    fn len(&self) -> io::Result<usize> {
+        Ok(rustix::io::ioctl_fionread(&*self.receiver)? as usize)
+    }
+
+    fn peek_stream_of(&self, len: usize) -> io::Result<Vec<Peeked>> {
         if len == 0 {
             return Ok(Vec::new());
         }
