@@ -220,7 +220,7 @@ impl Supervisor {
         let ghosts: Vec<i32> = self.ahead.children.ghosts.keys().copied().collect();
         let has_it = |this: &mut Self, pid: i32| this.holder_among(&HashSet::from([pid]), connection.peer).is_some();
         let ended: Vec<i32> = ghosts.into_iter().filter(|&pid| has_it(self, pid)).collect();
-        if ended.is_empty() && self.ahead.core.dependencies_of_object(&own).len() == 0 {
+        if ended.is_empty() && self.ahead.core.dependencies_of_object(&own).is_empty() {
             return Plan::new(Class::Later);
         }
         let mut plan = Plan::new(Class::EndOfFile).observing(own);
