@@ -5,17 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
-/// Lines of one command's failures that are shown once more.
+/// Lines that are told of one command's failures.
 const FAILURE_LINES_MAX: usize = 60;
-
-static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-/// What the tests that failed since the last time said.
-pub fn take_failures() -> Vec<String> {
-    std::mem::take(&mut FAILURES.lock().unwrap_or_else(PoisonError::into_inner))
-}
 
 /// A command that is about to run.
 pub struct Job(Command);
@@ -68,7 +60,7 @@ impl Job {
         Err(format!("{line}: {status}"))
     }
 
-    /// The same for tests: what they say of their failures is shown as it comes, and once more by `take_failures`.
+    /// The same for tests: what they say of their failures is shown as it comes, and is in the error.
     pub fn run_tests(mut self) -> Result<(), String> {
         let line = self.line();
         println!("$ {line}");
@@ -89,8 +81,8 @@ impl Job {
             return Ok(());
         }
         failures.truncate(FAILURE_LINES_MAX);
-        FAILURES.lock().unwrap_or_else(PoisonError::into_inner).append(&mut failures);
-        Err(format!("{line}: {status}"))
+        failures.insert(0, format!("{line}: {status}"));
+        Err(failures.join("\n"))
     }
 
     /// Shows the command and becomes it; why that failed.

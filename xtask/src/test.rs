@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::shell::{cargo, is_root, job, take_failures, target};
+use crate::shell::{cargo, is_root, job, target};
 use crate::volume::Volume;
 use crate::{build_release, guarantee, setup};
 
@@ -27,21 +27,20 @@ const STEPS: [Step; 10] = [
 pub fn run() -> Result<(), String> {
     let mut lines = Vec::new();
     let mut failed = Vec::new();
-    let mut told = Vec::new();
+    let mut problems = Vec::new();
     for (name, step) in STEPS {
         println!("\n== {name}");
         let start = Instant::now();
         let result = step();
-        if let Err(problem) = &result {
-            println!("{problem}");
-            failed.push(name);
-        }
-        told.append(&mut take_failures());
         lines.push(summary(name, &result, start.elapsed()));
+        if let Err(problem) = result {
+            failed.push(name);
+            problems.push(problem);
+        }
     }
     // What matters to whoever sees only the end.
-    if !told.is_empty() {
-        println!("\n== what failed\n{}", told.join("\n"));
+    if !problems.is_empty() {
+        println!("\n== what failed\n{}", problems.join("\n"));
     }
     println!("\n{}", lines.join("\n"));
     leave_out();

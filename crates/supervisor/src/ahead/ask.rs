@@ -291,11 +291,7 @@ impl Supervisor {
             Class::Existing => return Ok(Decision::Go),
             Class::Creation if is_speculative => return self.create_file(stopped, call, plan),
             Class::Creation => return Ok(Decision::Go),
-            Class::Deferred { fd } if is_speculative || self.moves_from_a_guess(call, fd) => {
-                let held = self.defer_write(stopped, call, fd)?;
-                return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
-            }
-            Class::Deferred { fd } => return self.write_at_once(stopped, call, fd),
+            Class::Deferred { fd } => return self.write_file(stopped, call, fd, is_speculative),
             Class::Blow(blow) => return self.strike(stopped, call, blow),
             Class::Signal(blow) => return self.send(stopped, call, blow),
             Class::EndOfFile => {

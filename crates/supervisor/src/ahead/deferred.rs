@@ -30,8 +30,26 @@ pub(crate) struct DeferredWrite {
 const PWRITE: u64 = 18;
 
 impl Supervisor {
+    /// A write to a file: held where it depends on a guess, or begins at a position that does; else made now. Then whoever moves that position on a
+    /// guess waits until it has been made: a rollback must not put back one from before it.
+    pub(super) fn write_file(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        fd: i32,
+        is_speculative: bool,
+    ) -> Result<Decision> {
+        let positions: Vec<Object> = self.position_moved(call, fd).into_iter().collect();
+        if is_speculative || self.ahead.core.needs_checkpoint(process(call.pid), &[], &positions) {
+            let held = self.defer_write(stopped, call, fd)?;
+            return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
+        }
+        let modifies = positions.into_iter().map(|position| (position, Intent::Nothing)).collect();
+        self.track(stopped, call, super::plan::Plan::tracked_once(), modifies)
+    }
+
     /// Hold a write to a file. `None` where it has to wait instead.
-    pub(super) fn defer_write(&mut self, stopped: &Stopped, call: &Call, fd: i32) -> Result<Option<Decision>> {
+    fn defer_write(&mut self, stopped: &Stopped, call: &Call, fd: i32) -> Result<Option<Decision>> {
         let Some(write) = self.write_of(call, fd) else { return Ok(None) };
         let (dev, ino) = (write.dev, write.ino);
         let position = self.copy_descriptor(call.tid, fd).ok();
@@ -66,23 +84,6 @@ impl Supervisor {
         }
         let stat = rustix::fs::fstat(self.copy_descriptor(call.tid, fd).ok()?).ok()?;
         Some(position_of(stat.st_dev, stat.st_ino))
-    }
-
-    /// Whether a write of a process that depends on nothing would begin where a guess has brought the position to.
-    pub(super) fn moves_from_a_guess(&mut self, call: &Call, fd: i32) -> bool {
-        let Some(position) = self.position_moved(call, fd) else { return false };
-        self.ahead.core.needs_checkpoint(process(call.pid), &[], &[position])
-    }
-
-    /// A write that is made now. Whoever moves the position on a guess waits until it has been made: a rollback must not put back one from before it.
-    pub(super) fn write_at_once(&mut self, stopped: &Stopped, call: &Call, fd: i32) -> Result<Decision> {
-        match self.position_moved(call, fd) {
-            Some(position) => {
-                let plan = super::plan::Plan::tracked_once();
-                self.track(stopped, call, plan, vec![(position, Intent::Nothing)])
-            }
-            None => Ok(Decision::Go),
-        }
     }
 
     fn write_of(&mut self, call: &Call, fd: i32) -> Option<DeferredWrite> {

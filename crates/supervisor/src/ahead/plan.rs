@@ -503,7 +503,7 @@ fn plan_fork(call: &Call, flags: u64) -> Plan {
 }
 
 /// Whether it is a FIFO: a pipe that has a name.
-fn has_name(copy: &std::os::fd::OwnedFd) -> bool {
+fn has_name(copy: &OwnedFd) -> bool {
     let is_fifo = rustix::fs::fstat(copy)
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo);
     is_fifo && rustix::fs::fstatfs(copy).is_ok_and(|system| system.f_type != super::input::PIPEFS_MAGIC)

@@ -218,8 +218,8 @@ impl Supervisor {
     fn plan_end_of_file(&mut self, connection: &Connection) -> Plan {
         let own = Object::Socket(connection.own);
         let ghosts: Vec<i32> = self.ahead.children.ghosts.keys().copied().collect();
-        let has_it = |this: &mut Self, pid: i32| this.holder_among(&HashSet::from([pid]), connection.peer).is_some();
-        let ended: Vec<i32> = ghosts.into_iter().filter(|&pid| has_it(self, pid)).collect();
+        let has_it = |&pid: &i32| self.holder_among(&HashSet::from([pid]), connection.peer).is_some();
+        let ended: Vec<i32> = ghosts.into_iter().filter(has_it).collect();
         if ended.is_empty() && self.ahead.core.dependencies_of_object(&own).is_empty() {
             return Plan::new(Class::Later);
         }
