@@ -22,7 +22,8 @@ use serde_json::Value;
 #[path = "channels/rows.rs"]
 mod rows;
 
-const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/channels/channels.c");
+/// The cases: each C file there has some.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/channels");
 /// How many cases run at a time; they mostly sleep.
 const AT_ONCE: usize = 8;
 /// An end that the outside peer sees sooner than this after the connection was there did not wait for the end of the world.
@@ -78,7 +79,11 @@ impl Bench {
     fn new() -> Bench {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let program = folder.path().join("channels");
-        let compiled = Command::new("cc").args(["-O1", "-Wall", "-Wextra", "-o"]).arg(&program).arg(SOURCE).status();
+        let files = fs::read_dir(SOURCES).unwrap().map(|entry| entry.unwrap().path());
+        let sources = files.filter(|path| path.extension().is_some_and(|ending| ending == "c"));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-Wall", "-Wextra", "-pthread", "-o"]).arg(&program).args(sources);
+        let compiled = compiler.status();
         assert!(compiled.unwrap().success());
         Bench { program, folder }
     }
@@ -258,10 +263,11 @@ fn side_by_side<T: Send>(cases: &[Case], each: impl Fn(&Case) -> T + Sync) -> Ve
     results.into_inner().unwrap().into_values().collect()
 }
 
-/// Those that `CHANNELS` names a part of, if it is set.
+/// Those that `CHANNELS` names a part of (`CHANNELS=tcp_,wait_killed`), or all.
 fn chosen(bench: &Bench) -> Vec<Case> {
-    let only = std::env::var("CHANNELS").unwrap_or_default();
-    bench.cases().into_iter().filter(|case| case.name.contains(&only)).collect()
+    let parts = std::env::var("CHANNELS").unwrap_or_default();
+    let is_chosen = |case: &Case| parts.split(',').any(|part| case.name.contains(part));
+    bench.cases().into_iter().filter(is_chosen).collect()
 }
 
 #[test]

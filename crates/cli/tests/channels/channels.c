@@ -4,116 +4,7 @@
 // apart by time, unless B blocks in the channel itself.
 // With CHANNELS_GUESS=wrong A does what it does because of a guess that is wrong (it looks into /etc, and is told that nothing is there); once that
 // is known A has done nothing, and B has nothing to learn. With CHANNELS_GUESS=right the guess is right.
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/futex.h>
-#include <linux/sockios.h>
-#include <mqueue.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <pty.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/file.h>
-#include <sys/inotify.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/msg.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/select.h>
-#include <sys/sem.h>
-#include <sys/sendfile.h>
-#include <sys/shm.h>
-#include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/timerfd.h>
-#include <sys/uio.h>
-#include <sys/un.h>
-#include <sys/wait.h>
-#include <sys/xattr.h>
-#include <unistd.h>
-
-enum { S, A, B }; // The parent's preparation; the one who changes; the one who prints.
-enum { LIVES = 0, EXITS = 1, PARENT = 2, FREE = 4, OUTSIDE = 8 };
-
-static int p[2], q[2], fd, port;
-static pid_t pid_a, pid_b;
-static volatile int *word;
-static char buf[1 << 16];
-static volatile sig_atomic_t handled;
-
-#define ck(call) check((long)(call), #call)
-static long check(long result, const char *what) {
-    if (result == -1) {
-        fprintf(stderr, "%s: %s\n", what, strerror(errno));
-        _exit(1);
-    }
-    return result;
-}
-static void need(int true_, const char *what) {
-    if (!true_) {
-        fprintf(stderr, "not seen: %s\n", what);
-        _exit(1);
-    }
-}
-#define must(condition) need(!!(condition), #condition)
-static void saw(void) { ck(write(1, "saw\n", 4)); }
-static int slowness = 1; // All pauses are so many times as long.
-static void ms(int n) { usleep(n * 1000 * slowness); }
-static void later(void) { ms(400); }
-static void dirty(void) {
-    int f = ck(open("data", O_WRONLY));
-    ck(pwrite(f, "new", 3, 0));
-    ck(close(f));
-}
-static void *shared(int flags, int f) {
-    void *at = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | flags, f, 0);
-    must(at != MAP_FAILED);
-    return at;
-}
-static void handler(int signal) { (void)signal, handled = 1; }
-static void take(int signal) {
-    struct sigaction action = {.sa_handler = handler};
-    ck(sigaction(signal, &action, 0));
-}
-static void block(int signal) {
-    sigset_t set;
-    sigemptyset(&set), sigaddset(&set, signal);
-    ck(sigprocmask(SIG_BLOCK, &set, 0));
-}
-static int ready(int f, int events) {
-    struct pollfd one = {.fd = f, .events = events};
-    ck(poll(&one, 1, 5000 * slowness));
-    return one.revents;
-}
-static int has(const char *folder, const char *name) {
-    int found = 0;
-    DIR *dir = opendir(folder);
-    must(dir);
-    for (struct dirent *entry; (entry = readdir(dir));) found |= !strcmp(entry->d_name, name);
-    closedir(dir);
-    return found;
-}
-static void put(const char *name, const char *text, int mode) {
-    int f = ck(open(name, O_WRONLY | O_CREAT | O_TRUNC, mode));
-    ck(write(f, text, strlen(text)));
-    ck(close(f));
-}
-static void copy_self(const char *name) {
-    int from = ck(open("/proc/self/exe", O_RDONLY)), to = ck(open(name, O_WRONLY | O_CREAT, 0755));
-    for (ssize_t n; (n = ck(read(from, buf, sizeof buf)));) ck(write(to, buf, n));
-    ck(close(to)), close(from);
-}
+#include "harness.h"
 
 // Pipes.
 #define READ_X(f) must(ck(read(f, buf, 1)) == 1)
@@ -1089,12 +980,7 @@ static void outside_connect(int r) {
     if (r == A) { dirty(); tcp_connect(SOCK_STREAM); }
 }
 
-#define CH(name) {#name, name, LIVES}
-#define EX(name) {#name, name, EXITS}
-#define PA(name) {#name, name, EXITS | PARENT}
-#define FR(name) {#name, name, FREE}
-#define OU(name) {#name, name, OUTSIDE}
-static const struct channel { const char *name; void (*run)(int); int flags; } CHANNELS[] = {
+CASES(channels) = {
     CH(pipe_data), CH(pipe_eof_close), EX(pipe_eof_exit), CH(pipe_poll_hup), EX(pipe_poll_hup_exit), CH(pipe_select_hup),
     CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name), CH(pipe_room_spliced), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_size), CH(pipe_shrink), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
     CH(pipe_splice_out), CH(pipe_tee), CH(pipe_tee_out), CH(pipe_vmsplice), CH(pipe_sendfile), CH(fifo_data), CH(fifo_eof),
@@ -1122,6 +1008,10 @@ static const struct channel { const char *name; void (*run)(int); int flags; } C
     {"outside_exec_killed", outside_exec_killed, OUTSIDE | EXITS}, OU(outside_dup2), OU(outside_cloexec), OU(outside_connect),
 };
 
+extern const struct channel __start_cases[], __stop_cases[];
+
+int port, slowness = 1;
+pid_t pid_a, pid_b;
 static const char *guess;
 
 static void start_a(const struct channel *channel) {
@@ -1166,16 +1056,15 @@ static void play(const struct channel *channel) {
 }
 
 int main(int argc, char **argv) {
-    const int count = sizeof CHANNELS / sizeof *CHANNELS;
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--say")) return saw(), 0;
     if (argc > 2) port = atoi(argv[2]);
     guess = getenv("CHANNELS_GUESS");
     if (getenv("CHANNELS_SLOWNESS")) slowness = atoi(getenv("CHANNELS_SLOWNESS"));
-    for (int i = 0; i < count; i++) {
-        int flags = CHANNELS[i].flags;
-        if (!strcmp(name, "--list")) printf("%s %s\n", CHANNELS[i].name, flags & FREE ? "free" : flags & OUTSIDE ? "outside" : "held");
-        else if (!strcmp(name, CHANNELS[i].name)) play(&CHANNELS[i]);
+    for (const struct channel *one = __start_cases; one < __stop_cases; one++) {
+        int flags = one->flags;
+        if (!strcmp(name, "--list")) printf("%s %s\n", one->name, flags & FREE ? "free" : flags & OUTSIDE ? "outside" : "held");
+        else if (!strcmp(name, one->name)) play(one);
     }
     return strcmp(name, "--list") ? 2 : 0;
 }
