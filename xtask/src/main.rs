@@ -19,6 +19,7 @@ mod packages;
 mod setup;
 mod shell;
 mod test;
+mod unstable;
 mod volume;
 
 use std::process::ExitCode;

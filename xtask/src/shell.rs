@@ -6,6 +6,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::unstable::{failed_names, Failure};
+
 /// Lines that are told of one command's failures.
 const FAILURE_LINES_MAX: usize = 60;
 
@@ -43,6 +45,17 @@ impl Job {
         self
     }
 
+    /// The same command once more, with further arguments.
+    pub fn again(&self, arguments: &[String]) -> Job {
+        let mut command = Command::new(self.0.get_program());
+        command.args(self.0.get_args()).args(arguments);
+        command.envs(self.0.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        if let Some(directory) = self.0.get_current_dir() {
+            command.current_dir(directory);
+        }
+        Job(command)
+    }
+
     /// As it would be typed.
     pub fn line(&self) -> String {
         let words = std::iter::once(self.0.get_program()).chain(self.0.get_args());
@@ -60,29 +73,26 @@ impl Job {
         Err(format!("{line}: {status}"))
     }
 
-    /// The same for tests: what they say of their failures is shown as it comes, and is in the error.
-    pub fn run_tests(mut self) -> Result<(), String> {
+    /// The same for tests: what they say is shown as it comes; what failed is in the error.
+    pub fn run_tests(mut self) -> Result<(), Failure> {
         let line = self.line();
         println!("$ {line}");
-        let mut child = self.0.stdout(Stdio::piped()).spawn().map_err(|error| format!("cannot run {line}: {error}"))?;
-        let mut tells = false;
-        let mut failures = Vec::new();
+        let failed = |said: String| Failure { names: Vec::new(), said };
+        let child = self.0.stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| failed(format!("cannot run {line}: {error}")))?;
+        let mut lines = Vec::new();
         for said in child.stdout.take().into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\n')) {
             let Ok(said) = said else { break };
             let said = String::from_utf8_lossy(&said).into_owned();
             println!("{said}");
-            tells = (tells || said == "failures:") && !said.starts_with("test result:");
-            if tells && !said.is_empty() {
-                failures.push(said);
-            }
+            lines.push(said);
         }
-        let status = child.wait().map_err(|error| format!("cannot wait for {line}: {error}"))?;
+        let status = child.wait().map_err(|error| failed(format!("cannot wait for {line}: {error}")))?;
         if status.success() {
             return Ok(());
         }
-        failures.truncate(FAILURE_LINES_MAX);
-        failures.insert(0, format!("{line}: {status}"));
-        Err(failures.join("\n"))
+        let said = format!("{line}: {status}\n{}", told_of_failures(&lines).join("\n"));
+        Err(Failure { names: failed_names(lines.iter().map(String::as_str)), said })
     }
 
     /// Shows the command and becomes it; why that failed.
@@ -102,6 +112,20 @@ impl Job {
         let said = String::from_utf8_lossy(&output.stderr);
         Err(format!("{line}: {}: {}", output.status, said.trim()))
     }
+}
+
+/// What tests have said of their failures, up to a bound.
+fn told_of_failures(lines: &[String]) -> Vec<&str> {
+    let mut tells = false;
+    let mut told = Vec::new();
+    for line in lines {
+        tells = (tells || line == "failures:") && !line.starts_with("test result:");
+        if tells && !line.is_empty() {
+            told.push(line.as_str());
+        }
+    }
+    told.truncate(FAILURE_LINES_MAX);
+    told
 }
 
 /// The root of the repository.
