@@ -3,14 +3,23 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process, kill_process_group, Pid, Signal};
 
+/// Longer than anything takes, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(5);
+
 fn start(script: &str) -> (Child, BufReader<ChildStdout>) {
+    start_in("bash", script)
+}
+
+fn start_in(shell: &str, script: &str) -> (Child, BufReader<ChildStdout>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
-    command.args(["run", "--", "bash", "-c", script]).process_group(0);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    command.args(["run", "--", shell, "-c", script]).process_group(0);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
     (child, stdout)
 }
@@ -38,6 +47,25 @@ fn a_signal_to_the_group_comes_once_and_one_to_us_is_sent_on() {
     kill_process(us, Signal::USR1).unwrap();
     assert_eq!(line(&mut out), "2");
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Whoever starts a daemon ends at once. The kernel mostly reported that end before the first stop of the daemon, and the world had nobody who would say
+/// that COMMAND had ended.
+#[test]
+fn who_starts_a_daemon_and_ends_is_not_waited_for() {
+    for round in 0..12 {
+        let (mut child, mut out) = start_in("sh", "exec 3<&0; { read -r line <&3; echo went on; } &");
+        let end = Instant::now() + PATIENCE;
+        let mut status = child.try_wait().unwrap();
+        while status.is_none() && Instant::now() < end {
+            std::thread::sleep(PAUSE);
+            status = child.try_wait().unwrap();
+        }
+        drop(child.stdin.take());
+        assert_eq!(line(&mut out), "went on", "round {round}");
+        child.wait().unwrap();
+        assert_eq!(status.and_then(|status| status.code()), Some(0), "round {round}: run waited for the daemon");
+    }
 }
 
 /// A shell stops its loop at ^C only if it sees that the signal ended what it had started.

@@ -11,7 +11,7 @@ use crate::stats::Stats;
 use crate::status::Asked;
 use crate::texts::Texts;
 use agent_abi::{PROCESSES_MAX, PROCESS_LOCKS, PROCESS_PRIVILEGES, PROCESS_TIMERS, REQUEST_NR, THREADS_MAX};
-use commit_clock::DOMAINS_MAX;
+use commit_clock::{Clock, DOMAINS_MAX};
 use external_sync::domain::DomainTable;
 use external_sync::engine::Handles;
 use output::ProcessId;
@@ -63,6 +63,8 @@ pub(crate) struct Supervisor {
     pub failed: Arc<AtomicBool>,
     /// COMMAND.
     pub root: i32,
+    /// COMMAND has ended as the last process that we knew of: its `Process` slot's clock, and its id for the order of output.
+    pub unsettled: Option<(Clock, Option<ProcessId>)>,
     /// Ids for the order of output: a slot is used again, these are not.
     pub output_ids: HashMap<usize, ProcessId>,
     pub next_output_id: u32,
@@ -99,7 +101,7 @@ impl Supervisor {
         while let Some(event) = self.next_event()? {
             match event {
                 Some(Event::Stopped(stopped)) => self.on_stop(stopped),
-                Some(Event::Exited { tid, status }) => self.on_exit(tid, status),
+                Some(Event::Exited { tid, .. }) => self.on_exit(tid),
                 None => {}
             }
             self.look_ahead();
@@ -178,7 +180,7 @@ impl Supervisor {
         self.root = pid;
         let world = self.world();
         let process = world.process_map.take().expect("the first of many");
-        world.processes[process].begin(PROCESSES_MAX, &commit_clock::Clock::NONE);
+        world.processes[process].begin(PROCESSES_MAX, &Clock::NONE);
         world.processes[process].pid.store(pid as u32, Ordering::Release);
         self.begin_output(process);
         self.tracees.insert(pid, Tracee { process, pid: Some(pid), ..Tracee::default() });
@@ -236,6 +238,9 @@ impl Supervisor {
         }
         self.stats.threads += 1;
         self.tracees.insert(tid, tracee);
+        if let Some((clock, id)) = self.unsettled.take() {
+            self.settle_command(clock, id);
+        }
         self.ahead_of_birth(tid, process, thread, is_process);
         thread
     }
@@ -523,14 +528,14 @@ impl Supervisor {
         stopped.listen()
     }
 
-    pub(crate) fn on_exit(&mut self, tid: i32, status: i32) {
+    pub(crate) fn on_exit(&mut self, tid: i32) {
         self.backlog.remove(&tid);
         let Some(tracee) = self.tracees.remove(&tid) else { return self.on_vessel_end(tid) };
         self.world().closes.fetch_add(1, Ordering::Relaxed);
         self.descriptors.forget(tid);
         if tid == self.root {
             self.return_input();
-            self.on_command_end(&tracee, status);
+            self.on_command_end(&tracee);
         }
         self.give_back(&tracee);
         self.ahead_of_end(tid);
@@ -562,15 +567,23 @@ impl Supervisor {
     }
 
     /// COMMAND has ended. Its status is output: the front shows it when all that it depends on is committed.
-    fn on_command_end(&mut self, tracee: &Tracee, _status: i32) {
+    fn on_command_end(&mut self, tracee: &Tracee) {
+        let clock = self.world().processes[tracee.process].clock.load(DOMAINS_MAX);
+        let id = self.output_ids.get(&tracee.process).copied();
         if self.tracees.is_empty() {
-            return; // The end of the world comes next, and commits everything.
+            // Mostly the end of the world comes next, and commits everything. But the kernel may report the end of a process before the first stop of
+            // a child that it made just before.
+            self.unsettled = Some((clock, id));
+        } else {
+            self.settle_command(clock, id);
         }
+    }
+
+    /// The world goes on without COMMAND: its status is shown as soon as it may be.
+    fn settle_command(&mut self, clock: Clock, id: Option<ProcessId>) {
         let world = self.world();
-        let clock = world.processes[tracee.process].clock.load(DOMAINS_MAX);
         let outputs = self.outputs.clone();
         let failed = self.failed.clone();
-        let id = self.output_ids.get(&tracee.process).copied();
         let Ok(mut front) = self.front.another() else { return };
         std::thread::spawn(move || {
             external_sync::engine::await_commit(world, &clock, || failed.load(Ordering::SeqCst));

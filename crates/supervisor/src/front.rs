@@ -504,6 +504,7 @@ impl Prepared {
             stats: Stats::default(),
             failed: failed.clone(),
             root: pid,
+            unsettled: None,
             output_ids: HashMap::new(),
             next_output_id: 0,
             stopped_sites: HashSet::new(),

@@ -252,15 +252,14 @@ impl Supervisor {
             self.destroy_stillborn(pid)?;
             // If it is not there any more it was killed from outside, and its end has been heard of.
             let is_alive = self.tracees.contains_key(&pid);
-            let status = match is_alive {
-                true => Some(end(pid)?),
-                false => None,
-            };
+            if is_alive {
+                end(pid)?;
+            }
             let parent = self.ahead.children.parent(pid);
             self.ahead.children.unmake(pid);
             self.ahead.held_signals.remove(&pid);
-            if let Some(status) = status {
-                self.on_exit(pid, status);
+            if is_alive {
+                self.on_exit(pid);
             }
             if let Some(parent) = parent {
                 match stops.get(&parent) {
@@ -612,10 +611,10 @@ impl Supervisor {
     }
 }
 
-/// Kill a process; its `wait(2)` status.
-fn end(pid: i32) -> Result<i32> {
+/// Kill a process, and wait for its end.
+fn end(pid: i32) -> Result<()> {
     crate::sys::kill(pid, libc::SIGKILL);
-    tracee::await_end(pid).map_err(|source| TraceError::Kernel { what: "wait for the end", tid: pid, source })
+    tracee::await_end(pid).map(drop).map_err(|source| TraceError::Kernel { what: "wait for the end", tid: pid, source })
 }
 
 /// What is done to a process that died meanwhile need not be done.
