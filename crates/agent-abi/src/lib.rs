@@ -46,19 +46,19 @@ pub const PROTOCOL_VERSION: u32 = 4;
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
 /// transaction before it commits by itself (a quarter, half of that to be early).
 pub const DIRTY_BYTES_MAX: u64 = 128 << 20;
-/// Where the agent's code is mapped. The gate page comes first. Far below where the kernel puts libraries, and in no range that a sanitizer
-/// keeps for itself (AddressSanitizer's allocator has 0x6000_0000_0000 and up).
-pub const AGENT_BASE: u64 = 0x7000_0000_0000;
+/// Where the agent's code is mapped. The gate page comes first. Below the lowest place of a position-independent executable
+/// (0x5555_5555_4000), and in program memory for every sanitizer: `decisions/0044`.
+pub const AGENT_BASE: u64 = 0x5510_0000_0000;
 /// Length of the gate page, bytes.
 pub const GATE_LEN: u64 = 0x1000;
 /// Most that the agent's image may take, bytes.
 pub const AGENT_LEN_MAX: u64 = 0x10_0000;
 /// Where `World` is mapped.
-pub const WORLD_BASE: u64 = 0x7000_1000_0000;
+pub const WORLD_BASE: u64 = 0x5510_1000_0000;
 /// Where `Private` is mapped. In the same gigabyte as the agent and the world: one page table less for every process.
-pub const PRIVATE_BASE: u64 = 0x7000_3000_0000;
+pub const PRIVATE_BASE: u64 = 0x5510_3000_0000;
 /// Where further threads' pages are mapped.
-pub const THREADS_BASE: u64 = 0x7001_0000_0000;
+pub const THREADS_BASE: u64 = 0x5511_0000_0000;
 /// Length of a thread's page with its stack below it, bytes.
 pub const THREAD_LEN: u64 = 0x8000;
 /// Where in that the `ThreadPage` itself begins: above its stack. What every call writes, and every fork copies, is then one page of memory.
