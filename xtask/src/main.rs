@@ -7,6 +7,7 @@
 //! | `test` | everything: format, lints, unit tests, models, transparency in both modes, the guarantee |
 //! | `transparency [FILTER]` | only that; `SPECULATOR_INTERPOSE=stops` for the other mode |
 //! | `equivalence [--seeds N] [--programs N] [--for MINUTES] [FILTER]` | programs under guesses that turn out wrong, in full; goes on where it ended |
+//! | `everyday [--table] [NAME …]` | everyday commands inside one open guess; `--table` writes `docs/EVERYDAY.md` |
 //! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
 //! | `bench NAME [--runs N] [--quick]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 use shell::{cargo, repository, target};
 
 const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
-    equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | guarantee | \
+    equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | everyday [--table] [NAME …] | guarantee | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|all [--runs N] [--quick] | docs";
 
 fn main() -> ExitCode {
@@ -49,6 +50,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "test" => test::run(),
         "transparency" => transparency(rest),
         "equivalence" => equivalence(rest),
+        "everyday" => everyday(rest),
         "guarantee" => guarantee::run(),
         "bench" => bench(rest),
         "docs" => docs(),
@@ -71,6 +73,15 @@ fn equivalence(arguments: &[String]) -> Result<(), String> {
     build_release()?;
     let into = format!("--into={}", target().join("equivalence").display());
     Err(cargo(&["run", "--quiet", "-p", "rollback", "--", &into]).args(arguments).exec())
+}
+
+/// Everyday commands inside one open guess, all or those that are named.
+fn everyday(arguments: &[String]) -> Result<(), String> {
+    build_release()?;
+    let table = repository().join("docs/EVERYDAY.md");
+    let table = format!("--table={}", table.display());
+    let arguments = arguments.iter().map(|word| if word == "--table" { table.clone() } else { word.clone() });
+    test::everyday(arguments.collect())
 }
 
 fn bench(arguments: &[String]) -> Result<(), String> {

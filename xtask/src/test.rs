@@ -4,14 +4,14 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::shell::{cargo, is_root, job, target};
+use crate::shell::{cargo, is_root, job, speculator, target};
 use crate::unstable::{self, run_tests};
 use crate::volume::Volume;
 use crate::{build_release, guarantee, setup};
 
 type Step = (&'static str, fn() -> Result<(), String>);
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("set-up", setup::run),
     ("format", format_check),
     ("lints", lints),
@@ -21,6 +21,7 @@ const STEPS: [Step; 10] = [
     ("transparency, agent", || transparency(None, &[])),
     ("transparency, stops", || transparency(Some("stops"), &[])),
     ("rollback, short", rollback),
+    ("everyday commands, a sample", || everyday(vec!["--sample=16".to_owned(), "--repeat=5".to_owned()])),
     ("guarantee", guarantee::run),
 ];
 
@@ -116,4 +117,20 @@ pub fn transparency(mode: Option<&str>, filter: &[String]) -> Result<(), String>
 /// Programs under guesses that turn out wrong, the short form.
 fn rollback() -> Result<(), String> {
     run_tests(&cargo(&["test", "--quiet", "-p", "rollback", "--test", "rollback", "--"]), &[])
+}
+
+/// Everyday commands inside one open guess, as the arguments choose them.
+pub fn everyday(arguments: Vec<String>) -> Result<(), String> {
+    cargo(&["build", "--quiet", "-p", "everyday"]).run()?;
+    let into = std::env::temp_dir().join(format!("speculator-everyday-{}", std::process::id()));
+    let speculator = format!("--speculator={}", speculator().display());
+    let result = job(target().join("debug/everyday"))
+        .args([speculator, format!("--into={}", into.display())])
+        .args(arguments)
+        .run();
+    // What differs keeps its files; they are of no use to whoever does not look at them now.
+    if result.is_ok() || std::env::var_os("CI").is_some() {
+        let _ = std::fs::remove_dir_all(into);
+    }
+    result
 }
