@@ -34,14 +34,14 @@ pub use slots::{
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
 pub use thread::{
     AgentHeader, Frame, Private, ThreadPage, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER, PHASE_BEFORE,
-    STUBS_MAX, THREAD_FORKED, THREAD_UNCACHED,
+    STUBS_MAX, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_UNCACHED,
 };
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
 /// transaction before it commits by itself (a quarter, half of that to be early).
@@ -226,8 +226,12 @@ pub struct World {
     pub closes: AtomicU64,
     /// fsyncs that returned at once.
     pub fsyncs_elided: AtomicU64,
+    /// fsyncs in whose place the domain was committed.
+    pub fsyncs_committed: AtomicU64,
     /// Barriers that had to wait or found nothing to wait for, by system-call number.
     pub barriers: [AtomicU32; 512],
+    /// Calls that waited for a commit, by system-call number.
+    pub waits: [AtomicU32; 512],
     /// The mounted file systems.
     pub devices: [Device; DEVICES_MAX],
     /// Pipes and sockets that came from outside: `hash_object`'s full 64 bits, 0 = free.

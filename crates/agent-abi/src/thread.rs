@@ -23,6 +23,11 @@ pub const THREAD_UNCACHED: u32 = 1;
 /// The thread is making a child that gets its own copy of the memory.
 pub const THREAD_FORKED: u32 = 2;
 
+/// Since its last fsync the thread has shown nothing.
+pub const SYNC_UNSHOWN: u32 = 1;
+/// After its fsync before that it has.
+pub const SYNC_SHOWS: u32 = 2;
+
 /// The registers of the program at its call site, as the agent saved them at the top of the thread's stack.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,6 +88,8 @@ pub struct ThreadPage {
     pub makes_new: u32,
     /// How many of the descriptors that are opened next are looked at at once (`agent::descriptors`).
     pub looks: AtomicU32,
+    /// `SYNC_…`: what it does after an fsync (`agent::fsync`).
+    pub syncs: u32,
 }
 
 /// The start of a process's own memory.

@@ -6,13 +6,19 @@ use agent_abi::{
     PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, THREADS_MAX, WORLD_BASE,
 };
 use commit_clock::{AtomicClock, Clock, Transactions};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The world's shared memory.
 #[inline(always)]
 pub fn world() -> &'static World {
     // SAFETY: mapped at every exec before the agent runs, never unmapped; all of it is atomics.
     unsafe { &*(WORLD_BASE as *const World) }
+}
+
+/// One more of a call's number.
+#[inline(always)]
+fn count(counts: &[AtomicU32; 512], nr: u64) {
+    counts[nr.min(511) as usize].fetch_add(1, Ordering::Relaxed);
 }
 
 /// A thread in a system call.
@@ -223,8 +229,7 @@ impl<'a> Call<'a> {
     /// A barrier: wait until the process depends on nothing and its output has left.
     #[inline(always)]
     pub fn settle(&mut self) {
-        let nr = self.frame.nr as usize;
-        self.world.barriers[if nr < 511 { nr } else { 511 }].fetch_add(1, Ordering::Relaxed);
+        count(&self.world.barriers, self.frame.nr);
         if !self.is_settled() {
             self.settle_slowly();
         }
@@ -264,6 +269,7 @@ impl<'a> Call<'a> {
         if self.transactions().is_resolved(clock) {
             return;
         }
+        count(&self.world.waits, self.frame.nr);
         // A thread that is taken back to its call site, or killed, leaves its count behind: commits are then put off less than they could be.
         self.world.waiting.fetch_add(1, Ordering::AcqRel);
         loop {

@@ -3,7 +3,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, Stat};
 use crate::gate::{self, nr, EAGAIN};
-use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS};
+use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS, SYNC_SHOWS, SYNC_UNSHOWN};
 use core::sync::atomic::Ordering;
 
 const READ: u64 = 0;
@@ -200,6 +200,9 @@ impl Call<'_> {
     /// Output: straight through if it depends on nothing, else taken for later (002, 2.3).
     #[inline(always)]
     pub fn write_outside(&mut self, position: u8, entry: FdEntry) {
+        if self.page.syncs & SYNC_UNSHOWN != 0 {
+            self.page.syncs = SYNC_SHOWS;
+        }
         if self.goes_straight_through(entry) {
             self.proceed_observing();
             // It may have waited for room that somebody made in a FIFO.

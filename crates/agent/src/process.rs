@@ -223,6 +223,7 @@ impl Call<'_> {
                 pending_process: 0,
                 births: 0,
                 makes_new: 0,
+                syncs: 0,
                 looks: AtomicU32::new(0),
             });
             ((at - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
@@ -445,6 +446,7 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
             pending_process: 0,
             births: 0,
             makes_new: 0,
+            syncs: 0,
             looks: AtomicU32::new(0),
         };
         (home as *mut ThreadPage).write(moved);

@@ -88,6 +88,7 @@ fn prepare_first_page(at: u64, thread: u64, process: u64) {
             pending_process: 0,
             births: 0,
             makes_new: 0,
+            syncs: 0,
             looks: AtomicU32::new(0),
         });
         gate::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]);

@@ -16,6 +16,7 @@ use agent_abi::World;
 use commit_clock::{Clock, Ticket, Transaction, DOMAINS_MAX};
 
 use crate::journal::Probe;
+use crate::rest::Rest;
 use crate::sys;
 
 /// Why a transaction was committed.
@@ -128,7 +129,7 @@ impl Engine {
             stop: stop.clone(),
             dirty_since: [None; DOMAINS_MAX],
             clean_since: [None; DOMAINS_MAX],
-            last: [None; DOMAINS_MAX],
+            rests: [None; DOMAINS_MAX],
             failed: false,
         };
         let thread = std::thread::Builder::new().name("commit".into()).spawn(move || worker.run())?;
@@ -182,6 +183,20 @@ fn await_commit_counted(world: &World, clock: &Clock, give_up: impl Fn() -> bool
     }
 }
 
+/// When a domain is to be committed.
+enum Due {
+    Now(Cause),
+    /// Output waits for it; look again after this time, or when something is requested.
+    In(Duration),
+    Not,
+}
+
+/// How many calls the threads of a world have made so far. Another number than before says that it is busy.
+fn calls_made(world: &World) -> u64 {
+    let calls = world.thread_map.taken().map(|i| world.threads[i].calls.load(Ordering::Relaxed));
+    calls.fold(0, u64::wrapping_add)
+}
+
 struct Worker {
     world: &'static World,
     policy: Policy,
@@ -190,28 +205,29 @@ struct Worker {
     stop: Arc<AtomicBool>,
     dirty_since: [Option<Instant>; DOMAINS_MAX],
     clean_since: [Option<Instant>; DOMAINS_MAX],
-    last: [Option<LastCommit>; DOMAINS_MAX],
+    /// After the last commit of each domain, until the next one.
+    rests: [Option<Rest>; DOMAINS_MAX],
     failed: bool,
-}
-
-#[derive(Clone, Copy)]
-struct LastCommit {
-    end: Instant,
-    duration: Duration,
 }
 
 impl Worker {
     fn run(mut self) {
         // How long after a change its age may begin to count: a fraction of the interval.
         let tick = (self.policy.interval / 8).clamp(Duration::from_millis(5), Duration::from_millis(500));
+        sys::wake_on_time();
         loop {
             let seen = self.world.requests.load(Ordering::Acquire);
             let stopping = self.stop.load(Ordering::SeqCst);
             let mut worked = false;
+            let mut again = tick;
             for domain in 0..self.world.transactions.domains() {
-                if let Some(cause) = self.due(domain, stopping) {
-                    self.commit(domain, cause);
-                    worked = true;
+                match self.due(domain, stopping) {
+                    Due::Now(cause) => {
+                        self.commit(domain, cause);
+                        worked = true;
+                    }
+                    Due::In(rest) => again = again.min(rest),
+                    Due::Not => {}
                 }
             }
             if self.failed || (stopping && !worked) {
@@ -219,13 +235,12 @@ impl Worker {
             }
             if !worked {
                 self.let_go();
-                let rest = (0..DOMAINS_MAX).map(|domain| self.rest(domain)).filter(|rest| !rest.is_zero()).min();
-                sys::futex_wait(&self.world.requests, seen, Some(rest.unwrap_or(tick).min(tick)));
+                sys::futex_wait(&self.world.requests, seen, Some(again));
             }
         }
     }
 
-    fn due(&mut self, domain: usize, stopping: bool) -> Option<Cause> {
+    fn due(&mut self, domain: usize, stopping: bool) -> Due {
         let transactions = &self.world.transactions;
         let committed = transactions.committed().0[domain];
         let is_dirty = transactions.dirty().0[domain] > committed;
@@ -234,33 +249,35 @@ impl Worker {
         if !is_dirty && !is_requested {
             *since = None;
             self.clean_since[domain].get_or_insert_with(Instant::now);
-            return None;
+            return Due::Not;
         }
         self.clean_since[domain] = None;
         let since = *since.get_or_insert_with(Instant::now);
         if stopping {
-            Some(Cause::End)
+            Due::Now(Cause::End)
         } else if self.world.dirty_bytes[domain].load(Ordering::Relaxed) >= self.policy.dirty_bytes_max {
-            Some(Cause::Dirty)
+            Due::Now(Cause::Dirty)
+        } else if is_requested && self.policy.eager {
+            Due::Now(Cause::Eager)
         } else if is_requested {
-            let is_urgent = self.world.waiting.load(Ordering::Acquire) > 0;
-            match (self.policy.eager, is_urgent || self.rest(domain).is_zero()) {
-                (true, _) => Some(Cause::Eager),
-                (false, true) => Some(Cause::Output),
-                (false, false) => None,
+            match self.rest(domain) {
+                Duration::ZERO => Due::Now(Cause::Output),
+                rest => Due::In(rest),
             }
         } else if since.elapsed() >= self.policy.interval {
-            Some(Cause::Age)
+            Due::Now(Cause::Age)
         } else {
-            None
+            Due::Not
         }
     }
 
-    /// How long output still has to gather before its commit begins: after a commit as long again as that took. However much a program shows, its
-    /// file system is then free to work for it half of the time; and nobody waits longer than for two commits. A thread that waits for a
-    /// commit ends the rest.
-    fn rest(&self, domain: usize) -> Duration {
-        self.last[domain].map_or(Duration::ZERO, |last| last.duration.saturating_sub(last.end.elapsed()))
+    /// How long output still has to gather before its commit begins. A thread that waits for a commit ends the rest.
+    fn rest(&mut self, domain: usize) -> Duration {
+        let is_urgent = self.world.waiting.load(Ordering::Acquire) > 0;
+        match &mut self.rests[domain] {
+            Some(rest) if !is_urgent => rest.left(Instant::now(), calls_made(self.world)),
+            _ => Duration::ZERO,
+        }
     }
 
     /// Close file systems of which nothing was uncommitted for as long as a change waits at most.
@@ -284,7 +301,7 @@ impl Worker {
             self.observer.flush_failed(domain, error);
             return;
         }
-        self.last[domain] = Some(LastCommit { end: Instant::now(), duration: begin.elapsed() });
+        self.rests[domain] = Some(Rest::after(Instant::now(), begin.elapsed()));
         let mut committed = self.world.transactions.committed();
         committed.0[domain] = committed.0[domain].max(transaction);
         self.observer.durable(&committed, &Commit { domain, cause, duration: begin.elapsed() });

@@ -9,6 +9,7 @@ pub mod engine;
 pub mod journal;
 pub mod loop_device;
 pub mod mountinfo;
+mod rest;
 mod superblock;
 #[allow(unsafe_code)]
 mod sys;

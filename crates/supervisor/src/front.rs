@@ -15,13 +15,13 @@ use external_sync::domain::DomainTable;
 use external_sync::engine::{Engine, Handles, Policy};
 use external_sync::volume::WorldVolumes;
 use rustix::fs::FileType;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tracee::{AgentImage, Filter, Forked, Segment, WorldSegment};
@@ -586,13 +586,17 @@ fn fill(stats: &mut Stats, world: &agent_abi::World, outputs: &Outputs, record: 
     stats.commit_us = record.durations.distribution();
     (stats.output_hold_us, stats.output_bytes_held) = outputs.statistics();
     stats.fsyncs_elided = world.fsyncs_elided.load(Ordering::Relaxed);
-    for (nr, count) in world.barriers.iter().enumerate() {
-        let count = u64::from(count.load(Ordering::Relaxed));
-        if count > 0 {
-            let name = syscall_table::row(nr as u64).map_or_else(|| format!("unknown_{nr}"), |row| row.name.to_owned());
-            stats.barriers.insert(name, count);
-        }
-    }
+    stats.fsyncs_committed = world.fsyncs_committed.load(Ordering::Relaxed);
+    stats.barriers = by_call(&world.barriers);
+    stats.waits = by_call(&world.waits);
+}
+
+/// Counts that are not zero, by the call's name.
+fn by_call(counts: &[AtomicU32]) -> BTreeMap<String, u64> {
+    let name =
+        |nr: usize| syscall_table::row(nr as u64).map_or_else(|| format!("unknown_{nr}"), |row| row.name.to_owned());
+    let counts = counts.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).enumerate();
+    counts.filter(|&(_, count)| count > 0).map(|(nr, count)| (name(nr), count)).collect()
 }
 
 fn outside_count(world: &agent_abi::World) -> u64 {

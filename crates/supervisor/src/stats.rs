@@ -73,6 +73,9 @@ pub struct Stats {
     pub unpatched_sites: u64,
     /// Barriers by system call.
     pub barriers: BTreeMap<String, u64>,
+    /// Waits for a commit by system call.
+    #[serde(default)]
+    pub waits: BTreeMap<String, u64>,
     /// Commits by cause.
     pub commits: BTreeMap<String, u64>,
     /// How long commits took, microseconds.
@@ -83,6 +86,9 @@ pub struct Stats {
     pub output_bytes_held: u64,
     /// fsyncs, in all spellings, that returned at once.
     pub fsyncs_elided: u64,
+    /// fsyncs in whose place the file system was committed.
+    #[serde(default)]
+    pub fsyncs_committed: u64,
     /// Full speculation.
     #[serde(default)]
     pub ahead: crate::ahead::Report,
@@ -106,8 +112,10 @@ impl fmt::Display for Stats {
         writeln!(f, "stops              {} ({})", self.tracee_stops, list(&self.stops))?;
         writeln!(f, "call sites         {} patched, {} unpatched", self.patched_sites, self.unpatched_sites)?;
         writeln!(f, "barriers           {}", list(&self.barriers))?;
+        writeln!(f, "waits              {}", list(&self.waits))?;
         writeln!(f, "commits            {}: {}", list(&self.commits), times(&self.commit_us))?;
         writeln!(f, "output held        {} bytes: {}", self.output_bytes_held, times(&self.output_hold_us))?;
-        write!(f, "fsyncs elided      {}", self.fsyncs_elided)
+        writeln!(f, "fsyncs elided      {}", self.fsyncs_elided)?;
+        write!(f, "fsyncs as commits  {}", self.fsyncs_committed)
     }
 }
