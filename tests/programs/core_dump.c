@@ -32,6 +32,9 @@ static void dies(int signal) {
     for (size_t i = 0; i < found.gl_pathc; i++) OK(unlink(found.gl_pathv[i]));
 }
 int main(void) {
+    /* Whoever started it may ignore them: a shell does, for what runs in the background. */
+    int signals[] = {SIGSEGV, SIGQUIT, SIGABRT};
+    for (int i = 0; i < 3; i++) signal(signals[i], SIG_DFL);
     OK(setrlimit(RLIMIT_CORE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}));
     dies(SIGSEGV);
     dies(SIGQUIT);

@@ -9,7 +9,7 @@ int main(void) {
     int signals[] = {SIGTERM, SIGKILL, SIGUSR1, SIGPIPE};
     for (unsigned i = 0; i < sizeof signals / sizeof *signals; i++) {
         pid_t pid = OK(fork());
-        if (pid == 0) { kill(getpid(), signals[i]); pause(); }
+        if (pid == 0) { signal(signals[i], SIG_DFL), kill(getpid(), signals[i]); for (;;) pause(); }
         printf("signal %d -> %d\n", signals[i], wait_for(pid));
     }
     FAILS(wait(NULL), ECHILD);

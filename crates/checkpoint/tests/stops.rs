@@ -98,6 +98,45 @@ fn a_fault_at_the_moment_of_a_stop_is_no_answer_and_comes_again() {
     assert_eq!(program.line(), "1");
 }
 
+/// Job control goes on while a stopped process makes calls for us: it is continued, and stopped once more, after the last of them.
+#[test]
+fn a_stop_signal_that_comes_after_the_last_call_is_told() {
+    let path = compile("stopped", "int main(void) { begin(); for (;;) pause(); }", &[]);
+    for continues in [false, true] {
+        let mut program = Program::start(&path, &[]);
+        let pid = program.pid();
+        program.await_call(&[libc::SYS_pause]);
+        send(pid, "STOP");
+        program.await_stop(|stop| stop == Stop::Group(libc::SIGSTOP));
+        let mut calls = RemoteCalls::new(program.stopped(), program.gate()).unwrap();
+        assert_eq!(calls.call(libc::SYS_getpid, &[]).unwrap(), i64::from(pid));
+        if continues {
+            send(pid, "CONT");
+        }
+        send(pid, "STOP");
+        assert_eq!(calls.finish().unwrap().len(), 0);
+        program.stopped.take().unwrap().listen().unwrap();
+        if continues {
+            program.await_stop(|stop| stop == Stop::Group(libc::SIGSTOP));
+            program.stopped.take().unwrap().listen().unwrap();
+        }
+        assert_eq!(state(pid), 't');
+        send(pid, "CONT");
+        program.await_stop(|stop| stop == Stop::Trap);
+    }
+}
+
+/// In one letter (proc(5)).
+fn state(pid: i32) -> char {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(") ").next().unwrap().chars().next().unwrap()
+}
+
+fn send(pid: i32, signal: &str) {
+    let kill = std::process::Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status();
+    assert!(kill.unwrap().success());
+}
+
 /// A filter stops `getppid`, which it calls once.
 const FILTERED: &str = r#"
         #include <linux/filter.h>

@@ -204,7 +204,17 @@ impl<'a> RemoteCalls<'a> {
             sys::set_signal_info(tid, signal)?;
         }
         if matches!(self.stopped.stop(), Stop::Group(_)) {
-            // Back into the stop of job control, from which alone it can be told to listen.
+            self.stand_again()?;
+        }
+        Ok(())
+    }
+
+    /// Back into the stop of job control, from which alone a thread can be told to listen. A signal that is reported instead has been taken out of the
+    /// kernel's queue: it is collected. Who was continued meanwhile is not stopped any more, and must not be told to listen: a stop signal that
+    /// waits for it would not be heard.
+    fn stand_again(&mut self) -> Result<()> {
+        let tid = self.stopped.tid();
+        loop {
             sys::interrupt(tid)?;
             sys::resume(tid, libc::PTRACE_CONT, 0)?;
             let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
@@ -213,8 +223,14 @@ impl<'a> RemoteCalls<'a> {
                 sys::keep_for_later(tid, status);
                 return Err(TraceError::Gone(tid));
             }
+            match status >> 16 {
+                0 => self.collected.push(sys::signal_info(tid)?),
+                _ => {
+                    self.stopped.stands_anew(status);
+                    return Ok(());
+                }
+            }
         }
-        Ok(())
     }
 }
 

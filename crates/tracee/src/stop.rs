@@ -45,9 +45,9 @@ pub enum Stop {
 #[must_use = "a stopped thread that is dropped never runs again"]
 pub struct Stopped {
     tid: i32,
-    stop: Stop,
+    stop: Cell<Stop>,
     /// What `wait(2)` said.
-    status: i32,
+    status: Cell<i32>,
     /// It stands at the entry of a call that it has not come out of: what it makes of that can still be changed.
     is_in_call: Cell<bool>,
 }
@@ -197,7 +197,8 @@ impl Stopped {
             libc::PTRACE_EVENT_STOP => Stop::Group(signal),
             _ => Stop::Signal(signal),
         };
-        Self { tid, stop, status, is_in_call: Cell::new(stop == Stop::SystemCall) }
+        let is_in_call = Cell::new(stop == Stop::SystemCall);
+        Self { tid, stop: Cell::new(stop), status: Cell::new(status), is_in_call }
     }
 
     /// Who.
@@ -207,7 +208,14 @@ impl Stopped {
 
     /// Why.
     pub fn stop(&self) -> Stop {
-        self.stop
+        self.stop.get()
+    }
+
+    /// It was made to run for a moment, and has stopped again.
+    pub(crate) fn stands_anew(&self, status: i32) {
+        let now = Self::from_status(self.tid, status);
+        self.stop.set(now.stop());
+        self.status.set(status);
     }
 
     /// Whether it stood at the entry of a call until now; from here on it does not.
@@ -217,12 +225,12 @@ impl Stopped {
 
     /// Leave it stopped: the event loop hears of it later, as of any other.
     pub fn keep(self) {
-        sys::keep_for_later(self.tid, self.status);
+        sys::keep_for_later(self.tid, self.status.get());
     }
 
     /// The signal that it stopped for; 0 if it stopped for another reason.
     pub fn signal(&self) -> i32 {
-        match self.stop {
+        match self.stop() {
             Stop::Signal(signal) => signal,
             _ => 0,
         }
@@ -259,9 +267,10 @@ impl Stopped {
         sys::resume(self.tid, libc::PTRACE_CONT, info.number())
     }
 
-    /// Leave it stopped by job control, but let it hear SIGCONT.
+    /// Leave it stopped by job control, but let it hear SIGCONT. Who is not stopped by it any more goes on.
     pub fn listen(self) -> Result<()> {
-        sys::resume(self.tid, libc::PTRACE_LISTEN, 0)
+        let request = if matches!(self.stop(), Stop::Group(_)) { libc::PTRACE_LISTEN } else { libc::PTRACE_CONT };
+        sys::resume(self.tid, request, 0)
     }
 
     /// Let it run single instructions for as long as `inside(rip)` holds. Signals that arrive meanwhile are collected. `None` if it stopped
