@@ -1,0 +1,316 @@
+//! LEASE: a promise of the server that nobody else changes a group for a term. A client with a lease answers from its cache without asking.
+//!
+//! The server counts a lease from the moment at which it is granted, the client from the moment at which it *asked*: the client's ends first, whatever the
+//! network does. A writer waits until every holder has given the lease back or its term is over. While somebody waits to write, no lease is granted.
+//! After a restart the server knows no holder, so that every writer waits one term.
+//!
+//! An exclusive lease also keeps others from getting a shared one, and is not recalled: it is the last step of PROGRESS for a client that loses again and
+//! again. It ends with its term or with the interval that it was for.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::key::{Group, SessionId};
+
+/// Milliseconds of a clock that never goes back.
+pub type Millis = u64;
+
+/// How long a lease lasts, ms.
+pub const TERM_MS: Millis = 10_000;
+/// How long an exclusive lease lasts, ms.
+pub const EXCLUSIVE_TERM_MS: Millis = 3_000;
+/// Leases of one session, at most.
+pub const HELD_MAX: usize = 16_384;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+struct Held {
+    holders: BTreeMap<SessionId, Millis>,
+    recalled: BTreeSet<SessionId>,
+    exclusive: Option<(SessionId, Millis)>,
+    queue: VecDeque<SessionId>,
+    writers: BTreeSet<SessionId>,
+}
+
+impl Held {
+    fn is_unused(&self) -> bool {
+        self.holders.is_empty() && self.exclusive.is_none() && self.queue.is_empty() && self.writers.is_empty()
+    }
+}
+
+/// Whether a commit may go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MayWrite {
+    /// Yes.
+    Now,
+    /// Not before this time at the latest. These are to be told to give their lease back; nobody is told twice.
+    Wait {
+        /// When the last term is over.
+        until: Millis,
+        /// Whom to tell, of which group.
+        recall: Vec<(SessionId, Group)>,
+    },
+}
+
+/// The leases on one volume, as the server knows them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct Leases {
+    groups: BTreeMap<Group, Held>,
+    counts: BTreeMap<SessionId, usize>,
+    /// After a restart: until when somebody may have a lease that is not known here.
+    unknown_until: Millis,
+    term: Millis,
+}
+
+impl Leases {
+    /// A server that has never granted a lease.
+    pub fn new(term: Millis) -> Leases {
+        Leases { term, ..Leases::default() }
+    }
+
+    /// A server that was started again: leases of its predecessor may last for one term.
+    pub fn restarted(term: Millis, now: Millis) -> Leases {
+        Leases { term, unknown_until: now + term, ..Leases::default() }
+    }
+
+    /// Asks for a lease. Says when it ends by the server's clock, or `None`: somebody else writes, or the session has too many.
+    pub fn grant(&mut self, session: SessionId, group: Group, now: Millis) -> Option<Millis> {
+        self.expire(group, now);
+        let count = self.counts.entry(session).or_default();
+        let held = self.groups.entry(group).or_default();
+        let others_write = held.writers.iter().any(|writer| *writer != session) || !held.queue.is_empty();
+        let anothers = held.exclusive.is_some_and(|(holder, _)| holder != session);
+        let known = held.holders.contains_key(&session);
+        if others_write || anothers || held.recalled.contains(&session) || (!known && *count >= HELD_MAX) {
+            self.tidy(group);
+            return None;
+        }
+        *count += usize::from(!known);
+        let until = now + self.term;
+        held.holders.insert(session, until);
+        Some(until)
+    }
+
+    /// A session gives a lease back.
+    pub fn give_back(&mut self, session: SessionId, group: Group) {
+        if let Some(held) = self.groups.get_mut(&group) {
+            drop_holder(held, &mut self.counts, session);
+            if held.exclusive.is_some_and(|(holder, _)| holder == session) {
+                held.exclusive = None;
+            }
+            held.queue.retain(|waiting| *waiting != session);
+        }
+        self.tidy(group);
+    }
+
+    /// A session is over: its leases, its exclusive ones and its places in queues are given up.
+    pub fn end(&mut self, session: SessionId) {
+        let groups: Vec<Group> = self.groups.keys().copied().collect();
+        for group in groups {
+            if let Some(held) = self.groups.get_mut(&group) {
+                held.writers.remove(&session);
+            }
+            self.give_back(session, group);
+        }
+        self.counts.remove(&session);
+    }
+
+    /// Whether `session` may commit a change of these groups. While the answer is to wait, no lease on them is granted to others;
+    /// ask again after a lease was given back, or at the time that was said.
+    pub fn may_write(&mut self, session: SessionId, groups: &BTreeSet<Group>, now: Millis) -> MayWrite {
+        let mut until = if now < self.unknown_until { self.unknown_until } else { 0 };
+        let mut recall = Vec::new();
+        for &group in groups {
+            self.expire(group, now);
+            let Some(held) = self.groups.get_mut(&group) else { continue };
+            for (&holder, &end) in held.holders.iter().filter(|(holder, _)| **holder != session) {
+                until = until.max(end);
+                if held.recalled.insert(holder) {
+                    recall.push((holder, group));
+                }
+            }
+            if let Some((_, end)) = held.exclusive.filter(|(holder, _)| *holder != session) {
+                until = until.max(end);
+            }
+        }
+        self.note_writer(session, groups, until > 0);
+        if until == 0 {
+            MayWrite::Now
+        } else {
+            MayWrite::Wait { until, recall }
+        }
+    }
+
+    /// Asks for exclusive leases on all of these groups. Who does not get them stands in a queue: first come, first served. Says when they end.
+    pub fn exclusive(&mut self, session: SessionId, groups: &BTreeSet<Group>, now: Millis) -> Option<Millis> {
+        let mut free = true;
+        for &group in groups {
+            self.expire(group, now);
+            let held = self.groups.entry(group).or_default();
+            if !held.queue.contains(&session) {
+                held.queue.push_back(session);
+            }
+            let anothers = held.exclusive.is_some_and(|(holder, _)| holder != session);
+            free &= !anothers && held.queue.front() == Some(&session);
+        }
+        if !free {
+            return None;
+        }
+        let until = now + EXCLUSIVE_TERM_MS;
+        for group in groups {
+            let held = self.groups.get_mut(group).expect("made above");
+            held.queue.pop_front();
+            held.exclusive = Some((session, until));
+        }
+        Some(until)
+    }
+
+    /// Leases that a session has.
+    pub fn count(&self, session: SessionId) -> usize {
+        self.counts.get(&session).copied().unwrap_or(0)
+    }
+
+    fn note_writer(&mut self, session: SessionId, groups: &BTreeSet<Group>, waits: bool) {
+        for &group in groups {
+            if waits {
+                self.groups.entry(group).or_default().writers.insert(session);
+            } else if let Some(held) = self.groups.get_mut(&group) {
+                held.writers.remove(&session);
+                self.tidy(group);
+            }
+        }
+    }
+
+    fn expire(&mut self, group: Group, now: Millis) {
+        let Some(held) = self.groups.get_mut(&group) else { return };
+        let over: Vec<SessionId> = held.holders.iter().filter(|(_, end)| **end <= now).map(|(s, _)| *s).collect();
+        for session in over {
+            drop_holder(held, &mut self.counts, session);
+        }
+        if held.exclusive.is_some_and(|(_, end)| end <= now) {
+            held.exclusive = None;
+        }
+        self.tidy(group);
+    }
+
+    fn tidy(&mut self, group: Group) {
+        if self.groups.get(&group).is_some_and(Held::is_unused) {
+            self.groups.remove(&group);
+        }
+    }
+}
+
+fn drop_holder(held: &mut Held, counts: &mut BTreeMap<SessionId, usize>, session: SessionId) {
+    held.recalled.remove(&session);
+    if held.holders.remove(&session).is_some() {
+        if let Some(count) = counts.get_mut(&session) {
+            *count -= 1;
+        }
+    }
+}
+
+/// A client's view of its leases.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct ClientLeases {
+    until: BTreeMap<Group, Millis>,
+}
+
+impl ClientLeases {
+    /// A lease was granted. `asked` is when the request was *sent*, by this client's own clock.
+    pub fn granted(&mut self, group: Group, asked: Millis, term: Millis) {
+        let until = self.until.entry(group).or_default();
+        *until = (*until).max(asked + term);
+    }
+
+    /// The server wants it back.
+    pub fn recalled(&mut self, group: Group) {
+        self.until.remove(&group);
+    }
+
+    /// Whether the cache may answer.
+    pub fn holds(&self, group: Group, now: Millis) -> bool {
+        self.until.get(&group).is_some_and(|until| now < *until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+    const C: SessionId = SessionId(3);
+    const G: Group = Group(7);
+
+    fn just(group: Group) -> BTreeSet<Group> {
+        BTreeSet::from([group])
+    }
+
+    #[test]
+    fn a_writer_waits_for_the_holder_or_one_term() {
+        let mut leases = Leases::new(10);
+        assert_eq!(leases.grant(A, G, 100), Some(110));
+        let wait = MayWrite::Wait { until: 110, recall: vec![(A, G)] };
+        assert_eq!(leases.may_write(B, &just(G), 105), wait);
+        assert_eq!(leases.may_write(B, &just(G), 106), MayWrite::Wait { until: 110, recall: vec![] });
+        assert_eq!(leases.grant(C, G, 106), None, "somebody waits to write");
+        assert_eq!(leases.grant(A, G, 106), None, "it is recalled");
+        assert_eq!(leases.may_write(B, &just(G), 110), MayWrite::Now);
+        assert_eq!(leases.grant(C, G, 110), Some(120));
+    }
+
+    #[test]
+    fn giving_back_lets_the_writer_go_on() {
+        let mut leases = Leases::new(10);
+        leases.grant(A, G, 0);
+        leases.may_write(B, &just(G), 1);
+        leases.give_back(A, G);
+        assert_eq!(leases.may_write(B, &just(G), 2), MayWrite::Now);
+        assert_eq!(leases, Leases { counts: BTreeMap::from([(A, 0)]), ..Leases::new(10) }, "nothing is left of it");
+    }
+
+    #[test]
+    fn the_holder_itself_may_write() {
+        let mut leases = Leases::new(10);
+        leases.grant(A, G, 0);
+        assert_eq!(leases.may_write(A, &just(G), 1), MayWrite::Now);
+    }
+
+    #[test]
+    fn after_a_restart_everybody_waits_a_term() {
+        let mut leases = Leases::restarted(10, 50);
+        assert_eq!(leases.may_write(A, &just(G), 59), MayWrite::Wait { until: 60, recall: vec![] });
+        assert_eq!(leases.may_write(A, &just(G), 60), MayWrite::Now);
+    }
+
+    #[test]
+    fn exclusive_leases_are_given_in_order() {
+        let mut leases = Leases::new(10);
+        assert_eq!(leases.exclusive(A, &just(G), 0), Some(EXCLUSIVE_TERM_MS));
+        assert_eq!(leases.exclusive(B, &just(G), 1), None);
+        assert_eq!(leases.exclusive(C, &just(G), 2), None);
+        assert_eq!(leases.may_write(C, &just(G), 2), MayWrite::Wait { until: EXCLUSIVE_TERM_MS, recall: vec![] });
+        assert_eq!(leases.may_write(A, &just(G), 2), MayWrite::Now);
+        leases.give_back(A, G);
+        assert_eq!(leases.exclusive(C, &just(G), 3), None, "B was first");
+        assert_eq!(leases.exclusive(B, &just(G), 3), Some(3 + EXCLUSIVE_TERM_MS));
+    }
+
+    #[test]
+    fn a_session_cannot_hoard() {
+        let mut leases = Leases::new(10);
+        for group in 0..HELD_MAX as u64 {
+            assert!(leases.grant(A, Group(group), 0).is_some());
+        }
+        assert_eq!(leases.grant(A, Group(1 << 40), 0), None);
+        leases.end(A);
+        assert_eq!(leases, Leases::new(10));
+    }
+
+    #[test]
+    fn a_client_counts_from_asking() {
+        let mut held = ClientLeases::default();
+        held.granted(G, 100, 10);
+        assert!(held.holds(G, 109) && !held.holds(G, 110));
+        held.recalled(G);
+        assert!(!held.holds(G, 101));
+    }
+}
