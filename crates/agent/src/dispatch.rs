@@ -9,6 +9,7 @@ use syscall_table::Op;
 const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;
 const UMOUNT2: u64 = 166;
+const UNSHARE: u64 = 272;
 
 /// A thread made a system call.
 pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) -> ! {
@@ -109,7 +110,8 @@ fn act(call: &mut Call, op: Op) {
         Op::Prctl => call.prctl(),
         Op::ArchPrctl => call.arch_prctl(),
         Op::Identity => call.change_identity(),
-        Op::Namespace => call.namespace(),
+        Op::Namespace if call.frame.nr == UNSHARE => call.unshare(),
+        Op::Namespace => call.join_namespace(),
         Op::Mount => call.mount(),
         Op::OtherProcess => call.other_process(),
     }

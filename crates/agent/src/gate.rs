@@ -26,6 +26,7 @@ pub mod nr {
 
 pub const EPERM: i64 = 1;
 pub const ENOENT: i64 = 2;
+pub const EBADF: i64 = 9;
 pub const EAGAIN: i64 = 11;
 pub const ENOMEM: i64 = 12;
 pub const EACCES: i64 = 13;

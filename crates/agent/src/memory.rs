@@ -20,12 +20,16 @@ const PAGE: u64 = 4096;
 
 /// Copy words of the program's memory; false if they cannot be read. The kernel reads them for us, so that a bad address is its error.
 pub fn read_program(address: u64, into: &mut [u64]) -> bool {
+    read_program_bytes(address, into, core::mem::size_of_val(into) as u64)
+}
+
+/// The same for so many bytes, which end within the words.
+pub fn read_program_bytes(address: u64, into: &mut [u64], len: u64) -> bool {
     const PROCESS_VM_READV: u64 = 310;
     const GETPID: u64 = 39;
-    let len = core::mem::size_of_val(into) as u64;
-    let local = [into.as_mut_ptr() as u64, len];
+    let local = [into.as_mut_ptr() as u64, len.min(core::mem::size_of_val(into) as u64)];
     let remote = [address, len];
-    // SAFETY: `local` describes `into`; the kernel checks `remote`.
+    // SAFETY: `local` lies in `into`; the kernel checks `remote`.
     unsafe {
         let pid = gate::call(GETPID, [0; 6]) as u64;
         gate::call(PROCESS_VM_READV, [pid, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64

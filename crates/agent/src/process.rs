@@ -2,8 +2,8 @@
 
 use crate::clocks::Call;
 use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, share_descriptions};
-use crate::gate::{self, nr, EAGAIN, EFAULT, EINVAL, EPERM};
-use crate::memory::read_program;
+use crate::gate::{self, nr, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
+use crate::memory::read_program_bytes;
 use agent_abi::{
     option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED,
     PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
@@ -23,6 +23,8 @@ const CLONE_PARENT: u64 = 0x8000;
 const CLONE_THREAD: u64 = 0x10000;
 const CLONE_NEWUSER: u64 = 0x1000_0000;
 const CLONE_NEWIPC: u64 = 0x800_0000;
+/// All kinds of namespaces: mount, cgroup, UTS, IPC, user, pid, network, time.
+const NAMESPACES: u64 = 0x7e02_0080;
 /// Words of `struct clone_args` that are understood.
 const CLONE_ARGS_WORDS: usize = 11;
 
@@ -56,23 +58,26 @@ impl Call<'_> {
         const FLAGS: usize = 0;
         const STACK: usize = 5;
         const STACK_SIZE: usize = 6;
-        let size = self.arg(1) as usize;
-        let mut words = [0u64; CLONE_ARGS_WORDS];
-        if !size.is_multiple_of(8)
-            || !(64..=CLONE_ARGS_WORDS * 8).contains(&size)
-            || !read_program(self.arg(0), &mut words[..size / 8])
-        {
-            // Bad sizes and addresses get the kernel's own error: a call that certainly fails.
-            if (64..=4096).contains(&size) {
-                return self.answer(-7); // E2BIG: fields from the future
-            }
+        const SIZE_MIN: u64 = 64;
+        const SIZE_MAX: u64 = 4096;
+        let (at, size) = (self.arg(0), self.arg(1));
+        if !(SIZE_MIN..=SIZE_MAX).contains(&size) {
+            // The kernel looks at the size before anything else: a call that certainly fails.
             self.proceed();
             return;
+        }
+        let mut words = [0u64; CLONE_ARGS_WORDS];
+        let known = size.min(core::mem::size_of_val(&words) as u64);
+        if let Err(errno) = has_only_zeroes(at + known, size - known) {
+            return self.answer(-errno);
+        }
+        if !read_program_bytes(at, &mut words, known) {
+            return self.answer(-EFAULT);
         }
         let flags = words[FLAGS];
         let stack = if words[STACK] == 0 { 0 } else { words[STACK].wrapping_add(words[STACK_SIZE]) };
         words[FLAGS] |= CLONE_PTRACE;
-        let args = [words.as_ptr() as u64, size as u64, 0, 0, 0, 0];
+        let args = [words.as_ptr() as u64, known, 0, 0, 0, 0];
         self.give_birth(Birth { flags, stack, nr: CLONE3, args });
     }
 
@@ -385,21 +390,85 @@ impl Call<'_> {
         self.answer(if old == 0 || crate::memory::write_program(old, &answer) { 0 } else { -EFAULT });
     }
 
-    /// `unshare`, `setns`.
-    pub fn namespace(&mut self) {
-        const SETNS: u64 = 308;
-        let position = usize::from(self.frame.nr == SETNS);
-        let flags = self.frame.args[position];
-        if flags & CLONE_NEWIPC != 0 || (position == 1 && flags == 0) {
-            gate::request(Request::Refused, self.frame.nr, flags, 0);
-            return self.answer(-EPERM);
+    pub fn unshare(&mut self) {
+        const CLONE_FS: u64 = 0x200;
+        const CLONE_SYSVSEM: u64 = 0x40000;
+        let flags = self.arg(0);
+        let known = CLONE_THREAD | CLONE_FS | CLONE_SIGHAND | CLONE_VM | CLONE_FILES | CLONE_SYSVSEM | NAMESPACES;
+        if flags & CLONE_NEWIPC != 0 && flags & !known != 0 {
+            // The kernel looks for unknown flags first.
+            return self.answer(-EINVAL);
         }
         if flags & CLONE_FILES != 0 {
             forget_forever();
         }
+        self.change_namespace(flags);
+    }
+
+    /// `setns`. The type is always told to the kernel: what was looked at here may be another file by then.
+    pub fn join_namespace(&mut self) {
+        let asked = self.arg(1);
+        if asked != 0 && asked & CLONE_NEWIPC == 0 {
+            return self.change_namespace(asked);
+        }
+        match self.namespaces_joined(asked) {
+            Err(errno) => self.answer(-errno),
+            Ok(kinds) => {
+                self.frame.args[1] = kinds;
+                self.change_namespace(kinds);
+                self.frame.args[1] = asked;
+            }
+        }
+    }
+
+    /// The kinds of namespaces that `setns` is to join, or the error that the kernel has before it asks for rights.
+    fn namespaces_joined(&self, asked: u64) -> Result<u64, i64> {
+        const IOCTL: u64 = 16;
+        const FCNTL: u64 = 72;
+        const PIDFD_SEND_SIGNAL: u64 = 424;
+        const F_GETFD: u64 = 1;
+        const NS_GET_NSTYPE: u64 = 0xb703;
+        let fd = self.arg(0);
+        // SAFETY: no pointers; signal 0 is none.
+        let (flags, kind, is_process) = unsafe {
+            let flags = gate::call(FCNTL, [fd, F_GETFD, 0, 0, 0, 0]);
+            let kind = gate::call(IOCTL, [fd, NS_GET_NSTYPE, 0, 0, 0, 0]);
+            (flags, kind, gate::call(PIDFD_SEND_SIGNAL, [fd, 0, 0, 0, 0, 0]) != -EBADF)
+        };
+        match u64::try_from(kind) {
+            _ if flags < 0 => Err(EBADF),
+            Ok(kind) if asked == 0 || asked == kind => Ok(kind),
+            Err(_) if is_process && asked != 0 && asked & !NAMESPACES == 0 => Ok(asked),
+            _ => Err(EINVAL),
+        }
+    }
+
+    fn change_namespace(&mut self, flags: u64) {
+        if flags & CLONE_NEWIPC != 0 {
+            gate::request(Request::Refused, self.frame.nr, flags, 0);
+            return self.answer(-EPERM);
+        }
         self.process.flags.fetch_or(PROCESS_PRIVILEGES, Ordering::Relaxed);
         self.mount();
     }
+}
+
+/// What is behind the part of a structure that we know has to be zero (copy_struct_from_user): an errno if it is not.
+fn has_only_zeroes(mut at: u64, mut len: u64) -> Result<(), i64> {
+    const E2BIG: i64 = 7;
+    while len > 0 {
+        let mut words = [0u64; 16];
+        let part = len.min(core::mem::size_of_val(&words) as u64);
+        if !read_program_bytes(at, &mut words, part) {
+            return Err(EFAULT);
+        }
+        if words.iter().any(|&word| word != 0) {
+            return Err(E2BIG);
+        }
+        at += part;
+        len -= part;
+    }
+    Ok(())
 }
 
 /// A child's first steps: it returns 0 from the call that made it.
