@@ -58,6 +58,54 @@ fn memory_of_processes_forbidden() {
     forbidden("process_vm_readv", 310);
 }
 
+/// Each process and thread of ours is the first one too many at some limit. It was a panic, and a status of 101.
+#[test]
+fn a_low_limit_of_processes() {
+    use std::os::unix::process::CommandExt;
+    /// Nobody else's processes count for this user.
+    const USER: u32 = 64_119;
+    /// More than `run` needs.
+    const PLENTY: u32 = 24;
+    if !support::has_root_for("a user without other processes") {
+        return;
+    }
+    let scene = Scene::new();
+    let run_with = |limit: u32| {
+        let script = format!("ulimit -u {limit}; exec \"$0\" run true");
+        let mut command = Command::new("bash");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_speculator")]).current_dir("/").uid(USER).gid(USER);
+        Outcome::of(command.output().unwrap())
+    };
+    let mut refused = 0;
+    for limit in 1..PLENTY {
+        let outcome = run_with(limit);
+        if outcome.status != 0 {
+            outcome.expect(125, "Resource temporarily unavailable");
+            refused += 1;
+        }
+    }
+    assert!(refused > 2, "a front, a supervisor, and what they start");
+    run_with(PLENTY).expect(0, "");
+    scene.left_behind(&["dir"]);
+}
+
+/// In an IPC namespace of its own, with less than a world needs in one piece.
+#[test]
+fn small_shared_memory_and_the_doctor_says_so() {
+    if !can_mount() {
+        return;
+    }
+    let with_limit = |line: &str| {
+        let script = format!("echo 1000000 > /proc/sys/kernel/shmmax && exec \"$0\" {line}");
+        let mut command = Command::new("unshare");
+        command.args(["--ipc", "sh", "-c", &script, env!("CARGO_BIN_EXE_speculator")]);
+        Outcome::of(command.output().unwrap())
+    };
+    with_limit("run true").expect(125, "shared memory");
+    let doctor = with_limit("doctor");
+    assert_eq!((doctor.status, doctor.stdout.contains("raise kernel.shmmax")), (1, true), "{}", doctor.stdout);
+}
+
 #[test]
 fn a_world_inside_a_world_is_refused() {
     let scene = Scene::new();

@@ -11,6 +11,11 @@ use crate::{e2fsprogs, mountinfo, sys, why};
 
 /// Oldest kernel on which everything that `run` uses is there: `close_range`, LOOP_CONFIGURE, `stx_mnt_id`, `clone3`.
 const KERNEL_MIN: (u32, u32) = (5, 10);
+/// The largest piece of shared memory that `run` cannot do without, bytes.
+const WORLD_LEN: usize = std::mem::size_of::<agent_abi::World>().next_multiple_of(2 << 20);
+/// Processes and threads that `run` has besides COMMAND's and itself, all of them at once.
+const THREADS: usize = 8;
+
 /// How something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -76,9 +81,15 @@ pub fn examine() -> Report {
         ptrace(),
         tried(
             "System V shared memory",
-            sys::try_shared_memory(),
+            sys::try_shared_memory(WORLD_LEN),
             Need::Run,
-            "raise kernel.shmmni and kernel.shmall (sysctl), or build the kernel with CONFIG_SYSVIPC",
+            "raise kernel.shmmax, kernel.shmall and kernel.shmmni (sysctl), or build the kernel with CONFIG_SYSVIPC",
+        ),
+        tried(
+            "processes and threads",
+            try_threads(),
+            Need::Run,
+            "raise the limit of processes (ulimit -u), or pids.max of the container",
         ),
         user(),
         tried(
@@ -123,6 +134,21 @@ fn tried(name: &'static str, result: io::Result<()>, need: Need, advice: &'stati
         Ok(()) => ok(name, "work (tried)"),
         Err(error) => lacking(name, need, why(&error), advice),
     }
+}
+
+/// Tries to have as many threads at once as `run` needs.
+fn try_threads() -> io::Result<()> {
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let ended = std::sync::Arc::new(std::sync::Mutex::new(ended));
+    let start = |_| {
+        let ended = ended.clone();
+        std::thread::Builder::new().spawn(move || drop(ended.lock().map(|ended| ended.recv())))
+    };
+    let threads: io::Result<Vec<_>> = (0..THREADS).map(start).collect();
+    // Whoever waits hears that nobody is left who could send.
+    drop(end);
+    threads?.into_iter().for_each(|thread| drop(thread.join()));
+    Ok(())
 }
 
 fn kernel() -> Finding {

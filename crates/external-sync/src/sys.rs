@@ -189,11 +189,11 @@ pub fn try_ptrace() -> io::Result<()> {
     result
 }
 
-/// Tries to make and attach a System V shared memory segment; it is gone afterwards.
-pub fn try_shared_memory() -> io::Result<()> {
+/// Tries to make and attach a System V shared memory segment of so many bytes; it is gone afterwards.
+pub fn try_shared_memory(len: usize) -> io::Result<()> {
     // SAFETY: a new private segment; it is marked for removal before anyone could use it, and detached where it was attached.
     unsafe {
-        let id = check(libc::shmget(libc::IPC_PRIVATE, 4096, libc::IPC_CREAT | 0o600))?;
+        let id = check(libc::shmget(libc::IPC_PRIVATE, len, libc::IPC_CREAT | 0o600))?;
         let address = libc::shmat(id, std::ptr::null(), 0);
         let attached = if address as isize == -1 { Err(io::Error::last_os_error()) } else { Ok(()) };
         libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut());

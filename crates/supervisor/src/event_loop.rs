@@ -19,6 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use tracee::{
     AgentImage, Event, Injection, Registers, Result, Segment, SignalInfo, Stop, Stopped, TraceError, WorldSegment,
 };
@@ -47,6 +48,15 @@ pub(crate) struct Tracee {
     pub ending: bool,
 }
 
+/// The end of COMMAND, which is output.
+#[derive(Debug)]
+pub(crate) struct Unsettled {
+    /// What its status depends on.
+    clock: Clock,
+    /// Its id for the order of output: its status comes after what it wrote.
+    id: Option<ProcessId>,
+}
+
 /// Everything that the supervising process knows.
 pub(crate) struct Supervisor {
     pub segment: WorldSegment,
@@ -63,8 +73,8 @@ pub(crate) struct Supervisor {
     pub failed: Arc<AtomicBool>,
     /// COMMAND.
     pub root: i32,
-    /// COMMAND has ended as the last process that we knew of: its `Process` slot's clock, and its id for the order of output.
-    pub unsettled: Option<(Clock, Option<ProcessId>)>,
+    /// COMMAND has ended, and its status has not been released yet.
+    pub unsettled: Option<Unsettled>,
     /// Ids for the order of output: a slot is used again, these are not.
     pub output_ids: HashMap<usize, ProcessId>,
     pub next_output_id: u32,
@@ -105,6 +115,7 @@ impl Supervisor {
                 None => {}
             }
             self.look_ahead();
+            self.settle_command();
             if self.asked.is_wanted() {
                 let status = self.ahead_status();
                 self.asked.answer(status);
@@ -118,7 +129,7 @@ impl Supervisor {
 
     /// `Some(None)`: nothing happened until full speculation had to look again, or somebody asked how the world is.
     fn next_event(&self) -> io::Result<Option<Option<Event>>> {
-        if let Some(deadline) = self.ahead.next_look() {
+        if let Some(deadline) = self.ahead.next_look().into_iter().chain(self.next_look_at_command()).min() {
             return tracee::wait_until(deadline);
         }
         if !self.same_core.was_calm() {
@@ -238,9 +249,6 @@ impl Supervisor {
         }
         self.stats.threads += 1;
         self.tracees.insert(tid, tracee);
-        if let Some((clock, id)) = self.unsettled.take() {
-            self.settle_command(clock, id);
-        }
         self.ahead_of_birth(tid, process, thread, is_process);
         thread
     }
@@ -569,31 +577,32 @@ impl Supervisor {
     /// COMMAND has ended. Its status is output: the front shows it when all that it depends on is committed.
     fn on_command_end(&mut self, tracee: &Tracee) {
         let clock = self.world().processes[tracee.process].clock.load(DOMAINS_MAX);
-        let id = self.output_ids.get(&tracee.process).copied();
-        if self.tracees.is_empty() {
-            // Mostly the end of the world comes next, and commits everything. But the kernel may report the end of a process before the first stop of
-            // a child that it made just before.
-            self.unsettled = Some((clock, id));
-        } else {
-            self.settle_command(clock, id);
+        self.unsettled = Some(Unsettled { clock, id: self.output_ids.get(&tracee.process).copied() });
+    }
+
+    /// Tell the front that COMMAND's status may be shown, once that is so. If no process is left that we know of, mostly the end of the world comes next, and
+    /// commits everything; but the kernel may report the end of a process before the first stop of a child that it made just before.
+    fn settle_command(&mut self) {
+        let Some(Unsettled { clock, id }) = &self.unsettled else { return };
+        if self.tracees.is_empty() || self.failed.load(Ordering::SeqCst) {
+            return;
+        }
+        let transactions = &self.world().transactions;
+        if !transactions.is_resolved(clock) {
+            if transactions.request(clock) {
+                external_sync::engine::ring(self.world());
+            }
+        } else if id.is_none_or(|id| self.outputs.is_empty_of(id)) {
+            self.unsettled = None;
+            self.front.tell(&Message::CommandSettled);
         }
     }
 
-    /// The world goes on without COMMAND: its status is shown as soon as it may be.
-    fn settle_command(&mut self, clock: Clock, id: Option<ProcessId>) {
-        let world = self.world();
-        let outputs = self.outputs.clone();
-        let failed = self.failed.clone();
-        let Ok(mut front) = self.front.another() else { return };
-        std::thread::spawn(move || {
-            external_sync::engine::await_commit(world, &clock, || failed.load(Ordering::SeqCst));
-            while id.is_some_and(|id| !outputs.is_empty_of(id)) && !failed.load(Ordering::SeqCst) {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-            if !failed.load(Ordering::SeqCst) {
-                front.tell(&Message::CommandSettled);
-            }
-        });
+    /// When to look again whether COMMAND's status may be shown.
+    fn next_look_at_command(&self) -> Option<Instant> {
+        const AGAIN: Duration = Duration::from_millis(1);
+        let is_awaited = self.unsettled.is_some() && !self.tracees.is_empty();
+        (is_awaited && !self.failed.load(Ordering::SeqCst)).then(|| Instant::now() + AGAIN)
     }
 
     /// The process of a thread.

@@ -9,7 +9,7 @@ use crate::outputs::{CommitObserver, CommitRecord, Outputs};
 use crate::same_core::SameCore;
 use crate::stats::Stats;
 use crate::texts::Texts;
-use crate::{devices, status, sys};
+use crate::{devices, status, sys, threads};
 use agent_abi::{hash_object, option};
 use external_sync::domain::DomainTable;
 use external_sync::engine::{Engine, Handles, Policy};
@@ -22,7 +22,9 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tracee::{AgentImage, Filter, Forked, Segment, WorldSegment};
 
@@ -156,23 +158,18 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
     drop(supervisor_end);
     // The supervisor unmounts the volumes; a copy of their directories would keep them busy.
     std::mem::take(&mut options.volumes).release();
-    let started = await_ready(&mut front_end).and_then(|(agent_id, world_id)| {
-        start_command(&options, &mask, supervisor, agent_id, world_id, &mut front_end)
-    });
-    let command = match started {
-        Ok(command) => command,
+    let started =
+        await_ready(&mut front_end).and_then(|ids| start_command(&options, &mask, supervisor, ids, front_end));
+    let (command, messages) = match started {
+        Ok(started) => started,
         Err(error) => {
-            drop(front_end);
             let _ = sys::wait_for(supervisor);
             return Err(error);
         }
     };
     // A working directory on a volume would keep it busy.
     let _ = std::env::set_current_dir("/");
-    if let Ok(supervisor) = front_end.sender() {
-        forward_signals(command, supervisor);
-    }
-    let ended = follow(command, front_end, &options);
+    let ended = follow(command, &messages, options.wants_stats);
     if !matches!(ended, Ok(Ended { stats: None, .. })) {
         // It ends right after its last message.
         let _ = sys::wait_for(supervisor);
@@ -188,15 +185,14 @@ fn await_ready(channel: &mut Channel) -> Result<(i32, i32), RunError> {
     }
 }
 
-/// COMMAND, as our child: it waits until it is held, installs the filter, and becomes the program.
+/// COMMAND, as our child: it waits until it is held, installs the filter, and becomes the program. Its pid, and what the supervisor tells from here on.
 fn start_command(
     options: &RunOptions,
     mask: &libc::sigset_t,
     supervisor: i32,
-    agent_id: i32,
-    world_id: i32,
-    channel: &mut Channel,
-) -> Result<i32, RunError> {
+    (agent_id, world_id): (i32, i32),
+    channel: Channel,
+) -> Result<(i32, Receiver<Message>), RunError> {
     let io_error = |e: io::Error| RunError::SetUp(e.to_string());
     let (go_reader, go_writer) = io::pipe().map_err(io_error)?;
     let (error_reader, error_writer) = io::pipe().map_err(io_error)?;
@@ -211,25 +207,19 @@ fn start_command(
         Forked::Parent(pid) => pid,
     };
     drop((go_reader, error_writer));
-    channel.order(&Order::Seize { pid: command }).map_err(io_error)?;
-    match channel.receive() {
-        Ok(Some(Message::Seized)) => {}
-        Ok(Some(Message::Failed { what })) => {
+    let messages = match await_seized(command, channel, options.verbose) {
+        Ok(messages) => messages,
+        Err(error) => {
             sys::kill(command, libc::SIGKILL);
             let _ = sys::wait_for(command);
-            return Err(RunError::SetUp(what));
+            return Err(error);
         }
-        _ => {
-            sys::kill(command, libc::SIGKILL);
-            let _ = sys::wait_for(command);
-            return Err(RunError::SupervisorDied);
-        }
-    }
+    };
     io::Write::write_all(&mut &go_writer, &[1]).map_err(io_error)?;
     drop(go_writer);
     let mut errno = Vec::new();
     io::Read::read_to_end(&mut &error_reader, &mut errno).map_err(io_error)?;
-    let Ok(failure) = <[u8; 5]>::try_from(errno.as_slice()) else { return Ok(command) };
+    let Ok(failure) = <[u8; 5]>::try_from(errno.as_slice()) else { return Ok((command, messages)) };
     let _ = sys::wait_for(command);
     Err(match StartFailure::from_bytes(failure) {
         StartFailure::Filter(errno) => RunError::Filter(io::Error::from_raw_os_error(errno)),
@@ -237,6 +227,19 @@ fn start_command(
             RunError::Exec { program: options.program.clone(), source: io::Error::from_raw_os_error(errno) }
         }
     })
+}
+
+/// Until COMMAND is held, and everything that it needs from us is there.
+fn await_seized(command: i32, mut channel: Channel, verbose: u8) -> Result<Receiver<Message>, RunError> {
+    let io_error = |e: io::Error| RunError::SetUp(e.to_string());
+    channel.order(&Order::Seize { pid: command }).map_err(io_error)?;
+    match channel.receive() {
+        Ok(Some(Message::Seized)) => {}
+        Ok(Some(Message::Failed { what })) => return Err(RunError::SetUp(what)),
+        _ => return Err(RunError::SupervisorDied),
+    }
+    let supervisor = channel.sender().map_err(io_error)?;
+    forward_signals(command, supervisor).and_then(|()| read_messages(channel, verbose)).map_err(io_error)
 }
 
 /// Why COMMAND did not start, as an errno; five bytes on the way from the child.
@@ -292,25 +295,22 @@ fn become_command(
 }
 
 /// A signal that somebody sends to us is meant for COMMAND; one from the terminal reaches it anyway.
-fn forward_signals(command: i32, mut supervisor: crate::message::Sender) {
-    std::thread::spawn(move || loop {
+fn forward_signals(command: i32, mut supervisor: crate::message::Sender) -> io::Result<()> {
+    let forward = move || loop {
         match sys::await_signal(&FORWARDED) {
             Ok((signal, true, sender)) if sender != command => supervisor.order(&Order::Forward { signal, sender }),
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
-    });
+    };
+    threads::start("forward", forward).map(drop)
 }
 
-/// Until COMMAND has ended and its end may be shown.
-fn follow(command: i32, mut channel: Channel, options: &RunOptions) -> Result<Ended, RunError> {
-    /// Who was only told to end, and has not been heard of yet, needs no longer than this.
-    const PATIENCE: Duration = Duration::from_millis(500);
-    let verbose = options.verbose;
-    // Messages come while we wait for COMMAND.
+/// Messages come while we wait for COMMAND: those for people are told at once.
+fn read_messages(mut channel: Channel, verbose: u8) -> io::Result<Receiver<Message>> {
     let (sender, messages) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
+    let read = move || {
         while let Ok(Some(message)) = channel.receive::<Message>() {
             match message {
                 Message::Note { text } if verbose > 0 => eprintln!("speculator: {text}"),
@@ -324,10 +324,17 @@ fn follow(command: i32, mut channel: Channel, options: &RunOptions) -> Result<En
                 }
             }
         }
-    });
+    };
+    threads::start("messages", read).map(|_| messages)
+}
+
+/// Until COMMAND has ended and its end may be shown.
+fn follow(command: i32, messages: &Receiver<Message>, wants_stats: bool) -> Result<Ended, RunError> {
+    /// Who was only told to end, and has not been heard of yet, needs no longer than this.
+    const PATIENCE: Duration = Duration::from_millis(500);
     let (status, signal) = await_command(command);
     let mut last = messages.recv();
-    if options.wants_stats && matches!(last, Ok(Message::CommandSettled)) {
+    if wants_stats && matches!(last, Ok(Message::CommandSettled)) {
         last = messages.recv_timeout(PATIENCE).or(Ok(Message::CommandSettled));
     }
     match last {
@@ -382,12 +389,22 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
                 let _ = volumes.unmount();
                 return front.tell(&Message::Failed { what: format!("ptrace is not allowed: {e}") });
             }
-            front.tell(&Message::Seized);
             let received = Received::default();
             // Before the first thread: what it blocks, all of them do. One that did not would be woken by every stop of a tracee, to drop the signal.
             tracee::block_child_signal();
-            end_with_front(channel, pid, received.clone());
-            prepared.supervise(pid, front, volumes, received);
+            let mut volumes = volumes;
+            let started = end_with_front(channel, pid, received.clone())
+                .and_then(|()| prepared.start(pid, &mut front, &mut volumes, received));
+            match started {
+                Ok(running) => {
+                    front.tell(&Message::Seized);
+                    running.run(front, volumes);
+                }
+                Err(e) => {
+                    let _ = volumes.unmount();
+                    front.tell(&Message::Failed { what: e.to_string() });
+                }
+            }
         }
         _ => {
             let _ = volumes.unmount();
@@ -396,8 +413,8 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
 }
 
 /// Whoever kills the front means COMMAND.
-fn end_with_front(mut channel: Channel, command: i32, received: Received) {
-    std::thread::spawn(move || {
+fn end_with_front(mut channel: Channel, command: i32, received: Received) -> io::Result<()> {
+    let end = move || {
         // The end of the channel is its end.
         while let Ok(Some(order)) = channel.receive() {
             if let Order::Forward { signal, sender } = order {
@@ -405,7 +422,8 @@ fn end_with_front(mut channel: Channel, command: i32, received: Received) {
             }
         }
         sys::kill_if_held(command);
-    });
+    };
+    threads::start("front", end).map(drop)
 }
 
 /// Everything that the supervisor needs before COMMAND starts.
@@ -430,7 +448,8 @@ impl Prepared {
     fn new(options: &RunOptions, volumes: &WorldVolumes) -> io::Result<Self> {
         check_machine()?;
         let is_root_user = rustix::process::geteuid().is_root();
-        let segment = WorldSegment::create()?;
+        let segment = WorldSegment::create()
+            .map_err(|e| io::Error::new(e.kind(), format!("no shared memory of the size of a world: {e}")))?;
         let world = segment.world;
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let volume_devs: Vec<u64> = volumes.iter().map(|volume| volume.dev()).collect();
@@ -468,27 +487,32 @@ impl Prepared {
         })
     }
 
-    fn supervise(self, pid: i32, mut front: crate::message::Sender, mut volumes: WorldVolumes, received: Received) {
+    /// Everything that runs beside COMMAND. If that cannot be had, COMMAND has not begun.
+    fn start(
+        self,
+        pid: i32,
+        front: &mut crate::message::Sender,
+        volumes: &mut WorldVolumes,
+        received: Received,
+    ) -> io::Result<Running> {
         let begin = Instant::now();
         let world = self.segment.world;
         let failed = Arc::new(AtomicBool::new(false));
         let record = Arc::new(Mutex::new(CommitRecord::default()));
-        let Ok(observer_front) = front.another() else { return };
         let observer = CommitObserver {
             world,
             outputs: self.outputs.clone(),
             record: record.clone(),
             failed: failed.clone(),
             names: self.domains.domains().iter().map(|d| d.file_system.mount_point.display().to_string()).collect(),
-            front: observer_front,
+            front: front.another()?,
         };
         let outputs = self.outputs.clone();
-        let output_thread = std::thread::spawn(move || outputs.run());
-        self.kept.watch(world, failed.clone());
-        let Ok(engine) = Engine::start(world, self.policy, self.handles.clone(), Box::new(observer)) else { return };
-        let Ok(loop_front) = front.another() else { return };
+        let output_thread = threads::start("output", move || outputs.run())?;
+        self.kept.watch(world, failed.clone())?;
         let memories: io::Result<Vec<_>> = volumes.take_private().iter().map(crate::ahead::Memory::new).collect();
-        let Ok(memories) = memories else { return };
+        let memories = memories?;
+        let engine = Engine::start(world, self.policy, self.handles.clone(), Box::new(observer))?;
         let asked = Arc::new(status::Asked::default());
         let mut supervisor = Supervisor {
             texts: Texts::new(world, self.image.header.entry, if self.is_root_user { 0o755 } else { 0o700 }),
@@ -500,7 +524,7 @@ impl Prepared {
             outputs: self.outputs.clone(),
             domains: self.domains,
             handles: self.handles.clone(),
-            front: loop_front,
+            front: front.another()?,
             stats: Stats::default(),
             failed: failed.clone(),
             root: pid,
@@ -528,20 +552,43 @@ impl Prepared {
             commits: record.clone(),
         };
         // Without it nobody can look at this world; it runs as well.
-        if let Err(error) = status::serve(known, asked) {
+        let unseen = status::serve(known, asked).err();
+        Ok(Running { supervisor, engine, output_thread, record, begin, unseen })
+    }
+}
+
+/// A world from its first process on.
+struct Running {
+    supervisor: Supervisor,
+    engine: Engine,
+    output_thread: JoinHandle<()>,
+    record: Arc<Mutex<CommitRecord>>,
+    begin: Instant,
+    /// Why nobody can look at this world.
+    unseen: Option<io::Error>,
+}
+
+impl Running {
+    /// Until its last process has ended, and everything is committed and told.
+    fn run(self, mut front: crate::message::Sender, volumes: WorldVolumes) {
+        let Self { mut supervisor, engine, output_thread, record, begin, unseen } = self;
+        if let Some(error) = unseen {
             front.tell(&Message::Note { text: format!("speculator top will not see this world: {error}") });
         }
+        let world = supervisor.world();
+        let (outputs, handles, failed) =
+            (supervisor.outputs.clone(), supervisor.handles.clone(), supervisor.failed.clone());
         let looped = supervisor.run();
         engine.finish();
-        self.outputs.stop();
+        outputs.stop();
         let _ = output_thread.join();
         let mut stats = std::mem::take(&mut supervisor.stats);
         stats.unpatched_sites = supervisor.stopped_sites.len() as u64;
         stats.ahead = std::mem::take(&mut supervisor.ahead.report);
         stats.ahead.history = supervisor.ahead.ledger.history.take().map(|recorder| recorder.written);
         drop(supervisor);
-        fill(&mut stats, world, &self.outputs, &record, begin);
-        *self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Handles::default();
+        fill(&mut stats, world, &outputs, &record, begin);
+        *handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Handles::default();
         let unmount_error = volumes.unmount().err().map(|e| e.to_string());
         if let Err(e) = looped {
             front.tell(&Message::Warning { text: format!("waiting for the world failed: {e}") });

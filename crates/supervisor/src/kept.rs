@@ -43,11 +43,11 @@ impl Kept {
     }
 
     /// Watch them, in a thread of its own, until the world or the last of them has ended.
-    pub fn watch(mut self, world: &'static World, failed: Arc<AtomicBool>) {
+    pub fn watch(mut self, world: &'static World, failed: Arc<AtomicBool>) -> io::Result<()> {
         if self.0.is_empty() {
-            return;
+            return Ok(());
         }
-        std::thread::spawn(move || {
+        crate::threads::start("kept", move || {
             let mut seen = 0;
             while !self.0.is_empty() && !failed.load(Ordering::SeqCst) {
                 std::thread::sleep(SCAN_INTERVAL);
@@ -57,7 +57,8 @@ impl Kept {
                     self.let_go(world, &failed);
                 }
             }
-        });
+        })
+        .map(drop)
     }
 
     fn let_go(&mut self, world: &World, failed: &AtomicBool) {

@@ -30,6 +30,7 @@ mod status;
 #[allow(unsafe_code)]
 mod sys;
 mod texts;
+mod threads;
 
 pub use ahead::{AheadOptions, Family, Injection, InjectionError, Limits, Report, Rollback};
 pub use ahead::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};

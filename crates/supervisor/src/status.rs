@@ -148,13 +148,13 @@ pub(crate) fn serve(known: Known, asked: Arc<Asked>) -> io::Result<()> {
     let event_loop = Waker::of_this_thread()?;
     let name = format!("{PREFIX}{}", getpid().as_raw_nonzero());
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?;
-    std::thread::spawn(move || {
+    crate::threads::start("status", move || {
         for stream in listener.incoming().flatten() {
             // Whoever went away meanwhile does not want to know.
             let _ = tell(stream, &known, &asked, event_loop);
         }
-    });
-    Ok(())
+    })
+    .map(drop)
 }
 
 fn tell(mut stream: UnixStream, known: &Known, asked: &Asked, event_loop: Waker) -> io::Result<()> {
