@@ -33,8 +33,8 @@ pub use slots::{
 };
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
 pub use thread::{
-    AgentHeader, Frame, Private, ThreadPage, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER, PHASE_BEFORE,
-    STUBS_MAX, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_UNCACHED,
+    AgentHeader, Frame, Private, ThreadPage, AFTER_LEAVES, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER,
+    PHASE_BEFORE, PHASE_PARTIAL, STUBS_MAX, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_UNCACHED,
 };
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};

@@ -12,11 +12,16 @@ pub const STUBS_MAX: usize = 64;
 pub const PHASE_BEFORE: u32 = 1;
 /// The program's call has been made: the agent must finish.
 pub const PHASE_AFTER: u32 = 2;
+/// A part of the program's call has been made, all that belongs to it is finished, and the frame has the result of a call that ends there. What is under way
+/// can be thrown away.
+pub const PHASE_PARTIAL: u32 = 3;
 
 /// The agent must finish itself what it began.
 pub const AFTER_MUST_FINISH: u64 = 0;
 /// All that is left is to note what the call observed: the supervisor can note that it may have observed everything, and send the thread on.
 pub const AFTER_OBSERVES: u64 = 1;
+/// The supervisor lets the thread leave the agent, because a signal waits: the agent begins nothing more that may wait.
+pub const AFTER_LEAVES: u64 = 2;
 
 /// The thread has its own descriptor table but shares its memory (vfork's child): the cache is not its own.
 pub const THREAD_UNCACHED: u32 = 1;

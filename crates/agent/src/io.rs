@@ -13,7 +13,6 @@ const GETDENTS: u64 = 78;
 const GETDENTS64: u64 = 217;
 const PREADV2: u64 = 327;
 const PWRITEV2: u64 = 328;
-const SPLICE_INPUT_READY: u64 = 1; // POLLIN
 
 impl Call<'_> {
     /// Observes the object behind a descriptor.
@@ -193,7 +192,7 @@ impl Call<'_> {
 
     /// Whether a write can go straight to the outside.
     #[inline(always)]
-    fn goes_straight_through(&self, entry: FdEntry) -> bool {
+    pub fn goes_straight_through(&self, entry: FdEntry) -> bool {
         self.world.queue_pending[entry.queue()].load(Ordering::Acquire) == 0 && self.is_settled()
     }
 
@@ -267,11 +266,14 @@ impl Call<'_> {
             self.proceed();
             return;
         }
+        if self.hands_over(from, to) {
+            return self.hand_over(from, to, input, output);
+        }
         match to.kind() {
+            FdKind::DomainFile if !matches!(from.kind(), FdKind::DomainFile | FdKind::MemoryFile | FdKind::Nothing) => {
+                self.splice_to_file(from, to);
+            }
             FdKind::DomainFile => {
-                if !matches!(from.kind(), FdKind::DomainFile | FdKind::MemoryFile | FdKind::Nothing) {
-                    self.await_input(input);
-                }
                 // The data moves in one step: what it depends on is taken over before it arrives.
                 self.observe_source(from);
                 self.change_file(to);
@@ -294,8 +296,8 @@ impl Call<'_> {
                 self.proceed_observing();
             }
             _ => {
-                if from.kind() == FdKind::Inside {
-                    self.await_input(input);
+                if from.kind() == FdKind::Inside && !self.bound_by_queue(from, self.arg(input), to) {
+                    return;
                 }
                 self.observe_source(from);
                 self.settle();
@@ -306,7 +308,7 @@ impl Call<'_> {
         self.observe_source(from);
     }
 
-    fn observe_source(&mut self, from: FdEntry) {
+    pub fn observe_source(&mut self, from: FdEntry) {
         if !self.is_clean() {
             if from.kind() == FdKind::Inside {
                 // Whoever sends while we wait is not known yet.
@@ -314,25 +316,6 @@ impl Call<'_> {
             } else {
                 self.observe_entry(from, 1);
             }
-        }
-    }
-
-    /// A handle must not be held while a call waits for somebody else: wait first.
-    fn await_input(&mut self, input: u8) {
-        let mut ready = [self.arg(input) as u32, SPLICE_INPUT_READY as u32];
-        // SAFETY: one `struct pollfd`.
-        unsafe { gate::call(nr::POLL, [ready.as_mut_ptr() as u64, 1, u64::MAX, 0, 0, 0]) };
-    }
-
-    pub fn vmsplice(&mut self) {
-        let entry = self.descriptor(self.arg(0));
-        match entry.kind() {
-            FdKind::Inside => {
-                // Pages given to a pipe can change after the call: as shared memory.
-                self.process.flags.fetch_or(agent_abi::PROCESS_MAPPED_SHARED, Ordering::Relaxed);
-                self.send_inside(entry);
-            }
-            _ => self.barrier(),
         }
     }
 

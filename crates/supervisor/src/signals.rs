@@ -7,7 +7,8 @@
 
 use crate::same_core;
 use agent_abi::{
-    Frame, ThreadPage, World, AFTER_OBSERVES, PHASE_BEFORE, PROCESSES_MAX, THREADS_MAX, THREAD_PAGE_OFFSET,
+    Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX, THREADS_MAX,
+    THREAD_PAGE_OFFSET,
 };
 use commit_clock::DOMAINS_MAX;
 use std::mem::offset_of;
@@ -58,6 +59,8 @@ enum Position {
     Interrupted(Saved),
     /// The call has been made, and only what it observed is left to be noted.
     Done(Saved),
+    /// A part of the call has been made, and nothing of it is left to be done: it ends there.
+    Partial(Saved),
     /// The call has been made.
     After,
 }
@@ -84,6 +87,7 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
     let is_interrupted = RESTARTS.contains(&(registers.rax as i64));
     if at == header.gate_program_after {
         return Ok(match saved.after {
+            _ if is_interrupted && saved.phase == PHASE_PARTIAL => Position::Partial(saved),
             _ if is_interrupted => Position::Interrupted(saved),
             AFTER_OBSERVES => Position::Done(saved),
             _ => Position::After,
@@ -93,10 +97,12 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
         let before = at == header.gate_clone_after && is_interrupted;
         return Ok(if before { Position::Interrupted(saved) } else { Position::After });
     }
-    if at == header.gate_effect_after || saved.phase != PHASE_BEFORE {
-        return Ok(Position::After);
-    }
-    Ok(Position::Before(saved))
+    Ok(match saved.phase {
+        _ if at == header.gate_effect_after => Position::After,
+        PHASE_BEFORE => Position::Before(saved),
+        PHASE_PARTIAL => Position::Partial(saved),
+        _ => Position::After,
+    })
 }
 
 /// Give the thread the registers that its program had at its call site.
@@ -132,6 +138,7 @@ pub fn result_of_call(stopped: &Stopped, image: &AgentImage) -> Result<Option<i6
     Ok(match position(stopped, image, &registers)? {
         Position::Program | Position::Entering | Position::Before(_) | Position::Interrupted(_) => None,
         Position::Done(_) => Some(in_register),
+        Position::Partial(saved) => Some(saved.frame.rax as i64),
         Position::After if registers.rip == image.header.gate_program_after => Some(in_register),
         Position::After => match Saved::read(stopped.tid(), registers.gs_base)?.frame.rax {
             NO_RESULT => Some(in_register),
@@ -151,9 +158,29 @@ fn leave_entry(tid: i32, registers: &mut Registers) -> Result<()> {
     Ok(())
 }
 
+/// Just behind the call, with what it has done so far.
+fn to_partial(registers: &mut Registers, saved: &Saved) {
+    to_program(registers, saved);
+    registers.rip = saved.frame.continuation;
+    registers.rax = saved.frame.rax;
+    registers.orig_rax = u64::MAX;
+}
+
+/// What the kernel says of an interrupted call. A transfer that waits for room waits in `ppoll` (`agent::transfer`), which no handler lets begin again.
+fn interruption(saved: &Saved, result: u64) -> u64 {
+    const ERESTARTSYS: i64 = -512;
+    const ERESTARTNOHAND: i64 = -514;
+    let is_transfer =
+        matches!(saved.frame.nr as i64, libc::SYS_sendfile | libc::SYS_splice | libc::SYS_tee | libc::SYS_vmsplice);
+    match result as i64 {
+        ERESTARTNOHAND if is_transfer => ERESTARTSYS as u64,
+        _ => result,
+    }
+}
+
 /// Just behind the call, with the kernel's answer: it decides whether the call begins again.
 fn to_interrupted(registers: &mut Registers, saved: &Saved) {
-    let result = registers.rax;
+    let result = interruption(saved, registers.rax);
     to_program(registers, saved);
     registers.rip = saved.frame.continuation;
     registers.rax = result;
@@ -177,12 +204,25 @@ pub fn leave_agent(
         // Without a tracer the kernel drops such a signal before it can interrupt anything.
         let saved = Saved::read(stopped.tid(), registers.gs_base)?;
         leave_call(stopped.tid(), saved.thread, world);
-        back_to_site(&mut registers, &saved);
+        match saved.phase {
+            PHASE_PARTIAL => to_partial(&mut registers, &saved),
+            _ => back_to_site(&mut registers, &saved),
+        }
         stopped.set_registers(&registers)?;
         return Ok(Some(stopped));
     }
     match position(&stopped, image, &registers)? {
         Position::Program => return Ok(Some(stopped)),
+        // The kernel drops it, and goes on with the piece that is under way.
+        Position::Partial(_)
+            if registers.rip == image.header.gate_program_after && is_ignored(stopped.tid(), stopped.signal()) =>
+        {
+            return Ok(Some(stopped))
+        }
+        Position::Partial(saved) => {
+            leave_call(stopped.tid(), saved.thread, world);
+            to_partial(&mut registers, &saved);
+        }
         Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
@@ -204,6 +244,9 @@ pub fn leave_agent(
         }
         Position::After => {
             *has_run = true;
+            let after = registers.gs_base.wrapping_add(offset_of!(ThreadPage, after) as u64);
+            // A thread that has no page has nothing to be told.
+            let _ = tracee::write_bytes(stopped.tid(), after, &AFTER_LEAVES.to_ne_bytes());
             return stopped.step_while(|rip| image.contains(rip), more);
         }
     }
@@ -300,6 +343,10 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
             leave_call(stopped.tid(), saved.thread, world);
             to_interrupted(&mut registers, &saved);
         }
+        Position::Partial(saved) => {
+            leave_call(stopped.tid(), saved.thread, world);
+            to_partial(&mut registers, &saved);
+        }
         // Some calls end with EINTR though no signal came: without us they would have gone on.
         Position::Done(_) | Position::After | Position::Program if is_interrupted => {
             let saved = Saved::read(stopped.tid(), registers.gs_base)?;
@@ -322,7 +369,9 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
             back_to_site(&mut registers, &saved);
             stopped.set_registers(&registers)?;
         }
-        Position::Interrupted(saved) | Position::Done(saved) => leave_call(stopped.tid(), saved.thread, world),
+        Position::Interrupted(saved) | Position::Done(saved) | Position::Partial(saved) => {
+            leave_call(stopped.tid(), saved.thread, world);
+        }
         Position::After => {
             if let Ok(saved) = Saved::read(stopped.tid(), registers.gs_base) {
                 leave_call(stopped.tid(), saved.thread, world);

@@ -65,7 +65,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     37, alarm, Private, OwnTimer, "own timer, which a checkpoint has to keep";
     38, setitimer, Private, OwnTimer, "own timer, which a checkpoint has to keep";
     39, getpid, Native, Native, "own identity";
-    40, sendfile, Output, Copy { input: 1, output: 0 }, "moves data from one object to another";
+    40, sendfile, Output, Copy { input: 1, output: 0 }, "copies data from one object to another: bytes, no pages";
     41, socket, Native, Native, "a new object that nobody knows yet";
     42, connect, Output, SocketName { fd: 0 }, "the peer sees it";
     43, accept, Tracked, Accept, "observes who connected";
@@ -300,10 +300,10 @@ pub(crate) const TABLE: &[Row] = rows! {
     272, unshare, Private, Namespace, "depends on the flags";
     273, set_robust_list, Native, Native, "own thread";
     274, get_robust_list, Native, Native, "an address, no data";
-    275, splice, Output, Copy { input: 0, output: 2 }, "moves data from one object to another";
+    275, splice, Output, Copy { input: 0, output: 2 }, "moves data from one object to another: of a file bytes, no pages";
     276, tee, Output, Copy { input: 0, output: 1 }, "copies data from one pipe to another";
     277, sync_file_range, Emulated, Sync(SyncKind::Range), "promises nothing durable; becomes a dependency";
-    278, vmsplice, Output, Vmsplice, "own pages into a pipe, or out of it";
+    278, vmsplice, Output, Vmsplice, "bytes of own pages into a pipe, or out of it";
     279, move_pages, Barrier, Barrier, "may change processes outside";
     280, utimensat, Tracked, ModifyPath { dir: 0, path: 1 }, "changes attributes; without a path, the descriptor's";
     281, epoll_pwait, Tracked, EpollWait, "readiness is an observation";

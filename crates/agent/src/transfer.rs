@@ -1,0 +1,466 @@
+//! Data that the kernel would hand over by reference: pages of files (`sendfile`, `splice`) and of the program (`vmsplice`).
+//!
+//! A pipe or a socket that holds a page shows what is stored in it later, by whomever, to a reader who depends on nothing of that. So the agent moves
+//! bytes: it reads them, observes what they depend on, and writes them as `write` does (`decisions/0030`).
+//!
+//! The call is made in pieces. Once the first one is there, `PHASE_PARTIAL` says that everything before the piece under way is finished: a signal ends the
+//! call there, with what has been transferred, as it would end the kernel's.
+
+use crate::clocks::Call;
+use crate::gate::{self, nr, EAGAIN};
+use crate::memory::{read_program, write_program};
+use agent_abi::{
+    option, FdEntry, FdKind, Frame, Request, AFTER_LEAVES, AFTER_MUST_FINISH, PHASE_AFTER, PHASE_BEFORE, PHASE_PARTIAL,
+};
+use core::mem::MaybeUninit;
+use core::sync::atomic::{compiler_fence, Ordering};
+
+const SENDFILE: u64 = 40;
+const TEE: u64 = 276;
+const SPLICE: u64 = 275;
+const COPY_FILE_RANGE: u64 = 326;
+const SPLICE_FLAGS: u64 = 0xf;
+const SPLICE_F_NONBLOCK: u64 = 2;
+const IOV_MAX: u64 = 1024;
+/// The kernel transfers no more in one call.
+const COUNT_MAX: u64 = 0x7fff_f000;
+/// What is read at once: on the thread's own stack, which has twice as much.
+const BUFFER: usize = 16 << 10;
+/// A pipe that is ready to be written takes so much without waiting (pipe(7), PIPE_BUF).
+const PIPE_BUF: u64 = 4096;
+const POLLIN: u64 = 1;
+const POLLOUT: u64 = 4;
+const O_NONBLOCK: u64 = 0o4000;
+const O_APPEND: u64 = 0o2000;
+const O_ACCMODE: u64 = 3;
+
+/// Aligned for files that were opened O_DIRECT.
+#[repr(C, align(4096))]
+struct Buffer(MaybeUninit<[u8; BUFFER]>);
+
+/// Where the offset of a file is that a call reads from.
+enum Offset {
+    /// The descriptor's own.
+    Own,
+    /// In the program's memory.
+    At(u64),
+}
+
+/// From where the bytes of a call come.
+enum Source {
+    File { fd: u64, entry: FdEntry, offset: Offset, position: u64 },
+    /// A vector of the program's, and how many of its parts are left.
+    Memory { vector: u64, parts: u64 },
+}
+
+/// Bytes that are there to be written.
+#[derive(Clone, Copy)]
+struct Bytes {
+    at: u64,
+    len: u64,
+}
+
+/// Where they go to.
+#[derive(Clone, Copy)]
+struct Target {
+    fd: u64,
+    entry: FdEntry,
+    is_pipe: bool,
+}
+
+/// A pipe or a FIFO.
+pub fn is_pipe(entry: FdEntry) -> bool {
+    matches!(entry.kind(), FdKind::Inside | FdKind::Outside)
+        && entry.has(FdEntry::STREAM)
+        && !entry.has(FdEntry::SOCKET)
+}
+
+fn file_flags(fd: u64) -> u64 {
+    const FCNTL: u64 = 72;
+    const F_GETFL: u64 = 3;
+    // SAFETY: no pointers.
+    unsafe { gate::call(FCNTL, [fd, F_GETFL, 0, 0, 0, 0]) as u64 }
+}
+
+/// What a descriptor is ready for now.
+fn ready_now(fd: u64, events: u64) -> u64 {
+    let mut one = [u64::from(fd as u32) | events << 32];
+    // SAFETY: one `struct pollfd`.
+    unsafe { gate::call(nr::POLL, [one.as_mut_ptr() as u64, 1, 0, 0, 0, 0]) };
+    one[0] >> 48
+}
+
+/// How much can be read from a pipe or a socket.
+fn queued(fd: u64) -> u64 {
+    const IOCTL: u64 = 16;
+    const FIONREAD: u64 = 0x541b;
+    let mut len = 0u64;
+    // SAFETY: an `int` that is ours.
+    let result = unsafe { gate::call(IOCTL, [fd, FIONREAD, &raw mut len as u64, 0, 0, 0]) };
+    if result == 0 {
+        len as u32 as u64
+    } else {
+        0
+    }
+}
+
+impl Source {
+    /// Whether the call moves an offset that other processes may share.
+    fn is_shown_to_heirs(&self) -> bool {
+        matches!(self, Source::File { offset: Offset::Own, .. })
+    }
+
+    /// So much of it was transferred: whoever looks at the offset sees that.
+    fn advance(&mut self, by: u64) {
+        let Source::File { fd, offset, position, .. } = self else { return };
+        *position += by;
+        match offset {
+            // SAFETY: no pointers.
+            Offset::Own => drop(unsafe { gate::call(nr::LSEEK, [*fd, *position, 0, 0, 0, 0]) }),
+            Offset::At(at) => drop(write_program(*at, &[*position])),
+        }
+    }
+}
+
+impl Call<'_> {
+    /// Whether the kernel would let the destination refer to pages of the source, or read the source only after the call was made.
+    pub fn hands_over(&self, from: FdEntry, to: FdEntry) -> bool {
+        let is_file = matches!(from.kind(), FdKind::DomainFile | FdKind::MemoryFile);
+        let leaves = match to.kind() {
+            FdKind::Inside => to.has(FdEntry::STREAM) || to.has(FdEntry::SOCKET),
+            kind => matches!(kind, FdKind::Outside | FdKind::OutsideFile | FdKind::Pseudo),
+        };
+        // What is read from a file system that somebody serves must not be awaited with an open handle.
+        let awaits = matches!(from.kind(), FdKind::OutsideFile | FdKind::Pseudo) && to.kind() == FdKind::DomainFile;
+        match self.frame.nr {
+            SENDFILE => is_file && leaves || awaits,
+            SPLICE => is_file && is_pipe(to) && self.arg(5) & !SPLICE_FLAGS == 0 && self.arg(3) == 0,
+            COPY_FILE_RANGE => is_file && matches!(to.kind(), FdKind::OutsideFile | FdKind::Pseudo) || awaits,
+            _ => false,
+        }
+    }
+
+    /// `sendfile` from a file, `splice` from a file into a pipe.
+    #[inline(never)]
+    pub fn hand_over(&mut self, from: FdEntry, to: FdEntry, input: u8, output: u8) {
+        if self.frame.nr == COPY_FILE_RANGE {
+            return self.copy_elsewhere();
+        }
+        let (offset_at, count) = match self.frame.nr {
+            SENDFILE => (self.arg(2), self.arg(3)),
+            _ => (self.arg(1), self.arg(4)),
+        };
+        let target = Target { fd: self.arg(output), entry: to, is_pipe: is_pipe(to) };
+        let flags = file_flags(target.fd);
+        // Where the kernel refuses to append, so do we.
+        let is_possible = flags & O_ACCMODE != 0 && (target.is_pipe || flags & O_APPEND == 0) && count != 0;
+        let position = self.position_of(self.arg(input), offset_at);
+        let Some(position) = position.filter(|_| is_possible) else {
+            // The kernel says what is wrong; it transfers nothing.
+            self.proceed();
+            return;
+        };
+        let offset = if offset_at == 0 { Offset::Own } else { Offset::At(offset_at) };
+        let source = Source::File { fd: self.arg(input), entry: from, offset, position };
+        let splice_flags = if self.frame.nr == SPLICE { self.arg(5) } else { 0 };
+        let waits = flags & O_NONBLOCK == 0 && splice_flags & SPLICE_F_NONBLOCK == 0;
+        if self.await_room(target, waits) {
+            self.transfer(source, target, count.min(COUNT_MAX));
+        }
+    }
+
+    fn position_of(&self, fd: u64, offset_at: u64) -> Option<u64> {
+        const SEEK_CUR: u64 = 1;
+        let mut position = [0u64];
+        if offset_at == 0 {
+            // SAFETY: no pointers.
+            position[0] = unsafe { gate::call(nr::LSEEK, [fd, 0, SEEK_CUR, 0, 0, 0]) as u64 };
+        } else if !read_program(offset_at, &mut position) {
+            return None;
+        }
+        Some(position[0]).filter(|&position| position as i64 >= 0)
+    }
+
+    /// `copy_file_range` to a file system that is not ours: programs copy by themselves where it is not possible (copy_file_range(2)).
+    fn copy_elsewhere(&mut self) {
+        const EXDEV: i64 = -18;
+        self.replace_arg(4, 0);
+        if self.proceed() == 0 && self.arg(4) != 0 {
+            self.answer(EXDEV);
+        }
+    }
+
+    /// `vmsplice`: what is stored in the pages later is not passed on.
+    pub fn vmsplice(&mut self) {
+        let target = Target { fd: self.arg(0), entry: self.descriptor(self.arg(0)), is_pipe: true };
+        let is_bad_call = self.arg(3) & !SPLICE_FLAGS != 0 || self.arg(2) > IOV_MAX;
+        if !is_pipe(target.entry) || is_bad_call {
+            self.proceed();
+            return;
+        }
+        if file_flags(target.fd) & O_ACCMODE == 0 {
+            return self.read(0);
+        }
+        let source = Source::Memory { vector: self.arg(1), parts: self.arg(2) };
+        if self.arg(2) == 0 || self.await_room(target, self.arg(3) & SPLICE_F_NONBLOCK == 0) {
+            self.transfer(source, target, COUNT_MAX);
+        }
+    }
+
+    /// Wait until a pipe has room; false if the call is over.
+    fn await_room(&mut self, target: Target, waits: bool) -> bool {
+        if !target.is_pipe || ready_now(target.fd, POLLOUT) != 0 {
+            return true;
+        }
+        if !waits {
+            if !self.is_clean() {
+                self.observe(self.object(target.entry.slot()));
+            }
+            self.answer(-EAGAIN);
+        }
+        waits && self.await_as_program(target.fd, POLLOUT)
+    }
+
+    /// Wait where the program's own call would: a handler interrupts it. False if a signal takes the thread out of the agent.
+    fn await_as_program(&mut self, fd: u64, events: u64) -> bool {
+        const PPOLL: u64 = 271;
+        const MASK_LEN: u64 = 8;
+        let mut one = [u64::from(fd as u32) | events << 32];
+        self.page.after = AFTER_MUST_FINISH;
+        gate::instead(&[one.as_mut_ptr() as u64, 1, 0, 0, MASK_LEN, 0], PPOLL);
+        // Nothing has happened yet.
+        self.set_phase(PHASE_BEFORE);
+        let goes_on = !self.must_leave();
+        if !goes_on {
+            self.begin_again();
+        }
+        goes_on
+    }
+
+    /// Nothing of the call has happened: it is made again at its call site, where signals find it.
+    pub fn begin_again(&mut self) {
+        self.frame.rax = self.frame.nr;
+        self.frame.continuation = self.frame.continuation.wrapping_sub(2);
+    }
+
+    fn set_phase(&mut self, phase: u32) {
+        compiler_fence(Ordering::SeqCst);
+        // SAFETY: one aligned word of this thread's page; the supervisor reads it while the thread is stopped, so it must be stored here and now.
+        unsafe { (&raw mut self.page.phase).write_volatile(phase) };
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Whether a signal waits until the thread has left the agent.
+    fn must_leave(&self) -> bool {
+        // SAFETY: as in `set_phase`, the other way round.
+        unsafe { (&raw const self.page.after).read_volatile() == AFTER_LEAVES }
+    }
+
+    /// Transfer at most `count` bytes. Into a pipe goes what it has room for, as with the kernel's call; elsewhere all of it.
+    fn transfer(&mut self, mut source: Source, target: Target, count: u64) {
+        let mut buffer = Buffer(MaybeUninit::uninit());
+        let mut done = 0;
+        let mut here = Bytes { at: 0, len: 0 };
+        while done < count {
+            if here.len == 0 {
+                here = match self.next(&mut source, &mut buffer, count - done) {
+                    Ok(bytes) => bytes,
+                    Err(error) if done == 0 => return self.fail(&source, error),
+                    Err(_) => break,
+                };
+            }
+            let most = if target.is_pipe { PIPE_BUF } else { BUFFER as u64 };
+            let piece = Bytes { len: here.len.min(most), ..here };
+            if piece.len == 0 || done != 0 && target.is_pipe && ready_now(target.fd, POLLOUT) == 0 {
+                break;
+            }
+            let result = match self.put(&source, target, piece, done == 0) {
+                Some(result) if result > 0 => result,
+                Some(error) if done == 0 => return self.answer(error),
+                None if done == 0 => return self.begin_again(),
+                _ => break,
+            };
+            source.advance(result as u64);
+            done += result as u64;
+            here = Bytes { at: here.at + result as u64, len: here.len - result as u64 };
+            self.answer(done as i64);
+            self.set_phase(PHASE_PARTIAL);
+            if (result as u64) < piece.len || self.must_leave() {
+                break;
+            }
+        }
+        self.set_phase(PHASE_AFTER);
+        self.answer(done as i64);
+    }
+
+    /// Nothing could be read: the kernel says what is wrong.
+    fn fail(&mut self, source: &Source, error: i64) {
+        if let Source::Memory { .. } = source {
+            return self.answer(error);
+        }
+        self.settle();
+        self.proceed();
+    }
+
+    /// What comes next of the source, and its dependencies. No bytes at its end.
+    fn next(&mut self, source: &mut Source, buffer: &mut Buffer, most: u64) -> Result<Bytes, i64> {
+        match source {
+            Source::File { fd, entry, position, .. } => {
+                const PREAD64: u64 = 17;
+                let at = buffer.0.as_mut_ptr() as u64;
+                // SAFETY: the buffer has that much.
+                let result = unsafe { gate::call(PREAD64, [*fd, at, most.min(BUFFER as u64), *position, 0, 0]) };
+                if !self.is_clean() {
+                    self.observe_entry(*entry, 1);
+                }
+                match result {
+                    0.. => Ok(Bytes { at, len: result as u64 }),
+                    error => Err(error),
+                }
+            }
+            Source::Memory { vector, parts } => {
+                while *parts > 0 {
+                    let mut part = [0u64; 2];
+                    if !read_program(*vector, &mut part) {
+                        return Err(-gate::EFAULT);
+                    }
+                    *vector += 16;
+                    *parts -= 1;
+                    if part[1] != 0 {
+                        return Ok(Bytes { at: part[0], len: part[1].min(most) });
+                    }
+                }
+                Ok(Bytes { at: 0, len: 0 })
+            }
+        }
+    }
+
+    /// Write a piece; what it depends on was observed when it was read. `is_first`: nothing of the call has happened yet. `None`: a signal waits.
+    fn put(&mut self, source: &Source, target: Target, bytes: Bytes, is_first: bool) -> Option<i64> {
+        if let Source::File { fd: _, entry, .. } = source {
+            if source.is_shown_to_heirs() && self.may_be_shared(*entry) && !self.is_clean() {
+                self.modify(self.object(entry.slot()));
+            }
+        }
+        let object = self.object(target.entry.slot());
+        match target.entry.kind() {
+            FdKind::DomainFile => {
+                let domain = target.entry.domain();
+                let transaction = self.begin_change(domain);
+                object.raise(domain, transaction);
+                self.modify(object);
+                self.note_change(target.entry.slot());
+                let result = self.write_piece(target, bytes);
+                self.end_change(domain, result);
+                self.observe(object);
+                Some(result)
+            }
+            FdKind::Inside => {
+                if self.has_option(option::OUTSIDE_EVENTS) {
+                    self.settle();
+                }
+                self.modify(object);
+                self.modify(&self.world.messages);
+                let result = self.write_piece(target, bytes);
+                if !self.is_clean() {
+                    self.observe(object);
+                }
+                Some(result)
+            }
+            FdKind::Outside if !self.goes_straight_through(target.entry) => self.hold_piece(target, bytes, is_first),
+            FdKind::Outside => Some(self.write_piece(target, bytes)),
+            _ => {
+                self.settle();
+                Some(self.write_piece(target, bytes))
+            }
+        }
+    }
+
+    fn write_piece(&mut self, target: Target, bytes: Bytes) -> i64 {
+        const WRITE: u64 = 1;
+        self.page.after = AFTER_MUST_FINISH;
+        gate::instead(&[target.fd, bytes.at, bytes.len, 0, 0, 0], WRITE)
+    }
+
+    /// As `hold_output`.
+    fn hold_piece(&mut self, target: Target, bytes: Bytes, is_first: bool) -> Option<i64> {
+        if self.has_option(option::RELEASE_EARLY) {
+            return Some(self.write_piece(target, bytes));
+        }
+        const WRITE: u64 = 1;
+        let clock = self.dependencies();
+        let as_write = Frame { nr: WRITE, args: [target.fd, bytes.at, bytes.len, 0, 0, 0], ..Frame::default() };
+        self.page.after = AFTER_MUST_FINISH;
+        let taken = gate::effect(Request::Output, target.fd, &raw const as_write as u64);
+        if taken >= 0 {
+            self.request_commit(&clock);
+            return Some(taken);
+        }
+        self.set_phase(if is_first { PHASE_BEFORE } else { PHASE_PARTIAL });
+        if self.must_leave() {
+            return None;
+        }
+        if taken == -EAGAIN {
+            self.request_commit(&clock);
+        }
+        self.settle();
+        self.await_queue(target.entry);
+        Some(self.write_piece(target, bytes))
+    }
+
+    /// From a pipe or a socket to outside: no more than what is in it now. What comes in later may depend on more than was waited for. False if the call is over.
+    pub fn bound_by_queue(&mut self, from: FdEntry, input: u64, to: FdEntry) -> bool {
+        let (count, flags) = match self.frame.nr {
+            SPLICE => (4, self.arg(5)),
+            TEE => (2, self.arg(3)),
+            _ => return true,
+        };
+        if !from.has(FdEntry::STREAM) || self.arg(count) == 0 {
+            return true;
+        }
+        loop {
+            let ready = ready_now(input, POLLIN);
+            let len = queued(input);
+            if len != 0 {
+                self.replace_arg(count.into(), self.arg(count).min(len));
+                return true;
+            }
+            // Its end, or an error, which the kernel tells.
+            if ready & !POLLIN != 0 || ready != 0 && from.has(FdEntry::SOCKET) {
+                return true;
+            }
+            if ready == 0 && !self.await_input(input, to, flags) {
+                return false;
+            }
+        }
+    }
+
+    /// Wait until something can be read, as the program's own call would. False if the call is over.
+    fn await_input(&mut self, input: u64, to: FdEntry, flags: u64) -> bool {
+        let waits = flags & SPLICE_F_NONBLOCK == 0 && (!is_pipe(to) || file_flags(input) & O_NONBLOCK == 0);
+        if !waits {
+            self.observe_everything();
+            self.answer(-EAGAIN);
+        }
+        waits && self.await_as_program(input, POLLIN)
+    }
+
+    /// From a pipe into a file of a domain: an empty pipe is waited for without a handle.
+    pub fn splice_to_file(&mut self, from: FdEntry, to: FdEntry) {
+        let (input, flags) = (self.arg(0), self.arg(5));
+        if self.frame.nr != SPLICE || !is_pipe(from) || flags & !SPLICE_FLAGS != 0 {
+            self.proceed();
+            return;
+        }
+        if ready_now(input, POLLIN) == 0 && flags & SPLICE_F_NONBLOCK == 0 && !self.await_as_program(input, POLLIN) {
+            return;
+        }
+        self.observe_source(from);
+        self.replace_arg(5, flags | SPLICE_F_NONBLOCK);
+        self.change_file(to);
+        // Somebody else has taken what was there.
+        if self.frame.rax as i64 == -EAGAIN && flags & SPLICE_F_NONBLOCK == 0 {
+            self.begin_again();
+        }
+    }
+}
