@@ -15,10 +15,18 @@ const fn package(name: &'static str, provides: &'static str, why: &'static str) 
 }
 
 /// All of them.
-pub const PACKAGES: [Package; 33] = [
+pub const PACKAGES: [Package; 37] = [
     package("gcc", "cc", "links Rust programs; compiles tests/programs"),
     package("libc6-dev", "/usr/lib/x86_64-linux-gnu/libc.a", "headers; libc for static test programs"),
     package("make", "make", "transparency: builds of C packages"),
+    package("libgcc-12-dev", "/usr/lib/gcc/x86_64-linux-gnu/12/libasan.a", "transparency: gcc's sanitizers"),
+    package("clang", "clang", "transparency: its sanitizers"),
+    package(
+        "libclang-rt-14-dev",
+        "/usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.asan-x86_64.a",
+        "transparency: their libraries",
+    ),
+    package("llvm", "llvm-symbolizer", "transparency: names in their reports"),
     package("binutils", "ar", "transparency: libraries"),
     package("e2fsprogs", "mkfs.ext4", "volumes"),
     package("mount", "mount", "volumes"),

@@ -34,7 +34,7 @@ pub use slots::{
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
 pub use thread::{
     AgentHeader, Frame, Private, ThreadPage, AFTER_LEAVES, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER,
-    PHASE_BEFORE, PHASE_PARTIAL, STUBS_MAX, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_UNCACHED,
+    PHASE_BEFORE, PHASE_PARTIAL, STUBS_MAX, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_TRACES, THREAD_UNCACHED,
 };
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
@@ -99,6 +99,10 @@ pub enum Request {
     Hold = 12,
     /// Something is about to be unmounted: close whatever need not be open.
     LetGo = 13,
+    /// `ptrace`, of those that `stop_the_world` names: `(frame)`. While the thread in question has not stopped there is no answer.
+    Trace = 21,
+    /// `wait4` of a thread that has stopped others: `(frame)`. `-EAGAIN`: not for one of these.
+    TraceWait = 22,
     /// The process has a stream to outside: its other end must not see the process's end before it may, however that comes about.
     WatchEnd = 20,
 }
@@ -121,6 +125,8 @@ impl Request {
             12 => Self::Hold,
             13 => Self::LetGo,
             20 => Self::WatchEnd,
+            21 => Self::Trace,
+            22 => Self::TraceWait,
             _ => return None,
         })
     }
@@ -136,6 +142,25 @@ pub mod ahead {
     pub const ANSWERED: i64 = 2;
     /// Ask again; signals that wait are delivered meanwhile.
     pub const AGAIN: i64 = 3;
+}
+
+/// The requests of `ptrace` that are answered where tracer and tracee share their memory (`decisions/0045`).
+pub mod stop_the_world {
+    /// `PTRACE_GETREGS`.
+    pub const GETREGS: u64 = 12;
+    /// `PTRACE_GETFPREGS`.
+    pub const GETFPREGS: u64 = 14;
+    /// `PTRACE_ATTACH`.
+    pub const ATTACH: u64 = 16;
+    /// `PTRACE_DETACH`.
+    pub const DETACH: u64 = 17;
+    /// `PTRACE_GETREGSET`.
+    pub const GETREGSET: u64 = 0x4204;
+
+    /// Whether it is one of them.
+    pub fn is_answered(request: u64) -> bool {
+        matches!(request, GETREGS | GETFPREGS | ATTACH | DETACH | GETREGSET)
+    }
 }
 
 /// The number of the call by which programs speculate themselves (000, figure 2): `(what, speculation)`, see `speculate`. No kernel has it.

@@ -27,6 +27,8 @@ pub const AFTER_LEAVES: u64 = 2;
 pub const THREAD_UNCACHED: u32 = 1;
 /// The thread is making a child that gets its own copy of the memory.
 pub const THREAD_FORKED: u32 = 2;
+/// The thread has stopped others (`stop_the_world`): it may wait for them.
+pub const THREAD_TRACES: u32 = 4;
 
 /// Since its last fsync the thread has shown nothing.
 pub const SYNC_UNSHOWN: u32 = 1;

@@ -114,6 +114,7 @@ fn act(call: &mut Call, op: Op) {
         Op::Namespace => call.join_namespace(),
         Op::Mount => call.mount(),
         Op::OtherProcess => call.other_process(),
+        Op::Trace => call.trace(),
     }
 }
 
@@ -151,7 +152,7 @@ impl Call<'_> {
     }
 
     /// What a world cannot contain.
-    fn refuse(&mut self, errno: u16) {
+    pub fn refuse(&mut self, errno: u16) {
         if self.has_option(agent_abi::option::VERBOSE) {
             gate::request(agent_abi::Request::Refused, self.frame.nr, self.arg(0), 0);
         }

@@ -22,6 +22,7 @@ mod opening;
 mod process;
 mod sockets;
 mod start;
+mod trace;
 mod transfer;
 
 /// There is nobody to tell: stop here, so that the supervisor sees where.

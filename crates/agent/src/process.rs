@@ -265,6 +265,9 @@ impl Call<'_> {
 
     /// How a child ended depends on what it did.
     pub fn wait(&mut self) {
+        if self.wait_as_tracer() {
+            return;
+        }
         let result = self.proceed_waiting();
         if result >= 0 && !self.is_clean() {
             self.observe_everything();

@@ -226,8 +226,12 @@ impl Builder<'_, '_> {
         let place = [area.range.start, area.len(), area.protection];
         if area.inode == 0 && !area.shared && !area.name.starts_with('/') {
             let grows = if area.is_main_stack() { libc::MAP_GROWSDOWN as u64 } else { 0 };
-            let arguments = [place[0], place[1], place[2], FIXED | grows, NO_FILE, 0];
-            return self.caller.call("mmap", libc::SYS_mmap, &arguments).map(drop);
+            let mut map = |flags| {
+                let arguments = [place[0], place[1], place[2], FIXED | grows | flags, NO_FILE, 0];
+                self.caller.call("mmap", libc::SYS_mmap, &arguments).map(drop)
+            };
+            // What there is not enough memory for was not reserved either: a sanitizer's shadow has terabytes.
+            return map(0).or_else(|_| map(libc::MAP_NORESERVE as u64));
         }
         let file = self.open(area)?;
         let kind = if area.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE } as u64;

@@ -46,12 +46,25 @@ pub fn file_system_user_of(tid: i32) -> io::Result<u32> {
     status_field(tid, "Uid:", 3)
 }
 
+/// The last of the words behind a name in `/proc/TID/status`.
+pub fn last_status_word<T: std::str::FromStr>(tid: i32, name: &str) -> io::Result<T> {
+    word_of_status(tid, name, |words| words.last())
+}
+
 /// One of the words behind a name in `/proc/TID/status`.
 pub fn status_field<T: std::str::FromStr>(tid: i32, name: &str, position: usize) -> io::Result<T> {
+    word_of_status(tid, name, |mut words| words.nth(position))
+}
+
+fn word_of_status<T: std::str::FromStr>(
+    tid: i32,
+    name: &str,
+    choose: impl FnOnce(std::str::SplitWhitespace<'_>) -> Option<&str>,
+) -> io::Result<T> {
     let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
     status
         .lines()
         .find_map(|line| line.strip_prefix(name))
-        .and_then(|rest| rest.split_whitespace().nth(position)?.parse().ok())
+        .and_then(|rest| choose(rest.split_whitespace())?.parse().ok())
         .ok_or_else(|| io::Error::other(format!("no {name} in /proc/PID/status")))
 }

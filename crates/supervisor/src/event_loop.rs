@@ -9,6 +9,7 @@ use crate::same_core::{self, Confined, SameCore, Woken};
 use crate::signals;
 use crate::stats::Stats;
 use crate::status::Asked;
+use crate::stop_the_world::StopTheWorld;
 use crate::texts::Texts;
 use agent_abi::{PROCESSES_MAX, PROCESS_LOCKS, PROCESS_PRIVILEGES, PROCESS_TIMERS, REQUEST_NR, THREADS_MAX};
 use commit_clock::{Clock, DOMAINS_MAX};
@@ -94,6 +95,7 @@ pub(crate) struct Supervisor {
     /// Signals that COMMAND got from processes.
     pub received: Received,
     pub classifier: Option<Box<Classifier>>,
+    pub stop_the_world: StopTheWorld,
     /// System calls that were refused.
     pub refused: HashSet<u64>,
 }
@@ -173,6 +175,7 @@ impl Supervisor {
         if let Some(confined) = self.confined.pop_if(|_| is_confined) {
             same_core::let_go(confined);
         }
+        self.ask_again_to_stop(tid);
         *self.stats.stops.entry(reason.to_owned()).or_default() += 1;
         match result {
             Ok(()) | Err(TraceError::Gone(_)) => {}
@@ -207,7 +210,7 @@ impl Supervisor {
     }
 
     /// Newly attached, or continued by SIGCONT.
-    fn on_trap(&mut self, stopped: Stopped) -> Result<()> {
+    pub(crate) fn on_trap(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         if !self.tracees.contains_key(&tid) {
             let registers = stopped.registers()?;
@@ -222,7 +225,9 @@ impl Supervisor {
                 same_core::let_go(confined);
             }
             return resumed;
-        } else if self.world().ahead.load(Ordering::Relaxed) != 0 {
+        }
+        let Some(stopped) = self.hold_for_tracer(stopped)? else { return Ok(()) };
+        if self.world().ahead.load(Ordering::Relaxed) != 0 {
             return self.on_taken_back(stopped);
         }
         stopped.resume(0)
@@ -527,7 +532,8 @@ impl Supervisor {
         self.refuse_program(stopped, &format!("its memory cannot be shared with the world ({error})"), "run it outside")
     }
 
-    fn on_group_stop(&mut self, stopped: Stopped) -> Result<()> {
+    pub(crate) fn on_group_stop(&mut self, stopped: Stopped) -> Result<()> {
+        let Some(stopped) = self.hold_for_tracer(stopped)? else { return Ok(()) };
         if self.tracees.get(&stopped.tid()).is_some_and(|tracee| tracee.thread.is_some()) {
             signals::release_commits(&stopped, &self.image, self.segment.world)?;
             self.observe_signal(stopped.tid(), &stopped.signal_info().unwrap_or_default());
@@ -538,6 +544,7 @@ impl Supervisor {
 
     pub(crate) fn on_exit(&mut self, tid: i32) {
         self.backlog.remove(&tid);
+        self.stop_nobody_for(tid);
         let Some(tracee) = self.tracees.remove(&tid) else { return self.on_vessel_end(tid) };
         self.world().closes.fetch_add(1, Ordering::Relaxed);
         self.descriptors.forget(tid);

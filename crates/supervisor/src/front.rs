@@ -532,6 +532,7 @@ impl Prepared {
             output_ids: HashMap::new(),
             next_output_id: 0,
             stopped_sites: HashSet::new(),
+            stop_the_world: Default::default(),
             is_root_user: self.is_root_user,
             ahead: crate::ahead::Ahead::new(self.ahead, memories),
             same_core: SameCore::new(tracee::process_state::run_first(), &world.usual_cores),

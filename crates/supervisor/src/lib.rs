@@ -27,6 +27,7 @@ mod same_core;
 mod signals;
 mod stats;
 mod status;
+mod stop_the_world;
 #[allow(unsafe_code)]
 mod sys;
 mod texts;

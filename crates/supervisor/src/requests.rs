@@ -24,6 +24,7 @@ impl Supervisor {
         match Request::from_raw(registers.rdi) {
             Some(Request::Ahead) => return self.on_ahead(stopped, a),
             Some(Request::Done) => return self.on_done(stopped, a as i64),
+            Some(Request::Trace) => return self.on_trace(stopped, a),
             _ => {}
         }
         let answer = match Request::from_raw(registers.rdi) {
@@ -39,7 +40,8 @@ impl Supervisor {
             Some(Request::Fatal) => self.fatal(tid, a),
             Some(Request::HoldEnd) => self.hold_end(tid, a as i32),
             Some(Request::WatchEnd) => self.watch_end(&stopped).map(|()| 0).map_err(|_| libc::ESRCH),
-            Some(Request::Ahead | Request::Done) | None => Err(libc::ENOSYS),
+            Some(Request::TraceWait) => self.wait_as_tracer(tid, a),
+            Some(Request::Ahead | Request::Done | Request::Trace) | None => Err(libc::ENOSYS),
         };
         registers.rax = match answer {
             Ok(value) => value,

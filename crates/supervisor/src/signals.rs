@@ -358,6 +358,30 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
     stopped.set_registers(&registers)
 }
 
+/// The registers that a thread's program has, wherever the thread is.
+pub fn registers_of_program(stopped: &Stopped, image: &AgentImage) -> Result<Registers> {
+    let mut registers = stopped.registers()?;
+    let position = position(stopped, image, &registers)?;
+    let result = match position {
+        Position::Program => None,
+        Position::Entering => {
+            leave_entry(stopped.tid(), &mut registers)?;
+            None
+        }
+        _ => Some(result_of_call(stopped, image)?),
+    };
+    if let Some(result) = result {
+        let saved = Saved::read(stopped.tid(), registers.gs_base)?;
+        to_program(&mut registers, &saved);
+        registers.rip = saved.frame.continuation;
+        registers.rax = result.map_or(saved.frame.nr, |result| result as u64);
+        registers.orig_rax = u64::MAX;
+    }
+    // The agent's own.
+    registers.gs_base = 0;
+    Ok(registers)
+}
+
 /// A thread is stopped for good while: if it has begun a change, it must not keep commits waiting. What was not done is taken back to the
 /// call site; what was done is in the page cache.
 pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<()> {

@@ -44,7 +44,7 @@ const fn agree(class: Class, op: Op) -> bool {
     match op {
         Op::Native => matches!(class, Class::Native),
         Op::Barrier | Op::Mount => matches!(class, Class::Barrier),
-        Op::Refuse(_) | Op::Sync(_) => matches!(class, Class::Emulated),
+        Op::Refuse(_) | Op::Sync(_) | Op::Trace => matches!(class, Class::Emulated),
         Op::Write { .. }
         | Op::Send { .. }
         | Op::SendMsg { .. }

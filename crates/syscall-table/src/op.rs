@@ -173,4 +173,6 @@ pub enum Op {
     Mount,
     /// `process_vm_writev` and its kin: observes or changes another process.
     OtherProcess,
+    /// `ptrace`: what a process needs that stops the threads with which it shares its memory; the rest is refused.
+    Trace,
 }

@@ -126,7 +126,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     98, getrusage, Native, Native, "own use; a child's only after it was waited for";
     99, sysinfo, Native, Native, "totals of the whole machine";
     100, times, Native, Native, "own use";
-    101, ptrace, Emulated, Refuse(EPERM), "a process has one tracer, and it is the supervisor";
+    101, ptrace, Emulated, Trace, "a process has one tracer, and it is the supervisor: it stops threads for who shares their memory, else EPERM";
     102, getuid, Native, Native, "own identity";
     103, syslog, Barrier, Barrier, "reads and clears the kernel's log";
     104, getgid, Native, Native, "own identity";

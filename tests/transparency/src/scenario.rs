@@ -136,6 +136,9 @@ pub fn run_once(scenario: &Scenario, settings: &Settings, place: &Place, prefix:
     let mut words = prefix.to_vec();
     words.extend(command(scenario, settings, &place.run)?);
     let mut environment = vec![("SOURCES".to_owned(), settings.sources.display().to_string())];
+    if let Some(compiler) = &settings.rustc {
+        environment.push(("TEST_RUSTC".to_owned(), compiler.display().to_string()));
+    }
     if let Some(library) = scenario.directives.words("library").first() {
         let path = compile::library(&scenario.source.with_file_name(library), &settings.cache)?;
         environment.push(("TEST_LIBRARY".to_owned(), path.display().to_string()));

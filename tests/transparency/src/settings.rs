@@ -1,6 +1,7 @@
 //! What the environment says about how to run: the prefix that means "inside", and where.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// How and where scenarios run.
 #[derive(Clone, Debug)]
@@ -15,6 +16,8 @@ pub struct Settings {
     pub runs: PathBuf,
     /// Archives fetched by `cargo xtask setup`.
     pub sources: PathBuf,
+    /// The Rust compiler itself, which needs no set-up of its user's, as rustup's front does; in `$TEST_RUSTC`.
+    pub rustc: Option<PathBuf>,
     /// The root of the repository.
     pub repository: PathBuf,
     /// How many times as long as a scenario says a run may take: on a busy machine, and inside.
@@ -33,8 +36,15 @@ impl Settings {
         let runs = variable("TRANSPARENCY_DIR").map_or_else(|| base.join("runs"), PathBuf::from);
         let cache = variable("TRANSPARENCY_CACHE").map_or_else(|| base.join("cache"), PathBuf::from);
         let sources = repository.join("target/sources");
-        Settings { prefix, prefix_problem, cache, runs, sources, repository, patience: 4 }
+        Settings { prefix, prefix_problem, cache, runs, sources, rustc: rustc(), repository, patience: 4 }
     }
+}
+
+fn rustc() -> Option<PathBuf> {
+    let told = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
+    let root = String::from_utf8(told.stdout).ok()?;
+    let compiler = Path::new(root.trim()).join("bin/rustc");
+    compiler.exists().then_some(compiler)
 }
 
 fn variable(name: &str) -> Option<String> {

@@ -63,6 +63,7 @@ pub use history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
 pub use inject::{Family, Injection, InjectionError};
 pub(crate) use memory::Memory;
 pub use report::{Report, Rollback};
+pub(crate) use rollback::is_held_by_us;
 
 use crate::outputs::Target;
 use agent_abi::Frame;

@@ -146,6 +146,8 @@ impl Supervisor {
                 self.plan_close(call, open.into_iter().filter(|fd| (first..=last).contains(fd)))
             }
             Op::Dup2 if arg(0) as i32 != arg(1) as i32 => self.plan_close(call, [fd(1)].into_iter()),
+            // Who traces shares its memory with others, and is never speculative.
+            Op::Trace => Plan::new(Class::Free),
             Op::Dup2 | Op::Pipe | Op::SocketPair | Op::Refuse(_) | Op::OwnPages | Op::OwnTimer | Op::ArchPrctl => {
                 Plan::new(Class::Free)
             }

@@ -625,7 +625,7 @@ fn unless_dead(error: TraceError) -> Result<()> {
     }
 }
 
-pub(super) fn is_held_by_us(pid: i32) -> bool {
+pub(crate) fn is_held_by_us(pid: i32) -> bool {
     let own = std::process::id().to_string();
     std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
         status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == own))

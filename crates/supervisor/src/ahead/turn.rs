@@ -351,6 +351,13 @@ impl Supervisor {
         Ok(())
     }
 
+    /// A thread was taken back and is held by somebody inside (`stop_the_world`): nobody has to wait until it is settled.
+    pub(crate) fn ahead_of_hold(&mut self, tid: i32) {
+        if self.ahead.unsettled.remove(&tid) {
+            self.settle_calls();
+        }
+    }
+
     /// What full speculation has to say about a signal; `None`: deliver it.
     pub(crate) fn ahead_of_signal(&mut self, stopped: Stopped, info: &SignalInfo) -> Result<Option<Stopped>> {
         if self.world().ahead.load(Ordering::Relaxed) == 0 {
