@@ -117,7 +117,8 @@ impl<T: Tree> One<'_, '_, T> {
         Ok(inode)
     }
 
-    /// Times of a directory merge by maximum, so that two who create in it do not conflict; its count of links by difference.
+    /// Times of a directory merge by maximum, so that two who create in it do not conflict; its count of links by
+    /// difference.
     fn touch_dir(&mut self, dir: Ino, links: i32) -> Did<(), T::Error> {
         let mut inode = self.view.inode(dir)?;
         inode.mtime = inode.mtime.max(self.time);
@@ -554,7 +555,8 @@ impl<T: Tree> One<'_, '_, T> {
         Ok(Effect::Done)
     }
 
-    /// xattr(7): `user.` is for files and directories, and needs permission to write; everything else is for the superuser.
+    /// xattr(7): `user.` is for files and directories, and needs permission to write; everything else is for the
+    /// superuser.
     fn may_set_xattr(&self, inode: &Inode, name: &Name) -> Did<(), T::Error> {
         if !name.as_bytes().starts_with(b"user.") {
             return if self.cred.is_root() { Ok(()) } else { Err(Errno::PERM.into()) };

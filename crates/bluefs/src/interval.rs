@@ -1,8 +1,8 @@
 //! INTERVAL, the client's side: who belongs to which interval, what makes two of them one, and when one is closed.
 //!
-//! Every thread (*member*) that runs ahead is in one open interval. A dependency on an *open* interval makes the two one, so that two open intervals
-//! can never wait for each other; a dependency on a closed one is noted, and a closed interval never grows. So dependencies always lead from later
-//! numbers to earlier ones.
+//! Every thread (*member*) that runs ahead is in one open interval. A dependency on an *open* interval makes the two
+//! one, so that two open intervals can never wait for each other; a dependency on a closed one is noted, and a closed
+//! interval never grows. So dependencies always lead from later numbers to earlier ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -156,7 +156,8 @@ impl Intervals {
         }
     }
 
-    /// The oldest interval that is to be closed. Only one close is in flight: until its outcome is there, the others grow.
+    /// The oldest interval that is to be closed. Only one close is in flight: until its outcome is there, the others
+    /// grow.
     pub fn due(&self, now: Millis) -> Option<(Open, Due)> {
         if !self.closed.is_empty() {
             return None;
@@ -169,7 +170,8 @@ impl Intervals {
         self.open.get(&open).into_iter().flat_map(|state| state.members.iter().copied())
     }
 
-    /// Closes an interval whose members all stand at a call boundary. It gets the next number, and its members begin anew.
+    /// Closes an interval whose members all stand at a call boundary. It gets the next number, and its members begin
+    /// anew.
     pub fn close(&mut self, open: Open) -> Interval {
         let state = self.open.remove(&open).expect("open");
         self.last += 1;
@@ -181,7 +183,8 @@ impl Intervals {
         Interval { number, base: state.base, after: state.after, reads, creds: state.creds, steps }
     }
 
-    /// The outcome of a closed interval is there. Says which open ones have to be rolled back: their members are in none then.
+    /// The outcome of a closed interval is there. Says which open ones have to be rolled back: their members are in
+    /// none then.
     pub fn outcome(&mut self, number: u64, committed: bool) -> Vec<BTreeSet<Member>> {
         self.closed.remove(number);
         if committed {

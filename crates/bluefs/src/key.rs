@@ -1,6 +1,7 @@
 //! What has a version: keys, the groups that they belong to, and the commit number that is the version.
 
-/// Number of inodes in a group, as a power of two. Inode numbers are lent in whole groups, so that what one client creates together shares groups.
+/// Number of inodes in a group, as a power of two. Inode numbers are lent in whole groups, so that what one client
+/// creates together shares groups.
 const GROUP_BITS: u32 = 6;
 /// Number of inodes in a group.
 pub const GROUP_SIZE: u64 = 1 << GROUP_BITS;
@@ -74,7 +75,8 @@ pub enum Key {
     Locks(Ino),
     /// Whether a name is there, and what it means.
     Name(Ino, Name),
-    /// The set of names of a directory, its size, number of links and time of modification. Who creates under one name does not read it.
+    /// The set of names of a directory, its size, number of links and time of modification. Who creates under one name
+    /// does not read it.
     Listing(Ino),
 }
 

@@ -1,11 +1,13 @@
-//! LEASE: a promise of the server that nobody else changes a group for a term. A client with a lease answers from its cache without asking.
+//! LEASE: a promise of the server that nobody else changes a group for a term. A client with a lease answers from its
+//! cache without asking.
 //!
-//! The server counts a lease from the moment at which it is granted, the client from the moment at which it *asked*: the client's ends first, whatever the
-//! network does. A writer waits until every holder has given the lease back or its term is over. While somebody waits to write, no lease is granted.
-//! After a restart the server knows no holder, so that every writer waits one term.
+//! The server counts a lease from the moment at which it is granted, the client from the moment at which it *asked*:
+//! the client's ends first, whatever the network does. A writer waits until every holder has given the lease back or
+//! its term is over. While somebody waits to write, no lease is granted. After a restart the server knows no holder, so
+//! that every writer waits one term.
 //!
-//! An exclusive lease also keeps others from getting a shared one, and is not recalled: it is the last step of PROGRESS for a client that loses again and
-//! again. It ends with its term or with the interval that it was for.
+//! An exclusive lease also keeps others from getting a shared one, and is not recalled: it is the last step of PROGRESS
+//! for a client that loses again and again. It ends with its term or with the interval that it was for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -71,7 +73,8 @@ impl Leases {
         Leases { term, unknown_until: now + term, ..Leases::default() }
     }
 
-    /// Asks for a lease. Says when it ends by the server's clock, or `None`: somebody else writes, or the session has too many.
+    /// Asks for a lease. Says when it ends by the server's clock, or `None`: somebody else writes, or the session has
+    /// too many.
     pub fn grant(&mut self, session: SessionId, group: Group, now: Millis) -> Option<Millis> {
         self.expire(group, now);
         let count = self.counts.entry(session).or_default();
@@ -113,8 +116,8 @@ impl Leases {
         self.counts.remove(&session);
     }
 
-    /// Whether `session` may commit a change of these groups. While the answer is to wait, no lease on them is granted to others;
-    /// ask again after a lease was given back, or at the time that was said.
+    /// Whether `session` may commit a change of these groups. While the answer is to wait, no lease on them is granted
+    /// to others; ask again after a lease was given back, or at the time that was said.
     pub fn may_write(&mut self, session: SessionId, groups: &BTreeSet<Group>, now: Millis) -> MayWrite {
         let mut until = if now < self.unknown_until { self.unknown_until } else { 0 };
         let mut recall = Vec::new();
@@ -139,7 +142,8 @@ impl Leases {
         }
     }
 
-    /// Asks for exclusive leases on all of these groups. Who does not get them stands in a queue: first come, first served. Says when they end.
+    /// Asks for exclusive leases on all of these groups. Who does not get them stands in a queue: first come, first
+    /// served. Says when they end.
     pub fn exclusive(&mut self, session: SessionId, groups: &BTreeSet<Group>, now: Millis) -> Option<Millis> {
         let mut free = true;
         for &group in groups {

@@ -88,7 +88,8 @@ pub struct Inode {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Number of names; of a directory, 2 and one for each directory in it. 0: it has no name, somebody may have it open.
+    /// Number of names; of a directory, 2 and one for each directory in it. 0: it has no name, somebody may have it
+    /// open.
     pub nlink: u32,
     /// Size, bytes.
     pub size: u64,

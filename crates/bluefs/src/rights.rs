@@ -45,8 +45,8 @@ pub fn need(cred: &Cred, inode: &Inode, want: u16) -> Result<(), Errno> {
     }
 }
 
-/// The same for contents: an owner always may, since it was decided at `open` whether a descriptor can be written, and a mode that was set
-/// afterwards changes nothing for it.
+/// The same for contents: an owner always may, since it was decided at `open` whether a descriptor can be written, and
+/// a mode that was set afterwards changes nothing for it.
 pub fn need_or_own(cred: &Cred, inode: &Inode, want: u16) -> Result<(), Errno> {
     if cred.owns(inode) {
         return Ok(());
@@ -54,7 +54,8 @@ pub fn need_or_own(cred: &Cred, inode: &Inode, want: u16) -> Result<(), Errno> {
     need(cred, inode, want)
 }
 
-/// Refuses to remove a name from a directory with the sticky bit, if neither the directory nor what the name means is the caller's own.
+/// Refuses to remove a name from a directory with the sticky bit, if neither the directory nor what the name means is
+/// the caller's own.
 pub fn need_unsticky(cred: &Cred, dir: &Inode, victim: &Inode) -> Result<(), Errno> {
     if dir.mode & STICKY == 0 || cred.owns(dir) || cred.owns(victim) {
         Ok(())

@@ -80,8 +80,8 @@ impl Runs {
         }
     }
 
-    /// The first number that `test` refuses. Looks at no more than `most` numbers, so that a lie about a long run costs nothing: a set that is
-    /// larger counts as refused at the number where the look ended.
+    /// The first number that `test` refuses. Looks at no more than `most` numbers, so that a lie about a long run costs
+    /// nothing: a set that is larger counts as refused at the number where the look ended.
     pub fn first_refused(&self, most: usize, mut test: impl FnMut(u64) -> bool) -> Option<u64> {
         let mut numbers = self.0.iter().flat_map(|&(first, last)| first..=last);
         for _ in 0..most {

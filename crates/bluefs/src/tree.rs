@@ -1,6 +1,8 @@
-//! The state that operations read and change: a [`Tree`] that is there, and an [`Overlay`] with what an interval would change.
+//! The state that operations read and change: a [`Tree`] that is there, and an [`Overlay`] with what an interval would
+//! change.
 //!
-//! Steps are carried out in an overlay. Only when the last one has succeeded are its [`Changes`] written to the tree: all of it or nothing.
+//! Steps are carried out in an overlay. Only when the last one has succeeded are its [`Changes`] written to the tree:
+//! all of it or nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +36,8 @@ pub struct Space {
 }
 
 impl Space {
-    /// An empty volume without quota: only the root directory is there. Numbers up to the end of the first group are the server's own.
+    /// An empty volume without quota: only the root directory is there. Numbers up to the end of the first group are
+    /// the server's own.
     pub fn fresh() -> Space {
         Space {
             used_bytes: 0,

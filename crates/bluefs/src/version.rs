@@ -1,5 +1,5 @@
-//! CHECK: whether others have changed what an interval has read since its base. Three steps, each cheaper than the next; a step that can say "no"
-//! spares the others.
+//! CHECK: whether others have changed what an interval has read since its base. Three steps, each cheaper than the
+//! next; a step that can say "no" spares the others.
 
 use std::collections::BTreeMap;
 
@@ -173,7 +173,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a list of all commits: whatever is said to be valid is valid, and above the floor the other way round.
+        /// Against a list of all commits: whatever is said to be valid is valid, and above the floor the other way
+        /// round.
         #[test]
         fn as_a_list_would_say(
             commits in prop::collection::vec((1u64..4, prop::collection::vec(0u64..200, 1..4)), 0..40),

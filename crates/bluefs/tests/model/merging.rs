@@ -1,4 +1,5 @@
-//! Hole 1: P (interval A) writes a pipe, Q (B) reads and answers, P goes on: A needs B and B needs A. Two threads write and read two pipes in every order.
+//! Hole 1: P (interval A) writes a pipe, Q (B) reads and answers, P goes on: A needs B and B needs A. Two threads write
+//! and read two pipes in every order.
 
 use std::collections::{BTreeMap, BTreeSet};
 

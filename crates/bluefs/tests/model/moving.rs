@@ -1,4 +1,5 @@
-//! Hole 2: one moves `/x` into `/y`, another `/y` into `/x`: every check of names passes, and a cycle is cut off from the root.
+//! Hole 2: one moves `/x` into `/y`, another `/y` into `/x`: every check of names passes, and a cycle is cut off from
+//! the root.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +75,8 @@ impl Moving {
     fn submit(&self, state: &mut State, client: u64) {
         let (from, to) = if client == 1 { ("x", "y") } else { ("y", "x") };
         let ino = |of: &str| if of == "x" { Ino(2) } else { Ino(3) };
-        // That the destination is there was read by its number; a client that caches it need not look at its name again.
+        // That the destination is there was read by its number; a client that caches it need not look at its name
+        // again.
         let mut reads = vec![Key::Name(Ino::ROOT, name(from)), Key::Name(ino(to), name(from)), Key::Attr(ino(to))];
         if self.clients_read_ancestors {
             reads.push(Key::Parent(ino(to)));

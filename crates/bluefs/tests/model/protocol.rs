@@ -1,4 +1,5 @@
-//! Two clients increment one number in intervals, one of them reads it under a lease; the connection is cut, the server is started again, time passes.
+//! Two clients increment one number in intervals, one of them reads it under a lease; the connection is cut, the server
+//! is started again, time passes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

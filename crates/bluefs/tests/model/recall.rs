@@ -1,5 +1,6 @@
-//! Hole 20: a recall makes the client's kernel invalidate, which waits for a lock that an operation holds, whose answer waits for the recall. The lease's
-//! term would end it after ten seconds; here it never ends, so that every wait in a circle is seen.
+//! Hole 20: a recall makes the client's kernel invalidate, which waits for a lock that an operation holds, whose answer
+//! waits for the recall. The lease's term would end it after ten seconds; here it never ends, so that every wait in a
+//! circle is seen.
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -1,0 +1,57 @@
+//! Messages in a stream of bytes: length, checksum, bytes.
+
+use crate::codec::{decode, encode, Wire, WireError};
+
+/// Bytes of one message, at most: an interval at its bounds, with room for its names and reads.
+pub const FRAME_BYTES_MAX: usize = 48 << 20;
+/// Bytes in front of a message: its length and its CRC-32 (of ISO 3309), four bytes each.
+pub const HEADER_BYTES: usize = 8;
+
+/// A message with its header.
+pub fn frame<T: Wire>(message: &T) -> Vec<u8> {
+    let body = encode(message);
+    let mut out = Vec::with_capacity(HEADER_BYTES + body.len());
+    (body.len() as u32).put(&mut out);
+    crc32fast::hash(&body).put(&mut out);
+    out.extend(body);
+    out
+}
+
+/// Takes messages out of what arrives.
+#[derive(Debug, Default)]
+pub struct Frames {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Frames {
+    /// Nothing has arrived.
+    pub fn new() -> Frames {
+        Frames::default()
+    }
+
+    /// These bytes have arrived.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.at);
+        self.at = 0;
+        self.bytes.extend(bytes);
+    }
+
+    /// The next message, if all of it is there. After an error the stream cannot be read any further.
+    pub fn next_message<T: Wire>(&mut self) -> Result<Option<T>, WireError> {
+        let rest = &self.bytes[self.at..];
+        let Some((header, rest)) = rest.split_at_checked(HEADER_BYTES) else { return Ok(None) };
+        let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
+        let len = word(0) as usize;
+        if len > FRAME_BYTES_MAX {
+            return Err(WireError::TooLong { what: "message", len });
+        }
+        let Some(body) = rest.get(..len) else { return Ok(None) };
+        if crc32fast::hash(body) != word(4) {
+            return Err(WireError::Checksum);
+        }
+        let message = decode(body)?;
+        self.at += HEADER_BYTES + len;
+        Ok(Some(message))
+    }
+}

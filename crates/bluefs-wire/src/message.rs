@@ -1,0 +1,298 @@
+//! What client and server say to each other.
+
+use bluefs::query::{Answer, Query};
+use bluefs::{Cred, Csn, Errno, Group, Ino, Interval, Key, Outcome, SessionId};
+
+use crate::codec::{get_bytes, put_bytes, wire_enum, wire_struct, wire_tuples, Reader, Wire, WireError};
+
+/// Version of this protocol. A server refuses any other.
+pub const PROTOCOL_VERSION: u16 = 1;
+/// Bytes of a volume's name, at most.
+const VOLUME_BYTES_MAX: usize = 64;
+/// Bytes of an invitation's secret, at most.
+const SECRET_BYTES_MAX: usize = 256;
+/// Bytes of one piece of staged contents.
+const STAGE_BYTES_MAX: usize = bluefs::op::STEP_BYTES_MAX;
+/// Keys that one invalidation names, at most.
+const KEYS_MAX: usize = 100_000;
+/// Bytes of an explanation, at most.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// What a lock does to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// Nothing: it is given back.
+    Unlock,
+    /// It keeps exclusive ones out.
+    Shared,
+    /// It keeps all others out.
+    Exclusive,
+}
+
+/// A lock between clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LockRequest {
+    /// Of which file.
+    pub ino: Ino,
+    /// Whose, within the session: an open file (`flock`) or a process (`fcntl`).
+    pub owner: u64,
+    /// What it does.
+    pub kind: LockKind,
+    /// First byte.
+    pub start: u64,
+    /// Last byte; `u64::MAX` for the end of the file, wherever that is.
+    pub end: u64,
+    /// Whether to wait until it can be had.
+    pub wait: bool,
+}
+
+/// What a client sends.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// The first message of a connection.
+    Hello {
+        /// [`PROTOCOL_VERSION`].
+        version: u16,
+        /// Name of the volume; empty: `default`.
+        volume: Vec<u8>,
+        /// The session that is to go on; `None` begins one.
+        session: Option<(SessionId, u64)>,
+        /// Outcomes up to this one have arrived.
+        acknowledged: u64,
+        /// Secret of an invitation; empty on a plain connection.
+        secret: Vec<u8>,
+    },
+    /// A question.
+    Ask {
+        /// Repeated in the answer.
+        tag: u64,
+        /// Whose rights.
+        cred: Cred,
+        /// What.
+        query: Query,
+    },
+    /// A closed interval.
+    Submit {
+        /// The interval.
+        interval: Interval,
+    },
+    /// Contents for a later interval: appended to what this number has.
+    Stage {
+        /// The number, chosen by the client.
+        id: u64,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// Every outcome up to this number has arrived.
+    Acknowledge {
+        /// The number.
+        number: u64,
+    },
+    /// Asks for a lease on a group.
+    Lease {
+        /// Repeated in the answer.
+        tag: u64,
+        /// The group.
+        group: Group,
+    },
+    /// Gives a lease, or an exclusive one, back.
+    GiveBack {
+        /// The group.
+        group: Group,
+    },
+    /// Asks for exclusive leases on the groups of these keys (PROGRESS, 3).
+    Exclusive {
+        /// Repeated in the answer.
+        tag: u64,
+        /// The keys.
+        keys: Vec<Key>,
+    },
+    /// Asks for a group of inode numbers.
+    Lend {
+        /// Repeated in the answer.
+        tag: u64,
+    },
+    /// A lock.
+    Lock {
+        /// Repeated in the answer.
+        tag: u64,
+        /// What.
+        lock: LockRequest,
+    },
+    /// Stops waiting for a lock: its answer is EINTR, unless it was given meanwhile.
+    CancelLock {
+        /// The tag of the request.
+        tag: u64,
+    },
+    /// Nobody here has this inode open, although it has no name.
+    Released {
+        /// The inode.
+        ino: Ino,
+    },
+    /// The session is over: nothing of it is needed any more.
+    Goodbye {},
+    /// Answered at once: whether the other end is there.
+    Ping {
+        /// Repeated in the answer.
+        tag: u64,
+    },
+}
+
+/// Why a connection is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// Another version of the protocol.
+    Version,
+    /// No such volume, or no right to it.
+    Volume,
+    /// The session is not known: what was in flight cannot be proven (ESTALE).
+    Session,
+    /// The client broke a rule of the protocol.
+    Protocol,
+    /// A limit is reached.
+    Limit,
+    /// The server is stopping.
+    Stopping,
+}
+
+/// What a server sends.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Reply {
+    /// The answer to a hello.
+    Welcome {
+        /// The session.
+        session: SessionId,
+        /// Its epoch: one more at each connection. Messages of an older one are dropped.
+        epoch: u64,
+        /// The newest commit.
+        csn: Csn,
+        /// The last interval of the session that was decided.
+        last: u64,
+        /// The server's time, nanoseconds since 1970.
+        now: i64,
+        /// How long a lease lasts, ms.
+        lease_ms: u64,
+        /// Whether the session may only read.
+        read_only: bool,
+    },
+    /// The connection ends.
+    Refused {
+        /// Why.
+        why: Refusal,
+        /// In words.
+        text: Vec<u8>,
+    },
+    /// The answer to a question.
+    Answer {
+        /// Of the question.
+        tag: u64,
+        /// The state that it is an answer about.
+        csn: Csn,
+        /// The answer.
+        answer: Answer,
+    },
+    /// A question, or a lock, that is refused.
+    Error {
+        /// Of the question.
+        tag: u64,
+        /// The state that it is an answer about.
+        csn: Csn,
+        /// Why.
+        errno: Errno,
+    },
+    /// What became of an interval.
+    Decided {
+        /// Its number.
+        number: u64,
+        /// The outcome.
+        outcome: Outcome,
+    },
+    /// Others have changed these keys. It comes before any answer about that state.
+    Invalidate {
+        /// The commit.
+        csn: Csn,
+        /// The keys.
+        keys: Vec<Key>,
+    },
+    /// A lease is granted, shared or exclusive, or refused.
+    Leased {
+        /// Of the request.
+        tag: u64,
+        /// Whether it is granted.
+        granted: bool,
+    },
+    /// The server wants a lease back.
+    Recall {
+        /// Its group.
+        group: Group,
+    },
+    /// A group of inode numbers, none of which was ever used.
+    Lent {
+        /// Of the request.
+        tag: u64,
+        /// The group.
+        group: Group,
+    },
+    /// A lock is given, or given back.
+    Locked {
+        /// Of the request.
+        tag: u64,
+    },
+    /// An inode has lost its last name: the client says `Released` as soon as nobody has it open.
+    Orphan {
+        /// The inode.
+        ino: Ino,
+    },
+    /// The answer to a ping.
+    Pong {
+        /// Of the request.
+        tag: u64,
+    },
+}
+
+wire_tuples!("kind of a lock" LockKind { 0 Unlock, 1 Shared, 2 Exclusive });
+wire_tuples!("refusal" Refusal { 1 Version, 2 Volume, 3 Session, 4 Protocol, 5 Limit, 6 Stopping });
+wire_struct!(LockRequest { ino, owner, kind, start, end, wait });
+
+wire_enum!("request" Request {
+    1 Hello { version, volume ["volume", VOLUME_BYTES_MAX], session, acknowledged, secret ["secret", SECRET_BYTES_MAX] },
+    2 Ask { tag, cred, query },
+    3 Submit { interval },
+    4 Stage { id, data ["piece of contents", STAGE_BYTES_MAX] },
+    5 Acknowledge { number },
+    6 Lease { tag, group },
+    7 GiveBack { group },
+    8 Exclusive { tag, keys {"list of keys", KEYS_MAX} },
+    9 Lend { tag },
+    10 Lock { tag, lock },
+    11 CancelLock { tag },
+    12 Released { ino },
+    13 Goodbye {},
+    14 Ping { tag },
+});
+
+wire_enum!("reply" Reply {
+    1 Welcome { session, epoch, csn, last, now, lease_ms, read_only },
+    2 Refused { why, text ["text", TEXT_BYTES_MAX] },
+    3 Answer { tag, csn, answer },
+    4 Error { tag, csn, errno },
+    5 Decided { number, outcome },
+    6 Invalidate { csn, keys {"list of keys", KEYS_MAX} },
+    7 Leased { tag, granted },
+    8 Recall { group },
+    9 Lent { tag, group },
+    10 Locked { tag },
+    11 Orphan { ino },
+    12 Pong { tag },
+});
+
+/// A secret or a text is a byte string also where it stands alone.
+impl Wire for Vec<u8> {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(self, out);
+    }
+
+    fn get(from: &mut Reader) -> Result<Self, WireError> {
+        get_bytes(from, "byte string", bluefs::op::INTERVAL_BYTES_MAX)
+    }
+}
