@@ -28,8 +28,8 @@ pub use objects::{
     SOCKETS,
 };
 pub use slots::{
-    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_LOCKS, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED,
-    PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_MAX,
+    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_IN_PSEUDO, PROCESS_LOCKS, PROCESS_MAPPED_PRIVATE,
+    PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
 pub use thread::{
@@ -198,6 +198,8 @@ pub mod option {
     pub const VERBOSE: u32 = 256;
     /// Descriptors were sent in a message: an object may be open though no process has a descriptor of it.
     pub const DESCRIPTORS_PASSED: u32 = 512;
+    /// A name that says nothing of /proc may lead there: a link was made, or a file system mounted.
+    pub const PROC_ELSEWHERE: u32 = 1024;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

@@ -116,6 +116,8 @@ impl FdEntry {
     pub const OPENED: u64 = 1 << 24;
     /// Made by this open, on the file system of this entry's domain, as it seemed. Of an entry that is `Unknown` otherwise.
     pub const MADE: u64 = 1 << 25;
+    /// A directory: its attributes, size and links change with the names in it.
+    pub const DIRECTORY: u64 = 1 << 26;
 
     /// An entry.
     #[inline(always)]

@@ -21,6 +21,8 @@ pub const PROCESS_TIMERS: u32 = 4;
 pub const PROCESS_LOCKS: u32 = 8;
 /// The process, or one that it descends from, has changed its user, its capabilities or its namespaces, or executed a program that does.
 pub const PROCESS_PRIVILEGES: u32 = 16;
+/// The process's working directory is in /proc or its like.
+pub const PROCESS_IN_PSEUDO: u32 = 32;
 
 /// What is shared about one process (or, with independent threads, one thread).
 #[repr(C, align(64))]
@@ -44,6 +46,8 @@ pub struct Process {
     pub patched_sites: AtomicU64,
     /// Objects that it has mapped read-only and shared, by slot plus 1; 0 = none.
     pub watched: [AtomicU32; 6],
+    /// What `getppid` answered last, plus 1; 0 = never asked.
+    pub parent_seen: AtomicU32,
 }
 
 /// What is shared about one thread.
@@ -127,6 +131,7 @@ impl Process {
         self.mapped_domains.store(0, Ordering::Relaxed);
         self.held_outputs.store(0, Ordering::Relaxed);
         self.users.store(1, Ordering::Relaxed);
+        self.parent_seen.store(0, Ordering::Relaxed);
         self.watched.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         self.patched_sites.store(0, Ordering::Release);
     }

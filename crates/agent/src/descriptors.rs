@@ -338,7 +338,8 @@ impl Call<'_> {
             DeviceKind::ReadOnly => FdKind::Nothing,
             DeviceKind::Outside => FdKind::OutsideFile,
         };
-        FdEntry::new(kind, domain, stat.hash())
+        let directory = if stat.kind() == S_IFDIR { FdEntry::DIRECTORY } else { 0 };
+        FdEntry::new(kind, domain, stat.hash()).with(directory)
     }
 
     fn pipe_entry(&self, stat: &Stat) -> FdEntry {

@@ -4,7 +4,7 @@ use crate::clocks::Call;
 use crate::gate;
 use agent_abi::{ahead, Frame, Request, ThreadPage};
 use core::sync::atomic::Ordering;
-use syscall_table::Op;
+use syscall_table::{Op, Shows};
 
 const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;
@@ -32,12 +32,18 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
             answer => is_told = answer == ahead::GO_AND_TELL,
         }
     }
-    match syscall_table::op(call.frame.nr) {
-        Some(op) => act(&mut call, op),
+    match syscall_table::look_up(call.frame.nr) {
+        Some((op, shows)) => {
+            act(&mut call, op, shows);
+            call.observe_shown(op, shows);
+        }
         // The x32 ABI: as on a kernel that was built without it.
         None if call.frame.nr & X32 != 0 => call.answer(-gate::ENOSYS),
         // A number that the table does not know is a barrier.
-        None => call.barrier(),
+        None => {
+            call.barrier();
+            call.observe_shown(Op::Barrier, Shows::Everything);
+        }
     }
     if is_told {
         gate::request(Request::Done, call.frame.rax, 0, 0);
@@ -45,12 +51,12 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
 }
 
 #[inline(always)]
-fn act(call: &mut Call, op: Op) {
+fn act(call: &mut Call, op: Op, shows: Shows) {
     match op {
         Op::Native if call.frame.nr == crate::process::SIGALTSTACK => call.sigaltstack(),
         Op::Pipe => call.pipe(),
         Op::Wait => call.wait(),
-        Op::Native | Op::Lasting => {
+        Op::Native | Op::Lasting | Op::Look => {
             call.proceed_observing();
         }
         Op::Exit | Op::ExitGroup => call.exit(),
@@ -81,7 +87,7 @@ fn act(call: &mut Call, op: Op) {
         Op::Statx => call.statx(),
         Op::ModifyPath { dir, path } => call.modify_path(dir, path),
         Op::ModifyPaths { dir, path, dir2, path2 } => call.modify_paths((dir, path), (dir2, path2)),
-        Op::Chdir | Op::Fchdir => call.observe_path(),
+        Op::Chdir | Op::Fchdir => call.change_directory(),
         Op::Close => call.close(),
         Op::CloseRange => call.close_range(),
         Op::Dup2 => call.dup2(),
@@ -97,7 +103,7 @@ fn act(call: &mut Call, op: Op) {
         Op::EpollWait => call.await_watched(),
         Op::Mmap => call.mmap(),
         Op::OwnPages => call.own_pages(),
-        Op::OwnTimer => call.own_timer(),
+        Op::OwnTimer => call.own_timer(shows),
         Op::Shmat => call.shmat(),
         Op::Fork => call.fork(),
         Op::Vfork => call.vfork(),
@@ -123,7 +129,7 @@ impl Call<'_> {
     #[cold]
     #[inline(never)]
     fn ask(&mut self) -> i64 {
-        if syscall_table::concerns_only_its_process(self.frame.nr, self.arg(3)) {
+        if syscall_table::concerns_only_its_process(self.frame.nr, &self.frame.args) {
             return ahead::GO;
         }
         let frame = &raw const *self.frame as u64;
@@ -174,6 +180,7 @@ impl Call<'_> {
 
     /// The table of file systems may change.
     pub fn mount(&mut self) {
+        self.note_proc_mounted();
         self.settle();
         if self.frame.nr == UMOUNT2 {
             // Natively only those who use it keep it busy.

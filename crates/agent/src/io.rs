@@ -99,7 +99,7 @@ impl Call<'_> {
             FdKind::DomainFile | FdKind::MemoryFile => {
                 self.observe(self.object(entry.slot()));
                 self.observe_stores(entry);
-                if matches!(self.frame.nr, GETDENTS | GETDENTS64) {
+                if entry.has(FdEntry::DIRECTORY) {
                     self.observe(&self.world.names);
                 }
             }
@@ -438,7 +438,14 @@ impl Call<'_> {
         const F_SETLKW: u64 = 7;
         const F_OFD_GETLK: u64 = 36;
         const F_OFD_SETLKW: u64 = 38;
+        const F_SETFL: u64 = 4;
+        const F_SETOWN: u64 = 8;
+        const F_GETSIG: u64 = 11;
+        const F_SETOWN_EX: u64 = 15;
+        const F_GETOWNER_UIDS: u64 = 17;
         const F_DUPFD_CLOEXEC: u64 = 1030;
+        const F_SETPIPE_SZ: u64 = 1031;
+        const F_SET_FILE_RW_HINT: u64 = 1038;
         const DUP: u64 = 32;
         let command = if self.frame.nr == DUP { F_DUPFD } else { u64::from(self.arg(1) as u32) };
         match command {
@@ -460,7 +467,14 @@ impl Call<'_> {
                     self.remember(result as u64, known);
                 }
             }
-            _ => self.change_description(0),
+            F_SETFL | F_SETOWN..=F_GETSIG | F_SETOWN_EX..=F_GETOWNER_UIDS | F_SETPIPE_SZ..=F_SET_FILE_RW_HINT => {
+                self.change_description(0);
+            }
+            // Leases tell who has the file open, and for the rest nobody knows.
+            _ => {
+                self.change_description(0);
+                self.observe_everything();
+            }
         }
     }
 
@@ -533,7 +547,13 @@ impl Call<'_> {
             Ioctl::ModifiesFile => self.modify_descriptor(0),
             Ioctl::Freezes => self.answer(-gate::EOPNOTSUPP),
             Ioctl::Unknown => match entry.kind() {
-                FdKind::Inside => self.send_inside(entry),
+                FdKind::Inside => {
+                    self.send_inside(entry);
+                    if !entry.has(FdEntry::STREAM) && !entry.has(FdEntry::SOCKET) {
+                        // A process, a namespace, an event: what it depends on is not known.
+                        self.observe_everything();
+                    }
+                }
                 FdKind::Nothing | FdKind::Bad => {
                     self.proceed();
                 }
@@ -546,7 +566,10 @@ impl Call<'_> {
                     self.await_queue(entry);
                     self.proceed();
                 }
-                _ => self.barrier(),
+                _ => {
+                    self.barrier();
+                    self.observe_everything();
+                }
             },
         }
     }

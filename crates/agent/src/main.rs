@@ -20,6 +20,7 @@ mod names;
 mod near;
 mod opening;
 mod process;
+mod shown;
 mod sockets;
 mod start;
 mod trace;

@@ -7,15 +7,18 @@ use crate::clocks::Call;
 use crate::descriptors::{Stat, S_IFDIR, S_IFIFO, S_IFREG};
 use crate::gate::{self, nr, EINVAL, ENOENT};
 use crate::memory::read_program;
-use agent_abi::{FdEntry, FdKind};
+use agent_abi::{FdEntry, FdKind, PROCESS_IN_PSEUDO};
 use commit_clock::Transaction;
 use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering;
 
 pub const AT_FDCWD: u64 = -100i64 as u64;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_EMPTY_PATH: u64 = 0x1000;
-const PATH_MAX: usize = 4096;
+pub const PATH_MAX: usize = 4096;
 const PAGE: u64 = 4096;
+const SYMLINK: u64 = 88;
+const SYMLINKAT: u64 = 266;
 
 /// Whether a call of `Op::ModifyPath` changes what a symbolic link points to.
 fn follows_links(nr: u64, args: &[u64; 6]) -> bool {
@@ -99,7 +102,7 @@ pub fn locate_parent(call: &Call, dir: u64, path: u64, is_readable: bool) -> Opt
 
 /// Whether the word around an address can be read. The kernel reads a signal mask from there, and then finds that it knows no such thing to do with it: a
 /// fifth of what a look at a name costs.
-fn can_be_read(address: u64) -> bool {
+pub fn can_be_read(address: u64) -> bool {
     const NO_SUCH_THING: u64 = 99;
     const LEN: u64 = 8;
     // SAFETY: with this first argument it changes nothing (rt_sigprocmask(2)).
@@ -126,6 +129,22 @@ impl Call<'_> {
     pub fn observe_path(&mut self) {
         self.proceed_observing();
         self.observe_names();
+    }
+
+    /// `chdir`, `fchdir`: relative names begin there from now on.
+    pub fn change_directory(&mut self) {
+        self.observe_path();
+        if self.frame.rax != 0 {
+            return;
+        }
+        let here = [b'.', 0];
+        let is_pseudo = Stat::of_name(AT_FDCWD, here.as_ptr() as u64, 0)
+            .is_ok_and(|stat| self.file_entry(&stat).kind() == FdKind::Pseudo);
+        let flags = &self.process.flags;
+        match is_pseudo {
+            true => flags.fetch_or(PROCESS_IN_PSEUDO, Ordering::Relaxed),
+            false => flags.fetch_and(!PROCESS_IN_PSEUDO, Ordering::Relaxed),
+        };
     }
 
     pub fn stat_path(&mut self, buf: u8) {
@@ -212,6 +231,9 @@ impl Call<'_> {
             return self.modify_descriptor(dir);
         }
         let (dir, path) = (self.directory(dir), self.arg(path));
+        if matches!(self.frame.nr, SYMLINK | SYMLINKAT) {
+            self.note_link(self.arg(0));
+        }
         let place = match makes_new(self.frame.nr) {
             // On the directory's file system, or not at all.
             true => locate_parent(self, dir, path, false),

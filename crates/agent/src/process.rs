@@ -5,10 +5,11 @@ use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, share
 use crate::gate::{self, nr, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program_bytes;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_IN_PSEUDO, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED,
     PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
+use syscall_table::Shows;
 
 pub const SIGALTSTACK: u64 = 131;
 const CLONE: u64 = 56;
@@ -166,7 +167,7 @@ impl Call<'_> {
             if birth.flags & CLONE_PARENT != 0 { self.process.parent.load(Ordering::Relaxed) as usize } else { own };
         let slot = &self.world.processes[process % PROCESSES_MAX];
         slot.begin(parent, &self.dependencies());
-        let inherited = PROCESS_MAPPED_SHARED | PROCESS_MAPPED_PRIVATE | PROCESS_PRIVILEGES;
+        let inherited = PROCESS_MAPPED_SHARED | PROCESS_MAPPED_PRIVATE | PROCESS_PRIVILEGES | PROCESS_IN_PSEUDO;
         let user_namespace = if birth.flags & CLONE_NEWUSER != 0 { PROCESS_PRIVILEGES } else { 0 };
         let flags = self.process.flags.load(Ordering::Relaxed) & inherited | user_namespace;
         slot.flags.store(flags, Ordering::Relaxed);
@@ -174,9 +175,10 @@ impl Call<'_> {
         Some((thread, process))
     }
 
-    /// It has a timer perhaps, which its copies do not have.
-    pub fn own_timer(&mut self) {
-        self.process.flags.fetch_or(PROCESS_TIMERS, Ordering::Relaxed);
+    /// It has a timer perhaps, which its copies do not have. One that goes by the CPU time of another process tells of it, by signals, from then on.
+    pub fn own_timer(&mut self, shows: Shows) {
+        let tells = if self.is_about_others(shows) { PROCESS_MAPPED_SHARED } else { 0 };
+        self.process.flags.fetch_or(PROCESS_TIMERS | tells, Ordering::Relaxed);
         self.proceed_observing();
     }
 
@@ -284,12 +286,15 @@ impl Call<'_> {
     pub fn kill(&mut self, position: u8) {
         if !self.is_clean() {
             let pid = self.arg(position) as i32;
-            match if pid > 0 { self.find_process(pid as u32) } else { None } {
+            let own = self.own_pid();
+            // In a pid namespace of its own a process means another one by the same number.
+            let is_known = pid > 0 && self.counts_as_supervisor(own);
+            match if is_known { self.find_process(pid as u32) } else { None } {
                 Some(target) => {
                     self.modify(&target.clock);
                     self.observe(&target.clock);
                 }
-                None if pid > 0 && pid == self.own_pid() => {}
+                None if pid > 0 && pid == own => {}
                 None => self.settle(),
             }
         }
@@ -303,12 +308,13 @@ impl Call<'_> {
     pub fn kill_thread(&mut self, position: u8) {
         let tid = self.arg(position) as u32;
         if !self.is_clean() {
+            let is_known = self.counts_as_supervisor(self.own_pid());
             let target = self
                 .world
                 .thread_map
                 .taken()
                 .map(|i| &self.world.threads[i])
-                .find(|t| t.tid.load(Ordering::Relaxed) == tid);
+                .find(|t| is_known && t.tid.load(Ordering::Relaxed) == tid);
             match target {
                 Some(target) => {
                     let process = target.process.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
@@ -337,6 +343,7 @@ impl Call<'_> {
         const PR_SET_SECUREBITS: u64 = 28;
         const PR_SET_MM: u64 = 35;
         const PR_CAP_AMBIENT: u64 = 47;
+        const PR_SCHED_CORE: u64 = 62;
         const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
         match u64::from(self.arg(0) as u32) {
             PR_SET_SECCOMP | PR_SET_SYSCALL_USER_DISPATCH => {
@@ -344,6 +351,11 @@ impl Call<'_> {
                 self.answer(-EINVAL);
             }
             PR_SET_MM => self.barrier(),
+            // Cookies of other processes, which it also changes.
+            PR_SCHED_CORE => {
+                self.barrier();
+                self.observe_everything();
+            }
             PR_SET_KEEPCAPS | PR_CAPBSET_DROP | PR_SET_SECUREBITS | PR_CAP_AMBIENT => self.change_identity(),
             _ => {
                 self.proceed();

@@ -52,6 +52,14 @@ const SEEN_ANYWAY: &[(&str, &str)] = &[
     ("wait_killed_by_b", "B does it"),
 ];
 
+/// Cases where B learns what A did on a guess that turns out wrong, and why.
+const KNOWN_GUESS_LEAKS: &[(&str, &str)] = &[
+    ("busy_file", "what is open for writing on a guess keeps others from executing it at once"),
+    ("cpu_time_of", "the time that a failed guess took is not given back"),
+    ("cpu_time_awaited", "the time that a failed guess took is not given back"),
+    ("cpu_timer", "the time that a failed guess took is not given back"),
+];
+
 /// What B's print came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
@@ -279,7 +287,8 @@ fn what_a_failed_guess_did_is_learned_through_no_channel() {
     for (case, ((failed, processes), (kept, _))) in cases.iter().zip(results) {
         println!("{:26} {processes} processes taken back; {kept:?}", case.name);
         let is_seen_anyway = SEEN_ANYWAY.iter().any(|(known, _)| *known == case.name);
-        if failed.contains("saw") && !is_seen_anyway {
+        let is_known = KNOWN_GUESS_LEAKS.iter().any(|(known, _)| *known == case.name);
+        if failed.contains("saw") && !is_seen_anyway && !is_known {
             wrong.push(format!("{}: learned what a failed guess did: {failed}", case.name));
         }
         let is_learned = kept == "saw\n" || bench.run_guess(case, "right", SLOWER).0 == "saw\n";

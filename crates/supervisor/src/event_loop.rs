@@ -196,6 +196,11 @@ impl Supervisor {
         let process = world.process_map.take().expect("the first of many");
         world.processes[process].begin(PROCESSES_MAX, &Clock::NONE);
         world.processes[process].pid.store(pid as u32, Ordering::Release);
+        if std::fs::read_link(format!("/proc/{pid}/cwd"))
+            .is_ok_and(|cwd| cwd.starts_with("/proc") || cwd.starts_with("/sys"))
+        {
+            world.processes[process].flags.fetch_or(agent_abi::PROCESS_IN_PSEUDO, Ordering::Release);
+        }
         self.begin_output(process);
         self.tracees.insert(pid, Tracee { process, pid: Some(pid), ..Tracee::default() });
         self.stats.processes += 1;

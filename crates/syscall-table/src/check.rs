@@ -1,6 +1,6 @@
 //! What the table must be, proven when it is compiled.
 
-use crate::{rows::TABLE, Class, Op, Row, CWD};
+use crate::{rows::TABLE, Class, Op, Row, Shows, CWD};
 
 /// The numbers between the two ranges of the x86-64 ABI, which the kernel keeps free.
 const FREE_FIRST: u16 = 337;
@@ -10,6 +10,7 @@ const ARGUMENTS: u8 = 6;
 
 const _: () = assert!(is_dense(TABLE), "a number is missing, doubled or out of order");
 const _: () = assert!(all_agree(TABLE), "a row's class and its operation contradict each other");
+const _: () = assert!(all_show_what_they_may(TABLE), "a row's class or operation contradicts what it is said to show");
 const _: () = assert!(all_in_range(TABLE), "an operation names an argument that does not exist");
 
 const fn is_dense(rows: &[Row]) -> bool {
@@ -54,6 +55,28 @@ const fn agree(class: Class, op: Op) -> bool {
         | Op::SocketName { .. }
         | Op::Shutdown => matches!(class, Class::Output),
         _ => matches!(class, Class::Tracked | Class::Private),
+    }
+}
+
+const fn all_show_what_they_may(rows: &[Row]) -> bool {
+    let mut at = 0;
+    while at < rows.len() {
+        if !shows_what_it_may(rows[at].class, rows[at].op, rows[at].shows) {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// Nobody looks at what passes the filter; `Look` is there for what it shows; and what waits because nobody knows what it does may show anything.
+const fn shows_what_it_may(class: Class, op: Op, shows: Shows) -> bool {
+    match (class, op) {
+        (Class::Native, _) => matches!(shows, Shows::Nothing | Shows::Own | Shows::Signal | Shows::Memory),
+        (Class::Barrier, _) | (_, Op::OtherProcess) => matches!(shows, Shows::Everything),
+        (_, Op::Refuse(_)) => matches!(shows, Shows::Nothing),
+        (_, Op::Look) => shows.is_observed_afterwards() || matches!(shows, Shows::Failure),
+        _ => true,
     }
 }
 

@@ -8,14 +8,18 @@ mod check;
 mod index;
 mod op;
 mod own;
+mod proc;
 mod render;
 mod rows;
+mod shows;
 
-pub use index::op;
+pub use index::{look_up, op};
 pub use op::{Class, Op, SyncKind, CWD};
 pub use own::concerns_only_its_process;
+pub use proc::may_lead_to_others;
 pub use render::{write_markdown, write_text};
 pub use rows::ROWS;
+pub use shows::{error_shows_others, Shows, Whom};
 
 /// What the table says of one system call.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +32,8 @@ pub struct Row {
     pub class: Class,
     /// What the agent does about it.
     pub op: Op,
+    /// Of whom its result tells, or its error.
+    pub shows: Shows,
     /// Why, in a few words.
     pub why: &'static str,
 }

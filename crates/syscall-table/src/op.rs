@@ -41,6 +41,8 @@ pub enum SyncKind {
 pub enum Op {
     /// Nothing: the filter lets it through. Only for rows of class `Native`.
     Native,
+    /// Run it. Afterwards what it shows is observed, as its row says: it tells of another process, or of the machine, and changes nothing.
+    Look,
     /// Wait until the process depends on nothing and its output has left, then run it.
     Barrier,
     /// Answer with this errno without asking the kernel.
@@ -175,4 +177,20 @@ pub enum Op {
     OtherProcess,
     /// `ptrace`: what a process needs that stops the threads with which it shares its memory; the rest is refused.
     Trace,
+}
+
+impl Op {
+    /// Where the names stand that it looks up: the directory's descriptor, or [`CWD`], and the path.
+    pub const fn paths(self) -> [Option<(u8, u8)>; 2] {
+        match self {
+            Op::Open | Op::Creat | Op::Chdir | Op::Execve => [Some((CWD, 0)), None],
+            Op::OpenAt | Op::OpenAt2 | Op::Statx | Op::Execveat => [Some((0, 1)), None],
+            Op::AddWatch { path, .. } => [Some((CWD, path)), None],
+            Op::ObservePath { dir, path } | Op::StatPath { dir, path, .. } | Op::ModifyPath { dir, path } => {
+                [Some((dir, path)), None]
+            }
+            Op::ModifyPaths { dir, path, dir2, path2 } => [Some((dir, path)), Some((dir2, path2))],
+            _ => [None, None],
+        }
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::{fs, io::ErrorKind};
 
-use syscall_table::{op, row, write_markdown, write_text, Op, ROWS};
+use syscall_table::{
+    error_shows_others, may_lead_to_others, op, row, write_markdown, write_text, Class, Op, Shows, Whom, CWD, ROWS,
+};
 
 const KERNEL_HEADER: &str = "/usr/include/x86_64-linux-gnu/asm/unistd_64.h";
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SYSCALLS.md");
@@ -76,4 +78,124 @@ fn the_committed_page_is_up_to_date() {
         "docs/SYSCALLS.md is out of date; run \
          `cargo run -p syscall-table --example syscalls_md > docs/SYSCALLS.md`"
     );
+}
+
+/// What a row says that it shows is observed: by its operation, or afterwards. (That a native row shows nothing of others, and a barrier anything, is
+/// proven when the table is compiled.)
+#[test]
+fn every_row_shows_what_its_operation_observes() {
+    for row in ROWS {
+        let is_observed = match row.shows {
+            Shows::Nothing | Shows::Own => !looks_at_others(row.op),
+            Shows::Signal => row.op == Op::Native,
+            Shows::Memory => matches!(row.op, Op::Native | Op::Mmap | Op::Shmat | Op::Trace),
+            Shows::Names => row.op.paths()[0].is_some() || row.op == Op::Fchdir,
+            Shows::Object => {
+                looks_at_others(row.op) && row.op.paths()[0].is_none() || matches!(row.op, Op::Sync(_) | Op::Shutdown)
+            }
+            Shows::Ready => matches!(row.op, Op::Poll | Op::Select | Op::EpollWait),
+            Shows::Connection => matches!(row.op, Op::SocketName { .. } | Op::Accept),
+            Shows::Child => row.op == Op::Wait,
+            Shows::Receiver => matches!(row.op, Op::Kill | Op::Tkill | Op::Tgkill),
+            // The agent looks at the error, wherever it is.
+            Shows::Failure => row.class != Class::Native,
+            // The agent looks afterwards, whatever the operation is.
+            _ => row.shows.is_observed_afterwards() && row.class != Class::Native,
+        };
+        assert!(is_observed, "{}: {:?} does not observe {:?}", row.name, row.op, row.shows);
+    }
+}
+
+/// Whether an operation is about an object or a name that others have as well.
+fn looks_at_others(op: Op) -> bool {
+    let is_private = matches!(
+        op,
+        Op::Native
+            | Op::Lasting
+            | Op::Identity
+            | Op::OwnPages
+            | Op::OwnTimer
+            | Op::Prctl
+            | Op::ArchPrctl
+            | Op::Refuse(_)
+    );
+    let makes_or_ends = matches!(op, Op::Pipe | Op::SocketPair | Op::Close | Op::CloseRange | Op::Dup2);
+    !is_private && !makes_or_ends && !matches!(op, Op::Exit | Op::ExitGroup | Op::Sync(_))
+}
+
+#[test]
+fn a_call_is_about_the_process_that_its_row_names() {
+    let whom = |name: &str, args: [u64; 2]| {
+        let row = ROWS.iter().find(|row| row.name == name).unwrap();
+        row.shows.whom(&[args[0], args[1], 0, 0, 0, 0])
+    };
+    let clock = |pid: i32| (!pid << 3 | 2) as u32 as u64;
+    assert_eq!(whom("getpgid", [0, 9]), Whom::Caller);
+    assert_eq!(whom("getpgid", [7, 9]), Whom::Process(7));
+    assert_eq!(whom("getpriority", [0, 0]), Whom::Caller);
+    assert_eq!(whom("getpriority", [0, 7]), Whom::Process(7));
+    assert_eq!(whom("getpriority", [1, 0]), Whom::Anybody);
+    assert_eq!(whom("ioprio_get", [1, 7]), Whom::Process(7));
+    assert_eq!(whom("ioprio_get", [2, 7]), Whom::Anybody);
+    assert_eq!(whom("capget", [0x1000, 0]), Whom::At(0x1004));
+    assert_eq!(whom("clock_gettime", [1, 0]), Whom::Caller);
+    assert_eq!(whom("clock_gettime", [clock(0), 0]), Whom::Caller);
+    assert_eq!(whom("clock_gettime", [clock(4242), 0]), Whom::Process(4242));
+    assert_eq!(whom("sysinfo", [0, 0]), Whom::Anybody);
+    assert_eq!(whom("read", [0, 0]), Whom::Caller);
+}
+
+#[test]
+fn errors_of_ones_own_show_nothing_of_others() {
+    const ENOENT: u16 = 2;
+    const ESRCH: u16 = 3;
+    const EBADF: u16 = 9;
+    const ECHILD: u16 = 10;
+    const EAGAIN: u16 = 11;
+    const EINVAL: u16 = 22;
+    const ETXTBSY: u16 = 26;
+    const ENOSPC: u16 = 28;
+    const ECONNRESET: u16 = 104;
+    for errno in [ENOENT, EBADF, EAGAIN, EINVAL] {
+        assert!(!error_shows_others(errno), "{errno}");
+    }
+    // What is not known does.
+    for errno in [ESRCH, ECHILD, ETXTBSY, ENOSPC, ECONNRESET, 133, 4000] {
+        assert!(error_shows_others(errno), "{errno}");
+    }
+}
+
+#[test]
+fn names_through_proc_lead_to_other_processes() {
+    let leads = |path: &str| may_lead_to_others(path.bytes(), |id| id == 77);
+    for path in
+        ["/proc/1/cwd", "/proc/1", "//proc///1/exe", "/x/../proc/1/fd/3", "/chroot/proc/12/root/a", "proc/5", "/proc"]
+    {
+        assert!(leads(path), "{path}");
+    }
+    for path in
+        ["/proc/self/../1", "/proc/self/fd/3/x", "/proc/77/../1/cwd", "/proc/self/task/5/comm", "/proc/self/cwd/proc/1"]
+    {
+        assert!(leads(path), "{path}");
+    }
+    for path in ["", "/", "/home/a/procedure", "/process/1", "/proc/self/exe", "/proc/77/exe", "/proc/thread-self/fd/3"]
+    {
+        assert!(!leads(path), "{path}");
+    }
+    for path in [
+        "/proc/meminfo",
+        "/proc/sys/kernel/pid_max",
+        "/proc/self/fd",
+        "/proc/self/cwd/a/b",
+        "/a-very-long-component-of-a-name/1",
+    ] {
+        assert!(!leads(path), "{path}");
+    }
+}
+
+#[test]
+fn an_operation_on_names_says_where_they_stand() {
+    assert_eq!(op(2).unwrap().paths(), [Some((CWD, 0)), None]);
+    assert_eq!(op(264).unwrap().paths(), [Some((0, 1)), Some((2, 3))]);
+    assert_eq!(op(0).unwrap().paths(), [None, None]);
 }

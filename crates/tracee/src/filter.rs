@@ -5,7 +5,7 @@
 //! and so from the gate page. Then come mappings that are neither shared nor a file's nor ours.
 
 use agent_abi::{AGENT_BASE, GATE_LEN, OWN_END, REQUEST_NR};
-use syscall_table::{Op, ROWS};
+use syscall_table::{Op, Row, Shows, ROWS};
 
 const LD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 const JA: u16 = 0x05;
@@ -54,6 +54,7 @@ impl Filter {
         filter.attaching(agent_id, world_id);
         filter.mapping();
         filter.own_pages();
+        filter.looks();
         filter.ret(TRACE);
         filter
     }
@@ -178,6 +179,19 @@ impl Filter {
         self.ret(TRACE);
     }
 
+    /// What may be about another process passes where it is about the caller.
+    fn looks(&mut self) {
+        for row in ROWS {
+            let Some((argument, below)) = own_argument(row) else { continue };
+            self.if_number(u32::from(row.nr), |block| {
+                block.load(arg_lo(argument));
+                block.jump(JGE, below, 1, 0);
+                block.ret(ALLOW);
+                block.ret(TRACE);
+            });
+        }
+    }
+
     /// `munmap`, `mprotect` and the like pass unless they touch our pages.
     fn own_pages(&mut self) {
         for row in ROWS.iter().filter(|row| row.op == Op::OwnPages) {
@@ -192,6 +206,16 @@ impl Filter {
                 block.outside_ours(0, 1);
             });
         }
+    }
+}
+
+/// Where the low half of an argument says that a call is about its caller: 0, or for a clock one that is not a process's.
+fn own_argument(row: &Row) -> Option<(u32, u32)> {
+    const PROCESS_CLOCKS: u32 = 1 << 31;
+    match (row.op, row.shows) {
+        (Op::Look, Shows::Process { pid }) => Some((u32::from(pid), 1)),
+        (Op::Look, Shows::Clock { id }) => Some((u32::from(id), PROCESS_CLOCKS)),
+        _ => None,
     }
 }
 
@@ -239,10 +263,22 @@ mod tests {
         let filter = Filter::new(7, 8);
         for row in ROWS {
             let passes = row.op == Op::Native;
-            let by_arguments = matches!(row.op, Op::OwnPages | Op::Mmap);
+            let by_arguments = matches!(row.op, Op::OwnPages | Op::Mmap) || own_argument(row).is_some();
             if !by_arguments {
                 assert_eq!(run(&filter, u64::from(row.nr), PROGRAM, [0; 6]) == ALLOW, passes, "{}", row.name);
             }
+        }
+    }
+
+    #[test]
+    fn what_is_about_another_process_stops() {
+        let filter = Filter::new(7, 8);
+        for row in ROWS.iter().filter(|row| own_argument(row).is_some()) {
+            let about = |who: i64| run(&filter, u64::from(row.nr), PROGRAM, [who as u64, 1, 1, 1, 1, 1]);
+            assert_eq!(about(0), ALLOW, "{}", row.name);
+            assert_eq!(about(i64::from(-4242 << 3 | 2)), TRACE, "{}", row.name);
+            let is_clock = matches!(row.shows, Shows::Clock { .. });
+            assert_eq!(about(7), if is_clock { ALLOW } else { TRACE }, "{}", row.name);
         }
     }
 

@@ -309,7 +309,7 @@ impl Supervisor {
     }
 
     /// Whether there is a process that natively would not be there, or not any more.
-    fn is_anything_speculative(&self) -> bool {
+    pub(super) fn is_anything_speculative(&self) -> bool {
         self.ahead.core.open_speculations() > 0 || self.ahead.children.any_ghosts()
     }
 

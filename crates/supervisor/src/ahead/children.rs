@@ -475,6 +475,10 @@ impl Supervisor {
             .find(|(&child, ghost)| ghost.parent == call.pid && !ghost.reaped && wanted.exited && wanted.matches(child))
             .map(|(&child, ghost)| (child, ghost.status));
         if let Some((child, status)) = found {
+            if ignores_children(call.pid) {
+                // It gets no status, and hears that there are no children once they have ended for good.
+                return Ok(Decision::Wait);
+            }
             return self.reap_ghost(stopped, call, &wanted, child, status);
         }
         if !self.ahead.is_speculative(call.pid) {
@@ -675,6 +679,11 @@ fn may_still_be_told(child: i32, parent: i32) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{parent}/status")) else { return false };
     let is_stopped = status.lines().any(|line| line.starts_with("State:\tt"));
     is_stopped || SignalSets::of(parent).is_some_and(|sets| sets.pending & 1 << (libc::SIGCHLD - 1) != 0)
+}
+
+/// Whether nobody waits for the children of this process: wait(2), under SIGCHLD.
+fn ignores_children(pid: i32) -> bool {
+    SignalSets::of(pid).is_some_and(|sets| sets.ignored & 1 << (libc::SIGCHLD - 1) != 0)
 }
 
 /// Whether SIGCHLD does anything in this process.

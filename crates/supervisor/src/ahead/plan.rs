@@ -14,8 +14,10 @@ use crate::event_loop::Supervisor;
 use agent_abi::{DeviceKind, FDS_MAX};
 use speculation::Dependent;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use syscall_table::Op;
+use std::sync::atomic::Ordering;
+use syscall_table::{Op, Whom};
 
 /// What a call is.
 #[derive(Debug)]
@@ -120,6 +122,9 @@ impl Supervisor {
         let arg = |position: u8| frame.args[usize::from(position) % 6];
         let fd = |position: u8| arg(position) as i32;
         let Some(op) = syscall_table::op(frame.nr) else { return Plan::new(Class::Barrier) };
+        if self.leads_to_others(call, op) {
+            return Plan::new(Class::Window).once();
+        }
         if let Some(plan) = self.plan_new_file(call, op) {
             return plan;
         }
@@ -178,6 +183,7 @@ impl Supervisor {
                 true if !self.is_fresh_socket(call, fd(at)) => Plan::new(Class::Barrier).once(),
                 _ => Plan::new(Class::Free),
             },
+            Op::Look => plan_look_around(call),
             // Their memory shows what they did without a call.
             Op::OtherProcess => Plan::new(Class::Window).once(),
             Op::Identity | Op::Lasting => Plan::new(Class::Barrier).once(),
@@ -197,6 +203,15 @@ impl Supervisor {
             Op::Accept => self.plan_accept(call),
             _ => Plan::new(Class::Barrier).once(),
         }
+    }
+
+    /// Whether it looks up a name that leads through /proc to another process, while something is speculative.
+    fn leads_to_others(&self, call: &Call, op: Op) -> bool {
+        if op.paths()[0].is_none() || !self.is_anything_speculative() {
+            return false;
+        }
+        let elsewhere = self.world().options.load(Ordering::Relaxed) & agent_abi::option::PROC_ELSEWHERE != 0;
+        elsewhere || op.paths().into_iter().flatten().any(|(dir, path)| leads_to_others(call, dir, path))
     }
 
     fn plan_read(&mut self, call: &Call, fd: i32) -> Plan {
@@ -297,6 +312,8 @@ impl Supervisor {
         const F_GETFL: u64 = 3;
         const F_SETFL: u64 = 4;
         const F_DUPFD_CLOEXEC: u64 = 1030;
+        const F_SETLEASE: u64 = 1024;
+        const F_NOTIFY: u64 = 1026;
         const F_SETPIPE_SZ: u64 = 1031;
         const F_GETPIPE_SZ: u64 = 1032;
         if call.frame.nr == DUP {
@@ -327,6 +344,8 @@ impl Supervisor {
                 Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
                 Behind::Outside { .. } | Behind::Counter { .. } | Behind::Other => Plan::new(Class::Barrier).once(),
             },
+            // Leases tell who has a file open.
+            F_SETLEASE..=F_NOTIFY => Plan::new(Class::Window).once(),
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -485,6 +504,19 @@ fn tells_only_of(pid: i32, file: &std::os::fd::OwnedFd) -> bool {
     first.is_some_and(|first| first == pid.to_string() || MACHINE.contains(&first.as_str()))
 }
 
+fn leads_to_others(call: &Call, dir: u8, path: u8) -> bool {
+    let args = &call.frame.args;
+    let Some(path) = crate::requests::read_path(call.tid, args[usize::from(path) % 6]) else { return false };
+    let base = match args[usize::from(dir) % 6] as i32 {
+        _ if path.is_absolute() => "/".into(),
+        fd if dir != syscall_table::CWD && fd != libc::AT_FDCWD => format!("/proc/{}/fd/{fd}", call.tid),
+        _ => format!("/proc/{}/cwd", call.tid),
+    };
+    let base = std::fs::read_link(&base).unwrap_or_default();
+    let whole = base.join(path).into_os_string().into_vec();
+    syscall_table::may_lead_to_others(whole, |id| id == call.pid || id == call.tid)
+}
+
 /// A signal to itself. Most are looked at when they arrive; these never are.
 fn plan_own_signal(signal: i32) -> Plan {
     match signal {
@@ -526,19 +558,33 @@ fn plan_prctl(option: u64) -> Plan {
     }
 }
 
+/// Looks at a process: at another one only while it has done nothing on a guess.
+fn plan_look_around(call: &Call) -> Plan {
+    let Some((_, shows)) = syscall_table::look_up(call.frame.nr) else { return Plan::new(Class::Window).once() };
+    match shows.whom(&call.frame.args) {
+        Whom::Caller => Plan::new(Class::Free),
+        Whom::Process(id) if id == call.pid || id == call.tid => Plan::new(Class::Free),
+        Whom::At(address) => match tracee::read_value::<u32>(call.tid, address) {
+            Ok(id) if id == 0 || id == call.pid as u32 || id == call.tid as u32 => Plan::new(Class::Free),
+            _ => Plan::new(Class::Window).once(),
+        },
+        Whom::Process(_) | Whom::Anybody => Plan::new(Class::Window).once(),
+    }
+}
+
 /// Calls that carry nothing. Some change what no checkpoint holds.
 fn plan_native(nr: u64) -> Plan {
     match nr {
         // socket, getsockname, getpeername, setsockopt, getsockopt: a socket of its own, closed by a rollback
         41 | 51 | 52 | 54 | 55
-        // sched_getparam, sched_getscheduler, sched_get_priority_max and _min, sched_rr_get_interval, readahead
-        | 143 | 145..=148 | 187
-        // epoll_create, fadvise64, timer_gettime, get_mempolicy, ioprio_get, inotify_init, get_robust_list
-        | 213 | 221 | 224 | 239 | 252 | 253 | 274
-        // signalfd, timerfd_create, eventfd, timerfd_gettime, signalfd4, eventfd2, epoll_create1, inotify_init1
-        | 282 | 283 | 284 | 287 | 289 | 290 | 291 | 294
-        // memfd_create, pidfd_open, futex_waitv, futex_wake, futex_wait, futex_requeue
-        | 319 | 434 | 449 | 454..=456
+        // sched_get_priority_max and _min, readahead
+        | 146 | 147 | 187
+        // epoll_create, fadvise64, timer_gettime, get_mempolicy
+        | 213 | 221 | 224 | 239
+        // signalfd, timerfd_create, eventfd, timerfd_gettime, signalfd4, eventfd2, epoll_create1
+        | 282 | 283 | 284 | 287 | 289 | 290 | 291
+        // memfd_create, futex_waitv, futex_wake, futex_wait, futex_requeue
+        | 319 | 449 | 454..=456
         // prlimit64: what a checkpoint holds, if it is the caller's own
         | 302 => Plan::new(Class::Free),
         _ => Plan::new(Class::Barrier).once(),
