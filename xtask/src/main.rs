@@ -9,12 +9,14 @@
 //! | `equivalence [--seeds N] [--programs N] [--for MINUTES] [FILTER]` | programs under guesses that turn out wrong, in full; goes on where it ended |
 //! | `everyday [--table] [NAME …]` | everyday commands inside one open guess; `--table` writes `docs/EVERYDAY.md` |
 //! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
+//! | `faults [N] [--seed S]` | kills and stops the supervising processes at N (500) random moments |
 //! | `bench NAME [--runs N] [--quick]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |
 
 #![forbid(unsafe_code)]
 
 mod demo;
+mod faults;
 mod guarantee;
 mod packages;
 mod setup;
@@ -28,7 +30,7 @@ use std::process::ExitCode;
 use shell::{cargo, repository, target};
 
 const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
-    equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | everyday [--table] [NAME …] | guarantee | \
+    equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | everyday [--table] [NAME …] | guarantee | faults [N] [--seed S] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|all [--runs N] [--quick] | docs";
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "equivalence" => equivalence(rest),
         "everyday" => everyday(rest),
         "guarantee" => guarantee::run(),
+        "faults" => faults::run(rest),
         "bench" => bench(rest),
         "docs" => docs(),
         "help" | "--help" | "-h" => {

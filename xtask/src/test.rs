@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use crate::shell::{cargo, is_root, job, speculator, target};
 use crate::unstable::{self, run_tests};
 use crate::volume::Volume;
-use crate::{build_release, guarantee, setup};
+use crate::{build_release, faults, guarantee, setup};
 
 type Step = (&'static str, fn() -> Result<(), String>);
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     ("set-up", setup::run),
     ("format", format_check),
     ("lints", lints),
@@ -23,6 +23,7 @@ const STEPS: [Step; 11] = [
     ("rollback, short", rollback),
     ("everyday commands, a sample", || everyday(vec!["--sample=16".to_owned(), "--repeat=5".to_owned()])),
     ("guarantee", guarantee::run),
+    ("faults, a sample", faults::sample),
 ];
 
 /// Runs all steps.

@@ -35,6 +35,7 @@ fn watch(program: &Path, channel: Channel, prefix: &str) -> Recording {
         patience: Duration::from_secs(300),
         interrupted: &AtomicBool::new(false),
         fault: None,
+        disturb: None,
     };
     let command = |dir: &Path, target: &str| vec![program.into(), dir.into(), target.into()];
     record(&configuration, &options, command).unwrap()

@@ -24,6 +24,7 @@ fn run(seed: u64, name: &str, programs: &Programs) -> Result<(bool, bool), Strin
         patience: Duration::from_secs(300),
         interrupted: &interrupted,
         fault: Some(fault),
+        disturb: None,
     };
     let command = format!("{} run --volume {{device}}:{{dir}} --", env!("CARGO_BIN_EXE_speculator"));
     let ours = Configuration::ours(&command, "data=journal", Expectation::Safe);

@@ -45,6 +45,7 @@ fn options(interrupted: &AtomicBool) -> MeasureOptions<'_> {
             patience: Duration::from_secs(300),
             interrupted,
             fault: None,
+            disturb: None,
         },
         cuts: 100,
         seed: 1,

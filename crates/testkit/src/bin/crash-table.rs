@@ -162,6 +162,7 @@ fn options<'run>(args: &'run Args, seed: u64, interrupted: &'run AtomicBool) -> 
         patience: Duration::from_secs(args.patience_s),
         interrupted,
         fault: None,
+        disturb: None,
     };
     MeasureOptions { record, cuts: args.cuts, seed, jobs: args.jobs, keep_images: args.keep_images.as_deref() }
 }

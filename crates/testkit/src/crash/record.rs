@@ -33,6 +33,9 @@ pub struct RecordOptions<'flag> {
     pub interrupted: &'flag AtomicBool,
     /// What goes wrong with the disk while the workload runs; then a workload that fails is no error.
     pub fault: Option<Fault>,
+    /// What is done to the processes of the command while it runs: called in a thread of its own with the command's process id. Then, too, a
+    /// workload that fails is no error.
+    pub disturb: Option<&'flag (dyn Fn(i32) + Sync)>,
 }
 
 /// What was recorded.
@@ -153,13 +156,19 @@ fn run_observed(
         }
         text
     });
-    let ended = wait(&mut child.0, options);
+    let pid = child.0.id() as i32;
+    let ended = std::thread::scope(|scope| {
+        if let Some(disturb) = options.disturb {
+            scope.spawn(move || disturb(pid));
+        }
+        wait(&mut child.0, options)
+    });
     drop(child);
     let stderr = stderr.join().unwrap_or_default().trim().to_owned();
     let bad = |outcome: String| CrashError::Command { command: text(), outcome, stderr: stderr.clone() };
     match ended? {
         Some(status) if status.success() => Ok(("0".to_owned(), stderr)),
-        Some(status) if options.fault.is_some() => Ok((describe(status), stderr)),
+        Some(status) if options.fault.is_some() || options.disturb.is_some() => Ok((describe(status), stderr)),
         Some(status) => Err(bad(describe(status))),
         None => Err(bad(format!("did not end in {:?}", options.patience))),
     }

@@ -1,0 +1,35 @@
+//! `faults`: the processes that stand around a world are killed and stopped at random moments (testkit's `faults`).
+
+use crate::shell::{cargo, is_root, speculator, Job};
+
+/// How many cases are a sample: about half a minute.
+const SAMPLE: &str = "30";
+
+fn campaign() -> Job {
+    let program = speculator().display().to_string();
+    cargo(&["run", "--quiet", "--release", "-p", "testkit", "--bin", "faults", "--", "--speculator", &program])
+}
+
+/// A campaign, with the program's own arguments.
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    if !is_root() {
+        println!("left out without root: the crash disk (FUSE, loop devices and mounts)");
+        return Ok(());
+    }
+    crate::build_release()?;
+    campaign().args(arguments).run()
+}
+
+/// A few cases, and that a world which shows its output too early is found out.
+pub fn sample() -> Result<(), String> {
+    run(&[SAMPLE.to_owned()])?;
+    if !is_root() {
+        return Ok(());
+    }
+    println!("\noutput released too early on purpose: losses must be found");
+    match campaign().args(["10", "--seed", "1", "--options=--release-early"]).run() {
+        Err(problem) if problem.contains("exit status: 1") => Ok(()),
+        Err(problem) => Err(problem),
+        Ok(()) => Err("output was released too early, and the campaign found nothing".to_owned()),
+    }
+}
