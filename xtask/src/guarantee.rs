@@ -13,6 +13,16 @@ const FIGURE_3: &str = "async,sync-nobarrier,sync,eatmydata,ours";
 /// SQLite with a rollback journal and with a log.
 const OTHERS: &str = "pipeline,tcp,threads,files,sqlite,sqlite-wal";
 
+/// Where the kernel hands data over, or changes a file without a call: pages that are sent while another process writes, and cores.
+const RACES: &str = "sendfile,splice";
+const CORE: &str = "core";
+
+/// Whether cores are files beside the process that leaves them (core(5)).
+fn has_cores() -> bool {
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    pattern.starts_with("core")
+}
+
 /// A job that runs `crash-table` with ours as a configuration.
 pub fn crash_table() -> Job {
     crash_table_of("run --")
@@ -39,7 +49,13 @@ pub fn run() -> Result<(), String> {
     let figure =
         crash_table().args(["--workloads", "writer,writer-fsync", "--configurations", FIGURE_3, "--cuts", CUTS]);
     let figure = figure.run();
-    let ours = crash_table().args(["--workloads", OTHERS, "--configurations", "ours", "--cuts", CUTS]).run();
+    let mut others = vec![OTHERS, RACES];
+    match has_cores() {
+        true => others.push(CORE),
+        false => println!("left out: cores, which are no files here (/proc/sys/kernel/core_pattern)"),
+    }
+    let others = others.join(",");
+    let ours = crash_table().args(["--workloads", &others, "--configurations", "ours", "--cuts", CUTS]).run();
     figure.and(ours).and_then(|()| finds_early_output())
 }
 

@@ -9,6 +9,9 @@
  *   tcp       a client asks a server over loopback, which appends to `server` and answers; the client appends to `client`, prints
  *   threads   four threads take turns to append to their own files; a fifth prints
  *   files     makes each block a file of its own: written under another name, then renamed
+ *   sendfile  a process writes number after number into one place of a file; another one sends that place with sendfile(2)
+ *   splice    the same with splice(2), through a pipe of its own
+ *   core      a process ends with a core that holds a block; its parent, which changes nothing, tells the number
  *   early     like writer, but tells a number between the write and the fsync: what must be found out
  */
 #define _GNU_SOURCE
@@ -17,11 +20,15 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -279,6 +286,99 @@ static void run_tcp(void) {
     wait_for(server);
 }
 
+/* Twice in a line, so that one that was read while it was written is known for what it is. */
+#define RECORD_LEN 14
+#define BURST 50
+
+static void write_records(int fd) {
+    char record[RECORD_LEN + 1];
+    for (unsigned n = 1; n < 1000000; n++) {
+        snprintf(record, sizeof record, "%06u %06u\n", n, n);
+        if (pwrite(fd, record, RECORD_LEN, 0) != RECORD_LEN)
+            fail("pwrite");
+        if (n % BURST == 0)
+            usleep(500);
+    }
+}
+
+static void send_record(int fd, int through[2]) {
+    off_t at = 0;
+    loff_t from = 0;
+    if (!through) {
+        if (sendfile(out, fd, &at, RECORD_LEN) != RECORD_LEN)
+            fail("sendfile");
+    } else if (splice(fd, &from, through[1], NULL, RECORD_LEN, 0) != RECORD_LEN ||
+               splice(through[0], NULL, out, NULL, RECORD_LEN, 0) != RECORD_LEN)
+        fail("splice");
+}
+
+static void run_race(int through[2]) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/record", dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0 || pwrite(fd, "000000 000000\n", RECORD_LEN, 0) != RECORD_LEN || fsync(fd) < 0)
+        fail(path);
+    pid_t writer = fork_or_fail();
+    if (writer == 0) {
+        write_records(fd);
+        exit(0);
+    }
+    for (uint32_t n = 0; n < count; n++) {
+        send_record(fd, through);
+        take_a_break();
+    }
+    kill(writer, SIGKILL);
+    waitpid(writer, NULL, 0);
+}
+
+static void run_sendfile(void) { run_race(NULL); }
+
+static void run_splice(void) {
+    int through[2];
+    if (pipe(through) < 0)
+        fail("pipe");
+    run_race(through);
+}
+
+/* As in src/workload.rs: so many fit on the disk. */
+#define CORES_MAX 30
+
+static void leave_core(uint64_t number) {
+    char path[4096];
+    /* Its own memory only, so that all cores have room (core(5)). */
+    int filter = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
+    if (filter < 0 || write(filter, "1", 1) != 1 || close(filter) < 0)
+        fail("coredump_filter");
+    const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+    unsigned char *block = malloc(size);
+    snprintf(path, sizeof path, "%s/%llu", dir, (unsigned long long)number);
+    if (!block || chdir(path) < 0 || setrlimit(RLIMIT_CORE, &all) < 0)
+        fail(path);
+    fill_block(block, number);
+    abort();
+}
+
+static void run_core(void) {
+    uint64_t cores = count < CORES_MAX ? count : CORES_MAX;
+    for (uint64_t n = 0; n < cores; n++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%llu", dir, (unsigned long long)n);
+        if (mkdir(path, 0755) < 0)
+            fail(path);
+    }
+    sync();
+    for (uint64_t n = 0; n < cores; n++) {
+        int status;
+        pid_t child = fork_or_fail();
+        if (child == 0)
+            leave_core(n);
+        if (waitpid(child, &status, 0) < 0 || !WIFSIGNALED(status) || !WCOREDUMP(status))
+            fail("there is no core");
+        tell(n);
+        take_a_break();
+    }
+}
+
 #define THREADS 4
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -351,7 +451,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *kind;
         void (*run)(void);
-    } kinds[] = {{"writer", run_writer}, {"pipeline", run_pipeline}, {"tcp", run_tcp}, {"threads", run_threads}, {"files", run_files}, {"early", run_early}};
+    } kinds[] = {{"writer", run_writer}, {"pipeline", run_pipeline}, {"tcp", run_tcp}, {"threads", run_threads}, {"files", run_files}, {"sendfile", run_sendfile}, {"splice", run_splice}, {"core", run_core}, {"early", run_early}};
     if (argc < 3 || argc % 2 == 0) {
         fprintf(stderr, "usage: crash-workload KIND DIR [--OPTION VALUE]...\n");
         return 2;

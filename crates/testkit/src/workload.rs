@@ -39,6 +39,12 @@ pub enum Kind {
     Threads,
     /// Each block is a new file that is renamed into place.
     Files,
+    /// One process writes number after number into one place of a file, another one sends what is there with sendfile(2).
+    Sendfile,
+    /// The same with splice(2), through a pipe.
+    Splice,
+    /// Processes end with a core each; their parent tells a number and changes nothing.
+    Core,
     /// As `Writer`, but a number is told between the write and the fsync: a workload that keeps no promise, to try the crash
     /// disk with.
     Early,
@@ -65,12 +71,18 @@ pub struct Workload {
     pub pause_us: u32,
 }
 
-const NAMES: [(&str, Kind); 9] = [
+/// So many cores fit on the disk.
+const CORES_MAX: u32 = 30;
+
+const NAMES: [(&str, Kind); 12] = [
     ("writer", Kind::Writer),
     ("pipeline", Kind::Pipeline),
     ("tcp", Kind::Tcp),
     ("threads", Kind::Threads),
     ("files", Kind::Files),
+    ("sendfile", Kind::Sendfile),
+    ("splice", Kind::Splice),
+    ("core", Kind::Core),
     ("early", Kind::Early),
     ("sqlite", Kind::Sqlite),
     ("sqlite-extra", Kind::SqliteExtra),
@@ -146,6 +158,9 @@ impl Workload {
 
     /// What is wrong with the directory, given what had been seen. Complete output is expected once the exit was seen.
     pub fn check(&self, dir: &Path, observed: &[Message]) -> Vec<Violation> {
+        if matches!(self.kind, Kind::Sendfile | Kind::Splice) {
+            return checks::record(dir, observed.iter().map(|message| message.text.as_str()));
+        }
         let seen = match self.seen(observed) {
             Ok(seen) => seen,
             Err(violation) => return vec![violation],
@@ -157,6 +172,9 @@ impl Workload {
             Kind::Tcp => checks::chain(dir, &["server", "client"], len, seen),
             Kind::Threads => checks::turns(dir, 4, len, seen),
             Kind::Files => checks::files(dir, len, seen),
+            Kind::Core => checks::cores(dir, len, seen),
+            // A number may be told many times, or not at all.
+            Kind::Sendfile | Kind::Splice => Vec::new(),
             Kind::Sqlite | Kind::SqliteExtra | Kind::SqliteWal => database::check(dir, seen),
         }
     }
@@ -173,8 +191,9 @@ impl Workload {
             seen += 1;
         }
         let exited = observed.iter().any(|message| message.channel == Channel::Exit);
-        if exited && seen != u64::from(self.count) {
-            let what = format!("saw the exit after {seen} of {} numbers", self.count);
+        let count = if self.kind == Kind::Core { self.count.min(CORES_MAX) } else { self.count };
+        if exited && seen != u64::from(count) {
+            let what = format!("saw the exit after {seen} of {count} numbers");
             return Err(Violation::OutOfOrder(what));
         }
         Ok(seen)

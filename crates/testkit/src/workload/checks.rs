@@ -122,6 +122,40 @@ pub fn files(dir: &Path, len: usize, seen: u64) -> Vec<Violation> {
     violations
 }
 
+/// A file `record` that holds one number, each larger than the one before: none that was seen is larger.
+pub fn record<'a>(dir: &Path, seen: impl Iterator<Item = &'a str>) -> Vec<Violation> {
+    let seen = seen.filter_map(record_number).max().unwrap_or(0);
+    let held = match fs::read_to_string(dir.join("record")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && seen == 0 => return Vec::new(),
+        Err(error) => return vec![Violation::Corrupt(format!("record: {error}"))],
+    };
+    match record_number(held.trim_end()) {
+        Some(held) if held < seen => vec![Violation::NotDurable(format!("record holds {held}, {seen} was seen"))],
+        None if seen > 0 => vec![Violation::Corrupt(format!("record holds {held:?}"))],
+        _ => Vec::new(),
+    }
+}
+
+/// A number stands there twice; one that was read while it was written does not count.
+fn record_number(line: &str) -> Option<u64> {
+    let (first, second) = line.split_once(' ')?;
+    first.parse().ok().filter(|_| first == second)
+}
+
+/// Directories 0, 1, 2… each with a core of a process that held the block of that number.
+pub fn cores(dir: &Path, len: usize, seen: u64) -> Vec<Violation> {
+    let missing = (0..seen).filter(|&number| !has_core(&dir.join(number.to_string()), &blocks::block(number, len)));
+    missing.map(|number| Violation::NotDurable(format!("core {number} of {seen} is not there, or not whole"))).collect()
+}
+
+fn has_core(folder: &Path, block: &[u8]) -> bool {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files.filter_map(|file| fs::read(file.path()).ok()).any(|core| {
+        core.starts_with(b"\x7fELF") && core.windows(block.len()).any(|part| part[0] == block[0] && part == block)
+    })
+}
+
 fn names(dir: &Path) -> Result<Vec<u64>, Violation> {
     let corrupt = |error: std::io::Error| Violation::Corrupt(format!("{}: {error}", dir.display()));
     let mut numbers = Vec::new();
@@ -156,6 +190,29 @@ mod tests {
         write(dir, "a", &[0, 2], 0);
         assert!(matches!(chain(dir, &["a"], 64, 0)[..], [Violation::OutOfOrder(_)]));
         assert!(matches!(chain(dir, &["c"], 64, 1)[..], [Violation::NotDurable(_)]));
+    }
+
+    #[test]
+    fn no_number_was_seen_that_the_record_does_not_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let check = |seen: &[&str]| record(dir, seen.iter().copied());
+        assert_eq!(check(&[]), []);
+        assert!(matches!(check(&["000001 000001"])[..], [Violation::Corrupt(_)]));
+        fs::write(dir.join("record"), "000007 000007\n").unwrap();
+        assert_eq!(check(&["000007 000007", "000003 000003", "000019 000020", "0"]), []);
+        assert!(matches!(check(&["000008 000008"])[..], [Violation::NotDurable(_)]));
+    }
+
+    #[test]
+    fn a_core_holds_its_block() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        fs::create_dir(dir.join("0")).unwrap();
+        assert_eq!(cores(dir, 64, 0), []);
+        assert!(matches!(cores(dir, 64, 1)[..], [Violation::NotDurable(_)]));
+        fs::write(dir.join("0/core.1"), [&b"\x7fELF..."[..], &blocks::block(0, 64)].concat()).unwrap();
+        assert_eq!(cores(dir, 64, 1), []);
     }
 
     #[test]
