@@ -29,7 +29,7 @@ pub use objects::{
 };
 pub use slots::{
     Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_IN_PSEUDO, PROCESS_LOCKS, PROCESS_MAPPED_PRIVATE,
-    PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_MAX,
+    PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
 pub use thread::{
@@ -196,6 +196,8 @@ pub mod option {
     pub const DESCRIPTORS_TAKEN: u32 = 128;
     /// Whatever is refused is told (`-v`).
     pub const VERBOSE: u32 = 256;
+    /// Somebody inside has asked for a lease: opening a file may wait for him (fcntl(2)).
+    pub const LEASES: u32 = 2048;
     /// Descriptors were sent in a message: an object may be open though no process has a descriptor of it.
     pub const DESCRIPTORS_PASSED: u32 = 512;
     /// A name that says nothing of /proc may lead there: a link was made, or a file system mounted.
@@ -240,7 +242,8 @@ pub struct World {
     pub messages: AtomicClock,
     /// Futex: counts commits.
     pub commits: AtomicU32,
-    _pad1: AtomicU32,
+    /// Not 0: the table of mounts has changed outside; whoever looks at a file asks the supervisor first (`Request::Mounts`).
+    pub mounts_changed: AtomicU32,
     /// Futex: counts requests for commits.
     pub requests: AtomicU32,
     /// Threads that wait for a commit and do nothing else: it must not be put off.

@@ -23,6 +23,8 @@ pub const PROCESS_LOCKS: u32 = 8;
 pub const PROCESS_PRIVILEGES: u32 = 16;
 /// The process's working directory is in /proc or its like.
 pub const PROCESS_IN_PSEUDO: u32 = 32;
+/// The process has mapped a file of a file system that somebody may serve: to touch its memory may be to wait for him.
+pub const PROCESS_MAPPED_SERVED: u32 = 64;
 
 /// What is shared about one process (or, with independent threads, one thread).
 #[repr(C, align(64))]
@@ -121,6 +123,26 @@ impl<const WORDS: usize> SlotMap<WORDS> {
 }
 
 impl Process {
+    /// What else a child has from its parent: its mappings.
+    pub fn inherit_mappings(&self, parent: &Process) {
+        const INHERITED: u32 = PROCESS_MAPPED_SHARED
+            | PROCESS_MAPPED_PRIVATE
+            | PROCESS_MAPPED_SERVED
+            | PROCESS_PRIVILEGES
+            | PROCESS_IN_PSEUDO;
+        self.flags.fetch_or(parent.flags.load(Ordering::Relaxed) & INHERITED, Ordering::Relaxed);
+        self.mapped_domains.store(parent.mapped_domains.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (own, watched) in self.watched.iter().zip(&parent.watched) {
+            own.store(watched.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// A new program has none of them.
+    pub fn forget_mappings(&self) {
+        self.mapped_domains.store(0, Ordering::Release);
+        self.watched.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
+    }
+
     /// A fresh slot for a child of `parent`, depending on what `clock` depends on.
     pub fn begin(&self, parent: usize, clock: &commit_clock::Clock) {
         self.clock.reset();

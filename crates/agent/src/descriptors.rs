@@ -330,6 +330,9 @@ impl Call<'_> {
     }
 
     pub fn file_entry(&self, stat: &Stat) -> FdEntry {
+        if self.world.mounts_changed.load(Ordering::Relaxed) != 0 {
+            gate::request(Request::Mounts, 0, 0, 0);
+        }
         let (kind, domain) = self.world.device(stat.dev);
         let kind = match kind {
             DeviceKind::Domain => FdKind::DomainFile,

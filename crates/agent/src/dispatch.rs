@@ -1,8 +1,10 @@
 //! From the table's row to what is done about it.
 
 use crate::clocks::Call;
+use crate::descriptors::Stat;
 use crate::gate;
-use agent_abi::{ahead, Frame, Request, ThreadPage};
+use crate::names::AT_FDCWD;
+use agent_abi::{ahead, DeviceKind, Frame, Request, ThreadPage};
 use core::sync::atomic::Ordering;
 use syscall_table::{Op, Shows};
 
@@ -10,6 +12,9 @@ const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;
 const UMOUNT2: u64 = 166;
 const UNSHARE: u64 = 272;
+const QUOTACTL: u64 = 179;
+const OPEN_BY_HANDLE_AT: u64 = 304;
+const QUOTACTL_FD: u64 = 443;
 
 /// A thread made a system call.
 pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) -> ! {
@@ -61,6 +66,8 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         }
         Op::Exit | Op::ExitGroup => call.exit(),
         Op::Barrier if call.frame.nr == PIDFD_GETFD => call.take_descriptor(),
+        Op::Barrier if call.frame.nr == OPEN_BY_HANDLE_AT => call.open_by_handle(),
+        Op::Barrier if matches!(call.frame.nr, QUOTACTL | QUOTACTL_FD) => call.quota(),
         Op::Barrier => call.barrier(),
         Op::Refuse(errno) => call.refuse(errno),
         Op::Read { fd } | Op::ObserveFd { fd } => call.read(fd),
@@ -145,6 +152,26 @@ impl Call<'_> {
     pub fn barrier(&mut self) {
         self.settle();
         self.proceed();
+    }
+
+    /// `quotactl`: it may change the file system of a device, or of a descriptor.
+    fn quota(&mut self) {
+        let device = match self.frame.nr {
+            QUOTACTL => Stat::of_name(AT_FDCWD, self.arg(1), 0).map(|stat| stat.rdev),
+            _ => Stat::of_fd(self.arg(0)).map(|stat| stat.dev),
+        };
+        self.settle();
+        match device.map(|device| self.world.device(device)) {
+            Ok((DeviceKind::Domain, domain)) => {
+                let transaction = self.begin_change(domain);
+                self.world.names.raise(domain, transaction);
+                self.proceed();
+                self.end_change(domain, 0);
+            }
+            _ => {
+                self.proceed();
+            }
+        }
     }
 
     /// Limits and the like. Those of another process wait, so that who looks at them learns nothing that is not committed.

@@ -3,7 +3,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, Stat};
 use crate::gate::{self, nr, EAGAIN};
-use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS, SYNC_SHOWS, SYNC_UNSHOWN};
+use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS, PROCESS_MAPPED_SERVED, SYNC_SHOWS, SYNC_UNSHOWN};
 use core::sync::atomic::Ordering;
 
 const READ: u64 = 0;
@@ -142,7 +142,10 @@ impl Call<'_> {
                 if self.frame.nr == PWRITEV2 {
                     self.elide_write_flags(entry);
                 }
-                self.change_file(entry);
+                match self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SERVED {
+                    0 => self.change_file(entry),
+                    _ => self.write_served(entry),
+                }
             }
             FdKind::MemoryFile | FdKind::Inside => self.send_inside(entry),
             FdKind::Outside => self.write_outside(position, entry),
@@ -447,6 +450,7 @@ impl Call<'_> {
         const F_SETPIPE_SZ: u64 = 1031;
         const F_SET_FILE_RW_HINT: u64 = 1038;
         const DUP: u64 = 32;
+        const F_SETLEASE: u64 = 1024;
         let command = if self.frame.nr == DUP { F_DUPFD } else { u64::from(self.arg(1) as u32) };
         match command {
             F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
@@ -457,6 +461,10 @@ impl Call<'_> {
                 self.lock(0);
             }
             F_GETFL => self.get_flags(),
+            F_SETLEASE => {
+                self.world.options.fetch_or(option::LEASES, Ordering::SeqCst);
+                self.change_description(0);
+            }
             F_GETFD | F_SETFD => {
                 self.proceed();
             }

@@ -5,7 +5,7 @@ use crate::descriptors::{private, Stat};
 use crate::gate::{self, nr, EACCES, EINVAL, ENOMEM};
 use agent_abi::{
     text_index, FdKind, FileVersion, Private, Request, Text, TextState, AGENT_BASE, MAPPED_MEMORY, OWN_END,
-    PRIVATE_BASE, PRIVATE_STORES, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX,
+    PRIVATE_BASE, PRIVATE_STORES, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,6 +36,19 @@ pub fn read_program_bytes(address: u64, into: &mut [u64], len: u64) -> bool {
     }
 }
 
+/// Copy bytes of the program's memory to memory of ours: how many could be read.
+pub fn copy_program(from: u64, to: u64, len: u64) -> u64 {
+    const PROCESS_VM_READV: u64 = 310;
+    const GETPID: u64 = 39;
+    let (local, remote) = ([to, len], [from, len]);
+    // SAFETY: the caller owns the memory; the kernel checks `remote`.
+    let copied = unsafe {
+        let pid = gate::call(GETPID, [0; 6]) as u64;
+        gate::call(PROCESS_VM_READV, [pid, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0])
+    };
+    copied.max(0) as u64
+}
+
 fn touches_ours(address: u64, length: u64) -> bool {
     let end = address.saturating_add(length);
     address < OWN_END && end > AGENT_BASE
@@ -55,12 +68,18 @@ impl Call<'_> {
             return;
         }
         let entry = self.descriptor(fd);
+        if entry.kind() == FdKind::OutsideFile {
+            // Its pages come from whoever serves that file system, perhaps from inside (`Call::write_served`).
+            self.process.flags.fetch_or(PROCESS_MAPPED_SERVED, Ordering::Relaxed);
+        }
         if flags & MAP_TYPE != MAP_PRIVATE {
             self.map_shared(entry, is_writable(fd));
         } else if prot & PROT_EXEC == 0 && flags & MAP_DENYWRITE == 0 {
             self.map_private(entry);
         }
         let result = self.proceed();
+        // Who maps a domain has a handle open until it is mapped: `map_shared`.
+        self.thread.handle.close();
         if result < 0 {
             return;
         }
@@ -82,17 +101,17 @@ impl Call<'_> {
         }
         match entry.kind() {
             FdKind::DomainFile if is_writable => {
-                // Stores come without a handle: from now on the engine keeps the domain open.
+                // Stores come without a handle: from now on the engine keeps the domain open, unless somebody unmounts it and no process has it mapped
+                // any more. Whoever looks for such a process finds this handle, or the mapping.
+                self.process.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
                 self.open_handle(entry.domain());
                 self.world.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
-                self.thread.handle.close();
-                self.process.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
             }
             FdKind::MemoryFile if is_writable => {
                 self.world.mapped_domains.fetch_or(MAPPED_MEMORY, Ordering::SeqCst);
             }
-            // Nobody inside writes there.
-            FdKind::Nothing => return,
+            // A file system that cannot change. Devices have no slot: /dev/zero is memory that whoever inherits it shares.
+            FdKind::Nothing if entry.slot() != 0 => return,
             // Others will see the stores at once, whatever they depend on.
             FdKind::OutsideFile if is_writable => self.settle(),
             // Read only: one object more that the process depends on, whenever it is asked.

@@ -2,8 +2,9 @@
 
 use crate::clocks::Call;
 use crate::descriptors::{Stat, S_IFIFO};
+use crate::gate::{self, EAGAIN};
 use crate::names::{locate, locate_parent, Place, AT_FDCWD};
-use agent_abi::{FdEntry, FdKind};
+use agent_abi::{option, FdEntry, FdKind};
 use core::sync::atomic::Ordering;
 
 const O_WRONLY: u64 = 1;
@@ -12,6 +13,7 @@ const O_CREAT: u64 = 0o100;
 const O_EXCL: u64 = 0o200;
 const O_TRUNC: u64 = 0o1000;
 const O_APPEND: u64 = 0o2000;
+const O_NONBLOCK: u64 = 0o4000;
 const O_DSYNC: u64 = 0o10000;
 const O_SYNC: u64 = 0o4010000;
 const O_TMPFILE: u64 = 0o20000000;
@@ -131,6 +133,12 @@ impl Call<'_> {
             // What is no file can wait for somebody else: no handle must be held then.
             _ if !place.is_plain => self.proceed(),
             _ if !makes && !empties => self.proceed(),
+            FdKind::DomainFile if place.exists && self.has_option(option::LEASES) => {
+                match self.open_leased(place, empties, bits, flags) {
+                    Some(result) => result,
+                    None => return,
+                }
+            }
             FdKind::DomainFile => self.change_names(place, empties),
             FdKind::MemoryFile => self.change_names_in_memory(),
             FdKind::Outside | FdKind::OutsideFile | FdKind::Pseudo => {
@@ -151,6 +159,75 @@ impl Call<'_> {
             if entry.kind() == FdKind::DomainFile {
                 self.remember(result as u64, entry.with(elided));
             }
+        }
+    }
+
+    /// Somebody may have a lease on the file: the kernel would wait until he gives it up, which must not be with an open handle. `None`: the call begins again.
+    fn open_leased(&mut self, place: Place, empties: bool, bits: u64, flags: Option<u8>) -> Option<i64> {
+        const NANOSLEEP: u64 = 35;
+        const PAUSE: [u64; 2] = [0, 5_000_000];
+        let position = flags.filter(|_| bits & O_NONBLOCK == 0);
+        let Some(position) = position else { return Some(self.change_names(place, empties)) };
+        self.replace_arg(position as usize, self.given_arg(position as usize) | O_NONBLOCK);
+        let result = self.change_names(place, empties);
+        if result == -EAGAIN {
+            self.set_phase(agent_abi::PHASE_BEFORE);
+            // SAFETY: both are ours.
+            unsafe { gate::call(NANOSLEEP, [PAUSE.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+            self.begin_again();
+            return None;
+        }
+        if result >= 0 {
+            self.clear_nonblock(result as u64);
+        }
+        Some(result)
+    }
+
+    fn clear_nonblock(&self, fd: u64) {
+        const FCNTL: u64 = 72;
+        const F_GETFL: u64 = 3;
+        const F_SETFL: u64 = 4;
+        // SAFETY: no pointers.
+        unsafe {
+            let flags = gate::call(FCNTL, [fd, F_GETFL, 0, 0, 0, 0]) as u64;
+            gate::call(FCNTL, [fd, F_SETFL, flags & !O_NONBLOCK, 0, 0, 0]);
+        }
+    }
+
+    /// `open_by_handle_at`: what it empties is emptied as `ftruncate` does.
+    pub fn open_by_handle(&mut self) {
+        const O_ACCMODE: u64 = 3;
+        let bits = self.arg(2);
+        let empties = bits & O_TRUNC != 0 && bits & O_ACCMODE != 0;
+        self.settle();
+        if empties {
+            self.replace_arg(2, bits & !O_TRUNC);
+        }
+        let fd = self.proceed();
+        if fd < 0 {
+            return;
+        }
+        self.forget(fd as u64);
+        if empties {
+            self.empty(fd as u64);
+        }
+        self.observe_everything();
+    }
+
+    /// Nothing waits here: the call was made.
+    fn empty(&mut self, fd: u64) {
+        const FTRUNCATE: u64 = 77;
+        let entry = self.descriptor(fd);
+        let object = self.object(entry.slot());
+        if entry.kind() == FdKind::DomainFile {
+            object.raise(entry.domain(), self.join_change(entry.domain()));
+        }
+        self.modify(object);
+        self.note_change(entry.slot());
+        // SAFETY: no pointers.
+        unsafe { gate::call(FTRUNCATE, [fd, 0, 0, 0, 0, 0]) };
+        if entry.kind() == FdKind::DomainFile {
+            self.end_change(entry.domain(), 0);
         }
     }
 

@@ -5,8 +5,7 @@ use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, share
 use crate::gate::{self, nr, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program_bytes;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_IN_PSEUDO, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED,
-    PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::Shows;
@@ -167,11 +166,10 @@ impl Call<'_> {
             if birth.flags & CLONE_PARENT != 0 { self.process.parent.load(Ordering::Relaxed) as usize } else { own };
         let slot = &self.world.processes[process % PROCESSES_MAX];
         slot.begin(parent, &self.dependencies());
-        let inherited = PROCESS_MAPPED_SHARED | PROCESS_MAPPED_PRIVATE | PROCESS_PRIVILEGES | PROCESS_IN_PSEUDO;
-        let user_namespace = if birth.flags & CLONE_NEWUSER != 0 { PROCESS_PRIVILEGES } else { 0 };
-        let flags = self.process.flags.load(Ordering::Relaxed) & inherited | user_namespace;
-        slot.flags.store(flags, Ordering::Relaxed);
-        slot.mapped_domains.store(self.process.mapped_domains.load(Ordering::Relaxed), Ordering::Relaxed);
+        slot.inherit_mappings(self.process);
+        if birth.flags & CLONE_NEWUSER != 0 {
+            slot.flags.fetch_or(PROCESS_PRIVILEGES, Ordering::Relaxed);
+        }
         Some((thread, process))
     }
 

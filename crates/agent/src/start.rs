@@ -6,7 +6,7 @@ use crate::descriptors::{Stat, CACHE_BASE};
 use crate::gate::{self, nr};
 use crate::memory::{attach, is_known, rows};
 use agent_abi::{
-    option, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_PRIVILEGES, THREADS_MAX,
+    option, DeviceKind, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_MAPPED_SERVED, PROCESS_PRIVILEGES, THREADS_MAX,
     THREAD_PAGE_OFFSET,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -162,6 +162,7 @@ fn load_bias(auxv: &Auxv) -> u64 {
 fn observe_executable(process: &agent_abi::Process) -> Option<Stat> {
     let world = world();
     let stat = stat_path(c"/proc/self/exe".as_ptr().cast())?;
+    note_served(process, &stat);
     if !world.transactions.is_clean() {
         let domains = world.transactions.domains();
         process.clock.merge(&world.names.load(domains), domains);
@@ -169,6 +170,13 @@ fn observe_executable(process: &agent_abi::Process) -> Option<Stat> {
         process.clock.merge(&world.objects[slot].load(domains), domains);
     }
     Some(stat)
+}
+
+/// Pages of a program that lies on somebody's file system come from him.
+fn note_served(process: &agent_abi::Process, stat: &Stat) {
+    if world().device(stat.dev).0 == DeviceKind::Outside {
+        process.flags.fetch_or(PROCESS_MAPPED_SERVED, Ordering::Relaxed);
+    }
 }
 
 fn stat_path(path: *const u8) -> Option<Stat> {
@@ -185,6 +193,7 @@ fn patch_image(process: &agent_abi::Process, auxv: &Auxv, entry: u64) -> bool {
     let bias = load_bias(auxv);
     let interpreter = headers(auxv).iter().find(|h| h.kind == PT_INTERP).map(|h| bias.wrapping_add(h.vaddr));
     let interpreter_stat = interpreter.and_then(|path| stat_path(path as *const u8));
+    interpreter_stat.iter().for_each(|stat| note_served(process, stat));
     let program_file = program.version();
     let unknown =
         !is_known(world, &program_file) || interpreter_stat.as_ref().is_some_and(|s| !is_known(world, &s.version()));

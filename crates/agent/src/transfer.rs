@@ -8,7 +8,7 @@
 
 use crate::clocks::Call;
 use crate::gate::{self, nr, EAGAIN};
-use crate::memory::{read_program, write_program};
+use crate::memory::{copy_program, read_program, write_program};
 use agent_abi::{
     option, FdEntry, FdKind, Frame, Request, AFTER_LEAVES, AFTER_MUST_FINISH, PHASE_AFTER, PHASE_BEFORE, PHASE_PARTIAL,
 };
@@ -49,8 +49,10 @@ enum Offset {
 /// From where the bytes of a call come.
 enum Source {
     File { fd: u64, entry: FdEntry, offset: Offset, position: u64 },
-    /// A vector of the program's, and how many of its parts are left.
+    /// A vector, and how many of its parts are left.
     Memory { vector: u64, parts: u64 },
+    /// The same, but what is there may have to be waited for: it is copied before anything else is done.
+    Served { vector: u64, parts: u64, part: Bytes },
 }
 
 /// Bytes that are there to be written.
@@ -66,6 +68,16 @@ struct Target {
     fd: u64,
     entry: FdEntry,
     is_pipe: bool,
+    place: Place,
+}
+
+/// How it is written there.
+#[derive(Clone, Copy)]
+enum Place {
+    /// At the descriptor's own offset, if it has one.
+    Next,
+    /// At an offset, or at the descriptor's own (-1), with `RWF_…` flags.
+    At { offset: u64, flags: u64 },
 }
 
 /// A pipe or a FIFO.
@@ -122,6 +134,35 @@ impl Source {
     }
 }
 
+impl Target {
+    /// So much was written.
+    fn advance(&mut self, by: u64) {
+        const OWN_OFFSET: u64 = u64::MAX;
+        match &mut self.place {
+            Place::At { offset, .. } if *offset != OWN_OFFSET => *offset += by,
+            _ => {}
+        }
+    }
+}
+
+/// The next part of a vector that is not empty.
+fn next_part(vector: &mut u64, parts: &mut u64) -> Result<Option<Bytes>, i64> {
+    while *parts > 0 {
+        let mut part = [0u64; 2];
+        if !read_program(*vector, &mut part) {
+            return Err(-gate::EFAULT);
+        }
+        *vector += 16;
+        *parts -= 1;
+        match part {
+            [_, 0] => {}
+            [_, len] if len as i64 <= 0 => return Err(-gate::EINVAL),
+            [at, len] => return Ok(Some(Bytes { at, len })),
+        }
+    }
+    Ok(None)
+}
+
 impl Call<'_> {
     /// Whether the kernel would let the destination refer to pages of the source, or read the source only after the call was made.
     pub fn hands_over(&self, from: FdEntry, to: FdEntry) -> bool {
@@ -150,7 +191,7 @@ impl Call<'_> {
             SENDFILE => (self.arg(2), self.arg(3)),
             _ => (self.arg(1), self.arg(4)),
         };
-        let target = Target { fd: self.arg(output), entry: to, is_pipe: is_pipe(to) };
+        let target = Target { fd: self.arg(output), entry: to, is_pipe: is_pipe(to), place: Place::Next };
         let flags = file_flags(target.fd);
         // Where the kernel refuses to append, so do we.
         let is_possible = flags & O_ACCMODE != 0 && (target.is_pipe || flags & O_APPEND == 0) && count != 0;
@@ -192,7 +233,7 @@ impl Call<'_> {
 
     /// `vmsplice`: what is stored in the pages later is not passed on.
     pub fn vmsplice(&mut self) {
-        let target = Target { fd: self.arg(0), entry: self.descriptor(self.arg(0)), is_pipe: true };
+        let target = Target { fd: self.arg(0), entry: self.descriptor(self.arg(0)), is_pipe: true, place: Place::Next };
         let is_bad_call = self.arg(3) & !SPLICE_FLAGS != 0 || self.arg(2) > IOV_MAX;
         if !is_pipe(target.entry) || is_bad_call {
             self.proceed();
@@ -205,6 +246,34 @@ impl Call<'_> {
         if self.arg(2) == 0 || self.await_room(target, self.arg(3) & SPLICE_F_NONBLOCK == 0) {
             self.transfer(source, target, COUNT_MAX);
         }
+    }
+
+    /// A write to a domain by a process that has mapped files of a file system that somebody serves. With an open handle no page of it may be touched: the one
+    /// who serves it may be inside, and wait for the commit that waits for the handle. What is written is copied before.
+    #[inline(never)]
+    pub fn write_served(&mut self, entry: FdEntry) {
+        const PWRITE64: u64 = 18;
+        const PWRITEV: u64 = 296;
+        const PWRITEV2: u64 = 328;
+        const WRITE: u64 = 1;
+        let [fd, first, second, third, ..] = self.frame.args;
+        let own = [first, second];
+        let (vector, parts) = match self.frame.nr {
+            WRITE | PWRITE64 => (own.as_ptr() as u64, 1),
+            _ => (first, second),
+        };
+        let place = match self.frame.nr {
+            PWRITE64 | PWRITEV => Place::At { offset: third, flags: 0 },
+            PWRITEV2 => Place::At { offset: third, flags: self.given_arg(5) },
+            _ => Place::Next,
+        };
+        let is_bad_offset = matches!(self.frame.nr, PWRITE64 | PWRITEV) && (third as i64) < 0;
+        let source = Source::Served { vector, parts, part: Bytes { at: 0, len: 0 } };
+        if parts > IOV_MAX || is_bad_offset {
+            // The kernel says what is wrong.
+            return self.change_file(entry);
+        }
+        self.transfer(source, Target { fd, entry, is_pipe: false, place }, COUNT_MAX);
     }
 
     /// Wait until a pipe has room; false if the call is over.
@@ -243,7 +312,7 @@ impl Call<'_> {
         self.frame.continuation = self.frame.continuation.wrapping_sub(2);
     }
 
-    fn set_phase(&mut self, phase: u32) {
+    pub fn set_phase(&mut self, phase: u32) {
         compiler_fence(Ordering::SeqCst);
         // SAFETY: one aligned word of this thread's page; the supervisor reads it while the thread is stopped, so it must be stored here and now.
         unsafe { (&raw mut self.page.phase).write_volatile(phase) };
@@ -257,7 +326,7 @@ impl Call<'_> {
     }
 
     /// Transfer at most `count` bytes. Into a pipe goes what it has room for, as with the kernel's call; elsewhere all of it.
-    fn transfer(&mut self, mut source: Source, target: Target, count: u64) {
+    fn transfer(&mut self, mut source: Source, mut target: Target, count: u64) {
         let mut buffer = Buffer(MaybeUninit::uninit());
         let mut done = 0;
         let mut here = Bytes { at: 0, len: 0 };
@@ -271,6 +340,9 @@ impl Call<'_> {
             }
             let most = if target.is_pipe { PIPE_BUF } else { BUFFER as u64 };
             let piece = Bytes { len: here.len.min(most), ..here };
+            if piece.len == 0 && done == 0 && matches!(source, Source::Served { .. }) {
+                return self.change_file(target.entry);
+            }
             if piece.len == 0 || done != 0 && target.is_pipe && ready_now(target.fd, POLLOUT) == 0 {
                 break;
             }
@@ -281,6 +353,7 @@ impl Call<'_> {
                 _ => break,
             };
             source.advance(result as u64);
+            target.advance(result as u64);
             done += result as u64;
             here = Bytes { at: here.at + result as u64, len: here.len - result as u64 };
             self.answer(done as i64);
@@ -295,7 +368,7 @@ impl Call<'_> {
 
     /// Nothing could be read: the kernel says what is wrong.
     fn fail(&mut self, source: &Source, error: i64) {
-        if let Source::Memory { .. } = source {
+        if !matches!(source, Source::File { .. }) {
             return self.answer(error);
         }
         self.settle();
@@ -318,19 +391,30 @@ impl Call<'_> {
                     error => Err(error),
                 }
             }
-            Source::Memory { vector, parts } => {
-                while *parts > 0 {
-                    let mut part = [0u64; 2];
-                    if !read_program(*vector, &mut part) {
-                        return Err(-gate::EFAULT);
+            Source::Memory { vector, parts } => Ok(match next_part(vector, parts)? {
+                Some(part) => Bytes { len: part.len.min(most), ..part },
+                None => Bytes { at: 0, len: 0 },
+            }),
+            Source::Served { vector, parts, part } => {
+                let at = buffer.0.as_mut_ptr() as u64;
+                let room = most.min(BUFFER as u64);
+                let mut len = 0;
+                while len < room {
+                    if part.len == 0 {
+                        let Some(next) = next_part(vector, parts)? else { break };
+                        *part = next;
                     }
-                    *vector += 16;
-                    *parts -= 1;
-                    if part[1] != 0 {
-                        return Ok(Bytes { at: part[0], len: part[1].min(most) });
+                    let copied = copy_program(part.at, at + len, part.len.min(room - len));
+                    if copied == 0 {
+                        break;
                     }
+                    *part = Bytes { at: part.at + copied, len: part.len - copied };
+                    len += copied;
                 }
-                Ok(Bytes { at: 0, len: 0 })
+                match (len, part.len) {
+                    (0, 1..) => Err(-gate::EFAULT),
+                    _ => Ok(Bytes { at, len }),
+                }
             }
         }
     }
@@ -378,8 +462,15 @@ impl Call<'_> {
 
     fn write_piece(&mut self, target: Target, bytes: Bytes) -> i64 {
         const WRITE: u64 = 1;
+        const PWRITEV2: u64 = 328;
         self.page.after = AFTER_MUST_FINISH;
-        gate::instead(&[target.fd, bytes.at, bytes.len, 0, 0, 0], WRITE)
+        match target.place {
+            Place::Next => gate::instead(&[target.fd, bytes.at, bytes.len, 0, 0, 0], WRITE),
+            Place::At { offset, flags } => {
+                let part = [bytes.at, bytes.len];
+                gate::instead(&[target.fd, part.as_ptr() as u64, 1, offset, 0, flags], PWRITEV2)
+            }
+        }
     }
 
     /// As `hold_output`.

@@ -19,7 +19,9 @@ pub fn publish(table: &DomainTable, world: &World, handles: &Mutex<Handles>) -> 
     }
     // Memory that has no mount: memfds and shared anonymous memory.
     let memory = rustix::fs::memfd_create("speculator", MemfdFlags::CLOEXEC)?;
-    set_device(world, dev_of(&memory)?, Place::Memory);
+    let memory = dev_of(&memory)?;
+    set_device(world, memory, Place::Memory);
+    forget_unmounted(world, |dev| dev == memory || table.place(dev).is_some());
     let mut handles = handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let ids = |wanted: fn(&Domain) -> bool| {
         table.domains().iter().filter(|d| wanted(d)).fold(0, |bits, domain| bits | 1 << domain.id.0)
@@ -68,6 +70,18 @@ fn open(
 fn dev_of(fd: &OwnedFd) -> io::Result<u64> {
     let stat: Stat = rustix::fs::fstat(fd.as_fd())?;
     Ok(stat.st_dev)
+}
+
+/// The number of a file system without a disk that was unmounted may be any other's next: it says nothing any more. A domain keeps its number: it is open, or has
+/// a disk.
+fn forget_unmounted(world: &World, is_mounted: impl Fn(u64) -> bool) {
+    let len = (world.devices_len.load(Ordering::Acquire) as usize).min(DEVICES_MAX);
+    for device in &world.devices[..len] {
+        let is_domain = device.kind.load(Ordering::Relaxed) == DeviceKind::Domain as u32;
+        if !is_domain && !is_mounted(device.dev.load(Ordering::Relaxed)) {
+            device.kind.store(DeviceKind::Outside as u32, Ordering::Release);
+        }
+    }
 }
 
 fn set_device(world: &World, dev: u64, place: Place) {

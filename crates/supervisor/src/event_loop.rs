@@ -345,7 +345,7 @@ impl Supervisor {
             }
         }
         slot.flags.store(kept, Ordering::Release);
-        slot.mapped_domains.store(0, Ordering::Release);
+        slot.forget_mappings();
     }
 
     fn inject(&mut self, stopped: Stopped, registers: Registers) -> Result<()> {
@@ -443,6 +443,9 @@ impl Supervisor {
         for later in more {
             // It was taken out of the queue while the agent finished: put it back.
             self.requeue(tid, &later);
+        }
+        if left.is_some() {
+            self.before_core(tid, signal);
         }
         let resumed = match left {
             // The kernel still has what came with the signal.

@@ -510,6 +510,7 @@ impl Prepared {
         let outputs = self.outputs.clone();
         let output_thread = threads::start("output", move || outputs.run())?;
         self.kept.watch(world, failed.clone())?;
+        crate::mount_watch::start(world)?;
         let memories: io::Result<Vec<_>> = volumes.take_private().iter().map(crate::ahead::Memory::new).collect();
         let memories = memories?;
         let engine = Engine::start(world, self.policy, self.handles.clone(), Box::new(observer))?;

@@ -13,6 +13,7 @@
 
 mod ahead;
 mod classify;
+mod core_dump;
 mod descriptors;
 mod devices;
 mod ending;
@@ -21,6 +22,7 @@ mod forward;
 mod front;
 mod kept;
 mod message;
+mod mount_watch;
 mod outputs;
 mod requests;
 mod same_core;

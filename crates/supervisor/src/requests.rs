@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use tracee::{Registers, Result, Stopped};
 
@@ -126,8 +127,9 @@ impl Supervisor {
     }
 
     fn mounts(&mut self) -> std::result::Result<u64, i32> {
-        self.domains.refresh().map_err(errno)?;
         let world = self.world();
+        world.mounts_changed.store(0, Ordering::SeqCst);
+        self.domains.refresh().map_err(errno)?;
         crate::devices::publish(&self.domains, world, &self.handles).map_err(errno)?;
         Ok(0)
     }
@@ -142,9 +144,38 @@ impl Supervisor {
         crate::devices::hold(&self.domains, known.id, world, &self.handles, by_way)
     }
 
+    /// Whether a process inside has, or is about to have, a file of a domain mapped so that it can be changed without a call. If none has, the domain is not held for that
+    /// any longer.
+    fn is_mapped(&self, domain: usize) -> bool {
+        let world = self.world();
+        let bit = 1 << domain;
+        if world.mapped_domains.fetch_and(!bit, Ordering::SeqCst) & bit == 0 {
+            return false;
+        }
+        // Who maps it has opened a handle before the bit was set, and closes it when the mapping is there.
+        let is_under_way = world.thread_map.taken().any(|thread| world.threads[thread].handle.is_open());
+        let dev = self.domains.domains().get(domain).map(|domain| domain.file_system.dev);
+        let mut owners = self
+            .tracees
+            .iter()
+            .filter(|(_, tracee)| world.processes[tracee.process].mapped_domains.load(Ordering::SeqCst) & bit != 0);
+        let is_mapped = is_under_way || owners.any(|(&tid, _)| dev.is_none_or(|dev| maps_shared(tid, dev)));
+        if is_mapped {
+            world.mapped_domains.fetch_or(bit, Ordering::SeqCst);
+        }
+        is_mapped
+    }
+
     fn let_go_domains(&mut self) -> std::result::Result<u64, i32> {
         let world = self.world();
+        let is_mapped: Vec<bool> = (0..world.transactions.domains()).map(|domain| self.is_mapped(domain)).collect();
         let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for (domain, _) in is_mapped.iter().enumerate().filter(|(_, &is_mapped)| !is_mapped) {
+            // What was stored there last may not be on the disk yet, and nobody else will look for it.
+            if let Some(root) = &handles.roots[domain] {
+                rustix::fs::syncfs(root).map_err(|error| error.raw_os_error())?;
+            }
+        }
         (0..world.transactions.domains()).for_each(|domain| handles.let_go(world, domain));
         Ok(0)
     }
@@ -164,6 +195,16 @@ impl Supervisor {
         self.front.tell(&Message::Warning { text: format!("the agent of thread {tid} could not go on (line {line})") });
         Ok(0)
     }
+}
+
+/// Whether a thread's process has a file of this device mapped shared.
+fn maps_shared(tid: i32, dev: u64) -> bool {
+    let wanted = format!("{:02x}:{:02x}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let Ok(maps) = std::fs::read_to_string(format!("/proc/{tid}/maps")) else { return true };
+    maps.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next().is_some_and(|rights| rights.ends_with('s')) && fields.nth(1) == Some(&wanted)
+    })
 }
 
 fn errno(error: io::Error) -> i32 {

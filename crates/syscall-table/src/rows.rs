@@ -191,7 +191,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     160, setrlimit, Private, Lasting, Own, "own limits";
     161, chroot, Barrier, Barrier, Everything, "all names change their meaning";
     162, sync, Emulated, Sync(SyncKind::All), Nothing, "becomes a dependency";
-    163, acct, Barrier, Barrier, Everything, "the kernel writes a file for the whole machine";
+    163, acct, Emulated, Refuse(ENOSYS), Nothing, "the kernel would write a file at each end of a process, unseen; kernels without it answer the same";
     164, settimeofday, Barrier, Barrier, Everything, "sets the clock";
     165, mount, Barrier, Mount, Everything, "the table of file systems changes";
     166, umount2, Barrier, Mount, Everything, "the table of file systems changes";
@@ -207,7 +207,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     176, delete_module, Barrier, Barrier, Everything, "changes the kernel";
     177, get_kernel_syms, Native, Native, Nothing, "the kernel answers ENOSYS";
     178, query_module, Native, Native, Nothing, "the kernel answers ENOSYS";
-    179, quotactl, Barrier, Barrier, Everything, "quotas of a whole file system";
+    179, quotactl, Barrier, Barrier, Everything, "quotas of a whole file system, which the call changes";
     180, nfsservctl, Native, Native, Nothing, "the kernel answers ENOSYS";
     181, getpmsg, Native, Native, Nothing, "the kernel answers ENOSYS";
     182, putpmsg, Native, Native, Nothing, "the kernel answers ENOSYS";
@@ -332,7 +332,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     301, fanotify_mark, Barrier, Barrier, Everything, "watches and may hold up processes outside";
     302, prlimit64, Tracked, Control { pid: 0 }, Process { pid: 0 }, "limits; of another process, all can see them";
     303, name_to_handle_at, Tracked, ObservePath { dir: 0, path: 1 }, Names, "observes the name";
-    304, open_by_handle_at, Barrier, Barrier, Everything, "opens a file without a name";
+    304, open_by_handle_at, Barrier, Barrier, Everything, "opens a file without a name; what it empties it changes";
     305, clock_adjtime, Barrier, Barrier, Everything, "may set the clock";
     306, syncfs, Emulated, Sync(SyncKind::FileSystem), Object, "becomes a dependency";
     307, sendmmsg, Output, SendMmsg { fd: 0 }, Object, "gives data and perhaps descriptors to the peer";
@@ -385,7 +385,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     440, process_madvise, Barrier, Barrier, Everything, "may change processes outside";
     441, epoll_pwait2, Tracked, EpollWait, Ready, "readiness is an observation";
     442, mount_setattr, Barrier, Mount, Everything, "the table of file systems changes";
-    443, quotactl_fd, Barrier, Barrier, Everything, "quotas of a whole file system";
+    443, quotactl_fd, Barrier, Barrier, Everything, "quotas of a whole file system, which the call changes";
     444, landlock_create_ruleset, Emulated, Refuse(ENOSYS), Nothing, "rules would also judge the agent's calls; programs fall back";
     445, landlock_add_rule, Emulated, Refuse(ENOSYS), Nothing, "there is no ruleset, landlock_create_ruleset was refused";
     446, landlock_restrict_self, Emulated, Refuse(ENOSYS), Nothing, "rules would also judge the agent's calls; programs fall back";

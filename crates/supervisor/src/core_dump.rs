@@ -1,0 +1,124 @@
+//! A core dump is a change that no call makes: the kernel writes a file between the delivery of a signal and the end of its process
+//! ([0031](../../../docs/decisions/0031-core-dumps.md)).
+//!
+//! It joins the active transaction before the signal is delivered, and the thread's handle stays open until the thread has ended: no commit begins while
+//! a part of the core is there.
+
+use crate::event_loop::Supervisor;
+use crate::signals::SignalSets;
+use agent_abi::{DeviceKind, World, PROCESS_MAPPED_SERVED};
+use commit_clock::DOMAINS_MAX;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+/// Signals that make a core where nobody catches them (signal(7)).
+const MAKE_CORES: [i32; 10] = [
+    libc::SIGQUIT,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGSYS,
+];
+
+impl Supervisor {
+    /// A signal is about to be delivered.
+    pub(crate) fn before_core(&mut self, tid: i32, signal: i32) {
+        if !MAKE_CORES.contains(&signal) || !may_be_written(tid) || !is_default(tid, signal) {
+            return;
+        }
+        let folder = fs::read_to_string("/proc/sys/kernel/core_pattern").ok().and_then(|name| folder_of(tid, &name));
+        let Some(found) = folder.and_then(|folder| fs::metadata(folder).ok()) else { return };
+        if let (DeviceKind::Domain, domain) = self.world().device(found.dev()) {
+            self.join_core(tid, domain);
+        }
+    }
+
+    fn join_core(&mut self, tid: i32, domain: usize) {
+        let world = self.world();
+        let Some(tracee) = self.tracees.get(&tid) else { return };
+        let (Some(thread), process) = (tracee.thread, &world.processes[tracee.process]) else { return };
+        let handle = &world.threads[thread].handle;
+        world.transactions.open_handle(handle);
+        while !world.transactions.may_join(domain) {
+            handle.close();
+            // What cannot be opened fails when it is flushed.
+            let is_held = self.hold_domain(Some(tid), domain).is_ok();
+            world.transactions.open_handle(handle);
+            if !is_held {
+                break;
+            }
+        }
+        let transaction = world.transactions.join(domain);
+        process.clock.raise(domain, transaction);
+        world.names.raise(domain, transaction);
+        world.names.merge(&process.clock.load(DOMAINS_MAX), DOMAINS_MAX);
+        if process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SERVED != 0 {
+            handle.close();
+            is_stored_without_a_call(world, process, domain);
+        }
+    }
+}
+
+/// The kernel reads all memory of the process, and pages of files that somebody serves are waited for: as with stores to mapped files, whoever reads
+/// there depends on the transaction that is active then, and so does the process's parent (`wait` observes everything).
+fn is_stored_without_a_call(world: &World, process: &agent_abi::Process, domain: usize) {
+    process.mapped_domains.fetch_or(1 << domain, Ordering::SeqCst);
+    world.mapped_domains.fetch_or(1 << domain, Ordering::SeqCst);
+}
+
+/// Whether the limit of the process lets a core be written (getrlimit(2), RLIMIT_CORE).
+fn may_be_written(tid: i32) -> bool {
+    let limits = fs::read_to_string(format!("/proc/{tid}/limits")).unwrap_or_default();
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max core file size"));
+    limit.and_then(|rest| rest.split_whitespace().next()) != Some("0")
+}
+
+fn is_default(tid: i32, signal: i32) -> bool {
+    let bit = 1u64 << (signal - 1);
+    SignalSets::of(tid).is_none_or(|sets| (sets.caught | sets.ignored) & bit == 0)
+}
+
+/// Where the kernel puts the core of a thread (core(5)). None where a program outside gets it.
+fn folder_of(tid: i32, pattern: &str) -> Option<PathBuf> {
+    let pattern = pattern.trim_end_matches('\n');
+    if pattern.starts_with(['|', '@']) {
+        return None;
+    }
+    let process = Path::new("/proc").join(tid.to_string());
+    let folder = Path::new(pattern).parent().unwrap_or(Path::new(""));
+    let (base, folder) = match folder.strip_prefix("/") {
+        Ok(folder) => (process.join("root"), folder),
+        Err(_) => (process.join("cwd"), folder),
+    };
+    // What stands for a number or a name is not there under that name: then the first folder that is.
+    folder.ancestors().map(|folder| base.join(folder)).find(|folder| folder.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, expect: Option<&str>) {
+        let tid = std::process::id() as i32;
+        let expect = expect.map(|folder| Path::new("/proc").join(tid.to_string()).join(folder));
+        assert_eq!(folder_of(tid, pattern), expect, "{pattern:?}");
+    }
+
+    #[test]
+    fn a_core_goes_where_its_pattern_says() {
+        check("core\n", Some("cwd/"));
+        check("core.%p", Some("cwd/"));
+        check("/tmp/core.%e", Some("root/tmp"));
+        check("/tmp/%u-no-such/core", Some("root/tmp"));
+        check("|/usr/lib/systemd/systemd-coredump %P", None);
+        check("@/run/socket", None);
+    }
+}
