@@ -461,10 +461,6 @@ impl Call<'_> {
                 self.lock(0);
             }
             F_GETFL => self.get_flags(),
-            F_SETLEASE => {
-                self.world.options.fetch_or(option::LEASES, Ordering::SeqCst);
-                self.change_description(0);
-            }
             F_GETFD | F_SETFD => {
                 self.proceed();
             }
@@ -480,6 +476,9 @@ impl Call<'_> {
             }
             // Leases tell who has the file open, and for the rest nobody knows.
             _ => {
+                if command == F_SETLEASE {
+                    self.world.options.fetch_or(option::LEASES, Ordering::SeqCst);
+                }
                 self.change_description(0);
                 self.observe_everything();
             }
