@@ -297,7 +297,8 @@ impl Call<'_> {
             }
         }
         const ESRCH: i64 = -3;
-        if self.proceed() == ESRCH && !self.is_clean() {
+        // Nothing but an observation comes after it: a signal to oneself need not wait until the agent is left step by step.
+        if self.proceed_observing() == ESRCH && !self.is_clean() {
             self.observe_everything();
         }
     }
@@ -321,7 +322,7 @@ impl Call<'_> {
                 None => self.settle(),
             }
         }
-        self.proceed();
+        self.proceed_observing();
     }
 
     fn own_pid(&self) -> i32 {
