@@ -473,3 +473,9 @@ pub fn is_open_for_writing(file: BorrowedFd<'_>) -> bool {
     };
     !(lease(libc::F_RDLCK) && lease(libc::F_UNLCK))
 }
+
+/// Whether this open file has a lease.
+pub fn is_leased(file: &OwnedFd) -> bool {
+    // SAFETY: no pointers.
+    !matches!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) }, -1 | libc::F_UNLCK)
+}

@@ -17,6 +17,7 @@ const PROGRAMS: &[&str] = &[
     "fd_lowest.c",
     "fifo.c",
     "file_append.c",
+    "file_lease_closed.c",
     "file_locks.c",
     "fork_status.c",
     "futex_between_processes.c",

@@ -267,9 +267,13 @@ impl Supervisor {
         }
     }
 
+    /// An undo entry keeps open what is closed. Where the program, or somebody else, would be told that it still is, the close waits instead.
     fn plan_close(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
         let mut plan = Plan::new(Class::Tracked).once();
         for fd in fds {
+            if self.copy_descriptor(call.tid, fd).is_ok_and(|copy| is_missed_when_open(&copy)) {
+                return Plan::new(Class::Barrier).once();
+            }
             match self.behind(call.tid, fd) {
                 Behind::Bad => continue,
                 // The last end's close throws away what is in the pipe: first the end is undone, then the contents.
@@ -588,5 +592,19 @@ fn plan_native(nr: u64) -> Plan {
         // prlimit64: what a checkpoint holds, if it is the caller's own
         | 302 => Plan::new(Class::Free),
         _ => Plan::new(Class::Barrier).once(),
+    }
+}
+
+/// Whether others notice that somebody still has this open: a block device cannot be opened exclusively, who opens a leased file waits for the lease, and the
+/// end of a terminal's master is a hang-up.
+fn is_missed_when_open(file: &OwnedFd) -> bool {
+    use rustix::fs::FileType;
+    const PTMX: u64 = 0x502;
+    let Ok(stat) = rustix::fs::fstat(file) else { return false };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => true,
+        FileType::CharacterDevice => stat.st_rdev == PTMX,
+        FileType::RegularFile => crate::sys::is_leased(file),
+        _ => false,
     }
 }
