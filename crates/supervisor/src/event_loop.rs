@@ -428,6 +428,9 @@ impl Supervisor {
             let registers = stopped.registers()?;
             return self.on_failed_injection(stopped, registers);
         }
+        if self.is_step_in_agent(&stopped, signal)? {
+            return stopped.resume(0);
+        }
         let sent = stopped.signal_info()?;
         let info = self.as_it_was(tid, sent);
         let Some(stopped) = self.ahead_of_signal(stopped, &info)? else { return Ok(()) };
@@ -456,6 +459,13 @@ impl Supervisor {
         // It may have more to hear.
         self.call_receiver(tid);
         resumed
+    }
+
+    /// Whether a program that steps itself (the trap flag) has made a step in the agent: to the program all of that is the call's one step.
+    fn is_step_in_agent(&self, stopped: &Stopped, signal: i32) -> Result<bool> {
+        const TRAP_TRACE: i32 = 2;
+        let may_be = signal == libc::SIGTRAP && stopped.signal_info()?.code() == TRAP_TRACE;
+        Ok(may_be && self.image.contains(stopped.registers()?.rip))
     }
 
     /// Whether a signal says that the agent of a new program could not begin.
