@@ -31,7 +31,7 @@ pub use slots::{
     Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_IN_PSEUDO, PROCESS_LOCKS, PROCESS_MAPPED_PRIVATE,
     PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_MAX,
 };
-pub use text::{text_index, FileVersion, Text, TextState, TEXTS_MAX};
+pub use text::{text_index, FileVersion, Text, TextRow, TextState, TEXTS_MAX};
 pub use thread::{
     AgentHeader, Frame, Private, ThreadPage, AFTER_LEAVES, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER,
     PHASE_BEFORE, PHASE_PARTIAL, STUBS_MAX, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_TRACES, THREAD_UNCACHED,
@@ -202,6 +202,10 @@ pub mod option {
     pub const DESCRIPTORS_PASSED: u32 = 512;
     /// A name that says nothing of /proc may lead there: a link was made, or a file system mounted.
     pub const PROC_ELSEWHERE: u32 = 1024;
+    /// Somebody inside hears, or has to allow, that a file is opened or read: the supervisor reads no program file any more.
+    pub const READS_HEARD: u32 = 2048;
+    /// The supervisor has an ordinary user's rights: it can trace only what that user may read.
+    pub const ORDINARY_USER: u32 = 4096;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

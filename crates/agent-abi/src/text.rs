@@ -1,6 +1,6 @@
 //! What is known of program files: where their patched text is.
 
-use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{fence, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// Segments of program files that a world can know.
 pub const TEXTS_MAX: usize = 1024;
@@ -15,9 +15,13 @@ pub enum TextState {
     Plain = 1,
     /// `text` and `stubs` are segments to attach.
     Patched = 2,
+    /// It was about a file that is forgotten. Searches go on behind it, and another file may get it.
+    Gone = 3,
 }
 
-/// One executable segment of one program file. Written once, by the supervisor; `state` is published last.
+/// One executable segment of one program file. Written by the supervisor only; `state` is published last. A row that is forgotten gets `Gone`, then another
+/// `generation`, and only then other contents: what was read between two looks at the same generation, beginning with a state of the row's file, is of that
+/// file (`Text::read`).
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Text {
@@ -45,6 +49,31 @@ pub struct Text {
     pub stub_distance: AtomicI64,
     /// Length of the stubs, bytes.
     pub stub_len: AtomicU64,
+    /// How often the row was forgotten.
+    pub generation: AtomicU32,
+}
+
+/// What a row says, all of it at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextRow {
+    /// Whether there is anything to attach.
+    pub is_patched: bool,
+    /// See `Text::sites`.
+    pub sites: u32,
+    /// See `Text::offset`.
+    pub offset: u64,
+    /// See `Text::vaddr`.
+    pub vaddr: u64,
+    /// See `Text::len`.
+    pub len: u64,
+    /// See `Text::text_shm`.
+    pub text_shm: u32,
+    /// See `Text::stub_shm`.
+    pub stub_shm: u32,
+    /// See `Text::stub_distance`.
+    pub stub_distance: i64,
+    /// See `Text::stub_len`.
+    pub stub_len: u64,
 }
 
 /// The identity of one version of a file.
@@ -82,8 +111,38 @@ impl Text {
         match self.state.load(Ordering::Acquire) {
             1 => TextState::Plain,
             2 => TextState::Patched,
+            3 => TextState::Gone,
             _ => TextState::Free,
         }
+    }
+
+    /// What it says of that file; `None` if it is not about it, or not any more.
+    pub fn read(&self, file: &FileVersion) -> Option<TextRow> {
+        let generation = self.generation.load(Ordering::Acquire);
+        let state = self.state();
+        if !matches!(state, TextState::Plain | TextState::Patched) || !self.is_of(file) {
+            return None;
+        }
+        let row = TextRow {
+            is_patched: state == TextState::Patched,
+            sites: self.sites.load(Ordering::Relaxed),
+            offset: self.offset.load(Ordering::Relaxed),
+            vaddr: self.vaddr.load(Ordering::Relaxed),
+            len: self.len.load(Ordering::Relaxed),
+            text_shm: self.text_shm.load(Ordering::Relaxed),
+            stub_shm: self.stub_shm.load(Ordering::Relaxed),
+            stub_distance: self.stub_distance.load(Ordering::Relaxed),
+            stub_len: self.stub_len.load(Ordering::Relaxed),
+        };
+        fence(Ordering::Acquire);
+        (self.generation.load(Ordering::Relaxed) == generation).then_some(row)
+    }
+
+    /// The row is about no file any more.
+    pub fn forget(&self) {
+        self.state.store(TextState::Gone as u32, Ordering::Release);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        fence(Ordering::Release);
     }
 }
 

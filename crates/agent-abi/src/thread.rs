@@ -117,6 +117,8 @@ pub struct Private {
     pub fds_end: u64,
     /// The process has, or had, further threads.
     pub threaded: u64,
+    /// The program has asked not to be dumpable, and the kernel was not told (`agent::process`).
+    pub undumpable: u64,
     /// Patched texts that are attached.
     pub texts_len: u64,
     /// Address and length of each.

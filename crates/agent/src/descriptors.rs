@@ -90,6 +90,12 @@ pub fn private() -> &'static Private {
     unsafe { &*(PRIVATE_BASE as *const Private) }
 }
 
+/// The program has asked to be dumpable, or not.
+pub fn set_undumpable(undumpable: u64) {
+    // SAFETY: one aligned word of memory that is ours.
+    unsafe { (&raw mut (*(PRIVATE_BASE as *mut Private)).undumpable).write_volatile(undumpable) }
+}
+
 /// Nothing may be remembered of descriptors any more: two tables share this memory, or two memories one table.
 pub fn forget_forever() {
     // SAFETY: one aligned word of memory that is ours.

@@ -11,6 +11,7 @@ use syscall_table::{Op, Shows};
 const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;
 const UMOUNT2: u64 = 166;
+const FANOTIFY_INIT: u64 = 300;
 const UNSHARE: u64 = 272;
 const QUOTACTL: u64 = 179;
 const OPEN_BY_HANDLE_AT: u64 = 304;
@@ -68,6 +69,7 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::Barrier if call.frame.nr == PIDFD_GETFD => call.take_descriptor(),
         Op::Barrier if call.frame.nr == OPEN_BY_HANDLE_AT => call.open_by_handle(),
         Op::Barrier if matches!(call.frame.nr, QUOTACTL | QUOTACTL_FD) => call.quota(),
+        Op::Barrier if call.frame.nr == FANOTIFY_INIT => call.listen_to_files(),
         Op::Barrier => call.barrier(),
         Op::Refuse(errno) => call.refuse(errno),
         Op::Read { fd } | Op::ObserveFd { fd } => call.read(fd),

@@ -515,8 +515,26 @@ impl Call<'_> {
         }
     }
 
+    /// From now on somebody inside hears that files are opened and read, or even has to allow it.
+    fn hear_reads(&self) {
+        self.world.options.fetch_or(agent_abi::option::READS_HEARD, Ordering::SeqCst);
+    }
+
+    /// `fanotify_init`.
+    pub fn listen_to_files(&mut self) {
+        self.hear_reads();
+        self.barrier();
+    }
+
     /// A watch that is added gets the next number.
     pub fn add_watch(&mut self, position: u8) {
+        const INOTIFY_ADD_WATCH: u64 = 254;
+        const IN_ACCESS: u64 = 0x1;
+        const IN_CLOSE_NOWRITE: u64 = 0x10;
+        const IN_OPEN: u64 = 0x20;
+        if self.frame.nr == INOTIFY_ADD_WATCH && self.arg(2) & (IN_ACCESS | IN_CLOSE_NOWRITE | IN_OPEN) != 0 {
+            self.hear_reads();
+        }
         let entry = if self.is_clean() { None } else { Some(self.descriptor(self.arg(position))) };
         entry.iter().for_each(|&entry| self.modify_description(entry));
         self.observe_path();

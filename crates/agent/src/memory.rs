@@ -4,7 +4,7 @@ use crate::clocks::Call;
 use crate::descriptors::{private, Stat};
 use crate::gate::{self, nr, EACCES, EINVAL, ENOMEM};
 use agent_abi::{
-    text_index, FdKind, FileVersion, Private, Request, Text, TextState, AGENT_BASE, MAPPED_MEMORY, OWN_END,
+    text_index, FdKind, FileVersion, Private, Request, TextRow, TextState, AGENT_BASE, MAPPED_MEMORY, OWN_END,
     PRIVATE_BASE, PRIVATE_STORES, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -86,7 +86,9 @@ impl Call<'_> {
         if !self.is_clean() {
             self.observe_entry(entry, 1);
         }
-        if prot & PROT_EXEC != 0 && prot & PROT_WRITE == 0 && flags & MAP_TYPE == MAP_PRIVATE {
+        // The dynamic linker says MAP_DENYWRITE. Others who map program text look at its bytes (valgrind translates them): they get what is in the file.
+        let is_text = prot & PROT_EXEC != 0 && prot & PROT_WRITE == 0 && flags & MAP_TYPE == MAP_PRIVATE;
+        if is_text && flags & MAP_DENYWRITE != 0 {
             self.patch_mapping(fd, result as u64, length, offset);
         }
     }
@@ -171,15 +173,14 @@ impl Call<'_> {
         }
         let Ok(stat) = Stat::of_fd(fd) else { return };
         let file = stat.version();
-        if !is_known(self.world, &file) && gate::request(Request::PlanFile, fd, 0, 0) < 0 {
+        let may_be_planned = || may_ask_for_plans(self.world) && gate::request(Request::PlanFile, fd, 0, 0) >= 0;
+        if !is_known(self.world, &file) && !may_be_planned() {
             return;
         }
-        for row in rows(self.world, &file) {
-            let row_offset = row.offset.load(Ordering::Relaxed);
-            let len = row.len.load(Ordering::Relaxed);
-            let inside = row_offset >= offset && row_offset - offset + len <= (length + PAGE - 1) & !(PAGE - 1);
-            if row.state() == TextState::Patched && inside {
-                attach(self.process, row, at + (row_offset - offset));
+        for row in rows(self.world, &file).filter(|row| row.is_patched) {
+            let inside = row.offset >= offset && row.offset - offset + row.len <= (length + PAGE - 1) & !(PAGE - 1);
+            if inside {
+                attach(self.process, &row, at + (row.offset - offset));
             }
         }
     }
@@ -203,48 +204,50 @@ fn is_writable(fd: u64) -> bool {
     flags < 0 || flags & O_ACCMODE != 0
 }
 
+/// Whether the supervisor may read a program file: if it is heard by, or waits for, somebody inside, the file's calls stop instead.
+pub fn may_ask_for_plans(world: &agent_abi::World) -> bool {
+    world.options.load(Ordering::Relaxed) & agent_abi::option::READS_HEARD == 0
+}
+
 /// The rows about one version of a file.
-pub fn rows<'w>(world: &'w agent_abi::World, file: &FileVersion) -> impl Iterator<Item = &'w Text> {
+pub fn rows(world: &'static agent_abi::World, file: &FileVersion) -> impl Iterator<Item = TextRow> {
     let start = text_index(file);
     let file = *file;
     (0..TEXTS_MAX)
         .map(move |i| &world.texts[(start + i) % TEXTS_MAX])
         .take_while(|row| row.state() != TextState::Free)
-        .filter(move |row| row.is_of(&file))
+        .filter_map(move |row| row.read(&file))
 }
 
-pub fn is_known(world: &agent_abi::World, file: &FileVersion) -> bool {
+pub fn is_known(world: &'static agent_abi::World, file: &FileVersion) -> bool {
     rows(world, file).next().is_some()
 }
 
-/// Map the patched text over the original, and its stubs at their distance.
-pub fn attach(process: &agent_abi::Process, row: &Text, at: u64) -> bool {
+/// Map the patched text over the original, and its stubs at their distance. If the file was forgotten meanwhile, and nobody had it, there are no such segments
+/// any more: its calls stop.
+pub fn attach(process: &agent_abi::Process, row: &TextRow, at: u64) -> bool {
     const SHM_RDONLY: u64 = 0o10000;
     const SHM_REMAP: u64 = 0o40000;
     const SHM_EXEC: u64 = 0o100000;
-    let stubs_at = at.wrapping_add_signed(row.stub_distance.load(Ordering::Relaxed));
-    let stub_shm = row.stub_shm.load(Ordering::Relaxed);
-    if touches_ours(stubs_at, row.stub_len.load(Ordering::Relaxed)) {
+    let stubs_at = at.wrapping_add_signed(row.stub_distance);
+    if touches_ours(stubs_at, row.stub_len) {
         return false;
     }
-    if !has_stubs(stubs_at, stub_shm) {
+    if !has_stubs(stubs_at, row.stub_shm) {
         // Without SHM_REMAP: if something is there already, the text stays as it is, and its calls stop.
         // SAFETY: maps at a free place.
-        let got = unsafe { gate::call(nr::SHMAT, [u64::from(stub_shm), stubs_at, SHM_RDONLY | SHM_EXEC, 0, 0, 0]) };
-        if got != stubs_at as i64 || !remember_stubs(stubs_at, stub_shm) {
+        let got = unsafe { gate::call(nr::SHMAT, [u64::from(row.stub_shm), stubs_at, SHM_RDONLY | SHM_EXEC, 0, 0, 0]) };
+        if got != stubs_at as i64 || !remember_stubs(stubs_at, row.stub_shm) {
             return false;
         }
     }
     // SAFETY: replaces the text that was just mapped and that nobody has run yet by the same text, patched.
     let got = unsafe {
-        gate::call(
-            nr::SHMAT,
-            [u64::from(row.text_shm.load(Ordering::Relaxed)), at, SHM_RDONLY | SHM_EXEC | SHM_REMAP, 0, 0, 0],
-        )
+        gate::call(nr::SHMAT, [u64::from(row.text_shm), at, SHM_RDONLY | SHM_EXEC | SHM_REMAP, 0, 0, 0])
     };
     if got == at as i64 {
-        remember_text(at, row.len.load(Ordering::Relaxed));
-        let sites = u64::from(row.sites.load(Ordering::Relaxed));
+        remember_text(at, row.len);
+        let sites = u64::from(row.sites);
         process.patched_sites.store(process.patched_sites.load(Ordering::Relaxed) + sites, Ordering::Relaxed);
     }
     got == at as i64

@@ -1,8 +1,8 @@
 //! Children, signals, exec, and what a process says of itself.
 
 use crate::clocks::Call;
-use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, share_descriptions};
-use crate::gate::{self, nr, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
+use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, private, set_undumpable, share_descriptions};
+use crate::gate::{self, nr, EACCES, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program_bytes;
 use agent_abi::{
     option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
@@ -238,6 +238,10 @@ impl Call<'_> {
 
     /// A new program: if this returns, it failed.
     pub fn exec(&mut self) {
+        if self.is_unreadable_program() {
+            gate::request(Request::Refused, self.frame.nr, 0, 0);
+            return self.answer(-EACCES);
+        }
         if !self.is_clean() {
             // Descriptors that exec closes end their streams.
             self.look_at_unused();
@@ -336,6 +340,8 @@ impl Call<'_> {
     }
 
     pub fn prctl(&mut self) {
+        const PR_GET_DUMPABLE: u64 = 3;
+        const PR_SET_DUMPABLE: u64 = 4;
         const PR_SET_KEEPCAPS: u64 = 8;
         const PR_SET_SECCOMP: u64 = 22;
         const PR_CAPBSET_DROP: u64 = 24;
@@ -355,11 +361,44 @@ impl Call<'_> {
                 self.barrier();
                 self.observe_everything();
             }
+            PR_SET_DUMPABLE if self.has_option(option::ORDINARY_USER) => self.set_dumpable(),
+            PR_GET_DUMPABLE if private().undumpable != 0 => self.answer(0),
             PR_SET_KEEPCAPS | PR_CAPBSET_DROP | PR_SET_SECUREBITS | PR_CAP_AMBIENT => self.change_identity(),
             _ => {
                 self.proceed();
             }
         }
+    }
+
+    /// An ordinary user may not look into what is not dumpable, its tracer neither. So the kernel is not told: the program is traced, and hears what it has
+    /// asked for.
+    fn set_dumpable(&mut self) {
+        match self.arg(1) {
+            wanted @ (0 | 1) => {
+                set_undumpable(1 - wanted);
+                self.answer(0);
+            }
+            _ => self.answer(-EINVAL),
+        }
+    }
+
+    /// Whether an ordinary user may execute the file but not read it: what becomes of it could not be traced by that user.
+    fn is_unreadable_program(&self) -> bool {
+        const EXECVEAT: u64 = 322;
+        const FACCESSAT2: u64 = 439;
+        const AT_EACCESS: u64 = 0x200;
+        const X_OK: u64 = 1;
+        const R_OK: u64 = 4;
+        if !self.has_option(option::ORDINARY_USER) {
+            return false;
+        }
+        let (dir, path, flags) = match self.frame.nr {
+            EXECVEAT => (self.arg(0), self.arg(1), self.arg(4)),
+            _ => (crate::names::AT_FDCWD, self.arg(0), 0),
+        };
+        // SAFETY: the path is the program's, and the kernel's to check.
+        let may = |mode| unsafe { gate::call(FACCESSAT2, [dir, path, mode, flags | AT_EACCESS, 0, 0]) };
+        may(R_OK) == -EACCES && may(X_OK) == 0
     }
 
     pub fn arch_prctl(&mut self) {

@@ -4,9 +4,9 @@
 use crate::clocks::world;
 use crate::descriptors::{Stat, CACHE_BASE};
 use crate::gate::{self, nr};
-use crate::memory::{attach, is_known, rows};
+use crate::memory::{attach, is_known, may_ask_for_plans, rows};
 use agent_abi::{
-    option, DeviceKind, Request, TextState, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_MAPPED_SERVED, PROCESS_PRIVILEGES, THREADS_MAX,
+    option, DeviceKind, Request, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_MAPPED_SERVED, PROCESS_PRIVILEGES, THREADS_MAX,
     THREAD_PAGE_OFFSET,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -197,7 +197,7 @@ fn patch_image(process: &agent_abi::Process, auxv: &Auxv, entry: u64) -> bool {
     let program_file = program.version();
     let unknown =
         !is_known(world, &program_file) || interpreter_stat.as_ref().is_some_and(|s| !is_known(world, &s.version()));
-    if unknown && gate::request(Request::PlanExecutable, interpreter.unwrap_or(0), 0, 0) < 0 {
+    if unknown && may_ask_for_plans(world) && gate::request(Request::PlanExecutable, interpreter.unwrap_or(0), 0, 0) < 0 {
         return false;
     }
     let mut replaced = attach_all(process, &program_file, bias, entry, |_, _| {});
@@ -217,11 +217,11 @@ fn attach_all(
     is_attached: impl Fn(u64, u64),
 ) -> bool {
     let mut replaced = false;
-    for row in rows(world(), file) {
-        let (at, len) = (bias.wrapping_add(row.vaddr.load(Ordering::Relaxed)), row.len.load(Ordering::Relaxed));
-        if row.state() == TextState::Patched && attach(process, row, at) {
-            replaced |= entry >= at && entry - at < len;
-            is_attached(at, len);
+    for row in rows(world(), file).filter(|row| row.is_patched) {
+        let at = bias.wrapping_add(row.vaddr);
+        if attach(process, &row, at) {
+            replaced |= entry >= at && entry - at < row.len;
+            is_attached(at, row.len);
         }
     }
     replaced

@@ -107,3 +107,24 @@ fn a_setuid_program_of_root_takes_its_owner() {
     fs::set_permissions(scene.path("id"), fs::Permissions::from_mode(0o4755)).unwrap();
     assert_eq!(scene.run("run ./id -u").expect(0, "").stdout, "65534\n");
 }
+
+/// A tracer may look only into what its user may read. The program was killed; now its parent hears of it as of any file that may not be executed.
+#[test]
+fn a_program_that_an_ordinary_user_may_not_read_is_not_executed() {
+    if !support::has_root_for("a program of somebody else") {
+        return;
+    }
+    let scene = Scene::new();
+    fs::copy("/bin/true", scene.path("unreadable")).unwrap();
+    fs::set_permissions(scene.path("unreadable"), fs::Permissions::from_mode(0o711)).unwrap();
+    fs::write(
+        scene.path("script"),
+        "./unreadable 2>/dev/null; echo status $?\n./missing 2>/dev/null; echo status $?\n",
+    )
+    .unwrap();
+    let Some(outcome) = scene.run_as_nobody("run sh script") else { return };
+    assert_eq!(outcome.expect(0, "").stdout, "status 126\nstatus 127\n");
+    let Some(outcome) = scene.run_as_nobody("run ./unreadable") else { return };
+    assert_eq!(outcome.stderr.matches("may not read it").count(), 1, "{}", outcome.stderr);
+    assert_eq!(scene.run("run ./unreadable").expect(0, "").stdout, "");
+}

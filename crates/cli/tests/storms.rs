@@ -153,3 +153,29 @@ fn a_tree_of_processes_prints_in_order() {
     fs::remove_file(program).unwrap();
     scene.left_behind(&["dir", "image"]);
 }
+
+/// Each program file has its text in two segments of shared memory, of which a machine has 4,096. They were kept until the world's end.
+#[test]
+fn many_programs_leave_few_segments() {
+    const PROGRAM: &str = "/lib64/ld-linux-x86-64.so.2";
+    const PROGRAMS: usize = 260;
+    /// What a world keeps of files that nobody uses, and some more for those that are used.
+    const SEGMENTS_MOST: usize = 300;
+    if !Path::new(PROGRAM).exists() {
+        eprintln!("skipped: {PROGRAM} is not installed");
+        return;
+    }
+    let scene = Scene::new();
+    for i in 0..PROGRAMS {
+        fs::copy(PROGRAM, scene.path(&format!("program{i}"))).unwrap();
+    }
+    let script = "for i in $(seq 0 $1); do ./program$i --version >said || exit 1; done
+        read -r supervisor < <(awk '/^TracerPid/ { print $2 }' /proc/self/status)
+        awk -v own=$supervisor '$5 == own' /proc/sysvipc/shm | wc -l";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+    command.args(["run", "--", "bash", "-c", script, "bash", &(PROGRAMS - 1).to_string()]).current_dir(scene.path(""));
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let segments: usize = said.trim().parse().unwrap_or_else(|_| panic!("{said}: {:?}", output.stderr));
+    assert!((4..=SEGMENTS_MOST).contains(&segments), "{segments} segments");
+}

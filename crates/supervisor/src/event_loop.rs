@@ -364,7 +364,13 @@ impl Supervisor {
         world.threads[thread].tid.store(tid as u32, Ordering::Release);
         tracee.thread = Some(thread);
         let slots = (thread as u32, tracee.process as u32);
-        let injection = Injection::begin(&stopped, registers, &self.image, agent_id, world_id, slots)?;
+        let injection = match Injection::begin(&stopped, registers, &self.image, agent_id, world_id, slots) {
+            Err(TraceError::Kernel { source, .. }) if !self.is_root_user => {
+                let why = format!("it cannot be traced by a user who may not read it ({source})");
+                return self.refuse_program(stopped, &why, "let its user read it, or start it outside");
+            }
+            begun => begun?,
+        };
         tracee.injection = Some(injection);
         stopped.resume(0)
     }

@@ -626,6 +626,7 @@ fn option_bits(options: &RunOptions) -> u32 {
         | bit(options.interpose == Interpose::Stops, option::NO_PATCHES)
         | bit(options.release_early, option::RELEASE_EARLY)
         | bit(options.verbose > 0, option::VERBOSE)
+        | bit(!rustix::process::geteuid().is_root(), option::ORDINARY_USER)
 }
 
 fn fill(stats: &mut Stats, world: &agent_abi::World, outputs: &Outputs, record: &Mutex<CommitRecord>, begin: Instant) {

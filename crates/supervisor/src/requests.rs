@@ -95,7 +95,15 @@ impl Supervisor {
         self.descriptors.copy(pid, fd)
     }
 
+    /// Whether somebody inside hears what we read, or is to allow it: who stands still then would be waited for.
+    fn are_reads_heard(&self) -> bool {
+        self.world().options.load(Ordering::Relaxed) & agent_abi::option::READS_HEARD != 0
+    }
+
     fn plan_executable(&mut self, tid: i32, interpreter_at: u64) -> std::result::Result<u64, i32> {
+        if self.are_reads_heard() {
+            return Err(libc::EBUSY);
+        }
         let program = File::open(format!("/proc/{tid}/exe")).map_err(errno)?;
         self.texts.learn(program).map_err(errno)?;
         if interpreter_at != 0 {
@@ -108,6 +116,9 @@ impl Supervisor {
     }
 
     fn plan_file(&mut self, tid: i32, fd: i32) -> std::result::Result<u64, i32> {
+        if self.are_reads_heard() {
+            return Err(libc::EBUSY);
+        }
         let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
         // The copy shares its offset with the program's: open the file anew.
         let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&copy));

@@ -43,6 +43,16 @@ impl Segment {
     pub fn id(&self) -> i32 {
         self.id
     }
+
+    /// How often it is attached, once by us.
+    pub fn users(&self) -> io::Result<u64> {
+        sys::segment_state(self.id).map(|state| state.shm_nattch)
+    }
+
+    /// When it was attached for the last time, seconds since 1970.
+    pub fn last_attached(&self) -> io::Result<i64> {
+        sys::segment_state(self.id).map(|state| state.shm_atime)
+    }
 }
 
 impl Drop for Segment {

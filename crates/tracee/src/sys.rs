@@ -505,20 +505,21 @@ pub(crate) fn collapse_segment(at: *mut u8, len: usize) {
     unsafe { libc::madvise(at.cast(), len, MADV_COLLAPSE) };
 }
 
-/// Give a segment to a user.
-pub(crate) fn set_segment_owner(id: i32, uid: u32) -> io::Result<()> {
+/// What the kernel says of a segment.
+pub(crate) fn segment_state(id: i32) -> io::Result<libc::shmid_ds> {
     // SAFETY: `ds` is a whole `shmid_ds`.
     unsafe {
         let mut ds: libc::shmid_ds = std::mem::zeroed();
-        if libc::shmctl(id, libc::IPC_STAT, &mut ds) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        ds.shm_perm.uid = uid;
-        if libc::shmctl(id, libc::IPC_SET, &mut ds) != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        checked(libc::shmctl(id, libc::IPC_STAT, &mut ds).into()).map(|_| ds)
     }
-    Ok(())
+}
+
+/// Give a segment to a user.
+pub(crate) fn set_segment_owner(id: i32, uid: u32) -> io::Result<()> {
+    let mut ds = segment_state(id)?;
+    ds.shm_perm.uid = uid;
+    // SAFETY: `ds` is a whole `shmid_ds`.
+    checked(unsafe { libc::shmctl(id, libc::IPC_SET, &mut ds) }.into()).map(drop)
 }
 
 pub(crate) fn detach_segment(at: *mut u8) {
