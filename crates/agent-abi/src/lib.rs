@@ -33,8 +33,9 @@ pub use slots::{
 };
 pub use text::{text_index, FileVersion, Text, TextRow, TextState, TEXTS_MAX};
 pub use thread::{
-    AgentHeader, Frame, Private, ThreadPage, AFTER_LEAVES, AFTER_MUST_FINISH, AFTER_OBSERVES, FDS_MAX, PHASE_AFTER,
-    PHASE_BEFORE, PHASE_PARTIAL, STUBS_MAX, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_TRACES, THREAD_UNCACHED,
+    AgentHeader, Frame, Private, ThreadPage, AFTER_LEAVES, AFTER_MUST_FINISH, AFTER_OBSERVES, AFTER_REPEATS, FDS_MAX,
+    PHASE_AFTER, PHASE_BEFORE, PHASE_PARTIAL, REPEATS, STUBS_MAX, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED,
+    THREAD_TRACES, THREAD_UNCACHED,
 };
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
@@ -206,6 +207,8 @@ pub mod option {
     pub const READS_HEARD: u32 = 2048;
     /// The supervisor has an ordinary user's rights: it can trace only what that user may read.
     pub const ORDINARY_USER: u32 = 4096;
+    /// The supervisor itself runs under a system-call filter.
+    pub const FILTERED_OUTSIDE: u32 = 8192;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

@@ -22,6 +22,10 @@ pub const AFTER_MUST_FINISH: u64 = 0;
 pub const AFTER_OBSERVES: u64 = 1;
 /// The supervisor lets the thread leave the agent, because a signal waits: the agent begins nothing more that may wait.
 pub const AFTER_LEAVES: u64 = 2;
+/// As `AFTER_OBSERVES`; and if the call was interrupted by a signal that the program ignores, it is made again for the time that is left (`REPEATS`).
+pub const AFTER_REPEATS: u64 = 3;
+/// What such a call returns, in the place of EINTR.
+pub const REPEATS: i64 = -4000;
 
 /// The thread has its own descriptor table but shares its memory (vfork's child): the cache is not its own.
 pub const THREAD_UNCACHED: u32 = 1;

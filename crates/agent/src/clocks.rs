@@ -50,6 +50,12 @@ impl<'a> Call<'a> {
     #[inline(always)]
     pub fn proceed(&mut self) -> i64 {
         self.page.after = agent_abi::AFTER_MUST_FINISH;
+        self.make()
+    }
+
+    /// The same, where what has to be done behind it is known already.
+    #[inline(always)]
+    pub fn make(&mut self) -> i64 {
         match self.replaced {
             None => gate::program(self.frame),
             Some((position, value)) => gate::program_with(self.frame, position, value),

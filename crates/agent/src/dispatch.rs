@@ -7,9 +7,11 @@ use crate::names::AT_FDCWD;
 use agent_abi::{ahead, DeviceKind, Frame, Request, ThreadPage};
 use core::sync::atomic::Ordering;
 use syscall_table::{Op, Shows};
+use crate::timed::Limit;
 
 const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;
+const SEMTIMEDOP: u64 = 220;
 const UMOUNT2: u64 = 166;
 const FANOTIFY_INIT: u64 = 300;
 const UNSHARE: u64 = 272;
@@ -107,6 +109,8 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::SocketName { fd } => call.socket_name(fd),
         Op::Accept => call.accept(),
         Op::Shutdown => call.shutdown(),
+        Op::SocketState => call.socket_state(),
+        Op::TakeSignal => call.look_at_signals(),
         Op::Poll => call.await_ready(call.arg(1) == 0),
         Op::Select => call.await_ready(call.arg(0) == 0),
         Op::EpollWait => call.await_watched(),
@@ -153,7 +157,10 @@ impl Call<'_> {
     /// Not known to be safe: wait until nothing depends on a guess, then run it.
     pub fn barrier(&mut self) {
         self.settle();
-        self.proceed();
+        match self.frame.nr {
+            SEMTIMEDOP => self.proceed_timed(3, Limit::Timespec),
+            _ => self.proceed(),
+        };
     }
 
     /// `quotactl`: it may change the file system of a device, or of a descriptor.

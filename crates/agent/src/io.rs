@@ -3,6 +3,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, Stat};
 use crate::gate::{self, nr, EAGAIN};
+use crate::timed::Limit;
 use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS, PROCESS_MAPPED_SERVED, SYNC_SHOWS, SYNC_UNSHOWN};
 use core::sync::atomic::Ordering;
 
@@ -30,6 +31,7 @@ impl Call<'_> {
                     self.observe_entry(known, result);
                 }
             }
+            self.observe_error(result);
         } else {
             self.read_uncommitted(position);
         }
@@ -66,6 +68,20 @@ impl Call<'_> {
         } else if result == -EAGAIN {
             // That it did not wait tells of a flag.
             self.observe(self.object(entry.slot()));
+        }
+        self.observe_error(result);
+    }
+
+    /// An error that tells of the other end of a stream tells of everything that was done before it.
+    pub fn observe_error(&self, result: i64) {
+        const EIO: i64 = -5;
+        const ENXIO: i64 = -6;
+        const EPIPE: i64 = -32;
+        // ECONNABORTED to ETIMEDOUT, ECONNREFUSED, EHOSTUNREACH: ECONNRESET, ENOTCONN and ESHUTDOWN are among them.
+        const OF_CONNECTIONS: core::ops::RangeInclusive<i64> = -113..=-103;
+        let tells = matches!(result, EIO | ENXIO | EPIPE) || OF_CONNECTIONS.contains(&result);
+        if tells && !self.is_clean() {
+            self.observe_everything();
         }
     }
 
@@ -109,6 +125,10 @@ impl Call<'_> {
             FdKind::Inside if !entry.has(FdEntry::STREAM) && !entry.has(FdEntry::SOCKET) => self.observe_everything(),
             FdKind::Inside => self.observe(self.object(entry.slot())),
             FdKind::Pseudo | FdKind::Unknown => self.observe_everything(),
+            // Hung up, by whoever had its other side.
+            FdKind::Outside if result == 0 && entry.has(FdEntry::TERMINAL) && matches!(self.frame.nr, READ | READV) => {
+                self.observe_everything();
+            }
             // A terminal, a pipe or a socket to outside brings what somebody outside did, who has seen only what is committed;
             // but its other end may be inside too (a pseudo-terminal, a FIFO): what came through it was held until it was committed.
             FdKind::OutsideFile | FdKind::Nothing if entry.slot() != 0 && self.may_be_shared(entry) => {
@@ -149,11 +169,17 @@ impl Call<'_> {
             }
             FdKind::MemoryFile | FdKind::Inside => self.send_inside(entry),
             FdKind::Outside => self.write_outside(position, entry),
-            FdKind::OutsideFile | FdKind::Pseudo => self.barrier(),
+            FdKind::OutsideFile | FdKind::Pseudo => self.barrier_to_peer(),
             FdKind::Nothing | FdKind::Bad | FdKind::Unknown => {
                 self.proceed();
             }
         }
+    }
+
+    /// A barrier whose error may tell of the other end.
+    pub fn barrier_to_peer(&mut self) {
+        self.barrier();
+        self.observe_error(self.frame.rax as i64);
     }
 
     /// A change to a file of a domain.
@@ -175,12 +201,12 @@ impl Call<'_> {
     #[inline(always)]
     pub fn send_inside(&mut self, entry: FdEntry) {
         if self.is_clean() {
-            self.proceed_observing();
+            let result = self.proceed_observing();
             if !self.is_clean() {
                 // It may have waited for room that somebody made meanwhile.
                 self.observe(self.object(entry.slot()));
             }
-            return;
+            return self.observe_error(result);
         }
         if entry.kind() == FdKind::Inside && self.has_option(option::OUTSIDE_EVENTS) {
             self.settle();
@@ -189,8 +215,9 @@ impl Call<'_> {
         self.modify(object);
         self.modify(&self.world.messages);
         self.note_change(entry.slot());
-        self.proceed_observing();
+        let result = self.proceed_observing();
         self.observe(object);
+        self.observe_error(result);
     }
 
     /// Whether a write can go straight to the outside.
@@ -206,12 +233,12 @@ impl Call<'_> {
             self.page.syncs = SYNC_SHOWS;
         }
         if self.goes_straight_through(entry) {
-            self.proceed_observing();
+            let result = self.proceed_observing();
             // It may have waited for room that somebody made in a FIFO.
             if entry.has(FdEntry::NAMED) && !self.is_clean() {
                 self.observe(self.object(entry.slot()));
             }
-            return;
+            return self.observe_error(result);
         }
         self.hold_output(position);
     }
@@ -237,7 +264,8 @@ impl Call<'_> {
         }
         self.settle();
         self.await_queue(self.descriptor(self.arg(position)));
-        self.proceed();
+        let result = self.proceed();
+        self.observe_error(result);
     }
 
     /// Attributes, size or allocation of what is behind a descriptor.
@@ -325,6 +353,10 @@ impl Call<'_> {
     /// `poll` and its kin: being ready is an observation of whoever made it ready, and not being ready of whoever has taken what was there.
     pub fn await_ready(&mut self, awaits_nothing: bool) {
         let result = self.proceed_observing();
+        self.observe_ready(result, awaits_nothing);
+    }
+
+    fn observe_ready(&self, result: i64, awaits_nothing: bool) {
         if result >= 0 && !awaits_nothing && !self.is_clean() {
             self.observe(&self.world.messages);
             if result > 0 {
@@ -339,7 +371,10 @@ impl Call<'_> {
             let entry = self.descriptor(self.arg(0));
             self.modify_description(entry);
         }
-        self.await_ready(false);
+        const EPOLL_PWAIT2: u64 = 441;
+        let limit = if self.frame.nr == EPOLL_PWAIT2 { Limit::Timespec } else { Limit::Milliseconds };
+        let result = self.proceed_timed(3, limit);
+        self.observe_ready(result, false);
     }
 
     /// A pipe that is made inside is inside.
@@ -369,12 +404,15 @@ impl Call<'_> {
             FdKind::Outside => self.before_close_outside(fd, known),
             // The other end will be told that this one is gone.
             FdKind::Inside if !self.is_clean() => self.modify(&self.world.messages),
+            // So will whoever has the other side of a terminal.
+            FdKind::OutsideFile if !self.is_clean() => self.modify(&self.world.messages),
             // Where a file was made is known for certain once it has been looked at.
             FdKind::Unknown if !self.is_clean() && (known.has(FdEntry::MADE) || !self.is_opened_and_no_stream(fd)) => {
                 let entry = self.descriptor(fd);
                 match entry.kind() {
                     FdKind::Outside => self.before_close_outside(fd, entry),
-                    FdKind::Inside => self.modify(&self.world.messages),
+                    FdKind::Inside | FdKind::OutsideFile => self.modify(&self.world.messages),
+                    _ if is_doubtful_socket(entry) => self.before_close_named(fd),
                     _ => {}
                 }
             }
@@ -385,7 +423,9 @@ impl Call<'_> {
     fn before_close_outside(&mut self, fd: u64, entry: FdEntry) {
         if entry.has(FdEntry::SOCKET) || entry.has(FdEntry::NAMED) {
             self.hold_end(fd);
-        } else if !entry.has(FdEntry::TERMINAL) {
+        } else if entry.has(FdEntry::TERMINAL) {
+            self.modify(&self.world.messages);
+        } else {
             // An inherited pipe: its copy is let go when nobody inside has it any more.
             self.world.closes.fetch_add(1, Ordering::Relaxed);
         }

@@ -23,6 +23,7 @@ mod process;
 mod shown;
 mod sockets;
 mod start;
+mod timed;
 mod trace;
 mod transfer;
 

@@ -26,13 +26,14 @@ pub fn read_program(address: u64, into: &mut [u64]) -> bool {
 /// The same for so many bytes, which end within the words.
 pub fn read_program_bytes(address: u64, into: &mut [u64], len: u64) -> bool {
     const PROCESS_VM_READV: u64 = 310;
-    const GETPID: u64 = 39;
+    const GETTID: u64 = 186;
     let local = [into.as_mut_ptr() as u64, len.min(core::mem::size_of_val(into) as u64)];
     let remote = [address, len];
     // SAFETY: `local` lies in `into`; the kernel checks `remote`.
     unsafe {
-        let pid = gate::call(GETPID, [0; 6]) as u64;
-        gate::call(PROCESS_VM_READV, [pid, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64
+        // The thread, not its process: once the first thread has ended, the process's number leads to no memory.
+        let own = gate::call(GETTID, [0; 6]) as u64;
+        gate::call(PROCESS_VM_READV, [own, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64
     }
 }
 
@@ -317,13 +318,14 @@ fn remember_stubs(at: u64, id: u32) -> bool {
 /// Write words to the program's memory; false if they cannot be written.
 pub fn write_program(address: u64, from: &[u64]) -> bool {
     const PROCESS_VM_WRITEV: u64 = 311;
-    const GETPID: u64 = 39;
+    const GETTID: u64 = 186;
     let len = core::mem::size_of_val(from) as u64;
     let local = [from.as_ptr() as u64, len];
     let remote = [address, len];
     // SAFETY: `local` describes `from`; the kernel checks `remote`.
     unsafe {
-        let pid = gate::call(GETPID, [0; 6]) as u64;
-        gate::call(PROCESS_VM_WRITEV, [pid, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64
+        // The thread, not its process: once the first thread has ended, the process's number leads to no memory.
+        let own = gate::call(GETTID, [0; 6]) as u64;
+        gate::call(PROCESS_VM_WRITEV, [own, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64
     }
 }

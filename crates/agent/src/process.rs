@@ -1,9 +1,13 @@
 //! Children, signals, exec, and what a process says of itself.
 
 use crate::clocks::Call;
-use crate::descriptors::{forget_forever, forget_if_threaded, note_threads, private, set_undumpable, share_descriptions};
+use crate::descriptors::{
+    forget_forever, forget_if_threaded, is_threaded, note_threads, private, set_undumpable, share_descriptions,
+};
 use crate::gate::{self, nr, EACCES, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
 use crate::memory::read_program_bytes;
+use crate::memory::read_program;
+use crate::timed::Limit;
 use agent_abi::{
     option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
@@ -123,6 +127,10 @@ impl Call<'_> {
         }
         self.page.pending_thread = 0;
         self.page.pending_process = 0;
+        if result >= 0 && birth.flags & CLONE_VFORK != 0 && !self.is_clean() {
+            // It has waited for what the child did: before its exec, or its end.
+            self.observe(&self.world.processes[process % PROCESSES_MAX].clock);
+        }
         if result < 0 {
             self.give_back(thread, process);
         } else if birth.flags & CLONE_FILES == 0 {
@@ -278,6 +286,24 @@ impl Call<'_> {
         }
     }
 
+    /// Signals that are taken without being delivered, or seen to wait: those of the kernel say nothing of who caused them.
+    pub fn look_at_signals(&mut self) {
+        const RT_SIGPENDING: u64 = 127;
+        let result = match self.frame.nr {
+            RT_SIGPENDING => self.proceed_observing(),
+            _ => self.proceed_timed(2, Limit::Timespec),
+        };
+        if self.is_clean() || result < 0 {
+            return;
+        }
+        let mut pending = [1u64];
+        // What cannot be read is taken for signals.
+        let _ = self.frame.nr == RT_SIGPENDING && read_program(self.arg(0), &mut pending);
+        if pending != [0] {
+            self.observe_everything();
+        }
+    }
+
     fn observe_path_of_exec(&self) {
         if !self.is_clean() {
             self.observe(&self.world.names);
@@ -300,11 +326,39 @@ impl Call<'_> {
                 None => self.settle(),
             }
         }
+        if self.ends_own_process(position) {
+            return self.end_by_own_hand();
+        }
         const ESRCH: i64 = -3;
         // Nothing but an observation comes after it: a signal to oneself need not wait until the agent is left step by step.
         if self.proceed_observing() == ESRCH && !self.is_clean() {
             self.observe_everything();
         }
+    }
+
+    /// Whether a thread ends its process with a signal for all of it. The kernel then kills all threads at once; of a traced process it picks one,
+    /// and the others go on until that one has stopped for it.
+    fn ends_own_process(&self, position: u8) -> bool {
+        const KILL: u64 = 62;
+        let signal = self.arg(1);
+        self.frame.nr == KILL
+            && is_threaded()
+            && (1..=64).contains(&signal)
+            && self.arg(position) as i32 == self.own_pid()
+            && ends_by_default(signal)
+            && has_default_action(signal)
+            && !blocks(signal)
+    }
+
+    /// To the calling thread, so that it goes no further. Nobody is left who could tell whom the signal was for.
+    fn end_by_own_hand(&mut self) {
+        const GETTID: u64 = 186;
+        const TGKILL: u64 = 234;
+        // SAFETY: no arguments.
+        let own = unsafe { gate::call(GETTID, [0; 6]) as u64 };
+        self.page.after = agent_abi::AFTER_MUST_FINISH;
+        let result = gate::instead(&[self.arg(0), own, self.arg(1), 0, 0, 0], TGKILL);
+        self.answer(result);
     }
 
     /// `tkill(tid, …)`.
@@ -343,6 +397,7 @@ impl Call<'_> {
         const PR_GET_DUMPABLE: u64 = 3;
         const PR_SET_DUMPABLE: u64 = 4;
         const PR_SET_KEEPCAPS: u64 = 8;
+        const PR_GET_SECCOMP: u64 = 21;
         const PR_SET_SECCOMP: u64 = 22;
         const PR_CAPBSET_DROP: u64 = 24;
         const PR_SET_SECUREBITS: u64 = 28;
@@ -355,6 +410,8 @@ impl Call<'_> {
                 gate::request(Request::Refused, self.frame.nr, self.arg(0), 0);
                 self.answer(-EINVAL);
             }
+            // The filter is ours. Where the world itself runs under one, the kernel says so.
+            PR_GET_SECCOMP if !self.has_option(option::FILTERED_OUTSIDE) => self.answer(0),
             PR_SET_MM => self.barrier(),
             // Cookies of other processes, which it also changes.
             PR_SCHED_CORE => {
@@ -522,6 +579,29 @@ fn has_only_zeroes(mut at: u64, mut len: u64) -> Result<(), i64> {
         len -= part;
     }
     Ok(())
+}
+
+fn ends_by_default(signal: u64) -> bool {
+    // Not SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH.
+    !matches!(signal, 17..=23 | 28)
+}
+
+fn has_default_action(signal: u64) -> bool {
+    const RT_SIGACTION: u64 = 13;
+    const SET_LEN: u64 = 8;
+    let mut action = [u64::MAX; 4];
+    // SAFETY: `action` is a whole `struct sigaction` of the kernel's.
+    unsafe { gate::call(RT_SIGACTION, [signal, 0, action.as_mut_ptr() as u64, SET_LEN, 0, 0]) };
+    action[0] == 0
+}
+
+/// Whether the calling thread blocks a signal.
+fn blocks(signal: u64) -> bool {
+    const SET_LEN: u64 = 8;
+    let mut mask = [u64::MAX];
+    // SAFETY: a whole set of signals.
+    unsafe { gate::call(nr::RT_SIGPROCMASK, [0, 0, mask.as_mut_ptr() as u64, SET_LEN, 0, 0]) };
+    mask[0] & 1 << (signal - 1) != 0
 }
 
 /// A child's first steps: it returns 0 from the call that made it.

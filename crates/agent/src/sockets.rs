@@ -78,16 +78,6 @@ impl Message {
 impl Call<'_> {
     pub fn receive(&mut self, position: u8) {
         self.read(position);
-        self.observe_hang_up();
-    }
-
-    /// That the peer is gone tells what it did before.
-    fn observe_hang_up(&self) {
-        const EPIPE: i64 = -32;
-        const ECONNRESET: i64 = -104;
-        if matches!(self.frame.rax as i64, EPIPE | ECONNRESET) && !self.is_clean() {
-            self.observe_everything();
-        }
     }
 
     /// To the other end of a connection inside; or, with an address, wherever that leads.
@@ -96,7 +86,6 @@ impl Call<'_> {
             self.settle();
         }
         self.send_inside(entry);
-        self.observe_hang_up();
     }
 
     pub fn send(&mut self, position: u8) {
@@ -111,7 +100,7 @@ impl Call<'_> {
             FdKind::Bad => {
                 self.proceed();
             }
-            _ => self.barrier(),
+            _ => self.barrier_to_peer(),
         }
     }
 
@@ -121,7 +110,7 @@ impl Call<'_> {
         if result >= 0 && !self.is_clean() {
             self.observe_entry(entry, result);
         }
-        self.observe_hang_up();
+        self.observe_error(result);
         if result >= 0 && entry.kind() != FdKind::Inside {
             self.mark_received(entry, self.arg(1));
         }
@@ -133,7 +122,7 @@ impl Call<'_> {
         if received >= 0 && !self.is_clean() {
             self.observe_entry(entry, received);
         }
-        self.observe_hang_up();
+        self.observe_error(received);
         if received > 0 && entry.kind() != FdKind::Inside {
             for i in 0..received as u64 {
                 self.mark_received(entry, self.arg(1) + i * HEADER_STRIDE);
@@ -170,11 +159,13 @@ impl Call<'_> {
         message.iter().for_each(|message| self.note_passed(message));
         match (entry.kind(), message) {
             (FdKind::Inside, message) => {
-                self.send_message_inside(entry, message.is_some_and(|message| message.name != 0))
+                self.send_message_inside(entry, message.is_none_or(|message| message.name != 0))
             }
-            (FdKind::Bad, _) | (_, None) => {
+            (FdKind::Bad, _) => {
                 self.proceed();
             }
+            // What cannot be read the kernel may be able to read: nobody knows what it is.
+            (_, None) => self.barrier_to_peer(),
             (FdKind::Outside, Some(message))
                 if message.name == 0 && message.control_len == 0 && entry.has(FdEntry::STREAM) =>
             {
@@ -182,7 +173,7 @@ impl Call<'_> {
             }
             (_, Some(message)) => {
                 self.mark_sent(&message);
-                self.barrier();
+                self.barrier_to_peer();
             }
         }
     }
@@ -200,7 +191,7 @@ impl Call<'_> {
             }
             _ => {
                 self.messages().for_each(|message| self.mark_sent(&message));
-                self.barrier();
+                self.barrier_to_peer();
             }
         }
     }
@@ -269,8 +260,20 @@ impl Call<'_> {
             return self.bind();
         }
         self.settle();
-        self.proceed();
+        let result = self.proceed();
         self.forget(self.arg(position));
+        self.observe_answer_of_name(result);
+    }
+
+    /// That a name answers, or does not, tells of whoever has it, or had it; that it answers now, of whoever made room among those that wait there.
+    fn observe_answer_of_name(&self, result: i64) {
+        if self.is_clean() {
+            return;
+        }
+        match result {
+            0.. => self.observe(&self.world.messages),
+            _ => self.observe_everything(),
+        }
     }
 
     /// For whoever is at the other end: this very socket is one of the world's. Before `connect`, so that nobody can ask too early.
@@ -344,6 +347,15 @@ impl Call<'_> {
 
     /// A Unix socket's name is a name in a file system.
     fn bind(&mut self) {
+        self.bind_name();
+        if self.frame.rax == 0 && has_name(self.arg(0)) {
+            // When it goes, others can have the name, and whoever asks for it is refused.
+            note_outside_stream(self.arg(0));
+        }
+        self.observe_answer_of_name(self.frame.rax as i64);
+    }
+
+    fn bind_name(&mut self) {
         let mut address = [0u64; 15];
         let words = (self.arg(2) as usize).min(112).div_ceil(8);
         self.settle();
@@ -359,6 +371,10 @@ impl Call<'_> {
     }
 
     pub fn accept(&mut self) {
+        if !self.is_clean() {
+            // It makes room for whoever waits to be connected.
+            self.modify(&self.world.messages);
+        }
         let result = self.proceed();
         if result >= 0 {
             self.remember_made_inside(result as u64);
@@ -381,6 +397,105 @@ impl Call<'_> {
                 self.observe_entry(entry, 0);
             }
         }
+    }
+}
+
+impl Call<'_> {
+    /// A socket that has a name and no peer is about to be closed: whoever asks for the name learns of that at once, here and outside.
+    #[cold]
+    #[inline(never)]
+    pub fn before_close_named(&mut self, fd: u64) {
+        if !has_name(fd) || self.is_exec() && !is_closed_by_exec(fd) {
+            return;
+        }
+        let Ok(stat) = Stat::of_fd(fd) else { return };
+        let name = self.object(FdEntry::new(FdKind::Nothing, 0, stat.hash()).slot());
+        self.modify(name);
+        if parent_has(fd) {
+            // Nobody learns anything before that one is closed, too.
+            return;
+        }
+        self.observe(name);
+        while !self.is_settled() {
+            self.settle();
+            self.observe(name);
+        }
+    }
+
+    fn is_exec(&self) -> bool {
+        const EXECVE: u64 = 59;
+        const EXECVEAT: u64 = 322;
+        matches!(self.frame.nr, EXECVE | EXECVEAT)
+    }
+
+    /// `getpeername`, `getsockopt`: some answers tell what the peer has done.
+    pub fn socket_state(&mut self) {
+        self.change_description(0);
+        if self.tells_of_peer() && !self.is_clean() {
+            self.observe_everything();
+        }
+    }
+
+    fn tells_of_peer(&self) -> bool {
+        const GETSOCKOPT: u64 = 55;
+        const SO_ERROR: u64 = 4;
+        const SO_MEMINFO: u64 = 55;
+        const SOL_SOCKET: u64 = 1;
+        const IPPROTO_IP: u64 = 0;
+        const IPPROTO_IPV6: u64 = 41;
+        const TCP_NODELAY: u64 = 1;
+        const TCP_QUICKACK: u64 = 12;
+        const TCP_WINDOW_CLAMP: u64 = 10;
+        match (u64::from(self.arg(1) as u32), u64::from(self.arg(2) as u32)) {
+            _ if self.frame.nr != GETSOCKOPT => (self.frame.rax as i64) < 0,
+            (SOL_SOCKET, option) => matches!(option, SO_ERROR | SO_MEMINFO),
+            (IPPROTO_IP | IPPROTO_IPV6, _) => false,
+            // Of TCP and all others: only what the socket's owner has set is known to be harmless.
+            (_, option) => !matches!(option, TCP_NODELAY..=TCP_WINDOW_CLAMP | TCP_QUICKACK),
+        }
+    }
+}
+
+/// Whether a socket has a name that others can ask for.
+fn has_name(fd: u64) -> bool {
+    const GETSOCKNAME: u64 = 51;
+    const AF_INET: u64 = 2;
+    const AF_INET6: u64 = 10;
+    const AF_NETLINK: u64 = 16;
+    const FAMILY_LEN: u32 = 2;
+    let mut address = [0u64; 16];
+    let mut len = size_of_val(&address) as u32;
+    let args = [fd, address.as_mut_ptr() as u64, &raw mut len as u64, 0, 0, 0];
+    // SAFETY: both are ours, and as long as they say.
+    if unsafe { gate::call(GETSOCKNAME, args) } < 0 {
+        return false;
+    }
+    match address[0] & 0xffff {
+        AF_INET | AF_INET6 => address[0] >> 16 & 0xffff != 0,
+        AF_UNIX => len > FAMILY_LEN,
+        AF_NETLINK => false,
+        _ => true,
+    }
+}
+
+fn is_closed_by_exec(fd: u64) -> bool {
+    const FCNTL: u64 = 72;
+    const F_GETFD: u64 = 1;
+    const FD_CLOEXEC: i64 = 1;
+    // SAFETY: no pointers.
+    unsafe { gate::call(FCNTL, [fd, F_GETFD, 0, 0, 0, 0]) & FD_CLOEXEC != 0 }
+}
+
+/// Whether the parent has the same open file under the same number, as a server has of which its child closes what it inherited.
+fn parent_has(fd: u64) -> bool {
+    const GETPID: u64 = 39;
+    const GETPPID: u64 = 110;
+    const KCMP: u64 = 312;
+    const KCMP_FILE: u64 = 0;
+    // SAFETY: no pointers.
+    unsafe {
+        let (own, parent) = (gate::call(GETPID, [0; 6]) as u64, gate::call(GETPPID, [0; 6]) as u64);
+        gate::call(KCMP, [own, parent, KCMP_FILE, fd, fd, 0]) == 0
     }
 }
 

@@ -50,6 +50,9 @@ const SEEN_ANYWAY: &[(&str, &str)] = &[
     ("fcntl_exit", "the lock is free"),
     ("ofd_close", "the lock is free"),
     ("wait_killed_by_b", "B does it"),
+    ("ends_vfork_exec", "a child that B makes does it"),
+    ("ends_vfork_exit", "a child that B makes does it"),
+    ("ends_vfork_killed", "a child that B makes does it"),
 ];
 
 /// Cases where B learns what A did on a guess that turns out wrong, and why.
@@ -58,6 +61,10 @@ const KNOWN_GUESS_LEAKS: &[(&str, &str)] = &[
     ("cpu_time_of", "the time that a failed guess took is not given back"),
     ("cpu_time_awaited", "the time that a failed guess took is not given back"),
     ("cpu_timer", "the time that a failed guess took is not given back"),
+    ("ready_handler", "the signal of F_SETSIG is the kernel's, and is not held until the guess is resolved"),
+    ("ready_waited", "the signal of F_SETSIG is the kernel's, and is not held until the guess is resolved"),
+    ("ready_timed", "the signal of F_SETSIG is the kernel's, and is not held until the guess is resolved"),
+    ("ready_pending", "the signal of F_SETSIG is the kernel's, and is not held until the guess is resolved"),
 ];
 
 /// What B's print came to.

@@ -91,6 +91,16 @@ impl Supervisor {
         })
     }
 
+    /// Whether another process inside than this one has a socket open, too. Whoever lets go of it last has it wait for what the others did.
+    pub(crate) fn is_held_by_others(&mut self, pid: i32, socket: &OwnedFd) -> bool {
+        let Ok(stat) = rustix::fs::fstat(socket) else { return false };
+        self.with_classifier(|this, classifier| {
+            let mut others = this.processes();
+            others.remove(&pid);
+            classifier.holders.any_holds(&others, stat.st_ino)
+        })
+    }
+
     /// Whether these processes have one descriptor of this socket among them.
     pub(crate) fn is_held_once_among(&mut self, processes: &HashSet<i32>, ino: u64) -> bool {
         self.with_classifier(|_, classifier| classifier.holders.holds_one(processes, ino))

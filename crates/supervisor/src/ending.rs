@@ -8,14 +8,25 @@ use crate::outputs::Target;
 use crate::requests::stream_of;
 use crate::sys;
 use agent_abi::{option, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED};
-use commit_clock::DOMAINS_MAX;
+use commit_clock::{Clock, DOMAINS_MAX};
 use rustix::fs::FileType;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::Ordering;
-use tracee::{Result, Stopped};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+use tracee::{Result, Stopped, Waker};
+
+/// The last thread of a process with names for which others may ask: it stands still until what its process depends on is committed. A copy of such a
+/// socket would keep its name from whoever wants it next.
+#[derive(Debug)]
+pub(crate) struct EndsLater {
+    stopped: Stopped,
+    /// What it waits for has come.
+    may_end: Arc<AtomicBool>,
+}
 
 impl Supervisor {
     /// From now on the thread stops before it ends, and so do the children that it makes.
@@ -48,9 +59,103 @@ impl Supervisor {
             tracee.ending = true;
             if !self.has_companion(tid) {
                 self.hold_ends(tid);
+                return self.end_when_names_may_go(stopped);
             }
         }
         stopped.resume(0)
+    }
+
+    /// With the process go the names of its sockets: whoever asks for one of them is refused.
+    fn end_when_names_may_go(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
+        let unsettled = self.unsettled_clock(tid).filter(|_| self.has_name_for_others(tid));
+        let Some((clock, process)) = unsettled else { return stopped.resume(0) };
+        let world = self.world();
+        let (Some(&id), Ok(event_loop)) = (self.output_ids.get(&process), Waker::of_this_thread()) else {
+            return stopped.resume(0);
+        };
+        let may_end = Arc::new(AtomicBool::new(false));
+        let (outputs, failed, told) = (self.outputs.clone(), self.failed.clone(), may_end.clone());
+        let wait = move || {
+            const AGAIN: Duration = Duration::from_millis(1);
+            external_sync::engine::await_commit(world, &clock, || failed.load(Ordering::SeqCst));
+            while !outputs.is_empty_of(id) && !failed.load(Ordering::SeqCst) {
+                std::thread::sleep(AGAIN);
+            }
+            told.store(true, Ordering::SeqCst);
+            // The wake-up may come just before the wait that it is to end.
+            while Arc::strong_count(&told) > 1 {
+                event_loop.wake();
+                std::thread::sleep(AGAIN);
+            }
+        };
+        match crate::threads::start("endings", wait) {
+            Ok(_) => self.ending_later.push(EndsLater { stopped, may_end }),
+            // The event loop waits itself: nobody else goes on meanwhile, but nothing is shown that is not durable.
+            Err(_) => {
+                external_sync::engine::await_commit(world, &clock, || self.failed.load(Ordering::SeqCst));
+                stopped.resume(0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The event loop looks here between two events.
+    pub(crate) fn end_those_committed(&mut self) {
+        if self.ending_later.is_empty() {
+            return;
+        }
+        let all = std::mem::take(&mut self.ending_later);
+        let (may, must_wait) = all.into_iter().partition(|one| one.may_end.load(Ordering::SeqCst));
+        self.ending_later = must_wait;
+        for EndsLater { stopped, .. } in may {
+            // Killed meanwhile, or not: it ends.
+            let _ = stopped.resume(0);
+        }
+    }
+
+    /// A fault of the first process of a namespace of processes. The kernel protects such a process from signals that it does not catch, and takes
+    /// that back for a fault, but not while there is a tracer: the instruction would be tried for ever. We let go of it.
+    pub(crate) fn let_first_process_die(&mut self, stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
+        if !self.has_companion(tid) {
+            self.hold_ends(tid);
+        }
+        stopped.let_go()?;
+        self.on_exit(tid);
+        Ok(())
+    }
+
+    /// Whether nobody else inside has one of its sockets that have a name and no peer.
+    fn has_name_for_others(&mut self, tid: i32) -> bool {
+        let Ok(pid) = self.pid_of(tid) else { return false };
+        let Ok(listing) = fs::read_dir(format!("/proc/{tid}/fd")) else { return false };
+        let sockets = listing.flatten().filter(|entry| {
+            fs::metadata(entry.path())
+                .is_ok_and(|metadata| FileType::from_raw_mode(metadata.mode()) == FileType::Socket)
+        });
+        let numbers: Vec<i32> = sockets.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        numbers.into_iter().any(|fd| {
+            let copy = self.copy_of_ending(tid, fd);
+            copy.is_some_and(|copy| is_name_without_peer(&copy) && !self.is_held_by_others(pid, &copy))
+        })
+    }
+
+    /// What is not settled yet of the process of a thread that ends: what it depends on, and its slot.
+    fn unsettled_clock(&self, tid: i32) -> Option<(Clock, usize)> {
+        let world = self.world();
+        let process = self.tracees.get(&tid)?.process;
+        let slot = &world.processes[process];
+        let mut clock = slot.clock.load(DOMAINS_MAX);
+        let flags = slot.flags.load(Ordering::Relaxed);
+        let shares = flags & PROCESS_MAPPED_SHARED != 0
+            || flags & PROCESS_MAPPED_PRIVATE != 0 && world.private_changed.load(Ordering::Relaxed) != 0;
+        if shares || slot.watched[0].load(Ordering::Relaxed) != 0 {
+            clock.merge(&world.transactions.dirty());
+        }
+        let is_settled = world.transactions.is_resolved(&clock) && slot.held_outputs.load(Ordering::Acquire) == 0;
+        let is_shown_early = world.options.load(Ordering::Relaxed) & option::RELEASE_EARLY != 0;
+        (!is_settled && !is_shown_early).then_some((clock, process))
     }
 
     /// Whether the process has another thread that will stop here, too.
@@ -66,20 +171,8 @@ impl Supervisor {
 
     fn hold_ends(&mut self, tid: i32) {
         let world = self.world();
-        let Some(process) = self.tracees.get(&tid).map(|tracee| tracee.process) else { return };
+        let Some((clock, process)) = self.unsettled_clock(tid) else { return };
         let Some(&id) = self.output_ids.get(&process) else { return };
-        let slot = &world.processes[process];
-        let mut clock = slot.clock.load(DOMAINS_MAX);
-        let flags = slot.flags.load(Ordering::Relaxed);
-        let shares = flags & PROCESS_MAPPED_SHARED != 0
-            || flags & PROCESS_MAPPED_PRIVATE != 0 && world.private_changed.load(Ordering::Relaxed) != 0;
-        if shares || slot.watched[0].load(Ordering::Relaxed) != 0 {
-            clock.merge(&world.transactions.dirty());
-        }
-        let is_settled = world.transactions.is_resolved(&clock) && slot.held_outputs.load(Ordering::Acquire) == 0;
-        if is_settled || world.options.load(Ordering::Relaxed) & option::RELEASE_EARLY != 0 {
-            return;
-        }
         for stream in self.outside_streams(tid) {
             self.outputs.take(&stream, id, clock, Vec::new());
         }
@@ -111,6 +204,25 @@ impl Supervisor {
     }
 }
 
+/// Whether others can ask for a socket by its name, and be refused once it is gone. (A netlink socket's only the kernel asks for.)
+fn is_name_without_peer(socket: &OwnedFd) -> bool {
+    use rustix::net::{getpeername, getsockname, AddressFamily};
+    if getpeername(socket).is_ok() {
+        return false;
+    }
+    let Ok(name) = getsockname(socket) else { return false };
+    match name.address_family() {
+        AddressFamily::NETLINK => false,
+        AddressFamily::UNIX => name.addr_len() > 2,
+        AddressFamily::INET | AddressFamily::INET6 => {
+            let v4 = std::net::SocketAddrV4::try_from(name.clone()).map(|name| name.port());
+            let v6 = std::net::SocketAddrV6::try_from(name).map(|name| name.port());
+            v4.or(v6).is_ok_and(|port| port != 0)
+        }
+        _ => true,
+    }
+}
+
 /// Whether what is open there is a socket, or a FIFO that has a name; pipes that were inherited are kept anyway (`kept`).
 fn may_have_reader(link: &Path) -> bool {
     let Ok(metadata) = fs::metadata(link) else { return false };
@@ -121,4 +233,11 @@ fn may_have_reader(link: &Path) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a thread belongs to the first process of a namespace of processes (proc(5)).
+pub(crate) fn is_of_first_process(tid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NStgid:"));
+    numbers.is_some_and(|numbers| numbers.split_whitespace().last() == Some("1"))
 }

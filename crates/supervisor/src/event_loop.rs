@@ -88,6 +88,8 @@ pub(crate) struct Supervisor {
     pub confined: Vec<Confined>,
     /// Slots of processes that stop before they end (`ending`).
     pub watched: HashSet<usize>,
+    /// Threads that end when what their processes did is committed (`ending`).
+    pub ending_later: Vec<crate::ending::EndsLater>,
     /// Signals that were taken from a thread's queue and sent again as others.
     pub backlog: HashMap<i32, Vec<SignalInfo>>,
     /// Who wants to know how the world is.
@@ -116,6 +118,7 @@ impl Supervisor {
                 Some(Event::Exited { tid, .. }) => self.on_exit(tid),
                 None => {}
             }
+            self.end_those_committed();
             self.look_ahead();
             self.settle_command();
             if self.asked.is_wanted() {
@@ -439,6 +442,10 @@ impl Supervisor {
         }
         let sent = stopped.signal_info()?;
         let info = self.as_it_was(tid, sent);
+        if info.is_synchronous() && crate::ahead::is_fatal(tid, signal) && crate::ending::is_of_first_process(tid) {
+            self.observe_signal(tid, &info);
+            return self.let_first_process_die(stopped);
+        }
         let Some(stopped) = self.ahead_of_signal(stopped, &info)? else { return Ok(()) };
         self.note_signal(tid, &info);
         self.interrupt_in_call(&stopped)?;
@@ -525,13 +532,31 @@ impl Supervisor {
         }
         if let Some(tracee) = self.tracees.get(&tid) {
             let slot = &world.processes[tracee.process];
+            slot.clock.merge(&self.causes_of_signal(tid, info), DOMAINS_MAX);
             if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
                 parent.clock.merge(&slot.clock.load(DOMAINS_MAX), DOMAINS_MAX);
             }
             world.messages.merge(&slot.clock.load(DOMAINS_MAX), DOMAINS_MAX);
-            if info.code() > 0 && matches!(info.number(), libc::SIGIO | libc::SIGHUP | libc::SIGURG) {
-                slot.clock.merge(&world.transactions.dirty(), DOMAINS_MAX);
-            }
+        }
+    }
+
+    /// What a signal tells of. Who sends one has given what it depends on to its receiver; but the end of a parent (`PR_SET_PDEATHSIG`) looks as if that
+    /// had sent it, and the kernel's own (`F_SETSIG`, the end of a child, a reader that is gone) say nothing of who caused them.
+    fn causes_of_signal(&self, tid: i32, info: &SignalInfo) -> Clock {
+        let world = self.world();
+        let is_of_own_timer = matches!(info.number(), libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF);
+        let sender = self.tracees.get(&info.sender()).map(|sender| sender.process);
+        let own = self.tracees.get(&tid).map(|tracee| tracee.process);
+        match info.code() {
+            _ if info.number() == libc::SIGPIPE => world.transactions.dirty(),
+            libc::SI_TIMER => Clock::NONE,
+            libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL if sender.is_some() && sender == own => Clock::NONE,
+            libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL => match sender {
+                Some(sender) => world.processes[sender].clock.load(DOMAINS_MAX),
+                None => world.transactions.dirty(),
+            },
+            _ if info.is_synchronous() || is_of_own_timer => Clock::NONE,
+            _ => world.transactions.dirty(),
         }
     }
 

@@ -539,6 +539,7 @@ impl Prepared {
             same_core: SameCore::new(tracee::process_state::run_first(), &world.usual_cores),
             confined: Vec::new(),
             watched: HashSet::new(),
+            ending_later: Vec::new(),
             backlog: HashMap::new(),
             asked: asked.clone(),
             received,
@@ -627,6 +628,13 @@ fn option_bits(options: &RunOptions) -> u32 {
         | bit(options.release_early, option::RELEASE_EARLY)
         | bit(options.verbose > 0, option::VERBOSE)
         | bit(!rustix::process::geteuid().is_root(), option::ORDINARY_USER)
+        | bit(is_filtered(), option::FILTERED_OUTSIDE)
+}
+
+/// Whether a system-call filter applies to us already (proc(5)).
+fn is_filtered() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() != "0"))
 }
 
 fn fill(stats: &mut Stats, world: &agent_abi::World, outputs: &Outputs, record: &Mutex<CommitRecord>, begin: Instant) {

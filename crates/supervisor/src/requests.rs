@@ -92,7 +92,13 @@ impl Supervisor {
 
     pub(crate) fn copy_descriptor(&mut self, tid: i32, fd: i32) -> io::Result<OwnedFd> {
         let pid = self.pid_of(tid)?;
-        self.descriptors.copy(pid, fd)
+        match self.descriptors.copy(pid, fd) {
+            Ok(copy) => Ok(copy),
+            // Its first thread may have ended, and has no descriptors any more.
+            Err(error) => crate::sys::pidfd_open_thread(tid)
+                .and_then(|thread| crate::sys::pidfd_getfd(thread.as_fd(), fd))
+                .map_err(|_| error),
+        }
     }
 
     /// Whether somebody inside hears what we read, or is to allow it: who stands still then would be waited for.

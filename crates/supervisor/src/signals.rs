@@ -7,8 +7,8 @@
 
 use crate::same_core;
 use agent_abi::{
-    Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX, THREADS_MAX,
-    THREAD_PAGE_OFFSET,
+    Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, AFTER_REPEATS, PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX,
+    REPEATS, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
 use commit_clock::DOMAINS_MAX;
 use std::mem::offset_of;
@@ -89,7 +89,7 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
         return Ok(match saved.after {
             _ if is_interrupted && saved.phase == PHASE_PARTIAL => Position::Partial(saved),
             _ if is_interrupted => Position::Interrupted(saved),
-            AFTER_OBSERVES => Position::Done(saved),
+            AFTER_OBSERVES | AFTER_REPEATS => Position::Done(saved),
             _ => Position::After,
         });
     }
@@ -203,6 +203,11 @@ pub fn leave_agent(
     {
         // Without a tracer the kernel drops such a signal before it can interrupt anything.
         let saved = Saved::read(stopped.tid(), registers.gs_base)?;
+        if saved.after == AFTER_REPEATS {
+            registers.rax = REPEATS as u64;
+            stopped.set_registers(&registers)?;
+            return Ok(Some(stopped));
+        }
         leave_call(stopped.tid(), saved.thread, world);
         match saved.phase {
             PHASE_PARTIAL => to_partial(&mut registers, &saved),
@@ -247,11 +252,31 @@ pub fn leave_agent(
             let after = registers.gs_base.wrapping_add(offset_of!(ThreadPage, after) as u64);
             // A thread that has no page has nothing to be told.
             let _ = tracee::write_bytes(stopped.tid(), after, &AFTER_LEAVES.to_ne_bytes());
-            return stopped.step_while(|rip| image.contains(rip), more);
+            return step_out(stopped, image, more);
         }
     }
     stopped.set_registers(&registers)?;
     Ok(Some(stopped))
+}
+
+/// Let a thread go on until it has left the agent. `None`: it was made to run, and the signal that it stopped for has to be sent again.
+fn step_out(stopped: Stopped, image: &AgentImage, more: &mut Vec<SignalInfo>) -> Result<Option<Stopped>> {
+    const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+    let ignores_traps = SignalSets::of(stopped.tid()).is_some_and(|sets| sets.ignored & TRAP_BIT != 0);
+    let Some(stopped) = stopped.step_while(|rip| image.contains(rip), more)? else { return Ok(None) };
+    if !ignores_traps {
+        return Ok(Some(stopped));
+    }
+    // A step ends with a SIGTRAP that cannot be ignored: the kernel has given the signal its default action, which would end the process.
+    let at = stopped.registers()?.gs_base.wrapping_sub(crate::ahead::SCRATCH);
+    let ignore: [u64; 4] = [libc::SIG_IGN as u64, 0, 0, 0];
+    let bytes: Vec<u8> = ignore.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let kernel = |source| TraceError::Kernel { what: "write an action", tid: stopped.tid(), source };
+    tracee::write_bytes(stopped.tid(), at, &bytes).map_err(kernel)?;
+    let arguments = [libc::SIGTRAP as u64, at, 0, std::mem::size_of::<u64>() as u64];
+    stopped.call_without_steps(image.header.gate_program, libc::SYS_rt_sigaction, arguments)?;
+    stopped.resume(0)?;
+    Ok(None)
 }
 
 /// The call that a thread is about to make, if it has not made it yet: also where it has come to a call site and no further.

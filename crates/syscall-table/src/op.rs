@@ -121,6 +121,10 @@ pub enum Op {
     SocketName { fd: u8 },
     /// `accept`, `accept4`: observes who connected.
     Accept,
+    /// `getpeername`, `getsockopt`: the state of a socket, and what is known of its peer.
+    SocketState,
+    /// `rt_sigtimedwait`, `rt_sigpending`: signals that are taken, or seen, without being delivered.
+    TakeSignal,
     /// `shutdown(fd, how)`.
     Shutdown,
     /// `poll`, `ppoll`: observes that the ready ones are ready.

@@ -80,10 +80,10 @@ pub(crate) const TABLE: &[Row] = rows! {
     49, bind, Output, SocketName { fd: 0 }, Connection, "a name that others can see";
     50, listen, Output, SocketName { fd: 0 }, Connection, "from here on others can connect";
     51, getsockname, Native, Native, Own, "own end's address";
-    52, getpeername, Native, Native, Own, "the address that connect or accept gave";
+    52, getpeername, Tracked, SocketState, Object, "the address that connect or accept gave; an error tells that the peer is gone";
     53, socketpair, Private, SocketPair, Own, "an object that only we can reach";
     54, setsockopt, Tracked, Description { fd: 0 }, Object, "options of an end, seen by all who share it";
-    55, getsockopt, Tracked, Description { fd: 0 }, Object, "options of an end, and what is known of its peer";
+    55, getsockopt, Tracked, SocketState, Object, "options of an end, and what is known of its peer";
     56, clone, Private, Clone, Failure, "the child inherits its parent's dependencies";
     57, fork, Private, Fork, Failure, "the child inherits its parent's dependencies";
     58, vfork, Private, Vfork, Failure, "the child inherits; the parent waits";
@@ -155,8 +155,8 @@ pub(crate) const TABLE: &[Row] = rows! {
     124, getsid, Tracked, Look, Process { pid: 0 }, "identity; of another process, also that it is there";
     125, capget, Tracked, Look, Pointed, "capabilities; of another process, also that it is there";
     126, capset, Private, Identity, Own, "own capabilities";
-    127, rt_sigpending, Native, Native, Signal, "the signal itself carries the dependency";
-    128, rt_sigtimedwait, Native, Native, Signal, "the signal itself carries the dependency";
+    127, rt_sigpending, Tracked, TakeSignal, Signal, "a sender's signal carries what it depends on; of the kernel's nothing is known";
+    128, rt_sigtimedwait, Tracked, TakeSignal, Signal, "a sender's signal carries what it depends on; of the kernel's nothing is known";
     129, rt_sigqueueinfo, Tracked, Kill, Receiver, "sender to receiver; the sender observes that it may";
     130, rt_sigsuspend, Native, Native, Signal, "the signal itself carries the dependency";
     131, sigaltstack, Native, Native, Own, "own stack";

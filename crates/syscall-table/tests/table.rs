@@ -87,7 +87,7 @@ fn every_row_shows_what_its_operation_observes() {
     for row in ROWS {
         let is_observed = match row.shows {
             Shows::Nothing | Shows::Own => !looks_at_others(row.op),
-            Shows::Signal => row.op == Op::Native,
+            Shows::Signal => matches!(row.op, Op::Native | Op::TakeSignal),
             Shows::Memory => matches!(row.op, Op::Native | Op::Mmap | Op::Shmat | Op::Trace),
             Shows::Names => row.op.paths()[0].is_some() || row.op == Op::Fchdir,
             Shows::Object => {

@@ -53,6 +53,7 @@ mod stream;
 mod tcp;
 mod terminal;
 mod turn;
+pub(crate) use turn::is_fatal;
 mod undo;
 mod usage;
 mod vessels;
@@ -493,7 +494,7 @@ impl Ahead {
 }
 
 /// So far below a thread's page, in the agent's stack where it is never that deep, we put what we pass to calls that it makes for us.
-const SCRATCH: u64 = 0x6000;
+pub(crate) const SCRATCH: u64 = 0x6000;
 
 pub(crate) fn process(pid: i32) -> Process {
     Process(pid as u32)

@@ -189,7 +189,9 @@ impl Supervisor {
             Op::Identity | Op::Lasting => Plan::new(Class::Barrier).once(),
             // Its number cannot be given again.
             Op::AddWatch { .. } => Plan::new(Class::Barrier).once(),
-            Op::Native | Op::Description { .. } | Op::Control { .. } => plan_native(frame.nr),
+            Op::Native | Op::TakeSignal | Op::SocketState | Op::Description { .. } | Op::Control { .. } => {
+                plan_native(frame.nr)
+            }
             Op::Recv { fd: at }
             | Op::RecvMsg { fd: at }
             | Op::RecvMmsg { fd: at }

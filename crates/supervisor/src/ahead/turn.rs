@@ -485,7 +485,7 @@ pub(super) fn end_by(stopped: Stopped, info: &SignalInfo) -> Result<()> {
 }
 
 /// Whether a signal ends this process: not caught, and by default fatal.
-pub(super) fn is_fatal(tid: i32, signal: i32) -> bool {
+pub(crate) fn is_fatal(tid: i32, signal: i32) -> bool {
     let Some(sets) = SignalSets::of(tid) else { return true };
     let bit = 1u64 << (signal - 1).clamp(0, 63);
     let is_harmless = matches!(
