@@ -1,4 +1,4 @@
-//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|all} [--runs N] [--quick]`: the figures of the papers.
+//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|all} [--runs N] [--quick]`: the figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
 //! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON
@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 mod build;
 mod checkpoint;
 mod figure;
@@ -17,6 +18,7 @@ mod peers;
 mod plot;
 mod postmark;
 mod report;
+mod servers;
 mod sqlite;
 mod worth;
 
@@ -34,7 +36,7 @@ pub struct Options {
 
 type Bench = fn(&Options) -> Result<Vec<figure::Figure>, String>;
 
-const BENCHES: [(&str, Bench); 7] = [
+const BENCHES: [(&str, Bench); 8] = [
     ("interposition", |options| Ok(vec![interposition::run(options)?])),
     ("postmark", |options| Ok(vec![postmark::run(options)?])),
     ("sqlite", |options| Ok(vec![sqlite::run(options)?])),
@@ -42,6 +44,7 @@ const BENCHES: [(&str, Bench); 7] = [
     ("checkpoint", checkpoint::run),
     ("worth", |options| Ok(vec![worth::run(options)?])),
     ("overhead", |options| Ok(vec![overhead::run(options)?])),
+    ("answers", answers::run),
 ];
 
 /// Set in the process that has its own mount namespace.
@@ -78,7 +81,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
     let chosen: Vec<&(&str, Bench)> = BENCHES.iter().filter(|(name, _)| wanted == "all" || wanted == *name).collect();
     if chosen.is_empty() {
         return Err(format!(
-            "no benchmark {wanted}; there are interposition, postmark, sqlite, build, checkpoint, worth, overhead, all"
+            "no benchmark {wanted}; there are interposition, postmark, sqlite, build, checkpoint, worth, overhead, answers, all"
         ));
     }
     for (name, bench) in chosen {

@@ -30,8 +30,9 @@ use std::process::ExitCode;
 use shell::{cargo, repository, target};
 
 const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
-    equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | everyday [--table] [NAME …] | guarantee | faults [N] [--seed S] | \
-    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|all [--runs N] [--quick] | docs";
+    equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | \
+    everyday [--table] [NAME …] | guarantee | faults [N] [--seed S] | \
+    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|all [--runs N] [--quick] | docs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -89,7 +90,7 @@ fn everyday(arguments: &[String]) -> Result<(), String> {
 
 fn bench(arguments: &[String]) -> Result<(), String> {
     if !shell::is_root() {
-        println!("left out without root: postmark, sqlite, build (they mount file systems)");
+        println!("left out without root: postmark, sqlite, build, answers (they mount file systems)");
     }
     build_release()?;
     cargo(&["build", "--quiet", "--release", "-p", "checkpoint", "--example", "cost"]).run()?;

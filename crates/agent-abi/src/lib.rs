@@ -42,7 +42,7 @@ use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 5;
+pub const PROTOCOL_VERSION: u32 = 7;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
 /// transaction before it commits by itself (a quarter, half of that to be early).
@@ -106,6 +106,10 @@ pub enum Request {
     TraceWait = 22,
     /// The process has a stream to outside: its other end must not see the process's end before it may, however that comes about.
     WatchEnd = 20,
+    /// Is what is written to this file waited for: `(fd, slot of its clock)`. Answer: 1 if not (`--volatile`), else 0.
+    Volatile = 23,
+    /// May this call move something out of where nothing is waited for: `(frame)`. Answer: 0 if not.
+    MovesOut = 24,
 }
 
 impl Request {
@@ -128,6 +132,8 @@ impl Request {
             20 => Self::WatchEnd,
             21 => Self::Trace,
             22 => Self::TraceWait,
+            23 => Self::Volatile,
+            24 => Self::MovesOut,
             _ => return None,
         })
     }
@@ -209,6 +215,8 @@ pub mod option {
     pub const ORDINARY_USER: u32 = 4096;
     /// The supervisor itself runs under a system-call filter.
     pub const FILTERED_OUTSIDE: u32 = 8192;
+    /// There are paths below which what is written is not waited for (`--volatile`).
+    pub const VOLATILE: u32 = 16384;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.
@@ -265,6 +273,10 @@ pub struct World {
     pub fsyncs_elided: AtomicU64,
     /// fsyncs in whose place the domain was committed.
     pub fsyncs_committed: AtomicU64,
+    /// Bytes written to files that nobody waits for.
+    pub volatile_bytes: AtomicU64,
+    /// Counts calls that may have moved such files to where they are waited for.
+    pub moves: AtomicU64,
     /// Barriers that had to wait or found nothing to wait for, by system-call number.
     pub barriers: [AtomicU32; 512],
     /// Calls that waited for a commit, by system-call number.

@@ -118,6 +118,8 @@ impl FdEntry {
     pub const MADE: u64 = 1 << 25;
     /// A directory: its attributes, size and links change with the names in it.
     pub const DIRECTORY: u64 = 1 << 26;
+    /// A file where what is written is not waited for.
+    pub const VOLATILE: u64 = 1 << 27;
 
     /// An entry.
     #[inline(always)]
@@ -129,6 +131,12 @@ impl FdEntry {
     #[inline(always)]
     pub const fn with(self, flags: u64) -> Self {
         FdEntry(self.0 | flags)
+    }
+
+    /// The same without flags.
+    #[inline(always)]
+    pub const fn without(self, flags: u64) -> Self {
+        FdEntry(self.0 & !flags)
     }
 
     /// Whether a flag is set.

@@ -1,7 +1,7 @@
 //! What belongs to one thread and to one process alone. Offsets are used by the agent's assembly; asserted below.
 
 use core::mem::offset_of;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Descriptors whose kind is remembered; higher ones are looked at each time.
 pub const FDS_MAX: usize = 65536;
@@ -123,6 +123,8 @@ pub struct Private {
     pub threaded: u64,
     /// The program has asked not to be dumpable, and the kernel was not told (`agent::process`).
     pub undumpable: u64,
+    /// Of so many moves (`World::moves`) it has taken note.
+    pub moves_seen: AtomicU64,
     /// Patched texts that are attached.
     pub texts_len: u64,
     /// Address and length of each.

@@ -160,6 +160,21 @@ fn cell(fd: u64) -> &'static AtomicU64 {
     unsafe { &*((CACHE_BASE + fd * 8) as *const AtomicU64) }
 }
 
+/// Calls `each` with every descriptor that is remembered as one of a file that is not waited for.
+pub fn volatile_descriptors(mut each: impl FnMut(u64, FdEntry)) {
+    for fd in 0..fds_end().load(Ordering::Relaxed).min(FDS_MAX as u64) {
+        let known = FdEntry(cell(fd).load(Ordering::Relaxed));
+        if known.has(FdEntry::VOLATILE) {
+            each(fd, known);
+        }
+    }
+}
+
+/// Remember something else of a descriptor, unless that is something new already.
+pub fn replace_remembered(fd: u64, known: FdEntry, entry: FdEntry) {
+    let _ = cell(fd).compare_exchange(known.0, entry.0, Ordering::Relaxed, Ordering::Relaxed);
+}
+
 impl Call<'_> {
     #[inline(always)]
     fn remembers(&self, fd: u64) -> bool {
@@ -252,7 +267,7 @@ impl Call<'_> {
             // Somebody has put another directory in the place of the one that was looked at.
             self.tag_made(entry);
         }
-        let entry = entry.with(known.0 & (FdEntry::FRESH | FdEntry::OPENED));
+        let entry = entry.with(known.0 & (FdEntry::FRESH | FdEntry::OPENED)).with(self.volatility(fd, entry));
         self.remember(fd, entry);
         entry
     }

@@ -159,6 +159,9 @@ impl Call<'_> {
         let entry = self.descriptor(self.arg(position));
         match entry.kind() {
             FdKind::DomainFile => {
+                if let Some(moves) = self.volatile_since(self.arg(position), entry) {
+                    return self.write_volatile(entry, moves);
+                }
                 if self.frame.nr == PWRITEV2 {
                     self.elide_write_flags(entry);
                 }

@@ -26,6 +26,7 @@ mod start;
 mod timed;
 mod trace;
 mod transfer;
+mod volatile;
 
 /// There is nobody to tell: stop here, so that the supervisor sees where.
 #[panic_handler]

@@ -268,6 +268,7 @@ impl Call<'_> {
     pub fn modify_paths(&mut self, from: (u8, u8), to: (u8, u8)) {
         let from = locate(self, self.directory(from.0), self.arg(from.1), false);
         let to = locate(self, self.directory(to.0), self.arg(to.1), false);
+        from.iter().for_each(|from| self.before_move(from.entry));
         let place = match (from, to) {
             (Some(from), Some(to)) if from.entry.kind() == FdKind::DomainFile => {
                 self.tag_replaced(to);

@@ -55,6 +55,7 @@ fn written(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
 
 fn text(report: &Report) -> String {
     written(|text| {
+        report.here.iter().try_for_each(|here| write_here(text, here))?;
         writeln!(text, "This machine")?;
         report.findings.iter().try_for_each(|finding| write_finding(text, finding))?;
         writeln!(text, "\nFile systems (durable before observed / ordered)")?;
@@ -67,6 +68,19 @@ fn text(report: &Report) -> String {
         write_advice(text, report)?;
         writeln!(text, "\nspeculator run {} here.", if report.run_works { "works" } else { "does not work" })
     })
+}
+
+/// Where the user stands, and what to do about it.
+fn write_here(text: &mut String, here: &Promises) -> fmt::Result {
+    let of = &here.file_system;
+    let directory = std::env::current_dir().unwrap_or_default();
+    writeln!(text, "Here ({})", directory.display())?;
+    writeln!(text, "  {} ({} on {}): {}", of.class.name(), of.fs_type, of.mount_point.display(), of.reason)?;
+    let advice = here.advice.unwrap_or(match of.class {
+        Class::Ordered => "nothing to do: fsync returns at once, and what is shown is durable",
+        _ => "nothing is stored here; work on a volume (speculator volume create, run --volume)",
+    });
+    writeln!(text, "  -> {advice}\n")
 }
 
 fn write_finding(text: &mut String, finding: &Finding) -> fmt::Result {

@@ -45,6 +45,12 @@ pub enum Failure {
     /// The world.
     #[error(transparent)]
     Run(#[from] supervisor::RunError),
+    /// A run inside a world that would need mounts of its own.
+    #[error("cannot mount anything for a run inside a world of speculator run; give --volume and --private-tmp to the outer run")]
+    Nested,
+    /// A path of `--volatile`.
+    #[error(transparent)]
+    Volatile(#[from] supervisor::VolatileError),
     /// A try.
     #[error(transparent)]
     Try(#[from] layer::LayerError),

@@ -1,7 +1,12 @@
 //! `speculator run`: everything that can be found wrong before COMMAND starts is found here.
 
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
 use external_sync::domain;
-use supervisor::{Ended, Stats};
+use external_sync::volume::WorldVolumes;
+use supervisor::{Ended, Stats, VolatileError, VolatilePath};
 
 use crate::args::{Commit, Interpose, RunOptions, Threads};
 use crate::command;
@@ -11,6 +16,9 @@ use crate::stats::StatsSink;
 
 /// `speculator run`; the status is that of COMMAND.
 pub fn run(options: RunOptions) -> Result<u8, Failure> {
+    if speculator::depth().is_ok() {
+        return Err(pass_through(&options));
+    }
     let reports = Reports::open(&options.ahead.reports)?;
     let stats = options.stats.as_ref().map(StatsSink::open).transpose()?;
     // INVARIANT: clap requires COMMAND.
@@ -19,12 +27,14 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
         command::resolve(&name)?;
     }
     let volumes = external_sync::volume::mount_for_world(&options.volumes, &options.private_tmp)?;
-    // COMMAND may lie on a volume.
-    let program = match command::resolve(&name) {
-        Ok(program) => program,
+    // COMMAND may lie on a volume, and so may paths that are volatile.
+    let found = command::resolve(&name).map_err(Failure::from);
+    let found = found.and_then(|program| Ok((program, volatile_paths(&options, &volumes)?)));
+    let (program, volatile) = match found {
+        Ok(found) => found,
         Err(error) => {
             volumes.unmount()?;
-            return Err(error.into());
+            return Err(error);
         }
     };
     if options.verbose > 0 {
@@ -34,6 +44,7 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
         program,
         args: options.command,
         volumes,
+        volatile,
         elide_fsync: options.elide_fsync,
         eager: options.commit == Commit::Eager,
         commit_interval: options.commit_interval,
@@ -55,6 +66,29 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
         None => {}
     }
     show(ended, stats)
+}
+
+/// Inside a world already: COMMAND runs in that one, instead of us. Returns only if it cannot.
+fn pass_through(options: &RunOptions) -> Failure {
+    if !options.volumes.is_empty() || !options.private_tmp.is_empty() {
+        return Failure::Nested;
+    }
+    // INVARIANT: clap requires COMMAND.
+    let name = options.command.first().expect("COMMAND is required");
+    let program = match command::resolve(name) {
+        Ok(program) => program,
+        Err(error) => return error.into(),
+    };
+    eprintln!(
+        "speculator: this is inside a world of speculator run already: COMMAND runs there, by that run's options"
+    );
+    let source = Command::new(&program).arg0(name).args(&options.command[1..]).exec();
+    supervisor::RunError::Exec { program, source }.into()
+}
+
+fn volatile_paths(options: &RunOptions, volumes: &WorldVolumes) -> Result<Vec<VolatilePath>, VolatileError> {
+    let path = |path: &PathBuf| VolatilePath::new(path, volumes.iter().map(|volume| volume.dir()));
+    options.volatile.iter().map(path).collect()
 }
 
 fn show(ended: Ended, sink: Option<StatsSink>) -> Result<u8, Failure> {

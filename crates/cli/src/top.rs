@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::termios;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use supervisor::{AheadStatus, ProcessStatus, WorldStatus};
 
 use crate::args::TopOptions;
@@ -13,6 +14,10 @@ use crate::generate::print;
 
 /// Guesses that are listed for each world.
 const GUESSES_MAX: usize = 8;
+/// What ^C sends.
+const INTERRUPT: u8 = 3;
+/// Its signal.
+const SIGINT: i32 = 2;
 /// Cursor to the first place, and nothing on the screen.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
@@ -52,15 +57,89 @@ fn has(world: &WorldStatus, pid: i32) -> bool {
         || world.ahead.processes.iter().any(|process| process.pid == pid)
 }
 
-/// Until the last of them has ended.
+/// Why a pause ended.
+enum Pressed {
+    Nothing,
+    Quit,
+    Interrupt,
+}
+
+/// The keys of the terminal, one by one, while this lives.
+struct Keys {
+    before: Option<Termios>,
+}
+
+impl Keys {
+    /// Only where keys are ours: there is a terminal, and we are in its foreground.
+    fn new() -> Keys {
+        let input = std::io::stdin();
+        let is_ours = termios::tcgetpgrp(&input).is_ok_and(|group| group == rustix::process::getpgrp());
+        let before = is_ours.then(|| termios::tcgetattr(&input).ok()).flatten();
+        if let Some(before) = &before {
+            let mut one_by_one = before.clone();
+            // Without ISIG ^C is a key: the terminal can be put back before we end by it.
+            one_by_one.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG);
+            let _ = termios::tcsetattr(&input, OptionalActions::Now, &one_by_one);
+        }
+        Keys { before }
+    }
+
+    /// Wait so long, or until a key ends the view.
+    fn pause(&self, interval: Duration) -> Pressed {
+        if self.before.is_none() {
+            std::thread::sleep(interval);
+            return Pressed::Nothing;
+        }
+        let end = Instant::now() + interval;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let input = std::io::stdin();
+            match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
+                Ok(0) => return Pressed::Nothing,
+                Ok(_) => match key(&input) {
+                    None | Some(b'q' | b'Q') => return Pressed::Quit,
+                    Some(INTERRUPT) => return Pressed::Interrupt,
+                    Some(_) => {}
+                },
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = termios::tcsetattr(std::io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+/// The next key; `None` if the terminal is gone.
+fn key(input: &std::io::Stdin) -> Option<u8> {
+    let mut key = [0];
+    matches!(rustix::io::read(input, &mut key), Ok(1)).then_some(key[0])
+}
+
+/// Until the last of them has ended, or the user has seen enough.
 fn watch(mut worlds: Vec<WorldStatus>, options: &TopOptions) -> Result<u8, Failure> {
     let mut before: HashMap<i32, (u64, u64)> = HashMap::new();
+    let keys = Keys::new();
     while !worlds.is_empty() {
         let views: Vec<String> =
             worlds.iter().map(|world| view(world, before.get(&world.supervisor).copied())).collect();
         print(&format!("{CLEAR}{}", fitted(&views.join("\n"))))?;
         before = worlds.iter().map(|world| (world.supervisor, (world.age_us, commits(world)))).collect();
-        std::thread::sleep(options.interval);
+        match keys.pause(options.interval) {
+            Pressed::Nothing => {}
+            Pressed::Quit => return Ok(0),
+            Pressed::Interrupt => {
+                drop(keys);
+                supervisor::end_by(SIGINT);
+                return Ok(128 + SIGINT as u8);
+            }
+        }
         let chosen: Vec<i32> = worlds.iter().map(|world| world.supervisor).collect();
         worlds = wanted(None)?;
         worlds.retain(|world| options.pid.is_none() || chosen.contains(&world.supervisor));

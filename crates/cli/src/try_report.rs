@@ -41,12 +41,17 @@ pub enum Decision {
 }
 
 const FILES_MAX: usize = 40;
-const PRINTED_MAX: usize = 2000;
+/// The last lines of what was printed that are shown, and how long they may be together.
+const LINES_MAX: usize = 20;
+const LINES_BYTES_MAX: usize = 8000;
+/// Most of what was printed that the report for programs has: the last of it.
+const PRINTED_MAX: u64 = 64 << 20;
 const DIFF_BYTES_MAX: u64 = 1 << 20;
 
 /// Everything, on stderr.
 pub fn tell(ran: &Ran, with_diff: bool, every_file: bool) {
     eprintln!("speculator: COMMAND ended with status {}; {}", ran.status, count(&ran.changes));
+    tell_printed(ran);
     if with_diff {
         tell_diff(&ran.changes);
     } else {
@@ -64,7 +69,6 @@ pub fn tell(ran: &Ran, with_diff: bool, every_file: bool) {
     for (path, why) in &ran.read_only {
         eprintln!("  {} could only be read: {why}", shown(path));
     }
-    tell_printed(ran);
 }
 
 fn told(reached: &Reached) -> String {
@@ -81,19 +85,41 @@ fn told(reached: &Reached) -> String {
     }
 }
 
+/// How it ended is mostly what matters: the last lines.
 fn tell_printed(ran: &Ran) {
     let (out, err) = (ran.printed.len(Stream::Out), ran.printed.len(Stream::Err));
     if out + err == 0 {
         return;
     }
-    eprintln!("  it printed {out} bytes on stdout and {err} on stderr:");
-    let beginning = ran.printed.beginning(PRINTED_MAX).unwrap_or_default();
-    for line in String::from_utf8_lossy(&beginning).lines() {
-        eprintln!("  | {}", one_line(&line.replace('\t', "    ")));
-    }
-    if out + err > PRINTED_MAX as u64 {
-        eprintln!("  | (and {} bytes more)", out + err - PRINTED_MAX as u64);
-    }
+    let lines = last_lines(ran);
+    let which = if shows_all(ran) { String::new() } else { format!(", the last {} lines", lines.len()) };
+    eprintln!("  it printed {out} bytes on stdout and {err} on stderr{which}:");
+    lines.iter().for_each(|line| tell_line(line));
+}
+
+fn tell_line(line: &str) {
+    eprintln!("  | {}", one_line(&line.replace('\t', "    ")));
+}
+
+fn last_lines(ran: &Ran) -> Vec<String> {
+    let ending = ran.printed.ending(LINES_BYTES_MAX).unwrap_or_default();
+    let text = String::from_utf8_lossy(&ending);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES_MAX)..].iter().map(|&line| line.to_owned()).collect()
+}
+
+/// Whether the report shows everything that was printed.
+pub fn shows_all(ran: &Ran) -> bool {
+    let bytes = ran.printed.len(Stream::Out) + ran.printed.len(Stream::Err);
+    let ending = ran.printed.ending(LINES_BYTES_MAX).unwrap_or_default();
+    bytes <= LINES_BYTES_MAX as u64 && String::from_utf8_lossy(&ending).lines().count() <= LINES_MAX
+}
+
+/// Everything that was printed.
+pub fn tell_output(ran: &Ran) {
+    let pieces = ran.printed.pieces(0).unwrap_or_default();
+    let text: Vec<u8> = pieces.into_iter().flat_map(|(_, bytes)| bytes).collect();
+    String::from_utf8_lossy(&text).lines().for_each(tell_line);
 }
 
 /// `3 files created, 1 changed, none removed`.
@@ -114,26 +140,10 @@ pub fn count(changes: &Changes) -> String {
     }
 }
 
-/// One line for each file; of a directory that was made or removed with all that is in it, one line, unless every file is wanted.
+/// One line for each file, those of the working directory first; of a directory that was made or removed with all that is in it, and of a cache, one
+/// line, unless every file is wanted.
 pub fn tell_files(changes: &Changes, every: bool) {
-    let mut lines = Vec::new();
-    let mut at = 0;
-    while let Some(change) = changes.list.get(at) {
-        at += 1;
-        let mut line = line_of(change);
-        if !every && change.kind == Kind::Directory && matches!(change.what, What::Created | What::Removed) {
-            let inside = changes.list[at..]
-                .iter()
-                .take_while(|other| other.path.starts_with(&change.path) && other.what == change.what)
-                .collect::<Vec<_>>();
-            if !inside.is_empty() {
-                let bytes: u64 = inside.iter().filter_map(|other| other.size_after.or(other.size_before)).sum();
-                let _ = write!(line, " with {} in it, {}", inside.len(), size(bytes));
-                at += inside.len();
-            }
-        }
-        lines.push(line);
-    }
+    let lines = lines_of(&changes.list, &std::env::current_dir().unwrap_or_default(), every);
     let shown = if every { lines.len() } else { lines.len().min(FILES_MAX) };
     for line in &lines[..shown] {
         eprintln!("  {line}");
@@ -141,6 +151,63 @@ pub fn tell_files(changes: &Changes, every: bool) {
     if shown < lines.len() {
         eprintln!("  … and {} more; -v lists everything", lines.len() - shown);
     }
+}
+
+fn lines_of(list: &[Change], here: &Path, every: bool) -> Vec<String> {
+    let (near, far): (Vec<&Change>, Vec<&Change>) = list.iter().partition(|change| change.path.starts_with(here));
+    [near, far].iter().flat_map(|part| if every { each_line(part) } else { folded_lines(part) }).collect()
+}
+
+fn each_line(list: &[&Change]) -> Vec<String> {
+    list.iter().map(|change| line_of(change)).collect()
+}
+
+fn folded_lines(list: &[&Change]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut at = 0;
+    while let Some(change) = list.get(at) {
+        let (line, len) = folded(change, &list[at..]);
+        lines.push(line);
+        at += len;
+    }
+    lines
+}
+
+/// The line that begins with `change`, and of how many changes it tells.
+fn folded(change: &Change, list: &[&Change]) -> (String, usize) {
+    if let Some(cache) = cache_of(&change.path) {
+        let inside = list.iter().take_while(|other| other.path.starts_with(cache)).count();
+        if inside > 1 {
+            let bytes: u64 = list[..inside].iter().filter_map(|other| other.size_after).sum();
+            return (format!("~ {}/  a cache, {inside} changes, {}", shown(cache), size(bytes)), inside);
+        }
+    }
+    let mut line = line_of(change);
+    let mut inside = 0;
+    if change.kind == Kind::Directory && matches!(change.what, What::Created | What::Removed) {
+        let is_inside = |other: &&&Change| other.path.starts_with(&change.path) && other.what == change.what;
+        let others: Vec<_> = list[1..].iter().take_while(is_inside).collect();
+        inside = others.len();
+        if inside > 0 {
+            let bytes: u64 = others.iter().filter_map(|other| other.size_after.or(other.size_before)).sum();
+            let _ = write!(line, " with {inside} in it, {}", size(bytes));
+        }
+    }
+    (line, inside + 1)
+}
+
+/// Directories that hold only what can be made or fetched again, wherever they are.
+const CACHES: &[&str] = &[".cache", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".npm", ".ccache"];
+/// The same, by their whole path.
+const CACHES_AT: &[&str] = &["/var/cache", "/var/lib/apt/lists"];
+
+/// The outermost cache that a path is, or is in.
+fn cache_of(path: &Path) -> Option<&Path> {
+    let is_cache = |dir: &&Path| {
+        CACHES_AT.iter().any(|cache| *dir == Path::new(cache))
+            || dir.file_name().is_some_and(|name| CACHES.iter().any(|cache| name == *cache))
+    };
+    path.ancestors().filter(is_cache).last()
 }
 
 fn line_of(change: &Change) -> String {
@@ -258,6 +325,17 @@ struct Report<'a> {
     read_only: Vec<String>,
     stdout_bytes: u64,
     stderr_bytes: u64,
+    printed: Vec<PrintedReport>,
+}
+
+/// A piece of what was printed.
+#[derive(Serialize)]
+struct PrintedReport {
+    stream: &'static str,
+    text: String,
+    /// Only where that is not text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<Vec<u8>>,
 }
 
 #[derive(Serialize)]
@@ -293,8 +371,20 @@ pub fn json(ran: &Ran, decision: Decision) -> String {
         read_only: ran.read_only.iter().map(|(path, _)| path.to_string_lossy().into_owned()).collect(),
         stdout_bytes: ran.printed.len(Stream::Out),
         stderr_bytes: ran.printed.len(Stream::Err),
+        printed: printed_report(ran),
     };
     serde_json::to_string_pretty(&report).expect("numbers and strings")
+}
+
+fn printed_report(ran: &Ran) -> Vec<PrintedReport> {
+    let total = ran.printed.len(Stream::Out) + ran.printed.len(Stream::Err);
+    let pieces = ran.printed.pieces(total.saturating_sub(PRINTED_MAX)).unwrap_or_default();
+    let piece = |(stream, bytes): (Stream, Vec<u8>)| PrintedReport {
+        stream: if stream == Stream::Out { "stdout" } else { "stderr" },
+        text: String::from_utf8_lossy(&bytes).into_owned(),
+        bytes: std::str::from_utf8(&bytes).is_err().then_some(bytes),
+    };
+    pieces.into_iter().map(piece).collect()
 }
 
 fn change_report(change: &Change) -> ChangeReport<'_> {
@@ -329,6 +419,47 @@ mod tests {
         for bad in ["", "text", "json", "json:"] {
             assert!(bad.parse::<ReportTarget>().is_err(), "{bad}");
         }
+    }
+
+    fn created(path: &str, kind: Kind) -> Change {
+        Change {
+            path: path.into(),
+            what: What::Created,
+            kind,
+            size_before: None,
+            size_after: Some(10),
+            aspects: Vec::new(),
+            before: None,
+            after: None,
+        }
+    }
+
+    #[test]
+    fn the_working_directory_comes_first_and_caches_are_one_line() {
+        let list = [
+            created("/etc/new", Kind::File),
+            created("/home/a/.cache/pip/x/y", Kind::File),
+            created("/home/a/.cache/pip/z", Kind::File),
+            created("/home/a/work/dir", Kind::Directory),
+            created("/home/a/work/dir/f", Kind::File),
+            created("/home/a/work/lib/__pycache__/m.pyc", Kind::File),
+        ];
+        let lines = lines_of(&list, Path::new("/home/a/work"), false);
+        let expected = [
+            "+ /home/a/work/dir/ with 1 in it, 10B",
+            "+ /home/a/work/lib/__pycache__/m.pyc  10B",
+            "+ /etc/new  10B",
+            "~ /home/a/.cache/  a cache, 2 changes, 20B",
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!(lines_of(&list, Path::new("/home/a/work"), true).len(), list.len());
+    }
+
+    #[test]
+    fn caches() {
+        assert_eq!(cache_of(Path::new("/a/.cache/b/__pycache__/c")), Some(Path::new("/a/.cache")));
+        assert_eq!(cache_of(Path::new("/var/cache/apt/x")), Some(Path::new("/var/cache")));
+        assert_eq!(cache_of(Path::new("/a/cache/x")), None);
     }
 
     #[test]

@@ -85,11 +85,12 @@ fn decide(options: &TryOptions, ran: &Ran) -> Decision {
         return Decision::Undone("there is no terminal to ask on, and no --yes, --no or --keep-if");
     };
     loop {
-        match terminal.ask("Keep this? [y]es, [n]o, [d]iff, [l]ist everything: ").as_deref() {
+        match terminal.ask("Keep this? [y]es, [n]o, [d]iff, [l]ist everything, [o]utput: ").as_deref() {
             Some("y" | "yes") => return Decision::Kept,
             Some("n" | "no") => return Decision::Undone("you said so"),
             Some("d" | "diff") => try_report::tell_diff(&ran.changes),
             Some("l" | "list") => try_report::tell_files(&ran.changes, true),
+            Some("o" | "output") => try_report::tell_output(ran),
             Some(_) => {}
             None => return Decision::Undone("nobody answered"),
         }
@@ -106,12 +107,25 @@ fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decisi
         }
         Decision::Undone(why) => {
             drop(attempt);
+            keep_output(options, ran);
             eprintln!("speculator: undone: {why}; nothing has changed");
             Ok(match ran.status {
                 0 if !options.no => STATUS_UNDONE,
                 status => status,
             })
         }
+    }
+}
+
+/// What was printed is worth as much when everything else is undone: into a file, unless the report has shown all of it.
+fn keep_output(options: &TryOptions, ran: &Ran) {
+    if options.report == Some(ReportTarget::None) || options.terminal || try_report::shows_all(ran) {
+        return;
+    }
+    let path = options.layer_dir.join(format!("speculator-try-{}.output", std::process::id()));
+    match ran.printed.save(&path) {
+        Ok(()) => eprintln!("speculator: all that it printed is in {}", path.display()),
+        Err(error) => eprintln!("speculator: cannot write what it printed to {}: {}", path.display(), plain(&error)),
     }
 }
 

@@ -107,10 +107,18 @@ fn small_shared_memory_and_the_doctor_says_so() {
 }
 
 #[test]
-fn a_world_inside_a_world_is_refused() {
+fn a_run_inside_a_world_passes_through() {
     let scene = Scene::new();
-    let line = format!("run {} run touch started", env!("CARGO_BIN_EXE_speculator"));
-    scene.run(&line).expect(125, "ptrace is not allowed");
+    let nested = |options: &str, command: &str| {
+        scene.run(&format!("run {} run {options} -- {command}", env!("CARGO_BIN_EXE_speculator")))
+    };
+    let outcome = nested("--stats", "cat /proc/self/cmdline");
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "cat\0/proc/self/cmdline\0"));
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("COMMAND runs there"), "{}", outcome.stderr);
+    assert_eq!(nested("", "false").status, 1);
+    nested("", "no-such-command").expect(127, "not found");
+    nested("--private-tmp", "touch started").expect(125, "to the outer run");
     scene.left_behind(&["dir"]);
 }
 

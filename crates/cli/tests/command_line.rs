@@ -3,6 +3,7 @@
 mod support;
 
 use std::fs;
+use std::process::Command;
 
 use support::{is_root, Scene};
 
@@ -69,6 +70,35 @@ fn doctor_tells_what_there_is() {
     let text = scene.run("doctor");
     text.expect(if works { 0 } else { 1 }, "");
     assert!(text.stdout.contains("durable before observed"), "{}", text.stdout);
+}
+
+/// Where the user stands comes first, and what to do there.
+#[test]
+fn doctor_begins_with_the_working_directory() {
+    let scene = Scene::new();
+    let text = scene.run("doctor").stdout;
+    let lines: Vec<&str> = text.lines().collect();
+    let here = fs::canonicalize(scene.path("")).unwrap();
+    assert_eq!(lines[0], format!("Here ({})", here.display()));
+    assert!(lines[2].starts_with("  -> "), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&scene.run("doctor --json").stdout).unwrap();
+    assert!(lines[1].starts_with(&format!("  {} (", json["here"]["class"].as_str().unwrap())), "{text}");
+}
+
+/// Root of a user namespace has a user id of 0 and may mount no ext4.
+#[test]
+fn doctor_tells_root_of_a_user_namespace_from_root() {
+    let scene = Scene::new();
+    let mut command = Command::new("unshare");
+    let command = command.args(["--user", "--map-root-user", env!("CARGO_BIN_EXE_speculator"), "doctor", "--json"]);
+    let output = command.current_dir(scene.path("")).output().unwrap();
+    let Ok(json) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else {
+        return eprintln!("skipped: no user namespaces here: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let findings = json["findings"].as_array().unwrap();
+    let user = findings.iter().find(|finding| finding["name"] == "user").unwrap();
+    assert_eq!(user["status"], "limited", "{user}");
+    assert!(user["detail"].as_str().unwrap().contains("user namespace"), "{user}");
 }
 
 #[test]

@@ -97,6 +97,19 @@ fn no_thread_of_the_supervisor_takes_the_signal_of_a_stop() {
     }
 }
 
+/// What a number means is told by its name.
+#[test]
+fn what_is_refused_is_told_by_its_name() {
+    let python = "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.prctl(22, 2, 0)\nlibc.ptrace(0, 0, 0, 0)\n";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+    let command = command.args(["run", "-vv", "--", "/usr/bin/python3", "-I", "-c", python]);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    for name in ["prctl(PR_SET_SECCOMP)", "ptrace(PTRACE_TRACEME)"] {
+        assert!(stderr.contains(name), "{stderr}");
+    }
+}
+
 #[test]
 fn what_is_refused_is_told_once_or_each_time() {
     let python = "import ctypes, os\nlibc = ctypes.CDLL(None)\nfor _ in range(3): libc.syscall(425, 1, 0)\n";

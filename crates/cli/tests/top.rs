@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -119,6 +119,33 @@ fn who_is_ahead_and_what_it_waits_for() {
 #[test]
 fn without_a_world_one_line_says_so() {
     top("top 1").expect(125, "no world of yours has a process 1");
+}
+
+/// On a terminal, which is as it was afterwards. Other keys change nothing.
+#[test]
+fn a_key_ends_the_view() {
+    let world = Running::start("echo ready; read x");
+    let front = world.until(|_| true)["front"].clone();
+    let view = format!("trap : INT; {SPECULATOR} top --interval 3600 {front}; echo status $?; stty -a");
+    for (keys, status) in [("xq", "status 0"), ("x\x03", "status 130")] {
+        let mut script = Command::new("script");
+        script.args(["-qec", &view, "/dev/null"]).env("SHELL", "/bin/sh").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut terminal = script.spawn().unwrap();
+        let mut shown = BufReader::new(terminal.stdout.take().unwrap());
+        let mut text = String::new();
+        while !text.contains("world ") {
+            assert_ne!(shown.read_line(&mut text).unwrap(), 0, "{text}");
+        }
+        terminal.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+        shown.read_to_string(&mut text).unwrap();
+        assert!(terminal.wait().unwrap().success());
+        assert!(text.contains(status), "{text}");
+        assert!(
+            ["icanon", "echo", "isig"].iter().all(|mode| text.split_whitespace().any(|word| word == *mode)),
+            "{text}"
+        );
+    }
+    world.end();
 }
 
 #[test]

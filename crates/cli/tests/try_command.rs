@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::{kill_process, Pid, Signal};
@@ -124,8 +125,19 @@ fn output_is_held_and_released_as_it_was() {
     assert!(kept.stderr.starts_with("two\n"), "{}", kept.stderr);
     let undone = Try::new(&scene, "--no").sh(script);
     assert_eq!(undone.stdout, "");
-    assert!(undone.stderr.contains("  | one\n"), "{}", undone.stderr);
-    assert!(undone.stderr.contains("it printed 588899 bytes on stdout and 4 on stderr"), "{}", undone.stderr);
+    assert!(undone.stderr.contains("stdout and 4 on stderr, the last 20 lines:\n  | 99981\n"), "{}", undone.stderr);
+    assert!(undone.stderr.contains("  | 100000\n"), "{}", undone.stderr);
+    // The rest is in a file.
+    let named = undone.stderr.lines().find_map(|line| line.strip_prefix("speculator: all that it printed is in "));
+    let file = PathBuf::from(named.unwrap());
+    let text = fs::read_to_string(&file).unwrap();
+    // Two streams are read as they come: between them there is no order.
+    assert_eq!(text.len(), 588_903);
+    assert!(text.contains("two\n") && text.ends_with("99999\n100000\n"));
+    fs::remove_file(&file).unwrap();
+    left(&scene, &["dir"]);
+    let short = Try::new(&scene, "--no").sh("echo one");
+    assert!(short.stderr.contains("stdout and 0 on stderr:\n  | one\n"), "{}", short.stderr);
     left(&scene, &["dir"]);
 }
 
@@ -366,6 +378,7 @@ fn the_report_for_programs() {
     let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
     assert_eq!(json["decision"], "undone");
     assert_eq!(json["stdout_bytes"], 4);
+    assert_eq!(json["printed"], serde_json::json!([{ "stream": "stdout", "text": "out\n" }]));
     let told: Vec<(String, String)> = json["changes"].as_array().unwrap().iter().map(told).collect();
     let expected = [("changed", "a"), ("removed", "b"), ("renamed", "e"), ("changed", "e/f"), ("created", "new")]
         .map(|(a, b)| (a.to_owned(), b.to_owned()));

@@ -46,6 +46,8 @@ pub struct Finding {
 pub struct Report {
     /// Whether `speculator run` would work.
     pub run_works: bool,
+    /// What the working directory's file system can promise.
+    pub here: Option<Promises>,
     /// What this machine allows.
     pub findings: Vec<Finding>,
     /// What each mounted file system can promise.
@@ -107,7 +109,8 @@ pub fn examine() -> Report {
         e2fsprogs_there(),
     ];
     let run_works = findings.iter().all(|finding| finding.status != Status::Missing);
-    Report { run_works, findings, file_systems: promises() }
+    let file_systems = promises();
+    Report { run_works, findings, here: here(&file_systems), file_systems }
 }
 
 /// Who cannot do without a thing.
@@ -196,8 +199,20 @@ fn ptrace() -> Finding {
     }
 }
 
+/// Whether user ids mean here what they mean to the machine: `/proc/self/uid_map` maps all of them to themselves.
+fn is_first_user_namespace(uid_map: &str) -> bool {
+    uid_map.split_whitespace().eq(["0", "0", "4294967295"])
+}
+
 fn user() -> Finding {
+    let uid_map = std::fs::read_to_string("/proc/self/uid_map");
     match rustix::process::geteuid() {
+        uid if uid.is_root() && uid_map.is_ok_and(|map| !is_first_user_namespace(&map)) => lacking(
+            "user",
+            Need::Volumes,
+            "root of a user namespace, not of the machine",
+            "mount volumes outside of it (speculator volume mount, as root); run without --volume works here",
+        ),
         uid if uid.is_root() => ok("user", "root"),
         uid => lacking(
             "user",
@@ -228,6 +243,16 @@ fn e2fsprogs_there() -> Finding {
     }
 }
 
+/// The file system of the working directory: of those that it lies on by its number, the one that is mounted nearest.
+fn here(found: &[Promises]) -> Option<Promises> {
+    use std::os::unix::fs::MetadataExt;
+    let directory = std::env::current_dir().ok()?;
+    let dev = std::fs::metadata(&directory).ok()?.dev();
+    let above = |of: &&Promises| directory.starts_with(&of.file_system.mount_point);
+    let depth = |of: &&Promises| (of.file_system.dev == dev, of.file_system.mount_point.as_os_str().len());
+    found.iter().filter(above).max_by_key(depth).cloned()
+}
+
 fn promises() -> Vec<Promises> {
     let found = domain::file_systems().unwrap_or_default();
     found.into_iter().map(Promises::from).collect()
@@ -253,6 +278,19 @@ mod tests {
         assert_eq!(parse_release("6.18.44-fc-v657"), Some((6, 18)));
         assert_eq!(parse_release("5.10-rc1"), Some((5, 10)));
         assert_eq!(parse_release("strange"), None);
+    }
+
+    #[test]
+    fn user_namespaces() {
+        assert!(is_first_user_namespace("         0          0 4294967295\n"));
+        assert!(!is_first_user_namespace("         0       1000          1\n"));
+        assert!(!is_first_user_namespace("0 0 1\n1 100000 65536\n"));
+    }
+
+    #[test]
+    fn the_working_directory_has_a_file_system() {
+        let here = examine().here.unwrap();
+        assert!(std::env::current_dir().unwrap().starts_with(here.file_system.mount_point));
     }
 
     #[test]

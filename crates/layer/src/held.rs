@@ -109,12 +109,40 @@ impl Held {
         self.pieces.iter().filter(|(of, _)| *of == stream).map(|(_, len)| len).sum()
     }
 
-    /// The first bytes of what was printed, on both streams as it came.
-    pub fn beginning(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
-        let mut text = vec![0; bytes_max];
-        let len = self.spool.read_at(&mut text, 0)?;
-        text.truncate(len);
+    /// Bytes printed.
+    fn total(&self) -> u64 {
+        self.pieces.iter().map(|(_, len)| len).sum()
+    }
+
+    /// The last bytes of what was printed, on both streams as it came.
+    pub fn ending(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let total = self.total();
+        let from = total.saturating_sub(bytes_max as u64);
+        let mut text = vec![0; (total - from) as usize];
+        self.spool.read_exact_at(&mut text, from)?;
         Ok(text)
+    }
+
+    /// Each piece of what was printed, in its order, from the byte `from` on.
+    pub fn pieces(&self, from: u64) -> io::Result<Vec<(Stream, Vec<u8>)>> {
+        let mut at = 0;
+        let mut pieces = Vec::new();
+        for &(stream, len) in &self.pieces {
+            let begin = at.max(from);
+            at += len;
+            if begin < at {
+                let mut bytes = vec![0; (at - begin) as usize];
+                self.spool.read_exact_at(&mut bytes, begin)?;
+                pieces.push((stream, bytes));
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Writes everything into a new file, on both streams as it came.
+    pub fn save(&self, path: &Path) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        copy(Piece { spool: &self.spool, at: 0, end: self.total() }, &mut file)
     }
 
     /// Writes everything to our own standard output and error. A reader that is gone is no failure.

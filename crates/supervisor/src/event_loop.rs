@@ -100,6 +100,7 @@ pub(crate) struct Supervisor {
     pub stop_the_world: StopTheWorld,
     /// System calls that were refused.
     pub refused: HashSet<u64>,
+    pub volatile: crate::volatile::Volatile,
 }
 
 impl Supervisor {

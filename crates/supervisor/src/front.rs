@@ -9,6 +9,7 @@ use crate::outputs::{CommitObserver, CommitRecord, Outputs};
 use crate::same_core::SameCore;
 use crate::stats::Stats;
 use crate::texts::Texts;
+use crate::volatile::{Volatile, VolatilePath};
 use crate::{devices, status, sys, threads};
 use agent_abi::{hash_object, option};
 use external_sync::domain::DomainTable;
@@ -46,6 +47,8 @@ pub struct RunOptions {
     pub args: Vec<OsString>,
     /// Volumes mounted for it.
     pub volumes: WorldVolumes,
+    /// Below these paths what is written is not waited for.
+    pub volatile: Vec<VolatilePath>,
     /// fsync returns at once on unordered domains, too.
     pub elide_fsync: bool,
     /// Every change asks for its commit.
@@ -442,6 +445,7 @@ struct Prepared {
     command_line: String,
     /// The process that the user started.
     front_pid: i32,
+    volatile: Vec<VolatilePath>,
 }
 
 impl Prepared {
@@ -482,6 +486,7 @@ impl Prepared {
             policy,
             is_root_user,
             ahead: options.ahead.clone(),
+            volatile: options.volatile.clone(),
             command_line: command_line(&options.args),
             front_pid: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
         })
@@ -545,6 +550,7 @@ impl Prepared {
             received,
             classifier: None,
             refused: HashSet::new(),
+            volatile: Volatile::new(self.volatile),
         };
         supervisor.adopt_root(pid);
         let known = status::Known {
@@ -587,6 +593,7 @@ impl Running {
         let _ = output_thread.join();
         let mut stats = std::mem::take(&mut supervisor.stats);
         stats.unpatched_sites = supervisor.stopped_sites.len() as u64;
+        stats.volatile_files = supervisor.volatile.files();
         stats.ahead = std::mem::take(&mut supervisor.ahead.report);
         stats.ahead.history = supervisor.ahead.ledger.history.take().map(|recorder| recorder.written);
         drop(supervisor);
@@ -629,6 +636,7 @@ fn option_bits(options: &RunOptions) -> u32 {
         | bit(options.verbose > 0, option::VERBOSE)
         | bit(!rustix::process::geteuid().is_root(), option::ORDINARY_USER)
         | bit(is_filtered(), option::FILTERED_OUTSIDE)
+        | bit(!options.volatile.is_empty(), option::VOLATILE)
 }
 
 /// Whether a system-call filter applies to us already (proc(5)).
@@ -644,6 +652,7 @@ fn fill(stats: &mut Stats, world: &agent_abi::World, outputs: &Outputs, record: 
     stats.commit_us = record.durations.distribution();
     (stats.output_hold_us, stats.output_bytes_held) = outputs.statistics();
     stats.fsyncs_elided = world.fsyncs_elided.load(Ordering::Relaxed);
+    stats.volatile_bytes = world.volatile_bytes.load(Ordering::Relaxed);
     stats.fsyncs_committed = world.fsyncs_committed.load(Ordering::Relaxed);
     stats.barriers = by_call(&world.barriers);
     stats.waits = by_call(&world.waits);

@@ -40,6 +40,8 @@ impl Supervisor {
             Some(Request::Refused) => self.refused(tid, a, b),
             Some(Request::Fatal) => self.fatal(tid, a),
             Some(Request::HoldEnd) => self.hold_end(tid, a as i32),
+            Some(Request::Volatile) => self.is_volatile(tid, a as i32, b as usize),
+            Some(Request::MovesOut) => self.moves_out(tid, a),
             Some(Request::WatchEnd) => self.watch_end(&stopped).map(|()| 0).map_err(|_| libc::ESRCH),
             Some(Request::TraceWait) => self.wait_as_tracer(tid, a),
             Some(Request::Ahead | Request::Done | Request::Trace) | None => Err(libc::ENOSYS),
@@ -202,7 +204,11 @@ impl Supervisor {
             .ok()
             .and_then(|nr| syscall_table::row(u64::from(nr)))
             .map_or("a system call", |row| row.name);
-        let text = format!("{name}({argument:#x}) of thread {tid} was refused: a world cannot contain what it does");
+        let asked = match crate::request_names::name_of_request(nr, argument) {
+            Some(request) => request.to_owned(),
+            None => format!("{argument:#x}"),
+        };
+        let text = format!("{name}({asked}) of thread {tid} was refused: a world cannot contain what it does");
         let is_new = self.refused.insert(nr);
         self.front.tell(&if is_new { Message::Note { text } } else { Message::Detail { text } });
         Ok(0)

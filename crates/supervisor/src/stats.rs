@@ -89,6 +89,12 @@ pub struct Stats {
     /// fsyncs in whose place the file system was committed.
     #[serde(default)]
     pub fsyncs_committed: u64,
+    /// Bytes written below paths where nothing is waited for.
+    #[serde(default)]
+    pub volatile_bytes: u64,
+    /// Files that were opened there.
+    #[serde(default)]
+    pub volatile_files: u64,
     /// Full speculation.
     #[serde(default)]
     pub ahead: crate::ahead::Report,
@@ -116,6 +122,7 @@ impl fmt::Display for Stats {
         writeln!(f, "commits            {}: {}", list(&self.commits), times(&self.commit_us))?;
         writeln!(f, "output held        {} bytes: {}", self.output_bytes_held, times(&self.output_hold_us))?;
         writeln!(f, "fsyncs elided      {}", self.fsyncs_elided)?;
-        write!(f, "fsyncs as commits  {}", self.fsyncs_committed)
+        writeln!(f, "fsyncs as commits  {}", self.fsyncs_committed)?;
+        write!(f, "not waited for     {} bytes in {} files", self.volatile_bytes, self.volatile_files)
     }
 }
