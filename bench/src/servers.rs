@@ -134,7 +134,7 @@ pub fn pgbench(place: &Place, clients: u32, seconds: u32) -> Result<f64, String>
     let (Some(initdb), Some(postgres), Some(pgbench)) = (tool("initdb"), tool("postgres"), tool("pgbench")) else {
         return Err("no PostgreSQL: install postgresql-15".to_owned());
     };
-    if as_postgres(&[]).first().is_some() {
+    if !as_postgres(&[]).is_empty() {
         output_of(command(&["chown".to_owned(), "postgres".to_owned(), place.dir.display().to_string()]))?;
     }
     let data = place.dir.join("data").display().to_string();

@@ -64,7 +64,9 @@ impl<'a> Call<'a> {
 
     /// What the kernel gets as an argument.
     pub fn given_arg(&self, position: usize) -> u64 {
-        self.replaced.filter(|&(replaced, _)| replaced == position).map_or(self.frame.args[position % 6], |(_, value)| value)
+        self.replaced
+            .filter(|&(replaced, _)| replaced == position)
+            .map_or(self.frame.args[position % 6], |(_, value)| value)
     }
 
     /// Let the kernel get another value of an argument.

@@ -4,10 +4,10 @@ use crate::clocks::Call;
 use crate::descriptors::Stat;
 use crate::gate;
 use crate::names::AT_FDCWD;
+use crate::timed::Limit;
 use agent_abi::{ahead, DeviceKind, Frame, Request, ThreadPage};
 use core::sync::atomic::Ordering;
 use syscall_table::{Op, Shows};
-use crate::timed::Limit;
 
 const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;

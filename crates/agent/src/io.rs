@@ -4,7 +4,10 @@ use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, Stat};
 use crate::gate::{self, nr, EAGAIN};
 use crate::timed::Limit;
-use agent_abi::{option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS, PROCESS_MAPPED_SERVED, SYNC_SHOWS, SYNC_UNSHOWN};
+use agent_abi::{
+    option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS, PROCESS_MAPPED_SERVED, SYNC_SHOWS,
+    SYNC_UNSHOWN,
+};
 use core::sync::atomic::Ordering;
 
 const READ: u64 = 0;

@@ -5,7 +5,8 @@ use crate::descriptors::{private, Stat};
 use crate::gate::{self, nr, EACCES, EINVAL, ENOMEM};
 use agent_abi::{
     text_index, FdKind, FileVersion, Private, Request, TextRow, TextState, AGENT_BASE, MAPPED_MEMORY, OWN_END,
-    PRIVATE_BASE, PRIVATE_STORES, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX,
+    PRIVATE_BASE, PRIVATE_STORES, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, STUBS_MAX,
+    TEXTS_MAX,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -243,9 +244,8 @@ pub fn attach(process: &agent_abi::Process, row: &TextRow, at: u64) -> bool {
         }
     }
     // SAFETY: replaces the text that was just mapped and that nobody has run yet by the same text, patched.
-    let got = unsafe {
-        gate::call(nr::SHMAT, [u64::from(row.text_shm), at, SHM_RDONLY | SHM_EXEC | SHM_REMAP, 0, 0, 0])
-    };
+    let got =
+        unsafe { gate::call(nr::SHMAT, [u64::from(row.text_shm), at, SHM_RDONLY | SHM_EXEC | SHM_REMAP, 0, 0, 0]) };
     if got == at as i64 {
         remember_text(at, row.len);
         let sites = u64::from(row.sites);

@@ -5,11 +5,12 @@ use crate::descriptors::{
     forget_forever, forget_if_threaded, is_threaded, note_threads, private, set_undumpable, share_descriptions,
 };
 use crate::gate::{self, nr, EACCES, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
-use crate::memory::read_program_bytes;
 use crate::memory::read_program;
+use crate::memory::read_program_bytes;
 use crate::timed::Limit;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS,
+    THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::Shows;

@@ -6,8 +6,8 @@ use crate::descriptors::{Stat, CACHE_BASE};
 use crate::gate::{self, nr};
 use crate::memory::{attach, is_known, may_ask_for_plans, rows};
 use agent_abi::{
-    option, DeviceKind, Request, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_MAPPED_SERVED, PROCESS_PRIVILEGES, THREADS_MAX,
-    THREAD_PAGE_OFFSET,
+    option, DeviceKind, Request, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_MAPPED_SERVED,
+    PROCESS_PRIVILEGES, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -197,7 +197,8 @@ fn patch_image(process: &agent_abi::Process, auxv: &Auxv, entry: u64) -> bool {
     let program_file = program.version();
     let unknown =
         !is_known(world, &program_file) || interpreter_stat.as_ref().is_some_and(|s| !is_known(world, &s.version()));
-    if unknown && may_ask_for_plans(world) && gate::request(Request::PlanExecutable, interpreter.unwrap_or(0), 0, 0) < 0 {
+    if unknown && may_ask_for_plans(world) && gate::request(Request::PlanExecutable, interpreter.unwrap_or(0), 0, 0) < 0
+    {
         return false;
     }
     let mut replaced = attach_all(process, &program_file, bias, entry, |_, _| {});

@@ -23,7 +23,7 @@ impl Call<'_> {
     pub fn proceed_timed(&mut self, position: u8, limit: Limit) -> i64 {
         let Some(whole) = self.limit_ns(position, limit) else { return self.proceed_observing() };
         let begin = now_ns();
-        let mut left = [0u64; 2];
+        let mut left: [u64; 2];
         loop {
             self.page.after = AFTER_REPEATS;
             let result = self.make();

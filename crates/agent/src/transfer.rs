@@ -48,11 +48,23 @@ enum Offset {
 
 /// From where the bytes of a call come.
 enum Source {
-    File { fd: u64, entry: FdEntry, offset: Offset, position: u64 },
+    File {
+        fd: u64,
+        entry: FdEntry,
+        offset: Offset,
+        position: u64,
+    },
     /// A vector, and how many of its parts are left.
-    Memory { vector: u64, parts: u64 },
+    Memory {
+        vector: u64,
+        parts: u64,
+    },
     /// The same, but what is there may have to be waited for: it is copied before anything else is done.
-    Served { vector: u64, parts: u64, part: Bytes },
+    Served {
+        vector: u64,
+        parts: u64,
+        part: Bytes,
+    },
 }
 
 /// Bytes that are there to be written.
