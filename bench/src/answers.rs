@@ -1,5 +1,5 @@
-//! Servers whose clients are outside: each answer waits until what it depends on is durable. Natively and under `run`, on the file system of `TMPDIR`
-//! and on one that keeps order.
+//! Servers whose clients are outside: each answer waits until what it depends on is durable. Natively and under
+//! `run`, on the file system of `TMPDIR` and on one that keeps order.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,7 +41,8 @@ pub fn run(options: &Options) -> Result<Vec<Figure>, String> {
     Ok(figures.into_iter().filter_map(|figure| figure.map_err(|why| println!("left out: {why}")).ok()).collect())
 }
 
-/// Measures `ways` of running something `options.runs` times, interleaved. Each way is the options of `run`, or none: natively.
+/// Measures `ways` of running something `options.runs` times, interleaved. Each way is the options of `run`, or
+/// none: natively.
 fn compare(
     name: &str,
     disk: &Disk,

@@ -11,8 +11,9 @@ use crate::Options;
 /// The package: GNU hello, from Debian's source archive, fetched by `cargo xtask setup`.
 const ARCHIVE: &str = "hello_2.10.orig.tar.gz";
 
-/// What is timed. The package's directory is the only one that unpacking makes. Temporary files are on the same file system, for all peers, as the
-/// docs/MEASUREMENTS.md says: else a compiler goes from one file system to the other at each step, and ours commits each time.
+/// What is timed. The package's directory is the only one that unpacking makes. Temporary files are on the same
+/// file system, for all peers, as the docs/MEASUREMENTS.md says: else a compiler goes from one file system to the
+/// other at each step, and ours commits each time.
 const SCRIPT: &str = "set -e; mkdir tmp; TMPDIR=$PWD/tmp; export TMPDIR; tar xzf source.tar.gz; cd hello-*; ./configure --quiet --disable-nls > /dev/null 2>&1; \
     make -j2 > /dev/null 2>&1; ./hello > /dev/null; cd ..; rm -rf hello-* tmp";
 

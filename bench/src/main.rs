@@ -1,4 +1,5 @@
-//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|all} [--runs N] [--quick]`: the figures of the papers.
+//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|all} [--runs N] [--quick]`: the
+//! figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
 //! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON

@@ -13,7 +13,8 @@ const FIGURE_3: &str = "async,sync-nobarrier,sync,eatmydata,ours";
 /// SQLite with a rollback journal and with a log.
 const OTHERS: &str = "pipeline,tcp,threads,files,sqlite,sqlite-wal";
 
-/// Where the kernel hands data over, or changes a file without a call: pages that are sent while another process writes, and cores.
+/// Where the kernel hands data over, or changes a file without a call: pages that are sent while another process
+/// writes, and cores.
 const RACES: &str = "sendfile,splice";
 const CORE: &str = "core";
 

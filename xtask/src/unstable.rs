@@ -13,7 +13,8 @@ const REPETITIONS: u32 = 5;
 /// With more failed tests than this something is broken, and nothing is repeated.
 const FAILED_MAX: usize = 8;
 
-/// Tests that are never repeated: each failure of theirs is something that was shown too early, or that a failed guess left.
+/// Tests that are never repeated: each failure of theirs is something that was shown too early, or that a failed
+/// guess left.
 const NEVER: [&str; 2] =
     ["what_was_learned_through_any_channel_is_held", "what_a_failed_guess_did_is_learned_through_no_channel"];
 
@@ -57,7 +58,8 @@ pub fn seen() -> Vec<String> {
     SEEN.lock().map(|seen| seen.clone()).unwrap_or_default()
 }
 
-/// The names of failed tests in what tests print: the indented lines of the last list below `failures:` of each file of tests.
+/// The names of failed tests in what tests print: the indented lines of the last list below `failures:` of each
+/// file of tests.
 pub fn failed_names<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut list: Vec<&str> = Vec::new();

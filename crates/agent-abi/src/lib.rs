@@ -47,8 +47,8 @@ pub const PROTOCOL_VERSION: u32 = 7;
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
 /// transaction before it commits by itself (a quarter, half of that to be early).
 pub const DIRTY_BYTES_MAX: u64 = 128 << 20;
-/// Where the agent's code is mapped. The gate page comes first. Below the lowest place of a position-independent executable
-/// (0x5555_5555_4000), and in program memory for every sanitizer: `decisions/0044`.
+/// Where the agent's code is mapped. The gate page comes first. Below the lowest place of a position-independent
+/// executable (0x5555_5555_4000), and in program memory for every sanitizer: `decisions/0044`.
 pub const AGENT_BASE: u64 = 0x5510_0000_0000;
 /// Length of the gate page, bytes.
 pub const GATE_LEN: u64 = 0x1000;
@@ -100,7 +100,8 @@ pub enum Request {
     Hold = 12,
     /// Something is about to be unmounted: close whatever need not be open.
     LetGo = 13,
-    /// `ptrace`, of those that `stop_the_world` names: `(frame)`. While the thread in question has not stopped there is no answer.
+    /// `ptrace`, of those that `stop_the_world` names: `(frame)`. While the thread in question has not stopped
+    /// there is no answer.
     Trace = 21,
     /// `wait4` of a thread that has stopped others: `(frame)`. `-EAGAIN`: not for one of these.
     TraceWait = 22,
@@ -209,7 +210,8 @@ pub mod option {
     pub const DESCRIPTORS_PASSED: u32 = 512;
     /// A name that says nothing of /proc may lead there: a link was made, or a file system mounted.
     pub const PROC_ELSEWHERE: u32 = 1024;
-    /// Somebody inside hears, or has to allow, that a file is opened or read: the supervisor reads no program file any more.
+    /// Somebody inside hears, or has to allow, that a file is opened or read: the supervisor reads no program file
+    /// any more.
     pub const READS_HEARD: u32 = 2048;
     /// The supervisor has an ordinary user's rights: it can trace only what that user may read.
     pub const ORDINARY_USER: u32 = 4096;
@@ -257,7 +259,8 @@ pub struct World {
     pub messages: AtomicClock,
     /// Futex: counts commits.
     pub commits: AtomicU32,
-    /// Not 0: the table of mounts has changed outside; whoever looks at a file asks the supervisor first (`Request::Mounts`).
+    /// Not 0: the table of mounts has changed outside; whoever looks at a file asks the supervisor first
+    /// (`Request::Mounts`).
     pub mounts_changed: AtomicU32,
     /// Futex: counts requests for commits.
     pub requests: AtomicU32,

@@ -19,9 +19,9 @@ pub enum TextState {
     Gone = 3,
 }
 
-/// One executable segment of one program file. Written by the supervisor only; `state` is published last. A row that is forgotten gets `Gone`, then another
-/// `generation`, and only then other contents: what was read between two looks at the same generation, beginning with a state of the row's file, is of that
-/// file (`Text::read`).
+/// One executable segment of one program file. Written by the supervisor only; `state` is published last. A row
+/// that is forgotten gets `Gone`, then another `generation`, and only then other contents: what was read between
+/// two looks at the same generation, beginning with a state of the row's file, is of that file (`Text::read`).
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Text {

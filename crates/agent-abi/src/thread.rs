@@ -12,8 +12,8 @@ pub const STUBS_MAX: usize = 64;
 pub const PHASE_BEFORE: u32 = 1;
 /// The program's call has been made: the agent must finish.
 pub const PHASE_AFTER: u32 = 2;
-/// A part of the program's call has been made, all that belongs to it is finished, and the frame has the result of a call that ends there. What is under way
-/// can be thrown away.
+/// A part of the program's call has been made, all that belongs to it is finished, and the frame has the result of
+/// a call that ends there. What is under way can be thrown away.
 pub const PHASE_PARTIAL: u32 = 3;
 
 /// The agent must finish itself what it began.
@@ -22,7 +22,8 @@ pub const AFTER_MUST_FINISH: u64 = 0;
 pub const AFTER_OBSERVES: u64 = 1;
 /// The supervisor lets the thread leave the agent, because a signal waits: the agent begins nothing more that may wait.
 pub const AFTER_LEAVES: u64 = 2;
-/// As `AFTER_OBSERVES`; and if the call was interrupted by a signal that the program ignores, it is made again for the time that is left (`REPEATS`).
+/// As `AFTER_OBSERVES`; and if the call was interrupted by a signal that the program ignores, it is made again for
+/// the time that is left (`REPEATS`).
 pub const AFTER_REPEATS: u64 = 3;
 /// What such a call returns, in the place of EINTR.
 pub const REPEATS: i64 = -4000;

@@ -39,15 +39,16 @@ impl Call<'_> {
         }
     }
 
-    /// Whether this thread is likely to show something before its next fsync, as it did after the last one: a server that answers.
+    /// Whether this thread is likely to show something before its next fsync, as it did after the last one: a
+    /// server that answers.
     fn shows_after_sync(&mut self) -> bool {
         let shows = self.page.syncs & (SYNC_UNSHOWN | SYNC_SHOWS) == SYNC_SHOWS;
         self.page.syncs = if shows { SYNC_UNSHOWN | SYNC_SHOWS } else { SYNC_UNSHOWN };
         shows && self.world.ahead.load(Ordering::Relaxed) == 0
     }
 
-    /// On a domain that keeps no order fsync waits for the disk, and what is shown after it waits for a commit, which waits for the disk again. A commit in the
-    /// place of the fsync does both.
+    /// On a domain that keeps no order fsync waits for the disk, and what is shown after it waits for a commit,
+    /// which waits for the disk again. A commit in the place of the fsync does both.
     fn commit_instead(&mut self, domain: usize) {
         let mut clock = Clock::NONE;
         clock.0[domain] = self.join_change(domain);

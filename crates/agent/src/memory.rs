@@ -88,7 +88,8 @@ impl Call<'_> {
         if !self.is_clean() {
             self.observe_entry(entry, 1);
         }
-        // The dynamic linker says MAP_DENYWRITE. Others who map program text look at its bytes (valgrind translates them): they get what is in the file.
+        // The dynamic linker says MAP_DENYWRITE. Others who map program text look at its bytes (valgrind translates
+        // them): they get what is in the file.
         let is_text = prot & PROT_EXEC != 0 && prot & PROT_WRITE == 0 && flags & MAP_TYPE == MAP_PRIVATE;
         if is_text && flags & MAP_DENYWRITE != 0 {
             self.patch_mapping(fd, result as u64, length, offset);
@@ -105,8 +106,9 @@ impl Call<'_> {
         }
         match entry.kind() {
             FdKind::DomainFile if is_writable => {
-                // Stores come without a handle: from now on the engine keeps the domain open, unless somebody unmounts it and no process has it mapped
-                // any more. Whoever looks for such a process finds this handle, or the mapping.
+                // Stores come without a handle: from now on the engine keeps the domain open, unless somebody
+                // unmounts it and no process has it mapped any more. Whoever looks for such a process finds this
+                // handle, or the mapping.
                 self.process.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
                 self.open_handle(entry.domain());
                 self.world.mapped_domains.fetch_or(1 << entry.domain(), Ordering::SeqCst);
@@ -114,7 +116,8 @@ impl Call<'_> {
             FdKind::MemoryFile if is_writable => {
                 self.world.mapped_domains.fetch_or(MAPPED_MEMORY, Ordering::SeqCst);
             }
-            // A file system that cannot change. Devices have no slot: /dev/zero is memory that whoever inherits it shares.
+            // A file system that cannot change. Devices have no slot: /dev/zero is memory that whoever inherits it
+            // shares.
             FdKind::Nothing if entry.slot() != 0 => return,
             // Others will see the stores at once, whatever they depend on.
             FdKind::OutsideFile if is_writable => self.settle(),
@@ -206,7 +209,8 @@ fn is_writable(fd: u64) -> bool {
     flags < 0 || flags & O_ACCMODE != 0
 }
 
-/// Whether the supervisor may read a program file: if it is heard by, or waits for, somebody inside, the file's calls stop instead.
+/// Whether the supervisor may read a program file: if it is heard by, or waits for, somebody inside, the file's
+/// calls stop instead.
 pub fn may_ask_for_plans(world: &agent_abi::World) -> bool {
     world.options.load(Ordering::Relaxed) & agent_abi::option::READS_HEARD == 0
 }
@@ -225,8 +229,8 @@ pub fn is_known(world: &'static agent_abi::World, file: &FileVersion) -> bool {
     rows(world, file).next().is_some()
 }
 
-/// Map the patched text over the original, and its stubs at their distance. If the file was forgotten meanwhile, and nobody had it, there are no such segments
-/// any more: its calls stop.
+/// Map the patched text over the original, and its stubs at their distance. If the file was forgotten meanwhile,
+/// and nobody had it, there are no such segments any more: its calls stop.
 pub fn attach(process: &agent_abi::Process, row: &TextRow, at: u64) -> bool {
     const SHM_RDONLY: u64 = 0o10000;
     const SHM_REMAP: u64 = 0o40000;

@@ -162,7 +162,8 @@ impl Call<'_> {
         }
     }
 
-    /// Somebody may have a lease on the file: the kernel would wait until he gives it up, which must not be with an open handle. `None`: the call begins again.
+    /// Somebody may have a lease on the file: the kernel would wait until he gives it up, which must not be with an
+    /// open handle. `None`: the call begins again.
     fn open_leased(&mut self, place: Place, empties: bool, bits: u64, flags: Option<u8>) -> Option<i64> {
         const NANOSLEEP: u64 = 35;
         const PAUSE: [u64; 2] = [0, 5_000_000];

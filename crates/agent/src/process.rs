@@ -182,7 +182,8 @@ impl Call<'_> {
         Some((thread, process))
     }
 
-    /// It has a timer perhaps, which its copies do not have. One that goes by the CPU time of another process tells of it, by signals, from then on.
+    /// It has a timer perhaps, which its copies do not have. One that goes by the CPU time of another process tells
+    /// of it, by signals, from then on.
     pub fn own_timer(&mut self, shows: Shows) {
         let tells = if self.is_about_others(shows) { PROCESS_MAPPED_SHARED } else { 0 };
         self.process.flags.fetch_or(PROCESS_TIMERS | tells, Ordering::Relaxed);
@@ -287,7 +288,8 @@ impl Call<'_> {
         }
     }
 
-    /// Signals that are taken without being delivered, or seen to wait: those of the kernel say nothing of who caused them.
+    /// Signals that are taken without being delivered, or seen to wait: those of the kernel say nothing of who
+    /// caused them.
     pub fn look_at_signals(&mut self) {
         const RT_SIGPENDING: u64 = 127;
         let result = match self.frame.nr {
@@ -313,6 +315,8 @@ impl Call<'_> {
 
     /// `kill(pid, …)`, `tgkill(pid, …)`: the sender's dependencies go to the receiver, and it learns whether there is one.
     pub fn kill(&mut self, position: u8) {
+        // That a signal could be sent to a group, or to all, tells that somebody is there.
+        let mut tells_of_many = false;
         if !self.is_clean() {
             let pid = self.arg(position) as i32;
             let own = self.own_pid();
@@ -324,21 +328,26 @@ impl Call<'_> {
                     self.observe(&target.clock);
                 }
                 None if pid > 0 && pid == own => {}
-                None => self.settle(),
+                None => {
+                    tells_of_many = true;
+                    self.settle();
+                }
             }
         }
         if self.ends_own_process(position) {
             return self.end_by_own_hand();
         }
         const ESRCH: i64 = -3;
-        // Nothing but an observation comes after it: a signal to oneself need not wait until the agent is left step by step.
-        if self.proceed_observing() == ESRCH && !self.is_clean() {
+        // Nothing but an observation comes after it: a signal to oneself need not wait until the agent is left step
+        // by step.
+        let is_gone = self.proceed_observing() == ESRCH;
+        if (is_gone || tells_of_many) && !self.is_clean() {
             self.observe_everything();
         }
     }
 
-    /// Whether a thread ends its process with a signal for all of it. The kernel then kills all threads at once; of a traced process it picks one,
-    /// and the others go on until that one has stopped for it.
+    /// Whether a thread ends its process with a signal for all of it. The kernel then kills all threads at once; of
+    /// a traced process it picks one, and the others go on until that one has stopped for it.
     fn ends_own_process(&self, position: u8) -> bool {
         const KILL: u64 = 62;
         let signal = self.arg(1);
@@ -428,8 +437,8 @@ impl Call<'_> {
         }
     }
 
-    /// An ordinary user may not look into what is not dumpable, its tracer neither. So the kernel is not told: the program is traced, and hears what it has
-    /// asked for.
+    /// An ordinary user may not look into what is not dumpable, its tracer neither. So the kernel is not told: the
+    /// program is traced, and hears what it has asked for.
     fn set_dumpable(&mut self) {
         match self.arg(1) {
             wanted @ (0 | 1) => {
@@ -440,7 +449,8 @@ impl Call<'_> {
         }
     }
 
-    /// Whether an ordinary user may execute the file but not read it: what becomes of it could not be traced by that user.
+    /// Whether an ordinary user may execute the file but not read it: what becomes of it could not be traced by
+    /// that user.
     fn is_unreadable_program(&self) -> bool {
         const EXECVEAT: u64 = 322;
         const FACCESSAT2: u64 = 439;

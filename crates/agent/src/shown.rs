@@ -1,4 +1,5 @@
-//! What the result of a call tells of others where its operation has not observed it (`syscall_table::Shows`): another process, a total, an error.
+//! What the result of a call tells of others where its operation has not observed it (`syscall_table::Shows`):
+//! another process, a total, an error.
 //!
 //! What cannot be named observes everything. While nothing is uncommitted all of this is one look at two words.
 
@@ -59,8 +60,8 @@ impl Call<'_> {
         }
     }
 
-    /// Whether an id is this process's or one of its threads', as it counts them itself: in a pid namespace of its own the supervisor's numbers mean
-    /// others.
+    /// Whether an id is this process's or one of its threads', as it counts them itself: in a pid namespace of its
+    /// own the supervisor's numbers mean others.
     fn is_own(&self, id: i32) -> bool {
         const GETPID: u64 = 39;
         const GETTID: u64 = 186;
@@ -120,7 +121,8 @@ impl Call<'_> {
         if text == 0 || !is_read && !can_be_read(text) {
             return false;
         }
-        // SAFETY: the kernel has just read it, or `can_be_read`. A thread that unmaps it meanwhile ends the process: the supervisor sees the fault.
+        // SAFETY: the kernel has just read it, or `can_be_read`. A thread that unmaps it meanwhile ends the
+        // process: the supervisor sees the fault.
         let byte = |at: u64| unsafe { (at as *const u8).read_volatile() };
         if byte(text) != b'/' && self.begins_in_pseudo(dir) {
             return true;

@@ -265,7 +265,8 @@ impl Call<'_> {
         self.observe_answer_of_name(result);
     }
 
-    /// That a name answers, or does not, tells of whoever has it, or had it; that it answers now, of whoever made room among those that wait there.
+    /// That a name answers, or does not, tells of whoever has it, or had it; that it answers now, of whoever made
+    /// room among those that wait there.
     fn observe_answer_of_name(&self, result: i64) {
         if self.is_clean() {
             return;
@@ -304,8 +305,8 @@ impl Call<'_> {
         }
     }
 
-    /// `connect` to a path that is not there: nobody outside is told, so nothing need be waited for. Returns whether that is answered. C libraries ask for
-    /// the socket of a name service with each user that they look up.
+    /// `connect` to a path that is not there: nobody outside is told, so nothing need be waited for. Returns
+    /// whether that is answered. C libraries ask for the socket of a name service with each user that they look up.
     fn connects_nowhere(&mut self) -> bool {
         const SO_PASSCRED: u64 = 16;
         const SO_PASSPIDFD: u64 = 76;
@@ -401,7 +402,8 @@ impl Call<'_> {
 }
 
 impl Call<'_> {
-    /// A socket that has a name and no peer is about to be closed: whoever asks for the name learns of that at once, here and outside.
+    /// A socket that has a name and no peer is about to be closed: whoever asks for the name learns of that at
+    /// once, here and outside.
     #[cold]
     #[inline(never)]
     pub fn before_close_named(&mut self, fd: u64) {
@@ -486,7 +488,8 @@ fn is_closed_by_exec(fd: u64) -> bool {
     unsafe { gate::call(FCNTL, [fd, F_GETFD, 0, 0, 0, 0]) & FD_CLOEXEC != 0 }
 }
 
-/// Whether the parent has the same open file under the same number, as a server has of which its child closes what it inherited.
+/// Whether the parent has the same open file under the same number, as a server has of which its child closes what
+/// it inherited.
 fn parent_has(fd: u64) -> bool {
     const GETPID: u64 = 39;
     const GETPPID: u64 = 110;

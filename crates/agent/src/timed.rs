@@ -1,5 +1,5 @@
-//! Waits with a limit. Without a tracer the kernel drops a signal that is ignored before it can interrupt anything; with one it ends some waits, which
-//! cannot say how long they have lasted. They go on for the time that is left.
+//! Waits with a limit. Without a tracer the kernel drops a signal that is ignored before it can interrupt anything;
+//! with one it ends some waits, which cannot say how long they have lasted. They go on for the time that is left.
 
 use crate::clocks::Call;
 use crate::gate;

@@ -1,5 +1,5 @@
-//! `ptrace` for those who stop the threads with which they share their memory, as LeakSanitizer does before it looks for leaks
-//! (`decisions/0045`). The supervisor, who is the tracer of all, answers.
+//! `ptrace` for those who stop the threads with which they share their memory, as LeakSanitizer does before it
+//! looks for leaks (`decisions/0045`). The supervisor, who is the tracer of all, answers.
 
 use crate::clocks::Call;
 use crate::gate::{self, EAGAIN, EPERM};

@@ -1,10 +1,13 @@
-//! Data that the kernel would hand over by reference: pages of files (`sendfile`, `splice`) and of the program (`vmsplice`).
+//! Data that the kernel would hand over by reference: pages of files (`sendfile`, `splice`) and of the program
+//! (`vmsplice`).
 //!
-//! A pipe or a socket that holds a page shows what is stored in it later, by whomever, to a reader who depends on nothing of that. So the agent moves
-//! bytes: it reads them, observes what they depend on, and writes them as `write` does (`decisions/0030`).
+//! A pipe or a socket that holds a page shows what is stored in it later, by whomever, to a reader who depends on
+//! nothing of that. So the agent moves bytes: it reads them, observes what they depend on, and writes them as
+//! `write` does (`decisions/0030`).
 //!
-//! The call is made in pieces. Once the first one is there, `PHASE_PARTIAL` says that everything before the piece under way is finished: a signal ends the
-//! call there, with what has been transferred, as it would end the kernel's.
+//! The call is made in pieces. Once the first one is there, `PHASE_PARTIAL` says that everything before the piece
+//! under way is finished: a signal ends the call there, with what has been transferred, as it would end the
+//! kernel's.
 
 use crate::clocks::Call;
 use crate::gate::{self, nr, EAGAIN};
@@ -176,7 +179,8 @@ fn next_part(vector: &mut u64, parts: &mut u64) -> Result<Option<Bytes>, i64> {
 }
 
 impl Call<'_> {
-    /// Whether the kernel would let the destination refer to pages of the source, or read the source only after the call was made.
+    /// Whether the kernel would let the destination refer to pages of the source, or read the source only after the
+    /// call was made.
     pub fn hands_over(&self, from: FdEntry, to: FdEntry) -> bool {
         let is_file = matches!(from.kind(), FdKind::DomainFile | FdKind::MemoryFile);
         let leaves = match to.kind() {
@@ -234,7 +238,8 @@ impl Call<'_> {
         Some(position[0]).filter(|&position| position as i64 >= 0)
     }
 
-    /// `copy_file_range` to a file system that is not ours: programs copy by themselves where it is not possible (copy_file_range(2)).
+    /// `copy_file_range` to a file system that is not ours: programs copy by themselves where it is not possible
+    /// (copy_file_range(2)).
     fn copy_elsewhere(&mut self) {
         const EXDEV: i64 = -18;
         self.replace_arg(4, 0);
@@ -260,8 +265,9 @@ impl Call<'_> {
         }
     }
 
-    /// A write to a domain by a process that has mapped files of a file system that somebody serves. With an open handle no page of it may be touched: the one
-    /// who serves it may be inside, and wait for the commit that waits for the handle. What is written is copied before.
+    /// A write to a domain by a process that has mapped files of a file system that somebody serves. With an open
+    /// handle no page of it may be touched: the one who serves it may be inside, and wait for the commit that waits
+    /// for the handle. What is written is copied before.
     #[inline(never)]
     pub fn write_served(&mut self, entry: FdEntry) {
         const PWRITE64: u64 = 18;
@@ -302,7 +308,8 @@ impl Call<'_> {
         waits && self.await_as_program(target.fd, POLLOUT)
     }
 
-    /// Wait where the program's own call would: a handler interrupts it. False if a signal takes the thread out of the agent.
+    /// Wait where the program's own call would: a handler interrupts it. False if a signal takes the thread out of
+    /// the agent.
     fn await_as_program(&mut self, fd: u64, events: u64) -> bool {
         const PPOLL: u64 = 271;
         const MASK_LEN: u64 = 8;
@@ -326,7 +333,8 @@ impl Call<'_> {
 
     pub fn set_phase(&mut self, phase: u32) {
         compiler_fence(Ordering::SeqCst);
-        // SAFETY: one aligned word of this thread's page; the supervisor reads it while the thread is stopped, so it must be stored here and now.
+        // SAFETY: one aligned word of this thread's page; the supervisor reads it while the thread is stopped, so
+        // it must be stored here and now.
         unsafe { (&raw mut self.page.phase).write_volatile(phase) };
         compiler_fence(Ordering::SeqCst);
     }
@@ -337,7 +345,8 @@ impl Call<'_> {
         unsafe { (&raw const self.page.after).read_volatile() == AFTER_LEAVES }
     }
 
-    /// Transfer at most `count` bytes. Into a pipe goes what it has room for, as with the kernel's call; elsewhere all of it.
+    /// Transfer at most `count` bytes. Into a pipe goes what it has room for, as with the kernel's call; elsewhere
+    /// all of it.
     fn transfer(&mut self, mut source: Source, mut target: Target, count: u64) {
         let mut buffer = Buffer(MaybeUninit::uninit());
         let mut done = 0;
@@ -431,7 +440,8 @@ impl Call<'_> {
         }
     }
 
-    /// Write a piece; what it depends on was observed when it was read. `is_first`: nothing of the call has happened yet. `None`: a signal waits.
+    /// Write a piece; what it depends on was observed when it was read. `is_first`: nothing of the call has
+    /// happened yet. `None`: a signal waits.
     fn put(&mut self, source: &Source, target: Target, bytes: Bytes, is_first: bool) -> Option<i64> {
         if let Source::File { fd: _, entry, .. } = source {
             if source.is_shown_to_heirs() && self.may_be_shared(*entry) && !self.is_clean() {
@@ -511,7 +521,8 @@ impl Call<'_> {
         Some(self.write_piece(target, bytes))
     }
 
-    /// From a pipe or a socket to outside: no more than what is in it now. What comes in later may depend on more than was waited for. False if the call is over.
+    /// From a pipe or a socket to outside: no more than what is in it now. What comes in later may depend on more
+    /// than was waited for. False if the call is over.
     pub fn bound_by_queue(&mut self, from: FdEntry, input: u64, to: FdEntry) -> bool {
         let (count, flags) = match self.frame.nr {
             SPLICE => (4, self.arg(5)),

@@ -1,7 +1,8 @@
 //! Files below a path of `--volatile`: what is written there is not waited for before output is shown.
 //!
-//! Where a file is, is asked once for each descriptor, and again for those that were found there when something was moved out of such a path
-//! (`World::moves`). A change there joins no transaction. It still carries what its writer depends on: whoever reads the file depends on that.
+//! Where a file is, is asked once for each descriptor, and again for those that were found there when something was
+//! moved out of such a path (`World::moves`). A change there joins no transaction. It still carries what its writer
+//! depends on: whoever reads the file depends on that.
 
 use crate::clocks::Call;
 use crate::descriptors::{private, replace_remembered, volatile_descriptors};

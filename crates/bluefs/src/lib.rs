@@ -6,7 +6,8 @@
 //! whole or not at all ([`apply`]), and keeps its outcome until the client has acknowledged it ([`session`]). A client
 //! may answer from its cache without asking while it has a lease ([`lease`]).
 //!
-//! **Invariant:** a change is visible to other clients only after the log record of its interval is durable; this crate is told so by its caller.
+//! **Invariant:** a change is visible to other clients only after the log record of its interval is durable; this
+//! crate is told so by its caller.
 #![forbid(unsafe_code)]
 
 pub mod apply;

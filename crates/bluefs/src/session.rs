@@ -1,11 +1,11 @@
 //! SESSION: what a server keeps of each client so that an interval takes effect once, also when messages are lost and
 //! the server is started again.
 //!
-//! A client numbers its intervals 1, 2, 3 … and sends each again until it has the outcome. The server keeps the outcome
-//! until the client has acknowledged it. Committed outcomes are durable with the interval's log record; failed ones are
-//! not: a failed interval has changed nothing, so that to judge it again is as good, as long as nothing behind it was
-//! committed. For the same reason numbers may be left out: after a restart a client does not send again what it knows
-//! to have failed. A number that was left out counts as failed.
+//! A client numbers its intervals 1, 2, 3 … and sends each again until it has the outcome. The server keeps the
+//! outcome until the client has acknowledged it. Committed outcomes are durable with the interval's log record;
+//! failed ones are not: a failed interval has changed nothing, so that to judge it again is as good, as long as
+//! nothing behind it was committed. For the same reason numbers may be left out: after a restart a client does not
+//! send again what it knows to have failed. A number that was left out counts as failed.
 
 use std::collections::BTreeMap;
 

@@ -98,7 +98,8 @@ fn a_fault_at_the_moment_of_a_stop_is_no_answer_and_comes_again() {
     assert_eq!(program.line(), "1");
 }
 
-/// Job control goes on while a stopped process makes calls for us: it is continued, and stopped once more, after the last of them.
+/// Job control goes on while a stopped process makes calls for us: it is continued, and stopped once more, after
+/// the last of them.
 #[test]
 fn a_stop_signal_that_comes_after_the_last_call_is_told() {
     let path = compile("stopped", "int main(void) { begin(); for (;;) pause(); }", &[]);

@@ -60,7 +60,8 @@ pub enum Action {
     },
     /// Show the worlds that are running: their open guesses, checkpoints, rollbacks and their causes, and what each process waits for
     ///
-    /// On a terminal the view is refreshed until the last world has ended, or you press q. An ordinary user sees the worlds of their own.
+    /// On a terminal the view is refreshed until the last world has ended, or you press q. An ordinary user sees
+    /// the worlds of their own.
     Top(TopOptions),
     /// Run COMMAND ahead, show what it did, then keep everything or undo everything
     ///
@@ -107,11 +108,13 @@ pub struct RunOptions {
     #[arg(value_hint = ValueHint::DirPath)]
     pub private_tmp: Vec<PathBuf>,
 
-    /// Do not wait for what is written to files below PATH, or to the file PATH, before output is shown; may be repeated
+    /// Do not wait for what is written to files below PATH, or to the file PATH, before output is shown; may be
+    /// repeated
     ///
-    /// For logs, caches, and what you would make again. A crash may lose what was written there though somebody has seen what came after it; an
-    /// fsync of a file there returns at once. What is written elsewhere stays guaranteed, and so does what is moved or linked elsewhere.
-    /// Making, removing and renaming files there is waited for. --stats tells how much was not waited for.
+    /// For logs, caches, and what you would make again. A crash may lose what was written there though somebody has
+    /// seen what came after it; an fsync of a file there returns at once. What is written elsewhere stays
+    /// guaranteed, and so does what is moved or linked elsewhere. Making, removing and renaming files there is
+    /// waited for. --stats tells how much was not waited for.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub volatile: Vec<PathBuf>,
 

@@ -140,8 +140,8 @@ pub fn count(changes: &Changes) -> String {
     }
 }
 
-/// One line for each file, those of the working directory first; of a directory that was made or removed with all that is in it, and of a cache, one
-/// line, unless every file is wanted.
+/// One line for each file, those of the working directory first; of a directory that was made or removed with all
+/// that is in it, and of a cache, one line, unless every file is wanted.
 pub fn tell_files(changes: &Changes, every: bool) {
     let lines = lines_of(&changes.list, &std::env::current_dir().unwrap_or_default(), every);
     let shown = if every { lines.len() } else { lines.len().min(FILES_MAX) };

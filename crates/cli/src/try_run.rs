@@ -117,7 +117,8 @@ fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decisi
     }
 }
 
-/// What was printed is worth as much when everything else is undone: into a file, unless the report has shown all of it.
+/// What was printed is worth as much when everything else is undone: into a file, unless the report has shown all
+/// of it.
 fn keep_output(options: &TryOptions, ran: &Ran) {
     if options.report == Some(ReportTarget::None) || options.terminal || try_report::shows_all(ran) {
         return;

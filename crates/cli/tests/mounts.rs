@@ -23,7 +23,8 @@ fn must(command: &mut Command) {
     assert!(command.status().unwrap().success(), "{command:?}");
 }
 
-/// `umount` said EBUSY after a shared writable mapping: the commit engine kept the file system open for stores that come without a call.
+/// `umount` said EBUSY after a shared writable mapping: the commit engine kept the file system open for stores that
+/// come without a call.
 #[test]
 fn what_was_mapped_can_be_unmounted() {
     if !can_mount() {
@@ -70,7 +71,8 @@ fn mount_overlay(scene: &Scene, point: &Path) {
     must(Command::new("mount").args(["-t", "overlay", "overlay", "-o", &options]).arg(point));
 }
 
-/// A device number that was a tmpfs's is an overlay's now, whose files are on a disk: what is changed there has to be committed before output.
+/// A device number that was a tmpfs's is an overlay's now, whose files are on a disk: what is changed there has to
+/// be committed before output.
 #[test]
 fn a_number_that_comes_back_is_not_memory_any_more() {
     if !can_mount() {

@@ -108,7 +108,8 @@ fn a_setuid_program_of_root_takes_its_owner() {
     assert_eq!(scene.run("run ./id -u").expect(0, "").stdout, "65534\n");
 }
 
-/// A tracer may look only into what its user may read. The program was killed; now its parent hears of it as of any file that may not be executed.
+/// A tracer may look only into what its user may read. The program was killed; now its parent hears of it as of any
+/// file that may not be executed.
 #[test]
 fn a_program_that_an_ordinary_user_may_not_read_is_not_executed() {
     if !support::has_root_for("a program of somebody else") {

@@ -49,8 +49,8 @@ fn a_signal_to_the_group_comes_once_and_one_to_us_is_sent_on() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// Whoever starts a daemon ends at once. The kernel mostly reported that end before the first stop of the daemon, and the world had nobody who would say
-/// that COMMAND had ended.
+/// Whoever starts a daemon ends at once. The kernel mostly reported that end before the first stop of the daemon,
+/// and the world had nobody who would say that COMMAND had ended.
 #[test]
 fn who_starts_a_daemon_and_ends_is_not_waited_for() {
     for round in 0..12 {

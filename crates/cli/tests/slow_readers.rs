@@ -1,11 +1,13 @@
-//! A reader outside who is slow gets what was sent, not what is stored there later: the pipe that he reads holds bytes, and no pages of files.
+//! A reader outside who is slow gets what was sent, not what is stored there later: the pipe that he reads holds
+//! bytes, and no pages of files.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
-/// Sends a file's first bytes to its standard output with the given call, changes them, says so on standard error, and lives until its input ends.
+/// Sends a file's first bytes to its standard output with the given call, changes them, says so on standard error,
+/// and lives until its input ends.
 const PROGRAM: &str = r#"
 import os, sys
 name = sys.argv[1]

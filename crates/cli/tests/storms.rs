@@ -154,7 +154,8 @@ fn a_tree_of_processes_prints_in_order() {
     scene.left_behind(&["dir", "image"]);
 }
 
-/// Each program file has its text in two segments of shared memory, of which a machine has 4,096. They were kept until the world's end.
+/// Each program file has its text in two segments of shared memory, of which a machine has 4,096. They were kept
+/// until the world's end.
 #[test]
 fn many_programs_leave_few_segments() {
     const PROGRAM: &str = "/lib64/ld-linux-x86-64.so.2";

@@ -91,7 +91,8 @@ def exchange(a, b): assert ctypes.CDLL(None).renameat2(-100, a, -100, b, 2) == 0
 def settle(): put(os.open('/proc/self/comm', os.O_WRONLY))
 ";
 
-/// Each of these changes something that is waited for, and only its last step does so uncommitted: what is shown after it is held.
+/// Each of these changes something that is waited for, and only its last step does so uncommitted: what is shown
+/// after it is held.
 #[test]
 fn what_is_elsewhere_is_waited_for() {
     if !can_mount() {

@@ -1,6 +1,7 @@
-//! When a commit that output waits for begins. After a commit the file system is left to the programs for as long as that commit took, so that a world
-//! that shows much does not keep it busy with commits only, and one commit lets many answers go. Nobody gains by that rest while the world makes no
-//! calls: then it ends early (002, 3.4: a commit begins when output depends on it).
+//! When a commit that output waits for begins. After a commit the file system is left to the programs for as long
+//! as that commit took, so that a world that shows much does not keep it busy with commits only, and one commit
+//! lets many answers go. Nobody gains by that rest while the world makes no calls: then it ends early (002, 3.4: a
+//! commit begins when output depends on it).
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,8 @@ impl Rest {
         Self { until: end + duration, idle: (duration / IDLE_FRACTION).clamp(IDLE_MIN, IDLE_MAX), calls: None }
     }
 
-    /// How long the next commit still has to wait, seen at `now`, when the world has made `calls` calls; zero if it may begin. Ask again after that time
-    /// at the latest.
+    /// How long the next commit still has to wait, seen at `now`, when the world has made `calls` calls; zero if it
+    /// may begin. Ask again after that time at the latest.
     pub(crate) fn left(&mut self, now: Instant, calls: u64) -> Duration {
         let left = self.until.saturating_duration_since(now);
         let since = match self.calls {

@@ -212,7 +212,8 @@ pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, seen: u32, timeout
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, timeout) };
 }
 
-/// Timers of the calling thread end when they are due: by default the kernel may put them off by 50 µs, as long again as the shortest sleep of the engine.
+/// Timers of the calling thread end when they are due: by default the kernel may put them off by 50 µs, as long
+/// again as the shortest sleep of the engine.
 pub(crate) fn wake_on_time() {
     const SLACK_NS: libc::c_ulong = 1;
     // SAFETY: no pointers. A thread that may not do it sleeps a little longer.

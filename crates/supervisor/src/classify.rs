@@ -91,7 +91,8 @@ impl Supervisor {
         })
     }
 
-    /// Whether another process inside than this one has a socket open, too. Whoever lets go of it last has it wait for what the others did.
+    /// Whether another process inside than this one has a socket open, too. Whoever lets go of it last has it wait
+    /// for what the others did.
     pub(crate) fn is_held_by_others(&mut self, pid: i32, socket: &OwnedFd) -> bool {
         let Ok(stat) = rustix::fs::fstat(socket) else { return false };
         self.with_classifier(|this, classifier| {

@@ -1,8 +1,8 @@
-//! A core dump is a change that no call makes: the kernel writes a file between the delivery of a signal and the end of its process
-//! ([0031](../../../docs/decisions/0031-core-dumps.md)).
+//! A core dump is a change that no call makes: the kernel writes a file between the delivery of a signal and the
+//! end of its process ([0031](../../../docs/decisions/0031-core-dumps.md)).
 //!
-//! It joins the active transaction before the signal is delivered, and the thread's handle stays open until the thread has ended: no commit begins while
-//! a part of the core is there.
+//! It joins the active transaction before the signal is delivered, and the thread's handle stays open until the
+//! thread has ended: no commit begins while a part of the core is there.
 
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
@@ -66,8 +66,9 @@ impl Supervisor {
     }
 }
 
-/// The kernel reads all memory of the process, and pages of files that somebody serves are waited for: as with stores to mapped files, whoever reads
-/// there depends on the transaction that is active then, and so does the process's parent (`wait` observes everything).
+/// The kernel reads all memory of the process, and pages of files that somebody serves are waited for: as with
+/// stores to mapped files, whoever reads there depends on the transaction that is active then, and so does the
+/// process's parent (`wait` observes everything).
 fn is_stored_without_a_call(world: &World, process: &agent_abi::Process, domain: usize) {
     process.mapped_domains.fetch_or(1 << domain, Ordering::SeqCst);
     world.mapped_domains.fetch_or(1 << domain, Ordering::SeqCst);

@@ -72,8 +72,8 @@ fn dev_of(fd: &OwnedFd) -> io::Result<u64> {
     Ok(stat.st_dev)
 }
 
-/// The number of a file system without a disk that was unmounted may be any other's next: it says nothing any more. A domain keeps its number: it is open, or has
-/// a disk.
+/// The number of a file system without a disk that was unmounted may be any other's next: it says nothing any more.
+/// A domain keeps its number: it is open, or has a disk.
 fn forget_unmounted(world: &World, is_mounted: impl Fn(u64) -> bool) {
     let len = (world.devices_len.load(Ordering::Acquire) as usize).min(DEVICES_MAX);
     for device in &world.devices[..len] {

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tracee::{Result, Stopped, Waker};
 
-/// The last thread of a process with names for which others may ask: it stands still until what its process depends on is committed. A copy of such a
-/// socket would keep its name from whoever wants it next.
+/// The last thread of a process with names for which others may ask: it stands still until what its process depends
+/// on is committed. A copy of such a socket would keep its name from whoever wants it next.
 #[derive(Debug)]
 pub(crate) struct EndsLater {
     stopped: Stopped,
@@ -114,8 +114,9 @@ impl Supervisor {
         }
     }
 
-    /// A fault of the first process of a namespace of processes. The kernel protects such a process from signals that it does not catch, and takes
-    /// that back for a fault, but not while there is a tracer: the instruction would be tried for ever. We let go of it.
+    /// A fault of the first process of a namespace of processes. The kernel protects such a process from signals
+    /// that it does not catch, and takes that back for a fault, but not while there is a tracer: the instruction
+    /// would be tried for ever. We let go of it.
     pub(crate) fn let_first_process_die(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         if !self.has_companion(tid) {
@@ -204,7 +205,8 @@ impl Supervisor {
     }
 }
 
-/// Whether others can ask for a socket by its name, and be refused once it is gone. (A netlink socket's only the kernel asks for.)
+/// Whether others can ask for a socket by its name, and be refused once it is gone. (A netlink socket's only the
+/// kernel asks for.)
 fn is_name_without_peer(socket: &OwnedFd) -> bool {
     use rustix::net::{getpeername, getsockname, AddressFamily};
     if getpeername(socket).is_ok() {

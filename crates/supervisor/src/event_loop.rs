@@ -475,7 +475,8 @@ impl Supervisor {
         resumed
     }
 
-    /// Whether a program that steps itself (the trap flag) has made a step in the agent: to the program all of that is the call's one step.
+    /// Whether a program that steps itself (the trap flag) has made a step in the agent: to the program all of that
+    /// is the call's one step.
     fn is_step_in_agent(&self, stopped: &Stopped, signal: i32) -> Result<bool> {
         const TRAP_TRACE: i32 = 2;
         let may_be = signal == libc::SIGTRAP && stopped.signal_info()?.code() == TRAP_TRACE;
@@ -541,8 +542,9 @@ impl Supervisor {
         }
     }
 
-    /// What a signal tells of. Who sends one has given what it depends on to its receiver; but the end of a parent (`PR_SET_PDEATHSIG`) looks as if that
-    /// had sent it, and the kernel's own (`F_SETSIG`, the end of a child, a reader that is gone) say nothing of who caused them.
+    /// What a signal tells of. Who sends one has given what it depends on to its receiver; but the end of a parent
+    /// (`PR_SET_PDEATHSIG`) looks as if that had sent it, and the kernel's own (`F_SETSIG`, the end of a child, a
+    /// reader that is gone) say nothing of who caused them.
     fn causes_of_signal(&self, tid: i32, info: &SignalInfo) -> Clock {
         let world = self.world();
         let is_of_own_timer = matches!(info.number(), libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF);
@@ -637,8 +639,9 @@ impl Supervisor {
         self.unsettled = Some(Unsettled { clock, id: self.output_ids.get(&tracee.process).copied() });
     }
 
-    /// Tell the front that COMMAND's status may be shown, once that is so. If no process is left that we know of, mostly the end of the world comes next, and
-    /// commits everything; but the kernel may report the end of a process before the first stop of a child that it made just before.
+    /// Tell the front that COMMAND's status may be shown, once that is so. If no process is left that we know of,
+    /// mostly the end of the world comes next, and commits everything; but the kernel may report the end of a
+    /// process before the first stop of a child that it made just before.
     fn settle_command(&mut self) {
         let Some(Unsettled { clock, id }) = &self.unsettled else { return };
         if self.tracees.is_empty() || self.failed.load(Ordering::SeqCst) {

@@ -188,7 +188,8 @@ fn await_ready(channel: &mut Channel) -> Result<(i32, i32), RunError> {
     }
 }
 
-/// COMMAND, as our child: it waits until it is held, installs the filter, and becomes the program. Its pid, and what the supervisor tells from here on.
+/// COMMAND, as our child: it waits until it is held, installs the filter, and becomes the program. Its pid, and
+/// what the supervisor tells from here on.
 fn start_command(
     options: &RunOptions,
     mask: &libc::sigset_t,

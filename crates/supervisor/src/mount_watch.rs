@@ -1,5 +1,5 @@
-//! Mounts that change without a call inside: a device number without a disk may be another file system's from then on. Agents are told to ask before they
-//! look at the next file.
+//! Mounts that change without a call inside: a device number without a disk may be another file system's from then
+//! on. Agents are told to ask before they look at the next file.
 
 use agent_abi::World;
 use rustix::event::{poll, PollFd, PollFlags};

@@ -163,8 +163,8 @@ impl Supervisor {
         crate::devices::hold(&self.domains, known.id, world, &self.handles, by_way)
     }
 
-    /// Whether a process inside has, or is about to have, a file of a domain mapped so that it can be changed without a call. If none has, the domain is not held for that
-    /// any longer.
+    /// Whether a process inside has, or is about to have, a file of a domain mapped so that it can be changed
+    /// without a call. If none has, the domain is not held for that any longer.
     fn is_mapped(&self, domain: usize) -> bool {
         let world = self.world();
         let bit = 1 << domain;

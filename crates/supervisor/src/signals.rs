@@ -166,7 +166,8 @@ fn to_partial(registers: &mut Registers, saved: &Saved) {
     registers.orig_rax = u64::MAX;
 }
 
-/// What the kernel says of an interrupted call. A transfer that waits for room waits in `ppoll` (`agent::transfer`), which no handler lets begin again.
+/// What the kernel says of an interrupted call. A transfer that waits for room waits in `ppoll`
+/// (`agent::transfer`), which no handler lets begin again.
 fn interruption(saved: &Saved, result: u64) -> u64 {
     const ERESTARTSYS: i64 = -512;
     const ERESTARTNOHAND: i64 = -514;
@@ -259,7 +260,8 @@ pub fn leave_agent(
     Ok(Some(stopped))
 }
 
-/// Let a thread go on until it has left the agent. `None`: it was made to run, and the signal that it stopped for has to be sent again.
+/// Let a thread go on until it has left the agent. `None`: it was made to run, and the signal that it stopped for
+/// has to be sent again.
 fn step_out(stopped: Stopped, image: &AgentImage, more: &mut Vec<SignalInfo>) -> Result<Option<Stopped>> {
     const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
     let ignores_traps = SignalSets::of(stopped.tid()).is_some_and(|sets| sets.ignored & TRAP_BIT != 0);
@@ -267,7 +269,8 @@ fn step_out(stopped: Stopped, image: &AgentImage, more: &mut Vec<SignalInfo>) ->
     if !ignores_traps {
         return Ok(Some(stopped));
     }
-    // A step ends with a SIGTRAP that cannot be ignored: the kernel has given the signal its default action, which would end the process.
+    // A step ends with a SIGTRAP that cannot be ignored: the kernel has given the signal its default action, which
+    // would end the process.
     let at = stopped.registers()?.gs_base.wrapping_sub(crate::ahead::SCRATCH);
     let ignore: [u64; 4] = [libc::SIG_IGN as u64, 0, 0, 0];
     let bytes: Vec<u8> = ignore.iter().flat_map(|word| word.to_ne_bytes()).collect();

@@ -122,7 +122,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A thread has stopped, and the event loop has seen to it. Whatever it stopped for, that took the place of the stop that we had asked for.
+    /// A thread has stopped, and the event loop has seen to it. Whatever it stopped for, that took the place of the
+    /// stop that we had asked for.
     pub(crate) fn ask_again_to_stop(&mut self, tid: i32) {
         if self.stop_the_world.awaited.contains_key(&tid) {
             let _ = tracee::interrupt(tid);

@@ -1,7 +1,8 @@
 //! Patched text of program files: planned once for each version of a file, kept in segments that every process attaches.
 //!
-//! There are only so many segments on a machine (`kernel.shmmni`: 4,096), and a world may run thousands of programs. So what no process has attached is
-//! forgotten when there are many, first of all files that are gone (`decisions/0042`).
+//! There are only so many segments on a machine (`kernel.shmmni`: 4,096), and a world may run thousands of
+//! programs. So what no process has attached is forgotten when there are many, first of all files that are gone
+//! (`decisions/0042`).
 
 use agent_abi::{text_index, FileVersion, Text, TextState, World, TEXTS_MAX};
 use call_sites::{FilePlan, SegmentPlan};
@@ -220,7 +221,8 @@ impl Texts {
     }
 }
 
-/// The row is about no file any more. What stands last in front of a row that nobody ever had need not be searched through.
+/// The row is about no file any more. What stands last in front of a row that nobody ever had need not be searched
+/// through.
 fn forget(world: &World, row: usize) {
     world.texts[row].forget();
     let mut last = row;

@@ -1,4 +1,5 @@
-//! Threads of ours. One that cannot be started (RLIMIT_NPROC, pids.max) is an error that somebody is told of, and no panic.
+//! Threads of ours. One that cannot be started (RLIMIT_NPROC, pids.max) is an error that somebody is told of, and
+//! no panic.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};

@@ -100,7 +100,8 @@ impl Volatile {
 }
 
 impl Supervisor {
-    /// Whether the file behind a descriptor, known by the slot of its clock, is where nothing is waited for. It must have one name only.
+    /// Whether the file behind a descriptor, known by the slot of its clock, is where nothing is waited for. It
+    /// must have one name only.
     pub(crate) fn is_volatile(&mut self, tid: i32, fd: i32, slot: usize) -> Result<u64, i32> {
         let copy = self.copy_descriptor(tid, fd).map_err(|_| libc::EBADF)?;
         let stat = rustix::fs::fstat(&copy).map_err(|_| libc::EBADF)?;

@@ -69,7 +69,8 @@ const fn all_show_what_they_may(rows: &[Row]) -> bool {
     true
 }
 
-/// Nobody looks at what passes the filter; `Look` is there for what it shows; and what waits because nobody knows what it does may show anything.
+/// Nobody looks at what passes the filter; `Look` is there for what it shows; and what waits because nobody knows
+/// what it does may show anything.
 const fn shows_what_it_may(class: Class, op: Op, shows: Shows) -> bool {
     match (class, op) {
         (Class::Native, _) => matches!(shows, Shows::Nothing | Shows::Own | Shows::Signal | Shows::Memory),

@@ -41,7 +41,8 @@ pub enum SyncKind {
 pub enum Op {
     /// Nothing: the filter lets it through. Only for rows of class `Native`.
     Native,
-    /// Run it. Afterwards what it shows is observed, as its row says: it tells of another process, or of the machine, and changes nothing.
+    /// Run it. Afterwards what it shows is observed, as its row says: it tells of another process, or of the
+    /// machine, and changes nothing.
     Look,
     /// Wait until the process depends on nothing and its output has left, then run it.
     Barrier,

@@ -2,9 +2,10 @@
 
 use crate::{look_up, Op, Shows, Whom};
 
-/// Whether a call with this number and these arguments touches only what a checkpoint of its process holds: memory, handlers,
-/// masks, time (000, 5.1). Whoever is speculative may make it without a word. Identity (`setuid`, `setsid`) is not among them,
-/// nor are limits, which cannot always be raised again: a checkpoint does not take them back.
+/// Whether a call with this number and these arguments touches only what a checkpoint of its process holds: memory,
+/// handlers, masks, time (000, 5.1). Whoever is speculative may make it without a word. Identity (`setuid`,
+/// `setsid`) is not among them, nor are limits, which cannot always be raised again: a checkpoint does not take
+/// them back.
 #[inline]
 pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
     const MMAP: u64 = 9;
@@ -12,7 +13,8 @@ pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
     const MAP_PRIVATE: u64 = 2;
     const MAP_ANONYMOUS: u64 = 0x20;
     if let Some((Op::Look, shows)) = look_up(nr) {
-        // A parent that ended on a guess is still there, and a guess's share in a total is nothing among those of the checkpoints.
+        // A parent that ended on a guess is still there, and a guess's share in a total is nothing among those of
+        // the checkpoints.
         return matches!(shows, Shows::Parent | Shows::Totals) || matches!(shows.whom(args), Whom::Caller);
     }
     let flags = args[3];

@@ -17,8 +17,9 @@ enum At {
     OwnDescriptor,
 }
 
-/// Whether a name may show something of another process because it leads through `/proc`: its working directory, its program, its descriptors, or
-/// that it is there. Names that say `self`, and numbers of which `is_own` says that they are the caller's, lead to the caller alone.
+/// Whether a name may show something of another process because it leads through `/proc`: its working directory,
+/// its program, its descriptors, or that it is there. Names that say `self`, and numbers of which `is_own` says
+/// that they are the caller's, lead to the caller alone.
 pub fn may_lead_to_others(path: impl IntoIterator<Item = u8>, mut is_own: impl FnMut(i32) -> bool) -> bool {
     let mut at = At::Anywhere;
     let (mut component, mut length) = ([0; COMPONENT_MAX], 0);

@@ -1,10 +1,11 @@
-//! The rows, ascending by number. `Native` claims that a call carries nothing from one process to another, shows nothing
-//! outside, and that neither its result nor its errors tell of others; whoever adds a row and cannot argue that writes `Barrier`, which shows
-//! `Everything`.
+//! The rows, ascending by number. `Native` claims that a call carries nothing from one process to another, shows
+//! nothing outside, and that neither its result nor its errors tell of others; whoever adds a row and cannot argue
+//! that writes `Barrier`, which shows `Everything`.
 
 use crate::{Class, Op, Row, Shows, SyncKind, CWD};
 
-/// `number, name, class, operation, what it shows, "why";`, one line a row. Braces keep rustfmt from breaking the lines.
+/// `number, name, class, operation, what it shows, "why";`, one line a row. Braces keep rustfmt from breaking the
+/// lines.
 macro_rules! rows {
     ($($nr:literal, $name:ident, $class:ident, $op:ident
         $({ $($field:ident: $at:expr),+ })? $(($argument:expr))?,

@@ -1,7 +1,8 @@
 //! What the result of a call, or its error, tells of somebody else: another process, file, connection or mapping.
 //!
-//! Each row says it. Most operations observe by themselves what they show (a file's clock, the clock of all names); what is left is looked at
-//! after the call by one rule: what a result shows and cannot be named observes everything. While nothing is uncommitted that is one look.
+//! Each row says it. Most operations observe by themselves what they show (a file's clock, the clock of all names);
+//! what is left is looked at after the call by one rule: what a result shows and cannot be named observes
+//! everything. While nothing is uncommitted that is one look.
 
 /// Of whom the result of a call tells, or its error. Positions of arguments are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,8 @@ pub enum Shows {
     Child,
     /// Whether the process that is to be signalled is there.
     Receiver,
-    /// Nobody, if it succeeds. Any error may tell of others: of a limit that they reached, a child that executed a program, a group that is gone.
+    /// Nobody, if it succeeds. Any error may tell of others: of a limit that they reached, a child that executed a
+    /// program, a group that is gone.
     Failure,
     /// The parent: another answer than the last one tells that it ended.
     Parent,
@@ -47,7 +49,8 @@ pub enum Shows {
         /// Position of the clock's id.
         id: u8,
     },
-    /// Everybody who takes a part of something that is only counted as a whole: blocks of a file system, memory, processes.
+    /// Everybody who takes a part of something that is only counted as a whole: blocks of a file system, memory,
+    /// processes.
     Totals,
     /// Anybody.
     Everything,
@@ -67,7 +70,8 @@ pub enum Whom {
 }
 
 impl Shows {
-    /// Whether the agent has something to look at when a call of such a row has succeeded. The other rows' operations observe what they show.
+    /// Whether the agent has something to look at when a call of such a row has succeeded. The other rows'
+    /// operations observe what they show.
     #[inline(always)]
     pub const fn is_observed_afterwards(self) -> bool {
         !matches!(
@@ -122,8 +126,9 @@ const fn whose_clock(id: i32) -> Whom {
     }
 }
 
-/// Whether an error tells of others, whatever the call: of a process that is gone, a program that runs, a disk that is full, a connection that
-/// broke. What is named here does not: it is a mistake of the caller's, or tells of what the row's operation observes anyway.
+/// Whether an error tells of others, whatever the call: of a process that is gone, a program that runs, a disk that
+/// is full, a connection that broke. What is named here does not: it is a mistake of the caller's, or tells of what
+/// the row's operation observes anyway.
 pub const fn error_shows_others(errno: u16) -> bool {
     !matches!(
         errno,
@@ -131,7 +136,8 @@ pub const fn error_shows_others(errno: u16) -> bool {
         1 | 2 | 4 | 7 | 8 | 9 | 11 | 12 | 13 | 14 | 15
         // EEXIST, EXDEV, ENODEV, ENOTDIR, EISDIR, EINVAL, EMFILE, ENOTTY, EFBIG, ESPIPE, EROFS, EDOM, ERANGE
         | 17..=22 | 24 | 25 | 27 | 29 | 30 | 33 | 34
-        // ENAMETOOLONG, ENOSYS, ENOTEMPTY, ELOOP, ENODATA, EOVERFLOW, ENOTSOCK, EDESTADDRREQ, EMSGSIZE, EPROTOTYPE, ENOPROTOOPT
+        // ENAMETOOLONG, ENOSYS, ENOTEMPTY, ELOOP, ENODATA, EOVERFLOW, ENOTSOCK, EDESTADDRREQ, EMSGSIZE, EPROTOTYPE,
+        // ENOPROTOOPT
         | 36 | 38..=40 | 61 | 75 | 88..=92
         // EPROTONOSUPPORT, ESOCKTNOSUPPORT, EOPNOTSUPP, EPFNOSUPPORT, EAFNOSUPPORT, ETIMEDOUT, EINPROGRESS
         | 93..=97 | 110 | 115

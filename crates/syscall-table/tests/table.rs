@@ -80,8 +80,8 @@ fn the_committed_page_is_up_to_date() {
     );
 }
 
-/// What a row says that it shows is observed: by its operation, or afterwards. (That a native row shows nothing of others, and a barrier anything, is
-/// proven when the table is compiled.)
+/// What a row says that it shows is observed: by its operation, or afterwards. (That a native row shows nothing of
+/// others, and a barrier anything, is proven when the table is compiled.)
 #[test]
 fn every_row_shows_what_its_operation_observes() {
     for row in ROWS {

@@ -1,7 +1,8 @@
-//! The processes that stand around a world are killed or stopped at random moments, while a workload runs on a crash disk.
+//! The processes that stand around a world are killed or stopped at random moments, while a workload runs on a
+//! crash disk.
 //!
-//! Afterwards: the command has ended; nothing of it is left (processes, System V segments, mounts, loop devices, files);
-//! and no cut of the power shows that something was seen which was not durable.
+//! Afterwards: the command has ended; nothing of it is left (processes, System V segments, mounts, loop devices,
+//! files); and no cut of the power shows that something was seen which was not durable.
 
 mod leftovers;
 mod victims;

@@ -39,7 +39,8 @@ pub enum Kind {
     Threads,
     /// Each block is a new file that is renamed into place.
     Files,
-    /// One process writes number after number into one place of a file, another one sends what is there with sendfile(2).
+    /// One process writes number after number into one place of a file, another one sends what is there with
+    /// sendfile(2).
     Sendfile,
     /// The same with splice(2), through a pipe.
     Splice,

@@ -209,7 +209,8 @@ impl Filter {
     }
 }
 
-/// Where the low half of an argument says that a call is about its caller: 0, or for a clock one that is not a process's.
+/// Where the low half of an argument says that a call is about its caller: 0, or for a clock one that is not a
+/// process's.
 fn own_argument(row: &Row) -> Option<(u32, u32)> {
     const PROCESS_CLOCKS: u32 = 1 << 31;
     match (row.op, row.shows) {

@@ -209,9 +209,9 @@ impl<'a> RemoteCalls<'a> {
         Ok(())
     }
 
-    /// Back into the stop of job control, from which alone a thread can be told to listen. A signal that is reported instead has been taken out of the
-    /// kernel's queue: it is collected. Who was continued meanwhile is not stopped any more, and must not be told to listen: a stop signal that
-    /// waits for it would not be heard.
+    /// Back into the stop of job control, from which alone a thread can be told to listen. A signal that is
+    /// reported instead has been taken out of the kernel's queue: it is collected. Who was continued meanwhile is
+    /// not stopped any more, and must not be told to listen: a stop signal that waits for it would not be heard.
     fn stand_again(&mut self) -> Result<()> {
         let tid = self.stopped.tid();
         loop {

@@ -308,9 +308,9 @@ impl Stopped {
         Ok(Some(self))
     }
 
-    /// Make a call whose end is told by the kernel and not by a SIGTRAP, which would change what the process does with that signal. `gate` is the
-    /// address of a `syscall` instruction in it. Afterwards the thread has its registers again, and no signal is being delivered to it: one that
-    /// it was stopped for has to be sent again.
+    /// Make a call whose end is told by the kernel and not by a SIGTRAP, which would change what the process does
+    /// with that signal. `gate` is the address of a `syscall` instruction in it. Afterwards the thread has its
+    /// registers again, and no signal is being delivered to it: one that it was stopped for has to be sent again.
     pub fn call_without_steps(&self, gate: u64, number: i64, arguments: [u64; 4]) -> Result<i64> {
         const NO_CALL: u64 = u64::MAX;
         let tid = self.tid;

@@ -1,7 +1,7 @@
 //! `everyday`: runs everyday commands, each inside one open guess, and compares all that they leave with a plain run.
 //!
-//! Each command of `commands.txt` is run plainly, inside a guess that is right, inside one that is wrong, and under many
-//! guesses of its own that are right. With `--table` what was found is written as a table for `docs/`.
+//! Each command of `commands.txt` is run plainly, inside a guess that is right, inside one that is wrong, and under
+//! many guesses of its own that are right. With `--table` what was found is written as a table for `docs/`.
 
 #![forbid(unsafe_code)]
 

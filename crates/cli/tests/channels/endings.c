@@ -1,5 +1,6 @@
-// What ends, and who learns of that: sockets with a name that are closed, streams and terminals whose other end is gone, processes whose first thread
-// has ended, children of vfork; errors; signals of the kernel, delivered or taken; the state of a connection.
+// What ends, and who learns of that: sockets with a name that are closed, streams and terminals whose other end is
+// gone, processes whose first thread has ended, children of vfork; errors; signals of the kernel, delivered or
+// taken; the state of a connection.
 #include "harness.h"
 #include <pthread.h>
 #include <sched.h>
@@ -175,7 +176,8 @@ static void ends_master_poll(int r) {
     if (r == B) { close(p[0]), must(ready(p[1], POLLIN) & POLLHUP), saw(); } else ends_master(r);
 }
 
-// A child that B makes by vfork goes on with a program of its own, or ends: that lets B go on, which has changed nothing itself.
+// A child that B makes by vfork goes on with a program of its own, or ends: that lets B go on, which has changed
+// nothing itself.
 static void vfork_and(void child(void)) {
     pid_t pid = ck(vfork());
     if (!pid) dirty(), child(), _exit(0);
@@ -280,7 +282,8 @@ static void ends_tcp_error(int r) {
     else ends_tcp_reset(r);
 }
 
-// The first thread has ended, and another one goes on: the process's number leads to no memory and no descriptors any more.
+// The first thread has ended, and another one goes on: the process's number leads to no memory and no descriptors
+// any more.
 static void (*then_does)(void);
 static void *second(void *unused) {
     char stat[64];

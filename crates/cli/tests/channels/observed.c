@@ -458,7 +458,17 @@ static void free_own_mistakes(int r) {
     if (r == B) later(), must(open("missing", O_RDONLY) == -1 && read(-1, buf, 1) == -1 && lseek(0, 0, 77) == -1), saw();
 }
 
+static void group_led(int r) { // Before A leads a group there is none with its number.
+    if (r == A) dirty(), ck(setpgid(0, 0));
+    if (r == B) later(), must(kill(-pid_a, 0) == 0), saw();
+}
+static void session_led(int r) {
+    if (r == A) dirty(), ck(setsid());
+    if (r == B) later(), must(kill(-pid_a, 0) == 0), saw();
+}
+
 CASES(observed) = {
+    CH(group_led), CH(session_led),
     CH(pgid_of), CH(pgid_of_leader), CH(sid_of), CH(affinity_of), CH(scheduler_of), CH(attributes_of), CH(priority_of),
     CH(priority_of_leader), CH(io_priority_of), CH(io_priority_of_leader), CH(robust_list_of), CH(cpu_time_of), CH(cpu_time_awaited), CH(cpu_timer),
     EX(gone_getpgid), EX(gone_getsid), EX(gone_getaffinity), EX(gone_setaffinity), EX(gone_getscheduler), EX(gone_getparam), EX(gone_getattr), EX(gone_interval),

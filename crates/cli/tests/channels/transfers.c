@@ -1,7 +1,9 @@
-// Pages that pass from hand to hand: what a pipe or a socket holds is what was there when it was sent; and memory that is shared in other ways.
+// Pages that pass from hand to hand: what a pipe or a socket holds is what was there when it was sent; and memory
+// that is shared in other ways.
 #include "harness.h"
 
-// The parent sends "other" before anybody changes anything. What A stores there later is no part of it: B learns nothing.
+// The parent sends "other" before anybody changes anything. What A stores there later is no part of it: B learns
+// nothing.
 static int other(void) { return ck(open("other", O_RDWR)); }
 static void changes(int f) { dirty(), ck(pwrite(f, "X", 1, 0)); }
 static void is_as_sent(int f) {

@@ -269,7 +269,8 @@ impl Supervisor {
         }
     }
 
-    /// An undo entry keeps open what is closed. Where the program, or somebody else, would be told that it still is, the close waits instead.
+    /// An undo entry keeps open what is closed. Where the program, or somebody else, would be told that it still
+    /// is, the close waits instead.
     fn plan_close(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
         let mut plan = Plan::new(Class::Tracked).once();
         for fd in fds {
@@ -597,8 +598,8 @@ fn plan_native(nr: u64) -> Plan {
     }
 }
 
-/// Whether others notice that somebody still has this open: a block device cannot be opened exclusively, who opens a leased file waits for the lease, and the
-/// end of a terminal's master is a hang-up.
+/// Whether others notice that somebody still has this open: a block device cannot be opened exclusively, who opens
+/// a leased file waits for the lease, and the end of a terminal's master is a hang-up.
 fn is_missed_when_open(file: &OwnedFd) -> bool {
     use rustix::fs::FileType;
     const PTMX: u64 = 0x502;

@@ -351,7 +351,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A thread was taken back and is held by somebody inside (`stop_the_world`): nobody has to wait until it is settled.
+    /// A thread was taken back and is held by somebody inside (`stop_the_world`): nobody has to wait until it is
+    /// settled.
     pub(crate) fn ahead_of_hold(&mut self, tid: i32) {
         if self.ahead.unsettled.remove(&tid) {
             self.settle_calls();

@@ -1,5 +1,5 @@
-//! Kills and stops the processes that stand around a world, at random moments, and looks what comes of it. The exit status is 1 when something is
-//! left behind, was shown too early, or hangs.
+//! Kills and stops the processes that stand around a world, at random moments, and looks what comes of it. The exit
+//! status is 1 when something is left behind, was shown too early, or hangs.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -48,7 +48,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The campaign in a process whose variables say where its files are, and that are inherited by everything that it starts.
+/// The campaign in a process whose variables say where its files are, and that are inherited by everything that it
+/// starts.
 fn again_with_mark() -> Result<bool, Box<dyn std::error::Error>> {
     Args::parse();
     let directory = tempfile::Builder::new().prefix("speculator-faults-").tempdir()?;

@@ -33,8 +33,8 @@ pub struct RecordOptions<'flag> {
     pub interrupted: &'flag AtomicBool,
     /// What goes wrong with the disk while the workload runs; then a workload that fails is no error.
     pub fault: Option<Fault>,
-    /// What is done to the processes of the command while it runs: called in a thread of its own with the command's process id. Then, too, a
-    /// workload that fails is no error.
+    /// What is done to the processes of the command while it runs: called in a thread of its own with the command's
+    /// process id. Then, too, a workload that fails is no error.
     pub disturb: Option<&'flag (dyn Fn(i32) + Sync)>,
 }
 

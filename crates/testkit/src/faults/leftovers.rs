@@ -1,5 +1,6 @@
-//! What a run may leave behind: processes, System V segments, mounts, loop devices, files. Others may run worlds at the same time: only what
-//! belongs to this campaign counts. Its processes are known by a variable, its files by their directory.
+//! What a run may leave behind: processes, System V segments, mounts, loop devices, files. Others may run worlds at
+//! the same time: only what belongs to this campaign counts. Its processes are known by a variable, its files by
+//! their directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +8,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// The variable by which processes that a campaign has started are known. Its value is the directory of the campaign's temporary files.
+/// The variable by which processes that a campaign has started are known. Its value is the directory of the
+/// campaign's temporary files.
 pub const MARK: &str = "SPECULATOR_FAULTS";
 
 /// How often is looked again before something counts as left: ends take a moment.
