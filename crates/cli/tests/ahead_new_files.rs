@@ -44,6 +44,33 @@ const MAKES: &[&str] = &[
     "put('new', 'x')\nif os.fork() == 0:\n  seen.append(open('new').read()); see('new'); put('new', 'y', 'a'); os._exit(0)\nos.wait(); seen.append(open('new').read())",
     "put('shared/new', 'x'); see('shared/../shared/new'); os.chdir('shared'); see('new'); os.unlink('new'); os.chdir('..')",
     "f = make('new'); os.close(0); put('zero', ''); seen.append(os.dup(f)); os.close(os.dup(f)); make('other'); see(0)",
+    "put('one', 'text'); a = os.open('one', os.O_RDONLY); f = make('two'); os.copy_file_range(a, f, 9); os.close(a); seen.append(open('two').read())",
+    "import mmap; f = make('new'); os.write(f, b'x' * 5000); m = mmap.mmap(f, 5000, mmap.MAP_PRIVATE, mmap.PROT_READ); seen.append(m[4990:]); m.close()",
+    "f = make('new'); os.write(f, b'1'); see(f)",
+    // Attributes: of files that were there, of a directory, of new files by their names.
+    "os.chmod('a', 0o640); see('a'); os.chown('a', 1, 2); see('a'); os.chmod('a', 0o6755); os.chown('a', 3, -1); see('a'); seen.append(os.access('a', os.R_OK))",
+    "os.utime('a', ns=(10 ** 18, 10 ** 18 + 5)); seen.append((os.stat('a').st_mtime_ns, os.lstat('a').st_atime_ns)); os.utime('a', ns=(1, 2)); see('a')",
+    "f = os.open('a', os.O_RDONLY); os.fchmod(f, 0o604); os.fchown(f, 5, 6); os.utime(f, ns=(3, 4)); see(f); see('a'); seen.append(os.fstat(f).st_mtime_ns); os.close(f)",
+    "os.chmod('shared', 0o750); see('shared'); os.chown('shared', 8, 9); see('shared')",
+    "os.chmod('a', 0o600)\nif os.fork() == 0:\n  see('a'); os.chmod('a', 0o660); os._exit(seen[-1] != seen[0] and 1)\nseen.append(os.wait()[1]); see('a')",
+    "os.chmod('a', 0o600); os.chmod('shared', 0o700); os.unlink('a')",
+    "f = os.open('a', os.O_WRONLY | os.O_APPEND); os.write(f, b'more'); os.fchmod(f, 0o444); os.close(f); os.utime('a', ns=(5, 6))",
+    "put('new', 'x'); os.chown('new', 5, 6); os.utime('new', ns=(7, 8)); see('new'); seen.append(os.stat('new').st_mtime_ns)",
+    "os.utime('a'); os.utime('shared'); put('new', ''); os.utime('new'); see('new')",
+    // Entries.
+    "put('new', 'x'); seen.append(sorted(os.listdir('.'))); os.unlink('a'); seen.append(sorted(os.listdir('.'))); put('a', ''); seen.append(sorted(os.listdir('.')))",
+    "for i in range(60): put('new%d' % i, '')\nfor i in range(0, 60, 2): os.unlink('new%d' % i)\nseen.append(sorted((e.name, e.is_file(), e.inode() == os.stat(e.path).st_ino) for e in os.scandir('.') if e.name[0] == 'n'))",
+    "put('one', ''); os.rename('one', 'two'); os.rename('a', 'three'); seen.append(sorted(os.listdir('.'))); os.unlink('two'); seen.append(sorted(os.listdir(os.open('.', os.O_RDONLY))))",
+    "put('shared/new', ''); seen.append(os.listdir('shared')); os.unlink('shared/new'); seen.append(os.listdir('shared'))",
+    "put('new', 'x')\nif os.fork() == 0: os._exit(len(os.listdir('.')))\nseen.append(os.wait()[1] >> 8)",
+    // A further name of a file that was there.
+    "os.link('a', 'b'); seen.append(sorted(os.listdir('.')))",
+    // Names that are not there.
+    "put('new', ''); import socket; s = socket.socket(socket.AF_UNIX); seen.extend(s.connect_ex(n) for n in ('none', 'none/at/all', 'a/below')); s.close()",
+    // What a process asks of itself, and its limits.
+    "import resource; s, h = resource.getrlimit(resource.RLIMIT_NOFILE); resource.setrlimit(resource.RLIMIT_NOFILE, (99, h)); seen.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); put('new', '')",
+    "seen.extend(libc.prctl(n, 0, 0, 0, 0) for n in (3, 7, 30, 39)); b = ctypes.create_string_buffer(99); h = (ctypes.c_uint32 * 2)(0x20080522, 0); seen.append((libc.capget(h, b), b.raw)); put('new', '')",
+    "import fcntl; a = os.open('a', os.O_RDONLY)\nfor n in (0x5402, 0x5410, 0x5414):\n  try: fcntl.ioctl(a, n, bytes(64))\n  except OSError as e: seen.append(e.errno)\nos.close(a); put('new', '')",
 ];
 
 fn has_root() -> bool {

@@ -378,6 +378,8 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
         Ok(front) => front,
         Err(_) => return,
     };
+    // Where it cannot be raised less runs ahead.
+    let _ = sys::raise_limit_of_descriptors();
     let prepared = Prepared::new(&options, &volumes);
     let prepared = match prepared {
         Ok(prepared) => prepared,

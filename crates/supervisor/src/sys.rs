@@ -204,6 +204,21 @@ pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
     unsafe { check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).into()).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
+/// We keep open what processes inside have closed on a guess, and more: as much as we may. COMMAND is no child of ours, and keeps its own limit.
+pub fn raise_limit_of_descriptors() -> io::Result<()> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, raised)?)
+}
+
+/// Whether so many are open that none may be left soon. The lowest free number tells: each one that is new gets it.
+pub fn is_short_of_descriptors() -> bool {
+    const RESERVE: u64 = 64;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let lowest = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map(|new| new.as_raw_fd() as u64);
+    lowest.map_or(true, |lowest| lowest + RESERVE.min(limit / 4) > limit)
+}
+
 /// Kill a process if it is still one that we hold.
 pub fn kill_if_held(pid: i32) {
     let held_by_us = std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {

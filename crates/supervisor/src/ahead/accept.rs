@@ -12,7 +12,10 @@
 
 use super::ask::Decision;
 use super::behind::Behind;
+use super::files::names_file;
+use super::names::{End, Entry};
 use super::plan::{Class, Plan};
+use super::rights::has_our_rights;
 use super::tcp::is_tcp;
 use super::undo::Intent;
 use super::{Call, Object};
@@ -22,7 +25,8 @@ use agent_abi::{Private, PRIVATE_BASE};
 use commit_clock::DOMAINS_MAX;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
-use rustix::net::sockopt::{set_socket_linger, socket_acceptconn, socket_domain, socket_type};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_linger, socket_acceptconn, socket_domain, socket_passcred, socket_type};
 use rustix::net::{accept_with, send, AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -185,6 +189,38 @@ impl Supervisor {
         Ok(())
     }
 
+    /// `connect` of a Unix socket to a name that is not there: that is observed, and nothing leaves.
+    pub(super) fn plan_connect_to_nothing(&mut self, call: &Call, copy: &OwnedFd) -> Option<Plan> {
+        // With SO_PASSCRED the socket would get a name first.
+        let is_plain = socket_domain(copy) == Ok(AddressFamily::UNIX) && socket_passcred(copy) == Ok(false);
+        let error = self.connects_to_nothing(call).filter(|_| is_plain)?;
+        let mut plan = self.plan_lookup();
+        plan.class = Class::Known { result: -i64::from(error.raw_os_error()) };
+        Some(plan.once())
+    }
+
+    /// Why a path that a call connects to leads nowhere. `None` if it does not, or that may be otherwise for those inside.
+    pub(super) fn connects_to_nothing(&self, call: &Call) -> Option<Errno> {
+        const CONNECT: u64 = 42;
+        let text = self.path_to_connect_to(call).filter(|_| call.frame.nr == CONNECT)?;
+        let way = self.walk(call.tid, call.pid, None, &text, true);
+        let is_disks = way.through.is_empty() && !way.is_held && !way.through_proc;
+        let error = match way.end {
+            End::Entry(Entry { found: None, .. }) => Errno::NOENT,
+            End::Nowhere(error @ (Errno::NOENT | Errno::NOTDIR)) => error,
+            _ => return None,
+        };
+        // What we can look up it can.
+        (is_disks && has_our_rights(call.pid)).then_some(error)
+    }
+
+    fn path_to_connect_to(&self, call: &Call) -> Option<Vec<u8>> {
+        match self.name_bytes(call)? {
+            name if name[0] == 0 || !names_file(call) => None,
+            name => Some(name.split(|&byte| byte == 0).next()?.to_vec()),
+        }
+    }
+
     /// `connect` of a Unix socket to one that listens inside; `None`: nothing is known of it, or it cannot be undone.
     pub(super) fn plan_connect(&mut self, call: &Call, ino: u64, copy: OwnedFd) -> Option<Plan> {
         let is_unix = socket_domain(&copy) == Ok(AddressFamily::UNIX);
@@ -288,17 +324,22 @@ impl Supervisor {
 
     /// Where a call connects to.
     fn name_of(&self, call: &Call) -> Option<Name> {
-        const NAME_LEN_MAX: usize = 108;
-        const FAMILY_LEN: usize = 2;
-        let [_, at, len, ..] = call.frame.args;
-        let len = (len as usize).checked_sub(FAMILY_LEN).filter(|len| (1..=NAME_LEN_MAX).contains(len))?;
-        let name = tracee::read_bytes(call.tid, at + FAMILY_LEN as u64, len).ok()?;
+        let name = self.name_bytes(call)?;
         if name[0] == 0 {
             return Some(Name::Abstract(name));
         }
         let text = name.split(|&byte| byte == 0).next()?;
         let way = self.walk(call.tid, call.pid, None, text, true);
         way.found().map(|found| Name::File { dev: found.stat.st_dev, ino: found.stat.st_ino })
+    }
+
+    /// The name in the address of a call, as it stands there; never empty.
+    fn name_bytes(&self, call: &Call) -> Option<Vec<u8>> {
+        const NAME_LEN_MAX: usize = 108;
+        const FAMILY_LEN: usize = 2;
+        let [_, at, len, ..] = call.frame.args;
+        let len = (len as usize).checked_sub(FAMILY_LEN).filter(|len| (1..=NAME_LEN_MAX).contains(len))?;
+        tracee::read_bytes(call.tid, at + FAMILY_LEN as u64, len).ok()
     }
 
     /// Whether this socket listens, and only the world has it.

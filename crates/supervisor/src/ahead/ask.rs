@@ -252,7 +252,10 @@ impl Supervisor {
         if let Some(decision) = self.look_at_held_dir(stopped, call)? {
             return Ok(decision);
         }
-        if self.looks_at_deferred(call) {
+        if let Some(decision) = self.look_at_held_attributes(stopped, call)? {
+            return Ok(decision);
+        }
+        if self.goes_by_held_attributes(call) || self.looks_at_deferred(call) {
             return Ok(self.wait_at_barrier(call));
         }
         if let Some(decision) = self.look_at_new_file(stopped, call)? {
@@ -261,11 +264,17 @@ impl Supervisor {
         if let Some(decision) = self.look_at_view(stopped, call)? {
             return Ok(decision);
         }
+        if let Some(decision) = self.read_held_entries(stopped, call)? {
+            return Ok(decision);
+        }
         if self.looks_at_held_names(call) || self.meets_busy_program(call) {
             return Ok(self.wait_at_barrier(call));
         }
         if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
             return Ok(decision);
+        }
+        if is_speculative && holds_something(&plan.class) && crate::sys::is_short_of_descriptors() {
+            return Ok(self.wait_at_barrier(call));
         }
         match plan.class {
             Class::Free => return Ok(Decision::Go),
@@ -287,6 +296,8 @@ impl Supervisor {
             Class::Shutdown { ends, socket, closed } => return self.shut_down(stopped, call, ends, socket, closed),
             Class::Names if is_speculative => return self.hold_names(stopped, call),
             Class::Names => return Ok(Decision::Go),
+            Class::Attributes if is_speculative => return self.hold_attributes(stopped, call),
+            Class::Attributes => return Ok(Decision::Go),
             Class::Existing if is_speculative => return self.open_existing(stopped, call, plan),
             Class::Existing => return Ok(Decision::Go),
             Class::Creation if is_speculative => return self.create_file(stopped, call, plan),
@@ -294,6 +305,14 @@ impl Supervisor {
             Class::Deferred { fd } => return self.write_file(stopped, call, fd, is_speculative),
             Class::Blow(blow) => return self.strike(stopped, call, blow),
             Class::Signal(blow) => return self.send(stopped, call, blow),
+            Class::Known { result } => {
+                let tracked = self.track(stopped, call, plan, Vec::new())?;
+                if matches!(tracked, Decision::Wait) {
+                    return Ok(Decision::Wait);
+                }
+                self.observe_everything(call.tid);
+                return Ok(Decision::Answer(result));
+            }
             Class::EndOfFile => {
                 let tracked = self.track(stopped, call, plan, Vec::new())?;
                 if matches!(tracked, Decision::Wait) {
@@ -626,6 +645,11 @@ impl Supervisor {
         self.ahead.core.output(process(call.pid), Written::Stream { target, writer, clock, bytes });
         Decision::Answer(len)
     }
+}
+
+/// Whether we may have to keep something open for a call until the guess is resolved.
+fn holds_something(class: &Class) -> bool {
+    !matches!(class, Class::Free | Class::Exit { .. } | Class::Later)
 }
 
 /// Whether a process has record locks: it loses them when it closes any descriptor of the file, which a rollback does too, and cannot get them back.

@@ -10,7 +10,7 @@ use commit_clock::DOMAINS_MAX;
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use syscall_table::Op;
+use syscall_table::{Op, SyncKind};
 use tracee::{Result, Stopped};
 
 /// One write.
@@ -214,6 +214,13 @@ impl Supervisor {
         }
         let args = &call.frame.args;
         match syscall_table::op(call.frame.nr) {
+            // They come in the order in which they were asked for.
+            Some(Op::ModifyFd { .. } | Op::ModifyPath { .. })
+                if super::attributes::is_change(call.frame.nr) && self.ahead.is_speculative(call.pid) =>
+            {
+                false
+            }
+            Some(Op::Sync(SyncKind::File | SyncKind::Range)) => false,
             Some(Op::Read { fd } | Op::ObserveFd { fd } | Op::ModifyFd { fd }) => {
                 self.is_deferred(call.tid, args[fd as usize] as i32)
             }

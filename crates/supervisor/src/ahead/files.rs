@@ -118,7 +118,7 @@ impl Supervisor {
                 self.plan_file_exec(call, &path)
             }
             // Names of sockets are names of files.
-            Op::SocketName { .. } if !names_file(call) => None,
+            Op::SocketName { .. } if !names_file(call) || self.connects_to_nothing(call).is_some() => None,
             Op::Execveat | Op::SocketName { .. } | Op::Namespace | Op::Mount => {
                 self.is_anything_touched().then(wait_for_all)
             }
@@ -374,7 +374,7 @@ impl Supervisor {
                 truncating.map_or_else(|| self.wait_for_files(), |plan| plan.observing_all(&seen))
             }
             End::Entry(entry) if flags & O_CREAT != 0 => self.creating(entry, &seen),
-            End::Entry(_) | End::Nowhere => seen,
+            End::Entry(_) | End::Nowhere(_) => seen,
             End::Unknown => self.wait_for_files(),
         }
     }
@@ -426,7 +426,7 @@ impl Supervisor {
         let seen = looking(self.seen(&way));
         Some(match (nr, way.end) {
             (_, End::Unknown) => self.wait_for_files(),
-            (_, End::Nowhere) => seen,
+            (_, End::Nowhere(_)) => seen,
             // mkdir, mknod, symlink
             (83 | 133 | 88 | 258 | 259 | 266, End::Entry(entry)) => match entry.found {
                 Some(_) => seen,

@@ -24,9 +24,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use syscall_table::{Op, CWD};
+use syscall_table::{Op, SyncKind, CWD};
 use tracee::{RemoteCalls, Result, Stopped, TraceError};
 
+const LSEEK: u64 = 8;
 const UNLINK: u64 = 87;
 const UNLINKAT: u64 = 263;
 const LINK: u64 = 86;
@@ -174,6 +175,17 @@ impl HeldNames {
         steps.last().map(|&(_, meaning)| meaning)
     }
 
+    pub fn has_names_in(&self, dir: Inode) -> bool {
+        self.dirs.contains_key(&dir)
+    }
+
+    /// Names in a directory that will be those of files.
+    pub fn added_in(&self, dir: Inode) -> impl Iterator<Item = (&OsString, Inode)> {
+        let meaning = |steps: &Vec<Meaning>| steps.last().and_then(|&(_, meaning)| meaning);
+        let all = self.names.iter().filter(move |((its, _), _)| *its == dir);
+        all.filter_map(move |((_, name), steps)| Some((name, meaning(steps)?)))
+    }
+
     /// How many names a file will have, of those that are held.
     pub fn links(&self, file: Inode) -> u64 {
         let is_its = |steps: &&Vec<Meaning>| steps.last().is_some_and(|&(_, meaning)| meaning == Some(file));
@@ -185,7 +197,7 @@ impl HeldNames {
         self.dirs.get(&inode).map(|&(_, since)| (inode, since))
     }
 
-    fn has_inode(&self, stat: &Stat) -> bool {
+    pub fn has_inode(&self, stat: &Stat) -> bool {
         let inode = (stat.st_dev, stat.st_ino);
         self.files.contains_key(&inode) || self.dirs.contains_key(&inode)
     }
@@ -234,6 +246,9 @@ fn count_down<K: Hash + Eq, V>(held: &mut HashMap<K, V>, key: &K, count: impl Fn
 impl Supervisor {
     /// A call that changes names on a disk.
     pub(super) fn plan_names(&self, call: &Call, op: Op) -> Plan {
+        if super::attributes::is_change(call.frame.nr) {
+            return Plan::new(Class::Attributes).once();
+        }
         let is_held = is_held_change(call.frame.nr);
         let paths = paths_of(op);
         Plan::new(if is_held && !paths.is_empty() { Class::Names } else { Class::Barrier }).once()
@@ -321,7 +336,7 @@ impl Supervisor {
             UNLINKAT if args[2] & AT_REMOVEDIR != 0 => None,
             LINK | LINKAT if call.frame.nr == LINK || args[4] == 0 => {
                 let (from, to) = (entry(0)?, entry(1)?);
-                let file = self.ahead.new_files.file_at(&from)?;
+                let file = self.ahead.new_files.file_at(&from).or_else(|| linkable(&from))?;
                 let is_one_mount = is_one_mount(&from.dir.fd, &to.dir.fd);
                 let inode = DiskName::of(from).inode?;
                 is_one_mount.then(|| match to.found {
@@ -375,10 +390,13 @@ impl Supervisor {
         }
         let Some(op) = syscall_table::op(call.frame.nr) else { return true };
         match op {
+            // A position says nothing of names.
+            Op::ObserveFd { .. } if call.frame.nr == LSEEK && call.frame.args[2] <= libc::SEEK_CUR as u64 => false,
             Op::ObserveFd { fd } | Op::ModifyFd { fd } => self.is_held_inode(call, fd),
             Op::Read { fd } if GETDENTS.contains(&call.frame.nr) => self.is_held_inode(call, fd),
+            Op::Sync(SyncKind::File | SyncKind::Range) => false,
             Op::Mount | Op::Namespace | Op::OpenAt2 | Op::Sync(_) => true,
-            Op::SocketName { .. } => super::files::names_file(call),
+            Op::SocketName { .. } => super::files::names_file(call) && self.connects_to_nothing(call).is_none(),
             op => {
                 let entries_count = !only_leads_through(call, op);
                 paths_of(op).into_iter().any(|(dir, at)| self.leads_to_held(call, dir, at, entries_count))
@@ -424,11 +442,11 @@ impl Supervisor {
     }
 
     fn is_held_file_mapped(&self) -> bool {
+        let is_held =
+            |file: &Inode| self.ahead.held_names.files.contains_key(file) || self.ahead.new_files.has_inode(file);
         self.tracees.keys().any(|pid| {
             let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-            maps.lines()
-                .filter_map(super::files::mapped_file)
-                .any(|file| self.ahead.held_names.files.contains_key(&file))
+            maps.lines().filter_map(super::files::mapped_file).any(|file| is_held(&file))
         })
     }
 
@@ -487,13 +505,16 @@ impl Supervisor {
             self.end_world(&format!("a change of names that had been held could not be made: {error}"));
             return;
         }
-        for name in change.names() {
-            let (dev, ino) = name.dir_inode;
-            let world = self.world();
-            let (DeviceKind::Domain, domain) = world.device(dev) else { continue };
+        change.names().into_iter().for_each(|name| self.note_name_changed(name.dir_inode, name.inode));
+    }
+
+    /// What was changed is in the transaction that is active now, or in an older one.
+    pub(super) fn note_name_changed(&mut self, dir: Inode, file: Option<Inode>) {
+        let world = self.world();
+        if let (DeviceKind::Domain, domain) = world.device(dir.0) {
             let transaction = world.transactions.join(domain);
             world.names.raise(domain, transaction);
-            for inode in [Some((dev, ino)), name.inode].into_iter().flatten() {
+            for inode in [Some(dir), file].into_iter().flatten() {
                 let slot =
                     agent_abi::FdEntry::new(agent_abi::FdKind::DomainFile, domain, hash_object(inode.0, inode.1))
                         .slot();
@@ -596,6 +617,15 @@ fn may_change(pid: i32, dir: &Found) -> bool {
     let user = field("Uid:").and_then(|users| users.split_whitespace().nth(3)?.parse::<u32>().ok());
     let is_owner = user == Some(dir.stat.st_uid) && dir.stat.st_mode & OWNER_MAY == OWNER_MAY;
     is_owner || rights & OVERRIDES == OVERRIDES
+}
+
+/// A file on the disk that another name can be given to.
+fn linkable(entry: &Entry) -> Option<Arc<OwnedFd>> {
+    /// ext4 counts to 65,000, others further.
+    const LINKS_MAX: u64 = 60_000;
+    let found =
+        entry.found.as_ref().filter(|found| found.is_regular() && (1..LINKS_MAX).contains(&found.stat.st_nlink))?;
+    found.fd.try_clone().ok().map(Arc::new)
 }
 
 /// Whether two names stand in the same directory, seen through the same mount.

@@ -19,6 +19,7 @@
 mod accept;
 mod api;
 mod ask;
+mod attributes;
 mod backlog;
 mod behind;
 mod busy;
@@ -27,6 +28,7 @@ mod counter;
 mod crash;
 mod deferred;
 mod delivery;
+mod entries;
 mod files;
 mod held_names;
 mod history;
@@ -39,12 +41,14 @@ mod memory;
 mod names;
 mod new_files;
 mod open;
+mod own_state;
 mod plan;
 mod queue;
 mod ready;
 mod report;
 mod rights;
 mod rollback;
+mod shown;
 mod shutdown;
 mod sockets;
 mod staging;
@@ -130,6 +134,8 @@ pub(crate) enum Written {
     File(DeferredWrite),
     /// To a directory on a disk.
     Names(held_names::HeldChange),
+    /// To what is said of a file or directory on a disk.
+    Attributes(attributes::HeldAttributes),
 }
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
@@ -346,6 +352,7 @@ pub(crate) struct Ahead {
     /// What is held for terminals, pipes and sockets.
     shown_bytes: u64,
     held_names: held_names::HeldNames,
+    attributes: attributes::Attributes,
     new_files: new_files::NewFiles,
     /// Transactions that held writes went into.
     written: Clock,
@@ -419,6 +426,7 @@ impl Ahead {
             deferred_bytes: 0,
             shown_bytes: 0,
             held_names: held_names::HeldNames::default(),
+            attributes: attributes::Attributes::default(),
             new_files: new_files::NewFiles::default(),
             written: Clock::NONE,
             stuck_since: None,

@@ -35,8 +35,8 @@ pub(super) enum End {
     Entry(Entry),
     /// To a file, without a last name: `/`, `..`, or through a descriptor in /proc.
     File(Found),
-    /// A directory on the way is missing.
-    Nowhere,
+    /// A directory on the way is missing, or the like.
+    Nowhere(Errno),
     /// We cannot tell.
     Unknown,
 }
@@ -61,12 +61,21 @@ impl Way {
         !self.is_held || self.is_view
     }
 
+    /// The same, for whoever keeps it.
+    pub fn into_found(self) -> Option<Found> {
+        match self.end {
+            End::Entry(entry) => entry.found,
+            End::File(found) => Some(found),
+            End::Nowhere(_) | End::Unknown => None,
+        }
+    }
+
     /// What is at its end.
     pub fn found(&self) -> Option<&Found> {
         match &self.end {
             End::Entry(entry) => entry.found.as_ref(),
             End::File(found) => Some(found),
-            End::Nowhere | End::Unknown => None,
+            End::Nowhere(_) | End::Unknown => None,
         }
     }
 }
@@ -144,7 +153,7 @@ impl Supervisor {
             (_, None) => format!("/proc/{tid}/cwd"),
         };
         let (Ok(root), Ok(here)) = (Found::of_path(&format!("/proc/{tid}/root")), Found::of_path(&start)) else {
-            way.end = End::Nowhere;
+            way.end = End::Nowhere(Errno::BADF);
             return way;
         };
         let mut walk = Walk { tid, pid, root, here, left: VecDeque::new(), wants_dir: false, links: 0 };
@@ -153,7 +162,9 @@ impl Supervisor {
             match self.step(&mut walk, &mut way, follows) {
                 Ok(Step::On) => {}
                 Ok(Step::End(end)) => break end,
-                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => break End::Nowhere,
+                Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)) => {
+                    break End::Nowhere(error);
+                }
                 Err(_) => break End::Unknown,
             }
         };

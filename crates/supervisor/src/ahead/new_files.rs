@@ -7,6 +7,7 @@
 //! other changes wait. Thus a file holds nothing that can still fail when it gets its name.
 
 use super::ask::Decision;
+use super::attributes::Change;
 use super::behind::Behind;
 use super::files::{naming, written_range};
 use super::held_names::{stat_buffer, DiskName, NameChange};
@@ -48,6 +49,10 @@ impl NewFiles {
 
     pub fn has(&self, stat: &Stat) -> bool {
         self.0.contains_key(&(stat.st_dev, stat.st_ino))
+    }
+
+    pub fn has_inode(&self, inode: &(u64, u64)) -> bool {
+        self.0.contains_key(inode)
     }
 
     /// What those inside see under a name with this meaning: a file, or nothing. `None` if it is not known here.
@@ -138,21 +143,19 @@ impl Supervisor {
         Ok(Some(Decision::Answer(i64::from(fd))))
     }
 
-    /// The mode of a new file is changed by its name.
-    pub(super) fn change_mode(
+    /// The attributes of a new file are changed by its name.
+    pub(super) fn change_attributes(
         &mut self,
         stopped: &Stopped,
         call: &Call,
         file: &Found,
-        mode: u64,
+        change: Change,
     ) -> Result<Option<Decision>> {
-        const ALL: u64 = 0o7777;
         let Some(plan) = self.change_at_once(call, file, 0) else { return Ok(None) };
         if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }
-        let changed = rustix::fs::chmod(own_path(&file.fd), Mode::from_raw_mode((mode & ALL) as u32));
-        Ok(changed.is_ok().then_some(Decision::Answer(0)))
+        Ok(change.make(&file.fd).is_ok().then_some(Decision::Answer(0)))
     }
 
     /// What the call would make. `None`: it is not known for sure.
@@ -207,6 +210,9 @@ impl Supervisor {
         const FALLOCATE: u64 = 285;
         const FICLONE: u64 = 0x4004_9409;
         const MAP_ANONYMOUS: u64 = 0x20;
+        const MAP_TYPE: u64 = 0xf;
+        const MAP_PRIVATE: u64 = 2;
+        const PROT_EXEC: u64 = 4;
         if self.ahead.new_files.is_empty() {
             return None;
         }
@@ -230,8 +236,12 @@ impl Supervisor {
             }
             Op::Copy { input, output } => self.plan_copy_to_new(call, fd(input), fd(output)),
             Op::Ioctl if args[1] & 0xffff_ffff == FICLONE => self.plan_copy_to_new(call, fd(2), fd(0)),
-            // Its path would be seen in the list of mappings.
-            Op::Mmap if args[3] & MAP_ANONYMOUS == 0 => self.new_file_behind(call, fd(4)).map(|_| barrier()),
+            Op::Mmap if args[3] & MAP_ANONYMOUS == 0 => {
+                let (file, _) = self.new_file_behind(call, fd(4))?;
+                // Whoever looks at the list of mappings, where its path would be seen, waits.
+                let is_private = args[3] & MAP_TYPE == MAP_PRIVATE && args[2] & PROT_EXEC == 0;
+                Some(if is_private { Plan::tracked_once().observing(file.object()) } else { barrier() })
+            }
             _ => None,
         }
     }
@@ -253,8 +263,11 @@ impl Supervisor {
         };
         let available = rustix::fs::fstat(&copy).map_or(0, |stat| stat.st_size as u64);
         let source = Object::File(dev, ino);
-        let is_known = self.ahead.core.dependencies_of_object(&source).is_empty() || source == file.object();
-        let plan = self.change_at_once(call, &file, len.min(available)).filter(|_| is_known);
+        // What it holds then depends on that as well.
+        let created = Object::Created(file.stat.st_dev, file.stat.st_ino);
+        let core = &self.ahead.core;
+        let is_as_certain = core.dependencies_of_object(&source).is_subset(core.dependencies_of_object(&created));
+        let plan = self.change_at_once(call, &file, len.min(available)).filter(|_| is_as_certain);
         let Some(plan) = plan.map(|plan| plan.observing(source)) else { return Some(barrier()) };
         Some(match keeps_position {
             true => plan,
@@ -321,7 +334,7 @@ fn barrier() -> Plan {
 }
 
 /// The descriptor of which one of the calls of `stat_buffer` asks for the attributes, if it does not name a path.
-fn descriptor_looked_at(call: &Call) -> Option<i32> {
+pub(super) fn descriptor_looked_at(call: &Call) -> Option<i32> {
     const FSTAT: u64 = 5;
     const FSTATAT: u64 = 262;
     let args = &call.frame.args;

@@ -1,23 +1,25 @@
 //! What a call observes and modifies, and what it is if its process is speculative (dependencies.md; 000, section 6).
 
 use super::accept::Listener;
+use super::attributes;
 use super::behind::Behind;
 use super::counter::Counter;
 use super::input::Source;
 use super::kill::Blow;
 use super::open::{O_CREAT, O_TMPFILE, O_TRUNC};
+use super::own_state::{plan_limit, plan_prctl};
 use super::ready::gives_once;
 use super::shutdown::Closed;
 use super::undo::{is_close_on_exec, position_of, Intent};
 use super::{process, Call, Object};
 use crate::event_loop::Supervisor;
-use agent_abi::{DeviceKind, FDS_MAX};
+use agent_abi::{option, DeviceKind, FDS_MAX};
 use speculation::Dependent;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::atomic::Ordering;
-use syscall_table::{Op, Whom};
+use syscall_table::{Op, SyncKind, Whom};
 
 /// What a call is.
 #[derive(Debug)]
@@ -38,6 +40,8 @@ pub(crate) enum Class {
     Shutdown { ends: (u64, u64), socket: OwnedFd, closed: Closed },
     /// It changes names on a disk.
     Names,
+    /// It changes what is said of a file or directory on a disk.
+    Attributes,
     /// It opens for creation what exists.
     Existing,
     /// It may make a file.
@@ -62,6 +66,8 @@ pub(crate) enum Class {
     Exit { status: i32 },
     /// Waiting for a child.
     Wait,
+    /// Its result is known, whatever happens outside meanwhile: it is answered.
+    Known { result: i64 },
     /// Others are about to change what it looks at: it is looked at again when they have.
     Later,
 }
@@ -105,7 +111,6 @@ impl Plan {
 
 const LSEEK: u64 = 8;
 pub(super) const FIONREAD: u64 = 0x541b;
-const PRLIMIT: u64 = 302;
 const SETSOCKOPT: u64 = 54;
 const PREAD: u64 = 17;
 const PREADV: u64 = 295;
@@ -126,6 +131,9 @@ impl Supervisor {
             return Plan::new(Class::Window).once();
         }
         if let Some(plan) = self.plan_new_file(call, op) {
+            return plan;
+        }
+        if let Some(plan) = plan_limit(call) {
             return plan;
         }
         if let Some(plan) = self.plan_files(call, op) {
@@ -159,7 +167,9 @@ impl Supervisor {
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
+            Op::ModifyFd { .. } if attributes::is_change(frame.nr) => Plan::new(Class::Attributes).once(),
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
+            Op::Sync(SyncKind::File | SyncKind::Range) => self.plan_sync(call),
             Op::Ioctl => self.plan_ioctl(call),
             Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
             Op::Mmap => self.plan_mmap(call),
@@ -175,9 +185,7 @@ impl Supervisor {
             Op::Kill if arg(0) as i32 == call.pid => plan_own_signal(arg(1) as i32),
             Op::Kill => self.plan_kill(call),
             Op::Execve | Op::Execveat => self.plan_exec(call),
-            Op::Prctl => plan_prctl(arg(0)),
-            // A limit that was lowered cannot always be raised again.
-            Op::Control { .. } if frame.nr == PRLIMIT && arg(2) != 0 => Plan::new(Class::Barrier).once(),
+            Op::Prctl => plan_prctl(call),
             Op::Control { pid } if arg(pid) as u32 != 0 => Plan::new(Class::Barrier).once(),
             Op::Description { fd: at } if frame.nr == SETSOCKOPT => match self.ahead.is_speculative(call.pid) {
                 true if !self.is_fresh_socket(call, fd(at)) => Plan::new(Class::Barrier).once(),
@@ -406,6 +414,8 @@ impl Supervisor {
         match self.behind(call.tid, call.frame.args[0] as i32) {
             Behind::Socket { ino, copy } => self.plan_socket(call, Op::Ioctl, ino, copy),
             Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
+            // ENOTTY.
+            Behind::File { .. } | Behind::Pipe { .. } if is_of_terminals(call.frame.args[1]) => Plan::new(Class::Free),
             // FIONREAD: how much is in it.
             Behind::Pipe { dev, ino, .. } if call.frame.args[1] == libc::FIONREAD => {
                 Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino))
@@ -417,6 +427,22 @@ impl Supervisor {
             },
             _ => Plan::new(Class::Barrier).once(),
         }
+    }
+
+    /// `fsync` where it is a dependency: what is held for the file is made in order, and before it is durable nothing that came after is shown.
+    fn plan_sync(&mut self, call: &Call) -> Plan {
+        match self.behind(call.tid, call.frame.args[0] as i32) {
+            Behind::File { dev, device: DeviceKind::Domain, .. } if self.elides_fsync(dev) => Plan::new(Class::Free),
+            Behind::Bad => Plan::new(Class::Free),
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    fn elides_fsync(&self, dev: u64) -> bool {
+        let world = self.world();
+        let (_, domain) = world.device(dev);
+        let keeps_order = world.ordered.load(Ordering::Relaxed) & (1 << domain) != 0;
+        keeps_order || world.options.load(Ordering::Relaxed) & option::ELIDE_FSYNC != 0
     }
 
     fn plan_mmap(&mut self, call: &Call) -> Plan {
@@ -524,6 +550,12 @@ fn leads_to_others(call: &Call, dir: u8, path: u8) -> bool {
     syscall_table::may_lead_to_others(whole, |id| id == call.pid || id == call.tid)
 }
 
+/// Whether a request of `ioctl` is for terminals only.
+fn is_of_terminals(request: u64) -> bool {
+    // Between them are FIONREAD (0x541b) and FIONBIO (0x5421); TCSETS2 and its kin.
+    matches!(request as u32, 0x5401..=0x541a | 0x541c..=0x5420 | 0x5422..=0x542a | 0x402c_542b..=0x402c_542d)
+}
+
 /// A signal to itself. Most are looked at when they arrive; these never are.
 fn plan_own_signal(signal: i32) -> Plan {
     match signal {
@@ -555,16 +587,6 @@ fn plan_counter(counter: Counter, copy: OwnedFd) -> Plan {
     Plan::new(Class::Tracked).modifying(Object::Counter(counter.id), Intent::Counter(copy))
 }
 
-fn plan_prctl(option: u64) -> Plan {
-    const PR_SET_NAME: u64 = 15;
-    const PR_GET_NAME: u64 = 16;
-    const PR_SET_VMA: u64 = 0x53564d41;
-    match option {
-        PR_SET_NAME | PR_GET_NAME | PR_SET_VMA => Plan::new(Class::Free),
-        _ => Plan::new(Class::Barrier).once(),
-    }
-}
-
 /// Looks at a process: at another one only while it has done nothing on a guess.
 fn plan_look_around(call: &Call) -> Plan {
     let Some((_, shows)) = syscall_table::look_up(call.frame.nr) else { return Plan::new(Class::Window).once() };
@@ -591,9 +613,7 @@ fn plan_native(nr: u64) -> Plan {
         // signalfd, timerfd_create, eventfd, timerfd_gettime, signalfd4, eventfd2, epoll_create1
         | 282 | 283 | 284 | 287 | 289 | 290 | 291
         // memfd_create, futex_waitv, futex_wake, futex_wait, futex_requeue
-        | 319 | 449 | 454..=456
-        // prlimit64: what a checkpoint holds, if it is the caller's own
-        | 302 => Plan::new(Class::Free),
+        | 319 | 449 | 454..=456 => Plan::new(Class::Free),
         _ => Plan::new(Class::Barrier).once(),
     }
 }

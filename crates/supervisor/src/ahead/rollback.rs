@@ -70,6 +70,10 @@ impl Supervisor {
                         self.forget_name_change(change);
                         0
                     }
+                    Written::Attributes(change) => {
+                        self.forget_attributes(change);
+                        0
+                    }
                 };
                 self.ahead.report.output_dropped += len as u64;
             }
@@ -565,6 +569,7 @@ impl Supervisor {
             Written::Sent(_) => {}
             Written::File(write) => self.make_write(write),
             Written::Names(change) => self.make_name_change(change),
+            Written::Attributes(change) => self.make_attributes(change),
             Written::Stream { target, writer, clock, bytes } => {
                 // Writes that were held before it went into younger transactions than it knew of.
                 let mut clock = *clock;

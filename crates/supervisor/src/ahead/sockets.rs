@@ -101,6 +101,9 @@ impl Supervisor {
                 false => plan.once(),
             },
             Op::SocketName { .. } if call.frame.nr == CONNECT => {
+                if let Some(plan) = self.plan_connect_to_nothing(call, &copy) {
+                    return plan;
+                }
                 self.plan_connect(call, ino, copy).unwrap_or_else(|| plan.once())
             }
             Op::Ioctl if call.frame.args[1] & 0xffff_ffff != FIONBIO => plan.once(),

@@ -3,6 +3,7 @@
 //! waits until the change is made.
 
 use super::ask::Decision;
+use super::attributes;
 use super::held_names::{dir_of, follows_last_link, is_held_change, path_text, paths_of, stat_buffer};
 use super::names::{End, Entry, Found, Way};
 use super::new_files::{has_known_flags, is_root_as_we_are, KNOWN_FLAGS, O_ACCMODE};
@@ -21,8 +22,8 @@ enum View {
     Stat { file: Found, at: u64 },
     /// A new file is opened.
     Open { file: Found, flags: u64 },
-    /// The mode of a new file is changed.
-    Mode { file: Found, mode: u64 },
+    /// The attributes of a new file are changed.
+    Attributes { file: Found, change: attributes::Change },
     /// A file is made where there is none any more.
     Make,
     /// The name is held once more.
@@ -55,7 +56,7 @@ impl Supervisor {
             View::Answer(result) => Ok(Some(Decision::Answer(result))),
             View::Stat { file, at } => Ok(Some(self.show_new_file(call, &file, at))),
             View::Open { file, flags } => self.open_new_file(stopped, call, &file, flags),
-            View::Mode { file, mode } => self.change_mode(stopped, call, &file, mode),
+            View::Attributes { file, change } => self.change_attributes(stopped, call, &file, change),
             View::Make | View::Change => Ok(None),
         }
     }
@@ -125,17 +126,11 @@ impl Supervisor {
     }
 
     fn view_of_change(&self, call: &Call, op: Op) -> Option<View> {
-        const CHMOD: u64 = 90;
-        const FCHMODAT: u64 = 268;
-        let args = &call.frame.args;
-        let mode = match call.frame.nr {
-            CHMOD => Some(args[1]),
-            FCHMODAT => Some(args[2]),
-            _ => None,
-        };
-        if let Some(mode) = mode {
-            let entry = self.viewed_entry(call, op, true)?;
-            return Some(entry.found.map_or(View::Answer(-i64::from(libc::ENOENT)), |file| View::Mode { file, mode }));
+        if attributes::is_change(call.frame.nr) {
+            let entry = self.viewed_entry(call, op, attributes::follows(call)?)?;
+            let change = attributes::change_of(call, attributes::now())?;
+            let nothing = View::Answer(-i64::from(libc::ENOENT));
+            return Some(entry.found.map_or(nothing, |file| View::Attributes { file, change }));
         }
         let way_of = |(dir, at)| {
             let text = path_text(call, at)?;
