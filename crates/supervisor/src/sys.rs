@@ -204,7 +204,8 @@ pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
     unsafe { check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).into()).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
-/// We keep open what processes inside have closed on a guess, and more: as much as we may. COMMAND is no child of ours, and keeps its own limit.
+/// We keep open what processes inside have closed on a guess, and more: as much as we may. COMMAND is no child of
+/// ours, and keeps its own limit.
 pub fn raise_limit_of_descriptors() -> io::Result<()> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };

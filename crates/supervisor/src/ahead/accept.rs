@@ -199,7 +199,8 @@ impl Supervisor {
         Some(plan.once())
     }
 
-    /// Why a path that a call connects to leads nowhere. `None` if it does not, or that may be otherwise for those inside.
+    /// Why a path that a call connects to leads nowhere. `None` if it does not, or that may be otherwise for those
+    /// inside.
     pub(super) fn connects_to_nothing(&self, call: &Call) -> Option<Errno> {
         const CONNECT: u64 = 42;
         let text = self.path_to_connect_to(call).filter(|_| call.frame.nr == CONNECT)?;

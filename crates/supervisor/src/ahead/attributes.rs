@@ -1,9 +1,11 @@
 //! Modes, owners and times of files on disks that a speculative process changes (000, 6.4: no-steal;
-//! [0052](../../../../docs/decisions/0052-attributes-are-held.md)). A change is held as changes of names are, and made when nothing that it depends on can fail any
-//! more; a rollback drops it. Until then those inside are shown the new values by `stat` and its kin, and whoever would go by them otherwise waits.
+//! [0052](../../../../docs/decisions/0052-attributes-are-held.md)). A change is held as changes of names are, and
+//! made when nothing that it depends on can fail any more; a rollback drops it. Until then those inside are shown
+//! the new values by `stat` and its kin, and whoever would go by them otherwise waits.
 //!
-//! The call is answered before the change is made: so only what is sure to succeed is held. The process is root, the file is an ordinary one or a directory on
-//! a disk that can be written, nothing is immutable, and there are no quotas and no access lists.
+//! The call is answered before the change is made: so only what is sure to succeed is held. The process is root,
+//! the file is an ordinary one or a directory on a disk that can be written, nothing is immutable, and there are no
+//! quotas and no access lists.
 
 use super::ask::Decision;
 use super::held_names::{dir_of, follows_last_link, is_held_change, path_text, paths_of, stat_buffer};
@@ -191,7 +193,8 @@ pub(super) fn now() -> Timespec {
     rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse)
 }
 
-/// Whether a call that changes attributes means what the last link leads to; `None`: it has flags that are not known here.
+/// Whether a call that changes attributes means what the last link leads to; `None`: it has flags that are not
+/// known here.
 pub(super) fn follows(call: &Call) -> Option<bool> {
     const NOFOLLOW: u64 = AtFlags::SYMLINK_NOFOLLOW.bits() as u64;
     let flags = match call.frame.nr {
@@ -330,7 +333,8 @@ impl Supervisor {
         copy.ok().and_then(|copy| rustix::fs::fstat(&copy).ok()).is_some_and(|stat| self.ahead.attributes.has(&stat))
     }
 
-    /// What is made gets its group from the directory, and whether it may be made can depend on the directory's mode and owner.
+    /// What is made gets its group from the directory, and whether it may be made can depend on the directory's
+    /// mode and owner.
     fn makes_in_held_dir(&self, call: &Call, op: Op) -> bool {
         paths_of(op).into_iter().any(|(dir, at)| {
             let Some(text) = path_text(call, at) else { return false };
@@ -404,14 +408,15 @@ fn has_quotas(stat: &Stat) -> bool {
     mount.and_then(|line| line.rsplit(' ').next()).is_none_or(|options| options.contains("quota"))
 }
 
-/// Of the calls that observe a descriptor, those that show what is held: fstat is answered before, extended attributes and file systems are not concerned.
+/// Of the calls that observe a descriptor, those that show what is held: fstat is answered before, extended
+/// attributes and file systems are not concerned.
 fn shows_attributes(nr: u64) -> bool {
     const FSTAT: u64 = 5;
     nr == FSTAT
 }
 
-/// Whether a call asks for a name and what root may do with it besides execution: the mode says nothing about that. A link's text, extended attributes and the file
-/// system are not changed either.
+/// Whether a call asks for a name and what root may do with it besides execution: the mode says nothing about that.
+/// A link's text, extended attributes and the file system are not changed either.
 fn is_harmless_access(call: &Call) -> bool {
     const ACCESS: u64 = 21;
     const FACCESSAT: u64 = 269;

@@ -1,8 +1,10 @@
-//! The entries of a directory in which names are held, as those inside see them ([0053](../../../../docs/decisions/0053-entries-with-held-names.md)). The kernel's
-//! answer is taken; what was removed is left out, and what was added is put behind it.
+//! The entries of a directory in which names are held, as those inside see them
+//! ([0053](../../../../docs/decisions/0053-entries-with-held-names.md)). The kernel's answer is taken; what was
+//! removed is left out, and what was added is put behind it.
 //!
-//! The kernel knows nothing of names that were added, so who goes on reading when they have been made might miss them, or read them twice. All that a directory
-//! has is therefore given at once, by the call that begins to read it, or that call waits. If names were only removed it does not matter when they are left out.
+//! The kernel knows nothing of names that were added, so who goes on reading when they have been made might miss
+//! them, or read them twice. All that a directory has is therefore given at once, by the call that begins to read
+//! it, or that call waits. If names were only removed it does not matter when they are left out.
 
 use super::ask::Decision;
 use super::plan::Plan;

@@ -1,5 +1,5 @@
-//! What a process sets or asks of itself besides its memory: limits, names. What a checkpoint holds and a rollback puts back
-//! (`checkpoint::state`) may be set on a guess; what is only asked may be asked; all else waits.
+//! What a process sets or asks of itself besides its memory: limits, names. What a checkpoint holds and a rollback
+//! puts back (`checkpoint::state`) may be set on a guess; what is only asked may be asked; all else waits.
 
 use super::plan::{Class, Plan};
 use super::Call;
@@ -31,7 +31,8 @@ fn keeps_hard_limit(call: &Call, new: u64) -> bool {
     matches!((now, asked), (Ok(now), Ok(asked)) if now == asked)
 }
 
-/// prctl(2). What is set and not put back by a rollback (the parent's death signal, who adopts orphans, no new privileges, timer slack, …) waits.
+/// prctl(2). What is set and not put back by a rollback (the parent's death signal, who adopts orphans, no new
+/// privileges, timer slack, …) waits.
 pub(super) fn plan_prctl(call: &Call) -> Plan {
     const PR_SET_NAME: u64 = 15;
     const PR_SET_VMA: u64 = 0x5356_4d41;
@@ -51,7 +52,8 @@ const fn only_asks(option: u64) -> bool {
         option,
         // PR_GET_: PDEATHSIG, DUMPABLE, UNALIGN, KEEPCAPS, FPEMU, FPEXC, TIMING, NAME, ENDIAN, SECCOMP; PR_CAPBSET_READ
         2 | 3 | 5 | 7 | 9 | 11 | 13 | 16 | 19 | 21 | 23
-        // PR_GET_: TSC, SECUREBITS, TIMERSLACK; PR_MCE_KILL_GET; PR_GET_: CHILD_SUBREAPER, NO_NEW_PRIVS, TID_ADDRESS, THP_DISABLE
+        // PR_GET_: TSC, SECUREBITS, TIMERSLACK; PR_MCE_KILL_GET; PR_GET_: CHILD_SUBREAPER, NO_NEW_PRIVS,
+        // TID_ADDRESS, THP_DISABLE
         | 25 | 27 | 30 | 34 | 37 | 39 | 40 | 42
         // PR_GET_: FP_MODE, SPECULATION_CTRL, TAGGED_ADDR_CTRL, IO_FLUSHER, MDWE, MEMORY_MERGE
         | 46 | 52 | 56 | 58 | 66 | 68
@@ -66,7 +68,8 @@ mod tests {
 
     #[test]
     fn what_sets_something_asks_for_nothing() {
-        // PR_SET_: PDEATHSIG, DUMPABLE, KEEPCAPS, SECCOMP, SECUREBITS, TIMERSLACK, CHILD_SUBREAPER, NO_NEW_PRIVS; PR_CAPBSET_DROP
+        // PR_SET_: PDEATHSIG, DUMPABLE, KEEPCAPS, SECCOMP, SECUREBITS, TIMERSLACK, CHILD_SUBREAPER, NO_NEW_PRIVS;
+        // PR_CAPBSET_DROP
         for option in [1, 4, 8, 22, 28, 29, 36, 38, 24] {
             assert!(!only_asks(option), "{option}");
         }

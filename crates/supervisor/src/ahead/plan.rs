@@ -429,7 +429,8 @@ impl Supervisor {
         }
     }
 
-    /// `fsync` where it is a dependency: what is held for the file is made in order, and before it is durable nothing that came after is shown.
+    /// `fsync` where it is a dependency: what is held for the file is made in order, and before it is durable
+    /// nothing that came after is shown.
     fn plan_sync(&mut self, call: &Call) -> Plan {
         match self.behind(call.tid, call.frame.args[0] as i32) {
             Behind::File { dev, device: DeviceKind::Domain, .. } if self.elides_fsync(dev) => Plan::new(Class::Free),

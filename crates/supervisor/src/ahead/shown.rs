@@ -1,4 +1,5 @@
-//! Attributes in the buffer of a program that asked for them (stat(2), statx(2)): where they stand, and how some are replaced.
+//! Attributes in the buffer of a program that asked for them (stat(2), statx(2)): where they stand, and how some
+//! are replaced.
 
 use super::Call;
 use rustix::fs::Timespec;
