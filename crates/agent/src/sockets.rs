@@ -418,9 +418,15 @@ impl Call<'_> {
             return;
         }
         self.observe(name);
-        while !self.is_settled() {
-            self.settle();
-            self.observe(name);
+        self.settle();
+        // Others may have closed it meanwhile. The process itself is not looked at again: what it has mapped shared may
+        // change at any time, and then it would never be settled.
+        loop {
+            let clock = name.load(self.transactions().domains());
+            if self.transactions().is_resolved(&clock) {
+                return;
+            }
+            self.await_commit(&clock);
         }
     }
 

@@ -150,7 +150,7 @@ impl Supervisor {
             Op::Write { fd: at } => self.plan_write(call, fd(at)),
             Op::Close => match self.plan_close(call, [fd(0)].into_iter()) {
                 // EBADF, whatever anybody guesses.
-                plan if plan.modifies.is_empty() => Plan::new(Class::Free),
+                plan if matches!(plan.class, Class::Tracked) && plan.modifies.is_empty() => Plan::new(Class::Free),
                 plan => plan,
             },
             Op::CloseRange => {
