@@ -31,6 +31,8 @@ const SOON: Duration = Duration::from_millis(400);
 /// A and B act after pauses. On a busy machine one may be so late that the case shows nothing: then it is run again, alone, with pauses so many times
 /// as long.
 const SLOWER: u32 = 8;
+/// How often a case in which B has learned of a wrong guess is run by itself.
+const ALONE: u32 = 5;
 /// No case takes so long, however busy the machine is.
 const PATIENCE_S: &str = "120";
 
@@ -50,6 +52,8 @@ const SEEN_ANYWAY: &[(&str, &str)] = &[
     ("fcntl_exit", "the lock is free"),
     ("ofd_close", "the lock is free"),
     ("wait_killed_by_b", "B does it"),
+    ("totals_by_name", "others write on the same file system"),
+    ("totals_by_descriptor", "others write on the same file system"),
     ("ends_vfork_exec", "a child that B makes does it"),
     ("ends_vfork_exit", "a child that B makes does it"),
     ("ends_vfork_killed", "a child that B makes does it"),
@@ -135,6 +139,16 @@ impl Bench {
         (shown, processes.max().unwrap_or(0))
     }
 
+    /// Whether B learns what A did on a wrong guess also when nothing else runs: beside others A may be so late that B
+    /// sees its end. What was seen only beside others is told.
+    fn learns_alone(&self, case: &Case) -> bool {
+        let learns = (0..ALONE).any(|_| self.run_guess(case, "wrong", 1).0.contains("saw"));
+        if !learns {
+            println!("{:26} unstable: learned what a failed guess did, and in {ALONE} runs by itself not", case.name);
+        }
+        learns
+    }
+
     fn run(&self, case: &Case, slowness: u32) -> (Verdict, String) {
         let name = format!("held-{slowness}-{}", case.name);
         let folder = self.folder.path().join(&name);
@@ -162,6 +176,7 @@ impl Bench {
 
 /// What is in the folder that a case runs in. Returns a link on tmpfs to `made` in it.
 fn prepare(folder: &Path, id: &str) -> PathBuf {
+    let _ = fs::remove_dir_all(folder);
     fs::create_dir_all(folder.join("sub")).unwrap();
     fs::write(folder.join("data"), "old data").unwrap();
     fs::write(folder.join("other"), "other").unwrap();
@@ -295,7 +310,7 @@ fn what_a_failed_guess_did_is_learned_through_no_channel() {
         println!("{:26} {processes} processes taken back; {kept:?}", case.name);
         let is_seen_anyway = SEEN_ANYWAY.iter().any(|(known, _)| *known == case.name);
         let is_known = KNOWN_GUESS_LEAKS.iter().any(|(known, _)| *known == case.name);
-        if failed.contains("saw") && !is_seen_anyway && !is_known {
+        if failed.contains("saw") && !is_seen_anyway && !is_known && bench.learns_alone(case) {
             wrong.push(format!("{}: learned what a failed guess did: {failed}", case.name));
         }
         let is_learned = kept == "saw\n" || bench.run_guess(case, "right", SLOWER).0 == "saw\n";
