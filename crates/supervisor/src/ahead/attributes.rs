@@ -446,9 +446,9 @@ mod tests {
             Change::Owner { user: Some(5), group: None }.show(&mut attributes);
             assert_eq!((attributes.mode, attributes.user, attributes.group), (expected, 5, 2), "{mode:o}");
         };
-        check(0o100_6755, 0o100_0755);
-        check(0o100_2644, 0o100_2644);
-        check(0o040_2755, 0o040_2755);
+        check(0o10_6755, 0o10_0755);
+        check(0o10_2644, 0o10_2644);
+        check(0o04_2755, 0o04_2755);
     }
 
     #[test]
