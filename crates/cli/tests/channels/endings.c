@@ -330,11 +330,18 @@ static void second_sendmsg(int r) {
 }
 
 CASES(endings) = {
-    CH(ends_listener), CH(ends_listener_dup2), CH(ends_listener_range), CH(ends_listener_exec), EX(ends_listener_exit), EX(ends_listener_killed),
-    CH(ends_unix_listener), EX(ends_unix_listener_exit), CH(ends_port), CH(ends_port_udp), CH(ends_udp_refused), CH(ends_full_backlog),
-    CH(ends_unix_reset), CH(ends_unix_reset_readv), CH(ends_unix_write), CH(ends_tcp_reset), CH(ends_tcp_reset_write), CH(ends_pipe_blocked),
-    CH(ends_pipe_writev), CH(ends_pipe_handler), CH(ends_splice), CH(ends_terminal), CH(ends_terminal_poll), EX(ends_terminal_exit), CH(ends_master),
-    CH(ends_master_write), CH(ends_master_poll), CH(ends_vfork_exec), CH(ends_vfork_exit), CH(ends_vfork_killed), EX(ends_parent), EX(ends_parent_waited),
-    CH(ready_handler), CH(ready_waited), CH(ready_timed), CH(ready_pending), PA(ends_child_waited), CH(ends_peer_name), CH(ends_tcp_info),
-    CH(ends_tcp_error), OU(outside_second_sendmsg), OU(outside_second_sendmmsg), OU(outside_second_write), OU(outside_second_close), CH(second_sendmsg),
+    CH(ends_listener), CH(ends_listener_dup2), CH(ends_listener_range), CH(ends_listener_exec),
+    EX(ends_listener_exit), EX(ends_listener_killed),
+    CH(ends_unix_listener), EX(ends_unix_listener_exit), CH(ends_port), CH(ends_port_udp), CH(ends_udp_refused),
+    CH(ends_full_backlog),
+    CH(ends_unix_reset), CH(ends_unix_reset_readv), CH(ends_unix_write), CH(ends_tcp_reset),
+    CH(ends_tcp_reset_write), CH(ends_pipe_blocked),
+    CH(ends_pipe_writev), CH(ends_pipe_handler), CH(ends_splice), CH(ends_terminal), CH(ends_terminal_poll),
+    EX(ends_terminal_exit), CH(ends_master),
+    CH(ends_master_write), CH(ends_master_poll), CH(ends_vfork_exec), CH(ends_vfork_exit), CH(ends_vfork_killed),
+    EX(ends_parent), EX(ends_parent_waited),
+    CH(ready_handler), CH(ready_waited), CH(ready_timed), CH(ready_pending), PA(ends_child_waited),
+    CH(ends_peer_name), CH(ends_tcp_info),
+    CH(ends_tcp_error), OU(outside_second_sendmsg), OU(outside_second_sendmmsg), OU(outside_second_write),
+    OU(outside_second_close), CH(second_sendmsg),
 };

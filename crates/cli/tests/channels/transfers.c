@@ -204,8 +204,12 @@ static void handle_emptied(int r) { // A empties the file without a name.
 }
 
 CASES(transfers) = {
-    FR(page_spliced), FR(page_spliced_by_name), FR(page_spliced_offset), FR(page_teed), FR(page_spliced_on), FR(page_spliced_to_socket),
-    FR(page_sent_to_pipe), FR(page_sent_to_unix), FR(page_sent_to_tcp), FR(page_sent_to_fifo), FR(page_of_memory), FR(page_emptied),
-    FR(page_stored), FR(page_of_a), FR(page_given), CH(sent_after), CH(spliced_after), CH(vmspliced_to_memory), CH(zero_store), CH(zero_fork), CH(zero_futex),
-    CH(watched_fork), CH(watched_grandchild), CH(watched_memory), EX(core_named), PA(core_waited), CH(core_of_grandchild), CH(handle_emptied),
+    FR(page_spliced), FR(page_spliced_by_name), FR(page_spliced_offset), FR(page_teed), FR(page_spliced_on),
+    FR(page_spliced_to_socket),
+    FR(page_sent_to_pipe), FR(page_sent_to_unix), FR(page_sent_to_tcp), FR(page_sent_to_fifo), FR(page_of_memory),
+    FR(page_emptied),
+    FR(page_stored), FR(page_of_a), FR(page_given), CH(sent_after), CH(spliced_after), CH(vmspliced_to_memory),
+    CH(zero_store), CH(zero_fork), CH(zero_futex),
+    CH(watched_fork), CH(watched_grandchild), CH(watched_memory), EX(core_named), PA(core_waited),
+    CH(core_of_grandchild), CH(handle_emptied),
 };
