@@ -98,6 +98,13 @@ impl Figure {
     }
 }
 
+/// What the older binary is to this one, if it was measured: no limit, only said.
+pub fn against_before(figure: &Figure, ours: &str, before: &str) -> Option<Target> {
+    let measured = figure.median_of(ours) / figure.median_of(before);
+    let target = Target { claim: format!("{ours} / before"), measured, limit: Limit::AtMost(f64::INFINITY) };
+    (!measured.is_nan()).then_some(target)
+}
+
 /// The median of `values`; NaN if there are none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();

@@ -13,10 +13,15 @@ pub fn prefix(stats: Option<&Path>) -> Result<Vec<String>, String> {
     if !binary.exists() {
         return Err(format!("{} is not built: cargo build --release -p cli", binary.display()));
     }
+    Ok(prefix_of(&binary, stats))
+}
+
+/// The same with another binary of ours, such as an older one.
+pub fn prefix_of(binary: &Path, stats: Option<&Path>) -> Vec<String> {
     let mut words = vec![binary.display().to_string(), "run".to_owned()];
     words.extend(stats.map(|file| format!("--stats=json:{}", file.display())));
     words.push("--".to_owned());
-    Ok(words)
+    words
 }
 
 /// The words before a command that run it inside with these options. Only our own program has them.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::figure::{Base, Figure, Limit, Series, Target};
-use crate::inside::{command, machine, output_of, prefix, repository, statistic};
+use crate::inside::{command, machine, output_of, prefix, prefix_of, repository, statistic};
 use crate::Options;
 
 /// An operation of `microbench.c`, and how often it is done in one run.
@@ -65,30 +65,35 @@ impl Micro {
         let mut targets = Vec::new();
         for operation in &OPERATIONS {
             let count = if options.quick { operation.count / 100 + 10 } else { operation.count };
-            let pair = self.measure(operation, count, options.runs)?;
-            targets.extend(target(operation.name, &pair));
+            let ways = self.measure(operation, count, options)?;
+            targets.extend(target(operation.name, &ways));
             targets.extend(self.stops(operation, count)?);
-            series.extend(pair);
+            series.extend(ways);
         }
         Ok(Figure {
             name: "interposition",
             title: "One operation, natively and inside".to_owned(),
             unit: "ns",
             series,
-            base: Base::Pairs,
+            base: Base::Groups(if options.before.is_some() { 3 } else { 2 }),
             targets,
             notes: vec![machine()],
         })
     }
 
-    fn measure(&self, operation: &Operation, count: u32, runs: usize) -> Result<[Series; 2], String> {
-        let mut pair = ["native", "inside"].map(|how| Series::new(format!("{} {how}", operation.name)));
-        for _ in 0..runs {
-            pair[0].values.push(self.run(&[], operation.name, count)?);
-            pair[1].values.push(self.run(&prefix(None)?, operation.name, count)?);
+    /// Natively, inside, and inside with the older binary if there is one.
+    fn measure(&self, operation: &Operation, count: u32, options: &Options) -> Result<Vec<Series>, String> {
+        let mut ways = vec![("native", Vec::new()), ("inside", prefix(None)?)];
+        ways.extend(options.before.as_deref().map(|binary| ("inside, before", prefix_of(binary, None))));
+        let mut series: Vec<Series> =
+            ways.iter().map(|(how, _)| Series::new(format!("{} {how}", operation.name))).collect();
+        for _ in 0..options.runs {
+            for ((_, prefix), series) in ways.iter().zip(&mut series) {
+                series.values.push(self.run(prefix, operation.name, count)?);
+            }
         }
-        eprintln!("{}: {:.0} ns natively, {:.0} ns inside", operation.name, pair[0].median(), pair[1].median());
-        Ok(pair)
+        eprintln!("{}: {:.0} ns natively, {:.0} ns inside", operation.name, series[0].median(), series[1].median());
+        Ok(series)
     }
 
     fn run(&self, before: &[String], operation: &str, count: u32) -> Result<f64, String> {
@@ -118,7 +123,8 @@ impl Micro {
     }
 }
 
-fn target(operation: &str, [native, inside]: &[Series; 2]) -> Option<Target> {
+fn target(operation: &str, ways: &[Series]) -> Option<Target> {
+    let [native, inside, ..] = ways else { return None };
     let difference = inside.median() - native.median();
     let ratio = inside.median() / native.median();
     let (claim, measured, limit) = match operation {

@@ -1,5 +1,5 @@
-//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|all} [--runs N] [--quick]`: the
-//! figures of the papers.
+//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|all} [--runs N] [--quick]
+//! [--before FILE]`: the figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
 //! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON
@@ -10,6 +10,7 @@
 mod answers;
 mod build;
 mod checkpoint;
+mod epochs;
 mod figure;
 mod image;
 mod inside;
@@ -24,6 +25,7 @@ mod sqlite;
 mod worth;
 
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 /// What the command line says.
@@ -33,11 +35,13 @@ pub struct Options {
     pub runs: usize,
     /// Smaller workloads: says whether everything works, not how fast.
     pub quick: bool,
+    /// An older `speculator`, to be measured beside this one where a figure has room for it.
+    pub before: Option<PathBuf>,
 }
 
 type Bench = fn(&Options) -> Result<Vec<figure::Figure>, String>;
 
-const BENCHES: [(&str, Bench); 8] = [
+const BENCHES: [(&str, Bench); 9] = [
     ("interposition", |options| Ok(vec![interposition::run(options)?])),
     ("postmark", |options| Ok(vec![postmark::run(options)?])),
     ("sqlite", |options| Ok(vec![sqlite::run(options)?])),
@@ -46,6 +50,7 @@ const BENCHES: [(&str, Bench); 8] = [
     ("worth", |options| Ok(vec![worth::run(options)?])),
     ("overhead", |options| Ok(vec![overhead::run(options)?])),
     ("answers", answers::run),
+    ("epochs", epochs::run),
 ];
 
 /// Set in the process that has its own mount namespace.
@@ -81,9 +86,8 @@ fn run(arguments: &[String]) -> Result<(), String> {
     let (wanted, options) = parse(arguments)?;
     let chosen: Vec<&(&str, Bench)> = BENCHES.iter().filter(|(name, _)| wanted == "all" || wanted == *name).collect();
     if chosen.is_empty() {
-        return Err(format!(
-            "no benchmark {wanted}; there are interposition, postmark, sqlite, build, checkpoint, worth, overhead, answers, all"
-        ));
+        let names = BENCHES.map(|(name, _)| name).join(", ");
+        return Err(format!("no benchmark {wanted}; there are {names}, all"));
     }
     for (name, bench) in chosen {
         for figure in bench(&options).map_err(|problem| format!("{name}: {problem}"))? {
@@ -94,12 +98,18 @@ fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn parse(arguments: &[String]) -> Result<(String, Options), String> {
-    let mut options = Options { runs: 5, quick: false };
+    let mut options = Options { runs: 5, quick: false, before: None };
     let mut wanted = "all".to_owned();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--quick" => options.quick = true,
+            "--before" => {
+                let binary = words.next().map(PathBuf::from).filter(|binary| binary.is_file());
+                // Benchmarks change their working directory.
+                let binary = binary.and_then(|binary| binary.canonicalize().ok());
+                options.before = Some(binary.ok_or("--before needs an older binary of speculator")?);
+            }
             "--runs" => {
                 let number = words.next().and_then(|text| text.parse().ok()).filter(|runs| *runs > 0);
                 options.runs = number.ok_or("--runs needs a number")?;

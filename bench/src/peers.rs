@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::figure::Series;
 use crate::image::Image;
-use crate::inside::{command, output_of, prefix, statistic};
+use crate::inside::{command, output_of, prefix, prefix_of, statistic};
 use crate::Options;
 
 /// One way to run a command.
@@ -20,6 +20,8 @@ pub enum Peer {
     Eatmydata,
     /// Mounted as usual, under `speculator run`.
     Ours,
+    /// The same with the older binary that the options name.
+    Before,
 }
 
 /// All of them, in the order of the tables.
@@ -33,6 +35,7 @@ impl Peer {
             Peer::Sync => "sync",
             Peer::Eatmydata => "async + eatmydata",
             Peer::Ours => "speculator",
+            Peer::Before => "speculator, before",
         }
     }
 
@@ -43,13 +46,22 @@ impl Peer {
         }
     }
 
-    fn prefix(self, stats: &Path) -> Result<Vec<String>, String> {
+    fn prefix(self, stats: &Path, options: &Options) -> Result<Vec<String>, String> {
         match self {
             Peer::Async | Peer::Sync => Ok(Vec::new()),
             Peer::Eatmydata => Ok(vec!["eatmydata".to_owned()]),
             Peer::Ours => prefix(Some(stats)),
+            // Its statistics are nobody's.
+            Peer::Before => {
+                options.before.as_deref().map(|binary| prefix_of(binary, None)).ok_or("no older binary".into())
+            }
         }
     }
+}
+
+/// All of them, and the older binary if the options name one.
+pub fn peers(options: &Options) -> impl Iterator<Item = Peer> {
+    PEERS.into_iter().chain(options.before.is_some().then_some(Peer::Before))
 }
 
 /// One line of a comparison: a peer, and the command it runs.
@@ -82,7 +94,7 @@ pub fn compare(
     let stats = image.beside("stats.json");
     for run in 0..options.runs {
         for (entrant, series) in entrants.iter().zip(&mut series) {
-            let seconds = measure(image, entrant, &stats, prepare)?;
+            let seconds = measure(image, entrant, &stats, options, prepare)?;
             eprintln!("run {} of {}: {}: {seconds:.3} s", run + 1, options.runs, entrant.name);
             series.values.push(seconds);
         }
@@ -94,6 +106,7 @@ fn measure(
     image: &Image,
     entrant: &Entrant,
     stats: &Path,
+    options: &Options,
     prepare: &dyn Fn(&Path) -> Result<(), String>,
 ) -> Result<f64, String> {
     let mounted = image.mount(entrant.peer.mount_options())?;
@@ -102,7 +115,7 @@ fn measure(
     prepare(&work)?;
     // What preparing wrote is nobody's cost.
     output_of(command(&["sync".to_owned()]))?;
-    let mut words = entrant.peer.prefix(stats)?;
+    let mut words = entrant.peer.prefix(stats, options)?;
     words.extend_from_slice(entrant.words);
     let mut job = command(&words);
     job.current_dir(&work).stdin(Stdio::null());

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::figure::{Base, Figure, Limit, Target};
+use crate::figure::{against_before, Base, Figure, Limit, Target};
 use crate::image::Image;
 use crate::inside::machine;
-use crate::peers::{compare, Entrant, Peer, PEERS};
+use crate::peers::{compare, peers, Entrant, Peer};
 use crate::Options;
 
 /// Runs it.
@@ -16,7 +16,7 @@ pub fn run(options: &Options) -> Result<Figure, String> {
     let quiet = ["sh", "-c", "exec postmark settings > report"].map(str::to_owned);
     let shown = ["postmark", "settings"].map(str::to_owned);
     let mut entrants: Vec<Entrant> =
-        PEERS.iter().map(|&peer| Entrant { name: peer.name().to_owned(), peer, words: &quiet }).collect();
+        peers(options).map(|peer| Entrant { name: peer.name().to_owned(), peer, words: &quiet }).collect();
     entrants.push(Entrant { name: "speculator, shown".to_owned(), peer: Peer::Ours, words: &shown });
     let comparison = compare(&image, &entrants, options, &|work| write_settings(work, count))?;
     let mut figure = Figure {
@@ -33,6 +33,7 @@ pub fn run(options: &Options) -> Result<Figure, String> {
         Target { claim: "speculator / async".into(), measured: ours / fast, limit: Limit::AtMost(1.07) },
         Target { claim: "sync / speculator".into(), measured: slow / ours, limit: Limit::AtLeast(25.0) },
     ];
+    figure.targets.extend(against_before(&figure, "speculator", "speculator, before"));
     Ok(figure)
 }
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::figure::{Base, Figure, Limit, Target};
+use crate::figure::{against_before, Base, Figure, Limit, Target};
 use crate::image::Image;
 use crate::inside::machine;
-use crate::peers::{compare, Entrant, Peer, PEERS};
+use crate::peers::{compare, peers, Entrant, Peer};
 use crate::Options;
 
 /// Runs it.
@@ -16,7 +16,7 @@ pub fn run(options: &Options) -> Result<Figure, String> {
     let (full, off) = (words("FULL"), words("OFF"));
     let mut entrants = vec![Entrant { name: "async, synchronous=OFF".into(), peer: Peer::Async, words: &off }];
     let with_full = |peer: Peer| Entrant { name: format!("{}, synchronous=FULL", peer.name()), peer, words: &full };
-    entrants.extend(PEERS.map(with_full));
+    entrants.extend(peers(options).map(with_full));
     let comparison = compare(&image, &entrants, options, &|work| {
         for level in ["FULL", "OFF"] {
             std::fs::write(work.join(level), script(level, count))
@@ -40,6 +40,8 @@ pub fn run(options: &Options) -> Result<Figure, String> {
         Target { claim: "speculator / synchronous=OFF".into(), measured: ours / off, limit: Limit::AtMost(1.15) },
         Target { claim: "synchronous=FULL / speculator".into(), measured: full / ours, limit: Limit::AtLeast(5.0) },
     ];
+    let [ours, before] = ["speculator", "speculator, before"].map(|name| format!("{name}, synchronous=FULL"));
+    figure.targets.extend(against_before(&figure, &ours, &before));
     Ok(figure)
 }
 

@@ -8,9 +8,12 @@
 //! | `transparency [FILTER]` | only that; `SPECULATOR_INTERPOSE=stops` for the other mode |
 //! | `equivalence [--seeds N] [--programs N] [--for MINUTES] [FILTER]` | programs under guesses that turn out wrong, in full; goes on where it ended |
 //! | `everyday [--table] [NAME …]` | everyday commands inside one open guess; `--table` writes `docs/EVERYDAY.md` |
+//! | `replay [--runs N] [NAME …]` | logs real programs, says how many of their calls would ask about a guess |
+//! | `slow-link [--rtt MS] [--rate MBIT] … -- COMMAND` | runs a command at the other end of a slow line to a server |
 //! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
 //! | `faults [N] [--seed S]` | kills and stops the supervising processes at N (500) random moments |
-//! | `bench NAME [--runs N] [--quick]` | figures into `bench-results/` |
+//! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
+//! | `bench NAME [--runs N] [--quick] [--before FILE]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |
 
 #![forbid(unsafe_code)]
@@ -19,6 +22,7 @@ mod demo;
 mod faults;
 mod guarantee;
 mod packages;
+mod search;
 mod setup;
 mod shell;
 mod test;
@@ -31,8 +35,11 @@ use shell::{cargo, repository, target};
 
 const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | \
-    everyday [--table] [NAME …] | guarantee | faults [N] [--seed S] | \
-    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|all [--runs N] [--quick] | docs";
+    everyday [--table] [NAME …] | replay [--runs N] [NAME …] | guarantee | faults [N] [--seed S] | \
+    slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | \
+    search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
+    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|all [--runs N] [--quick] \
+    [--before FILE] | docs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -54,8 +61,12 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "transparency" => transparency(rest),
         "equivalence" => equivalence(rest),
         "everyday" => everyday(rest),
+        "replay" => replay(rest),
+        // Its exit status is the command's, and interrupts reach both.
+        "slow-link" => Err(cargo(&["run", "--quiet", "-p", "testkit", "--bin", "slow-link", "--"]).args(rest).exec()),
         "guarantee" => guarantee::run(),
         "faults" => faults::run(rest),
+        "search" => search::run(rest),
         "bench" => bench(rest),
         "docs" => docs(),
         "help" | "--help" | "-h" => {
@@ -86,6 +97,19 @@ fn everyday(arguments: &[String]) -> Result<(), String> {
     let table = format!("--table={}", table.display());
     let arguments = arguments.iter().map(|word| if word == "--table" { table.clone() } else { word.clone() });
     test::everyday(arguments.collect())
+}
+
+/// Logs what real programs do, and replays it against epochs of guesses.
+fn replay(arguments: &[String]) -> Result<(), String> {
+    setup::fetch_source()?;
+    let results = repository().join("bench-results");
+    std::fs::create_dir_all(&results).map_err(|error| format!("cannot make {}: {error}", results.display()))?;
+    let options = [
+        format!("--repository={}", repository().display()),
+        format!("--sources={}", setup::sources().display()),
+        format!("--json={}", results.join("replay.json").display()),
+    ];
+    cargo(&["run", "--quiet", "--release", "-p", "replay", "--"]).args(options).args(arguments).run()
 }
 
 fn bench(arguments: &[String]) -> Result<(), String> {

@@ -15,7 +15,7 @@ const fn package(name: &'static str, provides: &'static str, why: &'static str) 
 }
 
 /// All of them.
-pub const PACKAGES: [Package; 37] = [
+pub const PACKAGES: [Package; 41] = [
     package("gcc", "cc", "links Rust programs; compiles tests/programs"),
     package("libc6-dev", "/usr/lib/x86_64-linux-gnu/libc.a", "headers; libc for static test programs"),
     package("make", "make", "transparency: builds of C packages"),
@@ -57,8 +57,12 @@ pub const PACKAGES: [Package; 37] = [
         "/usr/lib/postgresql/15/bin/initdb",
         "transparency: a server of many processes with shared memory",
     ),
+    package("redis-server", "redis-server", "crash disk and bench answers: a server that syncs each write"),
+    package("nginx-light", "/usr/sbin/nginx", "bench answers: a web server with a log"),
     package("redis-tools", "redis-check-rdb", "transparency: a server that syncs each write"),
     package("mariadb-server-core", "mariadbd", "transparency: a server of many threads"),
     package("mariadb-client-core", "mariadb", "transparency: its client"),
+    package("iproute2", "ip", "tests of a slow line: two hosts on one machine"),
+    package("strace", "strace", "replay: what real programs do"),
     package("procps", "ps", "transparency"),
 ];

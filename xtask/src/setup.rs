@@ -1,6 +1,6 @@
 //! `setup`: installs what is missing and nothing else; fetches the C package that tests and benchmarks build.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::packages::{Package, PACKAGES};
 use crate::shell::{find, is_root, job, repository};
@@ -86,9 +86,14 @@ fn upgrades(plan: &str) -> Vec<String> {
     changed.filter_map(|rest| rest.split_whitespace().next()).map(str::to_owned).collect()
 }
 
+/// Where the source package is kept.
+pub fn sources() -> PathBuf {
+    repository().join("target/sources")
+}
+
 /// Fetches the source package with lists and sources of our own: the system's stay as they are.
-fn fetch_source() -> Result<(), String> {
-    let sources = repository().join("target/sources");
+pub fn fetch_source() -> Result<(), String> {
+    let sources = sources();
     if sources.join(SOURCE.1).exists() {
         return Ok(());
     }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use crate::shell::{cargo, is_root, job, speculator, target};
 use crate::unstable::{self, run_tests};
 use crate::volume::Volume;
-use crate::{build_release, faults, guarantee, setup};
+use crate::{build_release, faults, guarantee, search, setup};
 
 type Step = (&'static str, fn() -> Result<(), String>);
 
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 13] = [
     ("set-up", setup::run),
     ("format", format_check),
     ("lints", lints),
@@ -22,8 +22,9 @@ const STEPS: [Step; 12] = [
     ("transparency, stops", || transparency(Some("stops"), &[])),
     ("rollback, short", rollback),
     ("everyday commands, a sample", || everyday(vec!["--sample=16".to_owned(), "--repeat=5".to_owned()])),
-    ("guarantee", guarantee::run),
+    ("guarantee", guarantee::sample),
     ("faults, a sample", faults::sample),
+    ("search for holes, a sample", search::sample),
 ];
 
 /// Runs all steps.
@@ -92,7 +93,7 @@ fn workspace_tests() -> Result<(), String> {
 /// The models in loom's own target directory: its flag would have everything else built again.
 fn loom() -> Result<(), String> {
     let flags = "--cfg loom";
-    let job = cargo(&["test", "--quiet", "--release", "-p", "commit-clock", "--test", "loom"]);
+    let job = cargo(&["test", "--quiet", "--release", "-p", "commit-clock", "-p", "epochs", "--test", "loom"]);
     let job = job.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target().join("loom"));
     // A model explores all orders: it fails always or never.
     job.run_tests().map_err(|failure| failure.said)

@@ -28,14 +28,15 @@ pub use objects::{
     SOCKETS,
 };
 pub use slots::{
-    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_IN_PSEUDO, PROCESS_LOCKS, PROCESS_MAPPED_PRIVATE,
-    PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS, THREADS_MAX,
+    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_IN_PSEUDO, PROCESS_KEPT_BY_EXEC, PROCESS_LOCKS,
+    PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES,
+    PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextRow, TextState, TEXTS_MAX};
 pub use thread::{
-    AgentHeader, Frame, Private, ThreadPage, AFTER_LEAVES, AFTER_MUST_FINISH, AFTER_OBSERVES, AFTER_REPEATS, FDS_MAX,
-    PHASE_AFTER, PHASE_BEFORE, PHASE_PARTIAL, REPEATS, STUBS_MAX, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED,
-    THREAD_TRACES, THREAD_UNCACHED,
+    AgentHeader, Frame, Private, ThreadPage, AFTER_LEAVES, AFTER_MUST_FINISH, AFTER_OBSERVES, AFTER_REPEATS,
+    AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, FDS_MAX, PHASE_AFTER, PHASE_BEFORE, PHASE_PARTIAL, REPEATS, STUBS_MAX,
+    SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_TRACES, THREAD_UNCACHED,
 };
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
@@ -111,6 +112,9 @@ pub enum Request {
     Volatile = 23,
     /// May this call move something out of where nothing is waited for: `(frame)`. Answer: 0 if not.
     MovesOut = 24,
+    /// Can this file be the log of its domain: `(fd, slot of its clock)`. Answer: its number, or 0. Unless another
+    /// file has just become it, it becomes it at one of the next commits.
+    Log = 25,
 }
 
 impl Request {
@@ -135,6 +139,7 @@ impl Request {
             22 => Self::TraceWait,
             23 => Self::Volatile,
             24 => Self::MovesOut,
+            25 => Self::Log,
             _ => return None,
         })
     }
@@ -150,6 +155,8 @@ pub mod ahead {
     pub const ANSWERED: i64 = 2;
     /// Ask again; signals that wait are delivered meanwhile.
     pub const AGAIN: i64 = 3;
+    /// Make the call, which is `vfork` or one of its kin, as `fork`, and tell when it has been made.
+    pub const GO_APART: i64 = 4;
 }
 
 /// The requests of `ptrace` that are answered where tracer and tracee share their memory (`decisions/0045`).
@@ -204,8 +211,6 @@ pub mod option {
     pub const DESCRIPTORS_TAKEN: u32 = 128;
     /// Whatever is refused is told (`-v`).
     pub const VERBOSE: u32 = 256;
-    /// Somebody inside has asked for a lease: opening a file may wait for him (fcntl(2)).
-    pub const LEASES: u32 = 2048;
     /// Descriptors were sent in a message: an object may be open though no process has a descriptor of it.
     pub const DESCRIPTORS_PASSED: u32 = 512;
     /// A name that says nothing of /proc may lead there: a link was made, or a file system mounted.
@@ -217,8 +222,12 @@ pub mod option {
     pub const ORDINARY_USER: u32 = 4096;
     /// The supervisor itself runs under a system-call filter.
     pub const FILTERED_OUTSIDE: u32 = 8192;
+    /// Somebody inside gets a signal when a pipe or socket becomes ready (`O_ASYNC`).
+    pub const READINESS_SIGNALLED: u32 = 32768;
     /// There are paths below which what is written is not waited for (`--volatile`).
     pub const VOLATILE: u32 = 16384;
+    /// A socket was given a limit for how long a receiver waits (`SO_RCVTIMEO`).
+    pub const RECEIVE_LIMITS: u32 = 65536;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.
@@ -276,6 +285,10 @@ pub struct World {
     pub fsyncs_elided: AtomicU64,
     /// fsyncs in whose place the domain was committed.
     pub fsyncs_committed: AtomicU64,
+    /// For each domain the number (`FdEntry::log`) of the file that is its log, or 0. Changed by the commit engine.
+    pub logs: [AtomicU32; DOMAINS_MAX],
+    /// fsyncs of files that could be a domain's log while another one was.
+    pub log_misses: AtomicU32,
     /// Bytes written to files that nobody waits for.
     pub volatile_bytes: AtomicU64,
     /// Counts calls that may have moved such files to where they are waited for.
@@ -298,6 +311,8 @@ pub struct World {
     pub private_slots: [AtomicU64; OBJECTS / 64],
     /// The same for writable shared mappings.
     pub shared_slots: [AtomicU64; OBJECTS / 64],
+    /// The same for pipes inside from which data went to outside without being read (`splice`).
+    pub spliced_slots: [AtomicU64; OBJECTS / 64],
     /// Entries held in each outside object's queue.
     pub queue_pending: [AtomicU32; QUEUES],
     /// What is known of program files.

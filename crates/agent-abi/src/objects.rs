@@ -120,6 +120,10 @@ impl FdEntry {
     pub const DIRECTORY: u64 = 1 << 26;
     /// A file where what is written is not waited for.
     pub const VOLATILE: u64 = 1 << 27;
+    /// It was asked whether the file can be its domain's log. Its number, or 0, stands in the place of the upper part
+    /// of its hash, which nothing else needs.
+    pub const LOG_ASKED: u64 = 1 << 28;
+    const LOG_SHIFT: u32 = 48;
 
     /// An entry.
     #[inline(always)]
@@ -137,6 +141,33 @@ impl FdEntry {
     #[inline(always)]
     pub const fn without(self, flags: u64) -> Self {
         FdEntry(self.0 & !flags)
+    }
+
+    /// The same file with its number among those that can be logs; 0 if it cannot.
+    #[inline(always)]
+    pub const fn with_log(self, number: u16) -> Self {
+        let rest = self.0 & ((1 << Self::LOG_SHIFT) - 1);
+        FdEntry(rest | Self::LOG_ASKED | (number as u64) << Self::LOG_SHIFT)
+    }
+
+    /// The same file, of which that is not known.
+    #[inline(always)]
+    pub const fn without_log(self) -> Self {
+        if self.has(Self::LOG_ASKED) {
+            self.with_log(0).without(Self::LOG_ASKED)
+        } else {
+            self
+        }
+    }
+
+    /// The file's number among those that can be logs; 0 if it has none.
+    #[inline(always)]
+    pub const fn log(self) -> u32 {
+        if self.has(Self::LOG_ASKED) {
+            (self.0 >> Self::LOG_SHIFT) as u32
+        } else {
+            0
+        }
     }
 
     /// Whether a flag is set.

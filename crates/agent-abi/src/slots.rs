@@ -25,6 +25,20 @@ pub const PROCESS_PRIVILEGES: u32 = 16;
 pub const PROCESS_IN_PSEUDO: u32 = 32;
 /// The process has mapped a file of a file system that somebody may serve: to touch its memory may be to wait for him.
 pub const PROCESS_MAPPED_SERVED: u32 = 64;
+/// The process, or one that it descends from, has locked a file that is outside: who closes it may give the lock up.
+pub const PROCESS_LOCKS_OUTSIDE: u32 = 128;
+/// The process shares its table of descriptors, its directory and umask, or its I/O context with another one, and sees
+/// without a call that says so what that one does there. Directory and context are shared over exec, too.
+pub const PROCESS_SHARES_STATE: u32 = 256;
+/// What a new program has of the one before: what belongs to the process and not to its memory.
+pub const PROCESS_KEPT_BY_EXEC: u32 = PROCESS_TIMERS
+    | PROCESS_LOCKS
+    | PROCESS_PRIVILEGES
+    | PROCESS_IN_PSEUDO
+    | PROCESS_LOCKS_OUTSIDE
+    | PROCESS_SHARES_STATE;
+/// Each of these makes a process depend on whatever anybody changed.
+pub const PROCESS_SHARES: u32 = PROCESS_MAPPED_SHARED | PROCESS_SHARES_STATE;
 
 /// What is shared about one process (or, with independent threads, one thread).
 #[repr(C, align(64))]
@@ -129,7 +143,8 @@ impl Process {
             | PROCESS_MAPPED_PRIVATE
             | PROCESS_MAPPED_SERVED
             | PROCESS_PRIVILEGES
-            | PROCESS_IN_PSEUDO;
+            | PROCESS_IN_PSEUDO
+            | PROCESS_LOCKS_OUTSIDE;
         self.flags.fetch_or(parent.flags.load(Ordering::Relaxed) & INHERITED, Ordering::Relaxed);
         self.mapped_domains.store(parent.mapped_domains.load(Ordering::Relaxed), Ordering::Relaxed);
         for (own, watched) in self.watched.iter().zip(&parent.watched) {

@@ -25,6 +25,11 @@ pub const AFTER_LEAVES: u64 = 2;
 /// As `AFTER_OBSERVES`; and if the call was interrupted by a signal that the program ignores, it is made again for
 /// the time that is left (`REPEATS`).
 pub const AFTER_REPEATS: u64 = 3;
+/// The same, where the agent must finish itself what it began.
+pub const AFTER_REPEATS_AND_FINISHES: u64 = 4;
+/// What is made is no call of the program's but a wait before it: nothing has happened yet, whatever it returns. It is
+/// made again in the same way.
+pub const AFTER_WAITS: u64 = 5;
 /// What such a call returns, in the place of EINTR.
 pub const REPEATS: i64 = -4000;
 

@@ -3,10 +3,10 @@
 use crate::gate;
 use agent_abi::{
     option, Frame, Process, Request, Thread, ThreadPage, World, PRIVATE_CHANGED, PRIVATE_STORES, PROCESSES_MAX,
-    PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED, THREADS_MAX, WORLD_BASE,
+    PROCESS_MAPPED_PRIVATE, PROCESS_SHARES, THREADS_MAX, WORLD_BASE,
 };
 use commit_clock::{AtomicClock, Clock, Transactions};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{fence, AtomicU32, Ordering};
 
 /// The world's shared memory.
 #[inline(always)]
@@ -28,8 +28,11 @@ pub struct Call<'a> {
     pub world: &'static World,
     pub process: &'static Process,
     pub thread: &'static Thread,
-    /// An argument that the kernel gets instead of the program's. The frame keeps the program's: its registers must come back as they were.
-    replaced: Option<(usize, u64)>,
+    /// Number and arguments that the kernel gets instead of the program's. The frame keeps the program's: its
+    /// registers must come back as they were.
+    replaced: Option<(u64, [u64; 6])>,
+    /// A child gets a copy of the memory where its parent asked for one in the memory itself (`ahead::GO_APART`).
+    pub is_apart: bool,
 }
 
 impl<'a> Call<'a> {
@@ -38,7 +41,7 @@ impl<'a> Call<'a> {
         let world = world();
         let process = &world.processes[page.process as usize % PROCESSES_MAX];
         let thread = &world.threads[page.thread as usize % THREADS_MAX];
-        Self { frame, page, world, process, thread, replaced: None }
+        Self { frame, page, world, process, thread, replaced: None, is_apart: false }
     }
 
     #[inline(always)]
@@ -58,20 +61,29 @@ impl<'a> Call<'a> {
     pub fn make(&mut self) -> i64 {
         match self.replaced {
             None => gate::program(self.frame),
-            Some((position, value)) => gate::program_with(self.frame, position, value),
+            Some((nr, args)) => {
+                let result = gate::instead(&args, nr);
+                self.frame.rax = result as u64;
+                result
+            }
         }
     }
 
     /// What the kernel gets as an argument.
     pub fn given_arg(&self, position: usize) -> u64 {
-        self.replaced
-            .filter(|&(replaced, _)| replaced == position)
-            .map_or(self.frame.args[position % 6], |(_, value)| value)
+        self.replaced.map_or(self.frame.args, |(_, args)| args)[position % 6]
     }
 
     /// Let the kernel get another value of an argument.
     pub fn replace_arg(&mut self, position: usize, value: u64) {
-        self.replaced = Some((position, value));
+        let (nr, mut args) = self.replaced.unwrap_or((self.frame.nr, self.frame.args));
+        args[position % 6] = value;
+        self.replaced = Some((nr, args));
+    }
+
+    /// Let the kernel get another call that means the same.
+    pub fn replace_call(&mut self, nr: u64, args: [u64; 6]) {
+        self.replaced = Some((nr, args));
     }
 
     /// Make the program's call where nothing but an observation comes after it: a signal that arrives with its end need not wait for us.
@@ -120,7 +132,7 @@ impl<'a> Call<'a> {
         if self.process.watched[0].load(Ordering::Relaxed) != 0 {
             self.add_watched(&mut clock);
         }
-        if self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SHARED != 0 {
+        if self.process.flags.load(Ordering::Relaxed) & PROCESS_SHARES != 0 {
             self.add_shared_memory(&mut clock);
         }
         if self.world.private_changed.load(Ordering::Relaxed) != 0 {
@@ -149,6 +161,25 @@ impl<'a> Call<'a> {
         let slot = slot % agent_abi::OBJECTS;
         if self.world.private_slots[slot / 64].load(Ordering::Relaxed) & (1 << (slot % 64)) != 0 {
             self.change_mapped(slot);
+        }
+    }
+
+    /// Data is about to go to outside from a pipe inside, without being read: from now on whoever writes there depends
+    /// on nothing when he does. What is written already is in what the caller looks at next.
+    pub fn note_spliced(&self, slot: usize) {
+        let slot = slot % agent_abi::OBJECTS;
+        self.world.spliced_slots[slot / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The process has raised the clock of an object inside, and is about to write there. Either it sees here that
+    /// data goes to outside from there, or whoever lets it go sees what this process depends on.
+    #[inline(always)]
+    pub fn settle_if_spliced(&mut self, slot: usize) {
+        fence(Ordering::SeqCst);
+        let slot = slot % agent_abi::OBJECTS;
+        if self.world.spliced_slots[slot / 64].load(Ordering::Relaxed) & (1 << (slot % 64)) != 0 {
+            self.settle();
         }
     }
 
@@ -324,13 +355,18 @@ impl<'a> Call<'a> {
     /// Begin to change `domain`. Until `end_change` no transaction that is active now begins to flush (commit-clock).
     #[inline(always)]
     pub fn begin_change(&mut self, domain: usize) -> commit_clock::Transaction {
-        // 002, 2.5: what this change depends on elsewhere must not become durable, or be read, after it.
+        self.settle_elsewhere(domain);
+        self.join_change(domain)
+    }
+
+    /// 002, 2.5: what a change of `domain` depends on elsewhere must not become durable, or be read, after it.
+    #[inline(always)]
+    pub fn settle_elsewhere(&mut self, domain: usize) {
         let mut elsewhere = self.dependencies();
         elsewhere.0[domain] = 0;
         if !self.transactions().is_resolved(&elsewhere) {
             self.await_commit(&elsewhere);
         }
-        self.join_change(domain)
     }
 
     /// The same without waiting: for a change that was made already, by the program's call.

@@ -147,9 +147,8 @@ pub fn forget_if_threaded() {
         let known = FdEntry(cell(fd).load(Ordering::Relaxed));
         let keeps = known.has(FdEntry::ELIDED_SYNC)
             && Stat::of_fd(fd).is_ok_and(|stat| FdEntry::new(FdKind::Nothing, 0, stat.hash()).slot() == known.slot());
-        if !keeps {
-            cell(fd).store(0, Ordering::Relaxed);
-        }
+        let kept = if keeps { known.without_log() } else { FdEntry::UNKNOWN };
+        cell(fd).store(kept.0, Ordering::Relaxed);
     }
     // SAFETY: one aligned word of memory that is ours; the child has one thread.
     unsafe { (&raw mut (*(PRIVATE_BASE as *mut Private)).threaded).write_volatile(0) }

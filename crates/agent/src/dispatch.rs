@@ -12,6 +12,7 @@ use syscall_table::{Op, Shows};
 const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;
 const SEMTIMEDOP: u64 = 220;
+const SETSOCKOPT: u64 = 54;
 const UMOUNT2: u64 = 166;
 const FANOTIFY_INIT: u64 = 300;
 const UNSHARE: u64 = 272;
@@ -37,7 +38,10 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
     if call.world.ahead.load(Ordering::Relaxed) != 0 || call.frame.nr == u64::from(agent_abi::SPECULATE_NR) {
         match call.ask() {
             ahead::ANSWERED => return,
-            answer => is_told = answer == ahead::GO_AND_TELL,
+            answer => {
+                is_told = matches!(answer, ahead::GO_AND_TELL | ahead::GO_APART);
+                call.is_apart = answer == ahead::GO_APART;
+            }
         }
     }
     match syscall_table::look_up(call.frame.nr) {
@@ -83,9 +87,11 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::SendMsg { fd } => call.send_message(fd),
         Op::SendMmsg { fd } => call.send_messages(fd),
         Op::ModifyFd { fd } => call.modify_descriptor(fd),
+        Op::Description { .. } if call.frame.nr == SETSOCKOPT => call.set_socket_option(),
         Op::Description { fd } => call.change_description(fd),
         Op::AddWatch { fd, .. } => call.add_watch(fd),
         Op::Control { pid } => call.control(pid),
+        Op::Group => call.change_group(),
         Op::Copy { input, output } => call.copy(input, output),
         Op::Vmsplice => call.vmsplice(),
         Op::Sync(kind) => call.sync(kind),
@@ -104,7 +110,7 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::Dup2 => call.dup2(),
         Op::Fcntl => call.fcntl(),
         Op::Ioctl => call.ioctl(),
-        Op::Flock => call.lock(0),
+        Op::Flock => call.lock(0, true),
         Op::SocketPair => call.socket_pair(),
         Op::SocketName { fd } => call.socket_name(fd),
         Op::Accept => call.accept(),

@@ -33,7 +33,8 @@ impl Call<'_> {
             self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
             self.answer(0);
         } else if self.shows_after_sync() {
-            self.commit_instead(entry.domain());
+            let entry = self.propose_log(self.arg(0), entry);
+            self.commit_instead(entry);
         } else {
             self.proceed();
         }
@@ -49,9 +50,10 @@ impl Call<'_> {
 
     /// On a domain that keeps no order fsync waits for the disk, and what is shown after it waits for a commit,
     /// which waits for the disk again. A commit in the place of the fsync does both.
-    fn commit_instead(&mut self, domain: usize) {
+    fn commit_instead(&mut self, entry: FdEntry) {
+        let domain = entry.domain();
         let mut clock = Clock::NONE;
-        clock.0[domain] = self.join_change(domain);
+        clock.0[domain] = self.join_contents(entry);
         self.end_change(domain, 0);
         self.await_commit(&clock);
         self.world.fsyncs_committed.fetch_add(1, Ordering::Relaxed);

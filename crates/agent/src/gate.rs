@@ -27,6 +27,7 @@ pub mod nr {
 
 pub const EPERM: i64 = 1;
 pub const ENOENT: i64 = 2;
+pub const EINTR: i64 = 4;
 pub const EBADF: i64 = 9;
 pub const EAGAIN: i64 = 11;
 pub const ENOMEM: i64 = 12;
@@ -90,15 +91,6 @@ pub unsafe fn leave(frame: *mut Frame) -> ! {
     unsafe {
         core::arch::asm!("mov rsp, {}", "jmp {leave}", in(reg) frame, leave = sym agent_leave, options(noreturn));
     }
-}
-
-/// The program's own call with one argument replaced.
-pub fn program_with(frame: &mut Frame, position: usize, value: u64) -> i64 {
-    let mut args = frame.args;
-    args[position % 6] = value;
-    let result = make(&args, frame.nr);
-    frame.rax = result as u64;
-    result
 }
 
 /// Another call in the place of the program's own: behind it, the agent must finish.

@@ -1,13 +1,15 @@
 //! Data through descriptors.
 
 use crate::clocks::Call;
-use crate::descriptors::{is_doubtful_socket, Stat};
+use crate::descriptors::{is_doubtful_socket, note_outside_stream, Stat};
 use crate::gate::{self, nr, EAGAIN};
 use crate::timed::Limit;
+use crate::transfer::is_pipe;
 use agent_abi::{
-    option, FdEntry, FdKind, Request, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS, PROCESS_MAPPED_SERVED, SYNC_SHOWS,
-    SYNC_UNSHOWN,
+    option, FdEntry, FdKind, Request, AFTER_OBSERVES, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS,
+    PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_SERVED, SYNC_SHOWS, SYNC_UNSHOWN,
 };
+use commit_clock::Transaction;
 use core::sync::atomic::Ordering;
 
 const READ: u64 = 0;
@@ -25,7 +27,7 @@ impl Call<'_> {
         if self.is_clean() {
             // Nothing anywhere is uncommitted. If that changes while the call runs, what it saw may be part of the change.
             let fd = self.arg(position);
-            let result = self.proceed_observing();
+            let result = self.proceed_receiving(position, AFTER_OBSERVES);
             if result >= 0 && !self.is_clean() {
                 let known = self.known(fd);
                 if known.kind() == FdKind::Unknown {
@@ -65,7 +67,7 @@ impl Call<'_> {
             }
             _ => {}
         }
-        let result = self.proceed_observing();
+        let result = self.proceed_receiving(position, AFTER_OBSERVES);
         if result >= 0 {
             self.observe_entry(entry, result);
         } else if result == -EAGAIN {
@@ -169,7 +171,7 @@ impl Call<'_> {
                     self.elide_write_flags(entry);
                 }
                 match self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SERVED {
-                    0 => self.change_file(entry),
+                    0 => self.change_contents(entry),
                     _ => self.write_served(entry),
                 }
             }
@@ -191,9 +193,22 @@ impl Call<'_> {
     /// A change to a file of a domain.
     #[inline(always)]
     pub fn change_file(&mut self, entry: FdEntry) {
+        let transaction = self.begin_change(entry.domain());
+        self.change_joined(entry, transaction);
+    }
+
+    /// A change to nothing but the contents of a file of a domain, and what the kernel notes of that with the file.
+    #[inline(always)]
+    fn change_contents(&mut self, entry: FdEntry) {
+        self.settle_elsewhere(entry.domain());
+        let transaction = self.join_contents(entry);
+        self.change_joined(entry, transaction);
+    }
+
+    #[inline(always)]
+    fn change_joined(&mut self, entry: FdEntry, transaction: Transaction) {
         let domain = entry.domain();
         let object = self.object(entry.slot());
-        let transaction = self.begin_change(domain);
         object.raise(domain, transaction);
         self.modify(object);
         self.note_change(entry.slot());
@@ -221,6 +236,9 @@ impl Call<'_> {
         self.modify(object);
         self.modify(&self.world.messages);
         self.note_change(entry.slot());
+        if entry.kind() == FdKind::Inside {
+            self.settle_if_spliced(entry.slot());
+        }
         let result = self.proceed_observing();
         self.observe(object);
         self.observe_error(result);
@@ -319,6 +337,9 @@ impl Call<'_> {
                 self.observe_source(from);
                 self.modify(self.object(to.slot()));
                 self.modify(&self.world.messages);
+                if to.kind() == FdKind::Inside {
+                    self.settle_if_spliced(to.slot());
+                }
                 self.proceed();
                 // Data that came into the source while the call waited went on unseen.
                 self.observe_source(from);
@@ -411,14 +432,17 @@ impl Call<'_> {
             // The other end will be told that this one is gone.
             FdKind::Inside if !self.is_clean() => self.modify(&self.world.messages),
             // So will whoever has the other side of a terminal.
-            FdKind::OutsideFile if !self.is_clean() => self.modify(&self.world.messages),
+            FdKind::OutsideFile if !self.is_clean() => self.before_close_outside_file(),
+            FdKind::Pseudo if !self.is_clean() => self.settle_locks(),
             // Where a file was made is known for certain once it has been looked at.
             FdKind::Unknown if !self.is_clean() && (known.has(FdEntry::MADE) || !self.is_opened_and_no_stream(fd)) => {
                 let entry = self.descriptor(fd);
                 match entry.kind() {
                     FdKind::Outside => self.before_close_outside(fd, entry),
-                    FdKind::Inside | FdKind::OutsideFile => self.modify(&self.world.messages),
+                    FdKind::Inside => self.modify(&self.world.messages),
+                    FdKind::OutsideFile => self.before_close_outside_file(),
                     _ if is_doubtful_socket(entry) => self.before_close_named(fd),
+                    FdKind::Pseudo => self.settle_locks(),
                     _ => {}
                 }
             }
@@ -426,7 +450,20 @@ impl Call<'_> {
         }
     }
 
+    fn before_close_outside_file(&mut self) {
+        self.modify(&self.world.messages);
+        self.settle_locks();
+    }
+
+    /// A file is closed whose locks may be seen outside: they are given up.
+    fn settle_locks(&mut self) {
+        if self.process.flags.load(Ordering::Relaxed) & PROCESS_LOCKS_OUTSIDE != 0 {
+            self.settle();
+        }
+    }
+
     fn before_close_outside(&mut self, fd: u64, entry: FdEntry) {
+        self.settle_locks();
         if entry.has(FdEntry::SOCKET) || entry.has(FdEntry::NAMED) {
             self.hold_end(fd);
         } else if entry.has(FdEntry::TERMINAL) {
@@ -497,6 +534,7 @@ impl Call<'_> {
         const F_SET_FILE_RW_HINT: u64 = 1038;
         const DUP: u64 = 32;
         const F_SETLEASE: u64 = 1024;
+        const O_ASYNC: u64 = 0o20000;
         let command = if self.frame.nr == DUP { F_DUPFD } else { u64::from(self.arg(1) as u32) };
         match command {
             F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
@@ -504,7 +542,7 @@ impl Call<'_> {
                 if matches!(command, F_SETLK | F_SETLKW) && !is_noted {
                     self.process.flags.fetch_or(PROCESS_LOCKS, Ordering::Relaxed);
                 }
-                self.lock(0);
+                self.lock(0, !matches!(command, F_GETLK | F_OFD_GETLK));
             }
             F_GETFL => self.get_flags(),
             F_GETFD | F_SETFD => {
@@ -517,18 +555,29 @@ impl Call<'_> {
                     self.remember(result as u64, known);
                 }
             }
+            F_SETFL if self.arg(2) & O_ASYNC != 0 => {
+                self.signal_readiness();
+                self.change_description(0);
+            }
             F_SETFL | F_SETOWN..=F_GETSIG | F_SETOWN_EX..=F_GETOWNER_UIDS | F_SETPIPE_SZ..=F_SET_FILE_RW_HINT => {
                 self.change_description(0);
             }
             // Leases tell who has the file open, and for the rest nobody knows.
             _ => {
                 if command == F_SETLEASE {
-                    self.world.options.fetch_or(option::LEASES, Ordering::SeqCst);
+                    // Who has one allows others to open the file.
+                    self.hear_reads();
                 }
                 self.change_description(0);
                 self.observe_everything();
             }
         }
+    }
+
+    /// From now on the kernel tells somebody by a signal that something can be read or written: no guess is to make
+    /// it so.
+    fn signal_readiness(&self) {
+        self.world.options.fetch_or(option::READINESS_SIGNALLED, Ordering::SeqCst);
     }
 
     /// Flags, owner, size, seals, options, timers: what all who share an open file see.
@@ -599,10 +648,17 @@ impl Call<'_> {
         }
     }
 
-    /// A lock is a message: who takes it may have waited for whoever held it.
-    pub fn lock(&mut self, position: u8) {
+    /// A lock is a message: who takes it may have waited for whoever held it. On a file whose data waits like output
+    /// it is one to outside (`decisions/0036`).
+    pub fn lock(&mut self, position: u8, changes: bool) {
         let entry = self.descriptor(self.arg(position));
         self.modify(self.object(entry.slot()));
+        if changes && matches!(entry.kind(), FdKind::OutsideFile | FdKind::Outside | FdKind::Pseudo) {
+            self.process.flags.fetch_or(PROCESS_LOCKS_OUTSIDE, Ordering::Relaxed);
+            // It is given up with the process, too.
+            note_outside_stream(self.arg(position));
+            self.settle();
+        }
         self.proceed();
         // A lock is also given up by closing the file, or by the end of a process: whoever takes it, or sees that it is taken, does not know whose.
         if !self.is_clean() {
@@ -611,20 +667,20 @@ impl Call<'_> {
     }
 
     pub fn ioctl(&mut self) {
+        const FIOASYNC: u32 = 0x5452;
         let entry = self.descriptor(self.arg(0));
         match Ioctl::of(self.arg(1) as u32) {
             Ioctl::Observes => self.read(0),
-            Ioctl::Flags => self.change_description(0),
+            Ioctl::Flags => {
+                if self.arg(1) as u32 == FIOASYNC {
+                    self.signal_readiness();
+                }
+                self.change_description(0);
+            }
             Ioctl::ModifiesFile => self.modify_descriptor(0),
             Ioctl::Freezes => self.answer(-gate::EOPNOTSUPP),
             Ioctl::Unknown => match entry.kind() {
-                FdKind::Inside => {
-                    self.send_inside(entry);
-                    if !entry.has(FdEntry::STREAM) && !entry.has(FdEntry::SOCKET) {
-                        // A process, a namespace, an event: what it depends on is not known.
-                        self.observe_everything();
-                    }
-                }
+                FdKind::Inside if is_pipe(entry) => self.send_inside(entry),
                 FdKind::Nothing | FdKind::Bad => {
                     self.proceed();
                 }
@@ -683,8 +739,11 @@ impl Ioctl {
                 Self::Observes
             }
             0x5421 | 0x5452 => Self::Flags,
-            // FIONCLEX, FIOCLEX, FIOQSIZE, FIGETBSZ, FIBMAP, FS_IOC_FIEMAP, SIOCGPGRP, SIOCATMARK
-            0x5450 | 0x5451 | 0x5460 | 2 | 1 | 0xc020660b | 0x8904 | 0x8905 => Self::Observes,
+            // FIOSETOWN, SIOCSPGRP, TFD_IOC_SET_TICKS, EPIOCSPARAMS
+            0x8901 | 0x8902 | 0x4008_5400 | 0x4008_8a01 => Self::Flags,
+            // FIONCLEX, FIOCLEX, FIOQSIZE, FIGETBSZ, FIBMAP, FS_IOC_FIEMAP, FIOGETOWN, SIOCGPGRP, SIOCATMARK,
+            // SIOCOUTQNSD, EPIOCGPARAMS
+            0x5450 | 0x5451 | 0x5460 | 2 | 1 | 0xc020660b | 0x8903..=0x8905 | 0x894b | 0x8008_8a02 => Self::Observes,
             // FS_IOC_GETFLAGS, FS_IOC_GETVERSION, FS_IOC_FSGETXATTR, FS_IOC_GETFSUUID, BLKGETSIZE64, BLKSSZGET
             0x80086601 | 0x80087601 | 0x801c581f | 0x80111500 | 0x80081272 | 0x1268 => Self::Observes,
             // FICLONE, FICLONERANGE, FIDEDUPERANGE, FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION

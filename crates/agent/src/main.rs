@@ -15,6 +15,7 @@ mod entry;
 mod fsync;
 mod gate;
 mod io;
+mod log;
 mod memory;
 mod names;
 mod near;

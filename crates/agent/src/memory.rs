@@ -3,10 +3,11 @@
 use crate::clocks::Call;
 use crate::descriptors::{private, Stat};
 use crate::gate::{self, nr, EACCES, EINVAL, ENOMEM};
+use crate::start::{PRIVATE_LEN, THREAD_PAGES_BASE};
 use agent_abi::{
-    text_index, FdKind, FileVersion, Private, Request, TextRow, TextState, AGENT_BASE, MAPPED_MEMORY, OWN_END,
-    PRIVATE_BASE, PRIVATE_STORES, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, STUBS_MAX,
-    TEXTS_MAX,
+    text_index, FdKind, FileVersion, Private, Request, TextRow, TextState, World, AGENT_BASE, AGENT_LEN_MAX,
+    MAPPED_MEMORY, OWN_END, PRIVATE_BASE, PRIVATE_STORES, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED,
+    PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX, THREADS_BASE, THREADS_MAX, THREAD_LEN, WORLD_BASE,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,6 +19,8 @@ const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_FIXED: u64 = 0x10;
 const MAP_DENYWRITE: u64 = 0x800;
 const PAGE: u64 = 4096;
+/// Segments are as long as several of such pages (`tracee::Segment`).
+const HUGE_PAGE: u64 = 2 << 20;
 
 /// Copy words of the program's memory; false if they cannot be read. The kernel reads them for us, so that a bad address is its error.
 pub fn read_program(address: u64, into: &mut [u64]) -> bool {
@@ -51,9 +54,72 @@ pub fn copy_program(from: u64, to: u64, len: u64) -> u64 {
     copied.max(0) as u64
 }
 
+/// Whether a range may have something of ours in it, now or later.
+fn is_near_ours(address: u64, length: u64) -> bool {
+    overlaps(address, length, AGENT_BASE, OWN_END)
+}
+
+fn overlaps(address: u64, length: u64, from: u64, to: u64) -> bool {
+    address < to && address.saturating_add(length) > from
+}
+
+/// Whether a range has something of ours in it. What is between that belongs to the program: the kernel hands it out
+/// when it has nothing else left.
 fn touches_ours(address: u64, length: u64) -> bool {
-    let end = address.saturating_add(length);
-    address < OWN_END && end > AGENT_BASE
+    is_near_ours(address, length)
+        && (areas().into_iter().any(|(from, to)| overlaps(address, length, from, to))
+            || touches_thread_page(address, length))
+}
+
+/// Where our memory is in every process.
+fn areas() -> [(u64, u64); 3] {
+    let world_len = core::mem::size_of::<World>() as u64;
+    [
+        (AGENT_BASE, AGENT_BASE + AGENT_LEN_MAX.next_multiple_of(HUGE_PAGE)),
+        (WORLD_BASE, WORLD_BASE + world_len.next_multiple_of(HUGE_PAGE)),
+        (PRIVATE_BASE, PRIVATE_BASE + PRIVATE_LEN.next_multiple_of(PAGE)),
+    ]
+}
+
+fn touches_thread_page(address: u64, length: u64) -> bool {
+    let (from, to) = (address.max(THREADS_BASE), address.saturating_add(length).min(OWN_END));
+    let slots = from.saturating_sub(THREADS_BASE) / THREAD_LEN..to.saturating_sub(THREADS_BASE).div_ceil(THREAD_LEN);
+    let is_at_home = |slot: usize| thread_page(slot).load(Ordering::Relaxed) == home_of_thread(slot);
+    from < to && slots.into_iter().any(|slot| is_at_home(slot as usize))
+}
+
+/// Where the page of a thread slot is in this process; 0: it has none yet.
+fn thread_page(slot: usize) -> &'static AtomicU64 {
+    // SAFETY: a part of this process's own memory, which holds zeroes at first.
+    unsafe { &*((THREAD_PAGES_BASE as *const AtomicU64).add(slot % THREADS_MAX)) }
+}
+
+/// Where that page is if nothing of the program's is there.
+pub fn home_of_thread(slot: usize) -> u64 {
+    THREADS_BASE + slot as u64 * THREAD_LEN
+}
+
+/// Map a thread's page, or map it anew if an earlier thread had it. Elsewhere, if the program has something at its
+/// place, because the kernel had nothing else left to give it.
+pub fn map_thread_page(slot: usize) -> Option<u64> {
+    const PROT_READ_WRITE: u64 = 3;
+    const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
+    const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
+    // SAFETY: nothing is replaced but a page of ours, and the slot is the caller's alone.
+    let map = |at: u64, flags: u64| unsafe {
+        gate::call(nr::MMAP, [at, THREAD_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS | flags, u64::MAX, 0])
+    };
+    let known = thread_page(slot).load(Ordering::Relaxed);
+    let mut got = match known {
+        0 => map(home_of_thread(slot), MAP_FIXED_NOREPLACE),
+        at => map(at, MAP_FIXED),
+    };
+    if got < 0 && known == 0 {
+        got = map(0, 0);
+    }
+    let at = u64::try_from(got).ok()?;
+    thread_page(slot).store(at, Ordering::Relaxed);
+    Some(at)
 }
 
 impl Call<'_> {
@@ -139,7 +205,7 @@ impl Call<'_> {
         }
     }
 
-    fn becomes_shared(&self) {
+    pub fn becomes_shared(&self) {
         self.process.flags.fetch_or(PROCESS_MAPPED_SHARED, Ordering::Relaxed);
     }
 
@@ -236,7 +302,7 @@ pub fn attach(process: &agent_abi::Process, row: &TextRow, at: u64) -> bool {
     const SHM_REMAP: u64 = 0o40000;
     const SHM_EXEC: u64 = 0o100000;
     let stubs_at = at.wrapping_add_signed(row.stub_distance);
-    if touches_ours(stubs_at, row.stub_len) {
+    if is_near_ours(stubs_at, row.stub_len) {
         return false;
     }
     if !has_stubs(stubs_at, row.stub_shm) {

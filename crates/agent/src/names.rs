@@ -17,6 +17,7 @@ const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_EMPTY_PATH: u64 = 0x1000;
 pub const PATH_MAX: usize = 4096;
 const PAGE: u64 = 4096;
+const TRUNCATE: u64 = 76;
 const SYMLINK: u64 = 88;
 const SYMLINKAT: u64 = 266;
 
@@ -51,6 +52,8 @@ pub struct Place {
     pub exists: bool,
     /// It names a file or directory, not a FIFO, a socket or a device.
     pub is_plain: bool,
+    /// It names a regular file.
+    pub is_file: bool,
     pub is_fifo: bool,
 }
 
@@ -61,7 +64,8 @@ pub fn locate(call: &Call, dir: u64, path: u64, follow: bool) -> Option<Place> {
         Ok(stat) => {
             let kind = stat.kind();
             let is_plain = kind == S_IFREG || kind == S_IFDIR || !follow;
-            Some(Place { entry: call.file_entry(&stat), exists: true, is_plain, is_fifo: kind == S_IFIFO })
+            let (is_file, is_fifo) = (kind == S_IFREG, kind == S_IFIFO);
+            Some(Place { entry: call.file_entry(&stat), exists: true, is_plain, is_file, is_fifo })
         }
         // The kernel has read the whole of it.
         Err(error) if error == -ENOENT => locate_parent(call, dir, path, true),
@@ -97,7 +101,7 @@ pub fn locate_parent(call: &Call, dir: u64, path: u64, is_readable: bool) -> Opt
     let here = [b'.', 0];
     let name = if end == 0 && dir == AT_FDCWD { here.as_ptr() as u64 } else { parent.as_ptr() as u64 };
     let stat = Stat::of_name(dir, name, flags).ok()?;
-    Some(Place { entry: call.file_entry(&stat), exists: false, is_plain: true, is_fifo: false })
+    Some(Place { entry: call.file_entry(&stat), exists: false, is_plain: true, is_file: false, is_fifo: false })
 }
 
 /// Whether the word around an address can be read. The kernel reads a signal mask from there, and then finds that it knows no such thing to do with it: a
@@ -229,6 +233,9 @@ impl Call<'_> {
         if self.arg(path) == 0 && dir != syscall_table::CWD {
             // utimensat(fd, NULL, …)
             return self.modify_descriptor(dir);
+        }
+        if self.frame.nr == TRUNCATE {
+            return self.truncate();
         }
         let (dir, path) = (self.directory(dir), self.arg(path));
         if matches!(self.frame.nr, SYMLINK | SYMLINKAT) {

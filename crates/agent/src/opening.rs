@@ -4,7 +4,7 @@ use crate::clocks::Call;
 use crate::descriptors::{Stat, S_IFIFO};
 use crate::gate::{self, EAGAIN};
 use crate::names::{locate, locate_parent, Place, AT_FDCWD};
-use agent_abi::{option, FdEntry, FdKind};
+use agent_abi::{FdEntry, FdKind};
 use core::sync::atomic::Ordering;
 
 const O_WRONLY: u64 = 1;
@@ -19,10 +19,22 @@ const O_SYNC: u64 = 0o4010000;
 const O_TMPFILE: u64 = 0o20000000;
 const O_PATH: u64 = 0o10000000;
 const O_DIRECTORY: u64 = 0o200000;
+const OPEN: u64 = 2;
+const FCNTL: u64 = 72;
+/// Words of a `struct open_how` that are looked at; so far it has three.
+const HOW_WORDS: usize = 8;
 
 /// Whether a name leads to a FIFO.
 fn is_fifo(dir: u64, path: u64) -> bool {
     Stat::of_name(dir, path, 0).is_ok_and(|stat| stat.kind() == S_IFIFO)
+}
+
+/// Where the flags of an open are.
+enum Flags {
+    /// An argument of the call.
+    Argument(u8),
+    /// A `struct open_how` in the program's memory, which is not ours to change; this is what it says.
+    How([u64; HOW_WORDS]),
 }
 
 /// A bit for each way of opening what may have to be made.
@@ -55,12 +67,16 @@ impl Call<'_> {
             return;
         }
         if !self.opens_new(dir, self.arg(path), bits, flags) {
-            self.open_changing(dir, self.arg(path), bits, Some(flags));
+            self.open_changing(dir, self.arg(path), bits, Flags::Argument(flags));
         }
     }
 
+    /// An `open` by another name.
     pub fn creat(&mut self) {
-        self.open_changing(AT_FDCWD, self.arg(0), O_CREAT | O_TRUNC | O_WRONLY, None);
+        const BITS: u64 = O_CREAT | O_TRUNC | O_WRONLY;
+        let (path, mode) = (self.arg(0), self.arg(1));
+        self.replace_call(OPEN, [path, BITS, mode, 0, 0, 0]);
+        self.open_changing(AT_FDCWD, path, BITS, Flags::Argument(1));
     }
 
     pub fn open2(&mut self) {
@@ -69,14 +85,14 @@ impl Call<'_> {
             self.proceed();
             return;
         }
-        let mut copy = [0u64; 3];
-        if !crate::memory::read_program(how, &mut copy) {
+        let mut copy = [0u64; HOW_WORDS];
+        // The kernel knows none that is longer.
+        if size > size_of_val(&copy) as u64 || !crate::memory::read_program_bytes(how, &mut copy, size) {
             self.proceed();
             return;
         }
         let dir = self.directory(0);
-        // O_SYNC stays: the structure is the program's.
-        self.open_changing(dir, self.arg(1), copy[0], None);
+        self.open_changing(dir, self.arg(1), copy[0], Flags::How(copy));
     }
 
     /// Make a file where that is likely to be what the open means. Returns whether that was tried. With O_EXCL the kernel makes a file in the directory that was looked at,
@@ -114,7 +130,7 @@ impl Call<'_> {
 
     /// An open that may make, empty, or synchronously write a file.
     #[inline(never)]
-    fn open_changing(&mut self, dir: u64, path: u64, bits: u64, flags: Option<u8>) {
+    fn open_changing(&mut self, dir: u64, path: u64, bits: u64, flags: Flags) {
         let Some(place) = locate(self, dir, path, true) else {
             self.proceed();
             self.observe_names();
@@ -122,7 +138,7 @@ impl Call<'_> {
             return;
         };
         self.expect_new(bits, bits & O_CREAT != 0 && !place.exists);
-        let elided = self.elide_open_flags(place, bits, flags);
+        let elided = self.elide_open_flags(place, bits, &flags);
         let makes = bits & O_CREAT != 0 || bits & O_TMPFILE == O_TMPFILE;
         let empties = bits & O_TRUNC != 0 && place.exists;
         let result = match place.entry.kind() {
@@ -133,12 +149,10 @@ impl Call<'_> {
             // What is no file can wait for somebody else: no handle must be held then.
             _ if !place.is_plain => self.proceed(),
             _ if !makes && !empties => self.proceed(),
-            FdKind::DomainFile if place.exists && self.has_option(option::LEASES) => {
-                match self.open_leased(place, empties, bits, flags) {
-                    Some(result) => result,
-                    None => return,
-                }
-            }
+            FdKind::DomainFile if place.exists => match self.open_leased(place, empties, bits, flags) {
+                Some(result) => result,
+                None => return,
+            },
             FdKind::DomainFile => self.change_names(place, empties),
             FdKind::MemoryFile => self.change_names_in_memory(),
             FdKind::Outside | FdKind::OutsideFile | FdKind::Pseudo => {
@@ -162,36 +176,74 @@ impl Call<'_> {
         }
     }
 
-    /// Somebody may have a lease on the file: the kernel would wait until he gives it up, which must not be with an
-    /// open handle. `None`: the call begins again.
-    fn open_leased(&mut self, place: Place, empties: bool, bits: u64, flags: Option<u8>) -> Option<i64> {
-        const NANOSLEEP: u64 = 35;
-        const PAUSE: [u64; 2] = [0, 5_000_000];
-        let position = flags.filter(|_| bits & O_NONBLOCK == 0);
-        let Some(position) = position else { return Some(self.change_names(place, empties)) };
-        self.replace_arg(position as usize, self.given_arg(position as usize) | O_NONBLOCK);
+    /// Somebody, perhaps outside, may have a lease on the file: the kernel would wait until he gives it up, which
+    /// must not be with an open handle. `None`: the call begins again.
+    fn open_leased(&mut self, place: Place, empties: bool, bits: u64, flags: Flags) -> Option<i64> {
+        if bits & O_NONBLOCK != 0 {
+            return Some(self.change_names(place, empties));
+        }
+        // It lives as long as the call.
+        let how: [u64; HOW_WORDS];
+        match flags {
+            Flags::Argument(at) => self.replace_arg(at.into(), self.given_arg(at.into()) | O_NONBLOCK),
+            Flags::How(mut copy) => {
+                copy[0] |= O_NONBLOCK;
+                how = copy;
+                self.replace_arg(2, how.as_ptr() as u64);
+            }
+        }
         let result = self.change_names(place, empties);
         if result == -EAGAIN {
             self.set_phase(agent_abi::PHASE_BEFORE);
-            // SAFETY: both are ours.
-            unsafe { gate::call(NANOSLEEP, [PAUSE.as_ptr() as u64, 0, 0, 0, 0, 0]) };
-            self.begin_again();
+            self.await_lease();
             return None;
         }
         if result >= 0 {
-            self.clear_nonblock(result as u64);
+            self.clear_nonblock(result as u64, bits);
         }
         Some(result)
     }
 
-    fn clear_nonblock(&self, fd: u64) {
-        const FCNTL: u64 = 72;
-        const F_GETFL: u64 = 3;
+    /// Somebody is asked to give a lease up: the call begins again a moment later.
+    fn await_lease(&mut self) {
+        const NANOSLEEP: u64 = 35;
+        const PAUSE: [u64; 2] = [0, 5_000_000];
+        // SAFETY: both are ours.
+        unsafe { gate::call(NANOSLEEP, [PAUSE.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+        self.begin_again();
+    }
+
+    /// The kernel changes no more than these flags.
+    fn clear_nonblock(&self, fd: u64, bits: u64) {
         const F_SETFL: u64 = 4;
+        const O_ASYNC: u64 = 0o20000;
+        const O_DIRECT: u64 = 0o40000;
+        const O_NOATIME: u64 = 0o1000000;
         // SAFETY: no pointers.
-        unsafe {
-            let flags = gate::call(FCNTL, [fd, F_GETFL, 0, 0, 0, 0]) as u64;
-            gate::call(FCNTL, [fd, F_SETFL, flags & !O_NONBLOCK, 0, 0, 0]);
+        unsafe { gate::call(FCNTL, [fd, F_SETFL, bits & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME), 0, 0, 0]) };
+    }
+
+    /// `truncate`. Who has the file open for writing is not kept waiting by a lease, and nobody gets one: so the
+    /// file is opened where there are leases at all. Elsewhere nobody who watches it is to hear of that.
+    pub fn truncate(&mut self) {
+        const CLOSE: u64 = 3;
+        const O_CLOEXEC: u64 = 0o2000000;
+        let path = self.arg(0);
+        let place = locate(self, AT_FDCWD, path, true);
+        let is_file =
+            place.is_some_and(|place| place.exists && place.is_file && place.entry.kind() == FdKind::DomainFile);
+        if !is_file || (self.arg(1) as i64) < 0 || !are_there_leases() {
+            return self.modify_place(place);
+        }
+        // SAFETY: the kernel has just read the path, and checks it again.
+        let fd = unsafe { gate::call(OPEN, [path, O_WRONLY | O_NONBLOCK | O_CLOEXEC, 0, 0, 0, 0]) };
+        if fd == -EAGAIN {
+            return self.await_lease();
+        }
+        self.modify_place(place);
+        if fd >= 0 {
+            // SAFETY: no pointers.
+            unsafe { gate::call(CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
         }
     }
 
@@ -255,14 +307,15 @@ impl Call<'_> {
         if made.kind() == FdKind::DomainFile {
             // The agent must finish now, perhaps while it is stepped: nothing may wait here for a commit.
             let transaction = self.join_change(made.domain());
-            let place = Place { entry: made, exists: true, is_plain: true, is_fifo: false };
+            let place = Place { entry: made, exists: true, is_plain: true, is_file: true, is_fifo: false };
             self.tag_names(place, transaction, true);
             self.end_change(made.domain(), 0);
         }
     }
 
-    fn elide_open_flags(&mut self, place: Place, bits: u64, flags: Option<u8>) -> u64 {
-        let Some(position) = flags else { return 0 };
+    fn elide_open_flags(&mut self, place: Place, bits: u64, flags: &Flags) -> u64 {
+        // O_SYNC stays in a structure: it is the program's.
+        let &Flags::Argument(position) = flags else { return 0 };
         if bits & O_DSYNC == 0 || place.entry.kind() != FdKind::DomainFile {
             return 0;
         }
@@ -292,4 +345,38 @@ impl Call<'_> {
             self.answer(result | bits as i64);
         }
     }
+}
+
+/// Whether anybody has a lease on anything, as far as can be seen from here: leases stand among the locks. Where they
+/// cannot be read, nobody is taken to have one.
+fn are_there_leases() -> bool {
+    const READ: u64 = 0;
+    const CLOSE: u64 = 3;
+    const LOCKS: &[u8; 12] = b"/proc/locks\0";
+    const LEASE: u64 = u64::from_be_bytes(*b"   LEASE");
+    const LEN_MASK: u64 = (1 << 40) - 1;
+    let mut part = [0u64; 64];
+    // SAFETY: the path is ours and ends.
+    let fd = unsafe { gate::call(OPEN, [LOCKS.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+    if fd < 0 {
+        return false;
+    }
+    // The last bytes, newest lowest.
+    let mut last = 0u64;
+    let mut found = false;
+    while !found {
+        // SAFETY: the kernel writes no more than the buffer has.
+        let args = [fd as u64, part.as_mut_ptr() as u64, size_of_val(&part) as u64, 0, 0, 0];
+        let len = unsafe { gate::call(READ, args) };
+        if len <= 0 {
+            break;
+        }
+        for at in 0..len as usize {
+            last = last << 8 | part[at / 8] >> (at % 8 * 8) & 0xff;
+            found |= last & LEN_MASK == LEASE & LEN_MASK;
+        }
+    }
+    // SAFETY: no pointers.
+    unsafe { gate::call(CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
+    found
 }

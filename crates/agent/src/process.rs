@@ -5,12 +5,11 @@ use crate::descriptors::{
     forget_forever, forget_if_threaded, is_threaded, note_threads, private, set_undumpable, share_descriptions,
 };
 use crate::gate::{self, nr, EACCES, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
-use crate::memory::read_program;
-use crate::memory::read_program_bytes;
+use crate::memory::{home_of_thread, map_thread_page, read_program, read_program_bytes};
 use crate::timed::Limit;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_TIMERS,
-    THREADS_BASE, THREAD_FORKED, THREAD_LEN, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_SHARES_STATE,
+    PROCESS_TIMERS, THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::Shows;
@@ -20,6 +19,7 @@ const CLONE: u64 = 56;
 const CLONE3: u64 = 435;
 const SIGCHLD: u64 = 17;
 const CLONE_VM: u64 = 0x100;
+const CLONE_FS: u64 = 0x200;
 const CLONE_FILES: u64 = 0x400;
 const CLONE_SIGHAND: u64 = 0x800;
 const CLONE_PTRACE: u64 = 0x2000;
@@ -28,6 +28,8 @@ const CLONE_PARENT: u64 = 0x8000;
 const CLONE_THREAD: u64 = 0x10000;
 const CLONE_NEWUSER: u64 = 0x1000_0000;
 const CLONE_NEWIPC: u64 = 0x800_0000;
+const CLONE_NEWPID: u64 = 0x2000_0000;
+const CLONE_IO: u64 = 0x8000_0000;
 /// All kinds of namespaces: mount, cgroup, UTS, IPC, user, pid, network, time.
 const NAMESPACES: u64 = 0x7e02_0080;
 /// Words of `struct clone_args` that are understood.
@@ -41,21 +43,31 @@ struct Birth {
     args: [u64; 6],
 }
 
+impl Birth {
+    /// Whether the child is a process that sees what its parent does to its directory, umask, I/O context or table of
+    /// descriptors, and the other way round. (With the parent's memory there is one clock, or the parent waits; but a
+    /// new program of the child shares directory and context still.)
+    fn shares_state(&self) -> bool {
+        let shares = |flag: u64| self.flags & flag != 0;
+        !shares(CLONE_THREAD) && (shares(CLONE_FS | CLONE_IO) || shares(CLONE_FILES) && !shares(CLONE_VM))
+    }
+}
+
 impl Call<'_> {
     pub fn fork(&mut self) {
         self.give_birth(Birth { flags: 0, stack: 0, nr: CLONE, args: [CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0] });
     }
 
     pub fn vfork(&mut self) {
-        let flags = CLONE_VM | CLONE_VFORK;
+        let flags = self.flags_of_birth(CLONE_VM | CLONE_VFORK);
         self.give_birth(Birth { flags, stack: 0, nr: CLONE, args: [flags | CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0] });
     }
 
     pub fn clone(&mut self) {
         let mut args = self.frame.args;
-        let (flags, stack) = (args[0], args[1]);
+        let (flags, stack) = (self.flags_of_birth(args[0]), args[1]);
         // With the flag, the kernel attaches the child to our supervisor itself, and the parent need not stop.
-        args[0] |= CLONE_PTRACE;
+        args[0] = flags | CLONE_PTRACE;
         self.give_birth(Birth { flags, stack, nr: CLONE, args });
     }
 
@@ -79,11 +91,20 @@ impl Call<'_> {
         if !read_program_bytes(at, &mut words, known) {
             return self.answer(-EFAULT);
         }
-        let flags = words[FLAGS];
+        let flags = self.flags_of_birth(words[FLAGS]);
         let stack = if words[STACK] == 0 { 0 } else { words[STACK].wrapping_add(words[STACK_SIZE]) };
-        words[FLAGS] |= CLONE_PTRACE;
+        words[FLAGS] = flags | CLONE_PTRACE;
         let args = [words.as_ptr() as u64, known, 0, 0, 0, 0];
         self.give_birth(Birth { flags, stack, nr: CLONE3, args });
+    }
+
+    /// On a guess a child has memory of its own: the supervisor gives what it writes there to its parent, which waits.
+    fn flags_of_birth(&self, asked: u64) -> u64 {
+        if self.is_apart {
+            asked & !(CLONE_VM | CLONE_VFORK)
+        } else {
+            asked
+        }
     }
 
     fn give_birth(&mut self, birth: Birth) {
@@ -100,6 +121,9 @@ impl Call<'_> {
         }
         if birth.flags & CLONE_FILES == 0 {
             share_descriptions();
+        }
+        if birth.shares_state() {
+            self.process.flags.fetch_or(PROCESS_SHARES_STATE, Ordering::Relaxed);
         }
         let Some((thread, process)) = self.take_slots(&birth) else { return self.answer(-EAGAIN) };
         self.page.child_rsp = birth.stack;
@@ -176,7 +200,10 @@ impl Call<'_> {
         let slot = &self.world.processes[process % PROCESSES_MAX];
         slot.begin(parent, &self.dependencies());
         slot.inherit_mappings(self.process);
-        if birth.flags & CLONE_NEWUSER != 0 {
+        if birth.shares_state() {
+            slot.flags.fetch_or(PROCESS_SHARES_STATE, Ordering::Relaxed);
+        }
+        if birth.flags & (CLONE_NEWUSER | CLONE_NEWPID) != 0 {
             slot.flags.fetch_or(PROCESS_PRIVILEGES, Ordering::Relaxed);
         }
         Some((thread, process))
@@ -207,20 +234,18 @@ impl Call<'_> {
 
     /// A page for a child that shares our memory.
     fn prepare_page(&mut self, birth: &Birth, thread: usize, process: usize) -> Option<u64> {
-        const PROT_READ_WRITE: u64 = 3;
-        const MAP_PRIVATE_ANONYMOUS_FIXED: u64 = 0x32;
-        let base = THREADS_BASE + thread as u64 * THREAD_LEN;
-        let at = base + THREAD_PAGE_OFFSET;
-        // SAFETY: nobody but us uses this range, and the slot is ours alone.
-        let got = unsafe {
-            gate::call(nr::MMAP, [base, THREAD_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED, u64::MAX, 0])
-        };
-        if got != base as i64 {
+        let Some(base) = map_thread_page(thread) else {
             self.give_back(thread, process);
             self.page.pending_thread = 0;
             self.page.pending_process = 0;
             return None;
+        };
+        if base != home_of_thread(thread) {
+            // Nobody else knows then that the child shares our memory.
+            self.becomes_shared();
+            self.world.processes[process % PROCESSES_MAX].flags.fetch_or(PROCESS_MAPPED_SHARED, Ordering::Relaxed);
         }
+        let at = base + THREAD_PAGE_OFFSET;
         let uncached = if birth.flags & CLONE_FILES == 0 { THREAD_UNCACHED } else { self.page.flags & THREAD_UNCACHED };
         // SAFETY: just mapped, and large enough for both.
         unsafe {
@@ -319,15 +344,12 @@ impl Call<'_> {
         let mut tells_of_many = false;
         if !self.is_clean() {
             let pid = self.arg(position) as i32;
-            let own = self.own_pid();
-            // In a pid namespace of its own a process means another one by the same number.
-            let is_known = pid > 0 && self.counts_as_supervisor(own);
-            match if is_known { self.find_process(pid as u32) } else { None } {
+            match self.known_process(pid) {
                 Some(target) => {
                     self.modify(&target.clock);
                     self.observe(&target.clock);
                 }
-                None if pid > 0 && pid == own => {}
+                None if pid > 0 && pid == self.own_pid() => {}
                 None => {
                     tells_of_many = true;
                     self.settle();
@@ -397,6 +419,28 @@ impl Call<'_> {
         const GETPID: u64 = 39;
         // SAFETY: no arguments.
         unsafe { gate::call(GETPID, [0; 6]) as i32 }
+    }
+
+    /// The process inside that the caller means by this number. In a pid namespace of its own it means another one.
+    fn known_process(&self, pid: i32) -> Option<&'static agent_abi::Process> {
+        let is_known = pid > 0 && self.counts_as_supervisor(self.own_pid());
+        if is_known {
+            self.find_process(pid as u32)
+        } else {
+            None
+        }
+    }
+
+    /// `setpgid(pid, …)`: a child sees in which group its parent has put it, without a call that says so.
+    pub fn change_group(&mut self) {
+        let pid = self.arg(0) as i32;
+        if pid != 0 && !self.is_clean() {
+            match self.known_process(pid) {
+                Some(target) => self.modify(&target.clock),
+                None => self.settle(),
+            }
+        }
+        self.proceed_observing();
     }
 
     fn find_process(&self, pid: u32) -> Option<&'static agent_abi::Process> {
@@ -512,7 +556,6 @@ impl Call<'_> {
     }
 
     pub fn unshare(&mut self) {
-        const CLONE_FS: u64 = 0x200;
         const CLONE_SYSVSEM: u64 = 0x40000;
         let flags = self.arg(0);
         let known = CLONE_THREAD | CLONE_FS | CLONE_SIGHAND | CLONE_VM | CLONE_FILES | CLONE_SYSVSEM | NAMESPACES;

@@ -4,7 +4,7 @@
 //! What cannot be named observes everything. While nothing is uncommitted all of this is one look at two words.
 
 use crate::clocks::Call;
-use crate::gate::{self, EFAULT};
+use crate::gate::{self, EAGAIN, EFAULT};
 use crate::memory::read_program;
 use crate::names::{can_be_read, AT_FDCWD, PATH_MAX};
 use agent_abi::{option, FdKind, PROCESSES_MAX, PROCESS_IN_PSEUDO, THREADS_MAX};
@@ -108,7 +108,9 @@ impl Call<'_> {
         if self.frame.rax as i64 == -EFAULT {
             return;
         }
-        let leads_to_others = self.has_option(option::PROC_ELSEWHERE)
+        // That a file cannot be opened at once tells of who has a lease on it.
+        let leads_to_others = self.frame.rax as i64 == -EAGAIN
+            || self.has_option(option::PROC_ELSEWHERE)
             || op.paths().iter().flatten().any(|&(dir, path)| self.leads_to_others(dir, path));
         if leads_to_others {
             self.observe_everything();

@@ -5,20 +5,26 @@ use crate::descriptors::{
     is_doubtful_socket, is_pair, note_outside_stream, share_descriptions, Stat, S_IFIFO, S_IFSOCK,
 };
 use crate::gate;
-use crate::memory::read_program;
+use crate::memory::{read_program, read_program_bytes};
 use crate::names::{locate, AT_FDCWD};
-use agent_abi::{option, FdEntry, FdKind};
+use agent_abi::{option, FdEntry, FdKind, AFTER_MUST_FINISH};
 use core::sync::atomic::Ordering;
+use syscall_table::{option_shows, OptionShows};
 
 const AF_UNSPEC: u64 = 0;
 const AF_UNIX: u64 = 1;
+const IOCTL: u64 = 16;
 const CONNECT: u64 = 42;
+const SETSOCKOPT: u64 = 54;
 const BIND: u64 = 49;
 const SOCK_STREAM: u64 = 1;
 const SOCK_DGRAM: u64 = 2;
 const SOCK_SEQPACKET: u64 = 5;
 const SO_TYPE: u64 = 3;
 const SOL_SOCKET: u32 = 1;
+const SO_RCVTIMEO_OLD: u32 = 20;
+const SO_RCVTIMEO_NEW: u32 = 66;
+const SO_ZEROCOPY: u64 = 60;
 const SCM_RIGHTS: u32 = 1;
 /// Tells the inodes of such sockets from those of pairs in `World::sockets`; the supervisor knows it as well (supervisor::classify). Inodes of
 /// sockets have 32 bits.
@@ -90,6 +96,9 @@ impl Call<'_> {
 
     pub fn send(&mut self, position: u8) {
         const MSG_OOB: u64 = 1;
+        if self.hands_pages_over(3) {
+            return;
+        }
         let entry = self.descriptor(self.arg(position));
         match entry.kind() {
             FdKind::Inside => self.send_message_inside(entry, self.arg(4) != 0),
@@ -106,7 +115,7 @@ impl Call<'_> {
 
     pub fn receive_message(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
-        let result = self.proceed();
+        let result = self.proceed_receiving(position, AFTER_MUST_FINISH);
         if result >= 0 && !self.is_clean() {
             self.observe_entry(entry, result);
         }
@@ -118,7 +127,7 @@ impl Call<'_> {
 
     pub fn receive_messages(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
-        let received = self.proceed();
+        let received = self.proceed_receiving(position, AFTER_MUST_FINISH);
         if received >= 0 && !self.is_clean() {
             self.observe_entry(entry, received);
         }
@@ -154,6 +163,9 @@ impl Call<'_> {
     }
 
     pub fn send_message(&mut self, position: u8) {
+        if self.hands_pages_over(2) {
+            return;
+        }
         let entry = self.descriptor(self.arg(position));
         let message = Message::read(self.arg(1));
         message.iter().for_each(|message| self.note_passed(message));
@@ -179,6 +191,9 @@ impl Call<'_> {
     }
 
     pub fn send_messages(&mut self, position: u8) {
+        if self.hands_pages_over(3) {
+            return;
+        }
         let entry = self.descriptor(self.arg(position));
         self.messages().for_each(|message| self.note_passed(&message));
         match entry.kind() {
@@ -376,7 +391,7 @@ impl Call<'_> {
             // It makes room for whoever waits to be connected.
             self.modify(&self.world.messages);
         }
-        let result = self.proceed();
+        let result = self.proceed_receiving(0, AFTER_MUST_FINISH);
         if result >= 0 {
             self.remember_made_inside(result as u64);
         }
@@ -436,6 +451,61 @@ impl Call<'_> {
         matches!(self.frame.nr, EXECVE | EXECVEAT)
     }
 
+    /// `setsockopt`. What others see of it waits as what is sent does.
+    pub fn set_socket_option(&mut self) {
+        if (self.arg(1) as u32, u64::from(self.arg(2) as u32)) == (SOL_SOCKET, SO_ZEROCOPY) {
+            return self.refuse_zerocopy();
+        }
+        if !self.is_clean() && self.option_is_seen_outside() {
+            self.settle();
+        }
+        if self.arg(1) as u32 == SOL_SOCKET && matches!(self.arg(2) as u32, SO_RCVTIMEO_OLD | SO_RCVTIMEO_NEW) {
+            self.world.options.fetch_or(option::RECEIVE_LIMITS, Ordering::Relaxed);
+        }
+        self.change_description(0);
+    }
+
+    fn option_is_seen_outside(&self) -> bool {
+        let fd = self.arg(0);
+        let is_outside = || self.descriptor(fd).kind() != FdKind::Inside;
+        match option_shows(self.arg(1) as u32, self.arg(2) as u32) {
+            OptionShows::Nobody => false,
+            // Who has no name has no peer either.
+            OptionShows::Peer => has_name(fd) && is_outside(),
+            OptionShows::Unsent => has_name(fd) && unsent(fd) != 0 && is_outside(),
+            OptionShows::Name => has_name(fd),
+            OptionShows::Machine => true,
+        }
+    }
+
+    /// Pages that are sent without being copied may change before they have left (`decisions/0030`). The kernel
+    /// copies them unless this option is set, and programs do without it where a kernel or a kind of socket does not
+    /// know it.
+    fn refuse_zerocopy(&mut self) {
+        let (off, mut asked) = (0u32, [0u64]);
+        let args = [self.arg(0), u64::from(SOL_SOCKET), SO_ZEROCOPY, &raw const off as u64, 4, 0];
+        // SAFETY: the value is ours.
+        let answer = unsafe { gate::call(SETSOCKOPT, args) };
+        let turns_off = read_program_bytes(self.arg(3), &mut asked, 4) && asked[0] == 0;
+        match answer {
+            0 if turns_off => self.answer(0),
+            0 => self.refuse(gate::EOPNOTSUPP as u16),
+            error => self.answer(error),
+        }
+    }
+
+    /// Whether a message is to be sent without being copied, from a socket that got the option outside. The answer is
+    /// then that of a process that has too much memory locked by such messages: it sends them without.
+    fn hands_pages_over(&mut self, flags: u8) -> bool {
+        const MSG_ZEROCOPY: u64 = 0x400_0000;
+        const ENOBUFS: i64 = 105;
+        let is_so = self.arg(flags) & MSG_ZEROCOPY != 0 && socket_option(self.arg(0), SO_ZEROCOPY) == Some(1);
+        if is_so {
+            self.answer(-ENOBUFS);
+        }
+        is_so
+    }
+
     /// `getpeername`, `getsockopt`: some answers tell what the peer has done.
     pub fn socket_state(&mut self) {
         self.change_description(0);
@@ -483,6 +553,17 @@ fn has_name(fd: u64) -> bool {
         AF_UNIX => len > FAMILY_LEN,
         AF_NETLINK => false,
         _ => true,
+    }
+}
+
+/// Bytes that a TCP socket was given and has not sent yet. Where the kernel does not say, there may be some.
+fn unsent(fd: u64) -> u32 {
+    const SIOCOUTQNSD: u64 = 0x894b;
+    let mut len = 0u32;
+    // SAFETY: an `int` that is ours.
+    match unsafe { gate::call(IOCTL, [fd, SIOCOUTQNSD, &raw mut len as u64, 0, 0, 0]) } {
+        0 => len,
+        _ => u32::MAX,
     }
 }
 

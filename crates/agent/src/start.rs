@@ -15,7 +15,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// (`CACHE_BASE`).
 pub const FIRST_PAGE: u64 = 0x1000 + THREAD_PAGE_OFFSET;
 const _: () = assert!(CACHE_BASE >= PRIVATE_BASE + FIRST_PAGE + core::mem::size_of::<ThreadPage>() as u64);
-const PRIVATE_LEN: u64 = CACHE_BASE - PRIVATE_BASE + FDS_MAX as u64 * 8;
+/// Where the pages of threads are in this process: an address for each slot.
+pub const THREAD_PAGES_BASE: u64 = CACHE_BASE + FDS_MAX as u64 * 8;
+pub const PRIVATE_LEN: u64 = THREAD_PAGES_BASE - PRIVATE_BASE + THREADS_MAX as u64 * 8;
 
 /// What the kernel says of the new image (`getauxval(3)`).
 #[derive(Default)]

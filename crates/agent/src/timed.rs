@@ -2,9 +2,11 @@
 //! with one it ends some waits, which cannot say how long they have lasted. They go on for the time that is left.
 
 use crate::clocks::Call;
-use crate::gate;
+use crate::gate::{self, EAGAIN, EINTR};
 use crate::memory::read_program;
-use agent_abi::{AFTER_REPEATS, PHASE_BEFORE, REPEATS};
+use agent_abi::{
+    option, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, PHASE_BEFORE, REPEATS,
+};
 
 const SECOND_NS: u64 = 1_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
@@ -42,6 +44,58 @@ impl Call<'_> {
         }
     }
 
+    /// Make the program's call, which receives from the descriptor that is the argument at `position`: a socket may
+    /// have a limit of its own for that (`SO_RCVTIMEO`). `after`: what is left to be done then.
+    #[inline(always)]
+    pub fn proceed_receiving(&mut self, position: u8, after: u64) -> i64 {
+        if self.has_option(option::RECEIVE_LIMITS) {
+            if let Some(whole) = receive_limit_ns(self.arg(position)) {
+                return self.receive_within(whole, position, after);
+            }
+        }
+        self.page.after = after;
+        self.make()
+    }
+
+    /// After an ignored signal the rest of the time is waited in `ppoll`, which can be told it.
+    #[cold]
+    #[inline(never)]
+    fn receive_within(&mut self, whole: u64, position: u8, after: u64) -> i64 {
+        const PPOLL: u64 = 271;
+        const MASK_LEN: u64 = 8;
+        const POLLIN: u64 = 1;
+        let repeats = if after == AFTER_OBSERVES { AFTER_REPEATS } else { AFTER_REPEATS_AND_FINISHES };
+        let begin = now_ns();
+        loop {
+            self.page.after = repeats;
+            let result = self.make();
+            if result != REPEATS {
+                return result;
+            }
+            loop {
+                // Nothing has happened yet.
+                self.set_phase(PHASE_BEFORE);
+                if self.must_leave() {
+                    self.begin_again();
+                    return -EINTR;
+                }
+                let rest = whole.saturating_sub(now_ns().saturating_sub(begin));
+                if rest == 0 {
+                    self.answer(-EAGAIN);
+                    return -EAGAIN;
+                }
+                let left = [rest / SECOND_NS, rest % SECOND_NS];
+                let mut one = [u64::from(self.arg(position) as u32) | POLLIN << 32];
+                self.page.after = AFTER_WAITS;
+                let ready = gate::instead(&[one.as_mut_ptr() as u64, 1, left.as_ptr() as u64, 0, MASK_LEN, 0], PPOLL);
+                if ready != 0 && ready != REPEATS {
+                    self.set_phase(PHASE_BEFORE);
+                    break;
+                }
+            }
+        }
+    }
+
     /// `None`: it waits without end, or not at all, or the kernel has something to say about the limit.
     fn limit_ns(&self, position: u8, limit: Limit) -> Option<u64> {
         let given = self.arg(position);
@@ -55,6 +109,20 @@ impl Call<'_> {
         };
         (ns != 0).then_some(ns)
     }
+}
+
+/// How long a receiver waits at most: `None` without end, or if it is no socket.
+fn receive_limit_ns(fd: u64) -> Option<u64> {
+    const GETSOCKOPT: u64 = 55;
+    const SOL_SOCKET: u64 = 1;
+    const SO_RCVTIMEO: u64 = 20;
+    const MICROSECOND_NS: u64 = 1_000;
+    let (mut time, mut len) = ([0u64; 2], 16u64);
+    let args = [fd, SOL_SOCKET, SO_RCVTIMEO, time.as_mut_ptr() as u64, &raw mut len as u64, 0];
+    // SAFETY: a whole `struct timeval`, and its length.
+    let result = unsafe { gate::call(GETSOCKOPT, args) };
+    let limit = time[0].checked_mul(SECOND_NS)?.checked_add(time[1] * MICROSECOND_NS)?;
+    (result == 0 && limit != 0).then_some(limit)
 }
 
 fn now_ns() -> u64 {

@@ -340,7 +340,7 @@ impl Call<'_> {
     }
 
     /// Whether a signal waits until the thread has left the agent.
-    fn must_leave(&self) -> bool {
+    pub fn must_leave(&self) -> bool {
         // SAFETY: as in `set_phase`, the other way round.
         unsafe { (&raw const self.page.after).read_volatile() == AFTER_LEAVES }
     }
@@ -467,6 +467,7 @@ impl Call<'_> {
                 }
                 self.modify(object);
                 self.modify(&self.world.messages);
+                self.settle_if_spliced(target.entry.slot());
                 let result = self.write_piece(target, bytes);
                 if !self.is_clean() {
                     self.observe(object);
@@ -532,6 +533,8 @@ impl Call<'_> {
         if !from.has(FdEntry::STREAM) || self.arg(count) == 0 {
             return true;
         }
+        // Another reader may take what was waited for, and the kernel then passes on what comes in after it.
+        self.note_spliced(from.slot());
         loop {
             let ready = ready_now(input, POLLIN);
             let len = queued(input);
@@ -543,10 +546,25 @@ impl Call<'_> {
             if ready & !POLLIN != 0 || ready != 0 && from.has(FdEntry::SOCKET) {
                 return true;
             }
+            if ready == 0 && self.is_refused(to) {
+                return true;
+            }
             if ready == 0 && !self.await_input(input, to, flags) {
                 return false;
             }
         }
+    }
+
+    /// Whether the kernel surely says what is wrong with `splice` or `tee` before it waits for its source.
+    fn is_refused(&self, to: FdEntry) -> bool {
+        const O_PATH: u64 = 0o10000000;
+        let (output, has_offset) = match self.frame.nr {
+            TEE => (1, false),
+            _ => (2, self.arg(1) != 0 || self.arg(3) != 0 && to.has(FdEntry::STREAM)),
+        };
+        let flags = file_flags(self.arg(output));
+        let is_writable = flags & O_ACCMODE != 0 && flags & (O_PATH | O_APPEND) == 0;
+        has_offset || !is_writable || self.frame.nr == TEE && !is_pipe(to)
     }
 
     /// Wait until something can be read, as the program's own call would. False if the call is over.
@@ -566,14 +584,16 @@ impl Call<'_> {
             self.proceed();
             return;
         }
-        if ready_now(input, POLLIN) == 0 && flags & SPLICE_F_NONBLOCK == 0 && !self.await_as_program(input, POLLIN) {
-            return;
-        }
         self.observe_source(from);
         self.replace_arg(5, flags | SPLICE_F_NONBLOCK);
+        // First of all the kernel says what is wrong, if anything is.
         self.change_file(to);
-        // Somebody else has taken what was there.
-        if self.frame.rax as i64 == -EAGAIN && flags & SPLICE_F_NONBLOCK == 0 {
+        if self.frame.rax as i64 != -EAGAIN || flags & SPLICE_F_NONBLOCK != 0 {
+            return;
+        }
+        // Nothing was there.
+        self.set_phase(PHASE_BEFORE);
+        if self.must_leave() || self.await_as_program(input, POLLIN) {
             self.begin_again();
         }
     }

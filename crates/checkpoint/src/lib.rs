@@ -30,7 +30,7 @@ mod reap;
 mod state;
 mod vessel;
 
-pub use pages::Copied;
+pub use pages::{give_memory, Copied};
 pub use reap::{Dying, ToReap};
 pub use vessel::{Known, Vessel};
 

@@ -148,6 +148,29 @@ pub(crate) fn restore(caller: &mut Caller, vessel: i32, ours: Option<Range<u64>>
     Ok(copied)
 }
 
+/// What a forked child has in its private memory becomes what its parent has there, but for the ranges in `kept` and
+/// for memory that the parent does not have. Both stand still, or do not use that memory. Says how many pages differed.
+pub fn give_memory(child: i32, parent: i32, kept: &[Range<u64>]) -> Result<u64> {
+    let (now, then) = (Memory::of(parent)?, Memory::of(child)?);
+    let private = areas::of(parent)?.into_iter().filter(|area| !area.is_special() && !area.shared);
+    let private: Vec<Range<u64>> = private.map(|area| area.range).collect();
+    let own = then.own_pages()?;
+    let given = minus(&minus(&own, &minus(&own, &private)), kept);
+    let (mut different, mut unknown) = (Vec::new(), Vec::new());
+    for window in windows(&given) {
+        find_differing(&now, &then, &window, &mut different, &mut unknown)?;
+    }
+    let mut buffers = [Vec::new(), Vec::new()];
+    let mut pages = 0;
+    for batch in batches(different) {
+        pages += copy(&now, &then, &batch, &mut buffers[0])?;
+    }
+    for batch in batches(unknown) {
+        pages += copy_differing(&now, &then, &batch, &mut buffers)?;
+    }
+    Ok(pages)
+}
+
 /// Ranges in groups whose page maps are read at once: those close to each other together, long ones in pieces.
 fn windows(own: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
     let mut windows: Vec<Vec<Range<u64>>> = Vec::new();

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use external_sync::volume::{VolumeError, VolumeSpec};
 use supervisor::Injection;
 
+use crate::bluefs::args::{BluefsAction, FsckOptions, InviteOptions, MountOptions, ServeOptions};
 use crate::report::ReportForm;
 use crate::size::parse_size;
 use crate::stats::StatsTarget;
@@ -76,6 +77,27 @@ pub enum Action {
         /// What to do with a volume
         #[command(subcommand)]
         action: VolumeAction,
+    },
+    /// Serve the volumes of a BlueFS store, until SIGINT or SIGTERM
+    Serve(ServeOptions),
+    /// Invite somebody to a volume of a BlueFS store: print what they need to reach it, encrypted
+    ///
+    /// The line names the server's key and a secret: give it to one person, by a way that you trust.
+    Invite(InviteOptions),
+    /// Mount a volume of a BlueFS server, for everybody; umount(8) unmounts it
+    ///
+    /// Every operation is asked of the server, and returns when it is on the server's disk. Needs root.
+    Mount(MountOptions),
+    /// Check a BlueFS store that no server uses; the exit status is 1 if it is damaged
+    ///
+    /// What a crash has interrupted is finished first, as a server would at its start.
+    Fsck(FsckOptions),
+    /// Work on the volumes of a BlueFS server
+    #[command(subcommand_required = true, arg_required_else_help = false)]
+    Bluefs {
+        /// What to do
+        #[command(subcommand)]
+        action: BluefsAction,
     },
     /// Tell what this machine allows and which promises each mounted file system can keep
     ///

@@ -51,6 +51,9 @@ pub enum Failure {
     /// A path of `--volatile`.
     #[error(transparent)]
     Volatile(#[from] supervisor::VolatileError),
+    /// BlueFS.
+    #[error("{0}")]
+    Bluefs(String),
     /// A try.
     #[error(transparent)]
     Try(#[from] layer::LayerError),

@@ -45,8 +45,18 @@ fn render(command: Command) -> std::io::Result<Vec<u8>> {
 }
 
 fn no_page(page: Option<&str>) -> Failure {
-    Failure::Usage(format!(
-        "no man page '{}'; there are run, try, volume, volume-create, volume-mount, volume-umount, volume-check, doctor",
-        page.unwrap_or_default()
-    ))
+    let pages = pages(&Cli::command(), "").join(", ");
+    Failure::Usage(format!("no man page '{}'; there are {pages}", page.unwrap_or_default()))
+}
+
+/// The names of all pages below a command: each is its command's words with `-` between them.
+fn pages(command: &Command, prefix: &str) -> Vec<String> {
+    let below = command.get_subcommands().filter(|command| !command.is_hide_set());
+    below
+        .flat_map(|command| {
+            let name = format!("{prefix}{}", command.get_name());
+            let more = pages(command, &format!("{name}-"));
+            std::iter::once(name).chain(more)
+        })
+        .collect()
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bluefs;
 mod command;
 mod doctor;
 mod error;
@@ -22,6 +23,7 @@ mod volume;
 use std::process::ExitCode;
 
 use args::Action;
+use bluefs::args::BluefsAction;
 use error::Failure;
 
 fn main() -> ExitCode {
@@ -42,6 +44,13 @@ fn perform(action: Action) -> Result<u8, Failure> {
         Action::Try(options) => try_run::try_run(options),
         Action::Top(options) => top::top(&options),
         Action::Volume { action } => volume::perform(action),
+        Action::Serve(options) => bluefs::serve(options),
+        Action::Invite(options) => bluefs::invite(&options),
+        Action::Mount(options) => bluefs::mount(&options),
+        Action::Fsck(options) => bluefs::fsck(&options),
+        Action::Bluefs { action: BluefsAction::Batch { address, invitation, file } } => {
+            bluefs::batch(address, invitation.as_deref(), file.as_deref())
+        }
         Action::Doctor(options) => doctor::doctor(&options),
         Action::Completions { shell } => generate::completions(shell),
         Action::Man { page } => generate::man(page.as_deref()),

@@ -42,7 +42,10 @@ fn explain(error: &clap::Error, line: &[OsString]) -> Failure {
         };
     }
     let help = match line.get(1).and_then(|word| word.to_str()) {
-        Some(word @ ("run" | "try" | "top" | "volume" | "doctor" | "completions" | "man")) => {
+        Some(
+            word @ ("run" | "try" | "top" | "volume" | "serve" | "invite" | "mount" | "fsck" | "bluefs" | "doctor"
+            | "completions" | "man"),
+        ) => {
             format!("speculator {word} --help")
         }
         _ => "speculator --help".to_owned(),

@@ -168,3 +168,48 @@ fn who_shows_too_much_waits() {
     assert!((HELD_MAX - (2 << 20)..=HELD_MAX).contains(&held), "{held}");
     assert!(stats["ahead"]["barriers"]["write"].as_u64().is_some_and(|waits| waits > 0), "{stats}");
 }
+
+/// Makes so many children, one after the other.
+fn children(count: u32) -> String {
+    format!(
+        r#"perl -e 'for (1..{count}) {{ my $pid = fork; if (!$pid) {{ exec "/bin/true" or exit 9 }}
+            waitpid($pid, 0) == $pid && $? == 0 or die "WRONG $_ $?" }} print "all\n"'"#
+    )
+}
+
+/// Who has ended on a guess stands still for as long as it may fail: whoever makes too many such waits.
+#[test]
+fn who_makes_too_many_children_waits() {
+    let scene = Scene::new();
+    let script = format!(
+        r#"id=$($S begin); [ $id = failed ] && {{ echo WRONG; exit 7; }}
+        perl -e 'select(undef, undef, undef, 0.05) until -e "go"; exec $ENV{{S}}, "commit", $ARGV[0]' $id &
+        {}; wait; echo end"#,
+        children(1050)
+    );
+    let inside = Running::inside(&scene.path("."), &[], &["bash", "-c", &script]);
+    inside.until(|world| {
+        let processes = world["ahead"]["processes"].as_array().unwrap();
+        processes
+            .iter()
+            .any(|process| process["waits_for"].as_str().is_some_and(|what| what.ends_with("to call clone")))
+    });
+    std::fs::write(scene.path("go"), "").unwrap();
+    assert_eq!(inside.end(), ("all\nend\n".to_owned(), None));
+}
+
+/// Where we may open few descriptors everything comes to wait: the guess fails, and the world does not end.
+#[test]
+fn a_guess_with_many_children_fails_where_descriptors_are_few() {
+    let scene = Scene::new();
+    let children = children(200);
+    let script = format!(
+        r#"id=$($S begin); [ $id = failed ] && {{ {children}; exit 7; }}
+        {children}; echo WRONG; $S commit $id"#
+    );
+    let start = ["bash", "-c", "ulimit -n 256; exec $S run --stats=json:stats -- bash -c \"$0\"", &script];
+    let mut inside = Running::start(&scene.path("."), &start);
+    let mut shown = String::new();
+    inside.output.read_to_string(&mut shown).unwrap();
+    assert_eq!((shown, inside.child.wait().unwrap().code()), ("all\n".to_owned(), Some(7)));
+}

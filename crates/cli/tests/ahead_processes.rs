@@ -2,7 +2,13 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+use std::process::Command;
+
 use support::guess::{check_failure, check_perl as check, check_success};
+use support::Scene;
+
+const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 
 /// What a guess has sent is heard, wherever the receiver is, and never was if the guess is wrong: the receiver has neither run its handler nor will
 /// it.
@@ -302,4 +308,72 @@ waitpid($helper, 0);
     let program = format!("{HELPER}{program}");
     check(&program, "fail", "again\nopened\n", &[]);
     check(&program, "commit", "opened\n", &[]);
+}
+
+/// What a shell command shows natively it shows inside one open guess that is right, without waiting for it, and
+/// nothing is left of it if the guess is wrong.
+fn check_runs_ahead(scene: &Scene, command: &str) {
+    let shown = |words: &[&str]| {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(scene.path("dir")).env("S", SPECULATOR);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let left = || {
+        let names = std::fs::read_dir(scene.path("dir")).unwrap().flatten().map(|entry| entry.file_name());
+        names.map(|name| (std::fs::read(scene.path("dir").join(&name)).unwrap(), name)).collect::<BTreeSet<_>>()
+    };
+    let empty = || {
+        std::fs::remove_dir_all(scene.path("dir")).unwrap();
+        std::fs::create_dir(scene.path("dir")).unwrap();
+    };
+    let native = shown(&["bash", "-c", command]);
+    let left_natively = left();
+    for outcome in ["commit", "fail"] {
+        empty();
+        let begin = r#"id=$($S begin); [ "$id" = failed ] && { echo again; exit; }"#;
+        let script = format!("{begin}; {command}; $S {outcome} $id; echo kept");
+        let told = shown(&[SPECULATOR, "run", "--stats=json:../stats", "--", "bash", "-c", &script]);
+        let expected = match outcome {
+            "commit" => (format!("{native}kept\n"), left_natively.clone()),
+            _ => ("again\n".to_owned(), BTreeSet::new()),
+        };
+        assert_eq!((told, left()), expected, "{command}: {outcome}");
+        let stats = std::fs::read_to_string(scene.path("stats")).unwrap();
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        assert_eq!(stats["ahead"]["barriers"], serde_json::json!({}), "{command}: {outcome}");
+    }
+}
+
+/// A child of `vfork`, or of `posix_spawn`, shares its parent's memory until it executes a program: on a guess nobody
+/// sees that it does not, and nobody waits for the guess.
+#[test]
+fn who_spawns_does_not_wait() {
+    let scene = Scene::new();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/vfork_memory.c");
+    let compiled = Command::new("cc").args(["-O1", "-o"]).arg(scene.path("spawns")).arg(source).status();
+    assert!(compiled.unwrap().success());
+    check_runs_ahead(&scene, "../spawns");
+}
+
+/// What is written and made durable on a guess is durable when the guess was right, before anything of it is shown.
+#[test]
+fn who_makes_a_file_durable_does_not_wait() {
+    check_runs_ahead(&Scene::new(), "echo a > file; sync -d file; echo b >> file; sync file; sync .; cat file");
+}
+
+/// An end of a pipe that is opened by way of /proc/self/fd is one more, and closed by a rollback.
+#[test]
+fn who_opens_a_pipe_of_its_own_again_does_not_wait() {
+    check_runs_ahead(&Scene::new(), "seq 3 | cat /dev/stdin; seq 4 | { read first; cat /dev/fd/0; }");
+}
+
+/// A file that is made is no link.
+#[test]
+fn who_makes_a_file_and_follows_no_link_does_not_wait() {
+    let program = r#"use Fcntl; sysopen(my $file, "file", O_RDWR | O_CREAT | O_NOFOLLOW, 0600) or die;
+        syswrite($file, "abc"); sysopen(my $again, "file", O_RDONLY | O_NOFOLLOW) or die;
+        sysread($again, my $text, 10); print "$text\n""#;
+    check_runs_ahead(&Scene::new(), &format!("perl -e '{program}'"));
 }

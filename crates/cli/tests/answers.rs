@@ -2,10 +2,11 @@
 
 mod support;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use support::{can_mount, Scene};
+use support::{can_mount, places, Scene};
 
 /// What is not in a JSON object.
 const NONE: serde_json::Value = serde_json::Value::Null;
@@ -59,6 +60,127 @@ fn a_server_that_answers_after_its_fsync_waits_once() {
     assert!(stats["fsyncs_committed"].as_u64().unwrap() >= ROUNDS - 1, "{stats}");
     assert!(stats["output_hold_us"]["count"].as_u64().unwrap() <= 3, "{stats}");
     assert_eq!(std::fs::read(scene.path("log")).unwrap().len() as u64, ROUNDS * 100);
+}
+
+/// A flush of the file that a server appends to commits what it has done, as long as it has done nothing else.
+#[test]
+fn a_server_with_one_file_flushes_that_file_only() {
+    for (besides, is_alone) in [
+        ("pass", true),
+        ("os.write(other, request)", false),
+        ("os.truncate('other', request[0])", false),
+        ("os.stat('other')", true),
+        ("os.rename('other', 'one'); os.rename('one', 'other')", false),
+        ("os.chmod('log', 0o600 + request[0] % 2)", false),
+        ("os.posix_fallocate(log, 0, 4096)", false),
+        ("other = os.open('other', os.O_WRONLY); os.write(other, request)", false),
+    ] {
+        let scene = Scene::new();
+        let program = APPENDS_AND_ANSWERS
+            .replace("import os\n", "import os\nother = os.open('other', os.O_WRONLY | os.O_CREAT, 0o600)\n")
+            .replace("    os.fdatasync", &format!("    {besides}\n    os.fdatasync"));
+        assert_eq!(ask(python(&scene, "", &program)), (0..ROUNDS as u8).collect::<Vec<u8>>());
+        let stats = scene.stats();
+        if stats["commits"].as_object().unwrap().is_empty() {
+            return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+        }
+        let of_log = stats["commits_of_log"].as_u64().unwrap();
+        match is_alone {
+            // All but those at the beginning: the second one makes it the log, from the next but one on.
+            true => assert!(of_log >= ROUNDS - 5, "{besides}: {stats}"),
+            false => assert!(of_log == 0, "{besides}: {stats}"),
+        }
+    }
+}
+
+/// The log changes with what is flushed: also a file that was the log is flushed when something else is.
+#[test]
+fn another_file_becomes_the_log() {
+    let scene = Scene::new();
+    let another = "    if request[0] == 10:
+        time.sleep(0.1)
+        log = os.open('log2', os.O_WRONLY | os.O_CREAT, 0o600)
+    os.write(log";
+    let program = APPENDS_AND_ANSWERS.replace("    os.write(log", another);
+    let server = python(&scene, "", &program.replace("import os", "import os, time"));
+    assert_eq!(ask(server), (0..ROUNDS as u8).collect::<Vec<u8>>());
+    let stats = scene.stats();
+    if stats["commits"].as_object().unwrap().is_empty() {
+        return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+    }
+    let of_log = stats["commits_of_log"].as_u64().unwrap();
+    // All but those at the beginning, and the two at which the log changes.
+    assert!((ROUNDS - 8..ROUNDS - 4).contains(&of_log), "{stats}");
+}
+
+/// A server for each client. They share memory, so that each answer depends on whatever any of them has written.
+const SERVERS: &str = "\
+import mmap, os, socket, sys
+count = int(sys.argv[1])
+shared = mmap.mmap(-1, 4096)
+listener = socket.socket()
+listener.bind(('127.0.0.1', 0))
+listener.listen(count)
+print(listener.getsockname()[1], flush=True)
+is_server = False
+for i in range(count):
+    is_server = is_server or os.fork() == 0
+if is_server:
+    log = os.open('dir/log', os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    client = listener.accept()[0]
+    while request := client.recv(1):
+        if request == b'w':
+            os.write(log, request * 100)
+            os.fdatasync(log)
+        client.send(request)
+else:
+    for i in range(count): os.wait()
+";
+
+/// PostgreSQL with several clients outside made ten transactions a second: an answer that was taken after its
+/// commit had let everything go, and before the commit was published, waited for another one.
+#[test]
+fn an_answer_waits_for_no_other_commit_than_its_own() {
+    const CLIENTS: usize = 8;
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::with_volume();
+    let mut world = python(&scene, "--volume image:dir", SERVERS);
+    let mut world = world.arg(CLIENTS.to_string()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut port = String::new();
+    BufReader::new(world.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let port: u16 = port.trim().parse().unwrap();
+    let connect = |_| {
+        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        client.set_nodelay(true).unwrap();
+        client.set_read_timeout(Some(places::PATIENCE)).unwrap();
+        client
+    };
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(connect).collect();
+    let ask = |client: &mut TcpStream, what: u8| client.write_all(&[what]).unwrap();
+    for round in 0..1000 {
+        let hear = |client: &mut TcpStream, what: u8| {
+            let mut answer = [0];
+            client.read_exact(&mut answer).unwrap_or_else(|error| panic!("no answer in round {round}: {error}"));
+            assert_eq!(answer, [what]);
+        };
+        // One of them writes. Nothing is written until all have their answers.
+        ask(&mut clients[0], b'w');
+        let (writer, readers) = clients.split_first_mut().unwrap();
+        readers.iter_mut().for_each(|reader| ask(reader, b'r'));
+        for again in [true, false] {
+            for reader in &mut *readers {
+                hear(reader, b'r');
+                if again {
+                    ask(reader, b'r');
+                }
+            }
+        }
+        hear(writer, b'w');
+    }
+    drop(clients);
+    assert!(world.wait().unwrap().success());
 }
 
 /// A program that shows nothing in between keeps its fsyncs: they are of one file each, a commit is of the file system.

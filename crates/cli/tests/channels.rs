@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Lines, Read};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{symlink, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
@@ -35,6 +35,8 @@ const SLOWER: u32 = 8;
 const ALONE: u32 = 5;
 /// No case takes so long, however busy the machine is.
 const PATIENCE_S: &str = "120";
+/// So long somebody outside looks for what A does.
+const WATCHES_S: &str = "30";
 
 /// Channels that let something through, and why; those that programs use most come first. One that no longer does has to go from here.
 const KNOWN_LEAKS: &[(&str, &str)] = &[];
@@ -61,14 +63,10 @@ const SEEN_ANYWAY: &[(&str, &str)] = &[
 
 /// Cases where B learns what A did on a guess that turns out wrong, and why.
 const KNOWN_GUESS_LEAKS: &[(&str, &str)] = &[
-    ("busy_file", "what is open for writing on a guess keeps others from executing it at once"),
+    // decisions/0037
     ("cpu_time_of", "the time that a failed guess took is not given back"),
     ("cpu_time_awaited", "the time that a failed guess took is not given back"),
     ("cpu_timer", "the time that a failed guess took is not given back"),
-    ("ready_handler", "the signal of F_SETSIG is the kernel's, and is not held until the guess is resolved"),
-    ("ready_waited", "the signal of F_SETSIG is the kernel's, and is not held until the guess is resolved"),
-    ("ready_timed", "the signal of F_SETSIG is the kernel's, and is not held until the guess is resolved"),
-    ("ready_pending", "the signal of F_SETSIG is the kernel's, and is not held until the guess is resolved"),
 ];
 
 /// What B's print came to.
@@ -85,7 +83,7 @@ enum Verdict {
 
 struct Case {
     name: String,
-    /// What is expected: `held`, `free`, or `outside`.
+    /// What is expected: `held`, `free`, `outside`, or `watched`: then B is outside.
     kind: String,
 }
 
@@ -159,6 +157,7 @@ impl Bench {
             false => Peer::listen(),
         });
         let port = outside.as_ref().map_or(0, |peer| peer.port);
+        let watcher = (case.kind == "watched").then(|| self.watch(case, &folder, slowness));
         // A case that hangs must not hang the test.
         let mut command = Command::new("timeout");
         command.args(["-k", "1", PATIENCE_S, env!("CARGO_BIN_EXE_speculator"), "run", "--commit-interval", "1000"]);
@@ -170,7 +169,37 @@ impl Bench {
         let _ = fs::remove_file(link);
         let stats: Value =
             fs::read(&stats).map_or(Value::Null, |bytes| serde_json::from_slice(&bytes).unwrap_or_default());
-        judge(case, &output, &stats, outside.and_then(Peer::saw_end))
+        let end = outside.and_then(Peer::saw_end).or_else(|| watcher?.saw(output.status.success()));
+        judge(case, &output, &stats, end)
+    }
+
+    /// Starts B of a case outside, and waits until it looks.
+    fn watch(&self, case: &Case, folder: &Path, slowness: u32) -> Watcher {
+        let mut command = Command::new("timeout");
+        command.args([WATCHES_S]).arg(&self.program).args(["--watch", &case.name]).current_dir(folder);
+        command.env("CHANNELS_SLOWNESS", slowness.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().and_then(Result::ok).as_deref(), Some("ready"), "{}", case.name);
+        Watcher { child, lines }
+    }
+}
+
+/// B of a case, outside.
+struct Watcher {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Watcher {
+    /// Whether it saw what A did, if A did it. When is not asked: it looks all the time.
+    fn saw(mut self, is_done: bool) -> Option<Duration> {
+        if !is_done {
+            let _ = self.child.kill();
+        }
+        let saw = self.lines.next().and_then(Result::ok).as_deref() == Some("saw");
+        let _ = self.child.wait();
+        saw.then_some(Duration::ZERO)
     }
 }
 
@@ -200,7 +229,7 @@ fn judge(case: &Case, output: &Output, stats: &Value, end: Option<Duration>) -> 
     let stderr = String::from_utf8_lossy(&output.stderr);
     let bytes = stats["output_bytes_held"].as_u64();
     let note = format!("{} bytes, commits {}, barriers {}", bytes.unwrap_or(0), stats["commits"], stats["barriers"]);
-    let worked = if case.kind == "outside" { end.is_some() } else { stdout == "saw\n" };
+    let worked = if matches!(case.kind.as_str(), "outside" | "watched") { end.is_some() } else { stdout == "saw\n" };
     let Some(bytes) = bytes.filter(|_| worked) else {
         return (Verdict::Broken, format!("{:?}: {}", output.status.code(), stderr.trim()));
     };
@@ -211,6 +240,7 @@ fn judge(case: &Case, output: &Output, stats: &Value, end: Option<Duration>) -> 
         // What B did may have waited for a commit before it learned anything; then the parent's change afterwards takes another one.
         "held" if commits(stats) >= 2 => Verdict::Held,
         // The parent changes something later: there is another commit if there was one before the peer saw anything.
+        "watched" if commits(stats) >= 2 => Verdict::Held,
         "outside" if commits(stats) >= 2 || end.is_some_and(|end| end > SOON) => Verdict::Held,
         _ => Verdict::Leak,
     };
@@ -222,7 +252,7 @@ fn may_be_of_timing(case: &Case, verdict: Verdict) -> bool {
     let is_seen_anyway = SEEN_ANYWAY.iter().any(|(known, _)| *known == case.name);
     match verdict {
         Verdict::Held | Verdict::Free => false,
-        Verdict::Leak => case.kind == "outside" || is_seen_anyway,
+        Verdict::Leak => matches!(case.kind.as_str(), "outside" | "watched") || is_seen_anyway,
         Verdict::HeldForNothing => KNOWN_HELD_FOR_NOTHING.iter().all(|(known, _)| *known != case.name),
         Verdict::Broken => true,
     }

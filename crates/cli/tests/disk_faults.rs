@@ -34,8 +34,9 @@ fn run(seed: u64, name: &str, programs: &Programs) -> Result<(bool, bool), Strin
     let recording = recording.map_err(|error| told(error.to_string()))?;
     expect_told(&recording).map_err(told)?;
     let plan = CutPlan::new(&recording.log, seed, CUTS);
-    let outcomes =
-        replay_all(&recording.log, "data=journal", &plan.cuts, 1, &interrupted, |dir, seen| workload.check(dir, seen));
+    let outcomes = replay_all(&recording.log, "data=journal", &plan.cuts, 1, &interrupted, |dir, seen| {
+        workload.check(programs, dir, seen)
+    });
     let outcomes = outcomes.map_err(|error| told(error.to_string()))?;
     match outcomes.iter().find(|outcome| !outcome.violations.is_empty()) {
         Some(bad) => Err(told(format!("{:?} after {}", bad.violations, recording.status))),

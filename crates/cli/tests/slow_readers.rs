@@ -4,7 +4,9 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Sends a file's first bytes to its standard output with the given call, changes them, says so on standard error,
 /// and lives until its input ends.
@@ -69,4 +71,69 @@ fn a_socket_holds_what_was_sent() {
         let child = start(name, folder.path(), Stdio::from(std::os::fd::OwnedFd::from(writer)));
         what_was_sent_is_read(child, reader);
     }
+}
+
+/// COMMAND has ended, and what it wrote is held for somebody who does not read. A signal that ends `run` ends it then,
+/// too; what was written is still there for whoever reads it later. (COMMAND ignores the signal: it ends by itself.)
+#[test]
+fn a_signal_ends_a_run_that_waits_for_a_reader() {
+    const LEN: usize = 300_000;
+    let folder = folder();
+    let script = format!("trap '' TERM; echo changed > record; head -c {LEN} /dev/zero");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+    command.args(["run", "--", "sh", "-c", &script]).current_dir(folder.path()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    let status = loop {
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if Instant::now() > end {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            break None;
+        }
+    };
+    let mut got = Vec::new();
+    child.stdout.take().unwrap().read_to_end(&mut got).unwrap();
+    assert_eq!(status.and_then(|status| status.signal()), Some(15), "{status:?}");
+    assert_eq!(got.len(), LEN);
+}
+
+/// A socket that was told outside not to copy what it sends. What is sent so could change before it has left: who tries
+/// is told, as if too much were under way, and sends it with a copy.
+#[test]
+fn an_inherited_socket_copies_what_is_sent() {
+    const OUTSIDE: &str = r#"
+import socket, subprocess, sys
+SO_ZEROCOPY = 60
+listener = socket.create_server(("127.0.0.1", 0))
+sender = socket.create_connection(listener.getsockname())
+receiver = listener.accept()[0]
+sender.setsockopt(socket.SOL_SOCKET, SO_ZEROCOPY, 1)
+world = [sys.argv[1], "run", "--", sys.executable, "-c", sys.argv[2], str(sender.fileno())]
+subprocess.run(world, pass_fds=[sender.fileno()], check=True)
+sender.close()
+print(receiver.recv(100).decode(), end="")
+"#;
+    const INSIDE: &str = r#"
+import errno, socket, sys
+MSG_ZEROCOPY = 0x4000000
+sender = socket.socket(fileno=int(sys.argv[1]))
+for send in lambda: sender.send(b"pages", MSG_ZEROCOPY), lambda: sender.sendmsg([b"pages"], [], MSG_ZEROCOPY):
+    try:
+        send()
+    except OSError as error:
+        assert error.errno == errno.ENOBUFS, error
+    else:
+        assert False, "sent without a copy"
+sender.send(b"a copy")
+"#;
+    let mut command = Command::new("python3");
+    command.args(["-c", OUTSIDE, env!("CARGO_BIN_EXE_speculator"), INSIDE]);
+    let output = command.stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "a copy");
 }

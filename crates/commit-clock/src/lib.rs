@@ -189,6 +189,8 @@ pub struct Transactions {
     dirty: AtomicClock,
     /// For each domain the newest transaction whose commit somebody waits for.
     requested: AtomicClock,
+    /// For each domain the newest transaction in which something else was changed than the contents of its log.
+    beyond_log: AtomicClock,
 }
 
 impl Transactions {
@@ -202,6 +204,7 @@ impl Transactions {
             committed: AtomicClock::new(),
             dirty: AtomicClock::new(),
             requested: AtomicClock::new(),
+            beyond_log: AtomicClock::new(),
         };
         t.init(domains);
         t
@@ -250,9 +253,31 @@ impl Transactions {
     /// *before* the change is made.
     #[inline(always)]
     pub fn join(&self, domain: usize) -> Transaction {
+        let transaction = self.join_log(domain);
+        self.beyond_log.raise(domain, transaction);
+        transaction
+    }
+
+    /// The same for a change of the contents of the domain's *log*: the one file whose flush commits a transaction in
+    /// which nothing else was changed. Which file that is must be asked with the handle open.
+    #[inline(always)]
+    pub fn join_log(&self, domain: usize) -> Transaction {
         let transaction = self.active.get(domain);
         self.dirty.raise(domain, transaction);
         transaction
+    }
+
+    /// Whether nothing but the log's contents was changed since the last commit of `domain`. Asked by whoever commits,
+    /// when everything that joined the transaction is quiet.
+    pub fn is_log_only(&self, domain: usize) -> bool {
+        self.beyond_log.get(domain) <= self.committed.get(domain)
+    }
+
+    /// Another file is the log from now on, or none. Whoever commits says so when it has closed a transaction and
+    /// before it closes the next one, which counts as one in which anything was changed: a change of the file that
+    /// was the log is covered by that one, since its handle was opened before.
+    pub fn leave_log(&self, domain: usize) {
+        self.beyond_log.raise(domain, self.active.get(domain));
     }
 
     /// Whether a change to `domain` may join now, asked with an open handle: whoever commits has it open, and keeps it open until what has joined is

@@ -10,6 +10,33 @@ fn clock(domain: usize, transaction: u64) -> Clock {
 }
 
 #[test]
+fn a_transaction_is_of_the_log_only_if_nothing_else_joined() {
+    let transactions = Transactions::new(2);
+    let commit = || {
+        let (closed, _) = transactions.close_transaction(0);
+        transactions.set_committed(0, closed);
+    };
+    transactions.join_log(0);
+    assert!(transactions.is_log_only(0));
+    transactions.join(1);
+    assert!(transactions.is_log_only(0) && !transactions.is_log_only(1));
+    transactions.join(0);
+    transactions.join_log(0);
+    assert!(!transactions.is_log_only(0));
+    commit();
+    transactions.join_log(0);
+    assert!(transactions.is_log_only(0));
+    // Another file becomes the log when a transaction is closed: the next one may hold changes of both.
+    let (closed, _) = transactions.close_transaction(0);
+    transactions.leave_log(0);
+    transactions.set_committed(0, closed);
+    transactions.join_log(0);
+    assert!(!transactions.is_log_only(0));
+    commit();
+    assert!(transactions.is_log_only(0));
+}
+
+#[test]
 fn a_merged_clock_is_resolved_when_all_its_parts_are() {
     let mut both = clock(0, 3);
     both.merge(&clock(1, 5));

@@ -54,6 +54,8 @@ pub struct Commit {
     pub domain: usize,
     /// Why.
     pub cause: Cause,
+    /// Whether the flush of one file was enough.
+    pub is_of_log: bool,
     /// From the closing of the transaction to the end of the flush.
     pub duration: Duration,
 }
@@ -77,6 +79,15 @@ pub struct Policy {
     pub eager: bool,
 }
 
+/// A domain's log (`agent::log`), open for reading.
+#[derive(Debug, Default)]
+pub struct Log {
+    /// What is flushed when nothing else was changed.
+    current: Option<Arc<OwnedFd>>,
+    /// The file that becomes the log at the next commit, and its number.
+    pub next: Option<(u32, Arc<OwnedFd>)>,
+}
+
 /// How the engine reaches a domain's file system. Nothing is open on a file system that the world has not changed, or not for a while: others may unmount it.
 #[derive(Debug, Default)]
 pub struct Handles {
@@ -86,6 +97,8 @@ pub struct Handles {
     pub kept_open: u32,
     /// Bit d: one fsync commits everything, because the journal takes data and metadata alike (ext4, data=journal).
     pub whole_journal: u32,
+    /// For each domain the file that may be flushed alone.
+    pub logs: [Log; DOMAINS_MAX],
     /// What tells whether the file system has given up in the background.
     pub probes: [Option<Probe>; DOMAINS_MAX],
 }
@@ -100,7 +113,24 @@ impl Handles {
         let is_unmapped = || world.mapped_domains.load(Ordering::SeqCst) & (1 << domain) == 0;
         if world.transactions.let_go(domain, handles, is_unmapped) {
             self.roots[domain] = None;
+            self.logs[domain] = Log::default();
+            world.logs[domain].store(0, Ordering::SeqCst);
+            world.transactions.leave_log(domain);
         }
+    }
+
+    /// A transaction of `domain` was closed, and what joined it is quiet: its log if nothing else was changed. What
+    /// was proposed becomes the log of later ones.
+    fn take_log(&mut self, world: &World, domain: usize) -> Option<Arc<OwnedFd>> {
+        let log = &mut self.logs[domain];
+        let is_enough = world.transactions.is_log_only(domain);
+        let taken = log.current.clone().filter(|_| is_enough);
+        if let Some((number, file)) = log.next.take() {
+            log.current = Some(file);
+            world.logs[domain].store(number, Ordering::SeqCst);
+            world.transactions.leave_log(domain);
+        }
+        taken
     }
 }
 
@@ -296,15 +326,18 @@ impl Worker {
         let (transaction, ticket) = self.world.transactions.close_transaction(domain);
         self.world.dirty_bytes[domain].store(0, Ordering::Relaxed);
         self.await_quiet(ticket);
-        if let Err(error) = self.flush(domain, transaction) {
-            self.failed = true;
-            self.observer.flush_failed(domain, error);
-            return;
-        }
+        let is_of_log = match self.flush(domain, transaction) {
+            Ok(is_of_log) => is_of_log,
+            Err(error) => {
+                self.failed = true;
+                self.observer.flush_failed(domain, error);
+                return;
+            }
+        };
         self.rests[domain] = Some(Rest::after(Instant::now(), begin.elapsed()));
         let mut committed = self.world.transactions.committed();
         committed.0[domain] = committed.0[domain].max(transaction);
-        self.observer.durable(&committed, &Commit { domain, cause, duration: begin.elapsed() });
+        self.observer.durable(&committed, &Commit { domain, cause, is_of_log, duration: begin.elapsed() });
         self.world.transactions.set_committed(domain, transaction);
         announce(self.world);
     }
@@ -324,24 +357,31 @@ impl Worker {
         }
     }
 
-    fn flush(&self, domain: usize, transaction: Transaction) -> io::Result<()> {
-        let (root, whole_journal, probe) = {
-            let handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            (handles.roots[domain].clone(), handles.whole_journal & (1 << domain) != 0, handles.probes[domain])
+    /// Returns whether the flush of one file was enough.
+    fn flush(&self, domain: usize, transaction: Transaction) -> io::Result<bool> {
+        let (root, whole_journal, probe, log) = {
+            let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let log = handles.take_log(self.world, domain);
+            (handles.roots[domain].clone(), handles.whole_journal & (1 << domain) != 0, handles.probes[domain], log)
         };
         let Some(root) = root else {
             // A clock may be too high: somebody waits for a transaction in which nothing was changed.
             let is_empty = self.world.transactions.dirty().0[domain] < transaction;
-            return if is_empty { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EBADF)) };
+            return if is_empty { Ok(false) } else { Err(io::Error::from_raw_os_error(libc::EBADF)) };
         };
         let is_mapped = self.world.mapped_domains.load(Ordering::SeqCst) & (1 << domain) != 0;
-        if whole_journal && !is_mapped {
+        let log = log.filter(|_| !whole_journal && !is_mapped);
+        if let Some(log) = &log {
+            // Not fdatasync: whoever looks at the file's times depends on them.
+            rustix::fs::fsync(log)?;
+        } else if whole_journal && !is_mapped {
             // Every change is in the journal's running transaction already: committing it is enough, and looks at no inode.
             rustix::fs::fsync(&root)?;
         } else {
             rustix::fs::syncfs(&root)?;
         }
         // Success says that nothing is left to commit, not that all that is gone from there was committed.
-        probe.map_or(Ok(()), |probe| probe.check(root.as_fd()))
+        probe.map_or(Ok(()), |probe| probe.check(root.as_fd()))?;
+        Ok(log.is_some())
     }
 }

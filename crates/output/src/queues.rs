@@ -146,13 +146,21 @@ impl<T> OutputQueues<T> {
     /// The next entry to write out. It stays the first of its queue and process until `on_left`, or until its queue
     /// breaks; if its queue blocks meanwhile, others may be released, and its writing goes on when the queue unblocks.
     pub fn next_release(&mut self) -> Option<Release<T>> {
-        let sequence = *self.heads.first()?;
-        if self.uncommitted.front().is_some_and(|first| *first <= sequence) {
-            return None;
-        }
+        let sequence = self.releasable()?;
         let entry = self.entries.get_mut(&sequence).expect("a head is held");
         let payload = entry.payload.take()?;
         Some(Release { sequence, queue: entry.queue, process: entry.process, payload })
+    }
+
+    /// Whether `next_release` would hand out an entry.
+    pub fn has_release(&self) -> bool {
+        self.releasable().is_some_and(|sequence| self.entries[&sequence].payload.is_some())
+    }
+
+    fn releasable(&self) -> Option<Sequence> {
+        let sequence = *self.heads.first()?;
+        let is_committed = self.uncommitted.front().is_none_or(|first| *first > sequence);
+        is_committed.then_some(sequence)
     }
 
     /// All of the entry has left.

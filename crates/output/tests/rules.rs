@@ -49,6 +49,24 @@ fn output_waits_for_its_transaction() {
 }
 
 #[test]
+fn whoever_adds_output_can_ask_whether_something_may_leave() {
+    let mut queues = Queues::default();
+    assert!(!queues.has_release());
+    queues.on_committed(&at(1));
+    push(&mut queues, SOCKET, A, 1, "committed before it was taken");
+    assert!(queues.has_release());
+    let release = queues.next_release().unwrap();
+    assert!(!queues.has_release(), "somebody is writing it");
+    queues.on_left(release.sequence);
+    push(&mut queues, SOCKET, A, 2, "not committed");
+    assert!(!queues.has_release());
+    queues.on_committed(&at(2));
+    assert!(queues.has_release());
+    queues.on_blocked(SOCKET);
+    assert!(!queues.has_release());
+}
+
+#[test]
 fn a_queue_keeps_its_order() {
     let mut queues = Queues::default();
     push(&mut queues, TERMINAL, A, 1, "a");

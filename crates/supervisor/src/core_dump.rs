@@ -7,7 +7,7 @@
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
 use agent_abi::{DeviceKind, World, PROCESS_MAPPED_SERVED};
-use commit_clock::DOMAINS_MAX;
+use commit_clock::{Clock, DOMAINS_MAX};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -28,16 +28,22 @@ const MAKE_CORES: [i32; 10] = [
 ];
 
 impl Supervisor {
-    /// A signal is about to be delivered.
-    pub(crate) fn before_core(&mut self, tid: i32, signal: i32) {
+    /// A signal is about to be delivered. Returns what has to be committed before: what the process depends on
+    /// elsewhere must not become durable after its core (002, 2.5).
+    pub(crate) fn before_core(&mut self, tid: i32, signal: i32) -> Option<Clock> {
         if !MAKE_CORES.contains(&signal) || !may_be_written(tid) || !is_default(tid, signal) {
-            return;
+            return None;
         }
         let folder = fs::read_to_string("/proc/sys/kernel/core_pattern").ok().and_then(|name| folder_of(tid, &name));
-        let Some(found) = folder.and_then(|folder| fs::metadata(folder).ok()) else { return };
-        if let (DeviceKind::Domain, domain) = self.world().device(found.dev()) {
-            self.join_core(tid, domain);
+        let found = fs::metadata(folder?).ok()?;
+        let (DeviceKind::Domain, domain) = self.world().device(found.dev()) else { return None };
+        let (mut elsewhere, _) = self.dependencies_of(tid)?;
+        elsewhere.0[domain] = 0;
+        if !self.world().transactions.is_resolved(&elsewhere) {
+            return Some(elsewhere);
         }
+        self.join_core(tid, domain);
+        None
     }
 
     fn join_core(&mut self, tid: i32, domain: usize) {

@@ -7,8 +7,9 @@ use crate::event_loop::Supervisor;
 use crate::outputs::Target;
 use crate::requests::stream_of;
 use crate::sys;
-use agent_abi::{option, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SHARED};
+use agent_abi::{option, PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE, PROCESS_SHARES};
 use commit_clock::{Clock, DOMAINS_MAX};
+use output::ProcessId;
 use rustix::fs::FileType;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,15 +18,25 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
-use tracee::{Result, Stopped, Waker};
+use tracee::{Result, SignalInfo, Stopped, Waker};
 
-/// The last thread of a process with names for which others may ask: it stands still until what its process depends
-/// on is committed. A copy of such a socket would keep its name from whoever wants it next.
+/// A thread that stands still until what its process depends on is committed.
 #[derive(Debug)]
-pub(crate) struct EndsLater {
+pub(crate) struct GoesOnLater {
     stopped: Stopped,
+    then: Then,
     /// What it waits for has come.
-    may_end: Arc<AtomicBool>,
+    may_go_on: Arc<AtomicBool>,
+}
+
+/// What a thread does that has stood still.
+#[derive(Debug)]
+enum Then {
+    /// It is the last one of a process with names for which others may ask, or with locks that they see: it ends. A
+    /// copy of such a socket would keep its name from whoever wants it next.
+    End,
+    /// It sees a signal that leaves a core.
+    Deliver { signal: i32, info: Option<SignalInfo> },
 }
 
 impl Supervisor {
@@ -65,21 +76,40 @@ impl Supervisor {
         stopped.resume(0)
     }
 
-    /// With the process go the names of its sockets: whoever asks for one of them is refused.
+    /// With the process go the names of its sockets: whoever asks for one of them is refused. So do its locks.
     fn end_when_names_may_go(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
-        let unsettled = self.unsettled_clock(tid).filter(|_| self.has_name_for_others(tid));
-        let Some((clock, process)) = unsettled else { return stopped.resume(0) };
-        let world = self.world();
-        let (Some(&id), Ok(event_loop)) = (self.output_ids.get(&process), Waker::of_this_thread()) else {
-            return stopped.resume(0);
+        let unsettled = self.unsettled_clock(tid);
+        let is_missed = |one: &(Clock, usize)| {
+            let flags = self.world().processes[one.1].flags.load(Ordering::Relaxed);
+            flags & PROCESS_LOCKS_OUTSIDE != 0 || self.has_name_for_others(tid)
         };
-        let may_end = Arc::new(AtomicBool::new(false));
-        let (outputs, failed, told) = (self.outputs.clone(), self.failed.clone(), may_end.clone());
+        let Some((clock, process)) = unsettled.filter(is_missed) else { return stopped.resume(0) };
+        match self.output_ids.get(&process) {
+            Some(&id) => self.go_on_later(stopped, clock, Some(id), Then::End),
+            None => stopped.resume(0),
+        }
+    }
+
+    /// A thread outside the agent sees a signal; with what came with it, if the kernel does not have that any more.
+    pub(crate) fn deliver(&mut self, stopped: Stopped, signal: i32, info: Option<SignalInfo>) -> Result<()> {
+        match (self.before_core(stopped.tid(), signal), info) {
+            (Some(clock), info) => self.go_on_later(stopped, clock, None, Then::Deliver { signal, info }),
+            (None, Some(info)) => stopped.resume_with(&info),
+            (None, None) => stopped.resume(signal),
+        }
+    }
+
+    /// When all of this is committed, and the output of that process has left.
+    fn go_on_later(&mut self, stopped: Stopped, clock: Clock, output: Option<ProcessId>, then: Then) -> Result<()> {
+        let world = self.world();
+        let Ok(event_loop) = Waker::of_this_thread() else { return stopped.resume(0) };
+        let may_go_on = Arc::new(AtomicBool::new(false));
+        let (outputs, failed, told) = (self.outputs.clone(), self.failed.clone(), may_go_on.clone());
         let wait = move || {
             const AGAIN: Duration = Duration::from_millis(1);
             external_sync::engine::await_commit(world, &clock, || failed.load(Ordering::SeqCst));
-            while !outputs.is_empty_of(id) && !failed.load(Ordering::SeqCst) {
+            while !output.is_none_or(|id| outputs.is_empty_of(id)) && !failed.load(Ordering::SeqCst) {
                 std::thread::sleep(AGAIN);
             }
             told.store(true, Ordering::SeqCst);
@@ -90,27 +120,36 @@ impl Supervisor {
             }
         };
         match crate::threads::start("endings", wait) {
-            Ok(_) => self.ending_later.push(EndsLater { stopped, may_end }),
+            Ok(_) => {
+                self.going_on_later.push(GoesOnLater { stopped, then, may_go_on });
+                Ok(())
+            }
             // The event loop waits itself: nobody else goes on meanwhile, but nothing is shown that is not durable.
             Err(_) => {
                 external_sync::engine::await_commit(world, &clock, || self.failed.load(Ordering::SeqCst));
-                stopped.resume(0)?;
+                self.go_on(stopped, then)
             }
         }
-        Ok(())
+    }
+
+    fn go_on(&mut self, stopped: Stopped, then: Then) -> Result<()> {
+        match then {
+            Then::End => stopped.resume(0),
+            Then::Deliver { signal, info } => self.deliver(stopped, signal, info),
+        }
     }
 
     /// The event loop looks here between two events.
-    pub(crate) fn end_those_committed(&mut self) {
-        if self.ending_later.is_empty() {
+    pub(crate) fn go_on_with_those_committed(&mut self) {
+        if self.going_on_later.is_empty() {
             return;
         }
-        let all = std::mem::take(&mut self.ending_later);
-        let (may, must_wait) = all.into_iter().partition(|one| one.may_end.load(Ordering::SeqCst));
-        self.ending_later = must_wait;
-        for EndsLater { stopped, .. } in may {
-            // Killed meanwhile, or not: it ends.
-            let _ = stopped.resume(0);
+        let all = std::mem::take(&mut self.going_on_later);
+        let (may, must_wait) = all.into_iter().partition(|one| one.may_go_on.load(Ordering::SeqCst));
+        self.going_on_later = must_wait;
+        for GoesOnLater { stopped, then, .. } in may {
+            // It may have been killed meanwhile.
+            let _ = self.go_on(stopped, then);
         }
     }
 
@@ -142,18 +181,26 @@ impl Supervisor {
         })
     }
 
-    /// What is not settled yet of the process of a thread that ends: what it depends on, and its slot.
-    fn unsettled_clock(&self, tid: i32) -> Option<(Clock, usize)> {
+    /// What the process of a thread depends on, and its slot.
+    pub(crate) fn dependencies_of(&self, tid: i32) -> Option<(Clock, usize)> {
         let world = self.world();
         let process = self.tracees.get(&tid)?.process;
         let slot = &world.processes[process];
         let mut clock = slot.clock.load(DOMAINS_MAX);
         let flags = slot.flags.load(Ordering::Relaxed);
-        let shares = flags & PROCESS_MAPPED_SHARED != 0
+        let shares = flags & PROCESS_SHARES != 0
             || flags & PROCESS_MAPPED_PRIVATE != 0 && world.private_changed.load(Ordering::Relaxed) != 0;
         if shares || slot.watched[0].load(Ordering::Relaxed) != 0 {
             clock.merge(&world.transactions.dirty());
         }
+        Some((clock, process))
+    }
+
+    /// The same, of a thread that ends, if it is not settled yet.
+    fn unsettled_clock(&self, tid: i32) -> Option<(Clock, usize)> {
+        let world = self.world();
+        let (clock, process) = self.dependencies_of(tid)?;
+        let slot = &world.processes[process];
         let is_settled = world.transactions.is_resolved(&clock) && slot.held_outputs.load(Ordering::Acquire) == 0;
         let is_shown_early = world.options.load(Ordering::Relaxed) & option::RELEASE_EARLY != 0;
         (!is_settled && !is_shown_early).then_some((clock, process))

@@ -11,7 +11,7 @@ use crate::stats::Stats;
 use crate::status::Asked;
 use crate::stop_the_world::StopTheWorld;
 use crate::texts::Texts;
-use agent_abi::{PROCESSES_MAX, PROCESS_LOCKS, PROCESS_PRIVILEGES, PROCESS_TIMERS, REQUEST_NR, THREADS_MAX};
+use agent_abi::{PROCESSES_MAX, PROCESS_KEPT_BY_EXEC, REQUEST_NR, THREADS_MAX};
 use commit_clock::{Clock, DOMAINS_MAX};
 use external_sync::domain::DomainTable;
 use external_sync::engine::Handles;
@@ -88,8 +88,8 @@ pub(crate) struct Supervisor {
     pub confined: Vec<Confined>,
     /// Slots of processes that stop before they end (`ending`).
     pub watched: HashSet<usize>,
-    /// Threads that end when what their processes did is committed (`ending`).
-    pub ending_later: Vec<crate::ending::EndsLater>,
+    /// Threads that end, or see a signal, when what their processes did is committed (`ending`).
+    pub going_on_later: Vec<crate::ending::GoesOnLater>,
     /// Signals that were taken from a thread's queue and sent again as others.
     pub backlog: HashMap<i32, Vec<SignalInfo>>,
     /// Who wants to know how the world is.
@@ -101,6 +101,7 @@ pub(crate) struct Supervisor {
     /// System calls that were refused.
     pub refused: HashSet<u64>,
     pub volatile: crate::volatile::Volatile,
+    pub log_files: crate::log_files::LogFiles,
 }
 
 impl Supervisor {
@@ -119,7 +120,7 @@ impl Supervisor {
                 Some(Event::Exited { tid, .. }) => self.on_exit(tid),
                 None => {}
             }
-            self.end_those_committed();
+            self.go_on_with_those_committed();
             self.look_ahead();
             self.settle_command();
             if self.asked.is_wanted() {
@@ -333,7 +334,7 @@ impl Supervisor {
             // A child of vfork wrote in its parent's memory.
             parent.clock.merge(&clock, DOMAINS_MAX);
         }
-        let kept = slot.flags.load(Ordering::Acquire) & (PROCESS_TIMERS | PROCESS_LOCKS | PROCESS_PRIVILEGES);
+        let kept = slot.flags.load(Ordering::Acquire) & PROCESS_KEPT_BY_EXEC;
         if slot.users.load(Ordering::Acquire) > 1 {
             if let Some(fresh) = world.process_map.take() {
                 slot.users.fetch_sub(1, Ordering::AcqRel);
@@ -449,10 +450,10 @@ impl Supervisor {
         }
         let Some(stopped) = self.ahead_of_signal(stopped, &info)? else { return Ok(()) };
         self.note_signal(tid, &info);
-        self.interrupt_in_call(&stopped)?;
+        let look = self.interrupt_in_call(&stopped)?;
         let mut more = Vec::new();
         let mut has_run = false;
-        let left = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more, &mut has_run)?;
+        let left = signals::leave_agent(stopped, look, &self.image, self.segment.world, &mut more, &mut has_run)?;
         self.observe_signal(tid, &info);
         if left.is_none() {
             self.requeue(tid, &info);
@@ -461,13 +462,10 @@ impl Supervisor {
             // It was taken out of the queue while the agent finished: put it back.
             self.requeue(tid, &later);
         }
-        if left.is_some() {
-            self.before_core(tid, signal);
-        }
         let resumed = match left {
             // The kernel still has what came with the signal.
-            Some(stopped) if !has_run && !sent.is_from_us() && !info.is_noted() => stopped.resume(signal),
-            Some(stopped) => stopped.resume_with(&info.unnoted()),
+            Some(stopped) if !has_run && !sent.is_from_us() && !info.is_noted() => self.deliver(stopped, signal, None),
+            Some(stopped) => self.deliver(stopped, signal, Some(info.unnoted())),
             None => Ok(()),
         };
         // It may have more to hear.

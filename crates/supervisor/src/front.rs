@@ -4,9 +4,11 @@
 use crate::event_loop::Supervisor;
 use crate::forward::Received;
 use crate::kept::Kept;
+use crate::log_files::LogFiles;
 use crate::message::{Channel, Message, Order};
 use crate::outputs::{CommitObserver, CommitRecord, Outputs};
 use crate::same_core::SameCore;
+use crate::signals::SignalSets;
 use crate::stats::Stats;
 use crate::texts::Texts;
 use crate::volatile::{Volatile, VolatilePath};
@@ -196,7 +198,7 @@ fn start_command(
     supervisor: i32,
     (agent_id, world_id): (i32, i32),
     channel: Channel,
-) -> Result<(i32, Receiver<Message>), RunError> {
+) -> Result<(i32, Receiver<Heard>), RunError> {
     let io_error = |e: io::Error| RunError::SetUp(e.to_string());
     let (go_reader, go_writer) = io::pipe().map_err(io_error)?;
     let (error_reader, error_writer) = io::pipe().map_err(io_error)?;
@@ -234,7 +236,7 @@ fn start_command(
 }
 
 /// Until COMMAND is held, and everything that it needs from us is there.
-fn await_seized(command: i32, mut channel: Channel, verbose: u8) -> Result<Receiver<Message>, RunError> {
+fn await_seized(command: i32, mut channel: Channel, verbose: u8) -> Result<Receiver<Heard>, RunError> {
     let io_error = |e: io::Error| RunError::SetUp(e.to_string());
     channel.order(&Order::Seize { pid: command }).map_err(io_error)?;
     match channel.receive() {
@@ -243,7 +245,21 @@ fn await_seized(command: i32, mut channel: Channel, verbose: u8) -> Result<Recei
         _ => return Err(RunError::SupervisorDied),
     }
     let supervisor = channel.sender().map_err(io_error)?;
-    forward_signals(command, supervisor).and_then(|()| read_messages(channel, verbose)).map_err(io_error)
+    let (sender, heard) = std::sync::mpsc::channel();
+    forward_signals(command, supervisor, sender.clone())
+        .and_then(|()| read_messages(channel, verbose, sender))
+        .map_err(io_error)?;
+    Ok(heard)
+}
+
+/// What the front hears while it waits for COMMAND.
+enum Heard {
+    /// From the supervisor.
+    Told(Message),
+    /// Somebody has sent us a signal.
+    Signal(i32, Instant),
+    /// Nothing more will be told.
+    SupervisorGone,
 }
 
 /// Why COMMAND did not start, as an errno; five bytes on the way from the child.
@@ -299,10 +315,17 @@ fn become_command(
 }
 
 /// A signal that somebody sends to us is meant for COMMAND; one from the terminal reaches it anyway.
-fn forward_signals(command: i32, mut supervisor: crate::message::Sender) -> io::Result<()> {
+fn forward_signals(
+    command: i32,
+    mut supervisor: crate::message::Sender,
+    heard: std::sync::mpsc::Sender<Heard>,
+) -> io::Result<()> {
     let forward = move || loop {
         match sys::await_signal(&FORWARDED) {
-            Ok((signal, true, sender)) if sender != command => supervisor.order(&Order::Forward { signal, sender }),
+            Ok((signal, true, sender)) if sender != command => {
+                let _ = heard.send(Heard::Signal(signal, Instant::now()));
+                supervisor.order(&Order::Forward { signal, sender });
+            }
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
@@ -312,8 +335,7 @@ fn forward_signals(command: i32, mut supervisor: crate::message::Sender) -> io::
 }
 
 /// Messages come while we wait for COMMAND: those for people are told at once.
-fn read_messages(mut channel: Channel, verbose: u8) -> io::Result<Receiver<Message>> {
-    let (sender, messages) = std::sync::mpsc::channel();
+fn read_messages(mut channel: Channel, verbose: u8, heard: std::sync::mpsc::Sender<Heard>) -> io::Result<()> {
     let read = move || {
         while let Ok(Some(message)) = channel.receive::<Message>() {
             match message {
@@ -322,30 +344,66 @@ fn read_messages(mut channel: Channel, verbose: u8) -> io::Result<Receiver<Messa
                 Message::Note { .. } | Message::Detail { .. } => {}
                 Message::Warning { text } => eprintln!("speculator: {text}"),
                 other => {
-                    if sender.send(other).is_err() {
+                    if heard.send(Heard::Told(other)).is_err() {
                         return;
                     }
                 }
             }
         }
+        // The thread that hears signals lives on: that nothing more is told has to be said.
+        let _ = heard.send(Heard::SupervisorGone);
     };
-    threads::start("messages", read).map(|_| messages)
+    threads::start("messages", read).map(drop)
+}
+
+/// The supervisor's next message of what became of COMMAND, or a signal that ends us. COMMAND has ended, so a signal
+/// is ours, unless it was sent to the whole group and COMMAND has had it. `None`: the supervisor is gone.
+fn await_outcome(heard: &Receiver<Heard>, ended: Instant) -> Result<Option<Message>, i32> {
+    /// A signal to a process group reaches all of it within this time.
+    const APART: Duration = Duration::from_millis(500);
+    while let Ok(what) = heard.recv() {
+        match what {
+            Heard::Told(message) => return Ok(Some(message)),
+            Heard::Signal(signal, when) if when > ended + APART && ends_us(signal) => return Err(signal),
+            Heard::Signal(..) => {}
+            Heard::SupervisorGone => break,
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a process that does nothing about this signal ends by it. Ours are all blocked, so that we may wait for
+/// them; what is ignored was so when we were started.
+fn ends_us(signal: i32) -> bool {
+    let stops = matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
+    let own = SignalSets::of(std::process::id() as i32);
+    !stops && own.is_some_and(|sets| sets.ignored & 1 << (signal - 1) == 0)
 }
 
 /// Until COMMAND has ended and its end may be shown.
-fn follow(command: i32, messages: &Receiver<Message>, wants_stats: bool) -> Result<Ended, RunError> {
+fn follow(command: i32, heard: &Receiver<Heard>, wants_stats: bool) -> Result<Ended, RunError> {
     /// Who was only told to end, and has not been heard of yet, needs no longer than this.
     const PATIENCE: Duration = Duration::from_millis(500);
     let (status, signal) = await_command(command);
-    let mut last = messages.recv();
-    if wants_stats && matches!(last, Ok(Message::CommandSettled)) {
-        last = messages.recv_timeout(PATIENCE).or(Ok(Message::CommandSettled));
+    let mut last = match await_outcome(heard, Instant::now()) {
+        Ok(last) => last,
+        // The status is never shown, and nothing of COMMAND by ours. What it has written leaves as it is read.
+        Err(signal) => return Ok(Ended { status: 128 + signal as u8, signal: Some(signal), stats: None }),
+    };
+    if wants_stats && matches!(last, Some(Message::CommandSettled)) {
+        let end = Instant::now() + PATIENCE;
+        while let Ok(more) = heard.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            if let Heard::Told(message) = more {
+                last = Some(message);
+                break;
+            }
+        }
     }
     match last {
-        Ok(Message::CommandSettled) => Ok(Ended { status, signal, stats: None }),
-        Ok(Message::WorldEnded { stats, unmount_error: None }) => Ok(Ended { status, signal, stats: Some(*stats) }),
-        Ok(Message::WorldEnded { unmount_error: Some(error), .. }) => Err(RunError::Unmount(error)),
-        Ok(Message::FlushFailed { file_system, error }) => Err(RunError::Flush { file_system, error }),
+        Some(Message::CommandSettled) => Ok(Ended { status, signal, stats: None }),
+        Some(Message::WorldEnded { stats, unmount_error: None }) => Ok(Ended { status, signal, stats: Some(*stats) }),
+        Some(Message::WorldEnded { unmount_error: Some(error), .. }) => Err(RunError::Unmount(error)),
+        Some(Message::FlushFailed { file_system, error }) => Err(RunError::Flush { file_system, error }),
         _ => Err(RunError::SupervisorDied),
     }
 }
@@ -547,13 +605,14 @@ impl Prepared {
             same_core: SameCore::new(tracee::process_state::run_first(), &world.usual_cores),
             confined: Vec::new(),
             watched: HashSet::new(),
-            ending_later: Vec::new(),
+            going_on_later: Vec::new(),
             backlog: HashMap::new(),
             asked: asked.clone(),
             received,
             classifier: None,
             refused: HashSet::new(),
             volatile: Volatile::new(self.volatile),
+            log_files: LogFiles::default(),
         };
         supervisor.adopt_root(pid);
         let known = status::Known {
@@ -652,6 +711,7 @@ fn fill(stats: &mut Stats, world: &agent_abi::World, outputs: &Outputs, record: 
     let record = record.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     stats.wall_us = begin.elapsed().as_micros() as u64;
     stats.commits = record.by_cause.clone();
+    stats.commits_of_log = record.of_log;
     stats.commit_us = record.durations.distribution();
     (stats.output_hold_us, stats.output_bytes_held) = outputs.statistics();
     stats.fsyncs_elided = world.fsyncs_elided.load(Ordering::Relaxed);

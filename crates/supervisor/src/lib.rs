@@ -21,6 +21,7 @@ mod event_loop;
 mod forward;
 mod front;
 mod kept;
+mod log_files;
 mod message;
 mod mount_watch;
 mod outputs;

@@ -128,8 +128,14 @@ impl Outputs {
             self.world.processes[slot].held_outputs.fetch_add(1, Ordering::AcqRel);
         }
         self.world.queue_pending[queue_index(target.object)].fetch_add(1, Ordering::AcqRel);
+        // A commit hands out what is held before it is published. What is taken in between depends on nothing by
+        // what the queues know, and asks for no commit by what is published: nobody else would let it go.
+        let may_leave = state.queues.has_release();
         drop(state);
-        if clock.is_resolved_by(&committed) {
+        if may_leave && target.kind == TargetKind::Socket {
+            // Before its writer goes on and others learn from it. Writing to a socket never waits.
+            self.release_and_watch();
+        } else if may_leave {
             self.wake();
         }
         Taken::Yes
@@ -143,10 +149,7 @@ impl Outputs {
     /// Everything in `committed` is on stable storage: let go what may leave.
     pub fn on_committed(&self, committed: &Clock) {
         self.state().queues.on_committed(committed);
-        self.release();
-        if !self.state().stuck.is_empty() {
-            self.wake();
-        }
+        self.release_and_watch();
     }
 
     /// Nothing that depends on this domain from here on may ever leave.
@@ -168,6 +171,14 @@ impl Outputs {
     pub fn statistics(&self) -> (crate::stats::Distribution, u64) {
         let state = self.state();
         (state.holds.distribution(), state.bytes_held)
+    }
+
+    /// Let go what may leave; the output thread waits for slow readers.
+    fn release_and_watch(&self) {
+        self.release();
+        if !self.state().stuck.is_empty() {
+            self.wake();
+        }
     }
 
     fn release(&self) {
@@ -352,6 +363,7 @@ pub struct CommitObserver {
 #[derive(Debug, Default)]
 pub struct CommitRecord {
     pub by_cause: std::collections::BTreeMap<String, u64>,
+    pub of_log: u64,
     pub durations: Samples,
 }
 
@@ -360,6 +372,7 @@ impl engine::Observer for CommitObserver {
         {
             let mut record = self.record.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             *record.by_cause.entry(commit.cause.name().to_owned()).or_default() += 1;
+            record.of_log += u64::from(commit.is_of_log);
             record.durations.add(commit.duration);
         }
         self.outputs.on_committed(committed);
@@ -376,5 +389,60 @@ impl engine::Observer for CommitObserver {
                 crate::sys::kill(pid as i32, libc::SIGKILL);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    const WRITER: ProcessId = ProcessId(1);
+
+    fn world() -> &'static World {
+        let world = tracee::WorldSegment::create().unwrap().world;
+        world.transactions.init(1);
+        world
+    }
+
+    fn at(transaction: u64) -> Clock {
+        let mut clock = Clock::NONE;
+        clock.0[0] = transaction;
+        clock
+    }
+
+    fn socket() -> (Target, UnixStream) {
+        let (inside, outside) = UnixStream::pair().unwrap();
+        outside.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        (Target { object: 1, kind: TargetKind::Socket, fd: Arc::new(inside.into()) }, outside)
+    }
+
+    /// PostgreSQL on a volume made ten transactions a second: an answer that was taken between the release of a
+    /// commit's output and the commit's publication waited until something else was committed.
+    #[test]
+    fn output_that_is_taken_before_its_commit_is_published_leaves() {
+        let outputs = Outputs::new(world()).unwrap();
+        let (target, mut client) = socket();
+        outputs.on_committed(&at(1));
+        assert_eq!(outputs.world.transactions.committed(), Clock::NONE, "not published");
+        assert_eq!(outputs.take(&target, WRITER, at(1), b"answer".to_vec()), Taken::Yes);
+        let mut answer = [0; 6];
+        client.read_exact(&mut answer).expect("the answer left");
+        assert_eq!(&answer, b"answer");
+        assert!(outputs.is_empty());
+    }
+
+    #[test]
+    fn output_that_is_taken_before_its_commit_waits() {
+        let outputs = Outputs::new(world()).unwrap();
+        let (target, mut client) = socket();
+        outputs.on_committed(&at(1));
+        assert_eq!(outputs.take(&target, WRITER, at(2), b"answer".to_vec()), Taken::Yes);
+        client.set_nonblocking(true).unwrap();
+        assert_eq!(client.read(&mut [0; 6]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        outputs.on_committed(&at(2));
+        assert_eq!(client.read(&mut [0; 6]).unwrap(), 6);
     }
 }

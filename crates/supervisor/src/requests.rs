@@ -41,6 +41,7 @@ impl Supervisor {
             Some(Request::Fatal) => self.fatal(tid, a),
             Some(Request::HoldEnd) => self.hold_end(tid, a as i32),
             Some(Request::Volatile) => self.is_volatile(tid, a as i32, b as usize),
+            Some(Request::Log) => self.propose_log(tid, a as i32, b as usize),
             Some(Request::MovesOut) => self.moves_out(tid, a),
             Some(Request::WatchEnd) => self.watch_end(&stopped).map(|()| 0).map_err(|_| libc::ESRCH),
             Some(Request::TraceWait) => self.wait_as_tracer(tid, a),
@@ -104,7 +105,7 @@ impl Supervisor {
     }
 
     /// Whether somebody inside hears what we read, or is to allow it: who stands still then would be waited for.
-    fn are_reads_heard(&self) -> bool {
+    pub(crate) fn are_reads_heard(&self) -> bool {
         self.world().options.load(Ordering::Relaxed) & agent_abi::option::READS_HEARD != 0
     }
 

@@ -7,16 +7,13 @@
 
 use crate::same_core;
 use agent_abi::{
-    Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, AFTER_REPEATS, PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX,
-    REPEATS, THREADS_MAX, THREAD_PAGE_OFFSET,
+    Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS,
+    PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX, REPEATS, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
 use commit_clock::DOMAINS_MAX;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
-use tracee::{AgentImage, Registers, Result, SignalInfo, Stopped, TraceError};
-
-/// `-ERESTARTSYS`, `-ERESTARTNOINTR`, `-ERESTARTNOHAND`, `-ERESTART_RESTARTBLOCK`: interrupted without effect; the kernel decides on the way to the program.
-const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
+use tracee::{AgentImage, Registers, Result, SignalInfo, Stopped, TraceError, RESTARTS};
 
 /// What the agent has written down about a thread.
 struct Saved {
@@ -28,12 +25,21 @@ struct Saved {
     frame: Frame,
 }
 
+/// The beginning of a `ThreadPage`, and the frame, which stands right below it where the thread's stack begins.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct FrameAndPage {
+    frame: Frame,
+    words: [u64; 7],
+}
+
+impl tracee::RemoteMemory for FrameAndPage {}
+
 impl Saved {
     fn read(tid: i32, page: u64) -> Result<Self> {
         let kernel = |source| TraceError::Kernel { what: "read the agent's page", tid, source };
-        let words: [u64; 7] = tracee::read_value(tid, page).map_err(kernel)?;
-        let frame_at = words[2].wrapping_sub(std::mem::size_of::<Frame>() as u64);
-        let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
+        let FrameAndPage { frame, words } =
+            tracee::read_value(tid, page.wrapping_sub(offset_of!(FrameAndPage, words) as u64)).map_err(kernel)?;
         Ok(Self {
             program_rsp: words[1],
             phase: words[3] as u32,
@@ -46,6 +52,18 @@ impl Saved {
 }
 
 const _: () = assert!(offset_of!(ThreadPage, after) == 6 * 8 && offset_of!(ThreadPage, thread) == 4 * 8);
+
+/// A stopped thread's registers, and where it is.
+pub struct Look {
+    registers: Registers,
+    position: Position,
+}
+
+/// Look where a thread is.
+pub fn look(stopped: &Stopped, image: &AgentImage) -> Result<Look> {
+    let registers = stopped.registers()?;
+    Ok(Look { position: position(stopped, image, &registers)?, registers })
+}
 
 /// Where a thread is.
 enum Position {
@@ -89,7 +107,10 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
         return Ok(match saved.after {
             _ if is_interrupted && saved.phase == PHASE_PARTIAL => Position::Partial(saved),
             _ if is_interrupted => Position::Interrupted(saved),
+            // By an ignored signal, and the thread has not gone on since: this is one more signal.
+            after if registers.rax as i64 == REPEATS && repeats(after) => Position::Interrupted(saved),
             AFTER_OBSERVES | AFTER_REPEATS => Position::Done(saved),
+            AFTER_WAITS => Position::Before(saved),
             _ => Position::After,
         });
     }
@@ -175,6 +196,8 @@ fn interruption(saved: &Saved, result: u64) -> u64 {
         matches!(saved.frame.nr as i64, libc::SYS_sendfile | libc::SYS_splice | libc::SYS_tee | libc::SYS_vmsplice);
     match result as i64 {
         ERESTARTNOHAND if is_transfer => ERESTARTSYS as u64,
+        // A call with a limit of time, which no handler lets begin again (signal(7)).
+        REPEATS => -i64::from(libc::EINTR) as u64,
         _ => result,
     }
 }
@@ -188,23 +211,37 @@ fn to_interrupted(registers: &mut Registers, saved: &Saved) {
     registers.orig_rax = saved.frame.nr;
 }
 
-/// Make a thread that is about to receive a signal look as if it stood in its program. Signals that arrive meanwhile are
+/// Whether a call that an ignored signal interrupts is made again for the time that is left.
+fn repeats(after: u64) -> bool {
+    matches!(after, AFTER_REPEATS | AFTER_REPEATS_AND_FINISHES | AFTER_WAITS)
+}
+
+/// Make a thread that is about to receive a signal, and has not moved since the `look`, look as if it stood in its
+/// program. Signals that arrive meanwhile are
 /// added to `more`; `has_run` says whether it ran for that.
 pub fn leave_agent(
     stopped: Stopped,
+    look: Look,
     image: &AgentImage,
     world: &World,
     more: &mut Vec<SignalInfo>,
     has_run: &mut bool,
 ) -> Result<Option<Stopped>> {
-    let mut registers = stopped.registers()?;
+    let Look { mut registers, position } = look;
+    if let Position::Interrupted(saved) = &position {
+        if repeats(saved.after) && is_ignored(stopped.tid(), stopped.signal()) {
+            registers.rax = REPEATS as u64;
+            stopped.set_registers(&registers)?;
+            return Ok(Some(stopped));
+        }
+    }
     if registers.rip == image.header.gate_program_after
         && registers.rax as i64 == -i64::from(libc::EINTR)
         && is_ignored(stopped.tid(), stopped.signal())
     {
         // Without a tracer the kernel drops such a signal before it can interrupt anything.
         let saved = Saved::read(stopped.tid(), registers.gs_base)?;
-        if saved.after == AFTER_REPEATS {
+        if repeats(saved.after) {
             registers.rax = REPEATS as u64;
             stopped.set_registers(&registers)?;
             return Ok(Some(stopped));
@@ -217,7 +254,7 @@ pub fn leave_agent(
         stopped.set_registers(&registers)?;
         return Ok(Some(stopped));
     }
-    match position(&stopped, image, &registers)? {
+    match position {
         Position::Program => return Ok(Some(stopped)),
         // The kernel drops it, and goes on with the piece that is under way.
         Position::Partial(_)
@@ -230,6 +267,14 @@ pub fn leave_agent(
             to_partial(&mut registers, &saved);
         }
         Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
+        // Its wait is over, and the call comes next.
+        Position::Before(saved)
+            if saved.after == AFTER_WAITS
+                && registers.rip == image.header.gate_program_after
+                && is_ignored(stopped.tid(), stopped.signal()) =>
+        {
+            return Ok(Some(stopped))
+        }
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
@@ -283,17 +328,16 @@ fn step_out(stopped: Stopped, image: &AgentImage, more: &mut Vec<SignalInfo>) ->
 }
 
 /// The call that a thread is about to make, if it has not made it yet: also where it has come to a call site and no further.
-pub fn call_ahead(stopped: &Stopped, image: &AgentImage) -> Result<Option<Frame>> {
-    let registers = stopped.registers()?;
-    Ok(match position(stopped, image, &registers)? {
+pub fn call_ahead(tid: i32, look: &Look) -> Option<Frame> {
+    let registers = &look.registers;
+    match &look.position {
         Position::Before(saved) => Some(saved.frame),
-        Position::Entering => Some(frame_at_site(&registers, registers.rcx)),
+        Position::Entering => Some(frame_at_site(registers, registers.rcx)),
         Position::Program => {
-            let continuation = continuation_ahead(stopped.tid(), &registers);
-            continuation.map(|continuation| frame_at_site(&registers, continuation))
+            continuation_ahead(tid, registers).map(|continuation| frame_at_site(registers, continuation))
         }
         _ => None,
-    })
+    }
 }
 
 /// What a thread whose registers are its program's asks of the kernel.
@@ -321,11 +365,16 @@ fn continuation_ahead(tid: i32, registers: &Registers) -> Option<u64> {
         }
         _ => None,
     };
-    match tracee::read_bytes(tid, at, 2).ok()?[..] {
-        [0x0f, 0x05] => Some(at.wrapping_add(2)),
-        [JMP_SHORT, _] => loaded_by(enter_of(at)?).filter(|&continuation| continuation == at.wrapping_add(2)),
-        [0xff, 0x25] => loaded_by(at.wrapping_sub(LEA_LEN)),
-        _ => loaded_by(at),
+    // Nothing of ours is so short; only a `syscall` may stand at the end of what can be read.
+    let Ok(code) = tracee::read_bytes(tid, at, LEA_LEN as usize) else {
+        return (tracee::read_bytes(tid, at, 2).ok()?[..] == [0x0f, 0x05]).then(|| at.wrapping_add(2));
+    };
+    match code[..] {
+        [0x0f, 0x05, ..] => Some(at.wrapping_add(2)),
+        [JMP_SHORT, _, ..] => loaded_by(enter_of(at)?).filter(|&continuation| continuation == at.wrapping_add(2)),
+        [0xff, 0x25, ..] => loaded_by(at.wrapping_sub(LEA_LEN)),
+        [0x48, 0x8d, 0x0d, ..] => loaded_by(at),
+        _ => None,
     }
 }
 

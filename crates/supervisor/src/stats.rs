@@ -78,6 +78,9 @@ pub struct Stats {
     pub waits: BTreeMap<String, u64>,
     /// Commits by cause.
     pub commits: BTreeMap<String, u64>,
+    /// Commits for which the flush of one file was enough.
+    #[serde(default)]
+    pub commits_of_log: u64,
     /// How long commits took, microseconds.
     pub commit_us: Distribution,
     /// How long output was held, microseconds.
@@ -120,6 +123,7 @@ impl fmt::Display for Stats {
         writeln!(f, "barriers           {}", list(&self.barriers))?;
         writeln!(f, "waits              {}", list(&self.waits))?;
         writeln!(f, "commits            {}: {}", list(&self.commits), times(&self.commit_us))?;
+        writeln!(f, "commits of a log   {}", self.commits_of_log)?;
         writeln!(f, "output held        {} bytes: {}", self.output_bytes_held, times(&self.output_hold_us))?;
         writeln!(f, "fsyncs elided      {}", self.fsyncs_elided)?;
         writeln!(f, "fsyncs as commits  {}", self.fsyncs_committed)?;

@@ -12,6 +12,7 @@ mod proc;
 mod render;
 mod rows;
 mod shows;
+mod socket_options;
 
 pub use index::{look_up, op};
 pub use op::{Class, Op, SyncKind, CWD};
@@ -20,6 +21,7 @@ pub use proc::may_lead_to_others;
 pub use render::{write_markdown, write_text};
 pub use rows::ROWS;
 pub use shows::{error_shows_others, Shows, Whom};
+pub use socket_options::{option_shows, OptionShows};
 
 /// What the table says of one system call.
 #[derive(Clone, Copy, Debug)]

@@ -74,6 +74,8 @@ pub enum Op {
     AddWatch { fd: u8, path: u8 },
     /// Limits and scheduling of the process at this position, 0 the caller itself: those of another one are for all to see.
     Control { pid: u8 },
+    /// `setpgid`: the caller's own process group, or that of a child.
+    Group,
     /// Moves data from one descriptor to another inside the kernel (`sendfile`, `splice`, `tee`, `copy_file_range`).
     Copy { input: u8, output: u8 },
     /// `vmsplice`: memory into a pipe, or out of it.

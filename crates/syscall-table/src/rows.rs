@@ -83,7 +83,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     51, getsockname, Native, Native, Own, "own end's address";
     52, getpeername, Tracked, SocketState, Object, "the address that connect or accept gave; an error tells that the peer is gone";
     53, socketpair, Private, SocketPair, Own, "an object that only we can reach";
-    54, setsockopt, Tracked, Description { fd: 0 }, Object, "options of an end, seen by all who share it";
+    54, setsockopt, Tracked, Description { fd: 0 }, Object, "options of an end; what others see of them waits";
     55, getsockopt, Tracked, SocketState, Object, "options of an end, and what is known of its peer";
     56, clone, Private, Clone, Failure, "the child inherits its parent's dependencies";
     57, fork, Private, Fork, Failure, "the child inherits its parent's dependencies";
@@ -138,7 +138,7 @@ pub(crate) const TABLE: &[Row] = rows! {
     106, setgid, Private, Identity, Own, "own identity";
     107, geteuid, Native, Native, Own, "own identity";
     108, getegid, Native, Native, Own, "own identity";
-    109, setpgid, Private, Lasting, Failure, "own or a child's process group";
+    109, setpgid, Tracked, Group, Failure, "own process group, or a child's, which sees it";
     110, getppid, Tracked, Look, Parent, "changes when the parent ends";
     111, getpgrp, Native, Native, Own, "own identity";
     112, setsid, Private, Lasting, Failure, "own session";

@@ -3,7 +3,8 @@
 use std::{fs, io::ErrorKind};
 
 use syscall_table::{
-    error_shows_others, may_lead_to_others, op, row, write_markdown, write_text, Class, Op, Shows, Whom, CWD, ROWS,
+    error_shows_others, may_lead_to_others, op, option_shows, row, write_markdown, write_text, Class, Op, OptionShows,
+    Shows, Whom, CWD, ROWS,
 };
 
 const KERNEL_HEADER: &str = "/usr/include/x86_64-linux-gnu/asm/unistd_64.h";
@@ -112,6 +113,7 @@ fn looks_at_others(op: Op) -> bool {
         op,
         Op::Native
             | Op::Lasting
+            | Op::Group
             | Op::Identity
             | Op::OwnPages
             | Op::OwnTimer
@@ -198,4 +200,44 @@ fn an_operation_on_names_says_where_they_stand() {
     assert_eq!(op(2).unwrap().paths(), [Some((CWD, 0)), None]);
     assert_eq!(op(264).unwrap().paths(), [Some((0, 1)), Some((2, 3))]);
     assert_eq!(op(0).unwrap().paths(), [None, None]);
+}
+
+#[test]
+fn an_option_of_a_socket_is_seen_by_whom_it_concerns() {
+    const SOL_IP: u32 = 0;
+    const SOL_SOCKET: u32 = 1;
+    const SOL_TCP: u32 = 6;
+    const SOL_UDP: u32 = 17;
+    const SOL_IPV6: u32 = 41;
+    const SOL_NETLINK: u32 = 270;
+    let check = |level, options: &[u32], expect| {
+        for &option in options {
+            assert_eq!(option_shows(level, option), expect, "level {level}, option {option}");
+        }
+    };
+    // SO_SNDBUF, SO_RCVBUF, SO_LINGER, SO_RCVTIMEO
+    check(SOL_SOCKET, &[7, 8, 13, 20], OptionShows::Nobody);
+    // SO_REUSEADDR, SO_REUSEPORT
+    check(SOL_SOCKET, &[2, 15], OptionShows::Name);
+    // SO_KEEPALIVE
+    check(SOL_SOCKET, &[9], OptionShows::Peer);
+    // SO_BINDTODEVICE, SO_ATTACH_FILTER, and one that there is not.
+    check(SOL_SOCKET, &[25, 26, 999], OptionShows::Machine);
+    // TCP_NODELAY, TCP_CORK
+    check(SOL_TCP, &[1, 3], OptionShows::Unsent);
+    // TCP_KEEPIDLE, TCP_QUICKACK, TCP_USER_TIMEOUT
+    check(SOL_TCP, &[4, 12, 18], OptionShows::Peer);
+    // TCP_REPAIR
+    check(SOL_TCP, &[19], OptionShows::Machine);
+    // UDP_CORK
+    check(SOL_UDP, &[1], OptionShows::Peer);
+    // IP_TOS, IP_MULTICAST_TTL
+    check(SOL_IP, &[1, 33], OptionShows::Nobody);
+    // IP_ADD_MEMBERSHIP to IP_MSFILTER, MCAST_JOIN_GROUP to MCAST_MSFILTER, IPT_SO_SET_REPLACE, MRT_INIT
+    check(SOL_IP, &[35, 36, 37, 38, 39, 40, 41, 42, 45, 48, 64, 200], OptionShows::Machine);
+    // IPV6_V6ONLY, IPV6_TCLASS
+    check(SOL_IPV6, &[26, 67], OptionShows::Nobody);
+    // IPV6_JOIN_GROUP, IPV6_LEAVE_GROUP, IPV6_JOIN_ANYCAST, IPV6_FLOWLABEL_MGR, MCAST_JOIN_GROUP
+    check(SOL_IPV6, &[20, 21, 27, 32, 42], OptionShows::Machine);
+    check(SOL_NETLINK, &[1], OptionShows::Machine);
 }

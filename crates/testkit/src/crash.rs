@@ -43,6 +43,6 @@ pub use fault::Fault;
 pub use log::{DiskEvent, Log, Message};
 pub use mounted::{private_mounts, Mounted};
 pub use observer::{Channel, Observer};
-pub use record::{record, RecordOptions, Recording};
+pub use record::{record, RecordOptions, Recording, PREFIX};
 pub use replay::{replay_all, Replayer};
 pub use report::{Example, Outcome, Report, Violation};

@@ -181,7 +181,7 @@ impl<'run> Campaign<'run> {
             recorded => recorded?,
         };
         let plan = CutPlan::new(&recording.log, case.seed, if disturb.is_some() { self.cuts } else { 1 });
-        let check = |dir: &Path, seen: &[crate::crash::Message]| workload.check(dir, seen);
+        let check = |dir: &Path, seen: &[crate::crash::Message]| workload.check(&self.programs, dir, seen);
         let recover = &configuration.recover_options;
         let replayed = replay_all(&recording.log, recover, &plan.cuts, 1, self.interrupted, check)?;
         let violations = replayed.iter().flat_map(|outcome| &outcome.violations);

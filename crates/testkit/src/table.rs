@@ -32,7 +32,13 @@ pub fn measure(
     workload: &Workload,
     programs: &Programs,
 ) -> Result<Report, CrashError> {
-    let recording = record(configuration, &options.record, |dir, target| workload.command(programs, dir, target))?;
+    let mut prepared = Ok(());
+    let recording = record(configuration, &options.record, |dir, target| {
+        prepared = workload.prepare(programs, dir);
+        workload.command(programs, dir, target)
+    });
+    prepared?;
+    let recording = recording?;
     let log = &recording.log;
     let plan = CutPlan::new(log, options.seed, options.cuts);
     let begin = Instant::now();
@@ -42,7 +48,7 @@ pub fn measure(
         &plan.cuts,
         options.jobs,
         options.record.interrupted,
-        |dir, seen| workload.check(dir, seen),
+        |dir, seen| workload.check(programs, dir, seen),
     )?;
     let replay_s = begin.elapsed().as_secs_f64();
     let report = Report {

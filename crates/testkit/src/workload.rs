@@ -7,11 +7,12 @@ mod blocks;
 mod checks;
 mod database;
 mod programs;
+mod servers;
 
 use std::ffi::OsString;
 use std::path::Path;
 
-use crate::crash::{Channel, Configuration, Expectation, Message, Violation};
+use crate::crash::{Channel, Configuration, CrashError, Expectation, Message, Violation, PREFIX};
 
 pub use programs::Programs;
 
@@ -55,6 +56,12 @@ pub enum Kind {
     SqliteExtra,
     /// SQLite with a write-ahead log, synchronous=FULL.
     SqliteWal,
+    /// PostgreSQL, three clients outside: one insert a transaction.
+    PostgreSql,
+    /// redis with `appendfsync always`, three clients outside.
+    Redis,
+    /// A server that keeps what its three clients outside send in SQLite.
+    SqliteServer,
 }
 
 /// A workload with its size.
@@ -75,7 +82,7 @@ pub struct Workload {
 /// So many cores fit on the disk.
 const CORES_MAX: u32 = 30;
 
-const NAMES: [(&str, Kind); 12] = [
+const NAMES: [(&str, Kind); 15] = [
     ("writer", Kind::Writer),
     ("pipeline", Kind::Pipeline),
     ("tcp", Kind::Tcp),
@@ -88,6 +95,9 @@ const NAMES: [(&str, Kind); 12] = [
     ("sqlite", Kind::Sqlite),
     ("sqlite-extra", Kind::SqliteExtra),
     ("sqlite-wal", Kind::SqliteWal),
+    ("postgresql", Kind::PostgreSql),
+    ("redis", Kind::Redis),
+    ("sqlite-server", Kind::SqliteServer),
 ];
 
 const SYNCHRONIES: [(&str, Synchrony); 3] =
@@ -136,13 +146,14 @@ impl Workload {
 
     /// Program and arguments to run it in `dir`, telling its numbers to `target` (`stdout`, `udp:PORT`, `tcp:PORT`).
     pub fn command(&self, programs: &Programs, dir: &Path, target: &str) -> Vec<OsString> {
-        let mut command: Vec<OsString> = match self.kind.journal() {
-            Some((mode, synchronous)) => {
+        let mut command: Vec<OsString> = match (self.kind.journal(), self.kind.server()) {
+            (Some((mode, synchronous)), _) => {
                 let mut command = programs.sqlite();
                 command.extend(["--journal-mode", mode, "--synchronous", synchronous].map(Into::into));
                 command
             }
-            None => vec![programs.workload().into(), self.kind.name().into()],
+            (None, Some(server)) => programs.serve(server),
+            (None, None) => vec![programs.workload().into(), self.kind.name().into()],
         };
         command.push(dir.into());
         let mut option = |name: &str, value: &str| command.extend([name.into(), value.into()]);
@@ -154,11 +165,22 @@ impl Workload {
             option("--size", &self.block_len.to_string());
             option("--sync", synchrony.map_or("none", |(name, _)| name));
         }
+        if self.kind.server().is_some() {
+            command.extend(["--", PREFIX].map(Into::into));
+        }
         command
     }
 
+    /// Makes what has to be there before it starts.
+    pub fn prepare(&self, programs: &Programs, dir: &Path) -> Result<(), CrashError> {
+        self.kind.server().map_or(Ok(()), |kind| servers::prepare(programs, kind, dir))
+    }
+
     /// What is wrong with the directory, given what had been seen. Complete output is expected once the exit was seen.
-    pub fn check(&self, dir: &Path, observed: &[Message]) -> Vec<Violation> {
+    pub fn check(&self, programs: &Programs, dir: &Path, observed: &[Message]) -> Vec<Violation> {
+        if let Some(kind) = self.kind.server() {
+            return servers::check(programs, kind, dir, observed);
+        }
         if matches!(self.kind, Kind::Sendfile | Kind::Splice) {
             return checks::record(dir, observed.iter().map(|message| message.text.as_str()));
         }
@@ -174,8 +196,8 @@ impl Workload {
             Kind::Threads => checks::turns(dir, 4, len, seen),
             Kind::Files => checks::files(dir, len, seen),
             Kind::Core => checks::cores(dir, len, seen),
-            // A number may be told many times, or not at all.
-            Kind::Sendfile | Kind::Splice => Vec::new(),
+            // A number may be told many times, or not at all; servers have several clients.
+            Kind::Sendfile | Kind::Splice | Kind::PostgreSql | Kind::Redis | Kind::SqliteServer => Vec::new(),
             Kind::Sqlite | Kind::SqliteExtra | Kind::SqliteWal => database::check(dir, seen),
         }
     }
@@ -215,8 +237,19 @@ impl Workload {
 }
 
 impl Kind {
+    /// Knows by itself what to do about durability.
     fn is_database(self) -> bool {
-        self.journal().is_some()
+        self.journal().is_some() || self.server().is_some()
+    }
+
+    /// What `programs/servers.py` calls it.
+    fn server(self) -> Option<&'static str> {
+        match self {
+            Kind::PostgreSql => Some("postgresql"),
+            Kind::Redis => Some("redis"),
+            Kind::SqliteServer => Some("sqlite"),
+            _ => None,
+        }
     }
 
     fn name(self) -> &'static str {

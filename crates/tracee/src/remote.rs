@@ -3,6 +3,10 @@
 //! The thread is put before a `syscall` instruction and stepped over it. Until `finish` every signal that can wait waits in the kernel, with
 //! everything that came with it: all are blocked but SIGTRAP, with which a step ends.
 //!
+//! A thread that blocks SIGTRAP may have one that waits, and a step would take it out of the kernel's queue. It goes on
+//! to the end of its calls instead: two stops for each call, and no signal. Such a stop is none for a signal, after
+//! which alone the kernel restarts an interrupted call: the thread is stopped once more if it has one.
+//!
 //! **Invariant:** a thread that was not killed has its registers and its signal mask back when `RemoteCalls` is gone.
 
 use crate::stop::Stop;
@@ -16,6 +20,9 @@ const TRAP_FLAG: u64 = 0x100;
 const SYSCALL_LEN: u64 = 2;
 /// In `orig_rax`: not in a system call, nothing to be restarted.
 const NO_CALL: u64 = u64::MAX;
+/// `-ERESTARTSYS`, `-ERESTARTNOINTR`, `-ERESTARTNOHAND`, `-ERESTART_RESTARTBLOCK`: interrupted without effect; the
+/// kernel decides on the way to the program.
+pub const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 /// How often a thread may come out of something else before it makes the call: once out of a call that is cancelled or out of exec, and once
 /// for each signal that cannot be blocked.
 const ATTEMPTS_MAX: u32 = 64;
@@ -32,6 +39,8 @@ pub struct RemoteCalls<'a> {
     mask: u64,
     signal: Option<SignalInfo>,
     collected: Vec<SignalInfo>,
+    /// It blocks SIGTRAP, and keeps it blocked.
+    keeps_traps: bool,
     /// A call has been made: it stands somewhere else than it did.
     moved: bool,
     finished: bool,
@@ -48,8 +57,11 @@ impl<'a> RemoteCalls<'a> {
             Stop::Signal(_) => Some(sys::signal_info(tid)?),
             _ => None,
         };
-        sys::set_signal_mask(tid, !TRAP_BIT)?;
-        Ok(Self { stopped, gate, registers, mask, signal, collected: Vec::new(), moved: false, finished: false })
+        // What came with a signal that it has stopped for is kept over a step only.
+        let keeps_traps = mask & TRAP_BIT != 0 && signal.is_none();
+        sys::set_signal_mask(tid, if keeps_traps { u64::MAX } else { !TRAP_BIT })?;
+        let collected = Vec::new();
+        Ok(Self { stopped, gate, registers, mask, signal, collected, keeps_traps, moved: false, finished: false })
     }
 
     /// Where the thread stood, and what it will have again.
@@ -84,7 +96,12 @@ impl<'a> RemoteCalls<'a> {
         for _ in 0..ATTEMPTS_MAX {
             sys::set_registers(tid, &registers)?;
             self.step()?;
-            let after = sys::registers(tid)?;
+            let mut after = sys::registers(tid)?;
+            if self.keeps_traps && after.rip == self.gate + SYSCALL_LEN {
+                // It has come in.
+                self.step()?;
+                after = sys::registers(tid)?;
+            }
             if after.rip == self.gate + SYSCALL_LEN {
                 return Ok(after.rax as i64);
             }
@@ -130,11 +147,13 @@ impl<'a> RemoteCalls<'a> {
         Ok((after.rip == registers.rip).then_some(after.rax as i64))
     }
 
-    /// One step, whatever stops it before its end.
+    /// One step, whatever stops it before its end; for a thread that keeps its SIGTRAP, to where it next comes into a
+    /// call or out of one.
     fn step(&mut self) -> Result<()> {
         let tid = self.stopped.tid();
         loop {
-            sys::resume(tid, libc::PTRACE_SINGLESTEP, 0)?;
+            let request = if self.keeps_traps { libc::PTRACE_SYSCALL } else { libc::PTRACE_SINGLESTEP };
+            sys::resume(tid, request, 0)?;
             let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
             let status = sys::wait_for(tid).map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
             if !libc::WIFSTOPPED(status) {
@@ -143,6 +162,7 @@ impl<'a> RemoteCalls<'a> {
                 return Err(TraceError::Gone(tid));
             }
             match (status >> 16, libc::WSTOPSIG(status)) {
+                (0, libc::SIGTRAP) if self.keeps_traps => return Ok(()),
                 (0, libc::SIGTRAP) => {
                     let info = sys::signal_info(tid)?;
                     if info.code() <= 0 {
@@ -203,15 +223,17 @@ impl<'a> RemoteCalls<'a> {
             // It stands at the trap of our last step: what it is resumed with counts as what it stopped for.
             sys::set_signal_info(tid, signal)?;
         }
-        if matches!(self.stopped.stop(), Stop::Group(_)) {
+        let is_interrupted = registers.orig_rax != NO_CALL && RESTARTS.contains(&(registers.rax as i64));
+        if matches!(self.stopped.stop(), Stop::Group(_)) || self.keeps_traps && is_interrupted {
             self.stand_again()?;
         }
         Ok(())
     }
 
-    /// Back into the stop of job control, from which alone a thread can be told to listen. A signal that is
-    /// reported instead has been taken out of the kernel's queue: it is collected. Who was continued meanwhile is
-    /// not stopped any more, and must not be told to listen: a stop signal that waits for it would not be heard.
+    /// Back into the stop of job control, from which alone a thread can be told to listen, or into that of an
+    /// interrupt, from which the kernel restarts an interrupted call. A signal that is reported instead has been
+    /// taken out of the kernel's queue: it is collected. Who was continued meanwhile is not stopped any more, and
+    /// must not be told to listen: a stop signal that waits for it would not be heard.
     fn stand_again(&mut self) -> Result<()> {
         let tid = self.stopped.tid();
         loop {

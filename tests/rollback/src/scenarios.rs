@@ -23,6 +23,7 @@ const PROGRAMS: &[&str] = &[
     "futex_between_processes.c",
     "killed_inside.c",
     "mmap_shared_anonymous.c",
+    "namespace_first_process_faults.c",
     "orphan_reparenting.c",
     "pipe_partial.c",
     "pipe_spliced_guess.c",
@@ -37,12 +38,14 @@ const PROGRAMS: &[&str] = &[
     "signal_restart.c",
     "signal_stop_busy.c",
     "signal_stop_continue.c",
+    "signal_trap_pending.c",
     "stdin_shared.c",
     "thread_fork_mix.c",
     "thread_signals.c",
     "tree_output_order.c",
     "unix_sockets.c",
     "vfork_exec.c",
+    "vfork_memory.c",
     "wait_spellings.c",
 ];
 

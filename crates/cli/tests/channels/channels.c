@@ -1058,12 +1058,19 @@ static void play(const struct channel *channel) {
 int main(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : "";
     if (!strcmp(name, "--say")) return saw(), 0;
+    if (!strcmp(name, "--look")) {
+        later(), ck(readlink(argv[2], buf, sizeof buf - 1));
+        return must(strstr(buf, "/sub")), saw(), 0;
+    }
     if (argc > 2) port = atoi(argv[2]);
     guess = getenv("CHANNELS_GUESS");
     if (getenv("CHANNELS_SLOWNESS")) slowness = atoi(getenv("CHANNELS_SLOWNESS"));
+    if (!strcmp(name, "--umask")) return ms(600), must(umask(0) == 077), saw(), 0;
     for (const struct channel *one = __start_cases; one < __stop_cases; one++) {
         int flags = one->flags;
-        if (!strcmp(name, "--list")) printf("%s %s\n", one->name, flags & FREE ? "free" : flags & OUTSIDE ? "outside" : "held");
+        const char *kind = flags & FREE ? "free" : flags & WATCHED ? "watched" : flags & OUTSIDE ? "outside" : "held";
+        if (!strcmp(name, "--list")) printf("%s %s\n", one->name, kind);
+        else if (!strcmp(name, "--watch") && !strcmp(argv[2], one->name)) return one->run(B), 0;
         else if (!strcmp(name, one->name)) play(one);
     }
     return strcmp(name, "--list") ? 2 : 0;

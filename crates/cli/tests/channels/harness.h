@@ -42,7 +42,7 @@
 #define MAYBE __attribute__((unused))
 
 enum { S, A, B }; // The parent's preparation; the one who changes; the one who prints.
-enum { LIVES = 0, EXITS = 1, PARENT = 2, FREE = 4, OUTSIDE = 8 };
+enum { LIVES = 0, EXITS = 1, PARENT = 2, FREE = 4, OUTSIDE = 8, WATCHED = 16 }; // WATCHED: B runs outside.
 
 extern int port, slowness; // The port of the peer outside; all pauses are so many times as long.
 extern pid_t pid_a, pid_b;

@@ -1,8 +1,8 @@
 //! A call is asked about: may it be made now, as what, and what is known when it has been made.
 
 use super::inject::Chosen;
-use super::plan::{Class, Plan};
-use super::rights::has_our_rights;
+use super::plan::{makes_process, Class, Plan};
+use super::rights::{children_have_our_numbers, has_our_numbers, has_our_rights};
 use super::turn::own_page;
 use super::undo::{Intent, Undo};
 use super::{process, Call, Kept, Object, Parked, UnderWay, Written};
@@ -58,18 +58,7 @@ impl Supervisor {
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
         let pid = self.pid_of(tid).map_err(kernel)?;
         let is_fresh = !self.ahead.asked_before.remove(&tid);
-        let call = Call {
-            tid,
-            pid,
-            frame,
-            frame_at,
-            is_fresh,
-            not_before: None,
-            answer: None,
-            was_rolled_back: false,
-            wants_window: false,
-            ends_by: None,
-        };
+        let call = Call { is_fresh, ..Call::new(tid, pid, frame, frame_at) };
         self.consider(stopped, call)?;
         self.settle_calls();
         Ok(())
@@ -82,10 +71,22 @@ impl Supervisor {
         if let Some(taking) = made.as_ref().and_then(|made| made.takes.as_ref()) {
             self.note_taken(stopped.tid(), taking, result)?;
         }
+        let is_apart = made.as_ref().is_some_and(|made| made.is_apart) && result > 0;
+        if is_apart && !self.tracees.contains_key(&(result as i32)) {
+            // Of another one it was noted when it was born.
+            self.ahead.children.apart.begin(result as i32, stopped.tid());
+        }
         if made.is_some_and(|made| made.makes_child) && result > 0 {
-            self.await_birth(result as i32)?;
+            let tid = stopped.tid();
+            let children = if self.counts_as_we_do(tid) { vec![result as i32] } else { self.stillborn(tid) };
+            children.into_iter().try_for_each(|child| self.await_birth(child))?;
         }
         let tid = stopped.tid();
+        if is_apart {
+            self.await_apart(stopped, result as i32)?;
+            self.settle_calls();
+            return Ok(());
+        }
         let answered = self.reply(stopped, 0);
         self.call_receiver(tid);
         self.settle_calls();
@@ -155,8 +156,9 @@ impl Supervisor {
                 if under_way.makes_child {
                     self.ahead.giving_birth.insert(call.tid);
                 }
+                let answer = if under_way.is_apart { ahead::GO_APART } else { ahead::GO_AND_TELL };
                 self.ahead.under_way.insert(call.tid, under_way);
-                self.reply(stopped, ahead::GO_AND_TELL)
+                self.reply(stopped, answer)
             }
             Decision::Answer(result) => self.answer_call(stopped, &call, result),
             Decision::Again => {
@@ -205,9 +207,16 @@ impl Supervisor {
 
     /// May this call be made?
     fn decide(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
+        if let Some(child) = call.awaits {
+            return self.decide_apart(stopped, call, child);
+        }
         Ok(match self.decide_alone(stopped, call)? {
             Decision::Go if self.changes_names(call) => {
                 Decision::GoAndTell(UnderWay { changes_names: true, ..UnderWay::default() })
+            }
+            // Were its parent to guess before the child is heard of, the child would be taken for one of that guess.
+            Decision::Go if makes_process(call) => {
+                Decision::GoAndTell(UnderWay { makes_child: true, ..UnderWay::default() })
             }
             decision => decision,
         })
@@ -230,6 +239,9 @@ impl Supervisor {
             call.not_before = None;
         }
         let mut plan = self.plan(call);
+        if super::apart::lets_go(call, &plan.class) {
+            self.hand_back(call.pid)?;
+        }
         if self.ahead.signals.has_any_for(call.pid) && !matches!(plan.class, Class::Free) {
             // First it has to hear what was sent to it.
             return Ok(Decision::Wait);
@@ -273,7 +285,14 @@ impl Supervisor {
         if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
             return Ok(decision);
         }
+        if is_speculative && (self.is_signalled(&plan) || self.keeps_program_busy(call)) {
+            return Ok(self.wait_at_barrier(call));
+        }
         if is_speculative && holds_something(&plan.class) && crate::sys::is_short_of_descriptors() {
+            return Ok(self.wait_at_barrier(call));
+        }
+        let makes_one = matches!(plan.class, Class::Apart) || makes_process(call);
+        if is_speculative && makes_one && self.ahead.children.are_many_ghosts() {
             return Ok(self.wait_at_barrier(call));
         }
         match plan.class {
@@ -292,6 +311,10 @@ impl Supervisor {
             Class::Output { .. } => return Ok(Decision::Go),
             Class::Input { source } => return self.read_input(stopped, call, source),
             Class::Send { fd, ino } => return self.send_inside(stopped, call, fd, ino),
+            Class::Sync { fd } if is_speculative => return Ok(self.hold_sync(call, fd)),
+            Class::Sync { .. } => return Ok(Decision::Go),
+            Class::Apart if is_speculative => return self.bear_apart(stopped, call, plan),
+            Class::Apart => return Ok(Decision::Go),
             Class::Accept { listener } => return self.accept(stopped, call, listener),
             Class::Shutdown { ends, socket, closed } => return self.shut_down(stopped, call, ends, socket, closed),
             Class::Names if is_speculative => return self.hold_names(stopped, call),
@@ -390,14 +413,10 @@ impl Supervisor {
         if concerned.is_empty() && !watches {
             return Ok(Decision::Go);
         }
-        let makes_child = matches!(
-            syscall_table::op(call.frame.nr),
-            Some(syscall_table::Op::Fork | syscall_table::Op::Clone | syscall_table::Op::Clone3)
-        );
         Ok(Decision::GoAndTell(UnderWay {
             objects: concerned,
             watches,
-            makes_child,
+            makes_child: makes_process(call),
             can_be_repeated: plan.can_be_repeated,
             ..UnderWay::default()
         }))
@@ -511,7 +530,8 @@ impl Supervisor {
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
                 let sent_again = self.backlog.get(&pid).cloned().unwrap_or_default();
-                let kept = Kept { vessel, pid, call, descriptors, sockets, sent_again, injected };
+                let apart = self.ahead.children.apart.parent(pid);
+                let kept = Kept { vessel, pid, call, descriptors, sockets, sent_again, injected, apart };
                 if let Some(stale) = self.ahead.fresh_vessel.replace(kept) {
                     // What it was for came to nothing.
                     self.discard(stale);
@@ -547,13 +567,21 @@ impl Supervisor {
         let slot = &self.world().processes[tracee.process];
         let has = |flag: u32| slot.flags.load(Ordering::Relaxed) & flag != 0;
         let has_company = slot.users.load(Ordering::Relaxed) != 1 || self.ahead.children.shares_memory(pid);
-        if has_company || has(agent_abi::PROCESS_MAPPED_SHARED) {
+        if has_company || has(agent_abi::PROCESS_SHARES) {
             return false;
         }
         if has(agent_abi::PROCESS_LOCKS) && has_locks(pid) {
             return false;
         }
-        !has(agent_abi::PROCESS_PRIVILEGES) || has_our_rights(pid)
+        !has(agent_abi::PROCESS_PRIVILEGES)
+            || has_our_rights(pid) && has_our_numbers(pid) && children_have_our_numbers(pid)
+    }
+
+    /// Whether the numbers of processes that a process asks for, or is told, are ours.
+    pub(super) fn counts_as_we_do(&self, pid: i32) -> bool {
+        let Some(tracee) = self.tracees.get(&pid) else { return true };
+        let flags = self.world().processes[tracee.process].flags.load(Ordering::Relaxed);
+        flags & agent_abi::PROCESS_PRIVILEGES == 0 || has_our_numbers(pid)
     }
 
     /// The call becomes a speculation: its result is guessed, and whether the guess was right is known later.
@@ -644,6 +672,15 @@ impl Supervisor {
         self.ahead.shown_bytes += bytes.len() as u64;
         self.ahead.core.output(process(call.pid), Written::Stream { target, writer, clock, bytes });
         Decision::Answer(len)
+    }
+}
+
+impl Supervisor {
+    /// Whether the kernel may tell somebody by a signal that this call made something ready.
+    fn is_signalled(&self, plan: &Plan) -> bool {
+        let options = self.world().options.load(Ordering::Relaxed);
+        options & agent_abi::option::READINESS_SIGNALLED != 0
+            && plan.modifies.iter().any(|(object, _)| object.can_be_awaited())
     }
 }
 

@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use syscall_table::{Op, CWD};
 
 const TRUNCATE: u64 = 76;
+const EXECUTABLE: u32 = 0o111;
 
 impl Supervisor {
     /// Whether this call would fail because of what we hold.
@@ -20,18 +21,23 @@ impl Supervisor {
         if ahead.core.open_speculations() == 0 && !has_vessels && !ahead.children.any_ghosts() {
             return false;
         }
-        let args = &call.frame.args;
-        let writes = |flags: u64| flags & u64::from((OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC).bits()) != 0;
         match syscall_table::op(call.frame.nr) {
             Some(Op::Execve) => self.is_kept_for_writing(call, CWD, 0),
             Some(Op::Execveat) => self.is_kept_for_writing(call, 0, 1),
-            Some(Op::Open) if writes(args[1]) => self.is_kept_running(call, CWD, 0),
-            Some(Op::Creat) => self.is_kept_running(call, CWD, 0),
-            Some(Op::OpenAt) if writes(args[2]) => self.is_kept_running(call, 0, 1),
-            Some(Op::OpenAt2) => self.is_kept_running(call, 0, 1),
-            Some(Op::ModifyPath { dir, path }) if call.frame.nr == TRUNCATE => self.is_kept_running(call, dir, path),
-            _ => false,
+            _ => match opened_for_writing(call) {
+                Some((dir, path)) => self.is_kept_running(call, dir, path),
+                None => false,
+            },
         }
+    }
+
+    /// Whether a program is opened for writing: until it is closed nobody can execute it, and who tries is told at
+    /// once.
+    pub(super) fn keeps_program_busy(&self, call: &Call) -> bool {
+        opened_for_writing(call)
+            .filter(|_| call.frame.nr != TRUNCATE)
+            .and_then(|(dir, path)| self.look_up(call, dir, path))
+            .is_some_and(|found| found.is_file() && found.mode() & EXECUTABLE != 0)
     }
 
     fn is_kept_for_writing(&self, call: &Call, dir: u8, path: u8) -> bool {
@@ -41,7 +47,6 @@ impl Supervisor {
     }
 
     fn is_kept_running(&mut self, call: &Call, dir: u8, path: u8) -> bool {
-        const EXECUTABLE: u32 = 0o111;
         let found = self.look_up(call, dir, path).filter(|found| found.is_file() && found.mode() & EXECUTABLE != 0);
         let Some(program) = found.map(|found| (found.dev(), found.ino())) else { return false };
         let runs =
@@ -59,6 +64,20 @@ impl Supervisor {
             || ghosts.any(|&pid| runs(pid) || !kin.stands(pid) && has_no_program(pid));
         // Where somebody runs it in earnest, that is what the call is told.
         is_kept && !self.tracees.keys().any(|&tid| !kin.ghosts.contains_key(&tid) && runs(tid))
+    }
+}
+
+/// Where the name stands of a file that a call opens for writing.
+fn opened_for_writing(call: &Call) -> Option<(u8, u8)> {
+    let args = &call.frame.args;
+    let writes = |flags: u64| flags & u64::from((OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC).bits()) != 0;
+    match syscall_table::op(call.frame.nr)? {
+        Op::Open if writes(args[1]) => Some((CWD, 0)),
+        Op::Creat => Some((CWD, 0)),
+        Op::OpenAt if writes(args[2]) => Some((0, 1)),
+        Op::OpenAt2 if tracee::read_value::<u64>(call.tid, args[2]).is_ok_and(writes) => Some((0, 1)),
+        Op::ModifyPath { dir, path } if call.frame.nr == TRUNCATE => Some((dir, path)),
+        _ => None,
     }
 }
 

@@ -4,6 +4,7 @@
 //! call (a *ghost*), so that a rollback can revive it in place, with its pid and its children. Its parent is told by us, and learns its
 //! status from us. When nothing can fail any more the ghost makes its call, and what the kernel then says is not said twice.
 
+use super::apart::Apart;
 use super::ask::Decision;
 use super::behind::Behind;
 use super::plan::{Class, Plan};
@@ -36,6 +37,7 @@ pub(crate) struct Children {
     /// They share their parent's memory until they call exec.
     sharing: HashSet<i32>,
     pub ghosts: BTreeMap<i32, Ghost>,
+    pub apart: Apart,
     standing: HashMap<i32, (Stopped, Option<SignalInfo>)>,
     /// Whom to send SIGCHLD, and about whom.
     to_tell: HashMap<i32, Vec<i32>>,
@@ -103,6 +105,7 @@ impl Children {
 
     pub fn executed(&mut self, pid: i32) {
         self.sharing.remove(&pid);
+        self.apart.leave(pid);
     }
 
     /// A ghost stands still: at its last call, or where a signal ended it.
@@ -132,6 +135,7 @@ impl Children {
         self.revive(pid);
         let parent = self.parent_of.remove(&pid);
         self.sharing.remove(&pid);
+        self.apart.leave(pid);
         // What was told of its end is undone, too: what the kernel says of it is not that.
         self.announced.remove(&pid);
         self.silent.insert(pid, parent.unwrap_or(0));
@@ -139,6 +143,7 @@ impl Children {
 
     pub fn ended(&mut self, pid: i32) {
         self.sharing.remove(&pid);
+        self.apart.leave(pid);
         self.to_tell.remove(&pid);
         match self.ghosts.remove(&pid) {
             Some(ghost) if ghost.reaped && ghost.for_good => self.reap_later(ghost.parent, pid),
@@ -188,6 +193,13 @@ impl Children {
 
     pub fn any_ghosts(&self) -> bool {
         !self.ghosts.is_empty()
+    }
+
+    /// Whether so many processes stand still at their end that no more should. Each keeps its number and its memory,
+    /// and each question looks at all of them.
+    pub fn are_many_ghosts(&self) -> bool {
+        const GHOSTS_MAX: usize = 1000;
+        self.ghosts.len() >= GHOSTS_MAX
     }
 
     pub fn parent(&self, pid: i32) -> Option<i32> {
@@ -410,6 +422,7 @@ impl Supervisor {
     fn become_ghost(&mut self, pid: i32, status: i32) -> Result<()> {
         let parent = self.ahead.children.parent_of.get(&pid).copied().unwrap_or(0);
         self.ahead.children.ghosts.insert(pid, Ghost { parent, status, reaped: false, for_good: false });
+        self.ahead.children.apart.leave(pid);
         self.ahead.core.exit(process(pid));
         self.ahead.report.ghosts += 1;
         self.ahead.changes += 1;

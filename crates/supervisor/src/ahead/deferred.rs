@@ -256,6 +256,10 @@ impl Supervisor {
             fd => format!("/proc/{tid}/fd/{fd}"),
         };
         let rest = path.strip_prefix("/").unwrap_or(&path);
+        if let Ok(own) = rest.strip_prefix("proc/self").or_else(|_| rest.strip_prefix("proc/thread-self")) {
+            // To us that would be ourselves.
+            return std::fs::metadata(std::path::Path::new("/proc").join(tid.to_string()).join(own)).ok();
+        }
         // Joined with nothing (AT_EMPTY_PATH) a file would be taken for a directory.
         let path = match rest.as_os_str().is_empty() {
             true => std::path::PathBuf::from(base),

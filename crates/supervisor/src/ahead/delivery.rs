@@ -316,7 +316,8 @@ impl Supervisor {
     pub(super) fn deliver_in_program(&mut self, stopped: Stopped, pid: i32) -> Result<Option<Stopped>> {
         let tid = stopped.tid();
         let (mut more, mut has_run) = (Vec::new(), false);
-        let left = signals::leave_agent(stopped, &self.image, self.segment.world, &mut more, &mut has_run)?;
+        let look = signals::look(&stopped, &self.image)?;
+        let left = signals::leave_agent(stopped, look, &self.image, self.segment.world, &mut more, &mut has_run)?;
         for later in more {
             self.requeue(tid, &later);
         }

@@ -395,6 +395,8 @@ impl Supervisor {
             Op::ObserveFd { fd } | Op::ModifyFd { fd } => self.is_held_inode(call, fd),
             Op::Read { fd } if GETDENTS.contains(&call.frame.nr) => self.is_held_inode(call, fd),
             Op::Sync(SyncKind::File | SyncKind::Range) => false,
+            // No name of a directory is held, and its argument is a buffer.
+            Op::ObservePath { .. } if call.frame.nr == super::files::GETCWD => false,
             Op::Mount | Op::Namespace | Op::OpenAt2 | Op::Sync(_) => true,
             Op::SocketName { .. } => super::files::names_file(call) && self.connects_to_nothing(call).is_none(),
             op => {

@@ -4,7 +4,7 @@
 //! the call to end. Where the call would not have to wait, the signal comes before it.
 
 use crate::event_loop::Supervisor;
-use crate::signals;
+use crate::signals::{self, Look};
 use agent_abi::Frame;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, OFlags};
@@ -16,15 +16,20 @@ const ERESTARTNOHAND: i64 = -514;
 
 impl Supervisor {
     /// A signal is about to be delivered, or may be.
-    pub(crate) fn interrupt_in_call(&mut self, stopped: &Stopped) -> Result<()> {
+    /// Where the thread is then.
+    pub(crate) fn interrupt_in_call(&mut self, stopped: &Stopped) -> Result<Look> {
+        let look = signals::look(stopped, &self.image)?;
         // A child's end is found by the wait itself.
         if stopped.signal() == libc::SIGCHLD {
-            return Ok(());
+            return Ok(look);
         }
-        let Some(frame) = signals::call_ahead(stopped, &self.image)? else { return Ok(()) };
+        let Some(frame) = signals::call_ahead(stopped.tid(), &look) else { return Ok(look) };
         match self.restart_of(stopped.tid(), &frame) {
-            Some(restart) => signals::interrupt_call(stopped, &self.image, self.segment.world, restart),
-            None => Ok(()),
+            Some(restart) => {
+                signals::interrupt_call(stopped, &self.image, self.segment.world, restart)?;
+                signals::look(stopped, &self.image)
+            }
+            None => Ok(look),
         }
     }
 

@@ -30,6 +30,10 @@ impl Supervisor {
         const KILL: u64 = 62;
         let [receiver, signal, ..] = call.frame.args;
         let blow = Blow { receiver: receiver as i32, signal: signal as i32 };
+        if !self.counts_as_we_do(call.pid) {
+            // Whoever it means is in a namespace like its own, and so is never speculative.
+            return Plan::new(Class::Free);
+        }
         let is_living = self.tracees.get(&blow.receiver).is_some_and(|tracee| tracee.thread.is_some())
             && !self.ahead.children.ghosts.contains_key(&blow.receiver)
             && !self.ahead.starting.contains(&blow.receiver);

@@ -17,6 +17,7 @@
 //! * Nothing that a speculative process does leaves the world: what has no undo and is no output is a barrier.
 
 mod accept;
+mod apart;
 mod api;
 mod ask;
 mod attributes;
@@ -54,6 +55,7 @@ mod sockets;
 mod staging;
 mod status;
 mod stream;
+mod syncs;
 mod tcp;
 mod terminal;
 mod turn;
@@ -136,6 +138,8 @@ pub(crate) enum Written {
     Names(held_names::HeldChange),
     /// To what is said of a file or directory on a disk.
     Attributes(attributes::HeldAttributes),
+    /// To stable storage.
+    Sync(syncs::HeldSync),
 }
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
@@ -219,6 +223,32 @@ pub(crate) struct Call {
     pub wants_window: bool,
     /// It is the end by this signal, wherever the thread is, and no call of its program.
     pub ends_by: Option<SignalInfo>,
+    /// It has made this child, and waits for it as in `vfork`.
+    pub awaits: Option<i32>,
+}
+
+impl Call {
+    /// Looked at before: nothing is known of it but this.
+    fn new(tid: i32, pid: i32, frame: Frame, frame_at: u64) -> Self {
+        Self {
+            tid,
+            pid,
+            frame,
+            frame_at,
+            is_fresh: false,
+            not_before: None,
+            answer: None,
+            was_rolled_back: false,
+            wants_window: false,
+            ends_by: None,
+            awaits: None,
+        }
+    }
+
+    /// Whether it may be made again to let signals in. Who waits in `vfork` hears none.
+    fn hears_signals(&self) -> bool {
+        self.answer.is_none() && self.awaits.is_none()
+    }
 }
 
 /// A call that waits for its answer.
@@ -241,6 +271,8 @@ pub(crate) struct UnderWay {
     pub watches: bool,
     /// It is fork or one of its kin.
     pub makes_child: bool,
+    /// The child gets memory of its own where the call asks for its parent's.
+    pub is_apart: bool,
     /// It may wait for long and has no effect until it ends: it can be interrupted and made again.
     pub can_be_repeated: bool,
     /// It changes names on a disk, which are not what they seem to be until it ends.
@@ -282,6 +314,8 @@ pub(crate) struct Kept {
     pub sent_again: Vec<SignalInfo>,
     /// How many calls of the process had become speculations by injection, the one at whose entry it was taken included.
     pub injected: u64,
+    /// Its parent, which waits for it, if its memory was to be its parent's.
+    pub apart: Option<i32>,
 }
 
 /// State of full speculation in a world.

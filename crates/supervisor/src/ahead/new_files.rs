@@ -12,7 +12,7 @@ use super::behind::Behind;
 use super::files::{naming, written_range};
 use super::held_names::{stat_buffer, DiskName, NameChange};
 use super::names::{Entry, Found};
-use super::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_TRUNC};
+use super::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC};
 use super::plan::{Class, Plan};
 use super::rights::has_our_rights;
 use super::staging::{self, Rights};
@@ -36,7 +36,7 @@ const O_LARGEFILE: u64 = 0o100000;
 const O_CLOEXEC: u64 = 0o2000000;
 /// Flags of `open` that do what they say, whether a file is opened by its name or made.
 pub(super) const KNOWN_FLAGS: u64 =
-    O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_LARGEFILE | O_CLOEXEC;
+    O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_LARGEFILE | O_CLOEXEC | O_NOFOLLOW;
 
 /// Files without a name, by device and inode.
 #[derive(Debug, Default)]

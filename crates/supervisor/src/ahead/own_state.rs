@@ -31,6 +31,40 @@ fn keeps_hard_limit(call: &Call, new: u64) -> bool {
     matches!((now, asked), (Ok(now), Ok(asked)) if now == asked)
 }
 
+/// `setresuid` and its kin. What asks for the one user or group that the process has, as `posix_spawn` does, changes
+/// nothing.
+pub(super) fn plan_identity(call: &Call) -> Plan {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", call.pid)).unwrap_or_default();
+    let changes = ids_asked_for(call.frame.nr, &call.frame.args).is_none_or(|(field, asked)| {
+        let own = only_id(&status, field);
+        own.is_none_or(|own| asked.iter().any(|&id| id as u32 != own && id as u32 != u32::MAX))
+    });
+    Plan::new(if changes { Class::Barrier } else { Class::Free }).once()
+}
+
+/// Of which kind a call sets ids, and which.
+fn ids_asked_for(nr: u64, args: &[u64; 6]) -> Option<(&'static str, &[u64])> {
+    match nr {
+        // setuid, setreuid, setresuid
+        105 => Some(("Uid:", &args[..1])),
+        113 => Some(("Uid:", &args[..2])),
+        117 => Some(("Uid:", &args[..3])),
+        // setgid, setregid, setresgid
+        106 => Some(("Gid:", &args[..1])),
+        114 => Some(("Gid:", &args[..2])),
+        119 => Some(("Gid:", &args[..3])),
+        _ => None,
+    }
+}
+
+/// The real, effective and saved id, and that for files, if they are one.
+fn only_id(status: &str, field: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let ids: Option<Vec<u32>> = line.split_whitespace().map(|id| id.parse().ok()).collect();
+    let ids = ids.filter(|ids| ids.len() == 4)?;
+    ids.iter().all(|&id| id == ids[0]).then_some(ids[0])
+}
+
 /// prctl(2). What is set and not put back by a rollback (the parent's death signal, who adopts orphans, no new
 /// privileges, timer slack, …) waits.
 pub(super) fn plan_prctl(call: &Call) -> Plan {
@@ -65,6 +99,15 @@ const fn only_asks(option: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_id_is_known_only_where_all_four_are_the_same() {
+        let check = |status, expected| assert_eq!(only_id(status, "Uid:"), expected, "{status}");
+        check("Name:\tx\nUid:\t7\t7\t7\t7\nGid:\t1\t1\t1\t1\n", Some(7));
+        check("Uid:\t7\t7\t0\t7\n", None);
+        check("Gid:\t7\t7\t7\t7\n", None);
+        check("Uid:\t7\t7\n", None);
+    }
 
     #[test]
     fn what_sets_something_asks_for_nothing() {

@@ -7,7 +7,7 @@ use super::counter::Counter;
 use super::input::Source;
 use super::kill::Blow;
 use super::open::{O_CREAT, O_TMPFILE, O_TRUNC};
-use super::own_state::{plan_limit, plan_prctl};
+use super::own_state::{plan_identity, plan_limit, plan_prctl};
 use super::ready::gives_once;
 use super::shutdown::Closed;
 use super::undo::{is_close_on_exec, position_of, Intent};
@@ -19,6 +19,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
 use syscall_table::{Op, SyncKind, Whom};
 
 /// What a call is.
@@ -34,6 +35,10 @@ pub(crate) enum Class {
     Send { fd: i32, ino: u64 },
     /// It reads what comes from outside.
     Input { source: Source },
+    /// It makes a file durable.
+    Sync { fd: i32 },
+    /// It makes a child that is to use its memory, and waits until the child does not any more.
+    Apart,
     /// It accepts a connection.
     Accept { listener: Listener },
     /// It closes directions of a connection, whose ends are these.
@@ -118,6 +123,7 @@ const PREADV2: u64 = 327;
 const GETDENTS: u64 = 78;
 const GETDENTS64: u64 = 217;
 const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
 /// `CLONE_FILES`, `CLONE_FS`, `CLONE_PARENT`, and all new namespaces.
 const CLONE_UNUSUAL: u64 = 0x400 | 0x200 | 0x8000 | 0x7e02_0000 | 0x80;
 
@@ -173,12 +179,7 @@ impl Supervisor {
             Op::Ioctl => self.plan_ioctl(call),
             Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
             Op::Mmap => self.plan_mmap(call),
-            Op::Fork => plan_fork(call, 0),
-            Op::Clone => plan_fork(call, arg(0)),
-            Op::Clone3 => {
-                let flags = tracee::read_value::<u64>(call.tid, arg(0)).unwrap_or(CLONE_VM);
-                plan_fork(call, flags)
-            }
+            Op::Fork | Op::Vfork | Op::Clone | Op::Clone3 => plan_fork(call),
             Op::Wait => Plan::new(Class::Wait),
             Op::Exit | Op::ExitGroup => Plan::new(Class::Exit { status: (arg(0) as i32 & 0xff) << 8 }),
             Op::Tgkill if arg(0) as i32 == call.pid => plan_own_signal(arg(2) as i32),
@@ -194,7 +195,8 @@ impl Supervisor {
             Op::Look => plan_look_around(call),
             // Their memory shows what they did without a call.
             Op::OtherProcess => Plan::new(Class::Window).once(),
-            Op::Identity | Op::Lasting => Plan::new(Class::Barrier).once(),
+            Op::Identity => plan_identity(call),
+            Op::Lasting | Op::Group => Plan::new(Class::Barrier).once(),
             // Its number cannot be given again.
             Op::AddWatch { .. } => Plan::new(Class::Barrier).once(),
             Op::Native | Op::TakeSignal | Op::SocketState | Op::Description { .. } | Op::Control { .. } => {
@@ -382,11 +384,15 @@ impl Supervisor {
         }
         let path = u8::from(!matches!(call.frame.nr, OPEN | CREAT));
         let dir = if path == 0 { syscall_table::CWD } else { 0 };
-        if self.look_up(call, dir, path).is_some_and(|found| found.file_type().is_fifo()) {
+        match self.look_up(call, dir, path).filter(|found| found.file_type().is_fifo()) {
+            // By way of /proc/self/fd: nobody waits for whoever opens an end of that, and a rollback closes it.
+            Some(found) if is_of_pipefs(found.dev()) => {
+                self.plan_lookup().observing(Object::Pipe(found.dev(), found.ino()))
+            }
             // Whoever opens the other end goes on when we have, and would not be taken back.
-            return Plan::new(Class::Barrier);
+            Some(_) => Plan::new(Class::Barrier),
+            None => self.plan_lookup(),
         }
-        self.plan_lookup()
     }
 
     /// A name is looked up: it is not known yet which. What is speculative in any directory counts.
@@ -434,6 +440,9 @@ impl Supervisor {
     fn plan_sync(&mut self, call: &Call) -> Plan {
         match self.behind(call.tid, call.frame.args[0] as i32) {
             Behind::File { dev, device: DeviceKind::Domain, .. } if self.elides_fsync(dev) => Plan::new(Class::Free),
+            Behind::File { device: DeviceKind::Domain, .. } => {
+                Plan::new(Class::Sync { fd: call.frame.args[0] as i32 }).once()
+            }
             Behind::Bad => Plan::new(Class::Free),
             _ => Plan::new(Class::Barrier).once(),
         }
@@ -567,11 +576,29 @@ fn plan_own_signal(signal: i32) -> Plan {
     }
 }
 
-fn plan_fork(call: &Call, flags: u64) -> Plan {
-    if flags & (CLONE_VM | CLONE_UNUSUAL) != 0 {
+/// Whether a call makes a process with memory of its own.
+pub(super) fn makes_process(call: &Call) -> bool {
+    clone_flags(call).is_some_and(|flags| flags & CLONE_VM == 0)
+}
+
+/// What a process, or thread, that a call makes has in common with its maker; `None`: it makes none.
+fn clone_flags(call: &Call) -> Option<u64> {
+    match syscall_table::op(call.frame.nr)? {
+        Op::Fork => Some(0),
+        Op::Vfork => Some(CLONE_VM | CLONE_VFORK),
+        Op::Clone => Some(call.frame.args[0]),
+        Op::Clone3 => Some(tracee::read_value::<u64>(call.tid, call.frame.args[0]).unwrap_or(CLONE_VM)),
+        _ => None,
+    }
+}
+
+fn plan_fork(call: &Call) -> Plan {
+    let flags = clone_flags(call).unwrap_or(CLONE_VM);
+    let is_vfork = super::apart::is_vfork(flags);
+    if flags & (CLONE_VM | CLONE_UNUSUAL) != 0 && !is_vfork {
         return Plan::new(Class::Barrier).once();
     }
-    let mut plan = Plan::new(Class::Tracked).once();
+    let mut plan = Plan::new(if is_vfork { Class::Apart } else { Class::Tracked }).once();
     plan.observes.push(Dependent::Process(process(call.pid)));
     plan.modifying(Object::Children(call.pid), Intent::Nothing)
 }
@@ -581,6 +608,13 @@ fn has_name(copy: &OwnedFd) -> bool {
     let is_fifo = rustix::fs::fstat(copy)
         .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo);
     is_fifo && rustix::fs::fstatfs(copy).is_ok_and(|system| system.f_type != super::input::PIPEFS_MAGIC)
+}
+
+/// Whether a file of this device is a pipe without a name.
+fn is_of_pipefs(dev: u64) -> bool {
+    static PIPEFS: OnceLock<Option<u64>> = OnceLock::new();
+    let one = || Some(rustix::fs::fstat(&rustix::pipe::pipe().ok()?.0).ok()?.st_dev);
+    *PIPEFS.get_or_init(one) == Some(dev)
 }
 
 /// Both change it, and both may wait for the other.

@@ -13,3 +13,20 @@ pub(super) fn has_our_rights(pid: i32) -> bool {
     };
     NAMES.iter().all(is_same) && namespace(&pid).ok().is_some_and(|its| Some(its) == namespace(own).ok())
 }
+
+/// Whether the numbers of processes that a process uses, and is told, are those by which we know them.
+pub(super) fn has_our_numbers(pid: i32) -> bool {
+    is_in_our_namespace(pid, "pid")
+}
+
+/// Whether its next child has such a number, too. If not, the next child may be the first process of a new namespace,
+/// without which nobody can be there: it must not be a checkpoint.
+pub(super) fn children_have_our_numbers(pid: i32) -> bool {
+    is_in_our_namespace(pid, "pid_for_children")
+}
+
+fn is_in_our_namespace(pid: i32, kind: &str) -> bool {
+    let namespace = |of: &str, kind: &str| std::fs::read_link(format!("/proc/{of}/ns/{kind}")).ok();
+    let ours = namespace("self", "pid");
+    ours.is_some() && namespace(&pid.to_string(), kind) == ours
+}

@@ -74,6 +74,7 @@ impl Supervisor {
                         self.forget_attributes(change);
                         0
                     }
+                    Written::Sync(_) => 0,
                 };
                 self.ahead.report.output_dropped += len as u64;
             }
@@ -396,7 +397,8 @@ impl Supervisor {
     /// Put a process back to its checkpoint; its call is looked at again, and made without running ahead.
     fn put_back(&mut self, pid: i32, stopped: Stopped, kept: Kept) -> Result<()> {
         let restored = self.restore_from(&kept, pid, &stopped);
-        let Kept { vessel, call, .. } = kept;
+        let Kept { vessel, call, apart, .. } = kept;
+        self.ahead.children.apart.put_back(pid, apart);
         let signal = vessel.signal();
         // Also where the process was killed meanwhile: nobody else knows of its vessel.
         self.discard_vessel(vessel);
@@ -505,8 +507,8 @@ impl Supervisor {
         for shared in [false, true] {
             pending.extend(stopped.pending_signals(shared)?.into_iter().map(|info| (info, shared)));
         }
-        // A step ends with SIGTRAP: it must not be taken for one.
-        pending.retain(|(info, _)| info.number() != libc::SIGTRAP);
+        // A step ends with a SIGTRAP of the kernel's: it must not be taken for one that was sent.
+        pending.retain(|(info, _)| info.number() != libc::SIGTRAP || info.code() <= 0);
         let numbers: Vec<i32> =
             pending.iter().filter(|(info, shared)| unwanted(info, *shared)).map(|(info, _)| info.number()).collect();
         pending.retain(|(info, _)| numbers.contains(&info.number()));
@@ -526,7 +528,9 @@ impl Supervisor {
         for (info, shared) in pending.iter().filter(|(info, shared)| !unwanted(info, *shared)) {
             send_to_itself(&mut remote, pid, at, info, *shared)?;
         }
-        let signals = remote.finish()?;
+        let mut signals = remote.finish()?;
+        // One that was not blocked came with a step.
+        signals.retain(|info| info.number() != libc::SIGTRAP || !unwanted(info, false));
         self.hold_signals(pid, signals);
         Ok(())
     }
@@ -570,6 +574,7 @@ impl Supervisor {
             Written::File(write) => self.make_write(write),
             Written::Names(change) => self.make_name_change(change),
             Written::Attributes(change) => self.make_attributes(change),
+            Written::Sync(sync) => self.make_sync(sync),
             Written::Stream { target, writer, clock, bytes } => {
                 // Writes that were held before it went into younger transactions than it knew of.
                 let mut clock = *clock;

@@ -61,7 +61,8 @@ impl Supervisor {
         self.reset_unaccepted();
         self.call_the_unreached();
         let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
-        if self.flush_sends() || awaits_more {
+        let has_left = self.ahead.children.apart.take_leaving();
+        if self.flush_sends() || awaits_more || has_left {
             self.settle_calls();
         }
         if self.ahead.is_idle() {
@@ -161,10 +162,14 @@ impl Supervisor {
         if self.ahead.explicit.is_empty() {
             return;
         }
-        for parked in self.ahead.parked.values_mut() {
-            if parked.is_told || now.duration_since(parked.begin) < LONG {
+        let due = |parked: &super::Parked| !parked.is_told && now.duration_since(parked.begin) >= LONG;
+        let due: Vec<u64> = self.ahead.parked.iter().filter(|(_, parked)| due(parked)).map(|(&key, _)| key).collect();
+        for key in due {
+            let Some(parked) = self.ahead.parked.get(&key) else { continue };
+            if self.waits_for_child(&parked.call) {
                 continue;
             }
+            let Some(parked) = self.ahead.parked.get_mut(&key) else { continue };
             parked.is_told = true;
             let depends_on = self.ahead.core.dependencies_of_process(process(parked.call.pid));
             let open: Vec<String> = self
@@ -185,6 +190,12 @@ impl Supervisor {
                 ),
             });
         }
+    }
+
+    /// Whether a call waits for a child, as it would natively.
+    fn waits_for_child(&self, call: &Call) -> bool {
+        let is_wait = matches!(syscall_table::op(call.frame.nr), Some(syscall_table::Op::Wait));
+        call.awaits.is_some() || is_wait && self.waits_for_the_living(call.pid, &call.frame)
     }
 
     /// Look at what waits until nothing changes any more. Who has resolved something is answered when that is done.
@@ -238,7 +249,7 @@ impl Supervisor {
             .ahead
             .parked
             .iter()
-            .filter(|(_, parked)| now.duration_since(parked.since) >= PATIENCE && parked.call.answer.is_none())
+            .filter(|(_, parked)| now.duration_since(parked.since) >= PATIENCE && parked.call.hears_signals())
             .map(|(&key, parked)| (key, parked.call.tid))
             .collect();
         for (key, tid) in waiting {
@@ -264,6 +275,9 @@ impl Supervisor {
         let parent = world.processes[parent].pid.load(Ordering::Relaxed) as i32;
         let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
         self.ahead.children.born(parent, tid, shares_memory);
+        if self.ahead.under_way.get(&parent).is_some_and(|call| call.is_apart) {
+            self.ahead.children.apart.begin(tid, parent);
+        }
         if self.ahead.is_speculative(parent) {
             self.ahead.core.fork(process(parent), process(tid));
             self.ahead.touched.insert(Object::Children(parent));
@@ -420,18 +434,8 @@ impl Supervisor {
     pub(super) fn end_by_signal(&mut self, stopped: Stopped, pid: i32, info: SignalInfo) -> Result<()> {
         const EXIT_GROUP: u64 = 231;
         let frame = Frame { nr: EXIT_GROUP, ..Frame::default() };
-        let call = Call {
-            tid: stopped.tid(),
-            pid,
-            frame,
-            frame_at: 0,
-            is_fresh: false,
-            not_before: None,
-            answer: None,
-            was_rolled_back: false,
-            wants_window: false,
-            ends_by: Some(info),
-        };
+        let call = Call { ends_by: Some(info), ..Call::new(stopped.tid(), pid, frame, 0) };
+        self.hand_back(pid)?;
         match self.end_speculatively(&stopped, &call, info.number())? {
             // Somebody is at one of its pipes.
             Decision::Wait => {

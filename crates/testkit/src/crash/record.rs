@@ -52,6 +52,9 @@ pub struct Recording {
     pub faults_hit: u64,
 }
 
+/// Stands in a workload's command where the configuration's prefix belongs, if that is not in front of it all.
+pub const PREFIX: &str = "{prefix}";
+
 const STDERR_LEN_MAX: u64 = 64 << 10;
 const EXIT_POLL: Duration = Duration::from_millis(1);
 const OUTPUT_PATIENCE: Duration = Duration::from_secs(2);
@@ -78,8 +81,10 @@ pub fn record(
     disk.set_flush_delay(options.flush_delay);
     let observer = Observer::new(disk.clock());
     let (target, stdout) = message_target(&observer, options.channel)?;
-    let mut command = substitute(&configuration.prefix, disk.device(), dir.path());
-    command.extend(workload(dir.path(), &target));
+    let prefix = substitute(&configuration.prefix, disk.device(), dir.path());
+    let mut command = workload(dir.path(), &target);
+    let place = command.iter().position(|word| word == PREFIX);
+    command.splice(place.map_or(0..0, |at| at..at + 1), prefix);
     disk.start_recording();
     disk.set_fault(options.fault);
     let begin = Instant::now();

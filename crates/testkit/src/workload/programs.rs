@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use crate::crash::CrashError;
 
 const WORKLOAD_SOURCE: &str = include_str!("../../programs/crash-workload.c");
+const SERVERS_SOURCE: &str = include_str!("../../programs/servers.py");
 const SQLITE_SOURCE: &str = include_str!("../../programs/sqlite-inserts.py");
 
 /// The programs; they are gone when this is dropped.
@@ -23,7 +24,11 @@ impl Programs {
     pub fn build() -> Result<Programs, CrashError> {
         let dir = tempfile::Builder::new().prefix("crash-programs-").tempdir();
         let dir = dir.map_err(CrashError::system("make a temporary directory"))?;
-        let sources = [("crash-workload.c", WORKLOAD_SOURCE), ("sqlite-inserts.py", SQLITE_SOURCE)];
+        let sources = [
+            ("crash-workload.c", WORKLOAD_SOURCE),
+            ("sqlite-inserts.py", SQLITE_SOURCE),
+            ("servers.py", SERVERS_SOURCE),
+        ];
         for (name, source) in sources {
             let path = dir.path().join(name);
             fs::write(&path, source).map_err(CrashError::system(format!("write {}", path.display())))?;
@@ -50,12 +55,24 @@ impl Programs {
         vec![self.python.clone().into(), "-S".into(), script.into()]
     }
 
+    /// The command line of a server with its clients that options follow.
+    pub(super) fn serve(&self, kind: &str) -> Vec<OsString> {
+        vec![self.python.clone().into(), "-S".into(), self.path("servers.py").into(), "run".into(), kind.into()]
+    }
+
+    /// The program that prepares and recovers what servers keep.
+    pub(super) fn servers(&self) -> Command {
+        let mut command = Command::new(&self.python);
+        command.arg("-S").arg(self.path("servers.py"));
+        command
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         Path::join(self.dir.path(), name)
     }
 }
 
-fn output_of(command: &mut Command) -> Result<String, CrashError> {
+pub(super) fn output_of(command: &mut Command) -> Result<String, CrashError> {
     let text = format!("{command:?}");
     let output = command.output();
     let output = output.map_err(CrashError::system(format!("run {text}")))?;

@@ -1,0 +1,362 @@
+//! A client: callers wait for their replies, one thread receives, one sends, and connects again.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use bluefs::op::{Effect, Failure};
+use bluefs::query::{Answer, Query};
+use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Interval, Outcome, Runs, Step};
+use bluefs_net::{Cutter, Sender};
+use bluefs_wire::{LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION};
+
+use crate::address::Address;
+use crate::line::{self, ConnectError, Line, SILENCE_MAX};
+use crate::state::State;
+use crate::{OnDisconnect, Ticket};
+
+/// How often somebody who waits looks whether they are to give up.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Pauses between attempts to connect.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+/// How long the end of a session may take. The server ends it by itself later.
+const GOODBYE_MAX: Duration = Duration::from_secs(1);
+/// EINTR, EPROTO.
+const INTERRUPTED: Errno = Errno(4);
+const PROTOCOL: Errno = Errno(71);
+
+struct Shared {
+    address: Address,
+    ticket: Option<Ticket>,
+    on_disconnect: OnDisconnect,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The connection, for whoever ends the client.
+    cutter: Mutex<Option<Cutter>>,
+}
+
+/// A session with a server. Clones are the same session; the last one that goes ends it.
+#[derive(Clone)]
+pub struct Client(Arc<Handle>);
+
+struct Handle(Arc<Shared>);
+
+/// While it is there, no file without a name is given up.
+pub struct Opening<'c>(&'c Client, Option<Ino>);
+
+/// Whether somebody who waits is to give up: they get EINTR.
+type GivesUp<'g> = &'g dyn Fn() -> bool;
+
+impl Client {
+    /// Connects. The first connection has to come about; later ones are tried again.
+    /// With a ticket the connection is encrypted, and the server is the one that the ticket is from.
+    pub fn connect(
+        address: Address,
+        ticket: Option<Ticket>,
+        on_disconnect: OnDisconnect,
+    ) -> Result<Client, ConnectError> {
+        let state = State::new();
+        let line = line::connect(&address, fingerprint(&ticket), &hello(&address, &ticket, &state))?;
+        let (state, changed, cutter) = (Mutex::new(state), Condvar::new(), Mutex::new(None));
+        let shared = Arc::new(Shared { address, ticket, on_disconnect, state, changed, cutter });
+        let keeper = shared.clone();
+        let spawned = std::thread::Builder::new().name("connection".to_owned()).spawn(move || keeper.keep(line));
+        spawned.map_err(|source| ConnectError::Io { address: shared.address.clone(), source })?;
+        let client = Client(Arc::new(Handle(shared)));
+        let begun = |state: &mut State| (state.output.is_some() || state.dead.is_some()).then_some(Ok(()));
+        let _ = client.wait(&|| false, begun);
+        Ok(client)
+    }
+
+    /// Asks. Says which state the answer is about.
+    pub fn ask(&self, cred: &Cred, query: Query, gives_up: GivesUp) -> Result<(Csn, Answer), Errno> {
+        match self.request(gives_up, |tag| Request::Ask { tag, cred: cred.clone(), query })? {
+            Reply::Answer { csn, answer, .. } => Ok((csn, answer)),
+            _ => Err(PROTOCOL),
+        }
+    }
+
+    /// Carries out one change.
+    pub fn change(&self, cred: &Cred, change: Change, gives_up: GivesUp) -> Result<Effect, Errno> {
+        let steps = vec![Step { cred: 0, time: None, change }];
+        let interval =
+            Interval { number: 0, base: Csn(0), after: Runs::new(), reads: vec![], creds: vec![cred.clone()], steps };
+        match self.submit(interval, Vec::new(), gives_up)? {
+            Outcome::Committed { mut effects, .. } => effects.pop().ok_or(PROTOCOL),
+            Outcome::Failed(Failure::Refused { errno, .. }) => Err(errno),
+            Outcome::Failed(_) => Err(Errno::STALE),
+        }
+    }
+
+    /// Carries out an interval, as a whole or not at all. `staged` are contents that it takes, by their numbers.
+    pub fn submit(&self, interval: Interval, staged: Vec<(u64, Vec<u8>)>, gives_up: GivesUp) -> Result<Outcome, Errno> {
+        let piece = bluefs::op::STEP_BYTES_MAX;
+        let pieces = staged
+            .iter()
+            .flat_map(|(id, data)| data.chunks(piece).map(|data| Request::Stage { id: *id, data: data.to_vec() }));
+        let pieces = pieces.collect();
+        let number = self.begin(|state| state.submit(interval, pieces))?;
+        self.wait(gives_up, |state| state.take_outcome(number))
+    }
+
+    /// Takes a lock, or gives it back.
+    pub fn lock(&self, lock: LockRequest, gives_up: GivesUp) -> Result<(), Errno> {
+        self.request(gives_up, |tag| Request::Lock { tag, lock }).map(|_| ())
+    }
+
+    /// Borrows numbers for 64 inodes.
+    pub fn lend(&self) -> Result<Group, Errno> {
+        match self.request(&|| false, |tag| Request::Lend { tag })? {
+            Reply::Lent { group, .. } => Ok(group),
+            _ => Err(PROTOCOL),
+        }
+    }
+
+    /// Something is about to be opened.
+    pub fn opening(&self) -> Opening<'_> {
+        self.state().begin_opening();
+        Opening(self, None)
+    }
+
+    /// Something that was opened is closed.
+    pub fn close(&self, ino: Ino) {
+        self.state().close(ino);
+    }
+
+    /// Whether something is open.
+    pub fn is_open(&self, ino: Ino) -> bool {
+        self.state().is_open(ino)
+    }
+
+    /// Whether the session may only read.
+    pub fn is_read_only(&self) -> bool {
+        self.state().read_only
+    }
+
+    /// Whether there is a connection.
+    pub fn is_connected(&self) -> bool {
+        self.state().output.is_some()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0 .0.lock()
+    }
+
+    fn request(&self, gives_up: GivesUp, request: impl FnOnce(u64) -> Request) -> Result<Reply, Errno> {
+        let tag = self.begin(|state| state.ask(request))?;
+        let reply = self.wait(gives_up, |state| state.take_reply(tag));
+        if reply == Err(INTERRUPTED) {
+            self.state().forget(tag);
+        }
+        match reply? {
+            Reply::Error { errno, .. } => Err(errno),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Sends something, unless it is clear that nobody will answer.
+    fn begin<T>(&self, send: impl FnOnce(&mut State) -> T) -> Result<T, Errno> {
+        let mut state = self.state();
+        match state.dead {
+            Some(errno) => Err(errno),
+            None if state.output.is_none() && self.0 .0.on_disconnect == OnDisconnect::Error => Err(Errno::IO),
+            None => Ok(send(&mut state)),
+        }
+    }
+
+    fn wait<T>(&self, gives_up: GivesUp, take: impl Fn(&mut State) -> Option<Result<T, Errno>>) -> Result<T, Errno> {
+        let mut state = self.state();
+        loop {
+            if let Some(result) = take(&mut state) {
+                return result;
+            }
+            let (again, waited) =
+                self.0 .0.changed.wait_timeout(state, LOOK_EVERY).unwrap_or_else(|poisoned| poisoned.into_inner());
+            state = again;
+            if waited.timed_out() {
+                drop(state);
+                if gives_up() {
+                    return Err(INTERRUPTED);
+                }
+                state = self.state();
+            }
+        }
+    }
+}
+
+impl Opening<'_> {
+    /// It is open now. [`Client::close`] ends it.
+    pub fn opened(mut self, ino: Ino) {
+        self.1 = Some(ino);
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        self.0.state().end_opening(self.1);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        if let Some(output) = state.output.take() {
+            // The thread that sends ends the connection behind it.
+            let _ = output.send(Request::Goodbye {});
+        }
+        state.dead = Some(Errno::IO);
+        drop(state);
+        self.0.changed.notify_all();
+        let begun = Instant::now();
+        while self.0.has_line() && begun.elapsed() < GOODBYE_MAX {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn fingerprint(ticket: &Option<Ticket>) -> Option<[u8; 32]> {
+    ticket.as_ref().map(|ticket| ticket.fingerprint)
+}
+
+fn hello(address: &Address, ticket: &Option<Ticket>, state: &State) -> Request {
+    Request::Hello {
+        version: PROTOCOL_VERSION,
+        volume: address.volume.clone().into_bytes(),
+        session: state.session,
+        acknowledged: state.acknowledged(),
+        secret: ticket.as_ref().map_or_else(Vec::new, |ticket| ticket.secret.to_vec()),
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn has_line(&self) -> bool {
+        self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_some()
+    }
+
+    /// Uses one connection after the other, until the client goes.
+    fn keep(&self, mut line: Line) {
+        loop {
+            if self.begin(&line) {
+                self.use_line(line);
+            }
+            match self.connect_again() {
+                Some(next) => line = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Whether the welcome is one to go on with: a server that has gone back has lost what was acknowledged.
+    fn begin(&self, line: &Line) -> bool {
+        let Reply::Welcome { session, epoch, csn, read_only, .. } = line.welcome else { return false };
+        let mut state = self.lock();
+        if csn < state.csn {
+            self.die(&mut state, Errno::STALE);
+            return false;
+        }
+        (state.session, state.csn, state.read_only) = (Some((session, epoch)), csn, read_only);
+        true
+    }
+
+    fn use_line(&self, line: Line) {
+        let Line { mut receiver, sender, .. } = line;
+        let Ok(cutter) = sender.cutter() else { return };
+        let (to_output, output) = mpsc::channel();
+        let sending = std::thread::Builder::new().name("send".to_owned()).spawn(move || send(sender, &output));
+        let Ok(sending) = sending else { return };
+        {
+            let mut state = self.lock();
+            if state.dead.is_some() {
+                return;
+            }
+            *self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(cutter);
+            state.connected(to_output.clone());
+        }
+        self.changed.notify_all();
+        let mut heard = Instant::now();
+        loop {
+            match receiver.receive::<Reply>() {
+                Ok(Some(Reply::Refused { why, .. })) => {
+                    self.refused(why);
+                    break;
+                }
+                Ok(Some(reply)) => {
+                    heard = Instant::now();
+                    self.lock().arrived(reply);
+                    self.changed.notify_all();
+                }
+                Err(error) if bluefs_net::is_timeout(&error) && heard.elapsed() < SILENCE_MAX => {
+                    let _ = to_output.send(Request::Ping { tag: 0 });
+                }
+                Ok(None) | Err(_) => break,
+            }
+        }
+        drop(to_output);
+        let mut state = self.lock();
+        state.output = None;
+        if self.on_disconnect == OnDisconnect::Error {
+            state.fail_all(Errno::IO);
+        }
+        drop(state);
+        self.changed.notify_all();
+        if let Some(cutter) = self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take() {
+            cutter.cut();
+        }
+        // It ends with its connection.
+        let _ = sending.join();
+    }
+
+    fn connect_again(&self) -> Option<Line> {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let hello = {
+                let state = self.lock();
+                if state.dead.is_some() {
+                    return None;
+                }
+                hello(&self.address, &self.ticket, &state)
+            };
+            match line::connect(&self.address, fingerprint(&self.ticket), &hello) {
+                Ok(line) => return Some(line),
+                Err(ConnectError::Refused { why, .. }) => self.refused(why),
+                Err(ConnectError::Io { .. }) => {}
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+
+    fn refused(&self, why: Refusal) {
+        let mut state = self.lock();
+        match why {
+            Refusal::Session => state.begin_anew(),
+            Refusal::Volume => self.die(&mut state, Errno::ACCES),
+            Refusal::Version | Refusal::Protocol => self.die(&mut state, PROTOCOL),
+            Refusal::Limit | Refusal::Stopping => {}
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn die(&self, state: &mut State, errno: Errno) {
+        state.dead = Some(errno);
+        state.output = None;
+        state.fail_all(errno);
+    }
+}
+
+fn send(mut sender: Sender, output: &mpsc::Receiver<Request>) {
+    while let Ok(request) = output.recv() {
+        if sender.send(&request).is_err() {
+            break;
+        }
+    }
+    if let Ok(cutter) = sender.cutter() {
+        cutter.cut();
+    }
+}

@@ -1,0 +1,32 @@
+//! A session with a BlueFS server: it outlives its connections. What has no reply when a connection ends is sent again
+//! on the next one, and takes effect once.
+#![forbid(unsafe_code)]
+
+mod address;
+mod batch;
+mod client;
+mod line;
+mod state;
+
+pub use address::{Address, AddressError, DEFAULT_PORT};
+pub use batch::{Batch, BatchError};
+pub use client::{Client, Opening};
+pub use line::ConnectError;
+
+/// What an invitation gives its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket {
+    /// By what the server is known.
+    pub fingerprint: [u8; 32],
+    /// What the server knows the owner by.
+    pub secret: [u8; 32],
+}
+
+/// What callers get when the connection is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDisconnect {
+    /// They wait until it is back.
+    Block,
+    /// EIO: whether what they asked for was done is not known.
+    Error,
+}

@@ -1,0 +1,285 @@
+//! A client and a server over loopback, with connections that are cut and a server that is started again.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bluefs::op::{Content, Effect};
+use bluefs::query::{Answer, Query};
+use bluefs::{Change, Cred, Errno, Ino, Kind, Name};
+use bluefs_client::{Address, Batch, BatchError, Client, OnDisconnect};
+use bluefs_server::{Everybody, ServeError, Server, Stopper};
+use bluefs_store::Store;
+use bluefs_wire::{LockKind, LockRequest};
+
+struct Running {
+    at: SocketAddr,
+    stopper: Stopper,
+    thread: JoinHandle<Result<(), ServeError>>,
+}
+
+fn start(path: &Path) -> Running {
+    let store = Store::open_or_create(path).expect("a store").store;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("an address");
+    let server = Server::new(store).expect("a server");
+    let stopper = server.stopper();
+    Running { at, stopper, thread: std::thread::spawn(move || server.run(listener, None, &Everybody)) }
+}
+
+impl Running {
+    fn stop(self) {
+        self.stopper.stop();
+        self.thread.join().expect("no panic").expect("it ends well");
+    }
+}
+
+/// What stands between a client and a server. It cuts connections after some bytes.
+struct Proxy {
+    at: SocketAddr,
+    to: Arc<Mutex<SocketAddr>>,
+    /// Bytes after which the connections are cut, one after the other.
+    budgets: Arc<Mutex<Vec<usize>>>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    fn new(to: SocketAddr, budgets: Vec<usize>) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let proxy = Proxy {
+            at,
+            to: Arc::new(Mutex::new(to)),
+            budgets: Arc::new(Mutex::new(budgets)),
+            refuses: Arc::new(AtomicBool::new(false)),
+        };
+        let (to, budgets, refuses) = (proxy.to.clone(), proxy.budgets.clone(), proxy.refuses.clone());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (Ok(client), to) = (client, *to.lock().expect("no panic")) else { continue };
+                let Ok(server) = TcpStream::connect(to) else { continue };
+                if refuses.load(Ordering::Relaxed) {
+                    continue;
+                }
+                let budget = budgets.lock().expect("no panic").pop().unwrap_or(usize::MAX);
+                relay(&client, &server, budget);
+            }
+        });
+        proxy
+    }
+
+    fn address(&self) -> Address {
+        format!("bluefs://{}/", self.at).parse().expect("an address")
+    }
+}
+
+/// Requests go through as they are. Replies stop after so many bytes: their requests have taken effect.
+fn relay(client: &TcpStream, server: &TcpStream, budget: usize) {
+    let pass = |from: &TcpStream, to: &TcpStream, mut budget: usize| {
+        let (mut from, mut to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(len @ 1..) = from.read(&mut bytes) {
+                let len = len.min(budget);
+                budget -= len;
+                if to.write_all(&bytes[..len]).is_err() || budget == 0 {
+                    break;
+                }
+            }
+            let _ = to.shutdown(std::net::Shutdown::Both);
+            let _ = from.shutdown(std::net::Shutdown::Both);
+        });
+    };
+    pass(client, server, usize::MAX);
+    pass(server, client, budget);
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a name")
+}
+
+fn never() -> bool {
+    false
+}
+
+/// A server, and the address of its volume.
+fn serve(store: &Path) -> (Running, Address) {
+    let server = start(store);
+    let at = format!("bluefs://{}/", server.at).parse().expect("an address");
+    (server, at)
+}
+
+fn create(client: &Client, file: &str) -> Ino {
+    let (dir, name, kind) = (Ino::ROOT, name(file), Kind::File);
+    let create = Change::Create { dir, name, ino: None, kind, mode: 0o644, rdev: 0, target: vec![] };
+    match client.change(&Cred::root(), create, &never) {
+        Ok(Effect::Created(ino)) => ino,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn append(client: &Client, ino: Ino, text: &str) -> Result<Effect, Errno> {
+    let content = Content::Inline(text.as_bytes().to_vec());
+    client.change(&Cred::root(), Change::Append { ino, content }, &never)
+}
+
+fn read(client: &Client, ino: Ino) -> Result<String, Errno> {
+    match client.ask(&Cred::root(), Query::Read { ino, offset: 0, len: 1 << 20 }, &never)? {
+        (_, Answer::Bytes(bytes)) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        (_, other) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lost_reply_is_answered_again_and_nothing_is_done_twice() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = start(&dir.path().join("store"));
+    // The first 40 connections end within some reply.
+    let proxy = Proxy::new(server.at, (0..40).map(|i| 120 + 37 * i % 400).collect());
+    let client = Client::connect(proxy.address(), None, OnDisconnect::Block).expect("a session");
+    let ino = create(&client, "log");
+    let expected: String = (0..120).map(|i| format!("{i},")).collect();
+    for i in 0..120 {
+        append(&client, ino, &format!("{i},")).expect("appended");
+    }
+    assert_eq!(read(&client, ino).as_deref(), Ok(expected.as_str()));
+    assert!(proxy.budgets.lock().expect("no panic").len() < 35, "connections were cut");
+    drop(client);
+    server.stop();
+}
+
+#[test]
+fn a_session_outlives_its_server() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store");
+    let first = start(&path);
+    let proxy = Proxy::new(first.at, vec![]);
+    let client = Client::connect(proxy.address(), None, OnDisconnect::Block).expect("a session");
+    let ino = create(&client, "log");
+    append(&client, ino, "before ").expect("appended");
+    first.stop();
+    let waiting = {
+        let client = client.clone();
+        std::thread::spawn(move || append(&client, ino, "after"))
+    };
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!waiting.is_finished(), "it waits");
+    let second = start(&path);
+    *proxy.to.lock().expect("no panic") = second.at;
+    // A server that was started again lets nobody write for one term of a lease.
+    assert_eq!(waiting.join().expect("no panic"), Ok(Effect::Wrote { offset: 7, size: 12 }));
+    assert_eq!(read(&client, ino).as_deref(), Ok("before after"));
+    drop(client);
+    second.stop();
+}
+
+#[test]
+fn without_a_connection_callers_get_an_error_if_they_want() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = start(&dir.path().join("store"));
+    let proxy = Proxy::new(server.at, vec![]);
+    let client = Client::connect(proxy.address(), None, OnDisconnect::Error).expect("a session");
+    let ino = create(&client, "log");
+    proxy.refuses.store(true, Ordering::Relaxed);
+    server.stop();
+    while client.is_connected() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(read(&client, ino), Err(Errno::IO));
+    assert_eq!(append(&client, ino, "x"), Err(Errno::IO));
+}
+
+#[test]
+fn who_waits_can_give_up() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (server, at) = serve(&dir.path().join("store"));
+    let connect = || Client::connect(at.clone(), None, OnDisconnect::Block).expect("a session");
+    let (a, b) = (connect(), connect());
+    let ino = create(&a, "file");
+    let lock = |kind, wait| LockRequest { ino, owner: 1, kind, start: 0, end: u64::MAX, wait };
+    assert_eq!(a.lock(lock(LockKind::Exclusive, false), &never), Ok(()));
+    assert_eq!(b.lock(lock(LockKind::Shared, false), &never), Err(Errno(11)), "EAGAIN");
+    assert_eq!(b.lock(lock(LockKind::Shared, true), &|| true), Err(Errno(4)), "EINTR");
+    assert_eq!(a.lock(lock(LockKind::Unlock, false), &never), Ok(()));
+    // It may have been b's for a moment, until b hears that and gives it back.
+    assert_eq!(a.lock(lock(LockKind::Exclusive, true), &never), Ok(()), "b's wait is over");
+    drop(a);
+    assert_eq!(b.lock(lock(LockKind::Exclusive, true), &never), Ok(()), "locks end with their session");
+    drop(b);
+    server.stop();
+}
+
+#[test]
+fn an_open_file_without_a_name_stays_until_it_is_closed_everywhere() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (server, at) = serve(&dir.path().join("store"));
+    let connect = || Client::connect(at.clone(), None, OnDisconnect::Block).expect("a session");
+    let (a, b) = (connect(), connect());
+    let ino = create(&a, "file");
+    append(&a, ino, "x").expect("appended");
+    b.opening().opened(ino);
+    a.change(&Cred::root(), Change::Unlink { dir: Ino::ROOT, name: name("file") }, &never).expect("unlinked");
+    assert_eq!(read(&b, ino).as_deref(), Ok("x"));
+    b.close(ino);
+    for _ in 0..400 {
+        if read(&a, ino) == Err(Errno::STALE) {
+            drop((a, b));
+            return server.stop();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("the file is still there");
+}
+
+#[test]
+fn a_batch_is_carried_out_as_a_whole() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (server, at) = serve(&dir.path().join("store"));
+    let client = Client::connect(at, None, OnDisconnect::Error).expect("a session");
+    let big = dir.path().join("big");
+    std::fs::write(&big, vec![b'b'; 3 << 20]).expect("a file");
+    let text = format!("mkdir d\nwrite d/a one\nput {} d/big\nrename d/a d/b\nappend d/b ', two'\n", big.display());
+    Batch::parse(&text).expect("a list").run(&client, &Cred::root()).expect("committed");
+    let failing = Batch::parse("write d/c x\nremove d/none\n").expect("a list").run(&client, &Cred::root());
+    assert!(matches!(failing, Err(BatchError::Refused { line: 2, errno: Errno::NOENT })), "{failing:?}");
+    let lookup = |dir, text: &str| match client.ask(&Cred::root(), Query::Lookup { dir, name: name(text) }, &never) {
+        Ok((_, Answer::Inode(ino, inode))) => Ok((ino, inode.size)),
+        Ok(other) => panic!("{other:?}"),
+        Err(errno) => Err(errno),
+    };
+    let (d, _) = lookup(Ino::ROOT, "d").expect("a directory");
+    assert_eq!(lookup(d, "big").expect("a file").1, 3 << 20);
+    assert_eq!(read(&client, lookup(d, "b").expect("a file").0).as_deref(), Ok("one, two"));
+    assert_eq!((lookup(d, "a"), lookup(d, "c")), (Err(Errno::NOENT), Err(Errno::NOENT)));
+    drop(client);
+    server.stop();
+}
+
+#[test]
+fn batches_that_meet_come_one_after_the_other() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (server, at) = serve(&dir.path().join("store"));
+    let writers: Vec<_> = (0..3)
+        .map(|writer| {
+            let at = at.clone();
+            std::thread::spawn(move || {
+                let client = Client::connect(at, None, OnDisconnect::Error).expect("a session");
+                let run = |text: String| Batch::parse(&text).expect("a list").run(&client, &Cred::root());
+                // The name that all move is a hypothesis of each.
+                (0..10)
+                    .filter(|i| run(format!("mkdir t\nwrite t/f {writer}-{i}\nrename t/f last\nrmdir t\n")).is_ok())
+                    .count()
+            })
+        })
+        .collect();
+    let done: usize = writers.into_iter().map(|writer| writer.join().expect("no panic")).sum();
+    assert!(done > 0);
+    server.stop();
+    let store = Store::open(&dir.path().join("store")).expect("a store").store;
+    let report = store.check().expect("it can be read");
+    assert_eq!((report.faults, report.inodes), (vec![], 2));
+}

@@ -1,0 +1,86 @@
+//! Who has made a request: their groups, and whether they have a signal, from `/proc`.
+
+use bluefs::op::GROUPS_MAX;
+use bluefs::Cred;
+use fuser::Request;
+
+/// Bit of SIGKILL in a mask of signals. A signal that ends a process for want of a handler is pending as SIGKILL.
+const KILL: u64 = 1 << 8;
+
+/// Who has made a request.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    /// Its rights.
+    pub cred: Cred,
+    thread: u32,
+}
+
+impl Caller {
+    /// Of this request.
+    pub fn of(request: &Request) -> Caller {
+        let thread = request.pid();
+        let groups = status(thread).map_or_else(Vec::new, |status| groups(&status));
+        Caller { cred: Cred { uid: request.uid(), gid: request.gid(), groups }, thread }
+    }
+
+    /// Whether it is about to end.
+    pub fn is_killed(&self) -> bool {
+        status(self.thread).is_some_and(|status| pending(&status) & KILL != 0)
+    }
+
+    /// Whether it is umount(8), which looks at a mount before it takes it away.
+    pub fn unmounts(&self) -> bool {
+        std::fs::read_to_string(format!("/proc/{}/comm", self.thread)).is_ok_and(|name| name.trim_end() == "umount")
+    }
+
+    /// Whether it has a signal to handle.
+    pub fn has_signal(&self) -> bool {
+        let wanted = |status: &String| pending(status) & !mask(status, "SigBlk") & !mask(status, "SigIgn") != 0;
+        status(self.thread).is_some_and(|status| pending(&status) & KILL != 0 || wanted(&status))
+    }
+}
+
+/// Of a thread in another namespace of processes, or of the kernel, the number is 0.
+fn status(thread: u32) -> Option<String> {
+    std::fs::read_to_string(format!("/proc/{thread}/status")).ok()
+}
+
+fn field<'s>(status: &'s str, name: &str) -> &'s str {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.map_or("", str::trim)
+}
+
+fn mask(status: &str, name: &str) -> u64 {
+    u64::from_str_radix(field(status, name), 16).unwrap_or(0)
+}
+
+fn pending(status: &str) -> u64 {
+    mask(status, "SigPnd") | mask(status, "ShdPnd")
+}
+
+fn groups(status: &str) -> Vec<u32> {
+    field(status, "Groups").split_whitespace().filter_map(|group| group.parse().ok()).take(GROUPS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\tx\nGroups:\t4 24 27 \nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000002\n\
+                          SigBlk:\t0000000000000002\nSigIgn:\t0000000000001000\n";
+
+    #[test]
+    fn fields_of_status() {
+        assert_eq!(groups(STATUS), [4, 24, 27]);
+        assert_eq!(pending(STATUS), 0x102);
+        assert_eq!((mask(STATUS, "SigBlk"), mask(STATUS, "SigCgt")), (2, 0));
+    }
+
+    #[test]
+    fn we_are_alive() {
+        let caller = Caller { cred: Cred::root(), thread: std::process::id() };
+        assert!(!caller.is_killed());
+        let nobody = Caller { cred: Cred::root(), thread: 0 };
+        assert!(!nobody.has_signal());
+    }
+}

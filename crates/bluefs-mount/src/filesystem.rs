@@ -1,0 +1,576 @@
+//! Requests of the kernel, each as questions to the server.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use bluefs::op::{Content, Effect, Inode, RenameMode, SetAttr, XattrMode, BLOCK_BYTES};
+use bluefs::query::{Answer, Query, NAMES_MAX};
+use bluefs::{Change, Errno, Ino, Kind, Name};
+use bluefs_client::Client;
+use bluefs_wire::{LockKind, LockRequest};
+use fuser::{
+    BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLock,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+
+use crate::caller::Caller;
+use crate::convert;
+use crate::handles::{Handles, Listing};
+
+/// Nothing is cached.
+const TTL: Duration = Duration::ZERO;
+/// Bytes of one write: one step of an interval.
+const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
+/// An owner of locks that the kernel does not have: it only tries.
+const PROBE: u64 = u64::MAX;
+/// `fcntl` and `fallocate` of Linux.
+const F_RDLCK: i32 = 0;
+const F_WRLCK: i32 = 1;
+const F_UNLCK: i32 = 2;
+const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
+const O_APPEND: i32 = 0o2000;
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+/// EAGAIN, ERANGE.
+const AGAIN: Errno = Errno(11);
+const RANGE: Errno = Errno(34);
+/// A volume without a quota says that it has a petabyte.
+const BYTES_SHOWN_MAX: u64 = 1 << 50;
+
+/// A volume.
+pub struct Volume {
+    client: Client,
+    handles: std::sync::Arc<Handles>,
+}
+
+impl Volume {
+    pub fn new(client: Client) -> Volume {
+        Volume { client, handles: std::sync::Arc::default() }
+    }
+
+    fn ask(&self, caller: &Caller, query: Query) -> Result<Answer, Errno> {
+        Ok(self.client.ask(&caller.cred, query, &|| self.is_given_up(caller))?.1)
+    }
+
+    /// Whether nobody needs the answer: the caller is about to end, or would take a mount away whose server is gone.
+    fn is_given_up(&self, caller: &Caller) -> bool {
+        caller.is_killed() || (!self.client.is_connected() && caller.unmounts())
+    }
+
+    fn change(&self, caller: &Caller, change: Change) -> Result<Effect, Errno> {
+        self.client.change(&caller.cred, change, &|| self.is_given_up(caller))
+    }
+
+    fn inode(&self, caller: &Caller, query: Query) -> Result<(Ino, Inode), Errno> {
+        match self.ask(caller, query)? {
+            Answer::Inode(ino, inode) => Ok((ino, inode)),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    fn bytes(&self, caller: &Caller, query: Query) -> Result<Vec<u8>, Errno> {
+        match self.ask(caller, query)? {
+            Answer::Bytes(bytes) => Ok(bytes),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    fn create_inode(&self, caller: &Caller, create: Create) -> Result<(Ino, Inode), Errno> {
+        let Create { dir, name, kind, mode, rdev, target } = create;
+        let (dir, name, mode) = (convert::ino(dir), convert::name(name)?, (mode & 0o7777) as u16);
+        let target = target.as_os_str().as_bytes().to_vec();
+        match self.change(caller, Change::Create { dir, name, ino: None, kind, mode, rdev, target })? {
+            Effect::Created(ino) => self.inode(caller, Query::Inode(ino)),
+            _ => Err(Errno::IO),
+        }
+    }
+
+    fn list(&self, caller: &Caller, dir: Ino) -> Result<Listing, Errno> {
+        let (_, inode) = self.inode(caller, Query::Inode(dir))?;
+        let mut all = vec![(b".".to_vec(), dir, Kind::Dir), (b"..".to_vec(), inode.parent, Kind::Dir)];
+        let mut after: Option<Name> = None;
+        loop {
+            let query = Query::List { dir, after: after.take(), max: NAMES_MAX as u32 };
+            let Answer::Names { names, end } = self.ask(caller, query)? else { return Err(Errno::IO) };
+            after = names.last().map(|(name, ..)| name.clone());
+            all.extend(names.into_iter().map(|(name, ino, kind)| (name.as_bytes().to_vec(), ino, kind)));
+            if end || after.is_none() {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn xattr_of(&self, caller: &Caller, ino: INodeNo, name: &OsStr) -> Result<Vec<u8>, Errno> {
+        self.bytes(caller, Query::Xattr { ino: convert::ino(ino), name: xattr_name(name)? })
+    }
+
+    fn xattrs_of(&self, caller: &Caller, ino: INodeNo) -> Result<Vec<u8>, Errno> {
+        let Answer::Xattrs(names) = self.ask(caller, Query::Xattrs(convert::ino(ino)))? else { return Err(Errno::IO) };
+        let shown = names.iter().filter(|name| caller.cred.uid == 0 || !name.as_bytes().starts_with(b"trusted."));
+        Ok(shown.flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect())
+    }
+
+    fn unlock(&self, ino: Ino, owner: u64) -> Result<(), Errno> {
+        let (kind, start, end) = (LockKind::Unlock, 0, u64::MAX);
+        self.client.lock(LockRequest { ino, owner, kind, start, end, wait: false }, &|| false)
+    }
+}
+
+struct Create<'a> {
+    dir: INodeNo,
+    name: &'a OsStr,
+    kind: Kind,
+    mode: u32,
+    rdev: u32,
+    target: &'a Path,
+}
+
+/// Access control lists would have to be enforced, and capabilities to be taken away by writes: neither is there.
+fn xattr_name(name: &OsStr) -> Result<Name, Errno> {
+    let bytes = name.as_bytes();
+    if bytes.starts_with(b"system.") || bytes.starts_with(b"security.") {
+        return Err(Errno::OPNOTSUPP);
+    }
+    Name::new(bytes).ok_or(Errno::INVAL)
+}
+
+fn reply_xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
+    match result {
+        Ok(bytes) if size == 0 => reply.size(bytes.len() as u32),
+        Ok(bytes) if bytes.len() > size as usize => reply.error(convert::errno(RANGE)),
+        Ok(bytes) => reply.data(&bytes),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+fn reply_entry(reply: ReplyEntry, result: Result<(Ino, Inode), Errno>) {
+    match result {
+        Ok((ino, inode)) => reply.entry(&TTL, &convert::attr(ino, &inode), Generation(0)),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+fn reply_attr(reply: ReplyAttr, result: Result<(Ino, Inode), Errno>) {
+    match result {
+        Ok((ino, inode)) => reply.attr(&TTL, &convert::attr(ino, &inode)),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+fn reply_empty<T>(reply: ReplyEmpty, result: Result<T, Errno>) {
+    match result {
+        Ok(_) => reply.ok(),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+fn lock_kind(typ: i32) -> Result<LockKind, Errno> {
+    match typ {
+        F_RDLCK => Ok(LockKind::Shared),
+        F_WRLCK => Ok(LockKind::Exclusive),
+        F_UNLCK => Ok(LockKind::Unlock),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+impl Filesystem for Volume {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // The server takes set-user-id bits away; without this the kernel would ask for capabilities at each write.
+        for wanted in [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_HANDLE_KILLPRIV_V2] {
+            let _ = config.add_capabilities(wanted & config.capabilities());
+        }
+        config.set_max_write(WRITE_BYTES_MAX).map_err(|_| io::Error::other("the kernel's writes are too large"))?;
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let caller = Caller::of(request);
+        let found =
+            convert::name(name).and_then(|name| self.inode(&caller, Query::Lookup { dir: convert::ino(parent), name }));
+        reply_entry(reply, found);
+    }
+
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply_attr(reply, self.inode(&Caller::of(request), Query::Inode(convert::ino(ino))));
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (caller, ino) = (Caller::of(request), convert::ino(ino));
+        let (atime, mtime) = (atime.map(convert::set_time), mtime.map(convert::set_time));
+        let set = SetAttr { mode: mode.map(|mode| (mode & 0o7777) as u16), uid, gid, size, atime, mtime };
+        let changed = self.change(&caller, Change::SetAttr { ino, set });
+        reply_attr(reply, changed.and_then(|_| self.inode(&caller, Query::Inode(ino))));
+    }
+
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.inode(&Caller::of(request), Query::Inode(convert::ino(ino))) {
+            Ok((_, inode)) if inode.kind == Kind::Symlink => reply.data(&inode.target),
+            Ok(_) => reply.error(convert::errno(Errno::INVAL)),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        dir: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = convert::kind(mode).and_then(|kind| {
+            let rdev = if matches!(kind, Kind::Char | Kind::Block) { rdev } else { 0 };
+            let target = Path::new("");
+            self.create_inode(&Caller::of(request), Create { dir, name, kind, mode, rdev, target })
+        });
+        reply_entry(reply, made);
+    }
+
+    fn mkdir(&self, request: &Request, dir: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let create = Create { dir, name, kind: Kind::Dir, mode, rdev: 0, target: Path::new("") };
+        reply_entry(reply, self.create_inode(&Caller::of(request), create));
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let dir = convert::ino(parent);
+        let done = convert::name(name).and_then(|name| self.change(&Caller::of(request), Change::Unlink { dir, name }));
+        reply_empty(reply, done);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let dir = convert::ino(parent);
+        let done = convert::name(name).and_then(|name| self.change(&Caller::of(request), Change::Rmdir { dir, name }));
+        reply_empty(reply, done);
+    }
+
+    fn symlink(&self, request: &Request, dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let create = Create { dir, name, kind: Kind::Symlink, mode: 0o777, rdev: 0, target };
+        reply_entry(reply, self.create_inode(&Caller::of(request), create));
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            flags if flags.is_empty() => Ok(RenameMode::Replace),
+            RenameFlags::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
+            RenameFlags::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+            _ => Err(Errno::INVAL),
+        };
+        let done = mode.and_then(|mode| {
+            let (from_dir, to_dir) = (convert::ino(parent), convert::ino(newparent));
+            let (from, to) = (convert::name(name)?, convert::name(newname)?);
+            self.change(&Caller::of(request), Change::Rename { from_dir, from, to_dir, to, mode })
+        });
+        reply_empty(reply, done);
+    }
+
+    fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let (caller, ino, dir) = (Caller::of(request), convert::ino(ino), convert::ino(newparent));
+        let linked = convert::name(newname).and_then(|name| {
+            self.change(&caller, Change::Link { ino, dir, name })?;
+            self.inode(&caller, Query::Inode(ino))
+        });
+        reply_entry(reply, linked);
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let (caller, ino) = (Caller::of(request), convert::ino(ino));
+        let opening = self.client.opening();
+        match self.inode(&caller, Query::Inode(ino)) {
+            // It lost its last name since it was looked up, and nobody here keeps it.
+            Ok((_, inode)) if inode.nlink == 0 && !self.client.is_open(ino) => {
+                reply.error(convert::errno(Errno::STALE));
+            }
+            Ok(_) => {
+                opening.opened(ino);
+                reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+            }
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let caller = Caller::of(request);
+        let mut all: Vec<u8> = Vec::new();
+        while (all.len() as u32) < size {
+            let (offset, len) = (offset + all.len() as u64, (size - all.len() as u32).min(WRITE_BYTES_MAX));
+            match self.bytes(&caller, Query::Read { ino: convert::ino(ino), offset, len }) {
+                Ok(bytes) => {
+                    let end = (bytes.len() as u32) < len;
+                    all.extend(bytes);
+                    if end {
+                        break;
+                    }
+                }
+                Err(errno) => return reply.error(convert::errno(errno)),
+            }
+        }
+        reply.data(&all);
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let (ino, content) = (convert::ino(ino), Content::Inline(data.to_vec()));
+        let change = match flags.0 & O_APPEND {
+            0 => Change::Write { ino, offset, content },
+            _ => Change::Append { ino, content },
+        };
+        match self.change(&Caller::of(request), change) {
+            Ok(_) => reply.written(data.len() as u32),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        // fcntl(2): whoever closes a file gives up all locks on it.
+        let ino = convert::ino(ino);
+        let unlocked = if self.handles.unlock(ino, owner.0) { self.unlock(ino, owner.0) } else { Ok(()) };
+        reply_empty(reply, unlocked);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let ino = convert::ino(ino);
+        self.client.close(ino);
+        let left = if self.client.is_open(ino) { Vec::new() } else { self.handles.unlock_all(ino) };
+        reply_empty(reply, left.into_iter().try_for_each(|owner| self.unlock(ino, owner)));
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        // Each write was on the server's disk when it returned.
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(self.handles.open_dir()), FopenFlags::empty());
+    }
+
+    fn readdir(&self, request: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        if offset == 0 {
+            match self.list(&Caller::of(request), convert::ino(ino)) {
+                Ok(listing) => self.handles.set_listing(fh.0, listing),
+                Err(errno) => return reply.error(convert::errno(errno)),
+            }
+        }
+        self.handles.read_listing(fh.0, offset, |next, name, ino, kind| {
+            reply.add(INodeNo(ino.0), next, convert::file_type(kind), OsStr::from_bytes(name))
+        });
+        reply.ok();
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.handles.close_dir(fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match self.ask(&Caller::of(request), Query::Space) {
+            Ok(Answer::Space(space)) => {
+                let blocks = space.max_bytes.min(BYTES_SHOWN_MAX) / BLOCK_BYTES;
+                let free = blocks.saturating_sub(space.used_bytes / BLOCK_BYTES);
+                let files = space.max_inodes.min(BYTES_SHOWN_MAX);
+                let unused = files.saturating_sub(space.used_inodes);
+                let name_len = bluefs::key::NAME_BYTES_MAX as u32;
+                reply.statfs(blocks, free, free, files, unused, BLOCK_BYTES as u32, name_len, BLOCK_BYTES as u32);
+            }
+            Ok(_) => reply.error(convert::errno(Errno::IO)),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            0 => Ok(XattrMode::Either),
+            XATTR_CREATE => Ok(XattrMode::Create),
+            XATTR_REPLACE => Ok(XattrMode::Replace),
+            _ => Err(Errno::INVAL),
+        };
+        let done = mode.and_then(|mode| {
+            let (ino, name, value) = (convert::ino(ino), xattr_name(name)?, value.to_vec());
+            self.change(&Caller::of(request), Change::SetXattr { ino, name, value, mode })
+        });
+        reply_empty(reply, done);
+    }
+
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        reply_xattr(reply, size, self.xattr_of(&Caller::of(request), ino, name));
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        reply_xattr(reply, size, self.xattrs_of(&Caller::of(request), ino));
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let ino = convert::ino(ino);
+        let done =
+            xattr_name(name).and_then(|name| self.change(&Caller::of(request), Change::RemoveXattr { ino, name }));
+        reply_empty(reply, done);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        dir: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let opening = self.client.opening();
+        let create = Create { dir, name, kind: Kind::File, mode, rdev: 0, target: Path::new("") };
+        match self.create_inode(&Caller::of(request), create) {
+            Ok((ino, inode)) => {
+                opening.opened(ino);
+                let (attr, flags) = (convert::attr(ino, &inode), FopenFlags::FOPEN_DIRECT_IO);
+                reply.created(&TTL, &attr, Generation(0), FileHandle(0), flags);
+            }
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        _pid: u32,
+        reply: ReplyLock,
+    ) {
+        // The protocol has no question for this: it is tried, and given back.
+        let ino = convert::ino(ino);
+        let tried = lock_kind(typ).and_then(|kind| {
+            self.client.lock(LockRequest { ino, owner: PROBE, kind, start, end, wait: false }, &|| false)?;
+            self.unlock(ino, PROBE)
+        });
+        match tried {
+            Ok(()) => reply.locked(start, end, F_UNLCK, 0),
+            Err(AGAIN) => reply.locked(start, end, F_WRLCK, 0),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        _pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let (caller, ino) = (Caller::of(request), convert::ino(ino));
+        let kind = match lock_kind(typ) {
+            Ok(kind) => kind,
+            Err(errno) => return reply.error(convert::errno(errno)),
+        };
+        let lock = LockRequest { ino, owner: owner.0, kind, start, end, wait: sleep };
+        self.handles.locked(ino, owner.0);
+        let client = self.client.clone();
+        let take = move || reply_empty(reply, client.lock(lock, &|| caller.has_signal()));
+        if sleep {
+            // It may wait for as long as another has the lock: not in a thread that others need.
+            std::thread::spawn(take);
+        } else {
+            take();
+        }
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let ino = convert::ino(ino);
+        let done = match mode {
+            PUNCH_HOLE_KEEP_SIZE => self.change(&Caller::of(request), Change::Punch { ino, offset, len }),
+            _ => Err(Errno::OPNOTSUPP),
+        };
+        reply_empty(reply, done);
+    }
+}

@@ -1,0 +1,100 @@
+//! A volume as a file system of the kernel, by FUSE. Every operation is asked of the server, and returns when the
+//! server has answered: nothing is cached, in this process or in the kernel.
+//!
+//! - Contents go around the page cache (`FOPEN_DIRECT_IO`): shared writable mappings are refused by the kernel, private
+//!   ones read the file when a page is first touched.
+//! - The server checks rights. So does the kernel (`default_permissions`), as the server has no `open`.
+//! - A request that is in this process is not ended by a signal: so whoever waits here looks whether the caller has
+//!   one.
+#![forbid(unsafe_code)]
+
+mod caller;
+mod convert;
+mod filesystem;
+mod handles;
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use bluefs_client::Client;
+use fuser::{Config, Session, SessionACL};
+use rustix::mount::{mount, unmount, MountFlags, UnmountFlags};
+
+use filesystem::Volume;
+
+/// Threads that handle requests. What waits for its turn waits in the kernel, where a signal ends it.
+const THREADS: usize = 16;
+
+/// Why a volume is not mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// It was not mounted.
+    #[error("cannot mount at {}: {}: {source}", dir.display(), what)]
+    Mount {
+        /// Where.
+        dir: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It was, and its requests cannot be read any more.
+    #[error("the mount has ended: {0}")]
+    Ended(io::Error),
+}
+
+/// A volume that is mounted.
+pub struct Mounted {
+    session: Session<Volume>,
+    dir: PathBuf,
+}
+
+/// Ends a mount from another thread.
+pub struct Unmounter(PathBuf);
+
+impl Mounted {
+    /// Mounts a volume. `source` is what the table of mounts shows.
+    pub fn new(client: Client, source: &str, dir: &Path) -> Result<Mounted, MountError> {
+        let failed = |what| move |source| MountError::Mount { dir: dir.to_owned(), what, source };
+        let dir_failed = failed("look at the directory");
+        let at = dir.canonicalize().map_err(dir_failed)?;
+        let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        let device: OwnedFd = device.map_err(failed("open /dev/fuse"))?.into();
+        let options = "rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,max_read=1048576";
+        let options = std::ffi::CString::new(format!("fd={},{options}", device.as_raw_fd())).unwrap_or_default();
+        let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
+        if client.is_read_only() {
+            flags |= MountFlags::RDONLY;
+        }
+        mount(source, &at, "fuse.bluefs", flags, Some(options.as_c_str()))
+            .map_err(|errno| failed("mount, which needs root")(errno.into()))?;
+        let mut config = Config::default();
+        config.n_threads = Some(THREADS);
+        let session = Session::from_fd(Volume::new(client), device, SessionACL::All, config);
+        let session =
+            session.inspect_err(|_| Unmounter(at.clone()).unmount()).map_err(failed("speak to the kernel"))?;
+        Ok(Mounted { session, dir: at })
+    }
+
+    /// What unmounts it.
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter(self.dir.clone())
+    }
+
+    /// Serves it until it is unmounted.
+    pub fn run(self) -> Result<(), MountError> {
+        self.session.run().map_err(MountError::Ended)
+    }
+}
+
+impl Unmounter {
+    /// Unmounts. Who still uses the mount gets errors from now on.
+    pub fn unmount(&self) {
+        if unmount(&self.0, UnmountFlags::NOFOLLOW).is_err() {
+            // It may be gone already.
+            let _ = unmount(&self.0, UnmountFlags::FORCE | UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+        }
+    }
+}

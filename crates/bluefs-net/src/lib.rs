@@ -1,0 +1,163 @@
+//! Messages of BlueFS over a socket, in both directions at once: one thread receives, another one sends.
+#![forbid(unsafe_code)]
+
+mod tls;
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bluefs_wire::{frame, Frames, Wire};
+use rustls::Connection;
+
+pub use tls::{sha256, Acceptor, Identity};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// What is encrypted is shared by both ends; it is never locked while somebody waits for the network.
+type Shared = Arc<Mutex<Connection>>;
+
+fn lock(tls: &Shared) -> MutexGuard<'_, Connection> {
+    tls.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The end that receives.
+#[derive(Debug)]
+pub struct Receiver {
+    socket: TcpStream,
+    tls: Option<Shared>,
+    frames: Frames,
+    bytes: Vec<u8>,
+}
+
+/// The end that sends.
+#[derive(Debug)]
+pub struct Sender {
+    socket: TcpStream,
+    tls: Option<Shared>,
+}
+
+/// What ends a connection from another thread.
+#[derive(Debug)]
+pub struct Cutter(TcpStream);
+
+/// Both ends of a connection without encryption.
+pub fn plain(socket: TcpStream) -> io::Result<(Receiver, Sender)> {
+    both(socket, None)
+}
+
+/// Both ends of a connection that a client has made to this server.
+pub fn accept(socket: TcpStream, acceptor: &Acceptor) -> io::Result<(Receiver, Sender)> {
+    encrypted(socket, acceptor.connection()?)
+}
+
+/// Both ends of a connection to the server with this fingerprint.
+pub fn connect(socket: TcpStream, fingerprint: [u8; 32]) -> io::Result<(Receiver, Sender)> {
+    encrypted(socket, tls::client(fingerprint)?)
+}
+
+fn encrypted(mut socket: TcpStream, mut tls: Connection) -> io::Result<(Receiver, Sender)> {
+    tls.set_buffer_limit(None);
+    while tls.is_handshaking() {
+        tls.complete_io(&mut socket)?;
+    }
+    let (mut receiver, sender) = both(socket, Some(Arc::new(Mutex::new(tls))))?;
+    receiver.take(&[])?;
+    Ok((receiver, sender))
+}
+
+fn both(socket: TcpStream, tls: Option<Shared>) -> io::Result<(Receiver, Sender)> {
+    socket.set_nodelay(true)?;
+    let sender = Sender { socket: socket.try_clone()?, tls: tls.clone() };
+    Ok((Receiver { socket, tls, frames: Frames::new(), bytes: vec![0; READ_BYTES] }, sender))
+}
+
+impl Receiver {
+    /// The next message; `None`: the other end has closed the connection. A time-out is an error of the kind
+    /// `WouldBlock` or `TimedOut`, after which one may go on.
+    pub fn receive<T: Wire>(&mut self) -> io::Result<Option<T>> {
+        loop {
+            let next = self.frames.next_message();
+            if let Some(message) = next.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))? {
+                return Ok(Some(message));
+            }
+            let len = match self.socket.read(&mut self.bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                result => result?,
+            };
+            if len == 0 {
+                return Ok(None);
+            }
+            let bytes = std::mem::take(&mut self.bytes);
+            let taken = self.take(&bytes[..len]);
+            self.bytes = bytes;
+            taken?;
+        }
+    }
+
+    /// Takes bytes that have arrived, and what was decrypted before.
+    fn take(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let Some(tls) = &self.tls else {
+            self.frames.push(bytes);
+            return Ok(());
+        };
+        let mut tls = lock(tls);
+        loop {
+            let read = if bytes.is_empty() { 0 } else { tls.read_tls(&mut bytes)? };
+            let state = tls.process_new_packets();
+            let state = state.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            let mut plain = vec![0; state.plaintext_bytes_to_read()];
+            tls.reader().read_exact(&mut plain)?;
+            self.frames.push(&plain);
+            if read == 0 || bytes.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long [`Receiver::receive`] waits for bytes.
+    pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket.set_read_timeout(timeout)
+    }
+}
+
+impl Sender {
+    /// Sends a message.
+    pub fn send<T: Wire>(&mut self, message: &T) -> io::Result<()> {
+        self.send_frame(&frame(message))
+    }
+
+    /// Sends a message that stands in its frame.
+    pub fn send_frame(&mut self, frame: &[u8]) -> io::Result<()> {
+        let Some(tls) = &self.tls else { return self.socket.write_all(frame) };
+        let mut bytes = Vec::with_capacity(frame.len() + 1024);
+        {
+            let mut tls = lock(tls);
+            tls.writer().write_all(frame)?;
+            while tls.wants_write() {
+                tls.write_tls(&mut bytes)?;
+            }
+        }
+        self.socket.write_all(&bytes)
+    }
+
+    /// Something that can end the connection from another thread.
+    pub fn cutter(&self) -> io::Result<Cutter> {
+        Ok(Cutter(self.socket.try_clone()?))
+    }
+}
+
+impl Cutter {
+    /// Ends the connection: both ends fail.
+    pub fn cut(&self) {
+        // It may be closed already.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// Whether an error says no more than that nothing has arrived in time.
+pub fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}

@@ -1,0 +1,216 @@
+//! Who may use a server: whoever is invited.
+//!
+//! The invitations of a store are a file beside it, one a line: number, volume, `rw` or `ro`, the second since 1970 at
+//! which it expires or `-`, and the SHA-256 of its secret. It is read again and again while the server runs, so that an
+//! invitation can be made and withdrawn meanwhile.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bluefs::Time;
+use bluefs_net::{sha256, Identity};
+
+use crate::engine::{Access, Grant};
+
+const INVITATIONS: &str = "invitations";
+const IDENTITY: &str = "identity";
+/// How old what was read may be when it is asked whether an invitation still stands.
+const AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Whoever can connect may do everything: for a server that only this machine reaches.
+#[derive(Debug)]
+pub struct Everybody;
+
+impl Access for Everybody {
+    fn check(&self, _: &[u8], _: &[u8], _: Time) -> Option<Grant> {
+        Some(Grant { invitation: 0, read_only: false })
+    }
+
+    fn stands(&self, _: u64, _: Time) -> bool {
+        true
+    }
+
+    fn random(&self) -> u64 {
+        u64::from_le_bytes(random_bytes())
+    }
+}
+
+/// Bytes that nobody can guess.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // urandom(4): once the system has started it neither fails nor waits.
+    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).expect("/dev/urandom can be read");
+    bytes
+}
+
+/// One invitation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invitation {
+    /// Its number, not 0.
+    pub number: u64,
+    /// To which volume.
+    pub volume: String,
+    /// Whether nothing may be changed.
+    pub read_only: bool,
+    /// The second since 1970 at which it expires.
+    pub expires: Option<u64>,
+    /// SHA-256 of its secret.
+    pub secret: [u8; 32],
+}
+
+impl Invitation {
+    fn line(&self) -> String {
+        let Invitation { number, volume, read_only, expires, secret } = self;
+        let right = if *read_only { "ro" } else { "rw" };
+        let expires = expires.map_or_else(|| "-".to_owned(), |at| at.to_string());
+        format!("{number} {volume} {right} {expires} {}\n", to_hex(secret))
+    }
+
+    fn parse(line: &str) -> Option<Invitation> {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [number, volume, right, expires, secret] = words.as_slice() else { return None };
+        let read_only = match *right {
+            "ro" => true,
+            "rw" => false,
+            _ => return None,
+        };
+        let expires = if *expires == "-" { None } else { Some(expires.parse().ok()?) };
+        let (number, volume) = (number.parse().ok()?, (*volume).to_owned());
+        Some(Invitation { number, volume, read_only, expires, secret: from_hex(secret)? })
+    }
+
+    fn is_good(&self, wall: Time) -> bool {
+        self.expires.is_none_or(|at| (wall.0 / 1_000_000_000) < at as i64)
+    }
+}
+
+/// As text.
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// From text.
+pub fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.is_ascii() {
+        return None;
+    }
+    let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok();
+    (0..N).map(byte).collect::<Option<Vec<u8>>>()?.try_into().ok()
+}
+
+/// The invitations of a store.
+#[derive(Debug)]
+pub struct Invitations {
+    path: PathBuf,
+    read: Mutex<Option<(Instant, Vec<Invitation>)>>,
+}
+
+impl Invitations {
+    /// Of the store in this directory.
+    pub fn of(store: &Path) -> Invitations {
+        Invitations { path: store.join(INVITATIONS), read: Mutex::new(None) }
+    }
+
+    /// All that are there.
+    pub fn all(&self) -> io::Result<Vec<Invitation>> {
+        let text = match std::fs::read_to_string(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            text => text?,
+        };
+        let wrong = || io::Error::new(io::ErrorKind::InvalidData, "a line is no invitation");
+        text.lines().map(|line| Invitation::parse(line).ok_or_else(wrong)).collect()
+    }
+
+    /// Makes one. Says its number and its secret, which is kept nowhere.
+    pub fn add(&self, volume: &str, read_only: bool, expires: Option<u64>) -> io::Result<(u64, [u8; 32])> {
+        let mut all = self.all()?;
+        let (number, secret) = (u64::from_le_bytes(random_bytes()) >> 32 | 1 << 32, random_bytes::<32>());
+        all.push(Invitation { number, volume: volume.to_owned(), read_only, expires, secret: sha256(&secret) });
+        self.write(&all)?;
+        Ok((number, secret))
+    }
+
+    /// Takes one away. `false`: there is none of this number.
+    pub fn withdraw(&self, number: u64) -> io::Result<bool> {
+        let mut all = self.all()?;
+        let before = all.len();
+        all.retain(|invitation| invitation.number != number);
+        self.write(&all)?;
+        Ok(all.len() != before)
+    }
+
+    fn write(&self, all: &[Invitation]) -> io::Result<()> {
+        let text: String = all.iter().map(Invitation::line).collect();
+        write_private(&self.path, text.as_bytes())
+    }
+}
+
+impl Access for Invitations {
+    fn check(&self, volume: &[u8], secret: &[u8], wall: Time) -> Option<Grant> {
+        let hash = sha256(secret);
+        let all = self.all().ok()?;
+        let found =
+            all.iter().find(|one| one.secret == hash && one.volume.as_bytes() == volume && one.is_good(wall))?;
+        Some(Grant { invitation: found.number, read_only: found.read_only })
+    }
+
+    fn stands(&self, number: u64, wall: Time) -> bool {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if read.as_ref().is_none_or(|(at, _)| at.elapsed() > AGE_MAX) {
+            // What cannot be read invites nobody.
+            *read = Some((Instant::now(), self.all().unwrap_or_default()));
+        }
+        read.iter().flat_map(|(_, all)| all).any(|one| one.number == number && one.is_good(wall))
+    }
+
+    fn random(&self) -> u64 {
+        Everybody.random()
+    }
+}
+
+/// The identity of the server of this store; it is made when it is not there.
+pub fn identity_of(store: &Path) -> io::Result<Identity> {
+    let path = store.join(IDENTITY);
+    match std::fs::read(&path) {
+        Ok(bytes) => Identity::from_bytes(&bytes)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the server's key cannot be read")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let identity = Identity::generate()?;
+            write_private(&path, &identity.to_bytes())?;
+            Ok(identity)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_invitations() {
+        let secret = sha256(b"secret");
+        for (read_only, expires) in [(true, None), (false, Some(12))] {
+            let one = Invitation { number: 7, volume: "work".to_owned(), read_only, expires, secret };
+            assert_eq!(Invitation::parse(one.line().trim_end()), Some(one));
+        }
+        for bad in ["", "7 work rw -", "7 work xx - 00", "x work rw - 00"] {
+            assert_eq!(Invitation::parse(bad), None, "{bad}");
+        }
+        let one = Invitation { number: 7, volume: String::new(), read_only: true, expires: Some(12), secret };
+        assert!(one.is_good(Time(11_999_999_999)) && !one.is_good(Time(12_000_000_000)));
+    }
+}

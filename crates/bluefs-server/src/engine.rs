@@ -1,0 +1,261 @@
+//! Connections and sessions: who speaks, and whether they may.
+
+use std::collections::BTreeMap;
+
+use bluefs::lease::Millis;
+use bluefs::{SessionId, Time};
+use bluefs_store::{Batch, Rows, SessionRow, Store, StoreError, VolumeId};
+use bluefs_wire::{Refusal, Reply, Request, PROTOCOL_VERSION};
+
+use crate::volume::Volume;
+
+/// Name of the volume that an empty name means.
+const DEFAULT_VOLUME: &[u8] = b"default";
+/// Sessions of one volume, at most.
+const SESSIONS_MAX: usize = 4096;
+
+/// A connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+/// What happens.
+#[derive(Debug)]
+pub enum Event {
+    /// Somebody has connected.
+    Opened(ConnectionId),
+    /// A message has arrived.
+    Message(ConnectionId, Request),
+    /// The connection is gone.
+    Closed(ConnectionId),
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send this.
+    Send(ConnectionId, Reply),
+    /// End the connection, when everything is sent.
+    Close(ConnectionId),
+}
+
+/// The time.
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    /// Of a clock that never goes back.
+    pub millis: Millis,
+    /// Of the day.
+    pub wall: Time,
+}
+
+/// What somebody may do with a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Under which invitation; 0: nobody has to be invited.
+    pub invitation: u64,
+    /// Whether nothing may be changed.
+    pub read_only: bool,
+}
+
+/// Who may use which volume.
+pub trait Access {
+    /// What this secret gives on this volume now.
+    fn check(&self, volume: &[u8], secret: &[u8], wall: Time) -> Option<Grant>;
+    /// Whether an invitation that was good once still is.
+    fn stands(&self, invitation: u64, wall: Time) -> bool;
+    /// A number that nobody can guess.
+    fn random(&self) -> u64;
+}
+
+#[derive(Debug, Default)]
+struct Connection {
+    session: Option<(VolumeId, SessionId)>,
+}
+
+/// The server's decisions.
+pub struct Engine {
+    store: Store,
+    state: State,
+}
+
+struct State {
+    volumes: BTreeMap<VolumeId, Volume>,
+    connections: BTreeMap<ConnectionId, Connection>,
+    actions: Vec<Action>,
+}
+
+impl Engine {
+    /// Begins with what is in a store. A store without a volume gets one called `default`.
+    pub fn new(mut store: Store, now: Now) -> Result<Engine, StoreError> {
+        if store.rows()?.volumes()?.is_empty() {
+            store.batch(|batch| batch.create_volume(DEFAULT_VOLUME, now.wall))?;
+        }
+        let rows = store.rows()?;
+        let volumes = rows.volumes()?.into_iter().map(|row| Ok((row.id, Volume::load(&rows, row.id, now)?)));
+        let volumes = volumes.collect::<Result<_, StoreError>>()?;
+        let state = State { volumes, connections: BTreeMap::new(), actions: Vec::new() };
+        Ok(Engine { store, state })
+    }
+
+    /// Handles what has happened, in this order. What is to be done may be done when it returns: everything that it
+    /// tells is on stable storage. After an error nothing may be done any more.
+    pub fn handle(&mut self, events: Vec<Event>, now: Now, access: &dyn Access) -> Result<Vec<Action>, StoreError> {
+        let Engine { store, state } = self;
+        store.batch(|batch| {
+            events.into_iter().try_for_each(|event| state.event(batch, event, now, access))?;
+            state.tick(batch, now, access)
+        })?;
+        Ok(std::mem::take(&mut state.actions))
+    }
+
+    /// When [`Engine::handle`] should be called, also if nothing happens.
+    pub fn next_turn(&self) -> Option<Millis> {
+        self.state.volumes.values().filter_map(Volume::next_turn).min()
+    }
+
+    /// The store, at the end.
+    pub fn into_store(self) -> Store {
+        self.store
+    }
+}
+
+impl State {
+    fn event(&mut self, batch: &mut Batch, event: Event, now: Now, access: &dyn Access) -> Result<(), StoreError> {
+        match event {
+            Event::Opened(from) => _ = self.connections.insert(from, Connection::default()),
+            Event::Closed(from) => self.closed(from, now),
+            Event::Message(from, message) => self.message(batch, from, message, now, access)?,
+        }
+        Ok(())
+    }
+
+    fn message(
+        &mut self,
+        batch: &mut Batch,
+        from: ConnectionId,
+        message: Request,
+        now: Now,
+        access: &dyn Access,
+    ) -> Result<(), StoreError> {
+        // A connection that was ended meanwhile: its session may have a newer one.
+        let Some(connection) = self.connections.get(&from) else { return Ok(()) };
+        match (connection.session, message) {
+            (None, Request::Hello { version, volume, session, acknowledged, secret }) => {
+                let hello = Hello { version, volume, session, acknowledged, secret };
+                self.hello(batch, from, hello, now, access)
+            }
+            (Some((volume, session)), message) if !matches!(message, Request::Hello { .. }) => {
+                let over = matches!(message, Request::Goodbye {});
+                let volume = self.volumes.get_mut(&volume).expect("a session's volume is there");
+                let refused = volume.message(batch, session, message, now, &mut self.actions)?;
+                match refused {
+                    Some((why, text)) => self.refuse(from, why, text, now),
+                    None if over => self.close(from),
+                    None => {}
+                }
+                Ok(())
+            }
+            _ => {
+                self.refuse(from, Refusal::Protocol, "a connection begins with one hello", now);
+                Ok(())
+            }
+        }
+    }
+
+    fn hello(
+        &mut self,
+        batch: &mut Batch,
+        from: ConnectionId,
+        hello: Hello,
+        now: Now,
+        access: &dyn Access,
+    ) -> Result<(), StoreError> {
+        match self.admit(batch, &hello, now, access)? {
+            Ok((id, session)) => {
+                let volume = self.volumes.get_mut(&id).expect("found by its name");
+                let old = volume.connect(batch, session, from, hello.acknowledged, now, &mut self.actions)?;
+                self.connections.insert(from, Connection { session: Some((id, session)) });
+                if let Some(old) = old {
+                    self.close(old);
+                }
+            }
+            Err((why, text)) => self.refuse(from, why, text, now),
+        }
+        Ok(())
+    }
+
+    /// The session that a hello begins or continues.
+    #[allow(clippy::type_complexity, reason = "a session or a refusal")]
+    fn admit(
+        &mut self,
+        batch: &mut Batch,
+        hello: &Hello,
+        now: Now,
+        access: &dyn Access,
+    ) -> Result<Result<(VolumeId, SessionId), (Refusal, &'static str)>, StoreError> {
+        if hello.version != PROTOCOL_VERSION {
+            return Ok(Err((Refusal::Version, "the server speaks version 1 of the protocol")));
+        }
+        let name = if hello.volume.is_empty() { DEFAULT_VOLUME } else { &hello.volume };
+        // Who is not invited does not learn which volumes there are.
+        let grant = access.check(name, &hello.secret, now.wall);
+        let (Some(grant), Some(id)) = (grant, batch.volume(name)?) else {
+            return Ok(Err((Refusal::Volume, "no such volume, or no right to it")));
+        };
+        let volume = self.volumes.get_mut(&id).expect("all volumes are loaded");
+        let Some((session, epoch)) = hello.session else {
+            if volume.session_count() >= SESSIONS_MAX {
+                return Ok(Err((Refusal::Limit, "the volume has too many sessions")));
+            }
+            let session = SessionId(access.random());
+            let Grant { invitation, read_only } = grant;
+            volume.begin(session, SessionRow { epoch: 0, acknowledged: 0, invitation, read_only }, now);
+            return Ok(Ok((id, session)));
+        };
+        let known = volume.row(session).is_some_and(|row| epoch <= row.epoch && row.invitation == grant.invitation);
+        Ok(if known { Ok((id, session)) } else { Err((Refusal::Session, "the session is not known any more")) })
+    }
+
+    fn refuse(&mut self, to: ConnectionId, why: Refusal, text: &str, now: Now) {
+        self.actions.push(Action::Send(to, Reply::Refused { why, text: text.as_bytes().to_vec() }));
+        self.closed(to, now);
+        self.actions.push(Action::Close(to));
+    }
+
+    /// Ends a connection whose session has another one, or is over.
+    fn close(&mut self, connection: ConnectionId) {
+        self.connections.remove(&connection);
+        self.actions.push(Action::Close(connection));
+    }
+
+    fn closed(&mut self, connection: ConnectionId, now: Now) {
+        let known = self.connections.remove(&connection);
+        if let Some((volume, session)) = known.and_then(|connection| connection.session) {
+            self.volumes.get_mut(&volume).expect("a session's volume is there").disconnect(session, connection, now);
+        }
+    }
+
+    fn tick(&mut self, batch: &mut Batch, now: Now, access: &dyn Access) -> Result<(), StoreError> {
+        for volume in self.volumes.values_mut() {
+            volume.tick(batch, now, &mut self.actions)?;
+        }
+        let withdrawn = |(volume, session): (VolumeId, SessionId)| {
+            let row = self.volumes[&volume].row(session)?;
+            (row.invitation != 0 && !access.stands(row.invitation, now.wall)).then_some((volume, session))
+        };
+        let ended: Vec<_> = self.connections.iter().filter_map(|(id, c)| Some((*id, withdrawn(c.session?)?))).collect();
+        for (connection, (volume, session)) in ended {
+            self.refuse(connection, Refusal::Volume, "the invitation is withdrawn or has expired", now);
+            self.volumes.get_mut(&volume).expect("loaded").end(batch, session, now, &mut self.actions)?;
+        }
+        Ok(())
+    }
+}
+
+/// The fields of a hello.
+struct Hello {
+    version: u16,
+    volume: Vec<u8>,
+    session: Option<(SessionId, u64)>,
+    acknowledged: u64,
+    secret: Vec<u8>,
+}

@@ -1,0 +1,18 @@
+//! The server of BlueFS.
+//!
+//! [`Engine`] decides: messages in, replies out, without sockets, clocks or threads; what it has decided in one turn is
+//! one batch of the store, so that no reply leaves before its state is on stable storage. [`Server`] is the thin rest:
+//! sockets, clocks and threads.
+#![forbid(unsafe_code)]
+
+mod access;
+mod engine;
+mod locks;
+mod serve;
+mod session;
+mod volume;
+
+pub use access::{from_hex, identity_of, random_bytes, to_hex, Everybody, Invitation, Invitations};
+pub use engine::{Access, Action, ConnectionId, Engine, Event, Grant, Now};
+pub use locks::{Locked, Locks};
+pub use serve::{ServeError, Server, Stopper};

@@ -1,0 +1,186 @@
+//! Locks between clients, as fcntl(2) has them: an owner's later request replaces its earlier ones in the same bytes.
+//! Who waits is served in the order of asking, as far as what it waits for is free.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bluefs::{Ino, SessionId};
+use bluefs_wire::{LockKind, LockRequest};
+
+/// Requests that one session may have waiting.
+pub const WAITING_MAX: usize = 1024;
+
+/// What a request comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Locked {
+    /// It is given.
+    Given,
+    /// Another has it, and the caller does not wait; or too many wait.
+    Refused,
+    /// It is given later.
+    Waits,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    session: SessionId,
+    owner: u64,
+    exclusive: bool,
+    start: u64,
+    end: u64,
+}
+
+impl Held {
+    fn meets(&self, start: u64, end: u64) -> bool {
+        self.start <= end && start <= self.end
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    session: SessionId,
+    tag: u64,
+    request: LockRequest,
+}
+
+/// The locks of one volume.
+#[derive(Debug, Default)]
+pub struct Locks {
+    held: BTreeMap<Ino, Vec<Held>>,
+    waiting: VecDeque<Waiting>,
+}
+
+impl Locks {
+    /// Asks for a lock, or gives it back.
+    pub fn request(&mut self, session: SessionId, tag: u64, request: LockRequest) -> Locked {
+        if self.is_free(session, &request) {
+            self.put(session, &request);
+            return Locked::Given;
+        }
+        let waiting = self.waiting.iter().filter(|waiting| waiting.session == session).count();
+        if !request.wait || waiting >= WAITING_MAX {
+            return Locked::Refused;
+        }
+        self.waiting.push_back(Waiting { session, tag, request });
+        Locked::Waits
+    }
+
+    /// Ends a wait. `false`: nobody waits under this tag.
+    pub fn cancel(&mut self, session: SessionId, tag: u64) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| waiting.session != session || waiting.tag != tag);
+        self.waiting.len() != before
+    }
+
+    /// The session's connection is gone: whoever waited asks again on the next one.
+    pub fn forget_waiting(&mut self, session: SessionId) {
+        self.waiting.retain(|waiting| waiting.session != session);
+    }
+
+    /// The session is over.
+    pub fn end(&mut self, session: SessionId) {
+        self.forget_waiting(session);
+        self.held.values_mut().for_each(|held| held.retain(|one| one.session != session));
+        self.held.retain(|_, held| !held.is_empty());
+    }
+
+    /// Gives locks to those whose wait is over: the session and the tag of each.
+    pub fn give(&mut self) -> Vec<(SessionId, u64)> {
+        let mut given = Vec::new();
+        for waiting in std::mem::take(&mut self.waiting) {
+            if self.is_free(waiting.session, &waiting.request) {
+                self.put(waiting.session, &waiting.request);
+                given.push((waiting.session, waiting.tag));
+            } else {
+                self.waiting.push_back(waiting);
+            }
+        }
+        given
+    }
+
+    fn is_free(&self, session: SessionId, request: &LockRequest) -> bool {
+        let exclusive = request.kind == LockKind::Exclusive;
+        let conflicts = |held: &Held| {
+            let others = (held.session, held.owner) != (session, request.owner);
+            others && held.meets(request.start, request.end) && (exclusive || held.exclusive)
+        };
+        request.kind == LockKind::Unlock || !self.held.get(&request.ino).is_some_and(|held| held.iter().any(conflicts))
+    }
+
+    fn put(&mut self, session: SessionId, request: &LockRequest) {
+        let (owner, start, end) = (request.owner, request.start, request.end);
+        let held = self.held.entry(request.ino).or_default();
+        let mut kept = Vec::new();
+        for one in held.drain(..) {
+            if (one.session, one.owner) != (session, owner) || !one.meets(start, end) {
+                kept.push(one);
+                continue;
+            }
+            if one.start < start {
+                kept.push(Held { end: start - 1, ..one });
+            }
+            if one.end > end {
+                kept.push(Held { start: end + 1, ..one });
+            }
+        }
+        if request.kind != LockKind::Unlock {
+            kept.push(Held { session, owner, exclusive: request.kind == LockKind::Exclusive, start, end });
+        }
+        *held = kept;
+        if held.is_empty() {
+            self.held.remove(&request.ino);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+
+    fn lock(kind: LockKind, start: u64, end: u64, wait: bool) -> LockRequest {
+        LockRequest { ino: Ino(5), owner: 1, kind, start, end, wait }
+    }
+
+    #[test]
+    fn exclusive_keeps_others_out_until_it_is_given_back() {
+        let mut locks = Locks::default();
+        assert_eq!(locks.request(A, 1, lock(LockKind::Exclusive, 0, 9, false)), Locked::Given);
+        assert_eq!(locks.request(B, 1, lock(LockKind::Shared, 9, 9, false)), Locked::Refused);
+        assert_eq!(locks.request(B, 2, lock(LockKind::Shared, 10, 20, false)), Locked::Given);
+        assert_eq!(locks.request(B, 3, lock(LockKind::Exclusive, 5, 6, true)), Locked::Waits);
+        assert_eq!(locks.give(), []);
+        assert_eq!(locks.request(A, 2, lock(LockKind::Unlock, 5, 5, false)), Locked::Given);
+        assert_eq!(locks.give(), [], "byte 6 is locked");
+        locks.request(A, 3, lock(LockKind::Unlock, 6, 6, false));
+        assert_eq!(locks.give(), [(B, 3)]);
+        assert_eq!(locks.request(B, 4, lock(LockKind::Shared, 4, 4, false)), Locked::Refused, "4 is still A's");
+        assert_eq!(locks.request(B, 5, lock(LockKind::Shared, 7, 7, false)), Locked::Refused, "and so is 7");
+        locks.end(A);
+        assert_eq!(locks.request(B, 6, lock(LockKind::Shared, 0, 9, false)), Locked::Given);
+        locks.end(B);
+        assert!(locks.held.is_empty());
+    }
+
+    #[test]
+    fn a_wait_can_be_ended() {
+        let mut locks = Locks::default();
+        locks.request(A, 1, lock(LockKind::Shared, 0, 0, false));
+        assert_eq!(locks.request(B, 1, lock(LockKind::Shared, 0, 0, false)), Locked::Given, "shared");
+        assert_eq!(locks.request(B, 2, lock(LockKind::Exclusive, 0, 0, true)), Locked::Waits);
+        assert!(locks.cancel(B, 2) && !locks.cancel(B, 2));
+        locks.end(A);
+        assert_eq!(locks.give(), []);
+    }
+
+    #[test]
+    fn an_owner_replaces_its_own() {
+        let mut locks = Locks::default();
+        locks.request(A, 1, lock(LockKind::Exclusive, 0, u64::MAX, false));
+        assert_eq!(locks.request(A, 2, lock(LockKind::Shared, 0, u64::MAX, false)), Locked::Given);
+        assert_eq!(locks.request(B, 1, lock(LockKind::Shared, 3, 3, false)), Locked::Given);
+        let other_owner = LockRequest { owner: 2, ..lock(LockKind::Exclusive, 3, 3, false) };
+        assert_eq!(locks.request(A, 3, other_owner), Locked::Refused, "owners of one session exclude each other");
+    }
+}

@@ -1,0 +1,495 @@
+//! One volume: intervals are checked, applied and told to the others; questions are answered; leases, locks and files
+//! without a name are kept track of.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bluefs::apply::{apply, free, Context};
+use bluefs::lease::{Leases, MayWrite, Millis, TERM_MS};
+use bluefs::op::{Effect, Errno, Failure, Value};
+use bluefs::query::{answer, Query};
+use bluefs::session::{Arrived, Session};
+use bluefs::tree::{Changes, Overlay, Stop, Tree};
+use bluefs::version::{Checked, Versions};
+use bluefs::{Cred, Csn, Group, Ino, Interval, Key, Outcome, SessionId};
+use bluefs_store::{Batch, Rows, SessionRow, Staged, StoreError, View, VolumeId};
+use bluefs_wire::{Refusal, Reply, Request};
+
+use crate::engine::{Action, ConnectionId, Now};
+use crate::locks::{Locked, Locks};
+use crate::session::{Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, PARKED_MAX, STAGED_BYTES_MAX};
+
+/// Changes of keys that are remembered for CHECK.
+const VERSIONS_HELD_MAX: usize = 1_000_000;
+/// Keys of one invalidation.
+const KEYS_MAX: usize = 100_000;
+/// EINTR, EAGAIN.
+const INTERRUPTED: Errno = Errno(4);
+const AGAIN: Errno = Errno(11);
+
+/// Why a connection is ended.
+type Refused = Option<(Refusal, &'static str)>;
+
+/// A volume.
+pub struct Volume {
+    id: VolumeId,
+    csn: Csn,
+    versions: Versions,
+    leases: Leases,
+    sessions: BTreeMap<SessionId, Live>,
+    locks: Locks,
+    /// Files without a name, and who may have each open.
+    orphans: BTreeMap<Ino, BTreeSet<SessionId>>,
+    staged: Staged,
+    /// When a parked interval is to be tried again, at the latest.
+    retry_at: Option<Millis>,
+}
+
+/// Where an interval got to.
+enum Tried {
+    Decided(Outcome),
+    /// It waits for leases until then.
+    Waits(Millis),
+}
+
+impl Volume {
+    /// As it is in the store, after a start of the server.
+    pub fn load(rows: &impl Rows, id: VolumeId, now: Now) -> Result<Volume, StoreError> {
+        let csn = rows.csn(id)?;
+        let mut sessions = BTreeMap::new();
+        for (session, row) in rows.sessions(id)? {
+            let outcomes = Session::recovered(row.acknowledged, rows.outcomes(id, session)?);
+            sessions.insert(session, Live::new(row, outcomes, now.millis));
+        }
+        let everybody: BTreeSet<SessionId> = sessions.keys().copied().collect();
+        let orphans = rows.orphans(id)?.into_iter().map(|ino| (ino, everybody.clone())).collect();
+        // Without sessions nobody can have a lease.
+        let leases = match sessions.is_empty() {
+            true => Leases::new(TERM_MS),
+            false => Leases::restarted(TERM_MS, now.millis),
+        };
+        let versions = Versions::new(csn, VERSIONS_HELD_MAX);
+        let (locks, staged) = (Locks::default(), Staged::new());
+        Ok(Volume { id, csn, versions, leases, sessions, locks, orphans, staged, retry_at: None })
+    }
+
+    /// How many sessions there are.
+    pub fn session_count(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// What is durable of a session.
+    pub fn row(&self, session: SessionId) -> Option<&SessionRow> {
+        self.sessions.get(&session).map(|live| &live.row)
+    }
+
+    /// A new session.
+    pub fn begin(&mut self, session: SessionId, row: SessionRow, now: Now) {
+        self.sessions.insert(session, Live::new(row, Session::new(), now.millis));
+    }
+
+    /// The session has a new connection: its epoch is one more, and what came over the old one and was not decided is
+    /// forgotten. Says which connection it had.
+    pub fn connect(
+        &mut self,
+        batch: &mut Batch,
+        session: SessionId,
+        connection: ConnectionId,
+        acknowledged: u64,
+        now: Now,
+        actions: &mut Vec<Action>,
+    ) -> Result<Option<ConnectionId>, StoreError> {
+        self.forget_pending(session);
+        let live = self.sessions.get_mut(&session).expect("admitted");
+        live.row.epoch += 1;
+        let old = live.connection.replace(connection);
+        let (epoch, read_only) = (live.row.epoch, live.row.read_only);
+        self.acknowledge(batch, session, acknowledged)?;
+        let last = self.sessions[&session].session.last();
+        batch.set_session(self.id, session, Some(&self.sessions[&session].row))?;
+        let (csn, now, lease_ms) = (self.csn, now.wall.0, TERM_MS);
+        let welcome = Reply::Welcome { session, epoch, csn, last, now, lease_ms, read_only };
+        actions.push(Action::Send(connection, welcome));
+        let open = self.orphans.iter().filter(|(_, who)| who.contains(&session)).map(|(ino, _)| *ino);
+        actions.extend(open.map(|ino| Action::Send(connection, Reply::Orphan { ino })));
+        Ok(old)
+    }
+
+    /// The connection of a session is gone.
+    pub fn disconnect(&mut self, session: SessionId, connection: ConnectionId, now: Now) {
+        let Some(live) = self.sessions.get_mut(&session) else { return };
+        if live.connection == Some(connection) {
+            live.connection = None;
+            live.gone_since = now.millis;
+            self.forget_pending(session);
+        }
+    }
+
+    /// What waits on a connection is sent again on the next one.
+    fn forget_pending(&mut self, session: SessionId) {
+        self.locks.forget_waiting(session);
+        self.staged.retain(|(of, _), _| *of != session);
+        if let Some(live) = self.sessions.get_mut(&session) {
+            live.parked.clear();
+            live.staged_bytes = 0;
+            for wanted in live.wanted.drain(..) {
+                wanted.groups.iter().for_each(|group| self.leases.give_back(session, *group));
+            }
+        }
+    }
+
+    /// When something is to be done, also if nothing happens.
+    pub fn next_turn(&self) -> Option<Millis> {
+        let gone =
+            self.sessions.values().filter(|live| live.connection.is_none()).map(|live| live.gone_since + KEPT_MS);
+        let wanted = self.sessions.values().flat_map(|live| &live.wanted).map(|wanted| wanted.until);
+        gone.chain(wanted).chain(self.retry_at).min()
+    }
+
+    /// A message of a session.
+    pub fn message(
+        &mut self,
+        batch: &mut Batch,
+        session: SessionId,
+        message: Request,
+        now: Now,
+        actions: &mut Vec<Action>,
+    ) -> Result<Refused, StoreError> {
+        let live = self.sessions.get_mut(&session).expect("connected");
+        let changes = matches!(message, Request::Submit { .. } | Request::Stage { .. } | Request::Acknowledge { .. });
+        if changes && !live.parked.is_empty() {
+            if live.parked.len() >= PARKED_MAX {
+                return Ok(Some((Refusal::Limit, "too much waits")));
+            }
+            live.parked.push_back(message);
+            return Ok(None);
+        }
+        match message {
+            Request::Hello { .. } => unreachable!("the engine handles it"),
+            Request::Ask { tag, cred, query } => self.ask(batch, session, tag, &cred, &query, actions)?,
+            Request::Submit { interval } => return self.submit(batch, session, interval, now, actions),
+            Request::Stage { id, data } => return Ok(self.stage(session, id, data)),
+            Request::Acknowledge { number } => {
+                self.acknowledge(batch, session, number)?;
+                batch.set_session(self.id, session, Some(&self.sessions[&session].row))?;
+            }
+            Request::Lease { tag, group } => {
+                let granted = self.leases.grant(session, group, now.millis).is_some();
+                self.send(session, Reply::Leased { tag, granted }, actions);
+            }
+            Request::GiveBack { group } => {
+                self.leases.give_back(session, group);
+                self.retry(batch, now, actions)?;
+            }
+            Request::Exclusive { tag, keys } => {
+                let groups: BTreeSet<Group> = keys.iter().map(Key::group).collect();
+                let until = now.millis + EXCLUSIVE_WAIT_MS_MAX;
+                live.wanted.push(Wanted { tag, groups, until });
+                self.give_exclusive(now, actions);
+            }
+            Request::Lend { tag } => self.lend(batch, session, tag, actions)?,
+            Request::Lock { tag, lock } => {
+                if lock.start > lock.end {
+                    return Ok(Some((Refusal::Protocol, "a lock ends before it begins")));
+                }
+                match self.locks.request(session, tag, lock) {
+                    Locked::Given => self.send(session, Reply::Locked { tag }, actions),
+                    Locked::Refused => self.send(session, Reply::Error { tag, csn: self.csn, errno: AGAIN }, actions),
+                    Locked::Waits => {}
+                }
+                self.give_locks(actions);
+            }
+            Request::CancelLock { tag } => {
+                if self.locks.cancel(session, tag) {
+                    self.send(session, Reply::Error { tag, csn: self.csn, errno: INTERRUPTED }, actions);
+                }
+            }
+            Request::Released { ino } => {
+                if let Some(who) = self.orphans.get_mut(&ino) {
+                    who.remove(&session);
+                }
+                self.free(batch)?;
+            }
+            Request::Goodbye {} => self.end(batch, session, now, actions)?,
+            Request::Ping { tag } => self.send(session, Reply::Pong { tag }, actions),
+        }
+        Ok(None)
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, batch: &mut Batch, now: Now, actions: &mut Vec<Action>) -> Result<(), StoreError> {
+        let over: Vec<SessionId> =
+            self.sessions.iter().filter(|(_, live)| live.is_over(now.millis)).map(|(id, _)| *id).collect();
+        for session in over {
+            self.end(batch, session, now, actions)?;
+        }
+        self.give_exclusive(now, actions);
+        if self.retry_at.is_some_and(|at| at <= now.millis) {
+            self.retry(batch, now, actions)?;
+        }
+        Ok(())
+    }
+
+    /// The session is over, with all that it had.
+    pub fn end(
+        &mut self,
+        batch: &mut Batch,
+        session: SessionId,
+        now: Now,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), StoreError> {
+        self.forget_pending(session);
+        self.sessions.remove(&session);
+        self.locks.end(session);
+        self.leases.end(session);
+        self.orphans.values_mut().for_each(|who| _ = who.remove(&session));
+        batch.set_session(self.id, session, None)?;
+        self.free(batch)?;
+        self.give_locks(actions);
+        self.retry(batch, now, actions)
+    }
+
+    fn send(&self, session: SessionId, reply: Reply, actions: &mut Vec<Action>) {
+        if let Some(connection) = self.sessions.get(&session).and_then(|live| live.connection) {
+            actions.push(Action::Send(connection, reply));
+        }
+    }
+
+    fn ask(
+        &mut self,
+        batch: &Batch,
+        session: SessionId,
+        tag: u64,
+        cred: &Cred,
+        query: &Query,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), StoreError> {
+        let csn = self.csn;
+        let reply = match answer(&View::new(batch, self.id, &self.staged), cred, query) {
+            Ok(answer) => Reply::Answer { tag, csn, answer },
+            Err(Stop::Refused(errno)) => Reply::Error { tag, csn, errno },
+            Err(Stop::Broken(error)) => return Err(error),
+        };
+        self.send(session, reply, actions);
+        Ok(())
+    }
+
+    fn stage(&mut self, session: SessionId, id: u64, data: Vec<u8>) -> Refused {
+        let live = self.sessions.get_mut(&session).expect("connected");
+        live.staged_bytes += data.len();
+        if live.staged_bytes > STAGED_BYTES_MAX {
+            return Some((Refusal::Limit, "too much is staged"));
+        }
+        self.staged.entry((session, id)).or_default().extend(data);
+        None
+    }
+
+    fn acknowledge(&mut self, batch: &mut Batch, session: SessionId, number: u64) -> Result<(), StoreError> {
+        let live = self.sessions.get_mut(&session).expect("connected");
+        live.session.acknowledge(number);
+        live.row.acknowledged = live.session.acknowledged();
+        batch.forget_outcomes(self.id, session, live.row.acknowledged)
+    }
+
+    fn lend(
+        &mut self,
+        batch: &mut Batch,
+        session: SessionId,
+        tag: u64,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), StoreError> {
+        let (group, changes) = {
+            let view = View::new(&*batch, self.id, &self.staged);
+            let mut overlay = Overlay::new(&view);
+            match overlay.lend(session) {
+                Ok(group) => (group, overlay.into_changes()),
+                Err(Stop::Refused(errno)) => {
+                    self.send(session, Reply::Error { tag, csn: self.csn, errno }, actions);
+                    return Ok(());
+                }
+                Err(Stop::Broken(error)) => return Err(error),
+            }
+        };
+        batch.write(self.id, &changes)?;
+        self.send(session, Reply::Lent { tag, group }, actions);
+        Ok(())
+    }
+
+    fn submit(
+        &mut self,
+        batch: &mut Batch,
+        session: SessionId,
+        interval: Interval,
+        now: Now,
+        actions: &mut Vec<Action>,
+    ) -> Result<Refused, StoreError> {
+        let number = interval.number;
+        let live = &self.sessions[&session];
+        let outcome = match live.session.arrived(&interval) {
+            Arrived::Again(outcome) => outcome,
+            Arrived::Impossible => return Ok(Some((Refusal::Protocol, "an interval with a number that cannot be"))),
+            Arrived::Next => match self.decide(batch, session, &interval, now, actions)? {
+                Tried::Decided(outcome) => {
+                    self.sessions.get_mut(&session).expect("connected").session.decided(number, outcome.clone());
+                    outcome
+                }
+                Tried::Waits(until) => {
+                    self.retry_at = Some(self.retry_at.map_or(until, |at| at.min(until)));
+                    let live = self.sessions.get_mut(&session).expect("connected");
+                    live.parked.push_front(Request::Submit { interval });
+                    return Ok(None);
+                }
+            },
+        };
+        self.send(session, Reply::Decided { number, outcome }, actions);
+        Ok(None)
+    }
+
+    /// CHECK and APPLY.
+    fn decide(
+        &mut self,
+        batch: &mut Batch,
+        session: SessionId,
+        interval: &Interval,
+        now: Now,
+        actions: &mut Vec<Action>,
+    ) -> Result<Tried, StoreError> {
+        let live = &self.sessions[&session];
+        let failed = |failure| Ok(Tried::Decided(Outcome::Failed(failure)));
+        if let Some(number) = live.session.failed_dependency(interval) {
+            return failed(Failure::Dependency(number));
+        }
+        let view = View::new(&*batch, self.id, &self.staged);
+        match self.versions.check(session, interval.base, &interval.reads) {
+            Checked::Valid(_) => {}
+            Checked::Conflict(keys) => return failed(Failure::Conflict(values(&view, keys)?)),
+            Checked::TooOld => return failed(Failure::TooOld),
+        }
+        let context = Context { session, read_only: live.row.read_only, now: now.wall };
+        let (changes, effects) = match apply(&view, interval, context)? {
+            Ok(applied) => applied,
+            Err(failure) => return failed(failure),
+        };
+        let groups: BTreeSet<Group> = changes.keys.iter().map(Key::group).collect();
+        match self.leases.may_write(session, &groups, now.millis) {
+            MayWrite::Now => {}
+            MayWrite::Wait { until, recall } => {
+                recall.into_iter().for_each(|(who, group)| self.send(who, Reply::Recall { group }, actions));
+                return Ok(Tried::Waits(until));
+            }
+        }
+        let outcome = self.commit(batch, session, interval.number, changes, effects, actions)?;
+        Ok(Tried::Decided(outcome))
+    }
+
+    fn commit(
+        &mut self,
+        batch: &mut Batch,
+        session: SessionId,
+        number: u64,
+        changes: Changes,
+        effects: Vec<Effect>,
+        actions: &mut Vec<Action>,
+    ) -> Result<Outcome, StoreError> {
+        if !changes.keys.is_empty() {
+            self.csn = Csn(self.csn.0 + 1);
+            batch.set_csn(self.id, self.csn)?;
+        }
+        batch.write(self.id, &changes)?;
+        let outcome = Outcome::Committed { csn: self.csn, effects };
+        batch.set_outcome(self.id, session, number, &outcome)?;
+        for id in &changes.unstaged {
+            let used = self.staged.remove(&(session, *id)).map_or(0, |bytes| bytes.len());
+            self.sessions.get_mut(&session).expect("connected").staged_bytes -= used;
+        }
+        self.invalidate(session, &changes, actions);
+        let everybody: BTreeSet<SessionId> = self.sessions.keys().copied().collect();
+        for ino in changes.orphans {
+            let others = everybody.iter().filter(|who| self.sessions[who].connection.is_some());
+            let tell = others.map(|who| (*who, Reply::Orphan { ino })).collect::<Vec<_>>();
+            tell.into_iter().for_each(|(who, reply)| self.send(who, reply, actions));
+            self.orphans.insert(ino, everybody.clone());
+        }
+        if !changes.keys.is_empty() {
+            self.versions.commit(session, self.csn, changes.keys);
+        }
+        Ok(outcome)
+    }
+
+    fn invalidate(&self, by: SessionId, changes: &Changes, actions: &mut Vec<Action>) {
+        let others =
+            self.sessions.iter().filter(|(session, _)| **session != by).filter_map(|(_, live)| live.connection);
+        let keys: Vec<Key> = changes.keys.iter().cloned().collect();
+        for to in others {
+            let parts = keys.chunks(KEYS_MAX).map(|keys| Reply::Invalidate { csn: self.csn, keys: keys.to_vec() });
+            actions.extend(parts.map(|reply| Action::Send(to, reply)));
+        }
+    }
+
+    /// Tries parked intervals again.
+    fn retry(&mut self, batch: &mut Batch, now: Now, actions: &mut Vec<Action>) -> Result<(), StoreError> {
+        self.retry_at = None;
+        let waiting: Vec<SessionId> =
+            self.sessions.iter().filter(|(_, live)| !live.parked.is_empty()).map(|(id, _)| *id).collect();
+        for session in waiting {
+            let parked = self.sessions.get_mut(&session).map(|live| std::mem::take(&mut live.parked));
+            for message in parked.into_iter().flatten() {
+                let refused = self.message(batch, session, message, now, actions)?;
+                let connection = self.sessions.get(&session).and_then(|live| live.connection);
+                if let (Some((why, text)), Some(to)) = (refused, connection) {
+                    actions.push(Action::Send(to, Reply::Refused { why, text: text.as_bytes().to_vec() }));
+                    actions.push(Action::Close(to));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn give_exclusive(&mut self, now: Now, actions: &mut Vec<Action>) {
+        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for session in sessions {
+            let wanted = std::mem::take(&mut self.sessions.get_mut(&session).expect("there").wanted);
+            let mut left = Vec::new();
+            for one in wanted {
+                let tag = one.tag;
+                if self.leases.exclusive(session, &one.groups, now.millis).is_some() {
+                    self.send(session, Reply::Leased { tag, granted: true }, actions);
+                } else if one.until <= now.millis {
+                    one.groups.iter().for_each(|group| self.leases.give_back(session, *group));
+                    self.send(session, Reply::Leased { tag, granted: false }, actions);
+                } else {
+                    left.push(one);
+                }
+            }
+            self.sessions.get_mut(&session).expect("there").wanted = left;
+        }
+    }
+
+    fn give_locks(&mut self, actions: &mut Vec<Action>) {
+        for (session, tag) in self.locks.give() {
+            self.send(session, Reply::Locked { tag }, actions);
+        }
+    }
+
+    /// Frees files that nobody can have open any more.
+    fn free(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
+        let unused: Vec<Ino> = self.orphans.iter().filter(|(_, who)| who.is_empty()).map(|(ino, _)| *ino).collect();
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let changes = free(&View::new(&*batch, self.id, &self.staged), &unused)?;
+        unused.iter().for_each(|ino| _ = self.orphans.remove(ino));
+        batch.write(self.id, &changes)
+    }
+}
+
+/// The new values of keys that were changed.
+fn values<T: Tree>(tree: &T, keys: Vec<Key>) -> Result<Vec<(Key, Value)>, T::Error> {
+    let value = |key: Key| {
+        let value = match &key {
+            Key::Name(dir, name) => Value::Entry(tree.entry(*dir, name)?.map(|entry| entry.ino)),
+            other => Value::Inode(tree.inode(other.ino())?),
+        };
+        Ok((key, value))
+    };
+    keys.into_iter().map(value).collect()
+}

@@ -1,0 +1,344 @@
+//! The log: segments of records, each named by the number of its first record.
+//!
+//! ```text
+//!  record   length u32 | checksum u32 | number u64 | checksum of the record before u32 | puts | zeros up to 8 bytes
+//!  put      length of key u32 | key | 0, or: 1 | length of value u32 | value
+//!  witness  two slots of 16 bytes: number u64 | checksum u32 | 0 u32; even numbers in the first one
+//! ```
+//!
+//! All numbers are little-endian. The checksum is a CRC-32 over everything behind it; the length is that of the puts.
+//! At most one record is written at a time: only the last one can be incomplete after a crash. The witness is written
+//! after the sync and not synced itself: it tells an incomplete record from one that was damaged later, wherever the
+//! machine has not lost its memory as well.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::StoreError;
+
+/// Rows that a batch has changed; `None`: removed.
+pub type Puts = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
+
+/// Bytes in front of a record's puts.
+const HEADER_BYTES: usize = 20;
+/// Where records begin.
+const ALIGN: usize = 8;
+const PREFIX: &str = "log-";
+const WITNESS: &str = "witness";
+const SLOT_BYTES: usize = 16;
+
+/// A place in the log: the number of a record, and its checksum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Place {
+    pub number: u64,
+    pub checksum: u32,
+}
+
+/// The log, open for appending.
+#[derive(Debug)]
+pub struct Log {
+    disk: Arc<dyn Disk>,
+    witness: Arc<dyn DiskFile>,
+    segment: Arc<dyn DiskFile>,
+    end: u64,
+    /// The last record.
+    pub last: Place,
+    /// First records of all segments.
+    firsts: Vec<u64>,
+}
+
+/// What was found in a log.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// What the records behind the state put.
+    pub records: Vec<Puts>,
+    /// What should be said.
+    pub notes: Vec<String>,
+}
+
+pub fn is_ours(name: &str) -> bool {
+    name == WITNESS || first_of(name).is_some()
+}
+
+fn first_of(name: &str) -> Option<u64> {
+    u64::from_str_radix(name.strip_prefix(PREFIX).filter(|rest| rest.len() == 16)?, 16).ok()
+}
+
+fn name_of(first: u64) -> String {
+    format!("{PREFIX}{first:016x}")
+}
+
+fn encode(last: Place, puts: &Puts) -> (Place, Vec<u8>) {
+    let mut bytes = vec![0; HEADER_BYTES];
+    let put_bytes = |bytes: &mut Vec<u8>, what: &[u8]| {
+        bytes.extend((what.len() as u32).to_le_bytes());
+        bytes.extend(what);
+    };
+    for (key, value) in puts {
+        put_bytes(&mut bytes, key);
+        bytes.push(u8::from(value.is_some()));
+        if let Some(value) = value {
+            put_bytes(&mut bytes, value);
+        }
+    }
+    let len = (bytes.len() - HEADER_BYTES) as u32;
+    bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
+    bytes[0..4].copy_from_slice(&len.to_le_bytes());
+    bytes[8..16].copy_from_slice(&(last.number + 1).to_le_bytes());
+    bytes[16..20].copy_from_slice(&last.checksum.to_le_bytes());
+    let checksum = checksum(&bytes);
+    bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+    (Place { number: last.number + 1, checksum }, bytes)
+}
+
+fn checksum(record: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&record[0..4]);
+    hasher.update(&record[8..]);
+    hasher.finalize()
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// The record at the beginning of these bytes: where it stands, the checksum of its predecessor, and its bytes.
+fn record_at(bytes: &[u8]) -> Option<(Place, u32, &[u8])> {
+    if bytes.len() < HEADER_BYTES {
+        return None;
+    }
+    let end = (word(bytes, 0) as usize).checked_add(HEADER_BYTES)?.checked_next_multiple_of(ALIGN)?;
+    let record = bytes.get(..end)?;
+    let place = Place { number: long(record, 8), checksum: word(record, 4) };
+    (checksum(record) == place.checksum && place.number > 0).then(|| (place, word(record, 16), record))
+}
+
+fn puts_of(record: &[u8]) -> Option<Puts> {
+    let mut rest = record.get(HEADER_BYTES..HEADER_BYTES + word(record, 0) as usize)?;
+    let mut puts = Puts::new();
+    let take = |rest: &mut &[u8], len: usize| {
+        let (taken, left) = rest.split_at_checked(len)?;
+        *rest = left;
+        Some(taken.to_vec())
+    };
+    let take_bytes = |rest: &mut &[u8]| {
+        let len = word(&take(rest, 4)?, 0) as usize;
+        take(rest, len)
+    };
+    while !rest.is_empty() {
+        let key = take_bytes(&mut rest)?;
+        let value = match take(&mut rest, 1)?[0] {
+            0 => None,
+            _ => Some(take_bytes(&mut rest)?),
+        };
+        puts.insert(key, value);
+    }
+    Some(puts)
+}
+
+impl Log {
+    /// Reads the log. `applied`: the last record that the state has.
+    pub fn open(disk: Arc<dyn Disk>, applied: Place) -> Result<(Log, Found), StoreError> {
+        let names = disk.names().map_err(StoreError::io("list the store"))?;
+        let mut firsts: Vec<u64> = names.iter().filter_map(|name| first_of(name)).collect();
+        firsts.sort_unstable();
+        let mut found = Found::default();
+        let mut scan = Scan { applied, last: None, found: &mut found };
+        let mut end = 0;
+        for (i, &first) in firsts.iter().enumerate() {
+            end = scan.segment(&read_all(&*disk, &name_of(first))?, first, i + 1 == firsts.len())?;
+        }
+        let last = scan.last.unwrap_or_default();
+        let witness = open(&*disk, WITNESS)?;
+        let acknowledged = read_witness(&*witness)?;
+        if acknowledged > last.number.max(applied.number) {
+            let at = last.number.max(applied.number) + 1;
+            return Err(StoreError::Damaged(format!("record {at} of its log was complete once, and is not any more")));
+        }
+        if last.number < applied.number {
+            if last.number > 0 {
+                let note =
+                    format!("the log ends at record {}, the state at {}: nothing is lost", last.number, applied.number);
+                found.notes.push(note);
+            }
+            return Ok((Log::begin(disk, witness, firsts, applied)?, found));
+        }
+        let Some(&first) = firsts.last() else { return Ok((Log::begin(disk, witness, firsts, applied)?, found)) };
+        let segment = open(&*disk, &name_of(first))?;
+        if segment.len().map_err(StoreError::io("read the log"))? > end {
+            segment.set_len(end).and_then(|()| segment.sync()).map_err(StoreError::io("cut the log"))?;
+        }
+        Ok((Log { disk, witness, segment, end, last, firsts }, found))
+    }
+
+    fn begin(
+        disk: Arc<dyn Disk>,
+        witness: Arc<dyn DiskFile>,
+        firsts: Vec<u64>,
+        last: Place,
+    ) -> Result<Log, StoreError> {
+        let segment = witness.clone();
+        let mut log = Log { disk, witness, segment, end: 0, last, firsts };
+        log.next_segment()?;
+        Ok(log)
+    }
+
+    /// Appends a record. When it returns, the record is on stable storage.
+    pub fn append(&mut self, puts: &Puts) -> Result<Place, StoreError> {
+        let (place, bytes) = encode(self.last, puts);
+        self.segment.write(self.end, &bytes).map_err(StoreError::io("write to the log"))?;
+        self.segment.sync().map_err(StoreError::io("sync the log"))?;
+        self.end += bytes.len() as u64;
+        self.last = place;
+        let mut slot = place.number.to_le_bytes().to_vec();
+        slot.extend(crc32fast::hash(&slot).to_le_bytes());
+        let at = (place.number % 2) * SLOT_BYTES as u64;
+        self.witness.write(at, &slot).map_err(StoreError::io("write to the log"))?;
+        Ok(place)
+    }
+
+    /// Bytes of the segment that is written.
+    pub fn segment_bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// Later records go to a new segment.
+    pub fn next_segment(&mut self) -> Result<(), StoreError> {
+        let first = self.last.number + 1;
+        let segment = open(&*self.disk, &name_of(first))?;
+        segment.set_len(0).and_then(|()| segment.sync()).map_err(StoreError::io("begin a segment of the log"))?;
+        self.disk.sync_names().map_err(StoreError::io("sync the store"))?;
+        self.segment = segment;
+        self.end = 0;
+        self.firsts.retain(|known| *known != first);
+        self.firsts.push(first);
+        Ok(())
+    }
+
+    /// Records up to `number` are not needed any more.
+    pub fn forget(&mut self, number: u64) -> Result<(), StoreError> {
+        while self.firsts.len() > 1 && self.firsts[1] <= number + 1 {
+            self.disk.remove(&name_of(self.firsts[0])).map_err(StoreError::io("remove a segment of the log"))?;
+            self.firsts.remove(0);
+        }
+        Ok(())
+    }
+}
+
+/// Reads segments one after the other.
+struct Scan<'f> {
+    applied: Place,
+    last: Option<Place>,
+    found: &'f mut Found,
+}
+
+impl Scan<'_> {
+    /// Says where the last good record ends.
+    fn segment(&mut self, bytes: &[u8], first: u64, is_last: bool) -> Result<u64, StoreError> {
+        let before = self.last.map_or(first - 1, |last| last.number);
+        if before + 1 != first {
+            // Of records that the state has, a gap harms nobody.
+            if first > self.applied.number + 1 {
+                let (from, to) = (before.max(self.applied.number) + 1, first - 1);
+                return Err(StoreError::Damaged(format!("records {from} to {to} of its log are gone")));
+            }
+            self.found.notes.push(format!(
+                "records {} to {} of the log are gone: the state has them",
+                before + 1,
+                first - 1
+            ));
+            self.last = None;
+        }
+        if self.last.is_none() && first > self.applied.number + 1 {
+            let (state, log) = (self.applied.number, first);
+            return Err(StoreError::Damaged(format!("its state ends at record {state}, its log begins at {log}")));
+        }
+        let (mut at, mut next) = (0, first);
+        while let Some((place, predecessor, record)) = record_at(&bytes[at..]) {
+            if place.number != next || self.last.is_some_and(|last| last.checksum != predecessor) {
+                return Err(StoreError::Damaged(format!("record {next} of its log is another one")));
+            }
+            self.take(place, predecessor, record)?;
+            next += 1;
+            at += record.len();
+        }
+        if at < bytes.len() {
+            self.damaged_at(&bytes[at..], next, is_last)?;
+        }
+        if self.last.is_none() && next == self.applied.number + 1 {
+            self.last = Some(Place { number: next - 1, checksum: self.applied.checksum });
+        }
+        Ok(at as u64)
+    }
+
+    fn take(&mut self, place: Place, predecessor: u32, record: &[u8]) -> Result<(), StoreError> {
+        let differs =
+            |number: u64| StoreError::Damaged(format!("record {number} of its log is not the one in its state"));
+        if place.number == self.applied.number && place.checksum != self.applied.checksum {
+            return Err(differs(place.number));
+        }
+        if place.number > self.applied.number {
+            if place.number == self.applied.number + 1 && predecessor != self.applied.checksum {
+                return Err(differs(self.applied.number));
+            }
+            let unreadable = || StoreError::Damaged(format!("record {} of its log cannot be read", place.number));
+            self.found.records.push(puts_of(record).ok_or_else(unreadable)?);
+        }
+        self.last = Some(place);
+        Ok(())
+    }
+
+    /// Behind the last good record there is something else. A record behind it shows that it was complete once.
+    fn damaged_at(&mut self, rest: &[u8], number: u64, is_last: bool) -> Result<(), StoreError> {
+        let later = (ALIGN..rest.len()).step_by(ALIGN).filter_map(|at| record_at(&rest[at..]));
+        let followed = later.into_iter().any(|(place, _, _)| place.number > number);
+        let needed = number > self.applied.number;
+        if needed && (followed || !is_last) {
+            return Err(StoreError::Damaged(format!("record {number} of its log is damaged")));
+        }
+        let bytes = rest.len();
+        self.found.notes.push(if needed {
+            format!(
+                "record {number} of the log is incomplete ({bytes} bytes): it was never acknowledged, and is dropped"
+            )
+        } else {
+            format!("record {number} of the log is damaged: the state has it")
+        });
+        Ok(())
+    }
+}
+
+fn open(disk: &dyn Disk, name: &str) -> Result<Arc<dyn DiskFile>, StoreError> {
+    let made = disk.open(name, true).map_err(StoreError::io(format!("open {name}")))?;
+    Ok(made.expect("it is made if it is not there"))
+}
+
+fn read_all(disk: &dyn Disk, name: &str) -> Result<Vec<u8>, StoreError> {
+    let file = open(disk, name)?;
+    let read = || {
+        let mut bytes = vec![0; file.len()? as usize];
+        file.read(0, &mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_err(StoreError::io(format!("read {name}")))
+}
+
+/// The last record that is known to have been synced.
+fn read_witness(witness: &dyn DiskFile) -> Result<u64, StoreError> {
+    let read = || {
+        let mut bytes = vec![0; (witness.len()? as usize).min(2 * SLOT_BYTES)];
+        witness.read(0, &mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(StoreError::io("read the witness"))?;
+    let slot = |at: usize| {
+        let slot = bytes.get(at..at + 12)?;
+        (crc32fast::hash(&slot[..8]) == word(slot, 8)).then(|| long(slot, 0))
+    };
+    Ok([0, SLOT_BYTES].into_iter().filter_map(slot).max().unwrap_or(0))
+}

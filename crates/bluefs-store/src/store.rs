@@ -1,0 +1,390 @@
+//! Opening, batches, checkpoints.
+
+use std::collections::BTreeMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::Path;
+use std::sync::Arc;
+
+use bluefs::memory::new_root;
+use bluefs::tree::Space;
+use bluefs::{Csn, Ino, Outcome, SessionId, Time};
+use bluefs_wire::Wire;
+use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
+
+use crate::check::{self, Report};
+use crate::disk::{Backend, Directory, Disk, DiskFile};
+use crate::error::StoreError;
+use crate::log::{self, Log, Place, Puts};
+use crate::rows::{self, SessionRow, VolumeId, VolumeRow};
+
+const STATE: &str = "state";
+const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
+/// The row that says which record of the log is the last in the state.
+const APPLIED: &[u8] = b"\0applied";
+/// The row that says what the others mean.
+const FORMAT: &[u8] = b"\0format";
+const FORMAT_1: &[u8] = b"bluefs 1";
+/// Bytes of a segment of the log at which a checkpoint is made.
+const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+
+/// A key and its value.
+pub type Row = (Vec<u8>, Vec<u8>);
+
+/// Rows that can be read.
+pub trait Rows {
+    /// The value of a row.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
+    /// At most `max` rows from `from` on, before `to`.
+    fn range(&self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<Row>, StoreError>;
+    /// The keys alone.
+    fn keys(&self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<Vec<u8>>, StoreError>;
+
+    /// A volume; its name empty means `default`.
+    fn volume(&self, name: &[u8]) -> Result<Option<VolumeId>, StoreError> {
+        let key = rows::volume_name(name);
+        self.get(&key)?.map(|value| rows::meaning(&key, &value)).transpose()
+    }
+
+    /// All volumes.
+    fn volumes(&self) -> Result<Vec<VolumeRow>, StoreError> {
+        let found = self.range(b"v", b"w", usize::MAX)?;
+        let volume = |(key, value): &Row| Ok(VolumeRow { id: rows::meaning(key, value)?, name: key[1..].to_vec() });
+        found.iter().map(volume).collect()
+    }
+
+    /// The newest commit of a volume.
+    fn csn(&self, volume: VolumeId) -> Result<Csn, StoreError> {
+        let key = rows::key(b'c', volume, &[]);
+        let value = self.get(&key)?;
+        value.map_or(Ok(Csn(0)), |value| rows::meaning(&key, &value))
+    }
+
+    /// All sessions of a volume.
+    fn sessions(&self, volume: VolumeId) -> Result<Vec<(SessionId, SessionRow)>, StoreError> {
+        let prefix = rows::key(b'p', volume, &[]);
+        let found = self.range(&prefix, &rows::behind(&prefix), usize::MAX)?;
+        found.iter().map(|(key, value)| Ok((SessionId(rows::last_number(key)?), rows::meaning(key, value)?))).collect()
+    }
+
+    /// Outcomes of a session that were not acknowledged.
+    fn outcomes(&self, volume: VolumeId, session: SessionId) -> Result<BTreeMap<u64, Outcome>, StoreError> {
+        let prefix = rows::key(b'q', volume, &[session.0]);
+        let found = self.range(&prefix, &rows::behind(&prefix), usize::MAX)?;
+        found.iter().map(|(key, value)| Ok((rows::last_number(key)?, rows::meaning(key, value)?))).collect()
+    }
+
+    /// Inodes without a name.
+    fn orphans(&self, volume: VolumeId) -> Result<Vec<Ino>, StoreError> {
+        let prefix = rows::key(b'o', volume, &[]);
+        let found = self.keys(&prefix, &rows::behind(&prefix), usize::MAX)?;
+        found.iter().map(|key| Ok(Ino(rows::last_number(key)?))).collect()
+    }
+}
+
+impl<T: ReadableTable<&'static [u8], &'static [u8]>> Rows for T {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        let found = ReadableTable::get(self, key)?;
+        found.map(|sealed| rows::unseal(key, sealed.value()).map(<[u8]>::to_vec)).transpose()
+    }
+
+    fn range(&self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<Row>, StoreError> {
+        let found = ReadableTable::range::<&[u8]>(self, from..to)?.take(max);
+        let mut all = Vec::new();
+        for row in found {
+            let (key, sealed) = row?;
+            all.push((key.value().to_vec(), rows::unseal(key.value(), sealed.value())?.to_vec()));
+        }
+        Ok(all)
+    }
+
+    fn keys(&self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+        let found = ReadableTable::range::<&[u8]>(self, from..to)?.take(max);
+        found.map(|row| Ok(row?.0.value().to_vec())).collect()
+    }
+}
+
+/// A batch of changes, which becomes durable as a whole.
+pub struct Batch<'t> {
+    table: Table<'t, &'static [u8], &'static [u8]>,
+    puts: Puts,
+}
+
+impl Rows for Batch<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        Rows::get(&self.table, key)
+    }
+
+    fn range(&self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<Row>, StoreError> {
+        Rows::range(&self.table, from, to, max)
+    }
+
+    fn keys(&self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+        self.table.keys(from, to, max)
+    }
+}
+
+impl Batch<'_> {
+    pub(crate) fn put(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), StoreError> {
+        put(&mut self.table, &key, value.as_deref())?;
+        self.puts.insert(key, value);
+        Ok(())
+    }
+
+    pub(crate) fn set<T: Wire>(&mut self, key: Vec<u8>, meaning: Option<&T>) -> Result<(), StoreError> {
+        self.put(key, meaning.map(rows::value))
+    }
+
+    /// Makes a volume with an empty root directory.
+    pub fn create_volume(&mut self, name: &[u8], now: Time) -> Result<VolumeId, StoreError> {
+        let id = VolumeId(self.volumes()?.iter().map(|volume| volume.id.0 + 1).max().unwrap_or(1));
+        self.set(rows::volume_name(name), Some(&id))?;
+        self.put(rows::key(b'n', id, &[]), Some(name.to_vec()))?;
+        self.set(rows::inode(id, Ino::ROOT), Some(&new_root(now)))?;
+        self.set(rows::key(b's', id, &[]), Some(&Space::fresh()))?;
+        self.set_csn(id, Csn(0))?;
+        Ok(id)
+    }
+
+    /// The newest commit of a volume.
+    pub fn set_csn(&mut self, volume: VolumeId, csn: Csn) -> Result<(), StoreError> {
+        self.set(rows::key(b'c', volume, &[]), Some(&csn))
+    }
+
+    /// A session; `None`: it is over, its outcomes are forgotten.
+    pub fn set_session(
+        &mut self,
+        volume: VolumeId,
+        session: SessionId,
+        row: Option<&SessionRow>,
+    ) -> Result<(), StoreError> {
+        self.set(rows::session(volume, session), row)?;
+        if row.is_none() {
+            self.forget_outcomes(volume, session, u64::MAX)?;
+        }
+        Ok(())
+    }
+
+    /// What became of an interval.
+    pub fn set_outcome(
+        &mut self,
+        volume: VolumeId,
+        session: SessionId,
+        number: u64,
+        outcome: &Outcome,
+    ) -> Result<(), StoreError> {
+        self.set(rows::outcome(volume, session, number), Some(outcome))
+    }
+
+    /// Outcomes up to this number are acknowledged.
+    pub fn forget_outcomes(&mut self, volume: VolumeId, session: SessionId, up_to: u64) -> Result<(), StoreError> {
+        let from = rows::outcome(volume, session, 0);
+        let mut to = rows::outcome(volume, session, up_to);
+        to.push(0);
+        self.keys(&from, &to, usize::MAX)?.into_iter().try_for_each(|key| self.put(key, None))
+    }
+}
+
+fn put(table: &mut Table<&'static [u8], &'static [u8]>, key: &[u8], value: Option<&[u8]>) -> Result<(), StoreError> {
+    match value {
+        Some(value) => _ = table.insert(key, rows::seal(key, value).as_slice())?,
+        None => _ = table.remove(key)?,
+    }
+    Ok(())
+}
+
+fn mark(table: &mut Table<&'static [u8], &'static [u8]>, last: Place) -> Result<(), StoreError> {
+    put(table, APPLIED, Some(&rows::value(&(last.number, last.checksum))))
+}
+
+/// A store that was opened.
+pub struct Opened {
+    /// The store.
+    pub store: Store,
+    /// What should be said: a record that was dropped, damage that harms nobody.
+    pub notes: Vec<String>,
+}
+
+/// A store.
+pub struct Store {
+    database: Database,
+    log: Log,
+    /// The last record that was in the state at the last checkpoint. The log is kept from there on: redb may go back
+    /// to the commit before its last one.
+    checkpoint: u64,
+    segment_bytes_max: u64,
+    broken: bool,
+}
+
+impl Store {
+    /// Opens the store in a directory, or makes one there if it is empty or not there.
+    pub fn open_or_create(path: &Path) -> Result<Opened, StoreError> {
+        std::fs::create_dir_all(path).map_err(StoreError::io(format!("make {}", path.display())))?;
+        Store::take(path, true)
+    }
+
+    /// Opens the store in a directory.
+    pub fn open(path: &Path) -> Result<Opened, StoreError> {
+        if !path.is_dir() {
+            return Err(StoreError::Missing);
+        }
+        Store::take(path, false)
+    }
+
+    fn take(path: &Path, create: bool) -> Result<Opened, StoreError> {
+        let empty =
+            std::fs::read_dir(path).map_err(StoreError::io(format!("read {}", path.display())))?.next().is_none();
+        if empty && !create {
+            return Err(StoreError::Missing);
+        }
+        if !empty && !is_store(path) {
+            return Err(StoreError::NotAStore);
+        }
+        let disk = Directory::take(path).map_err(StoreError::io(format!("lock {}", path.display())))?;
+        Store::on(Arc::new(disk.ok_or(StoreError::InUse)?))
+    }
+
+    /// Opens the store on a disk, or makes one there.
+    pub fn on(disk: Arc<dyn Disk>) -> Result<Opened, StoreError> {
+        let database = open_database(&*disk)?;
+        let applied = read_applied(&database)?;
+        let (log, found) = Log::open(disk.clone(), applied)?;
+        let notes = found.notes;
+        replay(&database, &found.records, log.last)?;
+        disk.sync_names().map_err(StoreError::io("sync the store"))?;
+        let checkpoint = log.last.number;
+        let store = Store { database, log, checkpoint, segment_bytes_max: SEGMENT_BYTES_MAX, broken: false };
+        Ok(Opened { store, notes })
+    }
+
+    /// Makes checkpoints so often that a test sees them.
+    pub fn set_segment_bytes_max(&mut self, bytes: u64) {
+        self.segment_bytes_max = bytes;
+    }
+
+    /// Changes something. When it returns without an error, everything that `work` has put is on stable storage; when
+    /// `work` fails, nothing is changed.
+    pub fn batch<R, E: From<StoreError>>(&mut self, work: impl FnOnce(&mut Batch) -> Result<R, E>) -> Result<R, E> {
+        if self.broken {
+            return Err(StoreError::Broken.into());
+        }
+        let transaction = self.begin()?;
+        let (result, puts) = {
+            let table = transaction.open_table(ROWS).map_err(StoreError::from)?;
+            let mut batch = Batch { table, puts: Puts::new() };
+            let result = work(&mut batch)?;
+            (result, batch.puts)
+        };
+        if !puts.is_empty() {
+            // From here on a failure leaves it open whether the record will be found at the next start.
+            self.broken = true;
+            self.finish(transaction, &puts)?;
+            self.broken = false;
+        }
+        Ok(result)
+    }
+
+    fn begin(&self) -> Result<WriteTransaction, StoreError> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_durability(Durability::None)?;
+        Ok(transaction)
+    }
+
+    fn finish(&mut self, transaction: WriteTransaction, puts: &Puts) -> Result<(), StoreError> {
+        let place = self.log.append(puts)?;
+        mark(&mut transaction.open_table(ROWS)?, place)?;
+        transaction.commit()?;
+        if self.log.segment_bytes() >= self.segment_bytes_max {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Rows as they are now.
+    pub fn rows(&self) -> Result<impl Rows + use<>, StoreError> {
+        Ok(self.database.begin_read()?.open_table(ROWS)?)
+    }
+
+    /// The number of the last record.
+    pub fn last_record(&self) -> u64 {
+        self.log.last.number
+    }
+
+    /// Reads every row, and checks what they say of each other.
+    pub fn check(&self) -> Result<Report, StoreError> {
+        check::check(&self.rows()?)
+    }
+
+    /// Everything is in redb; the log begins a new segment, and forgets what only the checkpoint before the last one
+    /// would need.
+    pub fn checkpoint(&mut self) -> Result<(), StoreError> {
+        replay(&self.database, &[], self.log.last)?;
+        self.log.next_segment()?;
+        self.log.forget(self.checkpoint)?;
+        self.checkpoint = self.log.last.number;
+        Ok(())
+    }
+}
+
+fn is_store(path: &Path) -> bool {
+    path.join(STATE).exists() || names_of(path).any(|name| log::is_ours(&name))
+}
+
+fn names_of(path: &Path) -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir(path).into_iter().flatten();
+    entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()))
+}
+
+/// Redb checks every page of a file that is there. What it says of a damaged one may also be a panic.
+fn open_database(disk: &dyn Disk) -> Result<Database, StoreError> {
+    let file = disk.open(STATE, true).map_err(StoreError::io("open the state"))?.expect("it is made");
+    forget_unfinished(disk, &*file).map_err(StoreError::io("make the state"))?;
+    let open = || {
+        let database = Database::builder().set_check_integrity_on_open(true).create_with_backend(Backend(file))?;
+        let transaction = database.begin_write()?;
+        drop(transaction.open_table(ROWS)?);
+        transaction.commit()?;
+        Ok::<_, StoreError>(database)
+    };
+    match catch_unwind(AssertUnwindSafe(open)) {
+        Ok(Err(StoreError::Database(why))) => Err(StoreError::Damaged(format!("its database says: {why}"))),
+        Ok(result) => result,
+        Err(_) => Err(StoreError::Damaged("its database cannot be opened".to_owned())),
+    }
+}
+
+/// A crash while the store was made has left a state that redb had not named its own yet. There is no log then.
+fn forget_unfinished(disk: &dyn Disk, state: &dyn DiskFile) -> std::io::Result<()> {
+    let mut magic = vec![0; state.len()?.min(9) as usize];
+    state.read(0, &mut magic)?;
+    let begun = disk.names()?.iter().any(|name| log::is_ours(name));
+    if !begun && magic.iter().all(|byte| *byte == 0) {
+        state.set_len(0)?;
+    }
+    Ok(())
+}
+
+fn read_applied(database: &Database) -> Result<Place, StoreError> {
+    let table = database.begin_read()?.open_table(ROWS)?;
+    if let Some(format) = Rows::get(&table, FORMAT)? {
+        if format != FORMAT_1 {
+            return Err(StoreError::Database("it was written by a newer version".to_owned()));
+        }
+    }
+    let Some(value) = Rows::get(&table, APPLIED)? else { return Ok(Place::default()) };
+    let (number, checksum) = rows::meaning(APPLIED, &value)?;
+    Ok(Place { number, checksum })
+}
+
+/// Carries records out, and makes everything up to `last` durable.
+fn replay(database: &Database, records: &[Puts], last: Place) -> Result<(), StoreError> {
+    let mut transaction = database.begin_write()?;
+    transaction.set_durability(Durability::Immediate)?;
+    let mut table = transaction.open_table(ROWS)?;
+    for (key, value) in records.iter().flatten() {
+        put(&mut table, key, value.as_deref())?;
+    }
+    put(&mut table, FORMAT, Some(FORMAT_1))?;
+    mark(&mut table, last)?;
+    drop(table);
+    Ok(transaction.commit()?)
+}

@@ -1,0 +1,14 @@
+//! BlueFS: `speculator serve`, `speculator invite`, `speculator fsck`, `speculator mount`, `speculator bluefs`.
+
+pub mod args;
+mod batch;
+mod fsck;
+mod invite;
+mod mount;
+mod serve;
+
+pub use batch::batch;
+pub use fsck::fsck;
+pub use invite::invite;
+pub use mount::mount;
+pub use serve::serve;

@@ -1,0 +1,139 @@
+//! What the command line says about BlueFS.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bluefs_client::Address;
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+
+use super::invite::parse_duration;
+
+/// `speculator serve`.
+#[derive(Debug, Args)]
+pub struct ServeOptions {
+    /// The directory of the store; it is made if it is not there
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub store: PathBuf,
+
+    /// Where to listen; port 0 takes any free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7164")]
+    pub listen: SocketAddr,
+
+    /// Serve without encryption and without invitations: whoever reaches the port may do everything
+    ///
+    /// Only addresses of this machine (127.0.0.1, ::1) can be served so.
+    #[arg(long)]
+    pub plain: bool,
+
+    /// Make this volume if it is not there; may be repeated. A store has one called `default` from the beginning
+    #[arg(long = "volume", value_name = "NAME", value_parser = volume_name)]
+    pub volumes: Vec<String>,
+}
+
+/// `speculator invite`.
+#[derive(Debug, Args)]
+pub struct InviteOptions {
+    /// The directory of the store; a server may run on it
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub store: PathBuf,
+
+    /// The volume
+    #[arg(long, value_name = "NAME", value_parser = volume_name, default_value = "default")]
+    pub volume: String,
+
+    /// Let nothing be changed
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// For how long it is good: a number with s, m, h or d; without end when left out
+    #[arg(long, value_name = "WHEN", value_parser = parse_duration)]
+    pub expires: Option<Duration>,
+
+    /// Print numbers, volumes and rights of all invitations instead
+    #[arg(long)]
+    pub list: bool,
+
+    /// Withdraw the invitation of this number instead; who uses it is disconnected
+    #[arg(long, value_name = "NUMBER", conflicts_with = "list")]
+    pub withdraw: Option<u64>,
+}
+
+/// `speculator fsck`.
+#[derive(Debug, Args)]
+pub struct FsckOptions {
+    /// The directory of the store
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub store: PathBuf,
+}
+
+/// `speculator mount`.
+#[derive(Debug, Args)]
+pub struct MountOptions {
+    /// The volume
+    #[arg(value_name = "bluefs://HOST[:PORT][/VOLUME]")]
+    pub address: Address,
+
+    /// The directory to mount it on
+    #[arg(value_hint = ValueHint::DirPath)]
+    pub dir: PathBuf,
+
+    /// A file with what `speculator invite` has printed; without it the connection is not encrypted
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub invitation: Option<PathBuf>,
+
+    /// Stay in the foreground; SIGINT, SIGTERM and SIGHUP unmount
+    #[arg(short, long)]
+    pub foreground: bool,
+
+    /// What programs get while the server cannot be reached: they wait, or they get EIO
+    ///
+    /// With `block` a signal that ends the program ends its wait. With `error` it is not known whether what was on its
+    /// way is done.
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = WhenDisconnected::Block, require_equals = true)]
+    pub on_disconnect: WhenDisconnected,
+
+    /// Say when it is mounted, and leave the terminal's session
+    #[arg(long, hide = true)]
+    pub detached: bool,
+}
+
+/// `--on-disconnect`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhenDisconnected {
+    /// They wait until the server is back
+    Block,
+    /// They get EIO
+    Error,
+}
+
+/// `speculator bluefs`.
+#[derive(Debug, Subcommand)]
+pub enum BluefsAction {
+    /// Carry out a list of operations as one transaction: all of them, or none
+    ///
+    /// One operation a line: mkdir PATH, write PATH TEXT, put FILE PATH, append PATH TEXT, remove PATH, rmdir PATH,
+    /// rename FROM TO, link OLD NEW, symlink TARGET PATH, chmod MODE PATH, truncate SIZE PATH. Words are separated as
+    /// in a shell, with quotes and backslashes; # begins a comment. Paths begin at the root of the volume; symbolic
+    /// links in them are not followed. When it returns with status 0, everything is on the server's disk.
+    Batch {
+        /// The volume
+        #[arg(value_name = "bluefs://HOST[:PORT][/VOLUME]")]
+        address: Address,
+        /// A file with what `speculator invite` has printed; without it the connection is not encrypted
+        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        invitation: Option<PathBuf>,
+        /// The list; standard input when left out
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: Option<PathBuf>,
+    },
+}
+
+fn volume_name(text: &str) -> Result<String, String> {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    if plain && (1..=64).contains(&text.len()) {
+        Ok(text.to_owned())
+    } else {
+        Err("use 1 to 64 letters, digits, and - _ .".to_owned())
+    }
+}

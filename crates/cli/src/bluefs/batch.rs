@@ -1,0 +1,36 @@
+//! `speculator bluefs batch`.
+
+use std::io::Read;
+use std::path::Path;
+
+use bluefs::Cred;
+use bluefs_client::{Address, Batch, OnDisconnect};
+
+use super::invite::connect;
+use crate::error::{plain, Failure};
+use crate::generate::print;
+
+/// Carries a list of operations out.
+pub fn batch(address: Address, invitation: Option<&Path>, file: Option<&Path>) -> Result<u8, Failure> {
+    let name = file.map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
+    let read = match file {
+        Some(file) => std::fs::read_to_string(file),
+        None => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map(|_| text)
+        }
+    };
+    let text = read.map_err(|error| Failure::Bluefs(format!("cannot read {name}: {}", plain(&error))))?;
+    let failed = |error: &dyn std::fmt::Display| Failure::Bluefs(format!("{name}: {error}"));
+    let batch = Batch::parse(&text).map_err(|error| failed(&error))?;
+    let client = connect(address, invitation, OnDisconnect::Error)?;
+    let csn = batch.run(&client, &caller()).map_err(|error| failed(&error))?;
+    print(&format!("{} operations are on the server's disk, as commit {}\n", batch.len(), csn.0))?;
+    Ok(0)
+}
+
+fn caller() -> Cred {
+    let groups = rustix::process::getgroups().unwrap_or_default();
+    let groups = groups.into_iter().map(|gid| gid.as_raw()).take(bluefs::op::GROUPS_MAX).collect();
+    Cred { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), groups }
+}

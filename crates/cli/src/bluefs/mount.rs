@@ -1,0 +1,70 @@
+//! `speculator mount`.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+
+use bluefs_client::OnDisconnect;
+use bluefs_mount::Mounted;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::args::{MountOptions, WhenDisconnected};
+use super::invite::connect;
+use crate::error::{plain, Failure, STATUS_OURS};
+
+/// What the process behind a mount says when it is mounted.
+const MOUNTED: &str = "mounted";
+
+/// Mounts a volume; returns when it is mounted, or with `--foreground` when it is unmounted.
+pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
+    if !options.foreground {
+        return in_background();
+    }
+    let on_disconnect = match options.on_disconnect {
+        WhenDisconnected::Block => OnDisconnect::Block,
+        WhenDisconnected::Error => OnDisconnect::Error,
+    };
+    let client = connect(options.address.clone(), options.invitation.as_deref(), on_disconnect)?;
+    let mounted = Mounted::new(client, &options.address.to_string(), &options.dir);
+    let mounted = mounted.map_err(|error| Failure::Bluefs(error.to_string()))?;
+    let unmounter = mounted.unmounter();
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
+    let mut signals =
+        signals.map_err(|error| Failure::Bluefs(format!("cannot wait for signals: {}", plain(&error))))?;
+    std::thread::spawn(move || {
+        signals.forever().next();
+        unmounter.unmount();
+    });
+    if options.detached {
+        // Who has started this process waits for this line, and may be gone behind it.
+        let _ = rustix::process::setsid();
+        let _ = writeln!(std::io::stdout(), "{MOUNTED}");
+    }
+    mounted.run().map_err(|error| Failure::Bluefs(error.to_string()))?;
+    Ok(0)
+}
+
+/// Starts this command again as a process of its own, and waits until it has mounted the volume.
+fn in_background() -> Result<u8, Failure> {
+    let failed = |error: std::io::Error| Failure::Bluefs(format!("cannot start a process: {}", plain(&error)));
+    let mut child = Command::new("/proc/self/exe")
+        .args(std::env::args_os().skip(1))
+        .args(["--foreground", "--detached"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let (Some(stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) else { return Ok(STATUS_OURS) };
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).map_err(failed)?;
+    if line.trim_end() == MOUNTED {
+        return Ok(0);
+    }
+    let mut told = Vec::new();
+    stderr.read_to_end(&mut told).map_err(failed)?;
+    // The line that it has told is this command's.
+    let _ = std::io::stderr().write_all(&told);
+    let status = child.wait().map_err(failed)?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(STATUS_OURS))
+}

@@ -1,0 +1,59 @@
+//! Errors that the models plant into the protocol, to show that they find them. Nothing of this is in a normal build.
+
+/// An error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A thread does not publish what it works on.
+    NotPublished,
+    /// A thread publishes after its look at the objects.
+    PublishedLate,
+    /// A publication is an ordinary store: it may be seen after the look.
+    PublishedRelaxed,
+    /// A look at a thread sees only the first object that it published.
+    OnlyFirstSeen,
+    /// A thread does not care whether an object is marked.
+    MarkIgnored,
+    /// A thread takes an object that somebody marks for one that it modifies for the first time.
+    UnsettledTouched,
+    /// A thread that modifies for the first time does not look at the others.
+    OthersIgnored,
+    /// It looks at the others before it marks the object.
+    OthersFirst,
+    /// It keeps nothing.
+    NothingKept,
+    /// The supervisor does not look at what is published before it changes an object's epoch.
+    WorkIgnored,
+    /// A granted call is not published for its caller.
+    GrantNotPublished,
+    /// A process comes to depend on more without a checkpoint.
+    NoCheckpoint,
+    /// An object that failed becomes what it was while somebody works on it.
+    PutBackUnderWork,
+}
+
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) const fn planted(_: Fault) -> bool {
+    false
+}
+
+#[cfg(loom)]
+pub use planting::{plant, planted};
+
+#[cfg(loom)]
+mod planting {
+    use super::Fault;
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    static PLANTED: AtomicU8 = AtomicU8::new(u8::MAX);
+
+    /// From now on the protocol has this error, or none.
+    pub fn plant(fault: Option<Fault>) {
+        PLANTED.store(fault.map_or(u8::MAX, |fault| fault as u8), Ordering::SeqCst);
+    }
+
+    /// Whether it has this one.
+    pub fn planted(fault: Fault) -> bool {
+        PLANTED.load(Ordering::SeqCst) == fault as u8
+    }
+}

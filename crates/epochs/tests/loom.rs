@@ -1,0 +1,293 @@
+//! Interleavings of calls, grants and a failure, up to `LOOM_MAX_PREEMPTIONS` (6 unless told) preemptions; and the
+//! same with each error of [`Fault`] planted, which some model has to find. Run with
+//! `RUSTFLAGS="--cfg loom" cargo test -p epochs --test loom --release`.
+//!
+//! Loom knows the order of fences only, not that of sequentially consistent operations: so there is a fence after each
+//! exchange under loom, where the hardware needs none.
+#![cfg(loom)]
+
+use epochs::planted::{plant, Fault};
+use epochs::{Ask, Asker, Busy, Epoch, Epochs, Object, Process, Thread, Want};
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::{Arc, Mutex};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+const AHEAD: usize = 0;
+const OTHER: usize = 1;
+/// What the process that is ahead writes, and what the other one writes.
+const GUESSED: u64 = 1;
+const CERTAIN: u64 = 2;
+
+/// What was there before a modification, and in which epoch that was made.
+type Log = Vec<(Epoch, u64)>;
+
+/// Two processes of one thread each. The first depends on epoch 1.
+struct World {
+    epochs: Epochs,
+    processes: [Process; 2],
+    threads: [Thread; 2],
+    objects: Vec<Object>,
+    contents: Vec<AtomicU64>,
+    logs: Vec<Mutex<Log>>,
+    /// Which processes can be put back.
+    checkpoints: [AtomicU64; 2],
+    /// Held by whoever plays the supervisor: that is one thread.
+    supervisor: Mutex<()>,
+}
+
+impl World {
+    fn new(objects: usize) -> Arc<World> {
+        let world = World {
+            epochs: Epochs::new(),
+            processes: [Process::new(0), Process::new(0)],
+            threads: [Thread::new(), Thread::new()],
+            objects: (0..objects).map(|slot| Object::new(key(slot))).collect(),
+            contents: (0..objects).map(|_| AtomicU64::new(0)).collect(),
+            logs: (0..objects).map(|_| Mutex::new(Log::new())).collect(),
+            checkpoints: [AtomicU64::new(0), AtomicU64::new(0)],
+            supervisor: Mutex::new(()),
+        };
+        let guess = world.epochs.guess(world.asker(AHEAD), &world.threads, || world.checkpoint(AHEAD));
+        assert_eq!(guess, Ok(1));
+        Arc::new(world)
+    }
+
+    fn asker(&self, process: usize) -> Asker<'_> {
+        Asker { process: &self.processes[process], thread: process, siblings: &[] }
+    }
+
+    fn checkpoint(&self, process: usize) {
+        self.checkpoints[process].store(1, Ordering::SeqCst);
+    }
+
+    fn keep(&self, slot: usize) {
+        let epoch = 1;
+        self.logs[slot].lock().unwrap().push((epoch, self.contents[slot].load(Ordering::SeqCst)));
+    }
+
+    /// A call: `effect` is what the kernel does.
+    fn call<R>(&self, process: usize, wanted: &[Want], effect: impl FnOnce() -> R) -> R {
+        let entered =
+            self.epochs.enter(&self.processes[process], &self.threads, process, &self.objects, wanted, |slot| {
+                self.keep(slot);
+                true
+            });
+        if entered.is_err() {
+            self.ask(process, wanted);
+        }
+        let result = effect();
+        self.threads[process].clear();
+        result
+    }
+
+    fn ask(&self, process: usize, wanted: &[Want]) {
+        loop {
+            {
+                let _one = self.supervisor.lock().unwrap();
+                let granted = self.epochs.grant(
+                    self.asker(process),
+                    &self.threads,
+                    &self.objects,
+                    wanted,
+                    || self.checkpoint(process),
+                    |slot| self.keep(slot),
+                );
+                if granted.is_ok() {
+                    return;
+                }
+            }
+            loom::thread::yield_now();
+        }
+    }
+
+    fn write(&self, process: usize, slot: usize, value: u64) {
+        let want = [Want { slot, key: key(slot), modifies: true }];
+        self.call(process, &want, || self.contents[slot].store(value, Ordering::SeqCst));
+    }
+
+    fn read(&self, process: usize, slot: usize) -> u64 {
+        let want = [Want { slot, key: key(slot), modifies: false }];
+        self.call(process, &want, || self.contents[slot].load(Ordering::SeqCst))
+    }
+
+    /// Epoch 1 fails: what depends on it is put back. The supervisor waits for whoever is in a call.
+    fn fail(&self) {
+        let slots = 0..self.objects.len();
+        for slot in slots {
+            loop {
+                {
+                    let _one = self.supervisor.lock().unwrap();
+                    match self.epochs.begin_to_put_back(&self.objects, slot, 1, &self.threads) {
+                        Ok(true) => {
+                            let before = self.before(slot);
+                            if let Some(before) = before {
+                                self.contents[slot].store(before, Ordering::SeqCst);
+                            }
+                            self.epochs.put_back(&self.objects, slot, 0);
+                            break;
+                        }
+                        Ok(false) => break,
+                        Err(Busy::Marked(_) | Busy::Working(_)) => (),
+                    }
+                }
+                loom::thread::yield_now();
+            }
+        }
+    }
+
+    /// The oldest thing that was kept is what was there before the epoch.
+    fn before(&self, slot: usize) -> Option<u64> {
+        let log = self.logs[slot].lock().unwrap();
+        log.first().map(|&(_, before)| before)
+    }
+
+    /// A process that depends on the guess can be put back.
+    fn check_checkpoints(&self) {
+        for process in [AHEAD, OTHER] {
+            let taken = self.checkpoints[process].load(Ordering::SeqCst) == 1;
+            assert!(self.processes[process].epoch() == 0 || taken, "process {process} depends without a checkpoint");
+        }
+    }
+}
+
+fn key(slot: usize) -> u64 {
+    slot as u64 + 7
+}
+
+fn explore(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(6));
+    builder.check(model);
+}
+
+/// Whoever has seen what a guess wrote depends on the guess.
+fn a_reader_depends_on_what_it_sees() {
+    let world = World::new(1);
+    let writer = world.clone();
+    let thread = loom::thread::spawn(move || writer.write(AHEAD, 0, GUESSED));
+    let seen = world.read(OTHER, 0);
+    assert!(seen != GUESSED || world.processes[OTHER].epoch() == 1, "a guess was seen and is not depended on");
+    thread.join().unwrap();
+    world.check_checkpoints();
+}
+
+/// The same for the second of two objects.
+fn a_reader_of_two_depends_on_what_it_sees() {
+    let world = World::new(2);
+    let writer = world.clone();
+    let thread = loom::thread::spawn(move || writer.write(AHEAD, 1, GUESSED));
+    let both = [0, 1].map(|slot| Want { slot, key: key(slot), modifies: false });
+    let seen = world.call(OTHER, &both, || world.contents[1].load(Ordering::SeqCst));
+    assert!(seen != GUESSED || world.processes[OTHER].epoch() == 1, "a guess was seen and is not depended on");
+    thread.join().unwrap();
+}
+
+/// What was written by somebody who depends on nothing is there after a failure, and what a guess wrote is not.
+fn a_failure_takes_back_what_depends_and_nothing_else() {
+    let world = World::new(1);
+    let writer = world.clone();
+    let thread = loom::thread::spawn(move || writer.write(AHEAD, 0, GUESSED));
+    world.write(OTHER, 0, CERTAIN);
+    let other_depends = world.processes[OTHER].epoch() == 1;
+    thread.join().unwrap();
+    world.check_checkpoints();
+    world.fail();
+    let left = world.contents[0].load(Ordering::SeqCst);
+    let expected = if other_depends { 0 } else { CERTAIN };
+    assert_eq!(left, expected, "after the failure; the other one depends on the guess: {other_depends}");
+}
+
+/// A failure while somebody looks: what is seen is not a guess, or its reader is known to depend on it.
+fn a_failure_is_not_seen_half() {
+    let world = World::new(1);
+    world.write(AHEAD, 0, GUESSED);
+    let failing = world.clone();
+    let thread = loom::thread::spawn(move || failing.fail());
+    let seen = world.read(OTHER, 0);
+    let depends = world.processes[OTHER].epoch() == 1;
+    assert!(seen == 0 || depends, "a guess was seen and is not depended on");
+    thread.join().unwrap();
+    assert_eq!(world.contents[0].load(Ordering::SeqCst), 0);
+}
+
+/// A failure while the process that is ahead writes on: nothing of that is left when it is back.
+fn a_failure_waits_for_a_call_under_way() {
+    let world = World::new(1);
+    world.write(AHEAD, 0, GUESSED);
+    let writer = world.clone();
+    let thread = loom::thread::spawn(move || {
+        // It is stopped by the failure, or its call is over before.
+        let want = [Want { slot: 0, key: key(0), modifies: true }];
+        let process = &writer.processes[AHEAD];
+        let keep = |_| true;
+        if writer.epochs.enter(process, &writer.threads, AHEAD, &writer.objects, &want, keep).is_ok() {
+            let touched_again = writer.objects[0].version();
+            writer.contents[0].store(GUESSED + 10, Ordering::SeqCst);
+            writer.threads[AHEAD].clear();
+            return Some(touched_again);
+        }
+        None
+    });
+    let version = world.objects[0].version();
+    world.fail();
+    let left = world.contents[0].load(Ordering::SeqCst);
+    let after = thread.join().unwrap();
+    // A call that began after the object was put back found it untouched, and touched it for the first time again.
+    let began_later = after.is_some_and(|touched| touched > version + 1);
+    assert!(left == 0 || began_later, "{left} is left of the guess");
+}
+
+const MODELS: [(&str, fn()); 5] = [
+    ("a reader depends on what it sees", a_reader_depends_on_what_it_sees),
+    ("a reader of two depends on what it sees", a_reader_of_two_depends_on_what_it_sees),
+    ("a failure takes back what depends, and nothing else", a_failure_takes_back_what_depends_and_nothing_else),
+    ("a failure is not seen half", a_failure_is_not_seen_half),
+    ("a failure waits for a call under way", a_failure_waits_for_a_call_under_way),
+];
+
+/// In one test: what is planted is planted for all.
+#[test]
+fn the_protocol_holds_and_each_planted_error_is_found() {
+    for (name, model) in MODELS {
+        println!("{name}");
+        explore(model);
+    }
+    let faults = [
+        Fault::NotPublished,
+        Fault::PublishedLate,
+        Fault::PublishedRelaxed,
+        Fault::OnlyFirstSeen,
+        Fault::MarkIgnored,
+        Fault::UnsettledTouched,
+        Fault::OthersIgnored,
+        Fault::OthersFirst,
+        Fault::NothingKept,
+        Fault::WorkIgnored,
+        Fault::GrantNotPublished,
+        Fault::NoCheckpoint,
+        Fault::PutBackUnderWork,
+    ];
+    for fault in faults {
+        plant(Some(fault));
+        let found = MODELS.iter().find(|(_, model)| catch_unwind(AssertUnwindSafe(|| explore(*model))).is_err());
+        plant(None);
+        match found {
+            Some((name, _)) => println!("{fault:?}: found by: {name}"),
+            None => panic!("{fault:?}: no model finds it"),
+        }
+    }
+}
+
+/// Who asks has nothing published.
+#[test]
+fn a_call_that_asks_publishes_nothing() {
+    loom::model(|| {
+        let world = World::new(1);
+        world.objects[0].ask_about();
+        let want = [Want { slot: 0, key: key(0), modifies: false }];
+        let answer =
+            world.epochs.enter(&world.processes[OTHER], &world.threads, OTHER, &world.objects, &want, |_| true);
+        assert_eq!(answer, Err(Ask::Unsettled));
+        assert!(!world.threads[OTHER].works());
+    });
+}

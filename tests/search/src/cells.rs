@@ -1,0 +1,109 @@
+//! The C program that plays pairs, and what it tells.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The C files.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cells");
+/// The action that does nothing.
+pub const NOTHING: &str = "nothing";
+
+/// An action of A and an observation of B.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pair {
+    pub action: String,
+    pub observation: String,
+}
+
+/// A pair to be played, or its observation alone: A only makes its change.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    pub pair: Pair,
+    pub acts: bool,
+}
+
+/// What B said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Before anything could be committed.
+    pub is_early: bool,
+    /// What B saw. `None` if B ended without a word.
+    pub seen: Option<String>,
+}
+
+/// Where cells run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    Natively,
+    Inside,
+}
+
+/// The program, and where it runs.
+pub struct Cells {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+    world: Vec<String>,
+    pub actions: Vec<String>,
+    pub observations: Vec<String>,
+    /// Those of them that change something themselves.
+    pub changing: Vec<String>,
+}
+
+impl Cells {
+    /// Compiles the program into a folder below `into`, which goes with this.
+    pub fn build(into: &Path, speculator: &Path, options: &[String]) -> Result<Cells, String> {
+        fs::create_dir_all(into).map_err(|error| format!("{}: {error}", into.display()))?;
+        let folder = tempfile::tempdir_in(into).map_err(|error| format!("{}: {error}", into.display()))?;
+        let program = folder.path().join("cells");
+        let sources = fs::read_dir(SOURCES).map_err(|error| format!("{SOURCES}: {error}"))?;
+        let sources = sources.flatten().map(|entry| entry.path());
+        let sources = sources.filter(|path| path.extension().is_some_and(|ending| ending == "c"));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).args(sources);
+        if !compiler.status().map_err(|error| format!("cc: {error}"))?.success() {
+            return Err("the cells cannot be compiled".to_owned());
+        }
+        let list = Command::new(&program).arg("list").output().map_err(|error| format!("cells: {error}"))?;
+        let list = String::from_utf8_lossy(&list.stdout).into_owned();
+        let of = |kind: &str| list.lines().filter_map(|line| line.strip_prefix(kind)).map(str::to_owned).collect();
+        let speculator = fs::canonicalize(speculator).map_err(|error| format!("{}: {error}", speculator.display()))?;
+        let mut world = vec![speculator.display().to_string(), "run".to_owned()];
+        world.extend(options.iter().cloned());
+        world.push("--".to_owned());
+        let (actions, changing): (_, Vec<String>) = (of("action "), of("changing "));
+        let observations = [of("observation "), changing.clone()].concat();
+        Ok(Cells { program, world, actions, observations, changing, folder })
+    }
+
+    /// Plays `cells` side by side, with all pauses so many times as long; what each said.
+    pub fn play(&self, cells: &[Cell], place: Place, slowness: u32) -> Result<Vec<Said>, String> {
+        let problem = |error: std::io::Error| format!("cells: {error}");
+        let folder = tempfile::tempdir_in(self.folder.path()).map_err(problem)?;
+        let list = folder.path().join("list");
+        let lines = cells.iter().map(|cell| {
+            let Pair { action, observation } = &cell.pair;
+            format!("{action} {observation} {}\n", u32::from(cell.acts))
+        });
+        fs::write(&list, lines.collect::<String>()).map_err(problem)?;
+        let mut command = Command::new(&self.program);
+        command.arg("gate").arg(folder.path()).arg(&list).arg(slowness.to_string());
+        if place == Place::Inside {
+            command.args(&self.world);
+        }
+        let output = command.stdin(Stdio::null()).output().map_err(problem)?;
+        let said: Vec<Said> = String::from_utf8_lossy(&output.stdout).lines().filter_map(Said::parse).collect();
+        if said.len() == cells.len() {
+            return Ok(said);
+        }
+        Err(format!("cells ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}
+
+impl Said {
+    fn parse(line: &str) -> Option<Said> {
+        let (when, seen) = line.split_once(' ')?;
+        let seen = (when != "none").then(|| seen.trim().to_owned());
+        Some(Said { is_early: when == "early", seen })
+    }
+}

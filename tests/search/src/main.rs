@@ -1,0 +1,98 @@
+//! Searches for holes of *durable before observed*: for a process B that learns what another one did, which still has
+//! uncommitted changes, and whose output leaves before those are durable.
+//!
+//! `cells/*.c` has actions of A and observations of B. Each action with each observation is a *pair*. A pair *tells* if
+//! what B sees differs with and without the action when both run natively; that is found out, not written down. Pairs
+//! that tell are played in a world whose flushes are stopped. What B says before they are let go was not held: if it
+//! is not what B says without the action, the pair is a *hole*.
+
+#![forbid(unsafe_code)]
+
+mod cells;
+mod known;
+mod search;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+
+use cells::{Cells, Pair};
+use search::Search;
+
+/// Searches for what a process inside can learn and show before it is durable
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The program to be searched
+    #[arg(long)]
+    speculator: PathBuf,
+    /// A folder on the disk that is to be kept in order
+    #[arg(long)]
+    into: PathBuf,
+    /// So many pairs, drawn at random; all if not said
+    #[arg(long)]
+    pairs: Option<usize>,
+    /// Where drawing begins
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only pairs with this action
+    #[arg(long)]
+    action: Option<String>,
+    /// Only pairs with this observation
+    #[arg(long)]
+    observation: Option<String>,
+    /// Say also which pairs tell, and what came of each
+    #[arg(short, long)]
+    verbose: bool,
+    /// More options of `speculator run`
+    #[arg(long, allow_hyphen_values = true)]
+    options: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(problem) => {
+            eprintln!("search: {problem}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<bool, String> {
+    let cells = Cells::build(&arguments.into, &arguments.speculator, &arguments.options)?;
+    if let Some((action, observation)) = known::unknown(&cells) {
+        return Err(format!("{action} {observation} is listed in known.rs, and there is no such pair"));
+    }
+    let pairs = chosen(arguments, &cells)?;
+    let search = Search { cells: &cells, verbose: arguments.verbose };
+    let found = search.run(&pairs)?;
+    print!("{found}");
+    Ok(found.is_as_known())
+}
+
+/// The pairs that the arguments choose, as they are drawn from the seed, which is printed.
+fn chosen(arguments: &Arguments, cells: &Cells) -> Result<Vec<Pair>, String> {
+    let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+    let mut pairs = Vec::new();
+    for action in cells.actions.iter().filter(|name| is(&arguments.action, name)) {
+        let observations = cells.observations.iter().filter(|name| is(&arguments.observation, name));
+        pairs.extend(observations.map(|observation| Pair { action: action.clone(), observation: observation.clone() }));
+    }
+    if pairs.is_empty() {
+        return Err("no such pair".to_owned());
+    }
+    let (actions, observations) = (cells.actions.len(), cells.observations.len());
+    print!("{actions} actions, {observations} observations");
+    if let Some(count) = arguments.pairs {
+        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
+        let seed = arguments.seed.unwrap_or_else(clock);
+        fastrand::Rng::with_seed(seed).shuffle(&mut pairs);
+        pairs.truncate(count);
+        print!(", drawn with --seed {seed}");
+    }
+    println!();
+    Ok(pairs)
+}

@@ -1,0 +1,31 @@
+//! `search`: pairs of actions and observations, to find what is shown before it is durable (`tests/search`).
+
+use crate::shell::{cargo, speculator, target, Job};
+
+/// How many pairs are a sample: less than a minute.
+const SAMPLE: &str = "1500";
+/// A pair that tells, and is held.
+const PLANTED: [&str; 4] = ["--action", "write_pipe", "--observation", "read_pipe"];
+
+fn search() -> Job {
+    let job = cargo(&["run", "--quiet", "-p", "search", "--"]);
+    let into = target().join("search");
+    job.args(["--speculator".as_ref(), speculator().as_os_str(), "--into".as_ref(), into.as_os_str()])
+}
+
+/// A search, with the program's own arguments.
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    crate::build_release()?;
+    search().args(arguments).run()
+}
+
+/// Some pairs, and that a world which shows its output too early is found out.
+pub fn sample() -> Result<(), String> {
+    run(&["--pairs".to_owned(), SAMPLE.to_owned()])?;
+    println!("\noutput released too early on purpose: a hole must be found");
+    match search().args(PLANTED).args(["--options=--release-early"]).run() {
+        Err(problem) if problem.contains("exit status: 1") => Ok(()),
+        Err(problem) => Err(problem),
+        Ok(()) => Err("output was released too early, and the search found no hole".to_owned()),
+    }
+}
