@@ -68,6 +68,11 @@ impl Supervisor {
         let tid = stopped.tid();
         if let Some(tracee) = self.tracees.get_mut(&tid) {
             tracee.ending = true;
+            if let Some(thread) = tracee.thread {
+                // A call that a kill ended left it open. What waits here for a commit would keep that commit waiting,
+                // and a first thread is reported only after all others.
+                self.world().threads[thread].handle.close();
+            }
             if !self.has_companion(tid) {
                 self.hold_ends(tid);
                 return self.end_when_names_may_go(stopped);
