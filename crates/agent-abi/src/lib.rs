@@ -28,15 +28,15 @@ pub use objects::{
     SOCKETS,
 };
 pub use slots::{
-    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_IN_PSEUDO, PROCESS_KEPT_BY_EXEC, PROCESS_LOCKS,
-    PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES,
-    PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, THREADS_MAX,
+    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_HEARS_OTHERS, PROCESS_IN_PSEUDO, PROCESS_KEPT_BY_EXEC,
+    PROCESS_LOCKS, PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED,
+    PROCESS_PRIVILEGES, PROCESS_SEES_OTHERS, PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextRow, TextState, TEXTS_MAX};
 pub use thread::{
     AgentHeader, Frame, Private, ThreadPage, AFTER_LEAVES, AFTER_MUST_FINISH, AFTER_OBSERVES, AFTER_REPEATS,
     AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, FDS_MAX, PHASE_AFTER, PHASE_BEFORE, PHASE_PARTIAL, REPEATS, STUBS_MAX,
-    SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_TRACES, THREAD_UNCACHED,
+    SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_TRACES, THREAD_UNCACHED,
 };
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
@@ -285,6 +285,8 @@ pub struct World {
     pub fsyncs_elided: AtomicU64,
     /// fsyncs in whose place the domain was committed.
     pub fsyncs_committed: AtomicU64,
+    /// Writes to a log that flushed it before they returned.
+    pub writes_flushed: AtomicU64,
     /// For each domain the number (`FdEntry::log`) of the file that is its log, or 0. Changed by the commit engine.
     pub logs: [AtomicU32; DOMAINS_MAX],
     /// fsyncs of files that could be a domain's log while another one was.
@@ -311,6 +313,8 @@ pub struct World {
     pub private_slots: [AtomicU64; OBJECTS / 64],
     /// The same for writable shared mappings.
     pub shared_slots: [AtomicU64; OBJECTS / 64],
+    /// The same for any mapping of a file of a domain.
+    pub mapped_slots: [AtomicU64; OBJECTS / 64],
     /// The same for pipes inside from which data went to outside without being read (`splice`).
     pub spliced_slots: [AtomicU64; OBJECTS / 64],
     /// Entries held in each outside object's queue.

@@ -10,7 +10,7 @@ pub const PROCESSES_MAX: usize = 8192;
 /// Threads that a world can have at once.
 pub const THREADS_MAX: usize = 16384;
 
-/// The process has memory in common with others, or a file mapped shared (002, 3.6): it depends on whatever anybody changed.
+/// The process has memory in common with others, or a file mapped shared (002, 3.6): it depends on whatever anybody knows.
 pub const PROCESS_MAPPED_SHARED: u32 = 1;
 /// The process has mapped data of a file private: in pages that it has not touched yet it sees what others write (`World::private_changed`).
 pub const PROCESS_MAPPED_PRIVATE: u32 = 2;
@@ -30,6 +30,8 @@ pub const PROCESS_LOCKS_OUTSIDE: u32 = 128;
 /// The process shares its table of descriptors, its directory and umask, or its I/O context with another one, and sees
 /// without a call that says so what that one does there. Directory and context are shared over exec, too.
 pub const PROCESS_SHARES_STATE: u32 = 256;
+/// The process hears of others without a call that says so: by a timer that goes by another one's CPU time.
+pub const PROCESS_HEARS_OTHERS: u32 = 512;
 /// What a new program has of the one before: what belongs to the process and not to its memory.
 pub const PROCESS_KEPT_BY_EXEC: u32 = PROCESS_TIMERS
     | PROCESS_LOCKS
@@ -37,8 +39,10 @@ pub const PROCESS_KEPT_BY_EXEC: u32 = PROCESS_TIMERS
     | PROCESS_IN_PSEUDO
     | PROCESS_LOCKS_OUTSIDE
     | PROCESS_SHARES_STATE;
-/// Each of these makes a process depend on whatever anybody changed.
-pub const PROCESS_SHARES: u32 = PROCESS_MAPPED_SHARED | PROCESS_SHARES_STATE;
+/// Each of these makes a process depend on whatever anybody knows to be changed (`Transactions::known`).
+pub const PROCESS_SHARES: u32 = PROCESS_MAPPED_SHARED | PROCESS_SEES_OTHERS;
+/// Each of these makes it depend on whatever anybody changed: it sees more of others than their memory.
+pub const PROCESS_SEES_OTHERS: u32 = PROCESS_SHARES_STATE | PROCESS_HEARS_OTHERS;
 
 /// What is shared about one process (or, with independent threads, one thread).
 #[repr(C, align(64))]
@@ -142,6 +146,7 @@ impl Process {
         const INHERITED: u32 = PROCESS_MAPPED_SHARED
             | PROCESS_MAPPED_PRIVATE
             | PROCESS_MAPPED_SERVED
+            | PROCESS_HEARS_OTHERS
             | PROCESS_PRIVILEGES
             | PROCESS_IN_PSEUDO
             | PROCESS_LOCKS_OUTSIDE;
@@ -149,6 +154,15 @@ impl Process {
         self.mapped_domains.store(parent.mapped_domains.load(Ordering::Relaxed), Ordering::Relaxed);
         for (own, watched) in self.watched.iter().zip(&parent.watched) {
             own.store(watched.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// From now on the process depends on this, too. With those who share its memory it shares what it knows.
+    #[inline(always)]
+    pub fn depend(&self, transactions: &commit_clock::Transactions, clock: &commit_clock::Clock) {
+        self.clock.merge(clock, transactions.domains());
+        if self.flags.load(Ordering::Relaxed) & PROCESS_SHARES != 0 {
+            transactions.learn(clock);
         }
     }
 

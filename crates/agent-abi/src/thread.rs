@@ -44,6 +44,8 @@ pub const THREAD_TRACES: u32 = 4;
 pub const SYNC_UNSHOWN: u32 = 1;
 /// After its fsync before that it has.
 pub const SYNC_SHOWS: u32 = 2;
+/// That fsync came right after the only write to what it flushed.
+pub const SYNC_AFTER_WRITE: u32 = 4;
 
 /// The registers of the program at its call site, as the agent saved them at the top of the thread's stack.
 #[repr(C)]
@@ -107,6 +109,12 @@ pub struct ThreadPage {
     pub looks: AtomicU32,
     /// `SYNC_…`: what it does after an fsync (`agent::fsync`).
     pub syncs: u32,
+    /// How often it has written to files that could be logs since its last fsync.
+    pub log_writes: u32,
+    /// Which of its calls was the last of them (`Thread::calls`).
+    pub log_written: u64,
+    /// The call that wrote to a log and flushed it, and that log's number below.
+    pub log_flushed: u64,
 }
 
 /// The start of a process's own memory.

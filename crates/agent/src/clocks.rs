@@ -3,7 +3,7 @@
 use crate::gate;
 use agent_abi::{
     option, Frame, Process, Request, Thread, ThreadPage, World, PRIVATE_CHANGED, PRIVATE_STORES, PROCESSES_MAX,
-    PROCESS_MAPPED_PRIVATE, PROCESS_SHARES, THREADS_MAX, WORLD_BASE,
+    PROCESS_MAPPED_PRIVATE, PROCESS_SEES_OTHERS, PROCESS_SHARES, THREADS_MAX, WORLD_BASE,
 };
 use commit_clock::{AtomicClock, Clock, Transactions};
 use core::sync::atomic::{fence, AtomicU32, Ordering};
@@ -133,7 +133,7 @@ impl<'a> Call<'a> {
             self.add_watched(&mut clock);
         }
         if self.process.flags.load(Ordering::Relaxed) & PROCESS_SHARES != 0 {
-            self.add_shared_memory(&mut clock);
+            self.add_others(&mut clock);
         }
         if self.world.private_changed.load(Ordering::Relaxed) != 0 {
             self.add_private_mappings(&mut clock);
@@ -148,11 +148,10 @@ impl<'a> Call<'a> {
             return;
         }
         if self.world.private_changed.load(Ordering::Relaxed) & PRIVATE_STORES != 0 {
-            return self.add_shared_memory(clock);
+            return self.add_everything(clock);
         }
-        let domains = self.transactions().domains();
-        clock.merge(&self.world.private_changes.load(domains));
-        self.process.clock.merge(clock, domains);
+        clock.merge(&self.world.private_changes.load(self.transactions().domains()));
+        self.depend(clock);
     }
 
     /// A file is about to change; whoever has mapped it private may see that without a call.
@@ -215,28 +214,42 @@ impl<'a> Call<'a> {
                 clock.merge(&self.object(slot as usize - 1).load(domains));
             }
         }
-        self.process.clock.merge(clock, domains);
+        self.depend(clock);
     }
 
     #[cold]
-    fn add_shared_memory(&self, clock: &mut Clock) {
-        let transactions = self.transactions();
+    fn add_others(&self, clock: &mut Clock) {
+        if self.process.flags.load(Ordering::Relaxed) & PROCESS_SEES_OTHERS != 0 {
+            return self.add_everything(clock);
+        }
         self.join_mapped();
-        clock.merge(&transactions.dirty());
-        self.process.clock.merge(clock, transactions.domains());
+        clock.merge(&self.transactions().known());
+        self.process.clock.merge(clock, self.transactions().domains());
+    }
+
+    #[cold]
+    fn add_everything(&self, clock: &mut Clock) {
+        self.join_mapped();
+        clock.merge(&self.transactions().dirty());
+        self.depend(clock);
+    }
+
+    /// The process depends on this from now on.
+    #[inline(always)]
+    fn depend(&self, clock: &Clock) {
+        self.process.depend(self.transactions(), clock);
     }
 
     /// The process observed an object.
     #[inline(always)]
     pub fn observe(&self, object: &AtomicClock) {
-        let domains = self.transactions().domains();
-        self.process.clock.merge(&object.load(domains), domains);
+        self.depend(&object.load(self.transactions().domains()));
     }
 
     /// The process observed something whose own dependencies are not known: it may be anything that anybody did.
     #[inline(always)]
     pub fn observe_everything(&self) {
-        self.process.clock.merge(&self.transactions().dirty(), self.transactions().domains());
+        self.depend(&self.transactions().dirty());
     }
 
     /// Whether an observation, of whatever it may be, adds nothing: no clock in the world is above the dirty one. (Where stores come without a call,

@@ -1,7 +1,7 @@
 //! fsync in all its spellings: a dependency, not a wait (002, 3.5).
 
 use crate::clocks::Call;
-use agent_abi::{FdEntry, FdKind, SYNC_SHOWS, SYNC_UNSHOWN};
+use agent_abi::{FdEntry, FdKind, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN};
 use commit_clock::Clock;
 use core::sync::atomic::Ordering;
 use syscall_table::SyncKind;
@@ -32,6 +32,10 @@ impl Call<'_> {
             self.join(entry.domain());
             self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
             self.answer(0);
+        } else if self.is_flushed_by_write(entry) {
+            self.shows_after_sync();
+            self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
+            self.answer(0);
         } else if self.shows_after_sync() {
             let entry = self.propose_log(self.arg(0), entry);
             self.commit_instead(entry);
@@ -45,6 +49,9 @@ impl Call<'_> {
     fn shows_after_sync(&mut self) -> bool {
         let shows = self.page.syncs & (SYNC_UNSHOWN | SYNC_SHOWS) == SYNC_SHOWS;
         self.page.syncs = if shows { SYNC_UNSHOWN | SYNC_SHOWS } else { SYNC_UNSHOWN };
+        if self.is_sync_after_write() {
+            self.page.syncs |= SYNC_AFTER_WRITE;
+        }
         shows && self.world.ahead.load(Ordering::Relaxed) == 0
     }
 

@@ -7,7 +7,7 @@ use crate::timed::Limit;
 use crate::transfer::is_pipe;
 use agent_abi::{
     option, FdEntry, FdKind, Request, AFTER_OBSERVES, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS,
-    PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_SERVED, SYNC_SHOWS, SYNC_UNSHOWN,
+    PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_SERVED, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN,
 };
 use commit_clock::Transaction;
 use core::sync::atomic::Ordering;
@@ -171,7 +171,7 @@ impl Call<'_> {
                     self.elide_write_flags(entry);
                 }
                 match self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SERVED {
-                    0 => self.change_contents(entry),
+                    0 => self.change_contents(position, entry),
                     _ => self.write_served(entry),
                 }
             }
@@ -199,8 +199,11 @@ impl Call<'_> {
 
     /// A change to nothing but the contents of a file of a domain, and what the kernel notes of that with the file.
     #[inline(always)]
-    fn change_contents(&mut self, entry: FdEntry) {
+    fn change_contents(&mut self, position: u8, entry: FdEntry) {
         self.settle_elsewhere(entry.domain());
+        if entry.log() != 0 && self.write_flushed(self.arg(position), entry) {
+            return;
+        }
         let transaction = self.join_contents(entry);
         self.change_joined(entry, transaction);
     }
@@ -254,7 +257,7 @@ impl Call<'_> {
     #[inline(always)]
     pub fn write_outside(&mut self, position: u8, entry: FdEntry) {
         if self.page.syncs & SYNC_UNSHOWN != 0 {
-            self.page.syncs = SYNC_SHOWS;
+            self.page.syncs = SYNC_SHOWS | self.page.syncs & SYNC_AFTER_WRITE;
         }
         if self.goes_straight_through(entry) {
             let result = self.proceed_observing();

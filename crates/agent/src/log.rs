@@ -3,13 +3,18 @@
 //! A server that answers after its fsync of one file needs no commit of the whole file system. The supervisor numbers
 //! files that can be logs, and the commit engine decides which one is it. A write to it says that nothing else was
 //! changed; every other change, also one whose descriptor is not known to be the log's, says the opposite.
+//!
+//! Where a thread writes once, flushes at once, and answers, its *write* flushes the log, and the flush after it has
+//! nothing to do ([0080](../../../docs/decisions/0080-a-write-flushes-its-log.md)). When the write returns, what it
+//! wrote is on stable storage: nobody can learn of it before, but by looking at the file.
 
 use crate::clocks::Call;
 use crate::descriptors::replace_remembered;
 use crate::gate;
-use agent_abi::{FdEntry, Request};
+use crate::memory::is_set;
+use agent_abi::{FdEntry, Request, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN};
 use commit_clock::Transaction;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{fence, Ordering};
 
 /// While another file is the log, one of so many fsyncs asks again.
 const MISSES: u32 = 64;
@@ -34,6 +39,65 @@ impl Call<'_> {
         transaction
     }
 
+    /// A write to a file that can be a log, if it is likely that this thread flushes it next and answers then. The
+    /// flush is made here. Returns whether all of that was done; otherwise nothing was.
+    #[inline(never)]
+    pub fn write_flushed(&mut self, fd: u64, entry: FdEntry) -> bool {
+        const IS_LIKELY: u32 = SYNC_SHOWS | SYNC_AFTER_WRITE;
+        let is_likely = self.page.syncs & (IS_LIKELY | SYNC_UNSHOWN) == IS_LIKELY && self.page.log_writes == 0;
+        let call = self.thread.calls.load(Ordering::Relaxed);
+        self.page.log_writes = self.page.log_writes.saturating_add(1);
+        self.page.log_written = call;
+        if !is_likely || self.world.ahead.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let domain = entry.domain();
+        self.open_handle(domain);
+        if !self.is_log(entry) {
+            self.thread.handle.close();
+            return false;
+        }
+        let transaction = self.transactions().join_flushed(domain);
+        let object = self.object(entry.slot());
+        object.raise(domain, transaction);
+        // Whoever maps the file marks its slot and then observes the tag.
+        fence(Ordering::SeqCst);
+        if is_set(&self.world.mapped_slots, entry.slot()) {
+            self.thread.handle.close();
+            return false;
+        }
+        self.modify(object);
+        let result = self.proceed();
+        if result > 0 && flush(fd) {
+            self.world.writes_flushed.fetch_add(1, Ordering::Relaxed);
+            self.page.log_flushed = flushed(call, entry);
+            self.end_change(domain, 0);
+        } else {
+            // An error of the flush is the commit engine's as well, which tells of it.
+            self.transactions().join_log(domain);
+            self.process.clock.raise(domain, transaction);
+            self.end_change(domain, result);
+            self.observe(object);
+        }
+        true
+    }
+
+    /// A thread flushes a file. Whether its last call has done so, being the write to it.
+    pub fn is_flushed_by_write(&self, entry: FdEntry) -> bool {
+        const FSYNC: u64 = 74;
+        const FDATASYNC: u64 = 75;
+        let before = self.thread.calls.load(Ordering::Relaxed).wrapping_sub(1);
+        entry.log() != 0
+            && matches!(self.frame.nr, FSYNC | FDATASYNC)
+            && self.page.log_flushed == flushed(before, entry)
+    }
+
+    /// Whether the only write since the thread's last flush was its last call.
+    pub fn is_sync_after_write(&mut self) -> bool {
+        let writes = core::mem::take(&mut self.page.log_writes);
+        writes == 1 && self.page.log_written + 1 == self.thread.calls.load(Ordering::Relaxed)
+    }
+
     /// A file is flushed by a thread that answers afterwards: it could be the log.
     #[inline(never)]
     pub fn propose_log(&mut self, fd: u64, entry: FdEntry) -> FdEntry {
@@ -52,4 +116,16 @@ impl Call<'_> {
         }
         asked
     }
+}
+
+/// Call `call` of a thread has flushed this log.
+fn flushed(call: u64, entry: FdEntry) -> u64 {
+    call << 16 | u64::from(entry.log() as u16)
+}
+
+/// Not fdatasync: whoever looks at the file's times depends on them.
+fn flush(fd: u64) -> bool {
+    const FSYNC: u64 = 74;
+    // SAFETY: no pointers.
+    unsafe { gate::call(FSYNC, [fd, 0, 0, 0, 0, 0]) == 0 }
 }

@@ -140,6 +140,9 @@ impl Call<'_> {
             // Its pages come from whoever serves that file system, perhaps from inside (`Call::write_served`).
             self.process.flags.fetch_or(PROCESS_MAPPED_SERVED, Ordering::Relaxed);
         }
+        if entry.kind() == FdKind::DomainFile {
+            set(&self.world.mapped_slots, entry.slot());
+        }
         if flags & MAP_TYPE != MAP_PRIVATE {
             self.map_shared(entry, is_writable(fd));
         } else if prot & PROT_EXEC == 0 && flags & MAP_DENYWRITE == 0 {
@@ -205,8 +208,10 @@ impl Call<'_> {
         }
     }
 
+    /// From now on others may learn from the process's memory what it knows.
     pub fn becomes_shared(&self) {
         self.process.flags.fetch_or(PROCESS_MAPPED_SHARED, Ordering::Relaxed);
+        self.transactions().learn(&self.process.clock.load(self.transactions().domains()));
     }
 
     pub fn shmat(&mut self) {
@@ -259,11 +264,18 @@ impl Call<'_> {
 
 /// Set a slot's bit in `own`; whether it is set in `other`. Whichever side comes second sees both.
 fn mark(own: &[AtomicU64], other: &[AtomicU64], slot: usize) -> bool {
-    let bit = 1 << (slot % 64);
-    if own[slot / 64].load(Ordering::SeqCst) & bit == 0 {
-        own[slot / 64].fetch_or(bit, Ordering::SeqCst);
+    set(own, slot);
+    is_set(other, slot)
+}
+
+fn set(bits: &[AtomicU64], slot: usize) {
+    if !is_set(bits, slot) {
+        bits[slot / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);
     }
-    other[slot / 64].load(Ordering::SeqCst) & bit != 0
+}
+
+pub fn is_set(bits: &[AtomicU64], slot: usize) -> bool {
+    bits[slot / 64].load(Ordering::SeqCst) & 1 << (slot % 64) != 0
 }
 
 fn is_writable(fd: u64) -> bool {

@@ -8,8 +8,8 @@ use crate::gate::{self, nr, EACCES, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
 use crate::memory::{home_of_thread, map_thread_page, read_program, read_program_bytes};
 use crate::timed::Limit;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_SHARES_STATE,
-    PROCESS_TIMERS, THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_HEARS_OTHERS, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES,
+    PROCESS_SHARES_STATE, PROCESS_TIMERS, THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::Shows;
@@ -212,7 +212,7 @@ impl Call<'_> {
     /// It has a timer perhaps, which its copies do not have. One that goes by the CPU time of another process tells
     /// of it, by signals, from then on.
     pub fn own_timer(&mut self, shows: Shows) {
-        let tells = if self.is_about_others(shows) { PROCESS_MAPPED_SHARED } else { 0 };
+        let tells = if self.is_about_others(shows) { PROCESS_HEARS_OTHERS } else { 0 };
         self.process.flags.fetch_or(PROCESS_TIMERS | tells, Ordering::Relaxed);
         self.proceed_observing();
     }
@@ -264,6 +264,9 @@ impl Call<'_> {
                 births: 0,
                 makes_new: 0,
                 syncs: 0,
+                log_writes: 0,
+                log_written: 0,
+                log_flushed: 0,
                 looks: AtomicU32::new(0),
             });
             ((at - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
@@ -670,6 +673,7 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
     page.pending_thread = 0;
     page.pending_process = 0;
     page.births = 0;
+    page.log_flushed = 0;
     if page.flags & THREAD_FORKED == 0 {
         return frame;
     }
@@ -703,6 +707,9 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
             births: 0,
             makes_new: 0,
             syncs: 0,
+            log_writes: 0,
+            log_written: 0,
+            log_flushed: 0,
             looks: AtomicU32::new(0),
         };
         (home as *mut ThreadPage).write(moved);

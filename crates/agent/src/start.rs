@@ -91,6 +91,9 @@ fn prepare_first_page(at: u64, thread: u64, process: u64) {
             births: 0,
             makes_new: 0,
             syncs: 0,
+            log_writes: 0,
+            log_written: 0,
+            log_flushed: 0,
             looks: AtomicU32::new(0),
         });
         gate::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]);
@@ -167,9 +170,9 @@ fn observe_executable(process: &agent_abi::Process) -> Option<Stat> {
     note_served(process, &stat);
     if !world.transactions.is_clean() {
         let domains = world.transactions.domains();
-        process.clock.merge(&world.names.load(domains), domains);
+        process.depend(&world.transactions, &world.names.load(domains));
         let slot = agent_abi::FdEntry::new(agent_abi::FdKind::DomainFile, 0, stat.hash()).slot();
-        process.clock.merge(&world.objects[slot].load(domains), domains);
+        process.depend(&world.transactions, &world.objects[slot].load(domains));
     }
     Some(stat)
 }

@@ -56,8 +56,11 @@ fn a_server_that_answers_after_its_fsync_waits_once() {
     if stats["commits"].as_object().unwrap().is_empty() {
         return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
     }
-    // The first answer is held; from then on it is known that answers follow. The end of input is an answer of its own.
-    assert!(stats["fsyncs_committed"].as_u64().unwrap() >= ROUNDS - 1, "{stats}");
+    // The first answer is held; from then on it is known that answers follow, then that the flush follows its write.
+    // The end of input is an answer of its own.
+    let count = |name: &str| stats[name].as_u64().unwrap();
+    assert!(count("fsyncs_committed") + count("writes_flushed") >= ROUNDS - 1, "{stats}");
+    assert!(count("writes_flushed") >= ROUNDS - 5 && count("fsyncs_elided") == count("writes_flushed"), "{stats}");
     assert!(stats["output_hold_us"]["count"].as_u64().unwrap() <= 3, "{stats}");
     assert_eq!(std::fs::read(scene.path("log")).unwrap().len() as u64, ROUNDS * 100);
 }
@@ -84,7 +87,7 @@ fn a_server_with_one_file_flushes_that_file_only() {
         if stats["commits"].as_object().unwrap().is_empty() {
             return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
         }
-        let of_log = stats["commits_of_log"].as_u64().unwrap();
+        let of_log = stats["commits_of_log"].as_u64().unwrap() + stats["writes_flushed"].as_u64().unwrap();
         match is_alone {
             // All but those at the beginning: the second one makes it the log, from the next but one on.
             true => assert!(of_log >= ROUNDS - 5, "{besides}: {stats}"),
@@ -108,9 +111,58 @@ fn another_file_becomes_the_log() {
     if stats["commits"].as_object().unwrap().is_empty() {
         return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
     }
-    let of_log = stats["commits_of_log"].as_u64().unwrap();
+    let of_log = stats["commits_of_log"].as_u64().unwrap() + stats["writes_flushed"].as_u64().unwrap();
     // All but those at the beginning, and the two at which the log changes.
-    assert!((ROUNDS - 8..ROUNDS - 4).contains(&of_log), "{stats}");
+    assert!((ROUNDS - 8..=ROUNDS - 4).contains(&of_log), "{stats}");
+}
+
+/// Between its flush and its answer the server waits until a process with which it shares memory has done something.
+const APPENDS_AND_ANSWERS_AFTER: &str = "\
+import mmap, os, sys
+log = os.open('log', os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+os.write(log, b'x')
+shared = mmap.mmap(-1, 4096)
+if os.fork() == 0:
+    os.close(0); os.close(1)
+    while shared[0] != 1:
+        if shared[0] == 2:
+            DO
+            shared[0] = 0
+    os._exit(0)
+while request := os.read(0, 1):
+    os.write(log, request * 100)
+    os.fdatasync(log)
+    shared[0] = 2
+    while shared[0]: pass
+    os.write(1, request)
+shared[0] = 1
+os.wait()
+";
+
+/// What a write has flushed is waited for by nobody but those who look at the log, and those who share their memory.
+#[test]
+fn memory_tells_of_a_flushed_write_only_what_was_looked_at() {
+    for (does, is_flushed, is_held) in [
+        ("pass", true, false),
+        ("os.stat('..')", true, false),
+        ("os.stat('log')", true, true),
+        ("os.pread(log, 1, 0)", true, true),
+        ("open('other', 'w').close()", true, true),
+        ("seen = seen if 'seen' in globals() else mmap.mmap(log, 1, prot=mmap.PROT_READ)", false, true),
+        ("seen = seen if 'seen' in globals() else mmap.mmap(log, 1, mmap.MAP_PRIVATE)", false, true),
+    ] {
+        let scene = Scene::new();
+        let program = APPENDS_AND_ANSWERS_AFTER.replace("DO", does);
+        assert_eq!(ask(python(&scene, "--commit-interval 60000", &program)), (0..ROUNDS as u8).collect::<Vec<u8>>());
+        let stats = scene.stats();
+        if stats["commits"].as_object().unwrap().is_empty() {
+            return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+        }
+        let count = |name: &str| stats[name].as_u64().unwrap();
+        let (flushed, committed) = (count("writes_flushed"), stats["commits"]["output"].as_u64().unwrap_or(0));
+        assert!(if is_flushed { flushed >= ROUNDS - 6 } else { flushed < 3 }, "{does}: {stats}");
+        assert!(if is_held { committed >= ROUNDS - 6 } else { committed <= 6 }, "{does}: {stats}");
+    }
 }
 
 /// A server for each client. They share memory, so that each answer depends on whatever any of them has written.

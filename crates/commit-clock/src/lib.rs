@@ -187,6 +187,8 @@ pub struct Transactions {
     committed: AtomicClock,
     /// For each domain the newest transaction that somebody changed something in.
     dirty: AtomicClock,
+    /// For each domain the newest transaction of which a program can know that something was changed in it.
+    known: AtomicClock,
     /// For each domain the newest transaction whose commit somebody waits for.
     requested: AtomicClock,
     /// For each domain the newest transaction in which something else was changed than the contents of its log.
@@ -203,6 +205,7 @@ impl Transactions {
             active: AtomicClock::new(),
             committed: AtomicClock::new(),
             dirty: AtomicClock::new(),
+            known: AtomicClock::new(),
             requested: AtomicClock::new(),
             beyond_log: AtomicClock::new(),
         };
@@ -262,9 +265,31 @@ impl Transactions {
     /// which nothing else was changed. Which file that is must be asked with the handle open.
     #[inline(always)]
     pub fn join_log(&self, domain: usize) -> Transaction {
+        let transaction = self.join_flushed(domain);
+        self.known.raise(domain, transaction);
+        transaction
+    }
+
+    /// The same for a change of the log that the call itself flushes before it returns. No program knows of it before
+    /// it is on stable storage, but for those that look at the log: what they see has the transaction's tag. If the
+    /// flush fails, `join_log` has to follow before the handle is closed.
+    #[inline(always)]
+    pub fn join_flushed(&self, domain: usize) -> Transaction {
         let transaction = self.active.get(domain);
         self.dirty.raise(domain, transaction);
         transaction
+    }
+
+    /// Somebody who shares memory with others has learned of all that `clock` depends on: so may they.
+    #[inline(always)]
+    pub fn learn(&self, clock: &Clock) {
+        self.known.merge(clock, self.domains());
+    }
+
+    /// What memory can tell of: all that somebody has done or learned of whose memory others see.
+    #[inline(always)]
+    pub fn known(&self) -> Clock {
+        self.known.load(self.domains())
     }
 
     /// Whether nothing but the log's contents was changed since the last commit of `domain`. Asked by whoever commits,

@@ -37,6 +37,30 @@ fn a_transaction_is_of_the_log_only_if_nothing_else_joined() {
 }
 
 #[test]
+fn what_its_call_flushes_is_known_to_nobody_who_does_not_look() {
+    let transactions = Transactions::new(2);
+    transactions.join(1);
+    let flushed = transactions.join_flushed(0);
+    assert_eq!(transactions.dirty(), {
+        let mut both = clock(0, flushed);
+        both.merge(&clock(1, 1));
+        both
+    });
+    assert_eq!(transactions.known(), clock(1, 1));
+    assert!(transactions.is_log_only(0));
+    // Somebody with shared memory has read the log.
+    transactions.learn(&clock(0, flushed));
+    assert_eq!(transactions.known().0[0], flushed);
+    let (closed, _) = transactions.close_transaction(0);
+    transactions.set_committed(0, closed);
+    // The flush of the call failed.
+    let next = transactions.join_flushed(0);
+    assert_eq!(transactions.known().0[0], flushed);
+    assert_eq!(transactions.join_log(0), next);
+    assert_eq!(transactions.known().0[0], next);
+}
+
+#[test]
 fn a_merged_clock_is_resolved_when_all_its_parts_are() {
     let mut both = clock(0, 3);
     both.merge(&clock(1, 5));

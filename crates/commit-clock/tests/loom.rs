@@ -8,7 +8,7 @@
 #![cfg(loom)]
 
 use commit_clock::{AtomicClock, Clock, Handle, Transactions};
-use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::atomic::{fence, AtomicU64, Ordering};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -348,4 +348,116 @@ fn broken_let_go_that_sees_no_handles() {
 #[should_panic(expected = "not open")]
 fn broken_let_go_that_closes_first() {
     change_against_let_go(LetGo::ClosesFirst);
+}
+
+/// How a write that flushes itself goes wrong; only the first is right.
+#[derive(Clone, Copy, PartialEq)]
+enum Flushed {
+    Correct,
+    /// Who looks at the file keeps what it has learned to itself.
+    LearnsAlone,
+    /// The program goes on before the flush.
+    ReturnsEarly,
+}
+
+/// One thread writes a file and flushes it in the same call. Another looks at the file, or at its memory, and says in
+/// the memory of both what it has seen; a third, which shares that memory, shows it.
+fn flushed_write(how: Flushed) {
+    explore(move || {
+        let world = World::new();
+        let memory = Arc::new(AtomicU64::new(0));
+        let writer = thread::spawn({
+            let (world, memory) = (world.clone(), memory.clone());
+            move || {
+                world.transactions.open_handle(&world.handle);
+                let transaction = world.transactions.join_flushed(D);
+                world.tag.raise(D, transaction);
+                world.cached.store(1, Ordering::Release);
+                if how == Flushed::ReturnsEarly {
+                    memory.store(1, Ordering::Release);
+                }
+                world.platter.store(1, Ordering::Release);
+                world.handle.close();
+                memory.store(1, Ordering::Release);
+            }
+        });
+        let looker = thread::spawn({
+            let (world, memory) = (world.clone(), memory.clone());
+            move || {
+                if world.cached.load(Ordering::Acquire) == 1 {
+                    if how != Flushed::LearnsAlone {
+                        world.transactions.learn(&world.tag.load(1));
+                    }
+                    memory.store(1, Ordering::Release);
+                }
+            }
+        });
+        if memory.load(Ordering::Acquire) == 1 && world.transactions.is_resolved(&world.transactions.known()) {
+            assert_eq!(world.platter.load(Ordering::Acquire), 1, "output shows what is not durable");
+        }
+        writer.join().unwrap();
+        looker.join().unwrap();
+    });
+}
+
+#[test]
+fn memory_tells_of_a_flushed_write_when_it_is_durable() {
+    flushed_write(Flushed::Correct);
+}
+
+#[test]
+#[should_panic(expected = "not durable")]
+fn broken_who_looks_learns_alone() {
+    flushed_write(Flushed::LearnsAlone);
+}
+
+#[test]
+#[should_panic(expected = "not durable")]
+fn broken_return_before_the_flush() {
+    flushed_write(Flushed::ReturnsEarly);
+}
+
+/// A write that flushes itself against somebody who maps the file: one of the two sees the other.
+fn flushed_write_against_mapping(looks_before_it_tags: bool) {
+    explore(move || {
+        let world = World::new();
+        let mapped = Arc::new(AtomicU64::new(0));
+        let writer = thread::spawn({
+            let (world, mapped) = (world.clone(), mapped.clone());
+            move || {
+                world.transactions.open_handle(&world.handle);
+                let transaction = world.transactions.join_flushed(D);
+                let early = mapped.load(Ordering::SeqCst);
+                world.tag.raise(D, transaction);
+                fence(Ordering::SeqCst);
+                let is_mapped = if looks_before_it_tags { early } else { mapped.load(Ordering::SeqCst) };
+                if is_mapped == 1 {
+                    // An ordinary write.
+                    world.transactions.join_log(D);
+                }
+                world.cached.store(1, Ordering::Release);
+                world.handle.close();
+            }
+        });
+        mapped.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        world.transactions.learn(&world.tag.load(1));
+        // The file is seen without a call.
+        if world.cached.load(Ordering::Acquire) == 1 {
+            let is_shown = world.transactions.is_resolved(&world.transactions.known());
+            assert!(!is_shown, "output shows what is not durable");
+        }
+        writer.join().unwrap();
+    });
+}
+
+#[test]
+fn who_maps_a_file_depends_on_a_flushed_write() {
+    flushed_write_against_mapping(false);
+}
+
+#[test]
+#[should_panic(expected = "not durable")]
+fn broken_look_at_mappings_before_the_tag() {
+    flushed_write_against_mapping(true);
 }

@@ -332,7 +332,7 @@ impl Supervisor {
         let parent = slot.parent.load(Ordering::Relaxed) as usize;
         if let Some(parent) = world.processes.get(parent) {
             // A child of vfork wrote in its parent's memory.
-            parent.clock.merge(&clock, DOMAINS_MAX);
+            parent.depend(&world.transactions, &clock);
         }
         let kept = slot.flags.load(Ordering::Acquire) & PROCESS_KEPT_BY_EXEC;
         if slot.users.load(Ordering::Acquire) > 1 {
@@ -532,9 +532,9 @@ impl Supervisor {
         }
         if let Some(tracee) = self.tracees.get(&tid) {
             let slot = &world.processes[tracee.process];
-            slot.clock.merge(&self.causes_of_signal(tid, info), DOMAINS_MAX);
+            slot.depend(&world.transactions, &self.causes_of_signal(tid, info));
             if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
-                parent.clock.merge(&slot.clock.load(DOMAINS_MAX), DOMAINS_MAX);
+                parent.depend(&world.transactions, &slot.clock.load(DOMAINS_MAX));
             }
             world.messages.merge(&slot.clock.load(DOMAINS_MAX), DOMAINS_MAX);
         }
@@ -620,7 +620,7 @@ impl Supervisor {
         }
         let clock = slot.clock.load(DOMAINS_MAX);
         if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
-            parent.clock.merge(&clock, DOMAINS_MAX);
+            parent.depend(&world.transactions, &clock);
         }
         self.stats.patched_sites += slot.patched_sites.load(Ordering::Relaxed);
         if let Some(id) = self.output_ids.remove(&tracee.process) {

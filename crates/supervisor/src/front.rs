@@ -717,6 +717,7 @@ fn fill(stats: &mut Stats, world: &agent_abi::World, outputs: &Outputs, record: 
     stats.fsyncs_elided = world.fsyncs_elided.load(Ordering::Relaxed);
     stats.volatile_bytes = world.volatile_bytes.load(Ordering::Relaxed);
     stats.fsyncs_committed = world.fsyncs_committed.load(Ordering::Relaxed);
+    stats.writes_flushed = world.writes_flushed.load(Ordering::Relaxed);
     stats.barriers = by_call(&world.barriers);
     stats.waits = by_call(&world.waits);
 }

@@ -10,7 +10,6 @@ use agent_abi::{
     Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS,
     PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX, REPEATS, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
-use commit_clock::DOMAINS_MAX;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use tracee::{AgentImage, Registers, Result, SignalInfo, Stopped, TraceError, RESTARTS};
@@ -291,7 +290,7 @@ pub fn leave_agent(
             registers.rax = result;
             registers.orig_rax = u64::MAX;
             let process = &world.processes[saved.process % PROCESSES_MAX];
-            process.clock.merge(&world.transactions.dirty(), DOMAINS_MAX);
+            process.depend(&world.transactions, &world.transactions.dirty());
         }
         Position::After => {
             *has_run = true;

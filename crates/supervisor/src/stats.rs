@@ -92,6 +92,9 @@ pub struct Stats {
     /// fsyncs in whose place the file system was committed.
     #[serde(default)]
     pub fsyncs_committed: u64,
+    /// Writes to a log that flushed it before they returned, in the place of the fsync that follows.
+    #[serde(default)]
+    pub writes_flushed: u64,
     /// Bytes written below paths where nothing is waited for.
     #[serde(default)]
     pub volatile_bytes: u64,
@@ -126,7 +129,7 @@ impl fmt::Display for Stats {
         writeln!(f, "commits of a log   {}", self.commits_of_log)?;
         writeln!(f, "output held        {} bytes: {}", self.output_bytes_held, times(&self.output_hold_us))?;
         writeln!(f, "fsyncs elided      {}", self.fsyncs_elided)?;
-        writeln!(f, "fsyncs as commits  {}", self.fsyncs_committed)?;
+        writeln!(f, "fsyncs as commits  {}, with their writes {}", self.fsyncs_committed, self.writes_flushed)?;
         write!(f, "not waited for     {} bytes in {} files", self.volatile_bytes, self.volatile_files)
     }
 }

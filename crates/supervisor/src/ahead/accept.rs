@@ -22,7 +22,6 @@ use super::{Call, Object};
 use crate::classify::Name;
 use crate::event_loop::Supervisor;
 use agent_abi::{Private, PRIVATE_BASE};
-use commit_clock::DOMAINS_MAX;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -172,7 +171,7 @@ impl Supervisor {
     pub(super) fn observe_everything(&mut self, tid: i32) {
         let world = self.world();
         if let Some(tracee) = self.tracees.get(&tid) {
-            world.processes[tracee.process].clock.merge(&world.transactions.dirty(), DOMAINS_MAX);
+            world.processes[tracee.process].depend(&world.transactions, &world.transactions.dirty());
         }
     }
 

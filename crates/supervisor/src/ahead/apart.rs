@@ -108,7 +108,7 @@ impl Supervisor {
         let given = checkpoint::give_memory(child, parent, &[AGENT_BASE..OWN_END]);
         let slot = |pid: i32| Some(&self.world().processes[self.tracees.get(&pid)?.process]);
         if let (Some(child), Some(parent)) = (slot(child), slot(parent)) {
-            parent.clock.merge(&child.clock.load(DOMAINS_MAX), DOMAINS_MAX);
+            parent.depend(&self.world().transactions, &child.clock.load(DOMAINS_MAX));
         }
         match given {
             Ok(pages) => self.ahead.trace(|| format!("{child} gives {pages} pages to {parent}")),

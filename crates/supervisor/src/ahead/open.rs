@@ -10,7 +10,6 @@ use super::Call;
 use crate::descriptors::user_of;
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
-use commit_clock::DOMAINS_MAX;
 use rustix::fs::FileType;
 use syscall_table::Op;
 use tracee::{RemoteCalls, Result, Stopped};
@@ -97,7 +96,7 @@ impl Supervisor {
         // The agent does not see what the path led through: it may have been anything that is not committed yet.
         if let Some(tracee) = self.tracees.get(&call.tid) {
             let world = self.world();
-            world.processes[tracee.process].clock.merge(&world.transactions.dirty(), DOMAINS_MAX);
+            world.processes[tracee.process].depend(&world.transactions, &world.transactions.dirty());
         }
         Ok(Decision::Answer(result))
     }

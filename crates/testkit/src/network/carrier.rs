@@ -57,6 +57,12 @@ impl State {
         self.counts[direction].packets.fetch_add(1, Ordering::Relaxed);
         self.counts[direction].bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
+
+    fn did_not_arrive(&self, direction: usize, bytes: usize) {
+        self.counts[direction].packets.fetch_sub(1, Ordering::Relaxed);
+        self.counts[direction].bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
+        self.lost(direction);
+    }
 }
 
 /// The thread, which ends when this is dropped.
@@ -135,11 +141,14 @@ impl Work {
         let under_way = &mut self.lines[direction].under_way;
         while under_way.front().is_some_and(|(time, _)| *time <= now) {
             let Some((_, packet)) = under_way.pop_front() else { return };
-            let arrives = !self.state.is_cut() && (&self.devices[1 - direction]).write_all(&packet).is_ok();
-            if arrives {
-                self.state.arrived(direction, packet.len());
-            } else {
+            if self.state.is_cut() {
                 self.state.lost(direction);
+                continue;
+            }
+            // Counted before: whoever receives it may look at the count at once.
+            self.state.arrived(direction, packet.len());
+            if (&self.devices[1 - direction]).write_all(&packet).is_err() {
+                self.state.did_not_arrive(direction, packet.len());
             }
         }
     }
