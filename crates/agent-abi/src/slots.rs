@@ -2,7 +2,7 @@
 
 use crate::confinement::Confinement;
 use crate::door::Door;
-use commit_clock::{AtomicClock, Handle};
+use commit_clock::{AtomicClock, Handle, Transaction, Transactions};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Processes that a world can have at once.
@@ -93,7 +93,9 @@ pub struct Thread {
     /// System calls that went through the agent, in all programs of the thread; 0 in a free slot. Here, not with the process: threads
     /// on several processors would take one line from each other at every call.
     pub calls: AtomicU64,
-    _pad: [AtomicU64; 2],
+    /// The domain whose log a call of it is changing that flushes it (`Transactions::join_flushed`), plus 1.
+    pub flushing: AtomicU32,
+    _pad: [AtomicU32; 3],
 }
 
 /// One bit a slot.
@@ -159,7 +161,7 @@ impl Process {
 
     /// From now on the process depends on this, too. With those who share its memory it shares what it knows.
     #[inline(always)]
-    pub fn depend(&self, transactions: &commit_clock::Transactions, clock: &commit_clock::Clock) {
+    pub fn depend(&self, transactions: &Transactions, clock: &commit_clock::Clock) {
         self.clock.merge(clock, transactions.domains());
         if self.flags.load(Ordering::Relaxed) & PROCESS_SHARES != 0 {
             transactions.learn(clock);
@@ -203,6 +205,7 @@ impl Thread {
     /// A fresh slot for a thread of `process` whose page is at `page`.
     pub fn begin(&self, process: usize, page: u64) {
         self.handle.close();
+        self.flushing.store(0, Ordering::Relaxed);
         self.door.reset();
         self.is_deaf.store(0, Ordering::Relaxed);
         self.confinement.reset();
@@ -210,5 +213,31 @@ impl Thread {
         self.page.store(page, Ordering::Relaxed);
         self.tid.store(0, Ordering::Relaxed);
         self.process.store(process as u32, Ordering::Release);
+    }
+
+    /// `Transactions::join_flushed` for a call of this thread.
+    #[inline(always)]
+    pub fn join_flushed(&self, transactions: &Transactions, domain: usize) -> Transaction {
+        let transaction = transactions.join_flushed(domain);
+        self.flushing.store(domain as u32 + 1, Ordering::Relaxed);
+        transaction
+    }
+
+    /// That call has flushed what it changed, or it counts as one that does not.
+    #[inline(always)]
+    pub fn end_flushed(&self, transactions: &Transactions) {
+        if let Some(domain) = self.flushing.swap(0, Ordering::Relaxed).checked_sub(1) {
+            transactions.end_flushed(domain as usize);
+        }
+    }
+
+    /// The thread does not end a change itself: it has died, or is taken out of its call. What it was to flush counts
+    /// as an ordinary change.
+    pub fn leave_change(&self, transactions: &Transactions) {
+        if let Some(domain) = self.flushing.load(Ordering::Relaxed).checked_sub(1) {
+            transactions.join_log(domain as usize);
+            self.end_flushed(transactions);
+        }
+        self.handle.close();
     }
 }

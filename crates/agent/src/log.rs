@@ -57,13 +57,13 @@ impl Call<'_> {
             self.thread.handle.close();
             return false;
         }
-        let transaction = self.transactions().join_flushed(domain);
+        let transaction = self.thread.join_flushed(self.transactions(), domain);
         let object = self.object(entry.slot());
         object.raise(domain, transaction);
         // Whoever maps the file marks its slot and then observes the tag.
         fence(Ordering::SeqCst);
         if is_set(&self.world.mapped_slots, entry.slot()) {
-            self.thread.handle.close();
+            self.thread.leave_change(self.transactions());
             return false;
         }
         self.modify(object);
@@ -71,11 +71,13 @@ impl Call<'_> {
         if result > 0 && flush(fd) {
             self.world.writes_flushed.fetch_add(1, Ordering::Relaxed);
             self.page.log_flushed = flushed(call, entry);
+            self.thread.end_flushed(self.transactions());
             self.end_change(domain, 0);
         } else {
             // An error of the flush is the commit engine's as well, which tells of it.
             self.transactions().join_log(domain);
             self.process.clock.raise(domain, transaction);
+            self.thread.end_flushed(self.transactions());
             self.end_change(domain, result);
             self.observe(object);
         }

@@ -187,8 +187,10 @@ pub struct Transactions {
     committed: AtomicClock,
     /// For each domain the newest transaction that somebody changed something in.
     dirty: AtomicClock,
-    /// For each domain the newest transaction of which a program can know that something was changed in it.
+    /// The same without changes that their calls flush.
     known: AtomicClock,
+    /// For each domain how many calls are changing its log that flush it before they return.
+    flushing: [AtomicU32; DOMAINS_MAX],
     /// For each domain the newest transaction whose commit somebody waits for.
     requested: AtomicClock,
     /// For each domain the newest transaction in which something else was changed than the contents of its log.
@@ -206,6 +208,7 @@ impl Transactions {
             committed: AtomicClock::new(),
             dirty: AtomicClock::new(),
             known: AtomicClock::new(),
+            flushing: core::array::from_fn(|_| AtomicU32::new(0)),
             requested: AtomicClock::new(),
             beyond_log: AtomicClock::new(),
         };
@@ -265,19 +268,36 @@ impl Transactions {
     /// which nothing else was changed. Which file that is must be asked with the handle open.
     #[inline(always)]
     pub fn join_log(&self, domain: usize) -> Transaction {
-        let transaction = self.join_flushed(domain);
+        let transaction = self.active.get(domain);
+        self.dirty.raise(domain, transaction);
         self.known.raise(domain, transaction);
         transaction
     }
 
     /// The same for a change of the log that the call itself flushes before it returns. No program knows of it before
-    /// it is on stable storage, but for those that look at the log: what they see has the transaction's tag. If the
-    /// flush fails, `join_log` has to follow before the handle is closed.
+    /// it is on stable storage, but for those that look at the log: what they see has the transaction's tag. After the
+    /// flush comes `end_flushed`, with the handle still open; if there is none, or if it failed, `join_log` before it.
     #[inline(always)]
     pub fn join_flushed(&self, domain: usize) -> Transaction {
         let transaction = self.active.get(domain);
+        self.flushing[domain].fetch_add(1, Ordering::SeqCst);
         self.dirty.raise(domain, transaction);
         transaction
+    }
+
+    /// A change that joined with `join_flushed` is on stable storage.
+    #[inline(always)]
+    pub fn end_flushed(&self, domain: usize) {
+        self.flushing[domain].fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The newest transaction of a domain in which something may be uncommitted.
+    #[inline(always)]
+    fn newest(&self, domain: usize) -> Transaction {
+        match self.flushing[domain].load(Ordering::SeqCst) {
+            0 => self.known.get(domain),
+            _ => self.dirty.get(domain),
+        }
     }
 
     /// Somebody who shares memory with others has learned of all that `clock` depends on: so may they.
@@ -310,7 +330,7 @@ impl Transactions {
     #[inline(always)]
     pub fn may_join(&self, domain: usize) -> bool {
         // Who joined first has asked.
-        self.dirty.get(domain) >= self.active.get(domain) || self.is_held(domain)
+        self.known.get(domain) >= self.active.get(domain) || self.is_held(domain)
     }
 
     /// Whether whoever commits has `domain` open. It stays so at least as long as a handle is open that was opened before this was asked.
@@ -336,7 +356,7 @@ impl Transactions {
         // As in `close_transaction`: either we see a handle that is open, or who opened it sees that the domain is not held.
         fence(Ordering::SeqCst);
         let is_idle = handles.all(|handle| handle.0.load(Ordering::SeqCst) == 0)
-            && self.dirty.get(domain) <= self.committed.get(domain)
+            && self.newest(domain) <= self.committed.get(domain)
             && is_unused();
         if !is_idle {
             self.hold(domain);
@@ -380,7 +400,11 @@ impl Transactions {
     /// What anybody may have changed so far: the safe answer where an object's own dependencies are not known.
     #[inline(always)]
     pub fn dirty(&self) -> Clock {
-        self.dirty.load(self.domains())
+        let mut clock = Clock::NONE;
+        for domain in 0..self.domains() {
+            clock.0[domain] = self.newest(domain);
+        }
+        clock
     }
 
     /// Whether all that `clock` depends on is on stable storage.
@@ -395,7 +419,7 @@ impl Transactions {
         let domains = self.domains();
         let mut d = 0;
         while d < domains {
-            if self.dirty.get(d) > self.committed.get(d) {
+            if self.newest(d) > self.committed.get(d) {
                 return false;
             }
             d += 1;

@@ -47,7 +47,13 @@ fn what_its_call_flushes_is_known_to_nobody_who_does_not_look() {
         both
     });
     assert_eq!(transactions.known(), clock(1, 1));
-    assert!(transactions.is_log_only(0));
+    assert!(transactions.is_log_only(0) && !transactions.is_clean());
+    // Two calls at once: who has seen something does not know of which one it is.
+    transactions.join_flushed(0);
+    transactions.end_flushed(0);
+    assert_eq!(transactions.dirty().0[0], flushed);
+    transactions.end_flushed(0);
+    assert_eq!(transactions.dirty(), clock(1, 1));
     // Somebody with shared memory has read the log.
     transactions.learn(&clock(0, flushed));
     assert_eq!(transactions.known().0[0], flushed);
@@ -57,7 +63,8 @@ fn what_its_call_flushes_is_known_to_nobody_who_does_not_look() {
     let next = transactions.join_flushed(0);
     assert_eq!(transactions.known().0[0], flushed);
     assert_eq!(transactions.join_log(0), next);
-    assert_eq!(transactions.known().0[0], next);
+    transactions.end_flushed(0);
+    assert_eq!((transactions.known().0[0], transactions.dirty().0[0]), (next, next));
 }
 
 #[test]

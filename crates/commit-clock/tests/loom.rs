@@ -358,6 +358,8 @@ enum Flushed {
     LearnsAlone,
     /// The program goes on before the flush.
     ReturnsEarly,
+    /// It counts as flushed before it is.
+    EndsEarly,
 }
 
 /// One thread writes a file and flushes it in the same call. Another looks at the file, or at its memory, and says in
@@ -376,7 +378,13 @@ fn flushed_write(how: Flushed) {
                 if how == Flushed::ReturnsEarly {
                     memory.store(1, Ordering::Release);
                 }
+                if how == Flushed::EndsEarly {
+                    world.transactions.end_flushed(D);
+                }
                 world.platter.store(1, Ordering::Release);
+                if how != Flushed::EndsEarly {
+                    world.transactions.end_flushed(D);
+                }
                 world.handle.close();
                 memory.store(1, Ordering::Release);
             }
@@ -395,9 +403,20 @@ fn flushed_write(how: Flushed) {
         if memory.load(Ordering::Acquire) == 1 && world.transactions.is_resolved(&world.transactions.known()) {
             assert_eq!(world.platter.load(Ordering::Acquire), 1, "output shows what is not durable");
         }
+        // Or it sees something of which it does not know what it depends on.
+        if world.cached.load(Ordering::Acquire) == 1 {
+            let is_shown = world.transactions.is_clean() || world.transactions.is_resolved(&world.transactions.dirty());
+            assert!(!is_shown || world.platter.load(Ordering::Acquire) == 1, "output shows what is not durable");
+        }
         writer.join().unwrap();
         looker.join().unwrap();
     });
+}
+
+#[test]
+#[should_panic(expected = "not durable")]
+fn broken_end_before_the_flush() {
+    flushed_write(Flushed::EndsEarly);
 }
 
 #[test]

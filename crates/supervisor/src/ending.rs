@@ -71,7 +71,7 @@ impl Supervisor {
             if let Some(thread) = tracee.thread {
                 // A call that a kill ended left it open. What waits here for a commit would keep that commit waiting,
                 // and a first thread is reported only after all others.
-                self.world().threads[thread].handle.close();
+                self.world().threads[thread].leave_change(&self.world().transactions);
             }
             if !self.has_companion(tid) {
                 self.hold_ends(tid);

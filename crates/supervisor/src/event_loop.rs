@@ -609,7 +609,7 @@ impl Supervisor {
     fn give_back(&mut self, tracee: &Tracee) {
         let world = self.world();
         if let Some(thread) = tracee.thread {
-            world.threads[thread].handle.close();
+            world.threads[thread].leave_change(&world.transactions);
             world.threads[thread].tid.store(0, Ordering::Release);
             self.stats.syscalls_tracked += world.threads[thread].calls.swap(0, Ordering::Relaxed);
             world.thread_map.give_back(thread);

@@ -493,7 +493,7 @@ fn is_ignored(tid: i32, signal: i32) -> bool {
 fn leave_call(tid: i32, slot: usize, world: &World) {
     let thread = &world.threads[slot % THREADS_MAX];
     if thread.tid.load(Ordering::Relaxed) == tid as u32 {
-        thread.handle.close();
+        thread.leave_change(&world.transactions);
         thread.door.reset();
         thread.is_deaf.store(0, Ordering::Relaxed);
         thread.confinement.end_for(|| same_core::free(tid));
