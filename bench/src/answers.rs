@@ -135,7 +135,7 @@ fn redis(disks: &[Disk], options: &Options) -> Result<Figure, String> {
     if servers::find("redis-server", &[]).is_none() || servers::find("redis-benchmark", &[]).is_none() {
         return Err("no redis: install redis-server and redis-tools".to_owned());
     }
-    let requests = if options.quick { 200 } else { 20_000 };
+    let requests = if options.quick { 2_000 } else { 20_000 };
     let mut series = Vec::new();
     for disk in disks {
         for clients in CLIENTS {
