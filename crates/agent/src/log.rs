@@ -68,7 +68,8 @@ impl Call<'_> {
         }
         self.modify(object);
         let result = self.proceed();
-        if result > 0 && flush(fd) {
+        // Another thread may have put another file there meanwhile: it says so before it does.
+        if result > 0 && flush(fd) && self.known(fd) == entry {
             self.world.writes_flushed.fetch_add(1, Ordering::Relaxed);
             self.page.log_flushed = flushed(call, entry);
             self.thread.end_flushed(self.transactions());
