@@ -1,5 +1,5 @@
-/* A process with a listening socket is killed while its last thread, or its first one, is inside a long write. Its end is told to
-   whoever waits for it, and the name is free then. */
+/* A process with a listening socket is killed while its last thread, or its first one, is inside a long write. Its end
+   is told to whoever waits for it, and the name is free then. */
 #include "check.h"
 #include <pthread.h>
 #include <signal.h>

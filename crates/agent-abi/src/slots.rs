@@ -10,7 +10,8 @@ pub const PROCESSES_MAX: usize = 8192;
 /// Threads that a world can have at once.
 pub const THREADS_MAX: usize = 16384;
 
-/// The process has memory in common with others, or a file mapped shared (002, 3.6): it depends on whatever anybody knows.
+/// The process has memory in common with others, or a file mapped shared (002, 3.6): it depends on whatever anybody
+/// knows.
 pub const PROCESS_MAPPED_SHARED: u32 = 1;
 /// The process has mapped data of a file private: in pages that it has not touched yet it sees what others write (`World::private_changed`).
 pub const PROCESS_MAPPED_PRIVATE: u32 = 2;
