@@ -1,6 +1,6 @@
 //! What the table must be, proven when it is compiled.
 
-use crate::{rows::TABLE, Class, Op, Row, Shows, CWD};
+use crate::{rows::TABLE, Ahead, Because, Class, Op, Row, Shows, CWD};
 
 /// The numbers between the two ranges of the x86-64 ABI, which the kernel keeps free.
 const FREE_FIRST: u16 = 337;
@@ -11,6 +11,8 @@ const ARGUMENTS: u8 = 6;
 const _: () = assert!(is_dense(TABLE), "a number is missing, doubled or out of order");
 const _: () = assert!(all_agree(TABLE), "a row's class and its operation contradict each other");
 const _: () = assert!(all_show_what_they_may(TABLE), "a row's class or operation contradicts what it is said to show");
+const _: () =
+    assert!(all_are_as_careful_on_a_guess(TABLE), "a row waits without guesses and not on a guess, or the like");
 const _: () = assert!(all_in_range(TABLE), "an operation names an argument that does not exist");
 
 const fn is_dense(rows: &[Row]) -> bool {
@@ -78,6 +80,30 @@ const fn shows_what_it_may(class: Class, op: Op, shows: Shows) -> bool {
         (_, Op::Refuse(_)) => matches!(shows, Shows::Nothing),
         (_, Op::Look) => shows.is_observed_afterwards() || matches!(shows, Shows::Failure),
         _ => true,
+    }
+}
+
+const fn all_are_as_careful_on_a_guess(rows: &[Row]) -> bool {
+    let mut at = 0;
+    while at < rows.len() {
+        if !is_as_careful_on_a_guess(rows[at].op, rows[at].ahead) {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// A barrier waits on a guess, too; what is answered here needs no waiting; what only looks is decided by whom it
+/// looks at; and where the kernel is not asked about a call, nothing of it can be held.
+const fn is_as_careful_on_a_guess(op: Op, ahead: Ahead) -> bool {
+    match op {
+        Op::Barrier | Op::Mount => matches!(ahead, Ahead::Waits(Because::Unknown)),
+        Op::Refuse(_) => matches!(ahead, Ahead::Free),
+        Op::Look => matches!(ahead, Ahead::ByArgument | Ahead::Waits(_) | Ahead::Alone),
+        Op::Native => matches!(ahead, Ahead::Own | Ahead::Free | Ahead::Waits(Because::Lasting)),
+        Op::Copy { .. } | Op::Vmsplice => matches!(ahead, Ahead::Certain),
+        _ => !matches!(ahead, Ahead::Waits(Because::Unknown) | Ahead::Certain),
     }
 }
 

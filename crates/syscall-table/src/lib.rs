@@ -1,22 +1,22 @@
-//! One row for each x86-64 system call: what it means for dependencies, and why. The table is data: the seccomp filter is
-//! built from it, the agent dispatches on it, `speculator doctor --syscalls` prints it, and `docs/SYSCALLS.md` is generated
-//! from it. A number that has no row is a barrier.
+//! One row for each x86-64 system call: what it means for dependencies, without guesses and on a guess, and why. The table is
+//! data: the seccomp filter is built from it, the agent dispatches on it, the supervisor's plans begin with it, `speculator
+//! doctor --syscalls` prints it, and `docs/SYSCALLS.md` is generated from it. A number that has no row is a barrier.
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod check;
 mod index;
 mod op;
-mod own;
 mod proc;
 mod render;
 mod rows;
 mod shows;
 mod socket_options;
 
+pub use ahead::{ahead, concerns_only_its_process, Ahead, Because};
 pub use index::{look_up, op};
 pub use op::{Class, Op, SyncKind, CWD};
-pub use own::concerns_only_its_process;
 pub use proc::may_lead_to_others;
 pub use render::{write_markdown, write_text};
 pub use rows::ROWS;
@@ -36,6 +36,8 @@ pub struct Row {
     pub op: Op,
     /// Of whom its result tells, or its error.
     pub shows: Shows,
+    /// What it is while its process depends on a guess.
+    pub ahead: Ahead,
     /// Why, in a few words.
     pub why: &'static str,
 }

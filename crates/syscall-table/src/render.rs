@@ -3,9 +3,9 @@
 
 use core::fmt::{self, Display, Write};
 
-use crate::{Class, Op, Row, Shows, CWD, ROWS};
+use crate::{Ahead, Because, Class, Op, Row, Shows, CWD, ROWS};
 
-const COLUMNS: [&str; 6] = ["nr", "name", "class", "action", "shows", "why"];
+const COLUMNS: [&str; 7] = ["nr", "name", "class", "action", "shows", "on a guess", "why"];
 
 const CLASSES: [(Class, &str); 6] = [
     (Class::Native, "carries nothing and changes nothing outside: nobody looks at it"),
@@ -16,18 +16,37 @@ const CLASSES: [(Class, &str); 6] = [
     (Class::Barrier, "not known to be safe: waits until the process depends on nothing, then runs"),
 ];
 
+const AHEAD: [(Ahead, &str); 10] = [
+    (Ahead::Own, "touches only what a checkpoint of its process holds: nobody is asked"),
+    (Ahead::Free, "allowed: nobody else learns of it, and it is taken back with its process"),
+    (
+        Ahead::Tracked,
+        "observes and modifies objects inside, and is undone with them; what leads out of the world waits",
+    ),
+    (Ahead::Held, "the same; what would reach a disk or leave the world is kept until the guess is right"),
+    (Ahead::ByArgument, "its arguments decide"),
+    (Ahead::Certain, "waits, and so does whoever made speculative what it concerns"),
+    (Ahead::Alone, "waits until nobody is speculative: it looks into other processes"),
+    (Ahead::Waits(Because::Unknown), "waits: what it does is not known to be safe, without guesses either"),
+    (Ahead::Waits(Because::Lasting), "waits: it changes what no checkpoint of its process holds"),
+    (Ahead::Waits(Because::NotBuilt), "waits: it could be tracked, and is not"),
+];
+
 /// Writes the table as aligned columns, one line a system call, a header line first.
 pub fn write_text(w: &mut dyn Write) -> fmt::Result {
     let name_width = widest(|row| row.name.len());
     let action_width = widest(|row| length(&Action(row.op)));
     let shows_width = widest(|row| length(&Shown(row.shows)));
-    let [nr, name, class, action, shows, why] = COLUMNS;
-    writeln!(w, "{nr:>3}  {name:name_width$}  {class:8}  {action:action_width$}  {shows:shows_width$}  {why}")?;
+    let ahead_width = widest(|row| ahead_name(row.ahead).len());
+    let [nr, name, class, action, shows, ahead, why] = COLUMNS;
+    write!(w, "{nr:>3}  {name:name_width$}  {class:8}  {action:action_width$}  {shows:shows_width$}  ")?;
+    writeln!(w, "{ahead:ahead_width$}  {why}")?;
     for row in ROWS {
         let (nr, name, class, why) = (row.nr, row.name, class_name(row.class), row.why);
         let (action, shows) = (Action(row.op), Shown(row.shows));
         let (padding, behind) = (action_width - length(&action), shows_width - length(&shows));
-        writeln!(w, "{nr:>3}  {name:name_width$}  {class:8}  {action}{:padding$}  {shows}{:behind$}  {why}", "", "")?;
+        write!(w, "{nr:>3}  {name:name_width$}  {class:8}  {action}{:padding$}  {shows}{:behind$}  ", "", "")?;
+        writeln!(w, "{:ahead_width$}  {why}", ahead_name(row.ahead))?;
     }
     Ok(())
 }
@@ -47,11 +66,20 @@ pub fn write_markdown(w: &mut dyn Write) -> fmt::Result {
         let calls = ROWS.iter().filter(|row| row.class == class).count();
         writeln!(w, "| {} | {calls} | {meaning} |", class_name(class))?;
     }
-    let [nr, name, class, action, shows, why] = COLUMNS;
-    writeln!(w, "\n| {nr} | {name} | {class} | {action} | {shows} | {why} |\n|---:|---|---|---|---|---|")?;
-    for Row { nr, name, class, op, shows, why } in ROWS {
-        let (class, action, shows) = (class_name(*class), Action(*op), Shown(*shows));
-        writeln!(w, "| {nr} | `{name}` | {class} | {action} | {shows} | {why} |")?;
+    w.write_str(
+        "\n*On a guess*: what the call is while its process depends on a guess that may be wrong.\n\n\
+         | on a guess | calls | meaning |\n|---|---:|---|\n",
+    )?;
+    for (ahead, meaning) in AHEAD {
+        let calls = ROWS.iter().filter(|row| row.ahead == ahead).count();
+        writeln!(w, "| {} | {calls} | {meaning} |", ahead_name(ahead))?;
+    }
+    let [nr, name, class, action, shows, ahead, why] = COLUMNS;
+    writeln!(w, "\n| {nr} | {name} | {class} | {action} | {shows} | {ahead} | {why} |")?;
+    w.write_str("|---:|---|---|---|---|---|---|\n")?;
+    for Row { nr, name, class, op, shows, ahead, why } in ROWS {
+        let (class, action, shows, ahead) = (class_name(*class), Action(*op), Shown(*shows), ahead_name(*ahead));
+        writeln!(w, "| {nr} | `{name}` | {class} | {action} | {shows} | {ahead} | {why} |")?;
     }
     Ok(())
 }
@@ -64,6 +92,21 @@ fn class_name(class: Class) -> &'static str {
         Class::Private => "private",
         Class::Emulated => "emulated",
         Class::Barrier => "barrier",
+    }
+}
+
+fn ahead_name(ahead: Ahead) -> &'static str {
+    match ahead {
+        Ahead::Own => "own",
+        Ahead::Free => "free",
+        Ahead::Tracked => "tracked",
+        Ahead::Held => "held",
+        Ahead::ByArgument => "by argument",
+        Ahead::Certain => "certain",
+        Ahead::Alone => "alone",
+        Ahead::Waits(Because::Unknown) => "waits: unknown",
+        Ahead::Waits(Because::Lasting) => "waits: lasting",
+        Ahead::Waits(Because::NotBuilt) => "waits: not built",
     }
 }
 

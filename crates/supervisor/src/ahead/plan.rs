@@ -1,4 +1,5 @@
-//! What a call observes and modifies, and what it is if its process is speculative (dependencies.md; 000, section 6).
+//! What a call observes and modifies, and what it is if its process is speculative (000, section 6). The row of the
+//! system-call table says it where neither the arguments nor the object matter; the rest is looked at here.
 
 use super::accept::Listener;
 use super::attributes;
@@ -20,7 +21,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::atomic::Ordering;
 use std::sync::OnceLock;
-use syscall_table::{Op, SyncKind, Whom};
+use syscall_table::{Ahead, Op, SyncKind, Whom};
 
 /// What a call is.
 #[derive(Debug)]
@@ -116,7 +117,6 @@ impl Plan {
 
 const LSEEK: u64 = 8;
 pub(super) const FIONREAD: u64 = 0x541b;
-const SETSOCKOPT: u64 = 54;
 const PREAD: u64 = 17;
 const PREADV: u64 = 295;
 const PREADV2: u64 = 327;
@@ -150,6 +150,12 @@ impl Supervisor {
                 _ => plan,
             };
         }
+        match syscall_table::ahead(frame.nr) {
+            Ahead::Own | Ahead::Free => return Plan::new(Class::Free),
+            Ahead::Alone => return Plan::new(Class::Window).once(),
+            Ahead::Waits(_) => return Plan::new(Class::Barrier).once(),
+            Ahead::Tracked | Ahead::Held | Ahead::ByArgument | Ahead::Certain => {}
+        }
         match op {
             Op::Read { fd: at } => self.plan_read(call, fd(at)),
             Op::ObserveFd { fd: at } => self.plan_look(call, fd(at)),
@@ -165,11 +171,7 @@ impl Supervisor {
                 self.plan_close(call, open.into_iter().filter(|fd| (first..=last).contains(fd)))
             }
             Op::Dup2 if arg(0) as i32 != arg(1) as i32 => self.plan_close(call, [fd(1)].into_iter()),
-            // Who traces shares its memory with others, and is never speculative.
-            Op::Trace => Plan::new(Class::Free),
-            Op::Dup2 | Op::Pipe | Op::SocketPair | Op::Refuse(_) | Op::OwnPages | Op::OwnTimer | Op::ArchPrctl => {
-                Plan::new(Class::Free)
-            }
+            Op::Dup2 => Plan::new(Class::Free),
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
@@ -187,21 +189,13 @@ impl Supervisor {
             Op::Kill => self.plan_kill(call),
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(call),
-            Op::Control { pid } if arg(pid) as u32 != 0 => Plan::new(Class::Barrier).once(),
-            Op::Description { fd: at } if frame.nr == SETSOCKOPT => match self.ahead.is_speculative(call.pid) {
+            // `setsockopt`
+            Op::Description { fd: at } => match self.ahead.is_speculative(call.pid) {
                 true if !self.is_fresh_socket(call, fd(at)) => Plan::new(Class::Barrier).once(),
                 _ => Plan::new(Class::Free),
             },
             Op::Look => plan_look_around(call),
-            // Their memory shows what they did without a call.
-            Op::OtherProcess => Plan::new(Class::Window).once(),
             Op::Identity => plan_identity(call),
-            Op::Lasting | Op::Group => Plan::new(Class::Barrier).once(),
-            // Its number cannot be given again.
-            Op::AddWatch { .. } => Plan::new(Class::Barrier).once(),
-            Op::Native | Op::TakeSignal | Op::SocketState | Op::Description { .. } | Op::Control { .. } => {
-                plan_native(frame.nr)
-            }
             Op::Recv { fd: at }
             | Op::RecvMsg { fd: at }
             | Op::RecvMmsg { fd: at }
@@ -213,7 +207,32 @@ impl Supervisor {
             Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
             Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
             Op::Accept => self.plan_accept(call),
-            _ => Plan::new(Class::Barrier).once(),
+            // A file that is in no memory file system of the world's own (`plan_files`), another process's limits,
+            // a signal to another process's thread, or a row of the table that says that it waits.
+            Op::ModifyFd { .. }
+            | Op::Control { .. }
+            | Op::Lasting
+            | Op::Tgkill
+            | Op::Tkill
+            | Op::Sync(_)
+            | Op::AddWatch { .. }
+            | Op::ArchPrctl
+            | Op::Barrier
+            | Op::Flock
+            | Op::Group
+            | Op::Mount
+            | Op::Namespace
+            | Op::Native
+            | Op::OtherProcess
+            | Op::OwnPages
+            | Op::OwnTimer
+            | Op::Pipe
+            | Op::Refuse(_)
+            | Op::Shmat
+            | Op::SocketPair
+            | Op::SocketState
+            | Op::TakeSignal
+            | Op::Trace => Plan::new(Class::Barrier).once(),
         }
     }
 
@@ -633,23 +652,6 @@ fn plan_look_around(call: &Call) -> Plan {
             _ => Plan::new(Class::Window).once(),
         },
         Whom::Process(_) | Whom::Anybody => Plan::new(Class::Window).once(),
-    }
-}
-
-/// Calls that carry nothing. Some change what no checkpoint holds.
-fn plan_native(nr: u64) -> Plan {
-    match nr {
-        // socket, getsockname, getpeername, setsockopt, getsockopt: a socket of its own, closed by a rollback
-        41 | 51 | 52 | 54 | 55
-        // sched_get_priority_max and _min, readahead
-        | 146 | 147 | 187
-        // epoll_create, fadvise64, timer_gettime, get_mempolicy
-        | 213 | 221 | 224 | 239
-        // signalfd, timerfd_create, eventfd, timerfd_gettime, signalfd4, eventfd2, epoll_create1
-        | 282 | 283 | 284 | 287 | 289 | 290 | 291
-        // memfd_create, futex_waitv, futex_wake, futex_wait, futex_requeue
-        | 319 | 449 | 454..=456 => Plan::new(Class::Free),
-        _ => Plan::new(Class::Barrier).once(),
     }
 }
 

@@ -1,0 +1,84 @@
+//! What a call is while its process is speculative: the table's second mode (000, 5.3). The agent asks nobody about
+//! rows that are [`Ahead::Own`]; the supervisor's plan of a call begins with what the row says.
+
+use crate::{look_up, rows::TABLE, Op, Shows, Whom};
+
+/// What a call is while its process depends on a guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// It touches only what a checkpoint of its process holds: memory, handlers, masks, time (000, 5.1). Nobody is
+    /// asked.
+    Own,
+    /// Nobody else learns of it, and a rollback of its process undoes it: allowed.
+    Free,
+    /// It observes and modifies objects inside, and is undone with them. What leads out of the world waits.
+    Tracked,
+    /// As `Tracked`; what would reach a disk, or leave the world, is kept until the guess is right (000, 6.4).
+    Held,
+    /// Its arguments decide.
+    ByArgument,
+    /// It waits, and so does whoever made what it concerns speculative: data that moves within the kernel.
+    Certain,
+    /// It looks into other processes: it waits until nobody is speculative.
+    Alone,
+    /// It waits until its process depends on no guess.
+    Waits(Because),
+}
+
+/// Why a call waits for a guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Because {
+    /// What it does to others is not known to be safe: it is a barrier without guesses, too.
+    Unknown,
+    /// It changes something of its process that no checkpoint holds.
+    Lasting,
+    /// It could be tracked, and is not.
+    NotBuilt,
+}
+
+/// The same size as `index`: more than the newest kernel has.
+const NUMBERS: usize = 512;
+
+static AHEAD: [Ahead; NUMBERS] = index();
+
+const fn index() -> [Ahead; NUMBERS] {
+    let mut all = [Ahead::Waits(Because::Unknown); NUMBERS];
+    let mut at = 0;
+    while at < TABLE.len() {
+        all[TABLE[at].nr as usize] = TABLE[at].ahead;
+        at += 1;
+    }
+    all
+}
+
+/// What a call is on a guess. A number without a row waits.
+#[inline]
+pub const fn ahead(nr: u64) -> Ahead {
+    if nr < NUMBERS as u64 {
+        AHEAD[nr as usize]
+    } else {
+        Ahead::Waits(Because::Unknown)
+    }
+}
+
+/// Whether a call with this number and these arguments touches only what a checkpoint of its process holds. Whoever
+/// is speculative may make it without a word. Identity (`setuid`, `setsid`) is not among them, nor are limits, which
+/// cannot always be raised again: a checkpoint does not take them back.
+#[inline]
+pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
+    const MAP_SHARED_OR_FIXED_TYPE: u64 = 0x03;
+    const MAP_PRIVATE: u64 = 2;
+    const MAP_ANONYMOUS: u64 = 0x20;
+    match (ahead(nr), look_up(nr)) {
+        (Ahead::Own, _) => true,
+        // A parent that ended on a guess is still there, and a guess's share in a total is nothing among those of
+        // the checkpoints.
+        (Ahead::ByArgument, Some((Op::Look, shows))) => {
+            matches!(shows, Shows::Parent | Shows::Totals) || matches!(shows.whom(args), Whom::Caller)
+        }
+        (Ahead::ByArgument, Some((Op::Mmap, _))) => {
+            args[3] & MAP_ANONYMOUS != 0 && args[3] & MAP_SHARED_OR_FIXED_TYPE == MAP_PRIVATE
+        }
+        _ => false,
+    }
+}
