@@ -1,6 +1,7 @@
 //! The areas of an address space, as `/proc/PID/maps` lists them.
 
-use crate::{procfs, Result};
+use crate::Result;
+use procfs::{Mapping, Maps};
 use std::ops::Range;
 
 pub(crate) const PAGE: u64 = 4096;
@@ -13,27 +14,24 @@ pub(crate) struct Area {
     pub protection: u64,
     pub shared: bool,
     pub offset: u64,
-    pub device: String,
+    pub device: (u32, u32),
     pub inode: u64,
     pub name: String,
 }
 
 impl Area {
-    fn parse(line: &str) -> Option<Self> {
-        let mut fields = line.splitn(6, ' ');
-        let (start, end) = fields.next()?.split_once('-')?;
-        let flags = fields.next()?.as_bytes();
+    fn of(mapping: &Mapping<'_>) -> Self {
+        let flags = mapping.rights.as_bytes();
         let bit = |i: usize, value: i32| if flags.get(i).is_some_and(|&b| b != b'-') { value as u64 } else { 0 };
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        Some(Self {
-            range: hex(start)?..hex(end)?,
+        Self {
+            range: mapping.addresses(),
             protection: bit(0, libc::PROT_READ) | bit(1, libc::PROT_WRITE) | bit(2, libc::PROT_EXEC),
-            shared: flags.get(3) == Some(&b's'),
-            offset: hex(fields.next()?)?,
-            device: fields.next()?.to_owned(),
-            inode: fields.next()?.parse().ok()?,
-            name: fields.next().unwrap_or_default().trim_start().to_owned(),
-        })
+            shared: mapping.is_shared(),
+            offset: mapping.offset,
+            device: mapping.device,
+            inode: mapping.inode,
+            name: mapping.name.to_owned(),
+        }
     }
 
     pub fn len(&self) -> u64 {
@@ -78,11 +76,11 @@ impl Area {
 
 /// The areas of a process, in ascending order.
 pub(crate) fn of(pid: i32) -> Result<Vec<Area>> {
-    Ok(parse(&procfs::text(pid, "maps")?))
+    Ok(areas(&Maps::of(pid)?))
 }
 
-fn parse(text: &str) -> Vec<Area> {
-    text.lines().filter_map(Area::parse).filter(|area| area.name != "[vsyscall]").collect()
+fn areas(maps: &Maps) -> Vec<Area> {
+    maps.iter().filter(|mapping| mapping.name != "[vsyscall]").map(|mapping| Area::of(&mapping)).collect()
 }
 
 /// The same with neighbours joined that differ in nothing: the kernel does that when it can, not always.
@@ -123,7 +121,7 @@ b000-c000 rw-p 00000000 00:00 0
 c000-d000 rw-p 00000000 00:00 0                          [heap]
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
 ";
-        let areas = parse(text);
+        let areas = areas(&Maps::parse(1, text.to_owned()).unwrap());
         assert_eq!(areas.len(), 4);
         assert_eq!((areas[0].protection, areas[0].offset, areas[0].name.as_str()), (5, 0x2000, "/usr/bin/a b"));
         assert!(areas[1].is_segment() && areas[1].inode == 7);

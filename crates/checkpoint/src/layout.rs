@@ -10,8 +10,8 @@
 
 use crate::answer::Caller;
 use crate::areas::{self, Area, PAGE};
-use crate::procfs::{self, Marks};
 use crate::{CheckpointError, Result};
+use procfs::Marks;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
@@ -190,7 +190,7 @@ struct Builder<'a, 'b> {
     stage: &'a Stage,
     vessel: i32,
     /// The file that was opened last: a library is mapped in several pieces.
-    open: Option<(String, u64, bool, u64)>,
+    open: Option<((u32, u32), u64, bool, u64)>,
 }
 
 impl Builder<'_, '_> {
@@ -255,7 +255,7 @@ impl Builder<'_, '_> {
             answer = self.open_path(area.name.as_bytes(), area.shared);
         }
         let file = answer?;
-        self.open = Some((area.device.clone(), area.inode, area.shared, file));
+        self.open = Some((area.device, area.inode, area.shared, file));
         Ok(file)
     }
 
@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     fn area(range: Range<u64>, protection: u64, inode: u64, offset: u64) -> Area {
-        let (device, name) = ("00:00".to_owned(), String::new());
+        let (device, name) = ((0, 0), String::new());
         Area { range, protection, shared: false, offset, device, inode, name }
     }
 

@@ -25,7 +25,6 @@ mod answer;
 mod areas;
 mod layout;
 mod pages;
-mod procfs;
 mod reap;
 mod state;
 mod vessel;
@@ -84,6 +83,12 @@ impl CheckpointError {
     /// The process died: there is nothing left to put back.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Trace(tracee::TraceError::Gone(_)))
+    }
+}
+
+impl From<procfs::Error> for CheckpointError {
+    fn from(error: procfs::Error) -> Self {
+        Self::Trace(error.into())
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a process has beside memory and registers. What fork copied is asked of the vessel, when it is needed.
 
 use crate::answer::Caller;
-use crate::procfs::{self, Status};
 use crate::{areas, CheckpointError, Result};
+use procfs::Status;
 use std::io;
 use tracee::process_state as outside;
 
@@ -63,7 +63,7 @@ impl Kept {
         let scratch = writable(areas)?;
         let before = vessel.read(scratch, ACTION_LEN)?;
         let mut actions = Vec::new();
-        for signal in changed_signals(now, then) {
+        for signal in changed_signals(now, then)? {
             vessel.call("rt_sigaction", libc::SYS_rt_sigaction, &[signal, 0, scratch, SET_LEN])?;
             actions.push((signal, vessel.read(scratch, ACTION_LEN)?));
         }
@@ -77,12 +77,12 @@ impl Kept {
 }
 
 /// Signals whose dispositions may differ. Of those at their default only SIGCHLD has flags that mean something.
-fn changed_signals(now: &Status, then: &Status) -> Vec<u64> {
-    let set = now.signals("SigCgt")
-        | then.signals("SigCgt")
-        | (now.signals("SigIgn") ^ then.signals("SigIgn"))
+fn changed_signals(now: &Status, then: &Status) -> Result<Vec<u64>> {
+    let set = now.bits("SigCgt")?
+        | then.bits("SigCgt")?
+        | (now.bits("SigIgn")? ^ then.bits("SigIgn")?)
         | 1 << (libc::SIGCHLD - 1);
-    (1..=64).filter(|signal| set & 1 << (signal - 1) != 0).collect()
+    Ok((1..=64).filter(|signal| set & 1 << (signal - 1) != 0).collect())
 }
 
 fn writable(areas: &[areas::Area]) -> Result<u64> {
@@ -105,8 +105,8 @@ pub(crate) fn restore(
     }
     caller.write(scratch, &kept.alternate_stack)?;
     caller.call("sigaltstack", libc::SYS_sigaltstack, &[scratch, 0])?;
-    if now.umask() != then.umask() {
-        caller.call("umask", libc::SYS_umask, &[then.umask()])?;
+    if now.umask()? != then.umask()? {
+        caller.call("umask", libc::SYS_umask, &[then.umask()?])?;
     }
     working_directory(caller, vessel, scratch)?;
     let name = procfs::read(vessel, "comm")?;

@@ -5,10 +5,10 @@
 
 use crate::answer::Caller;
 use crate::areas::{self, Area};
-use crate::procfs::Status;
 use crate::reap::{Dying, ToReap};
 use crate::state::{self, Timers};
-use crate::{layout, pages, procfs, CheckpointError, Copied, Result};
+use crate::{layout, pages, CheckpointError, Copied, Result};
+use procfs::Status;
 use std::cell::{Cell, OnceCell};
 use std::sync::OnceLock;
 use tracee::process_state as outside;
@@ -255,7 +255,7 @@ impl Vessel {
                 true => ("ShdPnd", "rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo),
                 false => ("SigPnd", "rt_tgsigqueueinfo", libc::SYS_rt_tgsigqueueinfo),
             };
-            if now.signals(set) & 1 << (info.number() - 1) != 0 {
+            if now.bits(set)? & 1 << (info.number() - 1) != 0 {
                 continue;
             }
             // To itself a process may send a signal with anything in it.
@@ -303,7 +303,7 @@ fn refuse(p: &Stopped, known: &Known) -> Result<()> {
         return Ok(());
     }
     // A child of vfork runs in its parent's memory. A kernel without kcmp cannot say; a parent in vfork cannot be asked for a checkpoint.
-    if outside::same_memory(pid, Status::of(pid)?.parent()).unwrap_or(false) {
+    if outside::same_memory(pid, Status::of(pid)?.parent()?).unwrap_or(false) {
         return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
     }
     Ok(())
@@ -342,7 +342,7 @@ fn refuse_to_restore(
     (now, ours): (&Status, &[Area]),
     (then, theirs): (&Status, &[Area]),
 ) -> Result<()> {
-    if now.threads() != 1 {
+    if now.threads()? != 1 {
         return Err(CheckpointError::Unsupported("threads made since"));
     }
     if now.privileges() != then.privileges() {
@@ -351,7 +351,7 @@ fn refuse_to_restore(
     if procfs::link(pid, "root")? != procfs::link(vessel, "root")? {
         return Err(CheckpointError::Unsupported("a root directory changed since"));
     }
-    if outside::same_memory(pid, now.parent()).unwrap_or(false) {
+    if outside::same_memory(pid, now.parent()?).unwrap_or(false) {
         return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
     }
     let special = |areas: &[Area]| areas.iter().any(|area| area.name.contains("hugepage (deleted)"));

@@ -55,5 +55,15 @@ impl TraceError {
     }
 }
 
+impl From<procfs::Error> for TraceError {
+    fn from(error: procfs::Error) -> Self {
+        let tid = error.pid();
+        match error {
+            procfs::Error::Gone(_) => Self::Gone(tid),
+            unknown => Self::Kernel { what: "read /proc", tid, source: std::io::Error::other(unknown) },
+        }
+    }
+}
+
 /// What operations on threads answer.
 pub type Result<T> = std::result::Result<T, TraceError>;

@@ -1,0 +1,297 @@
+//! Reader of `/proc/PID` (proc(5)).
+//!
+//! **Invariant:** a file that cannot be read is an [`Error`], never an empty answer. Only [`Error::Gone`] is an answer:
+//! the process has ended, and has no memory, no descriptors and no children. Every other error means that nothing is
+//! known of a process that is there; whoever asks has to wait, or to assume the worst.
+
+#![forbid(unsafe_code)]
+
+mod fields;
+mod maps;
+mod status;
+
+pub use fields::{stat_fields, Limits, Marks};
+pub use maps::{Mapping, Maps};
+pub use status::{SignalSets, Status};
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+/// Why something is not known of a process.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The process has ended, perhaps a moment ago. A zombie still has a status and a number.
+    #[error("process {0} has ended")]
+    Gone(i32),
+    /// The process is there, the file is not: a descriptor that is closed, or a kernel without this file.
+    #[error("there is no /proc/{pid}/{name}")]
+    Missing {
+        /// The process.
+        pid: i32,
+        /// Path of the file below `/proc/PID`.
+        name: String,
+    },
+    /// The file is there and cannot be read.
+    #[error("cannot read /proc/{pid}/{name}: {source}")]
+    Unreadable {
+        /// The process.
+        pid: i32,
+        /// Path of the file below `/proc/PID`.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file was read and does not say what was asked for.
+    #[error("/proc/{pid}/{name} has no {field}")]
+    NoField {
+        /// The process.
+        pid: i32,
+        /// Path of the file below `/proc/PID`.
+        name: String,
+        /// What was looked for.
+        field: String,
+    },
+}
+
+/// What `/proc` says, or why it is not known.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Whether the process has ended: then it has nothing that could be looked for.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone(_))
+    }
+
+    /// The process of which something is not known.
+    pub fn pid(&self) -> i32 {
+        match *self {
+            Self::Gone(pid) | Self::Missing { pid, .. } | Self::Unreadable { pid, .. } | Self::NoField { pid, .. } => {
+                pid
+            }
+        }
+    }
+
+    pub(crate) fn no_field(pid: i32, name: &str, field: &str) -> Self {
+        Self::NoField { pid, name: name.to_owned(), field: field.to_owned() }
+    }
+
+    fn of(pid: i32, name: &str, source: io::Error) -> Self {
+        match source.raw_os_error() {
+            Some(libc::ESRCH) => Self::Gone(pid),
+            // The whole directory may be hidden (`hidepid`): the kernel is asked whether the process is there.
+            Some(libc::ENOENT) if has_ended(pid) => Self::Gone(pid),
+            Some(libc::ENOENT) => Self::Missing { pid, name: name.to_owned() },
+            _ => Self::Unreadable { pid, name: name.to_owned(), source },
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unreadable { source, .. } => source,
+            Error::Gone(_) => Self::from_raw_os_error(libc::ESRCH),
+            Error::Missing { .. } => Self::from_raw_os_error(libc::ENOENT),
+            other @ Error::NoField { .. } => Self::other(other),
+        }
+    }
+}
+
+/// A process that has ended has none of what was asked for; any other error stays one.
+///
+/// # Errors
+/// What is not known of a process that is there.
+pub fn unless_gone<T: Default>(found: Result<T>) -> Result<T> {
+    match found {
+        Err(Error::Gone(_)) => Ok(T::default()),
+        other => other,
+    }
+}
+
+/// Whether a process has ended. A zombie has; the kernel still knows its number.
+fn has_ended(pid: i32) -> bool {
+    is_unknown(pid) || read_path(&format!("/proc/{pid}/stat")).is_ok_and(|stat| is_zombie(&stat))
+}
+
+fn is_zombie(stat: &[u8]) -> bool {
+    // The name in parentheses may contain anything, parentheses included.
+    let name_ends = stat.iter().rposition(|&byte| byte == b')');
+    name_ends.is_some_and(|at| matches!(stat.get(at + 2), Some(b'Z' | b'X')))
+}
+
+/// Whether the kernel knows no process of this number: it was waited for, or never was.
+pub fn is_unknown(pid: i32) -> bool {
+    Pid::from_raw(pid).is_none_or(|pid| rustix::process::test_kill_process(pid) == Err(Errno::SRCH))
+}
+
+/// The whole of `/proc/PID/NAME`.
+///
+/// # Errors
+/// See [`Error`]; the same holds for every function here.
+pub fn read(pid: i32, name: &str) -> Result<Vec<u8>> {
+    read_path(&format!("/proc/{pid}/{name}")).map_err(|source| Error::of(pid, name, source))
+}
+
+fn read_path(path: &str) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    // Most fit; asking for the size first, as `read_to_end` does, would cost as much as reading.
+    let mut bytes = vec![0; 4 << 10];
+    let mut len = 0;
+    loop {
+        match file.read(&mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(got) => len += got,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if len == bytes.len() {
+            bytes.resize(len * 4, 0);
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// The same as text.
+///
+/// # Errors
+/// See [`Error`].
+pub fn text(pid: i32, name: &str) -> Result<String> {
+    Ok(String::from_utf8_lossy(&read(pid, name)?).into_owned())
+}
+
+/// Where a link in `/proc/PID` leads.
+///
+/// # Errors
+/// See [`Error`].
+pub fn link(pid: i32, name: &str) -> Result<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/{name}")).map_err(|source| Error::of(pid, name, source))
+}
+
+/// The children of the first thread of a process (`/proc/PID/task/PID/children`).
+///
+/// # Errors
+/// See [`Error`].
+pub fn children(pid: i32) -> Result<Vec<i32>> {
+    let name = format!("task/{pid}/children");
+    let text = text(pid, &name)?;
+    let numbers: Option<Vec<i32>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
+    numbers.ok_or_else(|| Error::no_field(pid, &name, "list of numbers"))
+}
+
+/// The numbers of the descriptors that a process has open, in their order.
+///
+/// # Errors
+/// See [`Error`].
+pub fn descriptors(pid: i32) -> Result<Vec<i32>> {
+    let fail = |source| Error::of(pid, "fd", source);
+    let mut open = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(fail)? {
+        let name = entry.map_err(fail)?.file_name();
+        open.push(
+            name.to_str().and_then(|name| name.parse().ok()).ok_or_else(|| Error::no_field(pid, "fd", "number"))?,
+        );
+    }
+    open.sort_unstable();
+    Ok(open)
+}
+
+/// A line of `/proc/PID/fdinfo/FD`, without its name.
+///
+/// # Errors
+/// See [`Error`].
+pub fn descriptor_field(pid: i32, fd: i32, field: &str) -> Result<String> {
+    let name = format!("fdinfo/{fd}");
+    let text = text(pid, &name)?;
+    let found = value(&text, field).map(str::to_owned);
+    found.ok_or_else(|| Error::no_field(pid, &name, field))
+}
+
+/// The flags of a descriptor, as of open(2), with `O_CLOEXEC`.
+///
+/// # Errors
+/// See [`Error`].
+pub fn descriptor_flags(pid: i32, fd: i32) -> Result<u32> {
+    let octal = descriptor_field(pid, fd, "flags")?;
+    u32::from_str_radix(&octal, 8).map_err(|_| Error::no_field(pid, &format!("fdinfo/{fd}"), "flags"))
+}
+
+/// The number of the system call that a thread is in. `None`: it is in none, or it runs.
+///
+/// # Errors
+/// See [`Error`].
+pub fn system_call(tid: i32) -> Result<Option<u64>> {
+    let text = text(tid, "syscall")?;
+    let first = text.split_whitespace().next().unwrap_or_default();
+    match first.parse::<i64>() {
+        Ok(number) => Ok(u64::try_from(number).ok()),
+        Err(_) if first == "running" => Ok(None),
+        Err(_) => Err(Error::no_field(tid, "syscall", "number")),
+    }
+}
+
+/// The value of a line `NAME: VALUE`.
+fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOBODY: i32 = i32::MAX;
+
+    fn own() -> i32 {
+        std::process::id() as i32
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_nothing() {
+        assert!(matches!(text(NOBODY, "status"), Err(Error::Gone(NOBODY))));
+        assert!(matches!(descriptors(NOBODY), Err(Error::Gone(_))));
+        assert_eq!(unless_gone(children(NOBODY)).unwrap(), Vec::<i32>::new());
+    }
+
+    #[test]
+    fn what_is_missing_of_a_process_that_is_there_is_not_its_end() {
+        assert!(matches!(descriptor_flags(own(), 100_000), Err(Error::Missing { .. })));
+        assert!(unless_gone(link(own(), "no-such-link").map(Some)).is_err());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error() {
+        // A directory opens, and does not read.
+        assert!(matches!(text(own(), "fd"), Err(Error::Unreadable { .. })));
+        assert!(unless_gone(text(own(), "fd")).is_err());
+    }
+
+    #[test]
+    fn own_descriptors_are_found() {
+        let file = File::open("/dev/null").unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+        assert!(descriptors(own()).unwrap().contains(&fd));
+        assert_eq!(descriptor_flags(own(), fd).unwrap() & 3, 0);
+    }
+
+    #[test]
+    fn a_child_is_a_child_until_it_is_waited_for() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id() as i32;
+        // Tests run in threads, and the list is one thread's.
+        assert!(children(own()).is_ok());
+        assert!(!is_unknown(pid) && !has_ended(pid));
+        assert_eq!(Status::of(pid).unwrap().parent().unwrap(), own());
+        child.kill().unwrap();
+        while Status::of(pid).unwrap().state().unwrap() != 'Z' {
+            std::thread::yield_now();
+        }
+        assert!(has_ended(pid) && !is_unknown(pid));
+        assert!(matches!(link(pid, "exe"), Err(Error::Gone(_))));
+        child.wait().unwrap();
+        assert!(is_unknown(pid));
+        assert!(matches!(Status::of(pid), Err(Error::Gone(_))));
+    }
+}

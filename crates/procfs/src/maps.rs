@@ -1,0 +1,125 @@
+//! `/proc/PID/maps`.
+
+use crate::{text, Error, Result};
+use std::ops::Range;
+
+/// One line: an area of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping<'a> {
+    /// Its addresses.
+    pub range: Range64,
+    /// `rwxp`, with `-` for each right that it lacks, and `s` if it is shared.
+    pub rights: &'a str,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Major and minor number of the file's device; 0 of memory without a file.
+    pub device: (u32, u32),
+    /// The file's inode; 0 of memory without a file.
+    pub inode: u64,
+    /// What is written behind it: the file, or a name such as `[stack]`.
+    pub name: &'a str,
+}
+
+/// First and last address but one.
+pub type Range64 = (u64, u64);
+
+impl<'a> Mapping<'a> {
+    fn of(line: &'a str) -> Option<Self> {
+        let mut rest = line;
+        let mut next = || {
+            let trimmed = rest.trim_start_matches(' ');
+            let (word, after) = trimmed.split_at(trimmed.find(' ').unwrap_or(trimmed.len()));
+            rest = after;
+            word
+        };
+        let hex = |word: &str| u64::from_str_radix(word, 16).ok();
+        let (start, end) = next().split_once('-')?;
+        let rights = next();
+        let offset = hex(next())?;
+        let (major, minor) = next().split_once(':')?;
+        let inode = next().parse().ok()?;
+        let number = |word: &str| u32::from_str_radix(word, 16).ok();
+        let device = (number(major)?, number(minor)?);
+        Some(Self { range: (hex(start)?, hex(end)?), rights, offset, device, inode, name: rest.trim_start() })
+    }
+
+    /// Its addresses.
+    pub fn addresses(&self) -> Range<u64> {
+        self.range.0..self.range.1
+    }
+
+    /// Whether what is written there is seen by whoever has mapped the same.
+    pub fn is_shared(&self) -> bool {
+        self.rights.ends_with('s')
+    }
+}
+
+/// All areas of memory of a process. A process that is ending has none.
+#[derive(Clone, Debug, Default)]
+pub struct Maps(String);
+
+impl Maps {
+    /// Read them.
+    ///
+    /// # Errors
+    /// See [`Error`]; also a line that is not understood.
+    pub fn of(pid: i32) -> Result<Self> {
+        Self::parse(pid, text(pid, "maps")?)
+    }
+
+    /// Of a text that is the file of this process.
+    ///
+    /// # Errors
+    /// A line is not understood.
+    pub fn parse(pid: i32, text: String) -> Result<Self> {
+        match text.lines().all(|line| Mapping::of(line).is_some()) {
+            true => Ok(Self(text)),
+            false => Err(Error::no_field(pid, "maps", "line that is understood")),
+        }
+    }
+
+    /// They, by address.
+    pub fn iter(&self) -> impl Iterator<Item = Mapping<'_>> {
+        self.0.lines().filter_map(Mapping::of)
+    }
+
+    /// Major and minor numbers of devices, and inodes, of the files that are mapped.
+    pub fn files(&self) -> impl Iterator<Item = ((u32, u32), u64)> + '_ {
+        self.iter().filter(|mapping| mapping.inode != 0).map(|mapping| (mapping.device, mapping.inode))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_whole() {
+        let line = "7f1c-7f2d r-xs 00002000 08:1f 4711                       /tmp/a file";
+        let expected = Mapping {
+            range: (0x7f1c, 0x7f2d),
+            rights: "r-xs",
+            offset: 0x2000,
+            device: (8, 0x1f),
+            inode: 4711,
+            name: "/tmp/a file",
+        };
+        assert_eq!(Mapping::of(line), Some(expected));
+        let anonymous = Mapping::of("1000-2000 rw-p 00000000 00:00 0 ").unwrap();
+        assert!(!anonymous.is_shared() && anonymous.name.is_empty() && anonymous.inode == 0);
+    }
+
+    #[test]
+    fn a_line_that_is_not_understood_is_an_error() {
+        assert!(Maps::parse(1, "1000-2000 rw-p 00000000 00:00 0\nhello\n".to_owned()).is_err());
+        assert_eq!(Maps::parse(1, String::new()).unwrap().iter().count(), 0);
+    }
+
+    #[test]
+    fn own_program_is_mapped() {
+        use std::os::unix::fs::MetadataExt;
+        let own = std::fs::metadata("/proc/self/exe").unwrap().ino();
+        let maps = Maps::of(std::process::id() as i32).unwrap();
+        assert!(maps.files().any(|(_, inode)| inode == own));
+    }
+}
