@@ -12,7 +12,7 @@ use bluefs_wire::{LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION};
 
 use crate::address::Address;
 use crate::line::{self, ConnectError, Line, SILENCE_MAX};
-use crate::state::State;
+use crate::state::{Counts, State};
 use crate::{OnDisconnect, Ticket};
 
 /// How often somebody who waits looks whether they are to give up.
@@ -46,7 +46,7 @@ struct Handle(Arc<Shared>);
 pub struct Opening<'c>(&'c Client, Option<Ino>);
 
 /// Whether somebody who waits is to give up: they get EINTR.
-type GivesUp<'g> = &'g dyn Fn() -> bool;
+pub(crate) type GivesUp<'g> = &'g dyn Fn() -> bool;
 
 impl Client {
     /// Connects. The first connection has to come about; later ones are tried again.
@@ -97,7 +97,7 @@ impl Client {
             .flat_map(|(id, data)| data.chunks(piece).map(|data| Request::Stage { id: *id, data: data.to_vec() }));
         let pieces = pieces.collect();
         let number = self.begin(|state| state.submit(interval, pieces))?;
-        self.wait(gives_up, |state| state.take_outcome(number))
+        self.wait(gives_up, |state| Some(state.take_outcome(number)?.0))
     }
 
     /// Takes a lock, or gives it back.
@@ -139,12 +139,22 @@ impl Client {
         self.state().output.is_some()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    /// What is done, for people.
+    pub fn counts(&self) -> Counts {
+        self.state().counts()
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.0 .0.lock()
     }
 
-    fn request(&self, gives_up: GivesUp, request: impl FnOnce(u64) -> Request) -> Result<Reply, Errno> {
+    pub(crate) fn request(&self, gives_up: GivesUp, request: impl FnOnce(u64) -> Request) -> Result<Reply, Errno> {
         let tag = self.begin(|state| state.ask(request))?;
+        self.reply(tag, gives_up)
+    }
+
+    /// Waits for the reply with this tag.
+    pub(crate) fn reply(&self, tag: u64, gives_up: GivesUp) -> Result<Reply, Errno> {
         let reply = self.wait(gives_up, |state| state.take_reply(tag));
         if reply == Err(INTERRUPTED) {
             self.state().forget(tag);
@@ -156,7 +166,7 @@ impl Client {
     }
 
     /// Sends something, unless it is clear that nobody will answer.
-    fn begin<T>(&self, send: impl FnOnce(&mut State) -> T) -> Result<T, Errno> {
+    pub(crate) fn begin<T>(&self, send: impl FnOnce(&mut State) -> T) -> Result<T, Errno> {
         let mut state = self.state();
         match state.dead {
             Some(errno) => Err(errno),
@@ -165,7 +175,11 @@ impl Client {
         }
     }
 
-    fn wait<T>(&self, gives_up: GivesUp, take: impl Fn(&mut State) -> Option<Result<T, Errno>>) -> Result<T, Errno> {
+    pub(crate) fn wait<T>(
+        &self,
+        gives_up: GivesUp,
+        take: impl Fn(&mut State) -> Option<Result<T, Errno>>,
+    ) -> Result<T, Errno> {
         let mut state = self.state();
         loop {
             if let Some(result) = take(&mut state) {
@@ -253,13 +267,14 @@ impl Shared {
 
     /// Whether the welcome is one to go on with: a server that has gone back has lost what was acknowledged.
     fn begin(&self, line: &Line) -> bool {
-        let Reply::Welcome { session, epoch, csn, read_only, .. } = line.welcome else { return false };
+        let Reply::Welcome { session, epoch, csn, read_only, lease_ms, .. } = line.welcome else { return false };
         let mut state = self.lock();
         if csn < state.csn {
             self.die(&mut state, Errno::STALE);
             return false;
         }
         (state.session, state.csn, state.read_only) = (Some((session, epoch)), csn, read_only);
+        state.term = lease_ms;
         true
     }
 
@@ -298,7 +313,7 @@ impl Shared {
         }
         drop(to_output);
         let mut state = self.lock();
-        state.output = None;
+        state.disconnected();
         if self.on_disconnect == OnDisconnect::Error {
             state.fail_all(Errno::IO);
         }

@@ -3,15 +3,20 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod ahead;
 mod batch;
+mod cache;
+mod cached;
 mod client;
 mod line;
 mod state;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use batch::{Batch, BatchError};
+pub use cached::Told;
 pub use client::{Client, Opening};
 pub use line::ConnectError;
+pub use state::Counts;
 
 /// What an invitation gives its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,10 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
 
+use bluefs::lease::{Millis, TERM_MS};
+use bluefs::op::Inode;
+use bluefs::query::Query;
 use bluefs::session::InFlight;
-use bluefs::{Csn, Errno, Ino, Outcome, SessionId};
+use bluefs::{Cred, Csn, Errno, Group, Ino, Outcome, SessionId};
 use bluefs_wire::{LockKind, LockRequest, Reply, Request};
+use rustix::time::{clock_gettime, ClockId};
 
+use crate::ahead::Ahead;
+use crate::cache::{Cache, Said};
+
+/// More numbers of inodes are borrowed when there are no more than these.
+const LENT_MIN: usize = 32;
 /// Outcomes after which an acknowledgement is sent.
 const ACKNOWLEDGE_EVERY: u64 = 256;
 
@@ -15,6 +24,34 @@ const ACKNOWLEDGE_EVERY: u64 = 256;
 struct Pending {
     request: Request,
     reply: Option<Result<Reply, Errno>>,
+    /// When it was sent first.
+    asked: Millis,
+    /// Nobody waits for it: what it tells is kept in the cache.
+    background: bool,
+}
+
+/// An outcome, and the inodes that were changed, if they were told.
+type Decided = (Result<Outcome, Errno>, Vec<(Ino, Option<Inode>)>);
+
+/// What a session does, for people.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Questions that the cache has answered.
+    pub hits: u64,
+    /// Questions that were asked, also ahead.
+    pub asked: u64,
+    /// Changes that were sent.
+    pub changes: u64,
+    /// What waits for the server now.
+    pub in_flight: u64,
+    /// Leases.
+    pub leases: u64,
+}
+
+/// Milliseconds of a clock that goes on while the machine sleeps: a lease ends meanwhile.
+fn now() -> Millis {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 /// A session, as its client knows it.
@@ -34,7 +71,20 @@ pub struct State {
     pending: BTreeMap<u64, Pending>,
     flight: InFlight,
     staged: BTreeMap<u64, Vec<Request>>,
-    outcomes: BTreeMap<u64, Result<Outcome, Errno>>,
+    outcomes: BTreeMap<u64, Decided>,
+    /// What intervals have changed whose outcomes come next.
+    told: BTreeMap<u64, Vec<(Ino, Option<Inode>)>>,
+    /// What is known of the volume.
+    pub cache: Cache,
+    /// What is read before it is wanted.
+    pub ahead: Ahead,
+    /// How long a lease lasts.
+    pub term: Millis,
+    renewing: BTreeSet<Group>,
+    /// Numbers of inodes that are lent to the session, and were not used.
+    lent: Vec<Ino>,
+    is_borrowing: bool,
+    counts: Counts,
     acknowledged: u64,
     /// Locks whose wait was ended, until the server has said what became of them.
     cancelled: BTreeMap<u64, LockRequest>,
@@ -56,6 +106,14 @@ impl State {
             flight: InFlight::new(),
             staged: BTreeMap::new(),
             outcomes: BTreeMap::new(),
+            told: BTreeMap::new(),
+            cache: Cache::default(),
+            ahead: Ahead::default(),
+            term: TERM_MS,
+            renewing: BTreeSet::new(),
+            lent: Vec::new(),
+            is_borrowing: false,
+            counts: Counts::default(),
             acknowledged: 0,
             cancelled: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -80,10 +138,68 @@ impl State {
     pub fn ask(&mut self, request: impl FnOnce(u64) -> Request) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;
-        let request = request(tag);
-        self.pending.insert(tag, Pending { request: request.clone(), reply: None });
-        self.send(request);
+        self.ask_tagged(tag, request(tag), false);
         tag
+    }
+
+    /// Asks ahead: nobody waits for it.
+    pub fn ask_ahead(&mut self, request: impl FnOnce(u64) -> Request) -> Option<u64> {
+        // On the next connection nobody may want it any more.
+        self.output.as_ref()?;
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        self.ask_tagged(tag, request(tag), true);
+        Some(tag)
+    }
+
+    fn ask_tagged(&mut self, tag: u64, request: Request, background: bool) {
+        self.counts.asked += u64::from(matches!(request, Request::Ask { .. } | Request::AskLeased { .. }));
+        self.pending.insert(tag, Pending { request: request.clone(), reply: None, asked: now(), background });
+        self.send(request);
+    }
+
+    /// What the cache says. Leases that were used are prolonged.
+    pub fn cached(&mut self, cred: &Cred, query: &Query) -> Said {
+        let said = self.cache.answer(cred, query, now());
+        self.counts.hits += u64::from(matches!(said, Said::Known(_)));
+        for group in self.cache.take_aging() {
+            if !self.renewing.contains(&group) && self.ask_ahead(|tag| Request::Lease { tag, group }).is_some() {
+                self.renewing.insert(group);
+            }
+        }
+        said
+    }
+
+    /// A number for a new inode, if there is one. More are borrowed before there is none.
+    pub fn take_ino(&mut self) -> Option<(Ino, SessionId)> {
+        if self.lent.len() < LENT_MIN && !self.is_borrowing {
+            self.is_borrowing = self.ask_ahead(|tag| Request::Lend { tag }).is_some();
+        }
+        Some((self.lent.pop()?, self.session?.0))
+    }
+
+    /// The number was not used.
+    pub fn put_ino(&mut self, ino: Ino, lent_to: SessionId) {
+        if self.session.is_some_and(|(session, _)| session == lent_to) {
+            self.lent.push(ino);
+        }
+    }
+
+    /// Numbers for people.
+    pub fn counts(&self) -> Counts {
+        let waiting = self.pending.values().filter(|one| one.reply.is_none() && !one.background).count();
+        let in_flight = (waiting + self.flight.again().count()) as u64;
+        Counts { in_flight, leases: self.cache.lease_count(now()) as u64, ..self.counts }
+    }
+
+    /// The connection is gone: nobody tells any more what changes.
+    pub fn disconnected(&mut self) {
+        self.output = None;
+        self.cache.clear();
+        self.ahead.clear();
+        self.renewing.clear();
+        self.is_borrowing = false;
+        self.pending.retain(|_, one| !one.background);
     }
 
     /// Takes the reply, if it is there.
@@ -104,6 +220,7 @@ impl State {
     pub fn submit(&mut self, interval: bluefs::Interval, staged: Vec<Request>) -> u64 {
         let interval = self.flight.send(interval).clone();
         let number = interval.number;
+        self.counts.changes += 1;
         staged.iter().for_each(|piece| self.send(piece.clone()));
         self.staged.insert(number, staged);
         self.send(Request::Submit { interval });
@@ -111,7 +228,7 @@ impl State {
     }
 
     /// Takes the outcome, if it is there.
-    pub fn take_outcome(&mut self, number: u64) -> Option<Result<Outcome, Errno>> {
+    pub fn take_outcome(&mut self, number: u64) -> Option<Decided> {
         self.outcomes.remove(&number)
     }
 
@@ -142,6 +259,7 @@ impl State {
         self.flight = InFlight::new();
         self.acknowledged = 0;
         self.orphans.clear();
+        self.lent.clear();
     }
 
     /// Everybody who waits gets this.
@@ -160,8 +278,14 @@ impl State {
     }
 
     fn decided(&mut self, number: u64, outcome: Result<Outcome, Errno>) {
+        let told = self.told.remove(&number).unwrap_or_default();
+        if let Ok(Outcome::Committed { effects, .. }) = &outcome {
+            if let Some(interval) = self.flight.get(number) {
+                self.cache.committed(interval, effects);
+            }
+        }
         if self.flight.outcome(number) {
-            self.outcomes.insert(number, outcome);
+            self.outcomes.insert(number, (outcome, told));
             self.staged.remove(&number);
         }
     }
@@ -169,7 +293,10 @@ impl State {
     /// A reply has arrived.
     pub fn arrived(&mut self, reply: Reply) {
         match &reply {
-            Reply::Answer { csn, .. } | Reply::Error { csn, .. } | Reply::Invalidate { csn, .. } => {
+            Reply::Answer { csn, .. }
+            | Reply::Error { csn, .. }
+            | Reply::Invalidate { csn, .. }
+            | Reply::Changed { csn, .. } => {
                 self.csn = self.csn.max(*csn);
             }
             _ => {}
@@ -191,7 +318,33 @@ impl State {
             | Reply::Leased { tag, .. }
             | Reply::Lent { tag, .. }
             | Reply::Locked { tag } => match self.pending.get_mut(&tag) {
-                Some(pending) => pending.reply = Some(Ok(reply)),
+                Some(pending) => {
+                    match (&pending.request, &reply) {
+                        (
+                            Request::Ask { query, .. } | Request::AskLeased { query, .. },
+                            Reply::Answer { answer, .. },
+                        ) => {
+                            self.cache.learn(query, Ok(answer));
+                        }
+                        (Request::Ask { query, .. } | Request::AskLeased { query, .. }, Reply::Error { errno, .. }) => {
+                            self.cache.learn(query, Err(*errno))
+                        }
+                        (Request::Lease { group, .. }, Reply::Leased { granted, .. }) => {
+                            self.renewing.remove(group);
+                            if *granted {
+                                self.cache.granted(*group, pending.asked, self.term);
+                            }
+                        }
+                        _ => {}
+                    }
+                    let background = pending.background;
+                    if background {
+                        self.pending.remove(&tag);
+                        self.arrived_ahead(tag, reply);
+                    } else {
+                        pending.reply = Some(Ok(reply));
+                    }
+                }
                 // The lock was given while its wait was ended.
                 None => {
                     if let (Some(lock), Reply::Locked { .. }) = (self.cancelled.remove(&tag), reply) {
@@ -203,8 +356,31 @@ impl State {
                 self.orphans.insert(ino);
                 self.release();
             }
-            Reply::Recall { group } => self.send(Request::GiveBack { group }),
-            Reply::Welcome { .. } | Reply::Refused { .. } | Reply::Invalidate { .. } | Reply::Pong { .. } => {}
+            Reply::Granted { tag, groups } => {
+                if let Some(asked) = self.pending.get(&tag).map(|one| one.asked) {
+                    groups.into_iter().for_each(|group| self.cache.granted(group, asked, self.term));
+                }
+            }
+            Reply::Invalidate { keys, .. } => keys.iter().for_each(|key| self.cache.forget(key)),
+            Reply::Changed { number, keys, inodes, names, .. } => {
+                self.cache.changed(&keys, &inodes, &names);
+                self.told.insert(number, inodes);
+            }
+            Reply::Recall { group } => {
+                self.cache.recalled(group);
+                self.send(Request::GiveBack { group });
+            }
+            Reply::Welcome { .. } | Reply::Refused { .. } | Reply::Pong { .. } => {}
+        }
+    }
+
+    fn arrived_ahead(&mut self, tag: u64, reply: Reply) {
+        self.ahead.arrived(tag);
+        if let Reply::Lent { group, .. } = reply {
+            self.is_borrowing = false;
+            // The first one is given out first.
+            self.lent.splice(0..0, group.inodes().rev().map(Ino));
+            self.ask_ahead(|tag| Request::Lease { tag, group });
         }
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use bluefs::op::{Content, Effect, Inode, RenameMode, SetAttr, XattrMode, BLOCK_BYTES};
 use bluefs::query::{Answer, Query, NAMES_MAX};
 use bluefs::{Change, Errno, Ino, Kind, Name};
-use bluefs_client::Client;
+use bluefs_client::{Client, Told};
 use bluefs_wire::{LockKind, LockRequest};
 use fuser::{
     BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
@@ -53,7 +53,7 @@ impl Volume {
     }
 
     fn ask(&self, caller: &Caller, query: Query) -> Result<Answer, Errno> {
-        Ok(self.client.ask(&caller.cred, query, &|| self.is_given_up(caller))?.1)
+        self.client.look(&caller.cred, query, &|| self.is_given_up(caller))
     }
 
     /// Whether nobody needs the answer: the caller is about to end, or would take a mount away whose server is gone.
@@ -61,8 +61,16 @@ impl Volume {
         caller.is_killed() || (!self.client.is_connected() && caller.unmounts())
     }
 
-    fn change(&self, caller: &Caller, change: Change) -> Result<Effect, Errno> {
-        self.client.change(&caller.cred, change, &|| self.is_given_up(caller))
+    fn change(&self, caller: &Caller, change: Change) -> Result<Told, Errno> {
+        self.client.change_told(&caller.cred, change, &|| self.is_given_up(caller))
+    }
+
+    /// An inode that was changed: what was told of it, or what it is now.
+    fn changed(&self, caller: &Caller, ino: Ino, mut told: Told) -> Result<(Ino, Inode), Errno> {
+        match told.inode(ino) {
+            Some(inode) => Ok((ino, inode)),
+            None => self.inode(caller, Query::Inode(ino)),
+        }
     }
 
     fn inode(&self, caller: &Caller, query: Query) -> Result<(Ino, Inode), Errno> {
@@ -83,8 +91,9 @@ impl Volume {
         let Create { dir, name, kind, mode, rdev, target } = create;
         let (dir, name, mode) = (convert::ino(dir), convert::name(name)?, (mode & 0o7777) as u16);
         let target = target.as_os_str().as_bytes().to_vec();
-        match self.change(caller, Change::Create { dir, name, ino: None, kind, mode, rdev, target })? {
-            Effect::Created(ino) => self.inode(caller, Query::Inode(ino)),
+        let told = self.change(caller, Change::Create { dir, name, ino: None, kind, mode, rdev, target })?;
+        match told.effect {
+            Effect::Created(ino) => self.changed(caller, ino, told),
             _ => Err(Errno::IO),
         }
     }
@@ -94,8 +103,20 @@ impl Volume {
         let mut all = vec![(b".".to_vec(), dir, Kind::Dir), (b"..".to_vec(), inode.parent, Kind::Dir)];
         let mut after: Option<Name> = None;
         loop {
-            let query = Query::List { dir, after: after.take(), max: NAMES_MAX as u32 };
-            let Answer::Names { names, end } = self.ask(caller, query)? else { return Err(Errno::IO) };
+            // Who may list a directory and not pass through it gets the names alone.
+            let (dir, max) = (dir, NAMES_MAX as u32);
+            let plus = Query::ListPlus { dir, after: after.clone(), max };
+            let (names, end): (Vec<_>, bool) = match self.ask(caller, plus) {
+                Ok(Answer::Entries { entries, end }) => {
+                    (entries.into_iter().map(|(name, ino, inode)| (name, ino, inode.kind)).collect(), end)
+                }
+                Err(Errno::ACCES) => match self.ask(caller, Query::List { dir, after: after.take(), max })? {
+                    Answer::Names { names, end } => (names, end),
+                    _ => return Err(Errno::IO),
+                },
+                Ok(_) => return Err(Errno::IO),
+                Err(errno) => return Err(errno),
+            };
             after = names.last().map(|(name, ..)| name.clone());
             all.extend(names.into_iter().map(|(name, ino, kind)| (name.as_bytes().to_vec(), ino, kind)));
             if end || after.is_none() {
@@ -220,7 +241,7 @@ impl Filesystem for Volume {
         let (atime, mtime) = (atime.map(convert::set_time), mtime.map(convert::set_time));
         let set = SetAttr { mode: mode.map(|mode| (mode & 0o7777) as u16), uid, gid, size, atime, mtime };
         let changed = self.change(&caller, Change::SetAttr { ino, set });
-        reply_attr(reply, changed.and_then(|_| self.inode(&caller, Query::Inode(ino))));
+        reply_attr(reply, changed.and_then(|told| self.changed(&caller, ino, told)));
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
@@ -298,8 +319,8 @@ impl Filesystem for Volume {
     fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let (caller, ino, dir) = (Caller::of(request), convert::ino(ino), convert::ino(newparent));
         let linked = convert::name(newname).and_then(|name| {
-            self.change(&caller, Change::Link { ino, dir, name })?;
-            self.inode(&caller, Query::Inode(ino))
+            let told = self.change(&caller, Change::Link { ino, dir, name })?;
+            self.changed(&caller, ino, told)
         });
         reply_entry(reply, linked);
     }
@@ -335,7 +356,8 @@ impl Filesystem for Volume {
         let mut all: Vec<u8> = Vec::new();
         while (all.len() as u32) < size {
             let (offset, len) = (offset + all.len() as u64, (size - all.len() as u32).min(WRITE_BYTES_MAX));
-            match self.bytes(&caller, Query::Read { ino: convert::ino(ino), offset, len }) {
+            let gives_up = || self.is_given_up(&caller);
+            match self.client.read(&caller.cred, convert::ino(ino), offset, len, &gives_up) {
                 Ok(bytes) => {
                     let end = (bytes.len() as u32) < len;
                     all.extend(bytes);

@@ -208,7 +208,7 @@ impl State {
             }
             let session = SessionId(access.random());
             let Grant { invitation, read_only } = grant;
-            volume.begin(session, SessionRow { epoch: 0, acknowledged: 0, invitation, read_only }, now);
+            volume.begin(session, SessionRow { epoch: 0, acknowledged: 0, invitation, read_only, leased: false }, now);
             return Ok(Ok((id, session)));
         };
         let known = volume.row(session).is_some_and(|row| epoch <= row.epoch && row.invitation == grant.invitation);

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bluefs::apply::{apply, free, Context};
-use bluefs::lease::{Leases, MayWrite, Millis, TERM_MS};
+use bluefs::lease::{Leases, MayWrite, Millis, QUIET_MS, TERM_MS};
 use bluefs::op::{Effect, Errno, Failure, Value};
 use bluefs::query::{answer, Query};
 use bluefs::session::{Arrived, Session};
@@ -42,6 +42,8 @@ pub struct Volume {
     staged: Staged,
     /// When a parked interval is to be tried again, at the latest.
     retry_at: Option<Millis>,
+    /// When it is looked at who has no leases any more.
+    sweep_at: Millis,
 }
 
 /// Where an interval got to.
@@ -62,14 +64,25 @@ impl Volume {
         }
         let everybody: BTreeSet<SessionId> = sessions.keys().copied().collect();
         let orphans = rows.orphans(id)?.into_iter().map(|ino| (ino, everybody.clone())).collect();
-        // Without sessions nobody can have a lease.
-        let leases = match sessions.is_empty() {
-            true => Leases::new(TERM_MS),
-            false => Leases::restarted(TERM_MS, now.millis),
+        let leases = match sessions.values().any(|live| live.row.leased) {
+            true => Leases::restarted(TERM_MS, now.millis),
+            false => Leases::new(TERM_MS),
         };
+        let leases = leases.with_quiet(QUIET_MS);
         let versions = Versions::new(csn, VERSIONS_HELD_MAX);
         let (locks, staged) = (Locks::default(), Staged::new());
-        Ok(Volume { id, csn, versions, leases, sessions, locks, orphans, staged, retry_at: None })
+        Ok(Volume {
+            id,
+            csn,
+            versions,
+            leases,
+            sessions,
+            locks,
+            orphans,
+            staged,
+            retry_at: None,
+            sweep_at: now.millis + TERM_MS,
+        })
     }
 
     /// How many sessions there are.
@@ -165,7 +178,22 @@ impl Volume {
         }
         match message {
             Request::Hello { .. } => unreachable!("the engine handles it"),
-            Request::Ask { tag, cred, query } => self.ask(batch, session, tag, &cred, &query, actions)?,
+            Request::Ask { tag, cred, query } => {
+                let reply = self.answer(batch, tag, &cred, &query)?;
+                self.send(session, reply, actions);
+            }
+            Request::AskLeased { tag, cred, query } => {
+                let reply = self.answer(batch, tag, &cred, &query)?;
+                let groups = query.groups(if let Reply::Answer { answer, .. } = &reply { Some(answer) } else { None });
+                let mut granted = Vec::new();
+                for group in groups {
+                    if self.grant(batch, session, group, now)? {
+                        granted.push(group);
+                    }
+                }
+                self.send(session, Reply::Granted { tag, groups: granted }, actions);
+                self.send(session, reply, actions);
+            }
             Request::Submit { interval } => return self.submit(batch, session, interval, now, actions),
             Request::Stage { id, data } => return Ok(self.stage(session, id, data)),
             Request::Acknowledge { number } => {
@@ -173,7 +201,7 @@ impl Volume {
                 batch.set_session(self.id, session, Some(&self.sessions[&session].row))?;
             }
             Request::Lease { tag, group } => {
-                let granted = self.leases.grant(session, group, now.millis).is_some();
+                let granted = self.grant(batch, session, group, now)?;
                 self.send(session, Reply::Leased { tag, granted }, actions);
             }
             Request::GiveBack { group } => {
@@ -223,6 +251,9 @@ impl Volume {
             self.end(batch, session, now, actions)?;
         }
         self.give_exclusive(now, actions);
+        if self.sweep_at <= now.millis {
+            self.sweep(batch, now)?;
+        }
         if self.retry_at.is_some_and(|at| at <= now.millis) {
             self.retry(batch, now, actions)?;
         }
@@ -254,22 +285,38 @@ impl Volume {
         }
     }
 
-    fn ask(
-        &mut self,
-        batch: &Batch,
-        session: SessionId,
-        tag: u64,
-        cred: &Cred,
-        query: &Query,
-        actions: &mut Vec<Action>,
-    ) -> Result<(), StoreError> {
+    fn answer(&self, batch: &Batch, tag: u64, cred: &Cred, query: &Query) -> Result<Reply, StoreError> {
         let csn = self.csn;
-        let reply = match answer(&View::new(batch, self.id, &self.staged), cred, query) {
-            Ok(answer) => Reply::Answer { tag, csn, answer },
-            Err(Stop::Refused(errno)) => Reply::Error { tag, csn, errno },
-            Err(Stop::Broken(error)) => return Err(error),
-        };
-        self.send(session, reply, actions);
+        match answer(&View::new(batch, self.id, &self.staged), cred, query) {
+            Ok(answer) => Ok(Reply::Answer { tag, csn, answer }),
+            Err(Stop::Refused(errno)) => Ok(Reply::Error { tag, csn, errno }),
+            Err(Stop::Broken(error)) => Err(error),
+        }
+    }
+
+    /// Grants a lease, if it can be had. Before a session gets its first one it is durable that it may have some.
+    fn grant(&mut self, batch: &mut Batch, session: SessionId, group: Group, now: Now) -> Result<bool, StoreError> {
+        if self.leases.grant(session, group, now.millis).is_none() {
+            return Ok(false);
+        }
+        let row = &mut self.sessions.get_mut(&session).expect("connected").row;
+        if !row.leased {
+            row.leased = true;
+            batch.set_session(self.id, session, Some(row))?;
+        }
+        Ok(true)
+    }
+
+    /// Notes who has no leases any more.
+    fn sweep(&mut self, batch: &mut Batch, now: Now) -> Result<(), StoreError> {
+        self.sweep_at = now.millis + TERM_MS;
+        self.leases.expire_all(now.millis);
+        for (session, live) in self.sessions.iter_mut().filter(|(_, live)| live.row.leased) {
+            if self.leases.count(*session) == 0 {
+                live.row.leased = false;
+                batch.set_session(self.id, *session, Some(&live.row))?;
+            }
+        }
         Ok(())
     }
 
@@ -401,7 +448,7 @@ impl Volume {
             let used = self.staged.remove(&(session, *id)).map_or(0, |bytes| bytes.len());
             self.sessions.get_mut(&session).expect("connected").staged_bytes -= used;
         }
-        self.invalidate(session, &changes, actions);
+        self.invalidate(session, number, &changes, actions);
         let everybody: BTreeSet<SessionId> = self.sessions.keys().copied().collect();
         for ino in changes.orphans {
             let others = everybody.iter().filter(|who| self.sessions[who].connection.is_some());
@@ -415,7 +462,8 @@ impl Volume {
         Ok(outcome)
     }
 
-    fn invalidate(&self, by: SessionId, changes: &Changes, actions: &mut Vec<Action>) {
+    /// Tells the others which keys have changed, and who has changed them what they are now.
+    fn invalidate(&self, by: SessionId, number: u64, changes: &Changes, actions: &mut Vec<Action>) {
         let others =
             self.sessions.iter().filter(|(session, _)| **session != by).filter_map(|(_, live)| live.connection);
         let keys: Vec<Key> = changes.keys.iter().cloned().collect();
@@ -423,6 +471,9 @@ impl Volume {
             let parts = keys.chunks(KEYS_MAX).map(|keys| Reply::Invalidate { csn: self.csn, keys: keys.to_vec() });
             actions.extend(parts.map(|reply| Action::Send(to, reply)));
         }
+        let inodes = changes.inodes.iter().map(|(ino, inode)| (*ino, inode.clone())).collect();
+        let names = changes.entries.iter().map(|((dir, name), entry)| (*dir, name.clone(), *entry)).collect();
+        self.send(by, Reply::Changed { number, csn: self.csn, keys, inodes, names }, actions);
     }
 
     /// Tries parked intervals again.

@@ -49,18 +49,21 @@ pub struct SessionRow {
     pub invitation: u64,
     /// Whether it may only read.
     pub read_only: bool,
+    /// Whether it may have leases: after a restart who writes waits for them.
+    pub leased: bool,
 }
 
 impl Wire for SessionRow {
     fn put(&self, out: &mut Vec<u8>) {
-        let SessionRow { epoch, acknowledged, invitation, read_only } = self;
+        let SessionRow { epoch, acknowledged, invitation, read_only, leased } = self;
         (*epoch, *acknowledged, *invitation).put(out);
-        read_only.put(out);
+        (*read_only, *leased).put(out);
     }
 
     fn get(from: &mut Reader) -> Result<Self, WireError> {
         let (epoch, acknowledged, invitation) = Wire::get(from)?;
-        Ok(SessionRow { epoch, acknowledged, invitation, read_only: bool::get(from)? })
+        let (read_only, leased) = Wire::get(from)?;
+        Ok(SessionRow { epoch, acknowledged, invitation, read_only, leased })
     }
 }
 

@@ -1,7 +1,9 @@
 //! What client and server say to each other.
 
-use bluefs::query::{Answer, Query};
-use bluefs::{Cred, Csn, Errno, Group, Ino, Interval, Key, Outcome, SessionId};
+use bluefs::op::Inode;
+use bluefs::query::{Answer, Query, NAMES_MAX};
+use bluefs::tree::Entry;
+use bluefs::{Cred, Csn, Errno, Group, Ino, Interval, Key, Name, Outcome, SessionId};
 
 use crate::codec::{get_bytes, put_bytes, wire_enum, wire_struct, wire_tuples, Reader, Wire, WireError};
 
@@ -15,6 +17,8 @@ const SECRET_BYTES_MAX: usize = 256;
 const STAGE_BYTES_MAX: usize = bluefs::op::STEP_BYTES_MAX;
 /// Keys that one invalidation names, at most.
 const KEYS_MAX: usize = 100_000;
+/// Groups that one question can be about: a directory, and what its names mean.
+const GROUPS_MAX: usize = NAMES_MAX + 2;
 /// Bytes of an explanation, at most.
 const TEXT_BYTES_MAX: usize = 1024;
 
@@ -64,6 +68,15 @@ pub enum Request {
     },
     /// A question.
     Ask {
+        /// Repeated in the answer.
+        tag: u64,
+        /// Whose rights.
+        cred: Cred,
+        /// What.
+        query: Query,
+    },
+    /// A question, and a request for leases on everything that its answer depends on.
+    AskLeased {
         /// Repeated in the answer.
         tag: u64,
         /// Whose rights.
@@ -221,6 +234,26 @@ pub enum Reply {
         /// Whether it is granted.
         granted: bool,
     },
+    /// Leases that were asked for with a question. The answer comes next. A group that is not named is not leased.
+    Granted {
+        /// Of the question.
+        tag: u64,
+        /// The groups.
+        groups: Vec<Group>,
+    },
+    /// What an interval of the session's own has changed. Its outcome comes next.
+    Changed {
+        /// Its number.
+        number: u64,
+        /// The commit.
+        csn: Csn,
+        /// The keys.
+        keys: Vec<Key>,
+        /// Inodes as they are now; `None`: gone.
+        inodes: Vec<(Ino, Option<Inode>)>,
+        /// Names as they are now.
+        names: Vec<(Ino, Name, Option<Entry>)>,
+    },
     /// The server wants a lease back.
     Recall {
         /// Its group.
@@ -269,6 +302,7 @@ wire_enum!("request" Request {
     12 Released { ino },
     13 Goodbye {},
     14 Ping { tag },
+    15 AskLeased { tag, cred, query },
 });
 
 wire_enum!("reply" Reply {
@@ -284,6 +318,14 @@ wire_enum!("reply" Reply {
     10 Locked { tag },
     11 Orphan { ino },
     12 Pong { tag },
+    13 Granted { tag, groups {"list of groups", GROUPS_MAX} },
+    14 Changed {
+        number,
+        csn,
+        keys {"list of keys", KEYS_MAX},
+        inodes {"list of inodes", KEYS_MAX},
+        names {"list of names", KEYS_MAX}
+    },
 });
 
 /// A secret or a text is a byte string also where it stands alone.

@@ -242,6 +242,10 @@ impl Wire for Query {
             Query::Xattr { ino, name } => (5u8, *ino, name.clone()).put(out),
             Query::Xattrs(ino) => (6u8, *ino).put(out),
             Query::Space => out.push(7),
+            Query::ListPlus { dir, after, max } => {
+                (8u8, *dir, after.clone()).put(out);
+                max.put(out);
+            }
         }
     }
 
@@ -254,6 +258,7 @@ impl Wire for Query {
             5 => Ok(Query::Xattr { ino: Ino::get(from)?, name: Name::get(from)? }),
             6 => Ok(Query::Xattrs(Ino::get(from)?)),
             7 => Ok(Query::Space),
+            8 => Ok(Query::ListPlus { dir: Ino::get(from)?, after: Wire::get(from)?, max: u32::get(from)? }),
             value => Err(WireError::Unknown { what: "query", value }),
         }
     }
@@ -283,6 +288,11 @@ impl Wire for Answer {
                 out.push(5);
                 space.put(out);
             }
+            Answer::Entries { entries, end } => {
+                out.push(6);
+                put_list(entries, out);
+                end.put(out);
+            }
         }
     }
 
@@ -293,6 +303,7 @@ impl Wire for Answer {
             3 => Ok(Answer::Bytes(get_bytes(from, "answer", STEP_BYTES_MAX)?)),
             4 => Ok(Answer::Xattrs(get_list(from, "list of extended attributes", XATTRS_MAX)?)),
             5 => Ok(Answer::Space(Space::get(from)?)),
+            6 => Ok(Answer::Entries { entries: get_list(from, "list of names", NAMES_MAX)?, end: bool::get(from)? }),
             value => Err(WireError::Unknown { what: "answer", value }),
         }
     }

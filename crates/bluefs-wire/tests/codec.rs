@@ -2,6 +2,7 @@
 
 use bluefs::op::*;
 use bluefs::query::{Answer, Query};
+use bluefs::tree::Entry;
 use bluefs::{Csn, Group, Ino, Key, Name, Runs, SessionId};
 use bluefs_wire::{decode, encode, frame, Frames, LockKind, LockRequest, Refusal, Reply, Request, Wire, WireError};
 use proptest::prelude::*;
@@ -168,7 +169,7 @@ proptest! {
 
     /// Arbitrary bytes never make the decoder panic; what it accepts has exactly one encoding.
     #[test]
-    fn arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), tag in 0u8..16) {
+    fn arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), tag in 0u8..17) {
         let bytes = [&[tag][..], &bytes].concat();
         if let Ok(request) = decode::<Request>(&bytes) {
             prop_assert_eq!(encode(&request), bytes.clone());
@@ -214,10 +215,15 @@ fn every_message_has_an_encoding() {
         Request::CancelLock { tag: 1 },
         Request::Released { ino: Ino(1) },
         Request::Goodbye {},
+        Request::AskLeased {
+            tag: 1,
+            cred: Cred::root(),
+            query: Query::ListPlus { dir: Ino(1), after: Some(name("a")), max: 9 },
+        },
     ];
     requests.into_iter().for_each(|request| assert_eq!(decode(&encode(&request)), Ok(request)));
     let (session, epoch, csn, last, now) = (SessionId(1), 2, Csn(3), 4, -5);
-    let space = bluefs::tree::Space::fresh();
+    let (space, root) = (bluefs::tree::Space::fresh(), bluefs::memory::new_root(Time(1)));
     let replies = [
         Reply::Welcome { session, epoch, csn, last, now, lease_ms: 10_000, read_only: true },
         Reply::Refused { why: Refusal::Session, text: b"no".to_vec() },
@@ -239,6 +245,19 @@ fn every_message_has_an_encoding() {
         Reply::Locked { tag: 1 },
         Reply::Orphan { ino: Ino(1) },
         Reply::Pong { tag: 1 },
+        Reply::Answer {
+            tag: 1,
+            csn,
+            answer: Answer::Entries { entries: vec![(name("a"), Ino(2), root.clone())], end: false },
+        },
+        Reply::Granted { tag: 1, groups: vec![Group(1)] },
+        Reply::Changed {
+            number: 1,
+            csn,
+            keys: vec![Key::Listing(Ino(1))],
+            inodes: vec![(Ino(1), Some(root)), (Ino(2), None)],
+            names: vec![(Ino(1), name("a"), Some(Entry { ino: Ino(2), kind: Kind::File })), (Ino(1), name("b"), None)],
+        },
     ];
     replies.into_iter().for_each(|reply| assert_eq!(decode(&encode(&reply)), Ok(reply)));
 }

@@ -20,6 +20,11 @@ pub type Millis = u64;
 pub const TERM_MS: Millis = 10_000;
 /// How long an exclusive lease lasts, ms.
 pub const EXCLUSIVE_TERM_MS: Millis = 3_000;
+/// How long nobody gets a lease on a group that another has changed, ms: two who write in turns would wait for each
+/// other's leases at each change.
+pub const QUIET_MS: Millis = 1_000;
+/// Changed groups after which those of long ago are forgotten.
+const CHANGED_MAX: usize = 65_536;
 /// Leases of one session, at most.
 pub const HELD_MAX: usize = 16_384;
 
@@ -57,6 +62,10 @@ pub enum MayWrite {
 pub struct Leases {
     groups: BTreeMap<Group, Held>,
     counts: BTreeMap<SessionId, usize>,
+    /// Who changed a group last, when, and when anybody else last did.
+    changed: BTreeMap<Group, (SessionId, Millis, Option<Millis>)>,
+    /// How long that is remembered.
+    quiet: Millis,
     /// After a restart: until when somebody may have a lease that is not known here.
     unknown_until: Millis,
     term: Millis,
@@ -73,16 +82,26 @@ impl Leases {
         Leases { term, unknown_until: now + term, ..Leases::default() }
     }
 
+    /// The same, with a pause between a change and another's lease.
+    #[must_use]
+    pub fn with_quiet(self, quiet: Millis) -> Leases {
+        Leases { quiet, ..self }
+    }
+
     /// Asks for a lease. Says when it ends by the server's clock, or `None`: somebody else writes, or the session has
     /// too many.
     pub fn grant(&mut self, session: SessionId, group: Group, now: Millis) -> Option<Millis> {
         self.expire(group, now);
+        if self.count(session) >= HELD_MAX {
+            self.expire_all(now);
+        }
+        let busy = self.is_changed_by_others(session, group, now);
         let count = self.counts.entry(session).or_default();
         let held = self.groups.entry(group).or_default();
         let others_write = held.writers.iter().any(|writer| *writer != session) || !held.queue.is_empty();
         let anothers = held.exclusive.is_some_and(|(holder, _)| holder != session);
         let known = held.holders.contains_key(&session);
-        if others_write || anothers || held.recalled.contains(&session) || (!known && *count >= HELD_MAX) {
+        if busy || others_write || anothers || held.recalled.contains(&session) || (!known && *count >= HELD_MAX) {
             self.tidy(group);
             return None;
         }
@@ -136,6 +155,7 @@ impl Leases {
         }
         self.note_writer(session, groups, until > 0);
         if until == 0 {
+            self.note_changed(session, groups, now);
             MayWrite::Now
         } else {
             MayWrite::Wait { until, recall }
@@ -170,6 +190,37 @@ impl Leases {
     /// Leases that a session has.
     pub fn count(&self, session: SessionId) -> usize {
         self.counts.get(&session).copied().unwrap_or(0)
+    }
+
+    /// Forgets every lease that is over.
+    pub fn expire_all(&mut self, now: Millis) {
+        let groups: Vec<Group> = self.groups.keys().copied().collect();
+        groups.into_iter().for_each(|group| self.expire(group, now));
+        let quiet = self.quiet;
+        self.changed.retain(|_, (_, at, _)| *at + quiet > now);
+    }
+
+    fn is_changed_by_others(&self, session: SessionId, group: Group, now: Millis) -> bool {
+        let last =
+            self.changed.get(&group).and_then(|(by, at, others)| if *by == session { *others } else { Some(*at) });
+        last.is_some_and(|at| now < at + self.quiet)
+    }
+
+    fn note_changed(&mut self, session: SessionId, groups: &BTreeSet<Group>, now: Millis) {
+        if self.quiet == 0 {
+            return;
+        }
+        for &group in groups {
+            let (by, at, others) = self.changed.entry(group).or_insert((session, now, None));
+            if *by != session {
+                *others = Some(*at);
+            }
+            (*by, *at) = (session, now);
+        }
+        if self.changed.len() > CHANGED_MAX {
+            let quiet = self.quiet;
+            self.changed.retain(|_, (_, at, _)| *at + quiet > now);
+        }
     }
 
     fn note_writer(&mut self, session: SessionId, groups: &BTreeSet<Group>, waits: bool) {
@@ -220,6 +271,9 @@ pub struct ClientLeases {
 impl ClientLeases {
     /// A lease was granted. `asked` is when the request was *sent*, by this client's own clock.
     pub fn granted(&mut self, group: Group, asked: Millis, term: Millis) {
+        if self.until.len() >= 2 * HELD_MAX {
+            self.until.retain(|_, until| *until > asked);
+        }
         let until = self.until.entry(group).or_default();
         *until = (*until).max(asked + term);
     }
@@ -227,6 +281,16 @@ impl ClientLeases {
     /// The server wants it back.
     pub fn recalled(&mut self, group: Group) {
         self.until.remove(&group);
+    }
+
+    /// Until when there is a lease.
+    pub fn until(&self, group: Group) -> Option<Millis> {
+        self.until.get(&group).copied()
+    }
+
+    /// How many there are.
+    pub fn count(&self, now: Millis) -> usize {
+        self.until.values().filter(|until| now < **until).count()
     }
 
     /// Whether the cache may answer.
@@ -276,6 +340,28 @@ mod tests {
         let mut leases = Leases::new(10);
         leases.grant(A, G, 0);
         assert_eq!(leases.may_write(A, &just(G), 1), MayWrite::Now);
+    }
+
+    #[test]
+    fn who_changes_a_group_keeps_others_from_leases_for_a_while() {
+        let mut leases = Leases::new(10).with_quiet(5);
+        assert_eq!(leases.may_write(A, &just(G), 100), MayWrite::Now);
+        assert_eq!((leases.grant(B, G, 104), leases.grant(A, G, 104)), (None, Some(114)));
+        leases.give_back(A, G);
+        assert_eq!(leases.may_write(B, &just(G), 104), MayWrite::Now);
+        assert_eq!((leases.grant(B, G, 104), leases.grant(A, G, 108)), (None, None));
+        assert_eq!((leases.grant(B, G, 105), leases.grant(A, G, 109)), (Some(115), Some(119)));
+    }
+
+    #[test]
+    fn leases_that_are_over_do_not_count() {
+        let mut leases = Leases::new(10);
+        (0..HELD_MAX as u64).for_each(|group| _ = leases.grant(A, Group(group), 0));
+        assert_eq!(leases.grant(A, Group(1 << 40), 9), None);
+        assert_eq!(leases.grant(A, Group(1 << 40), 10), Some(20));
+        assert_eq!(leases.count(A), 1);
+        leases.expire_all(20);
+        assert_eq!(leases.count(A), 0);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Operations that change nothing, and the keys that their answers depend on.
 
-use crate::key::{Ino, Key, Name};
+use std::collections::BTreeSet;
+
+use crate::key::{Group, Ino, Key, Name};
 use crate::op::{Cred, Errno, Inode, Kind, BLOCK_BYTES, STEP_BYTES_MAX};
 use crate::rights::{need, need_or_own, EXEC, READ};
-use crate::tree::{Did, Overlay, Space, Tree};
+use crate::tree::{Did, Entry, Overlay, Space, Stop, Tree};
 
 /// Names in one answer, at most.
 pub const NAMES_MAX: usize = 1024;
@@ -22,6 +24,15 @@ pub enum Query {
     },
     /// The names of a directory, in the order of their bytes.
     List {
+        /// Which.
+        dir: Ino,
+        /// Names behind this one.
+        after: Option<Name>,
+        /// At most so many (and [`NAMES_MAX`]).
+        max: u32,
+    },
+    /// The names of a directory as [`Query::List`], with `stat` of each.
+    ListPlus {
         /// Which.
         dir: Ino,
         /// Names behind this one.
@@ -63,6 +74,13 @@ pub enum Answer {
         /// Whether these are the last.
         end: bool,
     },
+    /// Names, `stat` of what each means, and whether there are no more.
+    Entries {
+        /// The names.
+        entries: Vec<(Name, Ino, Inode)>,
+        /// Whether these are the last.
+        end: bool,
+    },
     /// Contents, or the value of an extended attribute.
     Bytes(Vec<u8>),
     /// Names of extended attributes.
@@ -81,15 +99,24 @@ impl Query {
         let mut keys = match self {
             Query::Inode(ino) if answer.is_none() => vec![Key::Attr(*ino)],
             Query::Lookup { dir, name } => vec![Key::Attr(*dir), Key::Name(*dir, name.clone())],
-            Query::List { dir, .. } => vec![Key::Attr(*dir), Key::Listing(*dir)],
+            Query::List { dir, .. } | Query::ListPlus { dir, .. } => vec![Key::Attr(*dir), Key::Listing(*dir)],
             Query::Read { ino, .. } => vec![Key::Attr(*ino), Key::Data(*ino)],
             Query::Xattr { ino, .. } | Query::Xattrs(ino) => vec![Key::Attr(*ino), Key::Xattr(*ino)],
             Query::Inode(_) | Query::Space => vec![],
         };
-        if let Some(Answer::Inode(ino, inode)) = answer {
-            keys.extend(stat(*ino, inode.kind));
+        match answer {
+            Some(Answer::Inode(ino, inode)) => keys.extend(stat(*ino, inode.kind)),
+            Some(Answer::Entries { entries, .. }) => {
+                keys.extend(entries.iter().flat_map(|(_, ino, inode)| stat(*ino, inode.kind)));
+            }
+            _ => {}
         }
         keys
+    }
+
+    /// The groups of these keys: who has leases on them may give the same answer.
+    pub fn groups(&self, answer: Option<&Answer>) -> BTreeSet<Group> {
+        self.keys(answer).iter().map(Key::group).collect()
     }
 }
 
@@ -104,12 +131,17 @@ pub fn answer<T: Tree>(tree: &T, cred: &Cred, query: &Query) -> Did<Answer, T::E
             Ok(Answer::Inode(entry.ino, view.inode(entry.ino)?))
         }
         Query::List { dir, after, max } => {
-            directory(&view, cred, *dir, READ)?;
-            let max = (*max as usize).clamp(1, NAMES_MAX);
-            let found = tree.entries(*dir, after.as_ref(), max + 1).map_err(crate::tree::Stop::Broken)?;
-            let end = found.len() <= max;
-            let names = found.into_iter().take(max).map(|(name, entry)| (name, entry.ino, entry.kind)).collect();
+            let Listed { found, end } = list(&view, tree, cred, *dir, after.as_ref(), *max)?;
+            let names = found.into_iter().map(|(name, entry)| (name, entry.ino, entry.kind)).collect();
             Ok(Answer::Names { names, end })
+        }
+        Query::ListPlus { dir, after, max } => {
+            // stat(2) of a name needs to pass through the directory.
+            directory(&view, cred, *dir, EXEC)?;
+            let Listed { found, end } = list(&view, tree, cred, *dir, after.as_ref(), *max)?;
+            let stat = |(name, entry): (Name, Entry)| Ok((name, entry.ino, view.inode(entry.ino)?));
+            let entries = found.into_iter().map(stat).collect::<Did<_, T::Error>>()?;
+            Ok(Answer::Entries { entries, end })
         }
         Query::Read { ino, offset, len } => read(&view, cred, *ino, *offset, *len).map(Answer::Bytes),
         Query::Xattr { ino, name } => {
@@ -130,6 +162,28 @@ fn directory<T: Tree>(view: &Overlay<T>, cred: &Cred, dir: Ino, want: u16) -> Di
         return Err(Errno::NOTDIR.into());
     }
     Ok(need(cred, &inode, want)?)
+}
+
+/// Names of a directory, and whether these are the last.
+struct Listed {
+    found: Vec<(Name, Entry)>,
+    end: bool,
+}
+
+fn list<T: Tree>(
+    view: &Overlay<T>,
+    tree: &T,
+    cred: &Cred,
+    dir: Ino,
+    after: Option<&Name>,
+    max: u32,
+) -> Did<Listed, T::Error> {
+    directory(view, cred, dir, READ)?;
+    let max = (max as usize).clamp(1, NAMES_MAX);
+    let mut found = tree.entries(dir, after, max + 1).map_err(Stop::Broken)?;
+    let end = found.len() <= max;
+    found.truncate(max);
+    Ok(Listed { found, end })
 }
 
 fn read<T: Tree>(view: &Overlay<T>, cred: &Cred, ino: Ino, offset: u64, len: u32) -> Did<Vec<u8>, T::Error> {

@@ -125,6 +125,11 @@ impl InFlight {
         self.sent.remove(&number).is_some()
     }
 
+    /// An interval without an outcome.
+    pub fn get(&self, number: u64) -> Option<&Interval> {
+        self.sent.get(&number)
+    }
+
     /// Every outcome up to this one is there.
     pub fn acknowledged(&self) -> u64 {
         self.sent.keys().next().map_or(self.next - 1, |first| first - 1)

@@ -1,0 +1,214 @@
+//! Questions that the cache may answer, reading ahead, and changes.
+
+use bluefs::op::{Effect, Failure, Inode, BLOCK_BYTES, STEP_BYTES_MAX};
+use bluefs::query::{Answer, Query, NAMES_MAX};
+use bluefs::{Change, Cred, Csn, Errno, Ino, Interval, Kind, Outcome, Runs, Step};
+use bluefs_wire::{Reply, Request};
+
+use crate::ahead::SMALL_BYTES;
+use crate::cache::Said;
+use crate::client::{Client, GivesUp};
+use crate::state::State;
+
+/// Groups that are leased one by one for an answer that is known; with more of them the question is asked again.
+const LEASES_MAX: usize = 8;
+/// EPROTO.
+const PROTOCOL: Errno = Errno(71);
+
+/// What a change has done.
+#[derive(Debug)]
+pub struct Told {
+    /// Its effect.
+    pub effect: Effect,
+    inodes: Vec<(Ino, Option<Inode>)>,
+}
+
+impl Told {
+    /// An inode as it was when the change was made, if it was told.
+    pub fn inode(&mut self, ino: Ino) -> Option<Inode> {
+        self.inodes.iter_mut().find(|(told, _)| *told == ino)?.1.take()
+    }
+}
+
+impl Client {
+    /// An answer that is true now: known under leases, or asked for.
+    pub fn look(&self, cred: &Cred, query: Query, gives_up: GivesUp) -> Result<Answer, Errno> {
+        if let Some(known) = self.known(cred, &query, gives_up) {
+            if let (Query::Lookup { dir, name }, Ok(Answer::Inode(ino, _))) = (&query, &known) {
+                self.state().ahead.found(*ino, *dir, name);
+            }
+            return known;
+        }
+        let looked = match &query {
+            Query::Lookup { dir, name } => Some((*dir, name.clone())),
+            _ => None,
+        };
+        let asked = self.begin(|state| {
+            let tag = state.ask(|tag| Request::AskLeased { tag, cred: cred.clone(), query });
+            if let Some((dir, _)) = &looked {
+                state.list_ahead(cred, *dir);
+            }
+            tag
+        })?;
+        match self.reply(asked, gives_up)? {
+            Reply::Answer { answer, .. } => {
+                if let (Some((dir, name)), Answer::Inode(ino, _)) = (looked, &answer) {
+                    self.state().ahead.found(*ino, dir, &name);
+                }
+                Ok(answer)
+            }
+            _ => Err(PROTOCOL),
+        }
+    }
+
+    /// `pread` that is true now.
+    pub fn read(&self, cred: &Cred, ino: Ino, offset: u64, len: u32, gives_up: GivesUp) -> Result<Vec<u8>, Errno> {
+        let len = len.min(STEP_BYTES_MAX as u32);
+        let end = offset.saturating_add(u64::from(len));
+        let query = Query::Read { ino, offset, len };
+        let mut waited = None;
+        loop {
+            if let Some(known) = self.known(cred, &query, gives_up) {
+                self.state().read_ahead(cred, ino, offset, end);
+                return bytes(known?);
+            }
+            // It may be on its way.
+            let Some(tag) = self.state().ahead.fetching(ino, offset, end).filter(|tag| waited != Some(*tag)) else {
+                break;
+            };
+            waited = Some(tag);
+            self.wait(gives_up, |state| (!state.ahead.is_fetching(tag)).then_some(Ok(())))?;
+        }
+        // Whole blocks can be kept.
+        let (mut from, mut to) = (offset / BLOCK_BYTES * BLOCK_BYTES, end.next_multiple_of(BLOCK_BYTES));
+        if to - from > STEP_BYTES_MAX as u64 {
+            (from, to) = (offset, end);
+        }
+        let query = Query::Read { ino, offset: from, len: (to - from) as u32 };
+        let tag = self.begin(|state| {
+            let tag = state.ask(|tag| Request::AskLeased { tag, cred: cred.clone(), query });
+            state.read_ahead(cred, ino, offset, end);
+            state.read_neighbours(cred, ino);
+            tag
+        })?;
+        let Reply::Answer { answer, .. } = self.reply(tag, gives_up)? else { return Err(PROTOCOL) };
+        let mut bytes = bytes(answer)?;
+        bytes.truncate((end - from) as usize);
+        Ok(bytes.split_off(((offset - from) as usize).min(bytes.len())))
+    }
+
+    /// Carries out one change. Says what it has made of inodes, as far as that was told.
+    pub fn change_told(&self, cred: &Cred, mut change: Change, gives_up: GivesUp) -> Result<Told, Errno> {
+        // Numbers of one's own keep apart what several clients create: leases are on groups of numbers.
+        let mut own = None;
+        if let Change::Create { ino, .. } = &mut change {
+            own = self.state().take_ino();
+            *ino = own.map(|(ino, _)| ino);
+        }
+        let steps = vec![Step { cred: 0, time: None, change }];
+        let (reads, creds) = (vec![], vec![cred.clone()]);
+        let interval = Interval { number: 0, base: Csn(0), after: Runs::new(), reads, creds, steps };
+        let number = self.begin(|state| state.submit(interval, Vec::new()))?;
+        let (outcome, inodes) = self.wait(gives_up, |state| {
+            let (outcome, inodes) = state.take_outcome(number)?;
+            Some(outcome.map(|outcome| (outcome, inodes)))
+        })?;
+        match outcome {
+            Outcome::Committed { mut effects, .. } => Ok(Told { effect: effects.pop().ok_or(PROTOCOL)?, inodes }),
+            Outcome::Failed(failure) => {
+                if let Some((ino, session)) = own {
+                    self.state().put_ino(ino, session);
+                }
+                match failure {
+                    Failure::Refused { errno, .. } => Err(errno),
+                    _ => Err(Errno::STALE),
+                }
+            }
+        }
+    }
+
+    /// What the cache says, with leases that are asked for if only these are missing.
+    fn known(&self, cred: &Cred, query: &Query, gives_up: GivesUp) -> Option<Result<Answer, Errno>> {
+        let mut tags = Vec::new();
+        {
+            let mut state = self.state();
+            match state.cached(cred, query) {
+                Said::Known(known) => return Some(known),
+                Said::Lacks(groups) if groups.len() <= LEASES_MAX && state.output.is_some() => {
+                    tags.extend(groups.into_iter().map(|group| state.ask(|tag| Request::Lease { tag, group })));
+                }
+                _ => return None,
+            }
+        }
+        for tag in tags {
+            if let Err(errno) = self.reply(tag, gives_up) {
+                return Some(Err(errno));
+            }
+        }
+        match self.state().cached(cred, query) {
+            Said::Known(known) => Some(known),
+            _ => None,
+        }
+    }
+}
+
+fn bytes(answer: Answer) -> Result<Vec<u8>, Errno> {
+    match answer {
+        Answer::Bytes(bytes) => Ok(bytes),
+        _ => Err(PROTOCOL),
+    }
+}
+
+impl State {
+    /// Reads on where somebody reads.
+    fn read_ahead(&mut self, cred: &Cred, ino: Ino, offset: u64, end: u64) {
+        let Some(size) = self.cache.inode(ino).map(|inode| inode.size) else { return };
+        if self.cache.leased_until(ino.group()).is_none() {
+            return;
+        }
+        for (from, to) in self.ahead.read(ino, offset, end, size) {
+            let blocks = from / BLOCK_BYTES..to.min(size).div_ceil(BLOCK_BYTES);
+            if !blocks.into_iter().all(|index| self.cache.has_block(ino, index)) {
+                self.fetch(cred, ino, from, to);
+            }
+        }
+    }
+
+    fn fetch(&mut self, cred: &Cred, ino: Ino, from: u64, to: u64) {
+        let query = Query::Read { ino, offset: from, len: (to - from) as u32 };
+        if let Some(tag) = self.ask_ahead(|tag| Request::AskLeased { tag, cred: cred.clone(), query }) {
+            self.ahead.fetch(tag, ino, from, to);
+        }
+    }
+
+    /// Reads the small files behind this one, in the order of their names.
+    fn read_neighbours(&mut self, cred: &Cred, ino: Ino) {
+        if self.cache.inode(ino).is_none_or(|inode| inode.size > SMALL_BYTES) {
+            return;
+        }
+        let Some((dir, name, count)) = self.ahead.neighbours(ino) else { return };
+        if self.cache.leased_until(dir.group()).is_none() {
+            return;
+        }
+        let fetching = self.ahead.fetching_inos();
+        let next = self.cache.names_behind(dir, &name).take(count);
+        let wanted = |ino: &Ino| {
+            let small = |inode: &Inode| inode.kind == Kind::File && inode.size > 0 && inode.size <= SMALL_BYTES;
+            !fetching.contains(ino) && !self.cache.has_block(*ino, 0) && self.cache.inode(*ino).is_some_and(small)
+        };
+        let found: Vec<_> = next.map(|(name, ino)| (name.clone(), ino)).filter(|(_, ino)| wanted(ino)).collect();
+        for (name, ino) in found {
+            self.ahead.found(ino, dir, &name);
+            self.fetch(cred, ino, 0, SMALL_BYTES);
+        }
+    }
+
+    /// Reads a directory of which several names were looked up.
+    fn list_ahead(&mut self, cred: &Cred, dir: Ino) {
+        let leased = self.cache.leased_until(dir.group()).is_some();
+        if leased && !self.cache.is_complete(dir) && self.ahead.missed(dir) {
+            let query = Query::ListPlus { dir, after: None, max: NAMES_MAX as u32 };
+            self.ask_ahead(|tag| Request::AskLeased { tag, cred: cred.clone(), query });
+        }
+    }
+}
