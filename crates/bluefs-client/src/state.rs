@@ -7,7 +7,7 @@ use bluefs::lease::{Millis, TERM_MS};
 use bluefs::op::Inode;
 use bluefs::query::Query;
 use bluefs::session::InFlight;
-use bluefs::{Cred, Csn, Errno, Group, Ino, Outcome, SessionId};
+use bluefs::{Cred, Csn, Errno, Group, Ino, Key, Outcome, SessionId};
 use bluefs_wire::{LockKind, LockRequest, Reply, Request};
 use rustix::time::{clock_gettime, ClockId};
 
@@ -235,6 +235,8 @@ impl State {
     /// A new connection: everything without a reply is sent again, intervals in their order.
     pub fn connected(&mut self, output: Sender<Request>) {
         self.output = Some(output);
+        // The cache was emptied with the connection before.
+        self.send(Request::GaveUp {});
         self.acknowledged = self.flight.acknowledged();
         // Whether one was given on the old connection is not known.
         for lock in std::mem::take(&mut self.cancelled).into_values() {
@@ -421,6 +423,7 @@ impl State {
         let unused: Vec<Ino> = self.orphans.iter().filter(|ino| !self.open.contains_key(ino)).copied().collect();
         for ino in unused {
             self.orphans.remove(&ino);
+            [Key::Data(ino), Key::Xattr(ino)].iter().for_each(|key| self.cache.forget(key));
             self.send(Request::Released { ino });
         }
     }

@@ -112,6 +112,11 @@ impl Engine {
         self.state.volumes.values().filter_map(Volume::next_turn).min()
     }
 
+    /// Another pause between a change of a group and a lease of another session on it, ms.
+    pub fn set_quiet(&mut self, quiet: Millis) {
+        self.state.volumes.values_mut().for_each(|volume| volume.set_quiet(quiet));
+    }
+
     /// The store, at the end.
     pub fn into_store(self) -> Store {
         self.store

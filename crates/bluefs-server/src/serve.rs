@@ -89,6 +89,11 @@ impl Server {
         Ok(Server { engine, clock, input, to_input, lines: BTreeMap::new() })
     }
 
+    /// Another pause between a change of a group and a lease of another session on it, ms. Tests have none.
+    pub fn set_quiet(&mut self, quiet: u64) {
+        self.engine.set_quiet(quiet);
+    }
+
     /// What ends it.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.to_input.clone())

@@ -64,9 +64,11 @@ impl Volume {
         }
         let everybody: BTreeSet<SessionId> = sessions.keys().copied().collect();
         let orphans = rows.orphans(id)?.into_iter().map(|ino| (ino, everybody.clone())).collect();
-        let leases = match sessions.values().any(|live| live.row.leased) {
-            true => Leases::restarted(TERM_MS, now.millis),
-            false => Leases::new(TERM_MS),
+        let leased: BTreeSet<SessionId> =
+            sessions.iter().filter(|(_, live)| live.row.leased).map(|(session, _)| *session).collect();
+        let leases = match leased.is_empty() {
+            true => Leases::new(TERM_MS),
+            false => Leases::restarted(TERM_MS, now.millis).held_by(leased),
         };
         let leases = leases.with_quiet(QUIET_MS);
         let versions = Versions::new(csn, VERSIONS_HELD_MAX);
@@ -83,6 +85,11 @@ impl Volume {
             retry_at: None,
             sweep_at: now.millis + TERM_MS,
         })
+    }
+
+    /// Another pause between a change and another session's lease.
+    pub fn set_quiet(&mut self, quiet: Millis) {
+        self.leases.set_quiet(quiet);
     }
 
     /// How many sessions there are.
@@ -238,6 +245,10 @@ impl Volume {
                 self.free(batch)?;
             }
             Request::Goodbye {} => self.end(batch, session, now, actions)?,
+            Request::GaveUp {} => {
+                self.leases.gave_up(session);
+                self.retry(batch, now, actions)?;
+            }
             Request::Ping { tag } => self.send(session, Reply::Pong { tag }, actions),
         }
         Ok(None)

@@ -144,6 +144,8 @@ pub enum Request {
     },
     /// The session is over: nothing of it is needed any more.
     Goodbye {},
+    /// The session uses none of the leases that it has had.
+    GaveUp {},
     /// Answered at once: whether the other end is there.
     Ping {
         /// Repeated in the answer.
@@ -303,6 +305,7 @@ wire_enum!("request" Request {
     13 Goodbye {},
     14 Ping { tag },
     15 AskLeased { tag, cred, query },
+    16 GaveUp {},
 });
 
 wire_enum!("reply" Reply {

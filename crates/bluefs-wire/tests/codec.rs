@@ -169,7 +169,7 @@ proptest! {
 
     /// Arbitrary bytes never make the decoder panic; what it accepts has exactly one encoding.
     #[test]
-    fn arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), tag in 0u8..17) {
+    fn arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), tag in 0u8..18) {
         let bytes = [&[tag][..], &bytes].concat();
         if let Ok(request) = decode::<Request>(&bytes) {
             prop_assert_eq!(encode(&request), bytes.clone());
@@ -215,6 +215,7 @@ fn every_message_has_an_encoding() {
         Request::CancelLock { tag: 1 },
         Request::Released { ino: Ino(1) },
         Request::Goodbye {},
+        Request::GaveUp {},
         Request::AskLeased {
             tag: 1,
             cred: Cred::root(),

@@ -68,6 +68,8 @@ pub struct Leases {
     quiet: Millis,
     /// After a restart: until when somebody may have a lease that is not known here.
     unknown_until: Millis,
+    /// Who that may be; empty: anybody.
+    unknown: BTreeSet<SessionId>,
     term: Millis,
 }
 
@@ -82,10 +84,21 @@ impl Leases {
         Leases { term, unknown_until: now + term, ..Leases::default() }
     }
 
+    /// The same, when it is known who may have leases.
+    #[must_use]
+    pub fn held_by(self, unknown: BTreeSet<SessionId>) -> Leases {
+        Leases { unknown, ..self }
+    }
+
     /// The same, with a pause between a change and another's lease.
     #[must_use]
     pub fn with_quiet(self, quiet: Millis) -> Leases {
         Leases { quiet, ..self }
+    }
+
+    /// Changes that pause.
+    pub fn set_quiet(&mut self, quiet: Millis) {
+        self.quiet = quiet;
     }
 
     /// Asks for a lease. Says when it ends by the server's clock, or `None`: somebody else writes, or the session has
@@ -121,6 +134,20 @@ impl Leases {
             held.queue.retain(|waiting| *waiting != session);
         }
         self.tidy(group);
+    }
+
+    /// A session uses none of its shared leases any more, those before a restart included.
+    pub fn gave_up(&mut self, session: SessionId) {
+        let groups: Vec<Group> = self.groups.keys().copied().collect();
+        for group in groups {
+            if let Some(held) = self.groups.get_mut(&group) {
+                drop_holder(held, &mut self.counts, session);
+            }
+            self.tidy(group);
+        }
+        if self.unknown.remove(&session) && self.unknown.is_empty() {
+            self.unknown_until = 0;
+        }
     }
 
     /// A session is over: its leases, its exclusive ones and its places in queues are given up.
@@ -369,6 +396,19 @@ mod tests {
         let mut leases = Leases::restarted(10, 50);
         assert_eq!(leases.may_write(A, &just(G), 59), MayWrite::Wait { until: 60, recall: vec![] });
         assert_eq!(leases.may_write(A, &just(G), 60), MayWrite::Now);
+    }
+
+    #[test]
+    fn after_a_restart_nobody_waits_for_who_has_given_up() {
+        let mut leases = Leases::restarted(10, 50).held_by(BTreeSet::from([A, B]));
+        leases.gave_up(A);
+        leases.gave_up(C);
+        assert_eq!(leases.may_write(C, &just(G), 51), MayWrite::Wait { until: 60, recall: vec![] });
+        leases.gave_up(B);
+        assert_eq!(leases.may_write(C, &just(G), 51), MayWrite::Now);
+        leases.grant(B, G, 52);
+        leases.gave_up(B);
+        assert_eq!((leases.may_write(C, &just(G), 53), leases.count(B)), (MayWrite::Now, 0));
     }
 
     #[test]

@@ -1,104 +1,15 @@
 //! BlueFS from the command line: the same work on a directory and on a mount, transactions, a server that goes away,
 //! and a store that is damaged. Mounts need root.
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
+#[path = "support/bluefs.rs"]
+mod support;
 
-fn speculator() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_speculator"))
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-#[track_caller]
-fn succeeds(command: &mut Command) -> String {
-    let output = command.output().expect("it starts");
-    assert!(output.status.success(), "{command:?}: {} {}", output.status, text(&output.stderr));
-    text(&output.stdout)
-}
-
-/// A server, ended at the end.
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(store: &Path, listen: &str) -> Server {
-        Server::with(store, &["--plain", "--listen", listen])
-    }
-
-    fn with(store: &Path, options: &[&str]) -> Server {
-        let mut command = speculator();
-        command.arg("serve").arg(store).args(options).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("a server");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
-        let address = line.trim().rsplit(' ').next().expect("an address").to_owned();
-        assert!(address.starts_with("bluefs://"), "{line}");
-        Server { child, address }
-    }
-
-    fn port(&self) -> &str {
-        self.address.rsplit(':').next().expect("a port")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A mount, unmounted at the end.
-struct Mount(PathBuf);
-
-impl Mount {
-    fn new(address: &str, dir: &Path, options: &[&str]) -> Mount {
-        std::fs::create_dir_all(dir).expect("a directory");
-        succeeds(speculator().args(["mount", address]).arg(dir).args(options));
-        Mount(dir.to_owned())
-    }
-
-    fn is_there(&self) -> bool {
-        let mounts = std::fs::read_to_string("/proc/mounts").expect("mounts");
-        mounts.lines().any(|line| line.split(' ').nth(1) == self.0.to_str())
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        if self.is_there() {
-            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-        }
-    }
-}
-
-struct Scene {
-    dir: TempDir,
-}
-
-impl Scene {
-    fn new() -> Scene {
-        Scene { dir: TempDir::with_prefix("bluefs-").expect("a directory") }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn serve(&self) -> Server {
-        Server::start(&self.path("store"), "127.0.0.1:0")
-    }
-}
+use support::{speculator, succeeds, text, Mount, Scene, Server};
 
 /// What is done on both, each in an empty directory of its own. What differs by nature (inode numbers, sizes of
 /// directories, times) is not shown.

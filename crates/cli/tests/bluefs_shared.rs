@@ -1,0 +1,228 @@
+//! Two mounts of one volume: what one changes the other sees at once, whatever it had in its caches. Mounts need root.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{kill_process, Pid, Signal};
+
+#[path = "support/bluefs.rs"]
+mod support;
+
+use support::{speculator, succeeds, Mount, Scene};
+
+/// How long others wait for leases on what somebody has changed, and a little more.
+const QUIET: Duration = Duration::from_millis(1_100);
+/// How long a lease lasts, and for how long a test waits in vain.
+const TERM: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(25);
+
+fn names(dir: &Path) -> BTreeSet<String> {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name().into_string().expect("text");
+    fs::read_dir(dir).expect("a directory").map(name).collect()
+}
+
+/// Fills the caches of a mount with everything that is in a directory, and with what is not.
+fn look_at_all(dir: &Path) {
+    for name in names(dir) {
+        let meta = fs::symlink_metadata(dir.join(&name)).expect("there");
+        if meta.is_file() {
+            fs::read(dir.join(&name)).expect("read");
+        } else if meta.is_dir() {
+            names(&dir.join(&name));
+        }
+    }
+    assert!(!dir.join("none").exists() && !dir.join("moved").exists() && !dir.join("linked").exists());
+}
+
+#[test]
+fn what_one_mount_changes_the_other_sees_at_once_with_caches_warm() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let (a, b) =
+        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    for round in 0..2 {
+        // Each in its turn writes, and the other has seen everything before.
+        let (writer, reader) = if round == 0 { (&a.0, &b.0) } else { (&b.0, &a.0) };
+        let (w, r) = (writer.join(format!("{round}")), reader.join(format!("{round}")));
+        fs::create_dir(&w).expect("a directory");
+        for name in ["written", "appended", "cut", "removed", "replaced", "mode", "from", "twice"] {
+            fs::write(w.join(name), format!("old {name}")).expect("written");
+        }
+        fs::write(w.join("large"), vec![b'o'; 3 << 20]).expect("written");
+        fs::create_dir(w.join("dir")).expect("a directory");
+        fs::write(w.join("dir/in"), "old").expect("written");
+        std::os::unix::fs::symlink("one", w.join("soft")).expect("a link");
+        std::thread::sleep(QUIET);
+        look_at_all(&r);
+        look_at_all(&r);
+        let read = |name: &str| fs::read_to_string(r.join(name)).expect("read");
+
+        fs::write(w.join("written"), "new").expect("written");
+        assert_eq!((read("written"), fs::metadata(r.join("written")).expect("there").len()), ("new".to_owned(), 3));
+        let mut file = fs::OpenOptions::new().append(true).open(w.join("appended")).expect("open");
+        file.write_all(b" and new").expect("written");
+        assert_eq!(read("appended"), "old appended and new");
+        fs::OpenOptions::new().write(true).open(w.join("cut")).expect("open").set_len(3).expect("cut");
+        assert_eq!(read("cut"), "old");
+        fs::remove_file(w.join("removed")).expect("removed");
+        assert!(!r.join("removed").exists() && !names(&r).contains("removed"));
+        fs::write(w.join("other"), "another file").expect("written");
+        assert!(names(&r).contains("other"));
+        fs::rename(w.join("other"), w.join("replaced")).expect("renamed");
+        assert_eq!(read("replaced"), "another file");
+        fs::set_permissions(w.join("mode"), fs::Permissions::from_mode(0o600)).expect("a mode");
+        assert_eq!(fs::metadata(r.join("mode")).expect("there").mode() & 0o7777, 0o600);
+        fs::rename(w.join("from"), w.join("moved")).expect("renamed");
+        assert!(!r.join("from").exists() && read("moved") == "old from");
+        fs::hard_link(w.join("twice"), w.join("linked")).expect("a link");
+        assert_eq!(
+            (read("linked"), fs::metadata(r.join("twice")).expect("there").nlink()),
+            ("old twice".to_owned(), 2)
+        );
+        fs::create_dir(w.join("none")).expect("a directory");
+        assert!(r.join("none").is_dir());
+        fs::remove_file(w.join("dir/in")).expect("removed");
+        fs::remove_dir(w.join("dir")).expect("removed");
+        assert!(!r.join("dir").exists());
+        fs::remove_file(w.join("soft")).expect("removed");
+        std::os::unix::fs::symlink("two", w.join("soft")).expect("a link");
+        assert_eq!(fs::read_link(r.join("soft")).expect("a link"), Path::new("two"));
+        fs::write(w.join("large"), vec![b'n'; 3 << 20]).expect("written");
+        assert!(fs::read(r.join("large")).expect("read").iter().all(|byte| *byte == b'n'));
+        assert_eq!(names(&r), names(&w));
+    }
+}
+
+const COUNT: &str = r#"
+import fcntl, os, sys
+os.chdir(sys.argv[1])
+f = os.open('count', os.O_RDWR); log = os.open('log', os.O_WRONLY | os.O_APPEND)
+for i in range(30):
+    fcntl.lockf(f, fcntl.LOCK_EX)
+    n = int(os.pread(f, 20, 0)); os.pwrite(f, b'%d' % (n + 1), 0)
+    fcntl.lockf(f, fcntl.LOCK_UN)
+    os.write(log, b'%s %d\n' % (sys.argv[2].encode(), i))
+"#;
+
+#[test]
+fn two_mounts_count_together_under_a_lock_and_append_to_one_file() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mounts = ["a", "b"].map(|name| Mount::new(&server.address, &scene.path(name), &[]));
+    fs::write(mounts[0].0.join("count"), "0").expect("written");
+    fs::write(mounts[0].0.join("log"), "").expect("written");
+    let start = |mount: &Mount, name: &str| {
+        let mut python = Command::new("python3");
+        python.args(["-c", COUNT]).arg(&mount.0).arg(name).spawn().expect("python")
+    };
+    let both = [start(&mounts[0], "a"), start(&mounts[1], "b")];
+    both.into_iter().for_each(|mut child| assert!(child.wait().expect("a child").success()));
+    for mount in &mounts {
+        assert_eq!(fs::read_to_string(mount.0.join("count")).expect("read"), "60");
+        let log = fs::read_to_string(mount.0.join("log")).expect("read");
+        let of = |who: &str| log.lines().filter(|line| line.starts_with(who)).map(str::to_owned).collect::<Vec<_>>();
+        let all = |who: &str| (0..30).map(|i| format!("{who} {i}")).collect::<Vec<_>>();
+        assert_eq!((of("a"), of("b"), log.lines().count()), (all("a"), all("b"), 60));
+    }
+}
+
+/// A mount whose process is a child, so that it can be stopped and killed.
+struct Foreground {
+    child: Child,
+    mount: Mount,
+}
+
+impl Foreground {
+    fn new(address: &str, dir: &Path) -> Foreground {
+        fs::create_dir_all(dir).expect("a directory");
+        let mut command = speculator();
+        command.args(["mount", address]).arg(dir).arg("--foreground").stdout(Stdio::null());
+        let (child, mount) = (command.spawn().expect("a mount"), Mount(dir.to_owned()));
+        let begun = Instant::now();
+        while !mount.is_there() {
+            assert!(begun.elapsed() < PATIENCE, "it is not mounted");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Foreground { child, mount }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("sent");
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = Command::new("umount").arg("-l").arg(&self.mount.0).stderr(Stdio::null()).status();
+    }
+}
+
+/// A client that has leases hears nothing any more: who writes waits until they are over, and no longer.
+#[track_caller]
+fn writes_within_a_term_after(signal: Signal) {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let holder = Foreground::new(&server.address, &scene.path("holder"));
+    let writer = Mount::new(&server.address, &scene.path("writer"), &[]);
+    fs::write(writer.0.join("file"), "old").expect("written");
+    std::thread::sleep(QUIET);
+    for _ in 0..2 {
+        assert_eq!(fs::read_to_string(holder.mount.0.join("file")).expect("read"), "old");
+    }
+    holder.signal(signal);
+    let begun = Instant::now();
+    fs::write(writer.0.join("file"), "new").expect("written");
+    let took = begun.elapsed();
+    assert!(took > TERM / 2 && took < PATIENCE, "it took {took:?}: the holder had a lease");
+    if signal == Signal::STOP {
+        holder.signal(Signal::CONT);
+        assert_eq!(fs::read_to_string(holder.mount.0.join("file")).expect("read"), "new");
+    }
+    assert_eq!(fs::read_to_string(writer.0.join("file")).expect("read"), "new");
+}
+
+#[test]
+fn a_stopped_client_is_waited_for_no_longer_than_a_term() {
+    writes_within_a_term_after(Signal::STOP);
+}
+
+#[test]
+fn a_killed_client_is_waited_for_no_longer_than_a_term() {
+    writes_within_a_term_after(Signal::KILL);
+}
+
+#[test]
+fn a_server_that_starts_again_waits_for_leases_only_if_there_were_any() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    // Transactions take no leases.
+    fs::write(scene.path("list"), "write a one\n").expect("written");
+    let address = server.address.clone();
+    let batch = |address: &str| {
+        let begun = Instant::now();
+        succeeds(speculator().args(["bluefs", "batch", address]).arg(scene.path("list")));
+        begun.elapsed()
+    };
+    batch(&address);
+    let port = server.port().to_owned();
+    let holder = Foreground::new(&server.address, &scene.path("holder"));
+    std::thread::sleep(QUIET);
+    assert_eq!(fs::read_to_string(holder.mount.0.join("a")).expect("read"), "one");
+    holder.signal(Signal::STOP);
+    drop(server);
+    let server = support::Server::start(&scene.path("store"), &format!("127.0.0.1:{port}"));
+    let took = batch(&server.address);
+    assert!(took > TERM / 2 && took < PATIENCE, "it took {took:?}: the holder may still have its lease");
+    holder.signal(Signal::CONT);
+    assert_eq!(fs::read_to_string(holder.mount.0.join("a")).expect("read"), "one");
+    fs::write(scene.path("list"), "write a two\n").expect("written");
+    batch(&server.address);
+    assert_eq!(fs::read_to_string(holder.mount.0.join("a")).expect("read"), "two");
+}
