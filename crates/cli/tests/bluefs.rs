@@ -148,15 +148,21 @@ fn ends_soon(child: &mut Child) -> std::process::ExitStatus {
     }
 }
 
+/// Writes a file `d/file` that no mount knows: to read it a mount has to ask.
+fn write_unseen(scene: &Scene, server: &Server) {
+    std::fs::write(scene.path("list"), "mkdir d\nwrite d/file x\n").expect("written");
+    succeeds(speculator().args(["bluefs", "batch", &server.address]).arg(scene.path("list")));
+}
+
 #[test]
 fn without_a_server_nothing_hangs_that_is_to_end() {
     let scene = Scene::new();
     let server = scene.serve();
+    write_unseen(&scene, &server);
     let mount = Mount::new(&server.address, &scene.path("mount"), &[]);
-    std::fs::write(mount.0.join("file"), "x").expect("written");
     drop(server);
     let mut readers: Vec<Child> =
-        (0..40).map(|_| Command::new("cat").arg(mount.0.join("file")).spawn().expect("cat")).collect();
+        (0..40).map(|_| Command::new("cat").arg(mount.0.join("d/file")).spawn().expect("cat")).collect();
     std::thread::sleep(Duration::from_millis(300));
     for (i, reader) in readers.iter_mut().enumerate() {
         assert!(reader.try_wait().expect("a child").is_none(), "it waits");
@@ -174,10 +180,10 @@ fn without_a_server_nothing_hangs_that_is_to_end() {
 fn without_a_server_programs_get_an_error_if_it_is_wanted() {
     let scene = Scene::new();
     let server = scene.serve();
+    write_unseen(&scene, &server);
     let mount = Mount::new(&server.address, &scene.path("mount"), &["--on-disconnect=error"]);
-    std::fs::write(mount.0.join("file"), "x").expect("written");
     drop(server);
-    let mut cat = Command::new("cat").arg(mount.0.join("file")).stderr(Stdio::null()).spawn().expect("cat");
+    let mut cat = Command::new("cat").arg(mount.0.join("d/file")).stderr(Stdio::null()).spawn().expect("cat");
     assert_eq!(ends_soon(&mut cat).code(), Some(1));
 }
 
