@@ -89,7 +89,7 @@ fn may_be_written(tid: i32) -> bool {
 
 fn is_default(tid: i32, signal: i32) -> bool {
     let bit = 1u64 << (signal - 1);
-    SignalSets::of(tid).is_none_or(|sets| (sets.caught | sets.ignored) & bit == 0)
+    SignalSets::of(tid).map_or(true, |sets| (sets.caught | sets.ignored) & bit == 0)
 }
 
 /// Where the kernel puts the core of a thread (core(5)). None where a program outside gets it.

@@ -377,7 +377,7 @@ fn await_outcome(heard: &Receiver<Heard>, ended: Instant) -> Result<Option<Messa
 fn ends_us(signal: i32) -> bool {
     let stops = matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
     let own = SignalSets::of(std::process::id() as i32);
-    !stops && own.is_some_and(|sets| sets.ignored & 1 << (signal - 1) == 0)
+    !stops && own.is_ok_and(|sets| sets.ignored & 1 << (signal - 1) == 0)
 }
 
 /// Until COMMAND has ended and its end may be shown.

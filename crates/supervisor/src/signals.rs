@@ -10,6 +10,7 @@ use agent_abi::{
     Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS,
     PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX, REPEATS, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
+pub(crate) use procfs::SignalSets;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use tracee::{AgentImage, Registers, Result, SignalInfo, Stopped, TraceError, RESTARTS};
@@ -308,7 +309,7 @@ pub fn leave_agent(
 /// has to be sent again.
 fn step_out(stopped: Stopped, image: &AgentImage, more: &mut Vec<SignalInfo>) -> Result<Option<Stopped>> {
     const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
-    let ignores_traps = SignalSets::of(stopped.tid()).is_some_and(|sets| sets.ignored & TRAP_BIT != 0);
+    let ignores_traps = SignalSets::of(stopped.tid()).is_ok_and(|sets| sets.ignored & TRAP_BIT != 0);
     let Some(stopped) = stopped.step_while(|rip| image.contains(rip), more)? else { return Ok(None) };
     if !ignores_traps {
         return Ok(Some(stopped));
@@ -483,7 +484,7 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
 
 /// Whether a signal does nothing in this thread: ignored, or by default without effect and not caught.
 fn is_ignored(tid: i32, signal: i32) -> bool {
-    let Some(sets) = SignalSets::of(tid) else { return false };
+    let Ok(sets) = SignalSets::of(tid) else { return false };
     let bit = 1u64 << (signal - 1).clamp(0, 63);
     let has_no_default_effect = matches!(signal, libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH | libc::SIGCONT);
     sets.ignored & bit != 0 || has_no_default_effect && sets.caught & bit == 0
@@ -497,30 +498,5 @@ fn leave_call(tid: i32, slot: usize, world: &World) {
         thread.door.reset();
         thread.is_deaf.store(0, Ordering::Relaxed);
         thread.confinement.end_for(|| same_core::free(tid));
-    }
-}
-
-/// Which signals a thread has, as bits from 1 on (proc(5)).
-pub(crate) struct SignalSets {
-    /// Wait to be delivered, to the thread or to its process.
-    pub pending: u64,
-    pub blocked: u64,
-    pub ignored: u64,
-    pub caught: u64,
-}
-
-impl SignalSets {
-    pub fn of(tid: i32) -> Option<Self> {
-        let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-        let set = |name: &str| {
-            let field = status.lines().find_map(|line| line.strip_prefix(name));
-            field.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0)
-        };
-        Some(Self {
-            pending: set("SigPnd:") | set("ShdPnd:"),
-            blocked: set("SigBlk:"),
-            ignored: set("SigIgn:"),
-            caught: set("SigCgt:"),
-        })
     }
 }

@@ -11,7 +11,7 @@
 //!
 //! **Invariant:** a thread that is held has no handle open: commits do not wait for it.
 
-use crate::ahead::is_held_by_us;
+use crate::ahead::is_traced_by_us;
 use crate::descriptors::last_status_word;
 use crate::event_loop::Supervisor;
 use crate::signals;
@@ -98,7 +98,7 @@ impl Supervisor {
     fn find_to_stop(&mut self, tracer: i32, number: i32) -> Answer32 {
         let is_meant = |tid: i32| last_status_word(tid, "NSpid:").is_ok_and(|inner: i32| inner == number);
         // A thread that was made a moment ago is held, though we have not heard of its birth.
-        let is_inside = self.tracees.contains_key(&number) || is_held_by_us(number);
+        let is_inside = self.tracees.contains_key(&number) || is_traced_by_us(number).unwrap_or(false);
         let found = match is_inside && is_meant(number) {
             true => Some(number),
             // A process id namespace of its own: the tracer knows the thread by another number.

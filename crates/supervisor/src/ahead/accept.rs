@@ -150,7 +150,7 @@ impl Supervisor {
         let fresh = if flags & libc::SOCK_NONBLOCK != 0 { OFlags::NONBLOCK } else { OFlags::empty() };
         let kernel = |source| TraceError::Kernel { what: "give a connection again", tid: call.tid, source };
         rustix::fs::fcntl_setfl(&**socket, fresh).map_err(|error| kernel(error.into()))?;
-        let open = self.descriptors_of(call.pid);
+        let open = self.descriptors_of(call.pid)?;
         let fd = (0..).find(|fd| !open.contains(fd)).unwrap_or(i32::MAX);
         self.install(stopped, call.pid, fd, socket, flags & libc::SOCK_CLOEXEC != 0)?;
         self.note_stream(stopped, call, fd)?;
@@ -350,12 +350,18 @@ impl Supervisor {
 }
 
 /// Which of a process's descriptors are sockets, by inode.
-pub(super) fn sockets_among(pid: i32, descriptors: &[i32]) -> HashSet<u64> {
-    let inode = |fd: &i32| {
-        let link = rustix::fs::readlink(format!("/proc/{pid}/fd/{fd}"), Vec::with_capacity(64)).ok()?;
-        link.to_str().ok()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
-    };
-    descriptors.iter().filter_map(inode).collect()
+pub(super) fn sockets_among(pid: i32, descriptors: &[i32]) -> procfs::Result<HashSet<u64>> {
+    let mut sockets = HashSet::new();
+    for fd in descriptors {
+        let link = match procfs::link(pid, &format!("fd/{fd}")) {
+            // Closed meanwhile, by a process that shares the table.
+            Err(procfs::Error::Missing { .. }) => continue,
+            other => procfs::unless_gone(other)?,
+        };
+        let ino = |link: &str| link.strip_prefix("socket:[")?.strip_suffix(']')?.parse::<u64>().ok();
+        sockets.extend(link.to_str().and_then(ino));
+    }
+    Ok(sockets)
 }
 
 fn ino_of(socket: &OwnedFd) -> Option<u64> {

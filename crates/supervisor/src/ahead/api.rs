@@ -89,7 +89,9 @@ impl Supervisor {
             return;
         }
         self.ahead.quiet_since = Instant::now();
-        self.learn_kinship();
+        if let Err(error) = self.learn_kinship() {
+            self.end_world(&format!("it is not known which process is whose child ({error})"));
+        }
         self.learn_mappings();
         let others: Vec<i32> = self
             .tracees
@@ -106,19 +108,19 @@ impl Supervisor {
     }
 
     /// Who is whose child, of those that were born while nobody asked.
-    fn learn_kinship(&mut self) {
+    fn learn_kinship(&mut self) -> Result<()> {
         let pids: Vec<i32> = self.tracees.keys().copied().collect();
         for pid in pids {
-            let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else { continue };
-            for child in text.split_whitespace().filter_map(|word| word.parse().ok()) {
+            for child in procfs::unless_gone(procfs::children(pid))? {
                 if self.tracees.contains_key(&child) {
                     self.ahead.children.born(pid, child, false);
-                } else if super::rollback::is_held_by_us(child) {
+                } else if super::rollback::is_traced_by_us(child)? {
                     // Born a moment ago: its birth is to be heard of before its parent runs ahead, or it would seem to be a child of the guess.
                     let _ = self.await_birth(child);
                 }
             }
         }
+        Ok(())
     }
 
     /// Nothing in this world can be trusted any more.

@@ -78,7 +78,7 @@ impl Supervisor {
         }
         if made.is_some_and(|made| made.makes_child) && result > 0 {
             let tid = stopped.tid();
-            let children = if self.counts_as_we_do(tid) { vec![result as i32] } else { self.stillborn(tid) };
+            let children = if self.counts_as_we_do(tid) { vec![result as i32] } else { self.stillborn(tid)? };
             children.into_iter().try_for_each(|child| self.await_birth(child))?;
         }
         let tid = stopped.tid();
@@ -511,8 +511,8 @@ impl Supervisor {
             }
             return Ok(false);
         }
-        let descriptors = self.descriptors_of(pid);
-        let sockets = super::accept::sockets_among(pid, &descriptors);
+        let descriptors = self.descriptors_of(pid)?;
+        let sockets = super::accept::sockets_among(pid, &descriptors)?;
         let mut corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();
         let begin = Instant::now();
         let known = self.known_of(pid);

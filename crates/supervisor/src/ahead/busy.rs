@@ -3,7 +3,6 @@
 //! What undoes an operation on an open file keeps it open, also for writing. A checkpoint and a ghost still run their program. Who would execute the
 //! one, or write to the other, waits until that is over.
 
-use super::undo::flags_of;
 use super::Call;
 use crate::event_loop::Supervisor;
 use rustix::fs::OFlags;
@@ -43,7 +42,7 @@ impl Supervisor {
     fn is_kept_for_writing(&self, call: &Call, dir: u8, path: u8) -> bool {
         let Some(program) = self.look_up(call, dir, path).filter(|found| found.is_file()) else { return false };
         let own = self.descriptors_of(std::process::id() as i32);
-        own.into_iter().any(|fd| is_open_for_writing(fd, (program.dev(), program.ino())))
+        own.is_ok_and(|own| own.into_iter().any(|fd| is_open_for_writing(fd, (program.dev(), program.ino()))))
     }
 
     fn is_kept_running(&mut self, call: &Call, dir: u8, path: u8) -> bool {
@@ -85,5 +84,5 @@ fn opened_for_writing(call: &Call) -> Option<(u8, u8)> {
 fn is_open_for_writing(fd: i32, file: (u64, u64)) -> bool {
     let is_it = std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|found| (found.dev(), found.ino()) == file);
     let writes = |flags: u32| OFlags::from_bits_retain(flags).intersects(OFlags::WRONLY | OFlags::RDWR);
-    is_it && flags_of(std::process::id() as i32, fd).is_some_and(writes)
+    is_it && procfs::descriptor_flags(std::process::id() as i32, fd).is_ok_and(writes)
 }

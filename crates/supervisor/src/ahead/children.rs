@@ -14,6 +14,7 @@ use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
 use agent_abi::Frame;
 use checkpoint::{CheckpointError, ToReap};
+use procfs::Status;
 use speculation::Dependent;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
@@ -217,7 +218,7 @@ impl Children {
 
     /// Whether it has ended and was waited for in the kernel.
     fn is_gone(&self, child: i32) -> bool {
-        self.ended.contains(&child) && !std::path::Path::new(&format!("/proc/{child}")).exists()
+        self.ended.contains(&child) && procfs::is_unknown(child)
     }
 
     /// Whether a SIGCHLD about this process is ours.
@@ -322,8 +323,7 @@ impl Wanted {
 
 /// The process that a descriptor of another one's means.
 fn process_behind(pid: i32, fd: i32) -> Option<i32> {
-    let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
-    info.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
+    procfs::descriptor_field(pid, fd, "Pid").ok()?.parse().ok()
 }
 
 fn group_of(pid: i32) -> i32 {
@@ -353,17 +353,15 @@ impl Supervisor {
         if !self.ahead.giving_birth.remove(&parent) {
             return Ok(());
         }
-        for child in self.stillborn(parent) {
+        for child in self.stillborn(parent)? {
             self.await_birth(child)?;
         }
         Ok(())
     }
 
     /// Children of whose birth we have not heard.
-    pub(super) fn stillborn(&self, parent: i32) -> Vec<i32> {
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")) else {
-            return Vec::new();
-        };
+    pub(super) fn stillborn(&self, parent: i32) -> Result<Vec<i32>> {
+        let children = procfs::unless_gone(procfs::children(parent))?;
         let kept = self.ahead.kept.values().chain(&self.ahead.fresh_vessel);
         let vessels: Vec<i32> = kept.map(|kept| kept.vessel.pid()).collect();
         let is_known = |child: &i32| {
@@ -372,8 +370,13 @@ impl Supervisor {
                 || self.ahead.dying.contains_key(child)
                 || self.ahead.is_corpse(parent, *child)
         };
-        let children = text.split_whitespace().filter_map(|word| word.parse().ok());
-        children.filter(|child| !is_known(child) && super::rollback::is_held_by_us(*child)).collect()
+        let mut unheard = Vec::new();
+        for child in children.into_iter().filter(|child| !is_known(child)) {
+            if super::rollback::is_traced_by_us(child)? {
+                unheard.push(child);
+            }
+        }
+        Ok(unheard)
     }
 
     /// A process that depends on a guess ends.
@@ -382,7 +385,7 @@ impl Supervisor {
             // They would have another parent, and whoever that is another child: neither can see that of a ghost.
             return Ok(Decision::Wait);
         }
-        let open = self.descriptors_of(call.pid);
+        let Ok(open) = self.descriptors_of(call.pid) else { return Ok(Decision::Wait) };
         let mut modifies: Vec<(Object, Intent)> = Vec::new();
         let mut ends = Vec::new();
         for fd in open {
@@ -541,10 +544,8 @@ impl Supervisor {
 
     /// Whether the kernel has a child for this wait that was born to somebody else and orphaned, or that shares memory and so is no process to us.
     fn knows_only_kernel(&self, pid: i32, wanted: &Wanted) -> bool {
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else { return false };
         let kin = &self.ahead.children;
-        let mut children = text.split_whitespace().filter_map(|word| word.parse::<i32>().ok());
-        children.any(|child| {
+        has_child_of_whom(procfs::children(pid), |child| {
             let is_ours = self.ahead.vessels.contains(&child);
             let is_waited_for = kin.is_reaped(child) || kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
             let is_known = kin.parent_of.get(&child) == Some(&pid);
@@ -646,7 +647,11 @@ impl Supervisor {
     /// The end of a process that could not reap its vessels: a program may have adopted them.
     pub(super) fn bequeath(&mut self, corpses: Vec<ToReap>) {
         for corpse in corpses {
-            let Some(heir) = parent_of(corpse.vessel()).filter(|heir| self.tracees.contains_key(heir)) else {
+            let Some(heir) = Status::of(corpse.vessel())
+                .and_then(|of| of.parent())
+                .ok()
+                .filter(|heir| self.tracees.contains_key(heir))
+            else {
                 continue;
             };
             self.ahead.corpses.entry(heir).or_default().push(corpse.inherited_by(heir));
@@ -678,30 +683,66 @@ fn unless_gone(error: CheckpointError) -> Result<()> {
     }
 }
 
-fn parent_of(pid: i32) -> Option<i32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+/// Whether one of these children is such. If they are not known, one may be.
+fn has_child_of_whom(children: procfs::Result<Vec<i32>>, is_such: impl Fn(i32) -> bool) -> bool {
+    procfs::unless_gone(children).map_or(true, |children| children.into_iter().any(is_such))
 }
 
 /// Whether the kernel may still tell a parent of a child's end: the child is there, perhaps as a zombie, or SIGCHLD waits, or its parent stands still
 /// for a signal that we have not looked at.
 fn may_still_be_told(child: i32, parent: i32) -> bool {
-    if std::path::Path::new(&format!("/proc/{child}")).exists() {
-        return true;
+    !procfs::is_unknown(child)
+        || waits_for_child_signal(Status::of(parent).and_then(|status| status.state()), || SignalSets::of(parent))
+}
+
+/// Whether SIGCHLD may wait for a process of this state. If that is not known, it may.
+fn waits_for_child_signal(state: procfs::Result<char>, sets: impl FnOnce() -> procfs::Result<SignalSets>) -> bool {
+    match state {
+        Ok('t') => true,
+        Ok(_) => has_child_signal(sets(), |sets| sets.pending),
+        Err(error) => !error.is_gone(),
     }
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{parent}/status")) else { return false };
-    let is_stopped = status.lines().any(|line| line.starts_with("State:\tt"));
-    is_stopped || SignalSets::of(parent).is_some_and(|sets| sets.pending & 1 << (libc::SIGCHLD - 1) != 0)
+}
+
+/// Whether SIGCHLD is in a set of a process. If its sets are not known, it is taken for one that has it.
+fn has_child_signal(sets: procfs::Result<SignalSets>, which: impl Fn(&SignalSets) -> u64) -> bool {
+    let bit = 1u64 << (libc::SIGCHLD - 1);
+    sets.map_or_else(|error| !error.is_gone(), |sets| which(&sets) & bit != 0)
 }
 
 /// Whether nobody waits for the children of this process: wait(2), under SIGCHLD.
 fn ignores_children(pid: i32) -> bool {
-    SignalSets::of(pid).is_some_and(|sets| sets.ignored & 1 << (libc::SIGCHLD - 1) != 0)
+    has_child_signal(SignalSets::of(pid), |sets| sets.ignored)
 }
 
 /// Whether SIGCHLD does anything in this process.
 fn hears_of_children(pid: i32) -> bool {
-    let bit = 1u64 << (libc::SIGCHLD - 1);
     // Blocked, it may be taken by sigwait or a signal descriptor.
-    SignalSets::of(pid).is_some_and(|sets| (sets.caught | sets.blocked) & bit != 0)
+    has_child_signal(SignalSets::of(pid), |sets| sets.caught | sets.blocked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreadable<T>() -> procfs::Result<T> {
+        let source = std::io::Error::from_raw_os_error(libc::EMFILE);
+        Err(procfs::Error::Unreadable { pid: 1, name: "status".to_owned(), source })
+    }
+
+    #[test]
+    fn children_that_cannot_be_listed_may_be_there() {
+        assert!(has_child_of_whom(unreadable(), |_| false));
+        assert!(!has_child_of_whom(Err(procfs::Error::Gone(1)), |_| true));
+        assert!(!has_child_of_whom(Ok(vec![2]), |child| child == 3));
+    }
+
+    #[test]
+    fn a_signal_may_wait_for_a_process_that_cannot_be_looked_at() {
+        assert!(has_child_signal(unreadable(), |sets| sets.ignored));
+        assert!(!has_child_signal(Err(procfs::Error::Gone(1)), |sets| sets.ignored));
+        assert!(waits_for_child_signal(unreadable(), unreadable));
+        assert!(waits_for_child_signal(Ok('S'), unreadable));
+        assert!(!waits_for_child_signal(Err(procfs::Error::Gone(1)), unreadable));
+    }
 }

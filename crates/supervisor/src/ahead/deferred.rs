@@ -282,7 +282,6 @@ pub(super) fn slot_clock(domain: usize, transaction: commit_clock::Transaction) 
 
 /// Whether files that this process writes may not grow as they like (`RLIMIT_FSIZE`).
 fn has_size_limit(pid: i32) -> bool {
-    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).unwrap_or_default();
-    let limit = limits.lines().find_map(|line| line.strip_prefix("Max file size"));
-    limit.is_none_or(|limit| !limit.trim_start().starts_with("unlimited"))
+    let limit = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max file size"));
+    !matches!(limit, Ok(None))
 }

@@ -223,19 +223,7 @@ impl Supervisor {
         if self.ahead.under_way.get(&pid).is_some_and(|call| !call.can_be_repeated) {
             return true;
         }
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/syscall")) else { return false };
-        let number = text.split(' ').next().and_then(|number| number.parse().ok());
-        matches!(
-            number.and_then(syscall_table::op),
-            Some(
-                Op::Write { .. }
-                    | Op::Send { .. }
-                    | Op::SendMsg { .. }
-                    | Op::SendMmsg { .. }
-                    | Op::Copy { .. }
-                    | Op::Vmsplice
-            )
-        )
+        has_part_of_its_effect(procfs::system_call(pid))
     }
 
     /// Signals that were sent to a process are sent on, by the process to itself, at a place where it can be checkpointed. True: it hears one before it
@@ -347,5 +335,39 @@ pub(super) fn send_to_itself(
 }
 
 fn is_blocked(pid: i32, signal: i32) -> bool {
-    SignalSets::of(pid).is_none_or(|sets| sets.blocked & 1 << (signal - 1) != 0)
+    SignalSets::of(pid).map_or(true, |sets| sets.blocked & 1 << (signal - 1) != 0)
+}
+
+/// Whether a call has a part of its effect if it is interrupted. One that is not known may have.
+fn has_part_of_its_effect(call: procfs::Result<Option<u64>>) -> bool {
+    match procfs::unless_gone(call) {
+        Err(_) => true,
+        Ok(number) => matches!(
+            number.and_then(syscall_table::op),
+            Some(
+                Op::Write { .. }
+                    | Op::Send { .. }
+                    | Op::SendMsg { .. }
+                    | Op::SendMmsg { .. }
+                    | Op::Copy { .. }
+                    | Op::Vmsplice
+            )
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_cannot_be_looked_at_is_not_interrupted() {
+        let source = std::io::Error::from_raw_os_error(libc::EPERM);
+        let unreadable = procfs::Error::Unreadable { pid: 1, name: "syscall".to_owned(), source };
+        assert!(has_part_of_its_effect(Err(unreadable)));
+        assert!(!has_part_of_its_effect(Err(procfs::Error::Gone(1))));
+        assert!(!has_part_of_its_effect(Ok(None)));
+        assert!(has_part_of_its_effect(Ok(Some(libc::SYS_write as u64))));
+        assert!(!has_part_of_its_effect(Ok(Some(libc::SYS_wait4 as u64))));
+    }
 }

@@ -8,6 +8,7 @@
 //! them without a call), watched file systems (inotify tells), more than [`KEPT_LEN_MAX`] bytes at once.
 
 use super::behind::Behind;
+use super::mapped::Mapped;
 use super::memory::{Change, Memory, Place, KEPT_LEN_MAX};
 use super::names::{object_of, End, Entry, Found, Way};
 use super::open::{O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TMPFILE, O_TRUNC};
@@ -42,7 +43,7 @@ const AT_SYMLINK_FOLLOW: u64 = 0x400;
 pub(super) struct Files {
     pub memories: Vec<Arc<Memory>>,
     /// Files that were ever mapped.
-    mapped: HashSet<(u64, u64)>,
+    mapped: Mapped,
     /// File systems where events tell of changes.
     watched: bool,
     /// Threads whose call changes where paths lead.
@@ -241,7 +242,7 @@ impl Supervisor {
             return None;
         }
         let (found, _) = self.private_behind(call, fd)?;
-        self.ahead.files.mapped.insert((found.stat.st_dev, found.stat.st_ino));
+        self.ahead.files.mapped.note((found.stat.st_dev, found.stat.st_ino));
         if call.frame.args[3] & MAP_TYPE != MAP_PRIVATE {
             return Some(self.wait_for_files());
         }
@@ -255,8 +256,7 @@ impl Supervisor {
         }
         let pids: Vec<i32> = self.tracees.keys().copied().collect();
         for pid in pids {
-            let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { continue };
-            self.ahead.files.mapped.extend(maps.lines().filter_map(mapped_file));
+            self.ahead.files.mapped.learn(procfs::Maps::of(pid));
         }
     }
 
@@ -544,7 +544,7 @@ impl Supervisor {
             return None;
         }
         let lost = range.end.min(size).saturating_sub(range.start);
-        if lost > KEPT_LEN_MAX || self.ahead.files.mapped.contains(&(dev, ino)) {
+        if lost > KEPT_LEN_MAX || self.ahead.files.mapped.may_be((dev, ino)) {
             return Some(self.wait_for_files());
         }
         let Ok(file) = naming(&found.fd) else { return Some(self.wait_for_files()) };
@@ -707,16 +707,6 @@ pub(super) fn interpreter(script: &Found) -> Option<Vec<u8>> {
     let line = head[..len].strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     line.split(|byte| b" \t".contains(byte)).find(|word| !word.is_empty()).map(<[u8]>::to_vec)
 }
-
-/// `address perms offset major:minor inode path`
-pub(super) fn mapped_file(line: &str) -> Option<(u64, u64)> {
-    let mut words = line.split_ascii_whitespace().skip(3);
-    let (major, minor) = words.next()?.split_once(':')?;
-    let number = |hex| u32::from_str_radix(hex, 16).ok();
-    let ino = words.next()?.parse().ok()?;
-    Some((rustix::fs::makedev(number(major)?, number(minor)?), ino))
-}
-
 fn position(copy: &OwnedFd, found: &Found) -> u64 {
     let appends = rustix::fs::fcntl_getfl(copy).is_ok_and(|flags| u64::from(flags.bits()) & O_APPEND != 0);
     match appends {

@@ -446,10 +446,7 @@ impl Supervisor {
     fn is_held_file_mapped(&self) -> bool {
         let is_held =
             |file: &Inode| self.ahead.held_names.files.contains_key(file) || self.ahead.new_files.has_inode(file);
-        self.tracees.keys().any(|pid| {
-            let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-            maps.lines().filter_map(super::files::mapped_file).any(|file| is_held(&file))
-        })
+        self.tracees.keys().any(|pid| super::mapped::may_map(procfs::Maps::of(*pid), is_held))
     }
 
     /// The attributes of a directory with names that are held, for a process that depends on them, or comes to by asking.
@@ -612,11 +609,10 @@ fn may_change(pid: i32, dir: &Found) -> bool {
     const OWNER_MAY: u32 = 0o300;
     // CAP_DAC_OVERRIDE and CAP_FOWNER
     const OVERRIDES: u64 = 1 << 1 | 1 << 3;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let rights = field("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
+    let Ok(status) = procfs::Status::of(pid) else { return false };
+    let rights = status.bits("CapEff").unwrap_or(0);
     // Real, effective, saved, of file systems.
-    let user = field("Uid:").and_then(|users| users.split_whitespace().nth(3)?.parse::<u32>().ok());
+    let user = status.number::<u32>("Uid", 3).ok();
     let is_owner = user == Some(dir.stat.st_uid) && dir.stat.st_mode & OWNER_MAY == OWNER_MAY;
     is_owner || rights & OVERRIDES == OVERRIDES
 }

@@ -118,6 +118,6 @@ impl Supervisor {
 /// Whether its receiver neither catches, ignores nor blocks it, and does not survive it.
 fn ends(blow: Blow) -> bool {
     let bit = 1u64 << (blow.signal - 1);
-    let is_blocked = SignalSets::of(blow.receiver).is_none_or(|sets| sets.blocked & bit != 0);
+    let is_blocked = SignalSets::of(blow.receiver).map_or(true, |sets| sets.blocked & bit != 0);
     (blow.signal == libc::SIGKILL || !is_blocked) && is_fatal(blow.receiver, blow.signal)
 }

@@ -38,6 +38,7 @@ mod input;
 mod interrupted;
 mod kill;
 mod ledger;
+mod mapped;
 mod memory;
 mod names;
 mod new_files;
@@ -70,7 +71,7 @@ pub use history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
 pub use inject::{Family, Injection, InjectionError};
 pub(crate) use memory::Memory;
 pub use report::{Report, Rollback};
-pub(crate) use rollback::is_held_by_us;
+pub(crate) use rollback::is_traced_by_us;
 
 use crate::outputs::Target;
 use agent_abi::Frame;

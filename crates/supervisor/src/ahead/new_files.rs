@@ -180,10 +180,9 @@ impl Supervisor {
 
     /// The number that the next descriptor gets, if there may be another one besides.
     fn free_descriptor(&self, pid: i32) -> Option<i32> {
-        let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
-        let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-        let limit: i32 = limit.split_whitespace().next()?.parse().ok()?;
-        let open = self.descriptors_of(pid);
+        let limit = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max open files")).ok()?;
+        let limit = limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX);
+        let open = self.descriptors_of(pid).ok()?;
         let mut free = (0..limit).filter(|fd| open.binary_search(fd).is_err());
         free.next().filter(|_| free.next().is_some())
     }

@@ -167,7 +167,7 @@ impl Supervisor {
             },
             Op::CloseRange => {
                 let (first, last) = (fd(0), (arg(1) as u32).min(FDS_MAX as u32) as i32);
-                let open = self.descriptors_of(call.pid);
+                let Ok(open) = self.descriptors_of(call.pid) else { return Plan::new(Class::Barrier).once() };
                 self.plan_close(call, open.into_iter().filter(|fd| (first..=last).contains(fd)))
             }
             Op::Dup2 if arg(0) as i32 != arg(1) as i32 => self.plan_close(call, [fd(1)].into_iter()),
@@ -327,8 +327,8 @@ impl Supervisor {
         if !self.ahead.is_speculative(call.pid) || self.changes_identity(call) {
             return Plan::new(Class::Barrier).once();
         }
-        let open = self.descriptors_of(call.pid);
-        let mut plan = self.plan_close(call, open.into_iter().filter(|&fd| is_close_on_exec(call.pid, fd)));
+        let Ok(closed) = self.descriptors_closed_by_exec(call.pid) else { return Plan::new(Class::Barrier).once() };
+        let mut plan = self.plan_close(call, closed.into_iter());
         plan.observes = self.plan_lookup().observes;
         plan
     }
@@ -545,12 +545,18 @@ impl Supervisor {
         plan
     }
 
-    pub(crate) fn descriptors_of(&self, pid: i32) -> Vec<i32> {
-        let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-        let mut open: Vec<i32> =
-            entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        open.sort_unstable();
-        open
+    pub(crate) fn descriptors_of(&self, pid: i32) -> procfs::Result<Vec<i32>> {
+        procfs::unless_gone(procfs::descriptors(pid))
+    }
+
+    fn descriptors_closed_by_exec(&self, pid: i32) -> procfs::Result<Vec<i32>> {
+        let mut closed = Vec::new();
+        for fd in self.descriptors_of(pid)? {
+            if is_close_on_exec(pid, fd)? {
+                closed.push(fd);
+            }
+        }
+        Ok(closed)
     }
 }
 

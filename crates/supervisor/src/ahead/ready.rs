@@ -325,8 +325,17 @@ fn epoll_event(events: u32, data: u64) -> EpollEvent {
 /// Whether a set gives some of its events only once: what a speculative process takes of them cannot be put back.
 pub(super) fn gives_once(call: &Call) -> bool {
     let edges = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
-    let text = std::fs::read_to_string(format!("/proc/{}/fdinfo/{}", call.pid, call.frame.args[0] as i32));
-    text.is_ok_and(|text| text.lines().filter_map(Member::of).any(|member| member.events & edges != 0))
+    let members = procfs::text(call.pid, &format!("fdinfo/{}", call.frame.args[0] as i32));
+    has_member(members, |member| member.events & edges != 0)
+}
+
+/// Whether one of the members of an epoll set is such. If they are not known, one may be; a descriptor that is not open
+/// has none.
+fn has_member(set: procfs::Result<String>, is_such: impl Fn(&Member) -> bool) -> bool {
+    match set {
+        Ok(text) => text.lines().filter_map(Member::of).any(|member| is_such(&member)),
+        Err(error) => !matches!(error, procfs::Error::Gone(_) | procfs::Error::Missing { .. }),
+    }
 }
 
 /// A line of an epoll set in fdinfo (proc(5)).

@@ -417,7 +417,7 @@ impl Supervisor {
 
     fn restore_from(&mut self, kept: &Kept, pid: i32, stopped: &Stopped) -> Result<()> {
         let gate = self.image.header.gate_program;
-        let open = self.descriptors_of(pid);
+        let open = self.descriptors_of(pid)?;
         let surplus: Vec<i32> = open.into_iter().filter(|fd| !kept.descriptors.contains(fd)).collect();
         if !surplus.is_empty() {
             let mut remote = RemoteCalls::new(stopped, gate)?;
@@ -549,7 +549,7 @@ impl Supervisor {
         if !self.ahead.giving_birth.remove(&parent) {
             return Ok(Vec::new());
         }
-        let stillborn = self.stillborn(parent);
+        let stillborn = self.stillborn(parent)?;
         for &child in &stillborn {
             end(child)?;
             self.ahead.children.unmake(child);
@@ -635,9 +635,9 @@ fn unless_dead(error: TraceError) -> Result<()> {
     }
 }
 
-pub(crate) fn is_held_by_us(pid: i32) -> bool {
-    let own = std::process::id().to_string();
-    std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
-        status.lines().any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == own))
-    })
+/// Whether we trace a process; of one that has ended the answer is no.
+pub(crate) fn is_traced_by_us(pid: i32) -> procfs::Result<bool> {
+    procfs::unless_gone(
+        procfs::Status::of(pid).and_then(|of| of.tracer()).map(|tracer| tracer == std::process::id() as i32),
+    )
 }

@@ -472,9 +472,9 @@ pub(super) fn own_page(thread: usize) -> u64 {
     agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET
 }
 
-/// Whether a signal that this thread does not block waits for it.
+/// Whether a signal that this thread does not block waits for it. If that is not known, it is asked again later.
 fn has_signals(tid: i32) -> bool {
-    SignalSets::of(tid).is_some_and(|sets| sets.pending & !sets.blocked != 0)
+    SignalSets::of(tid).is_ok_and(|sets| sets.pending & !sets.blocked != 0)
 }
 
 /// Let a signal end a process that stands still for it, or wherever it was struck.
@@ -491,7 +491,7 @@ pub(super) fn end_by(stopped: Stopped, info: &SignalInfo) -> Result<()> {
 
 /// Whether a signal ends this process: not caught, and by default fatal.
 pub(crate) fn is_fatal(tid: i32, signal: i32) -> bool {
-    let Some(sets) = SignalSets::of(tid) else { return true };
+    let Ok(sets) = SignalSets::of(tid) else { return true };
     let bit = 1u64 << (signal - 1).clamp(0, 63);
     let is_harmless = matches!(
         signal,

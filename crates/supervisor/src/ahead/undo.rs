@@ -159,12 +159,12 @@ impl Supervisor {
             Intent::Close(fd) => {
                 let pid = self.pid_of(tid)?;
                 let copy = self.copy_descriptor(tid, fd)?;
-                let close_on_exec = is_close_on_exec(pid, fd);
+                let close_on_exec = is_close_on_exec(pid, fd)?;
                 Undo::Descriptor { pid, fd, was: self.keep(copy)?, close_on_exec }
             }
             Intent::CloseOnExec(fd) => {
                 let pid = self.pid_of(tid)?;
-                Undo::CloseOnExec { pid, fd, was: is_close_on_exec(pid, fd) }
+                Undo::CloseOnExec { pid, fd, was: is_close_on_exec(pid, fd)? }
             }
             Intent::Flags(file) => {
                 let flags = rustix::fs::fcntl_getfl(&file)?;
@@ -262,17 +262,13 @@ pub(crate) fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(own_path(pipe), flags, rustix::fs::Mode::empty())?)
 }
 
-/// Whether exec closes a descriptor of another process.
-pub(crate) fn is_close_on_exec(pid: i32, fd: i32) -> bool {
+/// Whether exec closes a descriptor of another process. One that is not open is not closed.
+pub(crate) fn is_close_on_exec(pid: i32, fd: i32) -> procfs::Result<bool> {
     const O_CLOEXEC: u32 = 0o2000000;
-    flags_of(pid, fd).is_some_and(|flags| flags & O_CLOEXEC != 0)
-}
-
-/// The flags of a descriptor of any process.
-pub(crate) fn flags_of(pid: i32, fd: i32) -> Option<u32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
-    let octal = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
-    u32::from_str_radix(octal.trim(), 8).ok()
+    match procfs::descriptor_flags(pid, fd) {
+        Err(procfs::Error::Gone(_) | procfs::Error::Missing { .. }) => Ok(false),
+        flags => Ok(flags? & O_CLOEXEC != 0),
+    }
 }
 
 /// The object that a call on a file moves the position of.
