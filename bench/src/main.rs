@@ -1,5 +1,5 @@
-//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|all} [--runs N] [--quick]
-//! [--before FILE]`: the figures of the papers.
+//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|all} [--runs N]
+//! [--quick] [--before FILE]`: the figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
 //! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON
@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+mod bluefs;
 mod build;
 mod checkpoint;
 mod epochs;
@@ -41,7 +42,7 @@ pub struct Options {
 
 type Bench = fn(&Options) -> Result<Vec<figure::Figure>, String>;
 
-const BENCHES: [(&str, Bench); 9] = [
+const BENCHES: [(&str, Bench); 10] = [
     ("interposition", |options| Ok(vec![interposition::run(options)?])),
     ("postmark", |options| Ok(vec![postmark::run(options)?])),
     ("sqlite", |options| Ok(vec![sqlite::run(options)?])),
@@ -51,6 +52,7 @@ const BENCHES: [(&str, Bench); 9] = [
     ("overhead", |options| Ok(vec![overhead::run(options)?])),
     ("answers", answers::run),
     ("epochs", epochs::run),
+    ("bluefs", bluefs::run),
 ];
 
 /// Set in the process that has its own mount namespace.

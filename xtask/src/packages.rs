@@ -15,7 +15,7 @@ const fn package(name: &'static str, provides: &'static str, why: &'static str) 
 }
 
 /// All of them.
-pub const PACKAGES: [Package; 41] = [
+pub const PACKAGES: [Package; 43] = [
     package("gcc", "cc", "links Rust programs; compiles tests/programs"),
     package("libc6-dev", "/usr/lib/x86_64-linux-gnu/libc.a", "headers; libc for static test programs"),
     package("make", "make", "transparency: builds of C packages"),
@@ -62,6 +62,8 @@ pub const PACKAGES: [Package; 41] = [
     package("redis-tools", "redis-check-rdb", "transparency: a server that syncs each write"),
     package("mariadb-server-core", "mariadbd", "transparency: a server of many threads"),
     package("mariadb-client-core", "mariadb", "transparency: its client"),
+    package("sshfs", "sshfs", "bench bluefs: a peer"),
+    package("openssh-server", "/usr/sbin/sshd", "bench bluefs: its server"),
     package("iproute2", "ip", "tests of a slow line: two hosts on one machine"),
     package("strace", "strace", "replay: what real programs do"),
     package("procps", "ps", "transparency"),

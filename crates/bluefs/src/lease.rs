@@ -160,6 +160,8 @@ impl Leases {
             self.give_back(session, group);
         }
         self.counts.remove(&session);
+        // It writes no more.
+        self.changed.retain(|_, (by, _, _)| *by != session);
     }
 
     /// Whether `session` may commit a change of these groups. While the answer is to wait, no lease on them is granted
@@ -378,6 +380,11 @@ mod tests {
         assert_eq!(leases.may_write(B, &just(G), 104), MayWrite::Now);
         assert_eq!((leases.grant(B, G, 104), leases.grant(A, G, 108)), (None, None));
         assert_eq!((leases.grant(B, G, 105), leases.grant(A, G, 109)), (Some(115), Some(119)));
+        leases.end(A);
+        assert_eq!(leases.may_write(B, &just(G), 110), MayWrite::Now);
+        assert_eq!(leases.grant(C, G, 110), None);
+        leases.end(B);
+        assert_eq!(leases.grant(C, G, 110), Some(120), "nobody writes any more");
     }
 
     #[test]
