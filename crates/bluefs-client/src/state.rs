@@ -260,6 +260,7 @@ impl State {
         self.fail_intervals(Errno::STALE);
         self.flight = InFlight::new();
         self.acknowledged = 0;
+        self.told.clear();
         self.orphans.clear();
         self.lent.clear();
     }
