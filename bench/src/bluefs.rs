@@ -189,8 +189,9 @@ impl Place {
             }
             Peer::Sshfs => {
                 self.configure_sshd()?;
-                let mut command = far.command(SSHD);
-                command.args(["-D", "-f"]).arg(self.file("sshd_config"));
+                // Its processes for connections end with it, also those whose line is gone.
+                let mut command = far.command("unshare");
+                command.args(["--pid", "--fork", "--kill-child", SSHD, "-D", "-f"]).arg(self.file("sshd_config"));
                 (command, 2222)
             }
         };
