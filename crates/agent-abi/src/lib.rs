@@ -115,7 +115,13 @@ pub enum Request {
     /// Can this file be the log of its domain: `(fd, slot of its clock)`. Answer: its number, or 0. Unless another
     /// file has just become it, it becomes it at one of the next commits.
     Log = 25,
+    /// Which mappings are the program's: `(from this address on, room for MAPPINGS_MAX pairs of address and length)`.
+    /// Answer: how many.
+    Mappings = 26,
 }
+
+/// So many mappings are told in one answer.
+pub const MAPPINGS_MAX: usize = 64;
 
 impl Request {
     /// The request with this number.
@@ -140,6 +146,7 @@ impl Request {
             23 => Self::Volatile,
             24 => Self::MovesOut,
             25 => Self::Log,
+            26 => Self::Mappings,
             _ => return None,
         })
     }
@@ -228,6 +235,10 @@ pub mod option {
     pub const VOLATILE: u32 = 16384;
     /// A socket was given a limit for how long a receiver waits (`SO_RCVTIMEO`).
     pub const RECEIVE_LIMITS: u32 = 65536;
+    /// The same for a sender (`SO_SNDTIMEO`).
+    pub const SEND_LIMITS: u32 = 131_072;
+    /// Something was held that was written into a FIFO with a name: who reads there may be inside.
+    pub const FIFO_HELD: u32 = 262_144;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

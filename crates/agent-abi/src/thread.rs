@@ -115,6 +115,9 @@ pub struct ThreadPage {
     pub log_written: u64,
     /// The call that wrote to a log and flushed it, and that log's number below.
     pub log_flushed: u64,
+    /// Not 0: a signal that the program ignores came with the end of a transfer. Without a tracer it would not have
+    /// ended it.
+    pub cut: u64,
 }
 
 /// The start of a process's own memory.

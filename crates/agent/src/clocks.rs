@@ -342,7 +342,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn sleep(&self, seen: u32) {
+    pub fn sleep(&self, seen: u32) {
         const FUTEX_WAIT: u64 = 0;
         let word = &raw const self.world.commits as u64;
         // SAFETY: the word is in the world's memory.

@@ -68,6 +68,7 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::Native if call.frame.nr == crate::process::SIGALTSTACK => call.sigaltstack(),
         Op::Pipe => call.pipe(),
         Op::Wait => call.wait(),
+        Op::Lasting if call.frame.nr == crate::locked::MLOCKALL => call.lock_all(),
         Op::Native | Op::Lasting | Op::Look => {
             call.proceed_observing();
         }

@@ -3,10 +3,11 @@
 use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, note_outside_stream, Stat};
 use crate::gate::{self, nr, EAGAIN};
+use crate::memory::read_program;
 use crate::timed::Limit;
-use crate::transfer::is_pipe;
+use crate::transfer::{is_pipe, ready_now, POLLIN};
 use agent_abi::{
-    option, FdEntry, FdKind, Request, AFTER_OBSERVES, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS,
+    option, FdEntry, FdKind, Request, AFTER_MUST_FINISH, AFTER_OBSERVES, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS,
     PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_SERVED, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN,
 };
 use commit_clock::Transaction;
@@ -59,6 +60,9 @@ impl Call<'_> {
             FdKind::Outside if entry.has(FdEntry::NAMED) => {
                 self.modify(self.object(entry.slot()));
                 self.modify(&self.world.messages);
+                if self.has_option(option::FIFO_HELD) {
+                    self.await_fifo(fd, entry);
+                }
             }
             FdKind::DomainFile | FdKind::MemoryFile | FdKind::OutsideFile | FdKind::Nothing
                 if entry.slot() != 0 && self.moves_offset() && self.may_be_shared(entry) =>
@@ -186,8 +190,9 @@ impl Call<'_> {
 
     /// A barrier whose error may tell of the other end.
     pub fn barrier_to_peer(&mut self) {
-        self.barrier();
-        self.observe_error(self.frame.rax as i64);
+        self.settle();
+        let result = self.proceed_sending(AFTER_MUST_FINISH);
+        self.observe_error(result);
     }
 
     /// A change to a file of a domain.
@@ -225,7 +230,7 @@ impl Call<'_> {
     #[inline(always)]
     pub fn send_inside(&mut self, entry: FdEntry) {
         if self.is_clean() {
-            let result = self.proceed_observing();
+            let result = self.proceed_sending(AFTER_OBSERVES);
             if !self.is_clean() {
                 // It may have waited for room that somebody made meanwhile.
                 self.observe(self.object(entry.slot()));
@@ -242,7 +247,7 @@ impl Call<'_> {
         if entry.kind() == FdKind::Inside {
             self.settle_if_spliced(entry.slot());
         }
-        let result = self.proceed_observing();
+        let result = self.proceed_sending(AFTER_OBSERVES);
         self.observe(object);
         self.observe_error(result);
     }
@@ -260,7 +265,7 @@ impl Call<'_> {
             self.page.syncs = SYNC_SHOWS | self.page.syncs & SYNC_AFTER_WRITE;
         }
         if self.goes_straight_through(entry) {
-            let result = self.proceed_observing();
+            let result = self.proceed_sending(AFTER_OBSERVES);
             // It may have waited for room that somebody made in a FIFO.
             if entry.has(FdEntry::NAMED) && !self.is_clean() {
                 self.observe(self.object(entry.slot()));
@@ -275,6 +280,9 @@ impl Call<'_> {
         if self.has_option(option::RELEASE_EARLY) {
             self.proceed();
             return;
+        }
+        if self.descriptor(self.arg(position)).has(FdEntry::NAMED) {
+            self.world.options.fetch_or(option::FIFO_HELD, Ordering::SeqCst);
         }
         let clock = self.dependencies();
         let frame = &raw const *self.frame as u64;
@@ -291,7 +299,7 @@ impl Call<'_> {
         }
         self.settle();
         self.await_queue(self.descriptor(self.arg(position)));
-        let result = self.proceed();
+        let result = self.proceed_sending(AFTER_MUST_FINISH);
         self.observe_error(result);
     }
 
@@ -382,8 +390,54 @@ impl Call<'_> {
 
     /// `poll` and its kin: being ready is an observation of whoever made it ready, and not being ready of whoever has taken what was there.
     pub fn await_ready(&mut self, awaits_nothing: bool) {
+        if self.has_option(option::FIFO_HELD) && !self.is_clean() {
+            self.await_fifos();
+        }
         let result = self.proceed_observing();
         self.observe_ready(result, awaits_nothing);
+    }
+
+    /// Before a `poll`: as `await_fifo`, for the first of what is asked for.
+    #[cold]
+    #[inline(never)]
+    fn await_fifos(&self) {
+        const POLL: u64 = 7;
+        const PPOLL: u64 = 271;
+        const MOST: u64 = 64;
+        if !matches!(self.frame.nr, POLL | PPOLL) {
+            return;
+        }
+        for at in 0..self.arg(1).min(MOST) {
+            let mut one = [0];
+            if !read_program(self.arg(0).wrapping_add(8 * at), &mut one) {
+                return;
+            }
+            let (fd, asks) = (u64::from(one[0] as u32), one[0] >> 32 & POLLIN != 0);
+            // Also one that nothing is remembered of.
+            if !asks {
+                continue;
+            }
+            let entry = self.descriptor(fd);
+            if entry.kind() == FdKind::Outside && entry.has(FdEntry::NAMED) {
+                self.await_fifo(fd, entry);
+            }
+        }
+    }
+
+    /// What was written into a FIFO with a name may be held. Whoever reads there finds it if it is inside, as it would
+    /// have found it without us.
+    #[cold]
+    #[inline(never)]
+    fn await_fifo(&self, fd: u64, entry: FdEntry) {
+        loop {
+            let seen = self.world.commits.load(Ordering::Acquire);
+            let is_held = self.world.queue_pending[entry.queue()].load(Ordering::Acquire) != 0;
+            if !is_held || ready_now(fd, POLLIN) != 0 {
+                return;
+            }
+            self.request_commit(&self.transactions().dirty());
+            self.sleep(seen);
+        }
     }
 
     fn observe_ready(&self, result: i64, awaits_nothing: bool) {

@@ -8,6 +8,7 @@
 #![no_main]
 
 mod clocks;
+mod cut;
 mod deaf;
 mod descriptors;
 mod dispatch;
@@ -15,6 +16,7 @@ mod entry;
 mod fsync;
 mod gate;
 mod io;
+mod locked;
 mod log;
 mod memory;
 mod names;

@@ -267,6 +267,7 @@ impl Call<'_> {
                 log_writes: 0,
                 log_written: 0,
                 log_flushed: 0,
+                cut: 0,
                 looks: AtomicU32::new(0),
             });
             ((at - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
@@ -710,6 +711,7 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
             log_writes: 0,
             log_written: 0,
             log_flushed: 0,
+            cut: 0,
             looks: AtomicU32::new(0),
         };
         (home as *mut ThreadPage).write(moved);

@@ -24,6 +24,8 @@ const SO_TYPE: u64 = 3;
 const SOL_SOCKET: u32 = 1;
 const SO_RCVTIMEO_OLD: u32 = 20;
 const SO_RCVTIMEO_NEW: u32 = 66;
+const SO_SNDTIMEO_OLD: u32 = 21;
+const SO_SNDTIMEO_NEW: u32 = 67;
 const SO_ZEROCOPY: u64 = 60;
 const SCM_RIGHTS: u32 = 1;
 /// Tells the inodes of such sockets from those of pairs in `World::sockets`; the supervisor knows it as well (supervisor::classify). Inodes of
@@ -147,6 +149,11 @@ impl Call<'_> {
                 any = true;
                 self.forget(fd);
                 if let Ok(stat) = Stat::of_fd(fd) {
+                    if stat.kind() == S_IFSOCK {
+                        // It may have limits of time already.
+                        let limits = option::RECEIVE_LIMITS | option::SEND_LIMITS;
+                        self.world.options.fetch_or(limits, Ordering::Relaxed);
+                    }
                     if matches!(stat.kind(), S_IFIFO | S_IFSOCK) && !self.world.mark_outside(stat.hash()) {
                         self.nothing_is_inside();
                     }
@@ -462,6 +469,9 @@ impl Call<'_> {
         if self.arg(1) as u32 == SOL_SOCKET && matches!(self.arg(2) as u32, SO_RCVTIMEO_OLD | SO_RCVTIMEO_NEW) {
             self.world.options.fetch_or(option::RECEIVE_LIMITS, Ordering::Relaxed);
         }
+        if self.arg(1) as u32 == SOL_SOCKET && matches!(self.arg(2) as u32, SO_SNDTIMEO_OLD | SO_SNDTIMEO_NEW) {
+            self.world.options.fetch_or(option::SEND_LIMITS, Ordering::Relaxed);
+        }
         self.change_description(0);
     }
 
@@ -590,7 +600,7 @@ fn parent_has(fd: u64) -> bool {
 }
 
 /// An option of a socket that is a number.
-fn socket_option(fd: u64, option: u64) -> Option<u64> {
+pub fn socket_option(fd: u64, option: u64) -> Option<u64> {
     const GETSOCKOPT: u64 = 55;
     // Most are shorter: the kernel fills the low bytes.
     let mut value = 0u64;

@@ -8,8 +8,8 @@ use agent_abi::{
     option, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, PHASE_BEFORE, REPEATS,
 };
 
-const SECOND_NS: u64 = 1_000_000_000;
-const MILLISECOND_NS: u64 = 1_000_000;
+pub const SECOND_NS: u64 = 1_000_000_000;
+pub const MILLISECOND_NS: u64 = 1_000_000;
 
 /// How a call is told its limit.
 #[derive(Clone, Copy)]
@@ -48,13 +48,19 @@ impl Call<'_> {
     /// have a limit of its own for that (`SO_RCVTIMEO`). `after`: what is left to be done then.
     #[inline(always)]
     pub fn proceed_receiving(&mut self, position: u8, after: u64) -> i64 {
+        self.clear_cut();
         if self.has_option(option::RECEIVE_LIMITS) {
-            if let Some(whole) = receive_limit_ns(self.arg(position)) {
+            const SO_RCVTIMEO: u64 = 20;
+            if let Some(whole) = socket_limit_ns(self.arg(position), SO_RCVTIMEO) {
                 return self.receive_within(whole, position, after);
             }
         }
         self.page.after = after;
-        self.make()
+        let result = self.make();
+        if self.is_cut() && result > 0 {
+            return self.receive_rest(result, after, None);
+        }
+        result
     }
 
     /// After an ignored signal the rest of the time is waited in `ppoll`, which can be told it.
@@ -69,6 +75,9 @@ impl Call<'_> {
         loop {
             self.page.after = repeats;
             let result = self.make();
+            if self.is_cut() && result > 0 {
+                return self.receive_rest(result, after, Some((begin, whole)));
+            }
             if result != REPEATS {
                 return result;
             }
@@ -111,21 +120,20 @@ impl Call<'_> {
     }
 }
 
-/// How long a receiver waits at most: `None` without end, or if it is no socket.
-fn receive_limit_ns(fd: u64) -> Option<u64> {
+/// How long who uses a socket waits at most, as this option says: `None` without end, or if it is no socket.
+pub fn socket_limit_ns(fd: u64, option: u64) -> Option<u64> {
     const GETSOCKOPT: u64 = 55;
     const SOL_SOCKET: u64 = 1;
-    const SO_RCVTIMEO: u64 = 20;
     const MICROSECOND_NS: u64 = 1_000;
     let (mut time, mut len) = ([0u64; 2], 16u64);
-    let args = [fd, SOL_SOCKET, SO_RCVTIMEO, time.as_mut_ptr() as u64, &raw mut len as u64, 0];
+    let args = [fd, SOL_SOCKET, option, time.as_mut_ptr() as u64, &raw mut len as u64, 0];
     // SAFETY: a whole `struct timeval`, and its length.
     let result = unsafe { gate::call(GETSOCKOPT, args) };
     let limit = time[0].checked_mul(SECOND_NS)?.checked_add(time[1] * MICROSECOND_NS)?;
     (result == 0 && limit != 0).then_some(limit)
 }
 
-fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     const CLOCK_GETTIME: u64 = 228;
     const CLOCK_MONOTONIC: u64 = 1;
     let mut time = [0u64; 2];

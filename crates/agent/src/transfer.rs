@@ -31,7 +31,7 @@ const COUNT_MAX: u64 = 0x7fff_f000;
 const BUFFER: usize = 16 << 10;
 /// A pipe that is ready to be written takes so much without waiting (pipe(7), PIPE_BUF).
 const PIPE_BUF: u64 = 4096;
-const POLLIN: u64 = 1;
+pub const POLLIN: u64 = 1;
 const POLLOUT: u64 = 4;
 const O_NONBLOCK: u64 = 0o4000;
 const O_APPEND: u64 = 0o2000;
@@ -110,7 +110,7 @@ fn file_flags(fd: u64) -> u64 {
 }
 
 /// What a descriptor is ready for now.
-fn ready_now(fd: u64, events: u64) -> u64 {
+pub fn ready_now(fd: u64, events: u64) -> u64 {
     let mut one = [u64::from(fd as u32) | events << 32];
     // SAFETY: one `struct pollfd`.
     unsafe { gate::call(nr::POLL, [one.as_mut_ptr() as u64, 1, 0, 0, 0, 0]) };

@@ -451,6 +451,12 @@ impl Supervisor {
         let Some(stopped) = self.ahead_of_signal(stopped, &info)? else { return Ok(()) };
         self.note_signal(tid, &info);
         let look = self.interrupt_in_call(&stopped)?;
+        if signals::goes_on(&stopped, &look, &self.image)? {
+            self.observe_signal(tid, &info);
+            let resumed = stopped.resume(0);
+            self.call_receiver(tid);
+            return resumed;
+        }
         let mut more = Vec::new();
         let mut has_run = false;
         let left = signals::leave_agent(stopped, look, &self.image, self.segment.world, &mut more, &mut has_run)?;

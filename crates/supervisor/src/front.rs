@@ -740,9 +740,13 @@ fn mark_inherited(world: &agent_abi::World, inherited: &[i32]) -> io::Result<()>
     for fd in inherited {
         let metadata = std::fs::metadata(Path::new("/proc/self/fd").join(fd.to_string()))?;
         match FileType::from_raw_mode(metadata.mode()) {
-            FileType::Fifo | FileType::Socket => {
+            kind @ (FileType::Fifo | FileType::Socket) => {
                 world.mark_outside(hash_object(metadata.dev(), metadata.ino()));
                 world.inherited.store(outside_count(world), Ordering::SeqCst);
+                if kind == FileType::Socket {
+                    // It may have limits of time already.
+                    world.options.fetch_or(option::RECEIVE_LIMITS | option::SEND_LIMITS, Ordering::SeqCst);
+                }
             }
             FileType::Unknown => {
                 world.options.fetch_or(option::OUTSIDE_EVENTS, Ordering::SeqCst);

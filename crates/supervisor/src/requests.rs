@@ -43,6 +43,7 @@ impl Supervisor {
             Some(Request::Volatile) => self.is_volatile(tid, a as i32, b as usize),
             Some(Request::Log) => self.propose_log(tid, a as i32, b as usize),
             Some(Request::MovesOut) => self.moves_out(tid, a),
+            Some(Request::Mappings) => crate::texts::tell_mappings(tid, self.world(), a, b).map_err(errno),
             Some(Request::WatchEnd) => self.watch_end(&stopped).map(|()| 0).map_err(|_| libc::ESRCH),
             Some(Request::TraceWait) => self.wait_as_tracer(tid, a),
             Some(Request::Ahead | Request::Done | Request::Trace) | None => Err(libc::ENOSYS),

@@ -126,6 +126,34 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
     })
 }
 
+/// Whether a signal has come with the end of a transfer that goes on with the rest if that signal is ignored: without
+/// a tracer the kernel drops it before it can end anything (`agent::cut`). The thread is told so.
+pub fn goes_on(stopped: &Stopped, look: &Look, image: &AgentImage) -> Result<bool> {
+    let registers = &look.registers;
+    let at_end = registers.rip == image.header.gate_program_after && registers.rax as i64 > 0;
+    if !at_end || !matches!(look.position, Position::Done(_) | Position::After) {
+        return Ok(false);
+    }
+    let nr = Saved::read(stopped.tid(), registers.gs_base)?.frame.nr as i64;
+    let is_transfer = matches!(
+        nr,
+        libc::SYS_write
+            | libc::SYS_writev
+            | libc::SYS_sendto
+            | libc::SYS_sendmsg
+            | libc::SYS_sendmmsg
+            | libc::SYS_recvfrom
+            | libc::SYS_recvmsg
+    );
+    if !is_transfer || !is_ignored(stopped.tid(), stopped.signal()) {
+        return Ok(false);
+    }
+    let cut = registers.gs_base.wrapping_add(offset_of!(ThreadPage, cut) as u64);
+    let kernel = |source| TraceError::Kernel { what: "write the agent's page", tid: stopped.tid(), source };
+    tracee::write_bytes(stopped.tid(), cut, &1u64.to_ne_bytes()).map_err(kernel)?;
+    Ok(true)
+}
+
 /// Give the thread the registers that its program had at its call site.
 fn to_program(registers: &mut Registers, saved: &Saved) {
     let frame = &saved.frame;

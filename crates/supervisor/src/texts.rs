@@ -4,7 +4,7 @@
 //! programs. So what no process has attached is forgotten when there are many, first of all files that are gone
 //! (`decisions/0042`).
 
-use agent_abi::{text_index, FileVersion, Text, TextState, World, TEXTS_MAX};
+use agent_abi::{text_index, FileVersion, Text, TextState, World, AGENT_BASE, MAPPINGS_MAX, OWN_END, TEXTS_MAX};
 use call_sites::{FilePlan, SegmentPlan};
 use std::fs::File;
 use std::io::{self, Read};
@@ -51,6 +51,30 @@ impl Learned {
         let found = self.path.as_deref().and_then(|path| std::fs::metadata(path).ok());
         found.is_none_or(|metadata| version_of(&metadata) != self.version)
     }
+}
+
+/// Write the mappings of a process that are its program's, from an address on, into its memory at `at`: pairs of
+/// address and length. Returns how many.
+pub fn tell_mappings(tid: i32, world: &World, from: u64, at: u64) -> io::Result<u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{tid}/maps"))?;
+    let stubs: Vec<u64> = world.texts.iter().map(|row| row.stub_shm.load(Ordering::Relaxed).into()).collect();
+    let pairs = maps.lines().filter_map(|line| program_mapping(line, &stubs)).filter(|&[start, _]| start >= from);
+    let pairs: Vec<[u64; 2]> = pairs.take(MAPPINGS_MAX).collect();
+    let bytes: Vec<u8> = pairs.iter().flatten().flat_map(|word| word.to_ne_bytes()).collect();
+    tracee::write_bytes(tid, at, &bytes)?;
+    Ok(pairs.len() as u64)
+}
+
+/// Address and length of a line of `/proc/PID/maps`, unless it is ours, or the kernel's page for old programs.
+fn program_mapping(line: &str, stubs: &[u64]) -> Option<[u64; 2]> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    // What a System V segment has as its inode is its number.
+    let (number, name) = (fields.nth(3)?.parse().ok()?, fields.next().unwrap_or(""));
+    let is_stub = name.starts_with("/SYSV") && number != 0 && stubs.contains(&number);
+    let is_ours = start >= AGENT_BASE && end <= OWN_END || is_stub;
+    (!is_ours && name != "[vsyscall]").then_some([start, end - start])
 }
 
 /// All patched text of a world.

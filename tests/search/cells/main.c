@@ -1,17 +1,19 @@
 // Plays cells. `cells list` names the actions and observations. `cells gate DIR LIST SLOWNESS [COMMAND …]` plays those
-// that LIST names, one line each: the action, the observation, and whether A acts. It tells of each what B saw, and
+// that LIST names, one line each: the action (or two, joined by +, one after the other), the observation, and whether A
+// acts (2: in another thread than the one that has changed the file). It tells of each what B saw, and
 // whether that left early: before anything could be committed. For that, no flush that COMMAND or a process in it
 // begins is made until the gate is opened: a filter stops its system call. Without COMMAND all are played natively.
 #include "cells.h"
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <sys/sendfile.h>
 
 enum { CELLS_MAX = 300, FIRST = 100, ANNOUNCE = FIRST - 1 }; // Numbers of the pipes through which cells tell.
 
-struct cell { const struct action *action; const struct observation *observation; int acts; };
+struct cell { const struct action *action, *second; const struct observation *observation; int acts; };
 static struct cell cells[CELLS_MAX];
 static int cells_len, slowness = 1;
 
@@ -35,16 +37,21 @@ static const struct observation *observation_called(const char *name) {
     return 0;
 }
 static void read_list(const char *name) {
-    char action[64], observation[64];
+    char action[128], observation[64];
     FILE *list = fopen(name, "r");
     if (!list) end("no list");
-    for (int acts; fscanf(list, "%63s %63s %d", action, observation, &acts) == 3;) {
+    for (int acts; fscanf(list, "%127s %63s %d", action, observation, &acts) == 3;) {
         if (cells_len == CELLS_MAX) end("too many cells");
-        cells[cells_len++] = (struct cell){action_called(action), observation_called(observation), acts};
+        char *second = strchr(action, '+');
+        if (second) *second++ = 0;
+        cells[cells_len++] = (struct cell){action_called(action), second ? action_called(second) : 0,
+            observation_called(observation), acts};
     }
     fclose(list);
 }
-static uint64_t needs_of(const struct cell *cell) { return cell->action->needs | cell->observation->needs; }
+static uint64_t needs_of(const struct cell *cell) {
+    return cell->action->needs | (cell->second ? cell->second->needs : 0) | cell->observation->needs;
+}
 
 // Inside: all cells side by side, each a process that forks another one. They are told by `start` when A acts, and
 // keep apart by time: nothing else may lead from A to B.
@@ -62,14 +69,23 @@ static void dirty(void) {
     ck(pwrite(f, "new", 3, 0)), ck(close(f));
 }
 static long end_of(long act_at) { return 2 * see_at - act_at + 500 * slowness; }
+static void *act(void *of) {
+    const struct cell *cell = of;
+    cell->action->act();
+    if (cell->second) cell->second->act();
+    return 0;
+}
 static void play_a(const struct cell *cell) {
-    pid_t other = cell->observation->needs & B_IS_CHILD || cell->action->needs & B_IS_CHILD ? pid_b : 0;
+    pid_t other = needs_of(cell) & B_IS_CHILD ? pid_b : 0;
+    pthread_t thread;
     if (needs_of(cell) & SPLIT) split(1);
     if (cell->action->prepare) cell->action->prepare();
+    if (cell->second && cell->second->prepare) cell->second->prepare();
     long act_at = wait_for_start();
     see_at = act_at + 300 * slowness;
     until(act_at), dirty();
-    if (cell->acts) cell->action->act();
+    if (cell->acts == 2 && pthread_create(&thread, 0, act, (void *)cell)) _exit(1);
+    if (cell->acts == 1) act((void *)cell);
     until(end_of(act_at) + 200 * slowness);
     if (other) kill(other, SIGKILL), waitpid(other, 0, 0);
     _exit(0);
@@ -268,8 +284,8 @@ static int gate(char **arguments, int count) {
 
 int main(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "list")) {
-        for (const struct action *const *at = __start_actions; at < __stop_actions; at++) printf("action %s\n",
-    (*at)->name);
+        for (const struct action *const *at = __start_actions; at < __stop_actions; at++)
+            printf("action %s\n%s%s\n", (*at)->name, (*at)->prepare ? "prepared " : "", (*at)->prepare ? (*at)->name : "");
         for (const struct observation *const *at = __start_observations; at < __stop_observations; at++)
             printf("%s %s\n", (*at)->needs & CHANGES ? "changing" : "observation", (*at)->name);
         return 0;

@@ -45,12 +45,21 @@ pub struct Cells {
     program: PathBuf,
     world: Vec<String>,
     pub actions: Vec<String>,
+    /// Those of them that prepare something, which they may undo.
+    pub prepared: Vec<String>,
     pub observations: Vec<String>,
     /// Those of them that change something themselves.
     pub changing: Vec<String>,
+    /// A acts in another thread than the one that has changed the file.
+    pub in_thread: bool,
 }
 
 impl Cells {
+    /// Whether an action, or one of two, prepares something that it may undo.
+    pub fn prepares(&self, action: &str) -> bool {
+        action.split('+').any(|one| self.prepared.iter().any(|name| name == one))
+    }
+
     /// Compiles the program into a folder below `into`, which goes with this.
     pub fn build(into: &Path, speculator: &Path, options: &[String]) -> Result<Cells, String> {
         fs::create_dir_all(into).map_err(|error| format!("{}: {error}", into.display()))?;
@@ -60,7 +69,7 @@ impl Cells {
         let sources = sources.flatten().map(|entry| entry.path());
         let sources = sources.filter(|path| path.extension().is_some_and(|ending| ending == "c"));
         let mut compiler = Command::new("cc");
-        compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).args(sources);
+        compiler.args(["-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).args(sources);
         if !compiler.status().map_err(|error| format!("cc: {error}"))?.success() {
             return Err("the cells cannot be compiled".to_owned());
         }
@@ -73,7 +82,16 @@ impl Cells {
         world.push("--".to_owned());
         let (actions, changing): (_, Vec<String>) = (of("action "), of("changing "));
         let observations = [of("observation "), changing.clone()].concat();
-        Ok(Cells { program, world, actions, observations, changing, folder })
+        Ok(Cells {
+            program,
+            world,
+            actions,
+            prepared: of("prepared "),
+            observations,
+            changing,
+            in_thread: false,
+            folder,
+        })
     }
 
     /// Plays `cells` side by side, with all pauses so many times as long; what each said.
@@ -83,7 +101,8 @@ impl Cells {
         let list = folder.path().join("list");
         let lines = cells.iter().map(|cell| {
             let Pair { action, observation } = &cell.pair;
-            format!("{action} {observation} {}\n", u32::from(cell.acts))
+            let acts = u32::from(cell.acts) * if self.in_thread { 2 } else { 1 };
+            format!("{action} {observation} {acts}\n")
         });
         fs::write(&list, lines.collect::<String>()).map_err(problem)?;
         let mut command = Command::new(&self.program);

@@ -16,7 +16,8 @@ const KNOWN: &[(&str, &str, &str)] = &[
 
 /// Why this pair is left as it is, if it is known.
 pub fn reason(pair: &Pair) -> Option<&'static str> {
-    let is_it = |known: &&(&str, &str, &str)| known.0 == pair.action && known.1 == pair.observation;
+    let acts = |name: &str| pair.action.split('+').any(|one| one == name);
+    let is_it = |known: &&(&str, &str, &str)| acts(known.0) && known.1 == pair.observation;
     KNOWN.iter().find(is_it).map(|known| known.2)
 }
 

@@ -21,6 +21,9 @@ use clap::Parser;
 use cells::{Cells, Pair};
 use search::Search;
 
+/// So many pairs with two actions, if it is not said how many.
+const PAIRS_OF_TWO: usize = 1500;
+
 /// Searches for what a process inside can learn and show before it is durable
 #[derive(Debug, Parser)]
 struct Arguments {
@@ -42,6 +45,12 @@ struct Arguments {
     /// Only pairs with this observation
     #[arg(long)]
     observation: Option<String>,
+    /// A does two actions, one after the other; some are drawn
+    #[arg(long)]
+    two: bool,
+    /// A acts in another thread than the one that has changed the file
+    #[arg(long)]
+    in_thread: bool,
     /// Say also which pairs tell, and what came of each
     #[arg(short, long)]
     verbose: bool,
@@ -62,7 +71,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<bool, String> {
-    let cells = Cells::build(&arguments.into, &arguments.speculator, &arguments.options)?;
+    let mut cells = Cells::build(&arguments.into, &arguments.speculator, &arguments.options)?;
+    cells.in_thread = arguments.in_thread;
     if let Some((action, observation)) = known::unknown(&cells) {
         return Err(format!("{action} {observation} is listed in known.rs, and there is no such pair"));
     }
@@ -76,21 +86,34 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
 /// The pairs that the arguments choose, as they are drawn from the seed, which is printed.
 fn chosen(arguments: &Arguments, cells: &Cells) -> Result<Vec<Pair>, String> {
     let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
-    let mut pairs = Vec::new();
-    for action in cells.actions.iter().filter(|name| is(&arguments.action, name)) {
-        let observations = cells.observations.iter().filter(|name| is(&arguments.observation, name));
-        pairs.extend(observations.map(|observation| Pair { action: action.clone(), observation: observation.clone() }));
-    }
-    if pairs.is_empty() {
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
+    let seed = arguments.seed.unwrap_or_else(clock);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let actions: Vec<&String> = cells.actions.iter().filter(|name| is(&arguments.action, name)).collect();
+    let observations: Vec<&String> =
+        cells.observations.iter().filter(|name| is(&arguments.observation, name)).collect();
+    if actions.is_empty() || observations.is_empty() {
         return Err("no such pair".to_owned());
     }
-    let (actions, observations) = (cells.actions.len(), cells.observations.len());
-    print!("{actions} actions, {observations} observations");
-    if let Some(count) = arguments.pairs {
-        let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs());
-        let seed = arguments.seed.unwrap_or_else(clock);
-        fastrand::Rng::with_seed(seed).shuffle(&mut pairs);
-        pairs.truncate(count);
+    let pair = |action: String, observation: &str| Pair { action, observation: observation.to_owned() };
+    let mut pairs = Vec::new();
+    if arguments.two {
+        // There are too many to shuffle them.
+        for _ in 0..arguments.pairs.unwrap_or(PAIRS_OF_TWO) {
+            let mut both = [&cells.actions[rng.usize(..cells.actions.len())], actions[rng.usize(..actions.len())]];
+            rng.shuffle(&mut both);
+            let [first, second] = both;
+            pairs.push(pair(format!("{first}+{second}"), observations[rng.usize(..observations.len())]));
+        }
+    } else {
+        for action in actions {
+            pairs.extend(observations.iter().map(|observation| pair(action.clone(), observation)));
+        }
+    }
+    print!("{} actions, {} observations", cells.actions.len(), cells.observations.len());
+    if arguments.pairs.is_some() || arguments.two {
+        rng.shuffle(&mut pairs);
+        pairs.truncate(arguments.pairs.unwrap_or(PAIRS_OF_TWO));
         print!(", drawn with --seed {seed}");
     }
     println!();

@@ -81,8 +81,15 @@ impl Search<'_> {
     fn telling(&self, pairs: &[Pair]) -> Result<Vec<Pair>, String> {
         let usual = self.usual(pairs)?;
         let once = self.play(&acting(pairs, true), Place::Natively, NATIVELY, 1)?;
-        let differs = |(pair, said): (&Pair, Said)| (said.seen != usual[&pair.observation]).then(|| pair.clone());
-        let candidates: Vec<Pair> = pairs.iter().zip(once).filter_map(differs).collect();
+        let is_usual = |pair: &Pair, said: &Said| said.seen == usual[&pair.observation];
+        let (same, differing): (Vec<_>, Vec<_>) = pairs.iter().zip(once).partition(|(pair, said)| is_usual(pair, said));
+        let mut candidates: Vec<Pair> = differing.into_iter().map(|(pair, _)| pair.clone()).collect();
+        // What is as if A had done nothing at all may be an action that undoes what was prepared for it.
+        let is_prepared = |pair: &&Pair| self.cells.prepares(&pair.action);
+        let undone: Vec<Pair> = same.into_iter().map(|(pair, _)| pair).filter(is_prepared).cloned().collect();
+        let prepared = self.play(&acting(&undone, false), Place::Natively, NATIVELY, 1)?;
+        let undone = undone.into_iter().zip(prepared).filter(|(pair, said)| !is_usual(pair, said));
+        candidates.extend(undone.map(|(pair, _)| pair));
         eprintln!("{} of {} pairs may tell", candidates.len(), pairs.len());
         let tells = self.compare(&candidates, Place::Natively, NATIVELY, 1)?;
         let tells = candidates.into_iter().zip(tells).filter(|(_, compared)| compared.difference().is_some());
