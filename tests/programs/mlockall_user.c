@@ -35,7 +35,8 @@ int main(void) {
     more = mmap(0, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(more != MAP_FAILED);
     printf("what comes is not: %d\n", locked_kib() == before);
-    FAILS(mmap(0, 50L * MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED, -1, 0) == MAP_FAILED ? -1 : 0, EAGAIN);
+    int is_locked = MAP_PRIVATE | MAP_ANONYMOUS | MAP_LOCKED;
+    FAILS(mmap(0, 50L * MIB, PROT_READ, is_locked, -1, 0) == MAP_FAILED ? -1 : 0, EAGAIN);
     CHECK(mmap(0, 50L * MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
     FAILS(mlockall(MCL_CURRENT), ENOMEM);
     FAILS(mlockall(8 | MCL_CURRENT), EINVAL);

@@ -285,7 +285,8 @@ static int gate(char **arguments, int count) {
 int main(int argc, char **argv) {
     if (argc == 2 && !strcmp(argv[1], "list")) {
         for (const struct action *const *at = __start_actions; at < __stop_actions; at++)
-            printf("action %s\n%s%s\n", (*at)->name, (*at)->prepare ? "prepared " : "", (*at)->prepare ? (*at)->name : "");
+            printf("action %s\n%s%s\n", (*at)->name, (*at)->prepare ? "prepared " : "",
+                (*at)->prepare ? (*at)->name : "");
         for (const struct observation *const *at = __start_observations; at < __stop_observations; at++)
             printf("%s %s\n", (*at)->needs & CHANGES ? "changing" : "observation", (*at)->name);
         return 0;
