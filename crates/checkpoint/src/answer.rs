@@ -1,7 +1,7 @@
 //! Calls that have to succeed.
 
 use crate::{CheckpointError, Result};
-use tracee::RemoteCalls;
+use tracee::{RemoteCalls, Stopped};
 
 const ERRNO_MAX: i64 = 4095;
 
@@ -10,6 +10,17 @@ const ERRNO_MAX: i64 = 4095;
 pub(crate) struct Caller<'a> {
     pub pid: i32,
     pub calls: RemoteCalls<'a>,
+}
+
+impl<'a> Caller<'a> {
+    /// A thread; `in_company`: its process has others, which are all stopped.
+    pub fn of(stopped: &'a Stopped, gate: u64, in_company: bool) -> Result<Self> {
+        let calls = match in_company {
+            true => RemoteCalls::in_company(stopped, gate)?,
+            false => RemoteCalls::new(stopped, gate)?,
+        };
+        Ok(Self { pid: stopped.tid(), calls })
+    }
 }
 
 impl Caller<'_> {

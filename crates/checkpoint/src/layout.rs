@@ -40,6 +40,11 @@ impl Stage {
         Ok(this)
     }
 
+    /// Where its `syscall` instruction is.
+    pub fn gate(&self) -> u64 {
+        self.0
+    }
+
     /// Where arguments of calls can be written.
     pub fn data(&self) -> u64 {
         self.0 + PAGE

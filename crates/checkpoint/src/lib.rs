@@ -18,7 +18,10 @@
 //! **Invariant:** what cannot be put back is refused with `Unsupported`: at the checkpoint where that can be known, or else before anything of P
 //! is changed.
 //!
-//! Not kept here: descriptors, file offsets, pipes, files, locks, children, System V semaphore adjustments, threads but the one.
+//! A process with several threads has a [`ThreadedVessel`]: one vessel, and beside it what the kernel keeps for each
+//! thread. Whoever takes it stops them all first.
+//!
+//! Not kept here: descriptors, file offsets, pipes, files, locks, children, System V semaphore adjustments.
 #![forbid(unsafe_code)]
 
 mod answer;
@@ -27,10 +30,12 @@ mod layout;
 mod pages;
 mod reap;
 mod state;
+mod threads;
 mod vessel;
 
 pub use pages::{give_memory, Copied};
 pub use reap::{Dying, ToReap};
+pub use threads::ThreadedVessel;
 pub use vessel::{Known, Vessel};
 
 /// Why a checkpoint could not be taken or a process not put back.

@@ -5,7 +5,7 @@
 
 use crate::answer::Caller;
 use crate::Result;
-use tracee::{RemoteCalls, Stopped};
+use tracee::Stopped;
 
 /// A vessel that was killed, and whose tracer has still to hear of its end.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl ToReap {
 
     /// Reap several at once in the process whose they are; registers are saved and restored only once.
     pub fn all(zombies: impl IntoIterator<Item = Self>, p: &Stopped, gate: u64) -> Result<()> {
-        let mut caller = Caller { pid: p.tid(), calls: RemoteCalls::new(p, gate)? };
+        let mut caller = Caller::of(p, gate, false)?;
         for zombie in zombies {
             zombie.reap(&mut caller)?;
         }

@@ -7,7 +7,7 @@ use std::io;
 use tracee::process_state as outside;
 
 const ACTION_LEN: usize = 32;
-const STACK_LEN: usize = 24;
+pub(crate) const STACK_LEN: usize = 24;
 const TIMER_LEN: usize = 32;
 const SET_LEN: u64 = 8;
 const LIMITS: u32 = 16;
@@ -85,7 +85,7 @@ fn changed_signals(now: &Status, then: &Status) -> Result<Vec<u64>> {
     Ok((1..=64).filter(|signal| set & 1 << (signal - 1) != 0).collect())
 }
 
-fn writable(areas: &[areas::Area]) -> Result<u64> {
+pub(crate) fn writable(areas: &[areas::Area]) -> Result<u64> {
     let area = areas.iter().find(|area| area.is_writable_anonymous());
     Ok(area.ok_or(CheckpointError::Unsupported("a process without writable memory"))?.range.start)
 }
@@ -181,4 +181,16 @@ pub(crate) fn restore_from_outside(pid: i32, vessel: i32, cores: &[u64]) -> Resu
         std::fs::write(format!("/proc/{pid}/oom_score_adj"), then).map_err(score())?;
     }
     Ok(())
+}
+
+/// Registered areas of restartable sequences: the kernel kills a process whose registered area it cannot write.
+pub(crate) fn unregister_rseq(caller: &mut Caller, now: &outside::RseqConfiguration) -> Result<()> {
+    const UNREGISTER: u64 = 1;
+    let arguments = [now.pointer, now.size.into(), UNREGISTER, now.signature.into()];
+    caller.call("rseq", libc::SYS_rseq, &arguments).map(drop)
+}
+
+pub(crate) fn register_rseq(caller: &mut Caller, then: &outside::RseqConfiguration) -> Result<()> {
+    let arguments = [then.pointer, then.size.into(), 0, then.signature.into()];
+    caller.call("rseq", libc::SYS_rseq, &arguments).map(drop)
 }

@@ -7,12 +7,13 @@ use crate::answer::Caller;
 use crate::areas::{self, Area};
 use crate::reap::{Dying, ToReap};
 use crate::state::{self, Timers};
+use crate::threads::Others;
 use crate::{layout, pages, CheckpointError, Copied, Result};
 use procfs::Status;
 use std::cell::{Cell, OnceCell};
 use std::sync::OnceLock;
 use tracee::process_state as outside;
-use tracee::{Registers, RemoteCalls, SignalInfo, Stop, Stopped};
+use tracee::{Registers, SignalInfo, Stop, Stopped};
 
 const CLOSE_RANGE_UNSHARE: u64 = 2;
 /// Of the clone that makes a vessel.
@@ -75,8 +76,19 @@ impl Vessel {
     /// The same, without looking for what the caller knows; and reap dead vessels of the same process, which costs less now than at a stop of its
     /// own: afterwards, `zombies` has those that are left. The vessel is not settled, and nobody has waited for its first stop: if whoever waits for all tracees sees it first, see [`Self::adopt`].
     pub fn fork_known(p: &Stopped, gate: u64, known: Known, zombies: &mut Vec<ToReap>) -> Result<Self> {
+        Self::fork_among(p, gate, known, zombies, 1)
+    }
+
+    /// The same of a process that has so many threads, which are all stopped.
+    pub(crate) fn fork_among(
+        p: &Stopped,
+        gate: u64,
+        known: Known,
+        zombies: &mut Vec<ToReap>,
+        company: u64,
+    ) -> Result<Self> {
         let of = p.tid();
-        refuse(p, &known)?;
+        refuse(p, &known, company)?;
         let pending = pending(p)?;
         let extended = if inherits_extended_state(p)? { None } else { Some(p.extended_state()?) };
         let robust_list = p.robust_list().map_err(CheckpointError::access("robust list", of))?;
@@ -84,7 +96,7 @@ impl Vessel {
             Some(affinity) => affinity,
             None => outside::affinity(of).map_err(CheckpointError::access("affinity", of))?,
         };
-        let mut caller = Caller { pid: of, calls: RemoteCalls::new(p, gate)? };
+        let mut caller = Caller::of(p, gate, company > 1)?;
         while let Some(zombie) = zombies.pop() {
             zombie.reap(&mut caller)?;
         }
@@ -113,6 +125,7 @@ impl Vessel {
             Ok(()) => Ok(this),
             // A process that was killed meanwhile needs no checkpoint, and nobody would know of this one.
             Err(error @ CheckpointError::Trace(_)) => this.give_up().map(Dying::await_end).and(Err(error)),
+            Err(error) if company > 1 => this.discard_among(p, gate).and(Err(error)),
             Err(error) => this.discard(Some((p, gate))).and(Err(error)),
         }
     }
@@ -152,7 +165,7 @@ impl Vessel {
     }
 
     fn caller(&self) -> Result<Caller<'_>> {
-        Ok(Caller { pid: self.vessel, calls: RemoteCalls::new(self.held()?, self.gate)? })
+        Caller::of(self.held()?, self.gate, false)
     }
 
     /// The vessel's own process id.
@@ -198,6 +211,11 @@ impl Vessel {
 
     /// The same, without setting what the caller knows to be as it was: `no_timers` says that the process has had none since it was born.
     pub fn restore_known(&self, p: &Stopped, gate: u64, known: Known) -> Result<Copied> {
+        self.restore_among(p, gate, known, &mut Others::none())
+    }
+
+    /// The same with other threads.
+    pub(crate) fn restore_among(&self, p: &Stopped, gate: u64, known: Known, others: &mut Others) -> Result<Copied> {
         let (pid, vessel) = (p.tid(), self.pid());
         if pid != self.of {
             return Err(CheckpointError::Unsupported("another process's checkpoint"));
@@ -206,18 +224,20 @@ impl Vessel {
         outside::bring_near(vessel);
         let (now, then) = (Status::of(pid)?, Status::of(vessel)?);
         let (ours, theirs) = (areas::of(pid)?, areas::of(vessel)?);
-        refuse_to_restore(pid, vessel, (&now, &ours), (&then, &theirs))?;
+        refuse_to_restore(pid, vessel, (&now, &ours), (&then, &theirs), others.company())?;
+        others.refuse(pid, &now)?;
         state::restore_from_outside(pid, vessel, &self.affinity)?;
+        others.restore_from_outside()?;
+        let is_in_company = others.is_company();
+        others.end_newborn(pid, gate)?;
         outside::bring_near(pid);
         let kept = state::Kept::of(&mut self.caller()?, &theirs, &now, &then)?;
-        let mut caller = Caller { pid, calls: RemoteCalls::new(p, gate)? };
+        others.unregister(gate)?;
+        let mut caller = Caller::of(p, gate, is_in_company)?;
         let rseq = (p.rseq_configuration()?, self.held()?.rseq_configuration()?);
         if rseq.0 != rseq.1 && rseq.0.pointer != 0 {
             // Before its memory goes: the kernel kills a process whose registered area it cannot write.
-            const UNREGISTER: u64 = 1;
-            let now = rseq.0;
-            let arguments = [now.pointer, now.size.into(), UNREGISTER, now.signature.into()];
-            caller.call("rseq", libc::SYS_rseq, &arguments)?;
+            state::unregister_rseq(&mut caller, &rseq.0)?;
         }
         let stage = layout::restore(&mut caller, vessel, kept.brk, ours, &theirs)?;
         let scratch = stage.as_ref().map_or(kept.scratch, |stage| stage.data());
@@ -231,12 +251,12 @@ impl Vessel {
             caller.call("set_robust_list", libc::SYS_set_robust_list, &[head, len])?;
         }
         self.send_pending(&mut caller, scratch, &now)?;
+        others.give_state(&mut caller, stage.as_ref().map_or(gate, layout::Stage::gate), scratch)?;
         let copied = pages::restore(&mut caller, vessel, stage.as_ref().map(layout::Stage::range))?;
         if rseq.0 != rseq.1 && rseq.1.pointer != 0 {
-            let then = rseq.1;
-            let arguments = [then.pointer, then.size.into(), 0, then.signature.into()];
-            caller.call("rseq", libc::SYS_rseq, &arguments)?;
+            state::register_rseq(&mut caller, &rseq.1)?;
         }
+        others.leave(stage.as_ref().map_or(gate, layout::Stage::gate))?;
         if let Some(stage) = stage {
             stage.remove(&mut caller)?;
         }
@@ -278,6 +298,14 @@ impl Vessel {
         }
     }
 
+    /// The same, of a process with other threads, which are stopped.
+    pub(crate) fn discard_among(self, p: &Stopped, gate: u64) -> Result<()> {
+        let zombie = self.give_up()?.await_end();
+        let mut caller = Caller::of(p, gate, true)?;
+        zombie.reap(&mut caller)?;
+        caller.finish()
+    }
+
     /// Give the checkpoint up without waiting for its end.
     pub fn give_up(self) -> Result<Dying> {
         tracee::kill(self.vessel)?;
@@ -288,10 +316,10 @@ impl Vessel {
 }
 
 /// What cannot be kept must not be tried.
-fn refuse(p: &Stopped, known: &Known) -> Result<()> {
+fn refuse(p: &Stopped, known: &Known, company: u64) -> Result<()> {
     let pid = p.tid();
-    if !known.one_thread && threads(pid)? != 1 {
-        return Err(CheckpointError::Unsupported("more than one thread"));
+    if !(known.one_thread && company == 1) && threads(pid)? != company {
+        return Err(CheckpointError::Unsupported("threads that are not stopped"));
     }
     if let Stop::Group(_) = p.stop() {
         return Err(CheckpointError::Unsupported("a process stopped by job control"));
@@ -341,8 +369,9 @@ fn refuse_to_restore(
     vessel: i32,
     (now, ours): (&Status, &[Area]),
     (then, theirs): (&Status, &[Area]),
+    company: usize,
 ) -> Result<()> {
-    if now.threads()? != 1 {
+    if now.threads()? as usize != company {
         return Err(CheckpointError::Unsupported("threads made since"));
     }
     if now.privileges() != then.privileges() {
@@ -362,18 +391,21 @@ fn refuse_to_restore(
 }
 
 fn pending(p: &Stopped) -> Result<Vec<(SignalInfo, bool)>> {
-    let mut pending = Vec::new();
+    let mut all = Vec::new();
     for shared in [false, true] {
-        // What an instruction caused comes again with it.
-        let own = p.pending_signals(shared)?.into_iter().filter(|info| !info.is_synchronous());
-        pending.extend(own.map(|info| (info, shared)));
+        all.extend(pending_of(p, shared)?.into_iter().map(|info| (info, shared)));
     }
-    Ok(pending)
+    Ok(all)
+}
+
+/// Signals that wait, of a thread itself or (`shared`) of its process. What an instruction caused comes again with it.
+pub(crate) fn pending_of(p: &Stopped, shared: bool) -> Result<Vec<SignalInfo>> {
+    Ok(p.pending_signals(shared)?.into_iter().filter(|info| !info.is_synchronous()).collect())
 }
 
 /// A call that was interrupted and is to go on with what the kernel remembers of it (`nanosleep`, `poll` with a time limit): the kernel remembers
 /// only the last one, so it begins again as a whole, as every call does after a rollback (000, 5.1).
-fn restarting(mut registers: Registers) -> Registers {
+pub(crate) fn restarting(mut registers: Registers) -> Registers {
     const ERESTARTNOHAND: i64 = -514;
     const ERESTART_RESTARTBLOCK: i64 = -516;
     if registers.orig_rax as i64 >= 0 && registers.rax as i64 == ERESTART_RESTARTBLOCK {

@@ -14,6 +14,7 @@ mod segment;
 mod stop;
 #[allow(unsafe_code)]
 mod sys;
+pub mod thread_state;
 
 pub use agent_image::AgentImage;
 pub use filter::Filter;

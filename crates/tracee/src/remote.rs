@@ -27,7 +27,8 @@ pub const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 /// for each signal that cannot be blocked.
 const ATTEMPTS_MAX: u32 = 64;
 
-/// A stopped thread, the only one of its process, that makes system calls for us.
+/// A stopped thread that makes system calls for us: the only one of its process, or one of several that are all stopped
+/// ([`Self::in_company`]).
 ///
 /// It may have stopped at the entry of a call: that call is then *not* made (see [`Stopped::repeat_call`]). It may have stopped for a signal:
 /// after `finish` it can still be resumed with this signal and nothing of it is lost.
@@ -44,6 +45,8 @@ pub struct RemoteCalls<'a> {
     /// A call has been made: it stands somewhere else than it did.
     moved: bool,
     finished: bool,
+    /// Its process has other threads.
+    in_company: bool,
 }
 
 impl<'a> RemoteCalls<'a> {
@@ -61,7 +64,33 @@ impl<'a> RemoteCalls<'a> {
         let keeps_traps = mask & TRAP_BIT != 0 && signal.is_none();
         sys::set_signal_mask(tid, if keeps_traps { u64::MAX } else { !TRAP_BIT })?;
         let collected = Vec::new();
-        Ok(Self { stopped, gate, registers, mask, signal, collected, keeps_traps, moved: false, finished: false })
+        Ok(Self {
+            stopped,
+            gate,
+            registers,
+            mask,
+            signal,
+            collected,
+            keeps_traps,
+            moved: false,
+            finished: false,
+            in_company: false,
+        })
+    }
+
+    /// The same for a thread of several, which all are stopped. What happens to others meanwhile is kept for the event
+    /// loop: that the first thread of a process that is killed has died is told only after the others' deaths.
+    pub fn in_company(stopped: &'a Stopped, gate: u64) -> Result<Self> {
+        let mut calls = Self::new(stopped, gate)?;
+        calls.in_company = true;
+        Ok(calls)
+    }
+
+    fn wait(&self) -> io::Result<Option<i32>> {
+        match self.in_company {
+            true => crate::thread_state::wait_among(self.stopped.tid()),
+            false => sys::wait_for(self.stopped.tid()),
+        }
     }
 
     /// Where the thread stood, and what it will have again.
@@ -155,7 +184,7 @@ impl<'a> RemoteCalls<'a> {
             let request = if self.keeps_traps { libc::PTRACE_SYSCALL } else { libc::PTRACE_SINGLESTEP };
             sys::resume(tid, request, 0)?;
             let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
-            let status = sys::wait_for(tid).map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
+            let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
             if !libc::WIFSTOPPED(status) {
                 // The event loop learns of the death as of any other.
                 sys::keep_for_later(tid, status);
@@ -240,7 +269,7 @@ impl<'a> RemoteCalls<'a> {
             sys::interrupt(tid)?;
             sys::resume(tid, libc::PTRACE_CONT, 0)?;
             let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
-            let status = sys::wait_for(tid).map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
+            let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
             if !libc::WIFSTOPPED(status) {
                 sys::keep_for_later(tid, status);
                 return Err(TraceError::Gone(tid));

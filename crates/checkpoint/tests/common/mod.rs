@@ -156,6 +156,12 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
+        // The first thread's end is told after those of the others, which their tracer has to hear of.
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
+        let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
+        for tid in tids.filter(|&tid| tid != self.pid()) {
+            let _ = tracee::await_end(tid);
+        }
         let _ = self.child.wait();
     }
 }

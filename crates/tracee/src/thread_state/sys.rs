@@ -1,0 +1,51 @@
+//! What is asked of the kernel about one thread among several.
+
+use std::io;
+
+/// `struct sched_attr` in its first version.
+pub(super) const SCHEDULING_LEN: usize = 48;
+
+fn checked(answer: i64) -> io::Result<i64> {
+    if answer == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(answer)
+}
+
+/// Wait for any tracee of this thread of ours. `None` when there is none.
+pub(super) fn wait_own() -> io::Result<Option<(i32, i32)>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD) };
+        if tid > 0 {
+            return Ok(Some((tid, status)));
+        }
+        match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
+            e if e.kind() == io::ErrorKind::Interrupted => {}
+            e => return Err(e),
+        }
+    }
+}
+
+pub(super) fn scheduling(tid: i32) -> io::Result<[u8; SCHEDULING_LEN]> {
+    let mut attributes = [0u8; SCHEDULING_LEN];
+    // SAFETY: the length is that of the buffer.
+    checked(unsafe { libc::syscall(libc::SYS_sched_getattr, tid, attributes.as_mut_ptr(), SCHEDULING_LEN, 0) })?;
+    Ok(attributes)
+}
+
+pub(super) fn set_scheduling(tid: i32, attributes: &[u8; SCHEDULING_LEN]) -> io::Result<()> {
+    // SAFETY: the attributes begin with their length.
+    checked(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, attributes.as_ptr(), 0) }).map(drop)
+}
+
+/// Whether two threads have the same table of descriptors, and the same directories and umask.
+pub(super) fn same_files(a: i32, b: i32) -> io::Result<bool> {
+    const KCMP_FILES: i32 = 2;
+    const KCMP_FS: i32 = 3;
+    // SAFETY: no pointers.
+    let same = |what: i32| unsafe { libc::syscall(libc::SYS_kcmp, a, b, what, 0, 0) };
+    Ok(checked(same(KCMP_FILES))? == 0 && checked(same(KCMP_FS))? == 0)
+}
