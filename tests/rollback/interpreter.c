@@ -719,11 +719,15 @@ static void scene_counters(long n)
     close(total);
 }
 
+#include "objects.h"
+
+/* The generator knows how many there are, and that those of objects.h come last. */
 static void (*const scenes[])(long) = {
     scene_self_pipe, scene_pipe_broken, scene_child_through_pipes, scene_signal_child, scene_raise, scene_sigchld, scene_sigwait,
     scene_waitid, scene_many_children, scene_files, scene_shared_position, scene_append, scene_dup, scene_fifo, scene_sockets,
     scene_eventfd, scene_shared_memory, scene_spawn, scene_shell_pipeline, scene_orphan, scene_poll, scene_thread, scene_vectors,
-    scene_descriptors, scene_full_pipe, scene_echo, scene_full_socket, scene_counters,
+    scene_descriptors, scene_full_pipe, scene_echo, scene_full_socket, scene_counters, scene_walk, scene_walk,
+    scene_directories, scene_links, scene_mapping, scene_locks,
 };
 
 /* In a process of its own: the scene is about all children. */

@@ -22,7 +22,10 @@ impl Command {
     /// The first program that it needs and that is not there.
     pub fn missing(&self) -> Option<&str> {
         let path = std::env::var("PATH").unwrap_or_default();
-        let is_there = |program: &str| path.split(':').any(|folder| Path::new(folder).join(program).exists());
+        let is_there = |program: &str| match program.contains('/') {
+            true => Path::new(program).exists(),
+            false => path.split(':').any(|folder| Path::new(folder).join(program).exists()),
+        };
         self.needs.iter().map(String::as_str).find(|program| !is_there(program))
     }
 }

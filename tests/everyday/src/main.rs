@@ -1,7 +1,7 @@
 //! `everyday`: runs everyday commands, each inside one open guess, and compares all that they leave with a plain run.
 //!
-//! Each command of `commands.txt` is run plainly, inside a guess that is right, inside one that is wrong, and under
-//! many guesses of its own that are right. With `--table` what was found is written as a table for `docs/`.
+//! Each command of `commands.txt` is run plainly, inside a guess that is right, inside one that is wrong, under many
+//! guesses of its own that are right, and in each of 20 guesses of one world, one after the other. With `--table` what was found is written as a table for `docs/`.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +36,9 @@ struct Options {
     /// Run a command that differs so many times again; if it differs in none of them, it is told as unstable and passes
     #[arg(long, value_name = "N", default_value_t = 0)]
     repeat: u32,
+    /// Guesses one after the other, in each of which a command is run; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    rounds: u32,
     /// The seed of the choice
     #[arg(long, value_name = "S", default_value_t = seed_of_now())]
     seed: u64,
@@ -64,7 +67,7 @@ fn run(options: &Options) -> Result<bool, String> {
             println!("{:22} left out: {missing} is not there", command.name);
             continue;
         }
-        let outcome = repeated(&place, &command, options.repeat)?;
+        let outcome = repeated(&place, &command, options)?;
         println!("{:22} {outcome}", command.name);
         rows.push((command, outcome));
     }
@@ -83,14 +86,14 @@ fn run(options: &Options) -> Result<bool, String> {
 
 /// What was found about a command; what differs only sometimes is told, and counts as what it was when run again
 /// (docs/decisions/0029).
-fn repeated(place: &Place, command: &Command, repetitions: u32) -> Result<Outcome, String> {
-    let first = run::run(place, command)?;
+fn repeated(place: &Place, command: &Command, options: &Options) -> Result<Outcome, String> {
+    let first = run::run(place, command, options.rounds)?;
     if first.differences.is_empty() {
         return Ok(first);
     }
     let mut last = None;
-    for _ in 0..repetitions {
-        let again = run::run(place, command)?;
+    for _ in 0..options.repeat {
+        let again = run::run(place, command, options.rounds)?;
         if !again.differences.is_empty() {
             return Ok(again);
         }

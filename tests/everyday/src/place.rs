@@ -35,18 +35,33 @@ impl Place {
 
     /// A fresh copy of the fixture, always at the same path, so that what depends on the path is the same in each run.
     pub fn fresh(&self) -> Result<PathBuf, String> {
-        let work = self.root.join("work");
+        let work = self.work();
         let _ = fs::remove_dir_all(&work);
-        let copied = Command::new("cp").arg("-a").arg(self.root.join("fixture")).arg(&work).status();
+        let copied = Command::new("cp").arg("-a").arg(self.fixture()).arg(&work).status();
         match copied {
             Ok(status) if status.success() => Ok(work),
             _ => Err(format!("cannot copy the fixture to {}", work.display())),
         }
     }
 
+    /// Where commands run.
+    pub fn work(&self) -> PathBuf {
+        self.root.join("work")
+    }
+
+    /// What they find there.
+    pub fn fixture(&self) -> PathBuf {
+        self.root.join("fixture")
+    }
+
+    /// Where stands what the last run printed.
+    pub fn results(&self) -> PathBuf {
+        self.root.join("results")
+    }
+
     /// An empty directory for what a run prints.
-    pub fn results(&self) -> Result<PathBuf, String> {
-        let results = self.root.join("results");
+    pub fn empty_results(&self) -> Result<PathBuf, String> {
+        let results = self.results();
         let _ = fs::remove_dir_all(&results);
         fs::create_dir(&results).map_err(|error| format!("cannot make {}: {error}", results.display()))?;
         Ok(results)

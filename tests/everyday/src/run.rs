@@ -11,12 +11,24 @@ use serde_json::Value;
 use crate::commands;
 use crate::place::{tree, Place, Tree};
 
-/// No run takes so long, however busy the machine is.
-const PATIENCE_S: &str = "180";
+/// No run takes so long, however busy the machine is; one of many rounds has so much for each of them.
+const PATIENCE_S: u32 = 60;
 
 /// The command alone, as all runs start it: what it prints and its status go into files of its own.
 const PLAINLY: &str = r#"bash -c "$COMMAND" > "$RESULTS/stdout" 2> "$RESULTS/stderr" < /dev/null
 echo $? > "$RESULTS/status""#;
+
+/// Guesses one after the other. What the command left is put aside after each, and the next one finds what the first
+/// has found, at the same place.
+const ROUNDS: &str = r#"results=$RESULTS work=$PWD
+for round in $(seq "$ROUNDS"); do
+    export RESULTS=$results/$round
+    mkdir "$RESULTS"
+    id=$("$SPECULATOR" begin)
+    PLAINLY
+    [ "$id" = failed ] || "$SPECULATOR" commit "$id"
+    cd / && mv "$work" "$RESULTS/tree" && cp -a "$FIXTURE" "$work" && cd "$work" || exit
+done"#;
 
 /// The environment of a command: the same everywhere.
 const ENVIRONMENT: &[(&str, &str)] = &[
@@ -45,12 +57,16 @@ enum Guess {
     Wrong,
     /// Many, which its own calls begin, and which are right.
     Many,
+    /// So many, one after the other, in one world: the command is run in each of them, and each is right.
+    Rounds(u32),
 }
 
 impl Guess {
+    /// What bash runs: all of it in one world.
     fn script(self) -> String {
         match self {
             Guess::None | Guess::Many => PLAINLY.to_owned(),
+            Guess::Rounds(_) => ROUNDS.replace("PLAINLY", PLAINLY),
             Guess::Right => format!(
                 "id=$(\"$SPECULATOR\" begin)\n{PLAINLY}\n[ \"$id\" = failed ] || \"$SPECULATOR\" commit \"$id\""
             ),
@@ -72,6 +88,8 @@ struct Left {
     /// What the shell around it printed, and its status.
     around: String,
     stats: Value,
+    /// That it did not end.
+    hangs: Option<String>,
 }
 
 /// What was found about a command.
@@ -83,6 +101,8 @@ pub struct Outcome {
     pub is_stuck: bool,
     /// Guesses that its own calls began in the last run.
     pub guesses: u64,
+    /// Guesses one after the other, in each of which it was run.
+    pub rounds: u32,
     /// Where a run left something else than the plain run.
     pub differences: Vec<String>,
 }
@@ -108,14 +128,19 @@ impl Outcome {
 }
 
 /// Runs a command in all ways. An error says why it could not be tried.
-pub fn run(place: &Place, command: &commands::Command) -> Result<Outcome, String> {
+pub fn run(place: &Place, command: &commands::Command, rounds: u32) -> Result<Outcome, String> {
     let plain = once(place, command, Guess::None)?;
+    if let Some(hangs) = &plain.hangs {
+        return Err(format!("{}, without a guess: {hangs}", command.name));
+    }
     let right = once(place, command, Guess::Right)?;
     let mut outcome = Outcome { differences: differences("right", &plain, &right), ..Outcome::default() };
     outcome.is_stuck = right.stats["ahead"]["failed"].as_u64() != Some(0);
     outcome.waits = counts(&right.stats["ahead"]["barriers"]);
-    // A guess that cannot stay open until the command has ended is not wrong when it is said to be.
-    if !outcome.is_stuck {
+    // What did not end in a guess that is right does not end in others that stay open as long.
+    let has_ended = right.hangs.is_none();
+    if has_ended {
+        // A guess that failed because everything waited for it is taken back, too.
         let wrong = once(place, command, Guess::Wrong)?;
         let untouched = tree(&place.fresh()?);
         outcome.differences.extend(left_by_wrong(&untouched, &wrong));
@@ -123,41 +148,78 @@ pub fn run(place: &Place, command: &commands::Command) -> Result<Outcome, String
     let many = once(place, command, Guess::Many)?;
     outcome.differences.extend(differences("many", &plain, &many));
     outcome.guesses = counts(&many.stats["ahead"]["injected"]).values().sum();
+    if rounds > 0 && has_ended {
+        outcome.rounds = rounds;
+        outcome.differences.extend(in_rounds(place, command, &plain, rounds)?);
+    }
     Ok(outcome)
 }
 
+/// Where one of many rounds in one world left something else than the plain run.
+fn in_rounds(place: &Place, command: &commands::Command, plain: &Left, rounds: u32) -> Result<Vec<String>, String> {
+    let whole = once(place, command, Guess::Rounds(rounds))?;
+    let mut found: Vec<String> = whole.hangs.iter().map(|hangs| format!("rounds: {hangs}")).collect();
+    for round in 1..=rounds {
+        let results = place.results().join(round.to_string());
+        let left = Left {
+            // Of all rounds together.
+            around: if round == rounds { whole.around.clone() } else { plain.around.clone() },
+            ..Left::read(&results, &results.join("tree"), &place.work())
+        };
+        found.extend(differences(&format!("round {round}"), plain, &left));
+        if !found.is_empty() {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+impl Left {
+    /// What a command has said, and what stands in `tree`, which was `work` when it ran.
+    fn read(results: &Path, found: &Path, work: &Path) -> Left {
+        let said = |name: &str| fs::read_to_string(results.join(name)).unwrap_or_default();
+        Left {
+            stdout: said("stdout"),
+            stderr: masked(&said("stderr"), work),
+            status: said("status"),
+            tree: tree(found),
+            around: String::new(),
+            stats: Value::Null,
+            hangs: None,
+        }
+    }
+}
+
 fn once(place: &Place, command: &commands::Command, guess: Guess) -> Result<Left, String> {
-    let (work, results) = (place.fresh()?, place.results()?);
+    let (work, results) = (place.fresh()?, place.empty_results()?);
     let stats = results.join("stats");
+    let rounds = if let Guess::Rounds(rounds) = guess { rounds } else { 1 };
+    let patience = PATIENCE_S * rounds.div_ceil(5);
     let mut run = Command::new("timeout");
-    run.args(["-k", "1", PATIENCE_S]).arg(&place.speculator).arg("run");
+    run.args(["-k", "1", &patience.to_string()]).arg(&place.speculator).arg("run");
     run.arg(format!("--stats=json:{}", stats.display()));
     if guess == Guess::Many {
         run.args(["--inject", "open:0%:5,stat:0%:5,read:0%:5", "--seed", "1"]);
     }
     run.args(["--", "bash", "-c", &guess.script()]).current_dir(&work).stdin(Stdio::null());
     run.env("COMMAND", &command.script).env("RESULTS", &results).env("SPECULATOR", &place.speculator);
+    run.env("ROUNDS", rounds.to_string()).env("FIXTURE", place.fixture());
     run.envs(ENVIRONMENT.iter().copied());
     let output = run.output().map_err(|error| format!("cannot start timeout: {error}"))?;
-    let said = |name: &str| fs::read_to_string(results.join(name)).unwrap_or_default();
     let around = format!(
         "{}{}status {:?}",
         String::from_utf8_lossy(&output.stdout),
         told_by_shell(&output.stderr),
         output.status.code()
     );
-    let stats = read_stats(&stats).ok_or_else(|| {
+    let is_late = output.status.code().is_none_or(|code| [124, 137].contains(&code));
+    let hangs = is_late.then(|| format!("it did not end within {patience} s"));
+    let read = read_stats(&stats);
+    if read.is_none() && hangs.is_none() {
         let said = String::from_utf8_lossy(&output.stderr);
-        format!("{}, {guess:?}: no statistics; {:?}: {}", command.name, output.status, said.trim())
-    })?;
-    Ok(Left {
-        stdout: said("stdout"),
-        stderr: masked(&said("stderr"), &work),
-        status: said("status"),
-        tree: tree(&work),
-        around,
-        stats,
-    })
+        return Err(format!("{}, {guess:?}: no statistics; {:?}: {}", command.name, output.status, said.trim()));
+    }
+    Ok(Left { around, stats: read.unwrap_or_default(), hangs, ..Left::read(&results, &work, &work) })
 }
 
 fn read_stats(path: &Path) -> Option<Value> {
@@ -191,6 +253,10 @@ fn masked(text: &str, work: &Path) -> String {
 }
 
 fn differences(name: &str, plain: &Left, other: &Left) -> Vec<String> {
+    // What was not finished differs everywhere.
+    if let Some(hangs) = &other.hangs {
+        return vec![format!("{name}: {hangs}")];
+    }
     let mut found = Vec::new();
     let pairs = [
         ("prints", &plain.stdout, &other.stdout),
@@ -206,9 +272,13 @@ fn differences(name: &str, plain: &Left, other: &Left) -> Vec<String> {
 }
 
 fn left_by_wrong(untouched: &Tree, wrong: &Left) -> Vec<String> {
+    if let Some(hangs) = &wrong.hangs {
+        return vec![format!("wrong: {hangs}")];
+    }
     let mut found: Vec<String> = of_trees(untouched, &wrong.tree).map(|it| format!("wrong: {it}")).collect();
-    if wrong.around != "taken back\nstatus Some(0)" || !wrong.status.is_empty() {
-        found.push(format!("wrong: left {:?} and status {:?}", wrong.around, wrong.status));
+    let said = [&wrong.stdout, &wrong.stderr, &wrong.status];
+    if wrong.around != "taken back\nstatus Some(0)" || said.iter().any(|text| !text.is_empty()) {
+        found.push(format!("wrong: left {:?}, and of the command {said:?}", wrong.around));
     }
     found
 }

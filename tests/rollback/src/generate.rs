@@ -34,6 +34,10 @@ const PROCESSES_MAX: usize = 7;
 const PIPES_MAX: usize = 12;
 const FILES_MAX: usize = 4;
 const SCENES: u64 = 28;
+/// Scenes of directories, links, mappings and locks, which come after the others.
+const SCENES_OF_NAMES: u64 = 6;
+/// Programs before this one have none of those: what they have found once they find again.
+const NAMES_FROM: u64 = 2500;
 /// Less than a pipe holds, so that nobody waits for room but where a scene is about that.
 const IN_A_PIPE_MAX: u64 = 40_000;
 
@@ -69,11 +73,13 @@ struct Model {
     chance: Chance,
     pipes: Vec<Pipe>,
     members: Vec<Member>,
+    has_names: bool,
 }
 
 /// The program of this seed, as the interpreter reads it.
 pub fn program(seed: u64) -> String {
-    let mut model = Model { chance: Chance::new(seed), pipes: Vec::new(), members: vec![Member::default()] };
+    let (chance, has_names) = (Chance::new(seed), seed >= NAMES_FROM);
+    let mut model = Model { chance, pipes: Vec::new(), members: vec![Member::default()], has_names };
     let steps = 5 + model.chance.below(40);
     for _ in 0..steps {
         model.step();
@@ -102,10 +108,17 @@ impl Model {
             14 => self.say(who, "exec".to_owned()),
             15..=17 => self.file(who),
             _ => {
-                let (scene, n) = (self.chance.below(SCENES), 1 + self.chance.below(5000));
+                let (scene, n) = (self.scene(), 1 + self.chance.below(5000));
                 self.say(who, format!("scene {scene} {n}"));
             }
         }
+    }
+
+    fn scene(&mut self) -> u64 {
+        if self.has_names && self.chance.below(2) == 0 {
+            return SCENES + self.chance.below(SCENES_OF_NAMES);
+        }
+        self.chance.below(SCENES)
     }
 
     fn say(&mut self, who: usize, op: String) {
@@ -339,5 +352,28 @@ mod tests {
             let (exits, processes) = (text.matches("\nexit ").count(), text.matches("\nprocess ").count());
             assert_eq!(exits, processes, "{text}");
         }
+    }
+
+    /// The scenes that this program plays.
+    fn scenes(seed: u64) -> Vec<u64> {
+        let text = program(seed);
+        let played = text.lines().filter_map(|line| line.strip_prefix("scene "));
+        played.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect()
+    }
+
+    #[test]
+    fn scenes_of_names_are_played_from_their_first_program_on() {
+        let is_of_names = |scene: &u64| *scene >= SCENES;
+        assert!((0..NAMES_FROM).flat_map(scenes).all(|scene| !is_of_names(&scene)));
+        let played: std::collections::HashSet<u64> = (NAMES_FROM..NAMES_FROM + 100).flat_map(scenes).collect();
+        assert_eq!(played.into_iter().filter(is_of_names).count() as u64, SCENES_OF_NAMES);
+    }
+
+    #[test]
+    fn the_interpreter_has_as_many_scenes() {
+        let source = include_str!("../interpreter.c");
+        let (_, list) = source.split_once("scenes[])(long) = {").unwrap();
+        let (list, _) = list.split_once('}').unwrap();
+        assert_eq!(list.matches("scene_").count() as u64, SCENES + SCENES_OF_NAMES);
     }
 }

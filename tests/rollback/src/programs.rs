@@ -26,6 +26,16 @@ pub fn interpreter(settings: &Settings) -> PathBuf {
     settings.repository.join("tests/rollback/interpreter.c")
 }
 
+/// All that the interpreter is made of.
+pub fn interpreter_text(settings: &Settings) -> Result<Vec<u8>, String> {
+    let main = interpreter(settings);
+    let mut text = Vec::new();
+    for file in [main.with_file_name("objects.h"), main] {
+        text.extend(fs::read(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?);
+    }
+    Ok(text)
+}
+
 /// The programs of batch number `batch`.
 pub fn script(batch: u64) -> String {
     (batch * BATCH..(batch + 1) * BATCH).map(program).collect()

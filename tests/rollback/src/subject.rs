@@ -76,7 +76,7 @@ impl Subject {
             Subject::Scenario(scenario) => file(&scenario.source)?,
             Subject::Terminal(scenario) => format!("{scenario:?}").into_bytes(),
             Subject::Programs(batch) => {
-                [file(&programs::interpreter(settings))?, programs::script(*batch).into_bytes()].concat()
+                [programs::interpreter_text(settings)?, programs::script(*batch).into_bytes()].concat()
             }
         }))
     }

@@ -1,5 +1,5 @@
 //! Compiles the programs of `tests/programs/`, once: the result is kept under a name made of the source, the shared
-//! header and the flags.
+//! headers and the flags.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;
@@ -77,8 +77,9 @@ fn key(source: &Path, flags: &[String]) -> Result<u64, String> {
     flags.hash(&mut hasher);
     let text = fs::read(source).map_err(|error| format!("cannot read {}: {error}", source.display()))?;
     text.hash(&mut hasher);
-    let header = source.with_file_name("check.h");
-    fs::read(header).unwrap_or_default().hash(&mut hasher);
+    for header in ["check.h", "objects.h"] {
+        fs::read(source.with_file_name(header)).unwrap_or_default().hash(&mut hasher);
+    }
     Ok(hasher.finish())
 }
 
