@@ -79,6 +79,8 @@ pub enum Base {
     Pairs,
     /// Series come in groups of so many; the first of each is its base.
     Groups(usize),
+    /// Series are points of a curve, at these places; the first is the base.
+    Curve(&'static [f64]),
 }
 
 impl Figure {
@@ -93,6 +95,7 @@ impl Figure {
             Base::One(base) => base,
             Base::Pairs => index / 2 * 2,
             Base::Groups(len) => index / len * len,
+            Base::Curve(_) => 0,
         };
         self.series[index].median() / self.series[base].median()
     }

@@ -1,4 +1,5 @@
-//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|all} [--runs N]
+//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|guess-build|growth|
+//! all} [--runs N]
 //! [--quick] [--before FILE]`: the figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
@@ -13,6 +14,8 @@ mod build;
 mod checkpoint;
 mod epochs;
 mod figure;
+mod growth;
+mod guess_build;
 mod image;
 mod inside;
 mod interposition;
@@ -42,7 +45,7 @@ pub struct Options {
 
 type Bench = fn(&Options) -> Result<Vec<figure::Figure>, String>;
 
-const BENCHES: [(&str, Bench); 10] = [
+const BENCHES: [(&str, Bench); 12] = [
     ("interposition", |options| Ok(vec![interposition::run(options)?])),
     ("postmark", |options| Ok(vec![postmark::run(options)?])),
     ("sqlite", |options| Ok(vec![sqlite::run(options)?])),
@@ -53,6 +56,8 @@ const BENCHES: [(&str, Bench); 10] = [
     ("answers", answers::run),
     ("epochs", epochs::run),
     ("bluefs", bluefs::run),
+    ("guess-build", |options| Ok(vec![guess_build::run(options)?])),
+    ("growth", growth::run),
 ];
 
 /// Set in the process that has its own mount namespace.

@@ -7,7 +7,7 @@
 //! | `test` | everything: format, lints, unit tests, models, transparency in both modes, the guarantee |
 //! | `transparency [FILTER]` | only that; `SPECULATOR_INTERPOSE=stops` for the other mode |
 //! | `equivalence [--seeds N] [--programs N] [--for MINUTES] [FILTER]` | programs under guesses that turn out wrong, in full; goes on where it ended |
-//! | `everyday [--table] [NAME …]` | everyday commands inside one open guess; `--table` writes `docs/EVERYDAY.md` |
+//! | `everyday [--table] [--rounds N] [NAME …]` | everyday commands inside one open guess, and in N (20) in a row; `--table` writes `docs/EVERYDAY.md` |
 //! | `replay [--runs N] [NAME …]` | logs real programs, says how many of their calls would ask about a guess |
 //! | `slow-link [--rtt MS] [--rate MBIT] … -- COMMAND` | runs a command at the other end of a slow line to a server |
 //! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
@@ -38,8 +38,8 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     everyday [--table] [NAME …] | replay [--runs N] [NAME …] | guarantee | faults [N] [--seed S] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
-    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|all [--runs N] [--quick] \
-    [--before FILE] | docs";
+    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|guess-build|growth|all \
+    [--runs N] [--quick] [--before FILE] | docs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

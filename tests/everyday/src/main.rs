@@ -12,6 +12,7 @@ mod table;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clap::Parser;
 use commands::{Command, COMMANDS};
@@ -39,6 +40,9 @@ struct Options {
     /// Guesses one after the other, in each of which a command is run; 0 for none
     #[arg(long, value_name = "N", default_value_t = 20)]
     rounds: u32,
+    /// Commands side by side: one that waits for a guess mostly sleeps
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    jobs: usize,
     /// The seed of the choice
     #[arg(long, value_name = "S", default_value_t = seed_of_now())]
     seed: u64,
@@ -60,17 +64,32 @@ fn main() -> ExitCode {
 /// Whether each command left what its plain run leaves.
 fn run(options: &Options) -> Result<bool, String> {
     let commands = chosen(options)?;
-    let place = Place::new(&options.speculator, &options.into)?;
-    let mut rows = Vec::new();
-    for command in commands {
-        if let Some(missing) = command.missing() {
-            println!("{:22} left out: {missing} is not there", command.name);
-            continue;
+    let next = AtomicUsize::new(0);
+    let worker = |job: usize| -> Result<(Place, Vec<(usize, Row)>), String> {
+        let place = Place::new(&options.speculator, &options.into.join(format!("job-{job}")))?;
+        let mut rows = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(command) = commands.get(at) else { return Ok((place, rows)) };
+            if let Some(missing) = command.missing() {
+                println!("{:22} left out: {missing} is not there", command.name);
+                continue;
+            }
+            let outcome = repeated(&place, command, options)?;
+            println!("{:22} {outcome}", command.name);
+            rows.push((at, (command.clone(), outcome)));
         }
-        let outcome = repeated(&place, &command, options)?;
-        println!("{:22} {outcome}", command.name);
-        rows.push((command, outcome));
-    }
+    };
+    let worker = &worker;
+    let workers = std::thread::scope(|scope| {
+        let started: Vec<_> = (0..options.jobs.max(1)).map(|job| scope.spawn(move || worker(job))).collect();
+        let ended = started.into_iter().map(|one| one.join().map_err(|_| "a worker failed".to_owned())?);
+        ended.collect::<Result<Vec<(Place, Vec<(usize, Row)>)>, String>>()
+    })?;
+    let (places, rows): (Vec<Place>, Vec<_>) = workers.into_iter().unzip();
+    let mut rows: Vec<(usize, Row)> = rows.into_iter().flatten().collect();
+    rows.sort_by_key(|(at, _)| *at);
+    let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
     let differ = rows.iter().filter(|(_, outcome)| !outcome.differences.is_empty()).count();
     println!("\n{}", table::summary(&rows));
     if let Some(file) = &options.table {
@@ -79,7 +98,8 @@ fn run(options: &Options) -> Result<bool, String> {
     }
     // What differs keeps its files for whoever looks into it.
     if differ == 0 {
-        place.remove();
+        places.iter().for_each(Place::remove);
+        let _ = std::fs::remove_dir(&options.into);
     }
     Ok(differ == 0)
 }
