@@ -21,7 +21,9 @@ const STEPS: [Step; 13] = [
     ("transparency, agent", || transparency(None, &[])),
     ("transparency, stops", || transparency(Some("stops"), &[])),
     ("rollback, short", rollback),
-    ("everyday commands, a sample", || everyday(["--sample=16", "--repeat=5", "--rounds=2"].map(str::to_owned).to_vec())),
+    ("everyday commands, a sample", || {
+        everyday(["--sample=16", "--repeat=5", "--rounds=2"].map(str::to_owned).to_vec())
+    }),
     ("guarantee", guarantee::sample),
     ("faults, a sample", faults::sample),
     ("search for holes, a sample", search::sample),

@@ -12,7 +12,7 @@ use crate::commands;
 use crate::place::{tree, Place, Tree};
 
 /// No run takes so long, however busy the machine is; one of many rounds has so much for each of them.
-const PATIENCE_S: u32 = 60;
+const PATIENCE_S: u32 = 180;
 
 /// The command alone, as all runs start it: what it prints and its status go into files of its own.
 const PLAINLY: &str = r#"bash -c "$COMMAND" > "$RESULTS/stdout" 2> "$RESULTS/stderr" < /dev/null
@@ -131,7 +131,7 @@ impl Outcome {
 pub fn run(place: &Place, command: &commands::Command, rounds: u32) -> Result<Outcome, String> {
     let plain = once(place, command, Guess::None)?;
     if let Some(hangs) = &plain.hangs {
-        return Err(format!("{}, without a guess: {hangs}", command.name));
+        return Ok(Outcome { differences: vec![format!("plain: {hangs}")], ..Outcome::default() });
     }
     let right = once(place, command, Guess::Right)?;
     let mut outcome = Outcome { differences: differences("right", &plain, &right), ..Outcome::default() };

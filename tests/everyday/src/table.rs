@@ -58,7 +58,9 @@ pub fn markdown(rows: &[Row]) -> String {
          the calls are told at which something waited.\n\n",
     );
     page.push_str(&summary(rows).replace('\n', "\n\n"));
-    page.push_str("\n\n| group | command | inside one guess | own guesses | in a row | result |\n|---|---|---|---|---|---|\n");
+    page.push_str(
+        "\n\n| group | command | inside one guess | own guesses | in a row | result |\n|---|---|---|---|---|---|\n",
+    );
     for (command, outcome) in rows {
         let ahead = match (outcome.is_stuck, outcome.waits.is_empty()) {
             (false, true) => "runs ahead".to_owned(),
