@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use support::guess::{check_failure, check_perl as check, check_success};
-use support::Scene;
+use support::{is_root, Scene};
 
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 
@@ -376,4 +376,37 @@ fn who_makes_a_file_and_follows_no_link_does_not_wait() {
         syswrite($file, "abc"); sysopen(my $again, "file", O_RDONLY | O_NOFOLLOW) or die;
         sysread($again, my $text, 10); print "$text\n""#;
     check_runs_ahead(&Scene::new(), &format!("perl -e '{program}'"));
+}
+
+/// A name that leads through /proc, or from the root of a process that has another root, is looked up as the process
+/// does: the size of a file that is written on a guess is never that from before.
+#[test]
+fn what_a_name_means_is_the_caller_s_and_not_ours() {
+    let program = r#"
+f = os.open('file', os.O_RDWR | os.O_CREAT)
+os.write(f, b'abc')
+g = os.open('file', os.O_RDONLY)
+os.dup2(g, 0)
+ROOT
+guess = begin()
+if guess < 0:
+    show('again')
+else:
+    os.write(f, b'defg')
+    show(os.stat('NAME').st_size)
+    finish(guess)
+"#;
+    let names = [
+        ("/dev/stdin", ""),
+        ("/proc/self/fd/0", ""),
+        ("/proc/thread-self/fd/0", ""),
+        ("/proc/self/cwd/file", ""),
+        ("/link", "os.symlink('/file', 'link'); os.chroot('.')"),
+    ];
+    for (name, root) in names.into_iter().filter(|(_, root)| root.is_empty() || is_root()) {
+        let program = program.replace("NAME", name).replace("ROOT", root);
+        // The call waits for the guess, and so fails it.
+        check_failure(&program, "again\n", &[]);
+        check_success(&program, "again\n", &[]);
+    }
 }

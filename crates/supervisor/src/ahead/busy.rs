@@ -5,7 +5,7 @@
 
 use super::Call;
 use crate::event_loop::Supervisor;
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, OFlags, Stat};
 use std::os::unix::fs::MetadataExt;
 use syscall_table::{Op, CWD};
 
@@ -35,19 +35,21 @@ impl Supervisor {
     pub(super) fn keeps_program_busy(&self, call: &Call) -> bool {
         opened_for_writing(call)
             .filter(|_| call.frame.nr != TRUNCATE)
-            .and_then(|(dir, path)| self.look_up(call, dir, path))
-            .is_some_and(|found| found.is_file() && found.mode() & EXECUTABLE != 0)
+            .map(|(dir, path)| self.look_up(call, dir, path))
+            .is_some_and(|found| found.may_be(is_program))
     }
 
     fn is_kept_for_writing(&self, call: &Call, dir: u8, path: u8) -> bool {
-        let Some(program) = self.look_up(call, dir, path).filter(|found| found.is_file()) else { return false };
+        let found = self.look_up(call, dir, path);
+        let Some(program) = found.known().filter(|found| is_regular(found)) else { return false };
         let own = self.descriptors_of(std::process::id() as i32);
-        own.is_ok_and(|own| own.into_iter().any(|fd| is_open_for_writing(fd, (program.dev(), program.ino()))))
+        own.is_ok_and(|own| own.into_iter().any(|fd| is_open_for_writing(fd, (program.st_dev, program.st_ino))))
     }
 
     fn is_kept_running(&mut self, call: &Call, dir: u8, path: u8) -> bool {
-        let found = self.look_up(call, dir, path).filter(|found| found.is_file() && found.mode() & EXECUTABLE != 0);
-        let Some(program) = found.map(|found| (found.dev(), found.ino())) else { return false };
+        let found = self.look_up(call, dir, path);
+        let found = found.known().filter(|found| is_program(found));
+        let Some(program) = found.map(|found| (found.st_dev, found.st_ino)) else { return false };
         let runs =
             |pid: i32| std::fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|exe| (exe.dev(), exe.ino()) == program);
         // Those that were given up are as good as gone, and so is one that nobody wanted in the end.
@@ -64,6 +66,14 @@ impl Supervisor {
         // Where somebody runs it in earnest, that is what the call is told.
         is_kept && !self.tracees.keys().any(|&tid| !kin.ghosts.contains_key(&tid) && runs(tid))
     }
+}
+
+fn is_regular(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+}
+
+fn is_program(found: &Stat) -> bool {
+    is_regular(found) && found.st_mode & EXECUTABLE != 0
 }
 
 /// Where the name stands of a file that a call opens for writing.

@@ -238,34 +238,10 @@ impl Supervisor {
         }
     }
 
-    /// Whether a path leads to a file whose writes are held. What cannot be found here cannot be found by the program either.
+    /// Whether a path may lead to a file whose writes are held. What cannot be found by the program has no such writes;
+    /// what we cannot tell may have.
     fn names_deferred(&self, call: &Call, dir: u8, path: u8) -> bool {
-        use std::os::unix::fs::MetadataExt;
-        let found = self.look_up(call, dir, path);
-        found.is_some_and(|found| self.ahead.deferred.contains_key(&(found.dev(), found.ino())))
-    }
-
-    /// What a path leads to.
-    pub(super) fn look_up(&self, call: &Call, dir: u8, path: u8) -> Option<std::fs::Metadata> {
-        let (tid, args) = (call.tid, &call.frame.args);
-        let path = crate::requests::read_path(tid, args[usize::from(path) % 6])?;
-        let dir = if dir == syscall_table::CWD { libc::AT_FDCWD } else { args[usize::from(dir) % 6] as i32 };
-        let base = match dir {
-            _ if path.is_absolute() => format!("/proc/{tid}/root"),
-            libc::AT_FDCWD => format!("/proc/{tid}/cwd"),
-            fd => format!("/proc/{tid}/fd/{fd}"),
-        };
-        let rest = path.strip_prefix("/").unwrap_or(&path);
-        if let Ok(own) = rest.strip_prefix("proc/self").or_else(|_| rest.strip_prefix("proc/thread-self")) {
-            // To us that would be ourselves.
-            return std::fs::metadata(std::path::Path::new("/proc").join(tid.to_string()).join(own)).ok();
-        }
-        // Joined with nothing (AT_EMPTY_PATH) a file would be taken for a directory.
-        let path = match rest.as_os_str().is_empty() {
-            true => std::path::PathBuf::from(base),
-            false => std::path::Path::new(&base).join(rest),
-        };
-        std::fs::metadata(path).ok()
+        self.look_up(call, dir, path).may_be(|found| self.ahead.deferred.contains_key(&(found.st_dev, found.st_ino)))
     }
 
     fn is_deferred(&mut self, tid: i32, fd: i32) -> bool {

@@ -13,7 +13,7 @@ use super::undo::Intent;
 use super::{process, Call, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, DeviceKind};
-use rustix::fs::{AtFlags, RenameFlags, Stat, StatVfsMountFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, FileType, RenameFlags, Stat, StatVfsMountFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
 use std::collections::HashMap;
@@ -21,7 +21,6 @@ use std::ffi::OsString;
 use std::hash::Hash;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use syscall_table::{Op, SyncKind, CWD};
@@ -266,8 +265,8 @@ impl Supervisor {
     }
 
     fn leads_to_fifo(&self, call: &Call, op: Op) -> bool {
-        let is_fifo = |(dir, path)| self.look_up(call, dir, path).is_some_and(|found| found.file_type().is_fifo());
-        paths_of(op).into_iter().any(is_fifo)
+        let is_one = |(dir, path)| self.look_up(call, dir, path).known().is_some_and(is_fifo);
+        paths_of(op).into_iter().any(is_one)
     }
 
     /// Whether somebody was allowed to change names and has not said yet that it is done: what the disk says is not what it will say.
@@ -593,6 +592,10 @@ pub(super) fn follows_last_link(call: &Call) -> bool {
 pub(super) fn dir_of(call: &Call, at: u8) -> Option<i32> {
     let fd = (at != CWD).then(|| call.frame.args[usize::from(at) % 6] as i32)?;
     (fd != libc::AT_FDCWD).then_some(fd)
+}
+
+pub(super) fn is_fifo(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::Fifo
 }
 
 pub(super) fn path_text(call: &Call, at: u8) -> Option<Vec<u8>> {

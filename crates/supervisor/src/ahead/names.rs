@@ -3,7 +3,8 @@
 //! The kernel resolves the path again when the call is made. Nothing that is speculative can change it meanwhile: whoever changes a directory
 //! that is looked through is held up until the look is over, and a rename waits for everybody.
 
-use super::Object;
+use super::held_names::{dir_of, path_text};
+use super::{Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use rustix::fs::{FileType, Mode, OFlags, Stat, CWD};
@@ -55,7 +56,46 @@ pub(super) struct Way {
     pub end: End,
 }
 
+/// What a path of a call means to the thread that makes the call.
+#[derive(Debug)]
+pub(super) enum LookedUp {
+    /// This file, after all links.
+    File(Box<Stat>),
+    /// Nothing: the kernel will find nothing either.
+    Nothing,
+    /// We cannot tell.
+    Unknown,
+}
+
+impl LookedUp {
+    /// The file, if it is known.
+    pub fn known(&self) -> Option<&Stat> {
+        match self {
+            Self::File(stat) => Some(stat),
+            Self::Nothing | Self::Unknown => None,
+        }
+    }
+
+    /// Whether it is such a file, or may be.
+    pub fn may_be(&self, is_such: impl FnOnce(&Stat) -> bool) -> bool {
+        match self {
+            Self::File(stat) => is_such(stat),
+            Self::Nothing => false,
+            Self::Unknown => true,
+        }
+    }
+}
+
 impl Way {
+    /// What is at its end.
+    fn looked_up(&self) -> LookedUp {
+        match &self.end {
+            End::Entry(Entry { found: Some(found), .. }) | End::File(found) => LookedUp::File(Box::new(found.stat)),
+            End::Entry(_) | End::Nowhere(_) => LookedUp::Nothing,
+            End::Unknown => LookedUp::Unknown,
+        }
+    }
+
     /// Whether its end is what those inside should see.
     pub fn is_known(&self) -> bool {
         !self.is_held || self.is_view
@@ -142,7 +182,22 @@ enum Step {
     End(End),
 }
 
+/// Where a walk begins, by a name in `/proc/TID`. What cannot be opened there is unknown, unless it is not there.
+fn start_of(path: &str) -> Result<Found, Box<End>> {
+    Found::of_path(path).map_err(|error| match error {
+        Errno::NOENT => Box::new(End::Nowhere(Errno::BADF)),
+        _ => Box::new(End::Unknown),
+    })
+}
+
 impl Supervisor {
+    /// What a path in the arguments of a call means to the thread that makes the call, all links followed.
+    pub(super) fn look_up(&self, call: &Call, dir: u8, path: u8) -> LookedUp {
+        // The kernel will not find the name in memory either.
+        let Some(text) = path_text(call, path) else { return LookedUp::Nothing };
+        self.walk(call.tid, call.pid, dir_of(call, dir), &text, true).looked_up()
+    }
+
     /// Resolve `path` as the thread would. `dir`: of the descriptor; the working directory if there is none.
     pub(super) fn walk(&self, tid: i32, pid: i32, dir: Option<i32>, path: &[u8], follows: bool) -> Way {
         let mut way =
@@ -152,9 +207,12 @@ impl Supervisor {
             (_, Some(fd)) => format!("/proc/{tid}/fd/{fd}"),
             (_, None) => format!("/proc/{tid}/cwd"),
         };
-        let (Ok(root), Ok(here)) = (Found::of_path(&format!("/proc/{tid}/root")), Found::of_path(&start)) else {
-            way.end = End::Nowhere(Errno::BADF);
-            return way;
+        let (root, here) = match (start_of(&format!("/proc/{tid}/root")), start_of(&start)) {
+            (Ok(root), Ok(here)) => (root, here),
+            (Err(end), _) | (_, Err(end)) => {
+                way.end = *end;
+                return way;
+            }
         };
         let mut walk = Walk { tid, pid, root, here, left: VecDeque::new(), wants_dir: false, links: 0 };
         walk.push(path, true);
@@ -276,8 +334,13 @@ impl Walk {
         if self.links > LINKS_MAX {
             return Err(Errno::LOOP);
         }
-        if is_proc {
-            // These do not lead where their text says, and `self` is whoever looks.
+        // `/proc/mounts` and `/proc/net` are links by their text, `self/…`.
+        if is_proc && !matches!(name, b"mounts" | b"net") {
+            if matches!(name, b"self" | b"thread-self") && !super::rights::has_our_numbers(self.pid) {
+                // There it has another number.
+                return Err(Errno::XDEV);
+            }
+            // The others do not lead where their text says, and `self` is whoever looks.
             let target = match name {
                 b"self" => self.pid.to_string().into_bytes(),
                 b"thread-self" => format!("{}/task/{}", self.pid, self.tid).into_bytes(),

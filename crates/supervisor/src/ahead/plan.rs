@@ -5,6 +5,7 @@ use super::accept::Listener;
 use super::attributes;
 use super::behind::Behind;
 use super::counter::Counter;
+use super::held_names::is_fifo;
 use super::input::Source;
 use super::kill::Blow;
 use super::open::{O_CREAT, O_TMPFILE, O_TRUNC};
@@ -18,7 +19,6 @@ use agent_abi::{option, DeviceKind, FDS_MAX};
 use speculation::Dependent;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::atomic::Ordering;
 use std::sync::OnceLock;
 use syscall_table::{Ahead, Op, SyncKind, Whom};
@@ -337,7 +337,7 @@ impl Supervisor {
     fn changes_identity(&self, call: &Call) -> bool {
         const EXECVE: u64 = 59;
         let (dir, path) = if call.frame.nr == EXECVE { (syscall_table::CWD, 0) } else { (0, 1) };
-        self.look_up(call, dir, path).is_some_and(|program| program.mode() & (libc::S_ISUID | libc::S_ISGID) != 0)
+        self.look_up(call, dir, path).may_be(|program| program.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0)
     }
 
     fn plan_fcntl(&mut self, call: &Call) -> Plan {
@@ -403,10 +403,10 @@ impl Supervisor {
         }
         let path = u8::from(!matches!(call.frame.nr, OPEN | CREAT));
         let dir = if path == 0 { syscall_table::CWD } else { 0 };
-        match self.look_up(call, dir, path).filter(|found| found.file_type().is_fifo()) {
+        match self.look_up(call, dir, path).known().filter(|found| is_fifo(found)) {
             // By way of /proc/self/fd: nobody waits for whoever opens an end of that, and a rollback closes it.
-            Some(found) if is_of_pipefs(found.dev()) => {
-                self.plan_lookup().observing(Object::Pipe(found.dev(), found.ino()))
+            Some(found) if is_of_pipefs(found.st_dev) => {
+                self.plan_lookup().observing(Object::Pipe(found.st_dev, found.st_ino))
             }
             // Whoever opens the other end goes on when we have, and would not be taken back.
             Some(_) => Plan::new(Class::Barrier),
