@@ -1,6 +1,5 @@
-//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|guess-build|growth|
-//! all} [--runs N]
-//! [--quick] [--before FILE]`: the figures of the papers.
+//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|guess-build|
+//! growth|all} [--runs N] [--quick] [--before FILE]`: the figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
 //! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON
@@ -8,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod ahead_calls;
 mod answers;
 mod bluefs;
 mod build;
@@ -45,7 +45,7 @@ pub struct Options {
 
 type Bench = fn(&Options) -> Result<Vec<figure::Figure>, String>;
 
-const BENCHES: [(&str, Bench); 12] = [
+const BENCHES: [(&str, Bench); 13] = [
     ("interposition", |options| Ok(vec![interposition::run(options)?])),
     ("postmark", |options| Ok(vec![postmark::run(options)?])),
     ("sqlite", |options| Ok(vec![sqlite::run(options)?])),
@@ -56,6 +56,7 @@ const BENCHES: [(&str, Bench); 12] = [
     ("answers", answers::run),
     ("epochs", epochs::run),
     ("bluefs", bluefs::run),
+    ("ahead-calls", |options| Ok(vec![ahead_calls::run(options)?])),
     ("guess-build", |options| Ok(vec![guess_build::run(options)?])),
     ("growth", growth::run),
 ];

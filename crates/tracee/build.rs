@@ -7,7 +7,7 @@ fn main() {
     let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let crates = manifest.parent().expect("crates/tracee has a parent");
     let agent = crates.join("agent");
-    for folder in ["agent", "agent-abi", "commit-clock", "syscall-table"] {
+    for folder in ["agent", "agent-abi", "commit-clock", "epochs", "syscall-table"] {
         println!("cargo:rerun-if-changed={}", crates.join(folder).join("src").display());
         println!("cargo:rerun-if-changed={}", crates.join(folder).join("Cargo.toml").display());
     }

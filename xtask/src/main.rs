@@ -38,7 +38,8 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     everyday [--table] [NAME …] | replay [--runs N] [NAME …] | guarantee | faults [N] [--seed S] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
-    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|guess-build|growth|all \
+    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|\
+    guess-build|growth|all \
     [--runs N] [--quick] [--before FILE] | docs";
 
 fn main() -> ExitCode {

@@ -41,9 +41,10 @@ pub use thread::{
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};
+use epochs::Permits;
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
 /// transaction before it commits by itself (a quarter, half of that to be early).
@@ -164,6 +165,53 @@ pub mod ahead {
     pub const AGAIN: i64 = 3;
     /// Make the call, which is `vfork` or one of its kin, as `fork`, and tell when it has been made.
     pub const GO_APART: i64 = 4;
+    /// Make the call. A permit for more of its kind stands above these bits.
+    pub const GO_ON_PERMIT: i64 = 5;
+    /// The bits of an answer that say which one it is.
+    pub const KINDS: i64 = 0xff;
+    /// How far above them the permit begins.
+    pub const PERMIT_SHIFT: u32 = 8;
+}
+
+/// Kinds of calls that may be made on a permit: bits of `World::permitted`.
+pub mod permitted {
+    /// Looking a name up, or at a file.
+    pub const LOOK: u32 = 1;
+    /// Opening a file that is there to be read.
+    pub const OPEN: u32 = 2;
+    /// Reading a file.
+    pub const READ: u32 = 4;
+    /// Reading a directory.
+    pub const READ_DIRECTORY: u32 = 8;
+    /// Closing what was opened so.
+    pub const CLOSE: u32 = 16;
+    /// All of them.
+    pub const ALL: u32 = 31;
+    /// With no other flags than these an open makes, empties and changes nothing: `O_NOCTTY`, `O_NONBLOCK`,
+    /// `O_LARGEFILE`, `O_DIRECTORY`, `O_NOFOLLOW`, `O_CLOEXEC`.
+    pub const OPEN_BITS: u64 = 0o400 | 0o4000 | 0o100000 | 0o200000 | 0o400000 | 0o2000000;
+
+    /// Of which kind the call with this number is, if there are permits for it.
+    pub fn kind(nr: u64) -> Option<u32> {
+        Some(match nr {
+            // stat, fstat, lstat, lseek, access, newfstatat, faccessat, statx, faccessat2
+            4 | 5 | 6 | 8 | 21 | 262 | 269 | 332 | 439 => LOOK,
+            // open, openat
+            2 | 257 => OPEN,
+            // read, pread64, readv, preadv
+            0 | 17 | 19 | 295 => READ,
+            // getdents, getdents64
+            78 | 217 => READ_DIRECTORY,
+            // close
+            3 => CLOSE,
+            _ => return None,
+        })
+    }
+
+    /// Whether it names a file by its first argument, a descriptor.
+    pub fn is_by_descriptor(nr: u64) -> bool {
+        matches!(nr, 5 | 8 | 0 | 17 | 19 | 295 | 78 | 217 | 3)
+    }
 }
 
 /// The requests of `ptrace` that are answered where tracer and tracee share their memory (`decisions/0045`).
@@ -266,6 +314,10 @@ pub struct World {
     pub mapped_domains: AtomicU32,
     /// Not 0: something is speculative, or may become so. The agent asks before each call that concerns more than its own process (000, 6.1).
     pub ahead: AtomicU32,
+    /// `permitted::…` bits: which kinds of calls may be made on a permit.
+    pub permitted: AtomicU32,
+    /// Which permits hold: while something is speculative, who has one need not ask (`decisions/0092`).
+    pub permits: Permits,
     /// `PRIVATE_…` bits: what was done to files that somebody has mapped private.
     pub private_changed: AtomicU32,
     /// Transactions of every domain.

@@ -4,6 +4,7 @@ use crate::confinement::Confinement;
 use crate::door::Door;
 use commit_clock::{AtomicClock, Handle, Transaction, Transactions};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use epochs::Work;
 
 /// Processes that a world can have at once.
 pub const PROCESSES_MAX: usize = 8192;
@@ -69,6 +70,8 @@ pub struct Process {
     pub watched: [AtomicU32; 6],
     /// What `getppid` answered last, plus 1; 0 = never asked.
     pub parent_seen: AtomicU32,
+    /// On which permit it may look names up, and read what it opened or asked about (`World::permits`); 0 = none.
+    pub permit: AtomicU64,
 }
 
 /// What is shared about one thread.
@@ -96,7 +99,9 @@ pub struct Thread {
     pub calls: AtomicU64,
     /// The domain whose log a call of it is changing that flushes it (`Transactions::join_flushed`), plus 1.
     pub flushing: AtomicU32,
-    _pad: [AtomicU32; 3],
+    _pad: AtomicU32,
+    /// The permit on which it makes a call now.
+    pub work: Work,
 }
 
 /// One bit a slot.
@@ -186,6 +191,7 @@ impl Process {
         self.held_outputs.store(0, Ordering::Relaxed);
         self.users.store(1, Ordering::Relaxed);
         self.parent_seen.store(0, Ordering::Relaxed);
+        self.permit.store(0, Ordering::Relaxed);
         self.watched.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         self.patched_sites.store(0, Ordering::Release);
     }
@@ -207,6 +213,7 @@ impl Thread {
     pub fn begin(&self, process: usize, page: u64) {
         self.handle.close();
         self.flushing.store(0, Ordering::Relaxed);
+        self.work.end();
         self.door.reset();
         self.is_deaf.store(0, Ordering::Relaxed);
         self.confinement.reset();

@@ -34,19 +34,38 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
     let mut call = Call::new(frame, page);
     let calls = &call.thread.calls;
     calls.store(calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    let mut is_told = false;
+    let (mut is_told, mut is_permitted) = (false, false);
     if call.world.ahead.load(Ordering::Relaxed) != 0 || call.frame.nr == u64::from(agent_abi::SPECULATE_NR) {
+        if call.goes_on_permit() {
+            return;
+        }
         match call.ask() {
             ahead::ANSWERED => return,
+            answer if answer & ahead::KINDS == ahead::GO_ON_PERMIT => {
+                call.take_permit(answer);
+                is_permitted = true;
+            }
             answer => {
                 is_told = matches!(answer, ahead::GO_AND_TELL | ahead::GO_APART);
                 call.is_apart = answer == ahead::GO_APART;
             }
         }
     }
+    carry_out(&mut call);
+    if is_told {
+        gate::request(Request::Done, call.frame.rax, 0, 0);
+    }
+    if is_permitted {
+        call.end_permit();
+    }
+}
+
+/// The call is made, and what belongs to it.
+#[inline(always)]
+pub fn carry_out(call: &mut Call) {
     match syscall_table::look_up(call.frame.nr) {
         Some((op, shows)) => {
-            act(&mut call, op, shows);
+            act(call, op, shows);
             call.observe_shown(op, shows);
         }
         // The x32 ABI: as on a kernel that was built without it.
@@ -56,9 +75,6 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
             call.barrier();
             call.observe_shown(Op::Barrier, Shows::Everything);
         }
-    }
-    if is_told {
-        gate::request(Request::Done, call.frame.rax, 0, 0);
     }
 }
 

@@ -22,6 +22,7 @@ mod memory;
 mod names;
 mod near;
 mod opening;
+mod permits;
 mod process;
 mod shown;
 mod sockets;

@@ -17,7 +17,9 @@ pub const FIRST_PAGE: u64 = 0x1000 + THREAD_PAGE_OFFSET;
 const _: () = assert!(CACHE_BASE >= PRIVATE_BASE + FIRST_PAGE + core::mem::size_of::<ThreadPage>() as u64);
 /// Where the pages of threads are in this process: an address for each slot.
 pub const THREAD_PAGES_BASE: u64 = CACHE_BASE + FDS_MAX as u64 * 8;
-pub const PRIVATE_LEN: u64 = THREAD_PAGES_BASE - PRIVATE_BASE + THREADS_MAX as u64 * 8;
+/// What permits say of the first descriptors (`permits`): a page.
+pub const MARKS_BASE: u64 = THREAD_PAGES_BASE + THREADS_MAX as u64 * 8;
+pub const PRIVATE_LEN: u64 = MARKS_BASE - PRIVATE_BASE + crate::permits::MARKS as u64 * 8;
 
 /// What the kernel says of the new image (`getauxval(3)`).
 #[derive(Default)]

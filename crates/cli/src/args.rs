@@ -204,6 +204,10 @@ pub struct AheadArgs {
     #[arg(long, value_name = "WHETHER", value_enum, default_value_t = Speculate::Yes, require_equals = true)]
     pub speculate: Speculate,
 
+    /// Which calls are asked about while something is speculative: each one (for comparison), or only those that may change something
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t = Ahead::Permits, require_equals = true)]
+    pub ahead: Ahead,
+
     /// Which checkpoints are taken: those that cost less than the wait that they hide, or all (for tests)
     ///
     /// The cost is measured for each process. Where a checkpoint is not worth it, the process waits.
@@ -234,6 +238,15 @@ pub enum Checkpoints {
     Always,
 }
 
+/// `--ahead`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ahead {
+    /// Each one
+    Ask,
+    /// None that looks at files, as long as nothing changes
+    Permits,
+}
+
 /// `--speculate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Speculate {
@@ -251,6 +264,7 @@ impl AheadArgs {
         supervisor::AheadOptions {
             injection,
             waits: self.speculate == Speculate::No,
+            asks_always: self.ahead == Ahead::Ask,
             always_checkpoints: self.checkpoints == Checkpoints::Always,
             crash_in_rollback: self.crash_in_rollback,
             keeps_history: self.reports.iter().any(ReportForm::needs_history),

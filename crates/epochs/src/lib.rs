@@ -22,6 +22,7 @@ extern crate std;
 
 mod agent;
 mod object;
+mod permit;
 #[cfg(loom)]
 pub mod planted;
 #[cfg(not(loom))]
@@ -31,6 +32,7 @@ mod thread;
 
 pub use agent::{Ask, Want};
 pub use object::Object;
+pub use permit::{Permits, Work};
 pub use supervisor::{Asker, Busy};
 pub use thread::{Process, Thread, OBJECTS_MAX};
 

@@ -29,6 +29,18 @@ pub enum Fault {
     NoCheckpoint,
     /// An object that failed becomes what it was while somebody works on it.
     PutBackUnderWork,
+    /// A thread does not publish that it works on a permit.
+    WorkNotPublished,
+    /// It publishes that with an ordinary store.
+    WorkRelaxed,
+    /// It looks whether its permit holds before it publishes that it works.
+    PermitLookedAtFirst,
+    /// Permits are revoked with an ordinary store.
+    RevokedRelaxed,
+    /// The supervisor does not look who works before it goes on.
+    WorkersIgnored,
+    /// It looks who works before it revokes.
+    WorkersLookedAtFirst,
 }
 
 #[cfg(not(loom))]

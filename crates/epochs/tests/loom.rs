@@ -7,7 +7,8 @@
 #![cfg(loom)]
 
 use epochs::planted::{plant, Fault};
-use epochs::{Ask, Asker, Busy, Epoch, Epochs, Object, Process, Thread, Want};
+use epochs::{Ask, Asker, Busy, Epoch, Epochs, Object, Permits, Process, Thread, Want, Work};
+use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -237,7 +238,57 @@ fn a_failure_waits_for_a_call_under_way() {
     assert!(left == 0 || began_later, "{left} is left of the guess");
 }
 
-const MODELS: [(&str, fn()); 5] = [
+/// Whoever works on a permit sees nothing of a guess, and what he works on does not change under his hands. Loom tells
+/// if both may be at the contents at once.
+fn nobody_works_on_what_changes() {
+    let permits = Arc::new((Permits::new(), Work::new(), UnsafeCell::new(0u64)));
+    permits.0.revoke();
+    let permit = permits.0.number();
+    let worker = permits.clone();
+    let thread = loom::thread::spawn(move || {
+        let (permits, work, contents) = &*worker;
+        // Twice: a publication that was taken back is no hindrance to the next one.
+        for _ in 0..2 {
+            if work.begin(permits, permit) {
+                // SAFETY: what the model is about: loom looks at it.
+                assert_eq!(contents.with(|contents| unsafe { *contents }), 0, "a guess was seen");
+                work.end();
+            }
+        }
+    });
+    let (permits, work, contents) = &*permits;
+    if !permits.revoke_and_look(|| work.is_under_way()) {
+        // SAFETY: as above.
+        contents.with_mut(|contents| unsafe { *contents = GUESSED });
+    }
+    thread.join().unwrap();
+    assert!(!work.is_under_way());
+}
+
+/// A thread that asked is let go with a permit; meanwhile somebody else is granted a change.
+fn who_was_let_go_is_seen() {
+    let permits = Arc::new((Permits::new(), Work::new(), UnsafeCell::new(0u64)));
+    permits.0.revoke();
+    // It stands still: the supervisor publishes for it.
+    permits.1.begin_for(permits.0.number());
+    let worker = permits.clone();
+    let thread = loom::thread::spawn(move || {
+        let (_, work, contents) = &*worker;
+        // SAFETY: as above.
+        assert_eq!(contents.with(|contents| unsafe { *contents }), 0, "a guess was seen");
+        work.end();
+    });
+    let (permits, work, contents) = &*permits;
+    if !permits.revoke_and_look(|| work.is_under_way()) {
+        // SAFETY: as above.
+        contents.with_mut(|contents| unsafe { *contents = GUESSED });
+    }
+    thread.join().unwrap();
+}
+
+const MODELS: [(&str, fn()); 7] = [
+    ("nobody works on what changes", nobody_works_on_what_changes),
+    ("who was let go is seen", who_was_let_go_is_seen),
     ("a reader depends on what it sees", a_reader_depends_on_what_it_sees),
     ("a reader of two depends on what it sees", a_reader_of_two_depends_on_what_it_sees),
     ("a failure takes back what depends, and nothing else", a_failure_takes_back_what_depends_and_nothing_else),
@@ -266,6 +317,12 @@ fn the_protocol_holds_and_each_planted_error_is_found() {
         Fault::GrantNotPublished,
         Fault::NoCheckpoint,
         Fault::PutBackUnderWork,
+        Fault::WorkNotPublished,
+        Fault::WorkRelaxed,
+        Fault::PermitLookedAtFirst,
+        Fault::RevokedRelaxed,
+        Fault::WorkersIgnored,
+        Fault::WorkersLookedAtFirst,
     ];
     for fault in faults {
         plant(Some(fault));

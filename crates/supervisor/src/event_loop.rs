@@ -111,6 +111,7 @@ impl Supervisor {
 
     /// Until the last process has ended.
     pub fn run(&mut self) -> io::Result<()> {
+        self.permit_kinds();
         if self.ahead.is_always_on() {
             self.world().ahead.store(1, Ordering::SeqCst);
         }
@@ -169,6 +170,9 @@ impl Supervisor {
         let confined = if is_birth { None } else { self.same_core.confine(tid) };
         let is_confined = confined.is_some();
         self.confined.extend(confined);
+        if stopped.stop() != Stop::SystemCall {
+            self.revoke_permits();
+        }
         let (reason, result) = match stopped.stop() {
             Stop::Trap => ("birth", self.on_trap(stopped)),
             Stop::Exec { former_tid } => ("exec", self.on_exec(stopped, former_tid)),

@@ -26,7 +26,7 @@ impl Supervisor {
             Some(Request::Ahead) => return self.on_ahead(stopped, a),
             Some(Request::Done) => return self.on_done(stopped, a as i64),
             Some(Request::Trace) => return self.on_trace(stopped, a),
-            _ => {}
+            _ => self.revoke_permits(),
         }
         let answer = match Request::from_raw(registers.rdi) {
             Some(Request::Output) => self.on_output(tid, a as i32, b),
@@ -150,6 +150,7 @@ impl Supervisor {
     fn mounts(&mut self) -> std::result::Result<u64, i32> {
         let world = self.world();
         world.mounts_changed.store(0, Ordering::SeqCst);
+        self.permits_of_mounts();
         self.domains.refresh().map_err(errno)?;
         crate::devices::publish(&self.domains, world, &self.handles).map_err(errno)?;
         Ok(0)

@@ -522,6 +522,7 @@ fn is_ignored(tid: i32, signal: i32) -> bool {
 fn leave_call(tid: i32, slot: usize, world: &World) {
     let thread = &world.threads[slot % THREADS_MAX];
     if thread.tid.load(Ordering::Relaxed) == tid as u32 {
+        thread.work.end();
         thread.leave_change(&world.transactions);
         thread.door.reset();
         thread.is_deaf.store(0, Ordering::Relaxed);

@@ -66,6 +66,7 @@ impl Supervisor {
 
     /// A guess turned out right or wrong.
     pub(super) fn resolve(&mut self, id: SpeculationId, is_right: bool) {
+        self.revoke_permits();
         let verdict = match is_right {
             true => self.ahead.core.commit_speculation(id),
             false => self.ahead.core.fail_speculation(id),
@@ -88,6 +89,7 @@ impl Supervisor {
         if world.ahead.swap(1, Ordering::SeqCst) != 0 {
             return;
         }
+        self.revoke_permits();
         self.ahead.quiet_since = Instant::now();
         if let Err(error) = self.learn_kinship() {
             self.end_world(&format!("it is not known which process is whose child ({error})"));

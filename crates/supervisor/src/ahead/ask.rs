@@ -37,6 +37,8 @@ impl Call {
 pub(crate) enum Decision {
     /// Make it.
     Go,
+    /// Make it, and the next ones of its kind as well.
+    GoOnPermit,
     /// Make it, and tell.
     GoAndTell(UnderWay),
     /// This is its result.
@@ -54,6 +56,7 @@ impl Supervisor {
     pub(crate) fn on_ahead(&mut self, stopped: Stopped, frame_at: u64) -> Result<()> {
         let tid = stopped.tid();
         self.ahead.under_way.remove(&tid);
+        self.ahead.report.asked += 1;
         let kernel = |source| TraceError::Kernel { what: "read a call", tid, source };
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
         let pid = self.pid_of(tid).map_err(kernel)?;
@@ -67,6 +70,9 @@ impl Supervisor {
     /// A call that was to be told of has been made.
     pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
         let made = self.ahead.under_way.remove(&stopped.tid());
+        if !made.as_ref().is_some_and(|made| made.only_closes) {
+            self.revoke_permits();
+        }
         self.ahead.giving_birth.remove(&stopped.tid());
         if let Some(taking) = made.as_ref().and_then(|made| made.takes.as_ref()) {
             self.note_taken(stopped.tid(), taking, result)?;
@@ -95,6 +101,7 @@ impl Supervisor {
 
     fn consider(&mut self, stopped: Stopped, mut call: Call) -> Result<()> {
         let decision = self.decide(&stopped, &mut call)?;
+        let decision = self.with_permit(&call, decision);
         call.is_fresh = false;
         self.trace_decision(&call, &decision);
         self.carry_decision(stopped, call, decision)
@@ -132,6 +139,7 @@ impl Supervisor {
                     }
                     Ok(decision) => {
                         self.trace_decision(&parked.call, &decision);
+                        self.revoke_permits();
                         self.ahead.changes += 1;
                         let tid = parked.call.tid;
                         match self.carry_decision(parked.stopped, parked.call, decision) {
@@ -152,6 +160,7 @@ impl Supervisor {
     fn carry_decision(&mut self, stopped: Stopped, call: Call, decision: Decision) -> Result<()> {
         match decision {
             Decision::Go => self.reply(stopped, ahead::GO),
+            Decision::GoOnPermit => self.go_on_permit(stopped, &call),
             Decision::GoAndTell(under_way) => {
                 if under_way.makes_child {
                     self.ahead.giving_birth.insert(call.tid);
@@ -461,7 +470,9 @@ impl Supervisor {
         if gaining.is_empty() {
             return true;
         }
-        let mut is_settled = true;
+        let gaining: Vec<Object> = gaining.into_iter().cloned().collect();
+        let gaining: Vec<&Object> = gaining.iter().collect();
+        let mut is_settled = self.is_settled_with_permits(call.tid, &gaining);
         for (&tid, other) in &self.ahead.under_way {
             let meets = gaining.iter().any(|key| other.concerns(key));
             if tid != call.tid && meets {
@@ -511,6 +522,7 @@ impl Supervisor {
             }
             return Ok(false);
         }
+        self.revoke_permits();
         let descriptors = self.descriptors_of(pid)?;
         let sockets = super::accept::sockets_among(pid, &descriptors)?;
         let mut corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();

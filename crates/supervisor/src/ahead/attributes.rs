@@ -128,6 +128,10 @@ impl Attributes {
         self.steps.contains_key(&(stat.st_dev, stat.st_ino))
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
     fn is_full(&self) -> bool {
         const STEPS_MAX: usize = 4096;
         self.steps.values().map(Vec::len).sum::<usize>() >= STEPS_MAX

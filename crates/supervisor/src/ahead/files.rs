@@ -55,6 +55,11 @@ impl Files {
         Self { memories: memories.into_iter().map(Arc::new).collect(), ..Self::default() }
     }
 
+    /// Whether something in memory is not what a look at it would tell.
+    pub fn hides_any(&self) -> bool {
+        self.memories.iter().any(|memory| memory.hides_any())
+    }
+
     fn memory(&self, dev: u64) -> Option<&Arc<Memory>> {
         self.memories.iter().find(|memory| memory.dev == dev)
     }

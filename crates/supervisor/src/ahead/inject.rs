@@ -224,6 +224,20 @@ impl Injector {
         !self.rates.is_empty() && Family::of(frame).is_some_and(|family| self.rates.contains_key(&family))
     }
 
+    /// The kinds of calls of which none is ever chosen (`agent_abi::permitted`).
+    pub fn kinds_left(&self) -> u32 {
+        use agent_abi::permitted;
+        let kind_of = |family: &Family| match family {
+            Family::Stat => permitted::LOOK,
+            Family::Open => permitted::OPEN,
+            Family::Read => permitted::READ,
+            Family::Readdir => permitted::READ_DIRECTORY,
+            Family::Close => permitted::CLOSE,
+            _ => 0,
+        };
+        permitted::ALL & !self.rates.keys().map(kind_of).fold(0, |all, kind| all | kind)
+    }
+
     /// splitmix64: small, and good enough to toss coins.
     fn uniform(&mut self) -> f64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);

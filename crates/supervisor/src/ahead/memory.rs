@@ -63,6 +63,11 @@ impl Memory {
         self.hidden.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&ino)
     }
 
+    /// Whether there is such a file.
+    pub fn hides_any(&self) -> bool {
+        !self.hidden.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// A directory that the world knows, as we reach it. `None` if it has no path any more, or another one.
     pub(super) fn own(&self, dir: &Found) -> Option<OwnedFd> {
         let path = rustix::fs::readlinkat(CWD, own_path(&dir.fd), Vec::new()).ok()?;

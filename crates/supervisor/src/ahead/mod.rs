@@ -44,6 +44,7 @@ mod names;
 mod new_files;
 mod open;
 mod own_state;
+mod permits;
 mod plan;
 mod queue;
 mod ready;
@@ -174,6 +175,8 @@ pub struct AheadOptions {
     pub limits: Limits,
     /// Take checkpoints that cost more than the wait that they hide, too.
     pub always_checkpoints: bool,
+    /// Ask about each call: the reference.
+    pub asks_always: bool,
     /// Keep what happens for a picture.
     pub keeps_history: bool,
     /// Be killed after so many steps of rollbacks, so that a test can look at what is left.
@@ -278,6 +281,8 @@ pub(crate) struct UnderWay {
     pub can_be_repeated: bool,
     /// It changes names on a disk, which are not what they seem to be until it ends.
     pub changes_names: bool,
+    /// It closes a descriptor of a file, and changes nothing else.
+    pub only_closes: bool,
     /// It takes something that a rollback has to give back.
     pub takes: Option<Taking>,
 }
@@ -389,6 +394,7 @@ pub(crate) struct Ahead {
     held_names: held_names::HeldNames,
     attributes: attributes::Attributes,
     new_files: new_files::NewFiles,
+    permits: permits::Given,
     /// Transactions that held writes went into.
     written: Clock,
     /// Since when nobody inside can go on.
@@ -463,6 +469,7 @@ impl Ahead {
             held_names: held_names::HeldNames::default(),
             attributes: attributes::Attributes::default(),
             new_files: new_files::NewFiles::default(),
+            permits: permits::Given::default(),
             written: Clock::NONE,
             stuck_since: None,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),

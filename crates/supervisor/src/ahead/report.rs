@@ -59,6 +59,12 @@ pub struct Report {
     pub ghosts: u64,
     /// Processes that were killed from outside while they were speculative.
     pub lost: u64,
+    /// Calls that the agent asked about.
+    #[serde(default)]
+    pub asked: u64,
+    /// Those of them whose like need not be asked about until something changes.
+    #[serde(default)]
+    pub permits: u64,
     /// Input from outside that was read again after a rollback, bytes.
     #[serde(default)]
     pub input_again: u64,
@@ -139,6 +145,7 @@ impl fmt::Display for Report {
         writeln!(f, "undone             {undone} operations; at most {widest} processes at once")?;
         writeln!(f, "speculative ends   {} processes; {} killed from outside", self.ghosts, self.lost)?;
         writeln!(f, "speculative output {} bytes held, {} never shown", self.output_held, self.output_dropped)?;
+        writeln!(f, "calls asked about  {}; {} gave a permit", self.asked, self.permits)?;
         writeln!(f, "input read again   {} bytes", self.input_again)?;
         write!(f, "waits              {}", list(&self.barriers))
     }

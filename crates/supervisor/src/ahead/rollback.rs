@@ -29,6 +29,10 @@ impl Supervisor {
     /// Do what the core wants done.
     pub(super) fn carry_out(&mut self) -> Result<()> {
         while let Some(action) = self.ahead.core.next_action() {
+            // What is not undone because nobody guesses leaves everything as it is.
+            if !matches!(action, Action::RollForward { .. }) {
+                self.revoke_permits();
+            }
             match action {
                 Action::Stop { process } => {
                     self.ahead.is_rolling_back = true;
@@ -188,6 +192,7 @@ impl Supervisor {
     /// A process is stopped, by us before or now; stop it where a rollback can begin. `None` if it is dead.
     fn halt(&mut self, pid: i32, now: Option<Stopped>) -> Result<Option<Stopped>> {
         let halted = self.halt_at_once(pid, now)?;
+        self.end_work(pid);
         match &halted {
             Some(stopped) => self.end_call(stopped)?,
             None => drop(self.ahead.under_way.remove(&pid)),

@@ -60,9 +60,10 @@ impl Supervisor {
     pub(crate) fn look_ahead(&mut self) {
         self.reset_unaccepted();
         self.call_the_unreached();
+        let awaits_permits = self.take_awaited_permits();
         let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
         let has_left = self.ahead.children.apart.take_leaving();
-        if self.flush_sends() || awaits_more || has_left {
+        if self.flush_sends() || awaits_more || has_left || awaits_permits {
             self.settle_calls();
         }
         if self.ahead.is_idle() {
@@ -287,6 +288,7 @@ impl Supervisor {
 
     pub(crate) fn ahead_of_exec(&mut self, tid: i32) {
         self.ahead.under_way.remove(&tid);
+        self.end_work(tid);
         self.ahead.children.executed(tid);
         self.ahead.costs.forget(tid);
         self.ahead.ledger.executed(tid);
@@ -302,6 +304,7 @@ impl Supervisor {
 
     pub(crate) fn ahead_of_end(&mut self, tid: i32) {
         self.ahead.under_way.remove(&tid);
+        self.end_work(tid);
         if self.world().ahead.load(Ordering::Relaxed) == 0 {
             return;
         }

@@ -1,0 +1,287 @@
+//! Calls for which nobody is asked though something is speculative: those that the process has a permit for
+//! (`epochs::Permits`, [0092](../../../docs/decisions/0092-permits.md)).
+//!
+//! The supervisor gives a process a permit when it has allowed it a call that looks at files: as long as that holds,
+//! the process depends on whatever any file or directory depends on, so that looking at one more adds nothing. It is
+//! revoked before anything changes. What moves a position or closes a descriptor needs a *mark* of the descriptor
+//! besides, which says that this can be taken back.
+
+use crate::clocks::Call;
+use crate::descriptors::{private, Stat, S_IFDIR, S_IFREG};
+use crate::dispatch::carry_out;
+use crate::gate::{nr, ENOENT};
+use crate::names::AT_FDCWD;
+use crate::start::MARKS_BASE;
+use agent_abi::{ahead, option, permitted, DeviceKind, PHASE_BEFORE, PROCESS_IN_PSEUDO, THREAD_UNCACHED};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Descriptors that can have a mark; calls on higher ones are asked about.
+pub const MARKS: usize = 512;
+/// The descriptor was opened on the permit: no checkpoint has it, and nobody shares it.
+const FRESH: u64 = 1;
+/// What puts its position back is kept.
+const KEPT: u64 = 2;
+/// It leads to a file that nobody serves.
+const SEEN: u64 = 4;
+/// The permit on which a mark was made stands above these bits.
+const SHIFT: u32 = 3;
+/// Longer names are asked about.
+const NAME_MAX: u64 = 512;
+
+const OPEN: u64 = 2;
+const CLOSE: u64 = 3;
+const STAT: u64 = 4;
+const LSTAT: u64 = 6;
+const PREAD: u64 = 17;
+const PREADV: u64 = 295;
+const ACCESS: u64 = 21;
+const FACCESSAT: u64 = 269;
+const OPENAT: u64 = 257;
+const STATX: u64 = 332;
+const FACCESSAT2: u64 = 439;
+const O_NOFOLLOW: u64 = 0o400000;
+const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
+const AT_EMPTY_PATH: u64 = 0x1000;
+const ENOTDIR: i64 = 20;
+
+fn mark(fd: u64) -> &'static AtomicU64 {
+    // SAFETY: callers check the bound; the marks are mapped with the rest of what is this process's own.
+    unsafe { &*((MARKS_BASE + fd * 8) as *const AtomicU64) }
+}
+
+/// `st_dev` of what a `stat` has just told.
+///
+/// # Safety
+/// The kernel has just filled the buffer.
+unsafe fn told_device(buffer: u64) -> u64 {
+    // SAFETY: see above. A program with several threads has no permit.
+    unsafe { (buffer as *const u64).read_unaligned() }
+}
+
+/// The same of a `statx`.
+///
+/// # Safety
+/// As `told_device`.
+unsafe fn told_device_extended(buffer: u64) -> u64 {
+    // SAFETY: see above; stx_dev_major and _minor stand at 136 and 140.
+    let (major, minor) = unsafe {
+        let numbers = (buffer + 136) as *const u32;
+        (u64::from(numbers.read_unaligned()), u64::from(numbers.add(1).read_unaligned()))
+    };
+    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12 | (major & !0xfff) << 32
+}
+
+fn moves_position(number: u64) -> bool {
+    !matches!(number, PREAD | PREADV)
+}
+
+/// One of these marks a descriptor needs for a call on it.
+fn marks_needed(number: u64) -> u64 {
+    match moves_position(number) {
+        true => FRESH | KEPT,
+        false => FRESH | KEPT | SEEN,
+    }
+}
+
+impl Call<'_> {
+    /// Makes the call, if the process has a permit for it. False: nothing has happened that may not happen again, and
+    /// the supervisor has to be asked.
+    #[inline(never)]
+    pub fn goes_on_permit(&mut self) -> bool {
+        let permit = self.process.permit.load(Ordering::Relaxed);
+        if self.frame.nr == CLOSE {
+            return self.closes_on_permit(permit);
+        }
+        // Looked at again when the thread has published that it works.
+        if permit == 0 || permit != self.world.permits.number() {
+            return false;
+        }
+        let number = self.frame.nr;
+        let Some(kind) = permitted::kind(number) else { return false };
+        if self.world.permitted.load(Ordering::Relaxed) & kind == 0 {
+            return false;
+        }
+        match number {
+            OPEN => self.opens_on_permit(permit, AT_FDCWD, self.arg(0), self.arg(1)),
+            OPENAT => self.opens_on_permit(permit, self.directory(0), self.arg(1), self.arg(2)),
+            nr::FSTAT => self.looks_on_permit(permit),
+            _ if permitted::is_by_descriptor(number) => {
+                self.has_mark(self.arg(0), permit, marks_needed(number)) && self.begins_on(permit) && {
+                    carry_out_on_permit(self);
+                    true
+                }
+            }
+            _ => self.looks_on_permit(permit),
+        }
+    }
+
+    /// The supervisor has allowed the call, published that this thread works, and given a permit for more.
+    pub fn take_permit(&mut self, answer: i64) {
+        let number = self.frame.nr;
+        let fd = u64::from(self.arg(0) as u32);
+        let is_marked = permitted::is_by_descriptor(number) && !matches!(number, CLOSE | nr::FSTAT);
+        if !is_marked || fd >= MARKS as u64 || !self.has_marks() {
+            return;
+        }
+        let permit = (answer >> ahead::PERMIT_SHIFT) as u64;
+        let marked = mark(fd).load(Ordering::Relaxed);
+        let before = if marked >> SHIFT == permit { marked } else { permit << SHIFT };
+        // Only for what moves the position it is kept.
+        let more = if moves_position(number) { KEPT | SEEN } else { SEEN };
+        mark(fd).store(before | more, Ordering::Relaxed);
+    }
+
+    /// The call that was made on a permit is over.
+    #[inline(always)]
+    pub fn end_permit(&self) {
+        self.thread.work.end();
+    }
+
+    fn begins_on(&self, permit: u64) -> bool {
+        self.thread.work.begin(&self.world.permits, permit)
+    }
+
+    /// Whether the marks in this memory are those of the thread's descriptors.
+    fn has_marks(&self) -> bool {
+        self.page.flags & THREAD_UNCACHED == 0 && private().uncached == 0
+    }
+
+    fn has_mark(&self, fd: u64, permit: u64, bits: u64) -> bool {
+        let fd = u64::from(fd as u32);
+        if fd >= MARKS as u64 || !self.has_marks() {
+            return false;
+        }
+        let marked = mark(fd).load(Ordering::Relaxed);
+        marked >> SHIFT == permit && marked & bits != 0
+    }
+
+    /// What is not held for a guess is closed as it was opened: a checkpoint has no part in it.
+    fn closes_on_permit(&mut self, permit: u64) -> bool {
+        let fd = u64::from(self.arg(0) as u32);
+        if fd >= MARKS as u64 || !self.has_marks() {
+            return false;
+        }
+        let is_fresh = self.has_mark(fd, permit, FRESH);
+        // First: whatever becomes of the call, and whoever is asked, the number may soon be another file's.
+        if mark(fd).load(Ordering::Relaxed) != 0 {
+            mark(fd).store(0, Ordering::Relaxed);
+        }
+        let may_close = self.world.permitted.load(Ordering::Relaxed) & permitted::CLOSE != 0;
+        if !may_close || !is_fresh || !self.begins_on(permit) {
+            return false;
+        }
+        carry_out_on_permit(self);
+        true
+    }
+
+    /// Files and directories that are there, to be read. To open anything else may be to wait, or be seen.
+    fn opens_on_permit(&mut self, permit: u64, dir: u64, path: u64, bits: u64) -> bool {
+        if bits & !permitted::OPEN_BITS != 0 || !self.may_look_up() || !self.has_marks() || !self.begins_on(permit) {
+            return false;
+        }
+        let flags = if bits & O_NOFOLLOW != 0 { AT_SYMLINK_NOFOLLOW } else { 0 };
+        let is_plain = Stat::of_name(dir, path, flags)
+            .is_ok_and(|stat| matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev));
+        // The kernel has read the name.
+        if !is_plain || !self.stays_here(dir, path) {
+            self.end_permit();
+            return false;
+        }
+        carry_out_on_permit(self);
+        let fd = self.frame.rax;
+        if fd < MARKS as u64 {
+            mark(fd).store(permit << SHIFT | FRESH, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// `stat` and `access`: they change nothing, so what they say is looked at first.
+    fn looks_on_permit(&mut self, permit: u64) -> bool {
+        let number = self.frame.nr;
+        let (dir, path, flags) = match number {
+            STAT | LSTAT | ACCESS => (AT_FDCWD, self.arg(0), 0),
+            // As with an empty name.
+            nr::FSTAT => (self.arg(0), 0, 0),
+            nr::NEWFSTATAT | FACCESSAT2 => (self.directory(0), self.arg(1), self.arg(3)),
+            STATX => (self.directory(0), self.arg(1), self.arg(2)),
+            FACCESSAT => (self.directory(0), self.arg(1), 0),
+            _ => return false,
+        };
+        let may_be_empty = flags & AT_EMPTY_PATH != 0;
+        if !self.may_look_up() || may_be_empty && path == 0 || !self.begins_on(permit) {
+            return false;
+        }
+        carry_out_apart(self);
+        let is_sure = match self.frame.rax as i64 {
+            0 if number == nr::FSTAT => self.is_told_of_kept(number),
+            0 => self.is_told_of_kept(number) && (may_be_empty && is_empty(path) || self.stays_here(dir, path)),
+            // Both are said when the name has been read.
+            result if (result == -ENOENT || result == -ENOTDIR) && number != nr::FSTAT => self.stays_here(dir, path),
+            _ => false,
+        };
+        self.end_permit();
+        if !is_sure {
+            self.set_phase(PHASE_BEFORE);
+            self.frame.rax = number;
+        }
+        is_sure
+    }
+
+    /// Whether what a call told of is on a file system that only the kernel keeps.
+    fn is_told_of_kept(&self, number: u64) -> bool {
+        // SAFETY: the call has succeeded.
+        let dev = match number {
+            STAT | LSTAT | nr::FSTAT => unsafe { told_device(self.arg(1)) },
+            nr::NEWFSTATAT => unsafe { told_device(self.arg(2)) },
+            STATX => unsafe { told_device_extended(self.arg(4)) },
+            // It tells only of rights.
+            _ => return true,
+        };
+        self.is_kept_by_kernel(dev)
+    }
+
+    fn is_kept_by_kernel(&self, dev: u64) -> bool {
+        matches!(self.world.device(dev).0, DeviceKind::Domain | DeviceKind::Memory)
+    }
+
+    fn may_look_up(&self) -> bool {
+        !self.has_option(option::PROC_ELSEWHERE)
+            && self.process.flags.load(Ordering::Relaxed) & PROCESS_IN_PSEUDO == 0
+            && self.world.mounts_changed.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether a name that the kernel has read leads to nothing of other processes (`supervisor::ahead::plan`).
+    fn stays_here(&self, dir: u64, path: u64) -> bool {
+        let mut length = 0;
+        let mut is_absolute = false;
+        let bytes = core::iter::from_fn(|| {
+            if length > NAME_MAX {
+                return None;
+            }
+            // SAFETY: the kernel has just read the name up to its end.
+            let byte = unsafe { ((path + length) as *const u8).read_volatile() };
+            is_absolute |= length == 0 && byte == b'/';
+            length += 1;
+            (byte != 0).then_some(byte)
+        });
+        let leads_away = syscall_table::may_lead_to_others(bytes, |_| false);
+        !leads_away && length <= NAME_MAX && (is_absolute || dir == AT_FDCWD)
+    }
+}
+
+/// Whether a name that the kernel has just read is empty: then the call is about the descriptor.
+fn is_empty(path: u64) -> bool {
+    // SAFETY: see above.
+    unsafe { (path as *const u8).read_volatile() == 0 }
+}
+
+fn carry_out_on_permit(call: &mut Call) {
+    carry_out_apart(call);
+    call.end_permit();
+}
+
+/// Not once more in each place where it is needed.
+#[inline(never)]
+fn carry_out_apart(call: &mut Call) {
+    carry_out(call);
+}

@@ -1,0 +1,175 @@
+//! Calls that need not ask while something is speculative (`--ahead=permits`, decisions/0092): none does in steady state, and each
+//! result is that of the asking path.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
+
+/// What each program begins with. `begin` returns twice, as fork does.
+const SETUP: &str = "
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def begin(): return libc.syscall(0x5bed, 1, 0)
+def commit(guess): return libc.syscall(0x5bed, 2, guess)
+def fail(guess): return libc.syscall(0x5bed, 3, guess)
+count = int(sys.argv[1])
+f = os.open('a', os.O_RDONLY)
+";
+
+/// Calls that are made again and again in one guess.
+const CALLS: &[&str] = &[
+    "os.stat('a')",
+    "os.lstat('a')",
+    "os.stat('d/../a')",
+    "os.fstat(f)",
+    "os.path.exists('missing')",
+    "os.access('a', os.R_OK)",
+    "os.pread(f, 3, 1)",
+    "os.read(f, 1)",
+    "os.lseek(f, 1, 0)",
+    "os.readv(f, [bytearray(1)])",
+    "os.lseek(f, 0, 0); os.read(f, 2); os.pread(f, 2, 0)",
+    "g = os.open('a', os.O_RDONLY); os.read(g, 9); os.fstat(g); os.lseek(g, 0, 1); os.close(g)",
+    "os.listdir('d')",
+];
+
+/// What somebody sees who goes on after a guess of his failed, or came true. Twice as often as not it looks without a
+/// question; `seen` is shown at the end.
+const LOOKS: &[&str] = &[
+    // First what moves no position, then what does: that has to be kept.
+    "os.pread(f, 2, 0); os.pread(f, 2, 0); os.read(f, 3); os.read(f, 1)",
+    "os.fstat(f); os.fstat(f); os.lseek(f, 4, 0); os.read(f, 1)",
+    "os.read(f, 1); os.pread(f, 1, 0); os.read(f, 1); os.lseek(f, 2, 1)",
+    // Descriptors that a checkpoint does not have, and those that it has.
+    "g = os.open('a', os.O_RDONLY); g = os.open('a', os.O_RDONLY); os.read(g, 2); os.close(g)",
+    "os.stat('a'); g = os.open('a', os.O_RDONLY); os.close(f); os.read(g, 3); h = os.open('a', os.O_RDONLY); os.close(h); os.close(g)",
+    "os.stat('a'); g = os.open('a', os.O_RDONLY); os.dup2(g, f); os.read(f, 3); os.close(g); os.read(f, 1)",
+    "os.stat('a'); g = os.open('a', os.O_RDONLY); os.read(g, 1); inner = begin(); os.read(g, 2); os.close(g); commit(inner)",
+    "os.stat('a'); g = os.open('a', os.O_RDONLY)\nif os.fork() == 0:\n  os.read(g, 2); os.read(f, 2); os.close(g); os._exit(0)\nos.wait(); seen.append(os.read(g, 1)); os.close(g)",
+    "os.stat('a'); os.open('missing', os.O_RDONLY) if os.path.exists('missing') else None; os.open('d', os.O_RDONLY)",
+    "os.stat('a'); os.write(os.open('a', os.O_WRONLY), b'NEW'); seen.append(os.path.exists('d')); seen.append(os.listdir('d'))",
+    "os.stat('a'); os.unlink('a'); seen.append(os.path.exists('a')); g = os.open('d', os.O_RDONLY); seen.append(os.listdir('.'))",
+    "os.stat('a'); os.rename('a', 'b'); seen.append(os.path.exists('a')); os.access('d', 4)",
+    "os.stat('/proc/self/stat'); os.stat('a'); seen.append(os.path.exists('/proc/self/fd/3')); os.stat('/dev/null'); os.read(f, 1)",
+];
+
+fn folder(of: &Path) {
+    fs::create_dir(of.join("d")).unwrap();
+    fs::write(of.join("a"), "0123456789".repeat(10_000)).unwrap();
+    fs::write(of.join("d/e"), "").unwrap();
+}
+
+fn run(dir: &Path, words: &[&str], program: &str, count: u32) -> (String, serde_json::Value) {
+    let stats = dir.parent().unwrap().join("stats.json");
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "300", SPECULATOR, "run"]).arg(format!("--stats=json:{}", stats.display()));
+    command.args(words).args(["--", "python3", "-c", &format!("{SETUP}{program}"), &count.to_string()]);
+    let output = command.current_dir(dir).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{program}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    (said, serde_json::from_str(&fs::read_to_string(stats).unwrap()).unwrap())
+}
+
+#[test]
+fn no_call_is_asked_about_in_steady_state() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = place.path().join("here");
+    fs::create_dir(&dir).unwrap();
+    folder(&dir);
+    let loops: Vec<String> = CALLS.iter().map(|calls| format!("for i in range(count):\n  {calls}\n")).collect();
+    let program = format!("guess = begin()\n{}commit(guess)", loops.concat());
+    let asked = |count| run(&dir, &[], &program, count).1["ahead"]["asked"].as_u64().unwrap();
+    // Whatever is touched for the first time is asked about, and once more where somebody's stop came between.
+    let (some, more) = (asked(100), asked(500));
+    assert!(more <= some + 50, "{some} questions for 100 times, {more} for 500");
+    assert!(some < 300, "{some} questions");
+    let program = "guess = begin()\nfor i in range(count): os.stat('a')\ncommit(guess)";
+    let asked = |count| run(&dir, &["--ahead=ask"], program, count).1["ahead"]["asked"].as_u64().unwrap();
+    assert!(asked(300) >= asked(100) + 200, "the reference asks about each call");
+}
+
+#[test]
+fn what_is_not_asked_about_is_taken_back_as_if_it_were() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    for ending in ["commit", "fail"] {
+        let mut said = Vec::new();
+        for ahead in ["--ahead=ask", "--ahead=permits"] {
+            let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+            let dir = place.path().join("here");
+            fs::create_dir(&dir).unwrap();
+            folder(&dir);
+            for number in 0..LOOKS.len() {
+                fs::create_dir(dir.join(number.to_string())).unwrap();
+                folder(&dir.join(number.to_string()));
+            }
+            let program = format!(
+                "
+def position(n):
+  try: return os.lseek(n, 0, 1)
+  except OSError as error: return error.errno
+os.close(f)
+for number, work in enumerate({LOOKS:?}):
+  os.chdir(str(number)); seen = []
+  f = os.open('a', os.O_RDONLY); os.read(f, 5)
+  guess = begin()
+  if guess > 0:
+    exec(work); {ending}(guess)
+  left = sorted(os.listdir('.'))
+  print(number, guess > 0, seen, [position(n) for n in range(3, 9)], left, [open(n).read(4) for n in left if n != 'd'])
+  os.closerange(3, 9); os.chdir('..')"
+            );
+            said.push(run(&dir, &[ahead], &program, 1).0);
+        }
+        assert_eq!(said[0], said[1], "{ending}");
+        let outcome = if ending == "fail" { "False" } else { "True" };
+        let as_meant = said[1].lines().filter(|line| line.split(' ').nth(1) == Some(outcome)).count();
+        assert_eq!(as_meant, LOOKS.len(), "{ending}: {}", said[1]);
+    }
+}
+
+/// Somebody who does not guess reads a file in memory all the time while guesses change it that all fail: what he has
+/// seen in the end is what was always there.
+#[test]
+fn nobody_keeps_what_he_saw_of_a_guess_that_failed() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = place.path().join("here");
+    let memory = place.path().join("memory");
+    fs::create_dir(&dir).unwrap();
+    fs::create_dir(&memory).unwrap();
+    folder(&dir);
+    let private = format!("--private-tmp={}", memory.display());
+    let program = format!(
+        "
+os.chdir({memory:?})
+open('x', 'w').write('old')
+reader = os.fork()
+if reader == 0:
+  seen, x = set(), os.open('x', os.O_RDONLY)
+  while not os.path.exists('stop'):
+    seen.add(os.pread(x, 9, 0)); os.lseek(x, 0, 0); seen.add(os.read(x, 9)); seen.add(os.stat('x').st_size)
+    y = os.open('x', os.O_RDONLY); seen.add(os.read(y, 9)); os.close(y)
+  print(sorted(seen, key=str)); sys.stdout.flush(); os._exit(0)
+for i in range(count):
+  guess = begin()
+  if guess > 0:
+    os.close(os.open('x', os.O_RDONLY)); w = os.open('x', os.O_WRONLY); os.pwrite(w, b'newer', 0); os.close(w); fail(guess)
+open('stop', 'w').close()
+os.wait()
+"
+    );
+    let (said, stats) = run(&dir, &[&private], &program, 40);
+    assert_eq!(said.trim(), "[3, b'old']");
+    assert!(stats["ahead"]["permits"].as_u64().unwrap() > 0, "nobody had a permit: {stats}");
+}
