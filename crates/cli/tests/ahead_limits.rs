@@ -177,7 +177,8 @@ fn children(count: u32) -> String {
     )
 }
 
-/// Who has ended on a guess stands still for as long as it may fail: whoever makes too many such waits.
+/// Who has ended on a guess stands still for as long as it may fail: whoever makes too many such waits. A fifth of the
+/// limit of descriptors bounds them.
 #[test]
 fn who_makes_too_many_children_waits() {
     let scene = Scene::new();
@@ -185,9 +186,10 @@ fn who_makes_too_many_children_waits() {
         r#"id=$($S begin); [ $id = failed ] && {{ echo WRONG; exit 7; }}
         perl -e 'select(undef, undef, undef, 0.05) until -e "go"; exec $ENV{{S}}, "commit", $ARGV[0]' $id &
         {}; wait; echo end"#,
-        children(1050)
+        children(250)
     );
-    let inside = Running::inside(&scene.path("."), &[], &["bash", "-c", &script]);
+    let start = ["bash", "-c", "ulimit -n 1000; exec $S run -v -- bash -c \"$0\" 2>said", &script];
+    let inside = Running::start(&scene.path("."), &start);
     inside.until(|world| {
         let processes = world["ahead"]["processes"].as_array().unwrap();
         processes
@@ -196,6 +198,9 @@ fn who_makes_too_many_children_waits() {
     });
     std::fs::write(scene.path("go"), "").unwrap();
     assert_eq!(inside.end(), ("all\nend\n".to_owned(), None));
+    let said = std::fs::read_to_string(scene.path("said")).unwrap();
+    let bounds = said.lines().filter(|line| line.contains("as many processes that have ended are held"));
+    assert_eq!(bounds.count(), 1, "{said}");
 }
 
 /// Where we may open few descriptors everything comes to wait: the guess fails, and the world does not end.

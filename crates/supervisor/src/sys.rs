@@ -204,6 +204,13 @@ pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
     unsafe { check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).into()).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
+/// Whether a descriptor of this process, whoever owns it, is open for writing.
+pub fn is_own_open_for_writing(fd: i32) -> bool {
+    // SAFETY: no pointers; it changes nothing.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    flags >= 0 && flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY
+}
+
 /// We keep open what processes inside have closed on a guess, and more: as much as we may. COMMAND is no child of
 /// ours, and keeps its own limit.
 pub fn raise_limit_of_descriptors() -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! A call is asked about: may it be made now, as what, and what is known when it has been made.
 
+use super::bounds::{self, Bound};
 use super::inject::Chosen;
 use super::plan::{makes_process, Class, Plan};
 use super::rights::{children_have_our_numbers, has_our_numbers, has_our_rights};
@@ -298,11 +299,14 @@ impl Supervisor {
             return Ok(self.wait_at_barrier(call));
         }
         if is_speculative && holds_something(&plan.class) && crate::sys::is_short_of_descriptors() {
-            return Ok(self.wait_at_barrier(call));
+            return Ok(self.wait_at_bound(call, Bound::Descriptors));
+        }
+        if is_speculative && !plan.modifies.is_empty() && bounds::are_many_bytes_kept() {
+            return Ok(self.wait_at_bound(call, Bound::Bytes));
         }
         let makes_one = matches!(plan.class, Class::Apart) || makes_process(call);
         if is_speculative && makes_one && self.ahead.children.are_many_ghosts() {
-            return Ok(self.wait_at_barrier(call));
+            return Ok(self.wait_at_bound(call, Bound::EndedProcesses));
         }
         match plan.class {
             Class::Free => return Ok(Decision::Go),
@@ -395,6 +399,10 @@ impl Supervisor {
             return Ok(Decision::Wait);
         }
         let will_be_speculative = needs_checkpoint || self.ahead.is_speculative(call.pid);
+        let modifies = match needs_checkpoint {
+            true => modifies,
+            false => self.without_needless_copies(call, modifies),
+        };
         let Some(changes) = self.undos_of(call.tid, modifies, will_be_speculative)? else {
             return Ok(self.wait_at_barrier(call));
         };

@@ -92,7 +92,7 @@ fn opened_for_writing(call: &Call) -> Option<(u8, u8)> {
 
 /// Whether a descriptor of ours is this file, open for writing.
 fn is_open_for_writing(fd: i32, file: (u64, u64)) -> bool {
-    let is_it = std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|found| (found.dev(), found.ino()) == file);
-    let writes = |flags: u32| OFlags::from_bits_retain(flags).intersects(OFlags::WRONLY | OFlags::RDWR);
-    is_it && procfs::descriptor_flags(std::process::id() as i32, fd).is_ok_and(writes)
+    // We have many, and hardly any is open for writing: that is asked first, of the descriptor itself.
+    crate::sys::is_own_open_for_writing(fd)
+        && std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|found| (found.dev(), found.ino()) == file)
 }

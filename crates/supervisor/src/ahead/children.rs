@@ -196,11 +196,8 @@ impl Children {
         !self.ghosts.is_empty()
     }
 
-    /// Whether so many processes stand still at their end that no more should. Each keeps its number and its memory,
-    /// and each question looks at all of them.
     pub fn are_many_ghosts(&self) -> bool {
-        const GHOSTS_MAX: usize = 1000;
-        self.ghosts.len() >= GHOSTS_MAX
+        super::bounds::are_many_ended(self.ghosts.len())
     }
 
     pub fn parent(&self, pid: i32) -> Option<i32> {
@@ -426,6 +423,8 @@ impl Supervisor {
         let parent = self.ahead.children.parent_of.get(&pid).copied().unwrap_or(0);
         self.ahead.children.ghosts.insert(pid, Ghost { parent, status, reaped: false, for_good: false });
         self.ahead.children.apart.leave(pid);
+        // Many stand like this, and nobody asks for what they have open.
+        self.descriptors.forget(pid);
         self.ahead.core.exit(process(pid));
         self.ahead.report.ghosts += 1;
         self.ahead.changes += 1;

@@ -198,6 +198,14 @@ impl Change {
 }
 
 impl Before {
+    /// Bytes that it holds.
+    pub fn len(&self) -> usize {
+        match self {
+            Before::Contents { pieces, .. } => pieces.iter().map(|piece| piece.bytes.len()).sum(),
+            Before::Attributes { .. } | Before::Name(_) | Before::Names { .. } => 0,
+        }
+    }
+
     /// Make it so again.
     pub fn restore(&self) -> io::Result<()> {
         match self {

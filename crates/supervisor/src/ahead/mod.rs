@@ -23,6 +23,7 @@ mod ask;
 mod attributes;
 mod backlog;
 mod behind;
+mod bounds;
 mod busy;
 mod children;
 mod counter;
@@ -389,6 +390,8 @@ pub(crate) struct Ahead {
     deferred: HashMap<(u64, u64), usize>,
     /// What they hold together.
     deferred_bytes: u64,
+    /// Bounds that somebody had to wait at.
+    reached: BTreeSet<bounds::Bound>,
     /// What is held for terminals, pipes and sockets.
     shown_bytes: u64,
     held_names: held_names::HeldNames,
@@ -465,6 +468,7 @@ impl Ahead {
             targets: HashMap::new(),
             deferred: HashMap::new(),
             deferred_bytes: 0,
+            reached: BTreeSet::new(),
             shown_bytes: 0,
             held_names: held_names::HeldNames::default(),
             attributes: attributes::Attributes::default(),

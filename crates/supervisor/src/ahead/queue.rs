@@ -219,6 +219,11 @@ impl Piece {
 }
 
 impl Queued {
+    /// Bytes that it holds.
+    pub fn len(&self) -> usize {
+        self.contents.iter().map(|piece| piece.bytes.len()).sum()
+    }
+
     /// Make this all that waits.
     pub fn restore(&self) -> io::Result<()> {
         self.queue.drain();

@@ -340,9 +340,9 @@ impl Supervisor {
                 self.ahead.shutdowns.take_back(own, before);
                 Ok(())
             }
-            Undo::Memory(_)
+            Undo::Memory(..)
             | Undo::Stream { .. }
-            | Undo::Queue(_)
+            | Undo::Queue(..)
             | Undo::Counter { .. }
             | Undo::Position { .. }
             | Undo::Flags { .. }

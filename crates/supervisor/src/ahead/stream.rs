@@ -53,6 +53,11 @@ impl OwnPipe {
 }
 
 impl Contents {
+    /// Bytes that it holds.
+    pub fn len(&self) -> usize {
+        self.buffers.iter().map(|buffer| buffer.bytes.len()).sum()
+    }
+
     /// What is in `pipe`, and stays there.
     pub fn of(pipe: &OwnedFd) -> io::Result<Self> {
         // Both ends for a moment; nobody can see that: whoever could is asked about every call, by this thread.

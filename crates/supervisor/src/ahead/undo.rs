@@ -2,6 +2,7 @@
 
 use super::accept::Accepted;
 use super::behind::Behind;
+use super::bounds::Counted;
 use super::counter::Counter;
 use super::delivery::Sent;
 use super::input::{Reading, SourceId};
@@ -10,7 +11,7 @@ use super::queue::Queued;
 use super::shutdown::Closed;
 use super::sockets::Direction;
 use super::stream::Contents;
-use super::Object;
+use super::{Call, Object};
 use crate::event_loop::Supervisor;
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::io;
@@ -57,9 +58,9 @@ pub(crate) enum Intent {
 #[allow(clippy::large_enum_variant)] // Changes of files are most of them.
 pub(crate) enum Undo {
     /// What was in the pipe.
-    Stream { pipe: OwnedFd, contents: Contents },
+    Stream { pipe: OwnedFd, contents: Contents, _kept: Counted },
     /// What waited in the socket.
-    Queue(Queued),
+    Queue(Queued, #[expect(dead_code, reason = "its end counts")] Counted),
     /// The connection that was accepted, to be accepted again.
     Accept { listener: u64, accepted: Arc<Accepted> },
     /// The client that was not connected.
@@ -79,7 +80,7 @@ pub(crate) enum Undo {
     /// The open file's flags.
     Flags { file: Arc<OwnedFd>, flags: OFlags },
     /// The file in memory, or its name.
-    Memory(Box<Before>),
+    Memory(Box<Before>, #[expect(dead_code, reason = "its end counts")] Counted),
     /// The child that had not been waited for.
     Reap { child: i32 },
     /// The child of whose end the process had not heard.
@@ -125,7 +126,7 @@ impl Undo {
         match self {
             Self::Stream { pipe, .. } => open_both(pipe).ok().into_iter().collect(),
             Self::Descriptor { was, .. } => was.both_ends().into_iter().collect(),
-            Self::Queue(queued) => queued.descriptors().filter_map(Descriptor::both_ends).collect(),
+            Self::Queue(queued, _) => queued.descriptors().filter_map(Descriptor::both_ends).collect(),
             _ => Vec::new(),
         }
     }
@@ -137,9 +138,14 @@ impl Supervisor {
             Intent::Stream(pipe) => {
                 let contents = Contents::of(&pipe)?;
                 // A path holds neither end open.
-                Undo::Stream { pipe: path_to(&pipe)?, contents }
+                let kept = Counted::new(contents.len());
+                Undo::Stream { pipe: path_to(&pipe)?, contents, _kept: kept }
             }
-            Intent::Queue(direction) => Undo::Queue(self.remember_queue(direction)?),
+            Intent::Queue(direction) => {
+                let queued = self.remember_queue(direction)?;
+                let kept = Counted::new(queued.len());
+                Undo::Queue(queued, kept)
+            }
             Intent::Accept { listener, accepted } => Undo::Accept { listener, accepted },
             Intent::Shutdown { own, closed } => {
                 Undo::Shutdown { own, before: self.ahead.shutdowns.closed_by(own), closed }
@@ -171,11 +177,40 @@ impl Supervisor {
                 Undo::Flags { file: self.hold(file)?, flags }
             }
             Intent::Input { id, pin, reading } => Undo::Input { id, pin, reading },
-            Intent::Memory(change) => Undo::Memory(Box::new(change.remember()?)),
+            Intent::Memory(change) => {
+                let before = change.remember()?;
+                let kept = Counted::new(before.len());
+                Undo::Memory(Box::new(before), kept)
+            }
             Intent::Reap(child) => Undo::Reap { child },
             Intent::Send { receiver, number } => Undo::Sent { receiver, number },
             Intent::Nothing => Undo::Nothing,
         })
+    }
+
+    /// Of a process that was born on a guess and has no checkpoint nothing is put back: it is taken back by its end.
+    /// What it closes need not be kept for it. (Of pipes and sockets the others are to see the same as ever.)
+    pub(super) fn without_needless_copies(
+        &mut self,
+        call: &Call,
+        mut modifies: Vec<(Object, Intent)>,
+    ) -> Vec<(Object, Intent)> {
+        let has_checkpoint = |kept: &super::Kept| kept.pid == call.pid;
+        if !self.ahead.is_speculative(call.pid) || self.ahead.kept.values().any(has_checkpoint) {
+            return modifies;
+        }
+        for (_, intent) in &mut modifies {
+            if matches!(intent, Intent::Close(fd) if self.is_plain_file(call.tid, *fd)) {
+                *intent = Intent::Nothing;
+            }
+        }
+        modifies
+    }
+
+    fn is_plain_file(&mut self, tid: i32, fd: i32) -> bool {
+        let stat = self.copy_descriptor(tid, fd).and_then(|copy| Ok(rustix::fs::fstat(&copy)?));
+        let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        kind.is_ok_and(|kind| matches!(kind, FileType::RegularFile | FileType::Directory))
     }
 
     /// What an undo entry may hold of a descriptor that is closed, or in a message.
@@ -202,16 +237,16 @@ impl Supervisor {
 /// Undo what needs no process.
 pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
     match undo {
-        Undo::Stream { pipe, contents } => contents.put_back(pipe),
+        Undo::Stream { pipe, contents, .. } => contents.put_back(pipe),
         Undo::Position { file, position } => {
             // A pipe or terminal has no position.
             let _ = rustix::fs::seek(file, SeekFrom::Start(*position));
             Ok(())
         }
-        Undo::Queue(queued) => queued.restore(),
+        Undo::Queue(queued, _) => queued.restore(),
         Undo::Counter { fd, counter } => counter.restore(fd),
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
-        Undo::Memory(before) => before.restore(),
+        Undo::Memory(before, _) => before.restore(),
         Undo::Input { .. }
         | Undo::Accept { .. }
         | Undo::Connect { .. }
