@@ -152,7 +152,7 @@ impl Volume {
             live.parked.clear();
             live.staged_bytes = 0;
             for wanted in live.wanted.drain(..) {
-                wanted.groups.iter().for_each(|group| self.leases.give_back(session, *group));
+                wanted.groups.iter().for_each(|group| self.leases.leave_queue(session, *group));
             }
         }
     }
@@ -516,7 +516,7 @@ impl Volume {
                 if self.leases.exclusive(session, &one.groups, now.millis).is_some() {
                     self.send(session, Reply::Leased { tag, granted: true }, actions);
                 } else if one.until <= now.millis {
-                    one.groups.iter().for_each(|group| self.leases.give_back(session, *group));
+                    one.groups.iter().for_each(|group| self.leases.leave_queue(session, *group));
                     self.send(session, Reply::Leased { tag, granted: false }, actions);
                 } else {
                     left.push(one);

@@ -136,6 +136,14 @@ impl Leases {
         self.tidy(group);
     }
 
+    /// A session does not wait for an exclusive lease any more. What leases it has it keeps: it may be using them.
+    pub fn leave_queue(&mut self, session: SessionId, group: Group) {
+        if let Some(held) = self.groups.get_mut(&group) {
+            held.queue.retain(|waiting| *waiting != session);
+        }
+        self.tidy(group);
+    }
+
     /// A session uses none of its shared leases any more, those before a restart included.
     pub fn gave_up(&mut self, session: SessionId) {
         let groups: Vec<Group> = self.groups.keys().copied().collect();
@@ -429,6 +437,18 @@ mod tests {
         leases.give_back(A, G);
         assert_eq!(leases.exclusive(C, &just(G), 3), None, "B was first");
         assert_eq!(leases.exclusive(B, &just(G), 3), Some(3 + EXCLUSIVE_TERM_MS));
+    }
+
+    #[test]
+    fn who_leaves_the_queue_keeps_its_lease() {
+        let mut leases = Leases::new(10);
+        leases.grant(A, G, 0);
+        leases.exclusive(B, &just(G), 0);
+        assert_eq!(leases.exclusive(A, &just(G), 1), None);
+        leases.leave_queue(A, G);
+        assert_eq!(leases.may_write(B, &just(G), 2), MayWrite::Wait { until: 10, recall: vec![(A, G)] });
+        leases.give_back(B, G);
+        assert_eq!(leases.exclusive(C, &just(G), 3), Some(3 + EXCLUSIVE_TERM_MS), "A does not wait");
     }
 
     #[test]

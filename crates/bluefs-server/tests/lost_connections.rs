@@ -1,0 +1,150 @@
+//! What becomes of leases, writers and parked messages when a connection breaks or is refused.
+
+use std::sync::Arc;
+
+use bluefs::lease::{EXCLUSIVE_TERM_MS, TERM_MS};
+use bluefs::op::Change;
+use bluefs::{Cred, Csn, Ino, Interval, Key, Kind, Name, Outcome, Runs, SessionId, Step, Time};
+use bluefs_server::{Access, Action, ConnectionId, Engine, Event, Grant, Now};
+use bluefs_store::{CrashDisk, Store};
+use bluefs_wire::{Reply, Request, PROTOCOL_VERSION};
+
+const A: ConnectionId = ConnectionId(1);
+const B: ConnectionId = ConnectionId(2);
+const C: ConnectionId = ConnectionId(3);
+const ROOT: Ino = Ino(1);
+
+struct Anybody(std::cell::Cell<u64>);
+
+impl Access for Anybody {
+    fn check(&self, _: &[u8], _: &[u8], _: Time) -> Option<Grant> {
+        Some(Grant { invitation: 0, read_only: false })
+    }
+
+    fn stands(&self, _: u64, _: Time) -> bool {
+        true
+    }
+
+    fn random(&self) -> u64 {
+        self.0.set(self.0.get() + 1);
+        self.0.get()
+    }
+}
+
+struct Bench {
+    engine: Engine,
+    access: Anybody,
+    millis: u64,
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let store = Store::on(Arc::new(CrashDisk::new())).expect("a store").store;
+        let mut engine = Engine::new(store, Now { millis: 0, wall: Time(1) }).expect("an engine");
+        engine.set_quiet(0);
+        Bench { engine, access: Anybody(std::cell::Cell::new(0)), millis: 0 }
+    }
+
+    fn with(connections: &[ConnectionId]) -> Bench {
+        let mut bench = Bench::new();
+        connections.iter().for_each(|from| _ = bench.hello(*from, None));
+        bench
+    }
+
+    fn handle(&mut self, events: Vec<Event>) -> Vec<Action> {
+        let now = Now { millis: self.millis, wall: Time(1) };
+        self.engine.handle(events, now, &self.access).expect("a turn")
+    }
+
+    fn says(&mut self, from: ConnectionId, message: Request) -> Vec<Action> {
+        self.handle(vec![Event::Message(from, message)])
+    }
+
+    fn hello(&mut self, from: ConnectionId, session: Option<(SessionId, u64)>) -> Vec<Action> {
+        let (version, volume, secret) = (PROTOCOL_VERSION, vec![], vec![]);
+        let hello = Request::Hello { version, volume, session, acknowledged: 0, secret };
+        self.handle(vec![Event::Opened(from), Event::Message(from, hello)])
+    }
+
+    fn lease(&mut self, from: ConnectionId) -> bool {
+        let actions = self.says(from, Request::Lease { tag: 1, group: root().group() });
+        actions.contains(&Action::Send(from, Reply::Leased { tag: 1, granted: true }))
+    }
+}
+
+fn root() -> Key {
+    Key::Name(ROOT, name("any"))
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).expect("a name")
+}
+
+fn interval(number: u64, changes: Vec<Change>) -> Request {
+    let steps = changes.into_iter().map(|change| Step { cred: 0, time: None, change }).collect();
+    let (after, reads, creds) = (Runs::new(), vec![], vec![Cred::root()]);
+    Request::Submit { interval: Interval { number, base: Csn(0), after, reads, creds, steps } }
+}
+
+fn create(file: &str) -> Change {
+    Change::Create { dir: ROOT, name: name(file), ino: None, kind: Kind::File, mode: 0o644, rdev: 0, target: vec![] }
+}
+
+fn committed(actions: &[Action], to: ConnectionId) -> bool {
+    actions.iter().any(|action| {
+        let Action::Send(at, Reply::Decided { outcome, .. }) = action else { return false };
+        *at == to && matches!(outcome, Outcome::Committed { .. })
+    })
+}
+
+fn wants(tag: u64) -> Request {
+    Request::Exclusive { tag, keys: vec![root()] }
+}
+
+/// A has a shared lease and waits for the exclusive one, which B has.
+fn one_waits() -> Bench {
+    let mut bench = Bench::with(&[A, B]);
+    assert!(bench.lease(A));
+    let given = bench.says(B, wants(2));
+    assert!(given.contains(&Action::Send(B, Reply::Leased { tag: 2, granted: true })));
+    assert_eq!(bench.says(A, wants(3)), []);
+    bench
+}
+
+#[test]
+fn who_is_cut_off_while_it_waits_keeps_its_shared_lease() {
+    let mut bench = one_waits();
+    bench.handle(vec![Event::Closed(A)]);
+    assert!(!committed(&bench.says(B, interval(1, vec![create("f")])), B), "A still reads from its cache");
+    bench.millis = TERM_MS;
+    assert!(committed(&bench.handle(vec![]), B), "A's term is over");
+}
+
+#[test]
+fn who_connects_anew_while_it_waits_keeps_its_shared_lease() {
+    let mut bench = one_waits();
+    bench.hello(C, Some((SessionId(1), 1)));
+    let actions = bench.says(B, interval(1, vec![create("f")]));
+    assert!(!committed(&actions, B));
+    assert!(actions.contains(&Action::Send(C, Reply::Recall { group: root().group() })));
+}
+
+#[test]
+fn who_has_waited_in_vain_keeps_the_lease_of_another_request() {
+    let (d, e) = (ConnectionId(4), ConnectionId(5));
+    let mut bench = Bench::with(&[A, B, C, d, e]);
+    let other = Key::Data(Ino(1 << 20));
+    for from in [B, C, d, e] {
+        bench.says(from, Request::Exclusive { tag: 1, keys: vec![other.clone()] });
+    }
+    bench.says(A, Request::Exclusive { tag: 1, keys: vec![root(), other] });
+    for _ in 0..3 {
+        bench.millis += EXCLUSIVE_TERM_MS;
+        bench.handle(vec![]);
+    }
+    let given = bench.says(A, wants(2));
+    assert!(given.contains(&Action::Send(A, Reply::Leased { tag: 2, granted: true })));
+    bench.millis = 10_000;
+    assert!(bench.handle(vec![]).contains(&Action::Send(A, Reply::Leased { tag: 1, granted: false })));
+    assert!(!committed(&bench.says(B, interval(1, vec![create("f")])), B), "A has the lease that it got meanwhile");
+}
