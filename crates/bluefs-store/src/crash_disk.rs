@@ -22,6 +22,8 @@ type Files = BTreeMap<String, Vec<u8>>;
 
 #[derive(Debug, Default)]
 struct State {
+    /// What was there before the first deed, on stable storage.
+    base: Files,
     files: Files,
     deeds: Vec<Deed>,
 }
@@ -57,7 +59,7 @@ impl CrashDisk {
     pub fn crash(&self, deeds: usize, mut survives: impl FnMut(usize) -> usize) -> CrashDisk {
         let state = self.state();
         let done = &state.deeds[..deeds];
-        let mut files = Files::new();
+        let mut files = state.base.clone();
         for (i, deed) in done.iter().enumerate() {
             let synced = done[i..].iter().any(|later| is_synced_by(deed, later));
             match deed {
@@ -88,7 +90,7 @@ impl CrashDisk {
     }
 
     fn of(files: Files) -> CrashDisk {
-        CrashDisk(Arc::new(Mutex::new(State { files, deeds: Vec::new() })))
+        CrashDisk(Arc::new(Mutex::new(State { base: files.clone(), files, deeds: Vec::new() })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
