@@ -91,7 +91,8 @@ impl Session {
     /// The client has every outcome up to `number`, and has undone whatever depended on those that failed.
     pub fn acknowledge(&mut self, number: u64) {
         self.acknowledged = self.acknowledged.max(number.min(self.last));
-        self.outcomes = self.outcomes.split_off(&(self.acknowledged + 1));
+        let acknowledged = self.acknowledged;
+        self.outcomes.retain(|number, _| *number > acknowledged);
     }
 }
 
@@ -186,6 +187,15 @@ mod tests {
         assert_eq!(session.failed_dependency(&interval(3, &[3])), Some(3));
         let lie = Interval { after: Runs::from_parts(vec![(2, u64::MAX)]).expect("a run"), ..interval(3, &[]) };
         assert!(session.failed_dependency(&lie).is_some());
+    }
+
+    #[test]
+    fn the_largest_number_is_acknowledged_as_any_other() {
+        let mut session = Session::new();
+        session.decided(1, committed(1));
+        session.decided(u64::MAX, committed(2));
+        session.acknowledge(u64::MAX);
+        assert_eq!(session.outcomes().count(), 0);
     }
 
     #[test]
