@@ -23,7 +23,8 @@ const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const APPLIED: &[u8] = b"\0applied";
 /// The row that says what the others mean.
 const FORMAT: &[u8] = b"\0format";
-const FORMAT_1: &[u8] = b"bluefs 1";
+/// `bluefs 1` had session rows that did not say whether a session may have leases.
+const FORMAT_2: &[u8] = b"bluefs 2";
 /// Bytes of a segment of the log at which a checkpoint is made.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
@@ -363,12 +364,19 @@ fn forget_unfinished(disk: &dyn Disk, state: &dyn DiskFile) -> std::io::Result<(
     Ok(())
 }
 
+/// Rows of another format would be misread.
+fn check_format(found: &[u8]) -> Result<(), StoreError> {
+    if found == FORMAT_2 {
+        return Ok(());
+    }
+    let (found, ours) = (String::from_utf8_lossy(found), String::from_utf8_lossy(FORMAT_2));
+    Err(StoreError::Database(format!("it has the format \"{found}\", and this version reads \"{ours}\" only")))
+}
+
 fn read_applied(database: &Database) -> Result<Place, StoreError> {
     let table = database.begin_read()?.open_table(ROWS)?;
     if let Some(format) = Rows::get(&table, FORMAT)? {
-        if format != FORMAT_1 {
-            return Err(StoreError::Database("it was written by a newer version".to_owned()));
-        }
+        check_format(&format)?;
     }
     let Some(value) = Rows::get(&table, APPLIED)? else { return Ok(Place::default()) };
     let (number, checksum) = rows::meaning(APPLIED, &value)?;
@@ -383,8 +391,21 @@ fn replay(database: &Database, records: &[Puts], last: Place) -> Result<(), Stor
     for (key, value) in records.iter().flatten() {
         put(&mut table, key, value.as_deref())?;
     }
-    put(&mut table, FORMAT, Some(FORMAT_1))?;
+    put(&mut table, FORMAT, Some(FORMAT_2))?;
     mark(&mut table, last)?;
     drop(table);
     Ok(transaction.commit()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_format_is_refused() {
+        assert!(check_format(FORMAT_2).is_ok());
+        for other in [&b"bluefs 1"[..], b"bluefs 3", b""] {
+            assert!(check_format(other).is_err_and(|error| error.to_string().contains("this version reads")));
+        }
+    }
 }
