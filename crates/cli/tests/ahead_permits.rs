@@ -1,5 +1,5 @@
-//! Calls that need not ask while something is speculative (`--ahead=permits`, decisions/0092): none does in steady state, and each
-//! result is that of the asking path.
+//! Calls that need not ask while something is speculative (`--ahead=permits`, decisions/0092): none does in steady
+//! state, and each result is that of the asking path.
 
 mod support;
 
@@ -46,15 +46,21 @@ const LOOKS: &[&str] = &[
     "os.read(f, 1); os.pread(f, 1, 0); os.read(f, 1); os.lseek(f, 2, 1)",
     // Descriptors that a checkpoint does not have, and those that it has.
     "g = os.open('a', os.O_RDONLY); g = os.open('a', os.O_RDONLY); os.read(g, 2); os.close(g)",
-    "os.stat('a'); g = os.open('a', os.O_RDONLY); os.close(f); os.read(g, 3); h = os.open('a', os.O_RDONLY); os.close(h); os.close(g)",
+    "os.stat('a'); g = os.open('a', os.O_RDONLY); os.close(f); os.read(g, 3); h = os.open('a', os.O_RDONLY); \
+     os.close(h); os.close(g)",
     "os.stat('a'); g = os.open('a', os.O_RDONLY); os.dup2(g, f); os.read(f, 3); os.close(g); os.read(f, 1)",
-    "os.stat('a'); g = os.open('a', os.O_RDONLY); os.read(g, 1); inner = begin(); os.read(g, 2); os.close(g); commit(inner)",
-    "os.stat('a'); g = os.open('a', os.O_RDONLY)\nif os.fork() == 0:\n  os.read(g, 2); os.read(f, 2); os.close(g); os._exit(0)\nos.wait(); seen.append(os.read(g, 1)); os.close(g)",
+    "os.stat('a'); g = os.open('a', os.O_RDONLY); os.read(g, 1); inner = begin(); os.read(g, 2); os.close(g); \
+     commit(inner)",
+    "os.stat('a'); g = os.open('a', os.O_RDONLY)\nif os.fork() == 0:\n  os.read(g, 2); os.read(f, 2); \
+     os.close(g); os._exit(0)\nos.wait(); seen.append(os.read(g, 1)); os.close(g)",
     "os.stat('a'); os.open('missing', os.O_RDONLY) if os.path.exists('missing') else None; os.open('d', os.O_RDONLY)",
-    "os.stat('a'); os.write(os.open('a', os.O_WRONLY), b'NEW'); seen.append(os.path.exists('d')); seen.append(os.listdir('d'))",
-    "os.stat('a'); os.unlink('a'); seen.append(os.path.exists('a')); g = os.open('d', os.O_RDONLY); seen.append(os.listdir('.'))",
+    "os.stat('a'); os.write(os.open('a', os.O_WRONLY), b'NEW'); seen.append(os.path.exists('d')); \
+     seen.append(os.listdir('d'))",
+    "os.stat('a'); os.unlink('a'); seen.append(os.path.exists('a')); g = os.open('d', os.O_RDONLY); \
+     seen.append(os.listdir('.'))",
     "os.stat('a'); os.rename('a', 'b'); seen.append(os.path.exists('a')); os.access('d', 4)",
-    "os.stat('/proc/self/stat'); os.stat('a'); seen.append(os.path.exists('/proc/self/fd/3')); os.stat('/dev/null'); os.read(f, 1)",
+    "os.stat('/proc/self/stat'); os.stat('a'); seen.append(os.path.exists('/proc/self/fd/3')); \
+     os.stat('/dev/null'); os.read(f, 1)",
 ];
 
 fn folder(of: &Path) {
@@ -164,7 +170,8 @@ if reader == 0:
 for i in range(count):
   guess = begin()
   if guess > 0:
-    os.close(os.open('x', os.O_RDONLY)); w = os.open('x', os.O_WRONLY); os.pwrite(w, b'newer', 0); os.close(w); fail(guess)
+    os.close(os.open('x', os.O_RDONLY))
+    w = os.open('x', os.O_WRONLY); os.pwrite(w, b'newer', 0); os.close(w); fail(guess)
 open('stop', 'w').close()
 os.wait()
 "
