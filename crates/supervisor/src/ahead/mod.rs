@@ -16,80 +16,36 @@
 //! * A process with several threads, or with memory that others may write, never becomes speculative: it waits instead.
 //! * Nothing that a speculative process does leaves the world: what has no undo and is no output is a barrier.
 
-mod accept;
-mod apart;
-mod api;
-mod ask;
-mod attributes;
-mod backlog;
-mod behind;
-mod bounds;
-mod busy;
-mod children;
-mod counter;
-mod crash;
-mod deferred;
-mod delivery;
-mod entries;
-mod files;
-mod held_names;
-mod history;
-mod inject;
-mod input;
-mod interrupted;
-mod kill;
-mod ledger;
-mod mapped;
-mod memory;
-mod names;
-mod new_files;
-mod open;
-mod own_state;
-mod permits;
-mod plan;
-mod queue;
-mod ready;
-mod report;
-mod rights;
+mod calls;
+mod events;
+mod filesystems;
+mod objects;
+mod process;
 mod rollback;
-mod shown;
-mod shutdown;
-mod sockets;
-mod staging;
-mod status;
-mod stream;
-mod syncs;
-mod tcp;
-mod terminal;
-mod turn;
-pub(crate) use turn::is_fatal;
-mod undo;
-mod usage;
-mod vessels;
-mod view;
-mod worth;
+mod speculations;
+pub(crate) use events::is_fatal;
 
-pub use history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
-pub use inject::{Family, Injection, InjectionError};
-pub(crate) use memory::Memory;
-pub use report::{Report, Rollback};
+pub(crate) use filesystems::memory::inverse::Memory;
 pub(crate) use rollback::is_traced_by_us;
+pub use speculations::history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
+pub use speculations::inject::{Family, Injection, InjectionError};
+pub use speculations::report::{Report, Rollback};
 
 use crate::outputs::Target;
 use agent_abi::Frame;
 use checkpoint::{Dying, ToReap, Vessel};
 use commit_clock::Clock;
-use deferred::DeferredWrite;
-use inject::{Injector, Outcomes};
-use ledger::Ledger;
+use filesystems::disk::writes::DeferredWrite;
+use rollback::undo::Undo;
 use speculation::{Checkpoint, Process, SpeculationId};
+use speculations::inject::{Injector, Outcomes};
+use speculations::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tracee::{SignalInfo, Stopped};
-use undo::Undo;
 
 /// What can be speculative besides processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,7 +56,7 @@ pub(crate) enum Object {
     Socket(u64),
     /// The counter of an event descriptor, by its number.
     Counter(u64),
-    /// A pipe or terminal of outside, as far as it has been read: see `input::SourceId`.
+    /// A pipe or terminal of outside, as far as it has been read: see `objects::input::SourceId`.
     Input(u64, u64),
     /// Contents and attributes of a file: device, inode.
     File(u64, u64),
@@ -134,15 +90,15 @@ pub(crate) enum Written {
     /// To a terminal, pipe or socket that leads outside.
     Stream { target: Target, writer: output::ProcessId, clock: Clock, bytes: Vec<u8> },
     /// To the other end of a TCP connection inside.
-    Sent(tcp::Sent),
+    Sent(objects::sockets::tcp::Sent),
     /// To a file on a disk.
     File(DeferredWrite),
     /// To a directory on a disk.
-    Names(held_names::HeldChange),
+    Names(filesystems::disk::names::HeldChange),
     /// To what is said of a file or directory on a disk.
-    Attributes(attributes::HeldAttributes),
+    Attributes(filesystems::disk::attributes::HeldAttributes),
     /// To stable storage.
-    Sync(syncs::HeldSync),
+    Sync(filesystems::disk::syncs::HeldSync),
 }
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
@@ -292,9 +248,9 @@ pub(crate) struct UnderWay {
 #[derive(Debug)]
 pub(crate) enum Taking {
     /// What it reads from a stream of outside.
-    Input(input::ReadUnderWay),
+    Input(objects::input::ReadUnderWay),
     /// The connection that it accepts.
-    Connection(Arc<accept::Accepted>),
+    Connection(Arc<objects::sockets::accept::Accepted>),
 }
 
 impl UnderWay {
@@ -347,10 +303,10 @@ pub(crate) struct Ahead {
     explicit: BTreeMap<u64, SpeculationId>,
     next_explicit: u64,
     held_signals: HashMap<i32, Vec<SignalInfo>>,
-    signals: delivery::Queues,
+    signals: process::signals::Queues,
     /// Processes that were asked to stop so that everything they do from now on is asked about.
     unsettled: HashSet<i32>,
-    children: children::Children,
+    children: process::children::Children,
     /// A signal ends them, once nobody is at their pipes.
     ending: BTreeMap<i32, (Stopped, SignalInfo)>,
     /// Vessels that have not let go of what others could notice, by their process id.
@@ -363,15 +319,15 @@ pub(crate) struct Ahead {
     vessels: HashSet<i32>,
     /// Objects that may be speculative.
     touched: BTreeSet<Object>,
-    files: files::Files,
+    files: filesystems::memory::Files,
     /// Ends of connections that we hold.
-    ends: queue::Ends,
+    ends: objects::sockets::queue::Ends,
     /// Sockets whose queue had something that cannot be kept, by inode.
     odd_queues: HashSet<u64>,
-    input: input::Input,
-    listeners: accept::Listeners,
-    shutdowns: shutdown::Shutdowns,
-    sends: tcp::Sends,
+    input: objects::input::Input,
+    listeners: objects::sockets::accept::Listeners,
+    shutdowns: objects::sockets::shutdown::Shutdowns,
+    sends: objects::sockets::tcp::Sends,
     /// Their call was looked at before they were sent to hear a signal.
     asked_before: HashSet<i32>,
     /// Counts whatever may let a waiting call go on.
@@ -391,13 +347,13 @@ pub(crate) struct Ahead {
     /// What they hold together.
     deferred_bytes: u64,
     /// Bounds that somebody had to wait at.
-    reached: BTreeSet<bounds::Bound>,
+    reached: BTreeSet<speculations::bounds::Bound>,
     /// What is held for terminals, pipes and sockets.
     shown_bytes: u64,
-    held_names: held_names::HeldNames,
-    attributes: attributes::Attributes,
-    new_files: new_files::NewFiles,
-    permits: permits::Given,
+    held_names: filesystems::disk::names::HeldNames,
+    attributes: filesystems::disk::attributes::Attributes,
+    new_files: filesystems::disk::new_files::NewFiles,
+    permits: calls::permits::Given,
     /// Transactions that held writes went into.
     written: Clock,
     /// Since when nobody inside can go on.
@@ -407,8 +363,8 @@ pub(crate) struct Ahead {
     /// What programs have said of their speculations: number, and whether it failed.
     to_resolve: Vec<(u64, bool)>,
     pub ledger: Ledger,
-    crash: crash::Crash,
-    costs: worth::Costs,
+    crash: rollback::crash::Crash,
+    costs: speculations::worth::Costs,
     pub report: Report,
     /// What became free while the queues were full.
     overflow: Vec<Written>,
@@ -424,7 +380,7 @@ impl Ahead {
         });
         let injector = Injector::new(&options.injection);
         let ledger = Ledger::new(options.keeps_history);
-        let crash = crash::Crash::after(options.crash_in_rollback);
+        let crash = rollback::crash::Crash::after(options.crash_in_rollback);
         Self {
             core,
             injector,
@@ -442,22 +398,22 @@ impl Ahead {
             explicit: BTreeMap::new(),
             next_explicit: 0,
             held_signals: HashMap::new(),
-            signals: delivery::Queues::default(),
+            signals: process::signals::Queues::default(),
             unsettled: HashSet::new(),
-            children: children::Children::default(),
+            children: process::children::Children::default(),
             ending: BTreeMap::new(),
             young: HashMap::new(),
             dying: HashMap::new(),
             corpses: HashMap::new(),
             vessels: HashSet::new(),
             touched: BTreeSet::new(),
-            files: files::Files::new(memories),
-            ends: queue::Ends::default(),
+            files: filesystems::memory::Files::new(memories),
+            ends: objects::sockets::queue::Ends::default(),
             odd_queues: HashSet::new(),
-            input: input::Input::default(),
-            listeners: accept::Listeners::default(),
-            shutdowns: shutdown::Shutdowns::default(),
-            sends: tcp::Sends::default(),
+            input: objects::input::Input::default(),
+            listeners: objects::sockets::accept::Listeners::default(),
+            shutdowns: objects::sockets::shutdown::Shutdowns::default(),
+            sends: objects::sockets::tcp::Sends::default(),
             asked_before: HashSet::new(),
             changes: 0,
             to_resolve: Vec::new(),
@@ -470,16 +426,16 @@ impl Ahead {
             deferred_bytes: 0,
             reached: BTreeSet::new(),
             shown_bytes: 0,
-            held_names: held_names::HeldNames::default(),
-            attributes: attributes::Attributes::default(),
-            new_files: new_files::NewFiles::default(),
-            permits: permits::Given::default(),
+            held_names: filesystems::disk::names::HeldNames::default(),
+            attributes: filesystems::disk::attributes::Attributes::default(),
+            new_files: filesystems::disk::new_files::NewFiles::default(),
+            permits: calls::permits::Given::default(),
             written: Clock::NONE,
             stuck_since: None,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
             ledger,
             crash,
-            costs: worth::Costs::default(),
+            costs: speculations::worth::Costs::default(),
             report: Report::default(),
             overflow: Vec::new(),
         }
@@ -542,7 +498,7 @@ impl Ahead {
         let parked = waits.then(|| Instant::now() + PATIENCE);
         let injected = self.parked.values().filter_map(|parked| parked.call.not_before).min();
         let explicit = (!self.explicit.is_empty()).then(|| Instant::now() + Duration::from_millis(250));
-        let unaccepted = self.listeners.any_waits().then(|| Instant::now() + accept::PATIENCE);
+        let unaccepted = self.listeners.any_waits().then(|| Instant::now() + objects::sockets::accept::PATIENCE);
         [deadline, parked, injected, explicit, unaccepted].into_iter().flatten().min()
     }
 }

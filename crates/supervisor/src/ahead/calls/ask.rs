@@ -1,0 +1,724 @@
+//! A call is asked about: may it be made now, as what, and what is known when it has been made.
+
+use crate::ahead::calls::plan::{makes_process, Class, Plan};
+use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers, has_our_rights};
+use crate::ahead::events::own_page;
+use crate::ahead::objects::sockets::accept;
+use crate::ahead::process::vfork;
+use crate::ahead::rollback::undo::{Intent, Undo};
+use crate::ahead::rollback::vessels;
+use crate::ahead::speculations::bounds::{self, Bound};
+use crate::ahead::speculations::inject::Chosen;
+use crate::ahead::speculations::worth;
+use crate::ahead::{process, Call, Kept, Object, Parked, UnderWay, Written};
+use crate::event_loop::Supervisor;
+use crate::same_core::Confined;
+use agent_abi::{ahead, Frame, PHASE_AFTER, SPECULATE_NR};
+use checkpoint::{CheckpointError, Known, Vessel};
+use commit_clock::DOMAINS_MAX;
+use speculation::Dependent;
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tracee::{Result, Stopped, TraceError};
+
+impl Call {
+    /// The same call, as it is looked at after a rollback: it is made without running ahead.
+    fn again(&self) -> Self {
+        Self {
+            frame: self.frame,
+            is_fresh: false,
+            not_before: None,
+            answer: None,
+            was_rolled_back: true,
+            wants_window: false,
+            ..*self
+        }
+    }
+}
+
+/// What to do with a call.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// Make it.
+    Go,
+    /// Make it, and the next ones of its kind as well.
+    GoOnPermit,
+    /// Make it, and tell.
+    GoAndTell(UnderWay),
+    /// This is its result.
+    Answer(i64),
+    /// Not yet.
+    Wait,
+    /// Signals were sent that must be delivered first.
+    Again,
+    /// The thread is not to be let go: it has ended, but perhaps not for good.
+    Keep,
+}
+
+impl Supervisor {
+    /// The agent asks about a call.
+    pub(crate) fn on_ahead(&mut self, stopped: Stopped, frame_at: u64) -> Result<()> {
+        let tid = stopped.tid();
+        self.ahead.under_way.remove(&tid);
+        self.ahead.report.asked += 1;
+        let kernel = |source| TraceError::Kernel { what: "read a call", tid, source };
+        let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
+        let pid = self.pid_of(tid).map_err(kernel)?;
+        let is_fresh = !self.ahead.asked_before.remove(&tid);
+        let call = Call { is_fresh, ..Call::new(tid, pid, frame, frame_at) };
+        self.consider(stopped, call)?;
+        self.settle_calls();
+        Ok(())
+    }
+
+    /// A call that was to be told of has been made.
+    pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
+        let made = self.ahead.under_way.remove(&stopped.tid());
+        if !made.as_ref().is_some_and(|made| made.only_closes) {
+            self.revoke_permits();
+        }
+        self.ahead.giving_birth.remove(&stopped.tid());
+        if let Some(taking) = made.as_ref().and_then(|made| made.takes.as_ref()) {
+            self.note_taken(stopped.tid(), taking, result)?;
+        }
+        let is_apart = made.as_ref().is_some_and(|made| made.is_apart) && result > 0;
+        if is_apart && !self.tracees.contains_key(&(result as i32)) {
+            // Of another one it was noted when it was born.
+            self.ahead.children.apart.begin(result as i32, stopped.tid());
+        }
+        if made.is_some_and(|made| made.makes_child) && result > 0 {
+            let tid = stopped.tid();
+            let children = if self.counts_as_we_do(tid) { vec![result as i32] } else { self.stillborn(tid)? };
+            children.into_iter().try_for_each(|child| self.await_birth(child))?;
+        }
+        let tid = stopped.tid();
+        if is_apart {
+            self.await_apart(stopped, result as i32)?;
+            self.settle_calls();
+            return Ok(());
+        }
+        let answered = self.reply(stopped, 0);
+        self.call_receiver(tid);
+        self.settle_calls();
+        answered
+    }
+
+    fn consider(&mut self, stopped: Stopped, mut call: Call) -> Result<()> {
+        let decision = self.decide(&stopped, &mut call)?;
+        let decision = self.with_permit(&call, decision);
+        call.is_fresh = false;
+        self.trace_decision(&call, &decision);
+        self.carry_decision(stopped, call, decision)
+    }
+
+    fn trace_decision(&mut self, call: &Call, decision: &Decision) {
+        if self.ahead.trace.is_none() {
+            return;
+        }
+        let (pid, [a, b, c, ..]) = (call.pid, call.frame.args);
+        let depth = self.ahead.core.dependencies_of_process(process(pid)).len();
+        self.ahead.trace(|| {
+            let name = syscall_table::row(call.frame.nr).map_or("speculate", |row| row.name);
+            format!("{pid} ({depth}) {name}({a:#x}, {b:#x}, {c:#x}): {decision:?}")
+        });
+    }
+
+    pub(in crate::ahead) fn park(&mut self, stopped: Stopped, call: Call) {
+        self.ahead.next_parked += 1;
+        let now = Instant::now();
+        let parked = Parked { stopped, call, since: now, begin: now, is_told: false };
+        self.ahead.parked.insert(self.ahead.next_parked, parked);
+    }
+
+    /// Something changed: look again at all calls that wait, the longest-waiting first.
+    pub(crate) fn reconsider(&mut self) {
+        loop {
+            let before = self.ahead.changes;
+            let waiting: Vec<u64> = self.ahead.parked.keys().copied().collect();
+            for key in waiting {
+                let Some(mut parked) = self.ahead.parked.remove(&key) else { continue };
+                match self.decide(&parked.stopped, &mut parked.call) {
+                    Ok(Decision::Wait) => {
+                        self.ahead.parked.insert(key, parked);
+                    }
+                    Ok(decision) => {
+                        self.trace_decision(&parked.call, &decision);
+                        self.revoke_permits();
+                        self.ahead.changes += 1;
+                        let tid = parked.call.tid;
+                        match self.carry_decision(parked.stopped, parked.call, decision) {
+                            Ok(()) | Err(TraceError::Gone(_)) => {}
+                            Err(error) => self.give_up(tid, &error),
+                        }
+                    }
+                    Err(TraceError::Gone(_)) => {}
+                    Err(error) => self.give_up(parked.call.tid, &error),
+                }
+            }
+            if self.ahead.changes == before {
+                return;
+            }
+        }
+    }
+
+    fn carry_decision(&mut self, stopped: Stopped, call: Call, decision: Decision) -> Result<()> {
+        match decision {
+            Decision::Go => self.reply(stopped, ahead::GO),
+            Decision::GoOnPermit => self.go_on_permit(stopped, &call),
+            Decision::GoAndTell(under_way) => {
+                if under_way.makes_child {
+                    self.ahead.giving_birth.insert(call.tid);
+                }
+                let answer = if under_way.is_apart { ahead::GO_APART } else { ahead::GO_AND_TELL };
+                self.ahead.under_way.insert(call.tid, under_way);
+                self.reply(stopped, answer)
+            }
+            Decision::Answer(result) => self.answer_call(stopped, &call, result),
+            Decision::Again => {
+                self.ahead.asked_before.insert(call.tid);
+                self.reply(stopped, ahead::AGAIN)
+            }
+            Decision::Keep => {
+                self.ahead.children.keep(call.pid, stopped, None);
+                Ok(())
+            }
+            Decision::Wait => {
+                self.park(stopped, call);
+                Ok(())
+            }
+        }
+    }
+
+    pub(in crate::ahead) fn give_up(&mut self, tid: i32, error: &dyn std::fmt::Display) {
+        self.front.tell(&crate::message::Message::Warning {
+            text: format!("cannot go on with thread {tid}: {error}; it was killed"),
+        });
+        crate::sys::kill(tid, libc::SIGKILL);
+    }
+
+    /// Answer a request of the agent.
+    pub(in crate::ahead) fn reply(&mut self, stopped: Stopped, answer: i64) -> Result<()> {
+        let mut registers = stopped.registers()?;
+        registers.rax = answer as u64;
+        registers.orig_rax = u64::MAX;
+        stopped.set_registers(&registers)?;
+        stopped.resume(0)
+    }
+
+    /// The call has been made by us.
+    fn answer_call(&mut self, stopped: Stopped, call: &Call, result: i64) -> Result<()> {
+        let tid = call.tid;
+        let kernel = |source| TraceError::Kernel { what: "write a result", tid, source };
+        let page = stopped.registers()?.gs_base;
+        let at = call.frame_at + offset_of!(Frame, rax) as u64;
+        tracee::write_bytes(tid, at, &result.to_ne_bytes()).map_err(kernel)?;
+        // From here on a signal must not take the thread back to before the call.
+        const PHASE: u64 = 24;
+        tracee::write_bytes(tid, page + PHASE, &PHASE_AFTER.to_ne_bytes()).map_err(kernel)?;
+        self.reply(stopped, ahead::ANSWERED)
+    }
+
+    /// May this call be made?
+    fn decide(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
+        if let Some(child) = call.awaits {
+            return self.decide_apart(stopped, call, child);
+        }
+        Ok(match self.decide_alone(stopped, call)? {
+            Decision::Go if self.changes_names(call) => {
+                Decision::GoAndTell(UnderWay { changes_names: true, ..UnderWay::default() })
+            }
+            // Were its parent to guess before the child is heard of, the child would be taken for one of that guess.
+            Decision::Go if makes_process(call) => {
+                Decision::GoAndTell(UnderWay { makes_child: true, ..UnderWay::default() })
+            }
+            decision => decision,
+        })
+    }
+
+    fn decide_alone(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
+        self.bury_what_is_due(stopped, call.pid)?;
+        if self.deliver_child_signal(stopped, call.pid, Some(call))?
+            || self.deliver_signals(stopped, call.pid, Some(call))?
+        {
+            return Ok(Decision::Again);
+        }
+        if call.frame.nr == u64::from(SPECULATE_NR) {
+            return self.on_speculate(stopped, call);
+        }
+        if let Some(at) = call.not_before {
+            if Instant::now() < at {
+                return Ok(Decision::Wait);
+            }
+            call.not_before = None;
+        }
+        let mut plan = self.plan(call);
+        if vfork::lets_go(call, &plan.class) {
+            self.hand_back(call.pid)?;
+        }
+        if self.ahead.signals.has_any_for(call.pid) && !matches!(plan.class, Class::Free) {
+            // First it has to hear what was sent to it.
+            return Ok(Decision::Wait);
+        }
+        if vessels::would_notice(&plan.class, call.frame.nr) {
+            self.settle_vessels();
+            self.bury(stopped, call.pid)?;
+        }
+        if call.is_fresh && !self.is_known_already(call, &plan) {
+            if let Some(chosen) = self.ahead.injector.choose(&call.frame) {
+                if let Some(decision) = self.inject_into(stopped, call, &plan, chosen)? {
+                    return Ok(decision);
+                }
+            }
+        }
+        if matches!(plan.class, Class::Wait) {
+            return self.decide_wait(stopped, call);
+        }
+        let is_speculative = self.ahead.is_speculative(call.pid);
+        if let Some(decision) = self.look_at_held_dir(stopped, call)? {
+            return Ok(decision);
+        }
+        if let Some(decision) = self.look_at_held_attributes(stopped, call)? {
+            return Ok(decision);
+        }
+        if self.goes_by_held_attributes(call) || self.looks_at_deferred(call) {
+            return Ok(self.wait_at_barrier(call));
+        }
+        if let Some(decision) = self.look_at_new_file(stopped, call)? {
+            return Ok(decision);
+        }
+        if let Some(decision) = self.look_at_view(stopped, call)? {
+            return Ok(decision);
+        }
+        if let Some(decision) = self.read_held_entries(stopped, call)? {
+            return Ok(decision);
+        }
+        if self.looks_at_held_names(call) || self.meets_busy_program(call) {
+            return Ok(self.wait_at_barrier(call));
+        }
+        if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
+            return Ok(decision);
+        }
+        if is_speculative && (self.is_signalled(&plan) || self.keeps_program_busy(call)) {
+            return Ok(self.wait_at_barrier(call));
+        }
+        if is_speculative && holds_something(&plan.class) && crate::sys::is_short_of_descriptors() {
+            return Ok(self.wait_at_bound(call, Bound::Descriptors));
+        }
+        if is_speculative && !plan.modifies.is_empty() && bounds::are_many_bytes_kept() {
+            return Ok(self.wait_at_bound(call, Bound::Bytes));
+        }
+        let makes_one = matches!(plan.class, Class::Apart) || makes_process(call);
+        if is_speculative && makes_one && self.ahead.children.are_many_ghosts() {
+            return Ok(self.wait_at_bound(call, Bound::EndedProcesses));
+        }
+        match plan.class {
+            Class::Free => return Ok(Decision::Go),
+            Class::Later => return Ok(Decision::Wait),
+            Class::Barrier if is_speculative => return Ok(self.wait_at_barrier(call)),
+            Class::Window if self.is_anything_speculative() || self.is_burial_due(call.pid) => {
+                call.wants_window = true;
+                return Ok(self.wait_at_barrier(call));
+            }
+            Class::Barrier | Class::Window => return Ok(Decision::Go),
+            Class::Certain if is_speculative => return Ok(self.wait_at_barrier(call)),
+            Class::Exit { status } if is_speculative => return self.end_speculatively(stopped, call, status),
+            Class::Exit { .. } => return Ok(Decision::Go),
+            Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
+            Class::Output { .. } => return Ok(Decision::Go),
+            Class::Input { source } => return self.read_input(stopped, call, source),
+            Class::Send { fd, ino } => return self.send_inside(stopped, call, fd, ino),
+            Class::Sync { fd } if is_speculative => return Ok(self.hold_sync(call, fd)),
+            Class::Sync { .. } => return Ok(Decision::Go),
+            Class::Apart if is_speculative => return self.bear_apart(stopped, call, plan),
+            Class::Apart => return Ok(Decision::Go),
+            Class::Accept { listener } => return self.accept(stopped, call, listener),
+            Class::Shutdown { ends, socket, closed } => return self.shut_down(stopped, call, ends, socket, closed),
+            Class::Names if is_speculative => return self.hold_names(stopped, call),
+            Class::Names => return Ok(Decision::Go),
+            Class::Attributes if is_speculative => return self.hold_attributes(stopped, call),
+            Class::Attributes => return Ok(Decision::Go),
+            Class::Existing if is_speculative => return self.open_existing(stopped, call, plan),
+            Class::Existing => return Ok(Decision::Go),
+            Class::Creation if is_speculative => return self.create_file(stopped, call, plan),
+            Class::Creation => return Ok(Decision::Go),
+            Class::Deferred { fd } => return self.write_file(stopped, call, fd, is_speculative),
+            Class::Blow(blow) => return self.strike(stopped, call, blow),
+            Class::Signal(blow) => return self.send(stopped, call, blow),
+            Class::Known { result } => {
+                let tracked = self.track(stopped, call, plan, Vec::new())?;
+                if matches!(tracked, Decision::Wait) {
+                    return Ok(Decision::Wait);
+                }
+                self.observe_everything(call.tid);
+                return Ok(Decision::Answer(result));
+            }
+            Class::EndOfFile => {
+                let tracked = self.track(stopped, call, plan, Vec::new())?;
+                if matches!(tracked, Decision::Wait) {
+                    return Ok(Decision::Wait);
+                }
+                self.observe_everything(call.tid);
+                return Ok(Decision::Answer(0));
+            }
+            Class::Tracked | Class::Certain | Class::Fresh | Class::Wait => {}
+        }
+        let modifies = std::mem::take(&mut plan.modifies);
+        self.track(stopped, call, plan, modifies)
+    }
+
+    /// Whether there is a process that natively would not be there, or not any more.
+    pub(in crate::ahead) fn is_anything_speculative(&self) -> bool {
+        self.ahead.core.open_speculations() > 0 || self.ahead.children.any_ghosts()
+    }
+
+    /// Whether this injected call was made before, by an execution that was taken back, and its outcome is known since then.
+    fn is_known_already(&mut self, call: &Call, plan: &Plan) -> bool {
+        let may_be_chosen = !matches!(plan.class, Class::Free) && self.ahead.injector.concerns(&call.frame);
+        may_be_chosen && self.ahead.outcomes.is_known_again(call.pid)
+    }
+
+    pub(in crate::ahead) fn wait_at_barrier(&mut self, call: &Call) -> Decision {
+        if call.is_fresh {
+            self.ahead.report.count_barrier(call.frame.nr);
+        }
+        Decision::Wait
+    }
+
+    /// A call that can be undone: take dependencies, with a checkpoint if they are new; give them to what it modifies, with what undoes it.
+    pub(in crate::ahead) fn track(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        plan: Plan,
+        modifies: Vec<(Object, Intent)>,
+    ) -> Result<Decision> {
+        let who = process(call.pid);
+        let keys: Vec<Object> = modifies.iter().map(|(object, _)| object.clone()).collect();
+        if !self.is_settled_for(call, &plan.observes, &keys) {
+            return Ok(Decision::Wait);
+        }
+        let needs_checkpoint = self.ahead.core.needs_checkpoint(who, &plan.observes, &keys);
+        if needs_checkpoint && matches!(plan.class, Class::Certain | Class::Fresh) {
+            return Ok(Decision::Wait);
+        }
+        let will_be_speculative = needs_checkpoint || self.ahead.is_speculative(call.pid);
+        let modifies = match needs_checkpoint {
+            true => modifies,
+            false => self.without_needless_copies(call, modifies),
+        };
+        let Some(changes) = self.undos_of(call.tid, modifies, will_be_speculative)? else {
+            return Ok(self.wait_at_barrier(call));
+        };
+        if will_be_speculative && !self.ahead.unsettled.is_empty() && !keys.is_empty() {
+            return Ok(Decision::Wait);
+        }
+        if needs_checkpoint {
+            let wait = self.wait_for(call.pid, &plan.observes, &keys);
+            if !self.prepare_checkpoint(stopped, call.pid, Some(call), wait)? {
+                return Ok(Decision::Wait);
+            }
+        }
+        let mut concerned = self.looks_at(&plan.observes);
+        if will_be_speculative {
+            self.ahead.touched.extend(keys.iter().cloned());
+        }
+        self.ahead.note_flows(call.pid, &plan.observes, &keys);
+        self.ahead.core.system_call(who, plan.observes, changes);
+        self.carry_out()?;
+        let watches = matches!(
+            syscall_table::op(call.frame.nr),
+            Some(syscall_table::Op::Poll | syscall_table::Op::Select | syscall_table::Op::EpollWait)
+        );
+        concerned.extend(keys);
+        if concerned.is_empty() && !watches {
+            return Ok(Decision::Go);
+        }
+        Ok(Decision::GoAndTell(UnderWay {
+            objects: concerned,
+            watches,
+            makes_child: makes_process(call),
+            can_be_repeated: plan.can_be_repeated,
+            ..UnderWay::default()
+        }))
+    }
+
+    /// What undoes each change; `None` if one of them cannot be undone.
+    fn undos_of(
+        &mut self,
+        tid: i32,
+        modifies: Vec<(Object, Intent)>,
+        is_needed: bool,
+    ) -> Result<Option<Vec<(Object, Undo)>>> {
+        let mut changes = Vec::new();
+        for (object, intent) in modifies {
+            let undo = match is_needed {
+                true => self.undo_of(tid, intent),
+                false => Ok(Undo::Nothing),
+            };
+            match undo {
+                Ok(undo) => changes.push((object, undo)),
+                Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(None),
+                Err(source) => return Err(TraceError::Kernel { what: "prepare an undo", tid, source }),
+            }
+        }
+        Ok(Some(changes))
+    }
+
+    /// Whether no other call is under way on what this one would give new dependencies to. Those that can be repeated are taken back.
+    fn is_settled_for(&mut self, call: &Call, observes: &[Dependent<Object>], keys: &[Object]) -> bool {
+        let core = &self.ahead.core;
+        let mut own = core.dependencies_of_process(process(call.pid)).clone();
+        for dependent in observes {
+            if let Dependent::Object(object) = dependent {
+                own.merge(core.dependencies_of_object(object));
+            }
+        }
+        for key in keys {
+            own.merge(core.dependencies_of_object(key));
+        }
+        let gaining: Vec<&Object> =
+            keys.iter().filter(|key| !own.is_subset(core.dependencies_of_object(key))).collect();
+        if gaining.is_empty() {
+            return true;
+        }
+        let gaining: Vec<Object> = gaining.into_iter().cloned().collect();
+        let gaining: Vec<&Object> = gaining.iter().collect();
+        let mut is_settled = self.is_settled_with_permits(call.tid, &gaining);
+        for (&tid, other) in &self.ahead.under_way {
+            let meets = gaining.iter().any(|key| other.concerns(key));
+            if tid != call.tid && meets {
+                is_settled = false;
+                if other.can_be_repeated {
+                    // It will ask again, after us.
+                    let _ = tracee::interrupt(tid);
+                }
+            }
+        }
+        is_settled
+    }
+
+    /// How long a process would have to wait until the dependencies that a call would give it are resolved.
+    pub(in crate::ahead) fn wait_for(&self, pid: i32, observes: &[Dependent<Object>], keys: &[Object]) -> Duration {
+        let gained = self.ahead.core.gains(process(pid), observes, keys);
+        self.ahead.ledger.known_after(&gained, self.ahead.options.limits.expected_wait, Instant::now())
+    }
+
+    /// Whether a checkpoint of a process costs at most the wait that it would hide.
+    fn is_worth_a_checkpoint(&mut self, pid: i32, wait: Duration) -> bool {
+        self.ahead.options.always_checkpoints || self.ahead.costs.is_worth(pid, wait, || worth::resident_pages(pid))
+    }
+
+    /// It costs more.
+    fn waits_instead(&mut self, pid: i32, wait: Duration) {
+        self.ahead.report.not_worth += 1;
+        self.ahead.costs.waits(pid, wait);
+    }
+
+    /// Take a checkpoint of the caller for the core. False if this process cannot have one, or one that would cost more than the wait that it hides:
+    /// the process has to wait instead.
+    pub(in crate::ahead) fn prepare_checkpoint(
+        &mut self,
+        stopped: &Stopped,
+        pid: i32,
+        call: Option<&Call>,
+        wait: Duration,
+    ) -> Result<bool> {
+        if !self.can_be_checkpointed(pid) {
+            return Ok(false);
+        }
+        if !self.is_worth_a_checkpoint(pid, wait) {
+            if call.is_none_or(|call| call.is_fresh) {
+                self.waits_instead(pid, wait);
+            }
+            return Ok(false);
+        }
+        self.revoke_permits();
+        let descriptors = self.descriptors_of(pid)?;
+        let sockets = accept::sockets_among(pid, &descriptors)?;
+        let mut corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();
+        let begin = Instant::now();
+        let known = self.known_of(pid);
+        let forked = Vessel::fork_known(stopped, self.image.header.gate_program, known, &mut corpses);
+        if !corpses.is_empty() {
+            self.ahead.corpses.insert(pid, corpses);
+        }
+        match forked {
+            Ok(vessel) => {
+                let took = begin.elapsed();
+                self.ahead.vessels.insert(vessel.pid());
+                self.ahead.report.checkpoint(took);
+                self.ahead.costs.measured(pid, took);
+                self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
+                let call = call.map(Call::again);
+                let injected = self.ahead.outcomes.counted(pid);
+                let sent_again = self.backlog.get(&pid).cloned().unwrap_or_default();
+                let apart = self.ahead.children.apart.parent(pid);
+                let kept = Kept { vessel, pid, call, descriptors, sockets, sent_again, injected, apart };
+                if let Some(stale) = self.ahead.fresh_vessel.replace(kept) {
+                    // What it was for came to nothing.
+                    self.discard(stale);
+                }
+                Ok(true)
+            }
+            Err(CheckpointError::Trace(error)) => Err(error),
+            Err(error) => {
+                self.ahead.report.refused(&error.to_string());
+                Ok(false)
+            }
+        }
+    }
+
+    /// What need not be looked for in a process.
+    pub(in crate::ahead) fn known_of(&self, pid: i32) -> Known {
+        let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
+        let users = |slot: usize| self.world().processes[slot].users.load(Ordering::Relaxed);
+        let one_thread = self.tracees.get(&pid).is_some_and(|tracee| users(tracee.process) == 1);
+        let no_timers =
+            self.tracees.get(&pid).is_some_and(|tracee| flags(tracee.process) & agent_abi::PROCESS_TIMERS == 0);
+        // Whoever was born while nobody asked may run in its parent's memory: then its agent has a page of its own there.
+        let has_own_page =
+            |thread: usize| self.world().threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
+        let own_memory = self.ahead.is_always_on()
+            || self.tracees.get(&pid).and_then(|tracee| tracee.thread).is_some_and(|thread| !has_own_page(thread));
+        let affinity = self.confined.iter().rev().find(|confined| confined.tid() == pid).map(Confined::before);
+        Known { one_thread, no_timers, own_memory, affinity, ..Known::default() }
+    }
+
+    pub(in crate::ahead) fn can_be_checkpointed(&self, pid: i32) -> bool {
+        let Some(tracee) = self.tracees.get(&pid) else { return false };
+        let slot = &self.world().processes[tracee.process];
+        let has = |flag: u32| slot.flags.load(Ordering::Relaxed) & flag != 0;
+        let has_company = slot.users.load(Ordering::Relaxed) != 1 || self.ahead.children.shares_memory(pid);
+        if has_company || has(agent_abi::PROCESS_SHARES) {
+            return false;
+        }
+        if has(agent_abi::PROCESS_LOCKS) && has_locks(pid) {
+            return false;
+        }
+        !has(agent_abi::PROCESS_PRIVILEGES)
+            || has_our_rights(pid) && has_our_numbers(pid) && children_have_our_numbers(pid)
+    }
+
+    /// Whether the numbers of processes that a process asks for, or is told, are ours.
+    pub(in crate::ahead) fn counts_as_we_do(&self, pid: i32) -> bool {
+        let Some(tracee) = self.tracees.get(&pid) else { return true };
+        let flags = self.world().processes[tracee.process].flags.load(Ordering::Relaxed);
+        flags & agent_abi::PROCESS_PRIVILEGES == 0 || has_our_numbers(pid)
+    }
+
+    /// The call becomes a speculation: its result is guessed, and whether the guess was right is known later.
+    fn inject_into(
+        &mut self,
+        stopped: &Stopped,
+        call: &mut Call,
+        plan: &Plan,
+        chosen: Chosen,
+    ) -> Result<Option<Decision>> {
+        if matches!(plan.class, Class::Free) {
+            return Ok(None);
+        }
+        let needs_checkpoint = self.ahead.core.creation_needs_checkpoint(process(call.pid), self.ahead.now_ms());
+        let is_worth = !needs_checkpoint || self.is_worth_a_checkpoint(call.pid, chosen.delay);
+        if !is_worth {
+            self.waits_instead(call.pid, chosen.delay);
+        }
+        if self.ahead.options.waits || !is_worth {
+            call.not_before = Some(Instant::now() + chosen.delay);
+            self.ahead.report.waited += 1;
+            return Ok(Some(Decision::Wait));
+        }
+        if self.ahead.parked.values().any(|parked| parked.call.wants_window) {
+            // Somebody waits until nothing is speculative: with new guesses all the time that would never be.
+            return Ok(None);
+        }
+        self.ahead.outcomes.count(call.pid);
+        let access = chosen.family.access();
+        let Some(id) = self.begin_speculation(stopped, call, access, Some(chosen.delay))? else {
+            self.ahead.outcomes.uncount(call.pid);
+            return Ok(None);
+        };
+        self.ahead.report.began(chosen.family);
+        let at = Instant::now() + chosen.delay;
+        self.ahead.ledger.made(id, &chosen.family.to_string(), Some(at), self.ahead.now());
+        self.ahead.outcomes.expect(call.pid, at, chosen.is_right);
+        self.ahead.next_deadline += 1;
+        self.ahead.deadlines.insert((at, self.ahead.next_deadline), (id, chosen.is_right));
+        Ok((!chosen.is_right).then(|| Decision::Answer(chosen.family.wrong_result())))
+    }
+
+    /// `None` where this process cannot run ahead now. `delay`: how long until the outcome is known, if anybody knows.
+    pub(in crate::ahead) fn begin_speculation(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        access: speculation::Access,
+        delay: Option<Duration>,
+    ) -> Result<Option<speculation::SpeculationId>> {
+        let now = self.ahead.now_ms();
+        let needs = self.ahead.core.creation_needs_checkpoint(process(call.pid), now);
+        let wait = delay.unwrap_or(self.ahead.options.limits.expected_wait);
+        if needs && !self.prepare_checkpoint(stopped, call.pid, Some(call), wait)? {
+            return Ok(None);
+        }
+        let created = self.ahead.core.create_speculation(process(call.pid), access, now);
+        match created {
+            Ok(created) => {
+                self.carry_out()?;
+                self.ahead.report.open(self.ahead.core.open_speculations());
+                Ok(Some(created.id))
+            }
+            Err(_) => {
+                if let Some(kept) = self.ahead.fresh_vessel.take() {
+                    self.discard(kept);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Take output of a speculative process (000, 5.3).
+    fn hold_output(&mut self, call: &Call, fd: i32) -> Decision {
+        if self.ahead.holds_enough() {
+            return self.wait_at_barrier(call);
+        }
+        let Some((target, bytes)) = self.output_of(call.tid, fd, &call.frame) else {
+            return self.wait_at_barrier(call);
+        };
+        let target = self.ahead.with_one_descriptor(target);
+        let Some(tracee) = self.tracees.get(&call.tid) else { return Decision::Wait };
+        let slot = tracee.process;
+        let Some(&writer) = self.output_ids.get(&slot) else { return Decision::Wait };
+        let clock = self.world().processes[slot].clock.load(DOMAINS_MAX);
+        let len = bytes.len() as i64;
+        self.ahead.report.output_held += bytes.len() as u64;
+        self.ahead.shown_bytes += bytes.len() as u64;
+        self.ahead.core.output(process(call.pid), Written::Stream { target, writer, clock, bytes });
+        Decision::Answer(len)
+    }
+}
+
+impl Supervisor {
+    /// Whether the kernel may tell somebody by a signal that this call made something ready.
+    fn is_signalled(&self, plan: &Plan) -> bool {
+        let options = self.world().options.load(Ordering::Relaxed);
+        options & agent_abi::option::READINESS_SIGNALLED != 0
+            && plan.modifies.iter().any(|(object, _)| object.can_be_awaited())
+    }
+}
+
+/// Whether we may have to keep something open for a call until the guess is resolved.
+fn holds_something(class: &Class) -> bool {
+    !matches!(class, Class::Free | Class::Exit { .. } | Class::Later)
+}
+
+/// Whether a process has record locks: it loses them when it closes any descriptor of the file, which a rollback does too, and cannot get them back.
+fn has_locks(pid: i32) -> bool {
+    // 1: POSIX  ADVISORY  WRITE PID …
+    let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return true };
+    let is_its = |line: &str| {
+        let mut words = line.split_whitespace().filter(|&word| word != "->").skip(1);
+        words.next() == Some("POSIX") && words.nth(2).and_then(|word| word.parse().ok()) == Some(pid)
+    };
+    locks.lines().any(is_its)
+}

@@ -1,0 +1,9 @@
+//! System calls: which may be made now, as what, and what is known when one has been made.
+
+pub(in crate::ahead) mod ask;
+pub(in crate::ahead) mod interrupted;
+pub(in crate::ahead) mod own_state;
+pub(in crate::ahead) mod permits;
+pub(in crate::ahead) mod plan;
+pub(in crate::ahead) mod ready;
+pub(in crate::ahead) mod rights;

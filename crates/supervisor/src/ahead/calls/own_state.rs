@@ -1,0 +1,120 @@
+//! What a process sets or asks of itself besides its memory: limits, names. What a checkpoint holds and a rollback
+//! puts back (`checkpoint::state`) may be set on a guess; what is only asked may be asked; all else waits.
+
+use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::Call;
+
+const SETRLIMIT: u64 = 160;
+const PRLIMIT: u64 = 302;
+
+/// `prlimit64` and `setrlimit`, as far as they set a limit of the caller; `None`: it is another call.
+pub(in crate::ahead) fn plan_limit(call: &Call) -> Option<Plan> {
+    let args = &call.frame.args;
+    let new = match call.frame.nr {
+        SETRLIMIT => args[1],
+        PRLIMIT if is_own(call, args[0] as i32) => args[2],
+        _ => return None,
+    };
+    let can_be_put_back = new == 0 || keeps_hard_limit(call, new);
+    Some(Plan::new(if can_be_put_back { Class::Free } else { Class::Barrier }).once())
+}
+
+fn is_own(call: &Call, pid: i32) -> bool {
+    pid == 0 || pid == call.pid
+}
+
+/// Whether only the soft limit is another one at `new`: a hard limit that was lowered can be raised again by some only.
+fn keeps_hard_limit(call: &Call, new: u64) -> bool {
+    let resource = call.frame.args[usize::from(call.frame.nr == PRLIMIT)] as u32;
+    let now = tracee::process_state::limit(call.pid, resource).map(|limit| limit.hard);
+    let asked = tracee::read_value::<[u64; 2]>(call.tid, new).map(|[_, hard]| hard);
+    matches!((now, asked), (Ok(now), Ok(asked)) if now == asked)
+}
+
+/// `setresuid` and its kin. What asks for the one user or group that the process has, as `posix_spawn` does, changes
+/// nothing.
+pub(in crate::ahead) fn plan_identity(call: &Call) -> Plan {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", call.pid)).unwrap_or_default();
+    let changes = ids_asked_for(call.frame.nr, &call.frame.args).is_none_or(|(field, asked)| {
+        let own = only_id(&status, field);
+        own.is_none_or(|own| asked.iter().any(|&id| id as u32 != own && id as u32 != u32::MAX))
+    });
+    Plan::new(if changes { Class::Barrier } else { Class::Free }).once()
+}
+
+/// Of which kind a call sets ids, and which.
+fn ids_asked_for(nr: u64, args: &[u64; 6]) -> Option<(&'static str, &[u64])> {
+    match nr {
+        // setuid, setreuid, setresuid
+        105 => Some(("Uid:", &args[..1])),
+        113 => Some(("Uid:", &args[..2])),
+        117 => Some(("Uid:", &args[..3])),
+        // setgid, setregid, setresgid
+        106 => Some(("Gid:", &args[..1])),
+        114 => Some(("Gid:", &args[..2])),
+        119 => Some(("Gid:", &args[..3])),
+        _ => None,
+    }
+}
+
+/// The real, effective and saved id, and that for files, if they are one.
+fn only_id(status: &str, field: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let ids: Option<Vec<u32>> = line.split_whitespace().map(|id| id.parse().ok()).collect();
+    let ids = ids.filter(|ids| ids.len() == 4)?;
+    ids.iter().all(|&id| id == ids[0]).then_some(ids[0])
+}
+
+/// prctl(2). What is set and not put back by a rollback (the parent's death signal, who adopts orphans, no new
+/// privileges, timer slack, …) waits.
+pub(in crate::ahead) fn plan_prctl(call: &Call) -> Plan {
+    const PR_SET_NAME: u64 = 15;
+    const PR_SET_VMA: u64 = 0x5356_4d41;
+    const PR_CAP_AMBIENT: u64 = 47;
+    const PR_CAP_AMBIENT_IS_SET: u64 = 1;
+    let [option, argument, ..] = call.frame.args;
+    let is_free = match u64::from(option as u32) {
+        PR_SET_NAME | PR_SET_VMA => true,
+        PR_CAP_AMBIENT => argument == PR_CAP_AMBIENT_IS_SET,
+        option => only_asks(option),
+    };
+    Plan::new(if is_free { Class::Free } else { Class::Barrier }).once()
+}
+
+const fn only_asks(option: u64) -> bool {
+    matches!(
+        option,
+        // PR_GET_: PDEATHSIG, DUMPABLE, UNALIGN, KEEPCAPS, FPEMU, FPEXC, TIMING, NAME, ENDIAN, SECCOMP; PR_CAPBSET_READ
+        2 | 3 | 5 | 7 | 9 | 11 | 13 | 16 | 19 | 21 | 23
+        // PR_GET_: TSC, SECUREBITS, TIMERSLACK; PR_MCE_KILL_GET; PR_GET_: CHILD_SUBREAPER, NO_NEW_PRIVS,
+        // TID_ADDRESS, THP_DISABLE
+        | 25 | 27 | 30 | 34 | 37 | 39 | 40 | 42
+        // PR_GET_: FP_MODE, SPECULATION_CTRL, TAGGED_ADDR_CTRL, IO_FLUSHER, MDWE, MEMORY_MERGE
+        | 46 | 52 | 56 | 58 | 66 | 68
+        // PR_GET_AUXV
+        | 0x4155_5856
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_id_is_known_only_where_all_four_are_the_same() {
+        let check = |status, expected| assert_eq!(only_id(status, "Uid:"), expected, "{status}");
+        check("Name:\tx\nUid:\t7\t7\t7\t7\nGid:\t1\t1\t1\t1\n", Some(7));
+        check("Uid:\t7\t7\t0\t7\n", None);
+        check("Gid:\t7\t7\t7\t7\n", None);
+        check("Uid:\t7\t7\n", None);
+    }
+
+    #[test]
+    fn what_sets_something_asks_for_nothing() {
+        // PR_SET_: PDEATHSIG, DUMPABLE, KEEPCAPS, SECCOMP, SECUREBITS, TIMERSLACK, CHILD_SUBREAPER, NO_NEW_PRIVS;
+        // PR_CAPBSET_DROP
+        for option in [1, 4, 8, 22, 28, 29, 36, 38, 24] {
+            assert!(!only_asks(option), "{option}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Permits: most calls that look at files need not ask ([0092](../../../../../docs/decisions/0092-permits.md)).
+//!
+//! A process that may make such a call depends on whatever any file, directory or position depends on that is not as it
+//! was before all guesses; nothing is held that a look would have to be answered from; and nothing waits to be told to
+//! it. As long as all that stays so, its next look needs no decision. Whatever may change it revokes all permits: each
+//! stop of a thread but a question about such a call, each answer to another question, each action of the core, each
+//! checkpoint. An object that comes to depend on more waits besides until nobody is in a call that was not asked about.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::{process, Call, Object, UnderWay};
+use crate::event_loop::Supervisor;
+use agent_abi::{ahead, permitted, DeviceKind};
+use std::sync::atomic::Ordering;
+use tracee::{Result, Stopped};
+
+/// What is known of permits besides the world's memory.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct Given {
+    /// Some were given since they were revoked last.
+    any: bool,
+    /// A call waits until nobody works on one: meanwhile none is given.
+    is_awaited: bool,
+    /// Somebody inside may serve a file system: who looks there waits for him.
+    is_served: bool,
+}
+
+impl Supervisor {
+    /// Which kinds of calls have permits in this world: those that are never chosen to become guesses.
+    pub(crate) fn permit_kinds(&self) {
+        let kinds = match self.ahead.options.asks_always {
+            true => 0,
+            false => self.ahead.injector.kinds_left(),
+        };
+        self.world().permitted.store(kinds, Ordering::SeqCst);
+    }
+
+    /// Something may be about to change: whoever has a permit asks again.
+    pub(crate) fn revoke_permits(&mut self) {
+        if std::mem::take(&mut self.ahead.permits.any) {
+            self.world().permits.revoke();
+        }
+    }
+
+    /// Of these objects each gets dependencies. Whether nobody is in a call on any of them of which we were not asked;
+    /// who is comes back to his call and asks.
+    pub(in crate::ahead) fn is_settled_with_permits(&mut self, caller: i32, gaining: &[&Object]) -> bool {
+        let is_looked_at = |object: &&Object| {
+            matches!(object, Object::File(..) | Object::Names(..) | Object::Position(..) | Object::Created(..))
+        };
+        if !gaining.iter().any(is_looked_at) {
+            return true;
+        }
+        let world = self.world();
+        let mut working = Vec::new();
+        world.permits.revoke_and_look(|| {
+            let works = |slot: usize| world.threads[slot].work.is_under_way();
+            let others = self.tracees.iter().filter(|(&tid, _)| tid != caller && !self.ahead.children.stands(tid));
+            working.extend(others.filter(|(_, other)| other.thread.is_some_and(works)).map(|(&tid, _)| tid));
+            !working.is_empty()
+        });
+        for &tid in &working {
+            let _ = tracee::interrupt(tid);
+        }
+        self.ahead.permits.is_awaited = !working.is_empty();
+        working.is_empty()
+    }
+
+    /// Whether a call waits until nobody is in a call of which we were not asked: it is to be looked at again.
+    pub(in crate::ahead) fn take_awaited_permits(&mut self) -> bool {
+        std::mem::take(&mut self.ahead.permits.is_awaited)
+    }
+
+    /// A thread is in no call any more, wherever it was.
+    pub(in crate::ahead) fn end_work(&self, tid: i32) {
+        if let Some(slot) = self.tracees.get(&tid).and_then(|tracee| tracee.thread) {
+            self.world().threads[slot].work.end();
+        }
+    }
+
+    /// A file system was mounted.
+    pub(crate) fn permits_of_mounts(&mut self) {
+        self.revoke_permits();
+        self.ahead.permits.is_served |= is_anything_served();
+    }
+
+    /// What was decided of a call, with a permit for the next ones if there may be one; else there is none for anybody.
+    pub(in crate::ahead) fn with_permit(&mut self, call: &Call, mut decision: Decision) -> Decision {
+        let is_allowed = match &decision {
+            Decision::Go => true,
+            Decision::GoAndTell(under_way) => is_plain(under_way),
+            _ => false,
+        };
+        if let Decision::GoAndTell(under_way) = &mut decision {
+            under_way.only_closes = only_closes(call, under_way);
+            if under_way.only_closes {
+                return decision;
+            }
+        }
+        if !is_allowed || !only_looks(call) {
+            self.revoke_permits();
+            return decision;
+        }
+        if !self.may_have_permit(call) {
+            return decision;
+        }
+        match permitted::is_by_descriptor(call.frame.nr) {
+            true => Decision::GoOnPermit,
+            // This one may lead anywhere.
+            false => {
+                self.give_permit(call);
+                decision
+            }
+        }
+    }
+
+    fn may_have_permit(&mut self, call: &Call) -> bool {
+        let ahead = &self.ahead;
+        let kinds = self.world().permitted.load(Ordering::Relaxed);
+        let is_permitted = permitted::kind(call.frame.nr).is_some_and(|kind| kinds & kind != 0);
+        let is_waited_for = ahead.permits.is_awaited || !ahead.unsettled.is_empty() || ahead.is_rolling_back;
+        let options = self.world().options.load(Ordering::Relaxed);
+        // To open or read may be to wait for somebody who is asked.
+        let is_heard = options & agent_abi::option::READS_HEARD != 0;
+        if !is_permitted || is_heard || ahead.permits.is_served || is_waited_for || self.holds_what_is_looked_at() {
+            return false;
+        }
+        let has_one_thread = |process: usize| self.world().processes[process].users.load(Ordering::Relaxed) == 1;
+        if !self.tracees.get(&call.tid).is_some_and(|tracee| has_one_thread(tracee.process)) {
+            return false;
+        }
+        if self.ahead.signals.has_any_for(call.pid) || !self.can_be_checkpointed(call.pid) {
+            return false;
+        }
+        let observes = self.everything_looked_at();
+        if !self.ahead.core.gains(process(call.pid), &observes, &[]).is_empty() {
+            return false;
+        }
+        !permitted::is_by_descriptor(call.frame.nr) || self.is_kept_by_kernel(call)
+    }
+
+    /// Whether there is anything that some look would have to be answered from, or to wait for.
+    fn holds_what_is_looked_at(&self) -> bool {
+        let ahead = &self.ahead;
+        !ahead.deferred.is_empty()
+            || !ahead.held_names.is_empty()
+            || !ahead.attributes.is_empty()
+            || !ahead.new_files.is_empty()
+            || ahead.files.hides_any()
+    }
+
+    /// Whatever is not as it was before all guesses, of what can be looked at in files.
+    fn everything_looked_at(&self) -> Vec<speculation::Dependent<Object>> {
+        let is_looked_at =
+            |object: &&Object| matches!(object, Object::File(..) | Object::Names(..) | Object::Created(..));
+        self.ahead.touched.iter().filter(is_looked_at).cloned().map(speculation::Dependent::Object).collect()
+    }
+
+    /// Whether a descriptor leads to a file that nobody serves, and that tells of nothing else.
+    fn is_kept_by_kernel(&mut self, call: &Call) -> bool {
+        let behind = self.behind(call.tid, call.frame.args[0] as i32);
+        matches!(behind, Behind::File { device: DeviceKind::Domain | DeviceKind::Memory, .. })
+    }
+
+    /// The number of the permit that its process has from now on, and its thread's slot.
+    fn give_permit(&mut self, call: &Call) -> Option<(u64, usize)> {
+        let world = self.world();
+        if world.permits.number() == 0 {
+            // 0 is none.
+            world.permits.revoke();
+        }
+        let permit = world.permits.number();
+        let tracee = self.tracees.get(&call.tid)?;
+        let (process, thread) = (tracee.process, tracee.thread?);
+        world.processes[process].permit.store(permit, Ordering::SeqCst);
+        self.ahead.permits.any = true;
+        self.ahead.report.permits += 1;
+        Some((permit, thread))
+    }
+
+    /// The call is made, and nobody is told: the thread works until it says that it does not.
+    pub(in crate::ahead) fn go_on_permit(&mut self, stopped: Stopped, call: &Call) -> Result<()> {
+        let Some((permit, thread)) = self.give_permit(call) else { return self.reply(stopped, ahead::GO) };
+        self.world().threads[thread].work.begin_for(permit);
+        self.reply(stopped, ahead::GO_ON_PERMIT | (permit as i64) << ahead::PERMIT_SHIFT)
+    }
+}
+
+/// Whether a call closes a descriptor of its process and changes nothing else. The agent forgets by itself what was
+/// known of one that it closes.
+fn only_closes(call: &Call, under_way: &UnderWay) -> bool {
+    let is_close = permitted::kind(call.frame.nr) == Some(permitted::CLOSE);
+    is_close && is_plain(under_way) && under_way.objects.iter().all(|object| matches!(object, Object::Descriptors(_)))
+}
+
+/// Whether a call can change nothing but a position.
+fn only_looks(call: &Call) -> bool {
+    const OPEN: u64 = 2;
+    const OPENAT: u64 = 257;
+    let args = &call.frame.args;
+    match permitted::kind(call.frame.nr) {
+        // What is closed now may be something else the next moment.
+        None | Some(permitted::CLOSE) => false,
+        Some(_) => match call.frame.nr {
+            OPEN => args[1] & !permitted::OPEN_BITS == 0,
+            OPENAT => args[2] & !permitted::OPEN_BITS == 0,
+            _ => true,
+        },
+    }
+}
+
+/// Whether nothing has to be known when the call has been made.
+fn is_plain(under_way: &UnderWay) -> bool {
+    let UnderWay { watches, makes_child, is_apart, changes_names, takes, .. } = under_way;
+    !watches && !makes_child && !is_apart && !changes_names && takes.is_none()
+}
+
+/// Whether a program may serve a file system that is mounted. It is asked only when something was mounted.
+fn is_anything_served() -> bool {
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return true };
+    let is_served = |line: &str| {
+        let kind = line.split(' ').nth(2).unwrap_or_default();
+        ["fuse", "nfs", "9p", "autofs", "cifs", "smb"].iter().any(|served| kind.starts_with(served))
+    };
+    mounts.lines().any(is_served)
+}

@@ -1,0 +1,677 @@
+//! What a call observes and modifies, and what it is if its process is speculative (000, section 6). The row of the
+//! system-call table says it where neither the arguments nor the object matter; the rest is looked at here.
+
+use crate::ahead::calls::own_state::{plan_identity, plan_limit, plan_prctl};
+use crate::ahead::calls::ready::gives_once;
+use crate::ahead::filesystems::disk::attributes;
+use crate::ahead::filesystems::disk::names::is_fifo;
+use crate::ahead::filesystems::open::{O_CREAT, O_TMPFILE, O_TRUNC};
+use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::objects::eventfd::Counter;
+use crate::ahead::objects::input::{self, Source};
+use crate::ahead::objects::sockets::accept::Listener;
+use crate::ahead::objects::sockets::shutdown::Closed;
+use crate::ahead::process::kill::Blow;
+use crate::ahead::process::vfork;
+use crate::ahead::rollback::undo::{self, is_close_on_exec, position_of, Intent};
+use crate::ahead::{process, Call, Object};
+use crate::event_loop::Supervisor;
+use agent_abi::{option, DeviceKind, FDS_MAX};
+use speculation::Dependent;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
+use syscall_table::{Ahead, Op, SyncKind, Whom};
+
+/// What a call is.
+#[derive(Debug)]
+pub(crate) enum Class {
+    /// Nothing that anybody else could observe: always allowed.
+    Free,
+    /// It observes and modifies objects, and can be undone.
+    Tracked,
+    /// It leaves the world: bytes written to a terminal, pipe or socket.
+    Output { fd: i32 },
+    /// It sends to the other end of a TCP connection inside.
+    Send { fd: i32, ino: u64 },
+    /// It reads what comes from outside.
+    Input { source: Source },
+    /// It makes a file durable.
+    Sync { fd: i32 },
+    /// It makes a child that is to use its memory, and waits until the child does not any more.
+    Apart,
+    /// It accepts a connection.
+    Accept { listener: Listener },
+    /// It closes directions of a connection, whose ends are these.
+    Shutdown { ends: (u64, u64), socket: OwnedFd, closed: Closed },
+    /// It changes names on a disk.
+    Names,
+    /// It changes what is said of a file or directory on a disk.
+    Attributes,
+    /// It opens for creation what exists.
+    Existing,
+    /// It may make a file.
+    Creation,
+    /// It writes to a file on a disk.
+    Deferred { fd: i32 },
+    /// It cannot be undone: its process must depend on nothing.
+    Barrier,
+    /// The same, and nor may what it concerns.
+    Certain,
+    /// It changes what its process has made since its last checkpoint: it must not need one itself.
+    Fresh,
+    /// It ends another process.
+    Blow(Blow),
+    /// It sends another process a signal that this one survives.
+    Signal(Blow),
+    /// It reads, and there is nothing, nor will there be.
+    EndOfFile,
+    /// It looks at processes in general: nothing at all may be speculative.
+    Window,
+    /// The end of the process.
+    Exit { status: i32 },
+    /// Waiting for a child.
+    Wait,
+    /// Its result is known, whatever happens outside meanwhile: it is answered.
+    Known { result: i64 },
+    /// Others are about to change what it looks at: it is looked at again when they have.
+    Later,
+}
+
+/// A call, looked at.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub class: Class,
+    pub observes: Vec<Dependent<Object>>,
+    /// In this order; undone in the opposite one.
+    pub modifies: Vec<(Object, Intent)>,
+    /// It has no effect until it ends, however long that takes.
+    pub can_be_repeated: bool,
+}
+
+impl Plan {
+    pub(in crate::ahead) fn new(class: Class) -> Self {
+        Self { class, observes: Vec::new(), modifies: Vec::new(), can_be_repeated: true }
+    }
+
+    /// A call that can be undone, whose objects the caller names itself.
+    pub(in crate::ahead) fn tracked_once() -> Self {
+        Self::new(Class::Tracked).once()
+    }
+
+    pub(in crate::ahead) fn observing(mut self, object: Object) -> Self {
+        self.observes.push(Dependent::Object(object));
+        self
+    }
+
+    pub(in crate::ahead) fn modifying(mut self, object: Object, intent: Intent) -> Self {
+        self.modifies.push((object, intent));
+        self
+    }
+
+    pub(in crate::ahead) fn once(mut self) -> Self {
+        self.can_be_repeated = false;
+        self
+    }
+}
+
+const LSEEK: u64 = 8;
+pub(in crate::ahead) const FIONREAD: u64 = 0x541b;
+const PREAD: u64 = 17;
+const PREADV: u64 = 295;
+const PREADV2: u64 = 327;
+const GETDENTS: u64 = 78;
+const GETDENTS64: u64 = 217;
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
+/// `CLONE_FILES`, `CLONE_FS`, `CLONE_PARENT`, and all new namespaces.
+const CLONE_UNUSUAL: u64 = 0x400 | 0x200 | 0x8000 | 0x7e02_0000 | 0x80;
+
+impl Supervisor {
+    pub(crate) fn plan(&mut self, call: &Call) -> Plan {
+        let frame = &call.frame;
+        let arg = |position: u8| frame.args[usize::from(position) % 6];
+        let fd = |position: u8| arg(position) as i32;
+        let Some(op) = syscall_table::op(frame.nr) else { return Plan::new(Class::Barrier) };
+        if self.leads_to_others(call, op) {
+            return Plan::new(Class::Window).once();
+        }
+        if let Some(plan) = self.plan_new_file(call, op) {
+            return plan;
+        }
+        if let Some(plan) = plan_limit(call) {
+            return plan;
+        }
+        if let Some(plan) = self.plan_files(call, op) {
+            return match (&plan.class, op) {
+                // Not in memory.
+                (Class::Barrier, Op::ModifyPath { .. } | Op::ModifyPaths { .. }) => self.plan_names(call, op),
+                (Class::Barrier, Op::Open | Op::OpenAt | Op::Creat) => self.plan_creating_open(call),
+                _ => plan,
+            };
+        }
+        match syscall_table::ahead(frame.nr) {
+            Ahead::Own | Ahead::Free => return Plan::new(Class::Free),
+            Ahead::Alone => return Plan::new(Class::Window).once(),
+            Ahead::Waits(_) => return Plan::new(Class::Barrier).once(),
+            Ahead::Tracked | Ahead::Held | Ahead::ByArgument | Ahead::Certain => {}
+        }
+        match op {
+            Op::Read { fd: at } => self.plan_read(call, fd(at)),
+            Op::ObserveFd { fd: at } => self.plan_look(call, fd(at)),
+            Op::Write { fd: at } => self.plan_write(call, fd(at)),
+            Op::Close => match self.plan_close(call, [fd(0)].into_iter()) {
+                // EBADF, whatever anybody guesses.
+                plan if matches!(plan.class, Class::Tracked) && plan.modifies.is_empty() => Plan::new(Class::Free),
+                plan => plan,
+            },
+            Op::CloseRange => {
+                let (first, last) = (fd(0), (arg(1) as u32).min(FDS_MAX as u32) as i32);
+                let Ok(open) = self.descriptors_of(call.pid) else { return Plan::new(Class::Barrier).once() };
+                self.plan_close(call, open.into_iter().filter(|fd| (first..=last).contains(fd)))
+            }
+            Op::Dup2 if arg(0) as i32 != arg(1) as i32 => self.plan_close(call, [fd(1)].into_iter()),
+            Op::Dup2 => Plan::new(Class::Free),
+            Op::Fcntl => self.plan_fcntl(call),
+            Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
+            Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
+            Op::ModifyFd { .. } if attributes::is_change(frame.nr) => Plan::new(Class::Attributes).once(),
+            Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
+            Op::Sync(SyncKind::File | SyncKind::Range) => self.plan_sync(call),
+            Op::Ioctl => self.plan_ioctl(call),
+            Op::Poll | Op::Select | Op::EpollWait => self.plan_poll(call),
+            Op::Mmap => self.plan_mmap(call),
+            Op::Fork | Op::Vfork | Op::Clone | Op::Clone3 => plan_fork(call),
+            Op::Wait => Plan::new(Class::Wait),
+            Op::Exit | Op::ExitGroup => Plan::new(Class::Exit { status: (arg(0) as i32 & 0xff) << 8 }),
+            Op::Tgkill if arg(0) as i32 == call.pid => plan_own_signal(arg(2) as i32),
+            Op::Kill if arg(0) as i32 == call.pid => plan_own_signal(arg(1) as i32),
+            Op::Kill => self.plan_kill(call),
+            Op::Execve | Op::Execveat => self.plan_exec(call),
+            Op::Prctl => plan_prctl(call),
+            // `setsockopt`
+            Op::Description { fd: at } => match self.ahead.is_speculative(call.pid) {
+                true if !self.is_fresh_socket(call, fd(at)) => Plan::new(Class::Barrier).once(),
+                _ => Plan::new(Class::Free),
+            },
+            Op::Look => plan_look_around(call),
+            Op::Identity => plan_identity(call),
+            Op::Recv { fd: at }
+            | Op::RecvMsg { fd: at }
+            | Op::RecvMmsg { fd: at }
+            | Op::Send { fd: at }
+            | Op::SendMsg { fd: at }
+            | Op::SendMmsg { fd: at }
+            | Op::SocketName { fd: at } => self.plan_on_socket(call, op, fd(at)),
+            Op::Shutdown => self.plan_on_socket(call, op, fd(0)),
+            Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
+            Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
+            Op::Accept => self.plan_accept(call),
+            // A file that is in no memory file system of the world's own (`plan_files`), another process's limits,
+            // a signal to another process's thread, or a row of the table that says that it waits.
+            Op::ModifyFd { .. }
+            | Op::Control { .. }
+            | Op::Lasting
+            | Op::Tgkill
+            | Op::Tkill
+            | Op::Sync(_)
+            | Op::AddWatch { .. }
+            | Op::ArchPrctl
+            | Op::Barrier
+            | Op::Flock
+            | Op::Group
+            | Op::Mount
+            | Op::Namespace
+            | Op::Native
+            | Op::OtherProcess
+            | Op::OwnPages
+            | Op::OwnTimer
+            | Op::Pipe
+            | Op::Refuse(_)
+            | Op::Shmat
+            | Op::SocketPair
+            | Op::SocketState
+            | Op::TakeSignal
+            | Op::Trace => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    /// Whether it looks up a name that leads through /proc to another process, while something is speculative.
+    fn leads_to_others(&self, call: &Call, op: Op) -> bool {
+        if op.paths()[0].is_none() || !self.is_anything_speculative() {
+            return false;
+        }
+        let elsewhere = self.world().options.load(Ordering::Relaxed) & agent_abi::option::PROC_ELSEWHERE != 0;
+        elsewhere || op.paths().into_iter().flatten().any(|(dir, path)| leads_to_others(call, dir, path))
+    }
+
+    fn plan_read(&mut self, call: &Call, fd: i32) -> Plan {
+        match self.behind(call.tid, fd) {
+            Behind::Pipe { dev, ino, copy } => {
+                // Taking something out lets go whoever waits for room.
+                Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy))
+            }
+            Behind::File { dev, ino, device, copy } => {
+                if device == DeviceKind::Pseudo && !tells_only_of(call.pid, &copy) {
+                    return Plan::new(Class::Window);
+                }
+                let mut plan = Plan::new(Class::Tracked).observing(Object::File(dev, ino));
+                if matches!(call.frame.nr, GETDENTS | GETDENTS64) {
+                    plan = plan.observing(Object::Names(dev, ino));
+                }
+                if matches!(call.frame.nr, PREAD | PREADV | PREADV2) {
+                    return plan;
+                }
+                plan.modifying(position_of(dev, ino), Intent::Position(copy))
+            }
+            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Read { fd: 0 }, ino, copy),
+            Behind::Counter { counter, copy } => plan_counter(counter, copy),
+            Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
+            Behind::Outside { copy } => self.plan_input(call, copy),
+            Behind::Other => Plan::new(Class::Barrier),
+        }
+    }
+
+    fn plan_look(&mut self, call: &Call, fd: i32) -> Plan {
+        match self.behind(call.tid, fd) {
+            Behind::File { dev, ino, copy, .. } if call.frame.nr == LSEEK => Plan::new(Class::Tracked)
+                .observing(Object::File(dev, ino))
+                .modifying(position_of(dev, ino), Intent::Position(copy)),
+            Behind::File { dev, ino, .. } => Plan::new(Class::Tracked).observing(Object::File(dev, ino)),
+            _ => Plan::new(Class::Free),
+        }
+    }
+
+    fn plan_write(&mut self, call: &Call, fd: i32) -> Plan {
+        match self.behind(call.tid, fd) {
+            Behind::Pipe { dev, ino, copy } => {
+                Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy)).once()
+            }
+            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Write { fd: 0 }, ino, copy),
+            Behind::Counter { counter, copy } => plan_counter(counter, copy),
+            // Whoever reads there may be inside, and is not to wait for the disk once the guess was right.
+            Behind::Outside { copy } if has_name(&copy) => Plan::new(Class::Barrier).once(),
+            Behind::Outside { .. } => Plan::new(Class::Output { fd }).once(),
+            Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
+            Behind::File { .. } => Plan::new(Class::Deferred { fd }).once(),
+            Behind::Other => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    /// An undo entry keeps open what is closed. Where the program, or somebody else, would be told that it still
+    /// is, the close waits instead.
+    fn plan_close(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
+        let mut plan = Plan::new(Class::Tracked).once();
+        for fd in fds {
+            if self.copy_descriptor(call.tid, fd).is_ok_and(|copy| is_missed_when_open(&copy)) {
+                return Plan::new(Class::Barrier).once();
+            }
+            match self.behind(call.tid, fd) {
+                Behind::Bad => continue,
+                // The last end's close throws away what is in the pipe: first the end is undone, then the contents.
+                Behind::Pipe { dev, ino, copy } => {
+                    plan = plan.modifying(Object::Pipe(dev, ino), Intent::Stream(copy));
+                }
+                Behind::Socket { ino, copy } if self.ahead.is_speculative(call.pid) => {
+                    plan.modifies.extend(self.hang_up(call.pid, ino, copy));
+                }
+                _ => {}
+            }
+            plan = plan.modifying(Object::Descriptors(call.pid), Intent::Close(fd));
+        }
+        plan
+    }
+
+    /// The vessel still has the old image; what exec closes is closed as by the program itself.
+    fn plan_exec(&mut self, call: &Call) -> Plan {
+        if !self.ahead.is_speculative(call.pid) || self.changes_identity(call) {
+            return Plan::new(Class::Barrier).once();
+        }
+        let Ok(closed) = self.descriptors_closed_by_exec(call.pid) else { return Plan::new(Class::Barrier).once() };
+        let mut plan = self.plan_close(call, closed.into_iter());
+        plan.observes = self.plan_lookup().observes;
+        plan
+    }
+
+    /// Whether a program runs with the rights of its owner, or with some of its own.
+    fn changes_identity(&self, call: &Call) -> bool {
+        const EXECVE: u64 = 59;
+        let (dir, path) = if call.frame.nr == EXECVE { (syscall_table::CWD, 0) } else { (0, 1) };
+        self.look_up(call, dir, path).may_be(|program| program.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0)
+    }
+
+    fn plan_fcntl(&mut self, call: &Call) -> Plan {
+        const DUP: u64 = 32;
+        const F_DUPFD: u64 = 0;
+        const F_GETFD: u64 = 1;
+        const F_SETFD: u64 = 2;
+        const F_GETFL: u64 = 3;
+        const F_SETFL: u64 = 4;
+        const F_DUPFD_CLOEXEC: u64 = 1030;
+        const F_SETLEASE: u64 = 1024;
+        const F_NOTIFY: u64 = 1026;
+        const F_SETPIPE_SZ: u64 = 1031;
+        const F_GETPIPE_SZ: u64 = 1032;
+        if call.frame.nr == DUP {
+            return Plan::new(Class::Free);
+        }
+        let fd = call.frame.args[0] as i32;
+        match call.frame.args[1] {
+            F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD => Plan::new(Class::Free),
+            // Whoever shares the description may have set them.
+            F_GETFL | F_GETPIPE_SZ => match self.behind(call.tid, fd) {
+                Behind::Pipe { dev, ino, .. } => Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino)),
+                Behind::File { dev, ino, .. } => Plan::new(Class::Tracked).observing(position_of(dev, ino)),
+                Behind::Socket { ino, .. } => Plan::new(Class::Tracked).observing(Object::Socket(ino)),
+                _ => Plan::new(Class::Free),
+            },
+            F_SETPIPE_SZ => self.plan_certain(call, [fd].into_iter()),
+            F_SETFD => {
+                Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), Intent::CloseOnExec(fd)).once()
+            }
+            F_SETFL => match self.behind(call.tid, fd) {
+                Behind::Pipe { dev, ino, copy } => {
+                    Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Flags(copy)).once()
+                }
+                Behind::File { dev, ino, copy, .. } => {
+                    Plan::new(Class::Tracked).modifying(position_of(dev, ino), Intent::Flags(copy)).once()
+                }
+                Behind::Socket { ino, copy } => self.plan_socket(call, Op::Fcntl, ino, copy),
+                Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
+                Behind::Outside { .. } | Behind::Counter { .. } | Behind::Other => Plan::new(Class::Barrier).once(),
+            },
+            // Leases tell who has a file open.
+            F_SETLEASE..=F_NOTIFY => Plan::new(Class::Window).once(),
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    fn plan_open(&mut self, call: &Call) -> Plan {
+        const OPEN: u64 = 2;
+        const CREAT: u64 = 85;
+        let args = &call.frame.args;
+        let flags = match call.frame.nr {
+            OPEN => args[1],
+            CREAT => O_CREAT,
+            _ if syscall_table::op(call.frame.nr) == Some(Op::OpenAt2) => {
+                tracee::read_value::<u64>(call.tid, args[2]).unwrap_or(O_CREAT)
+            }
+            _ => args[2],
+        };
+        if flags & (O_CREAT | O_TRUNC | O_TMPFILE) != 0 {
+            return self.plan_creating_open(call);
+        }
+        let path = u8::from(!matches!(call.frame.nr, OPEN | CREAT));
+        let dir = if path == 0 { syscall_table::CWD } else { 0 };
+        match self.look_up(call, dir, path).known().filter(|found| is_fifo(found)) {
+            // By way of /proc/self/fd: nobody waits for whoever opens an end of that, and a rollback closes it.
+            Some(found) if is_of_pipefs(found.st_dev) => {
+                self.plan_lookup().observing(Object::Pipe(found.st_dev, found.st_ino))
+            }
+            // Whoever opens the other end goes on when we have, and would not be taken back.
+            Some(_) => Plan::new(Class::Barrier),
+            None => self.plan_lookup(),
+        }
+    }
+
+    /// A name is looked up: it is not known yet which. What is speculative in any directory counts.
+    pub(in crate::ahead) fn plan_lookup(&mut self) -> Plan {
+        let mut plan = Plan::new(Class::Tracked);
+        for object in &self.ahead.touched {
+            if matches!(object, Object::Names(..) | Object::File(..)) {
+                plan.observes.push(Dependent::Object(object.clone()));
+            }
+        }
+        plan
+    }
+
+    fn plan_ioctl(&mut self, call: &Call) -> Plan {
+        // TCGETS, TCGETS2, TIOCGWINSZ, TIOCGPGRP, TIOCGSID: a terminal's settings, which a speculative process cannot change.
+        const LOOKS: [u64; 5] = [0x5401, 0x802c_542a, 0x5413, 0x540f, 0x5429];
+        if LOOKS.contains(&(call.frame.args[1] & 0xffff_ffff)) {
+            return Plan::new(Class::Free);
+        }
+        // FIOCLEX, FIONCLEX
+        if matches!(call.frame.args[1], 0x5450 | 0x5451) {
+            let intent = Intent::CloseOnExec(call.frame.args[0] as i32);
+            return Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), intent).once();
+        }
+        match self.behind(call.tid, call.frame.args[0] as i32) {
+            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Ioctl, ino, copy),
+            Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
+            // ENOTTY.
+            Behind::File { .. } | Behind::Pipe { .. } if is_of_terminals(call.frame.args[1]) => Plan::new(Class::Free),
+            // FIONREAD: how much is in it.
+            Behind::Pipe { dev, ino, .. } if call.frame.args[1] == libc::FIONREAD => {
+                Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino))
+            }
+            // How much there is to read depends on who has read.
+            Behind::Outside { copy } if call.frame.args[1] == FIONREAD => match Source::of(copy) {
+                Some(source) => Plan::new(Class::Tracked).observing(source.object()),
+                None => Plan::new(Class::Barrier).once(),
+            },
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    /// `fsync` where it is a dependency: what is held for the file is made in order, and before it is durable
+    /// nothing that came after is shown.
+    fn plan_sync(&mut self, call: &Call) -> Plan {
+        match self.behind(call.tid, call.frame.args[0] as i32) {
+            Behind::File { dev, device: DeviceKind::Domain, .. } if self.elides_fsync(dev) => Plan::new(Class::Free),
+            Behind::File { device: DeviceKind::Domain, .. } => {
+                Plan::new(Class::Sync { fd: call.frame.args[0] as i32 }).once()
+            }
+            Behind::Bad => Plan::new(Class::Free),
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    fn elides_fsync(&self, dev: u64) -> bool {
+        let world = self.world();
+        let (_, domain) = world.device(dev);
+        let keeps_order = world.ordered.load(Ordering::Relaxed) & (1 << domain) != 0;
+        keeps_order || world.options.load(Ordering::Relaxed) & option::ELIDE_FSYNC != 0
+    }
+
+    fn plan_mmap(&mut self, call: &Call) -> Plan {
+        const MAP_TYPE: u64 = 0xf;
+        const MAP_PRIVATE: u64 = 2;
+        const PROT_WRITE: u64 = 2;
+        let [_, _, protection, flags, fd, _] = call.frame.args;
+        if flags & MAP_TYPE == MAP_PRIVATE {
+            return Plan::new(Class::Free);
+        }
+        // Memory that others can write carries dependencies without a call. But what a file on a disk holds is never speculative, and who cannot
+        // write there cannot tell anybody either.
+        if protection & PROT_WRITE == 0 {
+            if let Behind::File { device: DeviceKind::Domain | DeviceKind::ReadOnly, copy, .. } =
+                self.behind(call.tid, fd as i32)
+            {
+                let flags = rustix::fs::fcntl_getfl(&copy).unwrap_or(rustix::fs::OFlags::RDWR);
+                if flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDONLY {
+                    return Plan::new(Class::Free);
+                }
+            }
+        }
+        Plan::new(Class::Barrier).once()
+    }
+
+    /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket, counter and input, because a set
+    /// is not worth reading.
+    fn plan_poll(&mut self, call: &Call) -> Plan {
+        if syscall_table::op(call.frame.nr) == Some(Op::EpollWait) && gives_once(call) {
+            return Plan::new(Class::Barrier);
+        }
+        let deceived = self.deceived_ends();
+        if !deceived.is_empty() && self.asks_about(call, &deceived) {
+            return Plan::new(Class::Later);
+        }
+        let mut plan = Plan::new(Class::Tracked);
+        for object in &self.ahead.touched {
+            if object.can_be_awaited() {
+                plan.observes.push(Dependent::Object(object.clone()));
+            }
+        }
+        plan
+    }
+
+    fn plan_on_socket(&mut self, call: &Call, op: Op, fd: i32) -> Plan {
+        match self.behind(call.tid, fd) {
+            Behind::Socket { ino, copy } => self.plan_socket(call, op, ino, copy),
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    /// What cannot be undone, such as data that moves within the kernel: pipes and sockets only while they depend on nothing.
+    fn plan_certain(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
+        let mut plan = Plan::new(Class::Certain).once();
+        for fd in fds {
+            match self.behind(call.tid, fd) {
+                Behind::Pipe { dev, ino, .. } => plan = plan.modifying(Object::Pipe(dev, ino), Intent::Nothing),
+                Behind::Counter { counter, .. } => {
+                    plan = plan.modifying(Object::Counter(counter.id), Intent::Nothing);
+                }
+                Behind::Socket { ino, copy } => {
+                    let on_socket = self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy);
+                    if matches!(on_socket.class, Class::Later) {
+                        return on_socket;
+                    }
+                    plan.modifies.extend(on_socket.modifies);
+                }
+                _ => {}
+            }
+        }
+        plan
+    }
+
+    pub(crate) fn descriptors_of(&self, pid: i32) -> procfs::Result<Vec<i32>> {
+        procfs::unless_gone(procfs::descriptors(pid))
+    }
+
+    fn descriptors_closed_by_exec(&self, pid: i32) -> procfs::Result<Vec<i32>> {
+        let mut closed = Vec::new();
+        for fd in self.descriptors_of(pid)? {
+            if is_close_on_exec(pid, fd)? {
+                closed.push(fd);
+            }
+        }
+        Ok(closed)
+    }
+}
+
+/// Whether a file of proc or sysfs tells of nobody but this process, or of the machine.
+fn tells_only_of(pid: i32, file: &std::os::fd::OwnedFd) -> bool {
+    const MACHINE: [&str; 8] = ["cpuinfo", "meminfo", "filesystems", "version", "uptime", "loadavg", "stat", "sys"];
+    let Ok(path) = std::fs::read_link(undo::own_path(file)) else { return false };
+    if path.starts_with("/sys") {
+        return true;
+    }
+    let Ok(rest) = path.strip_prefix("/proc") else { return false };
+    let first = rest.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
+    first.is_some_and(|first| first == pid.to_string() || MACHINE.contains(&first.as_str()))
+}
+
+fn leads_to_others(call: &Call, dir: u8, path: u8) -> bool {
+    let args = &call.frame.args;
+    let Some(path) = crate::requests::read_path(call.tid, args[usize::from(path) % 6]) else { return false };
+    let base = match args[usize::from(dir) % 6] as i32 {
+        _ if path.is_absolute() => "/".into(),
+        fd if dir != syscall_table::CWD && fd != libc::AT_FDCWD => format!("/proc/{}/fd/{fd}", call.tid),
+        _ => format!("/proc/{}/cwd", call.tid),
+    };
+    let base = std::fs::read_link(&base).unwrap_or_default();
+    let whole = base.join(path).into_os_string().into_vec();
+    syscall_table::may_lead_to_others(whole, |id| id == call.pid || id == call.tid)
+}
+
+/// Whether a request of `ioctl` is for terminals only.
+fn is_of_terminals(request: u64) -> bool {
+    // Between them are FIONREAD (0x541b) and FIONBIO (0x5421); TCSETS2 and its kin.
+    matches!(request as u32, 0x5401..=0x541a | 0x541c..=0x5420 | 0x5422..=0x542a | 0x402c_542b..=0x402c_542d)
+}
+
+/// A signal to itself. Most are looked at when they arrive; these never are.
+fn plan_own_signal(signal: i32) -> Plan {
+    match signal {
+        libc::SIGKILL => Plan::new(Class::Exit { status: signal }),
+        // Its parent may see it standing still.
+        libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Plan::new(Class::Barrier).once(),
+        _ => Plan::new(Class::Free),
+    }
+}
+
+/// Whether a call makes a process with memory of its own.
+pub(in crate::ahead) fn makes_process(call: &Call) -> bool {
+    clone_flags(call).is_some_and(|flags| flags & CLONE_VM == 0)
+}
+
+/// What a process, or thread, that a call makes has in common with its maker; `None`: it makes none.
+fn clone_flags(call: &Call) -> Option<u64> {
+    match syscall_table::op(call.frame.nr)? {
+        Op::Fork => Some(0),
+        Op::Vfork => Some(CLONE_VM | CLONE_VFORK),
+        Op::Clone => Some(call.frame.args[0]),
+        Op::Clone3 => Some(tracee::read_value::<u64>(call.tid, call.frame.args[0]).unwrap_or(CLONE_VM)),
+        _ => None,
+    }
+}
+
+fn plan_fork(call: &Call) -> Plan {
+    let flags = clone_flags(call).unwrap_or(CLONE_VM);
+    let is_vfork = vfork::is_vfork(flags);
+    if flags & (CLONE_VM | CLONE_UNUSUAL) != 0 && !is_vfork {
+        return Plan::new(Class::Barrier).once();
+    }
+    let mut plan = Plan::new(if is_vfork { Class::Apart } else { Class::Tracked }).once();
+    plan.observes.push(Dependent::Process(process(call.pid)));
+    plan.modifying(Object::Children(call.pid), Intent::Nothing)
+}
+
+/// Whether it is a FIFO: a pipe that has a name.
+fn has_name(copy: &OwnedFd) -> bool {
+    let is_fifo = rustix::fs::fstat(copy)
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo);
+    is_fifo && rustix::fs::fstatfs(copy).is_ok_and(|system| system.f_type != input::PIPEFS_MAGIC)
+}
+
+/// Whether a file of this device is a pipe without a name.
+fn is_of_pipefs(dev: u64) -> bool {
+    static PIPEFS: OnceLock<Option<u64>> = OnceLock::new();
+    let one = || Some(rustix::fs::fstat(&rustix::pipe::pipe().ok()?.0).ok()?.st_dev);
+    *PIPEFS.get_or_init(one) == Some(dev)
+}
+
+/// Both change it, and both may wait for the other.
+fn plan_counter(counter: Counter, copy: OwnedFd) -> Plan {
+    Plan::new(Class::Tracked).modifying(Object::Counter(counter.id), Intent::Counter(copy))
+}
+
+/// Looks at a process: at another one only while it has done nothing on a guess.
+fn plan_look_around(call: &Call) -> Plan {
+    let Some((_, shows)) = syscall_table::look_up(call.frame.nr) else { return Plan::new(Class::Window).once() };
+    match shows.whom(&call.frame.args) {
+        Whom::Caller => Plan::new(Class::Free),
+        Whom::Process(id) if id == call.pid || id == call.tid => Plan::new(Class::Free),
+        Whom::At(address) => match tracee::read_value::<u32>(call.tid, address) {
+            Ok(id) if id == 0 || id == call.pid as u32 || id == call.tid as u32 => Plan::new(Class::Free),
+            _ => Plan::new(Class::Window).once(),
+        },
+        Whom::Process(_) | Whom::Anybody => Plan::new(Class::Window).once(),
+    }
+}
+
+/// Whether others notice that somebody still has this open: a block device cannot be opened exclusively, who opens
+/// a leased file waits for the lease, and the end of a terminal's master is a hang-up.
+fn is_missed_when_open(file: &OwnedFd) -> bool {
+    use rustix::fs::FileType;
+    const PTMX: u64 = 0x502;
+    let Ok(stat) = rustix::fs::fstat(file) else { return false };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::BlockDevice => true,
+        FileType::CharacterDevice => stat.st_rdev == PTMX,
+        FileType::RegularFile => crate::sys::is_leased(file),
+        _ => false,
+    }
+}

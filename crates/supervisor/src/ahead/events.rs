@@ -1,0 +1,511 @@
+//! Where the event loop meets full speculation: time passes, threads are born, end, execute, stop, and hear signals.
+
+use super::calls::ask::Decision;
+use super::process::signals::{can_be_queued, is_own};
+use super::{process, Call, Object};
+use crate::event_loop::Supervisor;
+use crate::signals::{self, SignalSets};
+use agent_abi::{Frame, PROCESSES_MAX};
+use speculation::SpeculationId;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
+
+impl super::Ahead {
+    pub(super) fn is_corpse(&self, parent: i32, child: i32) -> bool {
+        self.corpses.get(&parent).is_some_and(|corpses| corpses.iter().any(|corpse| corpse.vessel() == child))
+    }
+
+    /// Whether a thread can go on only if another one does something first.
+    fn waits_for_others(&self, tid: i32) -> bool {
+        let waits_inside = |under_way: &super::UnderWay| {
+            let are_inside = |objects: &[Object]| {
+                !objects.is_empty()
+                    && objects.iter().all(|object| matches!(object, Object::Children(_)) || object.can_be_awaited())
+            };
+            under_way.can_be_repeated && !under_way.watches && are_inside(&under_way.objects)
+        };
+        self.children.stands(tid)
+            || self.parked.values().any(|parked| parked.call.tid == tid)
+            || self.under_way.get(&tid).is_some_and(waits_inside)
+    }
+
+    /// Whether there is anything to look after.
+    pub fn is_idle(&self) -> bool {
+        self.parked.is_empty() && self.deadlines.is_empty() && self.overflow.is_empty() && self.explicit.is_empty()
+    }
+
+    /// Whether nothing is speculative, nor waits for us in any other way.
+    fn is_quiet(&mut self) -> bool {
+        self.is_idle()
+            && self.core.open_speculations() == 0
+            && self.kept.is_empty()
+            && self.dying.is_empty()
+            && self.corpses.is_empty()
+            && self.unsettled.is_empty()
+            && self.to_resolve.is_empty()
+            && self.held_signals.values().all(Vec::is_empty)
+            && self.signals.is_empty()
+            && !self.input.has_backlogs()
+            && !self.listeners.any_waits()
+            && self.shutdowns.is_empty()
+            && self.sends.is_empty()
+            && !self.under_way.values().any(|call| call.makes_child)
+            && self.children.is_quiet()
+    }
+}
+
+impl Supervisor {
+    /// Time has passed, or something happened.
+    pub(crate) fn look_ahead(&mut self) {
+        self.reset_unaccepted();
+        self.call_the_unreached();
+        let awaits_permits = self.take_awaited_permits();
+        let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
+        let has_left = self.ahead.children.apart.take_leaving();
+        if self.flush_sends() || awaits_more || has_left || awaits_permits {
+            self.settle_calls();
+        }
+        if self.ahead.is_idle() {
+            self.forget_unread_input();
+            self.switch_off_if_quiet();
+            return;
+        }
+        let now = Instant::now();
+        let mut is_due = false;
+        while let Some((&key, _)) = self.ahead.deadlines.first_key_value().filter(|((at, _), _)| *at <= now) {
+            if let Some((id, is_right)) = self.ahead.deadlines.remove(&key) {
+                self.resolve(id, is_right);
+                is_due = true;
+            }
+        }
+        if !self.ahead.overflow.is_empty() {
+            self.release_overflow();
+        }
+        let waits_over = self.ahead.parked.values().any(|parked| parked.call.not_before.is_some_and(|at| at <= now));
+        if is_due || waits_over {
+            self.settle_calls();
+        }
+        self.let_signals_in(now);
+        self.fail_guesses_of_the_doomed();
+        self.tell_who_waits_long(now);
+        self.fail_if_stuck(now);
+    }
+
+    /// A signal of outside that ends a process waits until the process depends on nothing. That may be never, where the guess is the process's own:
+    /// whoever was told to end resolves nothing. Such a guess fails, and the signal came before the process made it. So it does where its maker has
+    /// ended, as `speculator begin` has when its shell goes on. Others will resolve theirs.
+    fn fail_guesses_of_the_doomed(&mut self) {
+        if self.ahead.explicit.is_empty() || self.ahead.held_signals.is_empty() {
+            return;
+        }
+        let ahead = &self.ahead;
+        let has_ended = |pid: i32| !self.tracees.contains_key(&pid) || ahead.children.ghosts.contains_key(&pid);
+        let is_doomed = |pid: i32, held: &[SignalInfo]| {
+            ahead.is_speculative(pid)
+                && !has_ended(pid)
+                && held.iter().any(|info| was_sent(info) && is_fatal(pid, info.number()))
+        };
+        let mut failing = Vec::new();
+        for (&pid, _) in ahead.held_signals.iter().filter(|(&pid, held)| is_doomed(pid, held)) {
+            let depends_on = ahead.core.dependencies_of_process(process(pid));
+            let is_own = |id: SpeculationId| {
+                let maker = id.process.0 as i32;
+                depends_on.contains(id) && (maker == pid || has_ended(maker))
+            };
+            failing.extend(ahead.explicit.iter().filter(|(_, &id)| is_own(id)).map(|(&number, _)| (number, true)));
+        }
+        if !failing.is_empty() {
+            self.ahead.to_resolve.extend(failing);
+            self.settle_calls();
+        }
+    }
+
+    /// A guess that nobody can resolve any more, because whoever could waits for it, was no good guess: it fails, and those who made it go on from
+    /// there without it.
+    fn fail_if_stuck(&mut self, now: Instant) {
+        const LONG: Duration = Duration::from_secs(2);
+        let Some((&number, &id)) = self.ahead.explicit.first_key_value() else { return };
+        let is_stuck = self.ahead.deadlines.is_empty()
+            && self.ahead.to_resolve.is_empty()
+            && self.ahead.parked.values().all(|parked| parked.call.not_before.is_none())
+            && self.tracees.keys().all(|&tid| self.ahead.waits_for_others(tid));
+        if !is_stuck {
+            self.ahead.stuck_since = None;
+            return;
+        }
+        let since = *self.ahead.stuck_since.get_or_insert(now);
+        if now.duration_since(since) < LONG {
+            return;
+        }
+        self.ahead.stuck_since = None;
+        self.ahead.explicit.remove(&number);
+        self.front.tell(&crate::message::Message::Warning {
+            text: format!("everything inside waits for speculation {number}, which nobody can resolve: it has failed"),
+        });
+        self.resolve(id, false);
+        self.settle_calls();
+    }
+
+    /// The last process has ended: what was kept for it goes.
+    pub(crate) fn ahead_is_over(&mut self) {
+        self.return_input();
+        let kept = std::mem::take(&mut self.ahead.kept).into_values().chain(self.ahead.fresh_vessel.take());
+        for kept in kept {
+            // Their ends are the last that there is to wait for.
+            let _ = kept.vessel.give_up();
+        }
+    }
+
+    /// A process that waits for a guess which only a program can resolve may wait for ever: somebody should know.
+    fn tell_who_waits_long(&mut self, now: Instant) {
+        const LONG: Duration = Duration::from_secs(5);
+        if self.ahead.explicit.is_empty() {
+            return;
+        }
+        let due = |parked: &super::Parked| !parked.is_told && now.duration_since(parked.begin) >= LONG;
+        let due: Vec<u64> = self.ahead.parked.iter().filter(|(_, parked)| due(parked)).map(|(&key, _)| key).collect();
+        for key in due {
+            let Some(parked) = self.ahead.parked.get(&key) else { continue };
+            if self.waits_for_child(&parked.call) {
+                continue;
+            }
+            let Some(parked) = self.ahead.parked.get_mut(&key) else { continue };
+            parked.is_told = true;
+            let depends_on = self.ahead.core.dependencies_of_process(process(parked.call.pid));
+            let open: Vec<String> = self
+                .ahead
+                .explicit
+                .iter()
+                .filter(|(_, &id)| depends_on.contains(id))
+                .map(|(number, _)| number.to_string())
+                .collect();
+            if open.is_empty() {
+                continue;
+            }
+            let name = syscall_table::row(parked.call.frame.nr).map_or("a system call", |row| row.name);
+            let (pid, open) = (parked.call.pid, open.join(", "));
+            self.front.tell(&crate::message::Message::Warning {
+                text: format!(
+                    "process {pid} waits at {name}, which cannot be undone, until speculation {open} is resolved"
+                ),
+            });
+        }
+    }
+
+    /// Whether a call waits for a child, as it would natively.
+    fn waits_for_child(&self, call: &Call) -> bool {
+        let is_wait = matches!(syscall_table::op(call.frame.nr), Some(syscall_table::Op::Wait));
+        call.awaits.is_some() || is_wait && self.waits_for_the_living(call.pid, &call.frame)
+    }
+
+    /// Look at what waits until nothing changes any more. Who has resolved something is answered when that is done.
+    pub(super) fn settle_calls(&mut self) {
+        if self.ahead.is_rolling_back {
+            // Somebody's end was heard of. They are looked at when everything is in its place.
+            return;
+        }
+        loop {
+            let has_resolved = self.resolve_pending();
+            self.end_those_that_wait();
+            self.reconsider();
+            if !has_resolved && self.ahead.to_resolve.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Nothing has been speculative for a while: calls need not be asked about any more, until the next `begin` ([`Self::switch_on`]).
+    ///
+    /// This may happen at any moment between two events, whatever the threads are doing, because a question that comes later is answered as
+    /// ever: while nothing is speculative nothing has to be known of a call, and what is told of one that was allowed is only taken out of
+    /// `under_way`. Where a thread stands does not matter either: `switch_on` assumes nothing and takes every thread back to its question. What
+    /// would be missed are the things that are looked for only while this is on, so none of them may be due: a stop that we have asked for, a
+    /// ghost that stands still, a signal that is held or swallowed, a vessel or child to be reaped, a fork whose child has not been heard of.
+    /// Kinship is forgotten, since births and ends go unnoticed from here on; `switch_on` learns it anew.
+    fn switch_off_if_quiet(&mut self) {
+        // Who begins one speculation after the other is not to pay for this each time.
+        const PATIENCE: Duration = Duration::from_millis(10);
+        let world = self.world();
+        if self.ahead.is_always_on() || world.ahead.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        if self.ahead.quiet_since.elapsed() < PATIENCE || !self.backlog.is_empty() {
+            return;
+        }
+        // Not before the next while has passed.
+        self.ahead.quiet_since = Instant::now();
+        if self.ahead.is_quiet() {
+            self.ahead.children = Default::default();
+            self.ahead.asked_before.clear();
+            self.ahead.trace(|| "off".to_owned());
+            world.ahead.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// A thread that is kept waiting cannot hear signals: those that have one are sent out to hear it, and ask again.
+    fn let_signals_in(&mut self, now: Instant) {
+        const PATIENCE: Duration = Duration::from_millis(3);
+        let waiting: Vec<(u64, i32)> = self
+            .ahead
+            .parked
+            .iter()
+            .filter(|(_, parked)| now.duration_since(parked.since) >= PATIENCE && parked.call.hears_signals())
+            .map(|(&key, parked)| (key, parked.call.tid))
+            .collect();
+        for (key, tid) in waiting {
+            if has_signals(tid) {
+                if let Some(parked) = self.ahead.parked.remove(&key) {
+                    self.ahead.asked_before.insert(tid);
+                    let _ = self.reply(parked.stopped, agent_abi::ahead::AGAIN);
+                }
+            } else if let Some(parked) = self.ahead.parked.get_mut(&key) {
+                parked.since = now;
+            }
+        }
+    }
+
+    /// A thread or process was born; `is_process`: it is the first of its process.
+    pub(crate) fn ahead_of_birth(&mut self, tid: i32, slot: usize, thread: usize, is_process: bool) {
+        self.ahead.vessels.remove(&tid);
+        if !is_process || self.world().ahead.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let world = self.world();
+        let parent = world.processes[slot].parent.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
+        let parent = world.processes[parent].pid.load(Ordering::Relaxed) as i32;
+        let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
+        self.ahead.children.born(parent, tid, shares_memory);
+        if self.ahead.under_way.get(&parent).is_some_and(|call| call.is_apart) {
+            self.ahead.children.apart.begin(tid, parent);
+        }
+        if self.ahead.is_speculative(parent) {
+            self.ahead.core.fork(process(parent), process(tid));
+            self.ahead.touched.insert(Object::Children(parent));
+            self.ahead.note_fork(parent, tid);
+        }
+    }
+
+    pub(crate) fn ahead_of_exec(&mut self, tid: i32) {
+        self.ahead.under_way.remove(&tid);
+        self.end_work(tid);
+        self.ahead.children.executed(tid);
+        self.ahead.costs.forget(tid);
+        self.ahead.ledger.executed(tid);
+        if self.world().ahead.load(Ordering::Relaxed) != 0 {
+            self.ahead.starting.insert(tid);
+        }
+    }
+
+    /// A thread's agent is there.
+    pub(crate) fn ahead_of_request(&mut self, tid: i32) {
+        self.ahead.starting.remove(&tid);
+    }
+
+    pub(crate) fn ahead_of_end(&mut self, tid: i32) {
+        self.ahead.under_way.remove(&tid);
+        self.end_work(tid);
+        if self.world().ahead.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.ahead.outcomes.forget(tid);
+        self.ahead.costs.forget(tid);
+        self.ahead.ledger.ended(tid, self.ahead.now());
+        self.ahead.unsettled.remove(&tid);
+        self.ahead.giving_birth.remove(&tid);
+        self.ahead.starting.remove(&tid);
+        self.ahead.asked_before.remove(&tid);
+        self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
+        self.discard_vessels_of(tid);
+        let corpses = self.ahead.corpses.remove(&tid).unwrap_or_default();
+        self.bequeath(corpses);
+        self.ahead.input.polls.remove(&tid);
+        self.ahead.signals.forget(tid);
+        self.ahead.ending.remove(&tid);
+        self.ahead.children.ended(tid);
+        self.ahead.changes += 1;
+        self.settle_calls();
+    }
+
+    /// A known thread stopped because we asked it to: from here on it asks before each call.
+    pub(crate) fn on_taken_back(&mut self, mut stopped: Stopped) -> Result<()> {
+        let tid = stopped.tid();
+        self.ahead.trace(|| format!("{tid} taken back"));
+        if self.ahead.under_way.contains_key(&tid) {
+            self.end_call(&stopped)?;
+            self.hear_of_births(tid)?;
+            // It asks about the same call again: that is no occasion for another guess.
+            self.ahead.asked_before.insert(tid);
+        }
+        self.ahead.unsettled.remove(&tid);
+        if self.ahead.starting.contains(&tid) {
+            // A new program without its agent: it has made no call that could be taken back.
+            stopped.resume(0)?;
+            self.settle_calls();
+            return Ok(());
+        }
+        let pid = self.pid_of(tid).ok();
+        if pid.is_some_and(|pid| self.ahead.signals.has_any_for(pid)) {
+            self.interrupt_in_call(&stopped)?;
+        }
+        signals::take_back(&stopped, &self.image, self.segment.world)?;
+        if let Some(pid) = pid {
+            self.bury(&stopped, pid)?;
+            self.deliver_child_signal(&stopped, pid, None)?;
+            if self.ahead.signals.has_any_for(pid) {
+                match self.deliver_in_program(stopped, pid)? {
+                    Some(left) => stopped = left,
+                    None => {
+                        self.settle_calls();
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        // First this one: whoever it was in the way of may roll it back, and then halts it.
+        stopped.resume(0)?;
+        self.settle_calls();
+        Ok(())
+    }
+
+    /// A thread was taken back and is held by somebody inside (`stop_the_world`): nobody has to wait until it is
+    /// settled.
+    pub(crate) fn ahead_of_hold(&mut self, tid: i32) {
+        if self.ahead.unsettled.remove(&tid) {
+            self.settle_calls();
+        }
+    }
+
+    /// What full speculation has to say about a signal; `None`: deliver it.
+    pub(crate) fn ahead_of_signal(&mut self, stopped: Stopped, info: &SignalInfo) -> Result<Option<Stopped>> {
+        if self.world().ahead.load(Ordering::Relaxed) == 0 {
+            return Ok(Some(stopped));
+        }
+        let tid = stopped.tid();
+        let Ok(pid) = self.pid_of(tid) else { return Ok(Some(stopped)) };
+        self.ahead.trace(|| format!("{tid} hears {info:?} of {}", info.process()));
+        self.end_call(&stopped)?;
+        self.hear_of_births(tid)?;
+        // Also one that was sent again: it may have reached its process while we told of the same child.
+        if info.number() == libc::SIGCHLD {
+            if self.ahead.children.take_announced(info.process()) {
+                return Ok(Some(stopped));
+            }
+            // The kernel tells of a vessel whose process has executed a program since, or was orphaned.
+            let is_vessel = self.ahead.vessels.contains(&info.process());
+            if is_vessel || self.ahead.children.is_silent(info.process()) {
+                self.swallow(stopped)?;
+                return Ok(None);
+            }
+        }
+        if !self.ahead.is_speculative(pid) {
+            if is_fatal(tid, info.number()) {
+                self.bury_all(&stopped, pid)?;
+            }
+            return Ok(Some(stopped));
+        }
+        let is_fatal = is_fatal(tid, info.number());
+        // What was queued is heard now, and that is known.
+        if !info.is_noted() && !is_own(info, pid) {
+            // It comes from somebody who does not depend on our guesses: a rollback must not lose it. One that ends the process ends its guesses, too.
+            if is_fatal || !can_be_queued(info.number()) {
+                self.keep_signal(pid, *info);
+                self.swallow(stopped)?;
+                return Ok(None);
+            }
+            if !self.hear_again_if_taken_back(pid, *info)? {
+                self.swallow(stopped)?;
+                return Ok(None);
+            }
+        }
+        if is_fatal {
+            self.end_by_signal(stopped, pid, *info)?;
+            return Ok(None);
+        }
+        Ok(Some(stopped))
+    }
+
+    /// The signal is not delivered; what it interrupted goes on.
+    fn swallow(&mut self, stopped: Stopped) -> Result<()> {
+        if self.ahead.starting.contains(&stopped.tid()) {
+            return stopped.resume(0);
+        }
+        signals::take_back(&stopped, &self.image, self.segment.world)?;
+        stopped.resume(0)
+    }
+
+    pub(super) fn end_by_signal(&mut self, stopped: Stopped, pid: i32, info: SignalInfo) -> Result<()> {
+        const EXIT_GROUP: u64 = 231;
+        let frame = Frame { nr: EXIT_GROUP, ..Frame::default() };
+        let call = Call { ends_by: Some(info), ..Call::new(stopped.tid(), pid, frame, 0) };
+        self.hand_back(pid)?;
+        match self.end_speculatively(&stopped, &call, info.number())? {
+            // Somebody is at one of its pipes.
+            Decision::Wait => {
+                self.ahead.ending.insert(pid, (stopped, info));
+            }
+            _ => self.ahead.children.keep(pid, stopped, Some(info)),
+        }
+        Ok(())
+    }
+
+    /// Those that a signal ends and that had to wait for it.
+    fn end_those_that_wait(&mut self) {
+        for (pid, (stopped, info)) in std::mem::take(&mut self.ahead.ending) {
+            let done = match self.ahead.is_speculative(pid) {
+                true => self.end_by_signal(stopped, pid, info),
+                false => end_by(stopped, &info),
+            };
+            match done {
+                Ok(()) | Err(tracee::TraceError::Gone(_)) => {}
+                Err(error) => self.give_up(pid, &error),
+            }
+        }
+    }
+}
+
+/// Whether somebody has sent a signal, or typed it: a timer's may be due to what the process has done since it guessed.
+fn was_sent(info: &SignalInfo) -> bool {
+    let is_typed = matches!(info.number(), libc::SIGINT | libc::SIGQUIT | libc::SIGHUP);
+    is_typed || matches!(info.code(), libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL)
+}
+
+/// Where the agent of a thread that was born into its parent's memory has its page.
+pub(super) fn own_page(thread: usize) -> u64 {
+    agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET
+}
+
+/// Whether a signal that this thread does not block waits for it. If that is not known, it is asked again later.
+fn has_signals(tid: i32) -> bool {
+    SignalSets::of(tid).is_ok_and(|sets| sets.pending & !sets.blocked != 0)
+}
+
+/// Let a signal end a process that stands still for it, or wherever it was struck.
+pub(super) fn end_by(stopped: Stopped, info: &SignalInfo) -> Result<()> {
+    if let Stop::Signal(_) = stopped.stop() {
+        return stopped.resume_with(info);
+    }
+    crate::sys::kill(stopped.tid(), info.number());
+    match stopped.resume(0) {
+        Err(TraceError::Gone(_)) => Ok(()),
+        done => done,
+    }
+}
+
+/// Whether a signal ends this process: not caught, and by default fatal.
+pub(crate) fn is_fatal(tid: i32, signal: i32) -> bool {
+    let Ok(sets) = SignalSets::of(tid) else { return true };
+    let bit = 1u64 << (signal - 1).clamp(0, 63);
+    let is_harmless = matches!(
+        signal,
+        libc::SIGCHLD
+            | libc::SIGURG
+            | libc::SIGWINCH
+            | libc::SIGCONT
+            | libc::SIGSTOP
+            | libc::SIGTSTP
+            | libc::SIGTTIN
+            | libc::SIGTTOU
+    );
+    (sets.caught | sets.ignored) & bit == 0 && !is_harmless
+}

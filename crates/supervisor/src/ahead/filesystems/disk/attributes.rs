@@ -1,0 +1,489 @@
+//! Modes, owners and times of files on disks that a speculative process changes (000, 6.4: no-steal;
+//! [0052](../../../../../../docs/decisions/0052-attributes-are-held.md)). A change is held as changes of names are, and
+//! made when nothing that it depends on can fail any more; a rollback drops it. Until then those inside are shown
+//! the new values by `stat` and its kin, and whoever would go by them otherwise waits.
+//!
+//! The call is answered before the change is made: so only what is sure to succeed is held. The process is root,
+//! the file is an ordinary one or a directory on a disk that can be written, nothing is immutable, and there are no
+//! quotas and no access lists.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::plan::Plan;
+use crate::ahead::filesystems::disk::names::{
+    dir_of, follows_last_link, is_held_change, path_text, paths_of, stat_buffer,
+};
+use crate::ahead::filesystems::disk::new_files::{descriptor_looked_at, has_known_flags, is_root_as_we_are};
+use crate::ahead::filesystems::disk::stat::{self, Shown};
+use crate::ahead::filesystems::memory::inverse::extended_of;
+use crate::ahead::filesystems::path_walk::{self, Found};
+use crate::ahead::rollback::undo::{own_path, Intent};
+use crate::ahead::{process, Call, Written};
+use crate::event_loop::Supervisor;
+use agent_abi::DeviceKind;
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, Stat, StatVfsMountFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid,
+};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use syscall_table::Op;
+use tracee::{RemoteCalls, Result, Stopped, TraceError};
+
+const CHMOD: u64 = 90;
+const FCHMOD: u64 = 91;
+const CHOWN: u64 = 92;
+const FCHOWN: u64 = 93;
+const LCHOWN: u64 = 94;
+const FCHOWNAT: u64 = 260;
+const FCHMODAT: u64 = 268;
+const UTIMENSAT: u64 = 280;
+const UTIME_NOW: i64 = 0x3fff_ffff;
+const UTIME_OMIT: i64 = 0x3fff_fffe;
+
+/// Device and inode.
+type Inode = (u64, u64);
+
+/// A change of attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ahead) enum Change {
+    Mode(u32),
+    Owner { user: Option<u32>, group: Option<u32> },
+    Times { access: Option<Timespec>, contents: Option<Timespec> },
+}
+
+impl Change {
+    /// Make it, whatever the file's name is now.
+    pub fn make(&self, file: &OwnedFd) -> rustix::io::Result<()> {
+        let path = own_path(file);
+        match *self {
+            Self::Mode(mode) => rustix::fs::chmod(path, Mode::from_raw_mode(mode)),
+            Self::Owner { user, group } => rustix::fs::chown(path, user.map(Uid::from_raw), group.map(Gid::from_raw)),
+            Self::Times { access, contents } => {
+                let kept = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+                let (last_access, last_modification) = (access.unwrap_or(kept), contents.unwrap_or(kept));
+                let times = Timestamps { last_access, last_modification };
+                rustix::fs::utimensat(rustix::fs::CWD, path, &times, AtFlags::empty())
+            }
+        }
+    }
+
+    /// What it makes of the attributes.
+    fn show(&self, shown: &mut Shown) {
+        match *self {
+            Self::Mode(mode) => shown.mode = shown.mode & libc::S_IFMT | mode,
+            Self::Owner { user, group } => {
+                (shown.user, shown.group) = (user.unwrap_or(shown.user), group.unwrap_or(shown.group));
+                shown.mode = mode_of_another_owner(shown.mode);
+            }
+            Self::Times { access, contents } => {
+                (shown.access, shown.contents) = (access.unwrap_or(shown.access), contents.unwrap_or(shown.contents));
+            }
+        }
+    }
+}
+
+/// chown(2): programs lose the bits by which they run as their owner, whoever asks for it.
+fn mode_of_another_owner(mode: u32) -> u32 {
+    if mode & libc::S_IFMT != libc::S_IFREG {
+        return mode;
+    }
+    let is_program_of_group = mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
+    let lost = libc::S_ISUID | if is_program_of_group { libc::S_ISGID } else { 0 };
+    mode & !lost
+}
+
+/// A change that is held.
+#[derive(Debug)]
+pub(crate) struct HeldAttributes {
+    number: u64,
+    file: OwnedFd,
+    inode: Inode,
+    change: Change,
+}
+
+/// A change, by its number, and when it was asked for.
+type Step = (u64, Change, Timespec);
+
+/// Files whose attributes are not what the world should see of them.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct Attributes {
+    steps: HashMap<Inode, Vec<Step>>,
+    next_number: u64,
+}
+
+impl Attributes {
+    fn add(&mut self, file: OwnedFd, inode: Inode, change: Change, now: Timespec) -> HeldAttributes {
+        self.next_number += 1;
+        let number = self.next_number;
+        self.steps.entry(inode).or_default().push((number, change, now));
+        HeldAttributes { number, file, inode, change }
+    }
+
+    fn remove(&mut self, held: &HeldAttributes) {
+        let Some(steps) = self.steps.get_mut(&held.inode) else { return };
+        steps.retain(|(number, ..)| *number != held.number);
+        if steps.is_empty() {
+            self.steps.remove(&held.inode);
+        }
+    }
+
+    fn has(&self, stat: &Stat) -> bool {
+        self.steps.contains_key(&(stat.st_dev, stat.st_ino))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        const STEPS_MAX: usize = 4096;
+        self.steps.values().map(Vec::len).sum::<usize>() >= STEPS_MAX
+    }
+
+    /// What those inside see.
+    fn show(&self, inode: Inode, shown: &mut Shown) {
+        for (_, change, at) in self.steps.get(&inode).into_iter().flatten() {
+            change.show(shown);
+            shown.changed = *at;
+        }
+    }
+}
+
+/// Whether a call changes attributes in a way that can be held.
+pub(in crate::ahead) fn is_change(nr: u64) -> bool {
+    matches!(nr, CHMOD | FCHMOD | CHOWN | FCHOWN | LCHOWN | FCHOWNAT | FCHMODAT | UTIMENSAT)
+}
+
+/// Whether a call names the file by a descriptor only.
+fn by_descriptor(call: &Call) -> bool {
+    matches!(call.frame.nr, FCHMOD | FCHOWN) || call.frame.nr == UTIMENSAT && call.frame.args[1] == 0
+}
+
+/// What a call changes; `None`: that is not known here.
+pub(in crate::ahead) fn change_of(call: &Call, now: Timespec) -> Option<Change> {
+    const ALL: u64 = 0o7777;
+    let args = &call.frame.args;
+    let id = |at: usize| (args[at] as u32 != u32::MAX).then_some(args[at] as u32);
+    match call.frame.nr {
+        CHMOD | FCHMOD => Some(Change::Mode((args[1] & ALL) as u32)),
+        FCHMODAT => Some(Change::Mode((args[2] & ALL) as u32)),
+        CHOWN | LCHOWN | FCHOWN => Some(Change::Owner { user: id(1), group: id(2) }),
+        FCHOWNAT => Some(Change::Owner { user: id(2), group: id(3) }),
+        UTIMENSAT if args[2] == 0 => Some(Change::Times { access: Some(now), contents: Some(now) }),
+        UTIMENSAT => {
+            let [a, b, c, d] = tracee::read_value::<[u64; 4]>(call.tid, args[2]).ok()?.map(|word| word as i64);
+            let (access, contents) = (time_of([a, b], now)?, time_of([c, d], now)?);
+            // Without either the kernel does not even look for the file.
+            (access.is_some() || contents.is_some()).then_some(Change::Times { access, contents })
+        }
+        _ => None,
+    }
+}
+
+/// A time that is to be set, if it is; `None` if a file system would set another one.
+fn time_of([seconds, nanoseconds]: [i64; 2], now: Timespec) -> Option<Option<Timespec>> {
+    const NANOSECONDS: std::ops::Range<i64> = 0..1_000_000_000;
+    /// ext4: 34 bits, from 1901 on.
+    const SECONDS: std::ops::Range<i64> = -(1 << 31)..(1 << 34) - (1 << 31);
+    match nanoseconds {
+        UTIME_NOW => Some(Some(now)),
+        UTIME_OMIT => Some(None),
+        _ if NANOSECONDS.contains(&nanoseconds) && SECONDS.contains(&seconds) => {
+            Some(Some(Timespec { tv_sec: seconds, tv_nsec: nanoseconds }))
+        }
+        _ => None,
+    }
+}
+
+/// As the kernel takes it for files.
+pub(in crate::ahead) fn now() -> Timespec {
+    rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse)
+}
+
+/// Whether a call that changes attributes means what the last link leads to; `None`: it has flags that are not
+/// known here.
+pub(in crate::ahead) fn follows(call: &Call) -> Option<bool> {
+    const NOFOLLOW: u64 = AtFlags::SYMLINK_NOFOLLOW.bits() as u64;
+    let flags = match call.frame.nr {
+        LCHOWN => NOFOLLOW,
+        FCHOWNAT => call.frame.args[4],
+        UTIMENSAT => call.frame.args[3],
+        _ => 0,
+    };
+    (flags & !NOFOLLOW == 0).then_some(flags & NOFOLLOW == 0)
+}
+
+impl Supervisor {
+    /// Hold a change of a speculative process; it waits where it is not sure to succeed.
+    pub(in crate::ahead) fn hold_attributes(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+        if self.are_names_changing() || self.ahead.attributes.is_full() {
+            return Ok(self.wait_at_barrier(call));
+        }
+        let now = now();
+        let found = change_of(call, now).and_then(|change| Some((change, self.changeable_file(call, &change)?)));
+        let is_found = by_descriptor(call) || self.would_find(stopped, call)?;
+        let Some((change, file)) = found.filter(|_| is_found) else {
+            return Ok(self.wait_at_barrier(call));
+        };
+        let modifies = vec![(file.object(), Intent::Nothing)];
+        let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
+        if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
+            return Ok(Decision::Wait);
+        }
+        self.observe_everything(call.tid);
+        let inode = (file.stat.st_dev, file.stat.st_ino);
+        let held = self.ahead.attributes.add(file.fd, inode, change, now);
+        self.ahead.core.output(process(call.pid), Written::Attributes(held));
+        Ok(Decision::Answer(0))
+    }
+
+    /// The file that a call changes, if it is sure to succeed.
+    fn changeable_file(&mut self, call: &Call, change: &Change) -> Option<Found> {
+        let file = self.file_changed(call)?;
+        let (device, _) = self.world().device(file.stat.st_dev);
+        let is_on_disk = device == DeviceKind::Domain && !self.is_private(file.stat.st_dev);
+        let is_usual = (file.is_regular() || file.is_dir()) && file.stat.st_nlink > 0;
+        let is_new = self.ahead.new_files.has(&file.stat);
+        let is_sure = is_on_disk && is_usual && !is_new && is_root_as_we_are(call.pid) && can_change(&file, change);
+        is_sure.then_some(file)
+    }
+
+    fn file_changed(&mut self, call: &Call) -> Option<Found> {
+        let args = &call.frame.args;
+        if by_descriptor(call) {
+            let copy = self.copy_descriptor(call.tid, args[0] as i32).ok()?;
+            let is_path_only = rustix::fs::fcntl_getfl(&copy).ok()?.contains(OFlags::PATH);
+            return Found::of(copy).ok().filter(|_| !is_path_only);
+        }
+        let (dir, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
+        let text = path_text(call, at).filter(|text| !text.is_empty())?;
+        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows(call)?);
+        let is_disks = !way.is_held && !way.through_proc;
+        way.into_found().filter(|_| is_disks)
+    }
+
+    /// What those inside see of a file whose attributes are held.
+    pub(in crate::ahead) fn look_at_held_attributes(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+    ) -> Result<Option<Decision>> {
+        if self.ahead.attributes.steps.is_empty() {
+            return Ok(None);
+        }
+        let Some((at, _)) = stat_buffer(call).filter(|_| has_known_flags(call)) else { return Ok(None) };
+        let Some(stat) = self.stat_looked_at(call).filter(|stat| self.ahead.attributes.has(stat)) else {
+            return Ok(None);
+        };
+        let inode = (stat.st_dev, stat.st_ino);
+        if self.ahead.deferred.contains_key(&inode) || self.ahead.held_names.has_inode(&stat) {
+            return Ok(Some(self.wait_at_barrier(call)));
+        }
+        let plan = Plan::tracked_once().observing(path_walk::object_of(&stat));
+        if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
+            return Ok(Some(Decision::Wait));
+        }
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let result = remote.call(call.frame.nr as i64, &call.frame.args)?;
+        let signals = remote.finish()?;
+        self.hold_signals(call.pid, signals);
+        self.observe_everything(call.tid);
+        if result == 0 {
+            let kernel = |source| TraceError::Kernel { what: "show attributes", tid: call.tid, source };
+            let change = |shown: &mut Shown| self.ahead.attributes.show(inode, shown);
+            stat::change(call, at, change).map_err(kernel)?;
+        }
+        Ok(Some(Decision::Answer(result)))
+    }
+
+    /// The attributes that a call asks for, as they are on the disk.
+    fn stat_looked_at(&mut self, call: &Call) -> Option<Stat> {
+        if let Some(fd) = descriptor_looked_at(call) {
+            return rustix::fs::fstat(self.copy_descriptor(call.tid, fd).ok()?).ok();
+        }
+        let (dir, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
+        let text = path_text(call, at)?;
+        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows_last_link(call));
+        way.found().filter(|_| !way.is_held).map(|found| found.stat)
+    }
+
+    /// Whether a call goes by attributes that are held, in a way that is not answered here.
+    pub(in crate::ahead) fn goes_by_held_attributes(&mut self, call: &Call) -> bool {
+        if self.ahead.attributes.steps.is_empty() {
+            return false;
+        }
+        let Some(op) = syscall_table::op(call.frame.nr) else { return true };
+        match op {
+            // What they change comes after what is held, and would be undone by it.
+            Op::Write { fd } | Op::ModifyFd { fd } if !self.ahead.is_speculative(call.pid) => self.is_held_of(call, fd),
+            Op::ModifyFd { fd } if !is_change(call.frame.nr) => self.is_held_of(call, fd),
+            Op::ObserveFd { fd } if shows_attributes(call.frame.nr) => self.is_held_of(call, fd),
+            Op::ObservePath { .. } if !is_harmless_access(call) => self.leads_to_held_attributes(call, op),
+            Op::Open | Op::OpenAt | Op::OpenAt2 | Op::Creat if self.creates_file(call) => {
+                self.leads_to_held_attributes(call, op) || self.makes_in_held_dir(call, op)
+            }
+            Op::Execve | Op::Execveat => self.leads_to_held_attributes(call, op),
+            Op::StatPath { .. } | Op::Statx => self.leads_to_held_attributes(call, op),
+            // What is held is made in the order in which it was asked for.
+            Op::ModifyPath { .. } | Op::ModifyPaths { .. }
+                if self.ahead.is_speculative(call.pid)
+                    && (is_change(call.frame.nr) || is_held_change(call.frame.nr)) =>
+            {
+                false
+            }
+            Op::ModifyPath { .. } | Op::ModifyPaths { .. } | Op::AddWatch { .. } => {
+                self.leads_to_held_attributes(call, op)
+            }
+            Op::Mount | Op::Namespace => true,
+            _ => false,
+        }
+    }
+
+    fn is_held_of(&mut self, call: &Call, fd: u8) -> bool {
+        let copy = self.copy_descriptor(call.tid, call.frame.args[usize::from(fd) % 6] as i32);
+        copy.ok().and_then(|copy| rustix::fs::fstat(&copy).ok()).is_some_and(|stat| self.ahead.attributes.has(&stat))
+    }
+
+    /// What is made gets its group from the directory, and whether it may be made can depend on the directory's
+    /// mode and owner.
+    fn makes_in_held_dir(&self, call: &Call, op: Op) -> bool {
+        paths_of(op).into_iter().any(|(dir, at)| {
+            let Some(text) = path_text(call, at) else { return false };
+            let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, true);
+            matches!(way.end, path_walk::End::Entry(entry) if self.ahead.attributes.has(&entry.dir.stat))
+        })
+    }
+
+    fn leads_to_held_attributes(&self, call: &Call, op: Op) -> bool {
+        paths_of(op).into_iter().any(|(dir, at)| {
+            let Some(text) = path_text(call, at) else { return false };
+            let leads = |follows| {
+                let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows);
+                way.found()
+                    .map_or(matches!(way.end, path_walk::End::Unknown), |found| self.ahead.attributes.has(&found.stat))
+            };
+            leads(true) || leads(false)
+        })
+    }
+
+    /// Nothing that it depends on can fail any more: the change is made.
+    pub(in crate::ahead) fn make_attributes(&mut self, held: &HeldAttributes) {
+        self.forget_attributes(held);
+        if self.ahead.is_doomed {
+            return;
+        }
+        self.about_to_change(held.inode.0);
+        if let Err(error) = held.change.make(&held.file) {
+            // The program was told that it had succeeded.
+            self.end_world(&format!("a change of attributes that had been held could not be made: {error}"));
+            return;
+        }
+        self.note_name_changed(held.inode, None);
+    }
+
+    /// It was made, or will never be.
+    pub(in crate::ahead) fn forget_attributes(&mut self, held: &HeldAttributes) {
+        self.ahead.attributes.remove(held);
+        self.ahead.changes += 1;
+    }
+}
+
+/// Whether nothing about the file itself or its file system keeps root from changing it.
+fn can_change(file: &Found, change: &Change) -> bool {
+    const FIXED: StatxAttributes = StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND);
+    let found = rustix::fs::statx(&file.fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    let is_fixed = found.is_ok_and(|found| found.stx_attributes.intersects(FIXED));
+    let is_writable =
+        rustix::fs::fstatvfs(&file.fd).is_ok_and(|found| !found.f_flag.contains(StatVfsMountFlags::RDONLY));
+    let is_plain = extended_of(&file.fd).is_ok_and(|all| all.is_empty());
+    let is_possible = match change {
+        Change::Mode(_) => true,
+        Change::Owner { .. } => !has_quotas(&file.stat),
+        Change::Times { .. } => keeps_nanoseconds(file),
+    };
+    !is_fixed && is_writable && is_plain && is_possible
+}
+
+/// ext4 keeps them if its inodes are large enough: then the kernel has set some.
+fn keeps_nanoseconds(file: &Found) -> bool {
+    const EXT4_SUPER_MAGIC: u64 = 0xef53;
+    let is_ext4 = rustix::fs::fstatfs(&file.fd).is_ok_and(|found| found.f_type as u64 == EXT4_SUPER_MAGIC);
+    is_ext4 && file.stat.st_ctime_nsec != 0
+}
+
+fn has_quotas(stat: &Stat) -> bool {
+    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&device));
+    mount.and_then(|line| line.rsplit(' ').next()).is_none_or(|options| options.contains("quota"))
+}
+
+/// Of the calls that observe a descriptor, those that show what is held: fstat is answered before, extended
+/// attributes and file systems are not concerned.
+fn shows_attributes(nr: u64) -> bool {
+    const FSTAT: u64 = 5;
+    nr == FSTAT
+}
+
+/// Whether a call asks for a name and what root may do with it besides execution: the mode says nothing about that.
+/// A link's text, extended attributes and the file system are not changed either.
+fn is_harmless_access(call: &Call) -> bool {
+    const ACCESS: u64 = 21;
+    const FACCESSAT: u64 = 269;
+    const FACCESSAT2: u64 = 439;
+    const X_OK: u64 = 1;
+    let mode = match call.frame.nr {
+        ACCESS => call.frame.args[1],
+        FACCESSAT | FACCESSAT2 => call.frame.args[2],
+        _ => return true,
+    };
+    mode & X_OK == 0 && is_root_as_we_are(call.pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(mode: u32) -> Shown {
+        let time = Timespec { tv_sec: 1, tv_nsec: 2 };
+        Shown { mode, user: 1, group: 2, access: time, contents: time, changed: time }
+    }
+
+    #[test]
+    fn another_owner_takes_the_rights_of_programs_away() {
+        let check = |mode, expected| {
+            let mut attributes = shown(mode);
+            Change::Owner { user: Some(5), group: None }.show(&mut attributes);
+            assert_eq!((attributes.mode, attributes.user, attributes.group), (expected, 5, 2), "{mode:o}");
+        };
+        check(0o10_6755, 0o10_0755);
+        check(0o10_2644, 0o10_2644);
+        check(0o04_2755, 0o04_2755);
+    }
+
+    #[test]
+    fn the_last_change_is_shown_and_what_is_removed_is_not() {
+        let file = || rustix::fs::open("/", OFlags::PATH, Mode::empty()).unwrap();
+        let at = Timespec { tv_sec: 9, tv_nsec: 0 };
+        let mut attributes = Attributes::default();
+        let one = attributes.add(file(), (1, 2), Change::Mode(0o600), at);
+        let two = attributes.add(file(), (1, 2), Change::Times { access: None, contents: Some(at) }, at);
+        let mut seen = shown(0o100_644);
+        attributes.show((1, 2), &mut seen);
+        assert_eq!((seen.mode, seen.contents, seen.access.tv_sec), (0o100_600, at, 1));
+        attributes.remove(&one);
+        let mut seen = shown(0o100_644);
+        attributes.show((1, 2), &mut seen);
+        assert_eq!((seen.mode, seen.contents), (0o100_644, at));
+        attributes.remove(&two);
+        assert!(attributes.steps.is_empty());
+    }
+
+    #[test]
+    fn times_that_a_disk_would_not_keep_are_not_known() {
+        let now = Timespec { tv_sec: 7, tv_nsec: 8 };
+        assert_eq!(time_of([0, UTIME_NOW], now), Some(Some(now)));
+        assert_eq!(time_of([0, UTIME_OMIT], now), Some(None));
+        assert_eq!(time_of([5, 6], now), Some(Some(Timespec { tv_sec: 5, tv_nsec: 6 })));
+        assert_eq!((time_of([1 << 40, 0], now), time_of([0, -1], now)), (None, None));
+    }
+}

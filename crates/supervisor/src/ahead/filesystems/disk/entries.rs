@@ -1,0 +1,209 @@
+//! The entries of a directory in which names are held, as those inside see them
+//! ([0053](../../../../../../docs/decisions/0053-entries-with-held-names.md)). The kernel's answer is taken; what was
+//! removed is left out, and what was added is put behind it.
+//!
+//! The kernel knows nothing of names that were added, so who goes on reading when they have been made might miss
+//! them, or read them twice. All that a directory has is therefore given at once, by the call that begins to read
+//! it, or that call waits. If names were only removed it does not matter when they are left out.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::plan::Plan;
+use crate::ahead::rollback::undo::{position_of, Intent};
+use crate::ahead::{Call, Object};
+use crate::event_loop::Supervisor;
+use rustix::fs::{AtFlags, SeekFrom};
+use std::os::fd::OwnedFd;
+use tracee::{RemoteCalls, Result, Stopped, TraceError};
+
+const GETDENTS64: u64 = 217;
+/// Of `struct linux_dirent64`: inode, offset, length of the entry, type, name.
+const OFFSET: usize = 8;
+const LENGTH: usize = 16;
+const KIND: usize = 18;
+const NAME: usize = 19;
+/// Where reading a directory of ext4 ends.
+const END: i64 = i64::MAX;
+
+/// An entry that is not on the disk, or that is another one there.
+struct Added {
+    name: Vec<u8>,
+    ino: u64,
+    kind: u8,
+}
+
+impl Added {
+    fn entry(&self) -> Vec<u8> {
+        const ALIGNED: usize = 8;
+        let length = (NAME + self.name.len() + 1).next_multiple_of(ALIGNED);
+        let mut entry = vec![0; length];
+        entry[..OFFSET].copy_from_slice(&self.ino.to_ne_bytes());
+        entry[OFFSET..LENGTH].copy_from_slice(&END.to_ne_bytes());
+        entry[LENGTH..KIND].copy_from_slice(&(length as u16).to_ne_bytes());
+        entry[KIND] = self.kind;
+        entry[NAME..NAME + self.name.len()].copy_from_slice(&self.name);
+        entry
+    }
+}
+
+impl Supervisor {
+    /// A process that depends on the held names of a directory reads its entries, or comes to depend on them by that.
+    pub(in crate::ahead) fn read_held_entries(&mut self, stopped: &Stopped, call: &Call) -> Result<Option<Decision>> {
+        if self.ahead.held_names.is_empty() || call.frame.nr != GETDENTS64 || !self.ahead.is_speculative(call.pid) {
+            return Ok(None);
+        }
+        let Ok(dir) = self.copy_descriptor(call.tid, call.frame.args[0] as i32) else { return Ok(None) };
+        let Ok(stat) = rustix::fs::fstat(&dir) else { return Ok(None) };
+        let inode = (stat.st_dev, stat.st_ino);
+        if !self.ahead.held_names.has_names_in(inode) || !is_ext4(&dir) {
+            return Ok(None);
+        }
+        if self.are_names_changing() {
+            return Ok(Some(Decision::Wait));
+        }
+        let Ok(position) = rustix::fs::seek(&dir, SeekFrom::Current(0)) else { return Ok(None) };
+        let (Ok(kept), Ok(moved)) = (dir.try_clone(), dir.try_clone()) else { return Ok(None) };
+        let plan =
+            Plan::tracked_once().observing(Object::File(inode.0, inode.1)).observing(Object::Names(inode.0, inode.1));
+        let modifies = vec![(position_of(inode.0, inode.1), Intent::Position(moved))];
+        if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
+            return Ok(Some(Decision::Wait));
+        }
+        let added = if position == 0 { self.added_to(&kept, inode) } else { Vec::new() };
+        let result = match added.is_empty() {
+            true => Some(self.read_what_is_left(stopped, call, inode)?),
+            false => self.read_all(stopped, call, inode, &added)?,
+        };
+        self.observe_everything(call.tid);
+        let Some(result) = result else {
+            let _ = rustix::fs::seek(&kept, SeekFrom::Start(position));
+            return Ok(Some(self.wait_at_barrier(call)));
+        };
+        Ok(Some(Decision::Answer(result)))
+    }
+
+    /// Names that the disk does not have.
+    fn added_to(&self, dir: &OwnedFd, inode: (u64, u64)) -> Vec<Added> {
+        let mut added = Vec::new();
+        for (name, (_, ino)) in self.ahead.held_names.added_in(inode) {
+            if rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_err() {
+                const UNKNOWN: u8 = 0;
+                added.push(Added { name: name.as_encoded_bytes().to_vec(), ino, kind: UNKNOWN });
+            }
+        }
+        added.sort_by(|a, b| a.name.cmp(&b.name));
+        added
+    }
+
+    /// What the kernel says, without what was removed.
+    fn read_what_is_left(&mut self, stopped: &Stopped, call: &Call, inode: (u64, u64)) -> Result<i64> {
+        loop {
+            let (result, entries) = self.read_entries(stopped, call)?;
+            if result <= 0 {
+                return Ok(result);
+            }
+            let left = self.seen_of(&entries, inode);
+            if !left.is_empty() {
+                return self.give(call, &left);
+            }
+        }
+    }
+
+    /// Everything at once; `None` if there is no room for it.
+    fn read_all(&mut self, stopped: &Stopped, call: &Call, inode: (u64, u64), added: &[Added]) -> Result<Option<i64>> {
+        let room = call.frame.args[2] as u32 as usize;
+        let mut all = Vec::new();
+        loop {
+            let (result, entries) = self.read_entries(stopped, call)?;
+            match result {
+                0 => break,
+                error if error < 0 => return Ok(Some(error)),
+                _ => all.extend(self.seen_of(&entries, inode)),
+            }
+            if all.len() > room {
+                return Ok(None);
+            }
+        }
+        added.iter().for_each(|added| all.extend(added.entry()));
+        if all.len() > room {
+            return Ok(None);
+        }
+        self.give(call, &all).map(Some)
+    }
+
+    /// The call, made in the process.
+    fn read_entries(&mut self, stopped: &Stopped, call: &Call) -> Result<(i64, Vec<u8>)> {
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let result = remote.call(libc::SYS_getdents64, &call.frame.args)?;
+        let signals = remote.finish()?;
+        self.hold_signals(call.pid, signals);
+        let kernel = |source| TraceError::Kernel { what: "read entries", tid: call.tid, source };
+        let len = usize::try_from(result).unwrap_or(0);
+        Ok((result, tracee::read_bytes(call.tid, call.frame.args[1], len).map_err(kernel)?))
+    }
+
+    fn give(&self, call: &Call, entries: &[u8]) -> Result<i64> {
+        let kernel = |source| TraceError::Kernel { what: "write entries", tid: call.tid, source };
+        tracee::write_bytes(call.tid, call.frame.args[1], entries).map_err(kernel)?;
+        Ok(entries.len() as i64)
+    }
+
+    /// Of these entries, those that those inside see.
+    fn seen_of(&self, entries: &[u8], inode: (u64, u64)) -> Vec<u8> {
+        let mut seen = Vec::new();
+        for entry in Entries(entries) {
+            match self.ahead.held_names.meaning(inode, name_of(entry)) {
+                None => seen.extend(entry),
+                Some(None) => {}
+                Some(Some((_, ino))) => {
+                    let begin = seen.len();
+                    seen.extend(entry);
+                    seen[begin..begin + OFFSET].copy_from_slice(&ino.to_ne_bytes());
+                }
+            }
+        }
+        seen
+    }
+}
+
+/// Entries as the kernel writes them.
+struct Entries<'a>(&'a [u8]);
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let length = self.0.get(LENGTH..KIND)?.try_into().ok().map(u16::from_ne_bytes)?;
+        let (entry, rest) = self.0.split_at_checked(usize::from(length)).filter(|(entry, _)| entry.len() > NAME)?;
+        self.0 = rest;
+        Some(entry)
+    }
+}
+
+fn name_of(entry: &[u8]) -> &[u8] {
+    entry[NAME..].split(|&byte| byte == 0).next().unwrap_or_default()
+}
+
+fn is_ext4(dir: &OwnedFd) -> bool {
+    const EXT4_SUPER_MAGIC: u64 = 0xef53;
+    rustix::fs::fstatfs(dir).is_ok_and(|found| found.f_type as u64 == EXT4_SUPER_MAGIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_as_they_were_made() {
+        let made = ["a", "seven77", "a longer name"].map(|name| Added { name: name.into(), ino: 7, kind: 8 });
+        let all: Vec<u8> = made.iter().flat_map(Added::entry).collect();
+        let names: Vec<&[u8]> = Entries(&all).map(name_of).collect();
+        assert_eq!(names, [&b"a"[..], b"seven77", b"a longer name"]);
+        assert!(Entries(&all).all(|entry| entry.len() % 8 == 0 && entry[KIND] == 8 && entry[0] == 7));
+    }
+
+    #[test]
+    fn what_is_no_entry_ends_them() {
+        assert_eq!(Entries(&[0; 30]).count(), 0);
+        assert_eq!(Entries(&[1; 10]).count(), 0);
+    }
+}

@@ -1,0 +1,380 @@
+//! New files on disks (000, 6.4: no-steal; [0022](../../../../../../docs/decisions/0022-new-files.md)). The file is there at once, with its inode, owner and mode,
+//! but has no name ([`staging`](crate::ahead::filesystems::disk::staging)): its name is held as other changes of names are, and given when what its creator depends on is
+//! committed. A rollback drops the name, and with it goes the file.
+//!
+//! So a change by whoever depends on nothing else than the file itself does ([`Object::Created`]) needs no undo: what takes it back takes the whole
+//! file back. It is made at once. Who made a guess since then could be taken back alone: his writes are held as those to any file on a disk, his
+//! other changes wait. Thus a file holds nothing that can still fail when it gets its name.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::calls::rights::has_our_rights;
+use crate::ahead::filesystems::disk::attributes::Change;
+use crate::ahead::filesystems::disk::names::{self, stat_buffer, DiskName, NameChange};
+use crate::ahead::filesystems::disk::staging::{self, Rights};
+use crate::ahead::filesystems::memory::{naming, written_range};
+use crate::ahead::filesystems::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC};
+use crate::ahead::filesystems::path_walk::{Entry, Found};
+use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::rollback::undo::{own_path, position_of, Intent};
+use crate::ahead::{process, Call, Object, Written};
+use crate::descriptors::{file_system_user_of, status_field};
+use crate::event_loop::Supervisor;
+use agent_abi::DeviceKind;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use syscall_table::Op;
+use tracee::{Result, Stopped};
+
+pub(in crate::ahead) const O_ACCMODE: u64 = 3;
+const STATX: u64 = 332;
+const O_NOCTTY: u64 = 0o400;
+const O_NONBLOCK: u64 = 0o4000;
+const O_LARGEFILE: u64 = 0o100000;
+const O_CLOEXEC: u64 = 0o2000000;
+/// Flags of `open` that do what they say, whether a file is opened by its name or made.
+pub(in crate::ahead) const KNOWN_FLAGS: u64 =
+    O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_LARGEFILE | O_CLOEXEC | O_NOFOLLOW;
+
+/// Files without a name, by device and inode.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct NewFiles(HashMap<(u64, u64), Arc<OwnedFd>>);
+
+impl NewFiles {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn has(&self, stat: &Stat) -> bool {
+        self.0.contains_key(&(stat.st_dev, stat.st_ino))
+    }
+
+    pub fn has_inode(&self, inode: &(u64, u64)) -> bool {
+        self.0.contains_key(inode)
+    }
+
+    /// What those inside see under a name with this meaning: a file, or nothing. `None` if it is not known here.
+    pub fn view(&self, meaning: Option<(u64, u64)>) -> Option<Option<Found>> {
+        let Some(inode) = meaning else { return Some(None) };
+        let file = self.0.get(&inode)?.try_clone().ok()?;
+        Found::of(file).ok().map(Some)
+    }
+
+    /// The file of a name.
+    pub fn file_at(&self, entry: &Entry) -> Option<Arc<OwnedFd>> {
+        let stat = entry.found.as_ref()?.stat;
+        self.0.get(&(stat.st_dev, stat.st_ino)).cloned()
+    }
+
+    /// It has got its name, or will never have one.
+    pub fn forget(&mut self, inode: (u64, u64)) {
+        self.0.remove(&inode);
+    }
+}
+
+/// A file that is to be made.
+struct Creation {
+    entry: Entry,
+    rights: Rights,
+    flags: u64,
+    /// The number that its descriptor gets.
+    fd: i32,
+}
+
+impl Supervisor {
+    /// A speculative process makes a file; it waits where it is not sure to succeed, or the file would not be like any other.
+    pub(in crate::ahead) fn create_file(&mut self, stopped: &Stopped, call: &Call, plan: Plan) -> Result<Decision> {
+        if self.are_names_changing() {
+            return Ok(Decision::Wait);
+        }
+        let Some(creation) = self.creation(call) else { return Ok(self.wait_at_barrier(call)) };
+        if self.ahead.held_names.is_full() || !self.would_find(stopped, call)? {
+            return Ok(self.wait_at_barrier(call));
+        }
+        let dir = creation.entry.dir.object();
+        if matches!(self.track(stopped, call, plan, vec![(dir, Intent::Nothing)])?, Decision::Wait) {
+            return Ok(Decision::Wait);
+        }
+        let Some((file, open)) = self.make_unnamed(&creation) else { return Ok(self.wait_at_barrier(call)) };
+        let (dev, ino) = (file.stat.st_dev, file.stat.st_ino);
+        let objects = [Object::File(dev, ino), Object::Created(dev, ino)];
+        let modifies = objects.map(|object| (object, Intent::Nothing)).into();
+        if matches!(self.track(stopped, call, Plan::tracked_once(), modifies)?, Decision::Wait) {
+            return Ok(Decision::Wait);
+        }
+        self.give_descriptor(stopped, call, creation.fd, &open, creation.flags)?;
+        let file = Arc::new(file.fd);
+        let change = NameChange::Create { name: DiskName::of_new(creation.entry, (dev, ino)), file: file.clone() };
+        self.ahead.new_files.0.insert((dev, ino), file);
+        let held = self.ahead.held_names.add(change);
+        self.ahead.core.output(process(call.pid), Written::Names(held));
+        Ok(Decision::Answer(i64::from(creation.fd)))
+    }
+
+    /// The answer to an `open`.
+    fn give_descriptor(&mut self, stopped: &Stopped, call: &Call, fd: i32, open: &OwnedFd, flags: u64) -> Result<()> {
+        self.install(stopped, call.pid, fd, open, flags & O_CLOEXEC != 0)?;
+        // The agent does not see what the path led through: it may have been anything that is not committed yet.
+        self.observe_everything(call.tid);
+        Ok(())
+    }
+
+    /// A new file is opened by the name that it will have, by one who depends on it now. `None`: it has to wait for that.
+    pub(in crate::ahead) fn open_new_file(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        file: &Found,
+        flags: u64,
+    ) -> Result<Option<Decision>> {
+        let Some(fd) = self.free_descriptor(call.pid) else { return Ok(None) };
+        if flags & O_TRUNC != 0 {
+            let Some(plan) = self.change_at_once(call, file, 0) else { return Ok(None) };
+            if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
+                return Ok(Some(Decision::Wait));
+            }
+        }
+        let known = flags & (O_ACCMODE | O_APPEND | O_NONBLOCK | O_TRUNC);
+        let how = OFlags::from_bits_retain(known as u32) | OFlags::CLOEXEC;
+        let Ok(open) = rustix::fs::open(own_path(&file.fd), how, Mode::empty()) else { return Ok(None) };
+        self.give_descriptor(stopped, call, fd, &open, flags)?;
+        Ok(Some(Decision::Answer(i64::from(fd))))
+    }
+
+    /// The attributes of a new file are changed by its name.
+    pub(in crate::ahead) fn change_attributes(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        file: &Found,
+        change: Change,
+    ) -> Result<Option<Decision>> {
+        let Some(plan) = self.change_at_once(call, file, 0) else { return Ok(None) };
+        if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
+            return Ok(Some(Decision::Wait));
+        }
+        Ok(change.make(&file.fd).is_ok().then_some(Decision::Answer(0)))
+    }
+
+    /// What the call would make. `None`: it is not known for sure.
+    fn creation(&self, call: &Call) -> Option<Creation> {
+        const NAME_MAX: usize = 255;
+        const PERMISSIONS: u64 = 0o777;
+        const ALL: u64 = 0o7777;
+        let [_, _, flags, mode] = arguments(call)?;
+        let is_usual = flags as u32 & !(KNOWN_FLAGS as u32) == 0 && flags & O_ACCMODE != O_ACCMODE;
+        let paths = names::paths_of(syscall_table::op(call.frame.nr)?);
+        let entry = self.changeable_entry(call, *paths.first()?).filter(|_| is_usual)?;
+        let is_new = entry.found.is_none() && entry.name.len() <= NAME_MAX;
+        if !is_new || mode & ALL & !PERMISSIONS != 0 || !is_root_as_we_are(call.pid) {
+            return None;
+        }
+        let umask = u64::from_str_radix(&status_field::<String>(call.pid, "Umask:", 0).ok()?, 8).ok()?;
+        let mode = Mode::from_raw_mode((mode & PERMISSIONS & !umask) as u32);
+        let rights = Rights { mode, group: group_in(call.pid, &entry.dir.stat)? };
+        let fd = self.free_descriptor(call.pid)?;
+        self.has_room_for(&entry.dir.fd, 0).then_some(Creation { entry, rights, flags, fd })
+    }
+
+    /// The number that the next descriptor gets, if there may be another one besides.
+    fn free_descriptor(&self, pid: i32) -> Option<i32> {
+        let limit = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max open files")).ok()?;
+        let limit = limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX);
+        let open = self.descriptors_of(pid).ok()?;
+        let mut free = (0..limit).filter(|fd| open.binary_search(fd).is_err());
+        free.next().filter(|_| free.next().is_some())
+    }
+
+    /// The file, and its descriptor for the program.
+    fn make_unnamed(&self, creation: &Creation) -> Option<(Found, OwnedFd)> {
+        let dir = &creation.entry.dir.fd;
+        let stage = staging::stage_for(dir)?;
+        if self.ahead.new_files.is_empty() && staging::is_watched(&rustix::fs::fstat(&stage).ok()?) {
+            return None;
+        }
+        let unnamed = staging::make_file(&stage, dir, creation.rights)?;
+        let file = Found::of(naming(&unnamed).ok()?).ok()?;
+        let flags = creation.flags & (O_ACCMODE | O_APPEND | O_NONBLOCK);
+        let flags = OFlags::from_bits_retain(flags as u32) | OFlags::CLOEXEC;
+        let open = rustix::fs::open(own_path(&file.fd), flags, Mode::empty()).ok()?;
+        let is_its_own = file.stat.st_uid == 0 && file.stat.st_dev == creation.entry.dir.stat.st_dev;
+        is_its_own.then_some((file, open))
+    }
+
+    /// What is to be said of a call that concerns a file without a name through a descriptor; `None` if it does not, or as of any other file.
+    pub(in crate::ahead) fn plan_new_file(&mut self, call: &Call, op: Op) -> Option<Plan> {
+        const UTIMENSAT: u64 = 280;
+        const FALLOCATE: u64 = 285;
+        const FICLONE: u64 = 0x4004_9409;
+        const MAP_ANONYMOUS: u64 = 0x20;
+        const MAP_TYPE: u64 = 0xf;
+        const MAP_PRIVATE: u64 = 2;
+        const PROT_EXEC: u64 = 4;
+        if self.ahead.new_files.is_empty() {
+            return None;
+        }
+        let args = call.frame.args;
+        let fd = |at: u8| args[usize::from(at) % 6] as i32;
+        match op {
+            Op::Write { fd: at } => {
+                let (file, copy) = self.new_file_behind(call, fd(at))?;
+                let range = written_range(call, &copy, &file);
+                self.change_at_once(call, &file, range.end.saturating_sub(range.start))
+            }
+            Op::ModifyFd { fd: at } => {
+                let (file, _) = self.new_file_behind(call, fd(at))?;
+                let len = if call.frame.nr == FALLOCATE { args[3] } else { 0 };
+                Some(self.change_at_once(call, &file, len).unwrap_or_else(barrier))
+            }
+            // The descriptor's file.
+            Op::ModifyPath { .. } if call.frame.nr == UTIMENSAT && args[1] == 0 => {
+                let (file, _) = self.new_file_behind(call, fd(0))?;
+                Some(self.change_at_once(call, &file, 0).unwrap_or_else(barrier))
+            }
+            Op::Copy { input, output } => self.plan_copy_to_new(call, fd(input), fd(output)),
+            Op::Ioctl if args[1] & 0xffff_ffff == FICLONE => self.plan_copy_to_new(call, fd(2), fd(0)),
+            Op::Mmap if args[3] & MAP_ANONYMOUS == 0 => {
+                let (file, _) = self.new_file_behind(call, fd(4))?;
+                // Whoever looks at the list of mappings, where its path would be seen, waits.
+                let is_private = args[3] & MAP_TYPE == MAP_PRIVATE && args[2] & PROT_EXEC == 0;
+                Some(if is_private { Plan::tracked_once().observing(file.object()) } else { barrier() })
+            }
+            _ => None,
+        }
+    }
+
+    /// `sendfile`, `copy_file_range`, and the like.
+    fn plan_copy_to_new(&mut self, call: &Call, input: i32, output: i32) -> Option<Plan> {
+        const SENDFILE: u64 = 40;
+        const COPY_FILE_RANGE: u64 = 326;
+        let (file, _) = self.new_file_behind(call, output)?;
+        let Behind::File { dev, ino, device, copy } = self.behind(call.tid, input) else { return Some(barrier()) };
+        if !matches!(device, DeviceKind::Domain | DeviceKind::ReadOnly | DeviceKind::Memory) {
+            return Some(barrier());
+        }
+        let args = &call.frame.args;
+        let (len, keeps_position) = match call.frame.nr {
+            SENDFILE => (args[3], args[2] != 0),
+            COPY_FILE_RANGE => (args[4], args[1] != 0),
+            _ => (u64::MAX, true),
+        };
+        let available = rustix::fs::fstat(&copy).map_or(0, |stat| stat.st_size as u64);
+        let source = Object::File(dev, ino);
+        // What it holds then depends on that as well.
+        let created = Object::Created(file.stat.st_dev, file.stat.st_ino);
+        let core = &self.ahead.core;
+        let is_as_certain = core.dependencies_of_object(&source).is_subset(core.dependencies_of_object(&created));
+        let plan = self.change_at_once(call, &file, len.min(available)).filter(|_| is_as_certain);
+        let Some(plan) = plan.map(|plan| plan.observing(source)) else { return Some(barrier()) };
+        Some(match keeps_position {
+            true => plan,
+            false => plan.modifying(position_of(dev, ino), Intent::Position(copy)),
+        })
+    }
+
+    /// A change that adds at most so many bytes, if whatever takes it back takes the file itself back, and there is room for it beside what is held.
+    fn change_at_once(&self, call: &Call, file: &Found, len: u64) -> Option<Plan> {
+        let (dev, ino) = (file.stat.st_dev, file.stat.st_ino);
+        let core = &self.ahead.core;
+        let mut own = core.dependencies_of_process(process(call.pid)).clone();
+        own.merge(core.dependencies_of_object(&file.object()));
+        let is_as_certain = own.is_subset(core.dependencies_of_object(&Object::Created(dev, ino)));
+        let is_possible = is_as_certain && self.has_room_for(&file.fd, len);
+        is_possible.then(|| Plan::tracked_once().modifying(file.object(), Intent::Nothing))
+    }
+
+    /// The file without a name behind a descriptor, and a copy of the descriptor.
+    fn new_file_behind(&mut self, call: &Call, fd: i32) -> Option<(Found, OwnedFd)> {
+        let copy = self.copy_descriptor(call.tid, fd).ok()?;
+        let stat = rustix::fs::fstat(&copy).ok().filter(|stat| self.ahead.new_files.has(stat))?;
+        let fd = self.ahead.new_files.0.get(&(stat.st_dev, stat.st_ino))?.try_clone().ok()?;
+        Some((Found { fd, stat }, copy))
+    }
+
+    /// The attributes of a file without a name: it is shown as if it had the one that it will have.
+    pub(in crate::ahead) fn look_at_new_file(&mut self, stopped: &Stopped, call: &Call) -> Result<Option<Decision>> {
+        if self.ahead.new_files.is_empty() {
+            return Ok(None);
+        }
+        let Some((at, _)) = stat_buffer(call) else { return Ok(None) };
+        let Some(fd) = descriptor_looked_at(call) else { return Ok(None) };
+        let Some((file, _)) = self.new_file_behind(call, fd) else { return Ok(None) };
+        let plan = Plan::tracked_once().observing(file.object());
+        if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
+            return Ok(Some(Decision::Wait));
+        }
+        Ok(Some(self.show_new_file(call, &file, at)))
+    }
+
+    /// Write its attributes into the memory of who asks for them.
+    pub(in crate::ahead) fn show_new_file(&self, call: &Call, file: &Found, at: u64) -> Decision {
+        /// Where the number of links stands, in `struct stat` and in `struct statx`.
+        const LINKS: usize = 16;
+        let links = self.ahead.held_names.links((file.stat.st_dev, file.stat.st_ino));
+        let found = match call.frame.nr {
+            STATX => crate::sys::statx(file.fd.as_fd(), call.frame.args[3] as u32).map(|mut found| {
+                found[LINKS..LINKS + 4].copy_from_slice(&(links as u32).to_ne_bytes());
+                found.to_vec()
+            }),
+            _ => crate::sys::stat(file.fd.as_fd()).map(|mut found| {
+                found[LINKS..LINKS + 8].copy_from_slice(&links.to_ne_bytes());
+                found.to_vec()
+            }),
+        };
+        let written = found.and_then(|found| tracee::write_bytes(call.tid, at, &found));
+        Decision::Answer(if written.is_ok() { 0 } else { -i64::from(libc::EFAULT) })
+    }
+}
+
+fn barrier() -> Plan {
+    Plan::new(Class::Barrier).once()
+}
+
+/// The descriptor of which one of the calls of `stat_buffer` asks for the attributes, if it does not name a path.
+pub(in crate::ahead) fn descriptor_looked_at(call: &Call) -> Option<i32> {
+    const FSTAT: u64 = 5;
+    const FSTATAT: u64 = 262;
+    let args = &call.frame.args;
+    let flags = match call.frame.nr {
+        FSTAT => return Some(args[0] as i32),
+        FSTATAT => args[3],
+        STATX => args[2],
+        _ => return None,
+    };
+    let is_itself = flags & AtFlags::EMPTY_PATH.bits() as u64 != 0 && has_known_flags(call);
+    let names_nothing = || {
+        args[1] == 0 || crate::requests::read_path(call.tid, args[1]).is_some_and(|path| path.as_os_str().is_empty())
+    };
+    (is_itself && names_nothing()).then_some(args[0] as i32)
+}
+
+/// Whether one of the calls of `stat_buffer` asks for nothing that is not known here.
+pub(in crate::ahead) fn has_known_flags(call: &Call) -> bool {
+    const FSTATAT: u64 = 262;
+    /// `AT_SYMLINK_NOFOLLOW`, `AT_NO_AUTOMOUNT`, `AT_EMPTY_PATH`, and whether a server has to be asked.
+    const FLAGS: u64 = 0x100 | 0x800 | 0x1000;
+    const SYNC: u64 = 0x6000;
+    const RESERVED: u64 = 0x8000_0000;
+    let args = &call.frame.args;
+    match call.frame.nr {
+        FSTATAT => args[3] & !FLAGS == 0,
+        STATX => args[2] & !(FLAGS | SYNC) == 0 && args[2] & SYNC != SYNC && args[3] & RESERVED == 0,
+        _ => true,
+    }
+}
+
+/// Whether a process is root as we are, so that what we make for it is what it would make.
+pub(in crate::ahead) fn is_root_as_we_are(pid: i32) -> bool {
+    file_system_user_of(pid).is_ok_and(|user| user == 0) && has_our_rights(pid)
+}
+
+/// The group of a file that a process makes in a directory.
+fn group_in(pid: i32, dir: &Stat) -> Option<Gid> {
+    const SET_GROUP: u32 = 0o2000;
+    if dir.st_mode & SET_GROUP != 0 {
+        return Some(Gid::from_raw(dir.st_gid));
+    }
+    status_field(pid, "Gid:", 3).ok().map(Gid::from_raw)
+}

@@ -1,0 +1,194 @@
+//! Where a file is that has no name yet: `O_TMPFILE` in a directory that nobody watches ([0022](../../../../../../docs/decisions/0022-new-files.md)).
+//!
+//! In the directory where it will be, a watcher would hear of it (inotify(7)). In `lost+found` of an ext4 file system nobody works, only root
+//! can look at it, and it is there already: nothing has to be made that somebody could see, and nothing has to be removed, whatever happens to us. The kernel
+//! frees a file without a name when nobody has it open any more, and after a crash when it mounts the file system again.
+//!
+//! The directory is reached through the mount of the directory where the file will be: a link does not cross mounts.
+
+use crate::ahead::filesystems::memory::inverse::extended_of;
+use crate::ahead::rollback::undo::own_path;
+use rustix::fs::{AtFlags, Gid, IFlags, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Who a new file belongs to, and who may do what with it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ahead) struct Rights {
+    pub mode: Mode,
+    pub group: Gid,
+}
+
+/// The staging directory for files that will be in `dir`. `None` if there is none on its mount.
+pub(in crate::ahead) fn stage_for(dir: &OwnedFd) -> Option<OwnedFd> {
+    const EXT4_SUPER_MAGIC: u64 = 0xef53;
+    /// mke2fs(8) makes it first of all.
+    const FIRST_INODE: u64 = 11;
+    const OTHERS: u32 = 0o077;
+    let root = mount_root(dir)?;
+    let is_ext4 = rustix::fs::fstatfs(&root).is_ok_and(|found| found.f_type as u64 == EXT4_SUPER_MAGIC);
+    let stage = naming_dir(&root, "lost+found").filter(|_| is_ext4)?;
+    let stat = rustix::fs::fstat(&stage).ok()?;
+    let is_ours = stat.st_dev == rustix::fs::fstat(&root).ok()?.st_dev && stat.st_ino == FIRST_INODE;
+    (is_ours && stat.st_uid == 0 && stat.st_mode & OTHERS == 0 && !is_mount_root(&stage)).then_some(stage)
+}
+
+fn mount_root(dir: &OwnedFd) -> Option<OwnedFd> {
+    let mut here = naming_dir(dir, ".")?;
+    loop {
+        if is_mount_root(&here) {
+            return Some(here);
+        }
+        let above = naming_dir(&here, "..")?;
+        let inode = |dir| rustix::fs::fstat(dir).map(|stat| (stat.st_dev, stat.st_ino)).ok();
+        // Our own root, and no mount's.
+        if inode(&above)? == inode(&here)? {
+            return None;
+        }
+        here = above;
+    }
+}
+
+/// A directory, by a descriptor that only names it: nobody hears of that.
+fn naming_dir(dir: &OwnedFd, name: &str) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(dir, name, flags, Mode::empty()).ok()
+}
+
+fn is_mount_root(dir: &OwnedFd) -> bool {
+    let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+/// A file without a name, like one that would be made in `dir`. `None` where it would not be like that.
+pub(in crate::ahead) fn make_file(stage: &OwnedFd, dir: &OwnedFd, rights: Rights) -> Option<OwnedFd> {
+    if !passes_nothing_on(dir) {
+        return None;
+    }
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(stage, ".", flags, Mode::RUSR | Mode::WUSR).ok()?;
+    let stat = rustix::fs::fstat(&file).ok()?;
+    if stat.st_gid != rights.group.as_raw() {
+        rustix::fs::fchown(&file, None, Some(rights.group)).ok()?;
+    }
+    rustix::fs::fchmod(&file, rights.mode).ok()?;
+    let is_plain = flags_by_opening(&file)? == EXTENTS && extended_of(&file).ok()?.is_empty();
+    is_plain.then_some(file)
+}
+
+/// The file's blocks are found by extents, as all are.
+const EXTENTS: IFlags = IFlags::from_bits_retain(0x80000);
+
+/// Whether a directory gives nothing of its own to files that are made in it: no access list, no label, no flag, no project.
+fn passes_nothing_on(dir: &OwnedFd) -> bool {
+    let is_own = |name: &[u8]| name.starts_with(b"user.") || name.starts_with(b"trusted.");
+    let has_only_own = || extended_of(dir).is_ok_and(|all| all.iter().all(|(name, _)| is_own(name.as_bytes())));
+    has_no_flags(dir) && has_only_own() && !gives_group(dir)
+}
+
+fn has_no_flags(dir: &OwnedFd) -> bool {
+    const INDEXED: IFlags = IFlags::from_bits_retain(0x1000);
+    const ODD: StatxAttributes = StatxAttributes::ENCRYPTED.union(StatxAttributes::COMPRESSED);
+    let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    if found.is_ok_and(|found| found.stx_attributes.intersects(ODD)) {
+        return false;
+    }
+    if let Some(is_plain) = crate::sys::has_no_flags(dir.as_fd()) {
+        return is_plain;
+    }
+    // Before Linux 6.17 it has to be opened, of which a watcher would hear.
+    let hears = |dir: &OwnedFd| rustix::fs::fstat(dir).map_or(true, |stat| is_watched(&stat));
+    if hears(dir) || naming_dir(dir, "..").is_none_or(|above| hears(&above)) {
+        return false;
+    }
+    flags_by_opening(dir).is_some_and(|flags| flags.difference(INDEXED) == EXTENTS)
+}
+
+fn flags_by_opening(file: &OwnedFd) -> Option<IFlags> {
+    let open = rustix::fs::open(own_path(file), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    rustix::fs::ioctl_getflags(&open).ok()
+}
+
+/// Whether files get the group of their directory, as the file system is mounted.
+fn gives_group(dir: &OwnedFd) -> bool {
+    const OPTIONS: [&str; 2] = ["grpid", "bsdgroups"];
+    let Ok(stat) = rustix::fs::fstat(dir) else { return true };
+    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&device));
+    let options = mount.and_then(|line| line.rsplit(' ').next());
+    options.is_none_or(|options| options.split(',').any(|option| OPTIONS.contains(&option)))
+}
+
+/// The file gets its name. If it was closed already, whoever watches the directory hears that, too.
+pub(in crate::ahead) fn give_name(file: &OwnedFd, dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+    // As long as it has no name nobody else can open it.
+    let open = rustix::fs::open(own_path(file), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let is_closed = open.is_ok_and(|open| !crate::sys::is_open_for_writing(open.as_fd()));
+    rustix::fs::linkat(file, "", dir, name, AtFlags::EMPTY_PATH)?;
+    if is_closed {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let _ = rustix::fs::openat(dir, name, flags, Mode::empty());
+    }
+    Ok(())
+}
+
+/// Whether anybody hears of what happens in a directory (inotify(7), fanotify(7)): all that are told are looked at. What cannot be looked at may
+/// hear.
+pub(in crate::ahead) fn is_watched(dir: &Stat) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+    let mut processes = processes.flatten().filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit());
+    processes.any(|process| is_watched_by(&process.path(), dir))
+}
+
+fn is_watched_by(process: &Path, dir: &Stat) -> bool {
+    let descriptors = match std::fs::read_dir(process.join("fd")) {
+        Ok(descriptors) => descriptors.flatten(),
+        Err(error) => return error.kind() == std::io::ErrorKind::PermissionDenied,
+    };
+    let hears = |link: &Path| {
+        let target = std::fs::read_link(link).unwrap_or_default();
+        let target = target.as_os_str().as_encoded_bytes();
+        target == b"anon_inode:inotify" || target == b"inotify" || target == b"anon_inode:[fanotify]"
+    };
+    let mut listening = descriptors.filter(|descriptor| hears(&descriptor.path()));
+    listening.any(|descriptor| {
+        let marks = std::fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).unwrap_or_default();
+        marks.lines().any(|mark| concerns(mark, dir))
+    })
+}
+
+/// A line of proc(5)'s fdinfo: `inotify wd:1 ino:b sdev:fe00000 …`, `fanotify ino:b sdev:fe00000 …`, or marks of whole mounts and file systems.
+fn concerns(mark: &str, dir: &Stat) -> bool {
+    let number = |key: &str| {
+        let field = mark.split_ascii_whitespace().find_map(|word| word.strip_prefix(key));
+        field.and_then(|hex| u64::from_str_radix(hex, 16).ok())
+    };
+    let is_dir = |ino| {
+        let dev = u64::from(rustix::fs::major(dir.st_dev)) << 20 | u64::from(rustix::fs::minor(dir.st_dev));
+        ino == dir.st_ino && number("sdev:") == Some(dev)
+    };
+    let is_mark = mark.starts_with("inotify ") || mark.starts_with("fanotify ") && !mark.starts_with("fanotify flags:");
+    is_mark && number("ino:").is_none_or(is_dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_read() {
+        let mut dir = rustix::fs::stat("/").unwrap();
+        (dir.st_dev, dir.st_ino) = (rustix::fs::makedev(254, 1), 11);
+        let check = |mark: &str, expected| assert_eq!(concerns(mark, &dir), expected, "{mark}");
+        check("inotify wd:1 ino:b sdev:fe00001 mask:fce ignored_mask:0 fhandle-bytes:8", true);
+        check("inotify wd:1 ino:c sdev:fe00001 mask:fce ignored_mask:0 fhandle-bytes:8", false);
+        check("inotify wd:1 ino:b sdev:fe00000 mask:fce ignored_mask:0 fhandle-bytes:8", false);
+        check("fanotify ino:b sdev:fe00001 mflags:0 mask:8 ignored_mask:0", true);
+        check("fanotify sdev:fe00000 mflags:0 mask:8 ignored_mask:0", true);
+        check("fanotify mnt_id:1d mflags:0 mask:8 ignored_mask:0", true);
+        check("fanotify flags:10 event-flags:8000", false);
+        check("pos:\t0", false);
+    }
+}

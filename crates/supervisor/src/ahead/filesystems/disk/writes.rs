@@ -1,0 +1,265 @@
+//! Writes of speculative processes to files on disks (000, 6.4: no-steal). They are held as output is, and reach the file, in their order, when
+//! what they depend on is committed; a rollback drops them. Until then nobody reads the file: whoever wants to waits.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::plan;
+use crate::ahead::filesystems::disk::attributes;
+use crate::ahead::rollback::undo::{position_of, Intent};
+use crate::ahead::{process, Call, Object, Written};
+use crate::event_loop::Supervisor;
+use agent_abi::DeviceKind;
+use commit_clock::DOMAINS_MAX;
+use rustix::fs::{FileType, OFlags, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use syscall_table::{Op, SyncKind};
+use tracee::{Result, Stopped};
+
+/// One write.
+#[derive(Debug)]
+pub(crate) struct DeferredWrite {
+    pub file: OwnedFd,
+    pub dev: u64,
+    pub ino: u64,
+    /// Where it goes; at the end if none.
+    pub offset: Option<u64>,
+    pub bytes: Vec<u8>,
+    /// Slot of the writer.
+    pub slot: usize,
+    pub pid: i32,
+}
+
+const PWRITE: u64 = 18;
+
+impl Supervisor {
+    /// A write to a file: held where it depends on a guess, or begins at a position that does; else made now. Then whoever moves that position on a
+    /// guess waits until it has been made: a rollback must not put back one from before it.
+    pub(in crate::ahead) fn write_file(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        fd: i32,
+        is_speculative: bool,
+    ) -> Result<Decision> {
+        let positions: Vec<Object> = self.position_moved(call, fd).into_iter().collect();
+        if is_speculative || self.ahead.core.needs_checkpoint(process(call.pid), &[], &positions) {
+            let held = self.defer_write(stopped, call, fd)?;
+            return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
+        }
+        let modifies = positions.into_iter().map(|position| (position, Intent::Nothing)).collect();
+        self.track(stopped, call, plan::Plan::tracked_once(), modifies)
+    }
+
+    /// Hold a write to a file. `None` where it has to wait instead.
+    fn defer_write(&mut self, stopped: &Stopped, call: &Call, fd: i32) -> Result<Option<Decision>> {
+        let Some(write) = self.write_of(call, fd) else { return Ok(None) };
+        let (dev, ino) = (write.dev, write.ino);
+        let position = self.copy_descriptor(call.tid, fd).ok();
+        let modifies = vec![
+            (Object::File(dev, ino), Intent::Nothing),
+            (position_of(dev, ino), position.map_or(Intent::Nothing, Intent::Position)),
+        ];
+        let plan = plan::Plan::tracked_once();
+        if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
+            return Ok(Some(Decision::Wait));
+        }
+        let len = write.bytes.len();
+        if call.frame.nr != PWRITE {
+            let end = match write.offset {
+                Some(offset) => offset + len as u64,
+                None => rustix::fs::seek(&write.file, SeekFrom::End(0)).unwrap_or(0) + len as u64,
+            };
+            let _ = rustix::fs::seek(&write.file, SeekFrom::Start(end));
+        }
+        self.ahead.report.output_held += len as u64;
+        *self.ahead.deferred.entry((dev, ino)).or_default() += 1;
+        self.ahead.deferred_bytes += len as u64;
+        self.ahead.core.output(process(call.pid), Written::File(write));
+        Ok(Some(Decision::Answer(len as i64)))
+    }
+
+    /// The position that a write moves, if it moves one.
+    fn position_moved(&mut self, call: &Call, fd: i32) -> Option<Object> {
+        const PWRITEV: u64 = 296;
+        if matches!(call.frame.nr, PWRITE | PWRITEV) {
+            return None;
+        }
+        let stat = rustix::fs::fstat(self.copy_descriptor(call.tid, fd).ok()?).ok()?;
+        Some(position_of(stat.st_dev, stat.st_ino))
+    }
+
+    fn write_of(&mut self, call: &Call, fd: i32) -> Option<DeferredWrite> {
+        if self.ahead.holds_enough() {
+            return None;
+        }
+        let bytes = crate::requests::gather_for_file(call.tid, &call.frame)?;
+        let file = self.copy_descriptor(call.tid, fd).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        let flags = rustix::fs::fcntl_getfl(&file).ok()?;
+        let (device, _) = self.world().device(stat.st_dev);
+        let is_kept = matches!(device, DeviceKind::Domain | DeviceKind::Memory);
+        let is_writable = flags & OFlags::RWMODE != OFlags::RDONLY;
+        if !self.has_room_for(&file, bytes.len() as u64) {
+            // The kernel would say so; held, it would be found too late.
+            return None;
+        }
+        if has_size_limit(call.pid) {
+            // The kernel would cut it short, or send SIGXFSZ.
+            return None;
+        }
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
+            || !is_kept
+            || !is_writable
+            || bytes.is_empty()
+        {
+            return None;
+        }
+        let offset = match call.frame.nr {
+            PWRITE => Some(call.frame.args[3]),
+            _ if flags.contains(OFlags::APPEND) => None,
+            _ => Some(rustix::fs::seek(&file, SeekFrom::Current(0)).ok()?),
+        };
+        let slot = self.tracees.get(&call.tid)?.process;
+        Some(DeferredWrite { file, dev: stat.st_dev, ino: stat.st_ino, offset, bytes, slot, pid: call.pid })
+    }
+
+    /// Whether a file system has so much room besides what is held already that a write cannot fail for want of it: twice what is needed, because
+    /// blocks are written as a whole, names need some, too, and room for others who write there meanwhile.
+    pub(in crate::ahead) fn has_room_for(&self, file: &OwnedFd, len: u64) -> bool {
+        const RESERVE: u64 = 1 << 20;
+        let held = self.ahead.deferred_bytes + self.ahead.held_names.room_needed();
+        let needed = held.saturating_add(len).saturating_mul(2).saturating_add(RESERVE);
+        rustix::fs::fstatvfs(file).is_ok_and(|space| space.f_bavail.saturating_mul(space.f_frsize) >= needed)
+    }
+
+    /// Nothing that it depends on can fail any more: the write is made.
+    pub(in crate::ahead) fn make_write(&mut self, write: &DeferredWrite) {
+        self.forget_write(write);
+        if self.ahead.is_doomed {
+            return;
+        }
+        self.about_to_change(write.dev);
+        let mut at = 0;
+        // The program's own position must not move: it has moved already.
+        let position = rustix::fs::seek(&write.file, SeekFrom::Current(0));
+        while at < write.bytes.len() {
+            let rest = &write.bytes[at..];
+            let wrote = match write.offset {
+                Some(offset) => rustix::io::pwrite(&write.file, rest, offset + at as u64),
+                None => rustix::io::write(&write.file, rest),
+            };
+            match wrote {
+                Ok(n) => at += n,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    // The program was told that it had succeeded.
+                    self.end_world(&format!("a write that had been held could not be made: {error}"));
+                    return;
+                }
+            }
+        }
+        if let Ok(position) = position {
+            let _ = rustix::fs::seek(&write.file, SeekFrom::Start(position));
+        }
+        self.join_transaction(write);
+    }
+
+    /// The engine has the file system open from before the change, and keeps it open until it is committed.
+    pub(in crate::ahead) fn about_to_change(&mut self, dev: u64) {
+        if let (DeviceKind::Domain, domain) = self.world().device(dev) {
+            // If it cannot be opened, the commit fails, and with it the world.
+            let _ = self.hold_domain(None, domain);
+            self.world().transactions.join(domain);
+        }
+    }
+
+    /// The change is in the page cache now: it is in the transaction that is active now, or in an older one.
+    fn join_transaction(&mut self, write: &DeferredWrite) {
+        let world = self.world();
+        let (device, domain) = world.device(write.dev);
+        if device != DeviceKind::Domain {
+            return;
+        }
+        let transaction = world.transactions.join(domain);
+        let object = agent_abi::FdEntry::new(
+            agent_abi::FdKind::DomainFile,
+            domain,
+            agent_abi::hash_object(write.dev, write.ino),
+        );
+        world.objects[object.slot()].raise(domain, transaction);
+        world.dirty_bytes[domain].fetch_add(write.bytes.len() as u64, Ordering::Relaxed);
+        let slot = &world.processes[write.slot];
+        if slot.pid.load(Ordering::Acquire) as i32 == write.pid {
+            slot.clock.raise(domain, transaction);
+        }
+        // Whoever wrote may be gone; what it wrote after this is held with a clock from before.
+        self.ahead.written.merge(&slot_clock(domain, transaction));
+    }
+
+    /// The write was made, or will never be.
+    pub(in crate::ahead) fn forget_write(&mut self, write: &DeferredWrite) {
+        let key = (write.dev, write.ino);
+        self.ahead.deferred_bytes -= write.bytes.len() as u64;
+        if let Some(count) = self.ahead.deferred.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.ahead.deferred.remove(&key);
+                self.ahead.changes += 1;
+            }
+        }
+    }
+
+    /// Whether a call would look at a file whose writes are held.
+    pub(in crate::ahead) fn looks_at_deferred(&mut self, call: &Call) -> bool {
+        if self.ahead.deferred.is_empty() {
+            return false;
+        }
+        let args = &call.frame.args;
+        match syscall_table::op(call.frame.nr) {
+            // They come in the order in which they were asked for.
+            Some(Op::ModifyFd { .. } | Op::ModifyPath { .. })
+                if attributes::is_change(call.frame.nr) && self.ahead.is_speculative(call.pid) =>
+            {
+                false
+            }
+            Some(Op::Sync(SyncKind::File | SyncKind::Range)) => false,
+            Some(Op::Read { fd } | Op::ObserveFd { fd } | Op::ModifyFd { fd }) => {
+                self.is_deferred(call.tid, args[fd as usize] as i32)
+            }
+            Some(Op::Write { fd }) => {
+                // A process that depends on what the held writes depend on adds to them; others wait for them.
+                !self.ahead.is_speculative(call.pid) && self.is_deferred(call.tid, args[fd as usize] as i32)
+            }
+            Some(Op::Mmap) => self.is_deferred(call.tid, args[4] as i32),
+            Some(Op::StatPath { dir, path, .. } | Op::ModifyPath { dir, path }) => self.names_deferred(call, dir, path),
+            Some(Op::Statx) => self.names_deferred(call, 0, 1),
+            Some(Op::Execve) => self.names_deferred(call, syscall_table::CWD, 0),
+            Some(Op::Execveat) => self.names_deferred(call, 0, 1),
+            Some(Op::Copy { .. } | Op::Sync(_)) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a path may lead to a file whose writes are held. What cannot be found by the program has no such writes;
+    /// what we cannot tell may have.
+    fn names_deferred(&self, call: &Call, dir: u8, path: u8) -> bool {
+        self.look_up(call, dir, path).may_be(|found| self.ahead.deferred.contains_key(&(found.st_dev, found.st_ino)))
+    }
+
+    fn is_deferred(&mut self, tid: i32, fd: i32) -> bool {
+        let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
+        rustix::fs::fstat(&copy).is_ok_and(|stat| self.ahead.deferred.contains_key(&(stat.st_dev, stat.st_ino)))
+    }
+}
+
+pub(in crate::ahead) fn slot_clock(domain: usize, transaction: commit_clock::Transaction) -> commit_clock::Clock {
+    let mut clock = commit_clock::Clock::NONE;
+    clock.0[domain % DOMAINS_MAX] = transaction;
+    clock
+}
+
+/// Whether files that this process writes may not grow as they like (`RLIMIT_FSIZE`).
+fn has_size_limit(pid: i32) -> bool {
+    let limit = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max file size"));
+    !matches!(limit, Ok(None))
+}

@@ -1,0 +1,116 @@
+//! Opening for creation what exists already: `> /dev/null`, `>> log`. Nothing is created then, so it need not wait.
+//!
+//! The process makes the call without `O_CREAT` and `O_TRUNC`. Should the name be gone by then, the call fails and waits like any that creates something:
+//! what we have looked at may be changed by anybody outside.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::filesystems::path_walk::{End, Found};
+use crate::ahead::Call;
+use crate::descriptors::user_of;
+use crate::event_loop::Supervisor;
+use agent_abi::DeviceKind;
+use rustix::fs::FileType;
+use syscall_table::Op;
+use tracee::{RemoteCalls, Result, Stopped};
+
+const OPEN: u64 = 2;
+const CREAT: u64 = 85;
+const OPENAT: u64 = 257;
+const O_WRONLY: u64 = 1;
+pub(in crate::ahead) const O_CREAT: u64 = 0o100;
+pub(in crate::ahead) const O_EXCL: u64 = 0o200;
+pub(in crate::ahead) const O_TRUNC: u64 = 0o1000;
+pub(in crate::ahead) const O_APPEND: u64 = 0o2000;
+pub(in crate::ahead) const O_NOFOLLOW: u64 = 0o400000;
+/// The one bit of it that no other flag has.
+pub(in crate::ahead) const O_TMPFILE: u64 = 0o20000000;
+
+/// The arguments of `openat` that a call means; none for `openat2`.
+pub(in crate::ahead) fn arguments(call: &Call) -> Option<[u64; 4]> {
+    let [a, b, c, d, ..] = call.frame.args;
+    let here = libc::AT_FDCWD as u64;
+    match call.frame.nr {
+        OPEN => Some([here, a, b, c]),
+        CREAT => Some([here, a, O_CREAT | O_WRONLY | O_TRUNC, b]),
+        OPENAT => Some([a, b, c, d]),
+        _ => None,
+    }
+}
+
+impl Supervisor {
+    /// A call that would create or empty a file: `Existing` if it does neither, `Creation` if it may do the first.
+    pub(in crate::ahead) fn plan_creating_open(&mut self, call: &Call) -> Plan {
+        match arguments(call) {
+            Some(arguments) if self.changes_nothing(call, &arguments) => {
+                Plan { class: Class::Existing, ..self.plan_lookup() }.once()
+            }
+            Some([_, _, flags, _]) if flags & (O_CREAT | O_TMPFILE) == O_CREAT => {
+                Plan { class: Class::Creation, ..self.plan_lookup() }.once()
+            }
+            _ => Plan::new(Class::Barrier).once(),
+        }
+    }
+
+    /// Whether a call may make a file.
+    pub(in crate::ahead) fn creates_file(&self, call: &Call) -> bool {
+        let flags = match (arguments(call), syscall_table::op(call.frame.nr)) {
+            (Some([_, _, flags, _]), _) => flags,
+            (None, Some(Op::OpenAt2)) => tracee::read_value(call.tid, call.frame.args[2]).unwrap_or(O_CREAT),
+            (None, _) => 0,
+        };
+        flags & O_CREAT != 0
+    }
+
+    fn changes_nothing(&self, call: &Call, &[dir, path, flags, _]: &[u64; 4]) -> bool {
+        if flags & (O_EXCL | O_TMPFILE) != 0 {
+            return false;
+        }
+        let Some(path) = crate::requests::read_path(call.tid, path) else { return false };
+        let dir = (dir as i32 != libc::AT_FDCWD).then_some(dir as i32);
+        let path = std::os::unix::ffi::OsStringExt::into_vec(path.into_os_string());
+        let way = self.walk(call.tid, call.pid, dir, &path, flags & O_NOFOLLOW == 0);
+        let End::Entry(entry) = &way.end else { return false };
+        let Some(found) = entry.found.as_ref().filter(|_| !way.through_proc) else { return false };
+        is_nothing(found) || flags & O_TRUNC == 0 && self.is_kept_file(found) && may_create(call.tid, &entry.dir, found)
+    }
+
+    fn is_kept_file(&self, found: &Found) -> bool {
+        let (device, _) = self.world().device(found.stat.st_dev);
+        found.is_regular() && matches!(device, DeviceKind::Domain | DeviceKind::Memory | DeviceKind::ReadOnly)
+    }
+
+    /// The call of a speculative process.
+    pub(in crate::ahead) fn open_existing(&mut self, stopped: &Stopped, call: &Call, plan: Plan) -> Result<Decision> {
+        let Some([dir, path, flags, mode]) = arguments(call) else { return Ok(self.wait_at_barrier(call)) };
+        if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
+            return Ok(Decision::Wait);
+        }
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let result = remote.call(libc::SYS_openat, &[dir, path, flags & !(O_CREAT | O_TRUNC), mode])?;
+        let signals = remote.finish()?;
+        self.hold_signals(call.pid, signals);
+        if result == -i64::from(libc::ENOENT) {
+            return Ok(self.wait_at_barrier(call));
+        }
+        // The agent does not see what the path led through: it may have been anything that is not committed yet.
+        if let Some(tracee) = self.tracees.get(&call.tid) {
+            let world = self.world();
+            world.processes[tracee.process].depend(&world.transactions, &world.transactions.dirty());
+        }
+        Ok(Decision::Answer(result))
+    }
+}
+
+/// A device that keeps nothing: null, zero, full.
+fn is_nothing(found: &Found) -> bool {
+    const NOTHING: [u64; 3] = [0x103, 0x105, 0x107];
+    FileType::from_raw_mode(found.stat.st_mode) == FileType::CharacterDevice && NOTHING.contains(&found.stat.st_rdev)
+}
+
+/// Whether `O_CREAT` itself makes no difference: in a directory where everybody may create files it can be refused for those of others
+/// (`fs.protected_regular`).
+fn may_create(tid: i32, dir: &Found, found: &Found) -> bool {
+    const STICKY: u32 = 0o1000;
+    dir.stat.st_mode & STICKY == 0 || user_of(tid).is_ok_and(|user| user == found.stat.st_uid)
+}

@@ -1,0 +1,366 @@
+//! Which file a path of a process means, and what has to be looked at to find it (path_resolution(7)).
+//!
+//! The kernel resolves the path again when the call is made. Nothing that is speculative can change it meanwhile: whoever changes a directory
+//! that is looked through is held up until the look is over, and a rename waits for everybody.
+
+use crate::ahead::calls::rights;
+use crate::ahead::filesystems::disk::names::{dir_of, path_text};
+use crate::ahead::{Call, Object};
+use crate::event_loop::Supervisor;
+use agent_abi::DeviceKind;
+use rustix::fs::{FileType, Mode, OFlags, Stat, CWD};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+
+/// A file, by a descriptor that only names it.
+#[derive(Debug)]
+pub(in crate::ahead) struct Found {
+    pub fd: OwnedFd,
+    pub stat: Stat,
+}
+
+/// A last name in its directory.
+#[derive(Debug)]
+pub(in crate::ahead) struct Entry {
+    pub dir: Found,
+    pub name: OsString,
+    pub found: Option<Found>,
+}
+
+/// Where a path leads to.
+#[derive(Debug)]
+pub(in crate::ahead) enum End {
+    /// To a name, which may be there or not.
+    Entry(Entry),
+    /// To a file, without a last name: `/`, `..`, or through a descriptor in /proc.
+    File(Found),
+    /// A directory on the way is missing, or the like.
+    Nowhere(Errno),
+    /// We cannot tell.
+    Unknown,
+}
+
+/// A path, resolved.
+#[derive(Debug)]
+pub(in crate::ahead) struct Way {
+    /// What was looked at in private memory on the way.
+    pub through: Vec<Object>,
+    /// It leads through /proc, which tells of more than was resolved here.
+    pub through_proc: bool,
+    /// A name on it is not what the disk says: a change of it is held.
+    pub is_held: bool,
+    /// That is its last name, and what it means inside is known: its end says so.
+    pub is_view: bool,
+    pub end: End,
+}
+
+/// What a path of a call means to the thread that makes the call.
+#[derive(Debug)]
+pub(in crate::ahead) enum LookedUp {
+    /// This file, after all links.
+    File(Box<Stat>),
+    /// Nothing: the kernel will find nothing either.
+    Nothing,
+    /// We cannot tell.
+    Unknown,
+}
+
+impl LookedUp {
+    /// The file, if it is known.
+    pub fn known(&self) -> Option<&Stat> {
+        match self {
+            Self::File(stat) => Some(stat),
+            Self::Nothing | Self::Unknown => None,
+        }
+    }
+
+    /// Whether it is such a file, or may be.
+    pub fn may_be(&self, is_such: impl FnOnce(&Stat) -> bool) -> bool {
+        match self {
+            Self::File(stat) => is_such(stat),
+            Self::Nothing => false,
+            Self::Unknown => true,
+        }
+    }
+}
+
+impl Way {
+    /// What is at its end.
+    fn looked_up(&self) -> LookedUp {
+        match &self.end {
+            End::Entry(Entry { found: Some(found), .. }) | End::File(found) => LookedUp::File(Box::new(found.stat)),
+            End::Entry(_) | End::Nowhere(_) => LookedUp::Nothing,
+            End::Unknown => LookedUp::Unknown,
+        }
+    }
+
+    /// Whether its end is what those inside should see.
+    pub fn is_known(&self) -> bool {
+        !self.is_held || self.is_view
+    }
+
+    /// The same, for whoever keeps it.
+    pub fn into_found(self) -> Option<Found> {
+        match self.end {
+            End::Entry(entry) => entry.found,
+            End::File(found) => Some(found),
+            End::Nowhere(_) | End::Unknown => None,
+        }
+    }
+
+    /// What is at its end.
+    pub fn found(&self) -> Option<&Found> {
+        match &self.end {
+            End::Entry(entry) => entry.found.as_ref(),
+            End::File(found) => Some(found),
+            End::Nowhere(_) | End::Unknown => None,
+        }
+    }
+}
+
+impl Found {
+    pub fn is_dir(&self) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == FileType::Directory
+    }
+
+    pub fn is_symlink(&self) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == FileType::Symlink
+    }
+
+    pub fn is_regular(&self) -> bool {
+        FileType::from_raw_mode(self.stat.st_mode) == FileType::RegularFile
+    }
+
+    pub fn object(&self) -> Object {
+        object_of(&self.stat)
+    }
+
+    fn is(&self, other: &Found) -> bool {
+        (self.stat.st_dev, self.stat.st_ino) == (other.stat.st_dev, other.stat.st_ino)
+    }
+
+    pub fn of(fd: OwnedFd) -> rustix::io::Result<Self> {
+        let stat = rustix::fs::fstat(&fd)?;
+        Ok(Self { fd, stat })
+    }
+
+    fn at(dir: &impl std::os::fd::AsFd, name: &[u8], flags: OFlags) -> rustix::io::Result<Self> {
+        Self::of(rustix::fs::openat(dir, name, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    fn of_path(path: &str) -> rustix::io::Result<Self> {
+        Self::at(&CWD, path.as_bytes(), OFlags::empty())
+    }
+}
+
+/// What a file or directory is to the core. A directory's attributes change with its entries.
+pub(in crate::ahead) fn object_of(stat: &Stat) -> Object {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => Object::Names(stat.st_dev, stat.st_ino),
+        _ => Object::File(stat.st_dev, stat.st_ino),
+    }
+}
+
+/// One path on its way.
+struct Walk {
+    tid: i32,
+    pid: i32,
+    root: Found,
+    here: Found,
+    left: VecDeque<Vec<u8>>,
+    /// The last name must be a directory's, for something like a slash follows it.
+    wants_dir: bool,
+    links: usize,
+}
+
+/// What one name led to. It lives for one turn of a loop: no reason to put it on the heap.
+#[allow(clippy::large_enum_variant)]
+enum Step {
+    On,
+    End(End),
+}
+
+/// Where a walk begins, by a name in `/proc/TID`. What cannot be opened there is unknown, unless it is not there.
+fn start_of(path: &str) -> Result<Found, Box<End>> {
+    Found::of_path(path).map_err(|error| match error {
+        Errno::NOENT => Box::new(End::Nowhere(Errno::BADF)),
+        _ => Box::new(End::Unknown),
+    })
+}
+
+impl Supervisor {
+    /// What a path in the arguments of a call means to the thread that makes the call, all links followed.
+    pub(in crate::ahead) fn look_up(&self, call: &Call, dir: u8, path: u8) -> LookedUp {
+        // The kernel will not find the name in memory either.
+        let Some(text) = path_text(call, path) else { return LookedUp::Nothing };
+        self.walk(call.tid, call.pid, dir_of(call, dir), &text, true).looked_up()
+    }
+
+    /// Resolve `path` as the thread would. `dir`: of the descriptor; the working directory if there is none.
+    pub(in crate::ahead) fn walk(&self, tid: i32, pid: i32, dir: Option<i32>, path: &[u8], follows: bool) -> Way {
+        let mut way =
+            Way { through: Vec::new(), through_proc: false, is_held: false, is_view: false, end: End::Unknown };
+        let start = match (path.first(), dir) {
+            (Some(b'/'), _) => format!("/proc/{tid}/root"),
+            (_, Some(fd)) => format!("/proc/{tid}/fd/{fd}"),
+            (_, None) => format!("/proc/{tid}/cwd"),
+        };
+        let (root, here) = match (start_of(&format!("/proc/{tid}/root")), start_of(&start)) {
+            (Ok(root), Ok(here)) => (root, here),
+            (Err(end), _) | (_, Err(end)) => {
+                way.end = *end;
+                return way;
+            }
+        };
+        let mut walk = Walk { tid, pid, root, here, left: VecDeque::new(), wants_dir: false, links: 0 };
+        walk.push(path, true);
+        way.end = loop {
+            match self.step(&mut walk, &mut way, follows) {
+                Ok(Step::On) => {}
+                Ok(Step::End(end)) => break end,
+                Err(error @ (Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)) => {
+                    break End::Nowhere(error);
+                }
+                Err(_) => break End::Unknown,
+            }
+        };
+        way
+    }
+
+    /// All directories from the working directory to the root.
+    pub(in crate::ahead) fn walk_up(&self, tid: i32) -> Vec<Object> {
+        let mut through = Vec::new();
+        let root = Found::of_path(&format!("/proc/{tid}/root"));
+        let here = Found::of_path(&format!("/proc/{tid}/cwd"));
+        let (Ok(root), Ok(mut here)) = (root, here) else { return through };
+        const DEPTH_MAX: usize = 4096;
+        for _ in 0..DEPTH_MAX {
+            if self.is_private(here.stat.st_dev) {
+                through.push(here.object());
+            }
+            match Found::at(&here.fd, b"..", OFlags::empty()) {
+                Ok(above) if !here.is(&root) && !above.is(&here) => here = above,
+                _ => break,
+            }
+        }
+        through
+    }
+
+    fn step(&self, walk: &mut Walk, way: &mut Way, follows: bool) -> rustix::io::Result<Step> {
+        let Some(name) = walk.left.pop_front() else {
+            let here = Found::at(&walk.here.fd, b".", OFlags::empty());
+            return match here {
+                Ok(here) => Ok(Step::End(End::File(here))),
+                // No directory: it was a descriptor, or a link in /proc.
+                Err(_) => Ok(Step::End(End::File(Found {
+                    fd: walk.here.fd.try_clone().map_err(|_| Errno::MFILE)?,
+                    stat: walk.here.stat,
+                }))),
+            };
+        };
+        let is_last = walk.left.is_empty();
+        let (kind, _) = self.world().device(walk.here.stat.st_dev);
+        if kind == DeviceKind::Outside {
+            // Whoever serves it may be inside, and wait for us.
+            return Ok(Step::End(End::Unknown));
+        }
+        if name == b".." {
+            if !walk.here.is(&walk.root) {
+                walk.here = Found::at(&walk.here.fd, b"..", OFlags::empty())?;
+            }
+            self.note(&walk.here, way);
+            return Ok(Step::On);
+        }
+        if !walk.here.is_dir() {
+            return Err(Errno::NOTDIR);
+        }
+        self.note(&walk.here, way);
+        let dir = (walk.here.stat.st_dev, walk.here.stat.st_ino);
+        let view = self.ahead.held_names.meaning(dir, &name).map(|file| self.ahead.new_files.view(file));
+        way.is_view = is_last && !way.is_held && !walk.wants_dir && matches!(view, Some(Some(_)));
+        way.is_held |= view.is_some();
+        let is_proc = kind == DeviceKind::Pseudo && is_proc(&walk.here);
+        way.through_proc |= is_proc;
+        let found = match view.flatten().filter(|_| way.is_view) {
+            Some(found) => found,
+            None => match Found::at(&walk.here.fd, &name, OFlags::NOFOLLOW) {
+                Err(Errno::NOENT) if is_last => None,
+                Err(error) => return Err(error),
+                Ok(found) => Some(found),
+            },
+        };
+        match found {
+            Some(found) if found.is_symlink() && (!is_last || follows || walk.wants_dir) => {
+                walk.follow(&name, found, is_proc)?;
+                Ok(Step::On)
+            }
+            found if is_last => {
+                let dir = std::mem::replace(&mut walk.here, Found::of_path("/")?);
+                Ok(Step::End(End::Entry(Entry { dir, name: OsString::from_vec(name), found })))
+            }
+            Some(found) => {
+                walk.here = found;
+                Ok(Step::On)
+            }
+            None => Err(Errno::NOENT),
+        }
+    }
+
+    fn note(&self, dir: &Found, way: &mut Way) {
+        if self.is_private(dir.stat.st_dev) && !way.through.contains(&dir.object()) {
+            way.through.push(dir.object());
+        }
+    }
+}
+
+impl Walk {
+    /// The names of `path` come next.
+    fn push(&mut self, path: &[u8], is_whole: bool) {
+        let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
+        let is_dir = matches!(names.last(), Some(&b"" | &b"."));
+        if is_whole || self.left.is_empty() {
+            self.wants_dir |= is_dir && names.len() > 1;
+        }
+        for name in names.into_iter().rev().filter(|name| !matches!(*name, b"" | b".")) {
+            self.left.push_front(name.to_vec());
+        }
+    }
+
+    fn follow(&mut self, name: &[u8], link: Found, is_proc: bool) -> rustix::io::Result<()> {
+        const LINKS_MAX: usize = 40;
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(Errno::LOOP);
+        }
+        // `/proc/mounts` and `/proc/net` are links by their text, `self/…`.
+        if is_proc && !matches!(name, b"mounts" | b"net") {
+            if matches!(name, b"self" | b"thread-self") && !rights::has_our_numbers(self.pid) {
+                // There it has another number.
+                return Err(Errno::XDEV);
+            }
+            // The others do not lead where their text says, and `self` is whoever looks.
+            let target = match name {
+                b"self" => self.pid.to_string().into_bytes(),
+                b"thread-self" => format!("{}/task/{}", self.pid, self.tid).into_bytes(),
+                _ => name.to_vec(),
+            };
+            self.here = Found::at(&self.here.fd, &target, OFlags::empty())?;
+            return Ok(());
+        }
+        let target = rustix::fs::readlinkat(&link.fd, "", Vec::new())?.into_bytes();
+        if target.first() == Some(&b'/') {
+            let root = self.root.fd.try_clone().map_err(|_| Errno::MFILE)?;
+            self.here = Found::of(root)?;
+        }
+        self.push(&target, false);
+        Ok(())
+    }
+}
+
+fn is_proc(dir: &Found) -> bool {
+    const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+    rustix::fs::fstatfs(&dir.fd).is_ok_and(|found| found.f_type as u64 == PROC_SUPER_MAGIC)
+}

@@ -1,0 +1,98 @@
+//! Programs that are written, or run, only because something is speculative: natively a call would not meet ETXTBSY there.
+//!
+//! What undoes an operation on an open file keeps it open, also for writing. A checkpoint and a ghost still run their program. Who would execute the
+//! one, or write to the other, waits until that is over.
+
+use crate::ahead::Call;
+use crate::event_loop::Supervisor;
+use rustix::fs::{FileType, OFlags, Stat};
+use std::os::unix::fs::MetadataExt;
+use syscall_table::{Op, CWD};
+
+const TRUNCATE: u64 = 76;
+const EXECUTABLE: u32 = 0o111;
+
+impl Supervisor {
+    /// Whether this call would fail because of what we hold.
+    pub(in crate::ahead) fn meets_busy_program(&mut self, call: &Call) -> bool {
+        let ahead = &self.ahead;
+        let has_vessels = !ahead.kept.is_empty() || !ahead.dying.is_empty() || ahead.fresh_vessel.is_some();
+        if ahead.core.open_speculations() == 0 && !has_vessels && !ahead.children.any_ghosts() {
+            return false;
+        }
+        match syscall_table::op(call.frame.nr) {
+            Some(Op::Execve) => self.is_kept_for_writing(call, CWD, 0),
+            Some(Op::Execveat) => self.is_kept_for_writing(call, 0, 1),
+            _ => match opened_for_writing(call) {
+                Some((dir, path)) => self.is_kept_running(call, dir, path),
+                None => false,
+            },
+        }
+    }
+
+    /// Whether a program is opened for writing: until it is closed nobody can execute it, and who tries is told at
+    /// once.
+    pub(in crate::ahead) fn keeps_program_busy(&self, call: &Call) -> bool {
+        opened_for_writing(call)
+            .filter(|_| call.frame.nr != TRUNCATE)
+            .map(|(dir, path)| self.look_up(call, dir, path))
+            .is_some_and(|found| found.may_be(is_program))
+    }
+
+    fn is_kept_for_writing(&self, call: &Call, dir: u8, path: u8) -> bool {
+        let found = self.look_up(call, dir, path);
+        let Some(program) = found.known().filter(|found| is_regular(found)) else { return false };
+        let own = self.descriptors_of(std::process::id() as i32);
+        own.is_ok_and(|own| own.into_iter().any(|fd| is_open_for_writing(fd, (program.st_dev, program.st_ino))))
+    }
+
+    fn is_kept_running(&mut self, call: &Call, dir: u8, path: u8) -> bool {
+        let found = self.look_up(call, dir, path);
+        let found = found.known().filter(|found| is_program(found));
+        let Some(program) = found.map(|found| (found.st_dev, found.st_ino)) else { return false };
+        let runs =
+            |pid: i32| std::fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|exe| (exe.dev(), exe.ino()) == program);
+        // Those that were given up are as good as gone, and so is one that nobody wanted in the end.
+        if let Some(stale) = self.ahead.fresh_vessel.take() {
+            self.discard(stale);
+        }
+        self.await_dying();
+        let kin = &self.ahead.children;
+        // Of one that is let go its memory is nobody's before its program can be written.
+        let has_no_program = |pid: i32| std::fs::metadata(format!("/proc/{pid}/exe")).is_err();
+        let mut ghosts = kin.ghosts.keys();
+        let is_kept = self.ahead.kept.values().any(|kept| runs(kept.vessel.pid()))
+            || ghosts.any(|&pid| runs(pid) || !kin.stands(pid) && has_no_program(pid));
+        // Where somebody runs it in earnest, that is what the call is told.
+        is_kept && !self.tracees.keys().any(|&tid| !kin.ghosts.contains_key(&tid) && runs(tid))
+    }
+}
+
+fn is_regular(found: &Stat) -> bool {
+    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+}
+
+fn is_program(found: &Stat) -> bool {
+    is_regular(found) && found.st_mode & EXECUTABLE != 0
+}
+
+/// Where the name stands of a file that a call opens for writing.
+fn opened_for_writing(call: &Call) -> Option<(u8, u8)> {
+    let args = &call.frame.args;
+    let writes = |flags: u64| flags & u64::from((OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC).bits()) != 0;
+    match syscall_table::op(call.frame.nr)? {
+        Op::Open if writes(args[1]) => Some((CWD, 0)),
+        Op::Creat => Some((CWD, 0)),
+        Op::OpenAt if writes(args[2]) => Some((0, 1)),
+        Op::OpenAt2 if tracee::read_value::<u64>(call.tid, args[2]).is_ok_and(writes) => Some((0, 1)),
+        Op::ModifyPath { dir, path } if call.frame.nr == TRUNCATE => Some((dir, path)),
+        _ => None,
+    }
+}
+
+/// Whether a descriptor of ours is this file, open for writing.
+fn is_open_for_writing(fd: i32, file: (u64, u64)) -> bool {
+    // We have many, and hardly any is open for writing: that is asked first, of the descriptor itself.
+    crate::sys::is_own_open_for_writing(fd)
+        && std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|found| (found.dev(), found.ino()) == file)
+}

@@ -1,0 +1,73 @@
+//! What is behind a descriptor of a process.
+
+use crate::ahead::objects::eventfd::Counter;
+use crate::event_loop::Supervisor;
+use agent_abi::{hash_object, option, DeviceKind};
+use rustix::fs::FileType;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+
+/// What is behind a descriptor.
+#[derive(Debug)]
+pub(crate) enum Behind {
+    /// A pipe that only the world can reach.
+    Pipe { dev: u64, ino: u64, copy: OwnedFd },
+    /// A file or directory.
+    File { dev: u64, ino: u64, device: DeviceKind, copy: OwnedFd },
+    /// A terminal or a pipe that leads outside.
+    Outside { copy: OwnedFd },
+    /// Devices that carry nothing.
+    Nothing,
+    /// A socket.
+    Socket { ino: u64, copy: OwnedFd },
+    /// An event descriptor that only the world can reach.
+    Counter { counter: Counter, copy: OwnedFd },
+    /// Something whose operations cannot be undone: a device, a timer.
+    Other,
+    /// No descriptor.
+    Bad,
+}
+
+impl Supervisor {
+    pub(crate) fn behind(&mut self, tid: i32, fd: i32) -> Behind {
+        let Ok(copy) = self.copy_descriptor(tid, fd) else { return Behind::Bad };
+        self.behind_copy(copy)
+    }
+
+    pub(crate) fn behind_copy(&self, copy: OwnedFd) -> Behind {
+        const NULL: u64 = 0x103;
+        const ZERO: u64 = 0x105;
+        const FULL: u64 = 0x107;
+        const RANDOM: u64 = 0x108;
+        const URANDOM: u64 = 0x109;
+        let Ok(stat) = rustix::fs::fstat(&copy) else { return Behind::Other };
+        let (dev, ino) = (stat.st_dev, stat.st_ino);
+        let world = self.world();
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Fifo => {
+                let hash = hash_object(dev, ino);
+                if world.is_inside_pipe(hash) && !world.is_outside(hash) {
+                    Behind::Pipe { dev, ino, copy }
+                } else {
+                    Behind::Outside { copy }
+                }
+            }
+            FileType::RegularFile | FileType::Directory | FileType::Symlink => {
+                let (device, _) = world.device(dev);
+                Behind::File { dev, ino, device, copy }
+            }
+            FileType::CharacterDevice if matches!(stat.st_rdev, NULL | ZERO | FULL | RANDOM | URANDOM) => {
+                Behind::Nothing
+            }
+            FileType::CharacterDevice => Behind::Outside { copy },
+            FileType::Socket => Behind::Socket { ino, copy },
+            FileType::Unknown if world.options.load(Ordering::Relaxed) & option::OUTSIDE_EVENTS == 0 => {
+                match Counter::of(&copy) {
+                    Some(counter) => Behind::Counter { counter, copy },
+                    None => Behind::Other,
+                }
+            }
+            _ => Behind::Other,
+        }
+    }
+}

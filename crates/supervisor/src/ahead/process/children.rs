@@ -1,0 +1,761 @@
+//! Parents and children: fork, exit and wait of speculative processes (000, 6.8 and 6.9).
+//!
+//! A speculative process that ends does not really end: it closes what others would see closed, and then stands still at the entry of its last
+//! call (a *ghost*), so that a rollback can revive it in place, with its pid and its children. Its parent is told by us, and learns its
+//! status from us. When nothing can fail any more the ghost makes its call, and what the kernel then says is not said twice.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::events;
+use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::process::usage;
+use crate::ahead::process::vfork::Apart;
+use crate::ahead::rollback;
+use crate::ahead::rollback::undo::{Intent, Undo};
+use crate::ahead::speculations::bounds;
+use crate::ahead::{process, Call, Object, UnderWay};
+use crate::event_loop::Supervisor;
+use crate::signals::SignalSets;
+use agent_abi::Frame;
+use checkpoint::{CheckpointError, ToReap};
+use procfs::Status;
+use speculation::Dependent;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
+
+/// A process that has ended as far as its program is concerned.
+#[derive(Debug)]
+pub(crate) struct Ghost {
+    parent: i32,
+    /// `wait(2)` status.
+    status: i32,
+    /// Its parent has waited for it.
+    reaped: bool,
+    /// And that will not be undone.
+    for_good: bool,
+}
+
+/// What is known of kinship.
+#[derive(Debug, Default)]
+pub(crate) struct Children {
+    parent_of: HashMap<i32, i32>,
+    /// They share their parent's memory until they call exec.
+    sharing: HashSet<i32>,
+    pub ghosts: BTreeMap<i32, Ghost>,
+    pub apart: Apart,
+    standing: HashMap<i32, (Stopped, Option<SignalInfo>)>,
+    /// Whom to send SIGCHLD, and about whom.
+    to_tell: HashMap<i32, Vec<i32>>,
+    /// Ended in the kernel; their parent has waited for them as ghosts, which can still be undone.
+    unburied: HashMap<i32, i32>,
+    /// Their parent has waited for them as ghosts for good, and must still do so in the kernel.
+    to_reap: HashMap<i32, Vec<i32>>,
+    /// What the kernel says about them, to their parent, has been said, or never happened.
+    silent: HashMap<i32, i32>,
+    /// Their end is being told by us.
+    announced: HashSet<i32>,
+    /// Ended for good, and not known to have been waited for.
+    ended: HashSet<i32>,
+}
+
+impl Children {
+    /// A process depends on nothing: those of its children that have ended and were waited for are forgotten. Whoever asks for children looks at all
+    /// that are known, and their numbers are given to others.
+    pub fn forget_gone(&mut self, parent: i32) {
+        let is_its = |child: &&i32| self.parent_of.get(child) == Some(&parent);
+        let gone: Vec<i32> = self.ended.iter().filter(is_its).copied().filter(|&child| self.is_gone(child)).collect();
+        for child in gone {
+            self.ended.remove(&child);
+            self.parent_of.remove(&child);
+        }
+    }
+
+    pub fn born(&mut self, parent: i32, child: i32, shares_memory: bool) {
+        self.parent_of.insert(child, parent);
+        self.silent.remove(&child);
+        self.ended.remove(&child);
+        if shares_memory {
+            self.sharing.insert(child);
+        }
+    }
+
+    /// Whether a process has children to wait for that its program has heard of already.
+    pub fn is_anything_to_reap(&self, parent: i32) -> bool {
+        self.to_reap.contains_key(&parent)
+    }
+
+    /// Whether nobody has still to be told of, or kept from, anybody's end. It looks at each process whose end is to be kept from its parent: ask
+    /// seldom.
+    pub fn is_quiet(&mut self) -> bool {
+        if !self.is_settled() {
+            return false;
+        }
+        self.silent.retain(|&child, &mut parent| may_still_be_told(child, parent));
+        // What we send is lost, too, while another SIGCHLD waits.
+        self.announced.retain(|child| self.silent.contains_key(child));
+        self.silent.is_empty()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.ghosts.is_empty()
+            && self.standing.is_empty()
+            && self.to_tell.values().all(Vec::is_empty)
+            && self.unburied.is_empty()
+            && self.to_reap.is_empty()
+    }
+
+    pub fn shares_memory(&self, pid: i32) -> bool {
+        self.sharing.contains(&pid)
+    }
+
+    pub fn executed(&mut self, pid: i32) {
+        self.sharing.remove(&pid);
+        self.apart.leave(pid);
+    }
+
+    /// A ghost stands still: at its last call, or where a signal ended it.
+    pub fn keep(&mut self, pid: i32, stopped: Stopped, by: Option<SignalInfo>) {
+        self.standing.insert(pid, (stopped, by));
+    }
+
+    pub fn stands(&self, pid: i32) -> bool {
+        self.standing.contains_key(&pid)
+    }
+
+    pub fn take_standing(&mut self, pid: i32) -> Option<(Stopped, Option<SignalInfo>)> {
+        self.standing.remove(&pid)
+    }
+
+    /// A process lives again.
+    pub fn revive(&mut self, pid: i32) {
+        if let Some(ghost) = self.ghosts.remove(&pid) {
+            if let Some(told) = self.to_tell.get_mut(&ghost.parent) {
+                told.retain(|&child| child != pid);
+            }
+        }
+    }
+
+    /// A process never was.
+    pub fn unmake(&mut self, pid: i32) {
+        self.revive(pid);
+        let parent = self.parent_of.remove(&pid);
+        self.sharing.remove(&pid);
+        self.apart.leave(pid);
+        // What was told of its end is undone, too: what the kernel says of it is not that.
+        self.announced.remove(&pid);
+        self.silent.insert(pid, parent.unwrap_or(0));
+    }
+
+    pub fn ended(&mut self, pid: i32) {
+        self.sharing.remove(&pid);
+        self.apart.leave(pid);
+        self.to_tell.remove(&pid);
+        match self.ghosts.remove(&pid) {
+            Some(ghost) if ghost.reaped && ghost.for_good => self.reap_later(ghost.parent, pid),
+            Some(ghost) if ghost.reaped => {
+                self.unburied.insert(pid, ghost.parent);
+            }
+            _ => {
+                self.ended.insert(pid);
+            }
+        }
+    }
+
+    /// That a parent has waited for a ghost is true for good.
+    pub fn reaped_for_good(&mut self, child: i32) {
+        if let Some(parent) = self.unburied.remove(&child) {
+            self.reap_later(parent, child);
+        } else if let Some(ghost) = self.ghosts.get_mut(&child) {
+            ghost.for_good = true;
+        }
+    }
+
+    /// A parent has not waited for a ghost.
+    pub fn not_reaped(&mut self, child: i32) {
+        self.silent.remove(&child);
+        if self.unburied.remove(&child).is_some() {
+            self.ended.insert(child);
+        } else if let Some(ghost) = self.ghosts.get_mut(&child) {
+            ghost.reaped = false;
+        }
+    }
+
+    pub fn reap_later(&mut self, parent: i32, child: i32) {
+        self.parent_of.remove(&child);
+        self.to_reap.entry(parent).or_default().push(child);
+    }
+
+    /// A parent has not heard of a child's end. False if the child has really ended meanwhile: then the kernel has told what nobody was to hear.
+    pub fn tell_again(&mut self, parent: i32, child: i32) -> bool {
+        self.silent.remove(&child);
+        self.announced.remove(&child);
+        let is_ghost = self.ghosts.contains_key(&child);
+        if is_ghost {
+            self.to_tell.entry(parent).or_default().push(child);
+        }
+        is_ghost
+    }
+
+    pub fn any_ghosts(&self) -> bool {
+        !self.ghosts.is_empty()
+    }
+
+    pub fn are_many_ghosts(&self) -> bool {
+        bounds::are_many_ended(self.ghosts.len())
+    }
+
+    pub fn parent(&self, pid: i32) -> Option<i32> {
+        self.parent_of.get(&pid).copied()
+    }
+
+    pub fn knows(&self, pid: i32) -> bool {
+        self.parent_of.contains_key(&pid)
+    }
+
+    /// Whether its parent has waited for it, as a ghost or for one.
+    fn is_reaped(&self, child: i32) -> bool {
+        self.unburied.contains_key(&child) || self.ghosts.get(&child).is_some_and(|ghost| ghost.reaped)
+    }
+
+    /// Whether it has ended and was waited for in the kernel.
+    fn is_gone(&self, child: i32) -> bool {
+        self.ended.contains(&child) && procfs::is_unknown(child)
+    }
+
+    /// Whether a SIGCHLD about this process is ours.
+    pub fn take_announced(&mut self, pid: i32) -> bool {
+        self.announced.remove(&pid)
+    }
+
+    /// Its end is told by us.
+    pub fn announce(&mut self, pid: i32) {
+        self.announced.insert(pid);
+    }
+
+    /// Whether we have told of its end, and its parent has not heard it yet.
+    pub fn is_announced(&self, pid: i32) -> bool {
+        self.announced.contains(&pid)
+    }
+
+    /// Whether the kernel's SIGCHLD about this process is to be kept from its parent.
+    pub fn is_silent(&self, pid: i32) -> bool {
+        self.silent.contains_key(&pid)
+    }
+}
+
+/// What a wait asks for.
+struct Wanted {
+    which: Which,
+    nohang: bool,
+    /// Looks, and leaves the child to be waited for again.
+    nowait: bool,
+    exited: bool,
+    /// Children that were stopped or continued are told of, too.
+    alive: bool,
+}
+
+enum Which {
+    Any,
+    Pid(i32),
+    Group(i32),
+}
+
+const WAITID: u64 = 247;
+
+impl Wanted {
+    fn of(pid: i32, frame: &Frame) -> Self {
+        let args = &frame.args;
+        let own_group = || Which::Group(group_of(pid));
+        let (which, options, exited) = if frame.nr == WAITID {
+            let which = match args[0] as u32 {
+                libc::P_PID => Which::Pid(args[1] as i32),
+                libc::P_PGID if args[1] == 0 => own_group(),
+                libc::P_PGID => Which::Group(args[1] as i32),
+                libc::P_PIDFD => Which::Pid(process_behind(pid, args[1] as i32).unwrap_or(-1)),
+                _ => Which::Any,
+            };
+            (which, args[3] as i32, args[3] as i32 & libc::WEXITED != 0)
+        } else {
+            let which = match args[0] as i32 {
+                -1 => Which::Any,
+                0 => own_group(),
+                pid if pid > 0 => Which::Pid(pid),
+                group => Which::Group(group.wrapping_neg()),
+            };
+            (which, args[2] as i32, true)
+        };
+        Self {
+            which,
+            nohang: options & libc::WNOHANG != 0,
+            nowait: frame.nr == WAITID && options & libc::WNOWAIT != 0,
+            exited,
+            alive: options & (libc::WUNTRACED | libc::WCONTINUED) != 0,
+        }
+    }
+
+    /// Whether the kernel does not refuse a wait at once.
+    fn is_known(pid: i32, frame: &Frame) -> bool {
+        const ALWAYS: i32 =
+            libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED | libc::__WNOTHREAD | libc::__WALL | libc::__WCLONE;
+        let args = &frame.args;
+        if frame.nr != WAITID {
+            return args[2] as i32 & !ALWAYS == 0 && args[0] as i32 != i32::MIN;
+        }
+        let options = args[3] as i32;
+        let has_event = options & (libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED) != 0;
+        let is_kind = match args[0] as u32 {
+            libc::P_ALL => true,
+            libc::P_PID => args[1] as i32 > 0,
+            libc::P_PGID => args[1] as i32 >= 0,
+            libc::P_PIDFD => process_behind(pid, args[1] as i32).is_some(),
+            _ => false,
+        };
+        options & !(ALWAYS | libc::WEXITED | libc::WNOWAIT) == 0 && has_event && is_kind
+    }
+
+    fn matches(&self, child: i32) -> bool {
+        match self.which {
+            Which::Any => true,
+            Which::Pid(pid) => pid == child,
+            Which::Group(group) => group_of(child) == group,
+        }
+    }
+}
+
+/// The process that a descriptor of another one's means.
+fn process_behind(pid: i32, fd: i32) -> Option<i32> {
+    procfs::descriptor_field(pid, fd, "Pid").ok()?.parse().ok()
+}
+
+fn group_of(pid: i32) -> i32 {
+    let pid = rustix::process::Pid::from_raw(pid);
+    rustix::process::getpgid(pid).map_or(0, |group| group.as_raw_nonzero().get())
+}
+
+impl Supervisor {
+    /// Its parent goes on when the child is known: otherwise it might ask for a child that we have not heard of. What was known of an earlier process
+    /// of this number says nothing. One that has ended already does not stop any more.
+    pub(in crate::ahead) fn await_birth(&mut self, child: i32) -> Result<()> {
+        if self.tracees.contains_key(&child) {
+            return Ok(());
+        }
+        match tracee::await_stop(child)? {
+            Some(stopped) => {
+                self.on_stop(stopped);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A process stopped while it was making a child, and will not tell of it: if there is one, it is heard of before its parent does anything else,
+    /// which might make it seem to be a child of a later guess.
+    pub(in crate::ahead) fn hear_of_births(&mut self, parent: i32) -> Result<()> {
+        if !self.ahead.giving_birth.remove(&parent) {
+            return Ok(());
+        }
+        for child in self.stillborn(parent)? {
+            self.await_birth(child)?;
+        }
+        Ok(())
+    }
+
+    /// Children of whose birth we have not heard.
+    pub(in crate::ahead) fn stillborn(&self, parent: i32) -> Result<Vec<i32>> {
+        let children = procfs::unless_gone(procfs::children(parent))?;
+        let kept = self.ahead.kept.values().chain(&self.ahead.fresh_vessel);
+        let vessels: Vec<i32> = kept.map(|kept| kept.vessel.pid()).collect();
+        let is_known = |child: &i32| {
+            self.tracees.contains_key(child)
+                || vessels.contains(child)
+                || self.ahead.dying.contains_key(child)
+                || self.ahead.is_corpse(parent, *child)
+        };
+        let mut unheard = Vec::new();
+        for child in children.into_iter().filter(|child| !is_known(child)) {
+            if rollback::is_traced_by_us(child)? {
+                unheard.push(child);
+            }
+        }
+        Ok(unheard)
+    }
+
+    /// A process that depends on a guess ends.
+    pub(in crate::ahead) fn end_speculatively(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        status: i32,
+    ) -> Result<Decision> {
+        if self.would_orphan(call.pid) {
+            // They would have another parent, and whoever that is another child: neither can see that of a ghost.
+            return Ok(Decision::Wait);
+        }
+        let Ok(open) = self.descriptors_of(call.pid) else { return Ok(Decision::Wait) };
+        let mut modifies: Vec<(Object, Intent)> = Vec::new();
+        let mut ends = Vec::new();
+        for fd in open {
+            match self.behind(call.tid, fd) {
+                Behind::Pipe { dev, ino, copy } => {
+                    modifies.push((Object::Pipe(dev, ino), Intent::Stream(copy)));
+                    modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
+                    ends.push(fd);
+                }
+                // It stays open, in a ghost.
+                Behind::Socket { ino, copy } => modifies.extend(self.hang_up(call.pid, ino, copy)),
+                _ => {}
+            }
+        }
+        let plan = Plan::tracked_once();
+        if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
+            return Ok(Decision::Wait);
+        }
+        if !ends.is_empty() {
+            let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+            for fd in ends {
+                remote.call(libc::SYS_close, &[fd as u64])?;
+            }
+            let signals = remote.finish()?;
+            self.hold_signals(call.pid, signals);
+        }
+        self.become_ghost(call.pid, status)?;
+        Ok(Decision::Keep)
+    }
+
+    /// Whether a process has children that its program has not waited for.
+    fn would_orphan(&self, pid: i32) -> bool {
+        let kin = &self.ahead.children;
+        kin.parent_of.iter().any(|(&child, &parent)| parent == pid && !kin.is_reaped(child) && !kin.is_gone(child))
+    }
+
+    fn become_ghost(&mut self, pid: i32, status: i32) -> Result<()> {
+        let parent = self.ahead.children.parent_of.get(&pid).copied().unwrap_or(0);
+        self.ahead.children.ghosts.insert(pid, Ghost { parent, status, reaped: false, for_good: false });
+        self.ahead.children.apart.leave(pid);
+        // Many stand like this, and nobody asks for what they have open.
+        self.descriptors.forget(pid);
+        self.ahead.core.exit(process(pid));
+        self.ahead.report.ghosts += 1;
+        self.ahead.changes += 1;
+        self.carry_out()?;
+        if self.tracees.contains_key(&parent) {
+            self.ahead.children.to_tell.entry(parent).or_default().push(pid);
+            // Wherever it is: it has to hear of it. One that waits for us already does.
+            // One whose call would end early, with a part done, hears of it when it asks again.
+            let is_busy = self.ahead.under_way.get(&parent).is_some_and(|call| !call.can_be_repeated);
+            if !is_busy && !self.ahead.parked.values().any(|parked| parked.call.pid == parent) {
+                let _ = tracee::interrupt(parent);
+            }
+        }
+        Ok(())
+    }
+
+    /// A parent of ghosts hears SIGCHLD at a place where it can be checkpointed (000, 6.7).
+    pub(in crate::ahead) fn deliver_child_signal(
+        &mut self,
+        stopped: &Stopped,
+        pid: i32,
+        call: Option<&Call>,
+    ) -> Result<bool> {
+        let told = self.ahead.children.to_tell.get(&pid);
+        let Some(&child) = told.and_then(|children| children.first()) else { return Ok(false) };
+        let Some(ghost) = self.ahead.children.ghosts.get(&child) else {
+            self.ahead.children.to_tell.remove(&pid);
+            return Ok(false);
+        };
+        let status = ghost.status;
+        if !hears_of_children(pid) {
+            self.ahead.children.to_tell.remove(&pid);
+            return Ok(false);
+        }
+        let observes = vec![Dependent::Process(process(child))];
+        let needs = self.ahead.core.needs_checkpoint(process(pid), &observes, &[]);
+        if needs {
+            let wait = self.wait_for(pid, &observes, &[]);
+            if !self.prepare_checkpoint(stopped, pid, call, wait)? {
+                return Ok(false);
+            }
+        }
+        let undo = (Object::Children(pid), Undo::Told { parent: pid, child, status });
+        self.ahead.touched.insert(undo.0.clone());
+        self.ahead.note_flows(pid, &observes, &[]);
+        self.ahead.core.system_call(process(pid), observes, vec![undo]);
+        self.carry_out()?;
+        if let Some(children) = self.ahead.children.to_tell.get_mut(&pid) {
+            children.retain(|&other| other != child);
+        }
+        self.forget_silent_children(pid, stopped)?;
+        self.ahead.children.silent.insert(child, pid);
+        self.ahead.children.announced.insert(child);
+        self.send_in_name_of(pid, stopped, &SignalInfo::child_ended(child, status), false)?;
+        Ok(true)
+    }
+
+    pub(in crate::ahead) fn decide_wait(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+        if !Wanted::is_known(call.pid, &call.frame) {
+            // The kernel says what is wrong with it.
+            return Ok(Decision::Go);
+        }
+        let wanted = Wanted::of(call.pid, &call.frame);
+        let kin = &self.ahead.children;
+        let found = kin
+            .ghosts
+            .iter()
+            .find(|(&child, ghost)| ghost.parent == call.pid && !ghost.reaped && wanted.exited && wanted.matches(child))
+            .map(|(&child, ghost)| (child, ghost.status));
+        if let Some((child, status)) = found {
+            if ignores_children(call.pid) {
+                // It gets no status, and hears that there are no children once they have ended for good.
+                return Ok(Decision::Wait);
+            }
+            return self.reap_ghost(stopped, call, &wanted, child, status);
+        }
+        if !self.ahead.is_speculative(call.pid) {
+            if kin.ghosts.values().any(|ghost| ghost.parent == call.pid && ghost.reaped) {
+                // It has been waited for, but the kernel does not know yet: it would tell of it again.
+                return Ok(Decision::Wait);
+            }
+            let objects = vec![Object::Children(call.pid)];
+            return Ok(Decision::GoAndTell(UnderWay { objects, can_be_repeated: true, ..UnderWay::default() }));
+        }
+        let mut any = false;
+        for (&child, &parent) in &kin.parent_of {
+            if parent != call.pid || !wanted.matches(child) || kin.is_reaped(child) {
+                continue;
+            }
+            if kin.is_gone(child) {
+                continue;
+            }
+            if kin.ended.contains(&child) {
+                // Waiting for it in the kernel could not be undone.
+                return Ok(Decision::Wait);
+            }
+            any = true;
+        }
+        if !any && self.knows_only_kernel(call.pid, &wanted) {
+            // The kernel knows of a child that we do not.
+            return Ok(Decision::Wait);
+        }
+        Ok(match (any, wanted.nohang) {
+            (false, _) => Decision::Answer(-i64::from(libc::ECHILD)),
+            // Whether one has stopped only the kernel knows.
+            (true, true) if wanted.alive => Decision::Wait,
+            (true, true) => Decision::Answer(0),
+            (true, false) => Decision::Wait,
+        })
+    }
+
+    /// Whether a call waits for children of which none has ended.
+    pub(in crate::ahead) fn waits_for_the_living(&self, pid: i32, frame: &Frame) -> bool {
+        let wanted = Wanted::of(pid, frame);
+        let kin = &self.ahead.children;
+        let is_wanted = |child: i32| kin.parent(child) == Some(pid) && wanted.matches(child) && !kin.is_reaped(child);
+        let lives = |child: i32| !kin.ended.contains(&child) && !kin.ghosts.contains_key(&child);
+        let mut children = kin.parent_of.keys().copied().filter(|&child| is_wanted(child)).peekable();
+        !wanted.nohang && children.peek().is_some() && children.all(lives)
+    }
+
+    /// Whether the kernel has a child for this wait that was born to somebody else and orphaned, or that shares memory and so is no process to us.
+    fn knows_only_kernel(&self, pid: i32, wanted: &Wanted) -> bool {
+        let kin = &self.ahead.children;
+        has_child_of_whom(procfs::children(pid), |child| {
+            let is_ours = self.ahead.vessels.contains(&child);
+            let is_waited_for = kin.is_reaped(child) || kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
+            let is_known = kin.parent_of.get(&child) == Some(&pid);
+            !is_ours && !is_waited_for && !is_known && wanted.matches(child)
+        })
+    }
+
+    fn reap_ghost(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        wanted: &Wanted,
+        child: i32,
+        status: i32,
+    ) -> Result<Decision> {
+        if self.ahead.children.to_tell.get(&call.pid).is_some_and(|untold| untold.contains(&child)) {
+            // Nobody has waited for a child before the signal that tells of its end is there, and this one could not be sent yet.
+            return Ok(Decision::Wait);
+        }
+        let plan = Plan {
+            class: Class::Tracked,
+            observes: vec![Dependent::Process(process(child))],
+            modifies: Vec::new(),
+            can_be_repeated: true,
+        };
+        // One that only looks leaves the child to a wait that may be younger, and undone though this one is not.
+        let intent = if wanted.nowait { Intent::Nothing } else { Intent::Reap(child) };
+        let modifies = vec![(Object::Children(call.pid), intent)];
+        if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
+            return Ok(Decision::Wait);
+        }
+        let is_speculative = self.ahead.is_speculative(call.pid);
+        let kernel = |source| TraceError::Kernel { what: "write a status", tid: call.tid, source };
+        let args = &call.frame.args;
+        let write = |at: u64, bytes: &[u8]| match at {
+            0 => Ok(()),
+            at => tracee::write_bytes(call.tid, at, bytes).map_err(kernel),
+        };
+        let result = if call.frame.nr == WAITID {
+            write(args[2], SignalInfo::child_ended(child, status).as_bytes())?;
+            write(args[4], &usage::of(child))?;
+            0
+        } else {
+            write(args[1], &status.to_ne_bytes())?;
+            write(args[3], &usage::of(child))?;
+            i64::from(child)
+        };
+        if !wanted.nowait {
+            if let Some(ghost) = self.ahead.children.ghosts.get_mut(&child) {
+                ghost.reaped = true;
+                // A process that depends on nothing is never rolled back to before this.
+                ghost.for_good = !is_speculative;
+            }
+            self.ahead.children.silent.insert(child, call.pid);
+            if let Some(children) = self.ahead.children.to_tell.get_mut(&call.pid) {
+                // Linux tells nevertheless; but one that was told already is not told twice.
+                children.retain(|&other| other != child);
+            }
+        }
+        Ok(Decision::Answer(result))
+    }
+
+    /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has heard already (ghosts).
+    pub(in crate::ahead) fn bury(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+        if self.ahead.starting.contains(&pid) {
+            // There is nothing of ours in it yet that could make the calls.
+            return Ok(());
+        }
+        if let Some(corpses) = self.ahead.corpses.remove(&pid) {
+            ToReap::all(corpses, stopped, self.image.header.gate_program).or_else(unless_gone)?;
+            self.forget_silent_children(pid, stopped)?;
+        }
+        match self.ahead.children.to_reap.remove(&pid) {
+            Some(dead) => self.wait_in(stopped, pid, &dead),
+            None => Ok(()),
+        }
+    }
+
+    pub(in crate::ahead) fn wait_in(&mut self, stopped: &Stopped, pid: i32, dead: &[i32]) -> Result<()> {
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let options = (libc::__WALL | libc::WNOHANG) as u64;
+        for &child in dead {
+            remote.call(libc::SYS_wait4, &[child as u64, 0, options])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        Ok(())
+    }
+
+    /// Nothing can fail any more: the ghost ends. What it has to reap would be given to whoever adopts orphans, who may be a program.
+    pub(in crate::ahead) fn release_ghost(&mut self, pid: i32) {
+        let Some((stopped, signal)) = self.ahead.children.take_standing(pid) else { return };
+        let _ = self.bury_all(&stopped, pid).and_then(|()| match signal {
+            None => self.reply(stopped, agent_abi::ahead::GO),
+            Some(signal) => events::end_by(stopped, &signal),
+        });
+    }
+
+    /// The end of a process that could not reap its vessels: a program may have adopted them.
+    pub(in crate::ahead) fn bequeath(&mut self, corpses: Vec<ToReap>) {
+        for corpse in corpses {
+            let Some(heir) = Status::of(corpse.vessel())
+                .and_then(|of| of.parent())
+                .ok()
+                .filter(|heir| self.tracees.contains_key(heir))
+            else {
+                continue;
+            };
+            self.ahead.corpses.entry(heir).or_default().push(corpse.inherited_by(heir));
+        }
+    }
+
+    /// Whether a process other than `pid` has still to wait for a ghost, for which its program has waited. It is made to, if it can be.
+    pub(in crate::ahead) fn is_burial_due(&self, pid: i32) -> bool {
+        let can_stop = |parent: &i32| {
+            let is_busy = self.ahead.under_way.get(parent).is_some_and(|call| !call.can_be_repeated);
+            *parent != pid && self.tracees.contains_key(parent) && !is_busy && !self.ahead.starting.contains(parent)
+        };
+        let mut is_due = false;
+        for &parent in self.ahead.children.to_reap.keys().filter(|parent| can_stop(parent)) {
+            is_due = true;
+            if !self.ahead.parked.values().any(|parked| parked.call.pid == parent) {
+                let _ = tracee::interrupt(parent);
+            }
+        }
+        is_due
+    }
+}
+
+fn unless_gone(error: CheckpointError) -> Result<()> {
+    match error {
+        CheckpointError::Trace(error) => Err(error),
+        // A zombie more, until the process ends.
+        _ => Ok(()),
+    }
+}
+
+/// Whether one of these children is such. If they are not known, one may be.
+fn has_child_of_whom(children: procfs::Result<Vec<i32>>, is_such: impl Fn(i32) -> bool) -> bool {
+    procfs::unless_gone(children).map_or(true, |children| children.into_iter().any(is_such))
+}
+
+/// Whether the kernel may still tell a parent of a child's end: the child is there, perhaps as a zombie, or SIGCHLD waits, or its parent stands still
+/// for a signal that we have not looked at.
+fn may_still_be_told(child: i32, parent: i32) -> bool {
+    !procfs::is_unknown(child)
+        || waits_for_child_signal(Status::of(parent).and_then(|status| status.state()), || SignalSets::of(parent))
+}
+
+/// Whether SIGCHLD may wait for a process of this state. If that is not known, it may.
+fn waits_for_child_signal(state: procfs::Result<char>, sets: impl FnOnce() -> procfs::Result<SignalSets>) -> bool {
+    match state {
+        Ok('t') => true,
+        Ok(_) => has_child_signal(sets(), |sets| sets.pending),
+        Err(error) => !error.is_gone(),
+    }
+}
+
+/// Whether SIGCHLD is in a set of a process. If its sets are not known, it is taken for one that has it.
+fn has_child_signal(sets: procfs::Result<SignalSets>, which: impl Fn(&SignalSets) -> u64) -> bool {
+    let bit = 1u64 << (libc::SIGCHLD - 1);
+    sets.map_or_else(|error| !error.is_gone(), |sets| which(&sets) & bit != 0)
+}
+
+/// Whether nobody waits for the children of this process: wait(2), under SIGCHLD.
+fn ignores_children(pid: i32) -> bool {
+    has_child_signal(SignalSets::of(pid), |sets| sets.ignored)
+}
+
+/// Whether SIGCHLD does anything in this process.
+fn hears_of_children(pid: i32) -> bool {
+    // Blocked, it may be taken by sigwait or a signal descriptor.
+    has_child_signal(SignalSets::of(pid), |sets| sets.caught | sets.blocked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreadable<T>() -> procfs::Result<T> {
+        let source = std::io::Error::from_raw_os_error(libc::EMFILE);
+        Err(procfs::Error::Unreadable { pid: 1, name: "status".to_owned(), source })
+    }
+
+    #[test]
+    fn children_that_cannot_be_listed_may_be_there() {
+        assert!(has_child_of_whom(unreadable(), |_| false));
+        assert!(!has_child_of_whom(Err(procfs::Error::Gone(1)), |_| true));
+        assert!(!has_child_of_whom(Ok(vec![2]), |child| child == 3));
+    }
+
+    #[test]
+    fn a_signal_may_wait_for_a_process_that_cannot_be_looked_at() {
+        assert!(has_child_signal(unreadable(), |sets| sets.ignored));
+        assert!(!has_child_signal(Err(procfs::Error::Gone(1)), |sets| sets.ignored));
+        assert!(waits_for_child_signal(unreadable(), unreadable));
+        assert!(waits_for_child_signal(Ok('S'), unreadable));
+        assert!(!waits_for_child_signal(Err(procfs::Error::Gone(1)), unreadable));
+    }
+}

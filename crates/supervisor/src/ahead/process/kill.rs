@@ -1,0 +1,123 @@
+//! `kill` while something is speculative (000, 6.7).
+//!
+//! A signal that ends its receiver needs no place to be delivered at: wherever the receiver is, it is stopped, takes a checkpoint and the sender's
+//! dependencies, and becomes a ghost, as if it had ended by itself. A rollback of the sender takes it back with everything else that depends on the
+//! sender. The sender has observed the receiver, so that the receiver is never taken back alone.
+//!
+//! What is caught or blocked is queued (`delivery`). What stops a process or lets it go on waits until nothing is speculative.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::events::is_fatal;
+use crate::ahead::process::signals::can_be_queued;
+use crate::ahead::{process, Call};
+use crate::descriptors::real_user_of;
+use crate::event_loop::Supervisor;
+use crate::signals::{self, SignalSets};
+use speculation::Dependent;
+use tracee::{RemoteCalls, Result, SignalInfo, Stop, Stopped};
+
+/// Who is to end, and by what.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Blow {
+    pub receiver: i32,
+    pub signal: i32,
+}
+
+impl Supervisor {
+    /// `kill`: a group, or a process that we do not know, may be there only because a checkpoint or a ghost is.
+    pub(in crate::ahead) fn plan_kill(&self, call: &Call) -> Plan {
+        const KILL: u64 = 62;
+        let [receiver, signal, ..] = call.frame.args;
+        let blow = Blow { receiver: receiver as i32, signal: signal as i32 };
+        if !self.counts_as_we_do(call.pid) {
+            // Whoever it means is in a namespace like its own, and so is never speculative.
+            return Plan::new(Class::Free);
+        }
+        let is_living = self.tracees.get(&blow.receiver).is_some_and(|tracee| tracee.thread.is_some())
+            && !self.ahead.children.ghosts.contains_key(&blow.receiver)
+            && !self.ahead.starting.contains(&blow.receiver);
+        if call.frame.nr != KILL || !is_living || !(1..=libc::SIGSYS).contains(&blow.signal) {
+            return Plan::new(Class::Window).once();
+        }
+        match self.ahead.is_speculative(call.pid) || self.ahead.is_speculative(blow.receiver) {
+            true if ends(blow) => Plan::new(Class::Blow(blow)).once(),
+            true if can_be_queued(blow.signal) => Plan::new(Class::Signal(blow)).once(),
+            true => Plan::new(Class::Window).once(),
+            false => Plan::new(Class::Free),
+        }
+    }
+
+    /// The receiver ends, as far as anybody inside can see.
+    pub(in crate::ahead) fn strike(&mut self, stopped: &Stopped, call: &Call, blow: Blow) -> Result<Decision> {
+        let receiver = blow.receiver;
+        let is_in_the_middle = self.ahead.under_way.get(&receiver).is_some_and(|other| !other.can_be_repeated);
+        if is_in_the_middle
+            || !self.ahead.unsettled.is_empty()
+            || self.ahead.ending.contains_key(&receiver)
+            || !self.can_be_checkpointed(receiver)
+        {
+            return Ok(Decision::Wait);
+        }
+        let refused = self.probe(stopped, call.pid, receiver)?;
+        if refused < 0 {
+            return Ok(Decision::Answer(refused));
+        }
+        let mut plan = Plan::tracked_once();
+        plan.observes.push(Dependent::Process(process(receiver)));
+        if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
+            return Ok(Decision::Wait);
+        }
+        let Some((target, at)) = self.catch(receiver)? else { return Ok(Decision::Wait) };
+        let observes = vec![Dependent::Process(process(call.pid))];
+        let needs = self.ahead.core.needs_checkpoint(process(receiver), &observes, &[]);
+        let wait = self.wait_for(receiver, &observes, &[]);
+        if needs && !self.prepare_checkpoint(&target, receiver, at.as_ref(), wait)? {
+            match at {
+                Some(at) => self.park(target, at),
+                None => target.resume(0)?,
+            }
+            return Ok(Decision::Wait);
+        }
+        self.ahead.core.system_call(process(receiver), observes, Vec::new());
+        self.carry_out()?;
+        self.share_clocks(call.pid, receiver);
+        let user = real_user_of(call.tid).unwrap_or(0);
+        self.end_by_signal(target, receiver, SignalInfo::sent_by(call.pid, user, blow.signal))?;
+        self.ahead.changes += 1;
+        Ok(Decision::Answer(0))
+    }
+
+    /// Stop a process where a checkpoint can be taken, and at which call if it waits at one. `None`: it had something else to do first.
+    fn catch(&mut self, pid: i32) -> Result<Option<(Stopped, Option<Call>)>> {
+        let key = self.ahead.parked.iter().find(|(_, parked)| parked.call.pid == pid).map(|(&key, _)| key);
+        if let Some(parked) = key.and_then(|key| self.ahead.parked.remove(&key)) {
+            return Ok(Some((parked.stopped, Some(parked.call))));
+        }
+        let Some(stopped) = tracee::halt(pid)? else { return Ok(None) };
+        if stopped.stop() != Stop::Trap {
+            // Not now: what it has to say may take back who is being looked at.
+            stopped.keep();
+            return Ok(None);
+        }
+        self.end_call(&stopped)?;
+        signals::take_back(&stopped, &self.image, self.segment.world)?;
+        Ok(Some((stopped, None)))
+    }
+
+    /// Whether the sender may: what the kernel says to signal 0.
+    pub(in crate::ahead) fn probe(&mut self, stopped: &Stopped, pid: i32, receiver: i32) -> Result<i64> {
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let result = remote.call(libc::SYS_kill, &[receiver as u64, 0]);
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        result
+    }
+}
+
+/// Whether its receiver neither catches, ignores nor blocks it, and does not survive it.
+fn ends(blow: Blow) -> bool {
+    let bit = 1u64 << (blow.signal - 1);
+    let is_blocked = SignalSets::of(blow.receiver).map_or(true, |sets| sets.blocked & bit != 0);
+    (blow.signal == libc::SIGKILL || !is_blocked) && is_fatal(blow.receiver, blow.signal)
+}

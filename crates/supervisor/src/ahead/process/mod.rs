@@ -1,0 +1,7 @@
+//! Processes: birth, end, `wait`, and the signals between them.
+
+pub(in crate::ahead) mod children;
+pub(in crate::ahead) mod kill;
+pub(in crate::ahead) mod signals;
+pub(in crate::ahead) mod usage;
+pub(in crate::ahead) mod vfork;

@@ -1,0 +1,161 @@
+//! `vfork`, and what is like it (`posix_spawn`), on a guess
+//! ([0054](../../../../../docs/decisions/0054-vfork-on-a-guess.md)). Processes that share memory are never speculative. So
+//! the child gets a copy of the memory, as by `fork`, and its parent waits here instead of in the kernel. Before the
+//! child calls exec, and before it ends, what it has written is copied to its parent.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::{process, Call};
+use crate::event_loop::Supervisor;
+use agent_abi::{Frame, AGENT_BASE, OWN_END};
+use checkpoint::CheckpointError;
+use commit_clock::DOMAINS_MAX;
+use speculation::Dependent;
+use std::collections::HashMap;
+use syscall_table::Op;
+use tracee::{Result, Stopped, TraceError};
+
+const VFORK: u64 = 58;
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
+const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
+/// The signal of the end.
+const SIGNAL: u64 = 0xff;
+
+/// Children that have a copy of the memory that they asked to share, and whose parent waits: by child, its parent.
+#[derive(Debug, Default)]
+pub(crate) struct Apart {
+    parents: HashMap<i32, i32>,
+    /// One has executed a program or ended: its parent may go on.
+    has_left: bool,
+}
+
+impl Apart {
+    pub fn begin(&mut self, child: i32, parent: i32) {
+        self.parents.insert(child, parent);
+    }
+
+    /// It has memory of its own, or has ended.
+    pub fn leave(&mut self, child: i32) {
+        self.has_left |= self.parents.remove(&child).is_some();
+    }
+
+    pub fn parent(&self, child: i32) -> Option<i32> {
+        self.parents.get(&child).copied()
+    }
+
+    /// A rollback has put it back to where it was this.
+    pub fn put_back(&mut self, child: i32, parent: Option<i32>) {
+        match parent {
+            Some(parent) => self.begin(child, parent),
+            None => self.leave(child),
+        }
+    }
+
+    /// Whether one has left since this was asked last.
+    pub fn take_leaving(&mut self) -> bool {
+        std::mem::take(&mut self.has_left)
+    }
+}
+
+/// Whether these flags of `clone` ask for a child in the memory of its parent, which waits, and for nothing else.
+pub(in crate::ahead) fn is_vfork(flags: u64) -> bool {
+    const BOTH: u64 = CLONE_VM | CLONE_VFORK;
+    flags & BOTH == BOTH && flags & !(BOTH | CLONE_CLEAR_SIGHAND | SIGNAL) == 0
+}
+
+impl Supervisor {
+    /// A speculative process makes a child as by `vfork`.
+    pub(in crate::ahead) fn bear_apart(&mut self, stopped: &Stopped, call: &Call, mut plan: Plan) -> Result<Decision> {
+        let modifies = std::mem::take(&mut plan.modifies);
+        let tracked = self.track(stopped, call, Plan { class: Class::Tracked, ..plan }, modifies)?;
+        Ok(match tracked {
+            Decision::GoAndTell(mut under_way) => {
+                (under_way.makes_child, under_way.is_apart) = (true, true);
+                Decision::GoAndTell(under_way)
+            }
+            other => other,
+        })
+    }
+
+    /// The child is born. Its parent goes on when it has memory of its own, or has ended.
+    pub(in crate::ahead) fn await_apart(&mut self, stopped: Stopped, child: i32) -> Result<()> {
+        let (tid, pid) = (stopped.tid(), stopped.tid());
+        let frame = Frame { nr: VFORK, ..Frame::default() };
+        let call = Call { awaits: Some(child), ..Call::new(tid, pid, frame, 0) };
+        self.park(stopped, call);
+        Ok(())
+    }
+
+    /// Whether a parent may go on: what its child has done until then it has observed.
+    pub(in crate::ahead) fn decide_apart(&mut self, stopped: &Stopped, call: &Call, child: i32) -> Result<Decision> {
+        if self.ahead.children.apart.parent(child).is_some() {
+            return Ok(Decision::Wait);
+        }
+        // A parent that is back where it was before must not need a checkpoint in the middle of a call.
+        let observes = vec![Dependent::Process(process(child))];
+        let plan = Plan { class: Class::Fresh, observes, modifies: Vec::new(), can_be_repeated: false };
+        Ok(match self.track(stopped, call, plan, Vec::new())? {
+            Decision::Wait => Decision::Wait,
+            _ => Decision::Go,
+        })
+    }
+
+    /// What a child has written becomes its parent's, before the child executes a program or ends.
+    pub(in crate::ahead) fn hand_back(&mut self, child: i32) -> Result<()> {
+        let Some(parent) = self.ahead.children.apart.parent(child) else { return Ok(()) };
+        #[allow(clippy::single_range_in_vec_init)]
+        let given = checkpoint::give_memory(child, parent, &[AGENT_BASE..OWN_END]);
+        let slot = |pid: i32| Some(&self.world().processes[self.tracees.get(&pid)?.process]);
+        if let (Some(child), Some(parent)) = (slot(child), slot(parent)) {
+            parent.depend(&self.world().transactions, &child.clock.load(DOMAINS_MAX));
+        }
+        match given {
+            Ok(pages) => self.ahead.trace(|| format!("{child} gives {pages} pages to {parent}")),
+            Err(error) if error.is_gone() => {}
+            Err(CheckpointError::Trace(error)) => return Err(error),
+            Err(error) => {
+                let source = std::io::Error::other(error.to_string());
+                return Err(TraceError::Kernel { what: "give memory to a parent", tid: child, source });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a process lets go of its memory by this call, which is that.
+pub(in crate::ahead) fn lets_go(call: &Call, class: &Class) -> bool {
+    let is_exec = matches!(syscall_table::op(call.frame.nr), Some(Op::Execve | Op::Execveat));
+    is_exec || matches!(class, Class::Exit { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_and_what_shares_more_are_no_vfork() {
+        let check = |flags, expected| assert_eq!(is_vfork(flags), expected, "{flags:x}");
+        check(CLONE_VM | CLONE_VFORK | 17, true);
+        check(CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND, true);
+        check(CLONE_VM | 17, false);
+        check(CLONE_VFORK | 17, false);
+        // CLONE_FILES, CLONE_SIGHAND, CLONE_THREAD, CLONE_PIDFD
+        for shared in [0x400, 0x800, 0x1_0000, 0x1000] {
+            check(CLONE_VM | CLONE_VFORK | shared, false);
+        }
+    }
+
+    #[test]
+    fn a_parent_waits_until_its_child_has_left() {
+        let mut apart = Apart::default();
+        apart.begin(2, 1);
+        assert!(apart.parent(2) == Some(1) && !apart.take_leaving());
+        apart.leave(3);
+        assert!(!apart.take_leaving());
+        apart.leave(2);
+        assert!(apart.parent(2).is_none() && apart.take_leaving() && !apart.take_leaving());
+        apart.put_back(2, Some(1));
+        assert_eq!(apart.parent(2), Some(1));
+    }
+}

@@ -1,0 +1,653 @@
+//! What the core wants done: checkpoints, rollbacks, output (000, 5.1, 5.3, 6.1).
+
+pub(in crate::ahead) mod crash;
+pub(in crate::ahead) mod undo;
+pub(in crate::ahead) mod vessels;
+
+use crate::ahead::objects::sockets::tcp;
+use crate::ahead::process::signals::{is_own, send_to_itself};
+use crate::ahead::rollback::undo::{apply_to_object, Undo};
+use crate::ahead::speculations::ledger::{us, Undone};
+use crate::ahead::speculations::report::Rollback;
+use crate::ahead::{Call, Kept, Object, Written, SCRATCH};
+use crate::event_loop::Supervisor;
+use crate::outputs::Taken;
+use checkpoint::CheckpointError;
+use speculation::{Action, Checkpoint, Process};
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Instant;
+use tracee::{RemoteCalls, Result, SignalInfo, Stop, Stopped, TraceError};
+
+type CoreAction = Action<Object, Undo, Written>;
+
+/// What a rollback does, sorted.
+#[derive(Default)]
+struct Extent {
+    processes: Vec<i32>,
+    undo: Vec<Undo>,
+    restore: Vec<(i32, Checkpoint)>,
+    destroy: Vec<i32>,
+}
+
+impl Supervisor {
+    /// Do what the core wants done.
+    pub(in crate::ahead) fn carry_out(&mut self) -> Result<()> {
+        while let Some(action) = self.ahead.core.next_action() {
+            // What is not undone because nobody guesses leaves everything as it is.
+            if !matches!(action, Action::RollForward { .. }) {
+                self.revoke_permits();
+            }
+            match action {
+                Action::Stop { process } => {
+                    self.ahead.is_rolling_back = true;
+                    self.roll_back(process)?;
+                    self.ahead.is_rolling_back = false;
+                }
+                other => self.carry_out_one(other)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn carry_out_one(&mut self, action: CoreAction) -> Result<()> {
+        self.ahead.trace(|| format!("  {action:?}"));
+        match action {
+            Action::TakeCheckpoint { checkpoint, process } => {
+                self.ahead.ledger.went_ahead(process.0 as i32, self.ahead.now());
+                let kept = self.ahead.fresh_vessel.take();
+                let kept = kept.expect("whoever tells the core of a call that needs a checkpoint prepares it before");
+                self.keep_checkpoint(checkpoint, kept);
+            }
+            Action::DiscardCheckpoint { checkpoint, .. } => {
+                if let Some(kept) = self.ahead.kept.remove(&checkpoint) {
+                    self.discard(kept);
+                }
+            }
+            Action::ReleaseOutput { output, .. } => self.release_output(output),
+            Action::DropOutput { output, .. } => {
+                let len = match &output {
+                    Written::Stream { bytes, .. } | Written::Sent(tcp::Sent { bytes, .. }) => {
+                        self.ahead.shown_bytes -= bytes.len() as u64;
+                        bytes.len()
+                    }
+                    Written::File(write) => {
+                        self.forget_write(write);
+                        write.bytes.len()
+                    }
+                    Written::Names(change) => {
+                        self.forget_name_change(change);
+                        0
+                    }
+                    Written::Attributes(change) => {
+                        self.forget_attributes(change);
+                        0
+                    }
+                    Written::Sync(_) => 0,
+                };
+                self.ahead.report.output_dropped += len as u64;
+            }
+            Action::ProcessResolved { process } => self.on_resolved(process.0 as i32),
+            Action::ObjectResolved { object } => {
+                self.ahead.touched.remove(&object);
+                self.make_shutdowns();
+                self.ahead.changes += 1;
+            }
+            Action::ReleasePid { process } => self.release_ghost(process.0 as i32),
+            Action::RollForward { payloads, .. } => {
+                for payload in payloads {
+                    match payload {
+                        Undo::Reap { child } => self.ahead.children.reaped_for_good(child),
+                        Undo::Shutdown { own, closed, .. } => self.ahead.shutdowns.is_certain(own, closed),
+                        Undo::Sent { receiver, .. } => self.call_receiver(receiver),
+                        _ => {}
+                    }
+                }
+            }
+            Action::Failed { .. }
+            | Action::RollBack { .. }
+            | Action::RestoreProcess { .. }
+            | Action::DestroyProcess { .. }
+            | Action::Stop { .. }
+            | Action::RollbackComplete => {}
+        }
+        Ok(())
+    }
+
+    /// One rollback, from its first `Stop` to `RollbackComplete`: nobody concerned runs before the last object is put back.
+    fn roll_back(&mut self, first: Process) -> Result<()> {
+        let begin = Instant::now();
+        let mut extent = Extent { processes: vec![first.0 as i32], ..Extent::default() };
+        let mut failed = Vec::new();
+        while let Some(action) = self.ahead.core.next_action() {
+            match action {
+                Action::Stop { process } => extent.processes.push(process.0 as i32),
+                Action::RollBack { payloads, .. } => extent.undo.extend(payloads),
+                Action::RestoreProcess { process, checkpoint } => {
+                    extent.restore.push((process.0 as i32, checkpoint));
+                }
+                Action::DestroyProcess { process } => extent.destroy.push(process.0 as i32),
+                Action::Failed { speculation } => failed.push(speculation),
+                Action::RollbackComplete => break,
+                other => self.carry_out_one(other)?,
+            }
+        }
+        let (who, back) = (&extent.processes, &extent.restore);
+        self.ahead.trace(|| format!("  roll back {who:?}, restore {back:?}"));
+        let mut stops = HashMap::new();
+        let running = extent.processes.iter().copied().filter(|&pid| !self.stands_still(pid));
+        let mut halted = tracee::halt_all(&running.collect::<Vec<i32>>())?;
+        for &pid in &extent.processes {
+            self.ahead.crash.step();
+            match self.halt(pid, halted.remove(&pid)) {
+                Ok(Some(stopped)) => {
+                    stops.insert(pid, stopped);
+                }
+                // Killed meanwhile, by itself or from outside.
+                Ok(None) | Err(TraceError::Gone(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // A child that is removed may hold the last end of a pipe whose other ends are about to come back: until then we hold it.
+        let _ends: Vec<OwnedFd> = extent.undo.iter().flat_map(Undo::pipes).collect();
+        let (processes, objects) = (extent.processes.len(), extent.undo.len());
+        self.destroy(&extent.destroy, &mut stops)?;
+        for undo in extent.undo {
+            self.ahead.crash.step();
+            self.apply(undo, &stops).or_else(unless_dead)?;
+        }
+        for (pid, checkpoint) in extent.restore {
+            let Some(kept) = self.ahead.kept.remove(&checkpoint) else {
+                // Its process has ended for good.
+                self.ahead.report.lost += 1;
+                continue;
+            };
+            self.ahead.crash.step();
+            match stops.remove(&pid) {
+                Some(stopped) => match self.put_back(pid, stopped, kept) {
+                    Err(TraceError::Gone(_)) => self.ahead.report.lost += 1,
+                    done => done?,
+                },
+                None => {
+                    // Killed from outside: what it did can be undone, its death cannot.
+                    self.ahead.report.lost += 1;
+                    self.discard(kept);
+                }
+            }
+        }
+        self.ahead.listeners.rolled_back();
+        let took = begin.elapsed();
+        let undone = Undone { pids: extent.processes, operations: objects, took };
+        let cause = self.ahead.ledger.rolled_back(&failed, undone, self.ahead.now());
+        self.ahead
+            .report
+            .rolled_back(cause, Rollback { speculations: failed.len(), processes, operations: objects, us: us(took) });
+        self.ahead.changes += 1;
+        self.call_receivers();
+        Ok(())
+    }
+
+    /// Whether a process is stopped by us already.
+    fn stands_still(&self, pid: i32) -> bool {
+        self.ahead.children.stands(pid)
+            || self.ahead.ending.contains_key(&pid)
+            || self.ahead.parked.values().any(|parked| parked.call.pid == pid)
+    }
+
+    /// A process is stopped, by us before or now; stop it where a rollback can begin. `None` if it is dead.
+    fn halt(&mut self, pid: i32, now: Option<Stopped>) -> Result<Option<Stopped>> {
+        let halted = self.halt_at_once(pid, now)?;
+        self.end_work(pid);
+        match &halted {
+            Some(stopped) => self.end_call(stopped)?,
+            None => drop(self.ahead.under_way.remove(&pid)),
+        }
+        Ok(halted)
+    }
+
+    fn halt_at_once(&mut self, pid: i32, mut stopped: Option<Stopped>) -> Result<Option<Stopped>> {
+        if let Some((stopped, _)) = self.ahead.children.take_standing(pid) {
+            return Ok(Some(stopped));
+        }
+        if let Some((stopped, _)) = self.ahead.ending.remove(&pid) {
+            return Ok(Some(stopped));
+        }
+        let parked = self.ahead.parked.iter().find(|(_, parked)| parked.call.pid == pid).map(|(&key, _)| key);
+        if let Some(parked) = parked.and_then(|key| self.ahead.parked.remove(&key)) {
+            return Ok(Some(parked.stopped));
+        }
+        // A new program without its agent could make no call for us: let it come so far.
+        while let Some(now) = stopped.take() {
+            let is_new = matches!(now.stop(), Stop::Exec { .. });
+            if !is_new && !self.ahead.starting.contains(&pid) || self.is_request(&now) {
+                stopped = Some(now);
+                break;
+            }
+            match now.stop() {
+                Stop::Exec { .. } | Stop::SystemCall => self.on_stop(now),
+                // Its agent may not attach the world, and tries again when it may.
+                Stop::Signal(signal) if self.is_of_injection(&now, signal)? => self.on_stop(now),
+                Stop::Signal(_) => {
+                    let info = now.signal_info()?;
+                    self.ahead.held_signals.entry(pid).or_default().push(info);
+                    now.resume(0)?;
+                }
+                Stop::Group(_) | Stop::Trap | Stop::Exit => now.resume(0)?,
+            }
+            stopped = tracee::await_stop(pid)?;
+        }
+        if let Some(stopped) = &stopped {
+            if let Stop::Signal(_) = stopped.stop() {
+                let info = stopped.signal_info()?;
+                let info = self.as_it_was(pid, info);
+                // Its own SIGPIPE, abort and the like belong to what is taken back; what we have told of a child is told again.
+                let is_own = is_own(&info, pid);
+                let is_ours = info.number() == libc::SIGCHLD && self.ahead.children.is_announced(info.process());
+                // What was sent by somebody inside is in its queue again.
+                if !is_own && !is_ours && !info.is_noted() {
+                    self.keep_signal(pid, info);
+                }
+            }
+        }
+        Ok(stopped)
+    }
+
+    fn is_request(&self, stopped: &Stopped) -> bool {
+        stopped.stop() == Stop::SystemCall
+            && stopped.registers().is_ok_and(|registers| {
+                registers.orig_rax == u64::from(agent_abi::REQUEST_NR) && self.image.contains(registers.rip)
+            })
+    }
+
+    /// They were forked by an execution that never happened (000, 6.8).
+    fn destroy(&mut self, children: &[i32], stops: &mut HashMap<i32, Stopped>) -> Result<()> {
+        for &pid in children {
+            self.ahead.crash.step();
+            let _stopped_for_good = stops.remove(&pid);
+            self.destroy_stillborn(pid)?;
+            // If it is not there any more it was killed from outside, and its end has been heard of.
+            let is_alive = self.tracees.contains_key(&pid);
+            if is_alive {
+                end(pid)?;
+            }
+            let parent = self.ahead.children.parent(pid);
+            self.ahead.children.unmake(pid);
+            self.ahead.held_signals.remove(&pid);
+            if is_alive {
+                self.on_exit(pid);
+            }
+            if let Some(parent) = parent {
+                match stops.get(&parent) {
+                    Some(stopped) => {
+                        let dead = [pid];
+                        self.wait_in(stopped, parent, &dead)?;
+                    }
+                    None => self.ahead.children.reap_later(parent, pid),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, undo: Undo, stops: &HashMap<i32, Stopped>) -> Result<()> {
+        let failed = |source| TraceError::Kernel { what: "undo an operation", tid: 0, source };
+        apply_to_object(&undo).map_err(failed)?;
+        match undo {
+            Undo::Descriptor { pid, fd, was, close_on_exec } => {
+                let Some(stopped) = stops.get(&pid) else { return Ok(()) };
+                let open = was.open().map_err(failed)?;
+                self.install(stopped, pid, fd, &open, close_on_exec)
+            }
+            Undo::CloseOnExec { pid, fd, was } => {
+                let Some(stopped) = stops.get(&pid) else { return Ok(()) };
+                const F_SETFD: u64 = 2;
+                let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+                remote.call(libc::SYS_fcntl, &[fd as u64, F_SETFD, u64::from(was)])?;
+                let signals = remote.finish()?;
+                self.hold_signals(pid, signals);
+                Ok(())
+            }
+            // Of one that was removed a moment ago there is nothing to be told any more.
+            Undo::Reap { child } | Undo::Told { child, .. } if !self.ahead.children.knows(child) => Ok(()),
+            Undo::Reap { child } => {
+                self.ahead.children.not_reaped(child);
+                Ok(())
+            }
+            Undo::Told { parent, child, status } => {
+                let is_ghost = self.ahead.children.tell_again(parent, child);
+                if !is_ghost && !self.is_about_to_hear(parent, child, stops)? {
+                    let info = SignalInfo::child_ended(child, status);
+                    self.ahead.held_signals.entry(parent).or_default().push(info);
+                }
+                Ok(())
+            }
+            Undo::Sent { receiver, number } => {
+                self.ahead.signals.remove(receiver, number);
+                Ok(())
+            }
+            Undo::Heard { receiver, sent } => {
+                if self.tracees.contains_key(&receiver) {
+                    self.ahead.signals.put_back(receiver, sent);
+                }
+                Ok(())
+            }
+            Undo::Input { id, pin, reading } => {
+                self.ahead.input.give_back(id, pin, &reading);
+                self.reset_if_closed(id);
+                Ok(())
+            }
+            Undo::Accept { listener, accepted } => {
+                self.accept_back(listener, &accepted);
+                Ok(())
+            }
+            Undo::Connect { listener, client, held } => self.disconnect(listener, client, held).map_err(failed),
+            Undo::Shutdown { own, before, .. } => {
+                self.ahead.shutdowns.take_back(own, before);
+                Ok(())
+            }
+            Undo::Memory(..)
+            | Undo::Stream { .. }
+            | Undo::Queue(..)
+            | Undo::Counter { .. }
+            | Undo::Position { .. }
+            | Undo::Flags { .. }
+            | Undo::Nothing => Ok(()),
+        }
+    }
+
+    /// Whether the kernel's word of a child's end, which is not to be kept from its parent any more, has reached it and was not heard yet.
+    fn is_about_to_hear(&self, parent: i32, child: i32, stops: &HashMap<i32, Stopped>) -> Result<bool> {
+        let tells = |info: &SignalInfo| info.number() == libc::SIGCHLD && info.process() == child;
+        let is_pending = match stops.get(&parent) {
+            Some(stopped) => stopped.pending_signals(true)?.iter().any(tells),
+            None => false,
+        };
+        let is_held =
+            |signals: &HashMap<i32, Vec<SignalInfo>>| signals.get(&parent).is_some_and(|list| list.iter().any(tells));
+        Ok(is_pending || is_held(&self.ahead.held_signals) || is_held(&self.backlog))
+    }
+
+    /// Put a descriptor of ours into another process, under a number of its own.
+    pub(in crate::ahead) fn install(
+        &mut self,
+        stopped: &Stopped,
+        pid: i32,
+        fd: i32,
+        open: &OwnedFd,
+        close_on_exec: bool,
+    ) -> Result<()> {
+        const O_CLOEXEC: u64 = 0o2000000;
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let own = std::process::id();
+        let supervisor = remote.call(libc::SYS_pidfd_open, &[u64::from(own)])?;
+        let copy = remote.call(libc::SYS_pidfd_getfd, &[supervisor as u64, open.as_raw_fd() as u64, 0])?;
+        let result = if copy < 0 {
+            copy
+        } else if copy == i64::from(fd) {
+            // The free number that it got is its own.
+            remote.call(libc::SYS_fcntl, &[copy as u64, 2, u64::from(close_on_exec)])?
+        } else {
+            let flags = if close_on_exec { O_CLOEXEC } else { 0 };
+            let moved = remote.call(libc::SYS_dup3, &[copy as u64, fd as u64, flags])?;
+            remote.call(libc::SYS_close, &[copy as u64])?;
+            moved
+        };
+        if supervisor >= 0 && supervisor != i64::from(fd) {
+            remote.call(libc::SYS_close, &[supervisor as u64])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        if result < 0 {
+            let source = std::io::Error::from_raw_os_error(-(result as i32));
+            return Err(TraceError::Kernel { what: "put back a descriptor", tid: pid, source });
+        }
+        Ok(())
+    }
+
+    /// Put a process back to its checkpoint; its call is looked at again, and made without running ahead.
+    fn put_back(&mut self, pid: i32, stopped: Stopped, kept: Kept) -> Result<()> {
+        let restored = self.restore_from(&kept, pid, &stopped);
+        let Kept { vessel, call, apart, .. } = kept;
+        self.ahead.children.apart.put_back(pid, apart);
+        let signal = vessel.signal();
+        // Also where the process was killed meanwhile: nobody else knows of its vessel.
+        self.discard_vessel(vessel);
+        restored?;
+        self.remove_stillborn(pid, &stopped)?;
+        self.bury(&stopped, pid)?;
+        self.forget_silent_children(pid, &stopped)?;
+        match (call, signal) {
+            (Some(Call { ends_by: Some(info), .. }), _) => drop(self.ahead.ending.insert(pid, (stopped, info))),
+            (Some(call), _) => self.park(stopped, call),
+            (None, Some(signal)) => stopped.resume_with(&signal)?,
+            (None, None) => stopped.resume(0)?,
+        }
+        Ok(())
+    }
+
+    fn restore_from(&mut self, kept: &Kept, pid: i32, stopped: &Stopped) -> Result<()> {
+        let gate = self.image.header.gate_program;
+        let open = self.descriptors_of(pid)?;
+        let surplus: Vec<i32> = open.into_iter().filter(|fd| !kept.descriptors.contains(fd)).collect();
+        if !surplus.is_empty() {
+            let mut remote = RemoteCalls::new(stopped, gate)?;
+            for fd in surplus {
+                remote.call(libc::SYS_close, &[fd as u64])?;
+            }
+            let signals = remote.finish()?;
+            self.hold_signals(pid, signals);
+        }
+        self.forget_undone_signals(pid, stopped)?;
+        kept.vessel.restore_known(stopped, gate, self.known_of(pid)).map_err(|error| match error {
+            CheckpointError::Trace(error) => error,
+            other => TraceError::Kernel {
+                what: "restore a checkpoint",
+                tid: pid,
+                source: std::io::Error::other(other.to_string()),
+            },
+        })?;
+        self.forget_pending_again(pid, kept);
+        self.ahead.outcomes.back_to(pid, kept.injected, Instant::now());
+        self.ahead.children.revive(pid);
+        self.ahead.starting.remove(&pid);
+        if let Some(tracee) = self.tracees.get_mut(&pid) {
+            tracee.injection = None;
+        }
+        Ok(())
+    }
+
+    /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held since are not sent by us, too.
+    fn forget_pending_again(&mut self, pid: i32, kept: &Kept) {
+        for (pending, shared) in kept.vessel.pending() {
+            let is_ours = pending.is_from_us();
+            let was =
+                kept.sent_again.iter().find(|info| is_ours && info.number() == pending.number()).unwrap_or(pending);
+            self.ahead.signals.forget_those_like(pid, was);
+            let is_same = |info: &SignalInfo| info.number() == was.number() && info.process() == was.process();
+            if let Some(held) = self.ahead.held_signals.get_mut(&pid) {
+                if let Some(at) = held.iter().position(is_same) {
+                    held.remove(at);
+                }
+            }
+            let is_there = |list: &Vec<SignalInfo>| list.iter().any(|info| info.number() == was.number());
+            if is_ours && !self.backlog.get(&pid).is_some_and(is_there) {
+                self.backlog.entry(pid).or_default().push(*was);
+            }
+            if !is_ours && pending.number() == libc::SIGCHLD && pending.code() > 0 && !shared {
+                // What we have told of a child, and what may have been heard since.
+                self.ahead.children.announce(pending.process());
+            }
+        }
+    }
+
+    /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has sent itself, what a timer did, what
+    /// we have told it of a child or sent it in the name of another one. Those that waited at the checkpoint are sent again with it.
+    fn forget_undone_signals(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        self.take_signals(pid, stopped, |info, shared| {
+            let is_told = info.number() == libc::SIGCHLD && info.code() > 0 && !shared;
+            is_told || info.is_noted() || is_own(info, pid) || info.number() == libc::SIGPIPE && !shared
+        })
+    }
+
+    /// A SIGCHLD that waits in the kernel, about a child of which the program knows nothing: one that another would be joined with, or that is
+    /// taken by `sigwait` without a stop.
+    pub(in crate::ahead) fn forget_silent_children(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        let (vessels, kin) = (&self.ahead.vessels, &self.ahead.children);
+        let is_silent = |child| vessels.contains(&child) || kin.is_silent(child) && !kin.is_announced(child);
+        let silent: Vec<i32> = stopped
+            .pending_signals(true)?
+            .iter()
+            .filter(|info| info.number() == libc::SIGCHLD && is_silent(info.process()))
+            .map(SignalInfo::process)
+            .collect();
+        self.take_signals(pid, stopped, |info, shared| {
+            shared && info.number() == libc::SIGCHLD && silent.contains(&info.process())
+        })
+    }
+
+    /// Take signals out of the queues of a process, in its name: those that are `unwanted(info, whether they wait for the whole process)`. Only a number
+    /// can be asked for, so that others of the same number are taken, too, and sent again.
+    fn take_signals(
+        &mut self,
+        pid: i32,
+        stopped: &Stopped,
+        unwanted: impl Fn(&SignalInfo, bool) -> bool,
+    ) -> Result<()> {
+        let mut pending: Vec<(SignalInfo, bool)> = Vec::new();
+        for shared in [false, true] {
+            pending.extend(stopped.pending_signals(shared)?.into_iter().map(|info| (info, shared)));
+        }
+        // A step ends with a SIGTRAP of the kernel's: it must not be taken for one that was sent.
+        pending.retain(|(info, _)| info.number() != libc::SIGTRAP || info.code() <= 0);
+        let numbers: Vec<i32> =
+            pending.iter().filter(|(info, shared)| unwanted(info, *shared)).map(|(info, _)| info.number()).collect();
+        pending.retain(|(info, _)| numbers.contains(&info.number()));
+        if pending.is_empty() {
+            return Ok(());
+        }
+        let at = stopped.registers()?.gs_base - SCRATCH;
+        let kernel = |source| TraceError::Kernel { what: "write a set of signals", tid: pid, source };
+        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        for (info, _) in &pending {
+            let bit = 1u64 << (info.number() - 1);
+            let words = [bit.to_ne_bytes(), [0; 8], [0; 8]].concat();
+            tracee::write_bytes(pid, at, &words).map_err(kernel)?;
+            // All signals are blocked meanwhile: this takes one out, the thread's own first, and waits for nothing.
+            remote.call(libc::SYS_rt_sigtimedwait, &[at, 0, at + 8, 8])?;
+        }
+        for (info, shared) in pending.iter().filter(|(info, shared)| !unwanted(info, *shared)) {
+            send_to_itself(&mut remote, pid, at, info, *shared)?;
+        }
+        let mut signals = remote.finish()?;
+        // One that was not blocked came with a step.
+        signals.retain(|info| info.number() != libc::SIGTRAP || !unwanted(info, false));
+        self.hold_signals(pid, signals);
+        Ok(())
+    }
+
+    /// Remove the children of whose birth we have not heard, and have their parent, which goes on, wait for them.
+    fn remove_stillborn(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        match self.destroy_stillborn(pid)? {
+            dead if dead.is_empty() => Ok(()),
+            dead => self.wait_in(stopped, pid, &dead),
+        }
+    }
+
+    /// Children of whose birth we have not heard: forked by an execution that never happened. Only who was in the middle of a fork has any: of all
+    /// others it was told ([`Self::on_done`]).
+    fn destroy_stillborn(&mut self, parent: i32) -> Result<Vec<i32>> {
+        if !self.ahead.giving_birth.remove(&parent) {
+            return Ok(Vec::new());
+        }
+        let stillborn = self.stillborn(parent)?;
+        for &child in &stillborn {
+            end(child)?;
+            self.ahead.children.unmake(child);
+        }
+        Ok(stillborn)
+    }
+
+    fn release_output(&mut self, output: Written) {
+        let output = match output {
+            Written::Sent(sent) => {
+                self.ahead.shown_bytes -= sent.bytes.len() as u64;
+                return self.release_sent(sent);
+            }
+            output => output,
+        };
+        if !self.ahead.overflow.is_empty() {
+            return self.ahead.overflow.push(output);
+        }
+        self.ahead.crash.step();
+        match &output {
+            Written::Sent(_) => {}
+            Written::File(write) => self.make_write(write),
+            Written::Names(change) => self.make_name_change(change),
+            Written::Attributes(change) => self.make_attributes(change),
+            Written::Sync(sync) => self.make_sync(sync),
+            Written::Stream { target, writer, clock, bytes } => {
+                // Writes that were held before it went into younger transactions than it knew of.
+                let mut clock = *clock;
+                clock.merge(&self.ahead.written);
+                if self.outputs.take(target, *writer, clock, bytes.clone()) == Taken::Full {
+                    self.ahead.overflow.push(output);
+                } else {
+                    self.ahead.shown_bytes -= bytes.len() as u64;
+                    self.world().transactions.request(&clock);
+                    external_sync::engine::ring(self.world());
+                }
+            }
+        }
+    }
+
+    /// What did not fit into the queues when it became free.
+    pub(in crate::ahead) fn release_overflow(&mut self) {
+        for output in std::mem::take(&mut self.ahead.overflow) {
+            self.release_output(output);
+        }
+    }
+
+    /// The process depends on nothing any more: what waited for that.
+    fn on_resolved(&mut self, pid: i32) {
+        self.ahead.changes += 1;
+        self.ahead.outcomes.settle(pid);
+        self.ahead.children.forget_gone(pid);
+        self.ahead.ledger.settled(pid, self.ahead.now());
+        for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
+            self.send_again_as_ours(pid, info);
+        }
+        self.call_receiver(pid);
+    }
+
+    /// Signals that reached a process while it was made to do something for us.
+    pub(in crate::ahead) fn hold_signals(&mut self, pid: i32, signals: Vec<SignalInfo>) {
+        for info in signals {
+            if self.ahead.is_speculative(pid) {
+                self.ahead.held_signals.entry(pid).or_default().push(info);
+            } else {
+                self.send_again_as_ours(pid, info);
+            }
+        }
+    }
+}
+
+/// Kill a process, and wait for its end.
+fn end(pid: i32) -> Result<()> {
+    crate::sys::kill(pid, libc::SIGKILL);
+    tracee::await_end(pid).map(drop).map_err(|source| TraceError::Kernel { what: "wait for the end", tid: pid, source })
+}
+
+/// What is done to a process that died meanwhile need not be done.
+fn unless_dead(error: TraceError) -> Result<()> {
+    match error {
+        TraceError::Gone(_) => Ok(()),
+        error => Err(error),
+    }
+}
+
+/// Whether we trace a process; of one that has ended the answer is no.
+pub(crate) fn is_traced_by_us(pid: i32) -> procfs::Result<bool> {
+    procfs::unless_gone(
+        procfs::Status::of(pid).and_then(|of| of.tracer()).map(|tracer| tracer == std::process::id() as i32),
+    )
+}

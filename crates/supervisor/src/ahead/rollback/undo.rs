@@ -1,0 +1,312 @@
+//! What undoes an operation on an object (000, 6.2 to 6.9), and how it is done.
+
+use crate::ahead::filesystems::memory::inverse::{Before, Change};
+use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::objects::eventfd::Counter;
+use crate::ahead::objects::input::{Reading, SourceId};
+use crate::ahead::objects::pipe::Contents;
+use crate::ahead::objects::sockets::accept::Accepted;
+use crate::ahead::objects::sockets::queue::Queued;
+use crate::ahead::objects::sockets::shutdown::Closed;
+use crate::ahead::objects::sockets::Direction;
+use crate::ahead::process::signals::Sent;
+use crate::ahead::speculations::bounds::Counted;
+use crate::ahead::{Call, Kept, Object};
+use crate::event_loop::Supervisor;
+use rustix::fs::{FileType, OFlags, SeekFrom};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+/// What a call is about to do to an object: enough to make its undo, if one is needed.
+#[derive(Debug)]
+pub(crate) enum Intent {
+    /// Put bytes into a pipe, take some out, or close one of its ends.
+    Stream(OwnedFd),
+    /// Send something to a Unix socket, or receive it.
+    Queue(Direction),
+    /// Take a connection out of the queue of a socket that listens.
+    Accept { listener: u64, accepted: Arc<Accepted> },
+    /// Put one into it.
+    Connect { listener: u64, client: OwnedFd },
+    /// Close directions of a connection.
+    Shutdown { own: u64, closed: Closed },
+    /// Add to an event descriptor's counter, or take it.
+    Counter(OwnedFd),
+    /// Read what comes from outside.
+    Input { id: SourceId, pin: OwnedFd, reading: Arc<Reading> },
+    /// Move the position of an open file.
+    Position(OwnedFd),
+    /// Close a descriptor, or put another object in its place.
+    Close(i32),
+    /// Change whether exec closes a descriptor.
+    CloseOnExec(i32),
+    /// Change an open file's flags.
+    Flags(OwnedFd),
+    /// Change a file in memory, or its name.
+    Memory(Change),
+    /// Learn how a child ended.
+    Reap(i32),
+    /// Send a signal.
+    Send { receiver: i32, number: u64 },
+    /// Something whose undo is part of another one.
+    Nothing,
+}
+
+/// How an operation is undone.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // Changes of files are most of them.
+pub(crate) enum Undo {
+    /// What was in the pipe.
+    Stream { pipe: OwnedFd, contents: Contents, _kept: Counted },
+    /// What waited in the socket.
+    Queue(Queued, #[expect(dead_code, reason = "its end counts")] Counted),
+    /// The connection that was accepted, to be accepted again.
+    Accept { listener: u64, accepted: Arc<Accepted> },
+    /// The client that was not connected.
+    Connect { listener: u64, client: u64, held: Arc<OwnedFd> },
+    /// What was closed of a connection, as far as it is held.
+    Shutdown { own: u64, before: Closed, closed: Closed },
+    /// What the counter was.
+    Counter { fd: OwnedFd, counter: Counter },
+    /// What was read from outside, to be given again.
+    Input { id: SourceId, pin: OwnedFd, reading: Arc<Reading> },
+    /// Where the position was.
+    Position { file: OwnedFd, position: u64 },
+    /// What was behind the descriptor.
+    Descriptor { pid: i32, fd: i32, was: Descriptor, close_on_exec: bool },
+    /// Whether exec would have closed it.
+    CloseOnExec { pid: i32, fd: i32, was: bool },
+    /// The open file's flags.
+    Flags { file: Arc<OwnedFd>, flags: OFlags },
+    /// The file in memory, or its name.
+    Memory(Box<Before>, #[expect(dead_code, reason = "its end counts")] Counted),
+    /// The child that had not been waited for.
+    Reap { child: i32 },
+    /// The child of whose end the process had not heard.
+    Told { parent: i32, child: i32, status: i32 },
+    /// The signal that was sent.
+    Sent { receiver: i32, number: u64 },
+    /// The signal that was heard.
+    Heard { receiver: i32, sent: Sent },
+    /// Nothing.
+    Nothing,
+}
+
+/// What is kept of a descriptor that was closed, or waits in a message.
+#[derive(Debug)]
+pub(crate) enum Descriptor {
+    /// The open file itself.
+    Open(Arc<OwnedFd>),
+    /// A pipe's end. Only a path to the pipe is kept, so that end-of-file and EPIPE stay true for the others.
+    PipeEnd { path: OwnedFd, flags: OFlags },
+}
+
+impl Descriptor {
+    /// A descriptor of the same object.
+    pub fn open(&self) -> io::Result<Arc<OwnedFd>> {
+        match self {
+            Self::Open(open) => Ok(Arc::clone(open)),
+            Self::PipeEnd { path, flags } => Ok(Arc::new(open_end(path, *flags)?)),
+        }
+    }
+
+    /// Both ends of the pipe, if it is one of them.
+    fn both_ends(&self) -> Option<OwnedFd> {
+        match self {
+            Self::Open(_) => None,
+            Self::PipeEnd { path, .. } => open_both(path).ok(),
+        }
+    }
+}
+
+impl Undo {
+    /// Both ends of each pipe that is put back.
+    pub fn pipes(&self) -> Vec<OwnedFd> {
+        match self {
+            Self::Stream { pipe, .. } => open_both(pipe).ok().into_iter().collect(),
+            Self::Descriptor { was, .. } => was.both_ends().into_iter().collect(),
+            Self::Queue(queued, _) => queued.descriptors().filter_map(Descriptor::both_ends).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Supervisor {
+    pub(crate) fn undo_of(&mut self, tid: i32, intent: Intent) -> io::Result<Undo> {
+        Ok(match intent {
+            Intent::Stream(pipe) => {
+                let contents = Contents::of(&pipe)?;
+                // A path holds neither end open.
+                let kept = Counted::new(contents.len());
+                Undo::Stream { pipe: path_to(&pipe)?, contents, _kept: kept }
+            }
+            Intent::Queue(direction) => {
+                let queued = self.remember_queue(direction)?;
+                let kept = Counted::new(queued.len());
+                Undo::Queue(queued, kept)
+            }
+            Intent::Accept { listener, accepted } => Undo::Accept { listener, accepted },
+            Intent::Shutdown { own, closed } => {
+                Undo::Shutdown { own, before: self.ahead.shutdowns.closed_by(own), closed }
+            }
+            Intent::Connect { listener, client } => {
+                let ino = rustix::fs::fstat(&client)?.st_ino;
+                Undo::Connect { listener, client: ino, held: self.ahead.ends.hold(ino, client) }
+            }
+            Intent::Counter(fd) => {
+                let counter = Counter::of(&fd).ok_or(io::ErrorKind::Unsupported)?;
+                Undo::Counter { fd, counter }
+            }
+            Intent::Position(file) => {
+                let position = rustix::fs::seek(&file, SeekFrom::Current(0)).unwrap_or(0);
+                Undo::Position { file, position }
+            }
+            Intent::Close(fd) => {
+                let pid = self.pid_of(tid)?;
+                let copy = self.copy_descriptor(tid, fd)?;
+                let close_on_exec = is_close_on_exec(pid, fd)?;
+                Undo::Descriptor { pid, fd, was: self.keep(copy)?, close_on_exec }
+            }
+            Intent::CloseOnExec(fd) => {
+                let pid = self.pid_of(tid)?;
+                Undo::CloseOnExec { pid, fd, was: is_close_on_exec(pid, fd)? }
+            }
+            Intent::Flags(file) => {
+                let flags = rustix::fs::fcntl_getfl(&file)?;
+                Undo::Flags { file: self.hold(file)?, flags }
+            }
+            Intent::Input { id, pin, reading } => Undo::Input { id, pin, reading },
+            Intent::Memory(change) => {
+                let before = change.remember()?;
+                let kept = Counted::new(before.len());
+                Undo::Memory(Box::new(before), kept)
+            }
+            Intent::Reap(child) => Undo::Reap { child },
+            Intent::Send { receiver, number } => Undo::Sent { receiver, number },
+            Intent::Nothing => Undo::Nothing,
+        })
+    }
+
+    /// Of a process that was born on a guess and has no checkpoint nothing is put back: it is taken back by its end.
+    /// What it closes need not be kept for it. (Of pipes and sockets the others are to see the same as ever.)
+    pub(in crate::ahead) fn without_needless_copies(
+        &mut self,
+        call: &Call,
+        mut modifies: Vec<(Object, Intent)>,
+    ) -> Vec<(Object, Intent)> {
+        let has_checkpoint = |kept: &Kept| kept.pid == call.pid;
+        if !self.ahead.is_speculative(call.pid) || self.ahead.kept.values().any(has_checkpoint) {
+            return modifies;
+        }
+        for (_, intent) in &mut modifies {
+            if matches!(intent, Intent::Close(fd) if self.is_plain_file(call.tid, *fd)) {
+                *intent = Intent::Nothing;
+            }
+        }
+        modifies
+    }
+
+    fn is_plain_file(&mut self, tid: i32, fd: i32) -> bool {
+        let stat = self.copy_descriptor(tid, fd).and_then(|copy| Ok(rustix::fs::fstat(&copy)?));
+        let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        kind.is_ok_and(|kind| matches!(kind, FileType::RegularFile | FileType::Directory))
+    }
+
+    /// What an undo entry may hold of a descriptor that is closed, or in a message.
+    pub(in crate::ahead) fn keep(&mut self, copy: OwnedFd) -> io::Result<Descriptor> {
+        let flags = rustix::fs::fcntl_getfl(&copy)?;
+        let is_end =
+            !flags.contains(OFlags::PATH) && matches!(self.behind_copy(copy.try_clone()?), Behind::Pipe { .. });
+        Ok(match is_end {
+            true => Descriptor::PipeEnd { path: path_to(&copy)?, flags },
+            false => Descriptor::Open(self.hold(copy)?),
+        })
+    }
+
+    /// For an undo entry: of a socket it is to be known that it is held.
+    fn hold(&mut self, file: OwnedFd) -> io::Result<Arc<OwnedFd>> {
+        let stat = rustix::fs::fstat(&file)?;
+        Ok(match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Socket => self.ahead.ends.hold(stat.st_ino, file),
+            _ => Arc::new(file),
+        })
+    }
+}
+
+/// Undo what needs no process.
+pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
+    match undo {
+        Undo::Stream { pipe, contents, .. } => contents.put_back(pipe),
+        Undo::Position { file, position } => {
+            // A pipe or terminal has no position.
+            let _ = rustix::fs::seek(file, SeekFrom::Start(*position));
+            Ok(())
+        }
+        Undo::Queue(queued, _) => queued.restore(),
+        Undo::Counter { fd, counter } => counter.restore(fd),
+        Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
+        Undo::Memory(before, _) => before.restore(),
+        Undo::Input { .. }
+        | Undo::Accept { .. }
+        | Undo::Connect { .. }
+        | Undo::Shutdown { .. }
+        | Undo::Descriptor { .. }
+        | Undo::CloseOnExec { .. }
+        | Undo::Reap { .. }
+        | Undo::Told { .. }
+        | Undo::Sent { .. }
+        | Undo::Heard { .. }
+        | Undo::Nothing => Ok(()),
+    }
+}
+
+/// A descriptor that names a pipe without being one of its ends.
+pub(crate) fn path_to(pipe: &OwnedFd) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(own_path(pipe), OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
+}
+
+pub(crate) fn own_path(fd: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// Open an end of a pipe again.
+pub(crate) fn open_end(path: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
+    let is_in_packets = flags.contains(OFlags::DIRECT);
+    let flags = flags & (OFlags::RWMODE | OFlags::APPEND | OFlags::NONBLOCK);
+    // Without O_NONBLOCK an open would wait for the other end.
+    let fd = rustix::fs::open(own_path(path), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, rustix::fs::Mode::empty());
+    let fd = match fd {
+        // Nobody reads: both ends for a moment, so that one of them can be opened.
+        Err(rustix::io::Errno::NXIO) => {
+            let _both = open_both(path)?;
+            rustix::fs::open(own_path(path), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, rustix::fs::Mode::empty())?
+        }
+        other => other?,
+    };
+    let mut opened = rustix::fs::fcntl_getfl(&fd)?;
+    opened.set(OFlags::NONBLOCK, flags.contains(OFlags::NONBLOCK));
+    // To open a pipe with it is refused; to set it is not.
+    opened.set(OFlags::DIRECT, is_in_packets);
+    rustix::fs::fcntl_setfl(&fd, opened)?;
+    Ok(fd)
+}
+
+pub(crate) fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(own_path(pipe), flags, rustix::fs::Mode::empty())?)
+}
+
+/// Whether exec closes a descriptor of another process. One that is not open is not closed.
+pub(crate) fn is_close_on_exec(pid: i32, fd: i32) -> procfs::Result<bool> {
+    const O_CLOEXEC: u32 = 0o2000000;
+    match procfs::descriptor_flags(pid, fd) {
+        Err(procfs::Error::Gone(_) | procfs::Error::Missing { .. }) => Ok(false),
+        flags => Ok(flags? & O_CLOEXEC != 0),
+    }
+}
+
+/// The object that a call on a file moves the position of.
+pub(crate) fn position_of(dev: u64, ino: u64) -> Object {
+    Object::Position(dev, ino)
+}

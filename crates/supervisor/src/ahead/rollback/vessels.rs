@@ -1,0 +1,144 @@
+//! Vessels that nobody waits for: just born, or killed.
+//!
+//! A checkpoint costs its process one call, the fork. That the copy has come to its first stop, has let go of what others could notice, and in the end
+//! has died, is waited for only before somebody could notice: before a call that looks at process groups, at all processes or at children, and
+//! before one after which the copy would hold descriptors open that it has in common with its process.
+
+use crate::ahead::calls::plan::Class;
+use crate::ahead::Kept;
+use crate::event_loop::Supervisor;
+use checkpoint::{ToReap, Vessel};
+use speculation::Checkpoint;
+use syscall_table::Op;
+use tracee::{Result, Stopped};
+
+/// So many dead vessels a process leaves unreaped at most: they count among the processes that its user may have.
+const CORPSES_MAX: usize = 8;
+
+/// Whether a call of this class could tell that there is a vessel, or leave it with descriptors of its own.
+pub(in crate::ahead) fn would_notice(class: &Class, nr: u64) -> bool {
+    let is_harmless = matches!(
+        class,
+        Class::Free
+            | Class::Tracked
+            | Class::Output { .. }
+            | Class::Input { .. }
+            | Class::Names
+            | Class::Existing
+            | Class::Deferred { .. }
+            | Class::EndOfFile
+            | Class::Later
+    );
+    // Another table of descriptors.
+    let unshares = matches!(syscall_table::op(nr), Some(Op::Execve | Op::Execveat | Op::CloseRange));
+    !is_harmless || unshares
+}
+
+impl Supervisor {
+    /// If it is a vessel that has stopped, that is the core's business no more than anybody's: `None`.
+    pub(crate) fn adopt_vessel(&mut self, stopped: Stopped) -> Option<Stopped> {
+        let pid = stopped.tid();
+        if self.ahead.dying.contains_key(&pid) {
+            // On its way out.
+            let _ = stopped.resume(0);
+            return None;
+        }
+        let fresh = self.ahead.fresh_vessel.as_ref().filter(|kept| kept.vessel.pid() == pid);
+        let young = self.ahead.young.get(&pid).and_then(|checkpoint| self.ahead.kept.get(checkpoint));
+        match fresh.or(young) {
+            Some(kept) => {
+                kept.vessel.adopt(stopped);
+                None
+            }
+            None => Some(stopped),
+        }
+    }
+
+    /// A checkpoint is the core's from here on.
+    pub(in crate::ahead) fn keep_checkpoint(&mut self, checkpoint: Checkpoint, kept: Kept) {
+        self.ahead.young.insert(kept.vessel.pid(), checkpoint);
+        self.ahead.kept.insert(checkpoint, kept);
+    }
+
+    /// All vessels are as if they were not there, and those that were given up are not.
+    pub(in crate::ahead) fn settle_vessels(&mut self) {
+        if let Some(stale) = self.ahead.fresh_vessel.take() {
+            // What it was for came to nothing.
+            self.discard(stale);
+        }
+        for (pid, checkpoint) in std::mem::take(&mut self.ahead.young) {
+            let Some(kept) = self.ahead.kept.get(&checkpoint) else { continue };
+            if let Err(error) = kept.vessel.settle() {
+                // A copy that may be noticed is worse than none: without it a rollback ends the world.
+                self.ahead.trace(|| format!("vessel {pid}: {error}"));
+                crate::sys::kill(pid, libc::SIGKILL);
+            }
+        }
+        self.await_dying();
+        // Of those of others no more is done: they are not stopped.
+        self.ahead.corpses.values_mut().flatten().for_each(ToReap::hurry);
+    }
+
+    pub(in crate::ahead) fn await_dying(&mut self) {
+        for (_, dying) in std::mem::take(&mut self.ahead.dying) {
+            self.keep_corpse(dying.await_end());
+        }
+    }
+
+    /// A process has stopped. Those of its dead vessels that nobody can have noticed wait until its next checkpoint, for which it makes calls for us anyway.
+    pub(in crate::ahead) fn bury_what_is_due(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+        let is_patient = |dead: &Vec<ToReap>| dead.len() < CORPSES_MAX && dead.iter().all(ToReap::can_wait);
+        let can_wait = self.ahead.core.open_speculations() > 0
+            && self.ahead.corpses.get(&pid).is_some_and(is_patient)
+            && !self.ahead.children.is_anything_to_reap(pid);
+        match can_wait {
+            true => Ok(()),
+            false => self.bury(stopped, pid),
+        }
+    }
+
+    /// A process is about to end, or to look: nothing is left of its vessels that were given up.
+    pub(in crate::ahead) fn bury_all(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+        self.await_dying();
+        self.bury(stopped, pid)
+    }
+
+    /// The end of somebody who is no thread of the world.
+    pub(crate) fn on_vessel_end(&mut self, pid: i32) {
+        if let Some(dying) = self.ahead.dying.remove(&pid) {
+            self.keep_corpse(dying.ended());
+        }
+    }
+
+    fn keep_corpse(&mut self, corpse: ToReap) {
+        match self.tracees.contains_key(&corpse.parent()) {
+            true => self.ahead.corpses.entry(corpse.parent()).or_default().push(corpse),
+            false => self.bequeath(vec![corpse]),
+        }
+    }
+
+    pub(in crate::ahead) fn discard(&mut self, kept: Kept) {
+        self.discard_vessel(kept.vessel);
+    }
+
+    pub(in crate::ahead) fn discard_vessel(&mut self, vessel: Vessel) {
+        self.ahead.young.remove(&vessel.pid());
+        if let Ok(dying) = vessel.give_up() {
+            self.ahead.dying.insert(dying.vessel(), dying);
+        }
+    }
+
+    /// A process has ended for good: nobody can be put back, and what its vessels may have open is to be closed.
+    pub(in crate::ahead) fn discard_vessels_of(&mut self, pid: i32) {
+        let of_it: Vec<Checkpoint> =
+            self.ahead.kept.iter().filter(|(_, kept)| kept.pid == pid).map(|(&checkpoint, _)| checkpoint).collect();
+        if let Some(stale) = self.ahead.fresh_vessel.take_if(|fresh| fresh.pid == pid) {
+            self.discard(stale);
+        }
+        for checkpoint in of_it {
+            if let Some(kept) = self.ahead.kept.remove(&checkpoint) {
+                self.discard(kept);
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `create_speculation`, `commit_speculation`, `fail_speculation` for programs (000, figure 2): one call of no kernel's, with the number
+//! `SPECULATE_NR`. `include/speculator.h` and `speculator begin` make it.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::rollback;
+use crate::ahead::{process, Call};
+use crate::event_loop::Supervisor;
+use agent_abi::speculate;
+use speculation::{Access, SpeculationId};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tracee::{Result, Stopped};
+
+impl Supervisor {
+    pub(in crate::ahead) fn on_speculate(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
+        if let Some(result) = call.answer.take() {
+            return Ok(Decision::Answer(result));
+        }
+        let [what, number, ..] = call.frame.args;
+        match what {
+            speculate::BEGIN if call.was_rolled_back => Ok(Decision::Answer(-i64::from(libc::ECANCELED))),
+            speculate::BEGIN => self.begin_explicitly(stopped, call),
+            speculate::COMMIT | speculate::FAIL => Ok(self.resolve_explicitly(call, what == speculate::FAIL, number)),
+            speculate::DEPTH => {
+                let depth = self.ahead.core.dependencies_of_process(process(call.pid)).iter().count();
+                Ok(Decision::Answer(depth as i64))
+            }
+            _ => Ok(Decision::Answer(-i64::from(libc::EINVAL))),
+        }
+    }
+
+    fn begin_explicitly(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+        self.switch_on(call.tid);
+        // What its program does until it says more may change anything: nobody shares its checkpoint.
+        let Some(id) = self.begin_speculation(stopped, call, Access::Mutating, None)? else {
+            return Ok(Decision::Answer(-i64::from(libc::EAGAIN)));
+        };
+        self.ahead.next_explicit += 1;
+        let number = self.ahead.next_explicit;
+        self.ahead.explicit.insert(number, id);
+        self.ahead.report.explicit += 1;
+        self.ahead.ledger.made(id, "begin", None, self.ahead.now());
+        Ok(Decision::Answer(number as i64))
+    }
+
+    /// The caller may depend on what it resolves: it waits until that is done, and is looked at again if it is still there.
+    fn resolve_explicitly(&mut self, call: &mut Call, is_failure: bool, number: u64) -> Decision {
+        if !self.ahead.explicit.contains_key(&number) {
+            return Decision::Answer(-i64::from(libc::ESRCH));
+        }
+        self.ahead.to_resolve.push((number, is_failure));
+        call.answer = Some(0);
+        Decision::Wait
+    }
+
+    /// Resolve what programs have said of their speculations. False if they have said nothing.
+    pub(in crate::ahead) fn resolve_pending(&mut self) -> bool {
+        let pending = std::mem::take(&mut self.ahead.to_resolve);
+        let any = !pending.is_empty();
+        for (number, is_failure) in pending {
+            if let Some(id) = self.ahead.explicit.remove(&number) {
+                self.resolve(id, !is_failure);
+            }
+        }
+        any
+    }
+
+    /// A guess turned out right or wrong.
+    pub(in crate::ahead) fn resolve(&mut self, id: SpeculationId, is_right: bool) {
+        self.revoke_permits();
+        let verdict = match is_right {
+            true => self.ahead.core.commit_speculation(id),
+            false => self.ahead.core.fail_speculation(id),
+        };
+        self.ahead.report.resolved(is_right, &verdict);
+        if is_right {
+            self.ahead.ledger.right(id, self.ahead.now());
+        }
+        self.ahead.quiet_since = Instant::now();
+        self.ahead.changes += 1;
+        if let Err(error) = self.carry_out() {
+            // A rollback that stops half way leaves a world that never was: nobody may go on in it.
+            self.end_world(&format!("a rollback could not be completed: {error}"));
+        }
+    }
+
+    /// From now on every call is asked about. Threads that are past that question are taken back to it.
+    pub(in crate::ahead) fn switch_on(&mut self, caller: i32) {
+        let world = self.world();
+        if world.ahead.swap(1, Ordering::SeqCst) != 0 {
+            return;
+        }
+        self.revoke_permits();
+        self.ahead.quiet_since = Instant::now();
+        if let Err(error) = self.learn_kinship() {
+            self.end_world(&format!("it is not known which process is whose child ({error})"));
+        }
+        self.learn_mappings();
+        let others: Vec<i32> = self
+            .tracees
+            .iter()
+            .filter(|(&tid, tracee)| tracee.thread.is_some() && tid != caller)
+            .map(|(&tid, _)| tid)
+            .collect();
+        for tid in others {
+            let is_parked = self.ahead.parked.values().any(|parked| parked.call.tid == tid);
+            if !is_parked && tracee::interrupt(tid).is_ok() {
+                self.ahead.unsettled.insert(tid);
+            }
+        }
+    }
+
+    /// Who is whose child, of those that were born while nobody asked.
+    fn learn_kinship(&mut self) -> Result<()> {
+        let pids: Vec<i32> = self.tracees.keys().copied().collect();
+        for pid in pids {
+            for child in procfs::unless_gone(procfs::children(pid))? {
+                if self.tracees.contains_key(&child) {
+                    self.ahead.children.born(pid, child, false);
+                } else if rollback::is_traced_by_us(child)? {
+                    // Born a moment ago: its birth is to be heard of before its parent runs ahead, or it would seem to be a child of the guess.
+                    let _ = self.await_birth(child);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing in this world can be trusted any more.
+    pub(in crate::ahead) fn end_world(&mut self, why: &str) {
+        if std::mem::replace(&mut self.ahead.is_doomed, true) {
+            return;
+        }
+        self.front.tell(&crate::message::Message::Warning { text: format!("{why}; every process inside was killed") });
+        let pids: Vec<i32> = self.tracees.keys().copied().collect();
+        for pid in pids {
+            crate::sys::kill(pid, libc::SIGKILL);
+        }
+    }
+}
