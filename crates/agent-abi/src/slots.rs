@@ -89,7 +89,7 @@ pub struct Thread {
     /// It waits for a child.
     pub door: Door,
     /// Not 0: it is in a call of the agent, and SIGCHLD does nothing in its process.
-    pub is_deaf: AtomicU32,
+    pub ignores_sigchld: AtomicU32,
     /// It makes a child on its own core.
     pub confinement: Confinement,
     /// Thread slot of the parent that was confined when it made this one, plus 1: both may run everywhere again. 0 if none was.
@@ -215,7 +215,7 @@ impl Thread {
         self.flushing.store(0, Ordering::Relaxed);
         self.work.end();
         self.door.reset();
-        self.is_deaf.store(0, Ordering::Relaxed);
+        self.ignores_sigchld.store(0, Ordering::Relaxed);
         self.confinement.reset();
         self.born_near.store(0, Ordering::Relaxed);
         self.page.store(page, Ordering::Relaxed);

@@ -101,7 +101,7 @@ pub struct ThreadPage {
     pub pending_thread: u32,
     /// Process slot taken for it, plus 1.
     pub pending_process: u32,
-    /// Children that it waited for, each before the next one (`agent::near`).
+    /// Children that it waited for, each before the next one (`agent::same_core`).
     pub births: u32,
     /// A bit for each way of opening what may have to be made: the last time it was (`agent::opening`).
     pub makes_new: u32,

@@ -9,7 +9,6 @@
 
 mod clocks;
 mod cut;
-mod deaf;
 mod descriptors;
 mod dispatch;
 mod entry;
@@ -20,11 +19,12 @@ mod locked;
 mod log;
 mod memory;
 mod names;
-mod near;
 mod opening;
 mod permits;
 mod process;
+mod same_core;
 mod shown;
+mod sigchld;
 mod sockets;
 mod start;
 mod timed;

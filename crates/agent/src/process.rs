@@ -142,7 +142,7 @@ impl Call<'_> {
         self.world.threads[thread].begin(process, page);
         if birth.flags & CLONE_SIGHAND == 0 {
             // A child of vfork may end before its parent comes out of here.
-            self.be_deaf();
+            self.ignore_sigchld();
         }
         let is_near = self.confine_birth(birth.flags, thread);
         // SAFETY: the page is prepared, or is the child's own copy of ours.
@@ -162,7 +162,7 @@ impl Call<'_> {
             // What other threads opened in between.
             share_descriptions();
         }
-        self.hear();
+        self.heed_sigchld();
         self.answer(result);
     }
 

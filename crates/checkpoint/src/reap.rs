@@ -81,7 +81,7 @@ impl ToReap {
     }
 
     /// The process has ended, and `parent` is its parent now, and has been told.
-    pub fn inherited_by(self, parent: i32) -> Self {
+    pub fn reparented_to(self, parent: i32) -> Self {
         Self { parent, can_wait: false, ..self }
     }
 

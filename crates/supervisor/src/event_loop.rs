@@ -91,7 +91,7 @@ pub(crate) struct Supervisor {
     /// Threads that end, or see a signal, when what their processes did is committed (`ending`).
     pub going_on_later: Vec<crate::ending::GoesOnLater>,
     /// Signals that were taken from a thread's queue and sent again as others.
-    pub backlog: HashMap<i32, Vec<SignalInfo>>,
+    pub resent_signals: HashMap<i32, Vec<SignalInfo>>,
     /// Who wants to know how the world is.
     pub asked: Arc<Asked>,
     /// Signals that COMMAND got from processes.
@@ -129,7 +129,7 @@ impl Supervisor {
                 self.asked.answer(status);
             }
             if self.tracees.is_empty() {
-                self.ahead_is_over();
+                self.ahead_on_last_exit();
             }
         }
         Ok(())
@@ -268,7 +268,7 @@ impl Supervisor {
         }
         self.stats.threads += 1;
         self.tracees.insert(tid, tracee);
-        self.ahead_of_birth(tid, process, thread, is_process);
+        self.ahead_on_birth(tid, process, thread, is_process);
         thread
     }
 
@@ -292,7 +292,7 @@ impl Supervisor {
             self.take_over_leader(tid, former_tid);
         }
         self.leave_shared_slot(tid);
-        self.ahead_of_exec(tid);
+        self.ahead_on_exec(tid);
         if let Some(tracee) = self.tracees.get_mut(&tid) {
             tracee.segment_given = 0;
         }
@@ -434,8 +434,12 @@ impl Supervisor {
         let Some(tracee) = self.tracees.get(&tid) else { return stopped.resume(signal) };
         let Some(thread) = tracee.thread else { return stopped.resume(signal) };
         let world = self.segment.world;
-        let is_deaf = world.threads[thread].is_deaf.load(Ordering::Relaxed) != 0;
-        if signal == libc::SIGCHLD && is_deaf && world.ahead.load(Ordering::Relaxed) == 0 && self.backlog.is_empty() {
+        let ignores_sigchld = world.threads[thread].ignores_sigchld.load(Ordering::Relaxed) != 0;
+        if signal == libc::SIGCHLD
+            && ignores_sigchld
+            && world.ahead.load(Ordering::Relaxed) == 0
+            && self.resent_signals.is_empty()
+        {
             // Without a tracer the kernel would not have sent it. It repeats what it interrupted by itself.
             return stopped.resume(0);
         }
@@ -452,7 +456,7 @@ impl Supervisor {
             self.observe_signal(tid, &info);
             return self.let_first_process_die(stopped);
         }
-        let Some(stopped) = self.ahead_of_signal(stopped, &info)? else { return Ok(()) };
+        let Some(stopped) = self.ahead_on_signal(stopped, &info)? else { return Ok(()) };
         self.note_signal(tid, &info);
         let look = self.interrupt_in_call(&stopped)?;
         if signals::goes_on(&stopped, &look, &self.image)? {
@@ -509,20 +513,20 @@ impl Supervisor {
 
     /// Send a signal again as one of ours, and remember what it was.
     pub(crate) fn send_again_as_ours(&mut self, tid: i32, info: SignalInfo) {
-        self.backlog.entry(tid).or_default().push(info);
+        self.resent_signals.entry(tid).or_default().push(info);
         crate::sys::kill_thread(tid, info.number());
     }
 
     /// What this signal was before it was sent again.
     pub(crate) fn as_it_was(&mut self, tid: i32, info: SignalInfo) -> SignalInfo {
-        if self.backlog.is_empty() || !info.is_from_us() {
+        if self.resent_signals.is_empty() || !info.is_from_us() {
             return info;
         }
-        let Some(backlog) = self.backlog.get_mut(&tid) else { return info };
-        let found = backlog.iter().position(|saved| saved.number() == info.number());
-        let saved = found.map_or(info, |found| backlog.remove(found));
-        if backlog.is_empty() {
-            self.backlog.remove(&tid);
+        let Some(resent) = self.resent_signals.get_mut(&tid) else { return info };
+        let found = resent.iter().position(|saved| saved.number() == info.number());
+        let saved = found.map_or(info, |found| resent.remove(found));
+        if resent.is_empty() {
+            self.resent_signals.remove(&tid);
         }
         saved
     }
@@ -603,7 +607,7 @@ impl Supervisor {
     }
 
     pub(crate) fn on_exit(&mut self, tid: i32) {
-        self.backlog.remove(&tid);
+        self.resent_signals.remove(&tid);
         self.stop_nobody_for(tid);
         let Some(tracee) = self.tracees.remove(&tid) else { return self.on_vessel_end(tid) };
         self.world().closes.fetch_add(1, Ordering::Relaxed);
@@ -613,7 +617,7 @@ impl Supervisor {
             self.on_command_end(&tracee);
         }
         self.give_back(&tracee);
-        self.ahead_of_end(tid);
+        self.ahead_on_end(tid);
     }
 
     fn give_back(&mut self, tracee: &Tracee) {

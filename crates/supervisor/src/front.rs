@@ -606,7 +606,7 @@ impl Prepared {
             confined: Vec::new(),
             watched: HashSet::new(),
             going_on_later: Vec::new(),
-            backlog: HashMap::new(),
+            resent_signals: HashMap::new(),
             asked: asked.clone(),
             received,
             classifier: None,

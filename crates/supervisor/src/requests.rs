@@ -21,7 +21,7 @@ impl Supervisor {
     pub(crate) fn on_request(&mut self, stopped: Stopped, mut registers: Registers) -> Result<()> {
         let tid = stopped.tid();
         let [a, b] = [registers.rsi, registers.rdx];
-        self.ahead_of_request(tid);
+        self.ahead_on_request(tid);
         match Request::from_raw(registers.rdi) {
             Some(Request::Ahead) => return self.on_ahead(stopped, a),
             Some(Request::Done) => return self.on_done(stopped, a as i64),

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// part. Without this allowance two of three stops found "somebody else"; with it a build with two jobs is faster, too.
 const OTHERS_MAX: u32 = 2;
 
-/// Whether and how tracees are kept near.
+/// Whether and how parents and children are kept on one core.
 #[derive(Debug)]
 pub struct SameCore {
     /// `/proc/loadavg`; `None` where tracees are left alone.

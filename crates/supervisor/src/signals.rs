@@ -525,7 +525,7 @@ fn leave_call(tid: i32, slot: usize, world: &World) {
         thread.work.end();
         thread.leave_change(&world.transactions);
         thread.door.reset();
-        thread.is_deaf.store(0, Ordering::Relaxed);
+        thread.ignores_sigchld.store(0, Ordering::Relaxed);
         thread.confinement.end_for(|| same_core::free(tid));
     }
 }

@@ -147,7 +147,7 @@ impl Supervisor {
         let held = Held { stopped, tracer: tracer.tid(), number, is_told: false };
         self.stop_the_world.held.insert(tid, held);
         answer(tracer, Ok(0))?;
-        self.ahead_of_hold(tid);
+        self.ahead_on_hold(tid);
         Ok(None)
     }
 

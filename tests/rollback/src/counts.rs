@@ -20,7 +20,7 @@ pub struct Counts {
     /// Operations that were undone.
     pub operations: u64,
     /// Processes that ended on a guess.
-    pub ghosts: u64,
+    pub held_exits: u64,
     /// Bytes of failed guesses that were never shown.
     pub never_shown: u64,
 }
@@ -45,7 +45,7 @@ impl Counts {
             rollbacks: number(&ahead["rollbacks_count"]),
             processes: each("processes"),
             operations: each("operations"),
-            ghosts: number(&ahead["ghosts"]),
+            held_exits: number(&ahead["held_exits"]),
             never_shown: number(&ahead["output_dropped"]),
         }
     }
@@ -58,7 +58,7 @@ impl AddAssign<&Counts> for Counts {
         self.rollbacks += other.rollbacks;
         self.processes += other.processes;
         self.operations += other.operations;
-        self.ghosts += other.ghosts;
+        self.held_exits += other.held_exits;
         self.never_shown += other.never_shown;
     }
 }
@@ -70,12 +70,12 @@ mod tests {
     #[test]
     fn statistics_are_read_and_summed() {
         let stats = serde_json::json!({"ahead": {
-            "injected": {"read": 3, "fork": 2}, "failed": 2, "rollbacks_count": 2, "ghosts": 1, "output_dropped": 40,
+            "injected": {"read": 3, "fork": 2}, "failed": 2, "rollbacks_count": 2, "held_exits": 1, "output_dropped": 40,
             "rollbacks": [{"processes": 1, "operations": 4}, {"processes": 3, "operations": 0}],
         }});
         let once = Counts::of(&stats);
         let expected =
-            Counts { guesses: 5, wrong: 2, rollbacks: 2, processes: 4, operations: 4, ghosts: 1, never_shown: 40 };
+            Counts { guesses: 5, wrong: 2, rollbacks: 2, processes: 4, operations: 4, held_exits: 1, never_shown: 40 };
         assert_eq!(once, expected);
         let mut twice = once;
         twice += &once;

@@ -103,7 +103,7 @@ impl<'a> Summary<'a> {
                 c.rollbacks,
                 c.processes,
                 c.operations,
-                c.ghosts,
+                c.held_exits,
                 c.never_shown,
             ];
             let _ = writeln!(text, "{:>13}{}", format!("{rate} %"), row.map(|number| format!("{number:>13}")).concat());

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 
 impl super::Ahead {
-    pub(super) fn is_corpse(&self, parent: i32, child: i32) -> bool {
-        self.corpses.get(&parent).is_some_and(|corpses| corpses.iter().any(|corpse| corpse.vessel() == child))
+    pub(super) fn is_dead_vessel(&self, parent: i32, child: i32) -> bool {
+        self.unreaped.get(&parent).is_some_and(|unreaped| unreaped.iter().any(|dead| dead.vessel() == child))
     }
 
     /// Whether a thread can go on only if another one does something first.
@@ -41,12 +41,12 @@ impl super::Ahead {
             && self.core.open_speculations() == 0
             && self.kept.is_empty()
             && self.dying.is_empty()
-            && self.corpses.is_empty()
+            && self.unreaped.is_empty()
             && self.unsettled.is_empty()
             && self.to_resolve.is_empty()
             && self.held_signals.values().all(Vec::is_empty)
             && self.signals.is_empty()
-            && !self.input.has_backlogs()
+            && !self.input.has_any()
             && !self.listeners.any_waits()
             && self.shutdowns.is_empty()
             && self.sends.is_empty()
@@ -100,7 +100,7 @@ impl Supervisor {
             return;
         }
         let ahead = &self.ahead;
-        let has_ended = |pid: i32| !self.tracees.contains_key(&pid) || ahead.children.ghosts.contains_key(&pid);
+        let has_ended = |pid: i32| !self.tracees.contains_key(&pid) || ahead.children.held_exits.contains_key(&pid);
         let is_doomed = |pid: i32, held: &[SignalInfo]| {
             ahead.is_speculative(pid)
                 && !has_ended(pid)
@@ -148,7 +148,7 @@ impl Supervisor {
     }
 
     /// The last process has ended: what was kept for it goes.
-    pub(crate) fn ahead_is_over(&mut self) {
+    pub(crate) fn ahead_on_last_exit(&mut self) {
         self.return_input();
         let kept = std::mem::take(&mut self.ahead.kept).into_values().chain(self.ahead.fresh_vessel.take());
         for kept in kept {
@@ -221,7 +221,7 @@ impl Supervisor {
     /// ever: while nothing is speculative nothing has to be known of a call, and what is told of one that was allowed is only taken out of
     /// `under_way`. Where a thread stands does not matter either: `switch_on` assumes nothing and takes every thread back to its question. What
     /// would be missed are the things that are looked for only while this is on, so none of them may be due: a stop that we have asked for, a
-    /// ghost that stands still, a signal that is held or swallowed, a vessel or child to be reaped, a fork whose child has not been heard of.
+    /// process whose exit is held, a signal that is held or swallowed, a vessel or child to be reaped, a fork whose child has not been heard of.
     /// Kinship is forgotten, since births and ends go unnoticed from here on; `switch_on` learns it anew.
     fn switch_off_if_quiet(&mut self) {
         // Who begins one speculation after the other is not to pay for this each time.
@@ -230,7 +230,7 @@ impl Supervisor {
         if self.ahead.is_always_on() || world.ahead.load(Ordering::Relaxed) == 0 {
             return;
         }
-        if self.ahead.quiet_since.elapsed() < PATIENCE || !self.backlog.is_empty() {
+        if self.ahead.quiet_since.elapsed() < PATIENCE || !self.resent_signals.is_empty() {
             return;
         }
         // Not before the next while has passed.
@@ -266,7 +266,7 @@ impl Supervisor {
     }
 
     /// A thread or process was born; `is_process`: it is the first of its process.
-    pub(crate) fn ahead_of_birth(&mut self, tid: i32, slot: usize, thread: usize, is_process: bool) {
+    pub(crate) fn ahead_on_birth(&mut self, tid: i32, slot: usize, thread: usize, is_process: bool) {
         self.ahead.vessels.remove(&tid);
         if !is_process || self.world().ahead.load(Ordering::Relaxed) == 0 {
             return;
@@ -286,7 +286,7 @@ impl Supervisor {
         }
     }
 
-    pub(crate) fn ahead_of_exec(&mut self, tid: i32) {
+    pub(crate) fn ahead_on_exec(&mut self, tid: i32) {
         self.ahead.under_way.remove(&tid);
         self.end_work(tid);
         self.ahead.children.executed(tid);
@@ -298,11 +298,11 @@ impl Supervisor {
     }
 
     /// A thread's agent is there.
-    pub(crate) fn ahead_of_request(&mut self, tid: i32) {
+    pub(crate) fn ahead_on_request(&mut self, tid: i32) {
         self.ahead.starting.remove(&tid);
     }
 
-    pub(crate) fn ahead_of_end(&mut self, tid: i32) {
+    pub(crate) fn ahead_on_end(&mut self, tid: i32) {
         self.ahead.under_way.remove(&tid);
         self.end_work(tid);
         if self.world().ahead.load(Ordering::Relaxed) == 0 {
@@ -317,8 +317,8 @@ impl Supervisor {
         self.ahead.asked_before.remove(&tid);
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
         self.discard_vessels_of(tid);
-        let corpses = self.ahead.corpses.remove(&tid).unwrap_or_default();
-        self.bequeath(corpses);
+        let unreaped = self.ahead.unreaped.remove(&tid).unwrap_or_default();
+        self.reparent(unreaped);
         self.ahead.input.polls.remove(&tid);
         self.ahead.signals.forget(tid);
         self.ahead.ending.remove(&tid);
@@ -350,7 +350,7 @@ impl Supervisor {
         }
         signals::take_back(&stopped, &self.image, self.segment.world)?;
         if let Some(pid) = pid {
-            self.bury(&stopped, pid)?;
+            self.reap_unseen(&stopped, pid)?;
             self.deliver_child_signal(&stopped, pid, None)?;
             if self.ahead.signals.has_any_for(pid) {
                 match self.deliver_in_program(stopped, pid)? {
@@ -370,14 +370,14 @@ impl Supervisor {
 
     /// A thread was taken back and is held by somebody inside (`stop_the_world`): nobody has to wait until it is
     /// settled.
-    pub(crate) fn ahead_of_hold(&mut self, tid: i32) {
+    pub(crate) fn ahead_on_hold(&mut self, tid: i32) {
         if self.ahead.unsettled.remove(&tid) {
             self.settle_calls();
         }
     }
 
     /// What full speculation has to say about a signal; `None`: deliver it.
-    pub(crate) fn ahead_of_signal(&mut self, stopped: Stopped, info: &SignalInfo) -> Result<Option<Stopped>> {
+    pub(crate) fn ahead_on_signal(&mut self, stopped: Stopped, info: &SignalInfo) -> Result<Option<Stopped>> {
         if self.world().ahead.load(Ordering::Relaxed) == 0 {
             return Ok(Some(stopped));
         }
@@ -400,7 +400,7 @@ impl Supervisor {
         }
         if !self.ahead.is_speculative(pid) {
             if is_fatal(tid, info.number()) {
-                self.bury_all(&stopped, pid)?;
+                self.reap_all(&stopped, pid)?;
             }
             return Ok(Some(stopped));
         }
@@ -480,7 +480,7 @@ fn has_signals(tid: i32) -> bool {
     SignalSets::of(tid).is_ok_and(|sets| sets.pending & !sets.blocked != 0)
 }
 
-/// Let a signal end a process that stands still for it, or wherever it was struck.
+/// Let a signal end a process that stands still for it, or wherever it is.
 pub(super) fn end_by(stopped: Stopped, info: &SignalInfo) -> Result<()> {
     if let Stop::Signal(_) = stopped.stop() {
         return stopped.resume_with(info);

@@ -310,11 +310,11 @@ pub(crate) struct Ahead {
     /// A signal ends them, once nobody is at their pipes.
     ending: BTreeMap<i32, (Stopped, SignalInfo)>,
     /// Vessels that have not let go of what others could notice, by their process id.
-    young: HashMap<i32, Checkpoint>,
+    new_vessels: HashMap<i32, Checkpoint>,
     /// Vessels that were killed and whose end has not been seen yet, by their process id.
     dying: HashMap<i32, Dying>,
     /// Vessels that died and that their process has to wait for.
-    corpses: HashMap<i32, Vec<ToReap>>,
+    unreaped: HashMap<i32, Vec<ToReap>>,
     /// Process ids that vessels had or have, and no process of the world has had since.
     vessels: HashSet<i32>,
     /// Objects that may be speculative.
@@ -402,9 +402,9 @@ impl Ahead {
             unsettled: HashSet::new(),
             children: process::children::Children::default(),
             ending: BTreeMap::new(),
-            young: HashMap::new(),
+            new_vessels: HashMap::new(),
             dying: HashMap::new(),
-            corpses: HashMap::new(),
+            unreaped: HashMap::new(),
             vessels: HashSet::new(),
             touched: BTreeSet::new(),
             files: filesystems::memory::Files::new(memories),

@@ -89,7 +89,8 @@ impl Supervisor {
         }
         if made.is_some_and(|made| made.makes_child) && result > 0 {
             let tid = stopped.tid();
-            let children = if self.counts_as_we_do(tid) { vec![result as i32] } else { self.stillborn(tid)? };
+            let children =
+                if self.counts_as_we_do(tid) { vec![result as i32] } else { self.unannounced_children(tid)? };
             children.into_iter().try_for_each(|child| self.await_birth(child))?;
         }
         let tid = stopped.tid();
@@ -237,7 +238,7 @@ impl Supervisor {
     }
 
     fn decide_alone(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
-        self.bury_what_is_due(stopped, call.pid)?;
+        self.reap_if_due(stopped, call.pid)?;
         if self.deliver_child_signal(stopped, call.pid, Some(call))?
             || self.deliver_signals(stopped, call.pid, Some(call))?
         {
@@ -262,7 +263,7 @@ impl Supervisor {
         }
         if vessels::would_notice(&plan.class, call.frame.nr) {
             self.settle_vessels();
-            self.bury(stopped, call.pid)?;
+            self.reap_unseen(stopped, call.pid)?;
         }
         if call.is_fresh && !self.is_known_already(call, &plan) {
             if let Some(chosen) = self.ahead.injector.choose(&call.frame) {
@@ -309,14 +310,14 @@ impl Supervisor {
             return Ok(self.wait_at_bound(call, Bound::Bytes));
         }
         let makes_one = matches!(plan.class, Class::Apart) || makes_process(call);
-        if is_speculative && makes_one && self.ahead.children.are_many_ghosts() {
+        if is_speculative && makes_one && self.ahead.children.are_many_held_exits() {
             return Ok(self.wait_at_bound(call, Bound::EndedProcesses));
         }
         match plan.class {
             Class::Free => return Ok(Decision::Go),
             Class::Later => return Ok(Decision::Wait),
             Class::Barrier if is_speculative => return Ok(self.wait_at_barrier(call)),
-            Class::Window if self.is_anything_speculative() || self.is_burial_due(call.pid) => {
+            Class::Window if self.is_anything_speculative() || self.is_reaping_due(call.pid) => {
                 call.wants_window = true;
                 return Ok(self.wait_at_barrier(call));
             }
@@ -343,8 +344,8 @@ impl Supervisor {
             Class::Creation if is_speculative => return self.create_file(stopped, call, plan),
             Class::Creation => return Ok(Decision::Go),
             Class::Deferred { fd } => return self.write_file(stopped, call, fd, is_speculative),
-            Class::Blow(blow) => return self.strike(stopped, call, blow),
-            Class::Signal(blow) => return self.send(stopped, call, blow),
+            Class::Kill(request) => return self.kill_receiver(stopped, call, request),
+            Class::Signal(request) => return self.send(stopped, call, request),
             Class::Known { result } => {
                 let tracked = self.track(stopped, call, plan, Vec::new())?;
                 if matches!(tracked, Decision::Wait) {
@@ -369,7 +370,7 @@ impl Supervisor {
 
     /// Whether there is a process that natively would not be there, or not any more.
     pub(in crate::ahead) fn is_anything_speculative(&self) -> bool {
-        self.ahead.core.open_speculations() > 0 || self.ahead.children.any_ghosts()
+        self.ahead.core.open_speculations() > 0 || self.ahead.children.any_held_exits()
     }
 
     /// Whether this injected call was made before, by an execution that was taken back, and its outcome is known since then.
@@ -536,12 +537,12 @@ impl Supervisor {
         self.revoke_permits();
         let descriptors = self.descriptors_of(pid)?;
         let sockets = accept::sockets_among(pid, &descriptors)?;
-        let mut corpses = self.ahead.corpses.remove(&pid).unwrap_or_default();
+        let mut unreaped = self.ahead.unreaped.remove(&pid).unwrap_or_default();
         let begin = Instant::now();
         let known = self.known_of(pid);
-        let forked = Vessel::fork_known(stopped, self.image.header.gate_program, known, &mut corpses);
-        if !corpses.is_empty() {
-            self.ahead.corpses.insert(pid, corpses);
+        let forked = Vessel::fork_known(stopped, self.image.header.gate_program, known, &mut unreaped);
+        if !unreaped.is_empty() {
+            self.ahead.unreaped.insert(pid, unreaped);
         }
         match forked {
             Ok(vessel) => {
@@ -552,7 +553,7 @@ impl Supervisor {
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
-                let sent_again = self.backlog.get(&pid).cloned().unwrap_or_default();
+                let sent_again = self.resent_signals.get(&pid).cloned().unwrap_or_default();
                 let apart = self.ahead.children.apart.parent(pid);
                 let kept = Kept { vessel, pid, call, descriptors, sockets, sent_again, injected, apart };
                 if let Some(stale) = self.ahead.fresh_vessel.replace(kept) {

@@ -54,7 +54,7 @@ impl Supervisor {
 
     fn waits_for_bytes(&mut self, tid: i32, nr: u64, fd: i32) -> bool {
         const READ: u64 = 0;
-        if nr != READ || self.ahead.input.has_backlogs() || !self.deceived_ends().is_empty() {
+        if nr != READ || self.ahead.input.has_any() || !self.deceived_ends().is_empty() {
             return false;
         }
         let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };

@@ -7,7 +7,7 @@
 //! checkpoint. An object that comes to depend on more waits besides until nobody is in a call that was not asked about.
 
 use crate::ahead::calls::ask::Decision;
-use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, permitted, DeviceKind};
@@ -158,8 +158,8 @@ impl Supervisor {
 
     /// Whether a descriptor leads to a file that nobody serves, and that tells of nothing else.
     fn is_kept_by_kernel(&mut self, call: &Call) -> bool {
-        let behind = self.behind(call.tid, call.frame.args[0] as i32);
-        matches!(behind, Behind::File { device: DeviceKind::Domain | DeviceKind::Memory, .. })
+        let behind = self.file_description(call.tid, call.frame.args[0] as i32);
+        matches!(behind, FileDescription::File { device: DeviceKind::Domain | DeviceKind::Memory, .. })
     }
 
     /// The number of the permit that its process has from now on, and its thread's slot.

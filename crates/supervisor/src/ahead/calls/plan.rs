@@ -6,12 +6,12 @@ use crate::ahead::calls::ready::gives_once;
 use crate::ahead::filesystems::disk::attributes;
 use crate::ahead::filesystems::disk::names::is_fifo;
 use crate::ahead::filesystems::open::{O_CREAT, O_TMPFILE, O_TRUNC};
-use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::objects::eventfd::Counter;
 use crate::ahead::objects::input::{self, Source};
 use crate::ahead::objects::sockets::accept::Listener;
 use crate::ahead::objects::sockets::shutdown::Closed;
-use crate::ahead::process::kill::Blow;
+use crate::ahead::process::kill::SignalRequest;
 use crate::ahead::process::vfork;
 use crate::ahead::rollback::undo::{self, is_close_on_exec, position_of, Intent};
 use crate::ahead::{process, Call, Object};
@@ -62,9 +62,9 @@ pub(crate) enum Class {
     /// It changes what its process has made since its last checkpoint: it must not need one itself.
     Fresh,
     /// It ends another process.
-    Blow(Blow),
+    Kill(SignalRequest),
     /// It sends another process a signal that this one survives.
-    Signal(Blow),
+    Signal(SignalRequest),
     /// It reads, and there is nothing, nor will there be.
     EndOfFile,
     /// It looks at processes in general: nothing at all may be speculative.
@@ -247,12 +247,12 @@ impl Supervisor {
     }
 
     fn plan_read(&mut self, call: &Call, fd: i32) -> Plan {
-        match self.behind(call.tid, fd) {
-            Behind::Pipe { dev, ino, copy } => {
+        match self.file_description(call.tid, fd) {
+            FileDescription::Pipe { dev, ino, copy } => {
                 // Taking something out lets go whoever waits for room.
                 Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy))
             }
-            Behind::File { dev, ino, device, copy } => {
+            FileDescription::File { dev, ino, device, copy } => {
                 if device == DeviceKind::Pseudo && !tells_only_of(call.pid, &copy) {
                     return Plan::new(Class::Window);
                 }
@@ -265,37 +265,37 @@ impl Supervisor {
                 }
                 plan.modifying(position_of(dev, ino), Intent::Position(copy))
             }
-            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Read { fd: 0 }, ino, copy),
-            Behind::Counter { counter, copy } => plan_counter(counter, copy),
-            Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
-            Behind::Outside { copy } => self.plan_input(call, copy),
-            Behind::Other => Plan::new(Class::Barrier),
+            FileDescription::Socket { ino, copy } => self.plan_socket(call, Op::Read { fd: 0 }, ino, copy),
+            FileDescription::Counter { counter, copy } => plan_counter(counter, copy),
+            FileDescription::Nothing | FileDescription::Bad => Plan::new(Class::Free),
+            FileDescription::Outside { copy } => self.plan_input(call, copy),
+            FileDescription::Other => Plan::new(Class::Barrier),
         }
     }
 
     fn plan_look(&mut self, call: &Call, fd: i32) -> Plan {
-        match self.behind(call.tid, fd) {
-            Behind::File { dev, ino, copy, .. } if call.frame.nr == LSEEK => Plan::new(Class::Tracked)
+        match self.file_description(call.tid, fd) {
+            FileDescription::File { dev, ino, copy, .. } if call.frame.nr == LSEEK => Plan::new(Class::Tracked)
                 .observing(Object::File(dev, ino))
                 .modifying(position_of(dev, ino), Intent::Position(copy)),
-            Behind::File { dev, ino, .. } => Plan::new(Class::Tracked).observing(Object::File(dev, ino)),
+            FileDescription::File { dev, ino, .. } => Plan::new(Class::Tracked).observing(Object::File(dev, ino)),
             _ => Plan::new(Class::Free),
         }
     }
 
     fn plan_write(&mut self, call: &Call, fd: i32) -> Plan {
-        match self.behind(call.tid, fd) {
-            Behind::Pipe { dev, ino, copy } => {
+        match self.file_description(call.tid, fd) {
+            FileDescription::Pipe { dev, ino, copy } => {
                 Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy)).once()
             }
-            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Write { fd: 0 }, ino, copy),
-            Behind::Counter { counter, copy } => plan_counter(counter, copy),
+            FileDescription::Socket { ino, copy } => self.plan_socket(call, Op::Write { fd: 0 }, ino, copy),
+            FileDescription::Counter { counter, copy } => plan_counter(counter, copy),
             // Whoever reads there may be inside, and is not to wait for the disk once the guess was right.
-            Behind::Outside { copy } if has_name(&copy) => Plan::new(Class::Barrier).once(),
-            Behind::Outside { .. } => Plan::new(Class::Output { fd }).once(),
-            Behind::Nothing | Behind::Bad => Plan::new(Class::Free),
-            Behind::File { .. } => Plan::new(Class::Deferred { fd }).once(),
-            Behind::Other => Plan::new(Class::Barrier).once(),
+            FileDescription::Outside { copy } if has_name(&copy) => Plan::new(Class::Barrier).once(),
+            FileDescription::Outside { .. } => Plan::new(Class::Output { fd }).once(),
+            FileDescription::Nothing | FileDescription::Bad => Plan::new(Class::Free),
+            FileDescription::File { .. } => Plan::new(Class::Deferred { fd }).once(),
+            FileDescription::Other => Plan::new(Class::Barrier).once(),
         }
     }
 
@@ -307,13 +307,13 @@ impl Supervisor {
             if self.copy_descriptor(call.tid, fd).is_ok_and(|copy| is_missed_when_open(&copy)) {
                 return Plan::new(Class::Barrier).once();
             }
-            match self.behind(call.tid, fd) {
-                Behind::Bad => continue,
+            match self.file_description(call.tid, fd) {
+                FileDescription::Bad => continue,
                 // The last end's close throws away what is in the pipe: first the end is undone, then the contents.
-                Behind::Pipe { dev, ino, copy } => {
+                FileDescription::Pipe { dev, ino, copy } => {
                     plan = plan.modifying(Object::Pipe(dev, ino), Intent::Stream(copy));
                 }
-                Behind::Socket { ino, copy } if self.ahead.is_speculative(call.pid) => {
+                FileDescription::Socket { ino, copy } if self.ahead.is_speculative(call.pid) => {
                     plan.modifies.extend(self.hang_up(call.pid, ino, copy));
                 }
                 _ => {}
@@ -360,26 +360,28 @@ impl Supervisor {
         match call.frame.args[1] {
             F_DUPFD | F_DUPFD_CLOEXEC | F_GETFD => Plan::new(Class::Free),
             // Whoever shares the description may have set them.
-            F_GETFL | F_GETPIPE_SZ => match self.behind(call.tid, fd) {
-                Behind::Pipe { dev, ino, .. } => Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino)),
-                Behind::File { dev, ino, .. } => Plan::new(Class::Tracked).observing(position_of(dev, ino)),
-                Behind::Socket { ino, .. } => Plan::new(Class::Tracked).observing(Object::Socket(ino)),
+            F_GETFL | F_GETPIPE_SZ => match self.file_description(call.tid, fd) {
+                FileDescription::Pipe { dev, ino, .. } => Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino)),
+                FileDescription::File { dev, ino, .. } => Plan::new(Class::Tracked).observing(position_of(dev, ino)),
+                FileDescription::Socket { ino, .. } => Plan::new(Class::Tracked).observing(Object::Socket(ino)),
                 _ => Plan::new(Class::Free),
             },
             F_SETPIPE_SZ => self.plan_certain(call, [fd].into_iter()),
             F_SETFD => {
                 Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), Intent::CloseOnExec(fd)).once()
             }
-            F_SETFL => match self.behind(call.tid, fd) {
-                Behind::Pipe { dev, ino, copy } => {
+            F_SETFL => match self.file_description(call.tid, fd) {
+                FileDescription::Pipe { dev, ino, copy } => {
                     Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Flags(copy)).once()
                 }
-                Behind::File { dev, ino, copy, .. } => {
+                FileDescription::File { dev, ino, copy, .. } => {
                     Plan::new(Class::Tracked).modifying(position_of(dev, ino), Intent::Flags(copy)).once()
                 }
-                Behind::Socket { ino, copy } => self.plan_socket(call, Op::Fcntl, ino, copy),
-                Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
-                Behind::Outside { .. } | Behind::Counter { .. } | Behind::Other => Plan::new(Class::Barrier).once(),
+                FileDescription::Socket { ino, copy } => self.plan_socket(call, Op::Fcntl, ino, copy),
+                FileDescription::Bad | FileDescription::Nothing => Plan::new(Class::Free),
+                FileDescription::Outside { .. } | FileDescription::Counter { .. } | FileDescription::Other => {
+                    Plan::new(Class::Barrier).once()
+                }
             },
             // Leases tell who has a file open.
             F_SETLEASE..=F_NOTIFY => Plan::new(Class::Window).once(),
@@ -437,17 +439,19 @@ impl Supervisor {
             let intent = Intent::CloseOnExec(call.frame.args[0] as i32);
             return Plan::new(Class::Tracked).modifying(Object::Descriptors(call.pid), intent).once();
         }
-        match self.behind(call.tid, call.frame.args[0] as i32) {
-            Behind::Socket { ino, copy } => self.plan_socket(call, Op::Ioctl, ino, copy),
-            Behind::Bad | Behind::Nothing => Plan::new(Class::Free),
+        match self.file_description(call.tid, call.frame.args[0] as i32) {
+            FileDescription::Socket { ino, copy } => self.plan_socket(call, Op::Ioctl, ino, copy),
+            FileDescription::Bad | FileDescription::Nothing => Plan::new(Class::Free),
             // ENOTTY.
-            Behind::File { .. } | Behind::Pipe { .. } if is_of_terminals(call.frame.args[1]) => Plan::new(Class::Free),
+            FileDescription::File { .. } | FileDescription::Pipe { .. } if is_of_terminals(call.frame.args[1]) => {
+                Plan::new(Class::Free)
+            }
             // FIONREAD: how much is in it.
-            Behind::Pipe { dev, ino, .. } if call.frame.args[1] == libc::FIONREAD => {
+            FileDescription::Pipe { dev, ino, .. } if call.frame.args[1] == libc::FIONREAD => {
                 Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino))
             }
             // How much there is to read depends on who has read.
-            Behind::Outside { copy } if call.frame.args[1] == FIONREAD => match Source::of(copy) {
+            FileDescription::Outside { copy } if call.frame.args[1] == FIONREAD => match Source::of(copy) {
                 Some(source) => Plan::new(Class::Tracked).observing(source.object()),
                 None => Plan::new(Class::Barrier).once(),
             },
@@ -458,12 +462,14 @@ impl Supervisor {
     /// `fsync` where it is a dependency: what is held for the file is made in order, and before it is durable
     /// nothing that came after is shown.
     fn plan_sync(&mut self, call: &Call) -> Plan {
-        match self.behind(call.tid, call.frame.args[0] as i32) {
-            Behind::File { dev, device: DeviceKind::Domain, .. } if self.elides_fsync(dev) => Plan::new(Class::Free),
-            Behind::File { device: DeviceKind::Domain, .. } => {
+        match self.file_description(call.tid, call.frame.args[0] as i32) {
+            FileDescription::File { dev, device: DeviceKind::Domain, .. } if self.elides_fsync(dev) => {
+                Plan::new(Class::Free)
+            }
+            FileDescription::File { device: DeviceKind::Domain, .. } => {
                 Plan::new(Class::Sync { fd: call.frame.args[0] as i32 }).once()
             }
-            Behind::Bad => Plan::new(Class::Free),
+            FileDescription::Bad => Plan::new(Class::Free),
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -486,8 +492,8 @@ impl Supervisor {
         // Memory that others can write carries dependencies without a call. But what a file on a disk holds is never speculative, and who cannot
         // write there cannot tell anybody either.
         if protection & PROT_WRITE == 0 {
-            if let Behind::File { device: DeviceKind::Domain | DeviceKind::ReadOnly, copy, .. } =
-                self.behind(call.tid, fd as i32)
+            if let FileDescription::File { device: DeviceKind::Domain | DeviceKind::ReadOnly, copy, .. } =
+                self.file_description(call.tid, fd as i32)
             {
                 let flags = rustix::fs::fcntl_getfl(&copy).unwrap_or(rustix::fs::OFlags::RDWR);
                 if flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDONLY {
@@ -518,8 +524,8 @@ impl Supervisor {
     }
 
     fn plan_on_socket(&mut self, call: &Call, op: Op, fd: i32) -> Plan {
-        match self.behind(call.tid, fd) {
-            Behind::Socket { ino, copy } => self.plan_socket(call, op, ino, copy),
+        match self.file_description(call.tid, fd) {
+            FileDescription::Socket { ino, copy } => self.plan_socket(call, op, ino, copy),
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -528,12 +534,14 @@ impl Supervisor {
     fn plan_certain(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
         let mut plan = Plan::new(Class::Certain).once();
         for fd in fds {
-            match self.behind(call.tid, fd) {
-                Behind::Pipe { dev, ino, .. } => plan = plan.modifying(Object::Pipe(dev, ino), Intent::Nothing),
-                Behind::Counter { counter, .. } => {
+            match self.file_description(call.tid, fd) {
+                FileDescription::Pipe { dev, ino, .. } => {
+                    plan = plan.modifying(Object::Pipe(dev, ino), Intent::Nothing)
+                }
+                FileDescription::Counter { counter, .. } => {
                     plan = plan.modifying(Object::Counter(counter.id), Intent::Nothing);
                 }
-                Behind::Socket { ino, copy } => {
+                FileDescription::Socket { ino, copy } => {
                     let on_socket = self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy);
                     if matches!(on_socket.class, Class::Later) {
                         return on_socket;

@@ -31,7 +31,7 @@ type Writes = Vec<(u64, Vec<u8>)>;
 struct Asked {
     events: PollFlags,
     copy: Option<OwnedFd>,
-    has_backlog: bool,
+    has_pushback: bool,
 }
 
 impl Asked {
@@ -40,7 +40,7 @@ impl Asked {
         let Some(copy) = &self.copy else { return PollFlags::NVAL };
         let mut one = [PollFd::from_borrowed_fd(copy.as_fd(), self.events)];
         let _ = poll(&mut one, Some(&NOW));
-        match self.has_backlog {
+        match self.has_pushback {
             true => one[0].revents() | self.events & READABLE,
             false => one[0].revents(),
         }
@@ -60,7 +60,7 @@ impl Supervisor {
             // A poll that is interrupted goes on as a call that does not say what it is.
             self.ahead.input.polls.insert(call.tid, call.frame);
         }
-        if !self.ahead.input.has_backlogs() && !self.ahead.listeners.any_waits() {
+        if !self.ahead.input.has_any() && !self.ahead.listeners.any_waits() {
             return Ok(None);
         }
         if let Some(Op::Ioctl) = op {
@@ -107,12 +107,12 @@ impl Supervisor {
     fn given_again(&mut self, tid: i32, fd: i32) -> bool {
         let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
         let waits = rustix::fs::fstat(&copy).is_ok_and(|stat| self.ahead.listeners.waits_at(stat.st_ino));
-        waits || Source::of(copy).is_some_and(|source| self.ahead.input.backlog_len(source.id).is_some())
+        waits || Source::of(copy).is_some_and(|source| self.ahead.input.pushback_len(source.id).is_some())
     }
 
     fn asked(&mut self, tid: i32, fd: i32, events: PollFlags) -> Asked {
-        let has_backlog = self.given_again(tid, fd);
-        Asked { events, copy: self.copy_descriptor(tid, fd).ok(), has_backlog }
+        let has_pushback = self.given_again(tid, fd);
+        Asked { events, copy: self.copy_descriptor(tid, fd).ok(), has_pushback }
     }
 
     /// What a call asks, if the answer has to do with input that is given again.
@@ -127,11 +127,11 @@ impl Supervisor {
             Op::EpollWait => self.epoll_question(call)?,
             Op::Ioctl if args[1] == FIONREAD => {
                 let source = self.source_behind(call.tid, args[0] as i32)?;
-                Question::Len { again: self.ahead.input.backlog_len(source.id)?, source, at: args[2] }
+                Question::Len { again: self.ahead.input.pushback_len(source.id)?, source, at: args[2] }
             }
             _ => return None,
         };
-        question.has_backlog().then_some(question)
+        question.has_pushback().then_some(question)
     }
 
     /// Whether a call asks about one of these sockets, by inode. What cannot be looked at may be one of them.
@@ -257,8 +257,8 @@ impl Question {
         (PollFlags::PRI, PollFlags::PRI),
     ];
 
-    fn has_backlog(&self) -> bool {
-        let is_asked_for = |asked: &Asked| asked.has_backlog && asked.events.intersects(READABLE);
+    fn has_pushback(&self) -> bool {
+        let is_asked_for = |asked: &Asked| asked.has_pushback && asked.events.intersects(READABLE);
         match self {
             Self::Len { .. } | Self::Epoll { .. } => true,
             Self::Poll { asked, .. } => asked.iter().flatten().any(is_asked_for),
@@ -407,8 +407,8 @@ mod tests {
         assert!(is_led(&outer, ino(&b)), "nobody looks into a set in a set");
     }
 
-    fn asked(fd: OwnedFd, events: PollFlags, has_backlog: bool) -> Asked {
-        Asked { events, copy: Some(fd), has_backlog }
+    fn asked(fd: OwnedFd, events: PollFlags, has_pushback: bool) -> Asked {
+        Asked { events, copy: Some(fd), has_pushback }
     }
 
     #[test]
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(count, 2);
         let word = |bits: [u64; 2]| bits.into_iter().flat_map(u64::to_ne_bytes).collect::<Vec<u8>>();
         assert_eq!(writes, [(8, word([1 << 3, 0])), (16, word([0, 1 << 6]))]);
-        let closed = [(3, Asked { events: PollFlags::IN, copy: None, has_backlog: false })];
+        let closed = [(3, Asked { events: PollFlags::IN, copy: None, has_pushback: false })];
         assert_eq!(answer_select([8, 0, 0], 1, &closed).0, -i64::from(libc::EBADF));
     }
 

@@ -1,6 +1,6 @@
 //! Programs that are written, or run, only because something is speculative: natively a call would not meet ETXTBSY there.
 //!
-//! What undoes an operation on an open file keeps it open, also for writing. A checkpoint and a ghost still run their program. Who would execute the
+//! What undoes an operation on an open file keeps it open, also for writing. A checkpoint, and a process whose exit is held, still run their program. Who would execute the
 //! one, or write to the other, waits until that is over.
 
 use crate::ahead::Call;
@@ -17,7 +17,7 @@ impl Supervisor {
     pub(in crate::ahead) fn meets_busy_program(&mut self, call: &Call) -> bool {
         let ahead = &self.ahead;
         let has_vessels = !ahead.kept.is_empty() || !ahead.dying.is_empty() || ahead.fresh_vessel.is_some();
-        if ahead.core.open_speculations() == 0 && !has_vessels && !ahead.children.any_ghosts() {
+        if ahead.core.open_speculations() == 0 && !has_vessels && !ahead.children.any_held_exits() {
             return false;
         }
         match syscall_table::op(call.frame.nr) {
@@ -60,11 +60,11 @@ impl Supervisor {
         let kin = &self.ahead.children;
         // Of one that is let go its memory is nobody's before its program can be written.
         let has_no_program = |pid: i32| std::fs::metadata(format!("/proc/{pid}/exe")).is_err();
-        let mut ghosts = kin.ghosts.keys();
+        let mut held_exits = kin.held_exits.keys();
         let is_kept = self.ahead.kept.values().any(|kept| runs(kept.vessel.pid()))
-            || ghosts.any(|&pid| runs(pid) || !kin.stands(pid) && has_no_program(pid));
+            || held_exits.any(|&pid| runs(pid) || !kin.stands(pid) && has_no_program(pid));
         // Where somebody runs it in earnest, that is what the call is told.
-        is_kept && !self.tracees.keys().any(|&tid| !kin.ghosts.contains_key(&tid) && runs(tid))
+        is_kept && !self.tracees.keys().any(|&tid| !kin.held_exits.contains_key(&tid) && runs(tid))
     }
 }
 

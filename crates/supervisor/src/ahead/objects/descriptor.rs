@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 /// What is behind a descriptor.
 #[derive(Debug)]
-pub(crate) enum Behind {
+pub(crate) enum FileDescription {
     /// A pipe that only the world can reach.
     Pipe { dev: u64, ino: u64, copy: OwnedFd },
     /// A file or directory.
@@ -29,45 +29,45 @@ pub(crate) enum Behind {
 }
 
 impl Supervisor {
-    pub(crate) fn behind(&mut self, tid: i32, fd: i32) -> Behind {
-        let Ok(copy) = self.copy_descriptor(tid, fd) else { return Behind::Bad };
-        self.behind_copy(copy)
+    pub(crate) fn file_description(&mut self, tid: i32, fd: i32) -> FileDescription {
+        let Ok(copy) = self.copy_descriptor(tid, fd) else { return FileDescription::Bad };
+        self.description_of(copy)
     }
 
-    pub(crate) fn behind_copy(&self, copy: OwnedFd) -> Behind {
+    pub(crate) fn description_of(&self, copy: OwnedFd) -> FileDescription {
         const NULL: u64 = 0x103;
         const ZERO: u64 = 0x105;
         const FULL: u64 = 0x107;
         const RANDOM: u64 = 0x108;
         const URANDOM: u64 = 0x109;
-        let Ok(stat) = rustix::fs::fstat(&copy) else { return Behind::Other };
+        let Ok(stat) = rustix::fs::fstat(&copy) else { return FileDescription::Other };
         let (dev, ino) = (stat.st_dev, stat.st_ino);
         let world = self.world();
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Fifo => {
                 let hash = hash_object(dev, ino);
                 if world.is_inside_pipe(hash) && !world.is_outside(hash) {
-                    Behind::Pipe { dev, ino, copy }
+                    FileDescription::Pipe { dev, ino, copy }
                 } else {
-                    Behind::Outside { copy }
+                    FileDescription::Outside { copy }
                 }
             }
             FileType::RegularFile | FileType::Directory | FileType::Symlink => {
                 let (device, _) = world.device(dev);
-                Behind::File { dev, ino, device, copy }
+                FileDescription::File { dev, ino, device, copy }
             }
             FileType::CharacterDevice if matches!(stat.st_rdev, NULL | ZERO | FULL | RANDOM | URANDOM) => {
-                Behind::Nothing
+                FileDescription::Nothing
             }
-            FileType::CharacterDevice => Behind::Outside { copy },
-            FileType::Socket => Behind::Socket { ino, copy },
+            FileType::CharacterDevice => FileDescription::Outside { copy },
+            FileType::Socket => FileDescription::Socket { ino, copy },
             FileType::Unknown if world.options.load(Ordering::Relaxed) & option::OUTSIDE_EVENTS == 0 => {
                 match Counter::of(&copy) {
-                    Some(counter) => Behind::Counter { counter, copy },
-                    None => Behind::Other,
+                    Some(counter) => FileDescription::Counter { counter, copy },
+                    None => FileDescription::Other,
                 }
             }
-            _ => Behind::Other,
+            _ => FileDescription::Other,
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Parents and children: fork, exit and wait of speculative processes (000, 6.8 and 6.9).
 //!
-//! A speculative process that ends does not really end: it closes what others would see closed, and then stands still at the entry of its last
-//! call (a *ghost*), so that a rollback can revive it in place, with its pid and its children. Its parent is told by us, and learns its
-//! status from us. When nothing can fail any more the ghost makes its call, and what the kernel then says is not said twice.
+//! The exit of a speculative process is *held*: the process closes what others would see closed, and then stands still at
+//! the entry of its last call, so that a rollback can revive it in place, with its pid and its children. The supervisor
+//! tells its parent, and gives it the status. When nothing can fail any more the process makes its call, and what the
+//! kernel then says is not said twice.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::events;
-use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::process::usage;
 use crate::ahead::process::vfork::Apart;
 use crate::ahead::rollback;
@@ -25,7 +26,7 @@ use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
 
 /// A process that has ended as far as its program is concerned.
 #[derive(Debug)]
-pub(crate) struct Ghost {
+pub(crate) struct HeldExit {
     parent: i32,
     /// `wait(2)` status.
     status: i32,
@@ -41,14 +42,14 @@ pub(crate) struct Children {
     parent_of: HashMap<i32, i32>,
     /// They share their parent's memory until they call exec.
     sharing: HashSet<i32>,
-    pub ghosts: BTreeMap<i32, Ghost>,
+    pub held_exits: BTreeMap<i32, HeldExit>,
     pub apart: Apart,
     standing: HashMap<i32, (Stopped, Option<SignalInfo>)>,
     /// Whom to send SIGCHLD, and about whom.
     to_tell: HashMap<i32, Vec<i32>>,
-    /// Ended in the kernel; their parent has waited for them as ghosts, which can still be undone.
-    unburied: HashMap<i32, i32>,
-    /// Their parent has waited for them as ghosts for good, and must still do so in the kernel.
+    /// Ended in the kernel; their parent has waited for them while their exits were held, which can still be undone.
+    provisionally_reaped: HashMap<i32, i32>,
+    /// Their parent has waited for them, for good, while their exits were held, and must still do so in the kernel.
     to_reap: HashMap<i32, Vec<i32>>,
     /// What the kernel says about them, to their parent, has been said, or never happened.
     silent: HashMap<i32, i32>,
@@ -97,10 +98,10 @@ impl Children {
     }
 
     fn is_settled(&self) -> bool {
-        self.ghosts.is_empty()
+        self.held_exits.is_empty()
             && self.standing.is_empty()
             && self.to_tell.values().all(Vec::is_empty)
-            && self.unburied.is_empty()
+            && self.provisionally_reaped.is_empty()
             && self.to_reap.is_empty()
     }
 
@@ -113,7 +114,7 @@ impl Children {
         self.apart.leave(pid);
     }
 
-    /// A ghost stands still: at its last call, or where a signal ended it.
+    /// A process whose exit is held stands still: at its last call, or where a signal ended it.
     pub fn keep(&mut self, pid: i32, stopped: Stopped, by: Option<SignalInfo>) {
         self.standing.insert(pid, (stopped, by));
     }
@@ -128,8 +129,8 @@ impl Children {
 
     /// A process lives again.
     pub fn revive(&mut self, pid: i32) {
-        if let Some(ghost) = self.ghosts.remove(&pid) {
-            if let Some(told) = self.to_tell.get_mut(&ghost.parent) {
+        if let Some(exit) = self.held_exits.remove(&pid) {
+            if let Some(told) = self.to_tell.get_mut(&exit.parent) {
                 told.retain(|&child| child != pid);
             }
         }
@@ -150,10 +151,10 @@ impl Children {
         self.sharing.remove(&pid);
         self.apart.leave(pid);
         self.to_tell.remove(&pid);
-        match self.ghosts.remove(&pid) {
-            Some(ghost) if ghost.reaped && ghost.for_good => self.reap_later(ghost.parent, pid),
-            Some(ghost) if ghost.reaped => {
-                self.unburied.insert(pid, ghost.parent);
+        match self.held_exits.remove(&pid) {
+            Some(exit) if exit.reaped && exit.for_good => self.reap_later(exit.parent, pid),
+            Some(exit) if exit.reaped => {
+                self.provisionally_reaped.insert(pid, exit.parent);
             }
             _ => {
                 self.ended.insert(pid);
@@ -161,22 +162,22 @@ impl Children {
         }
     }
 
-    /// That a parent has waited for a ghost is true for good.
+    /// That a parent has waited for a child whose exit is held is true for good.
     pub fn reaped_for_good(&mut self, child: i32) {
-        if let Some(parent) = self.unburied.remove(&child) {
+        if let Some(parent) = self.provisionally_reaped.remove(&child) {
             self.reap_later(parent, child);
-        } else if let Some(ghost) = self.ghosts.get_mut(&child) {
-            ghost.for_good = true;
+        } else if let Some(exit) = self.held_exits.get_mut(&child) {
+            exit.for_good = true;
         }
     }
 
-    /// A parent has not waited for a ghost.
+    /// A parent has not waited for a child whose exit is held.
     pub fn not_reaped(&mut self, child: i32) {
         self.silent.remove(&child);
-        if self.unburied.remove(&child).is_some() {
+        if self.provisionally_reaped.remove(&child).is_some() {
             self.ended.insert(child);
-        } else if let Some(ghost) = self.ghosts.get_mut(&child) {
-            ghost.reaped = false;
+        } else if let Some(exit) = self.held_exits.get_mut(&child) {
+            exit.reaped = false;
         }
     }
 
@@ -189,19 +190,19 @@ impl Children {
     pub fn tell_again(&mut self, parent: i32, child: i32) -> bool {
         self.silent.remove(&child);
         self.announced.remove(&child);
-        let is_ghost = self.ghosts.contains_key(&child);
-        if is_ghost {
+        let is_held = self.held_exits.contains_key(&child);
+        if is_held {
             self.to_tell.entry(parent).or_default().push(child);
         }
-        is_ghost
+        is_held
     }
 
-    pub fn any_ghosts(&self) -> bool {
-        !self.ghosts.is_empty()
+    pub fn any_held_exits(&self) -> bool {
+        !self.held_exits.is_empty()
     }
 
-    pub fn are_many_ghosts(&self) -> bool {
-        bounds::are_many_ended(self.ghosts.len())
+    pub fn are_many_held_exits(&self) -> bool {
+        bounds::are_many_ended(self.held_exits.len())
     }
 
     pub fn parent(&self, pid: i32) -> Option<i32> {
@@ -212,9 +213,9 @@ impl Children {
         self.parent_of.contains_key(&pid)
     }
 
-    /// Whether its parent has waited for it, as a ghost or for one.
+    /// Whether its parent has waited for it, as far as its program knows.
     fn is_reaped(&self, child: i32) -> bool {
-        self.unburied.contains_key(&child) || self.ghosts.get(&child).is_some_and(|ghost| ghost.reaped)
+        self.provisionally_reaped.contains_key(&child) || self.held_exits.get(&child).is_some_and(|exit| exit.reaped)
     }
 
     /// Whether it has ended and was waited for in the kernel.
@@ -354,14 +355,14 @@ impl Supervisor {
         if !self.ahead.giving_birth.remove(&parent) {
             return Ok(());
         }
-        for child in self.stillborn(parent)? {
+        for child in self.unannounced_children(parent)? {
             self.await_birth(child)?;
         }
         Ok(())
     }
 
     /// Children of whose birth we have not heard.
-    pub(in crate::ahead) fn stillborn(&self, parent: i32) -> Result<Vec<i32>> {
+    pub(in crate::ahead) fn unannounced_children(&self, parent: i32) -> Result<Vec<i32>> {
         let children = procfs::unless_gone(procfs::children(parent))?;
         let kept = self.ahead.kept.values().chain(&self.ahead.fresh_vessel);
         let vessels: Vec<i32> = kept.map(|kept| kept.vessel.pid()).collect();
@@ -369,7 +370,7 @@ impl Supervisor {
             self.tracees.contains_key(child)
                 || vessels.contains(child)
                 || self.ahead.dying.contains_key(child)
-                || self.ahead.is_corpse(parent, *child)
+                || self.ahead.is_dead_vessel(parent, *child)
         };
         let mut unheard = Vec::new();
         for child in children.into_iter().filter(|child| !is_known(child)) {
@@ -388,21 +389,21 @@ impl Supervisor {
         status: i32,
     ) -> Result<Decision> {
         if self.would_orphan(call.pid) {
-            // They would have another parent, and whoever that is another child: neither can see that of a ghost.
+            // They would have another parent, and whoever that is another child: neither sees that while an exit is held.
             return Ok(Decision::Wait);
         }
         let Ok(open) = self.descriptors_of(call.pid) else { return Ok(Decision::Wait) };
         let mut modifies: Vec<(Object, Intent)> = Vec::new();
         let mut ends = Vec::new();
         for fd in open {
-            match self.behind(call.tid, fd) {
-                Behind::Pipe { dev, ino, copy } => {
+            match self.file_description(call.tid, fd) {
+                FileDescription::Pipe { dev, ino, copy } => {
                     modifies.push((Object::Pipe(dev, ino), Intent::Stream(copy)));
                     modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
                     ends.push(fd);
                 }
-                // It stays open, in a ghost.
-                Behind::Socket { ino, copy } => modifies.extend(self.hang_up(call.pid, ino, copy)),
+                // It stays open while the exit is held.
+                FileDescription::Socket { ino, copy } => modifies.extend(self.hang_up(call.pid, ino, copy)),
                 _ => {}
             }
         }
@@ -418,7 +419,7 @@ impl Supervisor {
             let signals = remote.finish()?;
             self.hold_signals(call.pid, signals);
         }
-        self.become_ghost(call.pid, status)?;
+        self.hold_exit(call.pid, status)?;
         Ok(Decision::Keep)
     }
 
@@ -428,14 +429,14 @@ impl Supervisor {
         kin.parent_of.iter().any(|(&child, &parent)| parent == pid && !kin.is_reaped(child) && !kin.is_gone(child))
     }
 
-    fn become_ghost(&mut self, pid: i32, status: i32) -> Result<()> {
+    fn hold_exit(&mut self, pid: i32, status: i32) -> Result<()> {
         let parent = self.ahead.children.parent_of.get(&pid).copied().unwrap_or(0);
-        self.ahead.children.ghosts.insert(pid, Ghost { parent, status, reaped: false, for_good: false });
+        self.ahead.children.held_exits.insert(pid, HeldExit { parent, status, reaped: false, for_good: false });
         self.ahead.children.apart.leave(pid);
         // Many stand like this, and nobody asks for what they have open.
         self.descriptors.forget(pid);
         self.ahead.core.exit(process(pid));
-        self.ahead.report.ghosts += 1;
+        self.ahead.report.held_exits += 1;
         self.ahead.changes += 1;
         self.carry_out()?;
         if self.tracees.contains_key(&parent) {
@@ -450,7 +451,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A parent of ghosts hears SIGCHLD at a place where it can be checkpointed (000, 6.7).
+    /// A parent hears SIGCHLD about held exits at a place where it can be checkpointed (000, 6.7).
     pub(in crate::ahead) fn deliver_child_signal(
         &mut self,
         stopped: &Stopped,
@@ -459,11 +460,11 @@ impl Supervisor {
     ) -> Result<bool> {
         let told = self.ahead.children.to_tell.get(&pid);
         let Some(&child) = told.and_then(|children| children.first()) else { return Ok(false) };
-        let Some(ghost) = self.ahead.children.ghosts.get(&child) else {
+        let Some(exit) = self.ahead.children.held_exits.get(&child) else {
             self.ahead.children.to_tell.remove(&pid);
             return Ok(false);
         };
-        let status = ghost.status;
+        let status = exit.status;
         if !hears_of_children(pid) {
             self.ahead.children.to_tell.remove(&pid);
             return Ok(false);
@@ -499,19 +500,19 @@ impl Supervisor {
         let wanted = Wanted::of(call.pid, &call.frame);
         let kin = &self.ahead.children;
         let found = kin
-            .ghosts
+            .held_exits
             .iter()
-            .find(|(&child, ghost)| ghost.parent == call.pid && !ghost.reaped && wanted.exited && wanted.matches(child))
-            .map(|(&child, ghost)| (child, ghost.status));
+            .find(|(&child, exit)| exit.parent == call.pid && !exit.reaped && wanted.exited && wanted.matches(child))
+            .map(|(&child, exit)| (child, exit.status));
         if let Some((child, status)) = found {
             if ignores_children(call.pid) {
                 // It gets no status, and hears that there are no children once they have ended for good.
                 return Ok(Decision::Wait);
             }
-            return self.reap_ghost(stopped, call, &wanted, child, status);
+            return self.reap_held_exit(stopped, call, &wanted, child, status);
         }
         if !self.ahead.is_speculative(call.pid) {
-            if kin.ghosts.values().any(|ghost| ghost.parent == call.pid && ghost.reaped) {
+            if kin.held_exits.values().any(|exit| exit.parent == call.pid && exit.reaped) {
                 // It has been waited for, but the kernel does not know yet: it would tell of it again.
                 return Ok(Decision::Wait);
             }
@@ -550,7 +551,7 @@ impl Supervisor {
         let wanted = Wanted::of(pid, frame);
         let kin = &self.ahead.children;
         let is_wanted = |child: i32| kin.parent(child) == Some(pid) && wanted.matches(child) && !kin.is_reaped(child);
-        let lives = |child: i32| !kin.ended.contains(&child) && !kin.ghosts.contains_key(&child);
+        let lives = |child: i32| !kin.ended.contains(&child) && !kin.held_exits.contains_key(&child);
         let mut children = kin.parent_of.keys().copied().filter(|&child| is_wanted(child)).peekable();
         !wanted.nohang && children.peek().is_some() && children.all(lives)
     }
@@ -566,7 +567,7 @@ impl Supervisor {
         })
     }
 
-    fn reap_ghost(
+    fn reap_held_exit(
         &mut self,
         stopped: &Stopped,
         call: &Call,
@@ -607,10 +608,10 @@ impl Supervisor {
             i64::from(child)
         };
         if !wanted.nowait {
-            if let Some(ghost) = self.ahead.children.ghosts.get_mut(&child) {
-                ghost.reaped = true;
+            if let Some(exit) = self.ahead.children.held_exits.get_mut(&child) {
+                exit.reaped = true;
                 // A process that depends on nothing is never rolled back to before this.
-                ghost.for_good = !is_speculative;
+                exit.for_good = !is_speculative;
             }
             self.ahead.children.silent.insert(child, call.pid);
             if let Some(children) = self.ahead.children.to_tell.get_mut(&call.pid) {
@@ -621,14 +622,14 @@ impl Supervisor {
         Ok(Decision::Answer(result))
     }
 
-    /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has heard already (ghosts).
-    pub(in crate::ahead) fn bury(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+    /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has waited already (held exits).
+    pub(in crate::ahead) fn reap_unseen(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
         if self.ahead.starting.contains(&pid) {
             // There is nothing of ours in it yet that could make the calls.
             return Ok(());
         }
-        if let Some(corpses) = self.ahead.corpses.remove(&pid) {
-            ToReap::all(corpses, stopped, self.image.header.gate_program).or_else(unless_gone)?;
+        if let Some(unreaped) = self.ahead.unreaped.remove(&pid) {
+            ToReap::all(unreaped, stopped, self.image.header.gate_program).or_else(unless_gone)?;
             self.forget_silent_children(pid, stopped)?;
         }
         match self.ahead.children.to_reap.remove(&pid) {
@@ -648,31 +649,31 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Nothing can fail any more: the ghost ends. What it has to reap would be given to whoever adopts orphans, who may be a program.
-    pub(in crate::ahead) fn release_ghost(&mut self, pid: i32) {
+    /// Nothing can fail any more: the process whose exit was held ends. What it has to reap would be given to whoever adopts orphans, who may be a program.
+    pub(in crate::ahead) fn release_exit(&mut self, pid: i32) {
         let Some((stopped, signal)) = self.ahead.children.take_standing(pid) else { return };
-        let _ = self.bury_all(&stopped, pid).and_then(|()| match signal {
+        let _ = self.reap_all(&stopped, pid).and_then(|()| match signal {
             None => self.reply(stopped, agent_abi::ahead::GO),
             Some(signal) => events::end_by(stopped, &signal),
         });
     }
 
     /// The end of a process that could not reap its vessels: a program may have adopted them.
-    pub(in crate::ahead) fn bequeath(&mut self, corpses: Vec<ToReap>) {
-        for corpse in corpses {
-            let Some(heir) = Status::of(corpse.vessel())
+    pub(in crate::ahead) fn reparent(&mut self, unreaped: Vec<ToReap>) {
+        for dead in unreaped {
+            let Some(parent) = Status::of(dead.vessel())
                 .and_then(|of| of.parent())
                 .ok()
-                .filter(|heir| self.tracees.contains_key(heir))
+                .filter(|parent| self.tracees.contains_key(parent))
             else {
                 continue;
             };
-            self.ahead.corpses.entry(heir).or_default().push(corpse.inherited_by(heir));
+            self.ahead.unreaped.entry(parent).or_default().push(dead.reparented_to(parent));
         }
     }
 
-    /// Whether a process other than `pid` has still to wait for a ghost, for which its program has waited. It is made to, if it can be.
-    pub(in crate::ahead) fn is_burial_due(&self, pid: i32) -> bool {
+    /// Whether a process other than `pid` has still to wait in the kernel for a child for which its program has waited. It is made to, if it can be.
+    pub(in crate::ahead) fn is_reaping_due(&self, pid: i32) -> bool {
         let can_stop = |parent: &i32| {
             let is_busy = self.ahead.under_way.get(parent).is_some_and(|call| !call.can_be_repeated);
             *parent != pid && self.tracees.contains_key(parent) && !is_busy && !self.ahead.starting.contains(parent)

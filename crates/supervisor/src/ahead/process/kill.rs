@@ -1,10 +1,10 @@
 //! `kill` while something is speculative (000, 6.7).
 //!
 //! A signal that ends its receiver needs no place to be delivered at: wherever the receiver is, it is stopped, takes a checkpoint and the sender's
-//! dependencies, and becomes a ghost, as if it had ended by itself. A rollback of the sender takes it back with everything else that depends on the
+//! dependencies, and its exit is held, as if it had ended by itself. A rollback of the sender takes it back with everything else that depends on the
 //! sender. The sender has observed the receiver, so that the receiver is never taken back alone.
 //!
-//! What is caught or blocked is queued (`delivery`). What stops a process or lets it go on waits until nothing is speculative.
+//! What is caught or blocked is queued (`signals`). What stops a process or lets it go on waits until nothing is speculative.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
@@ -19,38 +19,43 @@ use tracee::{RemoteCalls, Result, SignalInfo, Stop, Stopped};
 
 /// Who is to end, and by what.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Blow {
+pub(crate) struct SignalRequest {
     pub receiver: i32,
     pub signal: i32,
 }
 
 impl Supervisor {
-    /// `kill`: a group, or a process that we do not know, may be there only because a checkpoint or a ghost is.
+    /// `kill`: a group, or a process that we do not know, may be there only because of a checkpoint or a held exit.
     pub(in crate::ahead) fn plan_kill(&self, call: &Call) -> Plan {
         const KILL: u64 = 62;
         let [receiver, signal, ..] = call.frame.args;
-        let blow = Blow { receiver: receiver as i32, signal: signal as i32 };
+        let request = SignalRequest { receiver: receiver as i32, signal: signal as i32 };
         if !self.counts_as_we_do(call.pid) {
             // Whoever it means is in a namespace like its own, and so is never speculative.
             return Plan::new(Class::Free);
         }
-        let is_living = self.tracees.get(&blow.receiver).is_some_and(|tracee| tracee.thread.is_some())
-            && !self.ahead.children.ghosts.contains_key(&blow.receiver)
-            && !self.ahead.starting.contains(&blow.receiver);
-        if call.frame.nr != KILL || !is_living || !(1..=libc::SIGSYS).contains(&blow.signal) {
+        let is_living = self.tracees.get(&request.receiver).is_some_and(|tracee| tracee.thread.is_some())
+            && !self.ahead.children.held_exits.contains_key(&request.receiver)
+            && !self.ahead.starting.contains(&request.receiver);
+        if call.frame.nr != KILL || !is_living || !(1..=libc::SIGSYS).contains(&request.signal) {
             return Plan::new(Class::Window).once();
         }
-        match self.ahead.is_speculative(call.pid) || self.ahead.is_speculative(blow.receiver) {
-            true if ends(blow) => Plan::new(Class::Blow(blow)).once(),
-            true if can_be_queued(blow.signal) => Plan::new(Class::Signal(blow)).once(),
+        match self.ahead.is_speculative(call.pid) || self.ahead.is_speculative(request.receiver) {
+            true if ends(request) => Plan::new(Class::Kill(request)).once(),
+            true if can_be_queued(request.signal) => Plan::new(Class::Signal(request)).once(),
             true => Plan::new(Class::Window).once(),
             false => Plan::new(Class::Free),
         }
     }
 
     /// The receiver ends, as far as anybody inside can see.
-    pub(in crate::ahead) fn strike(&mut self, stopped: &Stopped, call: &Call, blow: Blow) -> Result<Decision> {
-        let receiver = blow.receiver;
+    pub(in crate::ahead) fn kill_receiver(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        request: SignalRequest,
+    ) -> Result<Decision> {
+        let receiver = request.receiver;
         let is_in_the_middle = self.ahead.under_way.get(&receiver).is_some_and(|other| !other.can_be_repeated);
         if is_in_the_middle
             || !self.ahead.unsettled.is_empty()
@@ -83,7 +88,7 @@ impl Supervisor {
         self.carry_out()?;
         self.share_clocks(call.pid, receiver);
         let user = real_user_of(call.tid).unwrap_or(0);
-        self.end_by_signal(target, receiver, SignalInfo::sent_by(call.pid, user, blow.signal))?;
+        self.end_by_signal(target, receiver, SignalInfo::sent_by(call.pid, user, request.signal))?;
         self.ahead.changes += 1;
         Ok(Decision::Answer(0))
     }
@@ -116,8 +121,8 @@ impl Supervisor {
 }
 
 /// Whether its receiver neither catches, ignores nor blocks it, and does not survive it.
-fn ends(blow: Blow) -> bool {
-    let bit = 1u64 << (blow.signal - 1);
-    let is_blocked = SignalSets::of(blow.receiver).map_or(true, |sets| sets.blocked & bit != 0);
-    (blow.signal == libc::SIGKILL || !is_blocked) && is_fatal(blow.receiver, blow.signal)
+fn ends(request: SignalRequest) -> bool {
+    let bit = 1u64 << (request.signal - 1);
+    let is_blocked = SignalSets::of(request.receiver).map_or(true, |sets| sets.blocked & bit != 0);
+    (request.signal == libc::SIGKILL || !is_blocked) && is_fatal(request.receiver, request.signal)
 }

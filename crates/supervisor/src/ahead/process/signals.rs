@@ -14,7 +14,7 @@
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
 use crate::ahead::events::is_fatal;
-use crate::ahead::process::kill::Blow;
+use crate::ahead::process::kill::SignalRequest;
 use crate::ahead::rollback::undo::{Intent, Undo};
 use crate::ahead::{process, Call, Object, SCRATCH};
 use crate::descriptors::real_user_of;
@@ -137,8 +137,13 @@ pub(in crate::ahead) fn is_own(info: &SignalInfo, pid: i32) -> bool {
 
 impl Supervisor {
     /// `kill`, of a signal that its receiver survives.
-    pub(in crate::ahead) fn send(&mut self, stopped: &Stopped, call: &Call, blow: Blow) -> Result<Decision> {
-        let receiver = blow.receiver;
+    pub(in crate::ahead) fn send(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        request: SignalRequest,
+    ) -> Result<Decision> {
+        let receiver = request.receiver;
         if !self.can_be_checkpointed(receiver) {
             return Ok(self.wait_at_barrier(call));
         }
@@ -151,7 +156,7 @@ impl Supervisor {
             plan.observes.push(Dependent::Process(process(receiver)));
         }
         let user = real_user_of(call.tid).unwrap_or(0);
-        let info = SignalInfo::sent_by(call.pid, user, blow.signal);
+        let info = SignalInfo::sent_by(call.pid, user, request.signal);
         let number = self.ahead.signals.push(receiver, info);
         let modifies = vec![(Object::Signals(receiver), Intent::Send { receiver, number })];
         match self.track(stopped, call, plan, modifies)? {

@@ -93,7 +93,7 @@ impl Supervisor {
                 self.make_shutdowns();
                 self.ahead.changes += 1;
             }
-            Action::ReleasePid { process } => self.release_ghost(process.0 as i32),
+            Action::ReleasePid { process } => self.release_exit(process.0 as i32),
             Action::RollForward { payloads, .. } => {
                 for payload in payloads {
                     match payload {
@@ -264,7 +264,7 @@ impl Supervisor {
         for &pid in children {
             self.ahead.crash.step();
             let _stopped_for_good = stops.remove(&pid);
-            self.destroy_stillborn(pid)?;
+            self.destroy_unannounced(pid)?;
             // If it is not there any more it was killed from outside, and its end has been heard of.
             let is_alive = self.tracees.contains_key(&pid);
             if is_alive {
@@ -314,8 +314,8 @@ impl Supervisor {
                 Ok(())
             }
             Undo::Told { parent, child, status } => {
-                let is_ghost = self.ahead.children.tell_again(parent, child);
-                if !is_ghost && !self.is_about_to_hear(parent, child, stops)? {
+                let is_held = self.ahead.children.tell_again(parent, child);
+                if !is_held && !self.is_about_to_hear(parent, child, stops)? {
                     let info = SignalInfo::child_ended(child, status);
                     self.ahead.held_signals.entry(parent).or_default().push(info);
                 }
@@ -364,7 +364,7 @@ impl Supervisor {
         };
         let is_held =
             |signals: &HashMap<i32, Vec<SignalInfo>>| signals.get(&parent).is_some_and(|list| list.iter().any(tells));
-        Ok(is_pending || is_held(&self.ahead.held_signals) || is_held(&self.backlog))
+        Ok(is_pending || is_held(&self.ahead.held_signals) || is_held(&self.resent_signals))
     }
 
     /// Put a descriptor of ours into another process, under a number of its own.
@@ -413,8 +413,8 @@ impl Supervisor {
         // Also where the process was killed meanwhile: nobody else knows of its vessel.
         self.discard_vessel(vessel);
         restored?;
-        self.remove_stillborn(pid, &stopped)?;
-        self.bury(&stopped, pid)?;
+        self.remove_unannounced(pid, &stopped)?;
+        self.reap_unseen(&stopped, pid)?;
         self.forget_silent_children(pid, &stopped)?;
         match (call, signal) {
             (Some(Call { ends_by: Some(info), .. }), _) => drop(self.ahead.ending.insert(pid, (stopped, info))),
@@ -470,8 +470,8 @@ impl Supervisor {
                 }
             }
             let is_there = |list: &Vec<SignalInfo>| list.iter().any(|info| info.number() == was.number());
-            if is_ours && !self.backlog.get(&pid).is_some_and(is_there) {
-                self.backlog.entry(pid).or_default().push(*was);
+            if is_ours && !self.resent_signals.get(&pid).is_some_and(is_there) {
+                self.resent_signals.entry(pid).or_default().push(*was);
             }
             if !is_ours && pending.number() == libc::SIGCHLD && pending.code() > 0 && !shared {
                 // What we have told of a child, and what may have been heard since.
@@ -546,8 +546,8 @@ impl Supervisor {
     }
 
     /// Remove the children of whose birth we have not heard, and have their parent, which goes on, wait for them.
-    fn remove_stillborn(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
-        match self.destroy_stillborn(pid)? {
+    fn remove_unannounced(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        match self.destroy_unannounced(pid)? {
             dead if dead.is_empty() => Ok(()),
             dead => self.wait_in(stopped, pid, &dead),
         }
@@ -555,16 +555,16 @@ impl Supervisor {
 
     /// Children of whose birth we have not heard: forked by an execution that never happened. Only who was in the middle of a fork has any: of all
     /// others it was told ([`Self::on_done`]).
-    fn destroy_stillborn(&mut self, parent: i32) -> Result<Vec<i32>> {
+    fn destroy_unannounced(&mut self, parent: i32) -> Result<Vec<i32>> {
         if !self.ahead.giving_birth.remove(&parent) {
             return Ok(Vec::new());
         }
-        let stillborn = self.stillborn(parent)?;
-        for &child in &stillborn {
+        let unannounced_children = self.unannounced_children(parent)?;
+        for &child in &unannounced_children {
             end(child)?;
             self.ahead.children.unmake(child);
         }
-        Ok(stillborn)
+        Ok(unannounced_children)
     }
 
     fn release_output(&mut self, output: Written) {

@@ -1,7 +1,7 @@
 //! What undoes an operation on an object (000, 6.2 to 6.9), and how it is done.
 
 use crate::ahead::filesystems::memory::inverse::{Before, Change};
-use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::objects::eventfd::Counter;
 use crate::ahead::objects::input::{Reading, SourceId};
 use crate::ahead::objects::pipe::Contents;
@@ -216,8 +216,8 @@ impl Supervisor {
     /// What an undo entry may hold of a descriptor that is closed, or in a message.
     pub(in crate::ahead) fn keep(&mut self, copy: OwnedFd) -> io::Result<Descriptor> {
         let flags = rustix::fs::fcntl_getfl(&copy)?;
-        let is_end =
-            !flags.contains(OFlags::PATH) && matches!(self.behind_copy(copy.try_clone()?), Behind::Pipe { .. });
+        let is_end = !flags.contains(OFlags::PATH)
+            && matches!(self.description_of(copy.try_clone()?), FileDescription::Pipe { .. });
         Ok(match is_end {
             true => Descriptor::PipeEnd { path: path_to(&copy)?, flags },
             false => Descriptor::Open(self.hold(copy)?),

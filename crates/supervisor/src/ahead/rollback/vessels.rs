@@ -13,7 +13,7 @@ use syscall_table::Op;
 use tracee::{Result, Stopped};
 
 /// So many dead vessels a process leaves unreaped at most: they count among the processes that its user may have.
-const CORPSES_MAX: usize = 8;
+const UNREAPED_MAX: usize = 8;
 
 /// Whether a call of this class could tell that there is a vessel, or leave it with descriptors of its own.
 pub(in crate::ahead) fn would_notice(class: &Class, nr: u64) -> bool {
@@ -44,8 +44,8 @@ impl Supervisor {
             return None;
         }
         let fresh = self.ahead.fresh_vessel.as_ref().filter(|kept| kept.vessel.pid() == pid);
-        let young = self.ahead.young.get(&pid).and_then(|checkpoint| self.ahead.kept.get(checkpoint));
-        match fresh.or(young) {
+        let new_vessels = self.ahead.new_vessels.get(&pid).and_then(|checkpoint| self.ahead.kept.get(checkpoint));
+        match fresh.or(new_vessels) {
             Some(kept) => {
                 kept.vessel.adopt(stopped);
                 None
@@ -56,7 +56,7 @@ impl Supervisor {
 
     /// A checkpoint is the core's from here on.
     pub(in crate::ahead) fn keep_checkpoint(&mut self, checkpoint: Checkpoint, kept: Kept) {
-        self.ahead.young.insert(kept.vessel.pid(), checkpoint);
+        self.ahead.new_vessels.insert(kept.vessel.pid(), checkpoint);
         self.ahead.kept.insert(checkpoint, kept);
     }
 
@@ -66,7 +66,7 @@ impl Supervisor {
             // What it was for came to nothing.
             self.discard(stale);
         }
-        for (pid, checkpoint) in std::mem::take(&mut self.ahead.young) {
+        for (pid, checkpoint) in std::mem::take(&mut self.ahead.new_vessels) {
             let Some(kept) = self.ahead.kept.get(&checkpoint) else { continue };
             if let Err(error) = kept.vessel.settle() {
                 // A copy that may be noticed is worse than none: without it a rollback ends the world.
@@ -76,44 +76,44 @@ impl Supervisor {
         }
         self.await_dying();
         // Of those of others no more is done: they are not stopped.
-        self.ahead.corpses.values_mut().flatten().for_each(ToReap::hurry);
+        self.ahead.unreaped.values_mut().flatten().for_each(ToReap::hurry);
     }
 
     pub(in crate::ahead) fn await_dying(&mut self) {
         for (_, dying) in std::mem::take(&mut self.ahead.dying) {
-            self.keep_corpse(dying.await_end());
+            self.keep_unreaped(dying.await_end());
         }
     }
 
     /// A process has stopped. Those of its dead vessels that nobody can have noticed wait until its next checkpoint, for which it makes calls for us anyway.
-    pub(in crate::ahead) fn bury_what_is_due(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
-        let is_patient = |dead: &Vec<ToReap>| dead.len() < CORPSES_MAX && dead.iter().all(ToReap::can_wait);
+    pub(in crate::ahead) fn reap_if_due(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+        let is_patient = |dead: &Vec<ToReap>| dead.len() < UNREAPED_MAX && dead.iter().all(ToReap::can_wait);
         let can_wait = self.ahead.core.open_speculations() > 0
-            && self.ahead.corpses.get(&pid).is_some_and(is_patient)
+            && self.ahead.unreaped.get(&pid).is_some_and(is_patient)
             && !self.ahead.children.is_anything_to_reap(pid);
         match can_wait {
             true => Ok(()),
-            false => self.bury(stopped, pid),
+            false => self.reap_unseen(stopped, pid),
         }
     }
 
     /// A process is about to end, or to look: nothing is left of its vessels that were given up.
-    pub(in crate::ahead) fn bury_all(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+    pub(in crate::ahead) fn reap_all(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
         self.await_dying();
-        self.bury(stopped, pid)
+        self.reap_unseen(stopped, pid)
     }
 
     /// The end of somebody who is no thread of the world.
     pub(crate) fn on_vessel_end(&mut self, pid: i32) {
         if let Some(dying) = self.ahead.dying.remove(&pid) {
-            self.keep_corpse(dying.ended());
+            self.keep_unreaped(dying.ended());
         }
     }
 
-    fn keep_corpse(&mut self, corpse: ToReap) {
-        match self.tracees.contains_key(&corpse.parent()) {
-            true => self.ahead.corpses.entry(corpse.parent()).or_default().push(corpse),
-            false => self.bequeath(vec![corpse]),
+    fn keep_unreaped(&mut self, dead: ToReap) {
+        match self.tracees.contains_key(&dead.parent()) {
+            true => self.ahead.unreaped.entry(dead.parent()).or_default().push(dead),
+            false => self.reparent(vec![dead]),
         }
     }
 
@@ -122,7 +122,7 @@ impl Supervisor {
     }
 
     pub(in crate::ahead) fn discard_vessel(&mut self, vessel: Vessel) {
-        self.ahead.young.remove(&vessel.pid());
+        self.ahead.new_vessels.remove(&vessel.pid());
         if let Ok(dying) = vessel.give_up() {
             self.ahead.dying.insert(dying.vessel(), dying);
         }

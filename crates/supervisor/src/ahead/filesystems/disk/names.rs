@@ -1,5 +1,5 @@
 //! Names on disks that a speculative process removes, or gives to another file (000, 6.4: no-steal). The change is held as writes are
-//! ([`deferred`](crate::ahead::filesystems::disk::writes)) and made when nothing that it depends on can fail any more; a rollback drops it. Until then the disk is as it was, for
+//! ([`writes`](crate::ahead::filesystems::disk::writes)) and made when nothing that it depends on can fail any more; a rollback drops it. Until then the disk is as it was, for
 //! everybody outside; inside, whoever looks at such a name, at its directory's entries, or at the attributes of a file concerned, waits. Who depends on
 //! the change already may ask for the directory's attributes: only its times are others.
 //!

@@ -15,7 +15,7 @@ use crate::ahead::filesystems::disk::staging::{self, Rights};
 use crate::ahead::filesystems::memory::{naming, written_range};
 use crate::ahead::filesystems::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC};
 use crate::ahead::filesystems::path_walk::{Entry, Found};
-use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::rollback::undo::{own_path, position_of, Intent};
 use crate::ahead::{process, Call, Object, Written};
 use crate::descriptors::{file_system_user_of, status_field};
@@ -250,7 +250,9 @@ impl Supervisor {
         const SENDFILE: u64 = 40;
         const COPY_FILE_RANGE: u64 = 326;
         let (file, _) = self.new_file_behind(call, output)?;
-        let Behind::File { dev, ino, device, copy } = self.behind(call.tid, input) else { return Some(barrier()) };
+        let FileDescription::File { dev, ino, device, copy } = self.file_description(call.tid, input) else {
+            return Some(barrier());
+        };
         if !matches!(device, DeviceKind::Domain | DeviceKind::ReadOnly | DeviceKind::Memory) {
             return Some(barrier());
         }

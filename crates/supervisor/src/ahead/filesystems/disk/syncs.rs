@@ -3,7 +3,7 @@
 //! them: the call is answered at once, and made in its order when nothing that it depends on can fail any more.
 
 use crate::ahead::calls::ask::Decision;
-use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::{process, Call, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
@@ -29,7 +29,9 @@ impl Supervisor {
     }
 
     fn sync_of(&mut self, call: &Call, fd: i32) -> Option<HeldSync> {
-        let Behind::File { device: DeviceKind::Domain, copy, .. } = self.behind(call.tid, fd) else { return None };
+        let FileDescription::File { device: DeviceKind::Domain, copy, .. } = self.file_description(call.tid, fd) else {
+            return None;
+        };
         let stat = rustix::fs::fstat(&copy).ok()?;
         let is_kept = matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Directory);
         let is_open = !rustix::fs::fcntl_getfl(&copy).ok()?.contains(OFlags::PATH);

@@ -14,7 +14,7 @@ use crate::ahead::filesystems::mapped::Mapped;
 use crate::ahead::filesystems::memory::inverse::{Change, Memory, Place, KEPT_LEN_MAX};
 use crate::ahead::filesystems::open::{O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TMPFILE, O_TRUNC};
 use crate::ahead::filesystems::path_walk::{object_of, End, Entry, Found, Way};
-use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::rollback::undo::{self, position_of, Intent};
 use crate::ahead::{Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
@@ -211,7 +211,7 @@ impl Supervisor {
             self.private_behind(call, input)?;
             return Some(self.wait_for_files());
         };
-        let Behind::File { dev, ino, device, copy: from } = self.behind(call.tid, input) else {
+        let FileDescription::File { dev, ino, device, copy: from } = self.file_description(call.tid, input) else {
             return Some(self.wait_for_files());
         };
         if device == DeviceKind::Pseudo {

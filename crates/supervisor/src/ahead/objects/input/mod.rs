@@ -1,6 +1,6 @@
 //! Input that speculative processes read from outside (000, 5.3), or from TCP connections inside, into which nothing can be put back. The program makes its call itself, so that it waits, is interrupted and fails as ever;
 //! what it read is kept with what undoes the call. A rollback puts it in front of its source, and whoever reads there next gets it again
-//! ([`backlog`](crate::ahead::objects::input::pushback)); who asks whether there is something to read is told of it ([`ready`](crate::ahead::calls::ready)).
+//! ([`pushback`](crate::ahead::objects::input::pushback)); who asks whether there is something to read is told of it ([`ready`](crate::ahead::calls::ready)).
 //!
 //! A source is what is behind the descriptor, a pipe by its inode: all who have it read from one stream, in the order in which they do. So at most one
 //! call at a time takes something out of it while anything is speculative.
@@ -15,7 +15,7 @@ pub(in crate::ahead) mod terminal;
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
-use crate::ahead::objects::input::pushback::{Backlog, Chunk};
+use crate::ahead::objects::input::pushback::{Chunk, Pushback};
 use crate::ahead::objects::sockets::tcp::is_tcp;
 use crate::ahead::rollback::undo::{own_path, path_to, Intent};
 use crate::ahead::{Call, Object, Taking, UnderWay};
@@ -235,7 +235,7 @@ impl Buffers {
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct Input {
     /// What is given again, with a descriptor that keeps the inode's number from being used again.
-    backlogs: HashMap<SourceId, (OwnedFd, Backlog)>,
+    pushbacks: HashMap<SourceId, (OwnedFd, Pushback)>,
     /// Whether nobody outside reads there, and when that was seen.
     alone: HashMap<SourceId, (bool, Instant)>,
     kept_len: Arc<AtomicUsize>,
@@ -248,34 +248,34 @@ pub(in crate::ahead) struct Input {
 }
 
 impl Input {
-    pub fn has_backlogs(&self) -> bool {
-        !self.backlogs.is_empty()
+    pub fn has_any(&self) -> bool {
+        !self.pushbacks.is_empty()
     }
 
-    /// How much is given again there, bytes; none if it has no backlog.
-    pub fn backlog_len(&self, id: SourceId) -> Option<usize> {
-        self.backlogs.get(&id).map(|(_, backlog)| backlog.len())
+    /// How much is given again there, bytes; none if nothing is.
+    pub fn pushback_len(&self, id: SourceId) -> Option<usize> {
+        self.pushbacks.get(&id).map(|(_, pushback)| pushback.len())
     }
 
     /// The call has never been made.
     pub fn give_back(&mut self, id: SourceId, pin: OwnedFd, reading: &Reading) {
         let Some(chunk) = reading.chunk.get() else { return };
-        let (_, backlog) = self.backlogs.entry(id).or_insert_with(|| (pin, Backlog::default()));
-        backlog.give_back(chunk.clone());
+        let (_, pushback) = self.pushbacks.entry(id).or_insert_with(|| (pin, Pushback::default()));
+        pushback.give_back(chunk.clone());
     }
 
     pub fn discard(&mut self, id: SourceId) {
-        self.backlogs.remove(&id);
+        self.pushbacks.remove(&id);
     }
 
     fn take(&mut self, source: &Source, len_max: usize) -> Chunk {
-        let Some((_, backlog)) = self.backlogs.get_mut(&source.id) else { return Chunk::of(Vec::new(), len_max) };
+        let Some((_, pushback)) = self.pushbacks.get_mut(&source.id) else { return Chunk::of(Vec::new(), len_max) };
         if source.manner.peeks {
-            return take_from(&mut backlog.clone(), source, len_max);
+            return take_from(&mut pushback.clone(), source, len_max);
         }
-        let chunk = take_from(backlog, source, len_max);
-        if backlog.is_empty() {
-            self.backlogs.remove(&source.id);
+        let chunk = take_from(pushback, source, len_max);
+        if pushback.is_empty() {
+            self.pushbacks.remove(&source.id);
         }
         chunk
     }
@@ -286,13 +286,13 @@ impl Input {
 }
 
 /// What is given again, and what joins it: in the manner of the call.
-fn take_from(backlog: &mut Backlog, source: &Source, len_max: usize) -> Chunk {
-    let mut chunk = backlog.take(len_max);
-    while source.manner.wants_all && chunk.bytes.len() < len_max && !backlog.is_empty() {
-        chunk.bytes.extend(backlog.take(len_max - chunk.bytes.len()).bytes);
+fn take_from(pushback: &mut Pushback, source: &Source, len_max: usize) -> Chunk {
+    let mut chunk = pushback.take(len_max);
+    while source.manner.wants_all && chunk.bytes.len() < len_max && !pushback.is_empty() {
+        chunk.bytes.extend(pushback.take(len_max - chunk.bytes.len()).bytes);
         chunk.ends = false;
     }
-    if backlog.is_empty() && (!chunk.ends || source.manner.wants_all) && chunk.bytes.len() < len_max {
+    if pushback.is_empty() && (!chunk.ends || source.manner.wants_all) && chunk.bytes.len() < len_max {
         let rest = len_max - chunk.bytes.len();
         // At its end, or with nothing in it, there is nothing to join.
         chunk.bytes.extend(source.read_now(rest).unwrap_or_default());
@@ -320,8 +320,8 @@ impl Supervisor {
                 false => Decision::Go,
             });
         }
-        let has_backlog = self.ahead.input.backlog_len(source.id).is_some();
-        if self.ahead.is_speculative(call.pid) && !has_backlog && !self.can_give_again(&source, buffers.len()) {
+        let has_pushback = self.ahead.input.pushback_len(source.id).is_some();
+        if self.ahead.is_speculative(call.pid) && !has_pushback && !self.can_give_again(&source, buffers.len()) {
             return Ok(self.wait_at_barrier(call));
         }
         if source.manner.peeks {
@@ -330,7 +330,7 @@ impl Supervisor {
         if !self.takes_alone(call, &source.object(), source.never_waits()) {
             return Ok(Decision::Wait);
         }
-        let again = self.ahead.input.backlog_len(source.id);
+        let again = self.ahead.input.pushback_len(source.id);
         if again.is_some_and(|again| source.manner.wants_all && !source.has_enough(again, buffers.len())) {
             self.ahead.input.awaits_more = true;
             return Ok(Decision::Wait);
@@ -342,7 +342,7 @@ impl Supervisor {
         let plan = if source.manner.wants_all { Plan::tracked_once() } else { Plan::new(Class::Tracked) };
         let decision = self.track(stopped, call, plan, vec![(source.object(), intent)])?;
         let Decision::GoAndTell(mut under_way) = decision else { return Ok(decision) };
-        if has_backlog {
+        if has_pushback {
             return Ok(Decision::Answer(self.read_again(call, &source, &reading, &buffers)));
         }
         if self.ahead.is_speculative(call.pid) {
@@ -355,7 +355,7 @@ impl Supervisor {
     /// A look at what is there.
     fn peek_input(&mut self, stopped: &Stopped, call: &Call, source: &Source, buffers: &Buffers) -> Result<Decision> {
         let decision = self.track(stopped, call, Plan::new(Class::Tracked).observing(source.object()), Vec::new())?;
-        if matches!(decision, Decision::Wait) || self.ahead.input.backlog_len(source.id).is_none() {
+        if matches!(decision, Decision::Wait) || self.ahead.input.pushback_len(source.id).is_none() {
             return Ok(decision);
         }
         let chunk = self.ahead.input.take(source, buffers.len());
@@ -451,11 +451,11 @@ impl Supervisor {
 
     /// Somebody outside reads from the terminals next: what is given again there goes back into them.
     pub(crate) fn return_input(&mut self) {
-        let backlogs = std::mem::take(&mut self.ahead.input.backlogs);
-        for (id, (pin, backlog)) in backlogs {
+        let pushbacks = std::mem::take(&mut self.ahead.input.pushbacks);
+        for (id, (pin, pushback)) in pushbacks {
             if id.0 != terminal::DEVICE {
-                self.ahead.input.backlogs.insert(id, (pin, backlog));
-            } else if let Err(error) = terminal::put_back(&pin, backlog.chunks()) {
+                self.ahead.input.pushbacks.insert(id, (pin, pushback));
+            } else if let Err(error) = terminal::put_back(&pin, pushback.chunks()) {
                 self.front
                     .tell(&crate::message::Message::Warning { text: format!("what was typed ahead is lost: {error}") });
             }
@@ -466,7 +466,7 @@ impl Supervisor {
     pub(in crate::ahead) fn forget_unread_input(&mut self) {
         const PATIENCE: Duration = Duration::from_millis(50);
         let looked_at = self.ahead.input.looked_at;
-        if !self.ahead.input.has_backlogs() || looked_at.is_some_and(|at| at.elapsed() < PATIENCE) {
+        if !self.ahead.input.has_any() || looked_at.is_some_and(|at| at.elapsed() < PATIENCE) {
             return;
         }
         self.ahead.input.looked_at = Some(Instant::now());
@@ -477,7 +477,7 @@ impl Supervisor {
         let ends = &self.ahead.ends;
         // A connection may wait to be accepted, or to be opened again.
         let may_be_read = |ino| ends.get(ino).is_some() || is_read(ino);
-        self.ahead.input.backlogs.retain(|&(dev, ino), _| dev == terminal::DEVICE || may_be_read(ino));
+        self.ahead.input.pushbacks.retain(|&(dev, ino), _| dev == terminal::DEVICE || may_be_read(ino));
     }
 }
 
@@ -625,7 +625,7 @@ mod tests {
         give_back(&mut input, "abc", 10);
         rustix::io::write(&writer, b"def").unwrap();
         assert_eq!(input.take(&source, 100).bytes, b"abc", "a call that asked for more got no more");
-        assert!(!input.has_backlogs());
+        assert!(!input.has_any());
         assert_eq!(input.kept_len.load(Ordering::Relaxed), 0, "what was given again is not kept any longer");
     }
 }

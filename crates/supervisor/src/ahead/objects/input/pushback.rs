@@ -24,9 +24,9 @@ impl Chunk {
 
 /// What is given again, in its order.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Backlog(VecDeque<Chunk>);
+pub(crate) struct Pushback(VecDeque<Chunk>);
 
-impl Backlog {
+impl Pushback {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -80,54 +80,54 @@ mod tests {
     }
 
     /// Chunks in the order in which they were read: undone from the youngest on.
-    fn backlog(chunks: &[Chunk]) -> Backlog {
-        let mut backlog = Backlog::default();
+    fn pushback(chunks: &[Chunk]) -> Pushback {
+        let mut pushback = Pushback::default();
         for chunk in chunks.iter().rev() {
-            backlog.give_back(chunk.clone());
+            pushback.give_back(chunk.clone());
         }
-        backlog
+        pushback
     }
 
     #[test]
     fn calls_that_ask_for_the_same_get_the_same() {
         let read = [chunk("abc", true), chunk("de", false), chunk("f", true)];
-        let mut backlog = backlog(&read);
-        assert_eq!(backlog.len(), 6);
+        let mut pushback = pushback(&read);
+        assert_eq!(pushback.len(), 6);
         for (chunk, len_max) in read.iter().zip([10, 2, 2]) {
-            assert_eq!(backlog.take(len_max), *chunk);
+            assert_eq!(pushback.take(len_max), *chunk);
         }
-        assert!(backlog.is_empty());
+        assert!(pushback.is_empty());
     }
 
     #[test]
     fn a_border_is_seen_by_a_call_that_asks_for_more() {
-        let mut backlog = backlog(&[chunk("ab", true), chunk("cd", true)]);
-        assert_eq!(backlog.take(100), chunk("ab", true));
-        assert_eq!(backlog.take(100), chunk("cd", true));
+        let mut pushback = pushback(&[chunk("ab", true), chunk("cd", true)]);
+        assert_eq!(pushback.take(100), chunk("ab", true));
+        assert_eq!(pushback.take(100), chunk("cd", true));
     }
 
     #[test]
     fn a_call_that_was_filled_leaves_no_border() {
-        let mut backlog = backlog(&[chunk("a", false), chunk("b", false), chunk("c", true), chunk("d", false)]);
-        assert_eq!(backlog.take(100), chunk("abc", true));
-        assert_eq!(backlog.take(100), chunk("d", false), "what the source has joins it");
+        let mut pushback = pushback(&[chunk("a", false), chunk("b", false), chunk("c", true), chunk("d", false)]);
+        assert_eq!(pushback.take(100), chunk("abc", true));
+        assert_eq!(pushback.take(100), chunk("d", false), "what the source has joins it");
     }
 
     #[test]
     fn what_does_not_fit_stays() {
-        let mut backlog = backlog(&[chunk("abcdef", true)]);
-        assert_eq!(backlog.take(2), chunk("ab", false));
-        assert_eq!(backlog.take(4), chunk("cdef", false));
-        assert!(backlog.is_empty());
+        let mut pushback = pushback(&[chunk("abcdef", true)]);
+        assert_eq!(pushback.take(2), chunk("ab", false));
+        assert_eq!(pushback.take(4), chunk("cdef", false));
+        assert!(pushback.is_empty());
     }
 
     #[test]
     fn an_end_of_file_at_a_terminal_is_given_again() {
-        let mut backlog = backlog(&[chunk("a", true), chunk("", true)]);
-        assert_eq!(backlog.take(10), chunk("a", true));
-        assert_eq!(backlog.take(10), chunk("", true));
-        backlog.give_back(chunk("", false));
-        assert!(backlog.is_empty(), "a call that asks for nothing reads nothing");
+        let mut pushback = pushback(&[chunk("a", true), chunk("", true)]);
+        assert_eq!(pushback.take(10), chunk("a", true));
+        assert_eq!(pushback.take(10), chunk("", true));
+        pushback.give_back(chunk("", false));
+        assert!(pushback.is_empty(), "a call that asks for nothing reads nothing");
     }
 
     /// However it was read, and however it is read again: nothing is lost, nothing changes its place.
@@ -143,10 +143,10 @@ mod tests {
                 chunks.push(Chunk::of(text[at..end].to_vec(), len + at % 2));
                 at = end;
             }
-            let mut backlog = backlog(&chunks);
+            let mut pushback = pushback(&chunks);
             let mut again = Vec::new();
-            while !backlog.is_empty() {
-                let taken = backlog.take(1 + (seed * 17 + again.len() * 5) % 60);
+            while !pushback.is_empty() {
+                let taken = pushback.take(1 + (seed * 17 + again.len() * 5) % 60);
                 assert!(!taken.bytes.is_empty());
                 again.extend(taken.bytes);
             }

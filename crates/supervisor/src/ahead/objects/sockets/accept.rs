@@ -15,7 +15,7 @@ use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::rights::has_our_rights;
 use crate::ahead::filesystems::memory::names_file;
 use crate::ahead::filesystems::path_walk::{End, Entry};
-use crate::ahead::objects::descriptor::Behind;
+use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::objects::input;
 use crate::ahead::objects::sockets::tcp::is_tcp;
 use crate::ahead::rollback::undo::Intent;
@@ -99,8 +99,8 @@ impl Listeners {
 
 impl Supervisor {
     pub(in crate::ahead) fn plan_accept(&mut self, call: &Call) -> Plan {
-        match self.behind(call.tid, call.frame.args[0] as i32) {
-            Behind::Socket { ino, copy } if self.listens_inside(&copy) => {
+        match self.file_description(call.tid, call.frame.args[0] as i32) {
+            FileDescription::Socket { ino, copy } if self.listens_inside(&copy) => {
                 Plan::new(Class::Accept { listener: Listener { ino, copy } })
             }
             _ => Plan::new(Class::Barrier),

@@ -134,7 +134,7 @@ impl Supervisor {
 
     /// Nobody but us, or those who have ended for their program, holds this end any more, and its peer has not heard of it.
     pub(in crate::ahead) fn is_hung_up(&mut self, ino: u64) -> bool {
-        (self.ahead.ends.get(ino).is_some() || self.ahead.children.any_ghosts())
+        (self.ahead.ends.get(ino).is_some() || self.ahead.children.any_held_exits())
             && !self.ahead.listeners.has(ino)
             && !self.is_held_by_the_living(ino)
     }
@@ -147,7 +147,7 @@ impl Supervisor {
     /// Processes that have not ended for their program.
     fn living(&mut self) -> HashSet<i32> {
         let mut inside = self.inside();
-        inside.retain(|pid| !self.ahead.children.ghosts.contains_key(pid));
+        inside.retain(|pid| !self.ahead.children.held_exits.contains_key(pid));
         inside
     }
 
@@ -225,9 +225,9 @@ impl Supervisor {
     /// Who is told of an end depends on whoever has made it. A connection that was not accepted yet when its client ended on a guess was no object then.
     fn plan_end_of_file(&mut self, connection: &Connection) -> Plan {
         let own = Object::Socket(connection.own);
-        let ghosts: Vec<i32> = self.ahead.children.ghosts.keys().copied().collect();
+        let held_exits: Vec<i32> = self.ahead.children.held_exits.keys().copied().collect();
         let has_it = |&pid: &i32| self.holder_among(&HashSet::from([pid]), connection.peer).is_some();
-        let ended: Vec<i32> = ghosts.into_iter().filter(has_it).collect();
+        let ended: Vec<i32> = held_exits.into_iter().filter(has_it).collect();
         if ended.is_empty() && self.ahead.core.dependencies_of_object(&own).is_empty() {
             return Plan::new(Class::Later);
         }

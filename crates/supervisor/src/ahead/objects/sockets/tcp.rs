@@ -110,7 +110,7 @@ impl Supervisor {
     /// would show as well.)
     fn makes_room(&self, copy: &OwnedFd) -> bool {
         let is_given_again = rustix::fs::fstat(copy)
-            .is_ok_and(|stat| self.ahead.input.backlog_len((stat.st_dev, stat.st_ino)).is_some());
+            .is_ok_and(|stat| self.ahead.input.pushback_len((stat.st_dev, stat.st_ino)).is_some());
         !is_given_again && crate::sys::receive_memory(copy.as_fd()).is_ok_and(|(used, limit)| used >= limit / 4)
     }
 
@@ -191,13 +191,13 @@ impl Supervisor {
 
     /// A connection that is closed with something unread is reset; what is given again the kernel does not know of.
     pub(in crate::ahead) fn reset_if_closed(&mut self, id: SourceId) {
-        let has_backlog = self.ahead.input.backlog_len(id).is_some();
+        let has_pushback = self.ahead.input.pushback_len(id).is_some();
         let before = self.ahead.sends.lingers.remove(&id.1);
-        if id.0 == terminal::DEVICE || !has_backlog && before.is_none() {
+        if id.0 == terminal::DEVICE || !has_pushback && before.is_none() {
             return;
         }
         let Ok(socket) = self.end_of(id.1) else { return };
-        if has_backlog {
+        if has_pushback {
             let before = before.unwrap_or_else(|| socket_linger(&*socket).unwrap_or(None));
             self.ahead.sends.lingers.insert(id.1, before);
             let _ = set_socket_linger(&*socket, Some(Duration::ZERO));

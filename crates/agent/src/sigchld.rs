@@ -1,5 +1,5 @@
 //! A SIGCHLD that does nothing: by default, or ignored. Without a tracer the kernel would not send it; with one the thread stops. While a thread says in its
-//! slot that it is deaf, the supervisor drops the signal without a look, wherever in the agent the thread is.
+//! slot that it ignores SIGCHLD, the supervisor drops the signal without a look, wherever in the agent the thread is.
 
 use crate::clocks::Call;
 use crate::descriptors::is_threaded;
@@ -7,14 +7,14 @@ use crate::gate;
 use core::sync::atomic::Ordering;
 
 impl Call<'_> {
-    /// From here to `hear`: the thread stays in the agent, and only it could give SIGCHLD a handler.
-    pub fn be_deaf(&self) {
-        self.thread.is_deaf.store(u32::from(!is_threaded() && does_nothing()), Ordering::Relaxed);
+    /// From here to `heed_sigchld`: the thread stays in the agent, and only it could give SIGCHLD a handler.
+    pub fn ignore_sigchld(&self) {
+        self.thread.ignores_sigchld.store(u32::from(!is_threaded() && does_nothing()), Ordering::Relaxed);
     }
 
     /// Whatever happens to the program may be its own doing again.
-    pub fn hear(&self) {
-        self.thread.is_deaf.store(0, Ordering::Relaxed);
+    pub fn heed_sigchld(&self) {
+        self.thread.ignores_sigchld.store(0, Ordering::Relaxed);
     }
 }
 

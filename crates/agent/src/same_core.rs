@@ -11,7 +11,7 @@ use crate::clocks::Call;
 use crate::gate;
 use core::sync::atomic::Ordering;
 
-/// So many children were waited for, each before the next one, before the next one is born near.
+/// So many children were waited for, each before the next one, before the next one is born on its parent's core.
 const WAITED_FOR_MIN: u32 = 2;
 /// In `ThreadPage::births`: the newest child has not been waited for. Above it is counted how many have.
 const NOT_WAITED_FOR: u32 = 1;
@@ -29,13 +29,13 @@ impl Call<'_> {
         if self.page.births & NOT_WAITED_FOR != 0 {
             self.page.births = (self.page.births & !NOT_WAITED_FOR).saturating_add(ONE_WAITED_FOR);
         }
-        self.be_deaf();
+        self.ignore_sigchld();
         self.thread.door.enter();
         let result = self.proceed_observing();
         while !self.thread.door.leave() {
             give_way();
         }
-        self.hear();
+        self.heed_sigchld();
         result
     }
 
