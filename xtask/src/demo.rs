@@ -100,7 +100,6 @@ fn median(values: &[f64]) -> f64 {
 
 /// SQLite on a disk whose power is cut; what was printed must be there afterwards.
 fn crash_points() -> Result<(), String> {
-    guarantee::build()?;
     println!(
         "\nThe same database on a disk whose power is cut at {CUTS} points of the run: after how many of them was a"
     );

@@ -1,13 +1,13 @@
 //! `faults`: the processes that stand around a world are killed and stopped at random moments (testkit's `faults`).
 
-use crate::shell::{cargo, is_root, speculator, Job};
+use crate::shell::{is_root, job, speculator, target, Job};
 
 /// How many cases are a sample: about half a minute.
 const SAMPLE: &str = "30";
 
 fn campaign() -> Job {
     let program = speculator().display().to_string();
-    cargo(&["run", "--quiet", "--release", "-p", "testkit", "--bin", "faults", "--", "--speculator", &program])
+    job(target().join("release/faults")).args(["--speculator", &program])
 }
 
 /// A campaign, with the program's own arguments.

@@ -1,7 +1,7 @@
 //! `guarantee`: the crash disk (testkit's `crash-table`): 002's figure 3, and the workloads that external synchrony is
 //! judged by, each cut at 500 points and more.
 
-use crate::shell::{cargo, is_root, speculator, Job};
+use crate::shell::{is_root, job, speculator, target, Job};
 
 /// Cuts for each workload in each configuration, as the project promises.
 const CUTS: &str = "500";
@@ -42,12 +42,7 @@ pub fn crash_table() -> Job {
 
 fn crash_table_of(command: &str) -> Job {
     let ours = format!("{} {command}", speculator().display());
-    cargo(&["run", "--quiet", "--release", "-p", "testkit", "--bin", "crash-table", "--", "--ours", &ours])
-}
-
-/// Builds it, so that its output is not mixed with cargo's.
-pub fn build() -> Result<(), String> {
-    cargo(&["build", "--quiet", "--release", "-p", "testkit", "--bin", "crash-table"]).run()
+    job(target().join("release/crash-table")).args(["--ours", &ours])
 }
 
 /// Runs it in full.
@@ -66,7 +61,6 @@ fn run_with(cuts_of_servers: &str) -> Result<(), String> {
         return Ok(());
     }
     crate::build_release()?;
-    build()?;
     let figure =
         crash_table().args(["--workloads", "writer,writer-fsync", "--configurations", FIGURE_3, "--cuts", CUTS]);
     let figure = figure.run();

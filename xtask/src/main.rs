@@ -55,6 +55,9 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[String]) -> Result<(), String> {
     let (name, rest) = arguments.split_first().ok_or_else(|| format!("usage: {USAGE}"))?;
+    if ["test", "transparency", "equivalence", "everyday"].contains(&name.as_str()) {
+        shell::take_interrupts()?;
+    }
     match name.as_str() {
         "setup" => setup::run(),
         "demo" => demo::run(),
@@ -130,7 +133,8 @@ fn docs() -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the `speculator` binary.
+/// Builds `speculator`, and the programs that judge it.
 fn build_release() -> Result<(), String> {
-    cargo(&["build", "--release", "-p", "cli"]).run()
+    // Chosen together: each by itself would have dependencies with other features.
+    shell::nice_cargo(&["build", "--release", "-p", "cli", "-p", "testkit"]).run()
 }

@@ -1,6 +1,6 @@
 //! `search`: pairs of actions and observations, to find what is shown before it is durable (`tests/search`).
 
-use crate::shell::{cargo, speculator, target, Job};
+use crate::shell::{cargo, job, speculator, target, Job};
 
 /// How many pairs are a sample: less than a minute.
 const SAMPLE: &str = "1500";
@@ -8,14 +8,19 @@ const SAMPLE: &str = "1500";
 const PLANTED: [&str; 4] = ["--action", "write_pipe", "--observation", "read_pipe"];
 
 fn search() -> Job {
-    let job = cargo(&["run", "--quiet", "-p", "search", "--"]);
     let into = target().join("search");
-    job.args(["--speculator".as_ref(), speculator().as_os_str(), "--into".as_ref(), into.as_os_str()])
+    job(target().join("debug/search")).args([
+        "--speculator".as_ref(),
+        speculator().as_os_str(),
+        "--into".as_ref(),
+        into.as_os_str(),
+    ])
 }
 
 /// A search, with the program's own arguments.
 pub fn run(arguments: &[String]) -> Result<(), String> {
     crate::build_release()?;
+    cargo(&["build", "--quiet", "--workspace", "--bin", "search"]).run()?;
     search().args(arguments).run()
 }
 

@@ -26,6 +26,11 @@ pub fn cargo(arguments: &[&str]) -> Job {
     job(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())).args(arguments)
 }
 
+/// The same, giving way to whatever else runs: tests that run beside it.
+pub fn nice_cargo(arguments: &[&str]) -> Job {
+    job("nice").args([std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())]).args(arguments)
+}
+
 impl Job {
     /// Further arguments.
     pub fn args(mut self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Job {
@@ -147,6 +152,22 @@ pub fn speculator() -> PathBuf {
 /// Whether we are root.
 pub fn is_root() -> bool {
     job("id").args(["-u"]).output().is_ok_and(|text| text.trim() == "0")
+}
+
+/// SIGINT and SIGQUIT of this process in the mask of ignored signals (proc(5)).
+const INTERRUPTS: u64 = 1 << 1 | 1 << 2;
+
+/// A shell ignores SIGINT and SIGQUIT for what it starts with `&`, and programs inherit that. Tests end programs by
+/// these signals: if they are ignored, we begin again with their defaults.
+pub fn take_interrupts() -> Result<(), String> {
+    let status = std::fs::read_to_string("/proc/self/status").map_err(|error| format!("/proc/self/status: {error}"))?;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    if ignored.ok_or("no SigIgn in /proc/self/status")? & INTERRUPTS == 0 {
+        return Ok(());
+    }
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    Err(job("env").args(["--default-signal=INT,QUIT"]).args([program]).args(std::env::args_os().skip(1)).exec())
 }
 
 /// Where `command` would be found on the usual path, if anywhere.

@@ -1,49 +1,58 @@
 //! `test`: everything that says whether the project works, one step after the other; a failed step does not keep the
 //! next from running. The table at the end says what passed, how long it took, and what was left out and why.
+//!
+//! What is tried waits a lot, for disks and for pauses; builds and models compute. So these run beside it. All that is
+//! built is chosen from the whole workspace: chosen by `-p`, dependencies would be built again with fewer features.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::shell::{cargo, is_root, job, speculator, target};
+use crate::shell::{cargo, is_root, job, nice_cargo, speculator, target};
 use crate::unstable::{self, run_tests};
 use crate::volume::Volume;
 use crate::{build_release, faults, guarantee, search, setup};
 
 type Step = (&'static str, fn() -> Result<(), String>);
 
-const STEPS: [Step; 13] = [
-    ("set-up", setup::run),
-    ("format", format_check),
-    ("lints", lints),
-    ("release build", build_release),
-    ("unit and integration tests", workspace_tests),
-    ("loom models", loom),
-    ("transparency, agent", || transparency(None, &[])),
-    ("transparency, stops", || transparency(Some("stops"), &[])),
-    ("rollback, short", rollback),
-    ("everyday commands, a sample", || {
+/// Groups of steps that run at the same time. Two that build in the same folder wait for each other.
+const GROUPS: [&[Step]; 11] = [
+    &[("set-up", setup::run)],
+    &[("format", format_check)],
+    &[("test build", build_tests)],
+    &[("unit and integration tests", workspace_tests), ("release build, loom models", release_and_loom)],
+    &[("transparency, agent", || transparency(None, &[]))],
+    &[("transparency, stops", || transparency(Some("stops"), &[]))],
+    &[("rollback, short", rollback)],
+    &[("everyday commands, a sample", || {
         everyday(["--sample=16", "--repeat=5", "--rounds=2"].map(str::to_owned).to_vec())
-    }),
-    ("guarantee", guarantee::sample),
-    ("faults, a sample", faults::sample),
-    ("search for holes, a sample", search::sample),
+    })],
+    &[("guarantee", guarantee::sample), ("lints", lints)],
+    &[("faults, a sample", faults::sample)],
+    &[("search for holes, a sample", search::sample)],
 ];
+
+/// What a step came to.
+struct Done {
+    name: &'static str,
+    result: Result<(), String>,
+    took: Duration,
+}
 
 /// Runs all steps.
 pub fn run() -> Result<(), String> {
     let mut lines = Vec::new();
-    let mut failed = Vec::new();
-    let mut problems = Vec::new();
-    for (name, step) in STEPS {
-        println!("\n== {name}");
-        let start = Instant::now();
-        let result = step();
-        lines.push(summary(name, &result, start.elapsed()));
-        if let Err(problem) = result {
-            failed.push(name);
-            problems.push(problem);
+    let mut all = Vec::new();
+    for group in GROUPS {
+        let computed = computed_by_children();
+        let done = side_by_side(group);
+        let computed = computed_by_children().saturating_sub(computed);
+        lines.extend(done.iter().map(Done::line));
+        if let Some(last) = lines.last_mut() {
+            last.push_str(&format!(", {:6.1} s of processor time", computed.as_secs_f64()));
         }
+        all.extend(done);
     }
+    let problems: Vec<&str> = all.iter().filter_map(|done| done.result.as_ref().err()).map(String::as_str).collect();
     // What matters to whoever sees only the end.
     if !problems.is_empty() {
         println!("\n== what failed\n{}", problems.join("\n"));
@@ -54,15 +63,49 @@ pub fn run() -> Result<(), String> {
     }
     println!("\n{}", lines.join("\n"));
     leave_out();
-    if failed.is_empty() {
-        return Ok(());
+    let failed: Vec<&str> = all.iter().filter(|done| done.result.is_err()).map(|done| done.name).collect();
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(format!("failed: {}", failed.join(", "))),
     }
-    Err(format!("failed: {}", failed.join(", ")))
 }
 
-fn summary(name: &str, result: &Result<(), String>, took: Duration) -> String {
-    let verdict = if result.is_ok() { "ok" } else { "FAILED" };
-    format!("{name:30} {verdict:8} {:6.1} s", took.as_secs_f64())
+fn side_by_side(group: &[Step]) -> Vec<Done> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = group.iter().map(|step| (step.0, scope.spawn(|| timed(step)))).collect();
+        let ended = threads.into_iter().map(|(name, thread)| (name, thread.join()));
+        ended.map(|(name, done)| done.unwrap_or_else(|_| Done::panicked(name))).collect()
+    })
+}
+
+fn timed(step: &Step) -> Done {
+    let (name, run) = *step;
+    println!("\n== {name}");
+    let start = Instant::now();
+    let result = run();
+    Done { name, result, took: start.elapsed() }
+}
+
+impl Done {
+    fn panicked(name: &'static str) -> Done {
+        Done { name, result: Err(format!("{name}: a panic")), took: Duration::ZERO }
+    }
+
+    fn line(&self) -> String {
+        let verdict = if self.result.is_ok() { "ok" } else { "FAILED" };
+        format!("{:30} {verdict:8} {:6.1} s", self.name, self.took.as_secs_f64())
+    }
+}
+
+/// The processor time of all commands that have ended, and of what these have waited for.
+fn computed_by_children() -> Duration {
+    /// Of the clock that `/proc` counts in (proc(5): `sysconf(_SC_CLK_TCK)`), which is 100 on x86-64.
+    const TICKS_PER_S: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold anything, the state is the first; cutime and cstime are the 14th and 15th.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Duration::from_secs_f64(ticks as f64 / TICKS_PER_S)
 }
 
 fn leave_out() {
@@ -78,24 +121,34 @@ fn format_check() -> Result<(), String> {
 }
 
 fn lints() -> Result<(), String> {
-    cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()?;
+    nice_cargo(&["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]).run()?;
     // The agent is built apart, without the standard library.
     let agent =
         ["clippy", "--quiet", "--release", "--manifest-path", "crates/agent/Cargo.toml", "--", "-D", "warnings"];
-    cargo(&agent).env("CARGO_TARGET_DIR", target().join("agent")).run()
+    nice_cargo(&agent).env("CARGO_TARGET_DIR", target().join("agent")).run()
 }
 
+fn build_tests() -> Result<(), String> {
+    cargo(&["test", "--quiet", "--workspace", "--no-run"]).run()
+}
+
+/// Unit tests; integration tests but for the programs that have steps of their own; examples in documentation.
 fn workspace_tests() -> Result<(), String> {
-    let crates =
-        ["test", "--quiet", "--no-fail-fast", "--workspace", "--exclude", "transparency", "--exclude", "rollback"];
-    run_tests(&cargo(&crates).args(["--"]), &[])?;
-    run_tests(&cargo(&["test", "--quiet", "-p", "transparency", "-p", "rollback", "--lib", "--"]), &[])
+    let job = |chosen: &[&str]| cargo(&["test", "--quiet", "--no-fail-fast", "--workspace"]).args(chosen).args(["--"]);
+    run_tests(&job(&["--lib", "--bins"]), &[])?;
+    run_tests(&job(&["--exclude", "transparency", "--exclude", "rollback", "--test", "*"]), &[])?;
+    run_tests(&job(&["--doc"]), &[])
+}
+
+fn release_and_loom() -> Result<(), String> {
+    build_release()?;
+    loom()
 }
 
 /// The models in loom's own target directory: its flag would have everything else built again.
 fn loom() -> Result<(), String> {
     let flags = "--cfg loom";
-    let job = cargo(&["test", "--quiet", "--release", "-p", "commit-clock", "-p", "epochs", "--test", "loom"]);
+    let job = nice_cargo(&["test", "--quiet", "--release", "-p", "commit-clock", "-p", "epochs", "--test", "loom"]);
     let job = job.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target().join("loom"));
     // A model explores all orders: it fails always or never.
     job.run_tests().map_err(|failure| failure.said)
@@ -111,7 +164,7 @@ pub fn transparency(mode: Option<&str>, filter: &[String]) -> Result<(), String>
         Some(volume) => volume.around(Path::new(&program)).env("TRANSPARENCY_DIR", volume.path()),
         None => job(&program),
     };
-    tests = tests.args(["test", "--quiet", "-p", "transparency", "--test", "transparency", "--"]);
+    tests = tests.args(["test", "--quiet", "--workspace", "--test", "transparency", "--"]);
     if let Some(mode) = mode {
         tests = tests.env("SPECULATOR_INTERPOSE", mode);
     }
@@ -120,12 +173,12 @@ pub fn transparency(mode: Option<&str>, filter: &[String]) -> Result<(), String>
 
 /// Programs under guesses that turn out wrong, the short form.
 fn rollback() -> Result<(), String> {
-    run_tests(&cargo(&["test", "--quiet", "-p", "rollback", "--test", "rollback", "--"]), &[])
+    run_tests(&cargo(&["test", "--quiet", "--workspace", "--test", "rollback", "--"]), &[])
 }
 
 /// Everyday commands inside one open guess, as the arguments choose them.
 pub fn everyday(arguments: Vec<String>) -> Result<(), String> {
-    cargo(&["build", "--quiet", "-p", "everyday"]).run()?;
+    cargo(&["build", "--quiet", "--workspace", "--bin", "everyday"]).run()?;
     let into = std::env::temp_dir().join(format!("speculator-everyday-{}", std::process::id()));
     let speculator = format!("--speculator={}", speculator().display());
     let result = job(target().join("debug/everyday"))

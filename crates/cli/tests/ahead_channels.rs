@@ -1,6 +1,6 @@
 //! What goes through sockets and event descriptors while something is speculative: taken back on both sides, or kept.
 
-mod support;
+use crate::support;
 
 use support::guess::{check_failure, check_perl as check, check_success};
 

@@ -1,6 +1,6 @@
 //! Connections that begin while something is speculative: a client that is taken back was never there, what a server has accepted it accepts again.
 
-mod support;
+use crate::support;
 
 use support::guess::{check_failure, check_success};
 

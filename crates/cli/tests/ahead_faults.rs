@@ -1,7 +1,7 @@
 //! What goes wrong in the middle of a guess: the supervisor is killed in a rollback, or there are no more processes, no memory, no room on a disk. The
 //! world ends cleanly or goes on; what was committed is there, what was not is not; nothing of it is left.
 
-mod support;
+use crate::support;
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};

@@ -1,6 +1,6 @@
 //! Speculative changes of files in memory that only the world sees (000, 6.3): taken back exactly, and the same result as without speculation.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::path::Path;

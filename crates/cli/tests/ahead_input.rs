@@ -1,6 +1,6 @@
 //! Input from outside that was read while speculative: after a failure it is read again, by whoever reads there, as if it had never been read.
 
-mod support;
+use crate::support;
 
 use std::io::{Read, Write};
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Where guesses are many, or hold much: a world with them can be ended, and does not hold more than it may.
 
-mod support;
+use crate::support;
 
 use std::io::{BufReader, Read};
 use std::os::unix::process::ExitStatusExt;

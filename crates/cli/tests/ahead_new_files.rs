@@ -1,7 +1,7 @@
 //! Files that a speculative process makes on a disk (000, 6.4): there with the name once the guess is right, never there if it is wrong, and
 //! whoever made one finds it as it would be natively.
 
-mod support;
+use crate::support;
 
 use rustix::fs::inotify;
 use std::fs;

@@ -1,6 +1,6 @@
 //! Numbers of processes are given again: what was known of an earlier process of that number, or of a checkpoint that had it, says nothing of this one.
 
-mod support;
+use crate::support;
 
 use std::process::{Command, Stdio};
 

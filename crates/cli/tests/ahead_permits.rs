@@ -1,7 +1,7 @@
 //! Calls that need not ask while something is speculative (`--ahead=permits`, decisions/0092): none does in steady
 //! state, and each result is that of the asking path.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! What processes do to each other while something is speculative, beside talking: signals, locks, programs that are written and run.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeSet;
 use std::process::Command;

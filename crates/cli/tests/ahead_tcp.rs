@@ -1,6 +1,6 @@
 //! TCP connections inside: what a guess sends is sent when it is known to be right, what it has read is read again.
 
-mod support;
+use crate::support;
 
 use support::guess::{check_failure, check_success};
 

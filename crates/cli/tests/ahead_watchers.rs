@@ -1,7 +1,7 @@
 //! Whoever watches from outside never sees a byte that a failed guess produced (000, 3.1 and 6.4): not in a pipe, not on a
 //! terminal, not at the other end of a connection, and not on the disk, every write of which is logged.
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

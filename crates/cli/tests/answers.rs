@@ -1,6 +1,6 @@
 //! Answers to whoever waits outside: what they wait for, and what they need not wait for.
 
-mod support;
+use crate::support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

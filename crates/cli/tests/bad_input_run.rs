@@ -2,7 +2,7 @@
 //!
 //! More of the kind is in `command_line.rs` (usage, COMMAND, statistics) and `volume.rs` (images, no root).
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::path::Path;

@@ -6,8 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-#[path = "support/bluefs.rs"]
-mod support;
+use crate::bluefs_support as support;
 
 use support::{speculator, succeeds, text, Mount, Scene, Server};
 

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process, Pid, Signal};
 
-#[path = "support/bluefs.rs"]
-mod support;
+use crate::bluefs_support as support;
 
 use support::{speculator, succeeds, Mount, Scene};
 

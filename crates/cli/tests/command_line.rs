@@ -1,6 +1,6 @@
 //! What is wrong with a command line, and what the other commands print.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::process::Command;

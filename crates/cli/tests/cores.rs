@@ -1,7 +1,7 @@
 //! A core is written by the kernel, and joins a transaction of the file system that it goes to. What its process did
 //! on another one is committed before it.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::path::PathBuf;

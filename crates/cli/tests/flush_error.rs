@@ -1,6 +1,6 @@
 //! A flush that fails is never swallowed: a loop device whose file has no room left under it fails its writes.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;

@@ -1,6 +1,6 @@
 //! File systems that come and go while a world runs.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

@@ -1,6 +1,6 @@
 //! File systems that cannot commit in a way that we trust: writes there wait, and `sync` reaches them.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! Programs that do not work inside: one line says why, and nothing hangs.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

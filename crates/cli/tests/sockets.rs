@@ -1,6 +1,6 @@
 //! Who talks to whom: between two processes inside, what an answer depends on goes with it; to outside, the answer waits for its commit.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -1,6 +1,6 @@
 //! `speculator begin`, `commit` and `fail` in scripts: what was done since `begin` is kept, or has never been.
 
-mod support;
+use crate::support;
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};

@@ -1,6 +1,6 @@
 //! Programs of `tests/programs` on a volume, watched from outside: killed, stopped, and printing all at once.
 
-mod support;
+use crate::support;
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,6 +1,6 @@
 //! `speculator top` and the pictures of `--report`: what they say of a world is what is going on there.
 
-mod support;
+use crate::support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -1,6 +1,6 @@
 //! What `try` says, what it ends with, what it lets through, and what it leaves behind: nothing.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::io::Write;

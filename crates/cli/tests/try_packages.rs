@@ -1,6 +1,6 @@
 //! Installers and clean-up scripts of real packages, and a git rebase gone wrong: undone exactly, and kept exactly as without `try`.
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

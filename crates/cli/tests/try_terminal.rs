@@ -2,7 +2,7 @@
 //!
 //! The user is this test, at a terminal that script(1) makes.
 
-mod support;
+use crate::support;
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};

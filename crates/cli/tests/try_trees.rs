@@ -1,7 +1,7 @@
 //! Files: whatever a script does to a tree with every kind of object in it, `try` undoes it exactly, and keeps it exactly as if the script
 //! had been run without it.
 
-mod support;
+use crate::support;
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! `run --volatile`: what is written below a path is not waited for, and nothing else is less safe for it.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::os::unix::net::UnixListener;

@@ -1,6 +1,6 @@
 //! `speculator volume`: there and back again, and every kind of bad input.
 
-mod support;
+use crate::support;
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};

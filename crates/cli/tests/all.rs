@@ -1,0 +1,58 @@
+//! The integration tests of the command, in one program: the linker runs once, and tests that wait do so beside others.
+//! `channels` is a program of its own: its cases run several at a time already.
+//!
+//! `cargo test -p cli --test all -- NAME::` runs the tests of one file.
+
+#[path = "support/bluefs.rs"]
+mod bluefs_support;
+mod support;
+
+mod ahead_channels;
+mod ahead_connections;
+mod ahead_faults;
+mod ahead_files;
+mod ahead_input;
+mod ahead_limits;
+mod ahead_new_files;
+mod ahead_numbers;
+mod ahead_permits;
+mod ahead_processes;
+mod ahead_tcp;
+mod ahead_watchers;
+mod answers;
+mod bad_input_run;
+mod bluefs;
+mod bluefs_shared;
+mod command_line;
+mod cores;
+mod disk_faults;
+mod eager;
+mod flush_error;
+mod mounts;
+mod outside;
+mod refused_programs;
+mod signals;
+mod slow_readers;
+mod sockets;
+mod speculate;
+mod storms;
+mod top;
+mod try_command;
+mod try_packages;
+mod try_terminal;
+mod try_trees;
+mod volatile;
+mod volume;
+
+/// A file that is not named above would not be tried.
+#[test]
+fn every_file_of_tests_is_part_of_this_program() {
+    const PROGRAMS: [&str; 2] = ["all", "channels"];
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    for file in std::fs::read_dir(here).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        if file.extension().is_some_and(|ending| ending == "rs") && !PROGRAMS.contains(&name) {
+            assert!(include_str!("all.rs").contains(&format!("\nmod {name};\n")), "{name} is not named in all.rs");
+        }
+    }
+}
