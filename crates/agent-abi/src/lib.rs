@@ -287,6 +287,8 @@ pub mod option {
     pub const SEND_LIMITS: u32 = 131_072;
     /// Something was held that was written into a FIFO with a name: who reads there may be inside.
     pub const FIFO_HELD: u32 = 262_144;
+    /// Somebody inside adopts orphans (`PR_SET_CHILD_SUBREAPER`), or hears of its parent's end (`PR_SET_PDEATHSIG`).
+    pub const ENDS_OF_PARENTS_HEARD: u32 = 524_288;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

@@ -452,6 +452,7 @@ impl Call<'_> {
     }
 
     pub fn prctl(&mut self) {
+        const PR_SET_PDEATHSIG: u64 = 1;
         const PR_GET_DUMPABLE: u64 = 3;
         const PR_SET_DUMPABLE: u64 = 4;
         const PR_SET_KEEPCAPS: u64 = 8;
@@ -460,6 +461,7 @@ impl Call<'_> {
         const PR_CAPBSET_DROP: u64 = 24;
         const PR_SET_SECUREBITS: u64 = 28;
         const PR_SET_MM: u64 = 35;
+        const PR_SET_CHILD_SUBREAPER: u64 = 36;
         const PR_CAP_AMBIENT: u64 = 47;
         const PR_SCHED_CORE: u64 = 62;
         const PR_SET_SYSCALL_USER_DISPATCH: u64 = 59;
@@ -479,6 +481,10 @@ impl Call<'_> {
             PR_SET_DUMPABLE if self.has_option(option::ORDINARY_USER) => self.set_dumpable(),
             PR_GET_DUMPABLE if private().undumpable != 0 => self.answer(0),
             PR_SET_KEEPCAPS | PR_CAPBSET_DROP | PR_SET_SECUREBITS | PR_CAP_AMBIENT => self.change_identity(),
+            PR_SET_PDEATHSIG | PR_SET_CHILD_SUBREAPER if self.arg(1) != 0 => {
+                self.world.options.fetch_or(option::ENDS_OF_PARENTS_HEARD, Ordering::SeqCst);
+                self.proceed();
+            }
             _ => {
                 self.proceed();
             }

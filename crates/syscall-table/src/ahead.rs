@@ -71,10 +71,9 @@ pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
     const MAP_ANONYMOUS: u64 = 0x20;
     match (ahead(nr), look_up(nr)) {
         (Ahead::Own, _) => true,
-        // A parent that ended on a guess is still there, and a guess's share in a total is nothing among those of
-        // the checkpoints.
+        // A guess's share in a total is nothing among those of the checkpoints.
         (Ahead::ByArgument, Some((Op::Look, shows))) => {
-            matches!(shows, Shows::Parent | Shows::Totals) || matches!(shows.whom(args), Whom::Caller)
+            matches!(shows, Shows::Totals) || matches!(shows.whom(args), Whom::Caller)
         }
         (Ahead::ByArgument, Some((Op::Mmap, _))) => {
             args[3] & MAP_ANONYMOUS != 0 && args[3] & MAP_SHARED_OR_FIXED_TYPE == MAP_PRIVATE

@@ -23,7 +23,8 @@ impl super::Ahead {
                 !objects.is_empty()
                     && objects.iter().all(|object| matches!(object, Object::Children(_)) || object.can_be_awaited())
             };
-            under_way.can_be_repeated && !under_way.watches && are_inside(&under_way.objects)
+            let sleeps = under_way.can_be_repeated || is_asleep(tid);
+            sleeps && !under_way.watches && are_inside(&under_way.objects)
         };
         self.children.stands(tid)
             || self.parked.values().any(|parked| parked.call.tid == tid)
@@ -134,7 +135,10 @@ impl Supervisor {
             self.ahead.stuck_since = None;
             return;
         }
-        let since = *self.ahead.stuck_since.get_or_insert(now);
+        // Who has asked about a call since then has gone on.
+        let asked = self.ahead.report.asked;
+        let (since, _) = *self.ahead.stuck_since.take_if(|(_, before)| *before == asked).get_or_insert((now, asked));
+        self.ahead.stuck_since = Some((since, asked));
         if now.duration_since(since) < LONG {
             return;
         }
@@ -473,6 +477,12 @@ fn was_sent(info: &SignalInfo) -> bool {
 /// Where the agent of a thread that was born into its parent's memory has its page.
 pub(super) fn own_page(thread: usize) -> u64 {
     agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET
+}
+
+/// Whether a thread sleeps in the kernel: one that writes into a pipe whose room has been used up has done a part, and
+/// cannot be made to repeat it. If that is not known, it may go on.
+fn is_asleep(tid: i32) -> bool {
+    procfs::Status::of(tid).and_then(|status| status.state()).is_ok_and(|state| state == 'S')
 }
 
 /// Whether a signal that this thread does not block waits for it. If that is not known, it is asked again later.

@@ -356,8 +356,8 @@ pub(crate) struct Ahead {
     permits: calls::permits::Given,
     /// Transactions that held writes went into.
     written: Clock,
-    /// Since when nobody inside can go on.
-    stuck_since: Option<Instant>,
+    /// Since when nobody inside can go on, and how many calls had been asked about then.
+    stuck_since: Option<(Instant, u64)>,
     /// Where decisions are written down, for whoever looks for a fault here: the file that SPECULATOR_TRACE names.
     trace: Option<std::fs::File>,
     /// What programs have said of their speculations: number, and whether it failed.

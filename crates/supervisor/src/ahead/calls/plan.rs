@@ -117,6 +117,7 @@ impl Plan {
 }
 
 const LSEEK: u64 = 8;
+const GETPPID: u64 = 110;
 pub(in crate::ahead) const FIONREAD: u64 = 0x541b;
 const PREAD: u64 = 17;
 const PREADV: u64 = 295;
@@ -195,6 +196,9 @@ impl Supervisor {
                 true if !self.is_fresh_socket(call, fd(at)) => Plan::new(Class::Barrier).once(),
                 _ => Plan::new(Class::Free),
             },
+            Op::Look if call.frame.nr == GETPPID => {
+                Plan::new(if self.is_orphan(call.pid) { Class::Barrier } else { Class::Free }).once()
+            }
             Op::Look => plan_look_around(call),
             Op::Identity => plan_identity(call),
             Op::Recv { fd: at }

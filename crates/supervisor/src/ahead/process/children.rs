@@ -22,6 +22,7 @@ use checkpoint::{CheckpointError, ToReap};
 use procfs::Status;
 use speculation::Dependent;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::Ordering;
 use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
 
 /// A process that has ended as far as its program is concerned.
@@ -151,6 +152,8 @@ impl Children {
         self.sharing.remove(&pid);
         self.apart.leave(pid);
         self.to_tell.remove(&pid);
+        // Its number may be another process's next: those are not that one's children.
+        self.parent_of.retain(|_, &mut parent| parent != pid);
         match self.held_exits.remove(&pid) {
             Some(exit) if exit.reaped && exit.for_good => self.reap_later(exit.parent, pid),
             Some(exit) if exit.reaped => {
@@ -388,8 +391,7 @@ impl Supervisor {
         call: &Call,
         status: i32,
     ) -> Result<Decision> {
-        if self.would_orphan(call.pid) {
-            // They would have another parent, and whoever that is another child: neither sees that while an exit is held.
+        if self.would_orphan(call.pid) && self.would_tell_orphans(call.pid) {
             return Ok(Decision::Wait);
         }
         let Ok(open) = self.descriptors_of(call.pid) else { return Ok(Decision::Wait) };
@@ -429,6 +431,20 @@ impl Supervisor {
         kin.parent_of.iter().any(|(&child, &parent)| parent == pid && !kin.is_reaped(child) && !kin.is_gone(child))
     }
 
+    /// Whether anybody inside would learn at once that a process has ended which has children: whoever adopts them,
+    /// or who asked for a signal at the end of its parent, or the session that it leads at a terminal. Otherwise
+    /// whoever adopts them is outside, and only the children themselves can ask who their parent is.
+    fn would_tell_orphans(&self, pid: i32) -> bool {
+        let options = self.world().options.load(Ordering::Relaxed);
+        options & agent_abi::option::ENDS_OF_PARENTS_HEARD != 0 || leads_session_at_terminal(pid).unwrap_or(true)
+    }
+
+    /// Whether the parent of a process has ended on a guess: natively the process would have another one.
+    pub(in crate::ahead) fn is_orphan(&self, pid: i32) -> bool {
+        let kin = &self.ahead.children;
+        kin.parent(pid).is_some_and(|parent| kin.held_exits.contains_key(&parent))
+    }
+
     fn hold_exit(&mut self, pid: i32, status: i32) -> Result<()> {
         let parent = self.ahead.children.parent_of.get(&pid).copied().unwrap_or(0);
         self.ahead.children.held_exits.insert(pid, HeldExit { parent, status, reaped: false, for_good: false });
@@ -444,7 +460,9 @@ impl Supervisor {
             // Wherever it is: it has to hear of it. One that waits for us already does.
             // One whose call would end early, with a part done, hears of it when it asks again.
             let is_busy = self.ahead.under_way.get(&parent).is_some_and(|call| !call.can_be_repeated);
-            if !is_busy && !self.ahead.parked.values().any(|parked| parked.call.pid == parent) {
+            // One that has ended hears of it if that is taken back.
+            let has_ended = self.ahead.children.held_exits.contains_key(&parent);
+            if !is_busy && !has_ended && !self.ahead.parked.values().any(|parked| parked.call.pid == parent) {
                 let _ = tracee::interrupt(parent);
             }
         }
@@ -722,6 +740,15 @@ fn waits_for_child_signal(state: procfs::Result<char>, sets: impl FnOnce() -> pr
 fn has_child_signal(sets: procfs::Result<SignalSets>, which: impl Fn(&SignalSets) -> u64) -> bool {
     let bit = 1u64 << (libc::SIGCHLD - 1);
     sets.map_or_else(|error| !error.is_gone(), |sets| which(&sets) & bit != 0)
+}
+
+/// Whether a process leads a session that has a terminal: its end is a hang-up for others there (setsid(2)).
+fn leads_session_at_terminal(pid: i32) -> procfs::Result<bool> {
+    const SESSION: usize = 6;
+    const TERMINAL: usize = 7;
+    let fields = procfs::unless_gone(procfs::stat_fields(pid))?;
+    let is = |field: usize, value: &str| fields.get(field - 3).is_some_and(|found| found == value);
+    Ok(is(SESSION, &pid.to_string()) && !is(TERMINAL, "0"))
 }
 
 /// Whether nobody waits for the children of this process: wait(2), under SIGCHLD.
