@@ -1,6 +1,6 @@
 //! Processes inside an open guess go on to their end, or are found to be stuck: nothing hangs.
 
-mod support;
+use crate::support;
 
 use support::guess::{check_failure, check_perl as check, check_success};
 

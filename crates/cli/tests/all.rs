@@ -17,6 +17,7 @@ mod ahead_new_files;
 mod ahead_numbers;
 mod ahead_permits;
 mod ahead_processes;
+mod ahead_progress;
 mod ahead_tcp;
 mod ahead_watchers;
 mod answers;
