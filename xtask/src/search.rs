@@ -26,7 +26,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 
 /// Some pairs, and that a world which shows its output too early is found out.
 pub fn sample() -> Result<(), String> {
-    run(&["--pairs".to_owned(), SAMPLE.to_owned()])?;
+    run(&["--pairs", SAMPLE, "--outside", "false"].map(str::to_owned))?;
     println!("\noutput released too early on purpose: a hole must be found");
     match search().args(PLANTED).args(["--options=--release-early"]).run() {
         Err(problem) if problem.contains("exit status: 1") => Ok(()),

@@ -133,7 +133,8 @@ static void set_up_UDP(void) {
 static void set_up_LISTENER(void) { listener = bound(SOCK_STREAM, &listener_port), ck(listen(listener, 5)); }
 static void set_up_UNIXLISTENER(void) { // Its name is no file.
     unix_name.sun_family = AF_UNIX;
-    int length = sprintf(unix_name.sun_path + 1, "search-cell-%d", getpid());
+    static int count;
+    int length = sprintf(unix_name.sun_path + 1, "search-cell-%d-%d", getpid(), count++);
     unix_name_length = offsetof(struct sockaddr_un, sun_path) + 1 + length;
     unix_listener = ck(socket(AF_UNIX, SOCK_STREAM, 0));
     ck(bind(unix_listener, (void *)&unix_name, unix_name_length)), ck(listen(unix_listener, 5));

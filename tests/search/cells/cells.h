@@ -51,6 +51,7 @@ RESOURCES(BIT)
 #undef BIT
 // How the two are related; what is not said: B is the parent of A, each has what it inherited, and all ends are open in
 // both.
+#define OUTSIDE (1ull << 55)      // An observation: B may also be somebody outside, though they share no resources.
 #define SPLIT (1ull << 56)        // Each has its own ends only.
 #define B_IS_CHILD (1ull << 57)   // A is the parent.
 #define ONE_TABLE (1ull << 58)    // They share their table of descriptors.
@@ -108,3 +109,13 @@ void set_up(uint64_t needs);
 void split(int is_a);
 void clear_up(void);
 const char *what_was_seen(void);
+// Where B is outside (outside.c).
+enum { ENDS = 1000 }; // Descriptors from here on are those that A inherits.
+uint64_t inherited(uint64_t needs); // Which of these resources A inherits; it makes the others itself.
+int may_be_outside(uint64_t needs); // An observation.
+int needs_kin(uint64_t needs);      // A and B have to be related.
+void set_up_outside(uint64_t needs);
+void leave_ends(void);
+void take_ends(void);
+void close_ends_of_others(void);
+void close_all_ends(void);

@@ -12,8 +12,13 @@
 #include <sys/sendfile.h>
 
 enum { CELLS_MAX = 300, FIRST = 100, ANNOUNCE = FIRST - 1 }; // Numbers of the pipes through which cells tell.
+enum { OPENS_AFTER = 700 }; // Milliseconds from what A does until flushes may end.
 
-struct cell { const struct action *action, *second; const struct observation *observation; int acts; };
+struct cell {
+    const struct action *action, *second;
+    const struct observation *observation;
+    int acts, is_outside; // Where B is.
+};
 static struct cell cells[CELLS_MAX];
 static int cells_len, slowness = 1;
 
@@ -37,15 +42,18 @@ static const struct observation *observation_called(const char *name) {
     return 0;
 }
 static void read_list(const char *name) {
-    char action[128], observation[64];
+    static const char outside[] = "outside:";
+    char action[128], text[64];
     FILE *list = fopen(name, "r");
     if (!list) end("no list");
-    for (int acts; fscanf(list, "%127s %63s %d", action, observation, &acts) == 3;) {
+    for (int acts; fscanf(list, "%127s %63s %d", action, text, &acts) == 3;) {
         if (cells_len == CELLS_MAX) end("too many cells");
         char *second = strchr(action, '+');
         if (second) *second++ = 0;
+        int is_outside = !strncmp(text, outside, sizeof outside - 1);
+        const char *observation = text + (is_outside ? sizeof outside - 1 : 0);
         cells[cells_len++] = (struct cell){action_called(action), second ? action_called(second) : 0,
-            observation_called(observation), acts};
+            observation_called(observation), acts, is_outside};
     }
     fclose(list);
 }
@@ -103,7 +111,7 @@ static void play_b(const struct cell *cell, int to) {
         if (*at == '\n') *at = ' ';
     ck(write(to, record, length));
     until(end_of(act_at));
-    kill(pid_a, SIGKILL), waitpid(pid_a, 0, 0); // It may be stopped.
+    if (pid_a) kill(pid_a, SIGKILL), waitpid(pid_a, 0, 0); // It may be stopped.
     clear_up(), _exit(0);
 }
 static pid_t other_process(uint64_t needs) {
@@ -122,7 +130,11 @@ static void play(int number, const char *dir) {
     close(ANNOUNCE);
     sprintf(name, "%d", number);
     ck(chdir(dir)), ck(chdir(name));
-    set_up(needs);
+    if (cell->is_outside) {
+        take_ends(), close_ends_of_others(), set_up(needs & ~inherited(needs));
+        pid_a = getpid(), play_a(cell);
+    }
+    close_all_ends(), set_up(needs);
     pid_t first = getpid(), second = other_process(needs);
     int is_first = second != 0, first_is_a = !!(needs & B_IS_CHILD);
     if (!second) second = getpid();
@@ -132,10 +144,15 @@ static void play(int number, const char *dir) {
 }
 static int world(const char *dir) {
     ck(pipe(ready)), ck(pipe(start));
-    for (int number = 0; number < cells_len; number++)
-        if (!ck(fork())) play(number, dir);
-    close(ready[1]);
-    for (int came = 0; came < 2 * cells_len;) { // Who could not prepare is not waited for.
+    pid_t first[CELLS_MAX];
+    for (int number = 0; number < cells_len; number++) {
+        first[number] = ck(fork());
+        if (!first[number]) play(number, dir);
+    }
+    close(ready[1]), close_all_ends();
+    int awaited = 0;
+    for (int number = 0; number < cells_len; number++) awaited += cells[number].is_outside ? 1 : 2;
+    for (int came = 0; came < awaited;) { // Who could not prepare is not waited for.
         struct pollfd one = {.fd = ready[0], .events = POLLIN};
         char bytes[64];
         if (poll(&one, 1, 5000 * slowness) <= 0) break;
@@ -143,10 +160,13 @@ static int world(const char *dir) {
         if (n <= 0) break;
         came += n;
     }
-    long act_at = now() + (200 + cells_len) * slowness, open_at = act_at + 700 * slowness;
-    for (int number = 0; number < 2 * cells_len; number++) ck(write(start[1], &act_at, sizeof act_at));
+    long act_at = now() + (200 + cells_len) * slowness, open_at = act_at + OPENS_AFTER * slowness;
+    for (int number = 0; number < awaited; number++) ck(write(start[1], &act_at, sizeof act_at));
     ck(write(ANNOUNCE, &open_at, sizeof open_at));
     for (int number = 0; number < cells_len; number++) close(FIRST + number);
+    until(act_at + (OPENS_AFTER + 800) * slowness);
+    for (int number = 0; number < cells_len; number++) // Nobody else ends an A that was stopped, or that waits.
+        if (cells[number].is_outside) kill(first[number], SIGKILL);
     while (wait(0) > 0 || errno == EINTR) {}
     return 0;
 }
@@ -210,6 +230,30 @@ static int moved(int f, int to) {
     ck(dup2(f, to)), close(f);
     return to;
 }
+// B outside, for each cell that has one there: what it shares with A is made before the world begins. It is told by
+// `start` when A acts.
+static void start_outside(const int *ends) {
+    enum { TELLS = ANNOUNCE - 1 };
+    ck(pipe2(ready, O_CLOEXEC)), ck(pipe2(start, O_CLOEXEC));
+    for (int number = 0; number < cells_len; number++) {
+        const struct cell *cell = &cells[number];
+        char name[32];
+        if (!cell->is_outside) continue;
+        sprintf(name, "%d", number), ck(chdir(name)), set_up_outside(needs_of(cell));
+        pid_b = ck(fork());
+        if (!pid_b) {
+            sigset_t all;
+            sigfillset(&all), sigprocmask(SIG_BLOCK, &all, 0), ck(prctl(PR_SET_PDEATHSIG, SIGKILL));
+            moved(ends[number], TELLS), ck(close_range(FIRST, ENDS - 1, 0)), close_ends_of_others();
+            play_b(cell, TELLS);
+        }
+        leave_ends(), ck(chdir(".."));
+    }
+}
+static void tell_outside(long act_at) {
+    for (int number = 0; number < cells_len; number++)
+        if (cells[number].is_outside) ck(write(start[1], &act_at, sizeof act_at));
+}
 static int gate(char **arguments, int count) {
     int tells[CELLS_MAX], announced[2], over[2], stopped = -1, is_open = count == 4;
     char self[4096], list[4096], dir[4096], *command[count + 8];
@@ -233,6 +277,7 @@ static int gate(char **arguments, int count) {
         ends[number] = ck(fcntl(both[1], F_DUPFD_CLOEXEC, FIRST + 2 * CELLS_MAX)), close(both[1]);
         ck(fcntl(tells[number], F_SETFL, O_NONBLOCK));
     }
+    start_outside(ends);
     pid_t child = ck(fork());
     if (!child) {
         for (int number = 0; number < cells_len; number++) moved(ends[number], FIRST + number);
@@ -245,7 +290,7 @@ static int gate(char **arguments, int count) {
         execvp(command[0], command);
         end("cannot start the command");
     }
-    close(announced[1]), close(over[1]);
+    close(announced[1]), close(over[1]), close_all_ends();
     for (int number = 0; number < cells_len; number++) close(ends[number]);
     if (!is_open) stopped = received_number(over[0]);
     long open_at = now() + 60000 * slowness, give_up_at = open_at + 30000 * slowness;
@@ -263,8 +308,10 @@ static int gate(char **arguments, int count) {
         if (is_over && !missing) break;
         is_open |= !missing || now() > open_at;
         poll(watched, cells_len + 2, 20);
-        if (watched[cells_len].revents && read(announced[0], &open_at, sizeof open_at) <= 0)
-            close(announced[0]), announced[0] = -1;
+        if (watched[cells_len].revents) {
+            if (read(announced[0], &open_at, sizeof open_at) <= 0) close(announced[0]), announced[0] = -1;
+            else tell_outside(open_at - OPENS_AFTER * slowness);
+        }
         for (int number = 0; number < cells_len; number++) {
             if (!watched[number].revents) continue;
             ssize_t n = read(tells[number], told[number].text, sizeof told->text - 1);
@@ -282,16 +329,23 @@ static int gate(char **arguments, int count) {
     return 0;
 }
 
-int main(int argc, char **argv) {
-    if (argc == 2 && !strcmp(argv[1], "list")) {
-        for (const struct action *const *at = __start_actions; at < __stop_actions; at++)
-            printf("action %s\n%s%s\n", (*at)->name, (*at)->prepare ? "prepared " : "",
-                (*at)->prepare ? (*at)->name : "");
-        for (const struct observation *const *at = __start_observations; at < __stop_observations; at++)
-            printf("%s %s\n", (*at)->needs & CHANGES ? "changing" : "observation", (*at)->name);
-        return 0;
+static void list_all(void) {
+    for (const struct action *const *at = __start_actions; at < __stop_actions; at++) {
+        printf("action %s\n", (*at)->name);
+        if ((*at)->prepare) printf("prepared %s\n", (*at)->name);
+        if (needs_kin((*at)->needs)) printf("of_kin %s\n", (*at)->name);
     }
+    for (const struct observation *const *at = __start_observations; at < __stop_observations; at++) {
+        printf("%s %s\n", (*at)->needs & CHANGES ? "changing" : "observation", (*at)->name);
+        if (may_be_outside((*at)->needs)) printf("observation outside:%s\n", (*at)->name);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && !strcmp(argv[1], "list")) return list_all(), 0;
     if (argc < 5) end("usage: cells list | cells gate DIR LIST SLOWNESS [COMMAND …]");
+    struct rlimit files;
+    ck(getrlimit(RLIMIT_NOFILE, &files)), files.rlim_cur = files.rlim_max, ck(setrlimit(RLIMIT_NOFILE, &files));
     read_list(argv[3]), slowness = atoi(argv[4]);
     return strcmp(argv[1], "world") ? gate(argv + 1, argc - 1) : world(argv[2]);
 }

@@ -183,22 +183,22 @@ SEE(memory_of, 0, 0, char c = 0; struct iovec to = {&c, 1}; struct iovec from = 
 SEE(compare_files, 0, 0, says(syscall(SYS_kcmp, getpid(), pid_a, KCMP_FILE, 2, 90)));
 SEE(compare_directories, 0, 0, says(syscall(SYS_kcmp, getpid(), pid_a, KCMP_FS, 0, 0) >= 0));
 // B's own, which A changed.
-SEE(own_limit, 0, 0, struct rlimit l = {0}; says(syscall(SYS_getrlimit, RLIMIT_CORE, &l)); say("%ld ",
+SEE(own_limit, OUTSIDE, 0, struct rlimit l = {0}; says(syscall(SYS_getrlimit, RLIMIT_CORE, &l)); say("%ld ",
     (long)l.rlim_cur));
-SEE(own_limit_by_prlimit, 0, 0, struct rlimit l = {0}; says(prlimit(0, RLIMIT_CORE, 0, &l)); say("%ld ",
+SEE(own_limit_by_prlimit, OUTSIDE, 0, struct rlimit l = {0}; says(prlimit(0, RLIMIT_CORE, 0, &l)); say("%ld ",
     (long)l.rlim_cur));
-SEE(own_limit_met, 0, 0, say("%d ", dup(2) >= 0); say("%d ", errno));
+SEE(own_limit_met, OUTSIDE, 0, say("%d ", dup(2) >= 0); say("%d ", errno));
 SEE(own_limit_met_by_pipe, 0, 0, int ends[2]; says(pipe(ends)));
 SEE(own_limit_met_by_socket, 0, 0, say("%d ", socket(AF_UNIX, SOCK_STREAM, 0) >= 0); say("%d ", errno));
 SEE(own_limit_met_by_event, 0, 0, say("%d ", eventfd(0, 0) >= 0); say("%d ", errno));
-SEE(own_processors, 0, 0, cpu_set_t set; CPU_ZERO(&set); says(syscall(SYS_sched_getaffinity, 0, sizeof set, &set));
+SEE(own_processors, OUTSIDE, 0, cpu_set_t set; CPU_ZERO(&set); says(syscall(SYS_sched_getaffinity, 0, sizeof set, &set));
     say("%d ", CPU_COUNT(&set)));
-SEE(own_policy, 0, 0, says(sched_getscheduler(0)));
-SEE(own_priority, 0, 0, errno = 0; says(getpriority(PRIO_PROCESS, 0)));
-SEE(own_io_priority, 0, 0, says(syscall(SYS_ioprio_get, IO_PROCESS, 0)));
+SEE(own_policy, OUTSIDE, 0, says(sched_getscheduler(0)));
+SEE(own_priority, OUTSIDE, 0, errno = 0; says(getpriority(PRIO_PROCESS, 0)));
+SEE(own_io_priority, OUTSIDE, 0, says(syscall(SYS_ioprio_get, IO_PROCESS, 0)));
 SEE(own_group, 0, 0, say("%d ", getpgrp() == getpid()));
 SEE(own_group_by_number, 0, 0, say("%d ", getpgid(0) == getpid()));
-SEE(own_memory, 0, 0, say("%d ", place));
+SEE(own_memory, OUTSIDE, 0, say("%d ", place));
 SEE(own_umask, 0, 0, mode_t m = umask(022); say("%o ", m));
 SEE(own_directory, 0, 0, memset(room, 0, 4096); long n = syscall(SYS_getcwd, room, 4096); say("%d %s ", n > 0,
     n > 0 ? strrchr(room, '/') : ""));
@@ -226,9 +226,9 @@ static void takes_signals(int ms) {
     int n = sigtimedwait(&all, &info, &t);
     say("%d %d %d ", n, n < 0 ? errno : 0, info.si_pid == pid_a);
 }
-SEE(take_signal, 0, 0, takes_signals(0));
-SEE(await_signal, EARLY, 0, takes_signals(left()));
-SEE(pending_signals, 0, 0, sigset_t set; ck(sigpending(&set)); say("%d %d %d ", sigismember(&set, SIGUSR1),
+SEE(take_signal, OUTSIDE, 0, takes_signals(0));
+SEE(await_signal, OUTSIDE | EARLY, 0, takes_signals(left()));
+SEE(pending_signals, OUTSIDE, 0, sigset_t set; ck(sigpending(&set)); say("%d %d %d ", sigismember(&set, SIGUSR1),
     sigismember(&set, SIGCHLD), sigismember(&set, SIGRTMIN)));
 static volatile sig_atomic_t handled;
 static void handler(int n) { handled = n; }
@@ -239,17 +239,17 @@ static void unblock(int how) {
     sigaction(SIGUSR1, &action, 0), sigaction(SIGCHLD, &action, 0), sigaction(SIGRTMIN, &action, 0), sigprocmask(how,
     &set, 0);
 }
-SEE(handler, 0, 0, unblock(SIG_UNBLOCK); say("%d ", handled));
-SEE(handler_early, EARLY, 0, unblock(SIG_UNBLOCK); while (left() && !handled) usleep(2000); say("%d ", handled));
-SEE(handler_spinning, EARLY, 0, unblock(SIG_UNBLOCK); while (left() && !handled) {} say("%d ", handled));
+SEE(handler, OUTSIDE, 0, unblock(SIG_UNBLOCK); say("%d ", handled));
+SEE(handler_early, OUTSIDE | EARLY, 0, unblock(SIG_UNBLOCK); while (left() && !handled) usleep(2000); say("%d ", handled));
+SEE(handler_spinning, OUTSIDE | EARLY, 0, unblock(SIG_UNBLOCK); while (left() && !handled) {} say("%d ", handled));
 static int signals;
 static void makes_signalfd(void) {
     sigset_t all;
     sigfillset(&all), signals = ck(signalfd(-1, &all, SFD_NONBLOCK));
 }
-SEE(read_signals, 0, makes_signalfd, struct signalfd_siginfo i = {0}; says(read(signals, &i, sizeof i)); say("%d ",
+SEE(read_signals, OUTSIDE, makes_signalfd, struct signalfd_siginfo i = {0}; says(read(signals, &i, sizeof i)); say("%d ",
     i.ssi_signo));
-SEE(poll_signals, 0, makes_signalfd, struct pollfd one = {.fd = signals, .events = POLLIN}; says(poll(&one, 1, 0)));
+SEE(poll_signals, OUTSIDE, makes_signalfd, struct pollfd one = {.fd = signals, .events = POLLIN}; says(poll(&one, 1, 0)));
 // Files in /proc.
 static const char *const STAT[] = {"Name", "Umask", "State", "Uid", "Gid", "FDSize", "Groups", "Threads", "SigP",
     "SigB", "SigI", "SigC", "Shd", "Cap",

@@ -47,6 +47,8 @@ pub struct Cells {
     pub actions: Vec<String>,
     /// Those of them that prepare something, which they may undo.
     pub prepared: Vec<String>,
+    /// Those of them that are about a relative.
+    pub of_kin: Vec<String>,
     pub observations: Vec<String>,
     /// Those of them that change something themselves.
     pub changing: Vec<String>,
@@ -58,6 +60,11 @@ impl Cells {
     /// Whether an action, or one of two, prepares something that it may undo.
     pub fn prepares(&self, action: &str) -> bool {
         action.split('+').any(|one| self.prepared.iter().any(|name| name == one))
+    }
+
+    /// Whether there is such a pair: somebody outside is no relative.
+    pub fn can_be_played(&self, Pair { action, observation }: &Pair) -> bool {
+        !is_outside(observation) || !action.split('+').any(|one| self.of_kin.iter().any(|name| name == one))
     }
 
     /// Compiles the program into a folder below `into`, which goes with this.
@@ -87,6 +94,7 @@ impl Cells {
             world,
             actions,
             prepared: of("prepared "),
+            of_kin: of("of_kin "),
             observations,
             changing,
             in_thread: false,
@@ -117,6 +125,11 @@ impl Cells {
         }
         Err(format!("cells ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
     }
+}
+
+/// Whether the one who makes this observation is outside the world.
+pub fn is_outside(observation: &str) -> bool {
+    observation.starts_with("outside:")
 }
 
 impl Said {

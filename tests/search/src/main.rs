@@ -4,7 +4,8 @@
 //! `cells/*.c` has actions of A and observations of B. Each action with each observation is a *pair*. A pair *tells* if
 //! what B sees differs with and without the action when both run natively; that is found out, not written down. Pairs
 //! that tell are played in a world whose flushes are stopped. What B says before they are let go was not held: if it
-//! is not what B says without the action, the pair is a *hole*.
+//! is not what B says without the action, the pair is a *hole*. A B of `outside:…` observations runs outside the world,
+//! and shares with A what A inherited: what it says differs only if something has left.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 
-use cells::{Cells, Pair};
+use cells::{is_outside, Cells, Pair};
 use search::Search;
 
 /// So many pairs with two actions, if it is not said how many.
@@ -45,6 +46,9 @@ struct Arguments {
     /// Only pairs with this observation
     #[arg(long)]
     observation: Option<String>,
+    /// Only pairs whose B is outside the world, or only others
+    #[arg(long)]
+    outside: Option<bool>,
     /// A does two actions, one after the other; some are drawn
     #[arg(long)]
     two: bool,
@@ -110,7 +114,11 @@ fn chosen(arguments: &Arguments, cells: &Cells) -> Result<Vec<Pair>, String> {
             pairs.extend(observations.iter().map(|observation| pair(action.clone(), observation)));
         }
     }
-    print!("{} actions, {} observations", cells.actions.len(), cells.observations.len());
+    pairs.retain(|pair| {
+        cells.can_be_played(pair) && arguments.outside.is_none_or(|is| is == is_outside(&pair.observation))
+    });
+    let outside = cells.observations.iter().filter(|name| is_outside(name)).count();
+    print!("{} actions, {} observations, {outside} of them outside", cells.actions.len(), cells.observations.len());
     if arguments.pairs.is_some() || arguments.two {
         rng.shuffle(&mut pairs);
         pairs.truncate(arguments.pairs.unwrap_or(PAIRS_OF_TWO));
