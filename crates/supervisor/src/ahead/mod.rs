@@ -334,7 +334,8 @@ pub(crate) struct Ahead {
     changes: u64,
     /// They may have made a child of which they have not told yet.
     giving_birth: HashSet<i32>,
-    /// Nobody's call is looked at: what it would find is half of each.
+    /// While a rollback puts objects back no waiting call is looked at: it would find some of them as before and some as
+    /// after it. An error leaves this set, and ends the world (`resolve`): nobody may go on in what was half put back.
     is_rolling_back: bool,
     /// Every process inside was killed, because nothing here can be trusted any more.
     is_doomed: bool,

@@ -276,26 +276,8 @@ impl Supervisor {
             return self.decide_wait(stopped, call);
         }
         let is_speculative = self.ahead.is_speculative(call.pid);
-        if let Some(decision) = self.look_at_held_dir(stopped, call)? {
+        if let Some(decision) = self.decide_by_what_is_held(stopped, call)? {
             return Ok(decision);
-        }
-        if let Some(decision) = self.look_at_held_attributes(stopped, call)? {
-            return Ok(decision);
-        }
-        if self.goes_by_held_attributes(call) || self.looks_at_deferred(call) {
-            return Ok(self.wait_at_barrier(call));
-        }
-        if let Some(decision) = self.look_at_new_file(stopped, call)? {
-            return Ok(decision);
-        }
-        if let Some(decision) = self.look_at_view(stopped, call)? {
-            return Ok(decision);
-        }
-        if let Some(decision) = self.read_held_entries(stopped, call)? {
-            return Ok(decision);
-        }
-        if self.looks_at_held_names(call) || self.meets_busy_program(call) {
-            return Ok(self.wait_at_barrier(call));
         }
         if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
             return Ok(decision);
@@ -366,6 +348,38 @@ impl Supervisor {
         }
         let modifies = std::mem::take(&mut plan.modifies);
         self.track(stopped, call, plan, modifies)
+    }
+
+    /// What is held for disks answers a call, or makes it wait; `None`: it does not concern the call.
+    ///
+    /// The order matters: what answers a call is asked before what would make the same call wait.
+    /// 1. The attributes of a directory with held names, and attributes that are held themselves, are shown.
+    /// 2. Who would go by held attributes otherwise, or by contents that are held, waits, even where the name by which
+    ///    he does could be answered.
+    /// 3. New files, held names and entries are shown by descriptor, by name, and as a directory's contents.
+    /// 4. Who would see a held name, or the lack of it, in another way waits; so does who would meet ETXTBSY because of
+    ///    what is held open here.
+    fn decide_by_what_is_held(&mut self, stopped: &Stopped, call: &Call) -> Result<Option<Decision>> {
+        if let Some(decision) = self.look_at_held_dir(stopped, call)? {
+            return Ok(Some(decision));
+        }
+        if let Some(decision) = self.look_at_held_attributes(stopped, call)? {
+            return Ok(Some(decision));
+        }
+        if self.goes_by_held_attributes(call) || self.looks_at_deferred(call) {
+            return Ok(Some(self.wait_at_barrier(call)));
+        }
+        if let Some(decision) = self.look_at_new_file(stopped, call)? {
+            return Ok(Some(decision));
+        }
+        if let Some(decision) = self.look_at_view(stopped, call)? {
+            return Ok(Some(decision));
+        }
+        if let Some(decision) = self.read_held_entries(stopped, call)? {
+            return Ok(Some(decision));
+        }
+        let waits = self.looks_at_held_names(call) || self.meets_busy_program(call);
+        Ok(waits.then(|| self.wait_at_barrier(call)))
     }
 
     /// Whether there is a process that natively would not be there, or not any more.
