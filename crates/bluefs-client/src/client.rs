@@ -112,6 +112,19 @@ impl Client {
             _ => Err(PROTOCOL),
         }
     }
+    /// A lock of somebody else that is in the way of this one.
+    pub fn test_lock(&self, lock: LockRequest, gives_up: GivesUp) -> Result<Option<LockRequest>, Errno> {
+        match self.request(gives_up, |tag| Request::TestLock { tag, lock })? {
+            Reply::Tested { other, .. } => Ok(other),
+            _ => Err(PROTOCOL),
+        }
+    }
+
+    /// Whether a lock on a file was lost since it was opened: what it has protected may have been changed.
+    pub fn has_lost_lock(&self, ino: Ino) -> bool {
+        self.state().has_lost_lock(ino)
+    }
+
 
     /// Something is about to be opened.
     pub fn opening(&self) -> Opening<'_> {

@@ -9,6 +9,7 @@ mod cache;
 mod cached;
 mod client;
 mod line;
+mod locks;
 mod state;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};

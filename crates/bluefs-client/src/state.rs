@@ -14,6 +14,7 @@ use rustix::time::{clock_gettime, ClockId};
 use crate::ahead::Ahead;
 use crate::cache::{Cache, Said};
 
+use crate::locks::OwnLocks;
 /// More numbers of inodes are borrowed when there are no more than these.
 const LENT_MIN: usize = 32;
 /// Outcomes after which an acknowledgement is sent.
@@ -91,6 +92,7 @@ pub struct State {
     open: BTreeMap<Ino, u64>,
     orphans: BTreeSet<Ino>,
     opening: u64,
+    locks: OwnLocks,
 }
 
 impl State {
@@ -119,6 +121,7 @@ impl State {
             open: BTreeMap::new(),
             orphans: BTreeSet::new(),
             opening: 0,
+            locks: OwnLocks::default(),
         }
     }
 
@@ -157,6 +160,9 @@ impl State {
         self.pending.insert(tag, Pending { request: request.clone(), reply: None, asked: now(), background });
         self.send(request);
     }
+        if let Request::Lock { lock, .. } = &request {
+            self.locks.asked(lock);
+        }
 
     /// What the cache says. Leases that were used are prolonged.
     pub fn cached(&mut self, cred: &Cred, query: &Query) -> Said {
@@ -250,6 +256,12 @@ impl State {
             self.send(Request::Submit { interval: interval.expect("it is in flight") });
         }
         let waiting: Vec<Request> =
+        for lock in self.locks.all() {
+            let tag = self.next_tag;
+            self.next_tag += 1;
+            self.locks.reclaims(tag, lock);
+            self.send(Request::Reclaim { tag, lock });
+        }
             self.pending.values().filter(|one| one.reply.is_none()).map(|one| one.request.clone()).collect();
         waiting.into_iter().for_each(|request| self.send(request));
     }
@@ -272,6 +284,7 @@ impl State {
             one.reply = Some(Err(errno));
         }
     }
+        self.locks.lose_all();
 
     fn fail_intervals(&mut self, errno: Errno) {
         let numbers: Vec<u64> = self.flight.again().map(|interval| interval.number).collect();
@@ -335,6 +348,7 @@ impl State {
                         (Request::Lease { group, .. }, Reply::Leased { granted, .. }) => {
                             self.renewing.remove(group);
                             if *granted {
+            | Reply::Tested { tag, .. }
                                 self.cache.granted(*group, pending.asked, self.term);
                             }
                         }
@@ -347,8 +361,9 @@ impl State {
                     } else {
                         pending.reply = Some(Ok(reply));
                     }
+                        (Request::Lock { lock, .. }, Reply::Locked { .. }) => self.locks.given(lock),
                 }
-                // The lock was given while its wait was ended.
+                // A lock that was reclaimed, or one that was given while its wait was ended.
                 None => {
                     if let (Some(lock), Reply::Locked { .. }) = (self.cancelled.remove(&tag), reply) {
                         self.send(Request::Lock { tag: 0, lock: LockRequest { kind: LockKind::Unlock, ..lock } });
@@ -365,6 +380,7 @@ impl State {
                 }
             }
             Reply::Invalidate { keys, .. } => keys.iter().for_each(|key| self.cache.forget(key)),
+                    self.locks.reclaimed(tag, matches!(reply, Reply::Locked { .. }));
             Reply::Changed { number, keys, inodes, names, .. } => {
                 self.cache.changed(&keys, &inodes, &names);
                 self.told.insert(number, inodes);
@@ -396,7 +412,11 @@ impl State {
     pub fn end_opening(&mut self, opened: Option<Ino>) {
         self.opening -= 1;
         if let Some(ino) = opened {
-            *self.open.entry(ino).or_default() += 1;
+            let count = self.open.entry(ino).or_default();
+            *count += 1;
+            if *count == 1 {
+                self.locks.closed(ino);
+            }
         }
         self.release();
     }
@@ -424,8 +444,14 @@ impl State {
         let unused: Vec<Ino> = self.orphans.iter().filter(|ino| !self.open.contains_key(ino)).copied().collect();
         for ino in unused {
             self.orphans.remove(&ino);
+                self.locks.closed(ino);
             [Key::Data(ino), Key::Xattr(ino)].iter().for_each(|key| self.cache.forget(key));
             self.send(Request::Released { ino });
         }
     }
 }
+    /// Whether a lock on this file was lost since it was opened: its contents may be another's by now.
+    pub fn has_lost_lock(&self, ino: Ino) -> bool {
+        self.locks.has_lost(ino)
+    }
+

@@ -25,8 +25,6 @@ use crate::handles::{Handles, Listing};
 const TTL: Duration = Duration::ZERO;
 /// Bytes of one write: one step of an interval.
 const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
-/// An owner of locks that the kernel does not have: it only tries.
-const PROBE: u64 = u64::MAX;
 /// `fcntl` and `fallocate` of Linux.
 const F_RDLCK: i32 = 0;
 const F_WRLCK: i32 = 1;
@@ -35,8 +33,7 @@ const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
 const O_APPEND: i32 = 0o2000;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
-/// EAGAIN, ERANGE.
-const AGAIN: Errno = Errno(11);
+/// ERANGE.
 const RANGE: Errno = Errno(34);
 /// A volume without a quota says that it has a petabyte.
 const BYTES_SHOWN_MAX: u64 = 1 << 50;
@@ -426,6 +423,9 @@ impl Filesystem for Volume {
         reply.opened(FileHandle(self.handles.open_dir()), FopenFlags::empty());
     }
 
+        if self.client.has_lost_lock(convert::ino(ino)) {
+            return reply.error(convert::errno(Errno::IO));
+        }
     fn readdir(&self, request: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         if offset == 0 {
             match self.list(&Caller::of(request), convert::ino(ino)) {
@@ -457,6 +457,9 @@ impl Filesystem for Volume {
                 let unused = files.saturating_sub(space.used_inodes);
                 let name_len = bluefs::key::NAME_BYTES_MAX as u32;
                 reply.statfs(blocks, free, free, files, unused, BLOCK_BYTES as u32, name_len, BLOCK_BYTES as u32);
+        if self.client.has_lost_lock(ino) {
+            return reply.error(convert::errno(Errno::IO));
+        }
             }
             Ok(_) => reply.error(convert::errno(Errno::IO)),
             Err(errno) => reply.error(convert::errno(errno)),
@@ -525,25 +528,26 @@ impl Filesystem for Volume {
 
     fn getlk(
         &self,
-        _: &Request,
+        request: &Request,
         ino: INodeNo,
         _: FileHandle,
-        _: LockOwner,
+        owner: LockOwner,
         start: u64,
         end: u64,
         typ: i32,
         _pid: u32,
         reply: ReplyLock,
     ) {
-        // The protocol has no question for this: it is tried, and given back.
-        let ino = convert::ino(ino);
-        let tried = lock_kind(typ).and_then(|kind| {
-            self.client.lock(LockRequest { ino, owner: PROBE, kind, start, end, wait: false }, &|| false)?;
-            self.unlock(ino, PROBE)
+        let (caller, ino) = (Caller::of(request), convert::ino(ino));
+        let tested = lock_kind(typ).and_then(|kind| {
+            let lock = LockRequest { ino, owner: owner.0, kind, start, end, wait: false };
+            self.client.test_lock(lock, &|| self.is_given_up(&caller))
         });
-        match tried {
-            Ok(()) => reply.locked(start, end, F_UNLCK, 0),
-            Err(AGAIN) => reply.locked(start, end, F_WRLCK, 0),
+        match tested {
+            // Whose process it is is known on its own machine alone.
+            Ok(Some(LockRequest { kind: LockKind::Shared, start, end, .. })) => reply.locked(start, end, F_RDLCK, 0),
+            Ok(Some(LockRequest { start, end, .. })) => reply.locked(start, end, F_WRLCK, 0),
+            Ok(None) => reply.locked(start, end, F_UNLCK, 0),
             Err(errno) => reply.error(convert::errno(errno)),
         }
     }

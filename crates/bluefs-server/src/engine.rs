@@ -130,7 +130,14 @@ impl State {
             Event::Closed(from) => self.closed(from, now),
             Event::Message(from, message) => self.message(batch, from, message, now, access)?,
         }
+        self.refuse_parked(now);
         Ok(())
+    }
+
+    /// Ends connections whose parked messages were refused.
+    fn refuse_parked(&mut self, now: Now) {
+        let refused: Vec<_> = self.volumes.values_mut().flat_map(Volume::take_refused).collect();
+        refused.into_iter().for_each(|(connection, why, text)| self.refuse(connection, why, text, now));
     }
 
     fn message(
@@ -243,6 +250,7 @@ impl State {
         for volume in self.volumes.values_mut() {
             volume.tick(batch, now, &mut self.actions)?;
         }
+        self.refuse_parked(now);
         let withdrawn = |(volume, session): (VolumeId, SessionId)| {
             let row = self.volumes[&volume].row(session)?;
             (row.invitation != 0 && !access.stands(row.invitation, now.wall)).then_some((volume, session))
@@ -252,6 +260,7 @@ impl State {
             self.refuse(connection, Refusal::Volume, "the invitation is withdrawn or has expired", now);
             self.volumes.get_mut(&volume).expect("loaded").end(batch, session, now, &mut self.actions)?;
         }
+        self.refuse_parked(now);
         Ok(())
     }
 }

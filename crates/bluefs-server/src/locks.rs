@@ -1,8 +1,12 @@
 //! Locks between clients, as fcntl(2) has them: an owner's later request replaces its earlier ones in the same bytes.
 //! Who waits is served in the order of asking, as far as what it waits for is free.
+//!
+//! Locks are in memory. A server that was started again gives none until every session that may have had some has
+//! reclaimed them, or is over.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use bluefs::lease::Millis;
 use bluefs::{Ino, SessionId};
 use bluefs_wire::{LockKind, LockRequest};
 
@@ -47,9 +51,58 @@ struct Waiting {
 pub struct Locks {
     held: BTreeMap<Ino, Vec<Held>>,
     waiting: VecDeque<Waiting>,
+    /// Who may have locks that are not known here, and until when that is waited for.
+    unknown: BTreeSet<SessionId>,
+    unknown_until: Millis,
 }
 
 impl Locks {
+    /// A server that was started again: these sessions may have locks of its predecessor.
+    pub fn restarted(unknown: BTreeSet<SessionId>, until: Millis) -> Locks {
+        Locks { unknown, unknown_until: until, ..Locks::default() }
+    }
+
+    /// Until when it may be that no lock is given.
+    pub fn unknown_until(&self) -> Option<Millis> {
+        (!self.unknown.is_empty()).then_some(self.unknown_until)
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Millis) {
+        if now >= self.unknown_until {
+            self.unknown.clear();
+        }
+    }
+
+    /// The session says that it has had this lock. `false`: it has lost it.
+    pub fn reclaim(&mut self, session: SessionId, request: LockRequest) -> bool {
+        if !self.unknown.contains(&session) {
+            return self.has(session, &request);
+        }
+        let is_free = self.other(session, &request).is_none();
+        if is_free {
+            self.put(session, &request);
+        }
+        is_free
+    }
+
+    /// The session has reclaimed every lock.
+    pub fn reclaimed(&mut self, session: SessionId) {
+        self.unknown.remove(&session);
+    }
+
+    /// Whether the session has any.
+    pub fn has_any(&self, session: SessionId) -> bool {
+        self.held.values().flatten().any(|held| held.session == session)
+    }
+
+    /// A lock of another owner that is in the way of this one, without its owner.
+    pub fn in_the_way(&self, session: SessionId, request: &LockRequest) -> Option<LockRequest> {
+        let Held { exclusive, start, end, .. } = *self.other(session, request)?;
+        let kind = if exclusive { LockKind::Exclusive } else { LockKind::Shared };
+        Some(LockRequest { ino: request.ino, owner: 0, kind, start, end, wait: false })
+    }
+
     /// Asks for a lock, or gives it back.
     pub fn request(&mut self, session: SessionId, tag: u64, request: LockRequest) -> Locked {
         if self.is_free(session, &request) {
@@ -79,6 +132,7 @@ impl Locks {
     /// The session is over.
     pub fn end(&mut self, session: SessionId) {
         self.forget_waiting(session);
+        self.unknown.remove(&session);
         self.held.values_mut().for_each(|held| held.retain(|one| one.session != session));
         self.held.retain(|_, held| !held.is_empty());
     }
@@ -98,12 +152,35 @@ impl Locks {
     }
 
     fn is_free(&self, session: SessionId, request: &LockRequest) -> bool {
+        request.kind == LockKind::Unlock || (self.unknown.is_empty() && self.other(session, request).is_none())
+    }
+
+    fn other(&self, session: SessionId, request: &LockRequest) -> Option<&Held> {
         let exclusive = request.kind == LockKind::Exclusive;
         let conflicts = |held: &Held| {
             let others = (held.session, held.owner) != (session, request.owner);
             others && held.meets(request.start, request.end) && (exclusive || held.exclusive)
         };
-        request.kind == LockKind::Unlock || !self.held.get(&request.ino).is_some_and(|held| held.iter().any(conflicts))
+        self.held.get(&request.ino)?.iter().find(|held| conflicts(held))
+    }
+
+    /// Whether an owner has all of these bytes locked in this way.
+    fn has(&self, session: SessionId, request: &LockRequest) -> bool {
+        let exclusive = request.kind == LockKind::Exclusive;
+        let own = |one: &&Held| (one.session, one.owner, one.exclusive) == (session, request.owner, exclusive);
+        let mut own: Vec<&Held> = self.held.get(&request.ino).into_iter().flatten().filter(own).collect();
+        own.sort_unstable_by_key(|one| one.start);
+        let mut next = request.start;
+        for one in own.into_iter().filter(|one| one.meets(request.start, request.end)) {
+            if one.start > next {
+                return false;
+            }
+            match one.end {
+                end if end >= request.end => return true,
+                end => next = end + 1,
+            }
+        }
+        false
     }
 
     fn put(&mut self, session: SessionId, request: &LockRequest) {
@@ -172,6 +249,45 @@ mod tests {
         assert!(locks.cancel(B, 2) && !locks.cancel(B, 2));
         locks.end(A);
         assert_eq!(locks.give(), []);
+    }
+
+    #[test]
+    fn nobody_gets_a_lock_before_all_that_may_have_some_have_reclaimed_them() {
+        let mut locks = Locks::restarted(BTreeSet::from([A, B]), 100);
+        assert_eq!(locks.request(A, 1, lock(LockKind::Exclusive, 0, 0, false)), Locked::Refused);
+        assert_eq!(locks.request(A, 2, lock(LockKind::Exclusive, 0, 0, true)), Locked::Waits);
+        assert!(locks.reclaim(B, lock(LockKind::Exclusive, 0, 9, false)));
+        assert!(!locks.reclaim(A, lock(LockKind::Shared, 9, 9, false)), "B has it");
+        locks.reclaimed(A);
+        assert_eq!((locks.give(), locks.unknown_until()), (vec![], Some(100)));
+        locks.reclaimed(B);
+        assert_eq!((locks.give(), locks.unknown_until()), (vec![], None));
+        assert!(locks.reclaim(B, lock(LockKind::Exclusive, 0, 9, false)), "it has it still");
+        locks.request(B, 1, lock(LockKind::Unlock, 0, 0, false));
+        assert_eq!(locks.give(), [(A, 2)]);
+        assert!(!locks.reclaim(B, lock(LockKind::Exclusive, 0, 9, false)), "not all of it");
+        assert!(locks.reclaim(B, lock(LockKind::Exclusive, 1, 9, false)));
+        assert!(!locks.reclaim(B, lock(LockKind::Shared, 20, 20, false)), "what is free may have been another's");
+    }
+
+    #[test]
+    fn who_does_not_come_back_is_not_waited_for_for_ever() {
+        let mut locks = Locks::restarted(BTreeSet::from([A]), 100);
+        assert_eq!(locks.request(B, 1, lock(LockKind::Exclusive, 0, 0, true)), Locked::Waits);
+        locks.tick(99);
+        assert_eq!(locks.give(), []);
+        locks.tick(100);
+        assert_eq!(locks.give(), [(B, 1)]);
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_told_without_its_owner() {
+        let mut locks = Locks::default();
+        locks.request(A, 1, lock(LockKind::Shared, 5, 9, false));
+        assert_eq!(locks.in_the_way(A, &lock(LockKind::Exclusive, 0, 9, false)), None);
+        assert_eq!(locks.in_the_way(B, &lock(LockKind::Shared, 0, 9, false)), None);
+        let other = locks.in_the_way(B, &lock(LockKind::Exclusive, 0, 9, false));
+        assert_eq!(other, Some(LockRequest { owner: 0, ..lock(LockKind::Shared, 5, 9, false) }));
     }
 
     #[test]

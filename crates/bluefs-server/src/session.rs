@@ -1,10 +1,9 @@
 //! What the server keeps of a session while it runs.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
-use bluefs::lease::Millis;
+use bluefs::lease::{Millis, Ticket};
 use bluefs::session::Session;
-use bluefs::Group;
 use bluefs_store::SessionRow;
 use bluefs_wire::Request;
 
@@ -16,6 +15,8 @@ pub const KEPT_MS: Millis = 30_000;
 pub const PARKED_MAX: usize = 4096;
 /// Bytes that a session may have staged.
 pub const STAGED_BYTES_MAX: usize = 64 << 20;
+/// Requests for exclusive leases of one session that may wait.
+pub const WANTED_MAX: usize = 64;
 /// How long a request for exclusive leases waits, ms.
 pub const EXCLUSIVE_WAIT_MS_MAX: Millis = 10_000;
 
@@ -23,7 +24,7 @@ pub const EXCLUSIVE_WAIT_MS_MAX: Millis = 10_000;
 #[derive(Debug)]
 pub struct Wanted {
     pub tag: u64,
-    pub groups: BTreeSet<Group>,
+    pub ticket: Ticket,
     pub until: Millis,
 }
 

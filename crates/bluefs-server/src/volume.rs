@@ -12,11 +12,11 @@ use bluefs::tree::{Changes, Overlay, Stop, Tree};
 use bluefs::version::{Checked, Versions};
 use bluefs::{Cred, Csn, Group, Ino, Interval, Key, Outcome, SessionId};
 use bluefs_store::{Batch, Rows, SessionRow, Staged, StoreError, View, VolumeId};
-use bluefs_wire::{Refusal, Reply, Request};
+use bluefs_wire::{LockKind, Refusal, Reply, Request};
 
 use crate::engine::{Action, ConnectionId, Now};
 use crate::locks::{Locked, Locks};
-use crate::session::{Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, PARKED_MAX, STAGED_BYTES_MAX};
+use crate::session::{Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, PARKED_MAX, STAGED_BYTES_MAX, WANTED_MAX};
 
 /// Changes of keys that are remembered for CHECK.
 const VERSIONS_HELD_MAX: usize = 1_000_000;
@@ -44,6 +44,8 @@ pub struct Volume {
     retry_at: Option<Millis>,
     /// When it is looked at who has no leases any more.
     sweep_at: Millis,
+    /// Connections that are to end for what they had parked.
+    refused: Vec<(ConnectionId, Refusal, &'static str)>,
 }
 
 /// Where an interval got to.
@@ -68,11 +70,11 @@ impl Volume {
             sessions.iter().filter(|(_, live)| live.row.leased).map(|(session, _)| *session).collect();
         let leases = match leased.is_empty() {
             true => Leases::new(TERM_MS),
-            false => Leases::restarted(TERM_MS, now.millis).held_by(leased),
+            false => Leases::restarted(TERM_MS, now.millis).held_by(leased.clone()),
         };
         let leases = leases.with_quiet(QUIET_MS);
         let versions = Versions::new(csn, VERSIONS_HELD_MAX);
-        let (locks, staged) = (Locks::default(), Staged::new());
+        let (locks, staged) = (Locks::restarted(leased, now.millis + KEPT_MS), Staged::new());
         Ok(Volume {
             id,
             csn,
@@ -84,6 +86,7 @@ impl Volume {
             staged,
             retry_at: None,
             sweep_at: now.millis + TERM_MS,
+            refused: Vec::new(),
         })
     }
 
@@ -119,6 +122,7 @@ impl Volume {
         actions: &mut Vec<Action>,
     ) -> Result<Option<ConnectionId>, StoreError> {
         self.forget_pending(session);
+        self.leases.forget_recalls(session);
         let live = self.sessions.get_mut(&session).expect("admitted");
         live.row.epoch += 1;
         let old = live.connection.replace(connection);
@@ -147,13 +151,12 @@ impl Volume {
     /// What waits on a connection is sent again on the next one.
     fn forget_pending(&mut self, session: SessionId) {
         self.locks.forget_waiting(session);
+        self.leases.forget_writer(session);
         self.staged.retain(|(of, _), _| *of != session);
         if let Some(live) = self.sessions.get_mut(&session) {
             live.parked.clear();
             live.staged_bytes = 0;
-            for wanted in live.wanted.drain(..) {
-                wanted.groups.iter().for_each(|group| self.leases.leave_queue(session, *group));
-            }
+            live.wanted.drain(..).for_each(|wanted| self.leases.leave_queue(wanted.ticket));
         }
     }
 
@@ -161,8 +164,11 @@ impl Volume {
     pub fn next_turn(&self) -> Option<Millis> {
         let gone =
             self.sessions.values().filter(|live| live.connection.is_none()).map(|live| live.gone_since + KEPT_MS);
-        let wanted = self.sessions.values().flat_map(|live| &live.wanted).map(|wanted| wanted.until);
-        gone.chain(wanted).chain(self.retry_at).min()
+        let wanted = self.sessions.values().flat_map(|live| &live.wanted).map(|wanted| {
+            let free = self.leases.exclusive_until(wanted.ticket);
+            free.map_or(wanted.until, |free| free.min(wanted.until))
+        });
+        gone.chain(wanted).chain(self.retry_at).chain(self.locks.unknown_until()).min()
     }
 
     /// A message of a session.
@@ -216,9 +222,11 @@ impl Volume {
                 self.retry(batch, now, actions)?;
             }
             Request::Exclusive { tag, keys } => {
-                let groups: BTreeSet<Group> = keys.iter().map(Key::group).collect();
-                let until = now.millis + EXCLUSIVE_WAIT_MS_MAX;
-                live.wanted.push(Wanted { tag, groups, until });
+                if live.wanted.len() >= WANTED_MAX {
+                    return Ok(Some((Refusal::Limit, "too many exclusive leases are waited for")));
+                }
+                let ticket = self.leases.queue(session, keys.iter().map(Key::group).collect());
+                live.wanted.push(Wanted { tag, ticket, until: now.millis + EXCLUSIVE_WAIT_MS_MAX });
                 self.give_exclusive(now, actions);
             }
             Request::Lend { tag } => self.lend(batch, session, tag, actions)?,
@@ -227,11 +235,21 @@ impl Volume {
                     return Ok(Some((Refusal::Protocol, "a lock ends before it begins")));
                 }
                 match self.locks.request(session, tag, lock) {
-                    Locked::Given => self.send(session, Reply::Locked { tag }, actions),
+                    Locked::Given => self.locked(batch, session, tag, actions)?,
                     Locked::Refused => self.send(session, Reply::Error { tag, csn: self.csn, errno: AGAIN }, actions),
                     Locked::Waits => {}
                 }
-                self.give_locks(actions);
+                self.give_locks(batch, actions)?;
+            }
+            Request::Reclaim { tag, lock } => {
+                if lock.start <= lock.end && lock.kind != LockKind::Unlock && self.locks.reclaim(session, lock) {
+                    self.locked(batch, session, tag, actions)?;
+                } else {
+                    self.send(session, Reply::Error { tag, csn: self.csn, errno: AGAIN }, actions);
+                }
+            }
+            Request::TestLock { tag, lock } => {
+                self.send(session, Reply::Tested { tag, other: self.locks.in_the_way(session, &lock) }, actions);
             }
             Request::CancelLock { tag } => {
                 if self.locks.cancel(session, tag) {
@@ -247,6 +265,8 @@ impl Volume {
             Request::Goodbye {} => self.end(batch, session, now, actions)?,
             Request::GaveUp {} => {
                 self.leases.gave_up(session);
+                self.locks.reclaimed(session);
+                self.give_locks(batch, actions)?;
                 self.retry(batch, now, actions)?;
             }
             Request::Ping { tag } => self.send(session, Reply::Pong { tag }, actions),
@@ -262,6 +282,8 @@ impl Volume {
             self.end(batch, session, now, actions)?;
         }
         self.give_exclusive(now, actions);
+        self.locks.tick(now.millis);
+        self.give_locks(batch, actions)?;
         if self.sweep_at <= now.millis {
             self.sweep(batch, now)?;
         }
@@ -286,7 +308,7 @@ impl Volume {
         self.orphans.values_mut().for_each(|who| _ = who.remove(&session));
         batch.set_session(self.id, session, None)?;
         self.free(batch)?;
-        self.give_locks(actions);
+        self.give_locks(batch, actions)?;
         self.retry(batch, now, actions)
     }
 
@@ -305,25 +327,31 @@ impl Volume {
         }
     }
 
-    /// Grants a lease, if it can be had. Before a session gets its first one it is durable that it may have some.
+    /// Grants a lease, if it can be had.
     fn grant(&mut self, batch: &mut Batch, session: SessionId, group: Group, now: Now) -> Result<bool, StoreError> {
         if self.leases.grant(session, group, now.millis).is_none() {
             return Ok(false);
         }
-        let row = &mut self.sessions.get_mut(&session).expect("connected").row;
-        if !row.leased {
-            row.leased = true;
-            batch.set_session(self.id, session, Some(row))?;
-        }
+        self.note_leased(batch, session)?;
         Ok(true)
     }
 
-    /// Notes who has no leases any more.
+    /// Before a session is told of its first lease or lock it is durable that it may have some.
+    fn note_leased(&mut self, batch: &mut Batch, session: SessionId) -> Result<(), StoreError> {
+        let row = &mut self.sessions.get_mut(&session).expect("there").row;
+        if row.leased {
+            return Ok(());
+        }
+        row.leased = true;
+        batch.set_session(self.id, session, Some(row))
+    }
+
+    /// Notes who has neither leases nor locks any more.
     fn sweep(&mut self, batch: &mut Batch, now: Now) -> Result<(), StoreError> {
         self.sweep_at = now.millis + TERM_MS;
         self.leases.expire_all(now.millis);
         for (session, live) in self.sessions.iter_mut().filter(|(_, live)| live.row.leased) {
-            if self.leases.count(*session) == 0 {
+            if self.leases.count(*session) == 0 && !self.locks.has_any(*session) {
                 live.row.leased = false;
                 batch.set_session(self.id, *session, Some(&live.row))?;
             }
@@ -411,6 +439,8 @@ impl Volume {
         now: Now,
         actions: &mut Vec<Action>,
     ) -> Result<Tried, StoreError> {
+        // If it has waited, what it was to change then says nothing any more.
+        self.leases.forget_writer(session);
         let live = &self.sessions[&session];
         let failed = |failure| Ok(Tried::Decided(Outcome::Failed(failure)));
         if let Some(number) = live.session.failed_dependency(interval) {
@@ -493,43 +523,55 @@ impl Volume {
         let waiting: Vec<SessionId> =
             self.sessions.iter().filter(|(_, live)| !live.parked.is_empty()).map(|(id, _)| *id).collect();
         for session in waiting {
-            let parked = self.sessions.get_mut(&session).map(|live| std::mem::take(&mut live.parked));
-            for message in parked.into_iter().flatten() {
-                let refused = self.message(batch, session, message, now, actions)?;
-                let connection = self.sessions.get(&session).and_then(|live| live.connection);
-                if let (Some((why, text)), Some(to)) = (refused, connection) {
-                    actions.push(Action::Send(to, Reply::Refused { why, text: text.as_bytes().to_vec() }));
-                    actions.push(Action::Close(to));
+            let parked = std::mem::take(&mut self.sessions.get_mut(&session).expect("there").parked);
+            for message in parked {
+                if let Some((why, text)) = self.message(batch, session, message, now, actions)? {
+                    // What came behind it may need it.
+                    self.forget_pending(session);
+                    let connection = self.sessions[&session].connection;
+                    self.refused.extend(connection.map(|connection| (connection, why, text)));
+                    break;
                 }
             }
         }
         Ok(())
     }
 
+    /// Takes the connections that are to be refused.
+    pub fn take_refused(&mut self) -> Vec<(ConnectionId, Refusal, &'static str)> {
+        std::mem::take(&mut self.refused)
+    }
+
+    /// Gives exclusive leases to those whose turn it is, in the order of their asking.
     fn give_exclusive(&mut self, now: Now, actions: &mut Vec<Action>) {
-        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
-        for session in sessions {
-            let wanted = std::mem::take(&mut self.sessions.get_mut(&session).expect("there").wanted);
-            let mut left = Vec::new();
-            for one in wanted {
-                let tag = one.tag;
-                if self.leases.exclusive(session, &one.groups, now.millis).is_some() {
-                    self.send(session, Reply::Leased { tag, granted: true }, actions);
-                } else if one.until <= now.millis {
-                    one.groups.iter().for_each(|group| self.leases.leave_queue(session, *group));
-                    self.send(session, Reply::Leased { tag, granted: false }, actions);
-                } else {
-                    left.push(one);
-                }
+        let each = self.sessions.iter().flat_map(|(session, live)| live.wanted.iter().map(|one| (one, *session)));
+        let mut waiting: Vec<_> = each.map(|(one, session)| (one.ticket, one.tag, one.until, session)).collect();
+        waiting.sort_unstable();
+        for (ticket, tag, until, session) in waiting {
+            let granted = self.leases.exclusive(ticket, now.millis).is_some();
+            if granted || until <= now.millis {
+                self.leases.leave_queue(ticket);
+                self.sessions.get_mut(&session).expect("there").wanted.retain(|one| one.ticket != ticket);
+                self.send(session, Reply::Leased { tag, granted }, actions);
             }
-            self.sessions.get_mut(&session).expect("there").wanted = left;
         }
     }
 
-    fn give_locks(&mut self, actions: &mut Vec<Action>) {
-        for (session, tag) in self.locks.give() {
-            self.send(session, Reply::Locked { tag }, actions);
-        }
+    fn give_locks(&mut self, batch: &mut Batch, actions: &mut Vec<Action>) -> Result<(), StoreError> {
+        self.locks.give().into_iter().try_for_each(|(session, tag)| self.locked(batch, session, tag, actions))
+    }
+
+    /// A lock is given.
+    fn locked(
+        &mut self,
+        batch: &mut Batch,
+        session: SessionId,
+        tag: u64,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), StoreError> {
+        self.note_leased(batch, session)?;
+        self.send(session, Reply::Locked { tag }, actions);
+        Ok(())
     }
 
     /// Frees files that nobody can have open any more.

@@ -148,3 +148,75 @@ fn who_has_waited_in_vain_keeps_the_lease_of_another_request() {
     assert!(bench.handle(vec![]).contains(&Action::Send(A, Reply::Leased { tag: 1, granted: false })));
     assert!(!committed(&bench.says(B, interval(1, vec![create("f")])), B), "A has the lease that it got meanwhile");
 }
+
+/// An interval of B waits for A's lease.
+fn one_is_parked() -> Bench {
+    let mut bench = Bench::with(&[A, B, C]);
+    assert!(bench.lease(A));
+    let actions = bench.says(B, interval(1, vec![create("f")]));
+    assert!(actions.contains(&Action::Send(A, Reply::Recall { group: root().group() })) && !committed(&actions, B));
+    bench
+}
+
+fn gives_back() -> Request {
+    Request::GiveBack { group: root().group() }
+}
+
+#[test]
+fn a_writer_whose_connection_broke_keeps_nobody_from_leases() {
+    let mut bench = one_is_parked();
+    bench.says(A, gives_back());
+    assert!(bench.lease(A), "B has written");
+    bench.says(B, interval(2, vec![create("g")]));
+    bench.handle(vec![Event::Closed(B)]);
+    bench.says(A, gives_back());
+    assert!(bench.lease(C), "what B has parked is forgotten");
+}
+
+#[test]
+fn a_writer_whose_interval_failed_while_it_waited_keeps_nobody_from_leases() {
+    let mut bench = Bench::with(&[A, B, C]);
+    assert!(bench.lease(A));
+    let Request::Submit { interval: mut wrong } = interval(1, vec![create("f")]) else { panic!("an interval") };
+    wrong.reads = vec![Key::Name(ROOT, name("g"))];
+    assert!(!committed(&bench.says(B, Request::Submit { interval: wrong }), B), "it waits");
+    assert!(committed(&bench.says(A, interval(1, vec![create("g")])), A));
+    let actions = bench.says(A, gives_back());
+    let decided = |action: &Action| matches!(action, Action::Send(B, Reply::Decided { .. }));
+    assert!(actions.iter().any(decided) && !committed(&actions, B), "what it has read was changed");
+    assert!(bench.lease(C), "B waits for nothing any more");
+}
+
+/// A piece of contents that was parked is refused as too much. What came behind it would have taken the rest of the
+/// contents for the whole.
+#[test]
+fn nothing_that_is_parked_behind_a_refusal_is_carried_out() {
+    let mut bench = one_is_parked();
+    for _ in 0..=64 {
+        assert_eq!(bench.says(B, Request::Stage { id: 7, data: vec![b'x'; 1 << 20] }), []);
+    }
+    bench.says(B, interval(2, vec![create("never")]));
+    let actions = bench.says(A, gives_back());
+    let to_b: Vec<&Action> = actions.iter().filter(|action| matches!(action, Action::Send(B, _))).collect();
+    assert!(committed(&actions, B), "the one that waited for the lease");
+    assert!(matches!(to_b.last(), Some(Action::Send(_, Reply::Refused { .. }))), "{to_b:?}");
+    assert!(actions.contains(&Action::Close(B)));
+    assert!(actions.iter().all(|action| !matches!(action, Action::Send(_, Reply::Decided { number: 2, .. }))));
+    assert_eq!(bench.says(B, interval(3, vec![create("late")])), [], "the connection is over");
+}
+
+/// A and B want the same two groups; A, who was first, gives a shared lease on one of them back meanwhile.
+#[test]
+fn requests_for_exclusive_leases_on_several_groups_do_not_wait_for_each_other() {
+    let mut bench = Bench::with(&[A, B, C]);
+    let both = |tag| Request::Exclusive { tag, keys: vec![root(), Key::Data(Ino(1 << 20))] };
+    assert!(bench.lease(A));
+    bench.says(C, both(1));
+    assert_eq!((bench.says(A, both(2)), bench.says(B, both(3))), (vec![], vec![]));
+    bench.says(A, gives_back());
+    bench.millis = EXCLUSIVE_TERM_MS;
+    assert_eq!(bench.engine.next_turn(), Some(EXCLUSIVE_TERM_MS));
+    assert_eq!(bench.handle(vec![]), [Action::Send(A, Reply::Leased { tag: 2, granted: true })]);
+    bench.millis = 2 * EXCLUSIVE_TERM_MS;
+    assert_eq!(bench.handle(vec![]), [Action::Send(B, Reply::Leased { tag: 3, granted: true })]);
+}

@@ -49,7 +49,7 @@ pub struct SessionRow {
     pub invitation: u64,
     /// Whether it may only read.
     pub read_only: bool,
-    /// Whether it may have leases: after a restart who writes waits for them.
+    /// Whether it may have leases or locks: after a restart who writes or locks waits for them.
     pub leased: bool,
 }
 

@@ -137,6 +137,20 @@ pub enum Request {
         /// The tag of the request.
         tag: u64,
     },
+    /// A lock that the session has had before this connection. A server that was started again does not know it.
+    Reclaim {
+        /// Repeated in the answer.
+        tag: u64,
+        /// What.
+        lock: LockRequest,
+    },
+    /// Whether a lock could be had.
+    TestLock {
+        /// Repeated in the answer.
+        tag: u64,
+        /// What.
+        lock: LockRequest,
+    },
     /// Nobody here has this inode open, although it has no name.
     Released {
         /// The inode.
@@ -144,7 +158,7 @@ pub enum Request {
     },
     /// The session is over: nothing of it is needed any more.
     Goodbye {},
-    /// The session uses none of the leases that it has had.
+    /// The session uses none of the leases that it has had, and has reclaimed every lock.
     GaveUp {},
     /// Answered at once: whether the other end is there.
     Ping {
@@ -273,6 +287,13 @@ pub enum Reply {
         /// Of the request.
         tag: u64,
     },
+    /// Whether a lock could be had: a lock of somebody else that is in its way.
+    Tested {
+        /// Of the request.
+        tag: u64,
+        /// Its kind and bytes; whose it is is not told.
+        other: Option<LockRequest>,
+    },
     /// An inode has lost its last name: the client says `Released` as soon as nobody has it open.
     Orphan {
         /// The inode.
@@ -306,6 +327,8 @@ wire_enum!("request" Request {
     14 Ping { tag },
     15 AskLeased { tag, cred, query },
     16 GaveUp {},
+    17 Reclaim { tag, lock },
+    18 TestLock { tag, lock },
 });
 
 wire_enum!("reply" Reply {
@@ -329,6 +352,7 @@ wire_enum!("reply" Reply {
         inodes {"list of inodes", KEYS_MAX},
         names {"list of names", KEYS_MAX}
     },
+    15 Tested { tag, other },
 });
 
 /// A secret or a text is a byte string also where it stands alone.

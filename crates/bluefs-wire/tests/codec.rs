@@ -213,6 +213,8 @@ fn every_message_has_an_encoding() {
         Request::Lend { tag: 1 },
         Request::Lock { tag: 1, lock },
         Request::CancelLock { tag: 1 },
+        Request::Reclaim { tag: 1, lock },
+        Request::TestLock { tag: 1, lock },
         Request::Released { ino: Ino(1) },
         Request::Goodbye {},
         Request::GaveUp {},
@@ -244,6 +246,7 @@ fn every_message_has_an_encoding() {
         Reply::Recall { group: Group(1) },
         Reply::Lent { tag: 1, group: Group(1) },
         Reply::Locked { tag: 1 },
+        Reply::Tested { tag: 1, other: Some(lock) },
         Reply::Orphan { ino: Ino(1) },
         Reply::Pong { tag: 1 },
         Reply::Answer {

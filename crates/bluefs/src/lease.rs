@@ -7,9 +7,10 @@
 //! that every writer waits one term.
 //!
 //! An exclusive lease also keeps others from getting a shared one, and is not recalled: it is the last step of PROGRESS
-//! for a client that loses again and again. It ends with its term or with the interval that it was for.
+//! for a client that loses again and again. It ends with its term or with the interval that it was for. Requests for
+//! exclusive leases stand in one queue, whatever groups they are about: so two requests never wait for each other.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::key::{Group, SessionId};
 
@@ -31,16 +32,26 @@ pub const HELD_MAX: usize = 16_384;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Held {
     holders: BTreeMap<SessionId, Millis>,
+    /// Who was told to give its lease back, and has not answered, also if the lease has ended meanwhile.
     recalled: BTreeSet<SessionId>,
     exclusive: Option<(SessionId, Millis)>,
-    queue: VecDeque<SessionId>,
     writers: BTreeSet<SessionId>,
 }
 
 impl Held {
     fn is_unused(&self) -> bool {
-        self.holders.is_empty() && self.exclusive.is_none() && self.queue.is_empty() && self.writers.is_empty()
+        self.holders.is_empty() && self.recalled.is_empty() && self.exclusive.is_none() && self.writers.is_empty()
     }
+}
+
+/// The place of a request in the queue for exclusive leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Waiting {
+    session: SessionId,
+    groups: BTreeSet<Group>,
 }
 
 /// Whether a commit may go on.
@@ -62,6 +73,11 @@ pub enum MayWrite {
 pub struct Leases {
     groups: BTreeMap<Group, Held>,
     counts: BTreeMap<SessionId, usize>,
+    /// Requests for exclusive leases, in the order of asking.
+    queue: BTreeMap<Ticket, Waiting>,
+    next_ticket: u64,
+    /// What each session waits to change.
+    writing: BTreeMap<SessionId, BTreeSet<Group>>,
     /// Who changed a group last, when, and when anybody else last did.
     changed: BTreeMap<Group, (SessionId, Millis, Option<Millis>)>,
     /// How long that is remembered.
@@ -108,10 +124,10 @@ impl Leases {
         if self.count(session) >= HELD_MAX {
             self.expire_all(now);
         }
-        let busy = self.is_changed_by_others(session, group, now);
+        let busy = self.is_changed_by_others(session, group, now) || self.is_queued_for(group);
         let count = self.counts.entry(session).or_default();
         let held = self.groups.entry(group).or_default();
-        let others_write = held.writers.iter().any(|writer| *writer != session) || !held.queue.is_empty();
+        let others_write = held.writers.iter().any(|writer| *writer != session);
         let anothers = held.exclusive.is_some_and(|(holder, _)| holder != session);
         let known = held.holders.contains_key(&session);
         if busy || others_write || anothers || held.recalled.contains(&session) || (!known && *count >= HELD_MAX) {
@@ -124,27 +140,20 @@ impl Leases {
         Some(until)
     }
 
-    /// A session gives a lease back.
+    /// A session gives a lease back. The answer to a recall is about the shared lease alone: the session may have got
+    /// an exclusive one since it was recalled.
     pub fn give_back(&mut self, session: SessionId, group: Group) {
         if let Some(held) = self.groups.get_mut(&group) {
             drop_holder(held, &mut self.counts, session);
-            if held.exclusive.is_some_and(|(holder, _)| holder == session) {
+            let answers = held.recalled.remove(&session);
+            if !answers && held.exclusive.is_some_and(|(holder, _)| holder == session) {
                 held.exclusive = None;
             }
-            held.queue.retain(|waiting| *waiting != session);
         }
         self.tidy(group);
     }
 
-    /// A session does not wait for an exclusive lease any more. What leases it has it keeps: it may be using them.
-    pub fn leave_queue(&mut self, session: SessionId, group: Group) {
-        if let Some(held) = self.groups.get_mut(&group) {
-            held.queue.retain(|waiting| *waiting != session);
-        }
-        self.tidy(group);
-    }
-
-    /// A session uses none of its shared leases any more, those before a restart included.
+    /// A session uses none of its shared leases any more, those before a restart included. Recalls it answers still.
     pub fn gave_up(&mut self, session: SessionId) {
         let groups: Vec<Group> = self.groups.keys().copied().collect();
         for group in groups {
@@ -158,15 +167,19 @@ impl Leases {
         }
     }
 
+    /// A session has a new connection: what it was told on the old one may be lost, and is told again.
+    pub fn forget_recalls(&mut self, session: SessionId) {
+        self.groups.values_mut().for_each(|held| _ = held.recalled.remove(&session));
+        self.groups.retain(|_, held| !held.is_unused());
+    }
+
     /// A session is over: its leases, its exclusive ones and its places in queues are given up.
     pub fn end(&mut self, session: SessionId) {
         let groups: Vec<Group> = self.groups.keys().copied().collect();
-        for group in groups {
-            if let Some(held) = self.groups.get_mut(&group) {
-                held.writers.remove(&session);
-            }
-            self.give_back(session, group);
-        }
+        self.forget_recalls(session);
+        groups.into_iter().for_each(|group| self.give_back(session, group));
+        self.forget_writer(session);
+        self.queue.retain(|_, waiting| waiting.session != session);
         self.counts.remove(&session);
         // It writes no more.
         self.changed.retain(|_, (by, _, _)| *by != session);
@@ -190,38 +203,68 @@ impl Leases {
                 until = until.max(end);
             }
         }
-        self.note_writer(session, groups, until > 0);
+        self.forget_writer(session);
         if until == 0 {
             self.note_changed(session, groups, now);
-            MayWrite::Now
-        } else {
-            MayWrite::Wait { until, recall }
+            return MayWrite::Now;
+        }
+        for &group in groups {
+            self.groups.entry(group).or_default().writers.insert(session);
+        }
+        self.writing.insert(session, groups.clone());
+        MayWrite::Wait { until, recall }
+    }
+
+    /// The session does not wait to change anything any more.
+    pub fn forget_writer(&mut self, session: SessionId) {
+        for group in self.writing.remove(&session).unwrap_or_default() {
+            if let Some(held) = self.groups.get_mut(&group) {
+                held.writers.remove(&session);
+            }
+            self.tidy(group);
         }
     }
 
-    /// Asks for exclusive leases on all of these groups. Who does not get them stands in a queue: first come, first
-    /// served. Says when they end.
-    pub fn exclusive(&mut self, session: SessionId, groups: &BTreeSet<Group>, now: Millis) -> Option<Millis> {
-        let mut free = true;
-        for &group in groups {
-            self.expire(group, now);
-            let held = self.groups.entry(group).or_default();
-            if !held.queue.contains(&session) {
-                held.queue.push_back(session);
-            }
-            let anothers = held.exclusive.is_some_and(|(holder, _)| holder != session);
-            free &= !anothers && held.queue.front() == Some(&session);
-        }
-        if !free {
+    /// Asks for exclusive leases on all of these groups: first come, first served.
+    pub fn queue(&mut self, session: SessionId, groups: BTreeSet<Group>) -> Ticket {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.queue.insert(ticket, Waiting { session, groups });
+        ticket
+    }
+
+    /// Gives the exclusive leases that were asked for, if nobody else has one of them or was first to ask for one.
+    /// Says when they end.
+    pub fn exclusive(&mut self, ticket: Ticket, now: Millis) -> Option<Millis> {
+        let Waiting { session, groups } = self.queue.get(&ticket)?.clone();
+        groups.iter().for_each(|group| self.expire(*group, now));
+        let mut earlier = self.queue.range(..ticket).map(|(_, waiting)| waiting);
+        let is_first = earlier.all(|one| one.session == session || one.groups.is_disjoint(&groups));
+        if !is_first || self.exclusive_until(ticket).is_some() {
             return None;
         }
+        self.queue.remove(&ticket);
         let until = now + EXCLUSIVE_TERM_MS;
         for group in groups {
-            let held = self.groups.get_mut(group).expect("made above");
-            held.queue.pop_front();
-            held.exclusive = Some((session, until));
+            self.groups.entry(group).or_default().exclusive = Some((session, until));
         }
         Some(until)
+    }
+
+    /// When the last exclusive lease of others ends that this request waits for.
+    pub fn exclusive_until(&self, ticket: Ticket) -> Option<Millis> {
+        let Waiting { session, groups } = self.queue.get(&ticket)?;
+        let others = groups.iter().filter_map(|group| self.groups.get(group)?.exclusive);
+        others.filter(|(holder, _)| holder != session).map(|(_, until)| until).max()
+    }
+
+    /// A request for exclusive leases is given up. What leases the session has it keeps: it may be using them.
+    pub fn leave_queue(&mut self, ticket: Ticket) {
+        self.queue.remove(&ticket);
+    }
+
+    fn is_queued_for(&self, group: Group) -> bool {
+        self.queue.values().any(|waiting| waiting.groups.contains(&group))
     }
 
     /// Leases that a session has.
@@ -260,17 +303,6 @@ impl Leases {
         }
     }
 
-    fn note_writer(&mut self, session: SessionId, groups: &BTreeSet<Group>, waits: bool) {
-        for &group in groups {
-            if waits {
-                self.groups.entry(group).or_default().writers.insert(session);
-            } else if let Some(held) = self.groups.get_mut(&group) {
-                held.writers.remove(&session);
-                self.tidy(group);
-            }
-        }
-    }
-
     fn expire(&mut self, group: Group, now: Millis) {
         let Some(held) = self.groups.get_mut(&group) else { return };
         let over: Vec<SessionId> = held.holders.iter().filter(|(_, end)| **end <= now).map(|(s, _)| *s).collect();
@@ -291,7 +323,6 @@ impl Leases {
 }
 
 fn drop_holder(held: &mut Held, counts: &mut BTreeMap<SessionId, usize>, session: SessionId) {
-    held.recalled.remove(&session);
     if held.holders.remove(&session).is_some() {
         if let Some(count) = counts.get_mut(&session) {
             *count -= 1;
@@ -429,26 +460,83 @@ mod tests {
     #[test]
     fn exclusive_leases_are_given_in_order() {
         let mut leases = Leases::new(10);
-        assert_eq!(leases.exclusive(A, &just(G), 0), Some(EXCLUSIVE_TERM_MS));
-        assert_eq!(leases.exclusive(B, &just(G), 1), None);
-        assert_eq!(leases.exclusive(C, &just(G), 2), None);
+        let [a, b, c] = [A, B, C].map(|session| leases.queue(session, just(G)));
+        assert_eq!(leases.exclusive(b, 0), None, "A was first");
+        assert_eq!(leases.exclusive(a, 0), Some(EXCLUSIVE_TERM_MS));
+        assert_eq!((leases.exclusive(b, 1), leases.exclusive(c, 2)), (None, None));
+        assert_eq!(leases.exclusive_until(b), Some(EXCLUSIVE_TERM_MS));
         assert_eq!(leases.may_write(C, &just(G), 2), MayWrite::Wait { until: EXCLUSIVE_TERM_MS, recall: vec![] });
         assert_eq!(leases.may_write(A, &just(G), 2), MayWrite::Now);
         leases.give_back(A, G);
-        assert_eq!(leases.exclusive(C, &just(G), 3), None, "B was first");
-        assert_eq!(leases.exclusive(B, &just(G), 3), Some(3 + EXCLUSIVE_TERM_MS));
+        assert_eq!(leases.exclusive(c, 3), None, "B was first");
+        assert_eq!(leases.exclusive(b, 3), Some(3 + EXCLUSIVE_TERM_MS));
+        leases.end(B);
+        assert_eq!(leases.exclusive(c, 4), Some(4 + EXCLUSIVE_TERM_MS));
+    }
+
+    /// A asks, then B; A gives a shared lease on one of the groups back. With a queue for each group A stood behind B
+    /// in one of them from then on, and in front of B in the other: neither was ever served.
+    #[test]
+    fn who_gives_a_lease_back_keeps_its_place_in_the_queue() {
+        let mut leases = Leases::new(10);
+        let both = BTreeSet::from([G, Group(8)]);
+        leases.grant(A, G, 0);
+        let [c, a, b] = [C, A, B].map(|session| leases.queue(session, both.clone()));
+        assert_eq!(leases.exclusive(c, 0), Some(EXCLUSIVE_TERM_MS));
+        assert_eq!((leases.exclusive(a, 1), leases.exclusive(b, 1)), (None, None));
+        leases.give_back(A, G);
+        leases.end(C);
+        assert_eq!(leases.exclusive(b, 2), None, "A was first");
+        assert_eq!(leases.exclusive(a, 2), Some(2 + EXCLUSIVE_TERM_MS));
+    }
+
+    /// The simulation has found it: a session whose exclusive lease came behind a recall lost it by answering.
+    #[test]
+    fn who_answers_a_recall_keeps_its_exclusive_lease() {
+        let mut leases = Leases::new(10);
+        leases.grant(A, G, 0);
+        assert_eq!(leases.may_write(B, &just(G), 1), MayWrite::Wait { until: 10, recall: vec![(A, G)] });
+        let a = leases.queue(A, just(G));
+        let end = leases.exclusive(a, 2).expect("nobody has it");
+        leases.give_back(A, G);
+        assert_eq!(leases.may_write(B, &just(G), 3), MayWrite::Wait { until: end, recall: vec![] });
+        leases.give_back(A, G);
+        assert_eq!(leases.may_write(B, &just(G), 3), MayWrite::Now);
+    }
+
+    #[test]
+    fn who_connects_anew_is_recalled_again() {
+        let mut leases = Leases::new(10);
+        leases.grant(A, G, 0);
+        let wait = MayWrite::Wait { until: 10, recall: vec![(A, G)] };
+        assert_eq!(leases.may_write(B, &just(G), 1), wait);
+        assert_eq!(leases.may_write(B, &just(G), 2), MayWrite::Wait { until: 10, recall: vec![] });
+        leases.forget_recalls(A);
+        assert_eq!(leases.may_write(B, &just(G), 3), wait);
     }
 
     #[test]
     fn who_leaves_the_queue_keeps_its_lease() {
         let mut leases = Leases::new(10);
         leases.grant(A, G, 0);
-        leases.exclusive(B, &just(G), 0);
-        assert_eq!(leases.exclusive(A, &just(G), 1), None);
-        leases.leave_queue(A, G);
+        let [b, a, c] = [B, A, C].map(|session| leases.queue(session, just(G)));
+        leases.exclusive(b, 0);
+        assert_eq!(leases.exclusive(a, 1), None);
+        leases.leave_queue(a);
         assert_eq!(leases.may_write(B, &just(G), 2), MayWrite::Wait { until: 10, recall: vec![(A, G)] });
         leases.give_back(B, G);
-        assert_eq!(leases.exclusive(C, &just(G), 3), Some(3 + EXCLUSIVE_TERM_MS), "A does not wait");
+        assert_eq!(leases.exclusive(c, 3), Some(3 + EXCLUSIVE_TERM_MS), "A does not wait");
+    }
+
+    #[test]
+    fn who_waits_no_more_to_write_keeps_nobody_from_leases() {
+        let mut leases = Leases::new(10);
+        leases.grant(A, G, 0);
+        assert!(matches!(leases.may_write(B, &just(G), 1), MayWrite::Wait { .. }));
+        leases.give_back(A, G);
+        assert_eq!(leases.grant(C, G, 2), None, "B waits");
+        leases.forget_writer(B);
+        assert_eq!(leases.grant(C, G, 2), Some(12));
     }
 
     #[test]
