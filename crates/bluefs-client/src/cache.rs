@@ -5,7 +5,7 @@
 //! a lease: then nothing has changed behind that point. The answers are made by the same rules as the server's
 //! ([`bluefs::query::answer`]), rights included.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -64,8 +64,8 @@ pub struct Cache {
 /// What the cache says to a question.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Said {
-    /// The answer.
-    Known(Result<Answer, Errno>),
+    /// The answer, and until when it is one.
+    Known(Result<Answer, Errno>, Millis),
     /// It would be known with leases on these groups.
     Lacks(BTreeSet<Group>),
     /// Nothing.
@@ -101,18 +101,18 @@ impl Cache {
     /// Answers, if it can.
     pub fn answer(&mut self, cred: &Cred, query: &Query, now: Millis) -> Said {
         let (lacks, aging, touched) = (RefCell::default(), RefCell::default(), RefCell::default());
-        let view = View { cache: self, now, lacks, aging, touched };
+        let view = View { cache: self, now, until: Cell::new(Millis::MAX), lacks, aging, touched };
         let said = match answer(&view, cred, query) {
             Ok(answer) => Ok(answer),
             Err(Stop::Refused(errno)) => Err(errno),
             Err(Stop::Broken(Unknown)) => return Said::Unknown,
         };
-        let View { lacks, aging, touched, .. } = view;
+        let View { until, lacks, aging, touched, .. } = view;
         let (lacks, aging, touched) = (lacks.into_inner(), aging.into_inner(), touched.into_inner());
         self.aging.extend(aging);
         touched.into_iter().for_each(|at| self.touch(at));
         if lacks.is_empty() {
-            Said::Known(said)
+            Said::Known(said, until.get())
         } else {
             Said::Lacks(lacks)
         }
@@ -405,6 +405,8 @@ struct Unknown;
 struct View<'c> {
     cache: &'c Cache,
     now: Millis,
+    /// When the first of the leases ends that were used.
+    until: Cell<Millis>,
     lacks: RefCell<BTreeSet<Group>>,
     aging: RefCell<BTreeSet<Group>>,
     touched: RefCell<Vec<(Ino, u64)>>,
@@ -412,7 +414,9 @@ struct View<'c> {
 
 impl View<'_> {
     fn need(&self, group: Group) {
-        match self.cache.leases.until(group) {
+        let until = self.cache.leases.until(group);
+        self.until.set(self.until.get().min(until.unwrap_or(0)));
+        match until {
             Some(until) if until >= self.now + TERM_MS / 2 => {}
             Some(until) if until > self.now => _ = self.aging.borrow_mut().insert(group),
             _ => _ = self.lacks.borrow_mut().insert(group),

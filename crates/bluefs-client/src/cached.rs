@@ -1,5 +1,7 @@
 //! Questions that the cache may answer, reading ahead, and changes.
 
+use std::time::Duration;
+
 use bluefs::op::{Effect, Failure, Inode, BLOCK_BYTES, STEP_BYTES_MAX};
 use bluefs::query::{Answer, Query, NAMES_MAX};
 use bluefs::{Change, Cred, Csn, Errno, Ino, Interval, Kind, Outcome, Runs, Step};
@@ -24,6 +26,11 @@ pub struct Told {
 }
 
 impl Told {
+    /// Inodes that it has changed, as far as that was told.
+    pub fn changed(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.inodes.iter().map(|(ino, _)| *ino)
+    }
+
     /// An inode as it was when the change was made, if it was told.
     pub fn inode(&mut self, ino: Ino) -> Option<Inode> {
         self.inodes.iter_mut().find(|(told, _)| *told == ino)?.1.take()
@@ -59,6 +66,17 @@ impl Client {
             }
             _ => Err(PROTOCOL),
         }
+    }
+
+    /// An answer that is known, and for how long whoever is told may go on saying so: [`Front`](crate::Front) is told
+    /// if it ends before.
+    pub fn known_for(&self, cred: &Cred, query: &Query) -> Option<(Result<Answer, Errno>, Duration)> {
+        let mut state = self.state();
+        let known = state.known_for(cred, query)?;
+        if let (Query::Lookup { dir, name }, Ok(Answer::Inode(ino, _))) = (query, &known.0) {
+            state.ahead.found(*ino, *dir, name);
+        }
+        Some(known)
     }
 
     /// `pread` that is true now.
@@ -133,7 +151,7 @@ impl Client {
         {
             let mut state = self.state();
             match state.cached(cred, query) {
-                Said::Known(known) => return Some(known),
+                Said::Known(known, _) => return Some(known),
                 Said::Lacks(groups) if groups.len() <= LEASES_MAX && state.output.is_some() => {
                     tags.extend(groups.into_iter().map(|group| state.ask(|tag| Request::Lease { tag, group })));
                 }
@@ -146,7 +164,7 @@ impl Client {
             }
         }
         match self.state().cached(cred, query) {
-            Said::Known(known) => Some(known),
+            Said::Known(known, _) => Some(known),
             _ => None,
         }
     }

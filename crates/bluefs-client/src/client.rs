@@ -1,7 +1,7 @@
 //! A client: callers wait for their replies, one thread receives, one sends, and connects again.
 
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use bluefs::op::{Effect, Failure};
@@ -13,7 +13,7 @@ use bluefs_wire::{LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION};
 use crate::address::Address;
 use crate::line::{self, ConnectError, Line, SILENCE_MAX};
 use crate::state::{Counts, State};
-use crate::{OnDisconnect, Ticket};
+use crate::{Front, OnDisconnect, Ticket};
 
 /// How often somebody who waits looks whether they are to give up.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -32,6 +32,7 @@ struct Shared {
     on_disconnect: OnDisconnect,
     state: Mutex<State>,
     changed: Condvar,
+    front: OnceLock<Arc<dyn Front>>,
     /// The connection, for whoever ends the client.
     cutter: Mutex<Option<Cutter>>,
 }
@@ -59,7 +60,8 @@ impl Client {
         let state = State::new();
         let line = line::connect(&address, fingerprint(&ticket), &hello(&address, &ticket, &state))?;
         let (state, changed, cutter) = (Mutex::new(state), Condvar::new(), Mutex::new(None));
-        let shared = Arc::new(Shared { address, ticket, on_disconnect, state, changed, cutter });
+        let shared =
+            Arc::new(Shared { address, ticket, on_disconnect, state, changed, front: OnceLock::new(), cutter });
         let keeper = shared.clone();
         let spawned = std::thread::Builder::new().name("connection".to_owned()).spawn(move || keeper.keep(line));
         spawned.map_err(|source| ConnectError::Io { address: shared.address.clone(), source })?;
@@ -67,6 +69,11 @@ impl Client {
         let begun = |state: &mut State| (state.output.is_some() || state.dead.is_some()).then_some(Ok(()));
         let _ = client.wait(&|| false, begun);
         Ok(client)
+    }
+
+    /// Says what is to forget with the client. Once.
+    pub fn set_front(&self, front: Arc<dyn Front>) {
+        let _ = self.0 .0.front.set(front);
     }
 
     /// Asks. Says which state the answer is about.
@@ -105,13 +112,6 @@ impl Client {
         self.request(gives_up, |tag| Request::Lock { tag, lock }).map(|_| ())
     }
 
-    /// Borrows numbers for 64 inodes.
-    pub fn lend(&self) -> Result<Group, Errno> {
-        match self.request(&|| false, |tag| Request::Lend { tag })? {
-            Reply::Lent { group, .. } => Ok(group),
-            _ => Err(PROTOCOL),
-        }
-    }
     /// A lock of somebody else that is in the way of this one.
     pub fn test_lock(&self, lock: LockRequest, gives_up: GivesUp) -> Result<Option<LockRequest>, Errno> {
         match self.request(gives_up, |tag| Request::TestLock { tag, lock })? {
@@ -125,6 +125,13 @@ impl Client {
         self.state().has_lost_lock(ino)
     }
 
+    /// Borrows numbers for 64 inodes.
+    pub fn lend(&self) -> Result<Group, Errno> {
+        match self.request(&|| false, |tag| Request::Lend { tag })? {
+            Reply::Lent { group, .. } => Ok(group),
+            _ => Err(PROTOCOL),
+        }
+    }
 
     /// Something is about to be opened.
     pub fn opening(&self) -> Opening<'_> {
@@ -297,6 +304,8 @@ impl Shared {
         let (to_output, output) = mpsc::channel();
         let sending = std::thread::Builder::new().name("send".to_owned()).spawn(move || send(sender, &output));
         let Ok(sending) = sending else { return };
+        // On a connection the first word is that no lease of the one before is used.
+        self.forget_in_front(None);
         {
             let mut state = self.lock();
             if state.dead.is_some() {
@@ -315,8 +324,7 @@ impl Shared {
                 }
                 Ok(Some(reply)) => {
                     heard = Instant::now();
-                    self.lock().arrived(reply);
-                    self.changed.notify_all();
+                    self.take_in(reply);
                 }
                 Err(error) if bluefs_net::is_timeout(&error) && heard.elapsed() < SILENCE_MAX => {
                     let _ = to_output.send(Request::Ping { tag: 0 });
@@ -337,6 +345,22 @@ impl Shared {
         }
         // It ends with its connection.
         let _ = sending.join();
+    }
+
+    fn take_in(&self, reply: Reply) {
+        let recalled = if let Reply::Recall { group } = reply { Some(group) } else { None };
+        self.lock().arrived(reply);
+        if let Some(group) = recalled {
+            self.forget_in_front(recalled);
+            self.lock().give_back(group);
+        }
+        self.changed.notify_all();
+    }
+
+    fn forget_in_front(&self, group: Option<Group>) {
+        if let Some(front) = self.front.get() {
+            front.forget(group);
+        }
     }
 
     fn connect_again(&self) -> Option<Line> {

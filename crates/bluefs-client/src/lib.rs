@@ -28,6 +28,13 @@ pub struct Ticket {
     pub secret: [u8; 32],
 }
 
+/// A cache in front of a client's, as the kernel's is. What it was told under a lease it says without asking.
+pub trait Front: Send + Sync {
+    /// Forgets what it was told of a group; `None`: everything. When this returns it says nothing of it any more.
+    /// The thread that receives calls it: it must not wait for anything that a reply of the server may have to end.
+    fn forget(&self, group: Option<bluefs::Group>);
+}
+
 /// What callers get when the connection is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnDisconnect {

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use bluefs::lease::{Millis, TERM_MS};
 use bluefs::op::Inode;
-use bluefs::query::Query;
+use bluefs::query::{Answer, Query};
 use bluefs::session::InFlight;
 use bluefs::{Cred, Csn, Errno, Group, Ino, Key, Outcome, SessionId};
 use bluefs_wire::{LockKind, LockRequest, Reply, Request};
@@ -13,10 +14,12 @@ use rustix::time::{clock_gettime, ClockId};
 
 use crate::ahead::Ahead;
 use crate::cache::{Cache, Said};
-
 use crate::locks::OwnLocks;
+
 /// More numbers of inodes are borrowed when there are no more than these.
 const LENT_MIN: usize = 32;
+/// A cache in front of this one counts from when it is told: so much later it may be, ms.
+const FRONT_MARGIN_MS: Millis = 2_000;
 /// Outcomes after which an acknowledgement is sent.
 const ACKNOWLEDGE_EVERY: u64 = 256;
 
@@ -89,10 +92,10 @@ pub struct State {
     acknowledged: u64,
     /// Locks whose wait was ended, until the server has said what became of them.
     cancelled: BTreeMap<u64, LockRequest>,
+    locks: OwnLocks,
     open: BTreeMap<Ino, u64>,
     orphans: BTreeSet<Ino>,
     opening: u64,
-    locks: OwnLocks,
 }
 
 impl State {
@@ -118,10 +121,10 @@ impl State {
             counts: Counts::default(),
             acknowledged: 0,
             cancelled: BTreeMap::new(),
+            locks: OwnLocks::default(),
             open: BTreeMap::new(),
             orphans: BTreeSet::new(),
             opening: 0,
-            locks: OwnLocks::default(),
         }
     }
 
@@ -157,23 +160,35 @@ impl State {
 
     fn ask_tagged(&mut self, tag: u64, request: Request, background: bool) {
         self.counts.asked += u64::from(matches!(request, Request::Ask { .. } | Request::AskLeased { .. }));
-        self.pending.insert(tag, Pending { request: request.clone(), reply: None, asked: now(), background });
-        self.send(request);
-    }
         if let Request::Lock { lock, .. } = &request {
             self.locks.asked(lock);
         }
+        self.pending.insert(tag, Pending { request: request.clone(), reply: None, asked: now(), background });
+        self.send(request);
+    }
 
     /// What the cache says. Leases that were used are prolonged.
     pub fn cached(&mut self, cred: &Cred, query: &Query) -> Said {
         let said = self.cache.answer(cred, query, now());
-        self.counts.hits += u64::from(matches!(said, Said::Known(_)));
+        self.counts.hits += u64::from(matches!(said, Said::Known(..)));
         for group in self.cache.take_aging() {
             if !self.renewing.contains(&group) && self.ask_ahead(|tag| Request::Lease { tag, group }).is_some() {
                 self.renewing.insert(group);
             }
         }
         said
+    }
+
+    /// What the cache says, and for how long a cache in front of it may say the same.
+    pub fn known_for(&mut self, cred: &Cred, query: &Query) -> Option<(Result<Answer, Errno>, Duration)> {
+        let now = now();
+        match self.cached(cred, query) {
+            Said::Known(known, until) => {
+                let sure = until.saturating_sub(now + FRONT_MARGIN_MS);
+                Some((known, Duration::from_millis(sure)))
+            }
+            _ => None,
+        }
     }
 
     /// A number for a new inode, if there is one. More are borrowed before there is none.
@@ -241,6 +256,12 @@ impl State {
     /// A new connection: everything without a reply is sent again, intervals in their order.
     pub fn connected(&mut self, output: Sender<Request>) {
         self.output = Some(output);
+        for lock in self.locks.all() {
+            let tag = self.next_tag;
+            self.next_tag += 1;
+            self.locks.reclaims(tag, lock);
+            self.send(Request::Reclaim { tag, lock });
+        }
         // The cache was emptied with the connection before.
         self.send(Request::GaveUp {});
         self.acknowledged = self.flight.acknowledged();
@@ -256,12 +277,6 @@ impl State {
             self.send(Request::Submit { interval: interval.expect("it is in flight") });
         }
         let waiting: Vec<Request> =
-        for lock in self.locks.all() {
-            let tag = self.next_tag;
-            self.next_tag += 1;
-            self.locks.reclaims(tag, lock);
-            self.send(Request::Reclaim { tag, lock });
-        }
             self.pending.values().filter(|one| one.reply.is_none()).map(|one| one.request.clone()).collect();
         waiting.into_iter().for_each(|request| self.send(request));
     }
@@ -269,6 +284,7 @@ impl State {
     /// The session is gone, and a new one begins: what was in flight cannot be proven. Questions are asked again.
     pub fn begin_anew(&mut self) {
         self.session = None;
+        self.locks.lose_all();
         self.fail_intervals(Errno::STALE);
         self.flight = InFlight::new();
         self.acknowledged = 0;
@@ -284,7 +300,6 @@ impl State {
             one.reply = Some(Err(errno));
         }
     }
-        self.locks.lose_all();
 
     fn fail_intervals(&mut self, errno: Errno) {
         let numbers: Vec<u64> = self.flight.again().map(|interval| interval.number).collect();
@@ -333,6 +348,7 @@ impl State {
             | Reply::Error { tag, .. }
             | Reply::Leased { tag, .. }
             | Reply::Lent { tag, .. }
+            | Reply::Tested { tag, .. }
             | Reply::Locked { tag } => match self.pending.get_mut(&tag) {
                 Some(pending) => {
                     match (&pending.request, &reply) {
@@ -345,10 +361,10 @@ impl State {
                         (Request::Ask { query, .. } | Request::AskLeased { query, .. }, Reply::Error { errno, .. }) => {
                             self.cache.learn(query, Err(*errno))
                         }
+                        (Request::Lock { lock, .. }, Reply::Locked { .. }) => self.locks.given(lock),
                         (Request::Lease { group, .. }, Reply::Leased { granted, .. }) => {
                             self.renewing.remove(group);
                             if *granted {
-            | Reply::Tested { tag, .. }
                                 self.cache.granted(*group, pending.asked, self.term);
                             }
                         }
@@ -361,10 +377,10 @@ impl State {
                     } else {
                         pending.reply = Some(Ok(reply));
                     }
-                        (Request::Lock { lock, .. }, Reply::Locked { .. }) => self.locks.given(lock),
                 }
                 // A lock that was reclaimed, or one that was given while its wait was ended.
                 None => {
+                    self.locks.reclaimed(tag, matches!(reply, Reply::Locked { .. }));
                     if let (Some(lock), Reply::Locked { .. }) = (self.cancelled.remove(&tag), reply) {
                         self.send(Request::Lock { tag: 0, lock: LockRequest { kind: LockKind::Unlock, ..lock } });
                     }
@@ -380,17 +396,18 @@ impl State {
                 }
             }
             Reply::Invalidate { keys, .. } => keys.iter().for_each(|key| self.cache.forget(key)),
-                    self.locks.reclaimed(tag, matches!(reply, Reply::Locked { .. }));
             Reply::Changed { number, keys, inodes, names, .. } => {
                 self.cache.changed(&keys, &inodes, &names);
                 self.told.insert(number, inodes);
             }
-            Reply::Recall { group } => {
-                self.cache.recalled(group);
-                self.send(Request::GiveBack { group });
-            }
+            Reply::Recall { group } => self.cache.recalled(group),
             Reply::Welcome { .. } | Reply::Refused { .. } | Reply::Pong { .. } => {}
         }
+    }
+
+    /// Nobody answers from what was known under this lease any more.
+    pub fn give_back(&mut self, group: Group) {
+        self.send(Request::GiveBack { group });
     }
 
     fn arrived_ahead(&mut self, tag: u64, reply: Reply) {
@@ -427,9 +444,15 @@ impl State {
             *count -= 1;
             if *count == 0 {
                 self.open.remove(&ino);
+                self.locks.closed(ino);
             }
         }
         self.release();
+    }
+
+    /// Whether a lock on this file was lost since it was opened: its contents may be another's by now.
+    pub fn has_lost_lock(&self, ino: Ino) -> bool {
+        self.locks.has_lost(ino)
     }
 
     /// Whether anybody here has it open.
@@ -444,14 +467,8 @@ impl State {
         let unused: Vec<Ino> = self.orphans.iter().filter(|ino| !self.open.contains_key(ino)).copied().collect();
         for ino in unused {
             self.orphans.remove(&ino);
-                self.locks.closed(ino);
             [Key::Data(ino), Key::Xattr(ino)].iter().for_each(|key| self.cache.forget(key));
             self.send(Request::Released { ino });
         }
     }
 }
-    /// Whether a lock on this file was lost since it was opened: its contents may be another's by now.
-    pub fn has_lost_lock(&self, ino: Ino) -> bool {
-        self.locks.has_lost(ino)
-    }
-

@@ -4,11 +4,12 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bluefs::op::{Content, Effect, Inode, RenameMode, SetAttr, XattrMode, BLOCK_BYTES};
 use bluefs::query::{Answer, Query, NAMES_MAX};
-use bluefs::{Change, Errno, Ino, Kind, Name};
+use bluefs::{Change, Cred, Errno, Ino, Kind, Name, Time};
 use bluefs_client::{Client, Told};
 use bluefs_wire::{LockKind, LockRequest};
 use fuser::{
@@ -20,8 +21,9 @@ use fuser::{
 use crate::caller::Caller;
 use crate::convert;
 use crate::handles::{Handles, Listing};
+use crate::kernel::{Kernel, Telling};
 
-/// Nothing is cached.
+/// What a change has made holds for no time: the kernel takes it without a version (see [`Kernel`]).
 const TTL: Duration = Duration::ZERO;
 /// Bytes of one write: one step of an interval.
 const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
@@ -41,12 +43,14 @@ const BYTES_SHOWN_MAX: u64 = 1 << 50;
 /// A volume.
 pub struct Volume {
     client: Client,
-    handles: std::sync::Arc<Handles>,
+    handles: Arc<Handles>,
+    kernel: Arc<Kernel>,
 }
 
 impl Volume {
-    pub fn new(client: Client) -> Volume {
-        Volume { client, handles: std::sync::Arc::default() }
+    pub fn new(client: Client, kernel: Arc<Kernel>) -> Volume {
+        client.set_front(kernel.clone());
+        Volume { client, handles: Arc::default(), kernel }
     }
 
     fn ask(&self, caller: &Caller, query: Query) -> Result<Answer, Errno> {
@@ -59,7 +63,9 @@ impl Volume {
     }
 
     fn change(&self, caller: &Caller, change: Change) -> Result<Told, Errno> {
-        self.client.change_told(&caller.cred, change, &|| self.is_given_up(caller))
+        let told = self.client.change_told(&caller.cred, change, &|| self.is_given_up(caller))?;
+        self.kernel.changed(told.changed());
+        Ok(told)
     }
 
     /// An inode that was changed: what was told of it, or what it is now.
@@ -71,9 +77,25 @@ impl Volume {
     }
 
     fn inode(&self, caller: &Caller, query: Query) -> Result<(Ino, Inode), Errno> {
-        match self.ask(caller, query)? {
-            Answer::Inode(ino, inode) => Ok((ino, inode)),
-            _ => Err(Errno::IO),
+        inode_of(self.ask(caller, query))
+    }
+
+    /// What a name means or an inode is, and for how long the kernel may say the same: `tell` gets it while nothing is
+    /// told to be forgotten.
+    fn tell_inode(&self, request: &Request, query: Query, tell: impl FnOnce(Telling, Found)) {
+        // The kernel has checked rights: those of groups are looked at only if it is not enough to have none.
+        let nobody = Cred { uid: request.uid(), gid: request.gid(), groups: Vec::new() };
+        let telling = self.kernel.telling();
+        if let Some((known @ (Ok(_) | Err(Errno::NOENT)), sure)) = self.client.known_for(&nobody, &query) {
+            return tell(telling, Found { found: inode_of(known), sure });
+        }
+        drop(telling);
+        let caller = Caller::of(request);
+        let found = self.inode(&caller, query.clone());
+        let telling = self.kernel.telling();
+        match self.client.known_for(&caller.cred, &query) {
+            Some((known, sure)) => tell(telling, Found { found: inode_of(known), sure }),
+            None => tell(telling, Found { found, sure: Duration::ZERO }),
         }
     }
 
@@ -136,6 +158,40 @@ impl Volume {
         let (kind, start, end) = (LockKind::Unlock, 0, u64::MAX);
         self.client.lock(LockRequest { ino, owner, kind, start, end, wait: false }, &|| false)
     }
+}
+
+/// An inode, and for how long that is sure.
+struct Found {
+    found: Result<(Ino, Inode), Errno>,
+    sure: Duration,
+}
+
+fn inode_of(answer: Result<Answer, Errno>) -> Result<(Ino, Inode), Errno> {
+    match answer? {
+        Answer::Inode(ino, inode) => Ok((ino, inode)),
+        _ => Err(Errno::IO),
+    }
+}
+
+/// A name that is not there, for so long: an entry without a number.
+fn reply_absent(reply: ReplyEntry, sure: Duration) {
+    let (nobody, never, size) = (0, Time(0), 0);
+    let nothing = Inode {
+        kind: Kind::File,
+        mode: 0,
+        uid: nobody,
+        gid: nobody,
+        nlink: 0,
+        size,
+        blocks: size,
+        rdev: 0,
+        atime: never,
+        mtime: never,
+        ctime: never,
+        parent: Ino(0),
+        target: Vec::new(),
+    };
+    reply.entry(&sure, &convert::attr(Ino(0), &nothing), Generation(0));
 }
 
 struct Create<'a> {
@@ -201,19 +257,36 @@ impl Filesystem for Volume {
         for wanted in [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_HANDLE_KILLPRIV_V2] {
             let _ = config.add_capabilities(wanted & config.capabilities());
         }
+        let version = config.kernel_abi();
+        self.kernel.speaks((version.0, version.1));
         config.set_max_write(WRITE_BYTES_MAX).map_err(|_| io::Error::other("the kernel's writes are too large"))?;
         Ok(())
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let caller = Caller::of(request);
-        let found =
-            convert::name(name).and_then(|name| self.inode(&caller, Query::Lookup { dir: convert::ino(parent), name }));
-        reply_entry(reply, found);
+        let query = match convert::name(name) {
+            Ok(name) => Query::Lookup { dir: convert::ino(parent), name },
+            Err(errno) => return reply.error(convert::errno(errno)),
+        };
+        self.tell_inode(request, query, |telling, Found { found, sure }| match found {
+            Ok((ino, inode)) => {
+                reply.entry(&telling.name(ino, sure), &convert::attr(ino, &inode), Generation(0));
+            }
+            Err(Errno::NOENT) if !telling.absent(sure).is_zero() => reply_absent(reply, sure),
+            Err(errno) => reply.error(convert::errno(errno)),
+        });
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, _lookups: u64) {
+        self.kernel.forgets(convert::ino(ino));
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        reply_attr(reply, self.inode(&Caller::of(request), Query::Inode(convert::ino(ino))));
+        let query = Query::Inode(convert::ino(ino));
+        self.tell_inode(request, query, |telling, Found { found, sure }| match found {
+            Ok((ino, inode)) => reply.attr(&telling.attributes(ino, sure), &convert::attr(ino, &inode)),
+            Err(errno) => reply.error(convert::errno(errno)),
+        });
     }
 
     fn setattr(
@@ -350,6 +423,9 @@ impl Filesystem for Volume {
         reply: ReplyData,
     ) {
         let caller = Caller::of(request);
+        if self.client.has_lost_lock(convert::ino(ino)) {
+            return reply.error(convert::errno(Errno::IO));
+        }
         let mut all: Vec<u8> = Vec::new();
         while (all.len() as u32) < size {
             let (offset, len) = (offset + all.len() as u64, (size - all.len() as u32).min(WRITE_BYTES_MAX));
@@ -381,6 +457,9 @@ impl Filesystem for Volume {
         reply: ReplyWrite,
     ) {
         let (ino, content) = (convert::ino(ino), Content::Inline(data.to_vec()));
+        if self.client.has_lost_lock(ino) {
+            return reply.error(convert::errno(Errno::IO));
+        }
         let change = match flags.0 & O_APPEND {
             0 => Change::Write { ino, offset, content },
             _ => Change::Append { ino, content },
@@ -423,9 +502,6 @@ impl Filesystem for Volume {
         reply.opened(FileHandle(self.handles.open_dir()), FopenFlags::empty());
     }
 
-        if self.client.has_lost_lock(convert::ino(ino)) {
-            return reply.error(convert::errno(Errno::IO));
-        }
     fn readdir(&self, request: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         if offset == 0 {
             match self.list(&Caller::of(request), convert::ino(ino)) {
@@ -457,9 +533,6 @@ impl Filesystem for Volume {
                 let unused = files.saturating_sub(space.used_inodes);
                 let name_len = bluefs::key::NAME_BYTES_MAX as u32;
                 reply.statfs(blocks, free, free, files, unused, BLOCK_BYTES as u32, name_len, BLOCK_BYTES as u32);
-        if self.client.has_lost_lock(ino) {
-            return reply.error(convert::errno(Errno::IO));
-        }
             }
             Ok(_) => reply.error(convert::errno(Errno::IO)),
             Err(errno) => reply.error(convert::errno(errno)),

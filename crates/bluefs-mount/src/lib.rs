@@ -1,5 +1,5 @@
-//! A volume as a file system of the kernel, by FUSE. Every operation is asked of the server, and returns when the
-//! server has answered: nothing is cached, in this process or in the kernel.
+//! A volume as a file system of the kernel, by FUSE. Changes are asked of the server, and return when the server has
+//! answered. What is known under leases is said without asking, names and attributes also by the kernel itself.
 //!
 //! - Contents go around the page cache (`FOPEN_DIRECT_IO`): shared writable mappings are refused by the kernel, private
 //!   ones read the file when a page is first touched.
@@ -12,17 +12,20 @@ mod caller;
 mod convert;
 mod filesystem;
 mod handles;
+mod kernel;
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bluefs_client::Client;
 use fuser::{Config, Session, SessionACL};
 use rustix::mount::{mount, unmount, MountFlags, UnmountFlags};
 
 use filesystem::Volume;
+use kernel::Kernel;
 
 /// Threads that handle requests. What waits for its turn waits in the kernel, where a signal ends it.
 const THREADS: usize = 16;
@@ -72,7 +75,9 @@ impl Mounted {
             .map_err(|errno| failed("mount, which needs root")(errno.into()))?;
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
-        let session = Session::from_fd(Volume::new(client), device, SessionACL::All, config);
+        let kernel = device.try_clone().map_err(failed("open /dev/fuse"))?;
+        let volume = Volume::new(client, Arc::new(Kernel::new(kernel.into())));
+        let session = Session::from_fd(volume, device, SessionACL::All, config);
         let session =
             session.inspect_err(|_| Unmounter(at.clone()).unmount()).map_err(failed("speak to the kernel"))?;
         Ok(Mounted { session, dir: at })

@@ -225,3 +225,84 @@ fn a_server_that_starts_again_waits_for_leases_only_if_there_were_any() {
     batch(&server.address);
     assert_eq!(fs::read_to_string(holder.mount.0.join("a")).expect("read"), "two");
 }
+
+/// What is known under a lease the kernel says by itself, also while the mount's process is stopped; and not any more
+/// when somebody else has changed it.
+#[test]
+fn the_kernel_says_what_is_sure_by_itself_and_no_longer() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let holder = Foreground::new(&server.address, &scene.path("holder"));
+    let writer = Mount::new(&server.address, &scene.path("writer"), &[]);
+    fs::write(writer.0.join("file"), "old").expect("written");
+    fs::create_dir(writer.0.join("dir")).expect("a directory");
+    fs::write(writer.0.join("dir/in"), "in").expect("written");
+    std::thread::sleep(QUIET);
+    let dir = holder.mount.0.clone();
+    let look = move || {
+        let size = fs::symlink_metadata(dir.join("file")).expect("there").len();
+        (size, dir.join("dir/in").exists(), dir.join("none").exists())
+    };
+    for _ in 0..3 {
+        assert_eq!(look(), (3, true, false));
+    }
+    holder.signal(Signal::STOP);
+    let (tell, told) = std::sync::mpsc::channel();
+    let again = look.clone();
+    let looking = std::thread::spawn(move || tell.send(again()));
+    let said = told.recv_timeout(Duration::from_secs(4));
+    holder.signal(Signal::CONT);
+    assert_eq!(said, Ok((3, true, false)), "the kernel asks a process that is stopped");
+    looking.join().expect("no panic").expect("somebody listens");
+    for _ in 0..3 {
+        assert_eq!(look(), (3, true, false));
+    }
+    fs::write(writer.0.join("none"), "").expect("written");
+    assert_eq!(look(), (3, true, true));
+    fs::remove_file(writer.0.join("dir/in")).expect("removed");
+    assert_eq!(look(), (3, false, true));
+    fs::write(writer.0.join("file"), "newer").expect("written");
+    assert_eq!(look(), (5, false, true));
+}
+
+/// One mount changes a file now and then, while several threads of the other look at it all the time, by its name and
+/// by descriptors, and change what is beside it. Nobody ever sees less than what had returned before.
+#[test]
+fn who_looks_all_the_time_never_sees_what_was_before() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let scene = Scene::new();
+    let server = scene.serve();
+    let (writer, reader) =
+        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    fs::write(writer.0.join("file"), "").expect("written");
+    fs::create_dir(reader.0.join("own")).expect("a directory");
+    let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for i in 0..3 {
+            let (file, own, done, over) = (reader.0.join("file"), reader.0.join("own"), &done, &over);
+            scope.spawn(move || {
+                while !over.load(Ordering::SeqCst) {
+                    let before = done.load(Ordering::SeqCst);
+                    let size = match i {
+                        0 => fs::File::open(&file).expect("open").metadata().expect("there").len(),
+                        _ => fs::metadata(&file).expect("there").len(),
+                    };
+                    assert!(size >= before, "{size} and not {before}");
+                    fs::metadata(&own).expect("there");
+                }
+            });
+        }
+        let mut file = fs::OpenOptions::new().append(true).open(writer.0.join("file")).expect("open");
+        for i in 1..=5 {
+            std::thread::sleep(QUIET);
+            file.write_all(b"x").expect("written");
+            done.store(i, Ordering::SeqCst);
+            for j in 0..20 {
+                let dir = reader.0.join("own");
+                fs::create_dir(dir.join(format!("{i}-{j}"))).expect("a directory");
+                assert_eq!(fs::metadata(&dir).expect("there").nlink(), 2 + (i - 1) * 20 + j + 1);
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+    });
+}

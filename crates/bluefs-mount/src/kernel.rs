@@ -1,0 +1,264 @@
+//! What the kernel may say by itself, and how it is told to forget it.
+//!
+//! Names and attributes are told with a time for which they hold: that of the lease under which they are known. When a
+//! lease is recalled, the kernel forgets first, and the lease is given back behind that. The kernel must never keep
+//! what it was told *before* it was told to forget:
+//!
+//! - Of names it compares an epoch, which it has looked at before it asked (FUSE 7.44): an answer that is older than
+//!   the last change of the epoch is worth nothing. To change it takes no lock that an operation could hold.
+//! - Of attributes it compares a version in the same way, if it has the inode. So a time is told only of inodes that
+//!   the kernel has asked about by their numbers.
+//! - Both numbers change here behind all answers that were made before: the gate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+use bluefs::{Group, Ino};
+use bluefs_client::Front;
+
+/// `FUSE_NOTIFY_INVAL_INODE`, `FUSE_NOTIFY_INC_EPOCH`.
+const INVAL_INODE: i32 = 2;
+const INC_EPOCH: i32 = 8;
+/// The version of FUSE that has the latter.
+pub const EPOCHS_SINCE: (u32, u32) = (7, 44);
+/// Bytes of a notification without a body, and with that of `FUSE_NOTIFY_INVAL_INODE`.
+const HEAD_BYTES: u32 = 16;
+const INVAL_BYTES: u32 = 40;
+/// Inodes whose attributes the kernel is told for some time, at most.
+const SURE_MAX: usize = 1 << 20;
+/// How late the kernel may begin to count, to be safe.
+const LATE_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+struct Told {
+    /// Inodes that the kernel has asked about, and has not forgotten.
+    known: BTreeSet<Ino>,
+    /// Inodes whose attributes it may say by itself, and until when at the latest.
+    sure: BTreeMap<Group, Sure>,
+    count: usize,
+}
+
+#[derive(Debug)]
+struct Sure {
+    inos: BTreeSet<Ino>,
+    until: Instant,
+}
+
+impl Told {
+    fn is_sure(&self, ino: Ino) -> bool {
+        self.sure.get(&ino.group()).is_some_and(|sure| sure.inos.contains(&ino))
+    }
+
+    /// Notes that the kernel may say attributes for so long; `false`: it is told of too many.
+    fn note(&mut self, ino: Ino, sure: Duration) -> bool {
+        let now = Instant::now();
+        if self.count >= SURE_MAX {
+            self.sure.retain(|_, sure| now < sure.until + LATE_MAX);
+            self.count = self.sure.values().map(|sure| sure.inos.len()).sum();
+        }
+        if self.count >= SURE_MAX {
+            return false;
+        }
+        let group = self.sure.entry(ino.group()).or_insert_with(|| Sure { inos: BTreeSet::new(), until: now });
+        self.count += usize::from(group.inos.insert(ino));
+        group.until = group.until.max(now + sure);
+        true
+    }
+
+    fn take(&mut self, group: Option<Group>) -> Vec<Ino> {
+        let taken: Vec<Sure> = match group {
+            Some(group) => self.sure.remove(&group).into_iter().collect(),
+            None => std::mem::take(&mut self.sure).into_values().collect(),
+        };
+        let inos: Vec<Ino> = taken.into_iter().flat_map(|sure| sure.inos).collect();
+        self.count -= inos.len();
+        inos
+    }
+}
+
+/// The kernel's side of a mount.
+#[derive(Debug)]
+pub struct Kernel {
+    device: File,
+    has_epochs: AtomicBool,
+    gate: RwLock<()>,
+    told: Mutex<Told>,
+}
+
+/// While it is there the kernel is being told something, and is not told to forget.
+pub struct Telling<'k> {
+    kernel: &'k Kernel,
+    _open: RwLockReadGuard<'k, ()>,
+}
+
+impl Kernel {
+    pub fn new(device: File) -> Kernel {
+        Kernel { device, has_epochs: AtomicBool::new(false), gate: RwLock::default(), told: Mutex::default() }
+    }
+
+    /// The kernel speaks this version of FUSE.
+    pub fn speaks(&self, version: (u32, u32)) {
+        self.has_epochs.store(version >= EPOCHS_SINCE, Ordering::Relaxed);
+    }
+
+    /// Begins to tell it something. What is told has to be decided behind this.
+    pub fn telling(&self) -> Telling<'_> {
+        Telling { kernel: self, _open: self.gate.read().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// It may not have this inode any more.
+    pub fn forgets(&self, ino: Ino) {
+        self.told().known.remove(&ino);
+    }
+
+    /// This mount itself has changed inodes. What the kernel changes by itself for that, it changes without a version.
+    pub fn changed(&self, inos: impl Iterator<Item = Ino>) {
+        self.close_gate();
+        let told = self.told();
+        let sure: Vec<Ino> = inos.filter(|ino| told.is_sure(*ino)).collect();
+        drop(told);
+        sure.into_iter().for_each(|ino| self.forget_attributes(ino));
+    }
+
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until everything that is being told is told.
+    fn close_gate(&self) {
+        drop(self.gate.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn forget_attributes(&self, ino: Ino) {
+        // From -1: the attributes, and no contents.
+        let body = [ino.0.to_ne_bytes(), (-1i64).to_ne_bytes(), 0i64.to_ne_bytes()].concat();
+        self.notify(INVAL_BYTES, INVAL_INODE, &body);
+    }
+
+    fn notify(&self, len: u32, code: i32, body: &[u8]) {
+        let head = [&len.to_ne_bytes()[..], &code.to_ne_bytes(), &0u64.to_ne_bytes()].concat();
+        // It does not have the inode, or the mount is gone: then there is nothing to forget.
+        let _ = (&self.device).write(&[&head, body].concat());
+    }
+}
+
+impl Telling<'_> {
+    /// For how long the kernel may say by itself what a name means, if that is known for so long.
+    pub fn name(&self, ino: Ino, sure: Duration) -> Duration {
+        let sure = self.absent(sure);
+        if sure.is_zero() || !self.kernel.told().known.contains(&ino) {
+            return Duration::ZERO;
+        }
+        self.attributes(ino, sure)
+    }
+
+    /// For how long it may say that a name is not there.
+    pub fn absent(&self, sure: Duration) -> Duration {
+        if self.kernel.has_epochs.load(Ordering::Relaxed) {
+            sure
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    /// For how long it may say the attributes that it has asked for.
+    pub fn attributes(&self, ino: Ino, sure: Duration) -> Duration {
+        let sure = self.absent(sure);
+        let mut told = self.kernel.told();
+        told.known.insert(ino);
+        if !sure.is_zero() && told.note(ino, sure) {
+            sure
+        } else {
+            Duration::ZERO
+        }
+    }
+}
+
+impl Front for Kernel {
+    fn forget(&self, group: Option<Group>) {
+        self.close_gate();
+        self.notify(HEAD_BYTES, INC_EPOCH, &[]);
+        let sure = self.told().take(group);
+        sure.into_iter().for_each(|ino| self.forget_attributes(ino));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    const SURE: Duration = Duration::from_secs(5);
+    const INO: Ino = Ino(70);
+
+    fn kernel(version: (u32, u32)) -> (Kernel, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        theirs.set_nonblocking(true).expect("a socket");
+        let kernel = Kernel::new(File::from(OwnedFd::from(ours)));
+        kernel.speaks(version);
+        (kernel, theirs)
+    }
+
+    /// Codes of the notifications that have arrived.
+    fn codes(theirs: &mut UnixStream) -> Vec<i32> {
+        let mut bytes = Vec::new();
+        let mut one = [0; 4096];
+        while let Ok(len @ 1..) = theirs.read(&mut one) {
+            bytes.extend(&one[..len]);
+        }
+        let mut codes = Vec::new();
+        while let [a, b, c, d, e, f, g, h, ..] = bytes[..] {
+            let len = u32::from_ne_bytes([a, b, c, d]);
+            codes.push(i32::from_ne_bytes([e, f, g, h]));
+            bytes.drain(..len as usize);
+        }
+        codes
+    }
+
+    #[test]
+    fn names_are_sure_only_of_inodes_that_the_kernel_has() {
+        let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
+        assert_eq!(kernel.telling().name(INO, SURE), Duration::ZERO);
+        assert_eq!(kernel.telling().attributes(INO, SURE), SURE);
+        assert_eq!(kernel.telling().name(INO, SURE), SURE);
+        kernel.changed([INO, Ino(71)].into_iter());
+        assert_eq!(codes(&mut theirs), [INVAL_INODE]);
+        kernel.forget(Some(Group(9)));
+        assert_eq!(codes(&mut theirs), [INC_EPOCH], "nothing was told of that group");
+        kernel.forget(Some(INO.group()));
+        assert_eq!(codes(&mut theirs), [INC_EPOCH, INVAL_INODE]);
+        kernel.forget(None);
+        assert_eq!(codes(&mut theirs), [INC_EPOCH]);
+        kernel.forgets(INO);
+        assert_eq!(kernel.telling().name(INO, SURE), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_kernel_without_epochs_is_told_nothing_that_lasts() {
+        let (kernel, _theirs) = kernel((7, 43));
+        let telling = kernel.telling();
+        assert_eq!((telling.attributes(INO, SURE), telling.absent(SURE)), (Duration::ZERO, Duration::ZERO));
+    }
+
+    #[test]
+    fn nothing_is_forgotten_before_what_is_being_told_is_told() {
+        let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
+        std::thread::scope(|scope| {
+            let telling = kernel.telling();
+            let forgetting = scope.spawn(|| kernel.forget(None));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!forgetting.is_finished() && codes(&mut theirs).is_empty());
+            telling.attributes(INO, SURE);
+            drop(telling);
+            forgetting.join().expect("no panic");
+            assert_eq!(codes(&mut theirs), [INC_EPOCH, INVAL_INODE]);
+        });
+    }
+}
