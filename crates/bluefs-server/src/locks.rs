@@ -86,6 +86,13 @@ impl Locks {
         is_free
     }
 
+    /// The connection of a session has ended. If it has not reclaimed its locks, it is waited for until it is over.
+    pub fn disconnected(&mut self, session: SessionId, over: Millis) {
+        if self.unknown.contains(&session) {
+            self.unknown_until = self.unknown_until.max(over);
+        }
+    }
+
     /// The session has reclaimed every lock.
     pub fn reclaimed(&mut self, session: SessionId) {
         self.unknown.remove(&session);
@@ -274,9 +281,11 @@ mod tests {
     fn who_does_not_come_back_is_not_waited_for_for_ever() {
         let mut locks = Locks::restarted(BTreeSet::from([A]), 100);
         assert_eq!(locks.request(B, 1, lock(LockKind::Exclusive, 0, 0, true)), Locked::Waits);
-        locks.tick(99);
+        locks.disconnected(A, 110);
+        locks.disconnected(B, 120);
+        locks.tick(109);
         assert_eq!(locks.give(), []);
-        locks.tick(100);
+        locks.tick(110);
         assert_eq!(locks.give(), [(B, 1)]);
     }
 

@@ -144,6 +144,7 @@ impl Volume {
         if live.connection == Some(connection) {
             live.connection = None;
             live.gone_since = now.millis;
+            self.locks.disconnected(session, now.millis + KEPT_MS);
             self.forget_pending(session);
         }
     }

@@ -515,7 +515,7 @@ impl Client {
                 let lock = LockRequest { ino, owner: 1, kind, start: 0, end: u64::MAX, wait: true };
                 self.locks.insert(file, lock);
                 history.holds.push(Hold { owner: self.name, file, from: now, to: Millis::MAX });
-                return Some(Doing::Locked { file, until: now + dice.roll(3_000) });
+                return Some(Doing::Locked { file, until: now + dice.roll(8_000) });
             }
             (Doing::Opening { .. }, Some((_, Answer::Inode(ino, _)))) => {
                 self.open.push(ino);

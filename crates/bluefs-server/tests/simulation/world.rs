@@ -288,12 +288,12 @@ impl World {
             _ => dice.roll(bytes as u64 + 1) as usize,
         });
         self.engine = None;
-        self.started = self.now + 1 + self.dice.roll(3_000);
+        self.started = self.now + 1 + self.dice.roll(1_500);
         let lost = self.fault != Some(Fault::RepliesBeforeSync);
         for i in 0..CLIENTS {
             let Some(id) = self.connected[i] else { continue };
             self.clients[i].cut_at.get_or_insert(self.now);
-            let notices = self.now + self.dice.roll(3_000);
+            let notices = self.now + self.dice.roll(8_000);
             let line = self.lines.get_mut(&id).expect("a client's connection");
             line.up.clear();
             if lost {
@@ -335,7 +335,7 @@ impl World {
     fn cut(&mut self, i: usize) {
         let Some(id) = self.connected[i] else { return };
         self.clients[i].cut_at.get_or_insert(self.now);
-        let (client, server) = (self.now + self.dice.roll(8_000), self.now + self.dice.roll(12_000));
+        let (client, server) = (self.now + self.dice.roll(15_000), self.now + self.dice.roll(12_000));
         let line = self.lines.get_mut(&id).expect("a client's connection");
         let now = self.now;
         line.down.retain(|(at, _)| *at <= now);
