@@ -1,13 +1,10 @@
 //! Data through descriptors.
 
 use crate::clocks::Call;
-use crate::descriptors::{is_doubtful_socket, note_outside_stream, Stat};
+use crate::descriptors::{is_doubtful_socket, Stat};
 use crate::gate::{self, nr, EAGAIN};
-use crate::memory::read_program;
-use crate::timed::Limit;
-use crate::transfer::{is_pipe, ready_now, POLLIN};
 use agent_abi::{
-    option, FdEntry, FdKind, Request, AFTER_MUST_FINISH, AFTER_OBSERVES, MAPPED_MEMORY, PHASE_BEFORE, PROCESS_LOCKS,
+    option, FdEntry, FdKind, Request, AFTER_MUST_FINISH, AFTER_OBSERVES, MAPPED_MEMORY, PHASE_BEFORE,
     PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_SERVED, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN,
 };
 use commit_clock::Transaction;
@@ -332,6 +329,9 @@ impl Call<'_> {
             self.proceed();
             return;
         }
+        if self.has_option(option::FIFO_HELD) && !self.is_clean() {
+            self.await_fifo_at(self.arg(input));
+        }
         if self.hands_over(from, to) {
             return self.hand_over(from, to, input, output);
         }
@@ -386,79 +386,6 @@ impl Call<'_> {
                 self.observe_entry(from, 1);
             }
         }
-    }
-
-    /// `poll` and its kin: being ready is an observation of whoever made it ready, and not being ready of whoever has taken what was there.
-    pub fn await_ready(&mut self, awaits_nothing: bool) {
-        if self.has_option(option::FIFO_HELD) && !self.is_clean() {
-            self.await_fifos();
-        }
-        let result = self.proceed_observing();
-        self.observe_ready(result, awaits_nothing);
-    }
-
-    /// Before a `poll`: as `await_fifo`, for the first of what is asked for.
-    #[cold]
-    #[inline(never)]
-    fn await_fifos(&self) {
-        const POLL: u64 = 7;
-        const PPOLL: u64 = 271;
-        const MOST: u64 = 64;
-        if !matches!(self.frame.nr, POLL | PPOLL) {
-            return;
-        }
-        for at in 0..self.arg(1).min(MOST) {
-            let mut one = [0];
-            if !read_program(self.arg(0).wrapping_add(8 * at), &mut one) {
-                return;
-            }
-            let (fd, asks) = (u64::from(one[0] as u32), one[0] >> 32 & POLLIN != 0);
-            // Also one that nothing is remembered of.
-            if !asks {
-                continue;
-            }
-            let entry = self.descriptor(fd);
-            if entry.kind() == FdKind::Outside && entry.has(FdEntry::NAMED) {
-                self.await_fifo(fd, entry);
-            }
-        }
-    }
-
-    /// What was written into a FIFO with a name may be held. Whoever reads there finds it if it is inside, as it would
-    /// have found it without us.
-    #[cold]
-    #[inline(never)]
-    fn await_fifo(&self, fd: u64, entry: FdEntry) {
-        loop {
-            let seen = self.world.commits.load(Ordering::Acquire);
-            let is_held = self.world.queue_pending[entry.queue()].load(Ordering::Acquire) != 0;
-            if !is_held || ready_now(fd, POLLIN) != 0 {
-                return;
-            }
-            self.request_commit(&self.transactions().dirty());
-            self.sleep(seen);
-        }
-    }
-
-    fn observe_ready(&self, result: i64, awaits_nothing: bool) {
-        if result >= 0 && !awaits_nothing && !self.is_clean() {
-            self.observe(&self.world.messages);
-            if result > 0 {
-                self.observe(&self.world.names);
-            }
-        }
-    }
-
-    /// The same for a set of watched descriptors, which gives some events only once.
-    pub fn await_watched(&mut self) {
-        if !self.is_clean() {
-            let entry = self.descriptor(self.arg(0));
-            self.modify_description(entry);
-        }
-        const EPOLL_PWAIT2: u64 = 441;
-        let limit = if self.frame.nr == EPOLL_PWAIT2 { Limit::Timespec } else { Limit::Milliseconds };
-        let result = self.proceed_timed(3, limit);
-        self.observe_ready(result, false);
     }
 
     /// A pipe that is made inside is inside.
@@ -571,242 +498,12 @@ impl Call<'_> {
         self.remember(new, known);
     }
 
-    pub fn fcntl(&mut self) {
-        const F_DUPFD: u64 = 0;
-        const F_GETFD: u64 = 1;
-        const F_SETFD: u64 = 2;
-        const F_GETFL: u64 = 3;
-        const F_GETLK: u64 = 5;
-        const F_SETLK: u64 = 6;
-        const F_SETLKW: u64 = 7;
-        const F_OFD_GETLK: u64 = 36;
-        const F_OFD_SETLKW: u64 = 38;
-        const F_SETFL: u64 = 4;
-        const F_SETOWN: u64 = 8;
-        const F_GETSIG: u64 = 11;
-        const F_SETOWN_EX: u64 = 15;
-        const F_GETOWNER_UIDS: u64 = 17;
-        const F_DUPFD_CLOEXEC: u64 = 1030;
-        const F_SETPIPE_SZ: u64 = 1031;
-        const F_SET_FILE_RW_HINT: u64 = 1038;
-        const DUP: u64 = 32;
-        const F_SETLEASE: u64 = 1024;
-        const O_ASYNC: u64 = 0o20000;
-        let command = if self.frame.nr == DUP { F_DUPFD } else { u64::from(self.arg(1) as u32) };
-        match command {
-            F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
-                let is_noted = self.process.flags.load(Ordering::Relaxed) & PROCESS_LOCKS != 0;
-                if matches!(command, F_SETLK | F_SETLKW) && !is_noted {
-                    self.process.flags.fetch_or(PROCESS_LOCKS, Ordering::Relaxed);
-                }
-                self.lock(0, !matches!(command, F_GETLK | F_OFD_GETLK));
-            }
-            F_GETFL => self.get_flags(),
-            F_GETFD | F_SETFD => {
-                self.proceed();
-            }
-            F_DUPFD | F_DUPFD_CLOEXEC => {
-                let known = self.known(self.arg(0));
-                let result = self.proceed();
-                if result >= 0 {
-                    self.remember(result as u64, known);
-                }
-            }
-            F_SETFL if self.arg(2) & O_ASYNC != 0 => {
-                self.signal_readiness();
-                self.change_description(0);
-            }
-            F_SETFL | F_SETOWN..=F_GETSIG | F_SETOWN_EX..=F_GETOWNER_UIDS | F_SETPIPE_SZ..=F_SET_FILE_RW_HINT => {
-                self.change_description(0);
-            }
-            // Leases tell who has the file open, and for the rest nobody knows.
-            _ => {
-                if command == F_SETLEASE {
-                    // Who has one allows others to open the file.
-                    self.hear_reads();
-                }
-                self.change_description(0);
-                self.observe_everything();
-            }
-        }
-    }
-
-    /// From now on the kernel tells somebody by a signal that something can be read or written: no guess is to make
-    /// it so.
-    fn signal_readiness(&self) {
-        self.world.options.fetch_or(option::READINESS_SIGNALLED, Ordering::SeqCst);
-    }
-
-    /// Flags, owner, size, seals, options, timers: what all who share an open file see.
-    pub fn change_description(&mut self, position: u8) {
-        if self.is_clean() {
-            self.proceed();
-            return;
-        }
-        let entry = self.descriptor(self.arg(position));
-        if entry.kind() == FdKind::Bad {
-            self.proceed();
-            return;
-        }
-        if self.is_inherited_from_outside(entry) {
-            self.settle();
-        }
-        self.modify_description(entry);
-        self.proceed();
-        self.observe(self.object(entry.slot()));
-        if is_doubtful_socket(entry) {
-            self.observe_everything();
-        }
-    }
-
-    /// Whoever shares it may look at it, or wait for it to become ready.
-    fn modify_description(&self, entry: FdEntry) {
-        if self.may_be_shared(entry) {
-            self.modify(self.object(entry.slot()));
-            self.modify(&self.world.messages);
-        }
-    }
-
-    /// From now on somebody inside hears that files are opened and read, or even has to allow it.
-    fn hear_reads(&self) {
-        self.world.options.fetch_or(agent_abi::option::READS_HEARD, Ordering::SeqCst);
-    }
-
-    /// `fanotify_init`.
-    pub fn listen_to_files(&mut self) {
-        self.hear_reads();
-        self.barrier();
-    }
-
-    /// A watch that is added gets the next number.
-    pub fn add_watch(&mut self, position: u8) {
-        const INOTIFY_ADD_WATCH: u64 = 254;
-        const IN_ACCESS: u64 = 0x1;
-        const IN_CLOSE_NOWRITE: u64 = 0x10;
-        const IN_OPEN: u64 = 0x20;
-        if self.frame.nr == INOTIFY_ADD_WATCH && self.arg(2) & (IN_ACCESS | IN_CLOSE_NOWRITE | IN_OPEN) != 0 {
-            self.hear_reads();
-        }
-        let entry = if self.is_clean() { None } else { Some(self.descriptor(self.arg(position))) };
-        entry.iter().for_each(|&entry| self.modify_description(entry));
-        self.observe_path();
-        if let Some(entry) = entry {
-            self.observe(self.object(entry.slot()));
-        }
-    }
-
-    /// Whether somebody outside may have the same open file.
-    fn is_inherited_from_outside(&self, entry: FdEntry) -> bool {
-        match entry.kind() {
-            FdKind::Outside if entry.has(FdEntry::TERMINAL) => true,
-            FdKind::Outside => Stat::of_fd(self.arg(0)).is_ok_and(|stat| self.world.is_outside(stat.hash())),
-            FdKind::OutsideFile => self.may_be_shared(entry),
-            _ => false,
-        }
-    }
-
-    /// A lock is a message: who takes it may have waited for whoever held it. On a file whose data waits like output
-    /// it is one to outside (`decisions/0036`).
-    pub fn lock(&mut self, position: u8, changes: bool) {
-        let entry = self.descriptor(self.arg(position));
-        self.modify(self.object(entry.slot()));
-        if changes && matches!(entry.kind(), FdKind::OutsideFile | FdKind::Outside | FdKind::Pseudo) {
-            self.process.flags.fetch_or(PROCESS_LOCKS_OUTSIDE, Ordering::Relaxed);
-            // It is given up with the process, too.
-            note_outside_stream(self.arg(position));
-            self.settle();
-        }
-        self.proceed();
-        // A lock is also given up by closing the file, or by the end of a process: whoever takes it, or sees that it is taken, does not know whose.
-        if !self.is_clean() {
-            self.observe_everything();
-        }
-    }
-
-    pub fn ioctl(&mut self) {
-        const FIOASYNC: u32 = 0x5452;
-        let entry = self.descriptor(self.arg(0));
-        match Ioctl::of(self.arg(1) as u32) {
-            Ioctl::Observes => self.read(0),
-            Ioctl::Flags => {
-                if self.arg(1) as u32 == FIOASYNC {
-                    self.signal_readiness();
-                }
-                self.change_description(0);
-            }
-            Ioctl::ModifiesFile => self.modify_descriptor(0),
-            Ioctl::Freezes => self.answer(-gate::EOPNOTSUPP),
-            Ioctl::Unknown => match entry.kind() {
-                FdKind::Inside if is_pipe(entry) => self.send_inside(entry),
-                FdKind::Nothing | FdKind::Bad => {
-                    self.proceed();
-                }
-                FdKind::DomainFile => {
-                    self.settle();
-                    self.modify_descriptor(0);
-                }
-                FdKind::Outside if changes_how_it_is_shown(self.arg(1) as u32) => {
-                    self.settle();
-                    self.await_queue(entry);
-                    self.proceed();
-                }
-                _ => {
-                    self.barrier();
-                    self.observe_everything();
-                }
-            },
-        }
-    }
-
     fn elide_write_flags(&mut self, entry: FdEntry) {
         const RWF_DSYNC: u64 = 2;
         const RWF_SYNC: u64 = 4;
         if self.arg(5) & (RWF_DSYNC | RWF_SYNC) != 0 && self.elides_fsync(entry.domain()) {
             self.replace_arg(5, self.arg(5) & !(RWF_DSYNC | RWF_SYNC));
             self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Whether a request to a terminal concerns what was written before, by others too: the modes in which it is shown, or that it has been.
-fn changes_how_it_is_shown(request: u32) -> bool {
-    // TCSETS and its kin, TCSBRK, TCSBRKP. (Not TCXONC: it is what lets the rest be shown.)
-    matches!(request, 0x5402..=0x5404 | 0x5406..=0x5409 | 0x402c542b..=0x402c542d | 0x5425)
-}
-
-/// What an `ioctl` request means.
-enum Ioctl {
-    /// Reads state, or changes only this process's view of it.
-    Observes,
-    /// Changes the flags of an open file: FIONBIO, FIOASYNC.
-    Flags,
-    /// Changes a file.
-    ModifiesFile,
-    /// FIFREEZE and FITHAW: a frozen file system could not commit.
-    Freezes,
-    /// Not known: a barrier.
-    Unknown,
-}
-
-impl Ioctl {
-    fn of(request: u32) -> Self {
-        match request {
-            // TCGETS, TCGETS2, TIOCGWINSZ, TIOCGPGRP, TIOCGSID, TIOCOUTQ, FIONREAD, TIOCGPTN, TIOCGEXCL, TIOCGETD
-            0x5401 | 0x802c542a | 0x5413 | 0x540f | 0x5429 | 0x5411 | 0x541b | 0x80045430 | 0x80045440 | 0x5424 => {
-                Self::Observes
-            }
-            0x5421 | 0x5452 => Self::Flags,
-            // FIOSETOWN, SIOCSPGRP, TFD_IOC_SET_TICKS, EPIOCSPARAMS
-            0x8901 | 0x8902 | 0x4008_5400 | 0x4008_8a01 => Self::Flags,
-            // FIONCLEX, FIOCLEX, FIOQSIZE, FIGETBSZ, FIBMAP, FS_IOC_FIEMAP, FIOGETOWN, SIOCGPGRP, SIOCATMARK,
-            // SIOCOUTQNSD, EPIOCGPARAMS
-            0x5450 | 0x5451 | 0x5460 | 2 | 1 | 0xc020660b | 0x8903..=0x8905 | 0x894b | 0x8008_8a02 => Self::Observes,
-            // FS_IOC_GETFLAGS, FS_IOC_GETVERSION, FS_IOC_FSGETXATTR, FS_IOC_GETFSUUID, BLKGETSIZE64, BLKSSZGET
-            0x80086601 | 0x80087601 | 0x801c581f | 0x80111500 | 0x80081272 | 0x1268 => Self::Observes,
-            // FICLONE, FICLONERANGE, FIDEDUPERANGE, FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION
-            0x40049409 | 0x4020940d | 0xc0189436 | 0x40086602 | 0x401c5820 | 0x40087602 => Self::ModifiesFile,
-            0xc0045877 | 0xc0045878 => Self::Freezes,
-            _ => Self::Unknown,
         }
     }
 }

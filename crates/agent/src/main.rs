@@ -8,6 +8,7 @@
 #![no_main]
 
 mod clocks;
+mod controls;
 mod cut;
 mod descriptors;
 mod dispatch;
@@ -22,6 +23,7 @@ mod names;
 mod opening;
 mod permits;
 mod process;
+mod ready;
 mod same_core;
 mod shown;
 mod sigchld;

@@ -4,7 +4,7 @@ use crate::clocks::Call;
 use crate::descriptors::{Stat, S_IFIFO};
 use crate::gate::{self, EAGAIN};
 use crate::names::{locate, locate_parent, Place, AT_FDCWD};
-use agent_abi::{FdEntry, FdKind};
+use agent_abi::{option, FdEntry, FdKind};
 use core::sync::atomic::Ordering;
 
 const O_WRONLY: u64 = 1;
@@ -241,6 +241,7 @@ impl Call<'_> {
             return self.await_lease();
         }
         self.modify_place(place);
+        self.observe_who_delayed();
         if fd >= 0 {
             // SAFETY: no pointers.
             unsafe { gate::call(CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
@@ -292,12 +293,20 @@ impl Call<'_> {
         }
         let opened = if bits & O_PATH == 0 { FdEntry::OPENED } else { 0 };
         self.remember_opened(fd, known.with(opened));
+        self.observe_who_delayed();
         if bits & (O_PATH | O_DIRECTORY) != 0 || self.is_clean() {
             return;
         }
         // Which file it is matters when it is used, and then mostly the program has asked by itself.
         let is_known_enough = !self.is_looked_at_at_once() && self.is_opened_and_no_stream(fd);
         if !is_known_enough && self.descriptor(fd).has(FdEntry::NAMED) {
+            self.observe_everything();
+        }
+    }
+
+    /// An open, or a truncation, may have waited for somebody inside, who gave up a lease or had to allow it.
+    fn observe_who_delayed(&self) {
+        if self.has_option(option::READS_HEARD) && !self.is_clean() {
             self.observe_everything();
         }
     }

@@ -176,6 +176,10 @@ fn observe_executable(process: &agent_abi::Process) -> Option<Stat> {
         process.depend(&world.transactions, &world.names.load(domains));
         let slot = agent_abi::FdEntry::new(agent_abi::FdKind::DomainFile, 0, stat.hash()).slot();
         process.depend(&world.transactions, &world.objects[slot].load(domains));
+        if world.options.load(Ordering::Relaxed) & option::READS_HEARD != 0 {
+            // Somebody inside may have kept the exec waiting.
+            process.depend(&world.transactions, &world.transactions.dirty());
+        }
     }
     Some(stat)
 }

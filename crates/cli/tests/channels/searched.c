@@ -58,6 +58,35 @@ static void lease_met(int r) { // A has a lease, and B would have to wait until 
     if (r == B) later(), must(open("other", O_WRONLY | O_NONBLOCK) == -1 && errno == EAGAIN), saw();
 }
 
+// A has a lease and gives it up after its change: B's call has waited for that.
+static void lease_awaited(int r, const char *name, int kind, void call(void)) {
+    if (r == A) {
+        int f = ck(open(name, O_RDONLY));
+        signal(SIGIO, SIG_IGN), ck(fcntl(f, F_SETLEASE, kind));
+        ms(700), dirty(), ck(fcntl(f, F_SETLEASE, F_UNLCK));
+    }
+    if (r == B) later(), call(), saw();
+}
+static void writes_other(void) { ck(open("other", O_WRONLY)); }
+static void empties_other(void) { ck(open("other", O_WRONLY | O_TRUNC)); }
+static void creates_other(void) { ck(creat("other", 0600)); }
+static void opens_other_how(void) {
+    unsigned long how[3] = {O_WRONLY | O_CREAT, 0600, 0};
+    ck(syscall(SYS_openat2, AT_FDCWD, "other", how, sizeof how));
+}
+static void truncates_other(void) { ck(truncate("other", 1)); }
+static void says_in_program(void) { ck(execl("program", "channels", "--say", (char *)0)); }
+static void lease_awaited_open(int r) { lease_awaited(r, "other", F_RDLCK, writes_other); }
+static void lease_awaited_emptied(int r) { lease_awaited(r, "other", F_RDLCK, empties_other); }
+static void lease_awaited_creat(int r) { lease_awaited(r, "other", F_RDLCK, creates_other); }
+static void lease_awaited_openat2(int r) { lease_awaited(r, "other", F_RDLCK, opens_other_how); }
+static void lease_awaited_truncate(int r) { lease_awaited(r, "other", F_RDLCK, truncates_other); }
+static void lease_awaited_exec(int r) {
+    if (r == S) copy_self("program");
+    lease_awaited(r, "program", F_WRLCK, says_in_program);
+}
+
 CASES(searched) = {CH(shares_umask), CH(shares_umask_executed), CH(shares_directory), CH(shares_table), CH(group_given),
-    CH(lease_met),
+    CH(lease_met), CH(lease_awaited_open), CH(lease_awaited_emptied), CH(lease_awaited_creat),
+    CH(lease_awaited_openat2), CH(lease_awaited_truncate), CH(lease_awaited_exec),
 };
