@@ -124,9 +124,8 @@ fn measure(
     let (mut dying, mut dead): (Vec<Dying>, Vec<ToReap>) = (vec![], vec![]);
     // As the supervisor, which sees the calls that would change this, knows most processes.
     let affinity = process_state::affinity(pid)?;
-    let affinity_known = Some(affinity.clone());
-    let known =
-        Known { one_thread: true, no_timers: true, own_memory: true, inherited_memory: true, affinity: affinity_known };
+    let affinity_of = Some((pid, affinity.clone()));
+    let known = Known { one_thread: true, no_timers: true, own_memory: true, inherited_memory: true, affinity_of };
     for _ in 0..rounds {
         let start = Instant::now();
         // And as there, on a machine that has nothing else to do, on our core.
@@ -145,7 +144,7 @@ fn measure(
         dying.push(vessel.give_up()?);
         deferred.push(start.elapsed());
     }
-    ToReap::all(dying.into_iter().map(Dying::await_end), &p, gate)?;
+    ToReap::all(dying.into_iter().map(Dying::await_end), &p, gate, false)?;
     process_state::set_affinity(pid, &affinity)?;
     for _ in 0..rounds {
         let start = Instant::now();

@@ -86,8 +86,9 @@ impl ToReap {
     }
 
     /// Reap several at once in the process whose they are; registers are saved and restored only once.
-    pub fn all(zombies: impl IntoIterator<Item = Self>, p: &Stopped, gate: u64) -> Result<()> {
-        let mut caller = Caller::of(p, gate, false)?;
+    /// `in_company`: the process has other threads than `p`.
+    pub fn all(zombies: impl IntoIterator<Item = Self>, p: &Stopped, gate: u64, in_company: bool) -> Result<()> {
+        let mut caller = Caller::of(p, gate, in_company)?;
         for zombie in zombies {
             zombie.reap(&mut caller)?;
         }

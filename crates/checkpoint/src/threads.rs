@@ -32,8 +32,8 @@ const FLAGS: i32 = libc::CLONE_VM
 #[must_use = "a vessel is either discarded or kept: dropped, it stays until its tracer ends"]
 pub struct ThreadedVessel {
     vessel: Vessel,
-    /// What the first thread lets the kernel clear when it ends.
-    tid_address: u64,
+    /// What the first thread lets the kernel clear when it ends, if there were others.
+    tid_address: Option<u64>,
     others: Vec<Thread>,
 }
 
@@ -60,29 +60,37 @@ impl ThreadedVessel {
     /// Take a checkpoint of process `pid`, whose threads are all in `threads`, stopped. `gate` is the address of a
     /// `syscall` instruction in it. Afterwards all threads stand where they stood; see [`Vessel::fork`].
     pub fn fork(pid: i32, threads: &HashMap<i32, Stopped>, gate: u64) -> Result<Self> {
-        let this = Self::fork_known(pid, threads, gate, Known::default(), &mut Vec::new())?;
+        let stopped: HashMap<i32, &Stopped> = threads.iter().map(|(&tid, stopped)| (tid, stopped)).collect();
+        let this = Self::fork_known(pid, &stopped, gate, Known::default(), &mut Vec::new())?;
         match this.vessel.settle() {
             Ok(()) => Ok(this),
             Err(error) => this.discard(&threads[&pid], gate).and(Err(error)),
         }
     }
 
+    /// The same of a process that has one thread; see [`Vessel::fork_known`].
+    pub fn fork_alone(p: &Stopped, gate: u64, known: Known, zombies: &mut Vec<ToReap>) -> Result<Self> {
+        let vessel = Vessel::fork_known(p, gate, known, zombies)?;
+        Ok(Self { vessel, tid_address: None, others: Vec::new() })
+    }
+
     /// The same with what the caller knows; see [`Vessel::fork_known`].
     pub fn fork_known(
         pid: i32,
-        threads: &HashMap<i32, Stopped>,
+        threads: &HashMap<i32, &Stopped>,
         gate: u64,
         known: Known,
         zombies: &mut Vec<ToReap>,
     ) -> Result<Self> {
-        let leader = threads.get(&pid).ok_or(CheckpointError::Unsupported("a first thread that has ended"))?;
+        let leader = *threads.get(&pid).ok_or(CheckpointError::Unsupported("a first thread that has ended"))?;
         refuse(pid, threads)?;
         let scratch = state::writable(&areas::of(pid)?)?;
         let before = tracee::read_bytes(pid, scratch, STACK_LEN).map_err(CheckpointError::access("memory", pid))?;
         let mut tids: Vec<i32> = threads.keys().copied().filter(|&tid| tid != pid).collect();
         tids.sort_unstable();
         let looked: Result<(Vec<Thread>, u64)> = (|| {
-            let others = tids.iter().map(|tid| Thread::of(&threads[tid], gate, scratch)).collect::<Result<_>>()?;
+            let others =
+                tids.iter().map(|tid| Thread::of(threads[tid], gate, scratch, &known)).collect::<Result<_>>()?;
             let mut caller = Caller::of(leader, gate, true)?;
             let tid_address = tid_address(&mut caller, scratch)?;
             caller.finish()?;
@@ -91,12 +99,17 @@ impl ThreadedVessel {
         tracee::write_bytes(pid, scratch, &before).map_err(CheckpointError::access("memory", pid))?;
         let (others, tid_address) = looked?;
         let vessel = Vessel::fork_among(leader, gate, known, zombies, threads.len() as u64)?;
-        Ok(Self { vessel, tid_address, others })
+        Ok(Self { vessel, tid_address: Some(tid_address), others })
     }
 
     /// The vessel: its memory, and the first thread.
     pub fn vessel(&self) -> &Vessel {
         &self.vessel
+    }
+
+    /// The vessel's own process id.
+    pub fn pid(&self) -> i32 {
+        self.vessel.pid()
     }
 
     /// The other threads that it has kept.
@@ -125,7 +138,7 @@ impl ThreadedVessel {
         let pid = self.vessel.of();
         let leader = threads.remove(&pid).ok_or(CheckpointError::Unsupported("a first thread that has ended"))?;
         let stops = std::mem::take(threads);
-        let mut others = Others { kept: &self.others, tid_address: Some(self.tid_address), stops };
+        let mut others = Others { kept: &self.others, tid_address: self.tid_address, stops };
         let copied = match self.vessel.restore_among(&leader, gate, known, &mut others) {
             // It may be missing something only because it is dying.
             Err(error @ CheckpointError::Unsupported(_)) => match leader.registers() {
@@ -151,7 +164,7 @@ impl ThreadedVessel {
 }
 
 /// What cannot be kept must not be tried.
-fn refuse(pid: i32, threads: &HashMap<i32, Stopped>) -> Result<()> {
+fn refuse(pid: i32, threads: &HashMap<i32, &Stopped>) -> Result<()> {
     for (&tid, stopped) in threads {
         match stopped.stop() {
             Stop::Signal(_) | Stop::SystemCall | Stop::Trap => {}
@@ -177,7 +190,7 @@ fn tid_address(caller: &mut Caller, scratch: u64) -> Result<u64> {
 }
 
 impl Thread {
-    fn of(stopped: &Stopped, gate: u64, scratch: u64) -> Result<Self> {
+    fn of(stopped: &Stopped, gate: u64, scratch: u64, known: &Known) -> Result<Self> {
         let tid = stopped.tid();
         let access = |what| CheckpointError::access(what, tid);
         let status = Status::of(tid)?;
@@ -200,7 +213,10 @@ impl Thread {
             rseq: stopped.rseq_configuration()?,
             name: procfs::read(tid, "comm")?,
             privileges: status.privileges().into_iter().map(str::to_owned).collect(),
-            affinity: outside::affinity(tid).map_err(access("affinity"))?,
+            affinity: match &known.affinity_of {
+                Some((confined, affinity)) if *confined == tid => affinity.clone(),
+                _ => outside::affinity(tid).map_err(access("affinity"))?,
+            },
             scheduling: thread_state::scheduling(tid).map_err(access("scheduling"))?,
         })
     }

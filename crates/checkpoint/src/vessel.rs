@@ -32,8 +32,8 @@ pub struct Known {
     pub own_memory: bool,
     /// It keeps no memory from its children (`MADV_DONTFORK`).
     pub inherited_memory: bool,
-    /// The processors on which it may run, where that is not what the kernel says at the moment.
-    pub affinity: Option<Vec<u64>>,
+    /// A thread of it, and the processors on which it may run, where that is not what the kernel says at the moment.
+    pub affinity_of: Option<(i32, Vec<u64>)>,
 }
 
 /// A checkpoint of a process (000, 5.1).
@@ -92,9 +92,9 @@ impl Vessel {
         let pending = pending(p)?;
         let extended = if inherits_extended_state(p)? { None } else { Some(p.extended_state()?) };
         let robust_list = p.robust_list().map_err(CheckpointError::access("robust list", of))?;
-        let affinity = match known.affinity {
-            Some(affinity) => affinity,
-            None => outside::affinity(of).map_err(CheckpointError::access("affinity", of))?,
+        let affinity = match known.affinity_of {
+            Some((confined, affinity)) if confined == of => affinity,
+            _ => outside::affinity(of).map_err(CheckpointError::access("affinity", of))?,
         };
         let mut caller = Caller::of(p, gate, company > 1)?;
         while let Some(zombie) = zombies.pop() {
@@ -293,7 +293,7 @@ impl Vessel {
     pub fn discard(self, p: Option<(&Stopped, u64)>) -> Result<Option<ToReap>> {
         let zombie = self.give_up()?.await_end();
         match p {
-            Some((p, gate)) => ToReap::all([zombie], p, gate).map(|()| None),
+            Some((p, gate)) => ToReap::all([zombie], p, gate, false).map(|()| None),
             None => Ok(Some(zombie)),
         }
     }

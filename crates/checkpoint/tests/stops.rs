@@ -246,7 +246,7 @@ fn nobody_waits_for_a_vessel() {
     program.trap();
     assert_eq!(program.line(), "1 7");
     let dead = [dead, second.discard(None).unwrap().unwrap()];
-    ToReap::all(dead, program.stopped(), program.gate()).unwrap();
+    ToReap::all(dead, program.stopped(), program.gate(), false).unwrap();
     program.resume();
     program.trap();
     assert_eq!(program.line(), libc::ECHILD.to_string(), "nothing is left");
@@ -313,7 +313,7 @@ fn a_vessel_can_be_given_up_before_it_has_stopped() {
     }
     let dead = dying.map(checkpoint::Dying::await_end);
     assert!(dead.as_ref().is_some_and(ToReap::can_wait), "nobody could notice it");
-    ToReap::all(dead, program.stopped(), program.gate()).unwrap();
+    ToReap::all(dead, program.stopped(), program.gate(), false).unwrap();
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", program.pid())).unwrap();
     assert_eq!(children, "", "nothing is left");
     assert_eq!(program.end(), Some(0));
@@ -340,7 +340,7 @@ fn dead_vessels_outlive_a_refusal() {
     let refused = Vessel::fork_known(program.stopped(), program.gate(), Known::default(), &mut dead);
     assert!(matches!(refused, Err(checkpoint::CheckpointError::Unsupported("POSIX timers"))), "{refused:?}");
     assert_eq!(dead.len(), 1);
-    ToReap::all(dead, program.stopped(), program.gate()).unwrap();
+    ToReap::all(dead, program.stopped(), program.gate(), false).unwrap();
     assert_eq!(program.end(), Some(0));
 }
 
@@ -353,7 +353,7 @@ fn a_process_may_run_where_it_might() {
     let affinity = || tracee::process_state::affinity(program.pid()).unwrap();
     let before = affinity();
     tracee::process_state::bring_near(program.pid());
-    let known = Known { affinity: Some(before.clone()), ..Known::default() };
+    let known = Known { affinity_of: Some((program.pid(), before.clone())), ..Known::default() };
     let vessel = Vessel::fork_known(program.stopped(), program.gate(), known, &mut vec![]).unwrap();
     program.restore(&vessel);
     assert_eq!(affinity(), before);

@@ -19,6 +19,7 @@ mod ahead_permits;
 mod ahead_processes;
 mod ahead_progress;
 mod ahead_tcp;
+mod ahead_threads;
 mod ahead_watchers;
 mod answers;
 mod bad_input_run;

@@ -187,16 +187,27 @@ pub fn children(pid: i32) -> Result<Vec<i32>> {
 /// # Errors
 /// See [`Error`].
 pub fn descriptors(pid: i32) -> Result<Vec<i32>> {
-    let fail = |source| Error::of(pid, "fd", source);
-    let mut open = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).map_err(fail)? {
+    numbers_in(pid, "fd")
+}
+
+/// The threads of a process, in the order of their numbers; those that have ended, too, until somebody has waited.
+///
+/// # Errors
+/// See [`Error`].
+pub fn threads(pid: i32) -> Result<Vec<i32>> {
+    numbers_in(pid, "task")
+}
+
+fn numbers_in(pid: i32, directory: &str) -> Result<Vec<i32>> {
+    let fail = |source| Error::of(pid, directory, source);
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/{directory}")).map_err(fail)? {
         let name = entry.map_err(fail)?.file_name();
-        open.push(
-            name.to_str().and_then(|name| name.parse().ok()).ok_or_else(|| Error::no_field(pid, "fd", "number"))?,
-        );
+        let number = name.to_str().and_then(|name| name.parse().ok());
+        numbers.push(number.ok_or_else(|| Error::no_field(pid, directory, "number"))?);
     }
-    open.sort_unstable();
-    Ok(open)
+    numbers.sort_unstable();
+    Ok(numbers)
 }
 
 /// A line of `/proc/PID/fdinfo/FD`, without its name.
@@ -233,6 +244,22 @@ pub fn system_call(tid: i32) -> Result<Option<u64>> {
     }
 }
 
+/// The system call that a thread waits in, with its arguments. `None`: it is in none, or it runs.
+///
+/// # Errors
+/// See [`Error`].
+pub fn waiting_call(tid: i32) -> Result<Option<(u64, [u64; 6])>> {
+    let text = text(tid, "syscall")?;
+    let mut words = text.split_whitespace();
+    let Some(number) = words.next().and_then(|word| word.parse::<u64>().ok()) else { return Ok(None) };
+    let mut arguments = [0; 6];
+    for argument in &mut arguments {
+        let word = words.next().and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+        *argument = word.ok_or_else(|| Error::no_field(tid, "syscall", "argument"))?;
+    }
+    Ok(Some((number, arguments)))
+}
+
 /// The value of a line `NAME: VALUE`.
 fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
@@ -253,6 +280,29 @@ mod tests {
         assert!(matches!(text(NOBODY, "status"), Err(Error::Gone(NOBODY))));
         assert!(matches!(descriptors(NOBODY), Err(Error::Gone(_))));
         assert_eq!(unless_gone(children(NOBODY)).unwrap(), Vec::<i32>::new());
+    }
+
+    #[test]
+    fn a_thread_and_what_it_waits_in() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let link = std::fs::read_link("/proc/thread-self").unwrap();
+            tell.send(link.file_name().unwrap().to_str().unwrap().parse::<i32>().unwrap()).unwrap();
+            let _ = wait.recv();
+        });
+        let tid: i32 = told.recv().unwrap();
+        assert!(threads(own()).unwrap().contains(&tid));
+        let number = loop {
+            match waiting_call(tid).unwrap() {
+                Some((number, _)) => break number,
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!(Some(number), system_call(tid).unwrap());
+        drop(end);
+        thread.join().unwrap();
+        assert!(matches!(threads(NOBODY), Err(Error::Gone(_))));
     }
 
     #[test]

@@ -39,6 +39,13 @@ enum Then {
     Deliver { signal: i32, info: Option<SignalInfo> },
 }
 
+impl GoesOnLater {
+    /// The thread.
+    pub fn tid(&self) -> i32 {
+        self.stopped.tid()
+    }
+}
+
 impl Supervisor {
     /// From now on the thread stops before it ends, and so do the children that it makes.
     pub(crate) fn watch_end(&mut self, stopped: &Stopped) -> Result<()> {

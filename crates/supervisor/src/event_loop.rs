@@ -616,8 +616,9 @@ impl Supervisor {
             self.return_input();
             self.on_command_end(&tracee);
         }
+        let is_process = self.world().processes[tracee.process].pid.load(Ordering::Relaxed) as i32 == tid;
         self.give_back(&tracee);
-        self.ahead_on_end(tid);
+        self.ahead_on_end(tid, is_process);
     }
 
     fn give_back(&mut self, tracee: &Tracee) {

@@ -55,6 +55,14 @@ struct Held {
     is_told: bool,
 }
 
+impl StopTheWorld {
+    /// Whether a thread is stopped, or about to be, for somebody inside, or waits for that.
+    pub fn concerns(&self, tid: i32) -> bool {
+        let waits = || self.awaited.values().any(|attach| attach.tracer.tid() == tid);
+        self.held.contains_key(&tid) || self.awaited.contains_key(&tid) || waits()
+    }
+}
+
 /// An answer to the agent: a value, or an error's number.
 type Answer = std::result::Result<u64, i32>;
 

@@ -56,6 +56,25 @@ pub fn check_perl(program: &str, end: &str, stdout: &str, never_waits_at: &[&str
     check_inside(&["perl", "-e", &format!("{PERL}{program}"), end], stdout, never_waits_at);
 }
 
+/// Compile a C program that guesses, and run it inside, where its guess ends so; if it fails, what it says is what it
+/// says natively.
+#[track_caller]
+pub fn check_compiled(name: &str, source: &str, end: &str, stdout: &str, never_waits_at: &[&str]) {
+    let dir = tempfile::tempdir().unwrap();
+    let (text, program) = (dir.path().join(format!("{name}.c")), dir.path().join(name));
+    std::fs::write(&text, source).unwrap();
+    let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-pthread", "-I"]).arg(headers).arg(&text).arg("-o").arg(&program);
+    assert!(compiler.status().unwrap().success(), "{name} does not compile");
+    let program = program.to_str().unwrap();
+    if end == "fail" {
+        let native = run(dir.path(), &[program, end]);
+        assert_eq!(String::from_utf8_lossy(&native.stdout), stdout, "natively: {native:?}");
+    }
+    check_inside(&[program, end], stdout, never_waits_at);
+}
+
 /// Run a command inside.
 #[track_caller]
 pub fn check_inside(command: &[&str], stdout: &str, never_waits_at: &[&str]) {

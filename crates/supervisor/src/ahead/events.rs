@@ -27,6 +27,8 @@ impl super::Ahead {
             sleeps && !under_way.watches && are_inside(&under_way.objects)
         };
         self.children.stands(tid)
+            || self.thread_groups.is_retired(tid)
+            || self.thread_groups.is_held(tid)
             || self.parked.values().any(|parked| parked.call.tid == tid)
             || self.under_way.get(&tid).is_some_and(waits_inside)
     }
@@ -52,6 +54,7 @@ impl super::Ahead {
             && self.shutdowns.is_empty()
             && self.sends.is_empty()
             && !self.under_way.values().any(|call| call.makes_child)
+            && self.thread_groups.is_quiet()
             && self.children.is_quiet()
     }
 }
@@ -64,7 +67,11 @@ impl Supervisor {
         let awaits_permits = self.take_awaited_permits();
         let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
         let has_left = self.ahead.children.apart.take_leaving();
-        if self.flush_sends() || awaits_more || has_left || awaits_permits {
+        let awaits_threads = self.ahead.thread_groups.take_awaited() | self.has_lending_ended();
+        if awaits_threads {
+            self.call_parents();
+        }
+        if self.flush_sends() || awaits_more || has_left || awaits_permits || awaits_threads {
             self.settle_calls();
         }
         if self.ahead.is_idle() {
@@ -130,7 +137,7 @@ impl Supervisor {
         let is_stuck = self.ahead.deadlines.is_empty()
             && self.ahead.to_resolve.is_empty()
             && self.ahead.parked.values().all(|parked| parked.call.not_before.is_none())
-            && self.tracees.keys().all(|&tid| self.ahead.waits_for_others(tid));
+            && self.tracees.keys().all(|&tid| self.ahead.waits_for_others(tid) || self.waits_for_a_thread(tid));
         if !is_stuck {
             self.ahead.stuck_since = None;
             return;
@@ -157,7 +164,7 @@ impl Supervisor {
         let kept = std::mem::take(&mut self.ahead.kept).into_values().chain(self.ahead.fresh_vessel.take());
         for kept in kept {
             // Their ends are the last that there is to wait for.
-            let _ = kept.vessel.give_up();
+            let _ = kept.vessel.into_vessel().give_up();
         }
     }
 
@@ -247,6 +254,16 @@ impl Supervisor {
         }
     }
 
+    fn has_lending_ended(&mut self) -> bool {
+        match self.end_lending() {
+            Ok(has_ended) => has_ended,
+            Err(error) => {
+                self.end_world(&format!("threads that were stopped cannot go on ({error})"));
+                false
+            }
+        }
+    }
+
     /// A thread that is kept waiting cannot hear signals: those that have one are sent out to hear it, and ask again.
     fn let_signals_in(&mut self, now: Instant) {
         const PATIENCE: Duration = Duration::from_millis(3);
@@ -255,6 +272,7 @@ impl Supervisor {
             .parked
             .iter()
             .filter(|(_, parked)| now.duration_since(parked.since) >= PATIENCE && parked.call.hears_signals())
+            .filter(|(_, parked)| !self.ahead.thread_groups.is_lent_by_another(parked.call.pid, parked.call.tid))
             .map(|(&key, parked)| (key, parked.call.tid))
             .collect();
         for (key, tid) in waiting {
@@ -280,7 +298,7 @@ impl Supervisor {
         let parent = world.processes[parent].pid.load(Ordering::Relaxed) as i32;
         let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
         self.ahead.children.born(parent, tid, shares_memory);
-        if self.ahead.under_way.get(&parent).is_some_and(|call| call.is_apart) {
+        if self.threads_of(parent).iter().any(|tid| self.ahead.under_way.get(tid).is_some_and(|call| call.is_apart)) {
             self.ahead.children.apart.begin(tid, parent);
         }
         if self.ahead.is_speculative(parent) {
@@ -293,6 +311,8 @@ impl Supervisor {
     pub(crate) fn ahead_on_exec(&mut self, tid: i32) {
         self.ahead.under_way.remove(&tid);
         self.end_work(tid);
+        // Another thread may have executed, and have the id of the first one, which was kept at a call.
+        self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
         self.ahead.children.executed(tid);
         self.ahead.costs.forget(tid);
         self.ahead.ledger.executed(tid);
@@ -306,29 +326,37 @@ impl Supervisor {
         self.ahead.starting.remove(&tid);
     }
 
-    pub(crate) fn ahead_on_end(&mut self, tid: i32) {
+    /// A thread has ended; `is_process`: with its process.
+    pub(crate) fn ahead_on_end(&mut self, tid: i32, is_process: bool) {
         self.ahead.under_way.remove(&tid);
         self.end_work(tid);
         if self.world().ahead.load(Ordering::Relaxed) == 0 {
             return;
         }
-        self.ahead.outcomes.forget(tid);
-        self.ahead.costs.forget(tid);
-        self.ahead.ledger.ended(tid, self.ahead.now());
         self.ahead.unsettled.remove(&tid);
         self.ahead.giving_birth.remove(&tid);
         self.ahead.starting.remove(&tid);
         self.ahead.asked_before.remove(&tid);
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
-        self.discard_vessels_of(tid);
-        let unreaped = self.ahead.unreaped.remove(&tid).unwrap_or_default();
-        self.reparent(unreaped);
         self.ahead.input.polls.remove(&tid);
-        self.ahead.signals.forget(tid);
-        self.ahead.ending.remove(&tid);
-        self.ahead.children.ended(tid);
+        self.ahead.thread_groups.forget(tid);
+        if is_process {
+            self.ahead_on_end_of_process(tid);
+        }
         self.ahead.changes += 1;
         self.settle_calls();
+    }
+
+    fn ahead_on_end_of_process(&mut self, pid: i32) {
+        self.ahead.outcomes.forget(pid);
+        self.ahead.costs.forget(pid);
+        self.ahead.ledger.ended(pid, self.ahead.now());
+        self.discard_vessels_of(pid);
+        let unreaped = self.ahead.unreaped.remove(&pid).unwrap_or_default();
+        self.reparent(unreaped);
+        self.ahead.signals.forget(pid);
+        self.ahead.ending.remove(&pid);
+        self.ahead.children.ended(pid);
     }
 
     /// A known thread stopped because we asked it to: from here on it asks before each call.
@@ -349,14 +377,15 @@ impl Supervisor {
             return Ok(());
         }
         let pid = self.pid_of(tid).ok();
-        if pid.is_some_and(|pid| self.ahead.signals.has_any_for(pid)) {
+        // Of several threads the first one hears what was sent.
+        if pid == Some(tid) && self.ahead.signals.has_any_for(tid) {
             self.interrupt_in_call(&stopped)?;
         }
         signals::take_back(&stopped, &self.image, self.segment.world)?;
         if let Some(pid) = pid {
             self.reap_unseen(&stopped, pid)?;
             self.deliver_child_signal(&stopped, pid, None)?;
-            if self.ahead.signals.has_any_for(pid) {
+            if pid == tid && self.ahead.signals.has_any_for(pid) {
                 match self.deliver_in_program(stopped, pid)? {
                     Some(left) => stopped = left,
                     None => {
@@ -446,6 +475,7 @@ impl Supervisor {
         match self.end_speculatively(&stopped, &call, info.number())? {
             // Somebody is at one of its pipes.
             Decision::Wait => {
+                self.retire_others(pid, stopped.tid())?;
                 self.ahead.ending.insert(pid, (stopped, info));
             }
             _ => self.ahead.children.keep(pid, stopped, Some(info)),

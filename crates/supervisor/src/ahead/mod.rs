@@ -13,7 +13,7 @@
 //! **Invariants**
 //! * A call that gives new dependencies to an object is not allowed while another one on that object is under way: who was allowed before was
 //!   allowed under what the object depended on then.
-//! * A process with several threads, or with memory that others may write, never becomes speculative: it waits instead.
+//! * A process with memory that others may write never becomes speculative: it waits instead.
 //! * Nothing that a speculative process does leaves the world: what has no undo and is no output is a barrier.
 
 mod calls;
@@ -33,7 +33,7 @@ pub use speculations::report::{Report, Rollback};
 
 use crate::outputs::Target;
 use agent_abi::Frame;
-use checkpoint::{Dying, ToReap, Vessel};
+use checkpoint::{Dying, ThreadedVessel, ToReap};
 use commit_clock::Clock;
 use filesystems::disk::writes::DeferredWrite;
 use rollback::undo::Undo;
@@ -242,6 +242,8 @@ pub(crate) struct UnderWay {
     pub only_closes: bool,
     /// It takes something that a rollback has to give back.
     pub takes: Option<Taking>,
+    /// It may wait, deaf to everything, until a child does not use the memory of its process any more (`vfork`).
+    pub lends_memory: bool,
 }
 
 /// What a call takes that is known only when it has been made.
@@ -265,10 +267,14 @@ impl UnderWay {
 /// A checkpoint and what goes with it.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    pub vessel: Vessel,
+    pub vessel: ThreadedVessel,
     pub pid: i32,
+    /// The thread that made it necessary.
+    pub tid: i32,
     /// The call at whose entry it was taken; none if it was taken elsewhere.
     pub call: Option<Call>,
+    /// What the other threads were doing.
+    pub others: HashMap<i32, process::thread_group::Then>,
     /// Descriptors that were open.
     pub descriptors: Vec<i32>,
     /// Sockets among them, by inode.
@@ -365,6 +371,7 @@ pub(crate) struct Ahead {
     to_resolve: Vec<(u64, bool)>,
     pub ledger: Ledger,
     crash: rollback::crash::Crash,
+    thread_groups: process::thread_group::ThreadGroups,
     costs: speculations::worth::Costs,
     pub report: Report,
     /// What became free while the queues were full.
@@ -436,6 +443,7 @@ impl Ahead {
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
             ledger,
             crash,
+            thread_groups: process::thread_group::ThreadGroups::default(),
             costs: speculations::worth::Costs::default(),
             report: Report::default(),
             overflow: Vec::new(),

@@ -12,11 +12,11 @@ use crate::ahead::speculations::inject::Chosen;
 use crate::ahead::speculations::worth;
 use crate::ahead::{process, Call, Kept, Object, Parked, UnderWay, Written};
 use crate::event_loop::Supervisor;
-use crate::same_core::Confined;
 use agent_abi::{ahead, Frame, PHASE_AFTER, SPECULATE_NR};
-use checkpoint::{CheckpointError, Known, Vessel};
+use checkpoint::{CheckpointError, Known, ThreadedVessel};
 use commit_clock::DOMAINS_MAX;
 use speculation::Dependent;
+use std::collections::HashMap;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use tracee::{Result, Stopped, TraceError};
 
 impl Call {
     /// The same call, as it is looked at after a rollback: it is made without running ahead.
-    fn again(&self) -> Self {
+    pub(in crate::ahead) fn again(&self) -> Self {
         Self {
             frame: self.frame,
             is_fresh: false,
@@ -52,8 +52,10 @@ pub(crate) enum Decision {
     Wait,
     /// Signals were sent that must be delivered first.
     Again,
-    /// The thread is not to be let go: it has ended, but perhaps not for good.
+    /// The thread is not to be let go: its process has ended, but perhaps not for good.
     Keep,
+    /// The same, and only the thread has ended.
+    Retire,
 }
 
 impl Supervisor {
@@ -75,6 +77,8 @@ impl Supervisor {
     /// A call that was to be told of has been made.
     pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
         let made = self.ahead.under_way.remove(&stopped.tid());
+        let kernel = |source| TraceError::Kernel { what: "tell a process", tid: stopped.tid(), source };
+        let pid = self.pid_of(stopped.tid()).map_err(kernel)?;
         if !made.as_ref().is_some_and(|made| made.only_closes) {
             self.revoke_permits();
         }
@@ -85,7 +89,7 @@ impl Supervisor {
         let is_apart = made.as_ref().is_some_and(|made| made.is_apart) && result > 0;
         if is_apart && !self.tracees.contains_key(&(result as i32)) {
             // Of another one it was noted when it was born.
-            self.ahead.children.apart.begin(result as i32, stopped.tid());
+            self.ahead.children.apart.begin(result as i32, pid);
         }
         if made.is_some_and(|made| made.makes_child) && result > 0 {
             let tid = stopped.tid();
@@ -93,14 +97,13 @@ impl Supervisor {
                 if self.counts_as_we_do(tid) { vec![result as i32] } else { self.unannounced_children(tid)? };
             children.into_iter().try_for_each(|child| self.await_birth(child))?;
         }
-        let tid = stopped.tid();
         if is_apart {
-            self.await_apart(stopped, result as i32)?;
+            self.await_apart(stopped, pid, result as i32)?;
             self.settle_calls();
             return Ok(());
         }
         let answered = self.reply(stopped, 0);
-        self.call_receiver(tid);
+        self.call_receiver(pid);
         self.settle_calls();
         answered
     }
@@ -184,6 +187,10 @@ impl Supervisor {
                 self.ahead.children.keep(call.pid, stopped, None);
                 Ok(())
             }
+            Decision::Retire => {
+                self.ahead.thread_groups.retire(call.pid, stopped, true);
+                Ok(())
+            }
             Decision::Wait => {
                 self.park(stopped, call);
                 Ok(())
@@ -224,6 +231,9 @@ impl Supervisor {
     fn decide(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
         if let Some(child) = call.awaits {
             return self.decide_apart(stopped, call, child);
+        }
+        if self.ahead.thread_groups.is_lent_by_another(call.pid, call.tid) {
+            return Ok(Decision::Wait);
         }
         Ok(match self.decide_alone(stopped, call)? {
             Decision::Go if self.changes_names(call) => {
@@ -305,6 +315,9 @@ impl Supervisor {
             }
             Class::Barrier | Class::Window => return Ok(Decision::Go),
             Class::Certain if is_speculative => return Ok(self.wait_at_barrier(call)),
+            Class::Exit { .. } if is_speculative && self.is_end_of_thread(call) => {
+                return self.end_thread(stopped, call)
+            }
             Class::Exit { status } if is_speculative => return self.end_speculatively(stopped, call, status),
             Class::Exit { .. } => return Ok(Decision::Go),
             Class::Output { fd } if is_speculative => return Ok(self.hold_output(call, fd)),
@@ -314,6 +327,9 @@ impl Supervisor {
             Class::Sync { fd } if is_speculative => return Ok(self.hold_sync(call, fd)),
             Class::Sync { .. } => return Ok(Decision::Go),
             Class::Apart if is_speculative => return self.bear_apart(stopped, call, plan),
+            Class::Apart if self.has_company(call.tid) => {
+                return Ok(Decision::GoAndTell(UnderWay { lends_memory: true, ..UnderWay::default() }))
+            }
             Class::Apart => return Ok(Decision::Go),
             Class::Accept { listener } => return self.accept(stopped, call, listener),
             Class::Shutdown { ends, socket, closed } => return self.shut_down(stopped, call, ends, socket, closed),
@@ -539,7 +555,8 @@ impl Supervisor {
         call: Option<&Call>,
         wait: Duration,
     ) -> Result<bool> {
-        if !self.can_be_checkpointed(pid) {
+        // None of the threads makes a call of its own while one of them has lent their memory.
+        if !self.can_be_checkpointed(pid) || self.ahead.thread_groups.is_lent_by_another(pid, 0) {
             return Ok(false);
         }
         if !self.is_worth_a_checkpoint(pid, wait) {
@@ -553,13 +570,21 @@ impl Supervisor {
         let sockets = accept::sockets_among(pid, &descriptors)?;
         let mut unreaped = self.ahead.unreaped.remove(&pid).unwrap_or_default();
         let begin = Instant::now();
-        let known = self.known_of(pid);
-        let forked = Vessel::fork_known(stopped, self.image.header.gate_program, known, &mut unreaped);
+        let known = self.known_of(pid, stopped.tid());
+        let gate = self.image.header.gate_program;
+        let forked = match self.has_company(pid) {
+            false => {
+                let alone = ThreadedVessel::fork_alone(stopped, gate, known, &mut unreaped);
+                alone.map(|vessel| Some((vessel, HashMap::new())))
+            }
+            true => self.fork_with_others(stopped, pid, known, &mut unreaped),
+        };
         if !unreaped.is_empty() {
             self.ahead.unreaped.insert(pid, unreaped);
         }
         match forked {
-            Ok(vessel) => {
+            Ok(None) => Ok(false),
+            Ok(Some((vessel, others))) => {
                 let took = begin.elapsed();
                 self.ahead.vessels.insert(vessel.pid());
                 self.ahead.report.checkpoint(took);
@@ -569,7 +594,8 @@ impl Supervisor {
                 let injected = self.ahead.outcomes.counted(pid);
                 let sent_again = self.resent_signals.get(&pid).cloned().unwrap_or_default();
                 let apart = self.ahead.children.apart.parent(pid);
-                let kept = Kept { vessel, pid, call, descriptors, sockets, sent_again, injected, apart };
+                let tid = stopped.tid();
+                let kept = Kept { vessel, pid, tid, call, others, descriptors, sockets, sent_again, injected, apart };
                 if let Some(stale) = self.ahead.fresh_vessel.replace(kept) {
                     // What it was for came to nothing.
                     self.discard(stale);
@@ -584,8 +610,8 @@ impl Supervisor {
         }
     }
 
-    /// What need not be looked for in a process.
-    pub(in crate::ahead) fn known_of(&self, pid: i32) -> Known {
+    /// What need not be looked for in a process, of which this thread has stopped.
+    pub(in crate::ahead) fn known_of(&self, pid: i32, tid: i32) -> Known {
         let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
         let users = |slot: usize| self.world().processes[slot].users.load(Ordering::Relaxed);
         let one_thread = self.tracees.get(&pid).is_some_and(|tracee| users(tracee.process) == 1);
@@ -596,16 +622,17 @@ impl Supervisor {
             |thread: usize| self.world().threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
         let own_memory = self.ahead.is_always_on()
             || self.tracees.get(&pid).and_then(|tracee| tracee.thread).is_some_and(|thread| !has_own_page(thread));
-        let affinity = self.confined.iter().rev().find(|confined| confined.tid() == pid).map(Confined::before);
-        Known { one_thread, no_timers, own_memory, affinity, ..Known::default() }
+        let confined = self.confined.iter().rev().find(|confined| confined.tid() == tid);
+        let affinity_of = confined.map(|confined| (tid, confined.before()));
+        Known { one_thread, no_timers, own_memory, affinity_of, ..Known::default() }
     }
 
     pub(in crate::ahead) fn can_be_checkpointed(&self, pid: i32) -> bool {
         let Some(tracee) = self.tracees.get(&pid) else { return false };
         let slot = &self.world().processes[tracee.process];
         let has = |flag: u32| slot.flags.load(Ordering::Relaxed) & flag != 0;
-        let has_company = slot.users.load(Ordering::Relaxed) != 1 || self.ahead.children.shares_memory(pid);
-        if has_company || has(agent_abi::PROCESS_SHARES) {
+        let is_alone = slot.users.load(Ordering::Relaxed) == 1 || self.is_one_process(pid);
+        if !is_alone || self.ahead.children.shares_memory(pid) || has(agent_abi::PROCESS_SHARES) {
             return false;
         }
         if has(agent_abi::PROCESS_LOCKS) && has_locks(pid) {

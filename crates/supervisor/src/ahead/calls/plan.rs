@@ -128,6 +128,10 @@ const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 /// `CLONE_FILES`, `CLONE_FS`, `CLONE_PARENT`, and all new namespaces.
 const CLONE_UNUSUAL: u64 = 0x400 | 0x200 | 0x8000 | 0x7e02_0000 | 0x80;
+/// What a thread has in common with its process: `CLONE_VM`, `CLONE_FS`, `CLONE_FILES`, `CLONE_SIGHAND`, `CLONE_THREAD`.
+const CLONE_OF_THREAD: u64 = 0x1_0f00;
+/// `CLONE_PIDFD`, `CLONE_VFORK`, `CLONE_PARENT`, and all new namespaces.
+const CLONE_UNUSUAL_OF_THREAD: u64 = 0x1000 | CLONE_VFORK | 0x8000 | 0x7e02_0000 | 0x80;
 
 impl Supervisor {
     pub(crate) fn plan(&mut self, call: &Call) -> Plan {
@@ -329,7 +333,8 @@ impl Supervisor {
 
     /// The vessel still has the old image; what exec closes is closed as by the program itself.
     fn plan_exec(&mut self, call: &Call) -> Plan {
-        if !self.ahead.is_speculative(call.pid) || self.changes_identity(call) {
+        // It ends all other threads.
+        if !self.ahead.is_speculative(call.pid) || self.changes_identity(call) || self.has_company(call.tid) {
             return Plan::new(Class::Barrier).once();
         }
         let Ok(closed) = self.descriptors_closed_by_exec(call.pid) else { return Plan::new(Class::Barrier).once() };
@@ -632,6 +637,10 @@ fn clone_flags(call: &Call) -> Option<u64> {
 
 fn plan_fork(call: &Call) -> Plan {
     let flags = clone_flags(call).unwrap_or(CLONE_VM);
+    if flags & CLONE_OF_THREAD == CLONE_OF_THREAD && flags & CLONE_UNUSUAL_OF_THREAD == 0 {
+        // It is taken back with its process.
+        return Plan::new(Class::Free).once();
+    }
     let is_vfork = vfork::is_vfork(flags);
     if flags & (CLONE_VM | CLONE_UNUSUAL) != 0 && !is_vfork {
         return Plan::new(Class::Barrier).once();

@@ -12,7 +12,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use rustix::fs::FileType;
 use syscall_table::Op;
-use tracee::{RemoteCalls, Result, Stopped};
+use tracee::{Result, Stopped};
 
 const OPEN: u64 = 2;
 const CREAT: u64 = 85;
@@ -86,7 +86,7 @@ impl Supervisor {
         if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let mut remote = self.remote_calls(stopped)?;
         let result = remote.call(libc::SYS_openat, &[dir, path, flags & !(O_CREAT | O_TRUNC), mode])?;
         let signals = remote.finish()?;
         self.hold_signals(call.pid, signals);

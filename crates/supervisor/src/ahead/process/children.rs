@@ -23,7 +23,7 @@ use procfs::Status;
 use speculation::Dependent;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
-use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
+use tracee::{Result, SignalInfo, Stopped, TraceError};
 
 /// A process that has ended as far as its program is concerned.
 #[derive(Debug)]
@@ -118,6 +118,26 @@ impl Children {
     /// A process whose exit is held stands still: at its last call, or where a signal ended it.
     pub fn keep(&mut self, pid: i32, stopped: Stopped, by: Option<SignalInfo>) {
         self.standing.insert(pid, (stopped, by));
+    }
+
+    /// The thread with which a process whose exit is held stands still.
+    pub fn standing_thread(&self, pid: i32) -> Option<i32> {
+        self.standing.get(&pid).map(|(stopped, _)| stopped.tid())
+    }
+
+    /// Whether a process has a child that uses its memory.
+    pub fn any_shares_with(&self, pid: i32) -> bool {
+        self.sharing.iter().any(|child| self.parent_of.get(child) == Some(&pid))
+    }
+
+    /// Whether a process has still to be told of a child, or to wait for one in the kernel.
+    pub fn has_to_hear(&self, pid: i32) -> bool {
+        self.to_tell.get(&pid).is_some_and(|told| !told.is_empty()) || self.to_reap.contains_key(&pid)
+    }
+
+    /// Those that have still to be told of a child.
+    pub fn parents_to_tell(&self) -> Vec<i32> {
+        self.to_tell.iter().filter(|(_, told)| !told.is_empty()).map(|(&pid, _)| pid).collect()
     }
 
     pub fn stands(&self, pid: i32) -> bool {
@@ -413,8 +433,9 @@ impl Supervisor {
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
+        self.retire_others(call.pid, call.tid)?;
         if !ends.is_empty() {
-            let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+            let mut remote = self.remote_calls(stopped)?;
             for fd in ends {
                 remote.call(libc::SYS_close, &[fd as u64])?;
             }
@@ -462,7 +483,7 @@ impl Supervisor {
             let is_busy = self.ahead.under_way.get(&parent).is_some_and(|call| !call.can_be_repeated);
             // One that has ended hears of it if that is taken back.
             let has_ended = self.ahead.children.held_exits.contains_key(&parent);
-            if !is_busy && !has_ended && !self.ahead.parked.values().any(|parked| parked.call.pid == parent) {
+            if !is_busy && !has_ended && !self.is_kept(parent, parent) {
                 let _ = tracee::interrupt(parent);
             }
         }
@@ -476,6 +497,10 @@ impl Supervisor {
         pid: i32,
         call: Option<&Call>,
     ) -> Result<bool> {
+        if stopped.tid() != pid {
+            // Of several threads the first one is told.
+            return Ok(false);
+        }
         let told = self.ahead.children.to_tell.get(&pid);
         let Some(&child) = told.and_then(|children| children.first()) else { return Ok(false) };
         let Some(exit) = self.ahead.children.held_exits.get(&child) else {
@@ -642,12 +667,13 @@ impl Supervisor {
 
     /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has waited already (held exits).
     pub(in crate::ahead) fn reap_unseen(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
-        if self.ahead.starting.contains(&pid) {
+        if self.ahead.starting.contains(&stopped.tid()) {
             // There is nothing of ours in it yet that could make the calls.
             return Ok(());
         }
         if let Some(unreaped) = self.ahead.unreaped.remove(&pid) {
-            ToReap::all(unreaped, stopped, self.image.header.gate_program).or_else(unless_gone)?;
+            let gate = self.image.header.gate_program;
+            ToReap::all(unreaped, stopped, gate, self.has_company(pid)).or_else(unless_gone)?;
             self.forget_silent_children(pid, stopped)?;
         }
         match self.ahead.children.to_reap.remove(&pid) {
@@ -657,7 +683,7 @@ impl Supervisor {
     }
 
     pub(in crate::ahead) fn wait_in(&mut self, stopped: &Stopped, pid: i32, dead: &[i32]) -> Result<()> {
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let mut remote = self.remote_calls(stopped)?;
         let options = (libc::__WALL | libc::WNOHANG) as u64;
         for &child in dead {
             remote.call(libc::SYS_wait4, &[child as u64, 0, options])?;
@@ -699,7 +725,7 @@ impl Supervisor {
         let mut is_due = false;
         for &parent in self.ahead.children.to_reap.keys().filter(|parent| can_stop(parent)) {
             is_due = true;
-            if !self.ahead.parked.values().any(|parked| parked.call.pid == parent) {
+            if !self.is_kept(parent, parent) {
                 let _ = tracee::interrupt(parent);
             }
         }

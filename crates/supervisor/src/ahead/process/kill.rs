@@ -15,7 +15,7 @@ use crate::descriptors::real_user_of;
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use speculation::Dependent;
-use tracee::{RemoteCalls, Result, SignalInfo, Stop, Stopped};
+use tracee::{Result, SignalInfo, Stop, Stopped};
 
 /// Who is to end, and by what.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +61,7 @@ impl Supervisor {
             || !self.ahead.unsettled.is_empty()
             || self.ahead.ending.contains_key(&receiver)
             || !self.can_be_checkpointed(receiver)
+            || self.has_company(receiver)
         {
             return Ok(Decision::Wait);
         }
@@ -112,7 +113,7 @@ impl Supervisor {
 
     /// Whether the sender may: what the kernel says to signal 0.
     pub(in crate::ahead) fn probe(&mut self, stopped: &Stopped, pid: i32, receiver: i32) -> Result<i64> {
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let mut remote = self.remote_calls(stopped)?;
         let result = remote.call(libc::SYS_kill, &[receiver as u64, 0]);
         let signals = remote.finish()?;
         self.hold_signals(pid, signals);

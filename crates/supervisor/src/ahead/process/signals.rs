@@ -184,7 +184,8 @@ impl Supervisor {
     /// Somebody has a signal to hear: bring it to a place where it can, if it does not come to one by itself.
     pub(crate) fn call_receiver(&mut self, pid: i32) {
         let Some(sent) = self.ahead.signals.first(pid) else { return };
-        if self.ahead.parked.values().any(|parked| parked.call.pid == pid) {
+        // Of several threads the first one hears it.
+        if self.ahead.parked.values().any(|parked| parked.call.tid == pid) {
             self.ahead.changes += 1;
             return;
         }
@@ -239,6 +240,9 @@ impl Supervisor {
         pid: i32,
         call: Option<&Call>,
     ) -> Result<bool> {
+        if stopped.tid() != pid {
+            return Ok(false);
+        }
         let keys = [Object::Signals(pid)];
         while let Some(sent) = self.ahead.signals.first(pid) {
             let needs = self.ahead.core.needs_checkpoint(process(pid), &[], &keys);
@@ -274,9 +278,9 @@ impl Supervisor {
         info: &SignalInfo,
         to_process: bool,
     ) -> Result<()> {
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let mut remote = self.remote_calls(stopped)?;
         let at = remote.registers().gs_base - SCRATCH;
-        send_to_itself(&mut remote, pid, at, info, to_process)?;
+        send_to_itself(&mut remote, (pid, stopped.tid()), at, info, to_process)?;
         let signals = remote.finish()?;
         self.hold_signals(pid, signals);
         self.ahead.trace(|| format!("{pid} is sent {info:?} of {}", info.process()));
@@ -326,20 +330,20 @@ impl Supervisor {
     }
 }
 
-/// A process sends a signal to itself, all of it or its only thread: so the kernel lets it say whatever is true of it. `at` is room in its memory.
+/// A process sends a signal to itself, all of it or one thread, by this thread: so the kernel lets it say whatever is true of it. `at` is room in its memory.
 pub(in crate::ahead) fn send_to_itself(
     remote: &mut RemoteCalls,
-    pid: i32,
+    (pid, tid): (i32, i32),
     at: u64,
     info: &SignalInfo,
     to_process: bool,
 ) -> Result<()> {
     let kernel = |source| TraceError::Kernel { what: "write a signal", tid: pid, source };
     tracee::write_bytes(pid, at, info.as_bytes()).map_err(kernel)?;
-    let (own, number) = (pid as u64, info.number() as u64);
+    let (process, thread, number) = (pid as u64, tid as u64, info.number() as u64);
     match to_process {
-        true => remote.call(libc::SYS_rt_sigqueueinfo, &[own, number, at])?,
-        false => remote.call(libc::SYS_rt_tgsigqueueinfo, &[own, own, number, at])?,
+        true => remote.call(libc::SYS_rt_sigqueueinfo, &[process, number, at])?,
+        false => remote.call(libc::SYS_rt_tgsigqueueinfo, &[process, thread, number, at])?,
     };
     Ok(())
 }
@@ -349,7 +353,7 @@ fn is_blocked(pid: i32, signal: i32) -> bool {
 }
 
 /// Whether a call has a part of its effect if it is interrupted. One that is not known may have.
-fn has_part_of_its_effect(call: procfs::Result<Option<u64>>) -> bool {
+pub(in crate::ahead) fn has_part_of_its_effect(call: procfs::Result<Option<u64>>) -> bool {
     match procfs::unless_gone(call) {
         Err(_) => true,
         Ok(number) => matches!(

@@ -70,6 +70,9 @@ impl Supervisor {
         let modifies = std::mem::take(&mut plan.modifies);
         let tracked = self.track(stopped, call, Plan { class: Class::Tracked, ..plan }, modifies)?;
         Ok(match tracked {
+            Decision::GoAndTell(_) if self.has_company(call.tid) && !self.lend_memory(call.pid, call.tid)? => {
+                Decision::Wait
+            }
             Decision::GoAndTell(mut under_way) => {
                 (under_way.makes_child, under_way.is_apart) = (true, true);
                 Decision::GoAndTell(under_way)
@@ -79,8 +82,8 @@ impl Supervisor {
     }
 
     /// The child is born. Its parent goes on when it has memory of its own, or has ended.
-    pub(in crate::ahead) fn await_apart(&mut self, stopped: Stopped, child: i32) -> Result<()> {
-        let (tid, pid) = (stopped.tid(), stopped.tid());
+    pub(in crate::ahead) fn await_apart(&mut self, stopped: Stopped, pid: i32, child: i32) -> Result<()> {
+        let tid = stopped.tid();
         let frame = Frame { nr: VFORK, ..Frame::default() };
         let call = Call { awaits: Some(child), ..Call::new(tid, pid, frame, 0) };
         self.park(stopped, call);

@@ -6,10 +6,11 @@ pub(in crate::ahead) mod vessels;
 
 use crate::ahead::objects::sockets::tcp;
 use crate::ahead::process::signals::{is_own, send_to_itself};
+use crate::ahead::process::thread_group::Then;
 use crate::ahead::rollback::undo::{apply_to_object, Undo};
 use crate::ahead::speculations::ledger::{us, Undone};
 use crate::ahead::speculations::report::Rollback;
-use crate::ahead::{Call, Kept, Object, Written, SCRATCH};
+use crate::ahead::{Kept, Object, Written, SCRATCH};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
 use checkpoint::CheckpointError;
@@ -17,7 +18,7 @@ use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
-use tracee::{RemoteCalls, Result, SignalInfo, Stop, Stopped, TraceError};
+use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 
 type CoreAction = Action<Object, Undo, Written>;
 
@@ -134,19 +135,17 @@ impl Supervisor {
         }
         let (who, back) = (&extent.processes, &extent.restore);
         self.ahead.trace(|| format!("  roll back {who:?}, restore {back:?}"));
+        // By thread, all of each process.
         let mut stops = HashMap::new();
-        let running = extent.processes.iter().copied().filter(|&pid| !self.stands_still(pid));
-        let mut halted = tracee::halt_all(&running.collect::<Vec<i32>>())?;
+        let mut running = Vec::new();
+        for &pid in &extent.processes {
+            running.extend(self.threads_of(pid).into_iter().filter(|&tid| !self.is_kept(pid, tid)));
+        }
+        let mut halted = tracee::halt_all(&running)?;
         for &pid in &extent.processes {
             self.ahead.crash.step();
-            match self.halt(pid, halted.remove(&pid)) {
-                Ok(Some(stopped)) => {
-                    stops.insert(pid, stopped);
-                }
-                // Killed meanwhile, by itself or from outside.
-                Ok(None) | Err(TraceError::Gone(_)) => {}
-                Err(error) => return Err(error),
-            }
+            // It may have been killed meanwhile, by itself or from outside.
+            self.halt_group(pid, &mut halted, &mut stops).or_else(unless_dead)?;
         }
         // A child that is removed may hold the last end of a pipe whose other ends are about to come back: until then we hold it.
         let _ends: Vec<OwnedFd> = extent.undo.iter().flat_map(Undo::pipes).collect();
@@ -163,12 +162,13 @@ impl Supervisor {
                 continue;
             };
             self.ahead.crash.step();
-            match stops.remove(&pid) {
-                Some(stopped) => match self.put_back(pid, stopped, kept) {
+            let threads = self.take_group(pid, &mut stops);
+            match threads.contains_key(&pid) {
+                true => match self.put_back(pid, threads, kept) {
                     Err(TraceError::Gone(_)) => self.ahead.report.lost += 1,
                     done => done?,
                 },
-                None => {
+                false => {
                     // Killed from outside: what it did can be undone, its death cannot.
                     self.ahead.report.lost += 1;
                     self.discard(kept);
@@ -187,39 +187,41 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Whether a process is stopped by us already.
-    fn stands_still(&self, pid: i32) -> bool {
-        self.ahead.children.stands(pid)
-            || self.ahead.ending.contains_key(&pid)
-            || self.ahead.parked.values().any(|parked| parked.call.pid == pid)
+    /// The threads of a process, of all that were stopped.
+    fn take_group(&mut self, pid: i32, stops: &mut HashMap<i32, Stopped>) -> HashMap<i32, Stopped> {
+        if !self.has_company(pid) {
+            return stops.remove_entry(&pid).into_iter().collect();
+        }
+        let group: Vec<i32> =
+            stops.keys().copied().filter(|&tid| tid == pid || self.pid_of(tid).is_ok_and(|of| of == pid)).collect();
+        group.into_iter().filter_map(|tid| stops.remove_entry(&tid)).collect()
     }
 
-    /// A process is stopped, by us before or now; stop it where a rollback can begin. `None` if it is dead.
-    fn halt(&mut self, pid: i32, now: Option<Stopped>) -> Result<Option<Stopped>> {
-        let halted = self.halt_at_once(pid, now)?;
-        self.end_work(pid);
-        match &halted {
-            Some(stopped) => self.end_call(stopped)?,
-            None => drop(self.ahead.under_way.remove(&pid)),
+    /// A thread is stopped, by us before or now; stop it where a rollback can begin. `None` if it is dead.
+    pub(in crate::ahead) fn halt_at_once(
+        &mut self,
+        pid: i32,
+        tid: i32,
+        mut stopped: Option<Stopped>,
+    ) -> Result<Option<Stopped>> {
+        if self.ahead.children.standing_thread(pid) == Some(tid) {
+            return Ok(self.ahead.children.take_standing(pid).map(|(stopped, _)| stopped));
         }
-        Ok(halted)
-    }
-
-    fn halt_at_once(&mut self, pid: i32, mut stopped: Option<Stopped>) -> Result<Option<Stopped>> {
-        if let Some((stopped, _)) = self.ahead.children.take_standing(pid) {
+        if self.ahead.ending.get(&pid).is_some_and(|(stopped, _)| stopped.tid() == tid) {
+            return Ok(self.ahead.ending.remove(&pid).map(|(stopped, _)| stopped));
+        }
+        let groups = &mut self.ahead.thread_groups;
+        if let Some(stopped) = groups.take_retired(tid).or_else(|| groups.take_held(tid)) {
             return Ok(Some(stopped));
         }
-        if let Some((stopped, _)) = self.ahead.ending.remove(&pid) {
-            return Ok(Some(stopped));
-        }
-        let parked = self.ahead.parked.iter().find(|(_, parked)| parked.call.pid == pid).map(|(&key, _)| key);
+        let parked = self.ahead.parked.iter().find(|(_, parked)| parked.call.tid == tid).map(|(&key, _)| key);
         if let Some(parked) = parked.and_then(|key| self.ahead.parked.remove(&key)) {
             return Ok(Some(parked.stopped));
         }
         // A new program without its agent could make no call for us: let it come so far.
         while let Some(now) = stopped.take() {
             let is_new = matches!(now.stop(), Stop::Exec { .. });
-            if !is_new && !self.ahead.starting.contains(&pid) || self.is_request(&now) {
+            if !is_new && !self.ahead.starting.contains(&tid) || self.is_request(&now) {
                 stopped = Some(now);
                 break;
             }
@@ -234,12 +236,12 @@ impl Supervisor {
                 }
                 Stop::Group(_) | Stop::Trap | Stop::Exit => now.resume(0)?,
             }
-            stopped = tracee::await_stop(pid)?;
+            stopped = tracee::await_stop(tid)?;
         }
         if let Some(stopped) = &stopped {
             if let Stop::Signal(_) = stopped.stop() {
                 let info = stopped.signal_info()?;
-                let info = self.as_it_was(pid, info);
+                let info = self.as_it_was(tid, info);
                 // Its own SIGPIPE, abort and the like belong to what is taken back; what we have told of a child is told again.
                 let is_own = is_own(&info, pid);
                 let is_ours = info.number() == libc::SIGCHLD && self.ahead.children.is_announced(info.process());
@@ -252,7 +254,7 @@ impl Supervisor {
         Ok(stopped)
     }
 
-    fn is_request(&self, stopped: &Stopped) -> bool {
+    pub(in crate::ahead) fn is_request(&self, stopped: &Stopped) -> bool {
         stopped.stop() == Stop::SystemCall
             && stopped.registers().is_ok_and(|registers| {
                 registers.orig_rax == u64::from(agent_abi::REQUEST_NR) && self.image.contains(registers.rip)
@@ -263,18 +265,21 @@ impl Supervisor {
     fn destroy(&mut self, children: &[i32], stops: &mut HashMap<i32, Stopped>) -> Result<()> {
         for &pid in children {
             self.ahead.crash.step();
-            let _stopped_for_good = stops.remove(&pid);
-            self.destroy_unannounced(pid)?;
+            let _stopped_for_good = self.take_group(pid, stops);
+            let mut threads = self.threads_of(pid);
+            threads.iter().try_for_each(|&tid| self.destroy_unannounced(tid))?;
             // If it is not there any more it was killed from outside, and its end has been heard of.
             let is_alive = self.tracees.contains_key(&pid);
             if is_alive {
-                end(pid)?;
+                end(&threads)?;
             }
             let parent = self.ahead.children.parent(pid);
             self.ahead.children.unmake(pid);
             self.ahead.held_signals.remove(&pid);
             if is_alive {
-                self.on_exit(pid);
+                // Its first thread last.
+                threads.reverse();
+                threads.into_iter().for_each(|tid| self.on_exit(tid));
             }
             if let Some(parent) = parent {
                 match stops.get(&parent) {
@@ -301,7 +306,7 @@ impl Supervisor {
             Undo::CloseOnExec { pid, fd, was } => {
                 let Some(stopped) = stops.get(&pid) else { return Ok(()) };
                 const F_SETFD: u64 = 2;
-                let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+                let mut remote = self.remote_calls(stopped)?;
                 remote.call(libc::SYS_fcntl, &[fd as u64, F_SETFD, u64::from(was)])?;
                 let signals = remote.finish()?;
                 self.hold_signals(pid, signals);
@@ -377,7 +382,7 @@ impl Supervisor {
         close_on_exec: bool,
     ) -> Result<()> {
         const O_CLOEXEC: u64 = 0o2000000;
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let mut remote = self.remote_calls(stopped)?;
         let own = std::process::id();
         let supervisor = remote.call(libc::SYS_pidfd_open, &[u64::from(own)])?;
         let copy = remote.call(libc::SYS_pidfd_getfd, &[supervisor as u64, open.as_raw_fd() as u64, 0])?;
@@ -404,41 +409,80 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Put a process back to its checkpoint; its call is looked at again, and made without running ahead.
-    fn put_back(&mut self, pid: i32, stopped: Stopped, kept: Kept) -> Result<()> {
-        let restored = self.restore_from(&kept, pid, &stopped);
-        let Kept { vessel, call, apart, .. } = kept;
+    /// Put a process back to its checkpoint; its call is looked at again, and made without running ahead. `threads` has
+    /// all of its threads, stopped.
+    fn put_back(&mut self, pid: i32, mut threads: HashMap<i32, Stopped>, kept: Kept) -> Result<()> {
+        threads.values().try_for_each(|stopped| self.forget_unborn(stopped))?;
+        // Only who was in the middle of a fork has children of whose birth we have not heard: of all others it was told
+        // (`on_done`). Those of a thread that ends here are children of another one then.
+        let mut was_giving_birth = false;
+        for tid in threads.keys() {
+            was_giving_birth |= self.ahead.giving_birth.remove(tid);
+        }
+        let restored = self.restore_from(&kept, pid, &mut threads);
+        let Kept { vessel, tid, call, mut others, apart, .. } = kept;
         self.ahead.children.apart.put_back(pid, apart);
-        let signal = vessel.signal();
+        let signals: HashMap<i32, Option<SignalInfo>> = threads.keys().map(|&tid| (tid, vessel.signal(tid))).collect();
         // Also where the process was killed meanwhile: nobody else knows of its vessel.
-        self.discard_vessel(vessel);
+        self.discard_vessel(vessel.into_vessel());
         restored?;
-        self.remove_unannounced(pid, &stopped)?;
-        self.reap_unseen(&stopped, pid)?;
-        self.forget_silent_children(pid, &stopped)?;
-        match (call, signal) {
-            (Some(Call { ends_by: Some(info), .. }), _) => drop(self.ahead.ending.insert(pid, (stopped, info))),
-            (Some(call), _) => self.park(stopped, call),
-            (None, Some(signal)) => stopped.resume_with(&signal)?,
-            (None, None) => stopped.resume(0)?,
+        let first = threads.get(&pid).ok_or(TraceError::Gone(pid))?;
+        let mut unannounced = Vec::new();
+        for &tid in threads.keys().filter(|_| was_giving_birth) {
+            unannounced.extend(self.end_unannounced(tid)?);
+        }
+        if !unannounced.is_empty() {
+            self.wait_in(first, pid, &unannounced)?;
+        }
+        self.reap_unseen(first, pid)?;
+        self.forget_silent_children(pid, first)?;
+        let ends = call.as_ref().is_some_and(|call| call.ends_by.is_some());
+        let own = call.map_or(Then::GoesOn, |call| Then::Asks(Box::new(call)));
+        others.insert(tid, own);
+        // The one at whose call the checkpoint was taken is looked at first.
+        let mut order: Vec<i32> = threads.keys().copied().collect();
+        order.sort_unstable_by_key(|&thread| (thread != tid, thread));
+        for thread in order {
+            let Some(stopped) = threads.remove(&thread) else { continue };
+            let then = match others.remove(&thread) {
+                Some(_) if ends && thread != tid => Then::IsRetired { is_at_exit: false },
+                then => then.unwrap_or(Then::GoesOn),
+            };
+            self.go_on_again(pid, stopped, then, signals.get(&thread).copied().flatten())?;
         }
         Ok(())
     }
 
-    fn restore_from(&mut self, kept: &Kept, pid: i32, stopped: &Stopped) -> Result<()> {
+    /// A thread of a process that has been put back.
+    fn go_on_again(&mut self, pid: i32, stopped: Stopped, then: Then, signal: Option<SignalInfo>) -> Result<()> {
+        match (then, signal) {
+            (Then::Asks(call), _) => match call.ends_by {
+                Some(info) => drop(self.ahead.ending.insert(pid, (stopped, info))),
+                None => self.park(stopped, *call),
+            },
+            (Then::IsRetired { is_at_exit }, _) => self.ahead.thread_groups.retire(pid, stopped, is_at_exit),
+            (Then::GoesOn, Some(signal)) => stopped.resume_with(&signal)?,
+            (Then::GoesOn, None) => stopped.resume(0)?,
+        }
+        Ok(())
+    }
+
+    fn restore_from(&mut self, kept: &Kept, pid: i32, threads: &mut HashMap<i32, Stopped>) -> Result<()> {
         let gate = self.image.header.gate_program;
+        let stopped = threads.get(&pid).ok_or(TraceError::Gone(pid))?;
         let open = self.descriptors_of(pid)?;
         let surplus: Vec<i32> = open.into_iter().filter(|fd| !kept.descriptors.contains(fd)).collect();
         if !surplus.is_empty() {
-            let mut remote = RemoteCalls::new(stopped, gate)?;
+            let mut remote = self.remote_calls(stopped)?;
             for fd in surplus {
                 remote.call(libc::SYS_close, &[fd as u64])?;
             }
             let signals = remote.finish()?;
             self.hold_signals(pid, signals);
         }
-        self.forget_undone_signals(pid, stopped)?;
-        kept.vessel.restore_known(stopped, gate, self.known_of(pid)).map_err(|error| match error {
+        threads.values().try_for_each(|stopped| self.forget_undone_signals(pid, stopped))?;
+        let known = self.known_of(pid, pid);
+        kept.vessel.restore_known(threads, gate, known).map_err(|error| match error {
             CheckpointError::Trace(error) => error,
             other => TraceError::Kernel {
                 what: "restore a checkpoint",
@@ -449,6 +493,7 @@ impl Supervisor {
         self.forget_pending_again(pid, kept);
         self.ahead.outcomes.back_to(pid, kept.injected, Instant::now());
         self.ahead.children.revive(pid);
+        self.count_threads(pid);
         self.ahead.starting.remove(&pid);
         if let Some(tracee) = self.tracees.get_mut(&pid) {
             tracee.injection = None;
@@ -458,7 +503,7 @@ impl Supervisor {
 
     /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held since are not sent by us, too.
     fn forget_pending_again(&mut self, pid: i32, kept: &Kept) {
-        for (pending, shared) in kept.vessel.pending() {
+        for (pending, shared) in kept.vessel.vessel().pending() {
             let is_ours = pending.is_from_us();
             let was =
                 kept.sent_again.iter().find(|info| is_ours && info.number() == pending.number()).unwrap_or(pending);
@@ -483,7 +528,12 @@ impl Supervisor {
     /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has sent itself, what a timer did, what
     /// we have told it of a child or sent it in the name of another one. Those that waited at the checkpoint are sent again with it.
     fn forget_undone_signals(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        let is_first = stopped.tid() == pid;
         self.take_signals(pid, stopped, |info, shared| {
+            if shared && !is_first {
+                // Those of the whole process are looked at once.
+                return false;
+            }
             let is_told = info.number() == libc::SIGCHLD && info.code() > 0 && !shared;
             is_told || info.is_noted() || is_own(info, pid) || info.number() == libc::SIGPIPE && !shared
         })
@@ -527,7 +577,7 @@ impl Supervisor {
         }
         let at = stopped.registers()?.gs_base - SCRATCH;
         let kernel = |source| TraceError::Kernel { what: "write a set of signals", tid: pid, source };
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let mut remote = self.remote_calls(stopped)?;
         for (info, _) in &pending {
             let bit = 1u64 << (info.number() - 1);
             let words = [bit.to_ne_bytes(), [0; 8], [0; 8]].concat();
@@ -536,7 +586,7 @@ impl Supervisor {
             remote.call(libc::SYS_rt_sigtimedwait, &[at, 0, at + 8, 8])?;
         }
         for (info, shared) in pending.iter().filter(|(info, shared)| !unwanted(info, *shared)) {
-            send_to_itself(&mut remote, pid, at, info, *shared)?;
+            send_to_itself(&mut remote, (pid, stopped.tid()), at, info, *shared)?;
         }
         let mut signals = remote.finish()?;
         // One that was not blocked came with a step.
@@ -545,23 +595,18 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Remove the children of whose birth we have not heard, and have their parent, which goes on, wait for them.
-    fn remove_unannounced(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
-        match self.destroy_unannounced(pid)? {
-            dead if dead.is_empty() => Ok(()),
-            dead => self.wait_in(stopped, pid, &dead),
+    /// Children of whose birth we have not heard: forked by an execution that never happened.
+    fn destroy_unannounced(&mut self, parent: i32) -> Result<()> {
+        match self.ahead.giving_birth.remove(&parent) {
+            true => self.end_unannounced(parent).map(drop),
+            false => Ok(()),
         }
     }
 
-    /// Children of whose birth we have not heard: forked by an execution that never happened. Only who was in the middle of a fork has any: of all
-    /// others it was told ([`Self::on_done`]).
-    fn destroy_unannounced(&mut self, parent: i32) -> Result<Vec<i32>> {
-        if !self.ahead.giving_birth.remove(&parent) {
-            return Ok(Vec::new());
-        }
+    fn end_unannounced(&mut self, parent: i32) -> Result<Vec<i32>> {
         let unannounced_children = self.unannounced_children(parent)?;
         for &child in &unannounced_children {
-            end(child)?;
+            end(&[child])?;
             self.ahead.children.unmake(child);
         }
         Ok(unannounced_children)
@@ -612,6 +657,7 @@ impl Supervisor {
         self.ahead.changes += 1;
         self.ahead.outcomes.settle(pid);
         self.ahead.children.forget_gone(pid);
+        self.release_retired(pid);
         self.ahead.ledger.settled(pid, self.ahead.now());
         for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
             self.send_again_as_ours(pid, info);
@@ -631,9 +677,14 @@ impl Supervisor {
     }
 }
 
-/// Kill a process, and wait for its end.
-fn end(pid: i32) -> Result<()> {
+/// Kill a process with these threads, and wait for its end, which is told after those of all threads but the first.
+fn end(threads: &[i32]) -> Result<()> {
+    let Some((&pid, others)) = threads.split_first() else { return Ok(()) };
     crate::sys::kill(pid, libc::SIGKILL);
+    for &tid in others {
+        // There is nothing to wait for if somebody has.
+        let _ = tracee::await_end(tid);
+    }
     tracee::await_end(pid).map(drop).map_err(|source| TraceError::Kernel { what: "wait for the end", tid: pid, source })
 }
 

@@ -47,7 +47,7 @@ impl Supervisor {
         let new_vessels = self.ahead.new_vessels.get(&pid).and_then(|checkpoint| self.ahead.kept.get(checkpoint));
         match fresh.or(new_vessels) {
             Some(kept) => {
-                kept.vessel.adopt(stopped);
+                kept.vessel.vessel().adopt(stopped);
                 None
             }
             None => Some(stopped),
@@ -68,7 +68,7 @@ impl Supervisor {
         }
         for (pid, checkpoint) in std::mem::take(&mut self.ahead.new_vessels) {
             let Some(kept) = self.ahead.kept.get(&checkpoint) else { continue };
-            if let Err(error) = kept.vessel.settle() {
+            if let Err(error) = kept.vessel.vessel().settle() {
                 // A copy that may be noticed is worse than none: without it a rollback ends the world.
                 self.ahead.trace(|| format!("vessel {pid}: {error}"));
                 crate::sys::kill(pid, libc::SIGKILL);
@@ -118,7 +118,7 @@ impl Supervisor {
     }
 
     pub(in crate::ahead) fn discard(&mut self, kept: Kept) {
-        self.discard_vessel(kept.vessel);
+        self.discard_vessel(kept.vessel.into_vessel());
     }
 
     pub(in crate::ahead) fn discard_vessel(&mut self, vessel: Vessel) {

@@ -33,7 +33,10 @@ impl Supervisor {
         self.switch_on(call.tid);
         // What its program does until it says more may change anything: nobody shares its checkpoint.
         let Some(id) = self.begin_speculation(stopped, call, Access::Mutating, None)? else {
-            return Ok(Decision::Answer(-i64::from(libc::EAGAIN)));
+            return Ok(match self.ahead.thread_groups.can_be_awaited() {
+                true => Decision::Wait,
+                false => Decision::Answer(-i64::from(libc::EAGAIN)),
+            });
         };
         self.ahead.next_explicit += 1;
         let number = self.ahead.next_explicit;

@@ -26,7 +26,7 @@ use rustix::fs::{
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use syscall_table::Op;
-use tracee::{RemoteCalls, Result, Stopped, TraceError};
+use tracee::{Result, Stopped, TraceError};
 
 const CHMOD: u64 = 90;
 const FCHMOD: u64 = 91;
@@ -282,7 +282,7 @@ impl Supervisor {
         if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let mut remote = self.remote_calls(stopped)?;
         let result = remote.call(call.frame.nr as i64, &call.frame.args)?;
         let signals = remote.finish()?;
         self.hold_signals(call.pid, signals);

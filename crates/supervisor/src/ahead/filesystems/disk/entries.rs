@@ -13,7 +13,7 @@ use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
 use rustix::fs::{AtFlags, SeekFrom};
 use std::os::fd::OwnedFd;
-use tracee::{RemoteCalls, Result, Stopped, TraceError};
+use tracee::{Result, Stopped, TraceError};
 
 const GETDENTS64: u64 = 217;
 /// Of `struct linux_dirent64`: inode, offset, length of the entry, type, name.
@@ -132,7 +132,7 @@ impl Supervisor {
 
     /// The call, made in the process.
     fn read_entries(&mut self, stopped: &Stopped, call: &Call) -> Result<(i64, Vec<u8>)> {
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let mut remote = self.remote_calls(stopped)?;
         let result = remote.call(libc::SYS_getdents64, &call.frame.args)?;
         let signals = remote.finish()?;
         self.hold_signals(call.pid, signals);

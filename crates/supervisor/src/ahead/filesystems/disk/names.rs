@@ -29,7 +29,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use syscall_table::{Op, SyncKind, CWD};
-use tracee::{RemoteCalls, Result, Stopped, TraceError};
+use tracee::{Result, Stopped, TraceError};
 
 const LSEEK: u64 = 8;
 const UNLINK: u64 = 87;
@@ -317,7 +317,7 @@ impl Supervisor {
         const AT_EACCESS: u64 = 0x200;
         let flags = AT_EACCESS | AtFlags::SYMLINK_NOFOLLOW.bits() as u64;
         let paths = syscall_table::op(call.frame.nr).map_or_else(Vec::new, paths_of);
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let mut remote = self.remote_calls(stopped)?;
         let mut finds_all = true;
         for (dir, at) in paths {
             let dir = dir_of(call, dir).unwrap_or(libc::AT_FDCWD);
@@ -462,7 +462,7 @@ impl Supervisor {
         if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }
-        let mut remote = RemoteCalls::new(stopped, self.image.header.gate_program)?;
+        let mut remote = self.remote_calls(stopped)?;
         let result = remote.call(call.frame.nr as i64, &call.frame.args)?;
         let signals = remote.finish()?;
         self.hold_signals(call.pid, signals);

@@ -1,0 +1,164 @@
+//! Processes with several threads run ahead, and are taken back with all of them
+//! ([0115](../../../docs/decisions/0115-threads-run-ahead.md)).
+
+use crate::support;
+
+use support::guess::check_compiled;
+
+/// What the programs share: a guess, and lines.
+const BEGIN: &str = r#"
+#include "check.h"
+static long begin(void) { return syscall(0x5bed, 1, 0, 0); }
+static void finish(long guess, const char *how) { syscall(0x5bed, *how == 'f' ? 3 : 2, guess, 0); }
+static void say(const char *text) { OK(write(1, text, strlen(text))); }
+"#;
+
+/// Both ends of a guess; a failure says what is said natively, where nobody takes guesses.
+#[track_caller]
+fn check(name: &str, program: &str, failed: &str, right: &str, never_waits_at: &[&str]) {
+    let source = format!("{BEGIN}{program}");
+    check_compiled(name, &source, "fail", failed, never_waits_at);
+    check_compiled(name, &source, "commit", right, never_waits_at);
+}
+
+#[test]
+fn two_threads_and_what_they_count_behind_a_lock() {
+    let program = r#"
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int count, turn;
+static void *add(void *unused) {
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        while (turn == 0) pthread_cond_wait(&changed, &lock);
+        count += turn; turn = 0;
+        pthread_cond_signal(&changed);
+        pthread_mutex_unlock(&lock);
+    }
+}
+static void give(int n) {
+    pthread_mutex_lock(&lock);
+    turn = n; pthread_cond_signal(&changed);
+    while (turn) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+int main(int argc, char **argv) {
+    pthread_t other; char line[64];
+    CHECK(pthread_create(&other, NULL, add, NULL) == 0);
+    give(1); say("start\n");
+    long id = begin();
+    if (id < 0) { give(2); snprintf(line, 64, "again %d\n", count); say(line); return 0; }
+    for (int i = 0; i < 100; i++) give(10);
+    snprintf(line, 64, "ahead %d\n", count); say(line);
+    finish(id, argv[1]);
+    give(1); snprintf(line, 64, "after %d\n", count); say(line);
+    return 0;
+}"#;
+    check("lock", program, "start\nagain 3\n", "start\nahead 1001\nafter 1002\n", &["futex", "write"]);
+}
+
+#[test]
+fn threads_are_born_and_end_on_a_guess() {
+    let program = r#"
+static int count;
+static void *add(void *n) { __atomic_add_fetch(&count, (int)(long)n, __ATOMIC_SEQ_CST); return n; }
+static pthread_t start(long n) { pthread_t t; CHECK(pthread_create(&t, NULL, add, (void *)n) == 0); return t; }
+static volatile int go;
+static void *wait_for_go(void *n) { while (!go) sched_yield(); return add(n); }
+int main(int argc, char **argv) {
+    char line[64]; pthread_t early;
+    CHECK(pthread_create(&early, NULL, wait_for_go, (void *)5) == 0);
+    say("start\n");
+    long id = begin();
+    if (id < 0) {
+        go = 1; pthread_join(early, NULL); pthread_join(start(2), NULL);
+        snprintf(line, 64, "again %d\n", count); say(line); return 0;
+    }
+    // One that was there ends, others come and go.
+    go = 1; pthread_join(early, NULL);
+    for (int i = 0; i < 10; i++) { pthread_t a = start(1), b = start(1); pthread_join(a, NULL); pthread_join(b, NULL); }
+    snprintf(line, 64, "ahead %d\n", count); say(line);
+    finish(id, argv[1]);
+    pthread_join(start(1), NULL);
+    snprintf(line, 64, "after %d\n", count); say(line);
+    return 0;
+}"#;
+    check("born", program, "start\nagain 7\n", "start\nahead 25\nafter 26\n", &["clone3", "clone", "exit"]);
+}
+
+#[test]
+fn a_thread_that_is_not_the_first_guesses_and_is_taken_back_to_its_call() {
+    let program = r#"
+static volatile int seen;
+static const char *how;
+static void *work(void *unused) {
+    long id = begin();
+    if (id < 0) { seen += 1; say("again\n"); return NULL; }
+    seen += 10; say("ahead\n");
+    finish(id, how);
+    return NULL;
+}
+int main(int argc, char **argv) {
+    pthread_t t; char line[64]; how = argv[1];
+    CHECK(pthread_create(&t, NULL, work, NULL) == 0);
+    CHECK(pthread_join(t, NULL) == 0);
+    snprintf(line, 64, "seen %d\n", seen); say(line);
+    return 0;
+}"#;
+    check("other", program, "again\nseen 1\n", "ahead\nseen 10\n", &[]);
+}
+
+/// One thread waits at a call that cannot be undone: the others go on.
+#[test]
+fn a_thread_that_waits_for_the_guess_keeps_nobody_from_going_on() {
+    let program = r#"
+static volatile int waits, count;
+static void *mark(void *unused) { waits = 1; mknod("fifo", S_IFIFO | 0600, 0); waits = 2; return NULL; }
+int main(int argc, char **argv) {
+    pthread_t t; char line[64];
+    say("start\n");
+    long id = begin();
+    if (id < 0) { say("again\n"); return access("fifo", F_OK) == 0; }
+    CHECK(pthread_create(&t, NULL, mark, NULL) == 0);
+    while (!waits) sched_yield();
+    for (int i = 0; i < 1000; i++) { count++; sched_yield(); }
+    snprintf(line, 64, "ahead %d %d\n", count, waits); say(line);
+    finish(id, argv[1]);
+    CHECK(pthread_join(t, NULL) == 0);
+    snprintf(line, 64, "after %d\n", waits); say(line);
+    return access("fifo", F_OK) != 0;
+}"#;
+    check("waits", program, "start\nagain\n", "start\nahead 1000 1\nafter 2\n", &[]);
+}
+
+/// Its process ends on a guess: none of its threads goes on, and all of them are there again.
+#[test]
+fn a_process_with_threads_ends_on_a_guess() {
+    let program = r#"
+static volatile int steps;
+static void *step(void *unused) { for (;;) { steps++; usleep(100); } }
+int main(int argc, char **argv) {
+    char line[64];
+    say("start\n");
+    int ends[2]; OK(pipe(ends));
+    pid_t child = OK(fork());
+    if (child == 0) {
+        close(ends[1]);
+        pthread_t t; CHECK(pthread_create(&t, NULL, step, NULL) == 0);
+        while (steps < 3) sched_yield();
+        char byte; while (read(ends[0], &byte, 1) == 1) { if (byte == 'x') exit(4); if (byte == 'y') exit(5); }
+        exit(6);
+    }
+    long id = begin();
+    if (id < 0) {
+        OK(write(ends[1], "y", 1));
+        snprintf(line, 64, "again %d\n", wait_for(child)); say(line); return 0;
+    }
+    OK(write(ends[1], "x", 1));
+    snprintf(line, 64, "ahead %d\n", wait_for(child)); say(line);
+    finish(id, argv[1]);
+    say("after\n");
+    return 0;
+}"#;
+    check("ends", program, "start\nagain 5\n", "start\nahead 4\nafter\n", &["exit_group", "wait4"]);
+}

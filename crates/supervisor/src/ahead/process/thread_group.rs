@@ -1,0 +1,526 @@
+//! Processes with several threads (000, 5.1: a checkpoint of all of them;
+//! [0115](../../../../../docs/decisions/0115-threads-run-ahead.md)).
+//!
+//! The threads of a process share its memory, so dependencies are the process's. It gains some only while all its
+//! threads stand still, each before its call, or in one that has had no effect and begins again
+//! ([`Supervisor::stop_others`]). Those that were kept at their calls stay there; the others go on at once.
+//!
+//! A thread that ends on a guess is *retired*: whoever waits for it is told as by the kernel, and it stands still at
+//! its last call until its process depends on nothing. So its id stays its own, and a rollback finds it there. When
+//! the process ends on a guess, all its threads are retired.
+//!
+//! **Invariant:** a checkpoint is taken of a process, and a process is put back, only while all its threads are
+//! stopped.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::process::signals::has_part_of_its_effect;
+use crate::ahead::{Call, SCRATCH};
+use crate::event_loop::Supervisor;
+use crate::signals;
+use agent_abi::{option, Request, ThreadPage, PROCESSES_MAX, THREADS_MAX};
+use checkpoint::{CheckpointError, Known, ThreadedVessel, ToReap};
+use std::collections::{HashMap, HashSet};
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+use tracee::{RemoteCalls, Result, Stop, Stopped, TraceError};
+
+/// A thread that goes on only if a rollback makes it.
+#[derive(Debug)]
+pub(in crate::ahead) struct Retired {
+    pid: i32,
+    stopped: Stopped,
+    /// It stands at its own end; otherwise its process's.
+    is_at_exit: bool,
+}
+
+/// What a thread does when its process has been put back to a checkpoint.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// It goes on with its program.
+    GoesOn,
+    /// Its call is looked at again.
+    Asks(Box<Call>),
+    /// It stays where it is: it has ended.
+    IsRetired {
+        /// At its own end.
+        is_at_exit: bool,
+    },
+}
+
+/// A checkpoint, and what the threads do after a rollback that did not make it necessary.
+pub(in crate::ahead) type Forked = (ThreadedVessel, HashMap<i32, Then>);
+
+/// What is known of threads besides their processes.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadGroups {
+    retired: HashMap<i32, Retired>,
+    /// Processes of which one thread has lent the memory to a child, and that thread (`apart`).
+    lenders: HashMap<i32, i32>,
+    /// Their other threads, with their process.
+    held: HashMap<i32, (i32, Stopped)>,
+    /// A checkpoint could not be taken because a thread was in the middle of something.
+    is_awaited: bool,
+    /// And of something that may take long: a write that would end early.
+    may_take_long: bool,
+}
+
+impl ThreadGroups {
+    pub fn is_quiet(&self) -> bool {
+        self.retired.is_empty() && self.lenders.is_empty()
+    }
+
+    /// Whether this thread stands still until another one has its memory back.
+    pub fn is_held(&self, tid: i32) -> bool {
+        self.held.contains_key(&tid)
+    }
+
+    /// Whether a thread may do nothing, because another one has lent the memory of their process.
+    pub fn is_lent_by_another(&self, pid: i32, tid: i32) -> bool {
+        self.lenders.get(&pid).is_some_and(|&lender| lender != tid)
+    }
+
+    pub fn is_retired(&self, tid: i32) -> bool {
+        self.retired.contains_key(&tid)
+    }
+
+    pub fn retire(&mut self, pid: i32, stopped: Stopped, is_at_exit: bool) {
+        self.retired.insert(stopped.tid(), Retired { pid, stopped, is_at_exit });
+    }
+
+    pub fn take_retired(&mut self, tid: i32) -> Option<Stopped> {
+        self.retired.remove(&tid).map(|retired| retired.stopped)
+    }
+
+    /// A thread has ended.
+    pub fn forget(&mut self, tid: i32) {
+        self.retired.remove(&tid);
+        self.held.remove(&tid);
+    }
+
+    pub fn take_held(&mut self, tid: i32) -> Option<Stopped> {
+        self.held.remove(&tid).map(|(_, stopped)| stopped)
+    }
+
+    /// Whether a checkpoint that could not be taken can be in a moment.
+    pub fn can_be_awaited(&self) -> bool {
+        self.is_awaited && !self.may_take_long
+    }
+
+    /// The same: it may be possible by now.
+    pub fn take_awaited(&mut self) -> bool {
+        std::mem::take(&mut self.is_awaited)
+    }
+
+    fn of(&self, pid: i32) -> impl Iterator<Item = &Retired> {
+        self.retired.values().filter(move |retired| retired.pid == pid)
+    }
+}
+
+impl Supervisor {
+    /// Whether a thread's process has, or is about to have, other threads, or others that share its memory.
+    pub(in crate::ahead) fn has_company(&self, tid: i32) -> bool {
+        let users = |process: usize| self.world().processes[process].users.load(Ordering::Relaxed);
+        self.tracees.get(&tid).is_some_and(|tracee| users(tracee.process) != 1)
+    }
+
+    /// Calls that a thread makes for us, whoever else is in its process.
+    pub(in crate::ahead) fn remote_calls<'a>(&self, stopped: &'a Stopped) -> Result<RemoteCalls<'a>> {
+        let gate = self.image.header.gate_program;
+        match self.has_company(stopped.tid()) {
+            true => RemoteCalls::in_company(stopped, gate),
+            false => RemoteCalls::new(stopped, gate),
+        }
+    }
+
+    /// The threads of a process of which we have heard, its first one included, also where that one has ended.
+    pub(in crate::ahead) fn threads_of(&mut self, pid: i32) -> Vec<i32> {
+        if !self.has_company(pid) {
+            return vec![pid];
+        }
+        let Some(slot) = self.tracees.get(&pid).map(|tracee| tracee.process) else { return vec![pid] };
+        let company: Vec<i32> =
+            self.tracees.iter().filter(|(_, tracee)| tracee.process == slot).map(|(&tid, _)| tid).collect();
+        let mut threads: Vec<i32> =
+            company.into_iter().filter(|&tid| tid != pid && self.pid_of(tid).is_ok_and(|of| of == pid)).collect();
+        threads.sort_unstable();
+        threads.insert(0, pid);
+        threads
+    }
+
+    /// Whether those that share a process's memory are its threads, the first one among them, and nobody else. One that
+    /// is about to be born may be a process (`CLONE_VM`): the agent counts it before the call, and we know it later.
+    pub(in crate::ahead) fn is_one_process(&self, pid: i32) -> bool {
+        let world = self.world();
+        let options = world.options.load(Ordering::Relaxed);
+        let Some(slot) = self.tracees.get(&pid).map(|tracee| tracee.process) else { return false };
+        let is_its = |tid: i32, known: Option<i32>| known.or_else(|| procfs::Status::of(tid).ok()?.process().ok());
+        let users = self.tracees.iter().filter(|(_, tracee)| tracee.process == slot);
+        options & option::INDEPENDENT_THREADS == 0
+            && !self.ahead.children.any_shares_with(pid)
+            && procfs::Status::of(pid).and_then(|status| status.state()).is_ok_and(|state| state != 'Z')
+            && users.clone().count() as u32 == world.processes[slot].users.load(Ordering::Acquire)
+            && users.map(|(&tid, tracee)| is_its(tid, tracee.pid)).all(|of| of == Some(pid))
+    }
+
+    /// Take a checkpoint of a process with several threads, of which one, `stopped`, makes it gain dependencies; and
+    /// what the others do after a rollback. `None`: not now.
+    pub(in crate::ahead) fn fork_with_others(
+        &mut self,
+        stopped: &Stopped,
+        pid: i32,
+        known: Known,
+        dead: &mut Vec<ToReap>,
+    ) -> std::result::Result<Option<Forked>, CheckpointError> {
+        let Some(others) = self.stop_others(pid, stopped.tid())? else { return Ok(None) };
+        let mut then: HashMap<i32, Then> = others.iter().map(|other| (other.tid(), Then::GoesOn)).collect();
+        let mut all: HashMap<i32, &Stopped> =
+            others.iter().chain([stopped]).map(|stopped| (stopped.tid(), stopped)).collect();
+        for parked in self.ahead.parked.values().filter(|parked| parked.call.pid == pid) {
+            all.insert(parked.call.tid, &parked.stopped);
+            then.insert(parked.call.tid, Then::Asks(Box::new(parked.call.again())));
+        }
+        for retired in self.ahead.thread_groups.of(pid) {
+            all.insert(retired.stopped.tid(), &retired.stopped);
+            then.insert(retired.stopped.tid(), Then::IsRetired { is_at_exit: retired.is_at_exit });
+        }
+        let forked = ThreadedVessel::fork_known(pid, &all, self.image.header.gate_program, known, dead);
+        drop(all);
+        self.let_go_on(pid, others)?;
+        forked.map(|vessel| Some((vessel, then)))
+    }
+
+    /// Stop all other threads of a process where a checkpoint can be taken. The answer has those that ran, and are to
+    /// go on. `None`: one of them is in the middle of something; whoever asked is looked at again when that may be
+    /// over.
+    fn stop_others(&mut self, pid: i32, caller: i32) -> Result<Option<Vec<Stopped>>> {
+        let mut stopped = Vec::new();
+        let mut is_put_off = false;
+        while !is_put_off {
+            let standing: HashSet<i32> = stopped.iter().map(Stopped::tid).chain([caller]).collect();
+            let running = self.running_threads(pid, &standing)?;
+            if running.is_empty() {
+                break;
+            }
+            let ends_early = running.iter().any(|&tid| self.would_be_cut_short(tid));
+            if ends_early || running.iter().any(|&tid| self.is_elsewhere(tid)) {
+                self.ahead.thread_groups.may_take_long = ends_early;
+                is_put_off = true;
+                break;
+            }
+            self.ahead.thread_groups.may_take_long = false;
+            let mut halted = tracee::halt_all(&running)?;
+            for tid in running {
+                match halted.remove(&tid) {
+                    Some(now) if self.stands_before_its_call(&now)? => stopped.push(now),
+                    Some(now) => {
+                        is_put_off = true;
+                        now.keep();
+                    }
+                    // It is about to end.
+                    None => is_put_off = true,
+                }
+            }
+        }
+        if is_put_off {
+            self.ahead.thread_groups.is_awaited = true;
+            self.let_go_on(pid, stopped)?;
+            return Ok(None);
+        }
+        stopped.iter().try_for_each(|stopped| self.forget_unborn(stopped))?;
+        Ok(Some(stopped))
+    }
+
+    /// The threads of a process that are neither among these nor kept by us. Of all of them it is known that they were
+    /// born.
+    fn running_threads(&mut self, pid: i32, standing: &HashSet<i32>) -> Result<Vec<i32>> {
+        let mut running = procfs::unless_gone(procfs::threads(pid))?;
+        running.retain(|&tid| !standing.contains(&tid) && !self.is_kept(pid, tid));
+        for &tid in &running {
+            self.await_birth(tid)?;
+        }
+        Ok(running)
+    }
+
+    /// Whether a thread is stopped by us already.
+    pub(in crate::ahead) fn is_kept(&self, pid: i32, tid: i32) -> bool {
+        let ahead = &self.ahead;
+        ahead.thread_groups.is_retired(tid)
+            || ahead.thread_groups.is_held(tid)
+            || ahead.children.standing_thread(pid) == Some(tid)
+            || ahead.ending.get(&pid).is_some_and(|(stopped, _)| stopped.tid() == tid)
+            || ahead.parked.values().any(|parked| parked.call.tid == tid)
+    }
+
+    /// Whether a thread may not stop when it is asked to, or stands for somebody else.
+    fn is_elsewhere(&self, tid: i32) -> bool {
+        let ahead = &self.ahead;
+        ahead.unsettled.contains(&tid)
+            || ahead.starting.contains(&tid)
+            || ahead.under_way.get(&tid).is_some_and(|call| call.lends_memory)
+            || self.stop_the_world.concerns(tid)
+            || self.going_on_later.iter().any(|later| later.tid() == tid)
+    }
+
+    /// Whether a thread is in a call that has a part of its effect if it is interrupted.
+    fn would_be_cut_short(&self, tid: i32) -> bool {
+        let can_be_repeated = self.ahead.under_way.get(&tid).is_some_and(|call| call.can_be_repeated);
+        !can_be_repeated && has_part_of_its_effect(procfs::system_call(tid))
+    }
+
+    /// A thread has stopped. Whether a checkpoint can be taken of it: then it stands before a call, or in one that has
+    /// had no effect, or in its program.
+    fn stands_before_its_call(&mut self, stopped: &Stopped) -> Result<bool> {
+        let is_question =
+            self.is_request(stopped) && matches!(Request::from_raw(stopped.registers()?.rdi), Some(Request::Ahead));
+        match stopped.stop() {
+            Stop::Trap => {}
+            Stop::SystemCall if is_question => {}
+            Stop::SystemCall if !self.is_request(stopped) => stopped.repeat_call()?,
+            _ => return Ok(false),
+        }
+        let tid = stopped.tid();
+        if self.ahead.under_way.contains_key(&tid) {
+            self.ahead.asked_before.insert(tid);
+        }
+        self.end_call(stopped)?;
+        self.hear_of_births(tid)?;
+        self.end_work(tid);
+        signals::take_back(stopped, &self.image, self.segment.world)?;
+        Ok(true)
+    }
+
+    /// Threads that were stopped for a checkpoint go on. What one of them may have been asked to stop for is asked
+    /// again.
+    fn let_go_on(&mut self, pid: i32, stopped: Vec<Stopped>) -> Result<()> {
+        for stopped in stopped {
+            match stopped.resume(0) {
+                Ok(()) | Err(TraceError::Gone(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let has_to_hear = self.ahead.signals.has_any_for(pid) || self.ahead.children.has_to_hear(pid);
+        if has_to_hear && !self.is_kept(pid, pid) {
+            let _ = tracee::interrupt(pid);
+        }
+        Ok(())
+    }
+
+    /// One thread of several is about to lend the memory of its process to a child, which gets a copy: no other one
+    /// changes it until what the child has written is in it again. False: not now.
+    pub(in crate::ahead) fn lend_memory(&mut self, pid: i32, lender: i32) -> Result<bool> {
+        let Some(others) = self.stop_others(pid, lender)? else { return Ok(false) };
+        let groups = &mut self.ahead.thread_groups;
+        groups.lenders.insert(pid, lender);
+        groups.held.extend(others.into_iter().map(|stopped| (stopped.tid(), (pid, stopped))));
+        Ok(true)
+    }
+
+    /// Where a child does not use its parent's memory any more, the parent's threads go on. Whether there was one.
+    pub(in crate::ahead) fn end_lending(&mut self) -> Result<bool> {
+        let ahead = &self.ahead;
+        let lends = |tid: i32| {
+            ahead.under_way.get(&tid).is_some_and(|call| call.is_apart)
+                || ahead.parked.values().any(|parked| parked.call.tid == tid && parked.call.awaits.is_some())
+        };
+        let lenders = &ahead.thread_groups.lenders;
+        let over: Vec<i32> = lenders.iter().filter(|(_, &tid)| !lends(tid)).map(|(&pid, _)| pid).collect();
+        for &pid in &over {
+            self.ahead.thread_groups.lenders.remove(&pid);
+            let held = self.ahead.thread_groups.held.extract_if(|_, (of, _)| *of == pid);
+            let held = held.map(|(_, (_, stopped))| stopped).collect();
+            self.let_go_on(pid, held)?;
+        }
+        Ok(!over.is_empty())
+    }
+
+    /// A thread that is back before a call that makes another one has taken slots for that one, and takes others when
+    /// it makes the call again.
+    pub(in crate::ahead) fn forget_unborn(&self, stopped: &Stopped) -> Result<()> {
+        let (tid, page) = (stopped.tid(), stopped.registers()?.gs_base);
+        let at = page.wrapping_add(offset_of!(ThreadPage, pending_thread) as u64);
+        let Ok(pending) = tracee::read_value::<u64>(tid, at) else { return Ok(()) };
+        let (thread, process) = (pending as u32, (pending >> 32) as u32);
+        let world = self.world();
+        let is_free = |slot: usize| world.threads[slot].tid.load(Ordering::Acquire) == 0;
+        let Some(thread) = (thread as usize).checked_sub(1).filter(|&slot| slot < THREADS_MAX && is_free(slot)) else {
+            return Ok(());
+        };
+        world.thread_map.give_back(thread);
+        let own = self.tracees.get(&tid).map(|tracee| tracee.process);
+        match (process as usize).checked_sub(1).filter(|&slot| slot < PROCESSES_MAX) {
+            None => {}
+            Some(slot) if Some(slot) == own => drop(world.processes[slot].users.fetch_sub(1, Ordering::AcqRel)),
+            Some(slot) => world.process_map.give_back(slot),
+        }
+        let kernel = |source| TraceError::Kernel { what: "forget a birth", tid, source };
+        tracee::write_bytes(tid, at, &[0; 8]).map_err(kernel)
+    }
+
+    /// A rollback has put back a process: those of its threads that were born since are not counted any more.
+    pub(in crate::ahead) fn count_threads(&self, pid: i32) {
+        let Some(slot) = self.tracees.get(&pid).map(|tracee| tracee.process) else { return };
+        let users = self.tracees.values().filter(|tracee| tracee.process == slot).count();
+        self.world().processes[slot].users.store(users as u32, Ordering::Release);
+    }
+
+    /// Stop a process with all its threads for a rollback, or for its end; those that have stopped are added to
+    /// `stops`. `halted` has those that have been stopped for that.
+    pub(in crate::ahead) fn halt_group(
+        &mut self,
+        pid: i32,
+        halted: &mut HashMap<i32, Stopped>,
+        stops: &mut HashMap<i32, Stopped>,
+    ) -> Result<()> {
+        let mut threads = self.threads_of(pid);
+        let mut tried: HashSet<i32> = HashSet::new();
+        while !threads.is_empty() {
+            for tid in threads {
+                tried.insert(tid);
+                let stopped = self.halt_at_once(pid, tid, halted.remove(&tid))?;
+                self.end_work(tid);
+                match stopped {
+                    Some(stopped) => {
+                        self.end_call(&stopped)?;
+                        stops.insert(tid, stopped);
+                    }
+                    None => drop(self.ahead.under_way.remove(&tid)),
+                }
+            }
+            threads = match self.has_company(pid) {
+                true => self.running_threads(pid, &tried)?,
+                false => Vec::new(),
+            };
+            halted.extend(tracee::halt_all(&threads)?);
+        }
+        Ok(())
+    }
+
+    /// The process ends on a guess: none of its other threads makes another step.
+    pub(in crate::ahead) fn retire_others(&mut self, pid: i32, caller: i32) -> Result<()> {
+        if !self.has_company(pid) {
+            return Ok(());
+        }
+        let mut tried = HashSet::from([caller]);
+        let is_other = |call: &Call| call.pid == pid && call.tid != caller;
+        let parked = self.ahead.parked.iter().filter(|(_, parked)| is_other(&parked.call));
+        let parked: Vec<u64> = parked.map(|(&key, _)| key).collect();
+        for key in parked {
+            if let Some(parked) = self.ahead.parked.remove(&key) {
+                self.ahead.thread_groups.retire(pid, parked.stopped, false);
+            }
+        }
+        let groups = &mut self.ahead.thread_groups;
+        groups.lenders.remove(&pid);
+        let held: Vec<Stopped> =
+            groups.held.extract_if(|_, (of, _)| *of == pid).map(|(_, (_, stopped))| stopped).collect();
+        held.into_iter().for_each(|stopped| groups.retire(pid, stopped, false));
+        loop {
+            let running = self.running_threads(pid, &tried)?;
+            if running.is_empty() {
+                return Ok(());
+            }
+            tried.extend(&running);
+            for (tid, stopped) in tracee::halt_all(&running)? {
+                self.end_work(tid);
+                self.end_call(&stopped)?;
+                self.hear_of_births(tid)?;
+                self.ahead.thread_groups.retire(pid, stopped, false);
+            }
+        }
+    }
+
+    /// Whether a call is the end of one thread of several.
+    pub(in crate::ahead) fn is_end_of_thread(&self, call: &Call) -> bool {
+        const EXIT: u64 = 60;
+        let live = || procfs::unless_gone(procfs::threads(call.pid)).map_or(usize::MAX, |threads| threads.len());
+        call.frame.nr == EXIT
+            && self.has_company(call.tid)
+            && live() - self.ahead.thread_groups.of(call.pid).count() > 1
+    }
+
+    /// A thread of a process that depends on a guess ends. Whoever waits for it is told, as the kernel tells him.
+    pub(in crate::ahead) fn end_thread(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+        if call.tid == call.pid || has_robust_futexes(stopped) {
+            return Ok(self.wait_at_barrier(call));
+        }
+        const PR_GET_TID_ADDRESS: u64 = 40;
+        const LIST_LEN: u64 = 24;
+        const FUTEX_WAKE: u64 = 1;
+        let tid = call.tid;
+        let at = stopped.registers()?.gs_base - SCRATCH;
+        let mut remote = self.remote_calls(stopped)?;
+        remote.call(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, at])?;
+        let kernel = |source| TraceError::Kernel { what: "read an address", tid, source };
+        let address: u64 = tracee::read_value(tid, at).map_err(kernel)?;
+        // Its stack may be another thread's before it ends in earnest: the kernel writes nothing there any more.
+        let rseq = stopped.rseq_configuration()?;
+        if rseq.pointer != 0 {
+            const UNREGISTER: u64 = 1;
+            remote.call(libc::SYS_rseq, &[rseq.pointer, rseq.size.into(), UNREGISTER, rseq.signature.into()])?;
+        }
+        remote.call(libc::SYS_set_tid_address, &[0])?;
+        remote.call(libc::SYS_set_robust_list, &[0, LIST_LEN])?;
+        // As the kernel: what cannot be written is not.
+        if address != 0 && tracee::write_bytes(tid, address, &[0; 4]).is_ok() {
+            remote.call(libc::SYS_futex, &[address, FUTEX_WAKE, 1])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(call.pid, signals);
+        Ok(Decision::Retire)
+    }
+
+    /// A process depends on nothing: those of its threads that have ended do so in earnest.
+    pub(in crate::ahead) fn release_retired(&mut self, pid: i32) {
+        if self.ahead.thread_groups.is_quiet() || self.ahead.children.stands(pid) {
+            return;
+        }
+        let ended: Vec<i32> = self
+            .ahead
+            .thread_groups
+            .of(pid)
+            .filter(|retired| retired.is_at_exit)
+            .map(|retired| retired.stopped.tid())
+            .collect();
+        for tid in ended {
+            if let Some(stopped) = self.ahead.thread_groups.take_retired(tid) {
+                let _ = self.reply(stopped, agent_abi::ahead::GO);
+            }
+        }
+    }
+
+    /// Parents that could not be told of a child, because one of their threads was in the middle of something, are
+    /// asked to stop again.
+    pub(in crate::ahead) fn call_parents(&mut self) {
+        let parents: Vec<i32> = self.ahead.children.parents_to_tell();
+        for pid in parents.into_iter().filter(|&pid| self.has_company(pid) && !self.is_kept(pid, pid)) {
+            let is_busy = self.ahead.under_way.get(&pid).is_some_and(|call| !call.can_be_repeated);
+            if !is_busy {
+                let _ = tracee::interrupt(pid);
+            }
+        }
+    }
+
+    /// Whether a thread waits for another one of its process, and for no time.
+    pub(in crate::ahead) fn waits_for_a_thread(&self, tid: i32) -> bool {
+        const FUTEX: u64 = 202;
+        const COMMAND: u64 = 0x7f;
+        /// `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET`, `FUTEX_LOCK_PI2`.
+        const WAITS: [u64; 4] = [0, 6, 9, 13];
+        if !self.has_company(tid) {
+            return false;
+        }
+        let call = procfs::waiting_call(tid);
+        matches!(call, Ok(Some((FUTEX, [_, what, _, 0, ..]))) if WAITS.contains(&(what & COMMAND)))
+    }
+}
+
+/// Whether a thread has futexes that the kernel marks when it ends. Where that is not known, it has.
+fn has_robust_futexes(stopped: &Stopped) -> bool {
+    match stopped.robust_list() {
+        Ok((0, _)) => false,
+        // The list ends where it began, and has one more entry while that is being taken or given back.
+        Ok((head, _)) => !tracee::read_value::<[u64; 3]>(stopped.tid(), head)
+            .is_ok_and(|[next, _, pending]| next & !1 == head && pending == 0),
+        Err(_) => true,
+    }
+}
