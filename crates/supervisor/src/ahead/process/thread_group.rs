@@ -15,7 +15,7 @@
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::process::signals::has_part_of_its_effect;
 use crate::ahead::{Call, SCRATCH};
-use crate::event_loop::Supervisor;
+use crate::event_loop::{Supervisor, Tracee};
 use crate::signals;
 use agent_abi::{option, Request, ThreadPage, PROCESSES_MAX, THREADS_MAX};
 use checkpoint::{CheckpointError, Known, ThreadedVessel, ToReap};
@@ -106,6 +106,12 @@ impl ThreadGroups {
         self.is_awaited && !self.may_take_long
     }
 
+    /// A checkpoint can be taken when somebody who is about to be born is there.
+    pub fn await_birth(&mut self) {
+        self.is_awaited = true;
+        self.may_take_long = false;
+    }
+
     /// The same: it may be possible by now.
     pub fn take_awaited(&mut self) -> bool {
         std::mem::take(&mut self.is_awaited)
@@ -147,19 +153,31 @@ impl Supervisor {
         threads
     }
 
-    /// Whether those that share a process's memory are its threads, the first one among them, and nobody else. One that
-    /// is about to be born may be a process (`CLONE_VM`): the agent counts it before the call, and we know it later.
+    /// Who shares a process's memory and has been born.
+    fn users_of(&self, pid: i32) -> impl Iterator<Item = (i32, &Tracee)> {
+        let slot = self.tracees.get(&pid).map(|tracee| tracee.process);
+        let users = self.tracees.iter().filter(move |(_, tracee)| Some(tracee.process) == slot);
+        users.map(|(&tid, tracee)| (tid, tracee))
+    }
+
+    /// Whether somebody who shares a process's memory is about to be born: the agent counts it before the call.
+    pub(in crate::ahead) fn expects_birth(&self, pid: i32) -> bool {
+        let Some(tracee) = self.tracees.get(&pid) else { return false };
+        let counted = self.world().processes[tracee.process].users.load(Ordering::Acquire);
+        counted as usize > self.users_of(pid).count()
+    }
+
+    /// Whether those that share a process's memory are its threads, the first one among them, and nobody else. Who is
+    /// about to be born may be a process (`CLONE_VM`).
     pub(in crate::ahead) fn is_one_process(&self, pid: i32) -> bool {
-        let world = self.world();
-        let options = world.options.load(Ordering::Relaxed);
-        let Some(slot) = self.tracees.get(&pid).map(|tracee| tracee.process) else { return false };
+        let options = self.world().options.load(Ordering::Relaxed);
         let is_its = |tid: i32, known: Option<i32>| known.or_else(|| procfs::Status::of(tid).ok()?.process().ok());
-        let users = self.tracees.iter().filter(|(_, tracee)| tracee.process == slot);
         options & option::INDEPENDENT_THREADS == 0
+            && self.tracees.contains_key(&pid)
             && !self.ahead.children.any_shares_with(pid)
             && procfs::Status::of(pid).and_then(|status| status.state()).is_ok_and(|state| state != 'Z')
-            && users.clone().count() as u32 == world.processes[slot].users.load(Ordering::Acquire)
-            && users.map(|(&tid, tracee)| is_its(tid, tracee.pid)).all(|of| of == Some(pid))
+            && !self.expects_birth(pid)
+            && self.users_of(pid).all(|(tid, tracee)| is_its(tid, tracee.pid) == Some(pid))
     }
 
     /// Take a checkpoint of a process with several threads, of which one, `stopped`, makes it gain dependencies; and

@@ -31,6 +31,10 @@ impl Supervisor {
 
     fn begin_explicitly(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
         self.switch_on(call.tid);
+        if self.expects_birth(call.pid) {
+            self.ahead.thread_groups.await_birth();
+            return Ok(Decision::Wait);
+        }
         // What its program does until it says more may change anything: nobody shares its checkpoint.
         let Some(id) = self.begin_speculation(stopped, call, Access::Mutating, None)? else {
             return Ok(match self.ahead.thread_groups.can_be_awaited() {
