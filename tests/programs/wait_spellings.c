@@ -24,9 +24,14 @@ int main(void) {
     setpgid(pid, pid);
     EQUAL(OK(waitpid(-pid, &status, 0)), pid);
     printf("group %d\n", WEXITSTATUS(status));
+    /* The child is there until it is told to end: how long the parent takes to look does not matter. */
+    int gate[2];
+    char byte = 0;
+    OK(pipe(gate));
     pid = OK(fork());
-    if (pid == 0) { sleep_ms(30); _exit(4); }
+    if (pid == 0) { OK(read(gate[0], &byte, 1)); _exit(4); }
     EQUAL(waitpid(pid, &status, WNOHANG), 0);
+    EQUAL(write(gate[1], &byte, 1), 1);
     int fd = OK(syscall(SYS_pidfd_open, pid, 0));
     struct pollfd p = {fd, POLLIN, 0};
     EQUAL(poll(&p, 1, 5000), 1);
