@@ -10,6 +10,13 @@ pub struct Package {
     pub why: &'static str,
 }
 
+impl Package {
+    /// Whether tests and demo do without it.
+    pub fn is_for_benchmarks_only(&self) -> bool {
+        self.why.starts_with("bench")
+    }
+}
+
 const fn package(name: &'static str, provides: &'static str, why: &'static str) -> Package {
     Package { name, provides, why }
 }

@@ -33,27 +33,61 @@ fn install(missing: &[&Package]) -> Result<(), String> {
     for package in missing {
         println!("setup: {} is missing: {}", package.name, package.why);
     }
-    let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
     if !is_root() {
+        let names: Vec<&str> = missing.iter().map(|package| package.name).collect();
         println!("left out without root: apt-get install {}; what needs them is left out, too", names.join(" "));
         return Ok(());
     }
-    install_as_root(&names)
+    install_as_root(missing)
 }
 
-fn install_as_root(names: &[&str]) -> Result<(), String> {
-    let options = ["--yes", "--no-install-recommends", "--no-upgrade", "--no-remove"];
-    let mut plan = job("apt-get").args(["--simulate", "install"]).args(options).args(names).output();
-    if plan.is_err() {
-        job("apt-get").args(["--quiet", "update"]).run()?;
-        plan = job("apt-get").args(["--simulate", "install"]).args(options).args(names).output();
+const OPTIONS: [&str; 4] = ["--yes", "--no-install-recommends", "--no-upgrade", "--no-remove"];
+
+/// What would change packages that are there is left out: the error names it, unless only benchmarks need it.
+fn install_as_root(missing: &[&Package]) -> Result<(), String> {
+    let mut chosen = missing.to_vec();
+    let mut refused = Vec::new();
+    if !changed_by(missing)?.is_empty() {
+        chosen.clear();
+        for &package in missing {
+            let changed = changed_by(&[package])?;
+            match changed.is_empty() {
+                true => chosen.push(package),
+                false => refused.push((package, changed.join(", "))),
+            }
+        }
     }
-    let upgraded = upgrades(&plan?);
-    if !upgraded.is_empty() {
-        return Err(format!("apt-get would also change {}; install {} yourself", upgraded.join(", "), names.join(" ")));
+    if !chosen.is_empty() {
+        let _quiet = NoServices::new();
+        let install = job("apt-get").args(["--quiet", "install"]).args(OPTIONS);
+        install.args(chosen.iter().map(|package| package.name)).env("DEBIAN_FRONTEND", "noninteractive").run()?;
     }
-    let _quiet = NoServices::new();
-    job("apt-get").args(["--quiet", "install"]).args(options).args(names).env("DEBIAN_FRONTEND", "noninteractive").run()
+    let mut needed = Vec::new();
+    for (package, changed) in refused {
+        let what = format!("to install {}, apt-get would also change {changed}", package.name);
+        match package.is_for_benchmarks_only() {
+            true => println!("left out: {} ({what})", package.why),
+            false => needed.push(what),
+        }
+    }
+    match needed.is_empty() {
+        true => Ok(()),
+        false => Err(format!("{}; install them yourself", needed.join("; "))),
+    }
+}
+
+/// What apt-get would change of what is there, to install these.
+fn changed_by(packages: &[&Package]) -> Result<Vec<String>, String> {
+    let names = || packages.iter().map(|package| package.name);
+    let simulate = || job("apt-get").args(["--simulate", "install"]).args(OPTIONS).args(names()).output();
+    let plan = match simulate() {
+        Ok(plan) => plan,
+        Err(_) => {
+            job("apt-get").args(["--quiet", "update"]).run()?;
+            simulate()?
+        }
+    };
+    Ok(upgrades(&plan))
 }
 
 /// Tests start the servers that they need themselves: while this lives, installing a package starts none.
