@@ -144,7 +144,7 @@ fn what_is_made_on_a_wrong_guess_has_never_been() {
 }
 
 /// What a watcher hears of each name in a directory, until the program has ended.
-fn heard(dir: &Path, run: impl FnOnce()) -> Vec<String> {
+pub(crate) fn heard(dir: &Path, run: impl FnOnce()) -> Vec<String> {
     let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
     inotify::add_watch(&watch, dir, inotify::WatchFlags::ALL_EVENTS).unwrap();
     run();

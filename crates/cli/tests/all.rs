@@ -9,6 +9,7 @@ mod support;
 
 mod ahead_channels;
 mod ahead_connections;
+mod ahead_directories;
 mod ahead_faults;
 mod ahead_files;
 mod ahead_input;

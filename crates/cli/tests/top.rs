@@ -84,7 +84,7 @@ fn who_is_ahead_and_what_it_waits_for() {
     let (made, go) = (folder.path().join("made"), folder.path().join("go"));
     let script = format!(
         "echo ready; read x; id=$($S begin); [ $id = failed ] && {{ echo again; exit 3; }}
-         (mkdir {}) & {}; $S fail $id",
+         (mkfifo {}) & {}; $S fail $id",
         made.display(),
         pause_until("sleep 0.05", &go)
     );
@@ -95,7 +95,7 @@ fn who_is_ahead_and_what_it_waits_for() {
         let processes = world["ahead"]["processes"].as_array().unwrap();
         processes
             .iter()
-            .any(|process| process["waits_for"].as_str().is_some_and(|what| what.ends_with("to call mkdir")))
+            .any(|process| process["waits_for"].as_str().is_some_and(|what| what.ends_with("to call mknodat")))
     });
     let ahead = &said["ahead"];
     assert_eq!(
@@ -108,7 +108,7 @@ fn who_is_ahead_and_what_it_waits_for() {
     assert!(shell["guesses"] == 1 && shell["ahead_us"].as_u64().unwrap() > 0, "{shell}");
 
     let text = top(&format!("top --once {}", said["command"]));
-    assert!(text.stdout.contains("1 open;") && text.stdout.contains("to call mkdir"), "{}", text.stdout);
+    assert!(text.stdout.contains("1 open;") && text.stdout.contains("to call mknodat"), "{}", text.stdout);
     assert_eq!(text.stdout.matches("world ").count(), 1, "the others are not asked for: {}", text.stdout);
 
     std::fs::write(go, "").unwrap();

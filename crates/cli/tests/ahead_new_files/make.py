@@ -40,6 +40,15 @@ def fails(path):
         return error.errno
 
 
+def errno_of(call, *arguments):
+    """0 if it succeeds."""
+    try:
+        call(*arguments)
+    except OSError as error:
+        return error.errno
+    return 0
+
+
 def flags(fd):
     import fcntl
     seen.append(oct(fcntl.fcntl(fd, fcntl.F_GETFL)))

@@ -94,7 +94,7 @@ pub(crate) enum Written {
     /// To a file on a disk.
     File(DeferredWrite),
     /// To a directory on a disk.
-    Names(filesystems::disk::names::HeldChange),
+    Names(filesystems::disk::name_changes::HeldChange),
     /// To what is said of a file or directory on a disk.
     Attributes(filesystems::disk::attributes::HeldAttributes),
     /// To stable storage.
@@ -357,7 +357,8 @@ pub(crate) struct Ahead {
     reached: BTreeSet<speculations::bounds::Bound>,
     /// What is held for terminals, pipes and sockets.
     shown_bytes: u64,
-    held_names: filesystems::disk::names::HeldNames,
+    held_names: filesystems::disk::name_changes::HeldNames,
+    stages: filesystems::disk::stages::Stages,
     attributes: filesystems::disk::attributes::Attributes,
     new_files: filesystems::disk::new_files::NewFiles,
     permits: calls::permits::Given,
@@ -434,7 +435,8 @@ impl Ahead {
             deferred_bytes: 0,
             reached: BTreeSet::new(),
             shown_bytes: 0,
-            held_names: filesystems::disk::names::HeldNames::default(),
+            held_names: filesystems::disk::name_changes::HeldNames::default(),
+            stages: filesystems::disk::stages::Stages::default(),
             attributes: filesystems::disk::attributes::Attributes::default(),
             new_files: filesystems::disk::new_files::NewFiles::default(),
             permits: calls::permits::Given::default(),

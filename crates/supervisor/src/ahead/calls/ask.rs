@@ -369,24 +369,18 @@ impl Supervisor {
     /// What is held for disks answers a call, or makes it wait; `None`: it does not concern the call.
     ///
     /// The order matters: what answers a call is asked before what would make the same call wait.
-    /// 1. The attributes of a directory with held names, and attributes that are held themselves, are shown.
+    /// 1. Attributes of what has held names or attributes, or is new, are shown.
     /// 2. Who would go by held attributes otherwise, or by contents that are held, waits, even where the name by which
     ///    he does could be answered.
-    /// 3. New files, held names and entries are shown by descriptor, by name, and as a directory's contents.
+    /// 3. Held names are shown, and a directory's entries with them.
     /// 4. Who would see a held name, or the lack of it, in another way waits; so does who would meet ETXTBSY because of
     ///    what is held open here.
     fn decide_by_what_is_held(&mut self, stopped: &Stopped, call: &Call) -> Result<Option<Decision>> {
-        if let Some(decision) = self.look_at_held_dir(stopped, call)? {
-            return Ok(Some(decision));
-        }
-        if let Some(decision) = self.look_at_held_attributes(stopped, call)? {
+        if let Some(decision) = self.look_at_attributes(stopped, call)? {
             return Ok(Some(decision));
         }
         if self.goes_by_held_attributes(call) || self.looks_at_deferred(call) {
             return Ok(Some(self.wait_at_barrier(call)));
-        }
-        if let Some(decision) = self.look_at_new_file(stopped, call)? {
-            return Ok(Some(decision));
         }
         if let Some(decision) = self.look_at_view(stopped, call)? {
             return Ok(Some(decision));

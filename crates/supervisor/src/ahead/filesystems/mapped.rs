@@ -2,6 +2,7 @@
 
 use procfs::Maps;
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 /// Device and inode.
 type Inode = (u64, u64);
@@ -39,6 +40,12 @@ pub(in crate::ahead) fn may_map(maps: procfs::Result<Maps>, is_one: impl Fn(&Ino
     procfs::unless_gone(maps).map_or(true, |maps| files_of(&maps).any(|file| is_one(&file)))
 }
 
+/// Whether a process may have a file mapped that is below one of these directories.
+pub(in crate::ahead) fn may_map_below(maps: procfs::Result<Maps>, dirs: &[PathBuf]) -> bool {
+    let is_below = |path: &str| dirs.iter().any(|dir| Path::new(path).starts_with(dir));
+    procfs::unless_gone(maps).map_or(true, |maps| maps.iter().any(|mapping| is_below(mapping.name)))
+}
+
 fn files_of(maps: &Maps) -> impl Iterator<Item = Inode> + '_ {
     maps.files().map(|((major, minor), inode)| (rustix::fs::makedev(major, minor), inode))
 }
@@ -61,6 +68,16 @@ mod tests {
         assert!(mapped.may_be((disk, 7)) && !mapped.may_be((disk, 8)));
         mapped.learn(unreadable());
         assert!(mapped.may_be((disk, 8)));
+    }
+
+    #[test]
+    fn what_is_mapped_below_a_directory_is_found_by_its_path() {
+        let below = |dir: &str| {
+            let maps = Maps::parse(1, "1000-2000 r--p 00000000 08:01 7    /a/bc/d".to_owned());
+            may_map_below(maps, &[dir.into()])
+        };
+        assert!(below("/a/bc") && !below("/a/b") && !below("/d"));
+        assert!(may_map_below(unreadable(), &[]));
     }
 
     #[test]

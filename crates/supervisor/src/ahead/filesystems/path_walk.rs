@@ -50,10 +50,10 @@ pub(in crate::ahead) struct Way {
     pub through: Vec<Object>,
     /// It leads through /proc, which tells of more than was resolved here.
     pub through_proc: bool,
-    /// A name on it is not what the disk says: a change of it is held.
+    /// It leads through what is not as the disk says: a name of which a change is held, or a directory that was moved.
     pub is_held: bool,
-    /// That is its last name, and what it means inside is known: its end says so.
-    pub is_view: bool,
+    /// It is not known where that leads to for those inside.
+    pub is_open: bool,
     pub end: End,
 }
 
@@ -99,7 +99,12 @@ impl Way {
 
     /// Whether its end is what those inside should see.
     pub fn is_known(&self) -> bool {
-        !self.is_held || self.is_view
+        !self.is_open
+    }
+
+    /// Whether its end is not what the disk says, and known.
+    pub fn is_view(&self) -> bool {
+        self.is_held && !self.is_open && !self.through_proc
     }
 
     /// The same, for whoever keeps it.
@@ -138,8 +143,13 @@ impl Found {
         object_of(&self.stat)
     }
 
+    /// Device and inode.
+    pub fn inode(&self) -> (u64, u64) {
+        (self.stat.st_dev, self.stat.st_ino)
+    }
+
     fn is(&self, other: &Found) -> bool {
-        (self.stat.st_dev, self.stat.st_ino) == (other.stat.st_dev, other.stat.st_ino)
+        self.inode() == other.inode()
     }
 
     pub fn of(fd: OwnedFd) -> rustix::io::Result<Self> {
@@ -147,11 +157,11 @@ impl Found {
         Ok(Self { fd, stat })
     }
 
-    fn at(dir: &impl std::os::fd::AsFd, name: &[u8], flags: OFlags) -> rustix::io::Result<Self> {
+    pub(in crate::ahead) fn at(dir: &impl std::os::fd::AsFd, name: &[u8], flags: OFlags) -> rustix::io::Result<Self> {
         Self::of(rustix::fs::openat(dir, name, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    fn of_path(path: &str) -> rustix::io::Result<Self> {
+    pub(in crate::ahead) fn of_path(path: &str) -> rustix::io::Result<Self> {
         Self::at(&CWD, path.as_bytes(), OFlags::empty())
     }
 }
@@ -202,7 +212,7 @@ impl Supervisor {
     /// Resolve `path` as the thread would. `dir`: of the descriptor; the working directory if there is none.
     pub(in crate::ahead) fn walk(&self, tid: i32, pid: i32, dir: Option<i32>, path: &[u8], follows: bool) -> Way {
         let mut way =
-            Way { through: Vec::new(), through_proc: false, is_held: false, is_view: false, end: End::Unknown };
+            Way { through: Vec::new(), through_proc: false, is_held: false, is_open: false, end: End::Unknown };
         let start = match (path.first(), dir) {
             (Some(b'/'), _) => format!("/proc/{tid}/root"),
             (_, Some(fd)) => format!("/proc/{tid}/fd/{fd}"),
@@ -215,6 +225,10 @@ impl Supervisor {
                 return way;
             }
         };
+        if path.first() != Some(&b'/') && self.ahead.held_names.is_removed_dir(here.inode()) {
+            // Nothing can be made there any more.
+            (way.is_held, way.is_open) = (true, true);
+        }
         let mut walk = Walk { tid, pid, root, here, left: VecDeque::new(), wants_dir: false, links: 0 };
         walk.push(path, true);
         way.end = loop {
@@ -269,7 +283,9 @@ impl Supervisor {
         }
         if name == b".." {
             if !walk.here.is(&walk.root) {
-                walk.here = Found::at(&walk.here.fd, b"..", OFlags::empty())?;
+                let (above, is_held) = self.above(&walk.here)?;
+                way.is_held |= is_held;
+                walk.here = above;
             }
             self.note(&walk.here, way);
             return Ok(Step::On);
@@ -278,13 +294,13 @@ impl Supervisor {
             return Err(Errno::NOTDIR);
         }
         self.note(&walk.here, way);
-        let dir = (walk.here.stat.st_dev, walk.here.stat.st_ino);
-        let view = self.ahead.held_names.meaning(dir, &name).map(|file| self.ahead.new_files.view(file));
-        way.is_view = is_last && !way.is_held && !walk.wants_dir && matches!(view, Some(Some(_)));
+        let view = self.ahead.held_names.view(walk.here.inode(), &name);
         way.is_held |= view.is_some();
+        way.is_open |= matches!(view, Some(None));
         let is_proc = kind == DeviceKind::Pseudo && is_proc(&walk.here);
         way.through_proc |= is_proc;
-        let found = match view.flatten().filter(|_| way.is_view) {
+        let found = match view.flatten() {
+            Some(None) if !is_last => return Err(Errno::NOENT),
             Some(found) => found,
             None => match Found::at(&walk.here.fd, &name, OFlags::NOFOLLOW) {
                 Err(Errno::NOENT) if is_last => None,
@@ -297,6 +313,7 @@ impl Supervisor {
                 walk.follow(&name, found, is_proc)?;
                 Ok(Step::On)
             }
+            Some(found) if is_last && walk.wants_dir && way.is_held && !found.is_dir() => Err(Errno::NOTDIR),
             found if is_last => {
                 let dir = std::mem::replace(&mut walk.here, Found::of_path("/")?);
                 Ok(Step::End(End::Entry(Entry { dir, name: OsString::from_vec(name), found })))
@@ -307,6 +324,15 @@ impl Supervisor {
             }
             None => Err(Errno::NOENT),
         }
+    }
+
+    /// The directory above one, as those inside see it, and whether the disk says another one.
+    pub(in crate::ahead) fn above(&self, dir: &Found) -> rustix::io::Result<(Found, bool)> {
+        let Some((above, _)) = self.ahead.held_names.parent(dir.inode()) else {
+            return Ok((Found::at(&dir.fd, b"..", OFlags::empty())?, false));
+        };
+        let fd = above.try_clone().map_err(|_| Errno::MFILE)?;
+        Ok((Found::of(fd)?, true))
     }
 
     fn note(&self, dir: &Found, way: &mut Way) {

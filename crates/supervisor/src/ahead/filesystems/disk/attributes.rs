@@ -9,13 +9,12 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
-use crate::ahead::filesystems::disk::names::{
-    dir_of, follows_last_link, is_held_change, path_text, paths_of, stat_buffer,
-};
-use crate::ahead::filesystems::disk::new_files::{descriptor_looked_at, has_known_flags, is_root_as_we_are};
-use crate::ahead::filesystems::disk::stat::{self, Shown};
+use crate::ahead::filesystems::disk::name_calls::is_held_change;
+use crate::ahead::filesystems::disk::names::{dir_of, path_text, paths_of};
+use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
+use crate::ahead::filesystems::disk::stat::Shown;
 use crate::ahead::filesystems::memory::inverse::extended_of;
-use crate::ahead::filesystems::path_walk::{self, Found};
+use crate::ahead::filesystems::path_walk::{End, Found};
 use crate::ahead::rollback::undo::{own_path, Intent};
 use crate::ahead::{process, Call, Written};
 use crate::event_loop::Supervisor;
@@ -24,9 +23,10 @@ use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Stat, StatVfsMountFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid,
 };
 use std::collections::HashMap;
+use std::ops::RangeBounds;
 use std::os::fd::OwnedFd;
 use syscall_table::Op;
-use tracee::{Result, Stopped, TraceError};
+use tracee::{Result, Stopped};
 
 const CHMOD: u64 = 90;
 const FCHMOD: u64 = 91;
@@ -126,7 +126,7 @@ impl Attributes {
         }
     }
 
-    fn has(&self, stat: &Stat) -> bool {
+    pub fn has(&self, stat: &Stat) -> bool {
         self.steps.contains_key(&(stat.st_dev, stat.st_ino))
     }
 
@@ -134,14 +134,20 @@ impl Attributes {
         self.steps.is_empty()
     }
 
+    /// The number of the last change so far.
+    pub fn held_before(&self) -> u64 {
+        self.next_number
+    }
+
     fn is_full(&self) -> bool {
         const STEPS_MAX: usize = 4096;
         self.steps.values().map(Vec::len).sum::<usize>() >= STEPS_MAX
     }
 
-    /// What those inside see.
-    fn show(&self, inode: Inode, shown: &mut Shown) {
-        for (_, change, at) in self.steps.get(&inode).into_iter().flatten() {
+    /// What those inside see, after the changes with these numbers.
+    pub fn show(&self, inode: Inode, numbers: impl RangeBounds<u64>, shown: &mut Shown) {
+        let steps = self.steps.get(&inode).into_iter().flatten();
+        for (_, change, at) in steps.filter(|(number, ..)| numbers.contains(number)) {
             change.show(shown);
             shown.changed = *at;
         }
@@ -242,7 +248,8 @@ impl Supervisor {
         let (device, _) = self.world().device(file.stat.st_dev);
         let is_on_disk = device == DeviceKind::Domain && !self.is_private(file.stat.st_dev);
         let is_usual = (file.is_regular() || file.is_dir()) && file.stat.st_nlink > 0;
-        let is_new = self.ahead.new_files.has(&file.stat);
+        // A new file is changed at once.
+        let is_new = file.is_regular() && self.ahead.new_files.has(&file.stat);
         let is_sure = is_on_disk && is_usual && !is_new && is_root_as_we_are(call.pid) && can_change(&file, change);
         is_sure.then_some(file)
     }
@@ -257,53 +264,8 @@ impl Supervisor {
         let (dir, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
         let text = path_text(call, at).filter(|text| !text.is_empty())?;
         let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows(call)?);
-        let is_disks = !way.is_held && !way.through_proc;
-        way.into_found().filter(|_| is_disks)
-    }
-
-    /// What those inside see of a file whose attributes are held.
-    pub(in crate::ahead) fn look_at_held_attributes(
-        &mut self,
-        stopped: &Stopped,
-        call: &Call,
-    ) -> Result<Option<Decision>> {
-        if self.ahead.attributes.steps.is_empty() {
-            return Ok(None);
-        }
-        let Some((at, _)) = stat_buffer(call).filter(|_| has_known_flags(call)) else { return Ok(None) };
-        let Some(stat) = self.stat_looked_at(call).filter(|stat| self.ahead.attributes.has(stat)) else {
-            return Ok(None);
-        };
-        let inode = (stat.st_dev, stat.st_ino);
-        if self.ahead.deferred.contains_key(&inode) || self.ahead.held_names.has_inode(&stat) {
-            return Ok(Some(self.wait_at_barrier(call)));
-        }
-        let plan = Plan::tracked_once().observing(path_walk::object_of(&stat));
-        if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
-            return Ok(Some(Decision::Wait));
-        }
-        let mut remote = self.remote_calls(stopped)?;
-        let result = remote.call(call.frame.nr as i64, &call.frame.args)?;
-        let signals = remote.finish()?;
-        self.hold_signals(call.pid, signals);
-        self.observe_everything(call.tid);
-        if result == 0 {
-            let kernel = |source| TraceError::Kernel { what: "show attributes", tid: call.tid, source };
-            let change = |shown: &mut Shown| self.ahead.attributes.show(inode, shown);
-            stat::change(call, at, change).map_err(kernel)?;
-        }
-        Ok(Some(Decision::Answer(result)))
-    }
-
-    /// The attributes that a call asks for, as they are on the disk.
-    fn stat_looked_at(&mut self, call: &Call) -> Option<Stat> {
-        if let Some(fd) = descriptor_looked_at(call) {
-            return rustix::fs::fstat(self.copy_descriptor(call.tid, fd).ok()?).ok();
-        }
-        let (dir, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
-        let text = path_text(call, at)?;
-        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows_last_link(call));
-        way.found().filter(|_| !way.is_held).map(|found| found.stat)
+        let is_plain = way.is_known() && !way.through_proc;
+        way.into_found().filter(|_| is_plain)
     }
 
     /// Whether a call goes by attributes that are held, in a way that is not answered here.
@@ -349,8 +311,19 @@ impl Supervisor {
         paths_of(op).into_iter().any(|(dir, at)| {
             let Some(text) = path_text(call, at) else { return false };
             let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, true);
-            matches!(way.end, path_walk::End::Entry(entry) if self.ahead.attributes.has(&entry.dir.stat))
+            let End::Entry(entry) = way.end else { return false };
+            let goes_by_rights = self.ahead.attributes.has(&entry.dir.stat) && !is_root_as_we_are(call.pid);
+            goes_by_rights || self.may_give_held_group(&entry.dir.stat)
         })
+    }
+
+    /// Whether a directory gives its group to what is made in it, or will, and its group or that is held.
+    pub(in crate::ahead) fn may_give_held_group(&self, dir: &Stat) -> bool {
+        let steps = self.ahead.attributes.steps.get(&(dir.st_dev, dir.st_ino));
+        let gives = |change: &Change| matches!(change, Change::Mode(mode) if mode & libc::S_ISGID != 0);
+        let is_any =
+            |steps: &Vec<Step>| dir.st_mode & libc::S_ISGID != 0 || steps.iter().any(|(_, change, _)| gives(change));
+        steps.is_some_and(is_any)
     }
 
     fn leads_to_held_attributes(&self, call: &Call, op: Op) -> bool {
@@ -358,8 +331,7 @@ impl Supervisor {
             let Some(text) = path_text(call, at) else { return false };
             let leads = |follows| {
                 let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows);
-                way.found()
-                    .map_or(matches!(way.end, path_walk::End::Unknown), |found| self.ahead.attributes.has(&found.stat))
+                way.found().map_or(matches!(way.end, End::Unknown), |found| self.ahead.attributes.has(&found.stat))
             };
             leads(true) || leads(false)
         })
@@ -445,7 +417,7 @@ mod tests {
 
     fn shown(mode: u32) -> Shown {
         let time = Timespec { tv_sec: 1, tv_nsec: 2 };
-        Shown { mode, user: 1, group: 2, access: time, contents: time, changed: time }
+        Shown { links: 1, mode, user: 1, group: 2, access: time, contents: time, changed: time }
     }
 
     #[test]
@@ -468,11 +440,11 @@ mod tests {
         let one = attributes.add(file(), (1, 2), Change::Mode(0o600), at);
         let two = attributes.add(file(), (1, 2), Change::Times { access: None, contents: Some(at) }, at);
         let mut seen = shown(0o100_644);
-        attributes.show((1, 2), &mut seen);
+        attributes.show((1, 2), .., &mut seen);
         assert_eq!((seen.mode, seen.contents, seen.access.tv_sec), (0o100_600, at, 1));
         attributes.remove(&one);
         let mut seen = shown(0o100_644);
-        attributes.show((1, 2), &mut seen);
+        attributes.show((1, 2), .., &mut seen);
         assert_eq!((seen.mode, seen.contents), (0o100_644, at));
         attributes.remove(&two);
         assert!(attributes.steps.is_empty());

@@ -54,7 +54,8 @@ impl Supervisor {
         let Ok(dir) = self.copy_descriptor(call.tid, call.frame.args[0] as i32) else { return Ok(None) };
         let Ok(stat) = rustix::fs::fstat(&dir) else { return Ok(None) };
         let inode = (stat.st_dev, stat.st_ino);
-        if !self.ahead.held_names.has_names_in(inode) || !is_ext4(&dir) {
+        let is_moved = self.ahead.held_names.parent(inode).is_some();
+        if !is_moved && !self.ahead.held_names.has_names_in(inode) || !is_ext4(&dir) {
             return Ok(None);
         }
         if self.are_names_changing() {
@@ -84,10 +85,10 @@ impl Supervisor {
     /// Names that the disk does not have.
     fn added_to(&self, dir: &OwnedFd, inode: (u64, u64)) -> Vec<Added> {
         let mut added = Vec::new();
-        for (name, (_, ino)) in self.ahead.held_names.added_in(inode) {
+        for (name, target) in self.ahead.held_names.added_in(inode) {
             if rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_err() {
-                const UNKNOWN: u8 = 0;
-                added.push(Added { name: name.as_encoded_bytes().to_vec(), ino, kind: UNKNOWN });
+                let name = name.as_encoded_bytes().to_vec();
+                added.push(Added { name, ino: target.inode.1, kind: kind_of(&target.fd) });
             }
         }
         added.sort_by(|a, b| a.name.cmp(&b.name));
@@ -150,19 +151,34 @@ impl Supervisor {
     /// Of these entries, those that those inside see.
     fn seen_of(&self, entries: &[u8], inode: (u64, u64)) -> Vec<u8> {
         let mut seen = Vec::new();
+        let above = self.ahead.held_names.parent(inode).and_then(|(above, _)| rustix::fs::fstat(above).ok());
+        let above = above.map(|stat| stat.st_ino);
         for entry in Entries(entries) {
             match self.ahead.held_names.meaning(inode, name_of(entry)) {
+                None if name_of(entry) == b".." => add_entry(&mut seen, entry, above),
                 None => seen.extend(entry),
                 Some(None) => {}
-                Some(Some((_, ino))) => {
-                    let begin = seen.len();
-                    seen.extend(entry);
-                    seen[begin..begin + OFFSET].copy_from_slice(&ino.to_ne_bytes());
-                }
+                Some(Some((_, ino))) => add_entry(&mut seen, entry, Some(ino)),
             }
         }
         seen
     }
+}
+
+/// An entry with another inode, if there is one.
+fn add_entry(seen: &mut Vec<u8>, entry: &[u8], ino: Option<u64>) {
+    let begin = seen.len();
+    seen.extend(entry);
+    if let Some(ino) = ino {
+        seen[begin..begin + OFFSET].copy_from_slice(&ino.to_ne_bytes());
+    }
+}
+
+/// What an entry says of the kind of its file (`DT_REG` and its kin): the upper bits of the mode.
+fn kind_of(file: &OwnedFd) -> u8 {
+    const SHIFT: u32 = 12;
+    const UNKNOWN: u8 = 0;
+    rustix::fs::fstat(file).map_or(UNKNOWN, |stat| (stat.st_mode >> SHIFT) as u8 & 0xf)
 }
 
 /// Entries as the kernel writes them.

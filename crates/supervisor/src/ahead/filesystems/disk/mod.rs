@@ -3,8 +3,12 @@
 
 pub(in crate::ahead) mod attributes;
 pub(in crate::ahead) mod entries;
+pub(in crate::ahead) mod name_calls;
+pub(in crate::ahead) mod name_changes;
 pub(in crate::ahead) mod names;
 pub(in crate::ahead) mod new_files;
+pub(in crate::ahead) mod seen;
+pub(in crate::ahead) mod stages;
 pub(in crate::ahead) mod staging;
 pub(in crate::ahead) mod stat;
 pub(in crate::ahead) mod syncs;

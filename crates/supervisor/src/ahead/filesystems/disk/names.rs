@@ -1,251 +1,31 @@
-//! Names on disks that a speculative process removes, or gives to another file (000, 6.4: no-steal). The change is held as writes are
-//! ([`writes`](crate::ahead::filesystems::disk::writes)) and made when nothing that it depends on can fail any more; a rollback drops it. Until then the disk is as it was, for
-//! everybody outside; inside, whoever looks at such a name, at its directory's entries, or at the attributes of a file concerned, waits. Who depends on
-//! the change already may ask for the directory's attributes: only its times are others.
+//! Names on disks that a speculative process makes, removes, or gives to another file (000, 6.4: no-steal). The change
+//! is held as writes are ([`writes`](crate::ahead::filesystems::disk::writes)) and made when nothing that it depends on
+//! can fail any more; a rollback drops it. Until then the disk is as it was, for everybody outside; inside, calls that
+//! look at such a name are answered ([`view`](crate::ahead::filesystems::disk::view)), or wait.
 //!
-//! The call is answered before the change is made: so only what is sure to succeed is held. The name is that of a file, and no mount; the
-//! process can find it and may change the directory; nothing is immutable; a rename stays in its directory.
+//! The call is answered before the change is made: so only what is sure to succeed is held. The process can find the
+//! name and may change the directory; it is no mount, and nothing is immutable. What somebody outside does to the name
+//! meanwhile can still make the change impossible: then it is not made, and the user is told.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
-use crate::ahead::filesystems::disk::attributes;
-use crate::ahead::filesystems::disk::staging;
-use crate::ahead::filesystems::disk::writes;
-use crate::ahead::filesystems::mapped;
-use crate::ahead::filesystems::memory;
-use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
+use crate::ahead::filesystems::disk::name_calls::{is_held_change, Refusal, Wanted};
+use crate::ahead::filesystems::disk::name_changes::{DiskName, HeldChange, Inode, NameChange, Target};
+use crate::ahead::filesystems::disk::{attributes, writes};
+use crate::ahead::filesystems::path_walk::{End, Found, Way};
+use crate::ahead::filesystems::{mapped, memory};
 use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, DeviceKind};
-use rustix::fs::{AtFlags, FileType, RenameFlags, Stat, StatVfsMountFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
-use rustix::process::Resource;
-use std::collections::HashMap;
-use std::ffi::OsString;
-use std::hash::Hash;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 use syscall_table::{Op, SyncKind, CWD};
-use tracee::{Result, Stopped, TraceError};
+use tracee::{Result, Stopped};
 
 const LSEEK: u64 = 8;
-const UNLINK: u64 = 87;
-const UNLINKAT: u64 = 263;
-const LINK: u64 = 86;
-const LINKAT: u64 = 265;
-const RENAME: u64 = 82;
-const RENAMEAT: u64 = 264;
-const RENAMEAT2: u64 = 316;
-const RENAME_NOREPLACE: u64 = 1;
 const GETDENTS: [u64; 2] = [78, 217];
-
-/// Device and inode.
-type Inode = (u64, u64);
-
-/// A name on a disk.
-#[derive(Debug)]
-pub(crate) struct DiskName {
-    dir: OwnedFd,
-    dir_inode: Inode,
-    name: OsString,
-    /// What it is the name of.
-    inode: Option<Inode>,
-}
-
-/// A change of names that is not made yet.
-#[derive(Debug)]
-pub(crate) enum NameChange {
-    /// A file that has none gets this name.
-    Create { name: DiskName, file: Arc<OwnedFd> },
-    /// A file that has a name, or will have one by then, gets another one.
-    Link { name: DiskName, file: Arc<OwnedFd> },
-    /// The name is removed.
-    Remove(DiskName),
-    /// The first one's file gets the second one instead; not if there is a file of that name, if it `keeps` that.
-    Rename { from: DiskName, to: DiskName, keeps: bool },
-}
-
-impl NameChange {
-    fn names(&self) -> Vec<&DiskName> {
-        match self {
-            Self::Create { name, .. } | Self::Link { name, .. } | Self::Remove(name) => vec![name],
-            Self::Rename { from, to, .. } => vec![from, to],
-        }
-    }
-
-    /// What it makes of each name.
-    fn meanings(&self) -> Vec<(&DiskName, Option<Inode>)> {
-        match self {
-            Self::Create { name, .. } | Self::Link { name, .. } => vec![(name, name.inode)],
-            Self::Remove(name) => vec![(name, None)],
-            Self::Rename { from, to, .. } => vec![(from, None), (to, from.inode)],
-        }
-    }
-
-    /// Whether it concerns files that have a name on the disk already.
-    fn is_of_named(&self) -> bool {
-        !matches!(self, Self::Create { .. })
-    }
-
-    /// Make it. What somebody outside did with the name meanwhile came after.
-    fn make(&self) -> rustix::io::Result<()> {
-        match self {
-            Self::Create { name, file } => staging::give_name(file, &name.dir, &name.name),
-            Self::Link { name, file } => rustix::fs::linkat(file, "", &name.dir, &name.name, AtFlags::EMPTY_PATH),
-            Self::Remove(name) if name.is_as_it_was() => rustix::fs::unlinkat(&name.dir, &name.name, AtFlags::empty()),
-            Self::Remove(_) => Ok(()),
-            Self::Rename { from, .. } if !from.is_as_it_was() => Err(Errno::STALE),
-            Self::Rename { from, to, keeps } => {
-                let flags = if *keeps { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
-                rustix::fs::renameat_with(&from.dir, &from.name, &to.dir, &to.name, flags)
-            }
-        }
-    }
-}
-
-impl DiskName {
-    fn of(entry: Entry) -> Self {
-        let inode = |stat: &Stat| (stat.st_dev, stat.st_ino);
-        Self {
-            dir_inode: inode(&entry.dir.stat),
-            inode: entry.found.as_ref().map(|found| inode(&found.stat)),
-            dir: entry.dir.fd,
-            name: entry.name,
-        }
-    }
-
-    /// Of a file that is made.
-    pub(in crate::ahead) fn of_new(entry: Entry, inode: Inode) -> Self {
-        Self { inode: Some(inode), ..Self::of(entry) }
-    }
-
-    fn is_as_it_was(&self) -> bool {
-        let found = rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
-        found.ok().map(|stat| (stat.st_dev, stat.st_ino)) == self.inode
-    }
-}
-
-/// A change that is held, by the number that it has here.
-#[derive(Debug)]
-pub(crate) struct HeldChange {
-    number: u64,
-    change: NameChange,
-}
-
-/// What a change, by its number, makes of a name: that of a file, or of nothing.
-type Meaning = (u64, Option<Inode>);
-
-/// Names and files that are not what the world should see of them.
-#[derive(Debug, Default)]
-pub(in crate::ahead) struct HeldNames {
-    /// What each change makes of a name, the oldest first.
-    names: HashMap<(Inode, OsString), Vec<Meaning>>,
-    next_number: u64,
-    /// How many names of each file are held.
-    files: HashMap<Inode, usize>,
-    /// How many names in each directory, and since when the last.
-    dirs: HashMap<Inode, (usize, Duration)>,
-}
-
-impl HeldNames {
-    pub fn is_empty(&self) -> bool {
-        self.names.is_empty()
-    }
-
-    /// Whether what is held takes so many of our descriptors, a directory's and a file's for each name, that no more should be.
-    pub fn is_full(&self) -> bool {
-        const EACH: u64 = 2;
-        const SHARE: u64 = 4;
-        let names: usize = self.dirs.values().map(|(count, _)| count).sum();
-        let limit = rustix::process::getrlimit(Resource::Nofile).current;
-        limit.is_some_and(|limit| names as u64 * EACH * SHARE > limit)
-    }
-
-    /// How much room the changes take on their disks, at most: a block of the directory each, and one of its index.
-    pub fn room_needed(&self) -> u64 {
-        const BLOCKS: u64 = 2 * 4096;
-        self.names.len() as u64 * BLOCKS
-    }
-
-    /// What a name will mean: some file, or nothing. `None` if it means what the disk says.
-    pub fn meaning(&self, dir: Inode, name: &[u8]) -> Option<Option<Inode>> {
-        if self.is_empty() {
-            return None;
-        }
-        let steps = self.names.get(&(dir, std::ffi::OsStr::from_bytes(name).to_owned()))?;
-        steps.last().map(|&(_, meaning)| meaning)
-    }
-
-    pub fn has_names_in(&self, dir: Inode) -> bool {
-        self.dirs.contains_key(&dir)
-    }
-
-    /// Names in a directory that will be those of files.
-    pub fn added_in(&self, dir: Inode) -> impl Iterator<Item = (&OsString, Inode)> {
-        let meaning = |steps: &Vec<Meaning>| steps.last().and_then(|&(_, meaning)| meaning);
-        let all = self.names.iter().filter(move |((its, _), _)| *its == dir);
-        all.filter_map(move |((_, name), steps)| Some((name, meaning(steps)?)))
-    }
-
-    /// How many names a file will have, of those that are held.
-    pub fn links(&self, file: Inode) -> u64 {
-        let is_its = |steps: &&Vec<Meaning>| steps.last().is_some_and(|&(_, meaning)| meaning == Some(file));
-        self.names.values().filter(is_its).count() as u64
-    }
-
-    fn dir(&self, stat: &Stat) -> Option<(Inode, Duration)> {
-        let inode = (stat.st_dev, stat.st_ino);
-        self.dirs.get(&inode).map(|&(_, since)| (inode, since))
-    }
-
-    pub fn has_inode(&self, stat: &Stat) -> bool {
-        let inode = (stat.st_dev, stat.st_ino);
-        self.files.contains_key(&inode) || self.dirs.contains_key(&inode)
-    }
-
-    pub fn add(&mut self, change: NameChange) -> HeldChange {
-        self.next_number += 1;
-        let number = self.next_number;
-        for (name, meaning) in change.meanings() {
-            self.names.entry((name.dir_inode, name.name.clone())).or_default().push((number, meaning));
-            if let Some(file) = name.inode.filter(|_| change.is_of_named()) {
-                *self.files.entry(file).or_default() += 1;
-            }
-            let (count, since) = self.dirs.entry(name.dir_inode).or_default();
-            *count += 1;
-            *since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        }
-        HeldChange { number, change }
-    }
-
-    fn remove(&mut self, HeldChange { number, change }: &HeldChange) {
-        for name in change.names() {
-            let key = (name.dir_inode, name.name.clone());
-            if let Some(steps) = self.names.get_mut(&key) {
-                steps.retain(|(step, _)| step != number);
-                if steps.is_empty() {
-                    self.names.remove(&key);
-                }
-            }
-            count_down(&mut self.dirs, &name.dir_inode, |(count, _)| count);
-            if let Some(file) = name.inode.filter(|_| change.is_of_named()) {
-                count_down(&mut self.files, &file, |count| count);
-            }
-        }
-    }
-}
-
-fn count_down<K: Hash + Eq, V>(held: &mut HashMap<K, V>, key: &K, count: impl Fn(&mut V) -> &mut usize) {
-    if let Some(value) = held.get_mut(key) {
-        *count(value) -= 1;
-        if *count(value) == 0 {
-            held.remove(key);
-        }
-    }
-}
 
 impl Supervisor {
     /// A call that changes names on a disk.
@@ -287,29 +67,51 @@ impl Supervisor {
         if self.ahead.held_names.is_full() {
             return Ok(self.wait_at_barrier(call));
         }
-        let found = self.name_change(call);
-        let change = match found.filter(|_| self.would_find(stopped, call).unwrap_or(false)) {
-            Some(Ok(change)) => change,
-            Some(Err(error)) => {
-                let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
-                return Ok(match self.track(stopped, call, plan, Vec::new())? {
-                    Decision::Wait => Decision::Wait,
-                    _ => Decision::Answer(-i64::from(error)),
-                });
-            }
-            None => return Ok(self.wait_at_barrier(call)),
+        let wanted = match self.name_change(call) {
+            Err(Refusal::Unsure) => return Ok(self.wait_at_barrier(call)),
+            wanted if self.would_find(stopped, call)? => wanted,
+            _ => return Ok(self.wait_at_barrier(call)),
         };
-        let mut modifies = Vec::new();
-        for name in change.names() {
-            modifies.push((Object::Names(name.dir_inode.0, name.dir_inode.1), Intent::Nothing));
-            modifies.extend(name.inode.map(|(dev, ino)| (Object::File(dev, ino), Intent::Nothing)));
-        }
-        if matches!(self.track(stopped, call, Plan::tracked_once(), modifies)?, Decision::Wait) {
+        let modifies = match &wanted {
+            Ok(Wanted::Change(change)) => objects_of(change),
+            Ok(Wanted::Make { entry, .. }) => vec![(entry.dir.object(), Intent::Nothing)],
+            Err(_) => Vec::new(),
+        };
+        let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
+        if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
-        let held = self.ahead.held_names.add(change);
-        self.ahead.core.output(process(call.pid), Written::Names(held));
+        let change = match wanted {
+            Err(Refusal::Error(error)) => return Ok(Decision::Answer(-i64::from(error))),
+            Ok(Wanted::Change(change)) => change,
+            Ok(make) => match self.make_staged(stopped, call, make)? {
+                Some(change) => change,
+                None => return Ok(self.wait_at_barrier(call)),
+            },
+            Err(Refusal::Unsure) => return Ok(self.wait_at_barrier(call)),
+        };
+        self.hold_name_change(call, change);
         Ok(Decision::Answer(0))
+    }
+
+    /// Make a directory or a link that has no name yet. `None`: it has to wait for its name.
+    fn make_staged(&mut self, stopped: &Stopped, call: &Call, make: Wanted) -> Result<Option<NameChange>> {
+        let Some((staged, fd)) = make.make(&mut self.ahead.stages) else { return Ok(None) };
+        let (Wanted::Make { entry, .. }, Ok(found)) = (make, Found::of(fd)) else { return Ok(None) };
+        let made = Target::of(found);
+        let (dev, ino) = made.inode;
+        let objects = [Object::File(dev, ino), Object::Names(dev, ino), Object::Created(dev, ino)];
+        let modifies = objects.map(|object| (object, Intent::Nothing)).into();
+        if matches!(self.track(stopped, call, Plan::tracked_once(), modifies)?, Decision::Wait) {
+            return Ok(None);
+        }
+        self.ahead.new_files.add(made.inode, made.fd.clone());
+        Ok(Some(NameChange::Place { name: DiskName::of_new(entry, made), staged }))
+    }
+
+    pub(in crate::ahead) fn hold_name_change(&mut self, call: &Call, change: NameChange) {
+        let held = self.ahead.held_names.add(change, self.ahead.attributes.held_before());
+        self.ahead.core.output(process(call.pid), Written::Names(held));
     }
 
     /// Whether the process can follow the paths of a call: we could in any case.
@@ -323,68 +125,11 @@ impl Supervisor {
             let dir = dir_of(call, dir).unwrap_or(libc::AT_FDCWD);
             let path = call.frame.args[usize::from(at) % 6];
             let result = remote.call(libc::SYS_faccessat2, &[dir as u64, path, 0, flags])?;
-            finds_all &= result == 0 || result == -i64::from(libc::ENOENT);
+            finds_all &= result == 0 || [libc::ENOENT, libc::ENOTDIR].map(|error| -i64::from(error)).contains(&result);
         }
         let signals = remote.finish()?;
         self.hold_signals(call.pid, signals);
         Ok(finds_all)
-    }
-
-    /// What the call would change, or why it would not. `None`: it is not known for sure.
-    fn name_change(&self, call: &Call) -> Option<std::result::Result<NameChange, i32>> {
-        const AT_REMOVEDIR: u64 = 0x200;
-        let args = &call.frame.args;
-        let paths = paths_of(syscall_table::op(call.frame.nr)?);
-        let entry = |at: usize| self.changeable_entry(call, *paths.get(at)?);
-        match call.frame.nr {
-            UNLINKAT if args[2] & AT_REMOVEDIR != 0 => None,
-            LINK | LINKAT if call.frame.nr == LINK || args[4] == 0 => {
-                let (from, to) = (entry(0)?, entry(1)?);
-                let file = self.ahead.new_files.file_at(&from).or_else(|| linkable(&from))?;
-                let is_one_mount = is_one_mount(&from.dir.fd, &to.dir.fd);
-                let inode = DiskName::of(from).inode?;
-                is_one_mount.then(|| match to.found {
-                    Some(_) => Err(libc::EEXIST),
-                    None => Ok(NameChange::Link { name: DiskName::of_new(to, inode), file }),
-                })
-            }
-            LINK | LINKAT => None,
-            UNLINK | UNLINKAT => {
-                let name = DiskName::of(entry(0)?);
-                Some(if name.inode.is_some() { Ok(NameChange::Remove(name)) } else { Err(libc::ENOENT) })
-            }
-            _ => {
-                let flags = if call.frame.nr == RENAMEAT2 { args[4] } else { 0 };
-                let (from, to) = (DiskName::of(entry(0)?), DiskName::of(entry(1)?));
-                let keeps = flags == RENAME_NOREPLACE;
-                let is_plain = flags == 0 || keeps;
-                // Two names of one file: nothing happens.
-                let moves = from.inode.is_none() || from.inode != to.inode && is_one_directory(&from, &to);
-                (is_plain && moves).then(|| match keeps && to.inode.is_some() {
-                    _ if from.inode.is_none() => Err(libc::ENOENT),
-                    true => Err(libc::EEXIST),
-                    false => Ok(NameChange::Rename { from, to, keeps }),
-                })
-            }
-        }
-    }
-
-    /// What a path names, if the process is sure to be allowed to change that.
-    pub(in crate::ahead) fn changeable_entry(&self, call: &Call, (dir, at): (u8, u8)) -> Option<Entry> {
-        let text = path_text(call, at)?;
-        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, false);
-        let is_known = way.is_known() && !way.through_proc;
-        let End::Entry(entry) = way.end else { return None };
-        let last = text.rsplit(|&byte| byte == b'/').next()?;
-        let (device, _) = self.world().device(entry.dir.stat.st_dev);
-        let is_on_disk =
-            matches!(device, DeviceKind::Domain | DeviceKind::Memory) && !self.is_private(entry.dir.stat.st_dev);
-        let is_plain = is_known && last == entry.name.as_bytes() && entry.dir.stat.st_nlink > 0;
-        let is_file = entry.found.as_ref().is_none_or(|found| {
-            found.is_regular() && found.stat.st_dev == entry.dir.stat.st_dev && is_changeable(&found.fd)
-        });
-        let may = may_change(call.pid, &entry.dir) && is_changeable_dir(&entry.dir.fd);
-        (is_on_disk && is_plain && is_file && may).then_some(entry)
     }
 
     /// Whether a call would see a change that is held, or its absence.
@@ -397,10 +142,12 @@ impl Supervisor {
             // A position says nothing of names.
             Op::ObserveFd { .. } if call.frame.nr == LSEEK && call.frame.args[2] <= libc::SEEK_CUR as u64 => false,
             Op::ObserveFd { fd } | Op::ModifyFd { fd } => self.is_held_inode(call, fd),
-            Op::Read { fd } if GETDENTS.contains(&call.frame.nr) => self.is_held_inode(call, fd),
+            Op::Read { fd } if GETDENTS.contains(&call.frame.nr) => {
+                self.inode_behind(call, fd).is_some_and(|inode| self.ahead.held_names.has_names_in(inode))
+            }
             Op::Sync(SyncKind::File | SyncKind::Range) => false,
-            // No name of a directory is held, and its argument is a buffer.
-            Op::ObservePath { .. } if call.frame.nr == memory::GETCWD => false,
+            // Its argument is a buffer, and where a directory is moved it was answered before.
+            Op::ObservePath { .. } if call.frame.nr == memory::GETCWD => !self.is_cwd_where_it_was(call.tid),
             Op::Mount | Op::Namespace | Op::OpenAt2 | Op::Sync(_) => true,
             Op::SocketName { .. } => memory::names_file(call) && self.connects_to_nothing(call).is_none(),
             op => {
@@ -408,6 +155,11 @@ impl Supervisor {
                 paths_of(op).into_iter().any(|(dir, at)| self.leads_to_held(call, dir, at, entries_count))
             }
         }
+    }
+
+    fn inode_behind(&mut self, call: &Call, fd: u8) -> Option<Inode> {
+        let copy = self.copy_descriptor(call.tid, call.frame.args[usize::from(fd) % 6] as i32).ok()?;
+        rustix::fs::fstat(copy).ok().map(|stat| (stat.st_dev, stat.st_ino))
     }
 
     fn is_held_inode(&mut self, call: &Call, fd: u8) -> bool {
@@ -438,9 +190,32 @@ impl Supervisor {
         let is_held = |found: &Found| (entries_count || !found.is_dir()) && self.is_held_file(&found.stat);
         // What is mapped is told with its name.
         way.is_held
+            || way.through_proc && self.tells_of_moved(way)
             || matches!(way.end, End::Unknown)
             || way.found().is_some_and(is_held)
             || way.through_proc && self.is_held_file_mapped()
+    }
+
+    /// Whether what `/proc` says there may tell where a directory is that is not where the disk says.
+    fn tells_of_moved(&self, way: &Way) -> bool {
+        const PROC_ROOT: u64 = 1;
+        let held = &self.ahead.held_names;
+        if !held.moves_directories() {
+            return false;
+        }
+        let End::Entry(entry) = &way.end else { return true };
+        match entry.name.as_bytes() {
+            _ if entry.dir.stat.st_ino == PROC_ROOT => false,
+            b"auxv" | b"cgroup" | b"cmdline" | b"comm" | b"environ" | b"limits" | b"stat" | b"statm" | b"status" => {
+                false
+            }
+            // Every program that asks where its stack is looks there.
+            b"maps" => {
+                let dirs: Vec<_> = held.moved_dirs().map(Target::path).collect();
+                self.tracees.keys().any(|pid| mapped::may_map_below(procfs::Maps::of(*pid), &dirs))
+            }
+            _ => true,
+        }
     }
 
     fn is_held_file(&self, stat: &Stat) -> bool {
@@ -448,67 +223,37 @@ impl Supervisor {
     }
 
     fn is_held_file_mapped(&self) -> bool {
-        let is_held =
-            |file: &Inode| self.ahead.held_names.files.contains_key(file) || self.ahead.new_files.has_inode(file);
+        let is_held = |file: &Inode| self.ahead.held_names.concerns(file) || self.ahead.new_files.has_inode(file);
         self.tracees.keys().any(|pid| mapped::may_map(procfs::Maps::of(*pid), is_held))
-    }
-
-    /// The attributes of a directory with names that are held, for a process that depends on them, or comes to by asking.
-    pub(in crate::ahead) fn look_at_held_dir(&mut self, stopped: &Stopped, call: &Call) -> Result<Option<Decision>> {
-        let is_concerned = !self.ahead.held_names.is_empty() && self.ahead.is_speculative(call.pid);
-        let Some((at, times)) = stat_buffer(call).filter(|_| is_concerned) else { return Ok(None) };
-        let Some((inode, since)) = self.held_dir(call) else { return Ok(None) };
-        let plan = Plan::tracked_once().observing(Object::Names(inode.0, inode.1));
-        if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
-            return Ok(Some(Decision::Wait));
-        }
-        let mut remote = self.remote_calls(stopped)?;
-        let result = remote.call(call.frame.nr as i64, &call.frame.args)?;
-        let signals = remote.finish()?;
-        self.hold_signals(call.pid, signals);
-        let kernel = |source| TraceError::Kernel { what: "write the times of a directory", tid: call.tid, source };
-        for time in times.into_iter().filter(|_| result == 0) {
-            let shown: [u64; 2] = tracee::read_value(call.tid, at + time).map_err(kernel)?;
-            if Duration::new(shown[0], shown[1] as u32) < since {
-                let changed = [since.as_secs().to_ne_bytes(), u64::from(since.subsec_nanos()).to_ne_bytes()].concat();
-                tracee::write_bytes(call.tid, at + time, &changed).map_err(kernel)?;
-            }
-        }
-        Ok(Some(Decision::Answer(result)))
-    }
-
-    /// The directory that a call asks for, if names in it are held, but none that leads to it; and since when.
-    fn held_dir(&mut self, call: &Call) -> Option<(Inode, Duration)> {
-        const FSTAT: u64 = 5;
-        let args = &call.frame.args;
-        let (dir, at) = match syscall_table::op(call.frame.nr)? {
-            Op::ObserveFd { fd } if call.frame.nr == FSTAT => {
-                let copy = self.copy_descriptor(call.tid, args[usize::from(fd) % 6] as i32).ok()?;
-                let stat = rustix::fs::fstat(&copy).ok()?;
-                return self.ahead.held_names.dir(&stat);
-            }
-            op => *paths_of(op).first()?,
-        };
-        let follows = follows_last_link(call);
-        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &path_text(call, at)?, follows);
-        let found = way.found().filter(|_| !way.is_held && !way.through_proc)?;
-        self.ahead.held_names.dir(&found.stat)
     }
 
     /// Nothing that it depends on can fail any more: the change is made.
     pub(in crate::ahead) fn make_name_change(&mut self, held: &HeldChange) {
-        self.forget_name_change(held);
+        let change = &held.change;
+        self.forget_name(held, true);
         if self.ahead.is_doomed {
             return;
         }
-        let change = &held.change;
-        change.names().iter().for_each(|name| self.about_to_change(name.dir_inode.0));
-        if let Err(error) = change.make() {
+        change.names().iter().for_each(|name| self.about_to_change(name.dir.inode.0));
+        match change.make() {
+            Ok(()) => {}
+            Err(error) if is_by_others(error) => self.tell_not_made(change, error),
             // The program was told that it had succeeded.
-            self.end_world(&format!("a change of names that had been held could not be made: {error}"));
-            return;
+            Err(error) => {
+                return self.end_world(&format!("a change of names that had been held could not be made: {error}"));
+            }
         }
-        change.names().into_iter().for_each(|name| self.note_name_changed(name.dir_inode, name.inode));
+        change.names().into_iter().for_each(|name| self.note_name_changed(name.dir.inode, name.inode()));
+    }
+
+    /// Somebody outside came first. The program was told that it had succeeded: the user has to know.
+    fn tell_not_made(&mut self, change: &NameChange, error: Errno) {
+        let paths: Vec<String> = change.names().iter().map(|name| name.path().display().to_string()).collect();
+        let text = format!(
+            "a change of {} on a guess was not made, for somebody outside came first: {error}",
+            paths.join(", ")
+        );
+        self.front.tell(&crate::message::Message::Warning { text });
     }
 
     /// What was changed is in the transaction that is active now, or in an older one.
@@ -527,19 +272,31 @@ impl Supervisor {
         }
     }
 
-    /// It was made, or will never be.
+    /// It will never be made.
     pub(in crate::ahead) fn forget_name_change(&mut self, held: &HeldChange) {
-        self.ahead.held_names.remove(held);
-        if let NameChange::Create { name, .. } = &held.change {
-            name.inode.into_iter().for_each(|inode| self.ahead.new_files.forget(inode));
-        }
+        self.forget_name(held, false);
+    }
+
+    fn forget_name(&mut self, held: &HeldChange, is_made: bool) {
+        self.ahead.held_names.remove(held, is_made);
+        held.change.made().into_iter().for_each(|inode| self.ahead.new_files.forget(inode));
         self.ahead.changes += 1;
     }
 }
 
-/// Calls that change names, and that can be held.
-pub(in crate::ahead) fn is_held_change(nr: u64) -> bool {
-    matches!(nr, UNLINK | UNLINKAT | RENAME | RENAMEAT | RENAMEAT2 | LINK | LINKAT)
+/// Whether a change failed by what somebody outside did with its names, after it was held.
+fn is_by_others(error: Errno) -> bool {
+    const CAUSES: [Errno; 7] = [
+        Errno::EXIST,
+        Errno::NOENT,
+        Errno::NOTEMPTY,
+        Errno::NOTDIR,
+        Errno::ISDIR,
+        Errno::STALE,
+        // Something was mounted there.
+        Errno::BUSY,
+    ];
+    CAUSES.contains(&error)
 }
 
 /// Whether a call goes to a directory, or opens it, without looking at its entries or its times: who reads the entries asks again.
@@ -612,125 +369,16 @@ fn is_exec(call: &Call) -> bool {
     matches!(syscall_table::op(call.frame.nr), Some(Op::Execve | Op::Execveat))
 }
 
-/// Whether a process may change the entries of a directory, whatever they are: it is its owner, who may write there, or has root's rights.
-fn may_change(pid: i32, dir: &Found) -> bool {
-    const OWNER_MAY: u32 = 0o300;
-    // CAP_DAC_OVERRIDE and CAP_FOWNER
-    const OVERRIDES: u64 = 1 << 1 | 1 << 3;
-    let Ok(status) = procfs::Status::of(pid) else { return false };
-    let rights = status.bits("CapEff").unwrap_or(0);
-    // Real, effective, saved, of file systems.
-    let user = status.number::<u32>("Uid", 3).ok();
-    let is_owner = user == Some(dir.stat.st_uid) && dir.stat.st_mode & OWNER_MAY == OWNER_MAY;
-    is_owner || rights & OVERRIDES == OVERRIDES
-}
-
-/// A file on the disk that another name can be given to.
-fn linkable(entry: &Entry) -> Option<Arc<OwnedFd>> {
-    /// ext4 counts to 65,000, others further.
-    const LINKS_MAX: u64 = 60_000;
-    let found =
-        entry.found.as_ref().filter(|found| found.is_regular() && (1..LINKS_MAX).contains(&found.stat.st_nlink))?;
-    found.fd.try_clone().ok().map(Arc::new)
-}
-
-/// Whether two names stand in the same directory, seen through the same mount.
-fn is_one_directory(a: &DiskName, b: &DiskName) -> bool {
-    a.dir_inode == b.dir_inode && is_one_mount(&a.dir, &b.dir)
-}
-
-fn is_one_mount(a: &OwnedFd, b: &OwnedFd) -> bool {
-    let mount = |dir: &OwnedFd| {
-        let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
-        Some(found.stx_mnt_id)
-    };
-    mount(a).is_some_and(|id| Some(id) == mount(b))
-}
-
-/// Whether attributes of its own keep a file from being removed, or it is what a mount shows.
-fn is_changeable(file: &OwnedFd) -> bool {
-    const FIXED: StatxAttributes =
-        StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND).union(StatxAttributes::MOUNT_ROOT);
-    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
-    found.is_ok_and(|found| !found.stx_attributes.intersects(FIXED))
-}
-
-/// As `is_changeable`; a directory may be where a file system is mounted, but for writing.
-fn is_changeable_dir(dir: &OwnedFd) -> bool {
-    const FIXED: StatxAttributes = StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND);
-    let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
-    let is_writable = rustix::fs::fstatvfs(dir).is_ok_and(|found| !found.f_flag.contains(StatVfsMountFlags::RDONLY));
-    is_writable && found.is_ok_and(|found| !found.stx_attributes.intersects(FIXED))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(dir: &std::path::Path, name: &str) -> DiskName {
-        let found = |path: &std::path::Path| {
-            let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::CLOEXEC;
-            rustix::fs::open(path, flags, rustix::fs::Mode::empty()).ok().map(|fd| Found::of(fd).unwrap())
-        };
-        let (found, dir) = (found(&dir.join(name)), found(dir).unwrap());
-        DiskName::of(Entry { dir, name: name.into(), found })
+/// What a change of names changes.
+fn objects_of(change: &NameChange) -> Vec<(Object, Intent)> {
+    let mut objects = Vec::new();
+    for name in change.names() {
+        let (dev, ino) = name.dir.inode;
+        objects.push((Object::Names(dev, ino), Intent::Nothing));
+        if let Some(&Target { inode: (dev, ino), is_dir, .. }) = name.file.as_ref() {
+            objects.push((Object::File(dev, ino), Intent::Nothing));
+            objects.extend(is_dir.then_some((Object::Names(dev, ino), Intent::Nothing)));
+        }
     }
-
-    #[test]
-    fn names_are_held_until_the_last_change_of_them_is_made() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("a"), "").unwrap();
-        let remove = || NameChange::Remove(entry(dir.path(), "a"));
-        let mut held = HeldNames::default();
-        let (one, two) = (held.add(remove()), held.add(remove()));
-        let at = one.change.names()[0].dir_inode;
-        held.remove(&one);
-        assert!(held.meaning(at, b"a") == Some(None) && held.meaning(at, b"b").is_none());
-        held.remove(&two);
-        assert!(held.is_empty() && held.files.is_empty() && held.dirs.is_empty());
-    }
-
-    #[test]
-    fn the_last_change_of_a_name_says_what_it_means() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("a"), "").unwrap();
-        let at = |name: &str| entry(dir.path(), name);
-        let (dir_inode, file) = (at("a").dir_inode, at("a").inode);
-        let mut held = HeldNames::default();
-        let moved = held.add(NameChange::Rename { from: at("a"), to: at("b"), keeps: false });
-        assert_eq!((held.meaning(dir_inode, b"a"), held.meaning(dir_inode, b"b")), (Some(None), Some(file)));
-        let removed = held.add(NameChange::Remove(at("b")));
-        assert_eq!((held.meaning(dir_inode, b"b"), held.links(file.unwrap())), (Some(None), 0));
-        held.remove(&removed);
-        assert_eq!((held.meaning(dir_inode, b"b"), held.links(file.unwrap())), (Some(file), 1));
-        held.remove(&moved);
-        assert!(held.is_empty());
-    }
-
-    #[test]
-    fn what_came_in_the_place_of_a_removed_file_stays() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a");
-        std::fs::write(&path, "old").unwrap();
-        let change = NameChange::Remove(entry(dir.path(), "a"));
-        std::fs::write(dir.path().join("new"), "new").unwrap();
-        std::fs::rename(dir.path().join("new"), &path).unwrap();
-        change.make().unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
-        NameChange::Remove(entry(dir.path(), "a")).make().unwrap();
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn a_rename_that_keeps_replaces_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| entry(dir.path(), name);
-        std::fs::write(dir.path().join("a"), "a").unwrap();
-        let keeping = NameChange::Rename { from: at("a"), to: at("b"), keeps: true };
-        std::fs::write(dir.path().join("b"), "b").unwrap();
-        assert_eq!(keeping.make(), Err(Errno::EXIST));
-        NameChange::Rename { from: at("a"), to: at("b"), keeps: false }.make().unwrap();
-        assert_eq!(std::fs::read_to_string(dir.path().join("b")).unwrap(), "a");
-        assert_eq!(keeping.make(), Err(Errno::STALE), "it has gone");
-    }
+    objects
 }

@@ -10,20 +10,21 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::rights::has_our_rights;
 use crate::ahead::filesystems::disk::attributes::Change;
-use crate::ahead::filesystems::disk::names::{self, stat_buffer, DiskName, NameChange};
+use crate::ahead::filesystems::disk::name_calls::Refusal;
+use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
 use crate::ahead::filesystems::disk::staging::{self, Rights};
 use crate::ahead::filesystems::memory::{naming, written_range};
 use crate::ahead::filesystems::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC};
 use crate::ahead::filesystems::path_walk::{Entry, Found};
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::rollback::undo::{own_path, position_of, Intent};
-use crate::ahead::{process, Call, Object, Written};
+use crate::ahead::{process, Call, Object};
 use crate::descriptors::{file_system_user_of, status_field};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
@@ -38,7 +39,7 @@ const O_CLOEXEC: u64 = 0o2000000;
 pub(in crate::ahead) const KNOWN_FLAGS: u64 =
     O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_LARGEFILE | O_CLOEXEC | O_NOFOLLOW;
 
-/// Files without a name, by device and inode.
+/// Files, directories and links without a name, by device and inode.
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct NewFiles(HashMap<(u64, u64), Arc<OwnedFd>>);
 
@@ -55,11 +56,8 @@ impl NewFiles {
         self.0.contains_key(inode)
     }
 
-    /// What those inside see under a name with this meaning: a file, or nothing. `None` if it is not known here.
-    pub fn view(&self, meaning: Option<(u64, u64)>) -> Option<Option<Found>> {
-        let Some(inode) = meaning else { return Some(None) };
-        let file = self.0.get(&inode)?.try_clone().ok()?;
-        Found::of(file).ok().map(Some)
+    pub fn add(&mut self, inode: (u64, u64), file: Arc<OwnedFd>) {
+        self.0.insert(inode, file);
     }
 
     /// The file of a name.
@@ -89,10 +87,19 @@ impl Supervisor {
         if self.are_names_changing() {
             return Ok(Decision::Wait);
         }
-        let Some(creation) = self.creation(call) else { return Ok(self.wait_at_barrier(call)) };
-        if self.ahead.held_names.is_full() || !self.would_find(stopped, call)? {
+        let wanted = self.creation(call);
+        if matches!(wanted, Err(Refusal::Unsure))
+            || self.ahead.held_names.is_full()
+            || !self.would_find(stopped, call)?
+        {
             return Ok(self.wait_at_barrier(call));
         }
+        let creation = match wanted {
+            Ok(creation) => creation,
+            // A directory on the way is not there.
+            Err(Refusal::Error(error)) => return self.answer_known(stopped, call, plan, -i64::from(error)),
+            Err(Refusal::Unsure) => return Ok(self.wait_at_barrier(call)),
+        };
         let dir = creation.entry.dir.object();
         if matches!(self.track(stopped, call, plan, vec![(dir, Intent::Nothing)])?, Decision::Wait) {
             return Ok(Decision::Wait);
@@ -106,10 +113,10 @@ impl Supervisor {
         }
         self.give_descriptor(stopped, call, creation.fd, &open, creation.flags)?;
         let file = Arc::new(file.fd);
-        let change = NameChange::Create { name: DiskName::of_new(creation.entry, (dev, ino)), file: file.clone() };
-        self.ahead.new_files.0.insert((dev, ino), file);
-        let held = self.ahead.held_names.add(change);
-        self.ahead.core.output(process(call.pid), Written::Names(held));
+        let target = Target { inode: (dev, ino), is_dir: false, fd: file.clone() };
+        let change = NameChange::Create { name: DiskName::of_new(creation.entry, target), file: file.clone() };
+        self.ahead.new_files.add((dev, ino), file);
+        self.hold_name_change(call, change);
         Ok(Decision::Answer(i64::from(creation.fd)))
     }
 
@@ -121,8 +128,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A new file is opened by the name that it will have, by one who depends on it now. `None`: it has to wait for that.
-    pub(in crate::ahead) fn open_new_file(
+    /// What the kernel does not find by itself is opened, by one who depends on it now. `None`: it has to wait for that.
+    pub(in crate::ahead) fn open_found(
         &mut self,
         stopped: &Stopped,
         call: &Call,
@@ -136,7 +143,7 @@ impl Supervisor {
                 return Ok(Some(Decision::Wait));
             }
         }
-        let known = flags & (O_ACCMODE | O_APPEND | O_NONBLOCK | O_TRUNC);
+        let known = flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC);
         let how = OFlags::from_bits_retain(known as u32) | OFlags::CLOEXEC;
         let Ok(open) = rustix::fs::open(own_path(&file.fd), how, Mode::empty()) else { return Ok(None) };
         self.give_descriptor(stopped, call, fd, &open, flags)?;
@@ -158,28 +165,45 @@ impl Supervisor {
         Ok(change.make(&file.fd).is_ok().then_some(Decision::Answer(0)))
     }
 
-    /// What the call would make. `None`: it is not known for sure.
-    fn creation(&self, call: &Call) -> Option<Creation> {
+    /// The result of a call that changes nothing is known.
+    pub(in crate::ahead) fn answer_known(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        plan: Plan,
+        result: i64,
+    ) -> Result<Decision> {
+        if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
+            return Ok(Decision::Wait);
+        }
+        self.observe_everything(call.tid);
+        Ok(Decision::Answer(result))
+    }
+
+    /// What the call would make.
+    fn creation(&self, call: &Call) -> std::result::Result<Creation, Refusal> {
+        let entry = self.changeable_file_or_nothing(call)?;
+        self.creation_at(call, entry).ok_or(Refusal::Unsure)
+    }
+
+    fn creation_at(&self, call: &Call, entry: Entry) -> Option<Creation> {
         const NAME_MAX: usize = 255;
         const PERMISSIONS: u64 = 0o777;
         const ALL: u64 = 0o7777;
         let [_, _, flags, mode] = arguments(call)?;
         let is_usual = flags as u32 & !(KNOWN_FLAGS as u32) == 0 && flags & O_ACCMODE != O_ACCMODE;
-        let paths = names::paths_of(syscall_table::op(call.frame.nr)?);
-        let entry = self.changeable_entry(call, *paths.first()?).filter(|_| is_usual)?;
-        let is_new = entry.found.is_none() && entry.name.len() <= NAME_MAX;
+        let is_new = is_usual && entry.found.is_none() && entry.name.len() <= NAME_MAX;
         if !is_new || mode & ALL & !PERMISSIONS != 0 || !is_root_as_we_are(call.pid) {
             return None;
         }
-        let umask = u64::from_str_radix(&status_field::<String>(call.pid, "Umask:", 0).ok()?, 8).ok()?;
-        let mode = Mode::from_raw_mode((mode & PERMISSIONS & !umask) as u32);
+        let mode = Mode::from_raw_mode((mode & PERMISSIONS) as u32 & !umask_of(call.pid)?);
         let rights = Rights { mode, group: group_in(call.pid, &entry.dir.stat)? };
         let fd = self.free_descriptor(call.pid)?;
         self.has_room_for(&entry.dir.fd, 0).then_some(Creation { entry, rights, flags, fd })
     }
 
     /// The number that the next descriptor gets, if there may be another one besides.
-    fn free_descriptor(&self, pid: i32) -> Option<i32> {
+    pub(in crate::ahead) fn free_descriptor(&self, pid: i32) -> Option<i32> {
         let limit = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max open files")).ok()?;
         let limit = limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX);
         let open = self.descriptors_of(pid).ok()?;
@@ -290,44 +314,15 @@ impl Supervisor {
     /// The file without a name behind a descriptor, and a copy of the descriptor.
     fn new_file_behind(&mut self, call: &Call, fd: i32) -> Option<(Found, OwnedFd)> {
         let copy = self.copy_descriptor(call.tid, fd).ok()?;
-        let stat = rustix::fs::fstat(&copy).ok().filter(|stat| self.ahead.new_files.has(stat))?;
+        let is_one = |stat: &Stat| self.ahead.new_files.has(stat) && is_regular(stat);
+        let stat = rustix::fs::fstat(&copy).ok().filter(is_one)?;
         let fd = self.ahead.new_files.0.get(&(stat.st_dev, stat.st_ino))?.try_clone().ok()?;
         Some((Found { fd, stat }, copy))
     }
+}
 
-    /// The attributes of a file without a name: it is shown as if it had the one that it will have.
-    pub(in crate::ahead) fn look_at_new_file(&mut self, stopped: &Stopped, call: &Call) -> Result<Option<Decision>> {
-        if self.ahead.new_files.is_empty() {
-            return Ok(None);
-        }
-        let Some((at, _)) = stat_buffer(call) else { return Ok(None) };
-        let Some(fd) = descriptor_looked_at(call) else { return Ok(None) };
-        let Some((file, _)) = self.new_file_behind(call, fd) else { return Ok(None) };
-        let plan = Plan::tracked_once().observing(file.object());
-        if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
-            return Ok(Some(Decision::Wait));
-        }
-        Ok(Some(self.show_new_file(call, &file, at)))
-    }
-
-    /// Write its attributes into the memory of who asks for them.
-    pub(in crate::ahead) fn show_new_file(&self, call: &Call, file: &Found, at: u64) -> Decision {
-        /// Where the number of links stands, in `struct stat` and in `struct statx`.
-        const LINKS: usize = 16;
-        let links = self.ahead.held_names.links((file.stat.st_dev, file.stat.st_ino));
-        let found = match call.frame.nr {
-            STATX => crate::sys::statx(file.fd.as_fd(), call.frame.args[3] as u32).map(|mut found| {
-                found[LINKS..LINKS + 4].copy_from_slice(&(links as u32).to_ne_bytes());
-                found.to_vec()
-            }),
-            _ => crate::sys::stat(file.fd.as_fd()).map(|mut found| {
-                found[LINKS..LINKS + 8].copy_from_slice(&links.to_ne_bytes());
-                found.to_vec()
-            }),
-        };
-        let written = found.and_then(|found| tracee::write_bytes(call.tid, at, &found));
-        Decision::Answer(if written.is_ok() { 0 } else { -i64::from(libc::EFAULT) })
-    }
+fn is_regular(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
 }
 
 fn barrier() -> Plan {
@@ -372,8 +367,13 @@ pub(in crate::ahead) fn is_root_as_we_are(pid: i32) -> bool {
     file_system_user_of(pid).is_ok_and(|user| user == 0) && has_our_rights(pid)
 }
 
+/// The rights that a process never gives to what it makes.
+pub(in crate::ahead) fn umask_of(pid: i32) -> Option<u32> {
+    u32::from_str_radix(&status_field::<String>(pid, "Umask:", 0).ok()?, 8).ok()
+}
+
 /// The group of a file that a process makes in a directory.
-fn group_in(pid: i32, dir: &Stat) -> Option<Gid> {
+pub(in crate::ahead) fn group_in(pid: i32, dir: &Stat) -> Option<Gid> {
     const SET_GROUP: u32 = 0o2000;
     if dir.st_mode & SET_GROUP != 0 {
         return Some(Gid::from_raw(dir.st_gid));

@@ -34,6 +34,12 @@ pub(in crate::ahead) fn stage_for(dir: &OwnedFd) -> Option<OwnedFd> {
     (is_ours && stat.st_uid == 0 && stat.st_mode & OTHERS == 0 && !is_mount_root(&stage)).then_some(stage)
 }
 
+/// The number of the mount through which a directory is reached.
+pub(in crate::ahead) fn mount_of(dir: &OwnedFd) -> Option<u64> {
+    let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    Some(found.stx_mnt_id)
+}
+
 fn mount_root(dir: &OwnedFd) -> Option<OwnedFd> {
     let mut here = naming_dir(dir, ".")?;
     loop {
@@ -81,7 +87,7 @@ pub(in crate::ahead) fn make_file(stage: &OwnedFd, dir: &OwnedFd, rights: Rights
 const EXTENTS: IFlags = IFlags::from_bits_retain(0x80000);
 
 /// Whether a directory gives nothing of its own to files that are made in it: no access list, no label, no flag, no project.
-fn passes_nothing_on(dir: &OwnedFd) -> bool {
+pub(in crate::ahead) fn passes_nothing_on(dir: &OwnedFd) -> bool {
     let is_own = |name: &[u8]| name.starts_with(b"user.") || name.starts_with(b"trusted.");
     let has_only_own = || extended_of(dir).is_ok_and(|all| all.iter().all(|(name, _)| is_own(name.as_bytes())));
     has_no_flags(dir) && has_only_own() && !gives_group(dir)

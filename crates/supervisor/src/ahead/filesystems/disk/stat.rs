@@ -4,10 +4,14 @@
 use crate::ahead::Call;
 use rustix::fs::Timespec;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+const STATX: u64 = 332;
 
 /// The attributes that can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ahead) struct Shown {
+    pub links: u64,
     pub mode: u32,
     pub user: u32,
     pub group: u32,
@@ -18,6 +22,9 @@ pub(in crate::ahead) struct Shown {
 
 /// Where they stand.
 struct Layout {
+    links: usize,
+    /// Of the number of links: four or eight bytes.
+    links_len: usize,
     mode: usize,
     /// Of `mode`: two or four bytes.
     mode_len: usize,
@@ -32,6 +39,8 @@ struct Layout {
 }
 
 const OF_STAT: Layout = Layout {
+    links: 16,
+    links_len: 8,
     mode: 24,
     mode_len: 4,
     user: 28,
@@ -44,6 +53,8 @@ const OF_STAT: Layout = Layout {
 };
 
 const OF_STATX: Layout = Layout {
+    links: 16,
+    links_len: 4,
     mode: 28,
     mode_len: 2,
     user: 20,
@@ -57,13 +68,33 @@ const OF_STATX: Layout = Layout {
 
 /// Change what a call has written to `at`.
 pub(in crate::ahead) fn change(call: &Call, at: u64, change: impl FnOnce(&mut Shown)) -> io::Result<()> {
-    const STATX: u64 = 332;
-    let layout = if call.frame.nr == STATX { &OF_STATX } else { &OF_STAT };
-    let mut bytes = tracee::read_bytes(call.tid, at, layout.len)?;
-    let mut shown = layout.read(&bytes);
-    change(&mut shown);
-    layout.write(&mut bytes, &shown);
+    let mut bytes = tracee::read_bytes(call.tid, at, layout(call).len)?;
+    change_in(call, &mut bytes, change);
     tracee::write_bytes(call.tid, at, &bytes)
+}
+
+/// Write the attributes of a file that the call cannot find by itself.
+pub(in crate::ahead) fn show(call: &Call, at: u64, file: &OwnedFd, change: impl FnOnce(&mut Shown)) -> io::Result<()> {
+    let mut bytes = match call.frame.nr {
+        STATX => crate::sys::statx(file.as_fd(), call.frame.args[3] as u32)?.to_vec(),
+        _ => crate::sys::stat(file.as_fd())?.to_vec(),
+    };
+    change_in(call, &mut bytes, change);
+    tracee::write_bytes(call.tid, at, &bytes)
+}
+
+fn change_in(call: &Call, bytes: &mut [u8], change: impl FnOnce(&mut Shown)) {
+    let mut shown = layout(call).read(bytes);
+    change(&mut shown);
+    layout(call).write(bytes, &shown);
+}
+
+fn layout(call: &Call) -> &'static Layout {
+    if call.frame.nr == STATX {
+        &OF_STATX
+    } else {
+        &OF_STAT
+    }
 }
 
 impl Layout {
@@ -76,6 +107,7 @@ impl Layout {
         let time =
             |at: usize| Timespec { tv_sec: number(at, 8) as i64, tv_nsec: number(at + 8, self.nanoseconds_len) as i64 };
         Shown {
+            links: number(self.links, self.links_len),
             mode: number(self.mode, self.mode_len) as u32,
             user: number(self.user, 4) as u32,
             group: number(self.group, 4) as u32,
@@ -89,6 +121,7 @@ impl Layout {
         let mut put = |at: usize, len: usize, value: u64| {
             bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
         };
+        put(self.links, self.links_len, shown.links);
         put(self.mode, self.mode_len, u64::from(shown.mode));
         put(self.user, 4, u64::from(shown.user));
         put(self.group, 4, u64::from(shown.group));
@@ -107,7 +140,15 @@ mod tests {
     #[test]
     fn what_was_written_is_read_again() {
         let time = |seconds| Timespec { tv_sec: seconds, tv_nsec: 999_999_999 };
-        let shown = Shown { mode: 0o100_644, user: 5, group: 6, access: time(-1), contents: time(2), changed: time(3) };
+        let shown = Shown {
+            links: 9,
+            mode: 0o100_644,
+            user: 5,
+            group: 6,
+            access: time(-1),
+            contents: time(2),
+            changed: time(3),
+        };
         for layout in [OF_STAT, OF_STATX] {
             let mut bytes = vec![0xff; layout.len];
             layout.write(&mut bytes, &shown);
@@ -118,6 +159,10 @@ mod tests {
     #[test]
     fn the_layout_is_the_kernels() {
         use std::mem::offset_of;
+        assert_eq!(
+            (OF_STAT.links, OF_STATX.links),
+            (offset_of!(libc::stat, st_nlink), offset_of!(libc::statx, stx_nlink))
+        );
         assert_eq!(OF_STAT.mode, offset_of!(libc::stat, st_mode));
         assert_eq!((OF_STAT.user, OF_STAT.group), (offset_of!(libc::stat, st_uid), offset_of!(libc::stat, st_gid)));
         assert_eq!(OF_STAT.access, offset_of!(libc::stat, st_atime));

@@ -1,35 +1,63 @@
-//! Names that are held, as those inside see them ([0022](../../../../../../docs/decisions/0022-new-files.md)): a new file under its name, and nothing where a name was taken away. Calls that
-//! ask for such a name, open it, or change it again are answered from here; whoever makes one depends on what the name depends on. What is not answered here
-//! waits until the change is made.
+//! Names that are held, as those inside see them ([0022](../../../../../../docs/decisions/0022-new-files.md)): what is
+//! new under its name, what was moved where it is now, and nothing where a name was taken away. Calls that ask for such a
+//! name, lead through one, open it, or change it again are answered from here; whoever makes one depends on what the name
+//! depends on. What is not answered here waits until the change is made.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
 use crate::ahead::filesystems::disk::attributes;
-use crate::ahead::filesystems::disk::names::{
-    dir_of, follows_last_link, is_held_change, path_text, paths_of, stat_buffer,
-};
-use crate::ahead::filesystems::disk::new_files::{has_known_flags, is_root_as_we_are, KNOWN_FLAGS, O_ACCMODE};
+use crate::ahead::filesystems::disk::name_calls::is_held_change;
+use crate::ahead::filesystems::disk::names::{dir_of, path_text, paths_of};
+use crate::ahead::filesystems::disk::new_files::{is_root_as_we_are, KNOWN_FLAGS, O_ACCMODE};
+use crate::ahead::filesystems::memory;
 use crate::ahead::filesystems::open::{arguments, O_CREAT, O_EXCL, O_NOFOLLOW};
 use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
+use crate::ahead::rollback::undo::own_path;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
+const GETXATTR: u64 = 191;
+const LGETXATTR: u64 = 192;
+const LISTXATTR: u64 = 194;
+const LLISTXATTR: u64 = 195;
+const O_DIRECTORY: u64 = 0o200000;
+const O_NOATIME: u64 = 0o1000000;
+const O_PATH: u64 = 0o10000000;
+/// Flags of `open` that do what they say where something is opened that is there.
+const OPENING_FLAGS: u64 = KNOWN_FLAGS | O_DIRECTORY | O_NOATIME | O_PATH;
+
 /// What is done about a call.
 enum View {
     /// This is its result.
     Answer(i64),
-    /// The attributes of a new file are written there.
-    Stat { file: Found, at: u64 },
-    /// A new file is opened.
+    /// These bytes are written into its buffer of such a length, as far as there is room.
+    Text { text: Vec<u8>, at: u64, room: u64 },
+    /// It is opened.
     Open { file: Found, flags: u64 },
+    /// It becomes the working directory.
+    Enter(Found),
     /// The attributes of a new file are changed.
     Attributes { file: Found, change: attributes::Change },
+    /// The attributes of something else are.
+    HoldAttributes,
     /// A file is made where there is none any more.
     Make,
     /// The name is held once more.
     Change,
+}
+
+/// What a path leads to.
+enum Viewed {
+    Found(Found),
+    Nothing(i32),
+}
+
+/// Where a working directory is.
+enum Cwd {
+    AsOnDisk,
+    Moved(Vec<u8>),
 }
 
 impl Supervisor {
@@ -41,25 +69,29 @@ impl Supervisor {
         let Some(view) = self.view_of(call).filter(|_| is_root_as_we_are(call.pid)) else { return Ok(None) };
         match view {
             View::Change => return self.hold_names(stopped, call).map(Some),
+            View::HoldAttributes => return self.hold_attributes(stopped, call).map(Some),
             View::Make => {
                 let plan = self.plan_creating_open(call);
                 return self.create_file(stopped, call, plan).map(Some);
             }
             _ => {}
         }
-        if !self.would_find(stopped, call)? {
+        let has_path = call.frame.nr != memory::GETCWD;
+        if has_path && !self.would_find(stopped, call)? {
             return Ok(None);
         }
         let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
         if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }
+        self.observe_everything(call.tid);
         match view {
             View::Answer(result) => Ok(Some(Decision::Answer(result))),
-            View::Stat { file, at } => Ok(Some(self.show_new_file(call, &file, at))),
-            View::Open { file, flags } => self.open_new_file(stopped, call, &file, flags),
+            View::Text { text, at, room } => Ok(Some(give_text(call, &text, at, room))),
+            View::Open { file, flags } => self.open_found(stopped, call, &file, flags),
+            View::Enter(dir) => self.enter(stopped, call, &dir),
             View::Attributes { file, change } => self.change_attributes(stopped, call, &file, change),
-            View::Make | View::Change => Ok(None),
+            View::Make | View::Change | View::HoldAttributes => Ok(None),
         }
     }
 
@@ -67,72 +99,193 @@ impl Supervisor {
         let op = syscall_table::op(call.frame.nr)?;
         match op {
             Op::Open | Op::OpenAt | Op::Creat => self.view_of_open(call),
-            Op::StatPath { .. } | Op::Statx => {
-                let entry = self.viewed_entry(call, op, follows_last_link(call))?;
-                let (at, _) = stat_buffer(call).filter(|_| has_known_flags(call))?;
-                let Some(file) = entry.found else { return Some(View::Answer(-i64::from(libc::ENOENT))) };
-                // Writes that are held will change its size.
-                let is_deferred = self.ahead.deferred.contains_key(&(file.stat.st_dev, file.stat.st_ino));
-                (!is_deferred).then_some(View::Stat { file, at })
-            }
-            Op::ObservePath { .. } => self.view_of_access(call, op),
+            Op::Chdir => Some(match self.viewed(call, op, true)? {
+                Viewed::Found(found) if found.is_dir() => View::Enter(found),
+                Viewed::Found(_) => View::Answer(-i64::from(libc::ENOTDIR)),
+                Viewed::Nothing(error) => View::Answer(-i64::from(error)),
+            }),
+            Op::ObservePath { .. } if call.frame.nr == memory::GETCWD => self.view_of_cwd(call),
+            Op::ObservePath { .. } => self.view_of_look(call, op),
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.view_of_change(call, op),
             _ => None,
         }
     }
 
-    /// The name that the first path of a call ends with, if it is held, and what it means inside is known.
-    fn viewed_entry(&self, call: &Call, op: Op, follows: bool) -> Option<Entry> {
+    /// What the first path of a call leads to, if that is not what the disk says, and known.
+    fn viewed(&self, call: &Call, op: Op, follows: bool) -> Option<Viewed> {
         let (dir, at) = *paths_of(op).first()?;
-        viewed(self.walk(call.tid, call.pid, dir_of(call, dir), &path_text(call, at)?, follows))
+        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &path_text(call, at)?, follows);
+        if !way.is_view() {
+            return None;
+        }
+        match way.end {
+            End::Entry(Entry { found: Some(found), .. }) | End::File(found) => Some(Viewed::Found(found)),
+            End::Entry(_) => Some(Viewed::Nothing(libc::ENOENT)),
+            End::Nowhere(error) => Some(Viewed::Nothing(error.raw_os_error())),
+            End::Unknown => None,
+        }
     }
 
     fn view_of_open(&self, call: &Call) -> Option<View> {
         let [_, _, flags, _] = arguments(call)?;
-        let makes = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
-        let entry = self.viewed_entry(call, syscall_table::op(call.frame.nr)?, !makes && flags & O_NOFOLLOW == 0)?;
-        let is_usual = flags as u32 & !(KNOWN_FLAGS as u32) == 0 && flags & O_ACCMODE != O_ACCMODE;
-        match entry.found {
-            Some(_) if makes => Some(View::Answer(-i64::from(libc::EEXIST))),
-            Some(file) => is_usual.then_some(View::Open { file, flags }),
-            None if flags & O_CREAT == 0 => Some(View::Answer(-i64::from(libc::ENOENT))),
-            None => Some(View::Make),
-        }
+        let makes_new = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
+        let follows = !makes_new && flags & O_NOFOLLOW == 0;
+        let found = match self.viewed(call, syscall_table::op(call.frame.nr)?, follows)? {
+            Viewed::Nothing(libc::ENOENT) if flags & O_CREAT != 0 => return Some(View::Make),
+            Viewed::Nothing(error) => return Some(View::Answer(-i64::from(error))),
+            Viewed::Found(found) => found,
+        };
+        let error = match () {
+            _ if makes_new => libc::EEXIST,
+            _ if flags & O_DIRECTORY != 0 && !found.is_dir() => libc::ENOTDIR,
+            _ if found.is_dir() && (flags & O_CREAT != 0 || flags & O_PATH == 0 && flags & O_ACCMODE != 0) => {
+                libc::EISDIR
+            }
+            _ if found.is_symlink() && flags & O_PATH == 0 => libc::ELOOP,
+            _ => {
+                let is_usual = flags as u32 & !(OPENING_FLAGS as u32) == 0 && flags & O_ACCMODE != O_ACCMODE;
+                let can_be_opened = found.is_regular() || found.is_dir();
+                return (is_usual && can_be_opened).then_some(View::Open { file: found, flags });
+            }
+        };
+        Some(View::Answer(-i64::from(error)))
     }
 
-    fn view_of_access(&self, call: &Call, op: Op) -> Option<View> {
+    /// What asks for rights, a link's text, or extended attributes.
+    fn view_of_look(&self, call: &Call, op: Op) -> Option<View> {
         const ACCESS: u64 = 21;
         const FACCESSAT: u64 = 269;
         const FACCESSAT2: u64 = 439;
         const READLINK: u64 = 89;
         const READLINKAT: u64 = 267;
+        let args = &call.frame.args;
+        match call.frame.nr {
+            ACCESS => self.view_of_access(call, op, args[1], 0),
+            FACCESSAT => self.view_of_access(call, op, args[2], 0),
+            FACCESSAT2 => self.view_of_access(call, op, args[2], args[3]),
+            READLINK => self.view_of_link(call, op, args[1], args[2]),
+            READLINKAT => self.view_of_link(call, op, args[2], args[3]),
+            GETXATTR | LGETXATTR | LISTXATTR | LLISTXATTR => self.view_of_extended(call, op),
+            _ => None,
+        }
+    }
+
+    /// Extended attributes of anything but a link.
+    fn view_of_extended(&self, call: &Call, op: Op) -> Option<View> {
+        const NAME_MAX: usize = 255;
+        let args = &call.frame.args;
+        let lists = matches!(call.frame.nr, LISTXATTR | LLISTXATTR);
+        let follows = matches!(call.frame.nr, GETXATTR | LISTXATTR);
+        let found = match self.viewed(call, op, follows)? {
+            Viewed::Found(found) => found,
+            Viewed::Nothing(error) => return Some(View::Answer(-i64::from(error))),
+        };
+        if found.is_symlink() {
+            return None;
+        }
+        let (path, mut bytes) = (own_path(&found.fd), vec![0; 1 << 16]);
+        let (at, room) = if lists { (args[1], args[2]) } else { (args[2], args[3]) };
+        let len = match lists {
+            true => rustix::fs::listxattr(path, &mut bytes[..]),
+            false => {
+                let name = path_text(call, 1).filter(|name| (1..=NAME_MAX).contains(&name.len()))?;
+                rustix::fs::getxattr(path, name, &mut bytes[..])
+            }
+        };
+        let len = match len {
+            Ok(len) if room == 0 => return Some(View::Answer(len as i64)),
+            Ok(len) if len as u64 > room => return Some(View::Answer(-i64::from(libc::ERANGE))),
+            Ok(len) => len,
+            Err(error) => return Some(View::Answer(-i64::from(error.raw_os_error()))),
+        };
+        bytes.truncate(len);
+        Some(View::Text { text: bytes, at, room })
+    }
+
+    fn view_of_access(&self, call: &Call, op: Op, mode: u64, flags: u64) -> Option<View> {
         const X_OK: u64 = 1;
         const ALL: u64 = 7;
-        let args = &call.frame.args;
-        let (mode, flags) = match call.frame.nr {
-            ACCESS => (args[1], 0),
-            FACCESSAT => (args[2], 0),
-            FACCESSAT2 => (args[2], args[3]),
-            READLINK | READLINKAT => {
-                let entry = self.viewed_entry(call, op, false)?;
-                return Some(View::Answer(-i64::from(entry.found.map_or(libc::ENOENT, |_| libc::EINVAL))));
-            }
-            _ => return None,
-        };
         let follows = flags & rustix::fs::AtFlags::SYMLINK_NOFOLLOW.bits() as u64 == 0;
-        let entry = self.viewed_entry(call, op, follows).filter(|_| mode & !ALL == 0)?;
-        let Some(file) = entry.found else { return Some(View::Answer(-i64::from(libc::ENOENT))) };
-        // Root may read and write everything, and execute what anybody may.
-        let may_all = mode & X_OK == 0 || file.stat.st_mode & 0o111 != 0;
-        Some(View::Answer(if may_all { 0 } else { -i64::from(libc::EACCES) }))
+        if mode & !ALL != 0 {
+            return None;
+        }
+        Some(View::Answer(match self.viewed(call, op, follows)? {
+            // Root may read and write everything, and execute what anybody may.
+            Viewed::Found(found) if mode & X_OK != 0 && !found.is_dir() && found.stat.st_mode & 0o111 == 0 => {
+                -i64::from(libc::EACCES)
+            }
+            Viewed::Found(_) => 0,
+            Viewed::Nothing(error) => -i64::from(error),
+        }))
+    }
+
+    fn view_of_link(&self, call: &Call, op: Op, at: u64, room: u64) -> Option<View> {
+        let room = room as u32;
+        let found = match self.viewed(call, op, false)? {
+            _ if room == 0 || room > i32::MAX as u32 => return Some(View::Answer(-i64::from(libc::EINVAL))),
+            Viewed::Found(found) => found,
+            Viewed::Nothing(error) => return Some(View::Answer(-i64::from(error))),
+        };
+        if !found.is_symlink() {
+            return Some(View::Answer(-i64::from(libc::EINVAL)));
+        }
+        let text = rustix::fs::readlinkat(&found.fd, "", Vec::new()).ok()?.into_bytes();
+        Some(View::Text { text, at, room: u64::from(room) })
+    }
+
+    /// The working directory, if it is not where the disk says.
+    fn view_of_cwd(&self, call: &Call) -> Option<View> {
+        if !self.ahead.held_names.moves_directories() {
+            return None;
+        }
+        let [at, room, ..] = call.frame.args;
+        let Cwd::Moved(mut text) = self.path_of_cwd(call.tid)? else { return None };
+        text.push(0);
+        match text.len() as u64 <= room {
+            true => Some(View::Text { text, at, room }),
+            false => Some(View::Answer(-i64::from(libc::ERANGE))),
+        }
+    }
+
+    /// Whether the kernel says where the working directory is, as those inside see it.
+    pub(in crate::ahead) fn is_cwd_where_it_was(&self, tid: i32) -> bool {
+        !self.ahead.held_names.moves_directories() || matches!(self.path_of_cwd(tid), Some(Cwd::AsOnDisk))
+    }
+
+    /// `None`: it cannot be told.
+    fn path_of_cwd(&self, tid: i32) -> Option<Cwd> {
+        const DEPTH_MAX: usize = 1000;
+        let root = Found::of_path(&format!("/proc/{tid}/root")).ok()?;
+        let mut here = Found::of_path(&format!("/proc/{tid}/cwd")).ok()?;
+        let (mut names, mut is_moved) = (Vec::new(), false);
+        while here.inode() != root.inode() && names.len() < DEPTH_MAX {
+            let is_held = self.ahead.held_names.parent(here.inode()).is_some();
+            names.push(self.name_of_dir(&here)?);
+            is_moved |= is_held;
+            here = self.above(&here).ok()?.0;
+        }
+        names.reverse();
+        let path = || names.iter().flat_map(|name| [b"/", &name[..]].concat()).collect();
+        Some(if is_moved { Cwd::Moved(path()) } else { Cwd::AsOnDisk })
+    }
+
+    fn name_of_dir(&self, dir: &Found) -> Option<Vec<u8>> {
+        if let Some((_, name)) = self.ahead.held_names.parent(dir.inode()) {
+            return Some(name.as_encoded_bytes().to_vec());
+        }
+        let path = std::fs::read_link(own_path(&dir.fd)).ok().filter(|_| dir.stat.st_nlink > 0)?;
+        path.file_name().map(|name| name.as_encoded_bytes().to_vec())
     }
 
     fn view_of_change(&self, call: &Call, op: Op) -> Option<View> {
         if attributes::is_change(call.frame.nr) {
-            let entry = self.viewed_entry(call, op, attributes::follows(call)?)?;
-            let change = attributes::change_of(call, attributes::now())?;
-            let nothing = View::Answer(-i64::from(libc::ENOENT));
-            return Some(entry.found.map_or(nothing, |file| View::Attributes { file, change }));
+            return Some(match self.viewed(call, op, attributes::follows(call)?)? {
+                Viewed::Nothing(error) => View::Answer(-i64::from(error)),
+                Viewed::Found(file) if file.is_regular() && self.ahead.new_files.has(&file.stat) => {
+                    View::Attributes { file, change: attributes::change_of(call, attributes::now())? }
+                }
+                Viewed::Found(_) => View::HoldAttributes,
+            });
         }
         let way_of = |(dir, at)| {
             let text = path_text(call, at)?;
@@ -140,14 +293,26 @@ impl Supervisor {
         };
         let ways: Vec<Way> = paths_of(op).into_iter().map(way_of).collect::<Option<_>>()?;
         let are_known = ways.iter().all(|way| way.is_known() && !way.through_proc);
-        let is_any = ways.iter().any(|way| way.is_view);
+        let is_held = |way: &Way| way.found().is_some_and(|found| self.ahead.held_names.has_inode(&found.stat));
+        let is_any = ways.iter().any(|way| way.is_view() || is_held(way));
         (is_held_change(call.frame.nr) && are_known && is_any).then_some(View::Change)
+    }
+
+    /// The working directory becomes one that the call cannot find by itself.
+    fn enter(&mut self, stopped: &Stopped, call: &Call, dir: &Found) -> Result<Option<Decision>> {
+        let Some(fd) = self.free_descriptor(call.pid) else { return Ok(None) };
+        self.install(stopped, call.pid, fd, &dir.fd, true)?;
+        let mut remote = self.remote_calls(stopped)?;
+        let result = remote.call(libc::SYS_fchdir, &[fd as u64])?;
+        remote.call(libc::SYS_close, &[fd as u64])?;
+        let signals = remote.finish()?;
+        self.hold_signals(call.pid, signals);
+        Ok(Some(Decision::Answer(result)))
     }
 }
 
-fn viewed(way: Way) -> Option<Entry> {
-    match way.end {
-        End::Entry(entry) if way.is_view && !way.through_proc => Some(entry),
-        _ => None,
-    }
+fn give_text(call: &Call, text: &[u8], at: u64, room: u64) -> Decision {
+    let text = &text[..text.len().min(room as usize)];
+    let written = tracee::write_bytes(call.tid, at, text);
+    Decision::Answer(if written.is_ok() { text.len() as i64 } else { -i64::from(libc::EFAULT) })
 }

@@ -1,0 +1,340 @@
+//! What a call would make of names on disks, or why it would not: only what is sure to succeed, or to fail, is known.
+//!
+//! The process can find the name and may change its directory; nothing is immutable, nothing is a mount, and a
+//! directory gives nothing of its own to what is made in it or moved there.
+
+use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
+use crate::ahead::filesystems::disk::names::{dir_of, path_text, paths_of};
+use crate::ahead::filesystems::disk::new_files::{group_in, is_root_as_we_are, umask_of};
+use crate::ahead::filesystems::disk::stages::{Kind, Staged, Stages};
+use crate::ahead::filesystems::disk::staging::{self, Rights};
+use crate::ahead::filesystems::path_walk::{End, Entry, Found};
+use crate::ahead::rollback::undo::own_path;
+use crate::ahead::Call;
+use crate::event_loop::Supervisor;
+use agent_abi::DeviceKind;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
+
+const LINK: u64 = 86;
+const LINKAT: u64 = 265;
+const MKDIR: u64 = 83;
+const MKDIRAT: u64 = 258;
+const RENAME: u64 = 82;
+const RENAMEAT: u64 = 264;
+const RENAMEAT2: u64 = 316;
+const RENAME_NOREPLACE: u64 = 1;
+const RMDIR: u64 = 84;
+const SYMLINK: u64 = 88;
+const SYMLINKAT: u64 = 266;
+const UNLINK: u64 = 87;
+const UNLINKAT: u64 = 263;
+/// ext4 counts to 65,000, others further.
+const LINKS_MAX: u64 = 60_000;
+const NAME_MAX: usize = 255;
+
+/// Calls that change names, and that can be held.
+pub(in crate::ahead) fn is_held_change(nr: u64) -> bool {
+    matches!(
+        nr,
+        UNLINK
+            | UNLINKAT
+            | RENAME
+            | RENAMEAT
+            | RENAMEAT2
+            | LINK
+            | LINKAT
+            | MKDIR
+            | MKDIRAT
+            | RMDIR
+            | SYMLINK
+            | SYMLINKAT
+    )
+}
+
+/// What a call asks for.
+pub(in crate::ahead) enum Wanted {
+    Change(NameChange),
+    /// A directory, or a link with this text.
+    Make {
+        entry: Entry,
+        link: Option<OsString>,
+        rights: Rights,
+    },
+}
+
+impl Wanted {
+    pub fn make(&self, stages: &mut Stages) -> Option<(Staged, OwnedFd)> {
+        let Self::Make { entry, link, rights } = self else { return None };
+        let kind = link.as_ref().map_or(Kind::Directory, |text| Kind::Link(text));
+        stages.make(&entry.dir.fd, kind, *rights)
+    }
+}
+
+/// Why it is not known what a call changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ahead) enum Refusal {
+    /// It fails with this error.
+    Error(i32),
+    /// It may succeed or not.
+    Unsure,
+}
+
+use Refusal::{Error, Unsure};
+
+type Known<T> = Result<T, Refusal>;
+
+impl Supervisor {
+    /// What a call would change.
+    pub(in crate::ahead) fn name_change(&self, call: &Call) -> Known<Wanted> {
+        const AT_REMOVEDIR: u64 = 0x200;
+        let args = &call.frame.args;
+        match call.frame.nr {
+            UNLINKAT if args[2] == AT_REMOVEDIR => self.directory_removed(call),
+            RMDIR => self.directory_removed(call),
+            UNLINK => self.file_removed(call),
+            UNLINKAT if args[2] == 0 => self.file_removed(call),
+            MKDIR => self.directory_made(call, args[1]),
+            MKDIRAT => self.directory_made(call, args[2]),
+            SYMLINK | SYMLINKAT => self.link_made(call),
+            LINK => self.name_added(call),
+            LINKAT if args[4] == 0 => self.name_added(call),
+            RENAME | RENAMEAT => self.name_moved(call, false),
+            RENAMEAT2 if args[4] & !RENAME_NOREPLACE == 0 => self.name_moved(call, args[4] != 0),
+            _ => Err(Unsure),
+        }
+    }
+
+    fn file_removed(&self, call: &Call) -> Known<Wanted> {
+        let entry = self.entry_to_change(call, 0)?;
+        let found = entry.found.as_ref().ok_or(Error(libc::ENOENT))?;
+        refuse_if(found.is_dir(), libc::EISDIR)?;
+        sure_if(is_changeable_in(found, &entry.dir))?;
+        Ok(Wanted::Change(NameChange::Remove(DiskName::of(entry))))
+    }
+
+    fn directory_removed(&self, call: &Call) -> Known<Wanted> {
+        let entry = self.entry_to_change(call, 0)?;
+        let found = entry.found.as_ref().ok_or(Error(libc::ENOENT))?;
+        refuse_if(!found.is_dir(), libc::ENOTDIR)?;
+        sure_if(is_changeable_in(found, &entry.dir))?;
+        refuse_if(!self.is_empty_dir(found)?, libc::ENOTEMPTY)?;
+        Ok(Wanted::Change(NameChange::Remove(DiskName::of(entry))))
+    }
+
+    fn directory_made(&self, call: &Call, mode: u64) -> Known<Wanted> {
+        const SET_GROUP: u32 = 0o2000;
+        const MAY_BE_GIVEN: u64 = 0o1777;
+        let entry = self.entry_to_make(call)?;
+        let inherited = entry.dir.stat.st_mode & SET_GROUP;
+        let umask = umask_of(call.pid).ok_or(Unsure)?;
+        let mode = Mode::from_raw_mode((mode & MAY_BE_GIVEN) as u32 & !umask | inherited);
+        let group = group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
+        Ok(Wanted::Make { entry, link: None, rights: Rights { mode, group } })
+    }
+
+    fn link_made(&self, call: &Call) -> Known<Wanted> {
+        const TEXT_MAX: usize = 4095;
+        let text = path_text(call, 0).filter(|text| text.len() <= TEXT_MAX).ok_or(Unsure)?;
+        refuse_if(text.is_empty(), libc::ENOENT)?;
+        let entry = self.entry_to_make(call)?;
+        let group = group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
+        let rights = Rights { mode: Mode::empty(), group };
+        Ok(Wanted::Make { entry, link: Some(OsString::from_vec(text)), rights })
+    }
+
+    fn entry_to_make(&self, call: &Call) -> Known<Entry> {
+        let entry = self.entry_to_change(call, 0)?;
+        refuse_if(entry.found.is_some(), libc::EEXIST)?;
+        let has_room = self.has_room_for(&entry.dir.fd, 0) && entry.dir.stat.st_nlink < LINKS_MAX;
+        sure_if(has_room && is_root_as_we_are(call.pid) && entry.name.len() <= NAME_MAX)?;
+        sure_if(!self.may_give_held_group(&entry.dir.stat))?;
+        // A watcher would hear that it was moved here, not that it was made.
+        sure_if(self.ahead.new_files.has(&entry.dir.stat) || !staging::is_watched(&entry.dir.stat))?;
+        Ok(entry)
+    }
+
+    fn name_added(&self, call: &Call) -> Known<Wanted> {
+        let (from, to) = (self.entry_to_change(call, 0)?, self.entry_to_change(call, 1)?);
+        refuse_if(from.found.is_none(), libc::ENOENT)?;
+        let file = self.ahead.new_files.file_at(&from).or_else(|| linkable(&from));
+        let file = file.filter(|_| from.found.as_ref().is_some_and(Found::is_regular)).ok_or(Unsure)?;
+        refuse_if(to.found.is_some(), libc::EEXIST)?;
+        sure_if(can_move(&from.dir, &to.dir) && to.name.len() <= NAME_MAX)?;
+        let target = from.found.map(Target::of).ok_or(Unsure)?;
+        Ok(Wanted::Change(NameChange::Link { name: DiskName::of_new(to, target), file }))
+    }
+
+    fn name_moved(&self, call: &Call, keeps: bool) -> Known<Wanted> {
+        let (from, to) = (self.entry_to_change(call, 0)?, self.entry_to_change(call, 1)?);
+        let moved = from.found.as_ref().ok_or(Error(libc::ENOENT))?;
+        sure_if(is_changeable_in(moved, &from.dir))?;
+        if let Some(replaced) = &to.found {
+            self.check_replaced(moved, replaced, &to.dir, keeps)?;
+        }
+        if moved.is_dir() {
+            self.check_dir_moved(call, moved, &to.dir)?;
+        }
+        sure_if(can_move(&from.dir, &to.dir) && to.name.len() <= NAME_MAX)?;
+        Ok(Wanted::Change(NameChange::Rename { from: DiskName::of(from), to: DiskName::of(to), keeps }))
+    }
+
+    /// Whether a rename may take the place of this.
+    fn check_replaced(&self, moved: &Found, replaced: &Found, dir: &Found, keeps: bool) -> Known<()> {
+        refuse_if(keeps, libc::EEXIST)?;
+        // Two names of one file: nothing happens.
+        sure_if(moved.inode() != replaced.inode() && is_changeable_in(replaced, dir))?;
+        match (moved.is_dir(), replaced.is_dir()) {
+            (true, false) => Err(Error(libc::ENOTDIR)),
+            (false, true) => Err(Error(libc::EISDIR)),
+            (true, true) => refuse_if(!self.is_empty_dir(replaced)?, libc::ENOTEMPTY),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// Whether a directory may be moved into another one: not below itself.
+    fn check_dir_moved(&self, call: &Call, moved: &Found, to: &Found) -> Known<()> {
+        const DEPTH_MAX: usize = 1000;
+        sure_if(to.stat.st_nlink < LINKS_MAX && may_change(call.pid, moved))?;
+        let mut above = to.fd.try_clone().ok().and_then(|fd| Found::of(fd).ok()).ok_or(Unsure)?;
+        for _ in 0..DEPTH_MAX {
+            refuse_if(above.inode() == moved.inode(), libc::EINVAL)?;
+            let (next, _) = self.above(&above).map_err(|_| Unsure)?;
+            if next.inode() == above.inode() {
+                return Ok(());
+            }
+            above = next;
+        }
+        Err(Unsure)
+    }
+
+    /// Whether those inside find nothing in a directory, if that can be found out unheard.
+    fn is_empty_dir(&self, dir: &Found) -> Known<bool> {
+        let held = &self.ahead.held_names;
+        if held.added_in(dir.inode()).next().is_some() {
+            return Ok(false);
+        }
+        if self.ahead.new_files.has(&dir.stat) {
+            return Ok(true);
+        }
+        // It has to be opened, of which a watcher would hear.
+        let above = Found::at(&dir.fd, b"..", OFlags::empty()).map_err(|_| Unsure)?;
+        sure_if(!staging::is_watched(&dir.stat) && !staging::is_watched(&above.stat))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOATIME | OFlags::CLOEXEC;
+        let open = rustix::fs::open(own_path(&dir.fd), flags, Mode::empty()).map_err(|_| Unsure)?;
+        for entry in rustix::fs::Dir::new(open).map_err(|_| Unsure)? {
+            let entry = entry.map_err(|_| Unsure)?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") && held.meaning(dir.inode(), name).is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What a path of a call names, if the process is sure to be allowed to change that.
+    fn entry_to_change(&self, call: &Call, at: usize) -> Known<Entry> {
+        let paths = syscall_table::op(call.frame.nr).map_or_else(Vec::new, paths_of);
+        let &(dir, path) = paths.get(at).ok_or(Unsure)?;
+        let text = path_text(call, path).ok_or(Unsure)?;
+        refuse_if(text.is_empty(), libc::ENOENT)?;
+        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, false);
+        sure_if(way.is_known() && !way.through_proc && (!way.is_held || is_root_as_we_are(call.pid)))?;
+        let entry = match way.end {
+            // What another user may look up is the kernel's to say.
+            End::Nowhere(error) if is_root_as_we_are(call.pid) => return Err(Error(error.raw_os_error())),
+            End::Entry(entry) => entry,
+            End::File(_) if matches!(call.frame.nr, MKDIR | MKDIRAT) => return Err(Error(libc::EEXIST)),
+            End::Nowhere(_) | End::File(_) | End::Unknown => return Err(Unsure),
+        };
+        // A slash behind a name says that it is a directory's.
+        let is_dirs = matches!(call.frame.nr, MKDIR | MKDIRAT | RMDIR | UNLINKAT) && !text.ends_with(b".");
+        sure_if((is_dirs || text.ends_with(entry.name.as_bytes())) && self.may_change_in(call, &entry.dir))?;
+        Ok(entry)
+    }
+
+    fn may_change_in(&self, call: &Call, dir: &Found) -> bool {
+        let (device, _) = self.world().device(dir.stat.st_dev);
+        let is_on_disk = matches!(device, DeviceKind::Domain | DeviceKind::Memory) && !self.is_private(dir.stat.st_dev);
+        let is_there = dir.stat.st_nlink > 0 && !self.ahead.held_names.is_removed_dir(dir.inode());
+        is_on_disk && is_there && may_change(call.pid, dir) && is_changeable_dir(&dir.fd)
+    }
+
+    /// What the first path of a call names, if it is a file or nothing, and can be changed.
+    pub(in crate::ahead) fn changeable_file_or_nothing(&self, call: &Call) -> Known<Entry> {
+        let entry = self.entry_to_change(call, 0)?;
+        let is_file = |found: &Found| found.is_regular() && is_changeable_in(found, &entry.dir);
+        sure_if(entry.found.as_ref().is_none_or(is_file))?;
+        Ok(entry)
+    }
+}
+
+fn refuse_if(fails: bool, error: i32) -> Known<()> {
+    if fails {
+        Err(Error(error))
+    } else {
+        Ok(())
+    }
+}
+
+fn sure_if(is_sure: bool) -> Known<()> {
+    if is_sure {
+        Ok(())
+    } else {
+        Err(Unsure)
+    }
+}
+
+/// Whether something can be removed from its directory, or moved: an ordinary file, a directory, a link or a FIFO, and
+/// no mount.
+fn is_changeable_in(found: &Found, dir: &Found) -> bool {
+    let kind = FileType::from_raw_mode(found.stat.st_mode);
+    let is_usual = matches!(kind, FileType::RegularFile | FileType::Directory | FileType::Symlink | FileType::Fifo);
+    is_usual && found.stat.st_dev == dir.stat.st_dev && is_changeable(&found.fd)
+}
+
+/// Whether a process may change the entries of a directory, whatever they are: it is its owner, who may write there, or has root's rights.
+fn may_change(pid: i32, dir: &Found) -> bool {
+    const OWNER_MAY: u32 = 0o300;
+    // CAP_DAC_OVERRIDE and CAP_FOWNER
+    const OVERRIDES: u64 = 1 << 1 | 1 << 3;
+    let Ok(status) = procfs::Status::of(pid) else { return false };
+    let rights = status.bits("CapEff").unwrap_or(0);
+    // Real, effective, saved, of file systems.
+    let user = status.number::<u32>("Uid", 3).ok();
+    let is_owner = user == Some(dir.stat.st_uid) && dir.stat.st_mode & OWNER_MAY == OWNER_MAY;
+    is_owner || rights & OVERRIDES == OVERRIDES
+}
+
+/// A file on the disk that another name can be given to.
+fn linkable(entry: &Entry) -> Option<Arc<OwnedFd>> {
+    let found =
+        entry.found.as_ref().filter(|found| found.is_regular() && (1..LINKS_MAX).contains(&found.stat.st_nlink))?;
+    found.fd.try_clone().ok().map(Arc::new)
+}
+
+/// Whether what has a name in one directory can have one in the other: both are seen through the same mount, and nothing
+/// is counted or encrypted by directories.
+fn can_move(from: &Found, to: &Found) -> bool {
+    let is_one_mount = staging::mount_of(&from.fd).is_some_and(|mount| Some(mount) == staging::mount_of(&to.fd));
+    is_one_mount && (from.inode() == to.inode() || staging::passes_nothing_on(&to.fd))
+}
+
+/// Whether attributes of its own keep a file from being removed, or it is what a mount shows.
+fn is_changeable(file: &OwnedFd) -> bool {
+    const FIXED: StatxAttributes =
+        StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND).union(StatxAttributes::MOUNT_ROOT);
+    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    found.is_ok_and(|found| !found.stx_attributes.intersects(FIXED))
+}
+
+/// As `is_changeable`; a directory may be where a file system is mounted, but for writing.
+fn is_changeable_dir(dir: &OwnedFd) -> bool {
+    const FIXED: StatxAttributes = StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND);
+    let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
+    let is_writable = rustix::fs::fstatvfs(dir).is_ok_and(|found| !found.f_flag.contains(StatVfsMountFlags::RDONLY));
+    is_writable && found.is_ok_and(|found| !found.stx_attributes.intersects(FIXED))
+}

@@ -1,0 +1,454 @@
+//! Changes of names on disks that are held, and what they make of each name for those inside.
+
+use crate::ahead::filesystems::disk::stages::Staged;
+use crate::ahead::filesystems::disk::staging;
+use crate::ahead::filesystems::path_walk::{Entry, Found};
+use crate::ahead::rollback::undo::own_path;
+use rustix::fs::{AtFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+use rustix::process::Resource;
+use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
+use std::hash::Hash;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// Device and inode.
+pub(in crate::ahead) type Inode = (u64, u64);
+
+/// A file or directory.
+#[derive(Clone, Debug)]
+pub(in crate::ahead) struct Target {
+    pub inode: Inode,
+    pub is_dir: bool,
+    /// It names the file, and does not open it.
+    pub fd: Arc<OwnedFd>,
+}
+
+impl Target {
+    pub fn of(found: Found) -> Self {
+        Self { inode: found.inode(), is_dir: found.is_dir(), fd: Arc::new(found.fd) }
+    }
+
+    /// Where the disk says that it is.
+    pub fn path(&self) -> PathBuf {
+        std::fs::read_link(own_path(&self.fd)).unwrap_or_default()
+    }
+
+    fn found(&self) -> Option<Found> {
+        Found::of(self.fd.try_clone().ok()?).ok()
+    }
+}
+
+/// A name on a disk.
+#[derive(Debug)]
+pub(crate) struct DiskName {
+    pub(in crate::ahead) dir: Target,
+    pub(in crate::ahead) name: OsString,
+    /// What it is the name of.
+    pub(in crate::ahead) file: Option<Target>,
+}
+
+impl DiskName {
+    pub(in crate::ahead) fn of(entry: Entry) -> Self {
+        Self { dir: Target::of(entry.dir), name: entry.name, file: entry.found.map(Target::of) }
+    }
+
+    /// Of something that is made, or gets a further name.
+    pub(in crate::ahead) fn of_new(entry: Entry, file: Target) -> Self {
+        Self { file: Some(file), ..Self::of(entry) }
+    }
+
+    /// Where it is, for the user.
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join(&self.name)
+    }
+
+    pub fn inode(&self) -> Option<Inode> {
+        self.file.as_ref().map(|file| file.inode)
+    }
+
+    fn is_as_it_was(&self) -> bool {
+        let found = rustix::fs::statat(&self.dir.fd, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        found.ok().map(|stat| (stat.st_dev, stat.st_ino)) == self.inode()
+    }
+}
+
+/// A change of names that is not made yet.
+#[derive(Debug)]
+pub(crate) enum NameChange {
+    /// A file that has none gets this name.
+    Create { name: DiskName, file: Arc<OwnedFd> },
+    /// A directory or link that is in a stage gets this name.
+    Place { name: DiskName, staged: Staged },
+    /// A file that has a name, or will have one by then, gets another one.
+    Link { name: DiskName, file: Arc<OwnedFd> },
+    /// The name is removed.
+    Remove(DiskName),
+    /// The first one's file gets the second one instead; not if there is a file of that name, if it `keeps` that.
+    Rename { from: DiskName, to: DiskName, keeps: bool },
+}
+
+impl NameChange {
+    pub fn names(&self) -> Vec<&DiskName> {
+        match self {
+            Self::Create { name, .. } | Self::Place { name, .. } | Self::Link { name, .. } | Self::Remove(name) => {
+                vec![name]
+            }
+            Self::Rename { from, to, .. } => vec![from, to],
+        }
+    }
+
+    /// What it makes of each name, and what that was before.
+    fn meanings(&self) -> Vec<(&DiskName, Option<&Target>, Option<&Target>)> {
+        match self {
+            Self::Create { name, .. } | Self::Place { name, .. } | Self::Link { name, .. } => {
+                vec![(name, name.file.as_ref(), None)]
+            }
+            Self::Remove(name) => vec![(name, None, name.file.as_ref())],
+            Self::Rename { from, to, .. } => {
+                vec![(from, None, from.file.as_ref()), (to, from.file.as_ref(), to.file.as_ref())]
+            }
+        }
+    }
+
+    /// What it makes, if it makes something.
+    pub fn made(&self) -> Option<Inode> {
+        match self {
+            Self::Create { name, .. } | Self::Place { name, .. } => name.inode(),
+            Self::Link { .. } | Self::Remove(_) | Self::Rename { .. } => None,
+        }
+    }
+
+    /// Make it. What somebody outside did with the name meanwhile came after.
+    pub fn make(&self) -> rustix::io::Result<()> {
+        match self {
+            Self::Create { name, file } => staging::give_name(file, &name.dir.fd, &name.name),
+            Self::Place { name, staged } => staged.place(&name.dir.fd, &name.name),
+            Self::Link { name, file } => rustix::fs::linkat(file, "", &name.dir.fd, &name.name, AtFlags::EMPTY_PATH),
+            Self::Remove(name) if name.is_as_it_was() => {
+                let is_dir = name.file.as_ref().is_some_and(|file| file.is_dir);
+                let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+                rustix::fs::unlinkat(&name.dir.fd, &name.name, flags)
+            }
+            Self::Remove(_) => Ok(()),
+            Self::Rename { from, .. } if !from.is_as_it_was() => Err(Errno::STALE),
+            Self::Rename { from, to, keeps } => {
+                let flags = if *keeps { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
+                rustix::fs::renameat_with(&from.dir.fd, &from.name, &to.dir.fd, &to.name, flags)
+            }
+        }
+    }
+}
+
+/// A change that is held, by the number that it has here.
+#[derive(Debug)]
+pub(crate) struct HeldChange {
+    number: u64,
+    pub change: NameChange,
+}
+
+/// What a change, by its number, makes of a name: that of a file, or of nothing.
+type Meaning = (u64, Option<Inode>);
+
+/// A name of which changes are held.
+#[derive(Debug, Default)]
+struct HeldName {
+    /// What the disk says.
+    disk: Option<Inode>,
+    /// What each change makes of it, the oldest first.
+    steps: Vec<Meaning>,
+}
+
+impl HeldName {
+    fn meaning(&self) -> Option<Inode> {
+        self.steps.last().and_then(|&(_, meaning)| meaning)
+    }
+}
+
+/// The directory of names that are held.
+#[derive(Debug, Default)]
+struct HeldDir {
+    names: usize,
+    /// When the last of them was changed.
+    since: Duration,
+    /// How many changes of attributes were held before that.
+    attributes: u64,
+}
+
+/// When a directory got its last name, or lost one.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ahead) struct DirChange {
+    pub since: Duration,
+    /// Changes of attributes up to this number came before.
+    pub attributes: u64,
+}
+
+/// Names and files that are not what the world should see of them.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct HeldNames {
+    names: HashMap<(Inode, OsString), HeldName>,
+    next_number: u64,
+    /// What has such a name, or had one, or is made: how many names of each.
+    targets: HashMap<Inode, (Target, usize)>,
+    dirs: HashMap<Inode, HeldDir>,
+}
+
+impl HeldNames {
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Whether what is held takes so many of our descriptors, a directory's and a file's for each name, that no more should be.
+    pub fn is_full(&self) -> bool {
+        const EACH: u64 = 3;
+        const SHARE: u64 = 4;
+        let names: usize = self.dirs.values().map(|dir| dir.names).sum();
+        let limit = rustix::process::getrlimit(Resource::Nofile).current;
+        limit.is_some_and(|limit| names as u64 * EACH * SHARE > limit)
+    }
+
+    /// How much room the changes take on their disks, at most: a block of the directory each, and one of its index.
+    pub fn room_needed(&self) -> u64 {
+        const BLOCKS: u64 = 2 * 4096;
+        self.names.len() as u64 * BLOCKS
+    }
+
+    fn held(&self, dir: Inode, name: &[u8]) -> Option<&HeldName> {
+        if self.is_empty() {
+            return None;
+        }
+        self.names.get(&(dir, OsStr::from_bytes(name).to_owned()))
+    }
+
+    /// What a name will mean: some file, or nothing. `None` if it means what the disk says.
+    pub fn meaning(&self, dir: Inode, name: &[u8]) -> Option<Option<Inode>> {
+        self.held(dir, name).map(HeldName::meaning)
+    }
+
+    /// What those inside find under a name: a file, or nothing. The outer `None`: what the disk says; the inner one: it
+    /// cannot be told.
+    pub fn view(&self, dir: Inode, name: &[u8]) -> Option<Option<Option<Found>>> {
+        let Some(inode) = self.meaning(dir, name)? else { return Some(Some(None)) };
+        Some(self.targets.get(&inode).and_then(|(target, _)| target.found()).map(Some))
+    }
+
+    /// Where a directory that is made or moved will be: the directory above, and its name there. `None`: where the disk
+    /// says.
+    pub fn parent(&self, inode: Inode) -> Option<(Arc<OwnedFd>, &OsStr)> {
+        self.targets.get(&inode).filter(|(target, _)| target.is_dir)?;
+        let mut names = self.names.iter().filter(|(_, held)| held.meaning() == Some(inode));
+        let ((dir, name), _) = names.next()?;
+        let (target, _) = self.targets.get(dir)?;
+        Some((target.fd.clone(), name))
+    }
+
+    /// Whether a directory has no name any more for those inside.
+    pub fn is_removed_dir(&self, inode: Inode) -> bool {
+        let is_dir = self.targets.get(&inode).is_some_and(|(target, _)| target.is_dir);
+        let is_concerned = |held: &HeldName| held.disk == Some(inode) || held.steps.iter().any(|s| s.1 == Some(inode));
+        is_dir && self.names.values().any(is_concerned) && self.names.values().all(|held| held.meaning() != Some(inode))
+    }
+
+    pub fn has_names_in(&self, dir: Inode) -> bool {
+        self.dirs.contains_key(&dir)
+    }
+
+    /// Names in a directory that will be those of files.
+    pub fn added_in(&self, dir: Inode) -> impl Iterator<Item = (&OsString, &Target)> {
+        let all = self.names.iter().filter(move |((its, _), _)| *its == dir);
+        all.filter_map(|((_, name), held)| Some((name, &self.targets.get(&held.meaning()?)?.0)))
+    }
+
+    /// How many names a file will have, beyond those that the disk says; of a directory, how many directories in it.
+    pub fn links_gained(&self, inode: Inode, is_dir: bool) -> i64 {
+        let counts = |dir: &Inode, meaning: Option<Inode>| match (is_dir, meaning) {
+            (_, None) => false,
+            (false, Some(file)) => file == inode,
+            (true, Some(file)) => *dir == inode && self.targets.get(&file).is_some_and(|(target, _)| target.is_dir),
+        };
+        let gained = self
+            .names
+            .iter()
+            .map(|((dir, _), held)| i64::from(counts(dir, held.meaning())) - i64::from(counts(dir, held.disk)));
+        gained.sum()
+    }
+
+    pub fn last_change_in(&self, dir: Inode) -> Option<DirChange> {
+        self.dirs.get(&dir).map(|dir| DirChange { since: dir.since, attributes: dir.attributes })
+    }
+
+    /// Whether names are held of this, or in this.
+    pub fn has_inode(&self, stat: &Stat) -> bool {
+        self.concerns(&(stat.st_dev, stat.st_ino))
+    }
+
+    pub fn concerns(&self, inode: &Inode) -> bool {
+        self.targets.contains_key(inode)
+    }
+
+    /// Whether a directory is not where the disk says.
+    pub fn moves_directories(&self) -> bool {
+        self.moved_dirs().next().is_some()
+    }
+
+    /// Directories that are not where the disk says.
+    pub fn moved_dirs(&self) -> impl Iterator<Item = &Target> {
+        let targets = self.names.values().filter_map(|held| self.targets.get(&held.meaning()?));
+        targets.map(|(target, _)| target).filter(|target| target.is_dir)
+    }
+
+    /// `attributes`: how many changes of attributes were held before.
+    pub fn add(&mut self, change: NameChange, attributes: u64) -> HeldChange {
+        self.next_number += 1;
+        let number = self.next_number;
+        for (name, meaning, before) in change.meanings() {
+            let fresh = || HeldName { disk: before.map(|target| target.inode), steps: Vec::new() };
+            let held = self.names.entry((name.dir.inode, name.name.clone())).or_insert_with(fresh);
+            held.steps.push((number, meaning.map(|target| target.inode)));
+            let dir = self.dirs.entry(name.dir.inode).or_default();
+            dir.names += 1;
+            dir.since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            dir.attributes = attributes;
+        }
+        for target in targets_of(&change) {
+            self.targets.entry(target.inode).or_insert_with(|| (target.clone(), 0)).1 += 1;
+        }
+        HeldChange { number, change }
+    }
+
+    /// It is made, or will never be.
+    pub fn remove(&mut self, HeldChange { number, change }: &HeldChange, is_made: bool) {
+        for (name, meaning, _) in change.meanings() {
+            let key = (name.dir.inode, name.name.clone());
+            if let Some(held) = self.names.get_mut(&key) {
+                held.steps.retain(|(step, _)| step != number);
+                if is_made {
+                    held.disk = meaning.map(|target| target.inode);
+                }
+                if held.steps.is_empty() {
+                    self.names.remove(&key);
+                }
+            }
+            count_down(&mut self.dirs, &name.dir.inode, |dir| &mut dir.names);
+        }
+        for target in targets_of(change) {
+            count_down(&mut self.targets, &target.inode, |(_, count)| count);
+        }
+    }
+}
+
+/// All files and directories that a change concerns, each as often as it does.
+fn targets_of(change: &NameChange) -> impl Iterator<Item = &Target> {
+    change.names().into_iter().flat_map(|name| [Some(&name.dir), name.file.as_ref()]).flatten()
+}
+
+fn count_down<K: Hash + Eq, V>(held: &mut HashMap<K, V>, key: &K, count: impl Fn(&mut V) -> &mut usize) {
+    if let Some(value) = held.get_mut(key) {
+        *count(value) -= 1;
+        if *count(value) == 0 {
+            held.remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(dir: &std::path::Path, name: &str) -> DiskName {
+        let found = |path: &std::path::Path| {
+            let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::CLOEXEC;
+            rustix::fs::open(path, flags, rustix::fs::Mode::empty()).ok().map(|fd| Found::of(fd).unwrap())
+        };
+        let (found, dir) = (found(&dir.join(name)), found(dir).unwrap());
+        DiskName::of(Entry { dir, name: name.into(), found })
+    }
+
+    #[test]
+    fn names_are_held_until_the_last_change_of_them_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        let remove = || NameChange::Remove(entry(dir.path(), "a"));
+        let mut held = HeldNames::default();
+        let (one, two) = (held.add(remove(), 0), held.add(remove(), 0));
+        let at = one.change.names()[0].dir.inode;
+        held.remove(&one, true);
+        assert!(held.meaning(at, b"a") == Some(None) && held.meaning(at, b"b").is_none());
+        held.remove(&two, true);
+        assert!(held.is_empty() && held.targets.is_empty() && held.dirs.is_empty());
+    }
+
+    #[test]
+    fn the_last_change_of_a_name_says_what_it_means() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        let at = |name: &str| entry(dir.path(), name);
+        let (dir_inode, file) = (at("a").dir.inode, at("a").inode());
+        let mut held = HeldNames::default();
+        let moved = held.add(NameChange::Rename { from: at("a"), to: at("b"), keeps: false }, 0);
+        assert_eq!((held.meaning(dir_inode, b"a"), held.meaning(dir_inode, b"b")), (Some(None), Some(file)));
+        assert_eq!(held.links_gained(file.unwrap(), false), 0);
+        let b = DiskName { file: at("a").file, ..at("b") };
+        let removed = held.add(NameChange::Remove(b), 0);
+        assert_eq!((held.meaning(dir_inode, b"b"), held.links_gained(file.unwrap(), false)), (Some(None), -1));
+        held.remove(&removed, false);
+        assert_eq!((held.meaning(dir_inode, b"b"), held.links_gained(file.unwrap(), false)), (Some(file), 0));
+        held.remove(&moved, true);
+        assert!(held.is_empty());
+    }
+
+    #[test]
+    fn a_directory_is_where_its_last_change_put_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("one/sub")).unwrap();
+        std::fs::create_dir(dir.path().join("two")).unwrap();
+        let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+        let mut held = HeldNames::default();
+        let sub = entry(&one, "sub").inode().unwrap();
+        assert!(held.parent(sub).is_none());
+        let moved =
+            held.add(NameChange::Rename { from: entry(&one, "sub"), to: entry(&two, "there"), keeps: false }, 0);
+        let (at_one, at_two) = (moved.change.names()[0].dir.inode, moved.change.names()[1].dir.inode);
+        let (above, name) = held.parent(sub).unwrap();
+        assert_eq!((rustix::fs::fstat(above).unwrap().st_ino, name), (at_two.1, OsStr::new("there")));
+        assert_eq!((held.links_gained(at_one, true), held.links_gained(at_two, true)), (-1, 1));
+        assert!(!held.is_removed_dir(sub));
+        let there = DiskName { file: entry(&one, "sub").file, ..entry(&two, "there") };
+        let removed = held.add(NameChange::Remove(there), 0);
+        assert!(held.is_removed_dir(sub) && !held.is_removed_dir(at_one));
+        held.remove(&removed, false);
+        held.remove(&moved, false);
+        assert!(held.is_empty() && held.targets.is_empty());
+    }
+
+    #[test]
+    fn what_came_in_the_place_of_a_removed_file_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, "old").unwrap();
+        let change = NameChange::Remove(entry(dir.path(), "a"));
+        std::fs::write(dir.path().join("new"), "new").unwrap();
+        std::fs::rename(dir.path().join("new"), &path).unwrap();
+        change.make().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        NameChange::Remove(entry(dir.path(), "a")).make().unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_rename_that_keeps_replaces_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| entry(dir.path(), name);
+        std::fs::write(dir.path().join("a"), "a").unwrap();
+        let keeping = NameChange::Rename { from: at("a"), to: at("b"), keeps: true };
+        std::fs::write(dir.path().join("b"), "b").unwrap();
+        assert_eq!(keeping.make(), Err(Errno::EXIST));
+        NameChange::Rename { from: at("a"), to: at("b"), keeps: false }.make().unwrap();
+        assert_eq!(std::fs::read_to_string(dir.path().join("b")).unwrap(), "a");
+        assert_eq!(keeping.make(), Err(Errno::STALE), "it has gone");
+    }
+}
