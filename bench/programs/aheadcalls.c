@@ -67,6 +67,18 @@ static void op_readdir(void) {
 static void op_pwrite_new(void) { if (pwrite(made, "8 bytes!", 8, 0) != 8) fail("pwrite"); }
 static void op_pwrite_memory(void) { if (pwrite(memory, "8 bytes!", 8, 0) != 8) fail("pwrite"); }
 
+static void op_write_memory(void) { if (write(memory, "8 bytes!", 8) != 8 || lseek(memory, 0, SEEK_SET) != 0) fail("write"); }
+
+static void op_fork_exec_wait(void) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/bin/true", "true", (char *)0);
+        _exit(127);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) fail("fork-exec-wait");
+}
+
 /* There and back. */
 static void op_ping_pong(void) {
     char byte = 'x';
@@ -104,7 +116,9 @@ static const struct { const char *name; void (*run)(void); void (*begin)(void); 
     {"pread", op_pread, nothing}, {"lseek", op_lseek, nothing}, {"read", op_read, nothing},
     {"open_read_close", op_open_read_close, nothing}, {"readdir", op_readdir, nothing},
     {"pwrite_new", op_pwrite_new, nothing}, {"pwrite_memory", op_pwrite_memory, nothing},
+    {"write_memory", op_write_memory, nothing},
     {"pipe", op_ping_pong, begin_pipe}, {"socket", op_ping_pong, begin_socket},
+    {"fork_exec_wait", op_fork_exec_wait, nothing},
 };
 
 static double now_ns(void) {

@@ -44,7 +44,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use epochs::Permits;
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 9;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
 /// transaction before it commits by itself (a quarter, half of that to be early).
@@ -167,6 +167,10 @@ pub mod ahead {
     pub const GO_APART: i64 = 4;
     /// Make the call. A permit for more of its kind stands above these bits.
     pub const GO_ON_PERMIT: i64 = 5;
+    /// The same for a call that puts something into a pipe or socket, or takes something out.
+    pub const GO_ON_EXCHANGE: i64 = 6;
+    /// The same for a write to a file that is put back as a whole.
+    pub const GO_ON_WRITE: i64 = 7;
     /// The bits of an answer that say which one it is.
     pub const KINDS: i64 = 0xff;
     /// How far above them the permit begins.
@@ -185,8 +189,14 @@ pub mod permitted {
     pub const READ_DIRECTORY: u32 = 8;
     /// Closing what was opened so.
     pub const CLOSE: u32 = 16;
+    /// Writing to a file, pipe or socket.
+    pub const WRITE: u32 = 32;
     /// All of them.
-    pub const ALL: u32 = 31;
+    pub const ALL: u32 = 63;
+    /// So much at most is put into a pipe or socket: it goes in as a whole, or the call waits (pipe(7), `PIPE_BUF`).
+    pub const ATOMIC_LEN: u64 = 4096;
+    /// So much a process writes to files between two questions: then it is looked whether there is room for more.
+    pub const WRITTEN_LEN: u64 = 64 << 20;
     /// With no other flags than these an open makes, empties and changes nothing: `O_NOCTTY`, `O_NONBLOCK`,
     /// `O_LARGEFILE`, `O_DIRECTORY`, `O_NOFOLLOW`, `O_CLOEXEC`.
     pub const OPEN_BITS: u64 = 0o400 | 0o4000 | 0o100000 | 0o200000 | 0o400000 | 0o2000000;
@@ -198,8 +208,10 @@ pub mod permitted {
             4 | 5 | 6 | 8 | 21 | 262 | 269 | 332 | 439 => LOOK,
             // open, openat
             2 | 257 => OPEN,
-            // read, pread64, readv, preadv
-            0 | 17 | 19 | 295 => READ,
+            // read, pread64, readv, preadv, recvfrom
+            0 | 17 | 19 | 295 | 45 => READ,
+            // write, pwrite64, sendto
+            1 | 18 | 44 => WRITE,
             // getdents, getdents64
             78 | 217 => READ_DIRECTORY,
             // close
@@ -210,7 +222,7 @@ pub mod permitted {
 
     /// Whether it names a file by its first argument, a descriptor.
     pub fn is_by_descriptor(nr: u64) -> bool {
-        matches!(nr, 5 | 8 | 0 | 17 | 19 | 295 | 78 | 217 | 3)
+        matches!(nr, 5 | 8 | 0 | 17 | 19 | 295 | 78 | 217 | 3 | 1 | 18 | 44 | 45)
     }
 }
 

@@ -4,6 +4,7 @@ use crate::clocks::Call;
 use crate::descriptors::Stat;
 use crate::gate;
 use crate::names::AT_FDCWD;
+use crate::permits::OnPermit;
 use crate::timed::Limit;
 use agent_abi::{ahead, DeviceKind, Frame, Request, ThreadPage};
 use core::sync::atomic::Ordering;
@@ -36,19 +37,20 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
     calls.store(calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     let (mut is_told, mut is_permitted) = (false, false);
     if call.world.ahead.load(Ordering::Relaxed) != 0 || call.frame.nr == u64::from(agent_abi::SPECULATE_NR) {
-        if call.goes_on_permit() {
-            return;
-        }
-        match call.ask() {
-            ahead::ANSWERED => return,
-            answer if answer & ahead::KINDS == ahead::GO_ON_PERMIT => {
-                call.take_permit(answer);
-                is_permitted = true;
-            }
-            answer => {
-                is_told = matches!(answer, ahead::GO_AND_TELL | ahead::GO_APART);
-                call.is_apart = answer == ahead::GO_APART;
-            }
+        match call.go_on_permit() {
+            OnPermit::Made => return,
+            OnPermit::Begun => is_permitted = true,
+            OnPermit::Ask => match call.ask() {
+                ahead::ANSWERED => return,
+                answer if (ahead::GO_ON_PERMIT..=ahead::GO_ON_WRITE).contains(&(answer & ahead::KINDS)) => {
+                    call.take_permit(answer);
+                    is_permitted = true;
+                }
+                answer => {
+                    is_told = matches!(answer, ahead::GO_AND_TELL | ahead::GO_APART);
+                    call.is_apart = answer == ahead::GO_APART;
+                }
+            },
         }
     }
     carry_out(&mut call);

@@ -13,6 +13,7 @@ mod cut;
 mod descriptors;
 mod dispatch;
 mod entry;
+mod exchange;
 mod fsync;
 mod gate;
 mod io;

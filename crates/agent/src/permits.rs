@@ -9,6 +9,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{private, Stat, S_IFDIR, S_IFREG};
 use crate::dispatch::carry_out;
+use crate::exchange;
 use crate::gate::{nr, ENOENT};
 use crate::names::AT_FDCWD;
 use crate::start::MARKS_BASE;
@@ -23,8 +24,8 @@ const FRESH: u64 = 1;
 const KEPT: u64 = 2;
 /// It leads to a file that nobody serves.
 const SEEN: u64 = 4;
-/// The permit on which a mark was made stands above these bits.
-const SHIFT: u32 = 3;
+/// Above these, and those of [`crate::exchange`], stands the permit on which a mark was made.
+const SHIFT: u32 = 7;
 /// Longer names are asked about.
 const NAME_MAX: u64 = 512;
 
@@ -77,41 +78,70 @@ fn moves_position(number: u64) -> bool {
 
 /// One of these marks a descriptor needs for a call on it.
 fn marks_needed(number: u64) -> u64 {
-    match moves_position(number) {
-        true => FRESH | KEPT,
-        false => FRESH | KEPT | SEEN,
+    match number {
+        PREAD | PREADV => FRESH | KEPT | SEEN,
+        _ if exchange::is_change(number) => 0,
+        _ => FRESH | KEPT,
+    }
+}
+
+/// What became of a call that the process may have a permit for.
+#[derive(PartialEq, Eq)]
+pub enum OnPermit {
+    /// Nothing has happened that may not happen again, and the supervisor has to be asked.
+    Ask,
+    /// It is to be made, and then it is over ([`Call::end_permit`]).
+    Begun,
+    /// It was made.
+    Made,
+}
+
+impl OnPermit {
+    fn made_if(is_made: bool) -> Self {
+        if is_made {
+            Self::Made
+        } else {
+            Self::Ask
+        }
     }
 }
 
 impl Call<'_> {
-    /// Makes the call, if the process has a permit for it. False: nothing has happened that may not happen again, and
-    /// the supervisor has to be asked.
+    /// Begins the call, if the process has a permit for it, and makes it where more belongs to it than in other calls.
     #[inline(never)]
-    pub fn goes_on_permit(&mut self) -> bool {
+    pub fn go_on_permit(&mut self) -> OnPermit {
         let permit = self.process.permit.load(Ordering::Relaxed);
-        if self.frame.nr == CLOSE {
-            return self.closes_on_permit(permit);
+        let number = self.frame.nr;
+        if number == CLOSE {
+            return self.close_on_permit(permit);
+        }
+        let kinds = self.world.permitted.load(Ordering::Relaxed);
+        if permitted::kind(number).is_none_or(|kind| kinds & kind == 0) {
+            return OnPermit::Ask;
         }
         // Looked at again when the thread has published that it works.
-        if permit == 0 || permit != self.world.permits.number() {
-            return false;
+        let now = self.world.permits.number();
+        if permitted::is_by_descriptor(number) && number != nr::FSTAT {
+            return self.go_on_mark(now);
         }
-        let number = self.frame.nr;
-        let Some(kind) = permitted::kind(number) else { return false };
-        if self.world.permitted.load(Ordering::Relaxed) & kind == 0 {
-            return false;
+        if permit == 0 || permit != now {
+            return OnPermit::Ask;
         }
-        match number {
+        OnPermit::made_if(match number {
             OPEN => self.opens_on_permit(permit, AT_FDCWD, self.arg(0), self.arg(1)),
             OPENAT => self.opens_on_permit(permit, self.directory(0), self.arg(1), self.arg(2)),
-            nr::FSTAT => self.looks_on_permit(permit),
-            _ if permitted::is_by_descriptor(number) => {
-                self.has_mark(self.arg(0), permit, marks_needed(number)) && self.begins_on(permit) && {
-                    carry_out_on_permit(self);
-                    true
-                }
-            }
             _ => self.looks_on_permit(permit),
+        })
+    }
+
+    /// What the call does to its descriptor was decided on this permit, or is taken back with what was decided.
+    #[inline(always)]
+    fn go_on_mark(&mut self, permit: u64) -> OnPermit {
+        let marks = self.marks_of(self.arg(0), permit);
+        let is_covered = marks & marks_needed(self.frame.nr) != 0 || marks != 0 && self.may_exchange(marks);
+        match is_covered && self.begins_on(permit) {
+            true => OnPermit::Begun,
+            false => OnPermit::Ask,
         }
     }
 
@@ -126,8 +156,13 @@ impl Call<'_> {
         let permit = (answer >> ahead::PERMIT_SHIFT) as u64;
         let marked = mark(fd).load(Ordering::Relaxed);
         let before = if marked >> SHIFT == permit { marked } else { permit << SHIFT };
-        // Only for what moves the position it is kept.
-        let more = if moves_position(number) { KEPT | SEEN } else { SEEN };
+        let more = match answer & ahead::KINDS {
+            ahead::GO_ON_EXCHANGE => exchange::marks_of_exchange(number),
+            ahead::GO_ON_WRITE => exchange::marks_of_write(number),
+            // Only for what moves the position it is kept.
+            _ if moves_position(number) => KEPT | SEEN,
+            _ => SEEN,
+        };
         mark(fd).store(before | more, Ordering::Relaxed);
     }
 
@@ -146,32 +181,37 @@ impl Call<'_> {
         self.page.flags & THREAD_UNCACHED == 0 && private().uncached == 0
     }
 
-    fn has_mark(&self, fd: u64, permit: u64, bits: u64) -> bool {
+    /// The marks that a descriptor has on this permit.
+    #[inline(always)]
+    fn marks_of(&self, fd: u64, permit: u64) -> u64 {
         let fd = u64::from(fd as u32);
         if fd >= MARKS as u64 || !self.has_marks() {
-            return false;
+            return 0;
         }
         let marked = mark(fd).load(Ordering::Relaxed);
-        marked >> SHIFT == permit && marked & bits != 0
+        if marked >> SHIFT == permit {
+            marked & ((1 << SHIFT) - 1)
+        } else {
+            0
+        }
     }
 
     /// What is not held for a guess is closed as it was opened: a checkpoint has no part in it.
-    fn closes_on_permit(&mut self, permit: u64) -> bool {
+    fn close_on_permit(&mut self, permit: u64) -> OnPermit {
         let fd = u64::from(self.arg(0) as u32);
         if fd >= MARKS as u64 || !self.has_marks() {
-            return false;
+            return OnPermit::Ask;
         }
-        let is_fresh = self.has_mark(fd, permit, FRESH);
+        let is_fresh = permit != 0 && self.marks_of(fd, permit) & FRESH != 0;
         // First: whatever becomes of the call, and whoever is asked, the number may soon be another file's.
         if mark(fd).load(Ordering::Relaxed) != 0 {
             mark(fd).store(0, Ordering::Relaxed);
         }
         let may_close = self.world.permitted.load(Ordering::Relaxed) & permitted::CLOSE != 0;
-        if !may_close || !is_fresh || !self.begins_on(permit) {
-            return false;
+        match may_close && is_fresh && self.begins_on(permit) {
+            true => OnPermit::Begun,
+            false => OnPermit::Ask,
         }
-        carry_out_on_permit(self);
-        true
     }
 
     /// Files and directories that are there, to be read. To open anything else may be to wait, or be seen.
@@ -187,7 +227,8 @@ impl Call<'_> {
             self.end_permit();
             return false;
         }
-        carry_out_on_permit(self);
+        carry_out_apart(self);
+        self.end_permit();
         let fd = self.frame.rax;
         if fd < MARKS as u64 {
             mark(fd).store(permit << SHIFT | FRESH, Ordering::Relaxed);
@@ -273,11 +314,6 @@ impl Call<'_> {
 fn is_empty(path: u64) -> bool {
     // SAFETY: see above.
     unsafe { (path as *const u8).read_volatile() == 0 }
-}
-
-fn carry_out_on_permit(call: &mut Call) {
-    carry_out_apart(call);
-    call.end_permit();
 }
 
 /// Not once more in each place where it is needed.

@@ -19,7 +19,9 @@ const _: () = assert!(CACHE_BASE >= PRIVATE_BASE + FIRST_PAGE + core::mem::size_
 pub const THREAD_PAGES_BASE: u64 = CACHE_BASE + FDS_MAX as u64 * 8;
 /// What permits say of the first descriptors (`permits`): a page.
 pub const MARKS_BASE: u64 = THREAD_PAGES_BASE + THREADS_MAX as u64 * 8;
-pub const PRIVATE_LEN: u64 = MARKS_BASE - PRIVATE_BASE + crate::permits::MARKS as u64 * 8;
+/// Behind the marks: how much may still be written on permits (`exchange`).
+pub const WRITTEN_BASE: u64 = MARKS_BASE + crate::permits::MARKS as u64 * 8;
+pub const PRIVATE_LEN: u64 = WRITTEN_BASE - PRIVATE_BASE + 8;
 
 /// What the kernel says of the new image (`getauxval(3)`).
 #[derive(Default)]

@@ -236,6 +236,33 @@ if guess >= 0: finish(guess)
     }
 }
 
+/// It waits in the kernel, where the last end of its peer is open still, because a rollback would need it.
+#[test]
+fn who_waits_to_receive_hears_of_a_hang_up() {
+    let program = r#"
+here, there = socket.socketpair(socket.AF_UNIX, socket.KIND)
+guess = begin()
+if guess < 0: show('again')
+child = os.fork()
+if child == 0:
+    here.close(); time.sleep(0.3); LEAVES
+there.close()
+show(here.recv(100), status(child))
+if guess >= 0: finish(guess)
+"#;
+    let ways = [
+        "there.sendall(b'x'); time.sleep(0.3); there.close(); os._exit(3)",
+        "there.close(); os._exit(3)",
+        "os._exit(3)",
+    ];
+    for (kind, leaves) in ["SOCK_STREAM", "SOCK_SEQPACKET"].into_iter().flat_map(|kind| ways.map(|way| (kind, way))) {
+        let received = if leaves.contains("sendall") { "b'x'" } else { "b''" };
+        let program = program.replace("KIND", kind).replace("LEAVES", leaves);
+        check_failure(&program, &format!("again\n{received} 3\n"), &[]);
+        check_success(&program, &format!("{received} 3\n"), &[]);
+    }
+}
+
 /// It has ended without reading everything: a reader of packets hears of that before it receives anything, and nobody can take that back.
 #[test]
 fn who_reads_packets_hears_of_a_reset_first() {

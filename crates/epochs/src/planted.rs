@@ -41,6 +41,18 @@ pub enum Fault {
     WorkersIgnored,
     /// It looks who works before it revokes.
     WorkersLookedAtFirst,
+    /// It keeps what is there before it revokes: a change on a permit is not in what a failure puts back.
+    #[cfg(loom)]
+    KeptBeforeRevoked,
+    /// A thread that sleeps in its call takes its publication back meanwhile.
+    #[cfg(loom)]
+    SleepsUnpublished,
+    /// A thread that was called out of its call goes on to its end.
+    #[cfg(loom)]
+    CallIgnored,
+    /// A thread uses a mark that was made on an earlier permit.
+    #[cfg(loom)]
+    OldMarkUsed,
 }
 
 #[cfg(not(loom))]

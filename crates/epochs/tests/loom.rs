@@ -6,7 +6,7 @@
 //! exchange under loom, where the hardware needs none.
 #![cfg(loom)]
 
-use epochs::planted::{plant, Fault};
+use epochs::planted::{plant, planted, Fault};
 use epochs::{Ask, Asker, Busy, Epoch, Epochs, Object, Permits, Process, Thread, Want, Work};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -286,7 +286,101 @@ fn who_was_let_go_is_seen() {
     thread.join().unwrap();
 }
 
-const MODELS: [(&str, fn()); 7] = [
+/// Changes on a permit are not undone one by one: what was there is kept before a change gives new dependencies, and
+/// that is what a failure puts back. Nothing that was done on the permit is lost by that.
+fn a_failure_keeps_what_was_done_on_a_permit() {
+    let shared = Arc::new((Permits::new(), Work::new(), AtomicU64::new(0)));
+    shared.0.revoke();
+    let permit = shared.0.number();
+    let worker = shared.clone();
+    let thread = loom::thread::spawn(move || {
+        let (permits, work, contents) = &*worker;
+        let mut made = 0;
+        for _ in 0..2 {
+            if work.begin(permits, permit) {
+                contents.fetch_add(1, Ordering::Relaxed);
+                work.end();
+                made += 1;
+            }
+        }
+        made
+    });
+    let (permits, work, contents) = &*shared;
+    let early = planted(Fault::KeptBeforeRevoked).then(|| contents.load(Ordering::Relaxed));
+    if !permits.revoke_and_look(|| work.is_under_way()) {
+        let kept = early.unwrap_or_else(|| contents.load(Ordering::Relaxed));
+        contents.store(100, Ordering::Relaxed);
+        contents.store(kept, Ordering::Relaxed);
+    }
+    let made = thread.join().unwrap();
+    assert_eq!(contents.load(Ordering::Relaxed), made, "a change on a permit is lost");
+}
+
+/// Somebody sleeps on a permit until there is something to be read. Whoever puts in what depends on a guess calls him
+/// out of his call first.
+fn a_sleeper_takes_nothing_of_a_guess() {
+    let shared = Arc::new((Permits::new(), Work::new(), AtomicU64::new(0), AtomicU64::new(0)));
+    shared.0.revoke();
+    let permit = shared.0.number();
+    let sleeper = shared.clone();
+    let thread = loom::thread::spawn(move || {
+        let (permits, work, contents, called) = &*sleeper;
+        if !work.begin(permits, permit) {
+            return;
+        }
+        if planted(Fault::SleepsUnpublished) {
+            work.end();
+        }
+        loop {
+            if called.load(Ordering::Acquire) != 0 && !planted(Fault::CallIgnored) {
+                break;
+            }
+            let seen = contents.load(Ordering::Acquire);
+            assert_ne!(seen, GUESSED, "what depends on a guess was taken on a permit");
+            if seen == CERTAIN || planted(Fault::CallIgnored) && called.load(Ordering::Acquire) != 0 {
+                break;
+            }
+            loom::thread::yield_now();
+        }
+        work.end();
+    });
+    let (permits, work, contents, called) = &*shared;
+    if permits.revoke_and_look(|| work.is_under_way()) {
+        called.store(1, Ordering::Release);
+        while work.is_under_way() && !planted(Fault::CallIgnored) {
+            loom::thread::yield_now();
+        }
+    }
+    contents.store(GUESSED, Ordering::Release);
+    called.store(1, Ordering::Release);
+    thread.join().unwrap();
+}
+
+/// A mark says for one descriptor what was decided on one permit. It is not looked at on the next one.
+fn a_mark_means_nothing_on_the_next_permit() {
+    let shared = Arc::new((Permits::new(), Work::new(), AtomicU64::new(0)));
+    shared.0.revoke();
+    let marked_on = shared.0.number();
+    let worker = shared.clone();
+    let thread = loom::thread::spawn(move || {
+        let (permits, work, contents) = &*worker;
+        let permit = if planted(Fault::OldMarkUsed) { permits.number() } else { marked_on };
+        if work.begin(permits, permit) {
+            assert_eq!(contents.load(Ordering::Acquire), 0, "a mark was used after its permit");
+            work.end();
+        }
+    });
+    let (permits, work, contents) = &*shared;
+    if !permits.revoke_and_look(|| work.is_under_way()) {
+        contents.store(GUESSED, Ordering::Release);
+    }
+    thread.join().unwrap();
+}
+
+const MODELS: [(&str, fn()); 10] = [
+    ("a failure keeps what was done on a permit", a_failure_keeps_what_was_done_on_a_permit),
+    ("a sleeper takes nothing of a guess", a_sleeper_takes_nothing_of_a_guess),
+    ("a mark means nothing on the next permit", a_mark_means_nothing_on_the_next_permit),
     ("nobody works on what changes", nobody_works_on_what_changes),
     ("who was let go is seen", who_was_let_go_is_seen),
     ("a reader depends on what it sees", a_reader_depends_on_what_it_sees),
@@ -323,6 +417,10 @@ fn the_protocol_holds_and_each_planted_error_is_found() {
         Fault::RevokedRelaxed,
         Fault::WorkersIgnored,
         Fault::WorkersLookedAtFirst,
+        Fault::KeptBeforeRevoked,
+        Fault::SleepsUnpublished,
+        Fault::CallIgnored,
+        Fault::OldMarkUsed,
     ];
     for fault in faults {
         plant(Some(fault));

@@ -36,6 +36,15 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         self.gained(process, observes, modifies.iter())
     }
 
+    /// Whether such a system call adds no dependency to anything. Then what is undone is the same whether the log gets
+    /// an entry for it or not, if the log has one already that puts back the whole of the object: no cut begins at the
+    /// new entry.
+    pub fn adds_nothing(&self, process: Process, observes: &[Dependent<K>], modifies: &[K]) -> bool {
+        let own = self.dependencies_of_process(process);
+        self.gains(process, observes, modifies).is_empty()
+            && modifies.iter().all(|object| own.is_subset(self.dependencies_of_object(object)))
+    }
+
     /// Whether such a system call would have to take a checkpoint. Where that is not possible, or costs more than the wait
     /// that it hides, the system call is a barrier instead.
     pub fn needs_checkpoint(&self, process: Process, observes: &[Dependent<K>], modifies: &[K]) -> bool {

@@ -240,6 +240,8 @@ pub(crate) struct UnderWay {
     pub changes_names: bool,
     /// It closes a descriptor of a file, and changes nothing else.
     pub only_closes: bool,
+    /// It adds no dependency to anything, and what undoes it is kept already.
+    pub covered: Option<calls::exchange::Covered>,
     /// It takes something that a rollback has to give back.
     pub takes: Option<Taking>,
     /// It may wait, deaf to everything, until a child does not use the memory of its process any more (`vfork`).
@@ -256,6 +258,13 @@ pub(crate) enum Taking {
 }
 
 impl UnderWay {
+    /// The sockets, with those at the other ends, of which it has closed the last descriptor.
+    fn hung_up(&self) -> Vec<Object> {
+        let closes = self.objects.iter().any(|object| matches!(object, Object::Descriptors(_)));
+        let sockets = self.objects.iter().filter(|object| closes && matches!(object, Object::Socket(_)));
+        sockets.cloned().collect()
+    }
+
     /// Whether it may observe or modify this.
     fn concerns(&self, object: &Object) -> bool {
         self.objects.contains(object)
@@ -362,10 +371,13 @@ pub(crate) struct Ahead {
     attributes: filesystems::disk::attributes::Attributes,
     new_files: filesystems::disk::new_files::NewFiles,
     permits: calls::permits::Given,
+    whole_files: calls::exchange::WholeFiles,
     /// Transactions that held writes went into.
     written: Clock,
     /// Since when nobody inside can go on, and how many calls had been asked about then.
     stuck_since: Option<(Instant, u64)>,
+    /// Calls that had been made inside when that was looked at last.
+    calls_seen: u64,
     /// Where decisions are written down, for whoever looks for a fault here: the file that SPECULATOR_TRACE names.
     trace: Option<std::fs::File>,
     /// What programs have said of their speculations: number, and whether it failed.
@@ -440,8 +452,10 @@ impl Ahead {
             attributes: filesystems::disk::attributes::Attributes::default(),
             new_files: filesystems::disk::new_files::NewFiles::default(),
             permits: calls::permits::Given::default(),
+            whole_files: calls::exchange::WholeFiles::default(),
             written: Clock::NONE,
             stuck_since: None,
+            calls_seen: 0,
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
             ledger,
             crash,

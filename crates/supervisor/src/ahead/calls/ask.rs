@@ -1,5 +1,6 @@
 //! A call is asked about: may it be made now, as what, and what is known when it has been made.
 
+use crate::ahead::calls::permits::Permitted;
 use crate::ahead::calls::plan::{makes_process, Class, Plan};
 use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers, has_our_rights};
 use crate::ahead::events::own_page;
@@ -43,7 +44,7 @@ pub(crate) enum Decision {
     /// Make it.
     Go,
     /// Make it, and the next ones of its kind as well.
-    GoOnPermit,
+    GoOnPermit(Permitted),
     /// Make it, and tell.
     GoAndTell(UnderWay),
     /// This is its result.
@@ -79,8 +80,12 @@ impl Supervisor {
         let made = self.ahead.under_way.remove(&stopped.tid());
         let kernel = |source| TraceError::Kernel { what: "tell a process", tid: stopped.tid(), source };
         let pid = self.pid_of(stopped.tid()).map_err(kernel)?;
-        if !made.as_ref().is_some_and(|made| made.only_closes) {
+        if !made.as_ref().is_some_and(|made| made.only_closes || made.covered.is_some()) {
             self.revoke_permits();
+        }
+        let hung_up = made.as_ref().map_or_else(Vec::new, UnderWay::hung_up);
+        if !hung_up.is_empty() {
+            self.call_out_who_waits_at(stopped.tid(), &hung_up);
         }
         self.ahead.giving_birth.remove(&stopped.tid());
         if let Some(taking) = made.as_ref().and_then(|made| made.takes.as_ref()) {
@@ -169,7 +174,7 @@ impl Supervisor {
     fn carry_decision(&mut self, stopped: Stopped, call: Call, decision: Decision) -> Result<()> {
         match decision {
             Decision::Go => self.reply(stopped, ahead::GO),
-            Decision::GoOnPermit => self.go_on_permit(stopped, &call),
+            Decision::GoOnPermit(permitted) => self.go_on_permit(stopped, &call, permitted),
             Decision::GoAndTell(under_way) => {
                 if under_way.makes_child {
                     self.ahead.giving_birth.insert(call.tid);
@@ -428,9 +433,12 @@ impl Supervisor {
             return Ok(Decision::Wait);
         }
         let will_be_speculative = needs_checkpoint || self.ahead.is_speculative(call.pid);
-        let modifies = match needs_checkpoint {
-            true => modifies,
-            false => self.without_needless_copies(call, modifies),
+        let (modifies, covered) = match needs_checkpoint {
+            true => (modifies, None),
+            false => {
+                let modifies = self.without_needless_copies(call, modifies);
+                self.without_covered_changes(call, &plan, modifies)
+            }
         };
         let Some(changes) = self.undos_of(call.tid, modifies, will_be_speculative)? else {
             return Ok(self.wait_at_barrier(call));
@@ -464,6 +472,7 @@ impl Supervisor {
             watches,
             makes_child: makes_process(call),
             can_be_repeated: plan.can_be_repeated,
+            covered,
             ..UnderWay::default()
         }))
     }

@@ -7,12 +7,22 @@
 //! checkpoint. An object that comes to depend on more waits besides until nobody is in a call that was not asked about.
 
 use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::exchange::Covered;
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, permitted, DeviceKind};
 use std::sync::atomic::Ordering;
 use tracee::{Result, Stopped};
+
+/// What a permit that is given with a call is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permitted {
+    /// Looking at files.
+    Looks,
+    /// More changes of the same object, which are covered by what is kept.
+    Changes(Covered),
+}
 
 /// What is known of permits besides the world's memory.
 #[derive(Debug, Default)]
@@ -45,12 +55,19 @@ impl Supervisor {
     /// Of these objects each gets dependencies. Whether nobody is in a call on any of them of which we were not asked;
     /// who is comes back to his call and asks.
     pub(in crate::ahead) fn is_settled_with_permits(&mut self, caller: i32, gaining: &[&Object]) -> bool {
-        let is_looked_at = |object: &&Object| {
-            matches!(object, Object::File(..) | Object::Names(..) | Object::Position(..) | Object::Created(..))
+        let is_permitted = |object: &&Object| {
+            let is_looked_at =
+                matches!(object, Object::File(..) | Object::Names(..) | Object::Position(..) | Object::Created(..));
+            is_looked_at || matches!(object, Object::Pipe(..) | Object::Socket(_))
         };
-        if !gaining.iter().any(is_looked_at) {
+        if !gaining.iter().any(is_permitted) {
             return true;
         }
+        self.call_out_who_works(caller)
+    }
+
+    /// Who is in a call of which we were not asked, but the caller, comes back to it and asks. Whether there is nobody.
+    pub(in crate::ahead) fn call_out_who_works(&mut self, caller: i32) -> bool {
         let world = self.world();
         let mut working = Vec::new();
         world.permits.revoke_and_look(|| {
@@ -64,6 +81,12 @@ impl Supervisor {
         }
         self.ahead.permits.is_awaited = !working.is_empty();
         working.is_empty()
+    }
+
+    /// Whether a thread is in a call of which we were not asked: for long only if it waits for somebody else.
+    pub(in crate::ahead) fn sleeps_on_permit(&self, tid: i32) -> bool {
+        let slot = self.tracees.get(&tid).and_then(|tracee| tracee.thread);
+        slot.is_some_and(|slot| self.world().threads[slot].work.is_under_way())
     }
 
     /// Whether a call waits until nobody is in a call of which we were not asked: it is to be looked at again.
@@ -92,6 +115,12 @@ impl Supervisor {
             _ => false,
         };
         if let Decision::GoAndTell(under_way) = &mut decision {
+            if let Some(covered) = under_way.covered {
+                return match self.may_change_on_permit(call, covered) {
+                    true => Decision::GoOnPermit(Permitted::Changes(covered)),
+                    false => decision,
+                };
+            }
             under_way.only_closes = only_closes(call, under_way);
             if under_way.only_closes {
                 return decision;
@@ -105,7 +134,7 @@ impl Supervisor {
             return decision;
         }
         match permitted::is_by_descriptor(call.frame.nr) {
-            true => Decision::GoOnPermit,
+            true => Decision::GoOnPermit(Permitted::Looks),
             // This one may lead anywhere.
             false => {
                 self.give_permit(call);
@@ -115,21 +144,7 @@ impl Supervisor {
     }
 
     fn may_have_permit(&mut self, call: &Call) -> bool {
-        let ahead = &self.ahead;
-        let kinds = self.world().permitted.load(Ordering::Relaxed);
-        let is_permitted = permitted::kind(call.frame.nr).is_some_and(|kind| kinds & kind != 0);
-        let is_waited_for = ahead.permits.is_awaited || !ahead.unsettled.is_empty() || ahead.is_rolling_back;
-        let options = self.world().options.load(Ordering::Relaxed);
-        // To open or read may be to wait for somebody who is asked.
-        let is_heard = options & agent_abi::option::READS_HEARD != 0;
-        if !is_permitted || is_heard || ahead.permits.is_served || is_waited_for || self.holds_what_is_looked_at() {
-            return false;
-        }
-        let has_one_thread = |process: usize| self.world().processes[process].users.load(Ordering::Relaxed) == 1;
-        if !self.tracees.get(&call.tid).is_some_and(|tracee| has_one_thread(tracee.process)) {
-            return false;
-        }
-        if self.ahead.signals.has_any_for(call.pid) || !self.can_be_checkpointed(call.pid) {
+        if !self.may_have_any_permit(call) || self.ahead.permits.is_served || self.holds_what_is_looked_at() {
             return false;
         }
         let observes = self.everything_looked_at();
@@ -137,6 +152,25 @@ impl Supervisor {
             return false;
         }
         !permitted::is_by_descriptor(call.frame.nr) || self.is_kept_by_kernel(call)
+    }
+
+    /// Whether the caller may make a call of this kind without a question at all.
+    pub(in crate::ahead) fn may_have_any_permit(&mut self, call: &Call) -> bool {
+        let ahead = &self.ahead;
+        let kinds = self.world().permitted.load(Ordering::Relaxed);
+        let is_permitted = permitted::kind(call.frame.nr).is_some_and(|kind| kinds & kind != 0);
+        let is_waited_for = ahead.permits.is_awaited || !ahead.unsettled.is_empty() || ahead.is_rolling_back;
+        let options = self.world().options.load(Ordering::Relaxed);
+        // To open or read may be to wait for somebody who is asked.
+        let is_heard = options & agent_abi::option::READS_HEARD != 0;
+        if !is_permitted || is_heard || is_waited_for {
+            return false;
+        }
+        let has_one_thread = |process: usize| self.world().processes[process].users.load(Ordering::Relaxed) == 1;
+        if !self.tracees.get(&call.tid).is_some_and(|tracee| has_one_thread(tracee.process)) {
+            return false;
+        }
+        !self.ahead.signals.has_any_for(call.pid) && self.can_be_checkpointed(call.pid)
     }
 
     /// Whether there is anything that some look would have to be answered from, or to wait for.
@@ -162,27 +196,37 @@ impl Supervisor {
         matches!(behind, FileDescription::File { device: DeviceKind::Domain | DeviceKind::Memory, .. })
     }
 
-    /// The number of the permit that its process has from now on, and its thread's slot.
+    /// Its process may look at files from now on.
     fn give_permit(&mut self, call: &Call) -> Option<(u64, usize)> {
+        let (permit, thread) = self.permit_now(call)?;
+        let process = self.tracees.get(&call.tid)?.process;
+        self.world().processes[process].permit.store(permit, Ordering::SeqCst);
+        Some((permit, thread))
+    }
+
+    /// The number of the permits that hold from now on, one of which a call gets, and its thread's slot.
+    fn permit_now(&mut self, call: &Call) -> Option<(u64, usize)> {
         let world = self.world();
         if world.permits.number() == 0 {
             // 0 is none.
             world.permits.revoke();
         }
-        let permit = world.permits.number();
-        let tracee = self.tracees.get(&call.tid)?;
-        let (process, thread) = (tracee.process, tracee.thread?);
-        world.processes[process].permit.store(permit, Ordering::SeqCst);
+        let thread = self.tracees.get(&call.tid)?.thread?;
         self.ahead.permits.any = true;
         self.ahead.report.permits += 1;
-        Some((permit, thread))
+        Some((world.permits.number(), thread))
     }
 
     /// The call is made, and nobody is told: the thread works until it says that it does not.
-    pub(in crate::ahead) fn go_on_permit(&mut self, stopped: Stopped, call: &Call) -> Result<()> {
-        let Some((permit, thread)) = self.give_permit(call) else { return self.reply(stopped, ahead::GO) };
+    pub(in crate::ahead) fn go_on_permit(&mut self, stopped: Stopped, call: &Call, permitted: Permitted) -> Result<()> {
+        let (given, answer) = match permitted {
+            Permitted::Looks => (self.give_permit(call), ahead::GO_ON_PERMIT),
+            Permitted::Changes(Covered::Exchange) => (self.permit_now(call), ahead::GO_ON_EXCHANGE),
+            Permitted::Changes(Covered::Write) => (self.permit_now(call), ahead::GO_ON_WRITE),
+        };
+        let Some((permit, thread)) = given else { return self.reply(stopped, ahead::GO) };
         self.world().threads[thread].work.begin_for(permit);
-        self.reply(stopped, ahead::GO_ON_PERMIT | (permit as i64) << ahead::PERMIT_SHIFT)
+        self.reply(stopped, answer | (permit as i64) << ahead::PERMIT_SHIFT)
     }
 }
 
@@ -200,7 +244,7 @@ fn only_looks(call: &Call) -> bool {
     let args = &call.frame.args;
     match permitted::kind(call.frame.nr) {
         // What is closed now may be something else the next moment.
-        None | Some(permitted::CLOSE) => false,
+        None | Some(permitted::CLOSE | permitted::WRITE) => false,
         Some(_) => match call.frame.nr {
             OPEN => args[1] & !permitted::OPEN_BITS == 0,
             OPENAT => args[2] & !permitted::OPEN_BITS == 0,

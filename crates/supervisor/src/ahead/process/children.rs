@@ -430,6 +430,8 @@ impl Supervisor {
             }
         }
         let plan = Plan::tracked_once();
+        let is_socket = |object: &&Object| matches!(object, Object::Socket(_));
+        let hung_up: Vec<Object> = modifies.iter().map(|(object, _)| object).filter(is_socket).cloned().collect();
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
@@ -443,6 +445,9 @@ impl Supervisor {
             self.hold_signals(call.pid, signals);
         }
         self.hold_exit(call.pid, status)?;
+        if !hung_up.is_empty() {
+            self.call_out_who_waits_at(call.tid, &hung_up);
+        }
         Ok(Decision::Keep)
     }
 

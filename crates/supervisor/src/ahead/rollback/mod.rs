@@ -118,6 +118,7 @@ impl Supervisor {
     /// One rollback, from its first `Stop` to `RollbackComplete`: nobody concerned runs before the last object is put back.
     fn roll_back(&mut self, first: Process) -> Result<()> {
         let begin = Instant::now();
+        self.ahead.whole_files.forget();
         let mut extent = Extent { processes: vec![first.0 as i32], ..Extent::default() };
         let mut failed = Vec::new();
         while let Some(action) = self.ahead.core.next_action() {

@@ -233,6 +233,7 @@ impl Injector {
             Family::Read => permitted::READ,
             Family::Readdir => permitted::READ_DIRECTORY,
             Family::Close => permitted::CLOSE,
+            Family::Write => permitted::WRITE,
             _ => 0,
         };
         permitted::ALL & !self.rates.keys().map(kind_of).fold(0, |all, kind| all | kind)

@@ -312,7 +312,7 @@ impl Supervisor {
     }
 
     /// The file without a name behind a descriptor, and a copy of the descriptor.
-    fn new_file_behind(&mut self, call: &Call, fd: i32) -> Option<(Found, OwnedFd)> {
+    pub(in crate::ahead) fn new_file_behind(&mut self, call: &Call, fd: i32) -> Option<(Found, OwnedFd)> {
         let copy = self.copy_descriptor(call.tid, fd).ok()?;
         let is_one = |stat: &Stat| self.ahead.new_files.has(stat) && is_regular(stat);
         let stat = rustix::fs::fstat(&copy).ok().filter(is_one)?;

@@ -212,7 +212,8 @@ impl Supervisor {
         };
         if receives && left > 0 {
             let flags = if matches!(op, Op::Recv { .. }) { call.frame.args[3] } else { 0 };
-            return connection.receive(flags);
+            // The next one may have to be told of the end, which the kernel does not know.
+            return connection.receive(flags).once();
         }
         // One that is under way in a message is not closed at all.
         let passed = self.world().options.load(Ordering::Relaxed) & option::DESCRIPTORS_PASSED != 0;

@@ -127,14 +127,20 @@ impl Supervisor {
         }
         self.ahead.shutdowns.hold(own, peer, socket, closed);
         self.ahead.changes += 1;
-        // Whoever is waiting in the kernel would not hear of it.
+        self.call_out_who_waits_at(call.tid, &[Object::Socket(own), Object::Socket(peer)]);
+        Ok(Decision::Answer(0))
+    }
+
+    /// Something was closed at these sockets and is held: who waits there in the kernel would not hear of it, and asks
+    /// again.
+    pub(in crate::ahead) fn call_out_who_waits_at(&mut self, caller: i32, sockets: &[Object]) {
         for (&tid, other) in &self.ahead.under_way {
-            let is_concerned = [own, peer].iter().any(|&ino| other.concerns(&Object::Socket(ino)));
-            if tid != call.tid && is_concerned && other.can_be_repeated {
+            let is_concerned = sockets.iter().any(|socket| other.concerns(socket));
+            if tid != caller && is_concerned && other.can_be_repeated {
                 let _ = tracee::interrupt(tid);
             }
         }
-        Ok(Decision::Answer(0))
+        self.call_out_who_works(caller);
     }
 
     /// What is certain is made, where nothing that has gone through the connection can be taken back.

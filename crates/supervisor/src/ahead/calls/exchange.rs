@@ -1,0 +1,159 @@
+//! Changes that need no entry of their own in an undo log
+//! ([0130](../../../../../docs/decisions/0130-changes-on-permits.md)).
+//!
+//! The core cuts a log only at an entry that added a dependency (000, 6.1). If a call adds none to anything, and the log
+//! has an entry that puts back the whole of its object, then the object is put back to the same state with and without
+//! an entry for the call. What is in a pipe or socket is always kept as a whole. A file in memory is kept as a whole
+//! when it is written to for the second time and nothing has changed, if it is small; a file that the guess itself has
+//! made goes as a whole. The next such calls of the process are made on a permit.
+
+use crate::ahead::calls::plan::Plan;
+use crate::ahead::filesystems::memory::inverse::Change;
+use crate::ahead::rollback::undo::Intent;
+use crate::ahead::{process, Call, Object};
+use crate::event_loop::Supervisor;
+use agent_abi::{option, permitted};
+use speculation::DependencySet;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use syscall_table::Op;
+
+const READ: u64 = 0;
+const WRITE: u64 = 1;
+const PWRITE: u64 = 18;
+const READV: u64 = 19;
+const SENDTO: u64 = 44;
+const RECVFROM: u64 = 45;
+
+/// Larger files are kept piece by piece.
+const WHOLE_LEN_MAX: u64 = 1 << 20;
+
+/// What undoes a change is kept already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Covered {
+    /// It puts something into a pipe or socket, or takes something out.
+    Exchange,
+    /// It writes to a file.
+    Write,
+}
+
+/// Files in memory that are kept as a whole, and what they depended on then.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct WholeFiles(HashMap<Object, DependencySet>);
+
+impl WholeFiles {
+    /// Nothing that was kept is known to be there any more.
+    pub fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// Whether what was kept puts the file back wherever its log is cut: it came to depend on nothing since.
+    fn has(&self, file: &Object, depends_on: &DependencySet) -> bool {
+        self.0.get(file).is_some_and(|then| depends_on.is_subset(then))
+    }
+}
+
+impl Supervisor {
+    /// The changes of a call that have to be undone by entries of its own.
+    pub(in crate::ahead) fn without_covered_changes(
+        &mut self,
+        call: &Call,
+        plan: &Plan,
+        mut modifies: Vec<(Object, Intent)>,
+    ) -> (Vec<(Object, Intent)>, Option<Covered>) {
+        let keys: Vec<Object> = modifies.iter().map(|(object, _)| object.clone()).collect();
+        if self.ahead.options.asks_always || !self.ahead.core.adds_nothing(process(call.pid), &plan.observes, &keys) {
+            return (modifies, None);
+        }
+        let covered = match &mut modifies[..] {
+            [(_, Intent::Stream(_) | Intent::Queue(_))] => {
+                let is_whole = plan.can_be_repeated || !takes(call.frame.nr);
+                (is_whole && is_exchange(call.frame.nr)).then_some(Covered::Exchange)
+            }
+            [(file @ Object::File(..), intent)] if call.frame.nr == PWRITE => self.cover_file(file, intent),
+            [(file @ Object::File(..), intent), (Object::Position(..), _)] if call.frame.nr == WRITE => {
+                self.cover_file(file, intent)
+            }
+            [(Object::File(..), Intent::Nothing)] if call.frame.nr == WRITE => Some(Covered::Write),
+            _ => None,
+        };
+        if covered.is_some() {
+            // All descriptions of a file have one object for their positions: of this one nothing may be kept yet.
+            let is_needed =
+                |intent: &Intent| matches!(intent, Intent::Memory(Change::Contents { .. }) | Intent::Position(_));
+            modifies.retain(|(_, intent)| is_needed(intent));
+        }
+        (modifies, covered)
+    }
+
+    /// The file is kept as a whole, if it is not yet: by this change, which is none of nothing else then.
+    fn cover_file(&mut self, file: &Object, intent: &mut Intent) -> Option<Covered> {
+        let Intent::Memory(Change::Contents { file: open, range }) = intent else {
+            // It goes with the guess that has made it.
+            return matches!(intent, Intent::Nothing).then_some(Covered::Write);
+        };
+        let depends_on = self.ahead.core.dependencies_of_object(file);
+        if depends_on.is_empty() || self.ahead.whole_files.has(file, depends_on) {
+            *intent = Intent::Nothing;
+            return Some(Covered::Write);
+        }
+        let size = rustix::fs::fstat(&*open).map_or(u64::MAX, |stat| stat.st_size as u64);
+        if size > WHOLE_LEN_MAX {
+            return None;
+        }
+        *range = 0..u64::MAX;
+        let depends_on = depends_on.clone();
+        self.ahead.whole_files.0.insert(file.clone(), depends_on);
+        Some(Covered::Write)
+    }
+
+    /// Whether the next calls like this one, which is covered, may be made without a question.
+    pub(in crate::ahead) fn may_change_on_permit(&mut self, call: &Call, covered: Covered) -> bool {
+        let options = self.world().options.load(Ordering::Relaxed);
+        options & option::READINESS_SIGNALLED == 0
+            && match covered {
+                Covered::Exchange => has_no_effect_before_its_end(call),
+                Covered::Write => self.has_room_for_more(call),
+            }
+            && self.may_have_any_permit(call)
+            && !self.ahead.parked.values().any(|parked| waits_for_readiness(&parked.call))
+    }
+}
+
+impl Supervisor {
+    /// Whether a file that a guess has made, which takes room on a disk, may grow by as much as each process may write
+    /// before it asks again.
+    fn has_room_for_more(&mut self, call: &Call) -> bool {
+        let processes = self.tracees.len() as u64;
+        match self.new_file_behind(call, call.frame.args[0] as i32) {
+            Some((file, _)) => self.has_room_for(&file.fd, permitted::WRITTEN_LEN.saturating_mul(processes)),
+            None => true,
+        }
+    }
+}
+
+fn is_exchange(nr: u64) -> bool {
+    takes(nr) || matches!(nr, WRITE | SENDTO)
+}
+
+fn takes(nr: u64) -> bool {
+    matches!(nr, READ | READV | RECVFROM)
+}
+
+/// Whether a call can be taken back as long as it waits: it has taken or put in nothing (pipe(7), `PIPE_BUF`).
+fn has_no_effect_before_its_end(call: &Call) -> bool {
+    let [_, _, len, flags, address, _] = call.frame.args;
+    let is_plain = |allowed: i32| flags as i32 & !allowed == 0 && address == 0;
+    match call.frame.nr {
+        READ | READV => true,
+        WRITE => (1..=permitted::ATOMIC_LEN).contains(&len),
+        SENDTO => (1..=permitted::ATOMIC_LEN).contains(&len) && is_plain(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL),
+        RECVFROM => is_plain(libc::MSG_DONTWAIT),
+        _ => false,
+    }
+}
+
+/// Whether a parked call is looked at again when something was put in or taken out.
+fn waits_for_readiness(call: &Call) -> bool {
+    !matches!(syscall_table::op(call.frame.nr), Some(Op::Wait | Op::Exit | Op::ExitGroup) | None)
+}
