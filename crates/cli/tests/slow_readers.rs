@@ -79,13 +79,20 @@ fn a_socket_holds_what_was_sent() {
 fn a_signal_ends_a_run_that_waits_for_a_reader() {
     const LEN: usize = 300_000;
     let folder = folder();
-    let script = format!("trap '' TERM; echo changed > record; head -c {LEN} /dev/zero");
+    // One write, right after the change: it is held as a whole. After a commit COMMAND itself would wait for the reader.
+    let script = format!("printf changed > record; dd if=/dev/zero bs={LEN} count=1 status=none");
+    let script = format!("trap '' TERM; {script}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
-    command.args(["run", "--", "sh", "-c", &script]).current_dir(folder.path()).stdout(Stdio::piped());
+    command.args(["run", "--commit-interval=60", "--", "sh", "-c", &script]).current_dir(folder.path());
+    command.stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let end = Instant::now() + Duration::from_secs(60);
     let status = loop {
         std::thread::sleep(Duration::from_millis(100));
+        // Until then COMMAND may not ignore the signal yet.
+        if fs::read(folder.path().join("record")).unwrap().is_empty() && Instant::now() < end {
+            continue;
+        }
         assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
         if let Some(status) = child.try_wait().unwrap() {
             break Some(status);
