@@ -397,6 +397,8 @@ pub fn peek_message(socket: BorrowedFd<'_>, room: usize) -> io::Result<Peeked> {
         return Err(io::ErrorKind::Unsupported.into());
     }
     peeked.bytes.truncate(len);
+    // An entry of a log may keep it for long.
+    peeked.bytes.shrink_to_fit();
     Ok(peeked)
 }
 

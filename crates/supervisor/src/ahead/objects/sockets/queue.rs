@@ -153,8 +153,10 @@ impl Queue {
     fn peek_each_packet(&self) -> io::Result<Vec<Peeked>> {
         let mut packets = Vec::new();
         let mut room = KEPT_LEN_MAX;
-        while let Some(packet) = self.peek(room)? {
-            if packet.bytes.is_empty() || packet.bytes.len() == room {
+        // A packet is shorter than its sender's buffer, if that was not made smaller since.
+        let longest = socket_send_buffer_size(&*self.sender)?;
+        while let Some(packet) = self.peek(room.min(longest))? {
+            if packet.bytes.is_empty() || packet.bytes.len() == room.min(longest) {
                 return Err(io::ErrorKind::Unsupported.into());
             }
             room -= packet.bytes.len();
