@@ -17,6 +17,13 @@ const LEASES_MAX: usize = 8;
 /// EPROTO.
 const PROTOCOL: Errno = Errno(71);
 
+/// How contents come that were not known a moment ago.
+enum Next {
+    Known(Result<Answer, Errno>),
+    OnItsWay(u64),
+    Asked(u64),
+}
+
 /// What a change has done.
 #[derive(Debug)]
 pub struct Told {
@@ -84,31 +91,40 @@ impl Client {
         let len = len.min(STEP_BYTES_MAX as u32);
         let end = offset.saturating_add(u64::from(len));
         let query = Query::Read { ino, offset, len };
-        let mut waited = None;
-        loop {
-            if let Some(known) = self.known(cred, &query, gives_up) {
-                self.state().read_ahead(cred, ino, offset, end);
-                return bytes(known?);
-            }
-            // It may be on its way.
-            let Some(tag) = self.state().ahead.fetching(ino, offset, end).filter(|tag| waited != Some(*tag)) else {
-                break;
-            };
-            waited = Some(tag);
-            self.wait(gives_up, |state| (!state.ahead.is_fetching(tag)).then_some(Ok(())))?;
-        }
         // Whole blocks can be kept.
         let (mut from, mut to) = (offset / BLOCK_BYTES * BLOCK_BYTES, end.next_multiple_of(BLOCK_BYTES));
         if to - from > STEP_BYTES_MAX as u64 {
             (from, to) = (offset, end);
         }
-        let query = Query::Read { ino, offset: from, len: (to - from) as u32 };
-        let tag = self.begin(|state| {
-            let tag = state.ask(|tag| Request::AskLeased { tag, cred: cred.clone(), query });
-            state.read_ahead(cred, ino, offset, end);
-            state.read_neighbours(cred, ino);
-            tag
-        })?;
+        let mut waited = None;
+        let tag = loop {
+            if let Some(known) = self.known(cred, &query, gives_up) {
+                self.state().read_ahead(cred, ino, offset, end);
+                return bytes(known?);
+            }
+            // One look under one lock: what was on its way may have arrived since.
+            let next = self.begin(|state| {
+                if let Said::Known(known, _) = state.cached(cred, &query) {
+                    return Next::Known(known);
+                }
+                if let Some(tag) = state.ahead.fetching(ino, offset, end).filter(|tag| waited != Some(*tag)) {
+                    return Next::OnItsWay(tag);
+                }
+                let query = Query::Read { ino, offset: from, len: (to - from) as u32 };
+                let tag = state.ask(|tag| Request::AskLeased { tag, cred: cred.clone(), query });
+                state.read_ahead(cred, ino, offset, end);
+                state.read_neighbours(cred, ino);
+                Next::Asked(tag)
+            })?;
+            match next {
+                Next::Known(known) => return bytes(known?),
+                Next::OnItsWay(tag) => {
+                    waited = Some(tag);
+                    self.wait(gives_up, |state| (!state.ahead.is_fetching(tag)).then_some(Ok(())))?;
+                }
+                Next::Asked(tag) => break tag,
+            }
+        };
         let Reply::Answer { answer, .. } = self.reply(tag, gives_up)? else { return Err(PROTOCOL) };
         let mut bytes = bytes(answer)?;
         bytes.truncate((end - from) as usize);
