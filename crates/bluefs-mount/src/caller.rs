@@ -1,11 +1,16 @@
 //! Who has made a request: their groups, and whether they have a signal, from `/proc`.
 
+use std::time::{Duration, Instant};
+
 use bluefs::op::GROUPS_MAX;
 use bluefs::Cred;
 use fuser::Request;
 
 /// Bit of SIGKILL in a mask of signals. A signal that ends a process for want of a handler is pending as SIGKILL.
 const KILL: u64 = 1 << 8;
+/// How long a caller is awaited that runs between its request and its wait for the answer, and how often looked at.
+const RUNNING_MAX: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// Who has made a request.
 #[derive(Debug, Clone)]
@@ -15,7 +20,22 @@ pub struct Caller {
     thread: u32,
 }
 
+/// Which call wants a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockCall {
+    Fcntl,
+    Flock,
+    /// The caller cannot be looked at.
+    Unknown,
+}
+
 impl Caller {
+    /// One that cannot be looked at.
+    #[cfg(test)]
+    pub fn nobody() -> Caller {
+        Caller { cred: Cred::root(), thread: 0 }
+    }
+
     /// Of this request.
     pub fn of(request: &Request) -> Caller {
         let thread = request.pid();
@@ -35,6 +55,20 @@ impl Caller {
         std::fs::read_to_string(format!("/proc/{}/comm", self.thread)).is_ok_and(|name| name.trim_end() == "umount")
     }
 
+    /// Which call for a lock it is in. A request says that too, but fuser does not pass it on.
+    pub fn lock_call(&self) -> LockCall {
+        let begun = Instant::now();
+        loop {
+            let call = std::fs::read_to_string(format!("/proc/{}/syscall", self.thread));
+            match call.as_deref().map(str::trim_end) {
+                // It has sent its request, and does not wait for the answer yet.
+                Ok("running") if begun.elapsed() < RUNNING_MAX => std::thread::sleep(LOOK_EVERY),
+                Ok(call) => return lock_call(call),
+                Err(_) => return LockCall::Unknown,
+            }
+        }
+    }
+
     /// Whether it has a signal to handle.
     pub fn has_signal(&self) -> bool {
         let wanted = |status: &String| pending(status) & !mask(status, "SigBlk") & !mask(status, "SigIgn") != 0;
@@ -45,6 +79,16 @@ impl Caller {
 /// Of a thread in another namespace of processes, or of the kernel, the number is 0.
 fn status(thread: u32) -> Option<String> {
     std::fs::read_to_string(format!("/proc/{thread}/status")).ok()
+}
+
+/// Of a line of `/proc/PID/syscall`. No other call of either number takes locks.
+fn lock_call(line: &str) -> LockCall {
+    match line.split(' ').next().unwrap_or_default() {
+        // x86-64, i386.
+        "73" | "143" => LockCall::Flock,
+        "72" | "55" | "221" => LockCall::Fcntl,
+        _ => LockCall::Unknown,
+    }
 }
 
 fn field<'s>(status: &'s str, name: &str) -> &'s str {
@@ -79,10 +123,16 @@ mod tests {
     }
 
     #[test]
+    fn calls_that_take_locks() {
+        assert_eq!(lock_call("73 0x3 0x2 0x0 0x0 0x0 0x0 0x7ffd 0x7f05"), LockCall::Flock);
+        assert_eq!(lock_call("72 0x3 0x7 0x0 0x0 0x0 0x0 0x7ffd 0x7f05"), LockCall::Fcntl);
+        assert_eq!((lock_call("running"), lock_call("-1 0x0 0x0")), (LockCall::Unknown, LockCall::Unknown));
+    }
+
+    #[test]
     fn we_are_alive() {
         let caller = Caller { cred: Cred::root(), thread: std::process::id() };
         assert!(!caller.is_killed());
-        let nobody = Caller { cred: Cred::root(), thread: 0 };
-        assert!(!nobody.has_signal());
+        assert!(!Caller::nobody().has_signal());
     }
 }

@@ -11,7 +11,6 @@ use bluefs::op::{Content, Effect, Inode, RenameMode, SetAttr, XattrMode, BLOCK_B
 use bluefs::query::{Answer, Query, NAMES_MAX};
 use bluefs::{Change, Cred, Errno, Ino, Kind, Name, Time};
 use bluefs_client::{Client, Told};
-use bluefs_wire::{LockKind, LockRequest};
 use fuser::{
     BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
     OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLock,
@@ -22,17 +21,16 @@ use crate::caller::Caller;
 use crate::convert;
 use crate::handles::{Handles, Listing};
 use crate::kernel::{Kernel, Telling};
+use crate::locks::Wanted;
 
 /// What a change has made holds for no time: the kernel takes it without a version (see [`Kernel`]).
 const TTL: Duration = Duration::ZERO;
 /// Bytes of one write: one step of an interval.
 const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
-/// `fcntl` and `fallocate` of Linux.
-const F_RDLCK: i32 = 0;
-const F_WRLCK: i32 = 1;
-const F_UNLCK: i32 = 2;
+/// `fallocate`, `open` and `setxattr` of Linux.
 const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
 const O_APPEND: i32 = 0o2000;
+const O_EXCL: i32 = 0o200;
 const XATTR_CREATE: i32 = 1;
 const XATTR_REPLACE: i32 = 2;
 /// ERANGE.
@@ -42,8 +40,8 @@ const BYTES_SHOWN_MAX: u64 = 1 << 50;
 
 /// A volume.
 pub struct Volume {
-    client: Client,
-    handles: Arc<Handles>,
+    pub(crate) client: Client,
+    pub(crate) handles: Arc<Handles>,
     kernel: Arc<Kernel>,
 }
 
@@ -58,7 +56,7 @@ impl Volume {
     }
 
     /// Whether nobody needs the answer: the caller is about to end, or would take a mount away whose server is gone.
-    fn is_given_up(&self, caller: &Caller) -> bool {
+    pub(crate) fn is_given_up(&self, caller: &Caller) -> bool {
         caller.is_killed() || (!self.client.is_connected() && caller.unmounts())
     }
 
@@ -153,11 +151,6 @@ impl Volume {
         let shown = names.iter().filter(|name| caller.cred.uid == 0 || !name.as_bytes().starts_with(b"trusted."));
         Ok(shown.flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect())
     }
-
-    fn unlock(&self, ino: Ino, owner: u64) -> Result<(), Errno> {
-        let (kind, start, end) = (LockKind::Unlock, 0, u64::MAX);
-        self.client.lock(LockRequest { ino, owner, kind, start, end, wait: false }, &|| false)
-    }
 }
 
 /// An inode, and for how long that is sure.
@@ -235,26 +228,18 @@ fn reply_attr(reply: ReplyAttr, result: Result<(Ino, Inode), Errno>) {
     }
 }
 
-fn reply_empty<T>(reply: ReplyEmpty, result: Result<T, Errno>) {
+pub(crate) fn reply_empty<T>(reply: ReplyEmpty, result: Result<T, Errno>) {
     match result {
         Ok(_) => reply.ok(),
         Err(errno) => reply.error(convert::errno(errno)),
     }
 }
 
-fn lock_kind(typ: i32) -> Result<LockKind, Errno> {
-    match typ {
-        F_RDLCK => Ok(LockKind::Shared),
-        F_WRLCK => Ok(LockKind::Exclusive),
-        F_UNLCK => Ok(LockKind::Unlock),
-        _ => Err(Errno::INVAL),
-    }
-}
-
 impl Filesystem for Volume {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // The server takes set-user-id bits away; without this the kernel would ask for capabilities at each write.
-        for wanted in [InitFlags::FUSE_POSIX_LOCKS, InitFlags::FUSE_HANDLE_KILLPRIV_V2] {
+        let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
+        for wanted in [locks, InitFlags::FUSE_HANDLE_KILLPRIV_V2] {
             let _ = config.add_capabilities(wanted & config.capabilities());
         }
         let version = config.kernel_abi();
@@ -483,13 +468,15 @@ impl Filesystem for Volume {
         ino: INodeNo,
         _: FileHandle,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        flock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
         let ino = convert::ino(ino);
         self.client.close(ino);
-        let left = if self.client.is_open(ino) { Vec::new() } else { self.handles.unlock_all(ino) };
+        let mut left = if self.client.is_open(ino) { Vec::new() } else { self.handles.unlock_all(ino) };
+        // flock(2): a lock goes with its open file.
+        left.extend(flock_owner.map(|owner| owner.0).filter(|owner| self.handles.unlock(ino, *owner)));
         reply_empty(reply, left.into_iter().try_for_each(|owner| self.unlock(ino, owner)));
     }
 
@@ -584,7 +571,7 @@ impl Filesystem for Volume {
         name: &OsStr,
         mode: u32,
         _umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let opening = self.client.opening();
@@ -595,6 +582,8 @@ impl Filesystem for Volume {
                 let (attr, flags) = (convert::attr(ino, &inode), FopenFlags::FOPEN_DIRECT_IO);
                 reply.created(&TTL, &attr, Generation(0), FileHandle(0), flags);
             }
+            // Another has made it since the kernel looked. It looks again at ESTALE, and opens it as it opens others.
+            Err(Errno::EXIST) if flags & O_EXCL == 0 => reply.error(convert::errno(Errno::STALE)),
             Err(errno) => reply.error(convert::errno(errno)),
         }
     }
@@ -611,18 +600,9 @@ impl Filesystem for Volume {
         _pid: u32,
         reply: ReplyLock,
     ) {
-        let (caller, ino) = (Caller::of(request), convert::ino(ino));
-        let tested = lock_kind(typ).and_then(|kind| {
-            let lock = LockRequest { ino, owner: owner.0, kind, start, end, wait: false };
-            self.client.test_lock(lock, &|| self.is_given_up(&caller))
-        });
-        match tested {
-            // Whose process it is is known on its own machine alone.
-            Ok(Some(LockRequest { kind: LockKind::Shared, start, end, .. })) => reply.locked(start, end, F_RDLCK, 0),
-            Ok(Some(LockRequest { start, end, .. })) => reply.locked(start, end, F_WRLCK, 0),
-            Ok(None) => reply.locked(start, end, F_UNLCK, 0),
-            Err(errno) => reply.error(convert::errno(errno)),
-        }
+        let (caller, wanted) =
+            (Caller::of(request), Wanted { ino: convert::ino(ino), owner: owner.0, start, end, typ });
+        self.test_lock(&caller, &wanted, reply);
     }
 
     fn setlk(
@@ -638,21 +618,9 @@ impl Filesystem for Volume {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let (caller, ino) = (Caller::of(request), convert::ino(ino));
-        let kind = match lock_kind(typ) {
-            Ok(kind) => kind,
-            Err(errno) => return reply.error(convert::errno(errno)),
-        };
-        let lock = LockRequest { ino, owner: owner.0, kind, start, end, wait: sleep };
-        self.handles.locked(ino, owner.0);
-        let client = self.client.clone();
-        let take = move || reply_empty(reply, client.lock(lock, &|| caller.has_signal()));
-        if sleep {
-            // It may wait for as long as another has the lock: not in a thread that others need.
-            std::thread::spawn(take);
-        } else {
-            take();
-        }
+        let (caller, wanted) =
+            (Caller::of(request), Wanted { ino: convert::ino(ino), owner: owner.0, start, end, typ });
+        self.set_lock(caller, wanted, sleep, reply);
     }
 
     fn fallocate(

@@ -1,7 +1,8 @@
 //! What this mount has open: listings of directories, and locks that are to be given back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use bluefs::{Ino, Kind};
 
@@ -13,15 +14,22 @@ struct State {
     last: u64,
     listings: BTreeMap<u64, Listing>,
     locked: BTreeSet<(Ino, u64)>,
+    /// Owners that have a lock by `flock`.
+    flocks: BTreeSet<(Ino, u64)>,
+    /// How many of these were given back.
+    given_back: u64,
 }
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Handles(Mutex<State>);
+pub struct Handles {
+    state: Mutex<State>,
+    unlocked: Condvar,
+}
 
 impl Handles {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A directory is opened.
@@ -68,5 +76,39 @@ impl Handles {
         let owners: Vec<u64> = state.locked.range((ino, 0)..=(ino, u64::MAX)).map(|(_, owner)| *owner).collect();
         owners.iter().for_each(|owner| _ = state.locked.remove(&(ino, *owner)));
         owners
+    }
+
+    /// An owner has a lock by `flock` now, or has none any more.
+    pub fn set_flock(&self, ino: Ino, owner: u64, has: bool) {
+        let mut state = self.state();
+        if has {
+            state.flocks.insert((ino, owner));
+        } else if state.flocks.remove(&(ino, owner)) {
+            state.given_back += 1;
+            self.unlocked.notify_all();
+        }
+    }
+
+    /// How many locks by `flock` were given back.
+    pub fn flocks_given_back(&self) -> u64 {
+        self.state().given_back
+    }
+
+    /// Waits while another owner here has a lock by `flock` on this file, and none was given back since there were so
+    /// many of these. Whether one was.
+    pub fn wait_for_flock(&self, ino: Ino, owner: u64, given_back: u64, until: Instant) -> bool {
+        let mut state = self.state();
+        loop {
+            if state.given_back != given_back {
+                return true;
+            }
+            let mut owners = state.flocks.range((ino, 0)..=(ino, u64::MAX));
+            let left = until.saturating_duration_since(Instant::now());
+            if owners.all(|(_, other)| *other == owner) || left.is_zero() {
+                return false;
+            }
+            let waited = self.unlocked.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 }

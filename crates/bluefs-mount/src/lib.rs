@@ -13,6 +13,7 @@ mod convert;
 mod filesystem;
 mod handles;
 mod kernel;
+mod locks;
 
 use std::fs::OpenOptions;
 use std::io;

@@ -44,7 +44,7 @@ pub struct LockRequest {
     pub kind: LockKind,
     /// First byte.
     pub start: u64,
-    /// Last byte; `u64::MAX` for the end of the file, wherever that is.
+    /// Last byte. Files end before 2^63; the byte `u64::MAX` stands for `flock`.
     pub end: u64,
     /// Whether to wait until it can be had.
     pub wait: bool,

@@ -26,6 +26,7 @@ mod ahead_watchers;
 mod answers;
 mod bad_input_run;
 mod bluefs;
+mod bluefs_locks;
 mod bluefs_shared;
 mod command_line;
 mod cores;

@@ -1,0 +1,163 @@
+//! Locks. `fcntl` and `flock` do not hinder each other, so each has bytes of its own at the server: files end at 2^63,
+//! and the last byte of all is that of `flock`.
+//!
+//! A lock whose call is not known takes both: it hinders too much rather than too little.
+
+use std::time::{Duration, Instant};
+
+use bluefs::{Errno, Ino};
+use bluefs_client::Client;
+use bluefs_wire::{LockKind, LockRequest};
+use fuser::{ReplyEmpty, ReplyLock};
+
+use crate::caller::{Caller, LockCall};
+use crate::convert;
+use crate::filesystem::{reply_empty, Volume};
+use crate::handles::Handles;
+
+/// `fcntl` of Linux.
+const F_RDLCK: i32 = 0;
+const F_WRLCK: i32 = 1;
+const F_UNLCK: i32 = 2;
+/// The last byte that `fcntl` can lock.
+const FILE_END: u64 = i64::MAX as u64;
+/// The byte that stands for `flock`.
+const FLOCK_BYTE: u64 = u64::MAX;
+
+/// EAGAIN.
+const AGAIN: Errno = Errno(11);
+/// How long a lock is tried for that somebody here has who may be closing the file.
+const CLOSING_MAX: Duration = Duration::from_millis(200);
+
+/// A lock as the kernel asks for it.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    pub ino: Ino,
+    pub owner: u64,
+    pub start: u64,
+    pub end: u64,
+    pub typ: i32,
+}
+
+impl Wanted {
+    fn kind(&self) -> Result<LockKind, Errno> {
+        match self.typ {
+            F_RDLCK => Ok(LockKind::Shared),
+            F_WRLCK => Ok(LockKind::Exclusive),
+            F_UNLCK => Ok(LockKind::Unlock),
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    /// Which call it is from. `flock` asks for whole files only.
+    fn call(&self, caller: &Caller) -> LockCall {
+        match (self.start, self.end) {
+            (0, FILE_END) => caller.lock_call(),
+            _ => LockCall::Fcntl,
+        }
+    }
+
+    /// What it locks at the server.
+    fn bytes(&self, call: LockCall) -> (u64, u64) {
+        match call {
+            LockCall::Fcntl => (self.start, self.end),
+            LockCall::Flock => (FLOCK_BYTE, FLOCK_BYTE),
+            LockCall::Unknown => (self.start, FLOCK_BYTE),
+        }
+    }
+
+    fn take(
+        self,
+        kind: LockKind,
+        wait: bool,
+        client: &Client,
+        handles: &Handles,
+        caller: &Caller,
+    ) -> Result<(), Errno> {
+        let Wanted { ino, owner, .. } = self;
+        let call = self.call(caller);
+        let (start, end) = self.bytes(call);
+        let lock = LockRequest { ino, owner, kind, start, end, wait };
+        let is_flock = call != LockCall::Fcntl;
+        let until = Instant::now() + CLOSING_MAX;
+        let taken = loop {
+            let given_back = handles.flocks_given_back();
+            let taken = client.lock(lock, &|| caller.has_signal());
+            // A lock of somebody here goes with the open file, of which the kernel tells behind the end of `close`.
+            let may_go = is_flock && taken == Err(AGAIN) && Instant::now() < until;
+            if !may_go || !handles.wait_for_flock(ino, owner, given_back, until) {
+                break taken;
+            }
+        };
+        if is_flock && taken.is_ok() {
+            handles.set_flock(ino, owner, kind != LockKind::Unlock);
+        }
+        taken
+    }
+}
+
+impl Volume {
+    /// `F_GETLK`.
+    pub fn test_lock(&self, caller: &Caller, wanted: &Wanted, reply: ReplyLock) {
+        let Wanted { ino, owner, start, end, .. } = *wanted;
+        let tested = wanted.kind().and_then(|kind| {
+            let lock = LockRequest { ino, owner, kind, start, end, wait: false };
+            self.client.test_lock(lock, &|| self.is_given_up(caller))
+        });
+        match tested {
+            // Whose process it is is known on its own machine alone.
+            Ok(Some(LockRequest { kind, start, end, .. })) => {
+                let typ = if kind == LockKind::Shared { F_RDLCK } else { F_WRLCK };
+                reply.locked(start, end.min(FILE_END), typ, 0);
+            }
+            Ok(None) => reply.locked(start, end, F_UNLCK, 0),
+            Err(errno) => reply.error(convert::errno(errno)),
+        }
+    }
+
+    /// `F_SETLK`, `F_SETLKW` and `flock`.
+    pub fn set_lock(&self, caller: Caller, wanted: Wanted, wait: bool, reply: ReplyEmpty) {
+        let kind = match wanted.kind() {
+            Ok(kind) => kind,
+            Err(errno) => return reply.error(convert::errno(errno)),
+        };
+        self.handles.locked(wanted.ino, wanted.owner);
+        let (client, handles) = (self.client.clone(), self.handles.clone());
+        let take = move || reply_empty(reply, wanted.take(kind, wait, &client, &handles, &caller));
+        if wait {
+            // It may wait for as long as another has the lock: not in a thread that others need.
+            std::thread::spawn(take);
+        } else {
+            take();
+        }
+    }
+
+    /// Gives back all locks of an owner.
+    pub fn unlock(&self, ino: Ino, owner: u64) -> Result<(), Errno> {
+        let (kind, start, end) = (LockKind::Unlock, 0, FLOCK_BYTE);
+        let unlocked = self.client.lock(LockRequest { ino, owner, kind, start, end, wait: false }, &|| false);
+        self.handles.set_flock(ino, owner, false);
+        unlocked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(start: u64, end: u64, call: LockCall) -> (u64, u64) {
+        Wanted { ino: Ino(5), owner: 1, start, end, typ: F_WRLCK }.bytes(call)
+    }
+
+    #[test]
+    fn the_two_calls_lock_different_bytes_and_an_unknown_one_both() {
+        assert_eq!(bytes(0, FILE_END, LockCall::Fcntl), (0, FILE_END));
+        assert_eq!(bytes(0, FILE_END, LockCall::Flock), (FLOCK_BYTE, FLOCK_BYTE));
+        assert_eq!(bytes(0, FILE_END, LockCall::Unknown), (0, FLOCK_BYTE));
+        let nobody = Caller::nobody();
+        let part = Wanted { ino: Ino(5), owner: 1, start: 10, end: 19, typ: F_WRLCK };
+        assert_eq!((part.call(&nobody), part.bytes(LockCall::Fcntl)), (LockCall::Fcntl, (10, 19)));
+        let whole = Wanted { start: 0, end: FILE_END, ..part };
+        assert_eq!(whole.call(&nobody), LockCall::Unknown);
+    }
+}
