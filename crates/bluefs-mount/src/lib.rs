@@ -1,7 +1,7 @@
 //! A volume as a file system of the kernel, by FUSE. Changes are asked of the server, and return when the server has
 //! answered. What is known under leases is said without asking, names and attributes also by the kernel itself.
 //!
-//! - Contents go around the page cache (`FOPEN_DIRECT_IO`): shared writable mappings are refused by the kernel, private
+//! - Contents go around the page cache (`FOPEN_DIRECT_IO`): shared mappings are refused by the kernel, private
 //!   ones read the file when a page is first touched.
 //! - The server checks rights. So does the kernel (`default_permissions`), as the server has no `open`.
 //! - A request that is in this process is not ended by a signal: so whoever waits here looks whether the caller has

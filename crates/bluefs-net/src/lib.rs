@@ -117,6 +117,11 @@ impl Receiver {
         }
     }
 
+    /// How many bytes a message may have, up to the bound of the protocol.
+    pub fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.frames.set_bytes_max(bytes_max);
+    }
+
     /// How long [`Receiver::receive`] waits for bytes.
     pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket.set_read_timeout(timeout)

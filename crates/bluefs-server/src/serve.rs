@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bluefs::Time;
 use bluefs_net::{Acceptor, Cutter, Sender};
 use bluefs_store::{Store, StoreError};
-use bluefs_wire::{frame, Refusal, Reply};
+use bluefs_wire::{frame, Refusal, Reply, FRAME_BYTES_MAX};
 
 use crate::engine::{Access, Action, ConnectionId, Engine, Event, Now};
 
@@ -26,6 +26,8 @@ const UNSENT_BYTES_MAX: usize = 128 << 20;
 const CONNECTIONS_MAX: usize = 1024;
 /// A client says something every few seconds. One that does not is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Bytes of a connection's first message, at most: whoever sends it may be anybody.
+const HELLO_BYTES_MAX: usize = 1024;
 /// How often the clock is looked at, also if nothing happens: an invitation may have expired.
 const TURN_MAX: Duration = Duration::from_secs(1);
 
@@ -230,7 +232,9 @@ fn receive(
     let opened = Input::Opened(id, to_output, unsent.clone(), sender.cutter()?);
     std::thread::Builder::new().name("send".to_owned()).spawn(move || send(sender, &output, &unsent))?;
     input.send(opened).map_err(|_| ended())?;
+    receiver.set_bytes_max(HELLO_BYTES_MAX);
     while let Some(message) = receiver.receive()? {
+        receiver.set_bytes_max(FRAME_BYTES_MAX);
         input.send(Input::Event(Event::Message(id, message))).map_err(|_| ended())?;
     }
     Ok(())

@@ -18,16 +18,28 @@ pub fn frame<T: Wire>(message: &T) -> Vec<u8> {
 }
 
 /// Takes messages out of what arrives.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Frames {
     bytes: Vec<u8>,
     at: usize,
+    bytes_max: usize,
+}
+
+impl Default for Frames {
+    fn default() -> Frames {
+        Frames { bytes: Vec::new(), at: 0, bytes_max: FRAME_BYTES_MAX }
+    }
 }
 
 impl Frames {
     /// Nothing has arrived.
     pub fn new() -> Frames {
         Frames::default()
+    }
+
+    /// Another bound for a message: less than [`FRAME_BYTES_MAX`] is taken from somebody who is not known yet.
+    pub fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.bytes_max = bytes_max;
     }
 
     /// These bytes have arrived.
@@ -43,7 +55,7 @@ impl Frames {
         let Some((header, rest)) = rest.split_at_checked(HEADER_BYTES) else { return Ok(None) };
         let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"));
         let len = word(0) as usize;
-        if len > FRAME_BYTES_MAX {
+        if len > self.bytes_max {
             return Err(WireError::TooLong { what: "message", len });
         }
         let Some(body) = rest.get(..len) else { return Ok(None) };
