@@ -12,6 +12,7 @@
 //! | `slow-link [--rtt MS] [--rate MBIT] … -- COMMAND` | runs a command at the other end of a slow line to a server |
 //! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
 //! | `faults [N] [--seed S]` | kills and stops the supervising processes at N (500) random moments |
+//! | `posix [--operations N] [--seed S] [NAME …]` | pjdfstest (tests with a NAME in theirs) and fsx on a BlueFS mount |
 //! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
 //! | `bench NAME [--runs N] [--quick] [--before FILE]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |
@@ -22,6 +23,7 @@ mod demo;
 mod faults;
 mod guarantee;
 mod packages;
+mod posix;
 mod search;
 mod setup;
 mod shell;
@@ -36,7 +38,7 @@ use shell::{cargo, repository, target};
 const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | \
     everyday [--table] [NAME …] | replay [--runs N] [NAME …] | guarantee | faults [N] [--seed S] | \
-    slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | \
+    slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | posix [--operations N] [--seed S] [NAME …] | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|\
     guess-build|growth|all \
@@ -70,6 +72,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "slow-link" => Err(cargo(&["run", "--quiet", "-p", "testkit", "--bin", "slow-link", "--"]).args(rest).exec()),
         "guarantee" => guarantee::run(),
         "faults" => faults::run(rest),
+        "posix" => posix::run(rest),
         "search" => search::run(rest),
         "bench" => bench(rest),
         "docs" => docs(),

@@ -1,0 +1,156 @@
+//! `posix`: pjdfstest and fsx on a BlueFS mount. Both are installed below `target`; mounts need root.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use crate::shell::{cargo, is_root, job, speculator, target};
+
+/// Tests whose failure is known, and why.
+const EXPECTED: [(&str, &str); 0] = [];
+
+/// What pjdfstest is told of the file system. Its two users are Debian's.
+const FEATURES: &str = "[features]\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
+    [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n\
+    [settings]\nnaptime = 0.01\nallow_remount = false\n";
+
+/// What fsx does. Shared mappings are refused (docs/BLUEFS.md).
+const OPERATIONS: &str = "[weights]\nclose_open = 2.0\ninvalidate = 2.0\nmapread = 0.0\nmapwrite = 0.0\nread = 10.0\n\
+    write = 10.0\ntruncate = 3.0\nfsync = 1.0\nfdatasync = 1.0\npunch_hole = 3.0\nsendfile = 3.0\n\
+    posix_fadvise = 1.0\ncopy_file_range = 3.0\n";
+
+/// Operations of fsx if nothing else is said.
+const OPERATIONS_MAX: u64 = 20_000;
+
+/// What is asked for.
+struct Options {
+    operations: u64,
+    seed: u64,
+    filter: Vec<String>,
+}
+
+/// Installs both, mounts a volume, and runs them.
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    let options = Options::parse(arguments)?;
+    if !is_root() {
+        println!("left out without root: mounts");
+        return Ok(());
+    }
+    install()?;
+    crate::build_release()?;
+    let mount = Mount::new()?;
+    let (posix, random) = (pjdfstest(&mount, &options.filter), fsx(&mount, &options));
+    let problems: Vec<String> = [posix, random].into_iter().filter_map(Result::err).collect();
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems.join("\n")),
+    }
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> Result<Options, String> {
+        let mut options = Options { operations: OPERATIONS_MAX, seed: seed(), filter: Vec::new() };
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or(format!("{word} needs a number"));
+            match word.as_str() {
+                "--operations" => options.operations = number()?,
+                "--seed" => options.seed = number()?,
+                other => options.filter.push(other.to_owned()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// One that is new each time.
+fn seed() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(1, |now| now.as_secs())
+}
+
+fn root() -> PathBuf {
+    target().join("posix")
+}
+
+fn install() -> Result<(), String> {
+    let is_there = |name| root().join("bin").join(name).exists();
+    if is_there("pjdfstest") && is_there("fsx") {
+        return Ok(());
+    }
+    // pjdfstest is linked with libacl. What programs need of that is on every Debian, what compilers need is not.
+    let libraries = root().join("lib");
+    let made = std::fs::create_dir_all(&libraries);
+    made.map_err(|error| format!("cannot make {}: {error}", libraries.display()))?;
+    let _ = std::os::unix::fs::symlink("/usr/lib/x86_64-linux-gnu/libacl.so.1", libraries.join("libacl.so"));
+    let install = cargo(&["install", "--quiet", "--locked", "--root"]).args([root()]);
+    install.args(["pjdfstest@0.2.2", "fsx@0.3.2"]).env("LIBRARY_PATH", &libraries).run()
+}
+
+fn pjdfstest(mount: &Mount, filter: &[String]) -> Result<(), String> {
+    let names: Vec<String> = EXPECTED.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+    let config = mount.file("pjdfstest.toml");
+    write(&config, &format!("{FEATURES}expected_failures = [{}]\n", names.join(", ")))?;
+    for (name, why) in EXPECTED {
+        println!("expected to fail: {name}: {why}");
+    }
+    let test = job(root().join("bin/pjdfstest")).args(["-c"]).args([config]);
+    test.args(["-p"]).args([mount.dir()]).args(["-s"]).args([mount.file("other")]).args(["--"]).args(filter).run()
+}
+
+fn fsx(mount: &Mount, options: &Options) -> Result<(), String> {
+    let config = mount.file("fsx.toml");
+    write(&config, OPERATIONS)?;
+    let (operations, seed) = (options.operations.to_string(), options.seed.to_string());
+    let test = job(root().join("bin/fsx")).args(["-f"]).args([config]).args(["-N", &operations, "-S", &seed, "-P"]);
+    test.args([mount.file("other")]).args([mount.dir().join("fsx")]).run()
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
+}
+
+/// A volume that is served and mounted; gone when dropped.
+struct Mount {
+    place: PathBuf,
+    server: Child,
+}
+
+impl Mount {
+    fn new() -> Result<Mount, String> {
+        let place = std::env::temp_dir().join(format!("speculator-posix-{}", std::process::id()));
+        for folder in ["mount", "other"] {
+            let folder = place.join(folder);
+            std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        }
+        let mut command = Command::new(speculator());
+        command.arg("serve").arg(place.join("store")).args(["--plain", "--listen", "127.0.0.1:0"]);
+        let server = command.stdout(Stdio::piped()).spawn();
+        let mut server = server.map_err(|error| format!("cannot start the server: {error}"))?;
+        let mut line = String::new();
+        let said = server.stdout.take().ok_or("the server says nothing")?;
+        let mount = Mount { place, server };
+        BufReader::new(said).read_line(&mut line).map_err(|error| format!("the server says nothing: {error}"))?;
+        let address = line.trim().rsplit(' ').next().unwrap_or_default();
+        job(speculator()).args(["mount", address]).args([mount.dir()]).run()?;
+        Ok(mount)
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.file("mount")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.place.join(name)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // What cannot be ended was never there.
+        let _ = job("umount").args([self.dir()]).output();
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+        let _ = std::fs::remove_dir_all(&self.place);
+    }
+}
