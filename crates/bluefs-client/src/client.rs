@@ -1,7 +1,7 @@
 //! A client: callers wait for their replies, one thread receives, one sends, and connects again.
 
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bluefs::op::{Effect, Failure};
@@ -42,6 +42,10 @@ struct Shared {
 pub struct Client(Arc<Handle>);
 
 struct Handle(Arc<Shared>);
+
+/// Looks at a client, and does not keep it.
+#[derive(Debug)]
+pub struct Watch(Weak<Shared>);
 
 /// While it is there, no file without a name is given up.
 pub struct Opening<'c>(&'c Client, Option<Ino>);
@@ -159,6 +163,11 @@ impl Client {
         self.state().output.is_some()
     }
 
+    /// What looks at it from another thread.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::downgrade(&self.0 .0))
+    }
+
     /// What is done, for people.
     pub fn counts(&self) -> Counts {
         self.state().counts()
@@ -216,6 +225,15 @@ impl Client {
                 state = self.state();
             }
         }
+    }
+}
+
+impl Watch {
+    /// Whether there is a connection, and what is done; `None`: the client is gone.
+    pub fn look(&self) -> Option<(bool, Counts)> {
+        let shared = self.0.upgrade()?;
+        let state = shared.lock();
+        Some((state.output.is_some(), state.counts()))
     }
 }
 

@@ -15,7 +15,7 @@ mod state;
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use batch::{Batch, BatchError};
 pub use cached::Told;
-pub use client::{Client, Opening};
+pub use client::{Client, Opening, Watch};
 pub use line::ConnectError;
 pub use state::Counts;
 

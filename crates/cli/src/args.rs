@@ -61,8 +61,9 @@ pub enum Action {
     },
     /// Show the worlds that are running: their open guesses, checkpoints, rollbacks and their causes, and what each process waits for
     ///
-    /// On a terminal the view is refreshed until the last world has ended, or you press q. An ordinary user sees
-    /// the worlds of their own.
+    /// Mounts of BlueFS are shown behind them: what waits for the server, and what was answered without it.
+    /// On a terminal the view is refreshed until the last one has ended, or you press q. An ordinary user sees
+    /// what is their own.
     Top(TopOptions),
     /// Run COMMAND ahead, show what it did, then keep everything or undo everything
     ///
@@ -435,7 +436,7 @@ pub struct TopOptions {
     /// Show them once, and end: as it is done where standard output is no terminal
     #[arg(long)]
     pub once: bool,
-    /// Print one JSON object for each world, once
+    /// Print one JSON object for each world and each mount, once
     #[arg(long)]
     pub json: bool,
     /// How often the view is refreshed

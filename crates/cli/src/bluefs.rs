@@ -6,9 +6,11 @@ mod fsck;
 mod invite;
 mod mount;
 mod serve;
+mod status;
 
 pub use batch::batch;
 pub use fsck::fsck;
 pub use invite::invite;
 pub use mount::mount;
 pub use serve::serve;
+pub use status::{mounts, MountStatus};

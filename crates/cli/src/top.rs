@@ -1,4 +1,5 @@
-//! `speculator top`: the worlds that are running, as a view that is refreshed, as text, or as JSON.
+//! `speculator top`: the worlds that are running and the volumes that are mounted, as a view that is refreshed, as text,
+//! or as JSON.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -9,6 +10,7 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use supervisor::{AheadStatus, ProcessStatus, WorldStatus};
 
 use crate::args::TopOptions;
+use crate::bluefs::{self, MountStatus};
 use crate::error::{one_line, plain, Failure};
 use crate::generate::print;
 
@@ -23,19 +25,57 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// `speculator top`.
 pub fn top(options: &TopOptions) -> Result<u8, Failure> {
-    let worlds = wanted(options.pid)?;
-    if worlds.is_empty() {
+    let seen = Seen::now(options.pid)?;
+    if seen.is_empty() {
         return Err(Failure::Top(nothing_to_show(options.pid)));
     }
     if options.json {
-        let lines = worlds.iter().map(|world| serde_json::to_string(world).expect("numbers and strings") + "\n");
-        return print(&lines.collect::<String>()).map(|()| 0);
+        return print(&seen.json()).map(|()| 0);
     }
     if options.once || !termios::isatty(std::io::stdout()) {
-        let views: Vec<String> = worlds.iter().map(|world| view(world, None)).collect();
-        return print(&views.join("\n")).map(|()| 0);
+        return print(&seen.view(&HashMap::new())).map(|()| 0);
     }
-    watch(worlds, options)
+    watch(seen, options)
+}
+
+/// What is shown.
+struct Seen {
+    worlds: Vec<WorldStatus>,
+    mounts: Vec<MountStatus>,
+}
+
+/// The age of a world and its commits when it was last looked at, by its supervisor.
+type Before = HashMap<i32, (u64, u64)>;
+
+impl Seen {
+    fn now(pid: Option<i32>) -> Result<Seen, Failure> {
+        let unreadable =
+            |error: std::io::Error| Failure::Top(format!("{}; /proc/net/unix has to be readable", plain(&error)));
+        let (mut worlds, _) = supervisor::worlds().map_err(unreadable)?;
+        worlds.retain(|world| pid.is_none_or(|pid| has(world, pid)));
+        let mut mounts = bluefs::mounts().map_err(unreadable)?;
+        mounts.retain(|mount| pid.is_none_or(|pid| mount.process == pid));
+        Ok(Seen { worlds, mounts })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.worlds.is_empty() && self.mounts.is_empty()
+    }
+
+    fn json(&self) -> String {
+        let worlds = self.worlds.iter().map(serde_json::to_string);
+        let lines = worlds.chain(self.mounts.iter().map(serde_json::to_string));
+        lines.map(|line| line.expect("numbers and strings") + "\n").collect()
+    }
+
+    fn view(&self, before: &Before) -> String {
+        let worlds = self.worlds.iter().map(|world| view(world, before.get(&world.supervisor).copied()));
+        worlds.chain(self.mounts.iter().map(mount_view)).collect::<Vec<_>>().join("\n")
+    }
+
+    fn before(&self) -> Before {
+        self.worlds.iter().map(|world| (world.supervisor, (world.age_us, commits(world)))).collect()
+    }
 }
 
 fn nothing_to_show(pid: Option<i32>) -> String {
@@ -43,13 +83,6 @@ fn nothing_to_show(pid: Option<i32>) -> String {
         Some(pid) => format!("no world of yours has a process {pid}; see speculator top without it"),
         None => "none of yours is running; start one with speculator run".to_owned(),
     }
-}
-
-fn wanted(pid: Option<i32>) -> Result<Vec<WorldStatus>, Failure> {
-    let (mut worlds, _) = supervisor::worlds()
-        .map_err(|error| Failure::Top(format!("{}; /proc/net/unix has to be readable", plain(&error))))?;
-    worlds.retain(|world| pid.is_none_or(|pid| has(world, pid)));
-    Ok(worlds)
 }
 
 fn has(world: &WorldStatus, pid: i32) -> bool {
@@ -123,14 +156,12 @@ fn key(input: &std::io::Stdin) -> Option<u8> {
 }
 
 /// Until the last of them has ended, or the user has seen enough.
-fn watch(mut worlds: Vec<WorldStatus>, options: &TopOptions) -> Result<u8, Failure> {
-    let mut before: HashMap<i32, (u64, u64)> = HashMap::new();
+fn watch(mut seen: Seen, options: &TopOptions) -> Result<u8, Failure> {
+    let mut before = Before::new();
     let keys = Keys::new();
-    while !worlds.is_empty() {
-        let views: Vec<String> =
-            worlds.iter().map(|world| view(world, before.get(&world.supervisor).copied())).collect();
-        print(&format!("{CLEAR}{}", fitted(&views.join("\n"))))?;
-        before = worlds.iter().map(|world| (world.supervisor, (world.age_us, commits(world)))).collect();
+    while !seen.is_empty() {
+        print(&format!("{CLEAR}{}", fitted(&seen.view(&before))))?;
+        before = seen.before();
         match keys.pause(options.interval) {
             Pressed::Nothing => {}
             Pressed::Quit => return Ok(0),
@@ -140,11 +171,18 @@ fn watch(mut worlds: Vec<WorldStatus>, options: &TopOptions) -> Result<u8, Failu
                 return Ok(128 + SIGINT as u8);
             }
         }
-        let chosen: Vec<i32> = worlds.iter().map(|world| world.supervisor).collect();
-        worlds = wanted(None)?;
-        worlds.retain(|world| options.pid.is_none() || chosen.contains(&world.supervisor));
+        let chosen = |of: &Seen| -> Vec<i32> {
+            let worlds = of.worlds.iter().map(|world| world.supervisor);
+            worlds.chain(of.mounts.iter().map(|mount| mount.process)).collect()
+        };
+        let chosen = chosen(&seen);
+        seen = Seen::now(None)?;
+        if options.pid.is_some() {
+            seen.worlds.retain(|world| chosen.contains(&world.supervisor));
+            seen.mounts.retain(|mount| chosen.contains(&mount.process));
+        }
     }
-    print("the last world has ended\n").map(|()| 0)
+    print("the last one has ended\n").map(|()| 0)
 }
 
 /// As much of the text as the terminal has room for.
@@ -171,6 +209,20 @@ fn view(world: &WorldStatus, before: Option<(u64, u64)>) -> String {
     writeln!(text, "  up           {age}, {} commits ({causes}), {rate:.1} a second", commits(world))
         .expect("a string");
     text + &counts(&world.ahead) + &guesses(&world.ahead) + &processes(&world.ahead.processes)
+}
+
+/// A mount of a BlueFS volume.
+fn mount_view(mount: &MountStatus) -> String {
+    let MountStatus { process, in_flight, hits, asked, changes, leases, .. } = mount;
+    let is_connected = if mount.is_connected { "connected" } else { "the server cannot be reached" };
+    format!(
+        "mount {}: {}, process {process}\n  up           {}, {is_connected}\n  \
+         operations   {in_flight} wait for the server; {changes} changes, {asked} questions, {hits} answered here\n  \
+         leases       {leases}\n  safe         all that has returned is on the server's disk\n",
+        one_line(&mount.mount),
+        one_line(&mount.volume),
+        seconds(mount.age_us)
+    )
 }
 
 fn counts(ahead: &AheadStatus) -> String {

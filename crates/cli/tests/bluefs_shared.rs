@@ -306,3 +306,42 @@ fn who_looks_all_the_time_never_sees_what_was_before() {
         over.store(true, Ordering::SeqCst);
     });
 }
+
+/// What `speculator top` says of a mount, as JSON; `None`: it is not shown.
+fn shown(dir: &Path) -> Option<serde_json::Value> {
+    let output = speculator().args(["top", "--json"]).output().expect("it starts");
+    let lines = support::text(&output.stdout);
+    let mut all = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    all.find(|one| one["mount"].as_str() == dir.to_str())
+}
+
+#[test]
+fn top_shows_a_mount_also_while_its_server_is_away() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mount = Mount::new(&server.address, &scene.path("a"), &[]);
+    fs::write(mount.0.join("file"), "text").expect("written");
+    let status = shown(&mount.0).expect("it is shown");
+    // A creation and a write.
+    assert_eq!((&status["changes"], &status["is_connected"]), (&2.into(), &true.into()), "{status}");
+    assert!(status["volume"].as_str().is_some_and(|volume| volume.starts_with("bluefs://127.0.0.1")), "{status}");
+    let process = status["process"].to_string();
+    let text = succeeds(speculator().args(["top", "--once", &process]));
+    assert!(text.contains("connected") && text.contains("2 changes"), "{text}");
+    drop(server);
+    let mut waits = Command::new("touch").arg(mount.0.join("other")).spawn().expect("touch");
+    let begun = Instant::now();
+    while shown(&mount.0).is_none_or(|status| status["is_connected"] == true || status["in_flight"] == 0) {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", shown(&mount.0));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    waits.kill().expect("a child");
+    waits.wait().expect("a child");
+    let dir = mount.0.clone();
+    drop(mount);
+    let begun = Instant::now();
+    while shown(&dir).is_some() {
+        assert!(begun.elapsed() < PATIENCE, "it is unmounted");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -10,6 +10,7 @@ use signal_hook::iterator::Signals;
 
 use super::args::{MountOptions, WhenDisconnected};
 use super::invite::connect;
+use super::status;
 use crate::error::{plain, Failure, STATUS_OURS};
 
 /// What the process behind a mount says when it is mounted.
@@ -25,6 +26,7 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         WhenDisconnected::Error => OnDisconnect::Error,
     };
     let client = connect(options.address.clone(), options.invitation.as_deref(), on_disconnect)?;
+    let watch = client.watch();
     let mounted = Mounted::new(client, &options.address.to_string(), &options.dir);
     let mounted = mounted.map_err(|error| Failure::Bluefs(error.to_string()))?;
     let unmounter = mounted.unmounter();
@@ -35,6 +37,8 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         signals.forever().next();
         unmounter.unmount();
     });
+    // Without it the mount is only not shown.
+    let _ = status::serve(watch, options.address.to_string(), &options.dir);
     if options.detached {
         // Who has started this process waits for this line, and may be gone behind it.
         let _ = rustix::process::setsid();
