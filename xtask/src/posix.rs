@@ -15,7 +15,7 @@ const FEATURES: &str = "[features]\nrename_ctime = {}\nutime_now = {}\nutimensat
     [settings]\nnaptime = 0.01\nallow_remount = false\n";
 
 /// What fsx does. Shared mappings are refused (docs/BLUEFS.md).
-const OPERATIONS: &str = "[weights]\nclose_open = 2.0\ninvalidate = 2.0\nmapread = 0.0\nmapwrite = 0.0\nread = 10.0\n\
+const OPERATIONS: &str = "[weights]\nclose_open = 2.0\ninvalidate = 0.0\nmapread = 0.0\nmapwrite = 0.0\nread = 10.0\n\
     write = 10.0\ntruncate = 3.0\nfsync = 1.0\nfdatasync = 1.0\npunch_hole = 3.0\nsendfile = 3.0\n\
     posix_fadvise = 1.0\ncopy_file_range = 3.0\n";
 

@@ -25,6 +25,8 @@ use crate::locks::Wanted;
 
 /// What a change has made holds for no time: the kernel takes it without a version (see [`Kernel`]).
 const TTL: Duration = Duration::ZERO;
+/// Contents go around the page cache, and writes to one file do not wait for each other: the server orders them.
+const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 /// Bytes of one write: one step of an interval.
 const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
 /// `fallocate`, `open` and `setxattr` of Linux.
@@ -239,7 +241,8 @@ impl Filesystem for Volume {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // The server takes set-user-id bits away; without this the kernel would ask for capabilities at each write.
         let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
-        for wanted in [locks, InitFlags::FUSE_HANDLE_KILLPRIV_V2] {
+        // Look-ups in one directory do not wait for each other's answers.
+        for wanted in [locks, InitFlags::FUSE_HANDLE_KILLPRIV_V2, InitFlags::FUSE_PARALLEL_DIROPS] {
             let _ = config.add_capabilities(wanted & config.capabilities());
         }
         let version = config.kernel_abi();
@@ -390,7 +393,7 @@ impl Filesystem for Volume {
             }
             Ok(_) => {
                 opening.opened(ino);
-                reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+                reply.opened(FileHandle(0), FILE_FLAGS);
             }
             Err(errno) => reply.error(convert::errno(errno)),
         }
@@ -579,8 +582,8 @@ impl Filesystem for Volume {
         match self.create_inode(&Caller::of(request), create) {
             Ok((ino, inode)) => {
                 opening.opened(ino);
-                let (attr, flags) = (convert::attr(ino, &inode), FopenFlags::FOPEN_DIRECT_IO);
-                reply.created(&TTL, &attr, Generation(0), FileHandle(0), flags);
+                let attr = convert::attr(ino, &inode);
+                reply.created(&TTL, &attr, Generation(0), FileHandle(0), FILE_FLAGS);
             }
             // Another has made it since the kernel looked. It looks again at ESTALE, and opens it as it opens others.
             Err(Errno::EXIST) if flags & O_EXCL == 0 => reply.error(convert::errno(Errno::STALE)),

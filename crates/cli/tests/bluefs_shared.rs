@@ -345,3 +345,52 @@ fn top_shows_a_mount_also_while_its_server_is_away() {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+/// Runs what `prepare` has made in many threads while the server is stopped: all of them have asked it something at
+/// once.
+#[track_caller]
+fn asks_all_at_once<W: FnOnce() + Send>(scene: &Scene, prepare: impl Fn(&Path, usize) -> W) {
+    const THREADS: usize = 8;
+    let server = scene.serve();
+    let mount = Mount::new(&server.address, &scene.path("a"), &[]);
+    fs::write(mount.0.join("file"), vec![b'x'; THREADS * 4096]).expect("written");
+    let all: Vec<W> = (0..THREADS).map(|i| prepare(&mount.0, i)).collect();
+    // The kernel knows the directory itself.
+    (0..3).for_each(|_| _ = fs::metadata(&mount.0).expect("there"));
+    let pid = Pid::from_child(&server.child);
+    std::thread::scope(|scope| {
+        kill_process(pid, Signal::STOP).expect("sent");
+        all.into_iter().for_each(|what| _ = scope.spawn(what));
+        let begun = Instant::now();
+        let in_flight = || shown(&mount.0).map_or(0, |status| status["in_flight"].as_u64().expect("a number"));
+        while in_flight() < THREADS as u64 && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let most = in_flight();
+        kill_process(pid, Signal::CONT).expect("sent");
+        assert!(most >= THREADS as u64, "{most} at once");
+    });
+}
+
+#[test]
+fn names_of_one_directory_are_looked_up_at_once() {
+    asks_all_at_once(&Scene::new(), |dir, i| {
+        let name = dir.join(format!("none{i}"));
+        move || assert!(!name.exists())
+    });
+}
+
+#[test]
+fn parts_of_one_file_are_written_at_once() {
+    use std::os::unix::fs::FileExt;
+    let scene = Scene::new();
+    asks_all_at_once(&scene, |dir, i| {
+        let file = fs::OpenOptions::new().write(true).open(dir.join("file")).expect("open");
+        file.metadata().expect("there");
+        move || file.write_all_at(&[b'0' + i as u8; 4096], i as u64 * 4096).expect("written")
+    });
+    let server = scene.serve();
+    let mount = Mount::new(&server.address, &scene.path("b"), &[]);
+    let file = fs::read(mount.0.join("file")).expect("read");
+    assert!(file.chunks(4096).enumerate().all(|(i, part)| part.iter().all(|byte| *byte == b'0' + i as u8)));
+}
