@@ -36,6 +36,14 @@ const CHANGES: &[&str] = &[
     "os.mkdir('d'); os.chmod('d', 0o711); see('d'); os.chown('d', 5, 6); see('d'); os.utime('d', ns=(10 ** 18, 10 ** 18)); seen.append(os.stat('d').st_mtime_ns); put('d/x', ''); seen.append(os.stat('d').st_mtime_ns > 10 ** 18)",
     "os.mkdir('d'); f = os.open('d', os.O_RDONLY); os.fchmod(f, 0o755); os.utime(f, ns=(5, 6)); seen.append(os.fstat(f).st_mtime_ns); os.close(f); see('d')",
     "os.mkdir('d'); put('d/x', '1'); os.utime('d', ns=(7, 8)); os.utime('d/x', ns=(7, 8)); seen.append((os.stat('d').st_mtime_ns, os.stat('d/x').st_mtime_ns))",
+    // Attributes as cp and tar set them: by the name of a descriptor, by an access list, of a link.
+    "os.mkdir('d', 0o700); f = os.open('d', os.O_PATH); os.chmod('/proc/self/fd/%d' % f, 0o751); see(f); os.close(f); see('d'); put('d/x', ''); f = os.open('d/x', os.O_PATH); os.chmod('/proc/self/fd/%d' % f, 0o604); os.close(f); see('d/x')",
+    "acl = lambda *bits: bytes([2, 0, 0, 0]) + b''.join(bytes([t, 0, b, 0]) + b'\\xff' * 4 for t, b in zip((1, 4, 32), bits)); os.mkdir('d', 0o1700); put('d/x', '')\nfor n in ('d', 'd/x', 'full', 'a', 'full/x'):\n  os.chmod(n, 0o4700); os.setxattr(n, 'system.posix_acl_access', acl(7, 5, 1)); see(n)\n  if os.path.isdir(n): os.removexattr(n, 'system.posix_acl_default'); see(n)",
+    "os.symlink('a', 'l')\nfor n in ('l', 'link'):\n  os.lchown(n, 5, 6); os.utime(n, ns=(7, 8), follow_symlinks=False); s = os.lstat(n); seen.append((s.st_uid, s.st_gid, s.st_mtime_ns, s.st_atime_ns, s.st_nlink))",
+    "os.mkdir('d'); f = os.open('d', os.O_PATH); g = os.open('link', os.O_PATH | os.O_NOFOLLOW)\nfor n in (f, g): libc.fchownat(n, b'', 8, 9, 0x1000); see(n); os.close(n)",
+    "os.system('cp -a link empty; cp -a full copy; stat -c \"%n %A %h\" full/x copy/x copy/sub empty/link; mkdir x; tar cf - full link | tar xf - -C x; find x | sort | xargs stat -c \"%n %A %h\"'); seen.extend(os.lstat(n).st_mtime_ns == os.lstat('full' + n[4:]).st_mtime_ns for n in ('copy', 'copy/x', 'copy/sub'))",
+    // What a process asks about itself while a directory is not where the disk says.
+    "os.mkdir('d'); seen.append(os.readlink('/proc/self/exe')); seen.append(len(os.listdir('/proc/self/fd'))); seen.append('stack' in open('/proc/self/maps').read())",
     // Removed.
     "os.mkdir('d'); os.rmdir('d'); seen.append(os.path.exists('d')); see('.'); os.mkdir('d'); see('d')",
     "os.makedirs('d/e'); put('d/e/x', ''); seen.extend(errno_of(f, n) for f, n in ((os.rmdir, 'd'), (os.rmdir, 'd/e'), (os.unlink, 'd/e'), (os.rmdir, 'd/e/x'))); os.unlink('d/e/x'); os.rmdir('d/e'); os.rmdir('d'); see('.')",

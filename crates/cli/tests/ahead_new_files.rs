@@ -47,6 +47,7 @@ const MAKES: &[&str] = &[
     "put('one', 'text'); a = os.open('one', os.O_RDONLY); f = make('two'); os.copy_file_range(a, f, 9); os.close(a); seen.append(open('two').read())",
     "import mmap; f = make('new'); os.write(f, b'x' * 5000); m = mmap.mmap(f, 5000, mmap.MAP_PRIVATE, mmap.PROT_READ); seen.append(m[4990:]); m.close()",
     "f = make('new'); os.write(f, b'1'); see(f)",
+    "import fcntl; n = fcntl.LOCK_EX | fcntl.LOCK_NB; f = make('new'); os.write(f, b'12345'); fcntl.lockf(f, n, 2)\nfor i in range(2):\n  if os.fork() == 0:\n    g = os.open('new', os.O_RDWR); e = errno_of(fcntl.lockf, g, n, 1), errno_of(fcntl.lockf, g, n, 1, 3); fcntl.lockf(g, fcntl.LOCK_UN); os._exit(e[0] * 16 + e[1])\n  seen.append(os.wait()[1] >> 8); fcntl.lockf(f, fcntl.LOCK_UN)",
     // Attributes: of files that were there, of a directory, of new files by their names.
     "os.chmod('a', 0o640); see('a'); os.chown('a', 1, 2); see('a'); os.chmod('a', 0o6755); os.chown('a', 3, -1); see('a'); seen.append(os.access('a', os.R_OK))",
     "os.utime('a', ns=(10 ** 18, 10 ** 18 + 5)); seen.append((os.stat('a').st_mtime_ns, os.lstat('a').st_atime_ns)); os.utime('a', ns=(1, 2)); see('a')",

@@ -638,11 +638,17 @@ impl Supervisor {
         if !is_alone || self.ahead.children.shares_memory(pid) || has(agent_abi::PROCESS_SHARES) {
             return false;
         }
-        if has(agent_abi::PROCESS_LOCKS) && has_locks(pid) {
+        if self.may_have_locks(pid) {
             return false;
         }
         !has(agent_abi::PROCESS_PRIVILEGES)
             || has_our_rights(pid) && has_our_numbers(pid) && children_have_our_numbers(pid)
+    }
+
+    pub(in crate::ahead) fn may_have_locks(&self, pid: i32) -> bool {
+        let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
+        let slot = self.tracees.get(&pid).map(|tracee| tracee.process);
+        slot.is_none_or(|slot| flags(slot) & agent_abi::PROCESS_LOCKS != 0) && has_locks(pid)
     }
 
     /// Whether the numbers of processes that a process asks for, or is told, are ours.

@@ -3,7 +3,7 @@
 
 use crate::ahead::calls::own_state::{plan_identity, plan_limit, plan_prctl};
 use crate::ahead::calls::ready::gives_once;
-use crate::ahead::filesystems::disk::attributes;
+use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::filesystems::disk::names::is_fifo;
 use crate::ahead::filesystems::open::{O_CREAT, O_TMPFILE, O_TRUNC};
 use crate::ahead::objects::descriptor::FileDescription;
@@ -181,7 +181,7 @@ impl Supervisor {
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
-            Op::ModifyFd { .. } if attributes::is_change(frame.nr) => Plan::new(Class::Attributes).once(),
+            Op::ModifyFd { .. } if attribute_calls::is_change(frame.nr) => Plan::new(Class::Attributes).once(),
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
             Op::Sync(SyncKind::File | SyncKind::Range) => self.plan_sync(call),
             Op::Ioctl => self.plan_ioctl(call),

@@ -414,6 +414,10 @@ impl Supervisor {
         if self.would_orphan(call.pid) && self.would_tell_orphans(call.pid) {
             return Ok(Decision::Wait);
         }
+        if self.may_have_locks(call.pid) {
+            // They would stay while the exit is held.
+            return Ok(self.wait_at_barrier(call));
+        }
         let Ok(open) = self.descriptors_of(call.pid) else { return Ok(Decision::Wait) };
         let mut modifies: Vec<(Object, Intent)> = Vec::new();
         let mut ends = Vec::new();

@@ -9,6 +9,9 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
+use crate::ahead::filesystems::disk::attribute_calls::{
+    change_of, follows, is_change, named, now, Named, ACCESS_LIST, DEFAULT_LIST, UTIME_OMIT,
+};
 use crate::ahead::filesystems::disk::name_calls::is_held_change;
 use crate::ahead::filesystems::disk::names::{dir_of, path_text, paths_of};
 use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
@@ -22,22 +25,15 @@ use agent_abi::DeviceKind;
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Stat, StatVfsMountFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid,
 };
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ops::RangeBounds;
 use std::os::fd::OwnedFd;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
-const CHMOD: u64 = 90;
-const FCHMOD: u64 = 91;
-const CHOWN: u64 = 92;
-const FCHOWN: u64 = 93;
-const LCHOWN: u64 = 94;
-const FCHOWNAT: u64 = 260;
-const FCHMODAT: u64 = 268;
-const UTIMENSAT: u64 = 280;
-const UTIME_NOW: i64 = 0x3fff_ffff;
-const UTIME_OMIT: i64 = 0x3fff_fffe;
+/// Of a mode.
+const PERMISSIONS: u32 = 0o777;
 
 /// Device and inode.
 type Inode = (u64, u64);
@@ -46,8 +42,18 @@ type Inode = (u64, u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ahead) enum Change {
     Mode(u32),
-    Owner { user: Option<u32>, group: Option<u32> },
-    Times { access: Option<Timespec>, contents: Option<Timespec> },
+    /// An access list that says what these bits of a mode say.
+    Permissions(u32),
+    /// What is made in a directory gets no access list: it gets none now.
+    NoDefaultList,
+    Owner {
+        user: Option<u32>,
+        group: Option<u32>,
+    },
+    Times {
+        access: Option<Timespec>,
+        contents: Option<Timespec>,
+    },
 }
 
 impl Change {
@@ -56,6 +62,11 @@ impl Change {
         let path = own_path(file);
         match *self {
             Self::Mode(mode) => rustix::fs::chmod(path, Mode::from_raw_mode(mode)),
+            Self::Permissions(bits) => {
+                let mode = rustix::fs::stat(&path)?.st_mode & !PERMISSIONS | bits;
+                rustix::fs::chmod(path, Mode::from_raw_mode(mode))
+            }
+            Self::NoDefaultList => rustix::fs::removexattr(path, DEFAULT_LIST),
             Self::Owner { user, group } => rustix::fs::chown(path, user.map(Uid::from_raw), group.map(Gid::from_raw)),
             Self::Times { access, contents } => {
                 let kept = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
@@ -70,6 +81,8 @@ impl Change {
     fn show(&self, shown: &mut Shown) {
         match *self {
             Self::Mode(mode) => shown.mode = shown.mode & libc::S_IFMT | mode,
+            Self::Permissions(bits) => shown.mode = shown.mode & !PERMISSIONS | bits,
+            Self::NoDefaultList => {}
             Self::Owner { user, group } => {
                 (shown.user, shown.group) = (user.unwrap_or(shown.user), group.unwrap_or(shown.group));
                 shown.mode = mode_of_another_owner(shown.mode);
@@ -149,73 +162,11 @@ impl Attributes {
         let steps = self.steps.get(&inode).into_iter().flatten();
         for (_, change, at) in steps.filter(|(number, ..)| numbers.contains(number)) {
             change.show(shown);
-            shown.changed = *at;
+            if *change != Change::NoDefaultList {
+                shown.changed = *at;
+            }
         }
     }
-}
-
-/// Whether a call changes attributes in a way that can be held.
-pub(in crate::ahead) fn is_change(nr: u64) -> bool {
-    matches!(nr, CHMOD | FCHMOD | CHOWN | FCHOWN | LCHOWN | FCHOWNAT | FCHMODAT | UTIMENSAT)
-}
-
-/// Whether a call names the file by a descriptor only.
-fn by_descriptor(call: &Call) -> bool {
-    matches!(call.frame.nr, FCHMOD | FCHOWN) || call.frame.nr == UTIMENSAT && call.frame.args[1] == 0
-}
-
-/// What a call changes; `None`: that is not known here.
-pub(in crate::ahead) fn change_of(call: &Call, now: Timespec) -> Option<Change> {
-    const ALL: u64 = 0o7777;
-    let args = &call.frame.args;
-    let id = |at: usize| (args[at] as u32 != u32::MAX).then_some(args[at] as u32);
-    match call.frame.nr {
-        CHMOD | FCHMOD => Some(Change::Mode((args[1] & ALL) as u32)),
-        FCHMODAT => Some(Change::Mode((args[2] & ALL) as u32)),
-        CHOWN | LCHOWN | FCHOWN => Some(Change::Owner { user: id(1), group: id(2) }),
-        FCHOWNAT => Some(Change::Owner { user: id(2), group: id(3) }),
-        UTIMENSAT if args[2] == 0 => Some(Change::Times { access: Some(now), contents: Some(now) }),
-        UTIMENSAT => {
-            let [a, b, c, d] = tracee::read_value::<[u64; 4]>(call.tid, args[2]).ok()?.map(|word| word as i64);
-            let (access, contents) = (time_of([a, b], now)?, time_of([c, d], now)?);
-            // Without either the kernel does not even look for the file.
-            (access.is_some() || contents.is_some()).then_some(Change::Times { access, contents })
-        }
-        _ => None,
-    }
-}
-
-/// A time that is to be set, if it is; `None` if a file system would set another one.
-fn time_of([seconds, nanoseconds]: [i64; 2], now: Timespec) -> Option<Option<Timespec>> {
-    const NANOSECONDS: std::ops::Range<i64> = 0..1_000_000_000;
-    /// ext4: 34 bits, from 1901 on.
-    const SECONDS: std::ops::Range<i64> = -(1 << 31)..(1 << 34) - (1 << 31);
-    match nanoseconds {
-        UTIME_NOW => Some(Some(now)),
-        UTIME_OMIT => Some(None),
-        _ if NANOSECONDS.contains(&nanoseconds) && SECONDS.contains(&seconds) => {
-            Some(Some(Timespec { tv_sec: seconds, tv_nsec: nanoseconds }))
-        }
-        _ => None,
-    }
-}
-
-/// As the kernel takes it for files.
-pub(in crate::ahead) fn now() -> Timespec {
-    rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse)
-}
-
-/// Whether a call that changes attributes means what the last link leads to; `None`: it has flags that are not
-/// known here.
-pub(in crate::ahead) fn follows(call: &Call) -> Option<bool> {
-    const NOFOLLOW: u64 = AtFlags::SYMLINK_NOFOLLOW.bits() as u64;
-    let flags = match call.frame.nr {
-        LCHOWN => NOFOLLOW,
-        FCHOWNAT => call.frame.args[4],
-        UTIMENSAT => call.frame.args[3],
-        _ => 0,
-    };
-    (flags & !NOFOLLOW == 0).then_some(flags & NOFOLLOW == 0)
 }
 
 impl Supervisor {
@@ -225,11 +176,18 @@ impl Supervisor {
             return Ok(self.wait_at_barrier(call));
         }
         let now = now();
-        let found = change_of(call, now).and_then(|change| Some((change, self.changeable_file(call, &change)?)));
-        let is_found = by_descriptor(call) || self.would_find(stopped, call)?;
+        let found = change_of(call, now).and_then(|change| Some((change, self.file_changed(call)?)));
+        let is_found = named(call) != Named::Path || self.would_find(stopped, call)?;
         let Some((change, file)) = found.filter(|_| is_found) else {
             return Ok(self.wait_at_barrier(call));
         };
+        if file.is_regular() && self.ahead.new_files.has(&file.stat) {
+            let made = self.change_new_file(stopped, call, &file, change)?;
+            return Ok(made.unwrap_or_else(|| self.wait_at_barrier(call)));
+        }
+        if !self.is_sure_to_change(call.pid, &file, &change) {
+            return Ok(self.wait_at_barrier(call));
+        }
         let modifies = vec![(file.object(), Intent::Nothing)];
         let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
@@ -242,25 +200,52 @@ impl Supervisor {
         Ok(Decision::Answer(0))
     }
 
-    /// The file that a call changes, if it is sure to succeed.
-    fn changeable_file(&mut self, call: &Call, change: &Change) -> Option<Found> {
-        let file = self.file_changed(call)?;
-        let (device, _) = self.world().device(file.stat.st_dev);
-        let is_on_disk = device == DeviceKind::Domain && !self.is_private(file.stat.st_dev);
-        let is_usual = (file.is_regular() || file.is_dir()) && file.stat.st_nlink > 0;
-        // A new file is changed at once.
-        let is_new = file.is_regular() && self.ahead.new_files.has(&file.stat);
-        let is_sure = is_on_disk && is_usual && !is_new && is_root_as_we_are(call.pid) && can_change(&file, change);
-        is_sure.then_some(file)
+    fn change_new_file(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        file: &Found,
+        change: Change,
+    ) -> Result<Option<Decision>> {
+        let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
+        if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
+            return Ok(Some(Decision::Wait));
+        }
+        self.observe_everything(call.tid);
+        self.change_attributes(stopped, call, file, change)
     }
 
+    fn is_sure_to_change(&self, pid: i32, file: &Found, change: &Change) -> bool {
+        let (device, _) = self.world().device(file.stat.st_dev);
+        let is_on_disk = device == DeviceKind::Domain && !self.is_private(file.stat.st_dev);
+        let is_such = file.is_regular() || file.is_dir() || file.is_symlink() && concerns_links(change);
+        let is_usual = is_such && file.stat.st_nlink > 0;
+        is_on_disk && is_usual && is_root_as_we_are(pid) && can_change(file, change)
+    }
+
+    /// What a call changes, if that is known.
     fn file_changed(&mut self, call: &Call) -> Option<Found> {
-        let args = &call.frame.args;
-        if by_descriptor(call) {
-            let copy = self.copy_descriptor(call.tid, args[0] as i32).ok()?;
-            let is_path_only = rustix::fs::fcntl_getfl(&copy).ok()?.contains(OFlags::PATH);
-            return Found::of(copy).ok().filter(|_| !is_path_only);
-        }
+        let named = named(call);
+        let (Named::Open(fd) | Named::Descriptor(fd)) = named else { return self.file_at_path(call) };
+        let copy = self.copy_descriptor(call.tid, fd).ok()?;
+        let is_path_only = rustix::fs::fcntl_getfl(&copy).ok()?.contains(OFlags::PATH);
+        let file = Found::of(copy).ok()?;
+        let is_it = match named {
+            Named::Descriptor(_) => self.leads_to(call, &file),
+            _ => !is_path_only,
+        };
+        is_it.then_some(file)
+    }
+
+    /// Whether the path of a call that names a descriptor leads there: what is called `/proc` may be something else.
+    fn leads_to(&self, call: &Call, file: &Found) -> bool {
+        let at = syscall_table::op(call.frame.nr).and_then(|op| paths_of(op).first().copied());
+        let text = at.and_then(|(_, at)| path_text(call, at)).unwrap_or_default();
+        let way = self.walk(call.tid, call.pid, None, &text, true);
+        text.is_empty() || way.through_proc && way.found().is_some_and(|found| found.inode() == file.inode())
+    }
+
+    fn file_at_path(&self, call: &Call) -> Option<Found> {
         let (dir, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
         let text = path_text(call, at).filter(|text| !text.is_empty())?;
         let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows(call)?);
@@ -369,6 +354,7 @@ fn can_change(file: &Found, change: &Change) -> bool {
     let is_plain = extended_of(&file.fd).is_ok_and(|all| all.is_empty());
     let is_possible = match change {
         Change::Mode(_) => true,
+        Change::Permissions(_) | Change::NoDefaultList => keeps_access_lists(file),
         Change::Owner { .. } => !has_quotas(&file.stat),
         Change::Times { .. } => keeps_nanoseconds(file),
     };
@@ -380,6 +366,18 @@ fn keeps_nanoseconds(file: &Found) -> bool {
     const EXT4_SUPER_MAGIC: u64 = 0xef53;
     let is_ext4 = rustix::fs::fstatfs(&file.fd).is_ok_and(|found| found.f_type as u64 == EXT4_SUPER_MAGIC);
     is_ext4 && file.stat.st_ctime_nsec != 0
+}
+
+/// Whether a change can be one of a link itself.
+fn concerns_links(change: &Change) -> bool {
+    matches!(change, Change::Owner { .. } | Change::Times { .. })
+}
+
+/// Whether a file, or a directory, could have an access list, and has none.
+fn keeps_access_lists(file: &Found) -> bool {
+    let read = |name: &str| rustix::fs::getxattr(own_path(&file.fd), name, &mut [0; 1][..]);
+    let is_absent = |name: &str| read(name) == Err(Errno::NODATA);
+    is_absent(ACCESS_LIST) && (!file.is_dir() || is_absent(DEFAULT_LIST))
 }
 
 fn has_quotas(stat: &Stat) -> bool {
@@ -448,14 +446,5 @@ mod tests {
         assert_eq!((seen.mode, seen.contents), (0o100_644, at));
         attributes.remove(&two);
         assert!(attributes.steps.is_empty());
-    }
-
-    #[test]
-    fn times_that_a_disk_would_not_keep_are_not_known() {
-        let now = Timespec { tv_sec: 7, tv_nsec: 8 };
-        assert_eq!(time_of([0, UTIME_NOW], now), Some(Some(now)));
-        assert_eq!(time_of([0, UTIME_OMIT], now), Some(None));
-        assert_eq!(time_of([5, 6], now), Some(Some(Timespec { tv_sec: 5, tv_nsec: 6 })));
-        assert_eq!((time_of([1 << 40, 0], now), time_of([0, -1], now)), (None, None));
     }
 }

@@ -1,6 +1,7 @@
 //! File systems on disks (000, 6.4: no-steal). What a speculative process changes is held, shown to those inside as far
 //! as it can be, and made when nothing that it depends on can fail any more.
 
+pub(in crate::ahead) mod attribute_calls;
 pub(in crate::ahead) mod attributes;
 pub(in crate::ahead) mod entries;
 pub(in crate::ahead) mod name_calls;

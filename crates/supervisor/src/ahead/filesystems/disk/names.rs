@@ -11,7 +11,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::filesystems::disk::name_calls::{is_held_change, Refusal, Wanted};
 use crate::ahead::filesystems::disk::name_changes::{DiskName, HeldChange, Inode, NameChange, Target};
-use crate::ahead::filesystems::disk::{attributes, writes};
+use crate::ahead::filesystems::disk::{attribute_calls, writes};
 use crate::ahead::filesystems::path_walk::{End, Found, Way};
 use crate::ahead::filesystems::{mapped, memory};
 use crate::ahead::rollback::undo::Intent;
@@ -21,6 +21,7 @@ use agent_abi::{hash_object, DeviceKind};
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use syscall_table::{Op, SyncKind, CWD};
 use tracee::{Result, Stopped};
 
@@ -30,7 +31,7 @@ const GETDENTS: [u64; 2] = [78, 217];
 impl Supervisor {
     /// A call that changes names on a disk.
     pub(in crate::ahead) fn plan_names(&self, call: &Call, op: Op) -> Plan {
-        if attributes::is_change(call.frame.nr) {
+        if attribute_calls::is_change(call.frame.nr) {
             return Plan::new(Class::Attributes).once();
         }
         let is_held = is_held_change(call.frame.nr);
@@ -138,6 +139,9 @@ impl Supervisor {
             return false;
         }
         let Some(op) = syscall_table::op(call.frame.nr) else { return true };
+        if attribute_calls::is_change(call.frame.nr) && self.ahead.is_speculative(call.pid) && !has_path(call) {
+            return false;
+        }
         match op {
             // A position says nothing of names.
             Op::ObserveFd { .. } if call.frame.nr == LSEEK && call.frame.args[2] <= libc::SEEK_CUR as u64 => false,
@@ -180,39 +184,48 @@ impl Supervisor {
         let leads = |text: &[u8], follows| {
             let way = self.walk(call.tid, call.pid, dir_of(call, dir), text, follows);
             let script = way.found().filter(|_| is_exec(call)).and_then(memory::interpreter);
-            (self.shows_held(&way, entries_count), script)
+            (self.shows_held(call, &way, entries_count), script)
         };
         let (followed, script) = leads(&text, true);
         followed || leads(&text, false).0 || script.is_some_and(|program| leads(&program, true).0)
     }
 
-    fn shows_held(&self, way: &Way, entries_count: bool) -> bool {
+    fn shows_held(&self, call: &Call, way: &Way, entries_count: bool) -> bool {
         let is_held = |found: &Found| (entries_count || !found.is_dir()) && self.is_held_file(&found.stat);
         // What is mapped is told with its name.
         way.is_held
-            || way.through_proc && self.tells_of_moved(way)
+            || way.through_proc && self.tells_of_moved(call, way)
             || matches!(way.end, End::Unknown)
             || way.found().is_some_and(is_held)
-            || way.through_proc && self.is_held_file_mapped()
+            || way.through_proc && self.maps_held_file(call.tid)
     }
 
-    /// Whether what `/proc` says there may tell where a directory is that is not where the disk says.
-    fn tells_of_moved(&self, way: &Way) -> bool {
+    /// Whether what `/proc` says there may tell where a directory is that is not where the disk says. While anything is
+    /// held, paths that lead to other processes wait (`leads_to_others`): it says that of the caller.
+    fn tells_of_moved(&self, call: &Call, way: &Way) -> bool {
         const PROC_ROOT: u64 = 1;
         let held = &self.ahead.held_names;
         if !held.moves_directories() {
             return false;
         }
-        let End::Entry(entry) = &way.end else { return true };
+        let entry = match &way.end {
+            End::Entry(entry) => entry,
+            // Through a link, which is looked at as well.
+            End::File(_) => return false,
+            End::Nowhere(_) | End::Unknown => return true,
+        };
         match entry.name.as_bytes() {
             _ if entry.dir.stat.st_ino == PROC_ROOT => false,
             b"auxv" | b"cgroup" | b"cmdline" | b"comm" | b"environ" | b"limits" | b"stat" | b"statm" | b"status" => {
                 false
             }
+            // Numbers; what they are is asked by a path below.
+            b"fd" => false,
             // Every program that asks where its stack is looks there.
-            b"maps" => {
-                let dirs: Vec<_> = held.moved_dirs().map(Target::path).collect();
-                self.tracees.keys().any(|pid| mapped::may_map_below(procfs::Maps::of(*pid), &dirs))
+            b"maps" => mapped::may_map_below(procfs::Maps::of(call.tid), &self.moved_paths()),
+            b"exe" => {
+                let program = std::fs::read_link(format!("/proc/{}/exe", call.tid));
+                program.map_or(true, |program| self.moved_paths().iter().any(|dir| program.starts_with(dir)))
             }
             _ => true,
         }
@@ -222,9 +235,14 @@ impl Supervisor {
         self.ahead.held_names.has_inode(stat) || self.ahead.new_files.has(stat)
     }
 
-    fn is_held_file_mapped(&self) -> bool {
+    /// Where directories are on the disk that those inside see elsewhere.
+    fn moved_paths(&self) -> Vec<PathBuf> {
+        self.ahead.held_names.moved_dirs().map(Target::path).collect()
+    }
+
+    fn maps_held_file(&self, tid: i32) -> bool {
         let is_held = |file: &Inode| self.ahead.held_names.concerns(file) || self.ahead.new_files.has_inode(file);
-        self.tracees.keys().any(|pid| mapped::may_map(procfs::Maps::of(*pid), is_held))
+        mapped::may_map(procfs::Maps::of(tid), is_held)
     }
 
     /// Nothing that it depends on can fail any more: the change is made.
@@ -282,6 +300,10 @@ impl Supervisor {
         held.change.made().into_iter().for_each(|inode| self.ahead.new_files.forget(inode));
         self.ahead.changes += 1;
     }
+}
+
+fn has_path(call: &Call) -> bool {
+    attribute_calls::named(call) == attribute_calls::Named::Path
 }
 
 /// Whether a change failed by what somebody outside did with its names, after it was held.

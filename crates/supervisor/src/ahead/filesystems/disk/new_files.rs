@@ -252,6 +252,12 @@ impl Supervisor {
                 let len = if call.frame.nr == FALLOCATE { args[3] } else { 0 };
                 Some(self.change_at_once(call, &file, len).unwrap_or_else(barrier))
             }
+            // A record lock goes with the file. Whoever has one is not checkpointed any more, and does not end before
+            // the guess is resolved.
+            Op::Fcntl if locks_at_once(call) => {
+                let (file, _) = self.new_file_behind(call, fd(0))?;
+                Some(self.change_at_once(call, &file, 0).unwrap_or_else(barrier))
+            }
             // The descriptor's file.
             Op::ModifyPath { .. } if call.frame.nr == UTIMENSAT && args[1] == 0 => {
                 let (file, _) = self.new_file_behind(call, fd(0))?;
@@ -323,6 +329,21 @@ impl Supervisor {
 
 fn is_regular(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// Whether a call looks at a record lock, takes one without waiting for it, or gives it up.
+fn locks_at_once(call: &Call) -> bool {
+    const FCNTL: u64 = 72;
+    let [_, command, lock, ..] = call.frame.args;
+    match command as i32 {
+        _ if call.frame.nr != FCNTL => false,
+        libc::F_GETLK | libc::F_SETLK => true,
+        // `l_type` is the first half of it.
+        libc::F_SETLKW => {
+            tracee::read_value::<u32>(call.tid, lock).is_ok_and(|word| word & 0xffff == libc::F_UNLCK as u32)
+        }
+        _ => false,
+    }
 }
 
 fn barrier() -> Plan {

@@ -5,7 +5,7 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
-use crate::ahead::filesystems::disk::attributes;
+use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::filesystems::disk::name_calls::is_held_change;
 use crate::ahead::filesystems::disk::names::{dir_of, path_text, paths_of};
 use crate::ahead::filesystems::disk::new_files::{is_root_as_we_are, KNOWN_FLAGS, O_ACCMODE};
@@ -38,9 +38,7 @@ enum View {
     Open { file: Found, flags: u64 },
     /// It becomes the working directory.
     Enter(Found),
-    /// The attributes of a new file are changed.
-    Attributes { file: Found, change: attributes::Change },
-    /// The attributes of something else are.
+    /// Attributes are changed.
     HoldAttributes,
     /// A file is made where there is none any more.
     Make,
@@ -90,7 +88,6 @@ impl Supervisor {
             View::Text { text, at, room } => Ok(Some(give_text(call, &text, at, room))),
             View::Open { file, flags } => self.open_found(stopped, call, &file, flags),
             View::Enter(dir) => self.enter(stopped, call, &dir),
-            View::Attributes { file, change } => self.change_attributes(stopped, call, &file, change),
             View::Make | View::Change | View::HoldAttributes => Ok(None),
         }
     }
@@ -144,7 +141,7 @@ impl Supervisor {
             _ if found.is_symlink() && flags & O_PATH == 0 => libc::ELOOP,
             _ => {
                 let is_usual = flags as u32 & !(OPENING_FLAGS as u32) == 0 && flags & O_ACCMODE != O_ACCMODE;
-                let can_be_opened = found.is_regular() || found.is_dir();
+                let can_be_opened = found.is_regular() || found.is_dir() || found.is_symlink();
                 return (is_usual && can_be_opened).then_some(View::Open { file: found, flags });
             }
         };
@@ -278,12 +275,9 @@ impl Supervisor {
     }
 
     fn view_of_change(&self, call: &Call, op: Op) -> Option<View> {
-        if attributes::is_change(call.frame.nr) {
-            return Some(match self.viewed(call, op, attributes::follows(call)?)? {
+        if attribute_calls::is_change(call.frame.nr) {
+            return Some(match self.viewed(call, op, attribute_calls::follows(call)?)? {
                 Viewed::Nothing(error) => View::Answer(-i64::from(error)),
-                Viewed::Found(file) if file.is_regular() && self.ahead.new_files.has(&file.stat) => {
-                    View::Attributes { file, change: attributes::change_of(call, attributes::now())? }
-                }
                 Viewed::Found(_) => View::HoldAttributes,
             });
         }

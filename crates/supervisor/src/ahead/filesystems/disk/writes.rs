@@ -3,7 +3,7 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan;
-use crate::ahead::filesystems::disk::attributes;
+use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::rollback::undo::{position_of, Intent};
 use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
@@ -218,7 +218,7 @@ impl Supervisor {
         match syscall_table::op(call.frame.nr) {
             // They come in the order in which they were asked for.
             Some(Op::ModifyFd { .. } | Op::ModifyPath { .. })
-                if attributes::is_change(call.frame.nr) && self.ahead.is_speculative(call.pid) =>
+                if attribute_calls::is_change(call.frame.nr) && self.ahead.is_speculative(call.pid) =>
             {
                 false
             }
