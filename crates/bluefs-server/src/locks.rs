@@ -13,6 +13,9 @@ use bluefs_wire::{LockKind, LockRequest};
 /// Requests that one session may have waiting.
 pub const WAITING_MAX: usize = 1024;
 
+/// Locks that one session may have.
+pub const HELD_MAX: usize = 65_536;
+
 /// What a request comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Locked {
@@ -22,6 +25,8 @@ pub enum Locked {
     Refused,
     /// It is given later.
     Waits,
+    /// The session has too many. So it may be with what is given back in the middle of a lock: that makes two of it.
+    TooMany,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +55,8 @@ struct Waiting {
 #[derive(Debug, Default)]
 pub struct Locks {
     held: BTreeMap<Ino, Vec<Held>>,
+    /// How many each session has.
+    counts: BTreeMap<SessionId, usize>,
     waiting: VecDeque<Waiting>,
     /// Who may have locks that are not known here, and until when that is waited for.
     unknown: BTreeSet<SessionId>,
@@ -79,7 +86,7 @@ impl Locks {
         if !self.unknown.contains(&session) {
             return self.has(session, &request);
         }
-        let is_free = self.other(session, &request).is_none();
+        let is_free = self.other(session, &request).is_none() && !self.is_too_much(session, &request);
         if is_free {
             self.put(session, &request);
         }
@@ -112,6 +119,9 @@ impl Locks {
 
     /// Asks for a lock, or gives it back.
     pub fn request(&mut self, session: SessionId, tag: u64, request: LockRequest) -> Locked {
+        if self.is_too_much(session, &request) {
+            return Locked::TooMany;
+        }
         if self.is_free(session, &request) {
             self.put(session, &request);
             return Locked::Given;
@@ -140,6 +150,7 @@ impl Locks {
     pub fn end(&mut self, session: SessionId) {
         self.forget_waiting(session);
         self.unknown.remove(&session);
+        self.counts.remove(&session);
         self.held.values_mut().for_each(|held| held.retain(|one| one.session != session));
         self.held.retain(|_, held| !held.is_empty());
     }
@@ -171,6 +182,17 @@ impl Locks {
         self.held.get(&request.ino)?.iter().find(|held| conflicts(held))
     }
 
+    /// Whether a session has no room for one more, and this would be one more.
+    fn is_too_much(&self, session: SessionId, request: &LockRequest) -> bool {
+        if self.counts.get(&session).is_none_or(|count| *count < HELD_MAX) {
+            return false;
+        }
+        let own = self.held.get(&request.ino).into_iter().flatten();
+        let mut own = own.filter(|one| (one.session, one.owner) == (session, request.owner));
+        let is_cut = |one: &Held| one.start < request.start && one.end > request.end;
+        request.kind != LockKind::Unlock || own.any(is_cut)
+    }
+
     /// Whether an owner has all of these bytes locked in this way.
     fn has(&self, session: SessionId, request: &LockRequest) -> bool {
         let exclusive = request.kind == LockKind::Exclusive;
@@ -193,6 +215,7 @@ impl Locks {
     fn put(&mut self, session: SessionId, request: &LockRequest) {
         let (owner, start, end) = (request.owner, request.start, request.end);
         let held = self.held.entry(request.ino).or_default();
+        let before = held.len();
         let mut kept = Vec::new();
         for one in held.drain(..) {
             if (one.session, one.owner) != (session, owner) || !one.meets(start, end) {
@@ -209,6 +232,8 @@ impl Locks {
         if request.kind != LockKind::Unlock {
             kept.push(Held { session, owner, exclusive: request.kind == LockKind::Exclusive, start, end });
         }
+        let count = self.counts.entry(session).or_default();
+        *count = (*count + kept.len()).saturating_sub(before);
         *held = kept;
         if held.is_empty() {
             self.held.remove(&request.ino);
@@ -245,6 +270,23 @@ mod tests {
         assert_eq!(locks.request(B, 6, lock(LockKind::Shared, 0, 9, false)), Locked::Given);
         locks.end(B);
         assert!(locks.held.is_empty());
+    }
+
+    #[test]
+    fn a_session_has_no_more_locks_than_it_may() {
+        let mut locks = Locks::default();
+        let of = |ino| LockRequest { ino: Ino(ino), ..lock(LockKind::Shared, 0, 9, false) };
+        (0..HELD_MAX as u64).for_each(|ino| assert_eq!(locks.request(A, 1, of(ino)), Locked::Given));
+        assert_eq!(locks.request(A, 1, of(1 << 20)), Locked::TooMany);
+        assert_eq!(locks.request(B, 1, of(1 << 20)), Locked::Given, "others may");
+        let back = |start, end| LockRequest { kind: LockKind::Unlock, start, end, ..of(0) };
+        assert_eq!(locks.request(A, 1, back(5, 5)), Locked::TooMany, "two would be left");
+        assert_eq!(locks.request(A, 1, back(0, 5)), Locked::Given);
+        assert_eq!(locks.request(A, 1, of(1 << 20)), Locked::TooMany);
+        assert_eq!(locks.request(A, 1, back(0, 9)), Locked::Given);
+        assert_eq!(locks.request(A, 1, of(1 << 20)), Locked::Given);
+        locks.end(A);
+        assert_eq!((locks.request(A, 1, of(7)), locks.counts[&A]), (Locked::Given, 1));
     }
 
     #[test]

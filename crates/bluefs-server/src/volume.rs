@@ -22,9 +22,10 @@ use crate::session::{Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, PARKED_MAX, S
 const VERSIONS_HELD_MAX: usize = 1_000_000;
 /// Keys of one invalidation.
 const KEYS_MAX: usize = 100_000;
-/// EINTR, EAGAIN.
+/// EINTR, EAGAIN, ENOLCK.
 const INTERRUPTED: Errno = Errno(4);
 const AGAIN: Errno = Errno(11);
+const NOLCK: Errno = Errno(37);
 
 /// Why a connection is ended.
 type Refused = Option<(Refusal, &'static str)>;
@@ -239,6 +240,7 @@ impl Volume {
                     Locked::Given => self.locked(batch, session, tag, actions)?,
                     Locked::Refused => self.send(session, Reply::Error { tag, csn: self.csn, errno: AGAIN }, actions),
                     Locked::Waits => {}
+                    Locked::TooMany => self.send(session, Reply::Error { tag, csn: self.csn, errno: NOLCK }, actions),
                 }
                 self.give_locks(batch, actions)?;
             }
