@@ -4,11 +4,12 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use bluefs::op::{Content, Effect, Inode, RenameMode, SetAttr, XattrMode, BLOCK_BYTES};
 use bluefs::query::{Answer, Query, NAMES_MAX};
+use bluefs::tree::Space;
 use bluefs::{Change, Cred, Errno, Ino, Kind, Name, Time};
 use bluefs_client::{Client, Told};
 use fuser::{
@@ -27,6 +28,8 @@ use crate::locks::Wanted;
 const TTL: Duration = Duration::ZERO;
 /// Contents go around the page cache, and writes to one file do not wait for each other: the server orders them.
 const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
+/// How long it may be said how much space there is.
+const SPACE_TTL: Duration = Duration::from_secs(5);
 /// Bytes of one write: one step of an interval.
 const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
 /// `fallocate`, `open` and `setxattr` of Linux.
@@ -45,12 +48,13 @@ pub struct Volume {
     pub(crate) client: Client,
     pub(crate) handles: Arc<Handles>,
     kernel: Arc<Kernel>,
+    space: Mutex<KnownSpace>,
 }
 
 impl Volume {
     pub fn new(client: Client, kernel: Arc<Kernel>) -> Volume {
         client.set_front(kernel.clone());
-        Volume { client, handles: Arc::default(), kernel }
+        Volume { client, handles: Arc::default(), kernel, space: Mutex::default() }
     }
 
     fn ask(&self, caller: &Caller, query: Query) -> Result<Answer, Errno> {
@@ -63,8 +67,26 @@ impl Volume {
     }
 
     fn change(&self, caller: &Caller, change: Change) -> Result<Told, Errno> {
-        let told = self.client.change_told(&caller.cred, change, &|| self.is_given_up(caller))?;
+        let told = self.client.change_told(&caller.cred, change, &|| self.is_given_up(caller));
+        // What was given up may be done nevertheless.
+        self.space().changed();
+        let told = told?;
         self.kernel.changed(told.changed());
+        Ok(told)
+    }
+
+    fn space(&self) -> MutexGuard<'_, KnownSpace> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How much space there is. What others take meanwhile shows a little later.
+    fn ask_space(&self, caller: &Caller) -> Result<Space, Errno> {
+        let (changes, known) = self.space().now();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let Answer::Space(told) = self.ask(caller, Query::Space)? else { return Err(Errno::IO) };
+        self.space().told(told, changes);
         Ok(told)
     }
 
@@ -152,6 +174,34 @@ impl Volume {
         let Answer::Xattrs(names) = self.ask(caller, Query::Xattrs(convert::ino(ino)))? else { return Err(Errno::IO) };
         let shown = names.iter().filter(|name| caller.cred.uid == 0 || !name.as_bytes().starts_with(b"trusted."));
         Ok(shown.flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect())
+    }
+}
+
+/// What the server has said of its space.
+#[derive(Debug, Default)]
+struct KnownSpace {
+    told: Option<(Instant, Space)>,
+    /// How often this mount has changed something.
+    changes: u64,
+}
+
+impl KnownSpace {
+    /// This mount has changed something: an answer that is on its way may not know of it.
+    fn changed(&mut self) {
+        (self.told, self.changes) = (None, self.changes + 1);
+    }
+
+    /// What is known, and what to say with an answer that is asked for instead.
+    fn now(&self) -> (u64, Option<Space>) {
+        let fresh = self.told.filter(|(told, _)| told.elapsed() < SPACE_TTL);
+        (self.changes, fresh.map(|(_, space)| space))
+    }
+
+    /// The server has answered to who has asked after so many changes.
+    fn told(&mut self, space: Space, changes: u64) {
+        if changes == self.changes {
+            self.told = Some((Instant::now(), space));
+        }
     }
 }
 
@@ -393,7 +443,7 @@ impl Filesystem for Volume {
             }
             Ok(_) => {
                 opening.opened(ino);
-                reply.opened(FileHandle(0), FILE_FLAGS);
+                reply.opened(FileHandle(self.handles.open()), FILE_FLAGS);
             }
             Err(errno) => reply.error(convert::errno(errno)),
         }
@@ -458,9 +508,10 @@ impl Filesystem for Volume {
         }
     }
 
-    fn flush(&self, _: &Request, ino: INodeNo, _: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+    fn flush(&self, _: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         // fcntl(2): whoever closes a file gives up all locks on it.
         let ino = convert::ino(ino);
+        self.handles.may_close(ino, handle.0);
         let unlocked = if self.handles.unlock(ino, owner.0) { self.unlock(ino, owner.0) } else { Ok(()) };
         reply_empty(reply, unlocked);
     }
@@ -477,6 +528,8 @@ impl Filesystem for Volume {
     ) {
         let ino = convert::ino(ino);
         self.client.close(ino);
+        // A file without a name is freed.
+        self.space().changed();
         let mut left = if self.client.is_open(ino) { Vec::new() } else { self.handles.unlock_all(ino) };
         // flock(2): a lock goes with its open file.
         left.extend(flock_owner.map(|owner| owner.0).filter(|owner| self.handles.unlock(ino, *owner)));
@@ -489,7 +542,7 @@ impl Filesystem for Volume {
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(self.handles.open_dir()), FopenFlags::empty());
+        reply.opened(FileHandle(self.handles.open()), FopenFlags::empty());
     }
 
     fn readdir(&self, request: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -515,8 +568,8 @@ impl Filesystem for Volume {
     }
 
     fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
-        match self.ask(&Caller::of(request), Query::Space) {
-            Ok(Answer::Space(space)) => {
+        match self.ask_space(&Caller::of(request)) {
+            Ok(space) => {
                 let blocks = space.max_bytes.min(BYTES_SHOWN_MAX) / BLOCK_BYTES;
                 let free = blocks.saturating_sub(space.used_bytes / BLOCK_BYTES);
                 let files = space.max_inodes.min(BYTES_SHOWN_MAX);
@@ -524,7 +577,6 @@ impl Filesystem for Volume {
                 let name_len = bluefs::key::NAME_BYTES_MAX as u32;
                 reply.statfs(blocks, free, free, files, unused, BLOCK_BYTES as u32, name_len, BLOCK_BYTES as u32);
             }
-            Ok(_) => reply.error(convert::errno(Errno::IO)),
             Err(errno) => reply.error(convert::errno(errno)),
         }
     }
@@ -583,7 +635,8 @@ impl Filesystem for Volume {
             Ok((ino, inode)) => {
                 opening.opened(ino);
                 let attr = convert::attr(ino, &inode);
-                reply.created(&TTL, &attr, Generation(0), FileHandle(0), FILE_FLAGS);
+                let handle = FileHandle(self.handles.open());
+                reply.created(&TTL, &attr, Generation(0), handle, FILE_FLAGS);
             }
             // Another has made it since the kernel looked. It looks again at ESTALE, and opens it as it opens others.
             Err(Errno::EXIST) if flags & O_EXCL == 0 => reply.error(convert::errno(Errno::STALE)),
@@ -595,7 +648,7 @@ impl Filesystem for Volume {
         &self,
         request: &Request,
         ino: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -603,8 +656,8 @@ impl Filesystem for Volume {
         _pid: u32,
         reply: ReplyLock,
     ) {
-        let (caller, wanted) =
-            (Caller::of(request), Wanted { ino: convert::ino(ino), owner: owner.0, start, end, typ });
+        let (caller, ino, owner, handle) = (Caller::of(request), convert::ino(ino), owner.0, handle.0);
+        let wanted = Wanted { ino, owner, handle, start, end, typ };
         self.test_lock(&caller, &wanted, reply);
     }
 
@@ -612,7 +665,7 @@ impl Filesystem for Volume {
         &self,
         request: &Request,
         ino: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         owner: LockOwner,
         start: u64,
         end: u64,
@@ -621,8 +674,8 @@ impl Filesystem for Volume {
         sleep: bool,
         reply: ReplyEmpty,
     ) {
-        let (caller, wanted) =
-            (Caller::of(request), Wanted { ino: convert::ino(ino), owner: owner.0, start, end, typ });
+        let (caller, ino, owner, handle) = (Caller::of(request), convert::ino(ino), owner.0, handle.0);
+        let wanted = Wanted { ino, owner, handle, start, end, typ };
         self.set_lock(caller, wanted, sleep, reply);
     }
 
@@ -642,5 +695,23 @@ impl Filesystem for Volume {
             _ => Err(Errno::OPNOTSUPP),
         };
         reply_empty(reply, done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_from_before_a_change_is_not_kept() {
+        let mut known = KnownSpace::default();
+        let (changes, _) = known.now();
+        known.changed();
+        known.told(Space::fresh(), changes);
+        assert_eq!(known.now(), (1, None));
+        known.told(Space::fresh(), 1);
+        assert_eq!(known.now(), (1, Some(Space::fresh())));
+        known.changed();
+        assert_eq!(known.now(), (2, None));
     }
 }

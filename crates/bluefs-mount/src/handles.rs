@@ -14,10 +14,16 @@ struct State {
     last: u64,
     listings: BTreeMap<u64, Listing>,
     locked: BTreeSet<(Ino, u64)>,
-    /// Owners that have a lock by `flock`.
-    flocks: BTreeSet<(Ino, u64)>,
+    /// Owners that have a lock by `flock`, each with its open file, and whether that may be closing.
+    flocks: BTreeMap<(Ino, u64), Flock>,
     /// How many of these were given back.
     given_back: u64,
+}
+
+#[derive(Debug)]
+struct Flock {
+    handle: u64,
+    may_close: bool,
 }
 
 /// All of them.
@@ -32,8 +38,8 @@ impl Handles {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A directory is opened.
-    pub fn open_dir(&self) -> u64 {
+    /// A file or a directory is opened.
+    pub fn open(&self) -> u64 {
         let mut state = self.state();
         state.last += 1;
         state.last
@@ -78,15 +84,25 @@ impl Handles {
         owners
     }
 
-    /// An owner has a lock by `flock` now, or has none any more.
-    pub fn set_flock(&self, ino: Ino, owner: u64, has: bool) {
+    /// An owner has a lock by `flock` now, through this open file.
+    pub fn has_flock(&self, ino: Ino, owner: u64, handle: u64) {
+        self.state().flocks.insert((ino, owner), Flock { handle, may_close: false });
+    }
+
+    /// An owner has no lock by `flock` any more.
+    pub fn has_no_flock(&self, ino: Ino, owner: u64) {
         let mut state = self.state();
-        if has {
-            state.flocks.insert((ino, owner));
-        } else if state.flocks.remove(&(ino, owner)) {
+        if state.flocks.remove(&(ino, owner)).is_some() {
             state.given_back += 1;
             self.unlocked.notify_all();
         }
+    }
+
+    /// A descriptor of this open file is closed: if it is the last one, the open file is, too.
+    pub fn may_close(&self, ino: Ino, handle: u64) {
+        let mut state = self.state();
+        let flocks = state.flocks.range_mut((ino, 0)..=(ino, u64::MAX));
+        flocks.filter(|(_, flock)| flock.handle == handle).for_each(|(_, flock)| flock.may_close = true);
     }
 
     /// How many locks by `flock` were given back.
@@ -94,21 +110,54 @@ impl Handles {
         self.state().given_back
     }
 
-    /// Waits while another owner here has a lock by `flock` on this file, and none was given back since there were so
-    /// many of these. Whether one was.
+    /// Waits while an open file may be closing through which another owner has a lock by `flock` on this file, and none
+    /// was given back since there were so many of these. Whether one was.
     pub fn wait_for_flock(&self, ino: Ino, owner: u64, given_back: u64, until: Instant) -> bool {
         let mut state = self.state();
         loop {
             if state.given_back != given_back {
                 return true;
             }
-            let mut owners = state.flocks.range((ino, 0)..=(ino, u64::MAX));
+            let others = state.flocks.range_mut((ino, 0)..=(ino, u64::MAX));
+            let mut closing = others.filter(|((_, other), flock)| *other != owner && flock.may_close).peekable();
             let left = until.saturating_duration_since(Instant::now());
-            if owners.all(|(_, other)| *other == owner) || left.is_zero() {
+            if closing.peek().is_none() || left.is_zero() {
+                // Another descriptor has it open: who comes next does not wait for that.
+                closing.for_each(|(_, flock)| flock.may_close = false);
                 return false;
             }
             let waited = self.unlocked.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_an_open_file_that_may_be_closing_is_waited_for() {
+        let (handles, ino) = (Handles::default(), Ino(5));
+        handles.has_flock(ino, 1, 7);
+        let until = || Instant::now() + Duration::from_millis(20);
+        let long = Instant::now() + Duration::from_secs(60);
+        assert!(!handles.wait_for_flock(ino, 2, 0, long), "nobody closes it");
+        handles.may_close(ino, 8);
+        assert!(!handles.wait_for_flock(ino, 2, 0, long), "another open file is closed");
+        handles.may_close(ino, 7);
+        assert!(!handles.wait_for_flock(ino, 1, 0, long), "it is the owner's own");
+        let end = until();
+        assert!(!handles.wait_for_flock(ino, 2, 0, end) && Instant::now() >= end);
+        assert!(!handles.wait_for_flock(ino, 2, 0, long), "it was a copy that was closed");
+        handles.may_close(ino, 7);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| handles.wait_for_flock(ino, 2, 0, long));
+            std::thread::sleep(Duration::from_millis(20));
+            handles.has_no_flock(ino, 1);
+            assert!(waits.join().expect("no panic"));
+        });
     }
 }

@@ -27,13 +27,14 @@ const FLOCK_BYTE: u64 = u64::MAX;
 /// EAGAIN.
 const AGAIN: Errno = Errno(11);
 /// How long a lock is tried for that somebody here has who may be closing the file.
-const CLOSING_MAX: Duration = Duration::from_millis(200);
+const CLOSING_MAX: Duration = Duration::from_secs(2);
 
 /// A lock as the kernel asks for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     pub ino: Ino,
     pub owner: u64,
+    pub handle: u64,
     pub start: u64,
     pub end: u64,
     pub typ: i32,
@@ -89,8 +90,10 @@ impl Wanted {
                 break taken;
             }
         };
-        if is_flock && taken.is_ok() {
-            handles.set_flock(ino, owner, kind != LockKind::Unlock);
+        match (&taken, kind) {
+            (Ok(()), LockKind::Unlock) if is_flock => handles.has_no_flock(ino, owner),
+            (Ok(()), _) if is_flock => handles.has_flock(ino, owner, self.handle),
+            _ => {}
         }
         taken
     }
@@ -136,7 +139,7 @@ impl Volume {
     pub fn unlock(&self, ino: Ino, owner: u64) -> Result<(), Errno> {
         let (kind, start, end) = (LockKind::Unlock, 0, FLOCK_BYTE);
         let unlocked = self.client.lock(LockRequest { ino, owner, kind, start, end, wait: false }, &|| false);
-        self.handles.set_flock(ino, owner, false);
+        self.handles.has_no_flock(ino, owner);
         unlocked
     }
 }
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     fn bytes(start: u64, end: u64, call: LockCall) -> (u64, u64) {
-        Wanted { ino: Ino(5), owner: 1, start, end, typ: F_WRLCK }.bytes(call)
+        Wanted { ino: Ino(5), owner: 1, handle: 0, start, end, typ: F_WRLCK }.bytes(call)
     }
 
     #[test]
@@ -155,7 +158,7 @@ mod tests {
         assert_eq!(bytes(0, FILE_END, LockCall::Flock), (FLOCK_BYTE, FLOCK_BYTE));
         assert_eq!(bytes(0, FILE_END, LockCall::Unknown), (0, FLOCK_BYTE));
         let nobody = Caller::nobody();
-        let part = Wanted { ino: Ino(5), owner: 1, start: 10, end: 19, typ: F_WRLCK };
+        let part = Wanted { ino: Ino(5), owner: 1, handle: 0, start: 10, end: 19, typ: F_WRLCK };
         assert_eq!((part.call(&nobody), part.bytes(LockCall::Fcntl)), (LockCall::Fcntl, (10, 19)));
         let whole = Wanted { start: 0, end: FILE_END, ..part };
         assert_eq!(whole.call(&nobody), LockCall::Unknown);

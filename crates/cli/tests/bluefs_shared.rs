@@ -394,3 +394,17 @@ fn parts_of_one_file_are_written_at_once() {
     let file = fs::read(mount.0.join("file")).expect("read");
     assert!(file.chunks(4096).enumerate().all(|(i, part)| part.iter().all(|byte| *byte == b'0' + i as u8)));
 }
+
+#[test]
+fn how_much_space_there_is_is_not_asked_each_time_and_shows_own_changes() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mount = Mount::new(&server.address, &scene.path("a"), &[]);
+    let free = || rustix::fs::statvfs(&mount.0).expect("a file system").f_bfree;
+    let asked = || shown(&mount.0).expect("it is shown")["asked"].as_u64().expect("a number");
+    let (before, empty) = (asked(), free());
+    (0..20).for_each(|_| assert_eq!(free(), empty));
+    assert!(asked() < before + 20, "{} questions", asked() - before);
+    fs::write(mount.0.join("file"), vec![b'x'; 1 << 20]).expect("written");
+    assert!(free() < empty, "what the mount itself has written shows at once");
+}
