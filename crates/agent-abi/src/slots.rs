@@ -34,13 +34,13 @@ pub const PROCESS_LOCKS_OUTSIDE: u32 = 128;
 pub const PROCESS_SHARES_STATE: u32 = 256;
 /// The process hears of others without a call that says so: by a timer that goes by another one's CPU time.
 pub const PROCESS_HEARS_OTHERS: u32 = 512;
+/// The process has changed semaphores in a way that its end takes back (`SEM_UNDO`), also over exec.
+pub const PROCESS_UNDOES: u32 = 1024;
+/// Each of these is seen by whoever has something in common with the process, when it ends.
+pub const PROCESS_GIVES_BACK: u32 = PROCESS_LOCKS_OUTSIDE | PROCESS_UNDOES;
 /// What a new program has of the one before: what belongs to the process and not to its memory.
-pub const PROCESS_KEPT_BY_EXEC: u32 = PROCESS_TIMERS
-    | PROCESS_LOCKS
-    | PROCESS_PRIVILEGES
-    | PROCESS_IN_PSEUDO
-    | PROCESS_LOCKS_OUTSIDE
-    | PROCESS_SHARES_STATE;
+pub const PROCESS_KEPT_BY_EXEC: u32 =
+    PROCESS_TIMERS | PROCESS_LOCKS | PROCESS_PRIVILEGES | PROCESS_IN_PSEUDO | PROCESS_GIVES_BACK | PROCESS_SHARES_STATE;
 /// Each of these makes a process depend on whatever anybody knows to be changed (`Transactions::known`).
 pub const PROCESS_SHARES: u32 = PROCESS_MAPPED_SHARED | PROCESS_SEES_OTHERS;
 /// Each of these makes it depend on whatever anybody changed: it sees more of others than their memory.
@@ -70,6 +70,8 @@ pub struct Process {
     pub watched: [AtomicU32; 6],
     /// What `getppid` answered last, plus 1; 0 = never asked.
     pub parent_seen: AtomicU32,
+    /// Bytes that it has taken from connections to outside since it last depended on nothing there.
+    pub taken: AtomicU32,
     /// On which permit it may look names up, and read what it opened or asked about (`World::permits`); 0 = none.
     pub permit: AtomicU64,
 }
@@ -191,6 +193,7 @@ impl Process {
         self.held_outputs.store(0, Ordering::Relaxed);
         self.users.store(1, Ordering::Relaxed);
         self.parent_seen.store(0, Ordering::Relaxed);
+        self.taken.store(0, Ordering::Relaxed);
         self.permit.store(0, Ordering::Relaxed);
         self.watched.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         self.patched_sites.store(0, Ordering::Release);

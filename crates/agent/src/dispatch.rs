@@ -12,7 +12,9 @@ use syscall_table::{Op, Shows};
 
 const X32: u64 = 0x4000_0000;
 const PIDFD_GETFD: u64 = 438;
+const SEMOP: u64 = 65;
 const SEMTIMEDOP: u64 = 220;
+const MQ_NOTIFY: u64 = 244;
 const SETSOCKOPT: u64 = 54;
 const UMOUNT2: u64 = 166;
 const FANOTIFY_INIT: u64 = 300;
@@ -182,6 +184,10 @@ impl Call<'_> {
     /// Not known to be safe: wait until nothing depends on a guess, then run it.
     pub fn barrier(&mut self) {
         self.settle();
+        match self.frame.nr {
+            SEMOP | SEMTIMEDOP | MQ_NOTIFY => self.note_given_back(),
+            _ => {}
+        }
         match self.frame.nr {
             SEMTIMEDOP => self.proceed_timed(3, Limit::Timespec),
             _ => self.proceed(),

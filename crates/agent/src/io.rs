@@ -47,6 +47,7 @@ impl Call<'_> {
             return;
         }
         let entry = self.descriptor(fd);
+        self.settle_taking(fd, entry);
         match entry.kind() {
             FdKind::Inside => {
                 // Taking something out lets go whoever waits for room.
@@ -70,6 +71,7 @@ impl Call<'_> {
         }
         let result = self.proceed_receiving(position, AFTER_OBSERVES);
         if result >= 0 {
+            self.note_taken(entry, result);
             self.observe_entry(entry, result);
         } else if result == -EAGAIN {
             // That it did not wait tells of a flag.
@@ -331,6 +333,9 @@ impl Call<'_> {
         }
         if self.has_option(option::FIFO_HELD) && !self.is_clean() {
             self.await_fifo_at(self.arg(input));
+        }
+        if !self.is_clean() {
+            self.settle_taking(self.arg(input), from);
         }
         if self.hands_over(from, to) {
             return self.hand_over(from, to, input, output);

@@ -30,6 +30,7 @@ mod shown;
 mod sigchld;
 mod sockets;
 mod start;
+mod taking;
 mod timed;
 mod trace;
 mod transfer;

@@ -44,12 +44,12 @@ pub fn read_program_bytes(address: u64, into: &mut [u64], len: u64) -> bool {
 /// Copy bytes of the program's memory to memory of ours: how many could be read.
 pub fn copy_program(from: u64, to: u64, len: u64) -> u64 {
     const PROCESS_VM_READV: u64 = 310;
-    const GETPID: u64 = 39;
+    const GETTID: u64 = 186;
     let (local, remote) = ([to, len], [from, len]);
     // SAFETY: the caller owns the memory; the kernel checks `remote`.
     let copied = unsafe {
-        let pid = gate::call(GETPID, [0; 6]) as u64;
-        gate::call(PROCESS_VM_READV, [pid, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0])
+        let own = gate::call(GETTID, [0; 6]) as u64;
+        gate::call(PROCESS_VM_READV, [own, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0])
     };
     copied.max(0) as u64
 }

@@ -9,7 +9,7 @@ use crate::memory::{home_of_thread, map_thread_page, read_program, read_program_
 use crate::timed::Limit;
 use agent_abi::{
     option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_HEARS_OTHERS, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES,
-    PROCESS_SHARES_STATE, PROCESS_TIMERS, THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
+    PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::Shows;
@@ -26,6 +26,8 @@ const CLONE_PTRACE: u64 = 0x2000;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_PARENT: u64 = 0x8000;
 const CLONE_THREAD: u64 = 0x10000;
+/// What semaphores get back at the end is kept in common.
+const CLONE_SYSVSEM: u64 = 0x40000;
 const CLONE_NEWUSER: u64 = 0x1000_0000;
 const CLONE_NEWIPC: u64 = 0x800_0000;
 const CLONE_NEWPID: u64 = 0x2000_0000;
@@ -202,6 +204,9 @@ impl Call<'_> {
         slot.inherit_mappings(self.process);
         if birth.shares_state() {
             slot.flags.fetch_or(PROCESS_SHARES_STATE, Ordering::Relaxed);
+        }
+        if birth.flags & CLONE_SYSVSEM != 0 {
+            slot.flags.fetch_or(self.process.flags.load(Ordering::Relaxed) & PROCESS_UNDOES, Ordering::Relaxed);
         }
         if birth.flags & (CLONE_NEWUSER | CLONE_NEWPID) != 0 {
             slot.flags.fetch_or(PROCESS_PRIVILEGES, Ordering::Relaxed);
@@ -566,7 +571,6 @@ impl Call<'_> {
     }
 
     pub fn unshare(&mut self) {
-        const CLONE_SYSVSEM: u64 = 0x40000;
         let flags = self.arg(0);
         let known = CLONE_THREAD | CLONE_FS | CLONE_SIGHAND | CLONE_VM | CLONE_FILES | CLONE_SYSVSEM | NAMESPACES;
         if flags & CLONE_NEWIPC != 0 && flags & !known != 0 {

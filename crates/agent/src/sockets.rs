@@ -117,8 +117,12 @@ impl Call<'_> {
 
     pub fn receive_message(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
+        if !self.is_clean() {
+            self.settle_taking(self.arg(position), entry);
+        }
         let result = self.proceed_receiving(position, AFTER_MUST_FINISH);
         if result >= 0 && !self.is_clean() {
+            self.note_taken(entry, result);
             self.observe_entry(entry, result);
         }
         self.observe_error(result);
@@ -129,6 +133,9 @@ impl Call<'_> {
 
     pub fn receive_messages(&mut self, position: u8) {
         let entry = self.descriptor(self.arg(position));
+        if !self.is_clean() {
+            self.settle_taking(self.arg(position), entry);
+        }
         let received = self.proceed_receiving(position, AFTER_MUST_FINISH);
         if received >= 0 && !self.is_clean() {
             self.observe_entry(entry, received);
@@ -396,6 +403,7 @@ impl Call<'_> {
     pub fn accept(&mut self) {
         if !self.is_clean() {
             // It makes room for whoever waits to be connected.
+            self.settle_accepting(self.arg(0));
             self.modify(&self.world.messages);
         }
         let result = self.proceed_receiving(0, AFTER_MUST_FINISH);

@@ -118,7 +118,7 @@ pub fn ready_now(fd: u64, events: u64) -> u64 {
 }
 
 /// How much can be read from a pipe or a socket.
-fn queued(fd: u64) -> u64 {
+pub fn queued(fd: u64) -> u64 {
     const IOCTL: u64 = 16;
     const FIONREAD: u64 = 0x541b;
     let mut len = 0u64;

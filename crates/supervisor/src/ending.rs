@@ -7,7 +7,7 @@ use crate::event_loop::Supervisor;
 use crate::outputs::Target;
 use crate::requests::stream_of;
 use crate::sys;
-use agent_abi::{option, PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE, PROCESS_SHARES};
+use agent_abi::{option, PROCESS_GIVES_BACK, PROCESS_MAPPED_PRIVATE, PROCESS_SHARES};
 use commit_clock::{Clock, DOMAINS_MAX};
 use output::ProcessId;
 use rustix::fs::FileType;
@@ -32,7 +32,7 @@ pub(crate) struct GoesOnLater {
 /// What a thread does that has stood still.
 #[derive(Debug)]
 enum Then {
-    /// It is the last one of a process with names for which others may ask, or with locks that they see: it ends. A
+    /// It is the last one of a process with names for which others may ask, or with locks or semaphores that they see: it ends. A
     /// copy of such a socket would keep its name from whoever wants it next.
     End,
     /// It sees a signal that leaves a core.
@@ -88,13 +88,14 @@ impl Supervisor {
         stopped.resume(0)
     }
 
-    /// With the process go the names of its sockets: whoever asks for one of them is refused. So do its locks.
+    /// With the process go the names of its sockets: whoever asks for one of them is refused. So do its locks,
+    /// and what it took of semaphores.
     fn end_when_names_may_go(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         let unsettled = self.unsettled_clock(tid);
         let is_missed = |one: &(Clock, usize)| {
             let flags = self.world().processes[one.1].flags.load(Ordering::Relaxed);
-            flags & PROCESS_LOCKS_OUTSIDE != 0 || self.has_name_for_others(tid)
+            flags & PROCESS_GIVES_BACK != 0 || self.has_name_for_others(tid)
         };
         let Some((clock, process)) = unsettled.filter(is_missed) else { return stopped.resume(0) };
         match self.output_ids.get(&process) {

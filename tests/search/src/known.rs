@@ -6,18 +6,12 @@ const ACCESS_TIME: &str =
     "access times are no state that anybody depends on (000, 5.3): if who reads a file gave to it, \
     all later readers would wait";
 
-const ROOM: &str = "what a dirty process takes out of an inherited pipe makes room there (docs/NEXT.md)";
-const UNDONE: &str =
-    "the end of a process gives back what it took of a semaphore, which somebody outside may look at (docs/NEXT.md)";
-
 /// Action, observation, reason.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("read_file", "times_of_other", ACCESS_TIME),
     ("read_part", "times_of_other", ACCESS_TIME),
     ("sendfile_to_pipe", "times_of_other", ACCESS_TIME),
     ("splice_to_pipe", "times_of_other", ACCESS_TIME),
-    ("drain_by_splice", "outside:room_pipe", ROOM),
-    ("semaphore_undone", "outside:semaphore_value", UNDONE),
 ];
 
 /// Why this pair is left as it is, if it is known.
