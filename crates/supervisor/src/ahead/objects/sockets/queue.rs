@@ -53,6 +53,8 @@ struct Piece {
 pub(crate) struct Queued {
     queue: Queue,
     contents: Vec<Piece>,
+    /// What it took of its sender's buffer.
+    memory: usize,
 }
 
 /// What makes of a copy of a descriptor in a message what an undo entry may hold of it.
@@ -77,7 +79,8 @@ impl Queue {
             Ok(Piece { bytes, descriptors: rights.into_iter().map(&mut *keep).collect::<io::Result<_>>()? })
         });
         let contents = pieces.collect::<io::Result<_>>()?;
-        Ok(Queued { queue: self, contents })
+        let memory = sys::unread(self.sender.as_fd())?;
+        Ok(Queued { queue: self, contents, memory })
     }
 
     /// Whether its peer may still send, and nothing urgent was sent.
@@ -209,15 +212,23 @@ impl Queue {
 }
 
 impl Piece {
-    fn send_to(&self, queue: &Queue) -> io::Result<()> {
+    /// Bytes of a stream go in pieces of at most `most`; a message with descriptors is one.
+    fn send_to(&self, queue: &Queue, most: usize) -> io::Result<()> {
+        if queue.is_stream && self.descriptors.is_empty() {
+            return self.bytes.chunks(most).try_for_each(|bytes| send_all(queue, bytes, &[]));
+        }
         let opened = self.descriptors.iter().map(Descriptor::open).collect::<io::Result<Vec<_>>>()?;
         let rights: Vec<BorrowedFd> = opened.iter().map(|fd| fd.as_fd()).collect();
-        let mut at = queue.send(&self.bytes, &rights)?;
-        while at < self.bytes.len() {
-            at += queue.send(&self.bytes[at..], &[])?;
-        }
-        Ok(())
+        send_all(queue, &self.bytes, &rights)
     }
+}
+
+fn send_all(queue: &Queue, bytes: &[u8], rights: &[BorrowedFd]) -> io::Result<()> {
+    let mut at = queue.send(bytes, rights)?;
+    while at < bytes.len() {
+        at += queue.send(&bytes[at..], &[])?;
+    }
+    Ok(())
 }
 
 impl Queued {
@@ -226,10 +237,30 @@ impl Queued {
         self.contents.iter().map(|piece| piece.bytes.len()).sum()
     }
 
-    /// Make this all that waits.
+    /// Make this all that waits. In fewer pieces a stream takes less of its sender's buffer, and who waits for room
+    /// would find some that nobody has made: it goes in the largest pieces that take as much as before.
     pub fn restore(&self) -> io::Result<()> {
+        let (mut small_enough, mut too_large) = (0, self.len().max(1));
+        if self.fill(too_large)? {
+            return Ok(());
+        }
+        while too_large - small_enough > 1 {
+            let most = small_enough + (too_large - small_enough) / 2;
+            match self.fill(most)? {
+                true => small_enough = most,
+                false => too_large = most,
+            }
+        }
+        self.fill(small_enough.max(1)).map(|_| ())
+    }
+
+    /// Fill the queue with pieces of at most that length. Whether they take as much as before, where their length is
+    /// ours to choose.
+    fn fill(&self, most: usize) -> io::Result<bool> {
         self.queue.drain();
-        self.contents.iter().try_for_each(|piece| piece.send_to(&self.queue))
+        self.contents.iter().try_for_each(|piece| piece.send_to(&self.queue, most))?;
+        let is_ours = self.queue.is_stream && self.contents.iter().any(|piece| piece.descriptors.is_empty());
+        Ok(!is_ours || sys::unread(self.queue.sender.as_fd())? >= self.memory)
     }
 
     /// The descriptors in its messages.
@@ -382,6 +413,20 @@ mod tests {
             assert_eq!(socket_send_buffer_size(&*ends.1).unwrap(), size);
             let back: usize = std::iter::from_fn(|| Some(take(&ends.0, 50_000).len()).filter(|&n| n > 0)).sum();
             assert_eq!(back, sent);
+        }
+    }
+
+    #[test]
+    fn what_is_put_back_leaves_no_more_room() {
+        for len in [1, 100, 4096, 20_000] {
+            let ends = pair(SocketType::STREAM);
+            while send(&*ends.1, &vec![b'x'; len], SendFlags::DONTWAIT).is_ok() {}
+            let before = sys::unread(ends.1.as_fd()).unwrap();
+            let queued = remember(&ends).unwrap();
+            while !take(&ends.0, 50_000).is_empty() {}
+            queued.restore().unwrap();
+            let after = sys::unread(ends.1.as_fd()).unwrap();
+            assert!((before..before + before / 4).contains(&after), "{len}: {before}, {after}");
         }
     }
 
