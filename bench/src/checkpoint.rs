@@ -11,7 +11,7 @@ use crate::Options;
 /// Runs it.
 pub fn run(options: &Options) -> Result<Vec<Figure>, String> {
     let workshop = Workshop::open()?;
-    Ok(vec![single(options)?, rollbacks(options, &workshop)?, memory(options, &workshop)?])
+    Ok(vec![single(options)?, threads(options)?, rollbacks(options, &workshop)?, memory(options, &workshop)?])
 }
 
 /// One process: `checkpoint`'s example `cost` measures in one run of its own, hundreds of times each.
@@ -45,6 +45,32 @@ fn single(options: &Options) -> Result<Figure, String> {
     let title = "A checkpoint of one process, against a plain fork and reap".to_owned();
     let notes = vec![machine()];
     Ok(Figure { name: "checkpoint", title, unit: "µs", series, base: Base::Groups(4), targets, notes })
+}
+
+/// One process with several threads: `checkpoint`'s example `cost_threads`.
+fn threads(options: &Options) -> Result<Figure, String> {
+    let sizes: &[u32] = if options.quick { &[10] } else { &[10, 500] };
+    let (mut series, mut targets) = (Vec::new(), Vec::new());
+    for (mebibytes, threads) in sizes.iter().flat_map(|&size| [1, 4, 16, 64].map(|threads| (size, threads))) {
+        let name = format!("{mebibytes} MiB, {threads} threads");
+        let ways = ["fork and reap", "all stopped", "checkpoint and discard", "put back"];
+        let mut group = ways.map(|way| Series::new(format!("{name}, {way}")));
+        for _ in 0..options.runs {
+            let mut cost = Command::new(built("examples/cost_threads"));
+            cost.args(["--one", &mebibytes.to_string(), &threads.to_string()]);
+            let said = output_of(cost)?;
+            let numbers: Vec<f64> = said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            let values: [f64; 4] = numbers.try_into().map_err(|_| format!("cost_threads said {said:?}"))?;
+            group.iter_mut().zip(values).for_each(|(series, value)| series.values.push(value));
+        }
+        let measured = (group[1].median() + group[2].median()) / group[0].median();
+        let claim = format!("{name}: stop, checkpoint and discard / fork and reap");
+        targets.push(Target { claim, measured, limit: Limit::AtMost(f64::INFINITY) });
+        series.extend(group);
+    }
+    let title = "A checkpoint of a process with several threads, against a plain fork and reap".to_owned();
+    let notes = vec![machine()];
+    Ok(Figure { name: "checkpoint-threads", title, unit: "µs", series, base: Base::Groups(4), targets, notes })
 }
 
 /// Whole worlds: a chain of processes that pass a guess on, which then fails.

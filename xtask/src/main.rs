@@ -124,7 +124,8 @@ fn bench(arguments: &[String]) -> Result<(), String> {
         println!("left out without root: postmark, sqlite, build, answers (they mount file systems)");
     }
     build_release()?;
-    cargo(&["build", "--quiet", "--release", "-p", "checkpoint", "--example", "cost"]).run()?;
+    let examples = ["--example", "cost", "--example", "cost_threads"];
+    cargo(&[&["build", "--quiet", "--release", "-p", "checkpoint"], &examples[..]].concat()).run()?;
     cargo(&["run", "--quiet", "--release", "-p", "bench", "--"]).args(arguments).run()
 }
 
