@@ -1,13 +1,13 @@
 //! `faults`: the processes that stand around a world are killed and stopped at random moments (testkit's `faults`).
 
-use crate::shell::{is_root, job, speculator, target, Job};
+use crate::shell::{build_judged, is_root, job, program, speculator, Job};
 
 /// How many cases are a sample: about half a minute.
 const SAMPLE: &str = "30";
 
 fn campaign() -> Job {
-    let program = speculator().display().to_string();
-    job(target().join("release/faults")).args(["--speculator", &program])
+    let ours = speculator().display().to_string();
+    job(program("faults")).args(["--speculator", &ours])
 }
 
 /// A campaign, with the program's own arguments.
@@ -16,7 +16,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         println!("left out without root: the crash disk (FUSE, loop devices and mounts)");
         return Ok(());
     }
-    crate::build_release()?;
+    build_judged()?;
     campaign().args(arguments).run()
 }
 

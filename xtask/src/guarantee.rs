@@ -1,7 +1,7 @@
 //! `guarantee`: the crash disk (testkit's `crash-table`): 002's figure 3, and the workloads that external synchrony is
 //! judged by, each cut at 500 points and more.
 
-use crate::shell::{is_root, job, speculator, target, Job};
+use crate::shell::{build_judged, is_root, job, program, speculator, Job};
 
 /// Cuts for each workload in each configuration, as the project promises.
 const CUTS: &str = "500";
@@ -42,7 +42,7 @@ pub fn crash_table() -> Job {
 
 fn crash_table_of(command: &str) -> Job {
     let ours = format!("{} {command}", speculator().display());
-    job(target().join("release/crash-table")).args(["--ours", &ours])
+    job(program("crash-table")).args(["--ours", &ours])
 }
 
 /// Runs it in full.
@@ -60,7 +60,7 @@ fn run_with(cuts_of_servers: &str) -> Result<(), String> {
         println!("left out without root: the crash disk (FUSE, loop devices and mounts)");
         return Ok(());
     }
-    crate::build_release()?;
+    build_judged()?;
     let figure =
         crash_table().args(["--workloads", "writer,writer-fsync", "--configurations", FIGURE_3, "--cuts", CUTS]);
     let figure = figure.run();

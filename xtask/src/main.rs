@@ -33,7 +33,7 @@ mod volume;
 
 use std::process::ExitCode;
 
-use shell::{cargo, repository, target};
+use shell::{build_judged, cargo, repository, target};
 
 const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | \
@@ -85,21 +85,21 @@ fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn transparency(filter: &[String]) -> Result<(), String> {
-    build_release()?;
+    build_judged()?;
     test::transparency(std::env::var("SPECULATOR_INTERPOSE").ok().as_deref(), filter)
 }
 
 /// Every scenario with every rate and many seeds, and many random programs. An interrupt has to reach who runs them, and is waited for: so that is
 /// what we become.
 fn equivalence(arguments: &[String]) -> Result<(), String> {
-    build_release()?;
+    build_judged()?;
     let into = format!("--into={}", target().join("equivalence").display());
     Err(cargo(&["run", "--quiet", "-p", "rollback", "--", &into]).args(arguments).exec())
 }
 
 /// Everyday commands inside one open guess, all or those that are named.
 fn everyday(arguments: &[String]) -> Result<(), String> {
-    build_release()?;
+    build_judged()?;
     let table = repository().join("docs/EVERYDAY.md");
     let table = format!("--table={}", table.display());
     let arguments = arguments.iter().map(|word| if word == "--table" { table.clone() } else { word.clone() });
@@ -123,7 +123,7 @@ fn bench(arguments: &[String]) -> Result<(), String> {
     if !shell::is_root() {
         println!("left out without root: postmark, sqlite, build, answers (they mount file systems)");
     }
-    build_release()?;
+    build_judged()?;
     let examples = ["--example", "cost", "--example", "cost_threads"];
     cargo(&[&["build", "--quiet", "--release", "-p", "checkpoint"], &examples[..]].concat()).run()?;
     cargo(&["run", "--quiet", "--release", "-p", "bench", "--"]).args(arguments).run()
@@ -135,10 +135,4 @@ fn docs() -> Result<(), String> {
     std::fs::write(&file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     println!("wrote {}", file.display());
     Ok(())
-}
-
-/// Builds `speculator`, and the programs that judge it.
-fn build_release() -> Result<(), String> {
-    // Chosen together: each by itself would have dependencies with other features.
-    shell::nice_cargo(&["build", "--release", "-p", "cli", "-p", "testkit"]).run()
 }

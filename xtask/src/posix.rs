@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::shell::{cargo, is_root, job, speculator, target};
+use crate::shell::{build_judged, cargo, is_root, job, speculator, target};
 
 /// Tests whose failure is known, and why.
 const EXPECTED: [(&str, &str); 0] = [];
@@ -37,7 +37,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         return Ok(());
     }
     install()?;
-    crate::build_release()?;
+    build_judged()?;
     let mount = Mount::new()?;
     let (posix, random) = (pjdfstest(&mount, &options.filter), fsx(&mount, &options));
     let problems: Vec<String> = [posix, random].into_iter().filter_map(Result::err).collect();

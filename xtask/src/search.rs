@@ -1,6 +1,6 @@
 //! `search`: pairs of actions and observations, to find what is shown before it is durable (`tests/search`).
 
-use crate::shell::{cargo, job, speculator, target, Job};
+use crate::shell::{build_comparer, build_judged, job, speculator, target, Job};
 
 /// How many pairs are a sample: less than a minute.
 const SAMPLE: &str = "1500";
@@ -19,8 +19,8 @@ fn search() -> Job {
 
 /// A search, with the program's own arguments.
 pub fn run(arguments: &[String]) -> Result<(), String> {
-    crate::build_release()?;
-    cargo(&["build", "--quiet", "--workspace", "--bin", "search"]).run()?;
+    build_judged()?;
+    build_comparer("search")?;
     search().args(arguments).run()
 }
 

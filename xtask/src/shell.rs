@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::unstable::{failed_names, Failure};
 
@@ -14,10 +15,49 @@ const FAILURE_LINES_MAX: usize = 60;
 /// A command that is about to run.
 pub struct Job(Command);
 
+/// Whether the build that the tests belong to is judged, and not the release.
+static JUDGES_TEST_BUILD: AtomicBool = AtomicBool::new(false);
+
+/// From now on the build that the tests belong to is judged: the same sources, which check themselves more (overflows,
+/// `debug_assert`). Another build for the release alone would take as long as everything else that is built.
+pub fn judge_test_build() {
+    JUDGES_TEST_BUILD.store(true, Ordering::Relaxed);
+}
+
+/// The folder of the build that is judged, below [`target`].
+fn judged() -> &'static str {
+    if JUDGES_TEST_BUILD.load(Ordering::Relaxed) {
+        return "debug";
+    }
+    "release"
+}
+
+/// Builds all tests and programs, in one: programs alone would have dependencies with fewer features.
+pub fn build_tests() -> Result<(), String> {
+    cargo(&["build", "--quiet", "--workspace", "--bins", "--tests"]).run()
+}
+
+/// Builds a program that compares, such as `search`. It is always one of the tests' build.
+pub fn build_comparer(name: &str) -> Result<(), String> {
+    if JUDGES_TEST_BUILD.load(Ordering::Relaxed) {
+        return build_tests();
+    }
+    cargo(&["build", "--quiet", "--workspace", "--bin", name]).run()
+}
+
+/// Builds `speculator`, and the programs that judge it.
+pub fn build_judged() -> Result<(), String> {
+    if JUDGES_TEST_BUILD.load(Ordering::Relaxed) {
+        return build_tests();
+    }
+    // Chosen together: each by itself would have dependencies with other features.
+    nice_cargo(&["build", "--release", "-p", "cli", "-p", "testkit"]).run()
+}
+
 /// A command.
 pub fn job(program: impl AsRef<OsStr>) -> Job {
     let mut command = Command::new(program);
-    command.current_dir(repository());
+    command.current_dir(repository()).env("SPECULATOR_BUILD", judged());
     Job(command)
 }
 
@@ -144,9 +184,14 @@ pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
 }
 
-/// The release binary `speculator`.
+/// A program of the build that is judged.
+pub fn program(name: &str) -> PathBuf {
+    target().join(judged()).join(name)
+}
+
+/// The binary `speculator` that is judged.
 pub fn speculator() -> PathBuf {
-    target().join("release/speculator")
+    program("speculator")
 }
 
 /// Whether we are root.

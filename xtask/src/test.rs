@@ -2,15 +2,18 @@
 //! next from running. The table at the end says what passed, how long it took, and what was left out and why.
 //!
 //! What is tried waits a lot, for disks and for pauses; builds and models compute. So these run beside it. All that is
-//! built is chosen from the whole workspace: chosen by `-p`, dependencies would be built again with fewer features.
+//! built is chosen from the whole workspace (chosen by `-p`, dependencies would be built again with fewer features), and
+//! once: the programs that are judged are those that the tests belong to, not a release.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::shell::{cargo, is_root, job, nice_cargo, speculator, target};
+use crate::shell::{
+    build_comparer, build_tests, cargo, is_root, job, judge_test_build, nice_cargo, speculator, target,
+};
 use crate::unstable::{self, run_tests};
 use crate::volume::Volume;
-use crate::{build_release, faults, guarantee, search, setup};
+use crate::{faults, guarantee, search, setup};
 
 type Step = (&'static str, fn() -> Result<(), String>);
 
@@ -19,7 +22,7 @@ const GROUPS: [&[Step]; 11] = [
     &[("set-up", setup::run)],
     &[("format", format_check)],
     &[("test build", build_tests)],
-    &[("unit and integration tests", workspace_tests), ("release build, loom models", release_and_loom)],
+    &[("unit and integration tests", workspace_tests), ("loom models", loom)],
     &[("transparency, agent", || transparency(None, &[]))],
     &[("transparency, stops", || transparency(Some("stops"), &[]))],
     &[("rollback, short", rollback)],
@@ -40,6 +43,7 @@ struct Done {
 
 /// Runs all steps.
 pub fn run() -> Result<(), String> {
+    judge_test_build();
     let mut lines = Vec::new();
     let mut all = Vec::new();
     for group in GROUPS {
@@ -128,21 +132,12 @@ fn lints() -> Result<(), String> {
     nice_cargo(&agent).env("CARGO_TARGET_DIR", target().join("agent")).run()
 }
 
-fn build_tests() -> Result<(), String> {
-    cargo(&["test", "--quiet", "--workspace", "--no-run"]).run()
-}
-
 /// Unit tests; integration tests but for the programs that have steps of their own; examples in documentation.
 fn workspace_tests() -> Result<(), String> {
     let job = |chosen: &[&str]| cargo(&["test", "--quiet", "--no-fail-fast", "--workspace"]).args(chosen).args(["--"]);
     run_tests(&job(&["--lib", "--bins"]), &[])?;
     run_tests(&job(&["--exclude", "transparency", "--exclude", "rollback", "--test", "*"]), &[])?;
     run_tests(&job(&["--doc"]), &[])
-}
-
-fn release_and_loom() -> Result<(), String> {
-    build_release()?;
-    loom()
 }
 
 /// The models in loom's own target directory: its flag would have everything else built again.
@@ -178,7 +173,7 @@ fn rollback() -> Result<(), String> {
 
 /// Everyday commands inside one open guess, as the arguments choose them.
 pub fn everyday(arguments: Vec<String>) -> Result<(), String> {
-    cargo(&["build", "--quiet", "--workspace", "--bin", "everyday"]).run()?;
+    build_comparer("everyday")?;
     let into = std::env::temp_dir().join(format!("speculator-everyday-{}", std::process::id()));
     let speculator = format!("--speculator={}", speculator().display());
     let result = job(target().join("debug/everyday"))

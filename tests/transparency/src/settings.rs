@@ -61,7 +61,8 @@ fn prefix(repository: &Path) -> Vec<String> {
         return words.split_whitespace().map(str::to_owned).collect();
     }
     let target = variable("CARGO_TARGET_DIR").map_or_else(|| repository.join("target"), PathBuf::from);
-    let binary = target.join("release/speculator");
+    let build = variable("SPECULATOR_BUILD").unwrap_or_else(|| "release".to_owned());
+    let binary = target.join(build).join("speculator");
     let mut words = vec![binary.display().to_string(), "run".to_owned()];
     if let Some(how) = variable("SPECULATOR_INTERPOSE") {
         words.push(format!("--interpose={how}"));
