@@ -7,6 +7,7 @@ use agent_abi::{
 };
 use commit_clock::{AtomicClock, Clock, Transactions};
 use core::sync::atomic::{fence, AtomicU32, Ordering};
+use syscall_table::nr;
 
 /// The world's shared memory.
 #[inline(always)]
@@ -346,7 +347,7 @@ impl<'a> Call<'a> {
         const FUTEX_WAIT: u64 = 0;
         let word = &raw const self.world.commits as u64;
         // SAFETY: the word is in the world's memory.
-        unsafe { gate::call(gate::nr::FUTEX, [word, FUTEX_WAIT, u64::from(seen), 0, 0, 0]) };
+        unsafe { gate::call(nr::futex, [word, FUTEX_WAIT, u64::from(seen), 0, 0, 0]) };
     }
 
     /// Ask for a commit without waiting for it.
@@ -362,7 +363,7 @@ impl<'a> Call<'a> {
         self.world.requests.fetch_add(1, Ordering::Release);
         let word = &raw const self.world.requests as u64;
         // SAFETY: as in `sleep`.
-        unsafe { gate::call(gate::nr::FUTEX, [word, FUTEX_WAKE, 1, 0, 0, 0]) };
+        unsafe { gate::call(nr::futex, [word, FUTEX_WAKE, 1, 0, 0, 0]) };
     }
 
     /// Begin to change `domain`. Until `end_change` no transaction that is active now begins to flush (commit-clock).

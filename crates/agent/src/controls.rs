@@ -6,6 +6,7 @@ use crate::gate;
 use crate::transfer::is_pipe;
 use agent_abi::{option, FdEntry, FdKind, PROCESS_LOCKS, PROCESS_LOCKS_OUTSIDE};
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 
 impl Call<'_> {
     pub fn fcntl(&mut self) {
@@ -26,10 +27,9 @@ impl Call<'_> {
         const F_DUPFD_CLOEXEC: u64 = 1030;
         const F_SETPIPE_SZ: u64 = 1031;
         const F_SET_FILE_RW_HINT: u64 = 1038;
-        const DUP: u64 = 32;
         const F_SETLEASE: u64 = 1024;
         const O_ASYNC: u64 = 0o20000;
-        let command = if self.frame.nr == DUP { F_DUPFD } else { u64::from(self.arg(1) as u32) };
+        let command = if self.frame.nr == nr::dup { F_DUPFD } else { u64::from(self.arg(1) as u32) };
         match command {
             F_GETLK..=F_SETLKW | F_OFD_GETLK..=F_OFD_SETLKW => {
                 let is_noted = self.process.flags.load(Ordering::Relaxed) & PROCESS_LOCKS != 0;
@@ -117,11 +117,10 @@ impl Call<'_> {
 
     /// A watch that is added gets the next number.
     pub fn add_watch(&mut self, position: u8) {
-        const INOTIFY_ADD_WATCH: u64 = 254;
         const IN_ACCESS: u64 = 0x1;
         const IN_CLOSE_NOWRITE: u64 = 0x10;
         const IN_OPEN: u64 = 0x20;
-        if self.frame.nr == INOTIFY_ADD_WATCH && self.arg(2) & (IN_ACCESS | IN_CLOSE_NOWRITE | IN_OPEN) != 0 {
+        if self.frame.nr == nr::inotify_add_watch && self.arg(2) & (IN_ACCESS | IN_CLOSE_NOWRITE | IN_OPEN) != 0 {
             self.hear_reads();
         }
         let entry = if self.is_clean() { None } else { Some(self.descriptor(self.arg(position))) };

@@ -10,14 +10,7 @@ use agent_abi::{
     option, AFTER_MUST_FINISH, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, PHASE_AFTER,
     PHASE_BEFORE, PHASE_PARTIAL, REPEATS,
 };
-
-const WRITE: u64 = 1;
-const WRITEV: u64 = 20;
-const SENDTO: u64 = 44;
-const RECVFROM: u64 = 45;
-const SENDMSG: u64 = 46;
-const RECVMSG: u64 = 47;
-const SENDMMSG: u64 = 307;
+use syscall_table::nr;
 
 const MSG_PEEK: u64 = 2;
 const MSG_DONTWAIT: u64 = 0x40;
@@ -72,7 +65,7 @@ impl Call<'_> {
     fn send_rest(&mut self, sent: i64, after: u64, limit: Limit) -> i64 {
         const POLLOUT: u64 = 4;
         // Of several messages the number of those that were sent is no number of bytes.
-        match sends(self.frame.nr) && (sent == 0 || self.frame.nr != SENDMMSG) {
+        match sends(self.frame.nr) && (sent == 0 || self.frame.nr != nr::sendmmsg) {
             true => self.go_on(sent, after, limit, POLLOUT),
             false => sent,
         }
@@ -87,13 +80,13 @@ impl Call<'_> {
         const SOCK_STREAM: u64 = 1;
         const CONTROL: u64 = 32;
         let flags = match self.frame.nr {
-            RECVFROM => self.arg(3),
-            RECVMSG => self.arg(2),
+            nr::recvfrom => self.arg(3),
+            nr::recvmsg => self.arg(2),
             _ => 0,
         };
         // What comes beside the data came with the first part of it.
         let mut control = [0];
-        let is_plain = self.frame.nr != RECVMSG
+        let is_plain = self.frame.nr != nr::recvmsg
             || read_program(self.arg(1).wrapping_add(CONTROL), &mut control) && control[0] == 0;
         let wants_all = flags & (MSG_WAITALL | MSG_PEEK | MSG_DONTWAIT) == MSG_WAITALL && is_plain;
         match wants_all && crate::sockets::socket_option(self.arg(0), SO_TYPE) == Some(SOCK_STREAM) {
@@ -124,7 +117,7 @@ impl Call<'_> {
             self.clear_cut();
             last = self.next_piece(done, &parts[..count], left_ns.is_some());
             match last {
-                1.. if self.frame.nr == SENDMMSG => {
+                1.. if self.frame.nr == nr::sendmmsg => {
                     done = last as u64;
                     break;
                 }
@@ -161,28 +154,28 @@ impl Call<'_> {
         let [fd, second, third, fourth, fifth, sixth] = self.frame.args;
         let waits = if is_limited { MSG_DONTWAIT } else { 0 };
         let (vector, vector_len) = match self.frame.nr {
-            WRITEV if done == 0 => (second, third),
+            nr::writev if done == 0 => (second, third),
             _ => (parts.as_ptr() as u64, parts.len() as u64),
         };
         let mut header = [0, 0, vector, vector_len, 0, 0, 0];
         let header_at = header.as_mut_ptr() as u64;
         match self.frame.nr {
             // Nothing of it has happened: the same call again.
-            WRITE if done == 0 => gate::instead(&[fd, second, third, waits, 0, 0], SENDTO),
-            WRITEV if done == 0 => gate::instead(&[fd, header_at, waits, 0, 0, 0], SENDMSG),
-            SENDTO if done == 0 => gate::instead(&[fd, second, third, fourth | waits, fifth, sixth], SENDTO),
-            SENDMSG if done == 0 => gate::instead(&[fd, second, third | waits, 0, 0, 0], SENDMSG),
-            SENDMMSG => gate::instead(&[fd, second, third, fourth | waits, 0, 0], SENDMMSG),
-            RECVFROM => gate::instead(&[fd, header_at, fourth | waits, 0, 0, 0], RECVMSG),
-            RECVMSG => gate::instead(&[fd, header_at, third | waits, 0, 0, 0], RECVMSG),
+            nr::write if done == 0 => gate::instead(&[fd, second, third, waits, 0, 0], nr::sendto),
+            nr::writev if done == 0 => gate::instead(&[fd, header_at, waits, 0, 0, 0], nr::sendmsg),
+            nr::sendto if done == 0 => gate::instead(&[fd, second, third, fourth | waits, fifth, sixth], nr::sendto),
+            nr::sendmsg if done == 0 => gate::instead(&[fd, second, third | waits, 0, 0, 0], nr::sendmsg),
+            nr::sendmmsg => gate::instead(&[fd, second, third, fourth | waits, 0, 0], nr::sendmmsg),
+            nr::recvfrom => gate::instead(&[fd, header_at, fourth | waits, 0, 0, 0], nr::recvmsg),
+            nr::recvmsg => gate::instead(&[fd, header_at, third | waits, 0, 0, 0], nr::recvmsg),
             nr => {
                 let flags = match nr {
-                    SENDTO => fourth,
-                    SENDMSG => third,
+                    nr::sendto => fourth,
+                    nr::sendmsg => third,
                     _ => 0,
                 };
                 // Who has sent a part is told of that, and not that the reader is gone.
-                let result = gate::instead(&[fd, header_at, flags | waits | MSG_NOSIGNAL, 0, 0, 0], SENDMSG);
+                let result = gate::instead(&[fd, header_at, flags | waits | MSG_NOSIGNAL, 0, 0, 0], nr::sendmsg);
                 if result != ENOTSOCK {
                     return result;
                 }
@@ -190,17 +183,16 @@ impl Call<'_> {
                 if self.must_leave() {
                     return result;
                 }
-                gate::instead(&[fd, vector, vector_len, 0, 0, 0], WRITEV)
+                gate::instead(&[fd, vector, vector_len, 0, 0, 0], nr::writev)
             }
         }
     }
 
     fn await_slice(&mut self, slice_ns: u64, events: u64) {
-        const PPOLL: u64 = 271;
         const MASK_LEN: u64 = 8;
         let left = [slice_ns / SECOND_NS, slice_ns % SECOND_NS];
         let mut one = [u64::from(self.arg(0) as u32) | events << 32];
-        gate::instead(&[one.as_mut_ptr() as u64, 1, left.as_ptr() as u64, 0, MASK_LEN, 0], PPOLL);
+        gate::instead(&[one.as_mut_ptr() as u64, 1, left.as_ptr() as u64, 0, MASK_LEN, 0], nr::ppoll);
     }
 
     /// What is left of the program's buffers behind so many bytes; how many parts.
@@ -209,9 +201,9 @@ impl Call<'_> {
         let [_, second, third, ..] = self.frame.args;
         let own = [second, third];
         let (mut vector, mut left) = match self.frame.nr {
-            WRITE | SENDTO | RECVFROM => (own.as_ptr() as u64, 1),
-            WRITEV => (second, third),
-            SENDMSG | RECVMSG => {
+            nr::write | nr::sendto | nr::recvfrom => (own.as_ptr() as u64, 1),
+            nr::writev => (second, third),
+            nr::sendmsg | nr::recvmsg => {
                 let mut header = [0u64; 2];
                 read_program(second.wrapping_add(PARTS_AT), &mut header);
                 (header[0], header[1])
@@ -249,5 +241,5 @@ impl Call<'_> {
 }
 
 fn sends(nr: u64) -> bool {
-    matches!(nr, WRITE | WRITEV | SENDTO | SENDMSG | SENDMMSG)
+    matches!(nr, nr::write | nr::writev | nr::sendto | nr::sendmsg | nr::sendmmsg)
 }

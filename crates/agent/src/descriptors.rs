@@ -2,12 +2,13 @@
 //! it copies the descriptors, and exec forgets it.
 
 use crate::clocks::Call;
-use crate::gate::{self, nr, EINVAL};
+use crate::gate::{self, EINVAL};
 use agent_abi::{
     hash_object, option, DeviceKind, FdEntry, FdKind, Private, Request, FDS_MAX, PRIVATE_BASE, THREAD_UNCACHED,
 };
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
+use syscall_table::nr;
 
 /// Where the cache begins in the private memory: just behind the first thread's page.
 pub const CACHE_BASE: u64 = PRIVATE_BASE + 0x8d00;
@@ -50,14 +51,14 @@ impl Stat {
     #[inline(always)]
     pub fn of_fd(fd: u64) -> Result<Self, i64> {
         // SAFETY: the buffer is `fill`'s.
-        Self::fill(|buffer| unsafe { gate::call(nr::FSTAT, [fd, buffer, 0, 0, 0, 0]) })
+        Self::fill(|buffer| unsafe { gate::call(nr::fstat, [fd, buffer, 0, 0, 0, 0]) })
     }
 
     /// Of a name, relative to a directory's descriptor; `flags` are `AT_…`.
     #[inline(always)]
     pub fn of_name(dir: u64, path: u64, flags: u64) -> Result<Self, i64> {
         // SAFETY: the buffer is `fill`'s; the kernel checks `path`.
-        Self::fill(|buffer| unsafe { gate::call(nr::NEWFSTATAT, [dir, path, buffer, flags, 0, 0]) })
+        Self::fill(|buffer| unsafe { gate::call(nr::newfstatat, [dir, path, buffer, flags, 0, 0]) })
     }
 
     /// Inlined with the call, so that nothing is cleared beforehand and only what is used of the answer is copied: without vector registers either
@@ -214,7 +215,7 @@ impl Call<'_> {
         }
         const NO_SUCH_ADVICE: u64 = 99;
         // SAFETY: no pointers.
-        let is_no_stream = unsafe { gate::call(nr::FADVISE64, [fd, 0, 0, NO_SUCH_ADVICE, 0, 0]) } == -EINVAL;
+        let is_no_stream = unsafe { gate::call(nr::fadvise64, [fd, 0, 0, NO_SUCH_ADVICE, 0, 0]) } == -EINVAL;
         if is_no_stream {
             self.remember(fd, known.with(FdEntry::NO_STREAM));
         }

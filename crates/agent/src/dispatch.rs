@@ -8,20 +8,10 @@ use crate::permits::OnPermit;
 use crate::timed::Limit;
 use agent_abi::{ahead, DeviceKind, Frame, Request, ThreadPage};
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 use syscall_table::{Op, Shows};
 
 const X32: u64 = 0x4000_0000;
-const PIDFD_GETFD: u64 = 438;
-const SEMOP: u64 = 65;
-const SEMTIMEDOP: u64 = 220;
-const MQ_NOTIFY: u64 = 244;
-const SETSOCKOPT: u64 = 54;
-const UMOUNT2: u64 = 166;
-const FANOTIFY_INIT: u64 = 300;
-const UNSHARE: u64 = 272;
-const QUOTACTL: u64 = 179;
-const OPEN_BY_HANDLE_AT: u64 = 304;
-const QUOTACTL_FD: u64 = 443;
 
 /// A thread made a system call.
 pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) -> ! {
@@ -85,18 +75,18 @@ pub fn carry_out(call: &mut Call) {
 #[inline(always)]
 fn act(call: &mut Call, op: Op, shows: Shows) {
     match op {
-        Op::Native if call.frame.nr == crate::process::SIGALTSTACK => call.sigaltstack(),
+        Op::Native if call.frame.nr == nr::sigaltstack => call.sigaltstack(),
         Op::Pipe => call.pipe(),
         Op::Wait => call.wait(),
-        Op::Lasting if call.frame.nr == crate::locked::MLOCKALL => call.lock_all(),
+        Op::Lasting if call.frame.nr == nr::mlockall => call.lock_all(),
         Op::Native | Op::Lasting | Op::Look => {
             call.proceed_observing();
         }
         Op::Exit | Op::ExitGroup => call.exit(),
-        Op::Barrier if call.frame.nr == PIDFD_GETFD => call.take_descriptor(),
-        Op::Barrier if call.frame.nr == OPEN_BY_HANDLE_AT => call.open_by_handle(),
-        Op::Barrier if matches!(call.frame.nr, QUOTACTL | QUOTACTL_FD) => call.quota(),
-        Op::Barrier if call.frame.nr == FANOTIFY_INIT => call.listen_to_files(),
+        Op::Barrier if call.frame.nr == nr::pidfd_getfd => call.take_descriptor(),
+        Op::Barrier if call.frame.nr == nr::open_by_handle_at => call.open_by_handle(),
+        Op::Barrier if matches!(call.frame.nr, nr::quotactl | nr::quotactl_fd) => call.quota(),
+        Op::Barrier if call.frame.nr == nr::fanotify_init => call.listen_to_files(),
         Op::Barrier => call.barrier(),
         Op::Refuse(errno) => call.refuse(errno),
         Op::Read { fd } | Op::ObserveFd { fd } => call.read(fd),
@@ -108,7 +98,7 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::SendMsg { fd } => call.send_message(fd),
         Op::SendMmsg { fd } => call.send_messages(fd),
         Op::ModifyFd { fd } => call.modify_descriptor(fd),
-        Op::Description { .. } if call.frame.nr == SETSOCKOPT => call.set_socket_option(),
+        Op::Description { .. } if call.frame.nr == nr::setsockopt => call.set_socket_option(),
         Op::Description { fd } => call.change_description(fd),
         Op::AddWatch { fd, .. } => call.add_watch(fd),
         Op::Control { pid } => call.control(pid),
@@ -156,7 +146,7 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::Prctl => call.prctl(),
         Op::ArchPrctl => call.arch_prctl(),
         Op::Identity => call.change_identity(),
-        Op::Namespace if call.frame.nr == UNSHARE => call.unshare(),
+        Op::Namespace if call.frame.nr == nr::unshare => call.unshare(),
         Op::Namespace => call.join_namespace(),
         Op::Mount => call.mount(),
         Op::OtherProcess => call.other_process(),
@@ -185,11 +175,11 @@ impl Call<'_> {
     pub fn barrier(&mut self) {
         self.settle();
         match self.frame.nr {
-            SEMOP | SEMTIMEDOP | MQ_NOTIFY => self.note_given_back(),
+            nr::semop | nr::semtimedop | nr::mq_notify => self.note_given_back(),
             _ => {}
         }
         match self.frame.nr {
-            SEMTIMEDOP => self.proceed_timed(3, Limit::Timespec),
+            nr::semtimedop => self.proceed_timed(3, Limit::Timespec),
             _ => self.proceed(),
         };
     }
@@ -197,7 +187,7 @@ impl Call<'_> {
     /// `quotactl`: it may change the file system of a device, or of a descriptor.
     fn quota(&mut self) {
         let device = match self.frame.nr {
-            QUOTACTL => Stat::of_name(AT_FDCWD, self.arg(1), 0).map(|stat| stat.rdev),
+            nr::quotactl => Stat::of_name(AT_FDCWD, self.arg(1), 0).map(|stat| stat.rdev),
             _ => Stat::of_fd(self.arg(0)).map(|stat| stat.dev),
         };
         self.settle();
@@ -249,7 +239,7 @@ impl Call<'_> {
     pub fn mount(&mut self) {
         self.note_proc_mounted();
         self.settle();
-        if self.frame.nr == UMOUNT2 {
+        if self.frame.nr == nr::umount2 {
             // Natively only those who use it keep it busy.
             self.await_commit(&self.transactions().dirty());
             gate::request(Request::LetGo, 0, 0, 0);

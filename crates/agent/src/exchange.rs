@@ -11,6 +11,7 @@ use crate::clocks::Call;
 use crate::start::WRITTEN_BASE;
 use agent_abi::permitted;
 use core::sync::atomic::{AtomicU64, Ordering};
+use syscall_table::nr;
 
 /// What can be taken out there is kept.
 const TAKES: u64 = 8;
@@ -21,25 +22,19 @@ const HELD: u64 = 32;
 /// Where its position was is kept for writes.
 const PLACED: u64 = 64;
 
-const READ: u64 = 0;
-const WRITE: u64 = 1;
-const PWRITE: u64 = 18;
-const READV: u64 = 19;
-const SENDTO: u64 = 44;
-const RECVFROM: u64 = 45;
 const MSG_DONTWAIT: u64 = 0x40;
 const MSG_NOSIGNAL: u64 = 0x4000;
 
 /// Whether none but the marks of this module are for such a call.
 pub fn is_change(number: u64) -> bool {
-    matches!(number, WRITE | PWRITE | SENDTO | RECVFROM)
+    matches!(number, nr::write | nr::pwrite64 | nr::sendto | nr::recvfrom)
 }
 
 /// What an exchange that the supervisor has allowed says of the next ones.
 pub fn marks_of_exchange(number: u64) -> u64 {
     match number {
-        READ | READV | RECVFROM => TAKES,
-        WRITE | SENDTO => GIVES,
+        nr::read | nr::readv | nr::recvfrom => TAKES,
+        nr::write | nr::sendto => GIVES,
         _ => 0,
     }
 }
@@ -48,8 +43,8 @@ pub fn marks_of_exchange(number: u64) -> u64 {
 pub fn marks_of_write(number: u64) -> u64 {
     left_to_write().store(permitted::WRITTEN_LEN, Ordering::Relaxed);
     match number {
-        WRITE => HELD | PLACED,
-        PWRITE => HELD,
+        nr::write => HELD | PLACED,
+        nr::pwrite64 => HELD,
         _ => 0,
     }
 }
@@ -81,12 +76,14 @@ impl Call<'_> {
         let has = |wanted: u64| marks & wanted == wanted;
         let (len, flags) = (self.arg(2), self.arg(3));
         match self.frame.nr {
-            READ | READV => has(TAKES),
-            RECVFROM => has(TAKES) && flags & !MSG_DONTWAIT == 0 && self.arg(4) == 0,
-            SENDTO => has(GIVES) && is_atomic(len) && flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0 && self.arg(4) == 0,
-            WRITE if has(GIVES) => is_atomic(len),
-            WRITE => has(HELD | PLACED) && is_left(len),
-            PWRITE => has(HELD) && is_left(len),
+            nr::read | nr::readv => has(TAKES),
+            nr::recvfrom => has(TAKES) && flags & !MSG_DONTWAIT == 0 && self.arg(4) == 0,
+            nr::sendto => {
+                has(GIVES) && is_atomic(len) && flags & !(MSG_DONTWAIT | MSG_NOSIGNAL) == 0 && self.arg(4) == 0
+            }
+            nr::write if has(GIVES) => is_atomic(len),
+            nr::write => has(HELD | PLACED) && is_left(len),
+            nr::pwrite64 => has(HELD) && is_left(len),
             _ => false,
         }
     }

@@ -4,9 +4,9 @@ use crate::clocks::Call;
 use agent_abi::{FdEntry, FdKind, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN};
 use commit_clock::Clock;
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 use syscall_table::SyncKind;
 
-const SYNCFS: u64 = 306;
 const MS_ASYNC: u64 = 1;
 const MS_SYNC: u64 = 4;
 
@@ -25,7 +25,7 @@ impl Call<'_> {
         if entry.kind() != FdKind::DomainFile || self.is_path_only(entry) {
             // Errors of descriptors that cannot be synced are the kernel's.
             self.proceed();
-        } else if self.frame.nr != SYNCFS && self.volatile_since(self.arg(0), entry).is_some() {
+        } else if self.frame.nr != nr::syncfs && self.volatile_since(self.arg(0), entry).is_some() {
             self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
             self.answer(0);
         } else if self.elides_fsync(entry.domain()) {
@@ -72,11 +72,10 @@ impl Call<'_> {
         if entry.has(FdEntry::OPENED) {
             return false;
         }
-        const FCNTL: u64 = 72;
         const F_GETFL: u64 = 3;
         const O_PATH: i64 = 0o10000000;
         // SAFETY: no pointers.
-        let flags = unsafe { crate::gate::call(FCNTL, [self.arg(0), F_GETFL, 0, 0, 0, 0]) };
+        let flags = unsafe { crate::gate::call(nr::fcntl, [self.arg(0), F_GETFL, 0, 0, 0, 0]) };
         let is_path_only = flags < 0 || flags & O_PATH != 0;
         if !is_path_only {
             self.remember(self.arg(0), entry.with(FdEntry::OPENED));

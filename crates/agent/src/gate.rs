@@ -10,21 +10,6 @@ extern "C" {
     fn gate_clone(args: *const [u64; 6], nr: u64, page: u64, thread: u64, process: u64) -> i64;
 }
 
-/// Numbers of the calls that the agent makes for itself.
-pub mod nr {
-    pub const FSTAT: u64 = 5;
-    pub const POLL: u64 = 7;
-    pub const LSEEK: u64 = 8;
-    pub const MMAP: u64 = 9;
-    pub const RT_SIGPROCMASK: u64 = 14;
-    pub const MADVISE: u64 = 28;
-    pub const SHMAT: u64 = 30;
-    pub const ARCH_PRCTL: u64 = 158;
-    pub const FUTEX: u64 = 202;
-    pub const FADVISE64: u64 = 221;
-    pub const NEWFSTATAT: u64 = 262;
-}
-
 pub const EPERM: i64 = 1;
 pub const ENOENT: i64 = 2;
 pub const EINTR: i64 = 4;

@@ -2,21 +2,14 @@
 
 use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, Stat};
-use crate::gate::{self, nr, EAGAIN};
+use crate::gate::{self, EAGAIN};
 use agent_abi::{
     option, FdEntry, FdKind, Request, AFTER_MUST_FINISH, AFTER_OBSERVES, MAPPED_MEMORY, PHASE_BEFORE,
     PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_SERVED, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN,
 };
 use commit_clock::Transaction;
 use core::sync::atomic::Ordering;
-
-const READ: u64 = 0;
-const LSEEK: u64 = 8;
-const READV: u64 = 19;
-const GETDENTS: u64 = 78;
-const GETDENTS64: u64 = 217;
-const PREADV2: u64 = 327;
-const PWRITEV2: u64 = 328;
+use syscall_table::nr;
 
 impl Call<'_> {
     /// Observes the object behind a descriptor.
@@ -95,7 +88,7 @@ impl Call<'_> {
 
     /// Observes what was opened by name and not looked at yet, if it need not be looked at for that. Returns whether the call was made.
     fn read_opened(&mut self, fd: u64) -> bool {
-        if self.frame.nr == nr::FSTAT {
+        if self.frame.nr == nr::fstat {
             if self.proceed_observing() == 0 {
                 self.learn(fd, self.arg(1));
                 self.observe_entry(self.descriptor(fd), 1);
@@ -113,8 +106,8 @@ impl Call<'_> {
 
     /// Whether the call moves the offset of an open file: whoever shares it sees that.
     fn moves_offset(&self) -> bool {
-        matches!(self.frame.nr, READ | READV | LSEEK | GETDENTS | GETDENTS64)
-            || self.frame.nr == PREADV2 && self.arg(3) == u64::MAX
+        matches!(self.frame.nr, nr::read | nr::readv | nr::lseek | nr::getdents | nr::getdents64)
+            || self.frame.nr == nr::preadv2 && self.arg(3) == u64::MAX
     }
 
     /// The process observed what is behind a descriptor; `result` is what its call returned.
@@ -134,7 +127,9 @@ impl Call<'_> {
             FdKind::Inside => self.observe(self.object(entry.slot())),
             FdKind::Pseudo | FdKind::Unknown => self.observe_everything(),
             // Hung up, by whoever had its other side.
-            FdKind::Outside if result == 0 && entry.has(FdEntry::TERMINAL) && matches!(self.frame.nr, READ | READV) => {
+            FdKind::Outside
+                if result == 0 && entry.has(FdEntry::TERMINAL) && matches!(self.frame.nr, nr::read | nr::readv) =>
+            {
                 self.observe_everything();
             }
             // A terminal, a pipe or a socket to outside brings what somebody outside did, who has seen only what is committed;
@@ -170,7 +165,7 @@ impl Call<'_> {
                 if let Some(moves) = self.volatile_since(self.arg(position), entry) {
                     return self.write_volatile(entry, moves);
                 }
-                if self.frame.nr == PWRITEV2 {
+                if self.frame.nr == nr::pwritev2 {
                     self.elide_write_flags(entry);
                 }
                 match self.process.flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SERVED {

@@ -3,13 +3,11 @@
 use crate::clocks::Call;
 use crate::gate;
 use agent_abi::{Request, MAPPINGS_MAX};
+use syscall_table::nr;
 
-pub const MLOCKALL: u64 = 151;
 const MCL_CURRENT: u64 = 1;
 const MCL_FUTURE: u64 = 2;
 const MCL_ONFAULT: u64 = 4;
-const MUNLOCKALL: u64 = 152;
-const MLOCK2: u64 = 325;
 const MLOCK_ONFAULT: u64 = 1;
 
 impl Call<'_> {
@@ -30,16 +28,16 @@ impl Call<'_> {
         // SAFETY: only says what stays in memory. What comes later stays if the program wants that; what is there is
         // locked as it says here, whatever was said before.
         unsafe {
-            gate::call(MUNLOCKALL, [0; 6]);
+            gate::call(nr::munlockall, [0; 6]);
             if flags & MCL_FUTURE != 0 {
-                gate::call(MLOCKALL, [flags & !MCL_CURRENT, 0, 0, 0, 0, 0]);
+                gate::call(nr::mlockall, [flags & !MCL_CURRENT, 0, 0, 0, 0, 0]);
             }
         }
         let how = if flags & MCL_ONFAULT != 0 { MLOCK_ONFAULT } else { 0 };
         each_mapping(|[at, length]| {
             // What cannot be read into memory is passed over, as by the kernel.
             // SAFETY: as above.
-            unsafe { gate::call(MLOCK2, [at, length, how, 0, 0, 0]) };
+            unsafe { gate::call(nr::mlock2, [at, length, how, 0, 0, 0]) };
         });
         self.answer(0);
     }
@@ -64,11 +62,10 @@ fn each_mapping(mut each: impl FnMut([u64; 2])) -> bool {
 
 /// How much an ordinary user's process may lock.
 fn limit() -> u64 {
-    const PRLIMIT64: u64 = 302;
     const RLIMIT_MEMLOCK: u64 = 8;
     let mut limit = [0u64; 2];
     // SAFETY: a whole `struct rlimit`.
-    let result = unsafe { gate::call(PRLIMIT64, [0, RLIMIT_MEMLOCK, 0, limit.as_mut_ptr() as u64, 0, 0]) };
+    let result = unsafe { gate::call(nr::prlimit64, [0, RLIMIT_MEMLOCK, 0, limit.as_mut_ptr() as u64, 0, 0]) };
     if result == 0 {
         limit[0]
     } else {

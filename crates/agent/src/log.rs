@@ -15,6 +15,7 @@ use crate::memory::is_set;
 use agent_abi::{FdEntry, Request, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN};
 use commit_clock::Transaction;
 use core::sync::atomic::{fence, Ordering};
+use syscall_table::nr;
 
 /// While another file is the log, one of so many fsyncs asks again.
 const MISSES: u32 = 64;
@@ -87,11 +88,9 @@ impl Call<'_> {
 
     /// A thread flushes a file. Whether its last call has done so, being the write to it.
     pub fn is_flushed_by_write(&self, entry: FdEntry) -> bool {
-        const FSYNC: u64 = 74;
-        const FDATASYNC: u64 = 75;
         let before = self.thread.calls.load(Ordering::Relaxed).wrapping_sub(1);
         entry.log() != 0
-            && matches!(self.frame.nr, FSYNC | FDATASYNC)
+            && matches!(self.frame.nr, nr::fsync | nr::fdatasync)
             && self.page.log_flushed == flushed(before, entry)
     }
 
@@ -128,7 +127,6 @@ fn flushed(call: u64, entry: FdEntry) -> u64 {
 
 /// Not fdatasync: whoever looks at the file's times depends on them.
 fn flush(fd: u64) -> bool {
-    const FSYNC: u64 = 74;
     // SAFETY: no pointers.
-    unsafe { gate::call(FSYNC, [fd, 0, 0, 0, 0, 0]) == 0 }
+    unsafe { gate::call(nr::fsync, [fd, 0, 0, 0, 0, 0]) == 0 }
 }

@@ -2,7 +2,7 @@
 
 use crate::clocks::Call;
 use crate::descriptors::{private, Stat};
-use crate::gate::{self, nr, EACCES, EINVAL, ENOMEM};
+use crate::gate::{self, EACCES, EINVAL, ENOMEM};
 use crate::start::{PRIVATE_LEN, THREAD_PAGES_BASE};
 use agent_abi::{
     text_index, FdKind, FileVersion, Private, Request, TextRow, TextState, World, AGENT_BASE, AGENT_LEN_MAX,
@@ -10,6 +10,7 @@ use agent_abi::{
     PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX, THREADS_BASE, THREADS_MAX, THREAD_LEN, WORLD_BASE,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
+use syscall_table::nr;
 
 const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
@@ -29,27 +30,23 @@ pub fn read_program(address: u64, into: &mut [u64]) -> bool {
 
 /// The same for so many bytes, which end within the words.
 pub fn read_program_bytes(address: u64, into: &mut [u64], len: u64) -> bool {
-    const PROCESS_VM_READV: u64 = 310;
-    const GETTID: u64 = 186;
     let local = [into.as_mut_ptr() as u64, len.min(core::mem::size_of_val(into) as u64)];
     let remote = [address, len];
     // SAFETY: `local` lies in `into`; the kernel checks `remote`.
     unsafe {
         // The thread, not its process: once the first thread has ended, the process's number leads to no memory.
-        let own = gate::call(GETTID, [0; 6]) as u64;
-        gate::call(PROCESS_VM_READV, [own, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64
+        let own = gate::call(nr::gettid, [0; 6]) as u64;
+        gate::call(nr::process_vm_readv, [own, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64
     }
 }
 
 /// Copy bytes of the program's memory to memory of ours: how many could be read.
 pub fn copy_program(from: u64, to: u64, len: u64) -> u64 {
-    const PROCESS_VM_READV: u64 = 310;
-    const GETTID: u64 = 186;
     let (local, remote) = ([to, len], [from, len]);
     // SAFETY: the caller owns the memory; the kernel checks `remote`.
     let copied = unsafe {
-        let own = gate::call(GETTID, [0; 6]) as u64;
-        gate::call(PROCESS_VM_READV, [own, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0])
+        let own = gate::call(nr::gettid, [0; 6]) as u64;
+        gate::call(nr::process_vm_readv, [own, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0])
     };
     copied.max(0) as u64
 }
@@ -107,7 +104,7 @@ pub fn map_thread_page(slot: usize) -> Option<u64> {
     const MAP_FIXED_NOREPLACE: u64 = 0x10_0000;
     // SAFETY: nothing is replaced but a page of ours, and the slot is the caller's alone.
     let map = |at: u64, flags: u64| unsafe {
-        gate::call(nr::MMAP, [at, THREAD_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS | flags, u64::MAX, 0])
+        gate::call(nr::mmap, [at, THREAD_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS | flags, u64::MAX, 0])
     };
     let known = thread_page(slot).load(Ordering::Relaxed);
     let mut got = match known {
@@ -225,17 +222,15 @@ impl Call<'_> {
 
     /// `munmap`, `mprotect`, `mremap`, `madvise` of what may be ours.
     pub fn own_pages(&mut self) {
-        const MREMAP: u64 = 25;
         const MREMAP_FIXED: u64 = 2;
         let moves_over_ours =
-            self.frame.nr == MREMAP && self.arg(3) & MREMAP_FIXED != 0 && touches_ours(self.arg(4), self.arg(2));
+            self.frame.nr == nr::mremap && self.arg(3) & MREMAP_FIXED != 0 && touches_ours(self.arg(4), self.arg(2));
         if touches_ours(self.arg(0), self.arg(1)) || moves_over_ours {
             return self.answer(-EINVAL);
         }
         let result = self.proceed();
-        const MPROTECT: u64 = 10;
         if result == -EACCES
-            && self.frame.nr == MPROTECT
+            && self.frame.nr == nr::mprotect
             && self.arg(2) & PROT_WRITE != 0
             && own_texts(self.arg(0), self.arg(1))
         {
@@ -279,11 +274,10 @@ pub fn is_set(bits: &[AtomicU64], slot: usize) -> bool {
 }
 
 fn is_writable(fd: u64) -> bool {
-    const FCNTL: u64 = 72;
     const F_GETFL: u64 = 3;
     const O_ACCMODE: i64 = 3;
     // SAFETY: no pointers.
-    let flags = unsafe { gate::call(FCNTL, [fd, F_GETFL, 0, 0, 0, 0]) };
+    let flags = unsafe { gate::call(nr::fcntl, [fd, F_GETFL, 0, 0, 0, 0]) };
     flags < 0 || flags & O_ACCMODE != 0
 }
 
@@ -320,14 +314,14 @@ pub fn attach(process: &agent_abi::Process, row: &TextRow, at: u64) -> bool {
     if !has_stubs(stubs_at, row.stub_shm) {
         // Without SHM_REMAP: if something is there already, the text stays as it is, and its calls stop.
         // SAFETY: maps at a free place.
-        let got = unsafe { gate::call(nr::SHMAT, [u64::from(row.stub_shm), stubs_at, SHM_RDONLY | SHM_EXEC, 0, 0, 0]) };
+        let got = unsafe { gate::call(nr::shmat, [u64::from(row.stub_shm), stubs_at, SHM_RDONLY | SHM_EXEC, 0, 0, 0]) };
         if got != stubs_at as i64 || !remember_stubs(stubs_at, row.stub_shm) {
             return false;
         }
     }
     // SAFETY: replaces the text that was just mapped and that nobody has run yet by the same text, patched.
     let got =
-        unsafe { gate::call(nr::SHMAT, [u64::from(row.text_shm), at, SHM_RDONLY | SHM_EXEC | SHM_REMAP, 0, 0, 0]) };
+        unsafe { gate::call(nr::shmat, [u64::from(row.text_shm), at, SHM_RDONLY | SHM_EXEC | SHM_REMAP, 0, 0, 0]) };
     if got == at as i64 {
         remember_text(at, row.len);
         let sites = u64::from(row.sites);
@@ -365,8 +359,6 @@ fn own_texts(at: u64, len: u64) -> bool {
 }
 
 fn own_text(text: u64, len: u64) -> bool {
-    const MREMAP: u64 = 25;
-    const MPROTECT: u64 = 10;
     const MREMAP_MAYMOVE_FIXED: u64 = 3;
     const PROT_READ_WRITE: u64 = 3;
     const PROT_READ_EXEC: u64 = 5;
@@ -374,14 +366,14 @@ fn own_text(text: u64, len: u64) -> bool {
     // SAFETY: the copy is made aside and takes the text's place in one step: a thread that runs there notices nothing. If the text has been
     // unmapped meanwhile, the kernel's copy fails and nothing changes.
     unsafe {
-        let copy = gate::call(nr::MMAP, [0, len, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, u64::MAX, 0]);
+        let copy = gate::call(nr::mmap, [0, len, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, u64::MAX, 0]);
         if copy < 0 {
             return false;
         }
         let words = core::slice::from_raw_parts_mut(copy as *mut u64, len as usize / 8);
         read_program(text, words)
-            && gate::call(MPROTECT, [copy as u64, len, PROT_READ_EXEC, 0, 0, 0]) == 0
-            && gate::call(MREMAP, [copy as u64, len, len, MREMAP_MAYMOVE_FIXED, text, 0]) == text as i64
+            && gate::call(nr::mprotect, [copy as u64, len, PROT_READ_EXEC, 0, 0, 0]) == 0
+            && gate::call(nr::mremap, [copy as u64, len, len, MREMAP_MAYMOVE_FIXED, text, 0]) == text as i64
     }
 }
 
@@ -399,15 +391,13 @@ fn remember_stubs(at: u64, id: u32) -> bool {
 
 /// Write words to the program's memory; false if they cannot be written.
 pub fn write_program(address: u64, from: &[u64]) -> bool {
-    const PROCESS_VM_WRITEV: u64 = 311;
-    const GETTID: u64 = 186;
     let len = core::mem::size_of_val(from) as u64;
     let local = [from.as_ptr() as u64, len];
     let remote = [address, len];
     // SAFETY: `local` describes `from`; the kernel checks `remote`.
     unsafe {
         // The thread, not its process: once the first thread has ended, the process's number leads to no memory.
-        let own = gate::call(GETTID, [0; 6]) as u64;
-        gate::call(PROCESS_VM_WRITEV, [own, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64
+        let own = gate::call(nr::gettid, [0; 6]) as u64;
+        gate::call(nr::process_vm_writev, [own, local.as_ptr() as u64, 1, remote.as_ptr() as u64, 1, 0]) == len as i64
     }
 }

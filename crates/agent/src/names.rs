@@ -5,43 +5,47 @@
 
 use crate::clocks::Call;
 use crate::descriptors::{Stat, S_IFDIR, S_IFIFO, S_IFREG};
-use crate::gate::{self, nr, EINVAL, ENOENT};
+use crate::gate::{self, EINVAL, ENOENT};
 use crate::memory::read_program;
 use agent_abi::{FdEntry, FdKind, PROCESS_IN_PSEUDO};
 use commit_clock::Transaction;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 
 pub const AT_FDCWD: u64 = -100i64 as u64;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_EMPTY_PATH: u64 = 0x1000;
 pub const PATH_MAX: usize = 4096;
 const PAGE: u64 = 4096;
-const TRUNCATE: u64 = 76;
-const SYMLINK: u64 = 88;
-const SYMLINKAT: u64 = 266;
 
 /// Whether a call of `Op::ModifyPath` changes what a symbolic link points to.
 fn follows_links(nr: u64, args: &[u64; 6]) -> bool {
     match nr {
-        // truncate, chmod, chown, utime, utimes, futimesat, setxattr, removexattr, fchmodat
-        76 | 90 | 92 | 132 | 235 | 261 | 188 | 197 | 268 => true,
-        // fchmodat2, utimensat: flags in the fourth argument
-        452 | 280 => args[3] & AT_SYMLINK_NOFOLLOW == 0,
-        // fchownat: in the fifth
-        260 => args[4] & AT_SYMLINK_NOFOLLOW == 0,
-        // setxattrat, removexattrat: in the third
-        463 | 466 => args[2] & AT_SYMLINK_NOFOLLOW == 0,
-        // file_setattr: in the fifth
-        469 => args[4] & AT_SYMLINK_NOFOLLOW == 0,
+        nr::truncate
+        | nr::chmod
+        | nr::chown
+        | nr::utime
+        | nr::utimes
+        | nr::futimesat
+        | nr::setxattr
+        | nr::removexattr
+        | nr::fchmodat => true,
+        // The flags are the fourth argument,
+        nr::fchmodat2 | nr::utimensat => args[3] & AT_SYMLINK_NOFOLLOW == 0,
+        // the fifth,
+        nr::fchownat => args[4] & AT_SYMLINK_NOFOLLOW == 0,
+        // the third,
+        nr::setxattrat | nr::removexattrat => args[2] & AT_SYMLINK_NOFOLLOW == 0,
+        // the fifth.
+        nr::file_setattr => args[4] & AT_SYMLINK_NOFOLLOW == 0,
         _ => false,
     }
 }
 
 /// Whether a call of `Op::ModifyPath` can only make a name that is not there yet, whatever is there: it follows no link and enters no mount.
 fn makes_new(nr: u64) -> bool {
-    // mkdir, symlink, mknod, mkdirat, mknodat, symlinkat
-    matches!(nr, 83 | 88 | 133 | 258 | 259 | 266)
+    matches!(nr, nr::mkdir | nr::symlink | nr::mknod | nr::mkdirat | nr::mknodat | nr::symlinkat)
 }
 
 /// Where a name is, or would be.
@@ -110,7 +114,7 @@ pub fn can_be_read(address: u64) -> bool {
     const NO_SUCH_THING: u64 = 99;
     const LEN: u64 = 8;
     // SAFETY: with this first argument it changes nothing (rt_sigprocmask(2)).
-    unsafe { gate::call(nr::RT_SIGPROCMASK, [NO_SUCH_THING, address & !(LEN - 1), 0, LEN, 0, 0]) == -EINVAL }
+    unsafe { gate::call(nr::rt_sigprocmask, [NO_SUCH_THING, address & !(LEN - 1), 0, LEN, 0, 0]) == -EINVAL }
 }
 
 impl Call<'_> {
@@ -162,7 +166,7 @@ impl Call<'_> {
                     (stat.read_unaligned(), stat.add(1).read_unaligned())
                 };
                 self.observe_object(agent_abi::hash_object(dev, ino));
-                if self.frame.nr == nr::NEWFSTATAT && self.names_descriptor() {
+                if self.frame.nr == nr::newfstatat && self.names_descriptor() {
                     self.learn(self.arg(0), self.arg(buf));
                 }
             }
@@ -234,11 +238,11 @@ impl Call<'_> {
             // utimensat(fd, NULL, …)
             return self.modify_descriptor(dir);
         }
-        if self.frame.nr == TRUNCATE {
+        if self.frame.nr == nr::truncate {
             return self.truncate();
         }
         let (dir, path) = (self.directory(dir), self.arg(path));
-        if matches!(self.frame.nr, SYMLINK | SYMLINKAT) {
+        if matches!(self.frame.nr, nr::symlink | nr::symlinkat) {
             self.note_link(self.arg(0));
         }
         let place = match makes_new(self.frame.nr) {

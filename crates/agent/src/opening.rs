@@ -6,6 +6,7 @@ use crate::gate::{self, EAGAIN};
 use crate::names::{locate, locate_parent, Place, AT_FDCWD};
 use agent_abi::{option, FdEntry, FdKind};
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 
 const O_WRONLY: u64 = 1;
 const O_RDWR: u64 = 2;
@@ -19,8 +20,6 @@ const O_SYNC: u64 = 0o4010000;
 const O_TMPFILE: u64 = 0o20000000;
 const O_PATH: u64 = 0o10000000;
 const O_DIRECTORY: u64 = 0o200000;
-const OPEN: u64 = 2;
-const FCNTL: u64 = 72;
 /// Words of a `struct open_how` that are looked at; so far it has three.
 const HOW_WORDS: usize = 8;
 
@@ -75,7 +74,7 @@ impl Call<'_> {
     pub fn creat(&mut self) {
         const BITS: u64 = O_CREAT | O_TRUNC | O_WRONLY;
         let (path, mode) = (self.arg(0), self.arg(1));
-        self.replace_call(OPEN, [path, BITS, mode, 0, 0, 0]);
+        self.replace_call(nr::open, [path, BITS, mode, 0, 0, 0]);
         self.open_changing(AT_FDCWD, path, BITS, Flags::Argument(1));
     }
 
@@ -206,10 +205,9 @@ impl Call<'_> {
 
     /// Somebody is asked to give a lease up: the call begins again a moment later.
     fn await_lease(&mut self) {
-        const NANOSLEEP: u64 = 35;
         const PAUSE: [u64; 2] = [0, 5_000_000];
         // SAFETY: both are ours.
-        unsafe { gate::call(NANOSLEEP, [PAUSE.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+        unsafe { gate::call(nr::nanosleep, [PAUSE.as_ptr() as u64, 0, 0, 0, 0, 0]) };
         self.begin_again();
     }
 
@@ -220,13 +218,12 @@ impl Call<'_> {
         const O_DIRECT: u64 = 0o40000;
         const O_NOATIME: u64 = 0o1000000;
         // SAFETY: no pointers.
-        unsafe { gate::call(FCNTL, [fd, F_SETFL, bits & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME), 0, 0, 0]) };
+        unsafe { gate::call(nr::fcntl, [fd, F_SETFL, bits & (O_APPEND | O_ASYNC | O_DIRECT | O_NOATIME), 0, 0, 0]) };
     }
 
     /// `truncate`. Who has the file open for writing is not kept waiting by a lease, and nobody gets one: so the
     /// file is opened where there are leases at all. Elsewhere nobody who watches it is to hear of that.
     pub fn truncate(&mut self) {
-        const CLOSE: u64 = 3;
         const O_CLOEXEC: u64 = 0o2000000;
         let path = self.arg(0);
         let place = locate(self, AT_FDCWD, path, true);
@@ -236,7 +233,7 @@ impl Call<'_> {
             return self.modify_place(place);
         }
         // SAFETY: the kernel has just read the path, and checks it again.
-        let fd = unsafe { gate::call(OPEN, [path, O_WRONLY | O_NONBLOCK | O_CLOEXEC, 0, 0, 0, 0]) };
+        let fd = unsafe { gate::call(nr::open, [path, O_WRONLY | O_NONBLOCK | O_CLOEXEC, 0, 0, 0, 0]) };
         if fd == -EAGAIN {
             return self.await_lease();
         }
@@ -244,7 +241,7 @@ impl Call<'_> {
         self.observe_who_delayed();
         if fd >= 0 {
             // SAFETY: no pointers.
-            unsafe { gate::call(CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
+            unsafe { gate::call(nr::close, [fd as u64, 0, 0, 0, 0, 0]) };
         }
     }
 
@@ -270,7 +267,6 @@ impl Call<'_> {
 
     /// Nothing waits here: the call was made.
     fn empty(&mut self, fd: u64) {
-        const FTRUNCATE: u64 = 77;
         let entry = self.descriptor(fd);
         let object = self.object(entry.slot());
         if entry.kind() == FdKind::DomainFile {
@@ -279,7 +275,7 @@ impl Call<'_> {
         self.modify(object);
         self.note_change(entry.slot());
         // SAFETY: no pointers.
-        unsafe { gate::call(FTRUNCATE, [fd, 0, 0, 0, 0, 0]) };
+        unsafe { gate::call(nr::ftruncate, [fd, 0, 0, 0, 0, 0]) };
         if entry.kind() == FdKind::DomainFile {
             self.end_change(entry.domain(), 0);
         }
@@ -359,14 +355,12 @@ impl Call<'_> {
 /// Whether anybody has a lease on anything, as far as can be seen from here: leases stand among the locks. Where they
 /// cannot be read, nobody is taken to have one.
 fn are_there_leases() -> bool {
-    const READ: u64 = 0;
-    const CLOSE: u64 = 3;
     const LOCKS: &[u8; 12] = b"/proc/locks\0";
     const LEASE: u64 = u64::from_be_bytes(*b"   LEASE");
     const LEN_MASK: u64 = (1 << 40) - 1;
     let mut part = [0u64; 64];
     // SAFETY: the path is ours and ends.
-    let fd = unsafe { gate::call(OPEN, [LOCKS.as_ptr() as u64, 0, 0, 0, 0, 0]) };
+    let fd = unsafe { gate::call(nr::open, [LOCKS.as_ptr() as u64, 0, 0, 0, 0, 0]) };
     if fd < 0 {
         return false;
     }
@@ -376,7 +370,7 @@ fn are_there_leases() -> bool {
     while !found {
         // SAFETY: the kernel writes no more than the buffer has.
         let args = [fd as u64, part.as_mut_ptr() as u64, size_of_val(&part) as u64, 0, 0, 0];
-        let len = unsafe { gate::call(READ, args) };
+        let len = unsafe { gate::call(nr::read, args) };
         if len <= 0 {
             break;
         }
@@ -386,6 +380,6 @@ fn are_there_leases() -> bool {
         }
     }
     // SAFETY: no pointers.
-    unsafe { gate::call(CLOSE, [fd as u64, 0, 0, 0, 0, 0]) };
+    unsafe { gate::call(nr::close, [fd as u64, 0, 0, 0, 0, 0]) };
     found
 }

@@ -10,11 +10,12 @@ use crate::clocks::Call;
 use crate::descriptors::{private, Stat, S_IFDIR, S_IFREG};
 use crate::dispatch::carry_out;
 use crate::exchange;
-use crate::gate::{nr, ENOENT};
+use crate::gate::ENOENT;
 use crate::names::AT_FDCWD;
 use crate::start::MARKS_BASE;
 use agent_abi::{ahead, option, permitted, DeviceKind, PHASE_BEFORE, PROCESS_IN_PSEUDO, THREAD_UNCACHED};
 use core::sync::atomic::{AtomicU64, Ordering};
+use syscall_table::nr;
 
 /// Descriptors that can have a mark; calls on higher ones are asked about.
 pub const MARKS: usize = 512;
@@ -29,17 +30,6 @@ const SHIFT: u32 = 7;
 /// Longer names are asked about.
 const NAME_MAX: u64 = 512;
 
-const OPEN: u64 = 2;
-const CLOSE: u64 = 3;
-const STAT: u64 = 4;
-const LSTAT: u64 = 6;
-const PREAD: u64 = 17;
-const PREADV: u64 = 295;
-const ACCESS: u64 = 21;
-const FACCESSAT: u64 = 269;
-const OPENAT: u64 = 257;
-const STATX: u64 = 332;
-const FACCESSAT2: u64 = 439;
 const O_NOFOLLOW: u64 = 0o400000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_EMPTY_PATH: u64 = 0x1000;
@@ -73,13 +63,13 @@ unsafe fn told_device_extended(buffer: u64) -> u64 {
 }
 
 fn moves_position(number: u64) -> bool {
-    !matches!(number, PREAD | PREADV)
+    !matches!(number, nr::pread64 | nr::preadv)
 }
 
 /// One of these marks a descriptor needs for a call on it.
 fn marks_needed(number: u64) -> u64 {
     match number {
-        PREAD | PREADV => FRESH | KEPT | SEEN,
+        nr::pread64 | nr::preadv => FRESH | KEPT | SEEN,
         _ if exchange::is_change(number) => 0,
         _ => FRESH | KEPT,
     }
@@ -112,7 +102,7 @@ impl Call<'_> {
     pub fn go_on_permit(&mut self) -> OnPermit {
         let permit = self.process.permit.load(Ordering::Relaxed);
         let number = self.frame.nr;
-        if number == CLOSE {
+        if number == nr::close {
             return self.close_on_permit(permit);
         }
         let kinds = self.world.permitted.load(Ordering::Relaxed);
@@ -121,15 +111,15 @@ impl Call<'_> {
         }
         // Looked at again when the thread has published that it works.
         let now = self.world.permits.number();
-        if permitted::is_by_descriptor(number) && number != nr::FSTAT {
+        if permitted::is_by_descriptor(number) && number != nr::fstat {
             return self.go_on_mark(now);
         }
         if permit == 0 || permit != now {
             return OnPermit::Ask;
         }
         OnPermit::made_if(match number {
-            OPEN => self.opens_on_permit(permit, AT_FDCWD, self.arg(0), self.arg(1)),
-            OPENAT => self.opens_on_permit(permit, self.directory(0), self.arg(1), self.arg(2)),
+            nr::open => self.opens_on_permit(permit, AT_FDCWD, self.arg(0), self.arg(1)),
+            nr::openat => self.opens_on_permit(permit, self.directory(0), self.arg(1), self.arg(2)),
             _ => self.looks_on_permit(permit),
         })
     }
@@ -149,7 +139,7 @@ impl Call<'_> {
     pub fn take_permit(&mut self, answer: i64) {
         let number = self.frame.nr;
         let fd = u64::from(self.arg(0) as u32);
-        let is_marked = permitted::is_by_descriptor(number) && !matches!(number, CLOSE | nr::FSTAT);
+        let is_marked = permitted::is_by_descriptor(number) && !matches!(number, nr::close | nr::fstat);
         if !is_marked || fd >= MARKS as u64 || !self.has_marks() {
             return;
         }
@@ -240,12 +230,12 @@ impl Call<'_> {
     fn looks_on_permit(&mut self, permit: u64) -> bool {
         let number = self.frame.nr;
         let (dir, path, flags) = match number {
-            STAT | LSTAT | ACCESS => (AT_FDCWD, self.arg(0), 0),
+            nr::stat | nr::lstat | nr::access => (AT_FDCWD, self.arg(0), 0),
             // As with an empty name.
-            nr::FSTAT => (self.arg(0), 0, 0),
-            nr::NEWFSTATAT | FACCESSAT2 => (self.directory(0), self.arg(1), self.arg(3)),
-            STATX => (self.directory(0), self.arg(1), self.arg(2)),
-            FACCESSAT => (self.directory(0), self.arg(1), 0),
+            nr::fstat => (self.arg(0), 0, 0),
+            nr::newfstatat | nr::faccessat2 => (self.directory(0), self.arg(1), self.arg(3)),
+            nr::statx => (self.directory(0), self.arg(1), self.arg(2)),
+            nr::faccessat => (self.directory(0), self.arg(1), 0),
             _ => return false,
         };
         let may_be_empty = flags & AT_EMPTY_PATH != 0;
@@ -254,10 +244,10 @@ impl Call<'_> {
         }
         carry_out_apart(self);
         let is_sure = match self.frame.rax as i64 {
-            0 if number == nr::FSTAT => self.is_told_of_kept(number),
+            0 if number == nr::fstat => self.is_told_of_kept(number),
             0 => self.is_told_of_kept(number) && (may_be_empty && is_empty(path) || self.stays_here(dir, path)),
             // Both are said when the name has been read.
-            result if (result == -ENOENT || result == -ENOTDIR) && number != nr::FSTAT => self.stays_here(dir, path),
+            result if (result == -ENOENT || result == -ENOTDIR) && number != nr::fstat => self.stays_here(dir, path),
             _ => false,
         };
         self.end_permit();
@@ -272,9 +262,9 @@ impl Call<'_> {
     fn is_told_of_kept(&self, number: u64) -> bool {
         // SAFETY: the call has succeeded.
         let dev = match number {
-            STAT | LSTAT | nr::FSTAT => unsafe { told_device(self.arg(1)) },
-            nr::NEWFSTATAT => unsafe { told_device(self.arg(2)) },
-            STATX => unsafe { told_device_extended(self.arg(4)) },
+            nr::stat | nr::lstat | nr::fstat => unsafe { told_device(self.arg(1)) },
+            nr::newfstatat => unsafe { told_device(self.arg(2)) },
+            nr::statx => unsafe { told_device_extended(self.arg(4)) },
             // It tells only of rights.
             _ => return true,
         };

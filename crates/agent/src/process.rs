@@ -4,7 +4,7 @@ use crate::clocks::Call;
 use crate::descriptors::{
     forget_forever, forget_if_threaded, is_threaded, note_threads, private, set_undumpable, share_descriptions,
 };
-use crate::gate::{self, nr, EACCES, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
+use crate::gate::{self, EACCES, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
 use crate::memory::{home_of_thread, map_thread_page, read_program, read_program_bytes};
 use crate::timed::Limit;
 use agent_abi::{
@@ -12,11 +12,9 @@ use agent_abi::{
     PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
+use syscall_table::nr;
 use syscall_table::Shows;
 
-pub const SIGALTSTACK: u64 = 131;
-const CLONE: u64 = 56;
-const CLONE3: u64 = 435;
 const SIGCHLD: u64 = 17;
 const CLONE_VM: u64 = 0x100;
 const CLONE_FS: u64 = 0x200;
@@ -57,12 +55,17 @@ impl Birth {
 
 impl Call<'_> {
     pub fn fork(&mut self) {
-        self.give_birth(Birth { flags: 0, stack: 0, nr: CLONE, args: [CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0] });
+        self.give_birth(Birth { flags: 0, stack: 0, nr: nr::clone, args: [CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0] });
     }
 
     pub fn vfork(&mut self) {
         let flags = self.flags_of_birth(CLONE_VM | CLONE_VFORK);
-        self.give_birth(Birth { flags, stack: 0, nr: CLONE, args: [flags | CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0] });
+        self.give_birth(Birth {
+            flags,
+            stack: 0,
+            nr: nr::clone,
+            args: [flags | CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0],
+        });
     }
 
     pub fn clone(&mut self) {
@@ -70,7 +73,7 @@ impl Call<'_> {
         let (flags, stack) = (self.flags_of_birth(args[0]), args[1]);
         // With the flag, the kernel attaches the child to our supervisor itself, and the parent need not stop.
         args[0] = flags | CLONE_PTRACE;
-        self.give_birth(Birth { flags, stack, nr: CLONE, args });
+        self.give_birth(Birth { flags, stack, nr: nr::clone, args });
     }
 
     pub fn clone3(&mut self) {
@@ -97,7 +100,7 @@ impl Call<'_> {
         let stack = if words[STACK] == 0 { 0 } else { words[STACK].wrapping_add(words[STACK_SIZE]) };
         words[FLAGS] = flags | CLONE_PTRACE;
         let args = [words.as_ptr() as u64, known, 0, 0, 0, 0];
-        self.give_birth(Birth { flags, stack, nr: CLONE3, args });
+        self.give_birth(Birth { flags, stack, nr: nr::clone3, args });
     }
 
     /// On a guess a child has memory of its own: the supervisor gives what it writes there to its parent, which waits.
@@ -325,9 +328,8 @@ impl Call<'_> {
     /// Signals that are taken without being delivered, or seen to wait: those of the kernel say nothing of who
     /// caused them.
     pub fn look_at_signals(&mut self) {
-        const RT_SIGPENDING: u64 = 127;
         let result = match self.frame.nr {
-            RT_SIGPENDING => self.proceed_observing(),
+            nr::rt_sigpending => self.proceed_observing(),
             _ => self.proceed_timed(2, Limit::Timespec),
         };
         if self.is_clean() || result < 0 {
@@ -335,7 +337,7 @@ impl Call<'_> {
         }
         let mut pending = [1u64];
         // What cannot be read is taken for signals.
-        let _ = self.frame.nr == RT_SIGPENDING && read_program(self.arg(0), &mut pending);
+        let _ = self.frame.nr == nr::rt_sigpending && read_program(self.arg(0), &mut pending);
         if pending != [0] {
             self.observe_everything();
         }
@@ -380,9 +382,8 @@ impl Call<'_> {
     /// Whether a thread ends its process with a signal for all of it. The kernel then kills all threads at once; of
     /// a traced process it picks one, and the others go on until that one has stopped for it.
     fn ends_own_process(&self, position: u8) -> bool {
-        const KILL: u64 = 62;
         let signal = self.arg(1);
-        self.frame.nr == KILL
+        self.frame.nr == nr::kill
             && is_threaded()
             && (1..=64).contains(&signal)
             && self.arg(position) as i32 == self.own_pid()
@@ -393,12 +394,10 @@ impl Call<'_> {
 
     /// To the calling thread, so that it goes no further. Nobody is left who could tell whom the signal was for.
     fn end_by_own_hand(&mut self) {
-        const GETTID: u64 = 186;
-        const TGKILL: u64 = 234;
         // SAFETY: no arguments.
-        let own = unsafe { gate::call(GETTID, [0; 6]) as u64 };
+        let own = unsafe { gate::call(nr::gettid, [0; 6]) as u64 };
         self.page.after = agent_abi::AFTER_MUST_FINISH;
-        let result = gate::instead(&[self.arg(0), own, self.arg(1), 0, 0, 0], TGKILL);
+        let result = gate::instead(&[self.arg(0), own, self.arg(1), 0, 0, 0], nr::tgkill);
         self.answer(result);
     }
 
@@ -425,9 +424,8 @@ impl Call<'_> {
     }
 
     fn own_pid(&self) -> i32 {
-        const GETPID: u64 = 39;
         // SAFETY: no arguments.
-        unsafe { gate::call(GETPID, [0; 6]) as i32 }
+        unsafe { gate::call(nr::getpid, [0; 6]) as i32 }
     }
 
     /// The process inside that the caller means by this number. In a pid namespace of its own it means another one.
@@ -511,8 +509,6 @@ impl Call<'_> {
     /// Whether an ordinary user may execute the file but not read it: what becomes of it could not be traced by
     /// that user.
     fn is_unreadable_program(&self) -> bool {
-        const EXECVEAT: u64 = 322;
-        const FACCESSAT2: u64 = 439;
         const AT_EACCESS: u64 = 0x200;
         const X_OK: u64 = 1;
         const R_OK: u64 = 4;
@@ -520,11 +516,11 @@ impl Call<'_> {
             return false;
         }
         let (dir, path, flags) = match self.frame.nr {
-            EXECVEAT => (self.arg(0), self.arg(1), self.arg(4)),
+            nr::execveat => (self.arg(0), self.arg(1), self.arg(4)),
             _ => (crate::names::AT_FDCWD, self.arg(0), 0),
         };
         // SAFETY: the path is the program's, and the kernel's to check.
-        let may = |mode| unsafe { gate::call(FACCESSAT2, [dir, path, mode, flags | AT_EACCESS, 0, 0]) };
+        let may = |mode| unsafe { gate::call(nr::faccessat2, [dir, path, mode, flags | AT_EACCESS, 0, 0]) };
         may(R_OK) == -EACCES && may(X_OK) == 0
     }
 
@@ -553,7 +549,7 @@ impl Call<'_> {
         const SS_AUTODISARM: u64 = 1 << 31;
         let mut current = [0u64; 3];
         // SAFETY: `current` is a whole `stack_t`.
-        unsafe { gate::call(SIGALTSTACK, [0, current.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+        unsafe { gate::call(nr::sigaltstack, [0, current.as_mut_ptr() as u64, 0, 0, 0, 0]) };
         let [start, flags, length] = current;
         let offset = self.page.program_rsp.wrapping_sub(start);
         let is_on_it = flags & (SS_DISABLE | SS_AUTODISARM) == 0 && offset > 0 && offset <= length;
@@ -601,17 +597,14 @@ impl Call<'_> {
 
     /// The kinds of namespaces that `setns` is to join, or the error that the kernel has before it asks for rights.
     fn namespaces_joined(&self, asked: u64) -> Result<u64, i64> {
-        const IOCTL: u64 = 16;
-        const FCNTL: u64 = 72;
-        const PIDFD_SEND_SIGNAL: u64 = 424;
         const F_GETFD: u64 = 1;
         const NS_GET_NSTYPE: u64 = 0xb703;
         let fd = self.arg(0);
         // SAFETY: no pointers; signal 0 is none.
         let (flags, kind, is_process) = unsafe {
-            let flags = gate::call(FCNTL, [fd, F_GETFD, 0, 0, 0, 0]);
-            let kind = gate::call(IOCTL, [fd, NS_GET_NSTYPE, 0, 0, 0, 0]);
-            (flags, kind, gate::call(PIDFD_SEND_SIGNAL, [fd, 0, 0, 0, 0, 0]) != -EBADF)
+            let flags = gate::call(nr::fcntl, [fd, F_GETFD, 0, 0, 0, 0]);
+            let kind = gate::call(nr::ioctl, [fd, NS_GET_NSTYPE, 0, 0, 0, 0]);
+            (flags, kind, gate::call(nr::pidfd_send_signal, [fd, 0, 0, 0, 0, 0]) != -EBADF)
         };
         match u64::try_from(kind) {
             _ if flags < 0 => Err(EBADF),
@@ -655,11 +648,10 @@ fn ends_by_default(signal: u64) -> bool {
 }
 
 fn has_default_action(signal: u64) -> bool {
-    const RT_SIGACTION: u64 = 13;
     const SET_LEN: u64 = 8;
     let mut action = [u64::MAX; 4];
     // SAFETY: `action` is a whole `struct sigaction` of the kernel's.
-    unsafe { gate::call(RT_SIGACTION, [signal, 0, action.as_mut_ptr() as u64, SET_LEN, 0, 0]) };
+    unsafe { gate::call(nr::rt_sigaction, [signal, 0, action.as_mut_ptr() as u64, SET_LEN, 0, 0]) };
     action[0] == 0
 }
 
@@ -668,7 +660,7 @@ fn blocks(signal: u64) -> bool {
     const SET_LEN: u64 = 8;
     let mut mask = [u64::MAX];
     // SAFETY: a whole set of signals.
-    unsafe { gate::call(nr::RT_SIGPROCMASK, [0, 0, mask.as_mut_ptr() as u64, SET_LEN, 0, 0]) };
+    unsafe { gate::call(nr::rt_sigprocmask, [0, 0, mask.as_mut_ptr() as u64, SET_LEN, 0, 0]) };
     mask[0] & 1 << (signal - 1) != 0
 }
 
@@ -727,7 +719,7 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
         (home as *mut ThreadPage).write(moved);
         let place = (home - core::mem::size_of::<Frame>() as u64) as *mut Frame;
         place.write(*frame);
-        gate::call(nr::ARCH_PRCTL, [ARCH_SET_GS, home, 0, 0, 0, 0]);
+        gate::call(nr::arch_prctl, [ARCH_SET_GS, home, 0, 0, 0, 0]);
         place
     }
 }

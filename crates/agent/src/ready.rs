@@ -3,25 +3,20 @@
 //! Being ready is an observation of whoever made it so, and not being ready of whoever has taken what was there.
 
 use crate::clocks::Call;
-use crate::gate::nr;
 use crate::memory::read_program;
 use crate::timed::Limit;
 use crate::transfer::{ready_now, POLLIN};
 use agent_abi::{option, FdEntry, FdKind};
 use core::sync::atomic::Ordering;
-
-const SELECT: u64 = 23;
-const PSELECT6: u64 = 270;
-const PPOLL: u64 = 271;
-const EPOLL_PWAIT2: u64 = 441;
+use syscall_table::nr;
 
 impl Call<'_> {
     /// `poll`, `select` and their kin.
     pub fn await_ready(&mut self, awaits_nothing: bool) {
         if self.has_option(option::FIFO_HELD) && !self.is_clean() {
             match self.frame.nr {
-                nr::POLL | PPOLL => self.await_fifos_polled(),
-                SELECT | PSELECT6 => self.await_fifos_selected(),
+                nr::poll | nr::ppoll => self.await_fifos_polled(),
+                nr::select | nr::pselect6 => self.await_fifos_selected(),
                 _ => {}
             }
         }
@@ -109,7 +104,7 @@ impl Call<'_> {
                 self.await_commit(&self.transactions().dirty());
             }
         }
-        let limit = if self.frame.nr == EPOLL_PWAIT2 { Limit::Timespec } else { Limit::Milliseconds };
+        let limit = if self.frame.nr == nr::epoll_pwait2 { Limit::Timespec } else { Limit::Milliseconds };
         let result = self.proceed_timed(3, limit);
         self.observe_ready(result, false);
     }

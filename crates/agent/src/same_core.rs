@@ -10,6 +10,7 @@
 use crate::clocks::Call;
 use crate::gate;
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 
 /// So many children were waited for, each before the next one, before the next one is born on its parent's core.
 const WAITED_FOR_MIN: u32 = 2;
@@ -20,9 +21,8 @@ const ONE_WAITED_FOR: u32 = 2;
 impl Call<'_> {
     /// Make the program's `wait4` or `waitid`.
     pub fn proceed_waiting(&mut self) -> i64 {
-        const WAIT4: u64 = 61;
         const WNOHANG: u64 = 1;
-        let options = self.arg(if self.frame.nr == WAIT4 { 2 } else { 3 });
+        let options = self.arg(if self.frame.nr == nr::wait4 { 2 } else { 3 });
         if options & WNOHANG != 0 || self.world.ahead.load(Ordering::Relaxed) != 0 {
             return self.proceed_observing();
         }
@@ -82,34 +82,30 @@ fn is_child(flags: u64) -> bool {
 
 /// The supervisor has something to do that takes a few microseconds.
 fn give_way() {
-    const SCHED_YIELD: u64 = 24;
     // SAFETY: no arguments.
-    unsafe { gate::call(SCHED_YIELD, [0; 6]) };
+    unsafe { gate::call(nr::sched_yield, [0; 6]) };
 }
 
 /// The core that this thread is on, if it has a bit in one word.
 fn own_core() -> Option<u32> {
-    const GETCPU: u64 = 309;
     let mut core = u32::MAX;
     // SAFETY: `core` is a word.
-    unsafe { gate::call(GETCPU, [&raw mut core as u64, 0, 0, 0, 0, 0]) };
+    unsafe { gate::call(nr::getcpu, [&raw mut core as u64, 0, 0, 0, 0, 0]) };
     (core < u64::BITS).then_some(core)
 }
 
 /// Where this thread may run, if all cores have bits in one word.
 fn own_cores() -> Option<u64> {
-    const SCHED_GETAFFINITY: u64 = 204;
     let mut cores = 0u64;
     let len = core::mem::size_of_val(&cores) as u64;
     // SAFETY: `cores` has `len` bytes.
-    let got = unsafe { gate::call(SCHED_GETAFFINITY, [0, len, &raw mut cores as u64, 0, 0, 0]) };
+    let got = unsafe { gate::call(nr::sched_getaffinity, [0, len, &raw mut cores as u64, 0, 0, 0]) };
     (got > 0).then_some(cores)
 }
 
 /// Set where this thread may run. The kernel takes of them those that there are.
 fn set_own_cores(cores: u64) -> i64 {
-    const SCHED_SETAFFINITY: u64 = 203;
     let len = core::mem::size_of_val(&cores) as u64;
     // SAFETY: `cores` has `len` bytes.
-    unsafe { gate::call(SCHED_SETAFFINITY, [0, len, &raw const cores as u64, 0, 0, 0]) }
+    unsafe { gate::call(nr::sched_setaffinity, [0, len, &raw const cores as u64, 0, 0, 0]) }
 }

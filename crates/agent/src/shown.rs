@@ -9,6 +9,7 @@ use crate::memory::read_program;
 use crate::names::{can_be_read, AT_FDCWD, PATH_MAX};
 use agent_abi::{option, FdKind, PROCESSES_MAX, PROCESS_IN_PSEUDO, THREADS_MAX};
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 use syscall_table::{error_shows_others, may_lead_to_others, Op, Shows, Whom};
 
 const ERRORS_END: i64 = -4096;
@@ -63,11 +64,9 @@ impl Call<'_> {
     /// Whether an id is this process's or one of its threads', as it counts them itself: in a pid namespace of its
     /// own the supervisor's numbers mean others.
     fn is_own(&self, id: i32) -> bool {
-        const GETPID: u64 = 39;
-        const GETTID: u64 = 186;
         // SAFETY: no arguments.
         let own = |nr| unsafe { gate::call(nr, [0; 6]) as i32 };
-        let (pid, tid) = (own(GETPID), own(GETTID));
+        let (pid, tid) = (own(nr::getpid), own(nr::gettid));
         id == pid || id == tid || self.counts_as_supervisor(pid) && self.is_own_thread(id)
     }
 
@@ -153,15 +152,13 @@ impl Call<'_> {
 
     /// A file system is about to be mounted, or a part of the tree in another place.
     pub fn note_proc_mounted(&self) {
-        const MOUNT: u64 = 165;
-        const OPEN_TREE: u64 = 428;
-        const FSOPEN: u64 = 430;
-        const OPEN_TREE_ATTR: u64 = 467;
         let is_proc = match self.frame.nr {
             // Source and type; where its name says so anyway it leads nobody astray.
-            MOUNT => [0, 2].iter().any(|&at| self.text_names_proc(self.arg(at))) && !self.text_names_proc(self.arg(1)),
-            OPEN_TREE | OPEN_TREE_ATTR => self.text_names_proc(self.arg(1)) || self.begins_in_pseudo(0),
-            FSOPEN => self.text_names_proc(self.arg(0)),
+            nr::mount => {
+                [0, 2].iter().any(|&at| self.text_names_proc(self.arg(at))) && !self.text_names_proc(self.arg(1))
+            }
+            nr::open_tree | nr::open_tree_attr => self.text_names_proc(self.arg(1)) || self.begins_in_pseudo(0),
+            nr::fsopen => self.text_names_proc(self.arg(0)),
             _ => false,
         };
         if is_proc {

@@ -5,6 +5,7 @@ use crate::clocks::Call;
 use crate::descriptors::is_threaded;
 use crate::gate;
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 
 impl Call<'_> {
     /// From here to `heed_sigchld`: the thread stays in the agent, and only it could give SIGCHLD a handler.
@@ -20,13 +21,12 @@ impl Call<'_> {
 
 /// Whether SIGCHLD has no handler in this process.
 fn does_nothing() -> bool {
-    const RT_SIGACTION: u64 = 13;
     const SIGCHLD: u64 = 17;
     const SIG_IGN: u64 = 1;
     const SET_LEN: u64 = 8;
     // Handler, flags, restorer, mask.
     let mut action = [u64::MAX; 4];
     // SAFETY: `action` is a whole `struct sigaction` of the kernel's.
-    unsafe { gate::call(RT_SIGACTION, [SIGCHLD, 0, action.as_mut_ptr() as u64, SET_LEN, 0, 0]) };
+    unsafe { gate::call(nr::rt_sigaction, [SIGCHLD, 0, action.as_mut_ptr() as u64, SET_LEN, 0, 0]) };
     action[0] <= SIG_IGN
 }

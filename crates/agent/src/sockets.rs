@@ -9,14 +9,11 @@ use crate::memory::{read_program, read_program_bytes};
 use crate::names::{locate, AT_FDCWD};
 use agent_abi::{option, FdEntry, FdKind, AFTER_MUST_FINISH};
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 use syscall_table::{option_shows, OptionShows};
 
 const AF_UNSPEC: u64 = 0;
 const AF_UNIX: u64 = 1;
-const IOCTL: u64 = 16;
-const CONNECT: u64 = 42;
-const SETSOCKOPT: u64 = 54;
-const BIND: u64 = 49;
 const SOCK_STREAM: u64 = 1;
 const SOCK_DGRAM: u64 = 2;
 const SOCK_SEQPACKET: u64 = 5;
@@ -275,17 +272,17 @@ impl Call<'_> {
 
     /// `connect`, `bind`, `listen`: others can see it.
     pub fn socket_name(&mut self, position: u8) {
-        if self.frame.nr == CONNECT && self.connects_nowhere() {
+        if self.frame.nr == nr::connect && self.connects_nowhere() {
             return self.observe_names();
         }
-        if self.frame.nr == CONNECT && self.changes_peer(self.arg(position)) {
+        if self.frame.nr == nr::connect && self.changes_peer(self.arg(position)) {
             self.nothing_is_inside();
         }
-        if self.frame.nr != BIND {
+        if self.frame.nr != nr::bind {
             self.remember_made_inside(self.arg(position));
         }
         self.forget(self.arg(position));
-        if self.frame.nr == BIND {
+        if self.frame.nr == nr::bind {
             return self.bind();
         }
         self.settle();
@@ -351,7 +348,7 @@ impl Call<'_> {
         }
         // The program's own address may have come to be there meanwhile: the kernel gets one that cannot.
         // SAFETY: the address is ours, and as long as it says.
-        let result = unsafe { gate::call(CONNECT, [fd, NOWHERE.as_ptr() as u64, NOWHERE.len() as u64, 0, 0, 0]) };
+        let result = unsafe { gate::call(nr::connect, [fd, NOWHERE.as_ptr() as u64, NOWHERE.len() as u64, 0, 0, 0]) };
         self.answer(result);
         true
     }
@@ -461,9 +458,7 @@ impl Call<'_> {
     }
 
     fn is_exec(&self) -> bool {
-        const EXECVE: u64 = 59;
-        const EXECVEAT: u64 = 322;
-        matches!(self.frame.nr, EXECVE | EXECVEAT)
+        matches!(self.frame.nr, nr::execve | nr::execveat)
     }
 
     /// `setsockopt`. What others see of it waits as what is sent does.
@@ -503,7 +498,7 @@ impl Call<'_> {
         let (off, mut asked) = (0u32, [0u64]);
         let args = [self.arg(0), u64::from(SOL_SOCKET), SO_ZEROCOPY, &raw const off as u64, 4, 0];
         // SAFETY: the value is ours.
-        let answer = unsafe { gate::call(SETSOCKOPT, args) };
+        let answer = unsafe { gate::call(nr::setsockopt, args) };
         let turns_off = read_program_bytes(self.arg(3), &mut asked, 4) && asked[0] == 0;
         match answer {
             0 if turns_off => self.answer(0),
@@ -533,7 +528,6 @@ impl Call<'_> {
     }
 
     fn tells_of_peer(&self) -> bool {
-        const GETSOCKOPT: u64 = 55;
         const SO_ERROR: u64 = 4;
         const SO_MEMINFO: u64 = 55;
         const SOL_SOCKET: u64 = 1;
@@ -543,7 +537,7 @@ impl Call<'_> {
         const TCP_QUICKACK: u64 = 12;
         const TCP_WINDOW_CLAMP: u64 = 10;
         match (u64::from(self.arg(1) as u32), u64::from(self.arg(2) as u32)) {
-            _ if self.frame.nr != GETSOCKOPT => (self.frame.rax as i64) < 0,
+            _ if self.frame.nr != nr::getsockopt => (self.frame.rax as i64) < 0,
             (SOL_SOCKET, option) => matches!(option, SO_ERROR | SO_MEMINFO),
             (IPPROTO_IP | IPPROTO_IPV6, _) => false,
             // Of TCP and all others: only what the socket's owner has set is known to be harmless.
@@ -554,7 +548,6 @@ impl Call<'_> {
 
 /// Whether a socket has a name that others can ask for.
 fn has_name(fd: u64) -> bool {
-    const GETSOCKNAME: u64 = 51;
     const AF_INET: u64 = 2;
     const AF_INET6: u64 = 10;
     const AF_NETLINK: u64 = 16;
@@ -563,7 +556,7 @@ fn has_name(fd: u64) -> bool {
     let mut len = size_of_val(&address) as u32;
     let args = [fd, address.as_mut_ptr() as u64, &raw mut len as u64, 0, 0, 0];
     // SAFETY: both are ours, and as long as they say.
-    if unsafe { gate::call(GETSOCKNAME, args) } < 0 {
+    if unsafe { gate::call(nr::getsockname, args) } < 0 {
         return false;
     }
     match address[0] & 0xffff {
@@ -579,42 +572,37 @@ fn unsent(fd: u64) -> u32 {
     const SIOCOUTQNSD: u64 = 0x894b;
     let mut len = 0u32;
     // SAFETY: an `int` that is ours.
-    match unsafe { gate::call(IOCTL, [fd, SIOCOUTQNSD, &raw mut len as u64, 0, 0, 0]) } {
+    match unsafe { gate::call(nr::ioctl, [fd, SIOCOUTQNSD, &raw mut len as u64, 0, 0, 0]) } {
         0 => len,
         _ => u32::MAX,
     }
 }
 
 fn is_closed_by_exec(fd: u64) -> bool {
-    const FCNTL: u64 = 72;
     const F_GETFD: u64 = 1;
     const FD_CLOEXEC: i64 = 1;
     // SAFETY: no pointers.
-    unsafe { gate::call(FCNTL, [fd, F_GETFD, 0, 0, 0, 0]) & FD_CLOEXEC != 0 }
+    unsafe { gate::call(nr::fcntl, [fd, F_GETFD, 0, 0, 0, 0]) & FD_CLOEXEC != 0 }
 }
 
 /// Whether the parent has the same open file under the same number, as a server has of which its child closes what
 /// it inherited.
 fn parent_has(fd: u64) -> bool {
-    const GETPID: u64 = 39;
-    const GETPPID: u64 = 110;
-    const KCMP: u64 = 312;
     const KCMP_FILE: u64 = 0;
     // SAFETY: no pointers.
     unsafe {
-        let (own, parent) = (gate::call(GETPID, [0; 6]) as u64, gate::call(GETPPID, [0; 6]) as u64);
-        gate::call(KCMP, [own, parent, KCMP_FILE, fd, fd, 0]) == 0
+        let (own, parent) = (gate::call(nr::getpid, [0; 6]) as u64, gate::call(nr::getppid, [0; 6]) as u64);
+        gate::call(nr::kcmp, [own, parent, KCMP_FILE, fd, fd, 0]) == 0
     }
 }
 
 /// An option of a socket that is a number.
 pub fn socket_option(fd: u64, option: u64) -> Option<u64> {
-    const GETSOCKOPT: u64 = 55;
     // Most are shorter: the kernel fills the low bytes.
     let mut value = 0u64;
     let mut len = size_of::<u64>() as u32;
     let args = [fd, u64::from(SOL_SOCKET), option, &raw mut value as u64, &raw mut len as u64, 0];
     // SAFETY: both are ours, and as long as they say.
-    let result = unsafe { gate::call(GETSOCKOPT, args) };
+    let result = unsafe { gate::call(nr::getsockopt, args) };
     (result == 0).then_some(value)
 }

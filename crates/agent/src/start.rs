@@ -3,13 +3,14 @@
 
 use crate::clocks::world;
 use crate::descriptors::{Stat, CACHE_BASE};
-use crate::gate::{self, nr};
+use crate::gate::{self};
 use crate::memory::{attach, is_known, may_ask_for_plans, rows};
 use agent_abi::{
     option, DeviceKind, Request, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_MAPPED_SERVED,
     PROCESS_PRIVILEGES, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
+use syscall_table::nr;
 
 /// Offset of the first thread's page in the private memory. The stack is below it, and what is remembered of the first descriptors stands in the same 4 KiB
 /// (`CACHE_BASE`).
@@ -66,7 +67,7 @@ fn map_private() {
     // SAFETY: the address range is ours in a new image.
     let got = unsafe {
         gate::call(
-            nr::MMAP,
+            nr::mmap,
             [PRIVATE_BASE, PRIVATE_LEN, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_FIXED_NORESERVE, u64::MAX, 0],
         )
     };
@@ -101,7 +102,7 @@ fn prepare_first_page(at: u64, thread: u64, process: u64) {
             cut: 0,
             looks: AtomicU32::new(0),
         });
-        gate::call(nr::ARCH_PRCTL, [ARCH_SET_GS, at, 0, 0, 0, 0]);
+        gate::call(nr::arch_prctl, [ARCH_SET_GS, at, 0, 0, 0, 0]);
     }
 }
 
@@ -248,6 +249,6 @@ fn populate(at: u64, len: u64) {
     const LOADER_LEN_MAX: u64 = 64 << 12;
     if len <= LOADER_LEN_MAX {
         // SAFETY: reads pages that are mapped; before Linux 5.14 it does nothing.
-        unsafe { gate::call(nr::MADVISE, [at, len, MADV_POPULATE_READ, 0, 0, 0]) };
+        unsafe { gate::call(nr::madvise, [at, len, MADV_POPULATE_READ, 0, 0, 0]) };
     }
 }

@@ -10,8 +10,8 @@ use crate::sockets::socket_option;
 use crate::transfer::queued;
 use agent_abi::{option, FdEntry, FdKind, Request, PROCESS_GIVES_BACK, PROCESS_LOCKS_OUTSIDE, PROCESS_UNDOES};
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 
-const RECVMMSG: u64 = 299;
 const MSG_PEEK: u64 = 2;
 const MSG_WAITALL: u64 = 0x100;
 /// A part of a connection's buffer that is taken without waiting for anything: a peer is not kept from sending while
@@ -39,7 +39,7 @@ impl Call<'_> {
         let waits = match self.room(fd, entry) {
             Room::Unseen => false,
             Room::AtOnce => true,
-            Room::After(_) if self.message_flags() & MSG_WAITALL != 0 || self.frame.nr == RECVMMSG => true,
+            Room::After(_) if self.message_flags() & MSG_WAITALL != 0 || self.frame.nr == nr::recvmmsg => true,
             Room::After(bytes) => u64::from(self.process.taken.load(Ordering::Relaxed)) + queued(fd) > bytes,
         };
         if waits {
@@ -77,27 +77,18 @@ impl Call<'_> {
 
     /// Whether the call takes what it reads.
     fn takes(&self) -> bool {
-        const READ: u64 = 0;
-        const READV: u64 = 19;
-        const RECVFROM: u64 = 45;
-        const RECVMSG: u64 = 47;
-        const SPLICE: u64 = 275;
-        const VMSPLICE: u64 = 278;
-        const PREADV2: u64 = 327;
         match self.frame.nr {
-            READ | READV | PREADV2 | SPLICE | VMSPLICE => true,
-            RECVFROM | RECVMSG | RECVMMSG => self.message_flags() & MSG_PEEK == 0,
+            nr::read | nr::readv | nr::preadv2 | nr::splice | nr::vmsplice => true,
+            nr::recvfrom | nr::recvmsg | nr::recvmmsg => self.message_flags() & MSG_PEEK == 0,
             _ => false,
         }
     }
 
     /// `MSG_…` of a call that receives.
     fn message_flags(&self) -> u64 {
-        const RECVFROM: u64 = 45;
-        const RECVMSG: u64 = 47;
         match self.frame.nr {
-            RECVFROM | RECVMMSG => self.arg(3),
-            RECVMSG => self.arg(2),
+            nr::recvfrom | nr::recvmmsg => self.arg(3),
+            nr::recvmsg => self.arg(2),
             _ => 0,
         }
     }
@@ -115,9 +106,8 @@ impl Call<'_> {
 
     /// `semop`, `mq_notify`: the end of the process may take it back.
     pub fn note_given_back(&self) {
-        const MQ_NOTIFY: u64 = 244;
         let flag = match self.frame.nr {
-            MQ_NOTIFY => PROCESS_LOCKS_OUTSIDE,
+            nr::mq_notify => PROCESS_LOCKS_OUTSIDE,
             _ if has_undo(self.arg(1), self.arg(2)) => PROCESS_UNDOES,
             _ => return,
         };
@@ -158,7 +148,6 @@ fn room_of_device(fd: u64) -> Room {
 
 /// How many wait to be accepted, and how many may.
 fn tcp_backlog(listener: u64) -> Option<(u32, u32)> {
-    const GETSOCKOPT: u64 = 55;
     const IPPROTO_TCP: u64 = 6;
     const TCP_INFO: u64 = 11;
     // tcp_info of a socket that listens: 8 bytes, then `rto`, `ato`, `snd_mss`, `rcv_mss`; `unacked`, `sacked`.
@@ -166,7 +155,7 @@ fn tcp_backlog(listener: u64) -> Option<(u32, u32)> {
     let mut len = size_of_val(&words) as u32;
     let args = [listener, IPPROTO_TCP, TCP_INFO, words.as_mut_ptr() as u64, &raw mut len as u64, 0];
     // SAFETY: both are ours, and as long as they say.
-    let result = unsafe { gate::call(GETSOCKOPT, args) };
+    let result = unsafe { gate::call(nr::getsockopt, args) };
     (result == 0 && len as usize == size_of_val(&words)).then_some((words[3] as u32, (words[3] >> 32) as u32))
 }
 

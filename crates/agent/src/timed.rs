@@ -7,6 +7,7 @@ use crate::memory::read_program;
 use agent_abi::{
     option, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, PHASE_BEFORE, REPEATS,
 };
+use syscall_table::nr;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
 pub const MILLISECOND_NS: u64 = 1_000_000;
@@ -67,7 +68,6 @@ impl Call<'_> {
     #[cold]
     #[inline(never)]
     fn receive_within(&mut self, whole: u64, position: u8, after: u64) -> i64 {
-        const PPOLL: u64 = 271;
         const MASK_LEN: u64 = 8;
         const POLLIN: u64 = 1;
         let repeats = if after == AFTER_OBSERVES { AFTER_REPEATS } else { AFTER_REPEATS_AND_FINISHES };
@@ -96,7 +96,8 @@ impl Call<'_> {
                 let left = [rest / SECOND_NS, rest % SECOND_NS];
                 let mut one = [u64::from(self.arg(position) as u32) | POLLIN << 32];
                 self.page.after = AFTER_WAITS;
-                let ready = gate::instead(&[one.as_mut_ptr() as u64, 1, left.as_ptr() as u64, 0, MASK_LEN, 0], PPOLL);
+                let ready =
+                    gate::instead(&[one.as_mut_ptr() as u64, 1, left.as_ptr() as u64, 0, MASK_LEN, 0], nr::ppoll);
                 if ready != 0 && ready != REPEATS {
                     self.set_phase(PHASE_BEFORE);
                     break;
@@ -122,22 +123,20 @@ impl Call<'_> {
 
 /// How long who uses a socket waits at most, as this option says: `None` without end, or if it is no socket.
 pub fn socket_limit_ns(fd: u64, option: u64) -> Option<u64> {
-    const GETSOCKOPT: u64 = 55;
     const SOL_SOCKET: u64 = 1;
     const MICROSECOND_NS: u64 = 1_000;
     let (mut time, mut len) = ([0u64; 2], 16u64);
     let args = [fd, SOL_SOCKET, option, time.as_mut_ptr() as u64, &raw mut len as u64, 0];
     // SAFETY: a whole `struct timeval`, and its length.
-    let result = unsafe { gate::call(GETSOCKOPT, args) };
+    let result = unsafe { gate::call(nr::getsockopt, args) };
     let limit = time[0].checked_mul(SECOND_NS)?.checked_add(time[1] * MICROSECOND_NS)?;
     (result == 0 && limit != 0).then_some(limit)
 }
 
 pub fn now_ns() -> u64 {
-    const CLOCK_GETTIME: u64 = 228;
     const CLOCK_MONOTONIC: u64 = 1;
     let mut time = [0u64; 2];
     // SAFETY: a whole `struct timespec`.
-    unsafe { gate::call(CLOCK_GETTIME, [CLOCK_MONOTONIC, time.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+    unsafe { gate::call(nr::clock_gettime, [CLOCK_MONOTONIC, time.as_mut_ptr() as u64, 0, 0, 0, 0]) };
     time[0] * SECOND_NS + time[1]
 }

@@ -4,6 +4,7 @@
 use crate::clocks::Call;
 use crate::gate::{self, EAGAIN, EPERM};
 use agent_abi::{stop_the_world, Request, THREAD_TRACES};
+use syscall_table::nr;
 
 impl Call<'_> {
     pub fn trace(&mut self) {
@@ -21,8 +22,7 @@ impl Call<'_> {
 
     /// `wait4` for a thread that this one has stopped. The kernel knows of no such thread; false if neither do we.
     pub fn wait_as_tracer(&mut self) -> bool {
-        const WAIT4: u64 = 61;
-        if self.page.flags & THREAD_TRACES == 0 || self.frame.nr != WAIT4 {
+        if self.page.flags & THREAD_TRACES == 0 || self.frame.nr != nr::wait4 {
             return false;
         }
         let answer = gate::effect(Request::TraceWait, &raw const *self.frame as u64, 0);

@@ -10,18 +10,15 @@
 //! kernel's.
 
 use crate::clocks::Call;
-use crate::gate::{self, nr, EAGAIN};
+use crate::gate::{self, EAGAIN};
 use crate::memory::{copy_program, read_program, write_program};
 use agent_abi::{
     option, FdEntry, FdKind, Frame, Request, AFTER_LEAVES, AFTER_MUST_FINISH, PHASE_AFTER, PHASE_BEFORE, PHASE_PARTIAL,
 };
 use core::mem::MaybeUninit;
 use core::sync::atomic::{compiler_fence, Ordering};
+use syscall_table::nr;
 
-const SENDFILE: u64 = 40;
-const TEE: u64 = 276;
-const SPLICE: u64 = 275;
-const COPY_FILE_RANGE: u64 = 326;
 const SPLICE_FLAGS: u64 = 0xf;
 const SPLICE_F_NONBLOCK: u64 = 2;
 const IOV_MAX: u64 = 1024;
@@ -103,27 +100,25 @@ pub fn is_pipe(entry: FdEntry) -> bool {
 }
 
 fn file_flags(fd: u64) -> u64 {
-    const FCNTL: u64 = 72;
     const F_GETFL: u64 = 3;
     // SAFETY: no pointers.
-    unsafe { gate::call(FCNTL, [fd, F_GETFL, 0, 0, 0, 0]) as u64 }
+    unsafe { gate::call(nr::fcntl, [fd, F_GETFL, 0, 0, 0, 0]) as u64 }
 }
 
 /// What a descriptor is ready for now.
 pub fn ready_now(fd: u64, events: u64) -> u64 {
     let mut one = [u64::from(fd as u32) | events << 32];
     // SAFETY: one `struct pollfd`.
-    unsafe { gate::call(nr::POLL, [one.as_mut_ptr() as u64, 1, 0, 0, 0, 0]) };
+    unsafe { gate::call(nr::poll, [one.as_mut_ptr() as u64, 1, 0, 0, 0, 0]) };
     one[0] >> 48
 }
 
 /// How much can be read from a pipe or a socket.
 pub fn queued(fd: u64) -> u64 {
-    const IOCTL: u64 = 16;
     const FIONREAD: u64 = 0x541b;
     let mut len = 0u64;
     // SAFETY: an `int` that is ours.
-    let result = unsafe { gate::call(IOCTL, [fd, FIONREAD, &raw mut len as u64, 0, 0, 0]) };
+    let result = unsafe { gate::call(nr::ioctl, [fd, FIONREAD, &raw mut len as u64, 0, 0, 0]) };
     if result == 0 {
         len as u32 as u64
     } else {
@@ -143,7 +138,7 @@ impl Source {
         *position += by;
         match offset {
             // SAFETY: no pointers.
-            Offset::Own => drop(unsafe { gate::call(nr::LSEEK, [*fd, *position, 0, 0, 0, 0]) }),
+            Offset::Own => drop(unsafe { gate::call(nr::lseek, [*fd, *position, 0, 0, 0, 0]) }),
             Offset::At(at) => drop(write_program(*at, &[*position])),
         }
     }
@@ -190,9 +185,9 @@ impl Call<'_> {
         // What is read from a file system that somebody serves must not be awaited with an open handle.
         let awaits = matches!(from.kind(), FdKind::OutsideFile | FdKind::Pseudo) && to.kind() == FdKind::DomainFile;
         match self.frame.nr {
-            SENDFILE => is_file && leaves || awaits,
-            SPLICE => is_file && is_pipe(to) && self.arg(5) & !SPLICE_FLAGS == 0 && self.arg(3) == 0,
-            COPY_FILE_RANGE => is_file && matches!(to.kind(), FdKind::OutsideFile | FdKind::Pseudo) || awaits,
+            nr::sendfile => is_file && leaves || awaits,
+            nr::splice => is_file && is_pipe(to) && self.arg(5) & !SPLICE_FLAGS == 0 && self.arg(3) == 0,
+            nr::copy_file_range => is_file && matches!(to.kind(), FdKind::OutsideFile | FdKind::Pseudo) || awaits,
             _ => false,
         }
     }
@@ -200,11 +195,11 @@ impl Call<'_> {
     /// `sendfile` from a file, `splice` from a file into a pipe.
     #[inline(never)]
     pub fn hand_over(&mut self, from: FdEntry, to: FdEntry, input: u8, output: u8) {
-        if self.frame.nr == COPY_FILE_RANGE {
+        if self.frame.nr == nr::copy_file_range {
             return self.copy_elsewhere();
         }
         let (offset_at, count) = match self.frame.nr {
-            SENDFILE => (self.arg(2), self.arg(3)),
+            nr::sendfile => (self.arg(2), self.arg(3)),
             _ => (self.arg(1), self.arg(4)),
         };
         let target = Target { fd: self.arg(output), entry: to, is_pipe: is_pipe(to), place: Place::Next };
@@ -219,7 +214,7 @@ impl Call<'_> {
         };
         let offset = if offset_at == 0 { Offset::Own } else { Offset::At(offset_at) };
         let source = Source::File { fd: self.arg(input), entry: from, offset, position };
-        let splice_flags = if self.frame.nr == SPLICE { self.arg(5) } else { 0 };
+        let splice_flags = if self.frame.nr == nr::splice { self.arg(5) } else { 0 };
         let waits = flags & O_NONBLOCK == 0 && splice_flags & SPLICE_F_NONBLOCK == 0;
         if self.await_room(target, waits) {
             self.transfer(source, target, count.min(COUNT_MAX));
@@ -231,7 +226,7 @@ impl Call<'_> {
         let mut position = [0u64];
         if offset_at == 0 {
             // SAFETY: no pointers.
-            position[0] = unsafe { gate::call(nr::LSEEK, [fd, 0, SEEK_CUR, 0, 0, 0]) as u64 };
+            position[0] = unsafe { gate::call(nr::lseek, [fd, 0, SEEK_CUR, 0, 0, 0]) as u64 };
         } else if !read_program(offset_at, &mut position) {
             return None;
         }
@@ -270,22 +265,18 @@ impl Call<'_> {
     /// for the handle. What is written is copied before.
     #[inline(never)]
     pub fn write_served(&mut self, entry: FdEntry) {
-        const PWRITE64: u64 = 18;
-        const PWRITEV: u64 = 296;
-        const PWRITEV2: u64 = 328;
-        const WRITE: u64 = 1;
         let [fd, first, second, third, ..] = self.frame.args;
         let own = [first, second];
         let (vector, parts) = match self.frame.nr {
-            WRITE | PWRITE64 => (own.as_ptr() as u64, 1),
+            nr::write | nr::pwrite64 => (own.as_ptr() as u64, 1),
             _ => (first, second),
         };
         let place = match self.frame.nr {
-            PWRITE64 | PWRITEV => Place::At { offset: third, flags: 0 },
-            PWRITEV2 => Place::At { offset: third, flags: self.given_arg(5) },
+            nr::pwrite64 | nr::pwritev => Place::At { offset: third, flags: 0 },
+            nr::pwritev2 => Place::At { offset: third, flags: self.given_arg(5) },
             _ => Place::Next,
         };
-        let is_bad_offset = matches!(self.frame.nr, PWRITE64 | PWRITEV) && (third as i64) < 0;
+        let is_bad_offset = matches!(self.frame.nr, nr::pwrite64 | nr::pwritev) && (third as i64) < 0;
         let source = Source::Served { vector, parts, part: Bytes { at: 0, len: 0 } };
         if parts > IOV_MAX || is_bad_offset {
             // The kernel says what is wrong.
@@ -311,11 +302,10 @@ impl Call<'_> {
     /// Wait where the program's own call would: a handler interrupts it. False if a signal takes the thread out of
     /// the agent.
     fn await_as_program(&mut self, fd: u64, events: u64) -> bool {
-        const PPOLL: u64 = 271;
         const MASK_LEN: u64 = 8;
         let mut one = [u64::from(fd as u32) | events << 32];
         self.page.after = AFTER_MUST_FINISH;
-        gate::instead(&[one.as_mut_ptr() as u64, 1, 0, 0, MASK_LEN, 0], PPOLL);
+        gate::instead(&[one.as_mut_ptr() as u64, 1, 0, 0, MASK_LEN, 0], nr::ppoll);
         // Nothing has happened yet.
         self.set_phase(PHASE_BEFORE);
         let goes_on = !self.must_leave();
@@ -400,10 +390,9 @@ impl Call<'_> {
     fn next(&mut self, source: &mut Source, buffer: &mut Buffer, most: u64) -> Result<Bytes, i64> {
         match source {
             Source::File { fd, entry, position, .. } => {
-                const PREAD64: u64 = 17;
                 let at = buffer.0.as_mut_ptr() as u64;
                 // SAFETY: the buffer has that much.
-                let result = unsafe { gate::call(PREAD64, [*fd, at, most.min(BUFFER as u64), *position, 0, 0]) };
+                let result = unsafe { gate::call(nr::pread64, [*fd, at, most.min(BUFFER as u64), *position, 0, 0]) };
                 if !self.is_clean() {
                     self.observe_entry(*entry, 1);
                 }
@@ -484,14 +473,12 @@ impl Call<'_> {
     }
 
     fn write_piece(&mut self, target: Target, bytes: Bytes) -> i64 {
-        const WRITE: u64 = 1;
-        const PWRITEV2: u64 = 328;
         self.page.after = AFTER_MUST_FINISH;
         match target.place {
-            Place::Next => gate::instead(&[target.fd, bytes.at, bytes.len, 0, 0, 0], WRITE),
+            Place::Next => gate::instead(&[target.fd, bytes.at, bytes.len, 0, 0, 0], nr::write),
             Place::At { offset, flags } => {
                 let part = [bytes.at, bytes.len];
-                gate::instead(&[target.fd, part.as_ptr() as u64, 1, offset, 0, flags], PWRITEV2)
+                gate::instead(&[target.fd, part.as_ptr() as u64, 1, offset, 0, flags], nr::pwritev2)
             }
         }
     }
@@ -501,9 +488,8 @@ impl Call<'_> {
         if self.has_option(option::RELEASE_EARLY) {
             return Some(self.write_piece(target, bytes));
         }
-        const WRITE: u64 = 1;
         let clock = self.dependencies();
-        let as_write = Frame { nr: WRITE, args: [target.fd, bytes.at, bytes.len, 0, 0, 0], ..Frame::default() };
+        let as_write = Frame { nr: nr::write, args: [target.fd, bytes.at, bytes.len, 0, 0, 0], ..Frame::default() };
         self.page.after = AFTER_MUST_FINISH;
         let taken = gate::effect(Request::Output, target.fd, &raw const as_write as u64);
         if taken >= 0 {
@@ -526,8 +512,8 @@ impl Call<'_> {
     /// than was waited for. False if the call is over.
     pub fn bound_by_queue(&mut self, from: FdEntry, input: u64, to: FdEntry) -> bool {
         let (count, flags) = match self.frame.nr {
-            SPLICE => (4, self.arg(5)),
-            TEE => (2, self.arg(3)),
+            nr::splice => (4, self.arg(5)),
+            nr::tee => (2, self.arg(3)),
             _ => return true,
         };
         if !from.has(FdEntry::STREAM) || self.arg(count) == 0 {
@@ -559,12 +545,12 @@ impl Call<'_> {
     fn is_refused(&self, to: FdEntry) -> bool {
         const O_PATH: u64 = 0o10000000;
         let (output, has_offset) = match self.frame.nr {
-            TEE => (1, false),
+            nr::tee => (1, false),
             _ => (2, self.arg(1) != 0 || self.arg(3) != 0 && to.has(FdEntry::STREAM)),
         };
         let flags = file_flags(self.arg(output));
         let is_writable = flags & O_ACCMODE != 0 && flags & (O_PATH | O_APPEND) == 0;
-        has_offset || !is_writable || self.frame.nr == TEE && !is_pipe(to)
+        has_offset || !is_writable || self.frame.nr == nr::tee && !is_pipe(to)
     }
 
     /// Wait until something can be read, as the program's own call would. False if the call is over.
@@ -580,7 +566,7 @@ impl Call<'_> {
     /// From a pipe into a file of a domain: an empty pipe is waited for without a handle.
     pub fn splice_to_file(&mut self, from: FdEntry, to: FdEntry) {
         let (input, flags) = (self.arg(0), self.arg(5));
-        if self.frame.nr != SPLICE || !is_pipe(from) || flags & !SPLICE_FLAGS != 0 {
+        if self.frame.nr != nr::splice || !is_pipe(from) || flags & !SPLICE_FLAGS != 0 {
             self.proceed();
             return;
         }

@@ -9,8 +9,8 @@ use crate::descriptors::{private, replace_remembered, volatile_descriptors};
 use crate::gate;
 use agent_abi::{option, FdEntry, FdKind, Request};
 use core::sync::atomic::Ordering;
+use syscall_table::nr;
 
-const PWRITEV2: u64 = 328;
 const RWF_DSYNC: u64 = 2;
 const RWF_SYNC: u64 = 4;
 
@@ -69,7 +69,7 @@ impl Call<'_> {
     #[cold]
     #[inline(never)]
     pub fn write_volatile(&mut self, entry: FdEntry, moves: u64) {
-        if self.frame.nr == PWRITEV2 && self.arg(5) & (RWF_DSYNC | RWF_SYNC) != 0 {
+        if self.frame.nr == nr::pwritev2 && self.arg(5) & (RWF_DSYNC | RWF_SYNC) != 0 {
             self.replace_arg(5, self.arg(5) & !(RWF_DSYNC | RWF_SYNC));
         }
         let object = self.object(entry.slot());

@@ -1,11 +1,13 @@
 //! Names of what `ptrace`, `prctl` and `arch_prctl` are asked for, for people.
 
+use syscall_table::nr;
+
 /// The name of a call's first argument, if it has one.
 pub(crate) fn name_of_request(nr: u64, request: u64) -> Option<&'static str> {
-    let names = match nr as i64 {
-        libc::SYS_ptrace => PTRACE,
-        libc::SYS_prctl => PRCTL,
-        libc::SYS_arch_prctl => ARCH_PRCTL,
+    let names = match nr {
+        nr::ptrace => PTRACE,
+        nr::prctl => PRCTL,
+        nr::arch_prctl => ARCH_PRCTL,
         _ => return None,
     };
     names.iter().find(|(number, _)| *number == request).map(|(_, name)| *name)
@@ -150,14 +152,14 @@ mod tests {
     #[test]
     fn the_names_are_those_of_the_headers() {
         for (nr, request, name) in [
-            (libc::SYS_ptrace, libc::PTRACE_TRACEME.into(), "PTRACE_TRACEME"),
-            (libc::SYS_ptrace, libc::PTRACE_SEIZE.into(), "PTRACE_SEIZE"),
-            (libc::SYS_prctl, libc::PR_SET_SECCOMP as u64, "PR_SET_SECCOMP"),
-            (libc::SYS_prctl, libc::PR_SET_MM as u64, "PR_SET_MM"),
+            (nr::ptrace, libc::PTRACE_TRACEME.into(), "PTRACE_TRACEME"),
+            (nr::ptrace, libc::PTRACE_SEIZE.into(), "PTRACE_SEIZE"),
+            (nr::prctl, libc::PR_SET_SECCOMP as u64, "PR_SET_SECCOMP"),
+            (nr::prctl, libc::PR_SET_MM as u64, "PR_SET_MM"),
         ] {
-            assert_eq!(name_of_request(nr as u64, request), Some(name));
+            assert_eq!(name_of_request(nr, request), Some(name));
         }
-        assert_eq!(name_of_request(libc::SYS_ptrace as u64, 9999), None);
-        assert_eq!(name_of_request(libc::SYS_write as u64, 1), None);
+        assert_eq!(name_of_request(nr::ptrace, 9999), None);
+        assert_eq!(name_of_request(nr::write, 1), None);
     }
 }

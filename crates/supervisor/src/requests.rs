@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use syscall_table::nr;
 use tracee::{Registers, Result, Stopped};
 
 /// More than this in one call is not taken for later: the writer waits instead.
@@ -268,11 +269,10 @@ pub(crate) fn read_path(tid: i32, address: u64) -> Option<PathBuf> {
 
 /// As `gather`, and `pwrite`: where it goes to is the caller's to see.
 pub(crate) fn gather_for_file(tid: i32, frame: &Frame) -> Option<Vec<u8>> {
-    if !matches!(frame.nr as i64, libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64) {
+    if !matches!(frame.nr, nr::write | nr::writev | nr::pwrite64) {
         return None;
     }
-    let as_write =
-        Frame { nr: if frame.nr as i64 == libc::SYS_pwrite64 { libc::SYS_write as u64 } else { frame.nr }, ..*frame };
+    let as_write = Frame { nr: if frame.nr == nr::pwrite64 { nr::write } else { frame.nr }, ..*frame };
     gather(tid, &as_write).filter(|bytes| bytes.len() <= OUTPUT_LEN_MAX)
 }
 
@@ -280,11 +280,11 @@ pub(crate) fn gather_for_file(tid: i32, frame: &Frame) -> Option<Vec<u8>> {
 fn gather(tid: i32, frame: &Frame) -> Option<Vec<u8>> {
     let [_, a1, a2, a3, a4, _] = frame.args;
     const QUIET: u64 = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as u64;
-    match frame.nr as i64 {
-        libc::SYS_write => read_within(tid, a1, a2),
-        libc::SYS_writev => gather_vector(tid, a1, a2),
-        libc::SYS_sendto if a4 == 0 && a3 & !QUIET == 0 => read_within(tid, a1, a2),
-        libc::SYS_sendmsg if a2 & !QUIET == 0 => {
+    match frame.nr {
+        nr::write => read_within(tid, a1, a2),
+        nr::writev => gather_vector(tid, a1, a2),
+        nr::sendto if a4 == 0 && a3 & !QUIET == 0 => read_within(tid, a1, a2),
+        nr::sendmsg if a2 & !QUIET == 0 => {
             let header: [u64; 4] = tracee::read_value(tid, a1).ok()?;
             gather_vector(tid, header[2], header[3])
         }

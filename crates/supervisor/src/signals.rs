@@ -13,6 +13,7 @@ use agent_abi::{
 pub(crate) use procfs::SignalSets;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
+use syscall_table::nr;
 use tracee::{AgentImage, Registers, Result, SignalInfo, Stopped, TraceError, RESTARTS};
 
 /// What the agent has written down about a thread.
@@ -134,17 +135,9 @@ pub fn goes_on(stopped: &Stopped, look: &Look, image: &AgentImage) -> Result<boo
     if !at_end || !matches!(look.position, Position::Done(_) | Position::After) {
         return Ok(false);
     }
-    let nr = Saved::read(stopped.tid(), registers.gs_base)?.frame.nr as i64;
-    let is_transfer = matches!(
-        nr,
-        libc::SYS_write
-            | libc::SYS_writev
-            | libc::SYS_sendto
-            | libc::SYS_sendmsg
-            | libc::SYS_sendmmsg
-            | libc::SYS_recvfrom
-            | libc::SYS_recvmsg
-    );
+    let nr = Saved::read(stopped.tid(), registers.gs_base)?.frame.nr;
+    let is_transfer =
+        matches!(nr, nr::write | nr::writev | nr::sendto | nr::sendmsg | nr::sendmmsg | nr::recvfrom | nr::recvmsg);
     if !is_transfer || !is_ignored(stopped.tid(), stopped.signal()) {
         return Ok(false);
     }
@@ -220,8 +213,7 @@ fn to_partial(registers: &mut Registers, saved: &Saved) {
 fn interruption(saved: &Saved, result: u64) -> u64 {
     const ERESTARTSYS: i64 = -512;
     const ERESTARTNOHAND: i64 = -514;
-    let is_transfer =
-        matches!(saved.frame.nr as i64, libc::SYS_sendfile | libc::SYS_splice | libc::SYS_tee | libc::SYS_vmsplice);
+    let is_transfer = matches!(saved.frame.nr, nr::sendfile | nr::splice | nr::tee | nr::vmsplice);
     match result as i64 {
         ERESTARTNOHAND if is_transfer => ERESTARTSYS as u64,
         // A call with a limit of time, which no handler lets begin again (signal(7)).

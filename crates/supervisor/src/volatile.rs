@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use syscall_table::nr;
 
 /// Why a path cannot be volatile.
 #[derive(Debug, thiserror::Error)]
@@ -122,13 +123,13 @@ impl Supervisor {
     pub(crate) fn moves_out(&mut self, tid: i32, frame_at: u64) -> Result<u64, i32> {
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(|_| libc::EFAULT)?;
         let [a0, a1, a2, a3, flags, _] = frame.args;
-        if frame.nr as i64 == libc::SYS_linkat && flags != 0 {
+        if frame.nr == nr::linkat && flags != 0 {
             // What is linked is not what the name says.
             return Ok(1);
         }
         const CWD: u64 = libc::AT_FDCWD as u64;
-        let (from, to) = match frame.nr as i64 {
-            libc::SYS_rename | libc::SYS_link => ((CWD, a0), (CWD, a1)),
+        let (from, to) = match frame.nr {
+            nr::rename | nr::link => ((CWD, a0), (CWD, a1)),
             _ => ((a0, a1), (a2, a3)),
         };
         let place = |(dir, path)| place_of(tid, dir as i32, &read_path(tid, path)?);

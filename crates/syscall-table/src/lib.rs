@@ -19,7 +19,7 @@ pub use index::{look_up, op};
 pub use op::{Class, Op, SyncKind, CWD};
 pub use proc::may_lead_to_others;
 pub use render::{write_markdown, write_text};
-pub use rows::ROWS;
+pub use rows::{nr, ROWS};
 pub use shows::{error_shows_others, Shows, Whom};
 pub use socket_options::{option_shows, OptionShows};
 

@@ -10,7 +10,7 @@ macro_rules! rows {
     ($($nr:literal, $name:ident, $class:ident, $op:ident
         $({ $($field:ident: $at:expr),+ })? $(($argument:expr))?,
         $shows:ident $({ $where:ident: $position:literal })?, $ahead:ident $(($because:ident))?, $why:literal;)+) => {
-        &[$(Row {
+        pub(crate) const TABLE: &[Row] = &[$(Row {
             nr: $nr,
             name: stringify!($name),
             class: Class::$class,
@@ -18,7 +18,14 @@ macro_rules! rows {
             shows: Shows::$shows $({ $where: $position })?,
             ahead: Ahead::$ahead $((Because::$because))?,
             why: $why,
-        }),+]
+        }),+];
+
+        /// The number of each system call by its name, as `libc` has them with `SYS_`: as wide as the register that
+        /// a frame keeps.
+        #[expect(non_upper_case_globals, reason = "they are named as the kernel names them")]
+        pub mod nr {
+            $(#[doc = $why] pub const $name: u64 = $nr;)+
+        }
     };
 }
 
@@ -29,7 +36,7 @@ const ENOSYS: u16 = 38;
 /// Every x86-64 system call up to Linux 6.18, ascending by number.
 pub static ROWS: &[Row] = TABLE;
 
-pub(crate) const TABLE: &[Row] = rows! {
+rows! {
     0, read, Tracked, Read { fd: 0 }, Object, Tracked, "takes data from the object";
     1, write, Output, Write { fd: 0 }, Object, Held, "gives data to the object, or to the outside";
     2, open, Tracked, Open, Names, Tracked, "observes the name; may create or truncate";
@@ -414,4 +421,4 @@ pub(crate) const TABLE: &[Row] = rows! {
     467, open_tree_attr, Barrier, Mount, Everything, Waits(Unknown), "may copy a part of the table of file systems";
     468, file_getattr, Tracked, ObservePath { dir: 0, path: 1 }, Names, Tracked, "observes attributes";
     469, file_setattr, Tracked, ModifyPath { dir: 0, path: 1 }, Names, Held, "changes attributes";
-};
+}

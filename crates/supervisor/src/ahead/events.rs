@@ -9,6 +9,7 @@ use agent_abi::{Frame, PROCESSES_MAX};
 use speculation::SpeculationId;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use syscall_table::nr;
 use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 
 impl super::Ahead {
@@ -476,8 +477,7 @@ impl Supervisor {
     }
 
     pub(super) fn end_by_signal(&mut self, stopped: Stopped, pid: i32, info: SignalInfo) -> Result<()> {
-        const EXIT_GROUP: u64 = 231;
-        let frame = Frame { nr: EXIT_GROUP, ..Frame::default() };
+        let frame = Frame { nr: nr::exit_group, ..Frame::default() };
         let call = Call { ends_by: Some(info), ..Call::new(stopped.tid(), pid, frame, 0) };
         self.hand_back(pid)?;
         match self.end_speculatively(&stopped, &call, info.number())? {

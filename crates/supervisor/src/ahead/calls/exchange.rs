@@ -16,14 +16,8 @@ use agent_abi::{option, permitted};
 use speculation::DependencySet;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use syscall_table::nr;
 use syscall_table::Op;
-
-const READ: u64 = 0;
-const WRITE: u64 = 1;
-const PWRITE: u64 = 18;
-const READV: u64 = 19;
-const SENDTO: u64 = 44;
-const RECVFROM: u64 = 45;
 
 /// Larger files are kept piece by piece.
 const WHOLE_LEN_MAX: u64 = 1 << 20;
@@ -70,11 +64,11 @@ impl Supervisor {
                 let is_whole = plan.can_be_repeated || !takes(call.frame.nr);
                 (is_whole && is_exchange(call.frame.nr)).then_some(Covered::Exchange)
             }
-            [(file @ Object::File(..), intent)] if call.frame.nr == PWRITE => self.cover_file(file, intent),
-            [(file @ Object::File(..), intent), (Object::Position(..), _)] if call.frame.nr == WRITE => {
+            [(file @ Object::File(..), intent)] if call.frame.nr == nr::pwrite64 => self.cover_file(file, intent),
+            [(file @ Object::File(..), intent), (Object::Position(..), _)] if call.frame.nr == nr::write => {
                 self.cover_file(file, intent)
             }
-            [(Object::File(..), Intent::Nothing)] if call.frame.nr == WRITE => Some(Covered::Write),
+            [(Object::File(..), Intent::Nothing)] if call.frame.nr == nr::write => Some(Covered::Write),
             _ => None,
         };
         if covered.is_some() {
@@ -133,11 +127,11 @@ impl Supervisor {
 }
 
 fn is_exchange(nr: u64) -> bool {
-    takes(nr) || matches!(nr, WRITE | SENDTO)
+    takes(nr) || matches!(nr, nr::write | nr::sendto)
 }
 
 fn takes(nr: u64) -> bool {
-    matches!(nr, READ | READV | RECVFROM)
+    matches!(nr, nr::read | nr::readv | nr::recvfrom)
 }
 
 /// Whether a call can be taken back as long as it waits: it has taken or put in nothing (pipe(7), `PIPE_BUF`).
@@ -145,10 +139,10 @@ fn has_no_effect_before_its_end(call: &Call) -> bool {
     let [_, _, len, flags, address, _] = call.frame.args;
     let is_plain = |allowed: i32| flags as i32 & !allowed == 0 && address == 0;
     match call.frame.nr {
-        READ | READV => true,
-        WRITE => (1..=permitted::ATOMIC_LEN).contains(&len),
-        SENDTO => (1..=permitted::ATOMIC_LEN).contains(&len) && is_plain(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL),
-        RECVFROM => is_plain(libc::MSG_DONTWAIT),
+        nr::read | nr::readv => true,
+        nr::write => (1..=permitted::ATOMIC_LEN).contains(&len),
+        nr::sendto => (1..=permitted::ATOMIC_LEN).contains(&len) && is_plain(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL),
+        nr::recvfrom => is_plain(libc::MSG_DONTWAIT),
         _ => false,
     }
 }

@@ -8,6 +8,7 @@ use crate::signals::{self, Look};
 use agent_abi::Frame;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, OFlags};
+use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
@@ -35,8 +36,7 @@ impl Supervisor {
 
     /// What the kernel would answer inside if a call that waits is interrupted; `None` if it is not known to wait.
     fn restart_of(&mut self, tid: i32, frame: &Frame) -> Option<i64> {
-        const PAUSE: u64 = 34;
-        if frame.nr == PAUSE || sleeps(tid, frame) {
+        if frame.nr == nr::pause || sleeps(tid, frame) {
             return Some(ERESTARTNOHAND);
         }
         match syscall_table::op(frame.nr)? {
@@ -53,8 +53,7 @@ impl Supervisor {
     }
 
     fn waits_for_bytes(&mut self, tid: i32, nr: u64, fd: i32) -> bool {
-        const READ: u64 = 0;
-        if nr != READ || self.ahead.input.has_any() || !self.deceived_ends().is_empty() {
+        if nr != nr::read || self.ahead.input.has_any() || !self.deceived_ends().is_empty() {
             return false;
         }
         let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
@@ -71,11 +70,9 @@ impl Supervisor {
 
 /// Whether a call sleeps; all of the time is left, and it says so.
 fn sleeps(tid: i32, frame: &Frame) -> bool {
-    const NANOSLEEP: u64 = 35;
-    const CLOCK_NANOSLEEP: u64 = 230;
     let (is_absolute, time, left) = match (frame.nr, frame.args) {
-        (NANOSLEEP, [time, left, ..]) => (false, time, left),
-        (CLOCK_NANOSLEEP, [_, flags, time, left, ..]) => (flags as i32 & libc::TIMER_ABSTIME != 0, time, left),
+        (nr::nanosleep, [time, left, ..]) => (false, time, left),
+        (nr::clock_nanosleep, [_, flags, time, left, ..]) => (flags as i32 & libc::TIMER_ABSTIME != 0, time, left),
         _ => return false,
     };
     let Ok(asked) = tracee::read_value::<[u64; 2]>(tid, time) else { return false };
@@ -87,16 +84,12 @@ fn sleeps(tid: i32, frame: &Frame) -> bool {
 
 /// Whether a call watches nothing and only lets time pass.
 fn waits_for_time(tid: i32, frame: &Frame) -> bool {
-    const POLL: u64 = 7;
-    const SELECT: u64 = 23;
-    const PSELECT6: u64 = 270;
-    const PPOLL: u64 = 271;
     let is_some_time = |at: u64| at == 0 || tracee::read_value::<[u64; 2]>(tid, at).is_ok_and(|time| time != [0, 0]);
     let args = &frame.args;
     match frame.nr {
-        POLL => args[1] == 0 && args[2] as i32 != 0,
-        PPOLL => args[1] == 0 && is_some_time(args[2]),
-        SELECT | PSELECT6 => args[0] as i32 == 0 && is_some_time(args[4]),
+        nr::poll => args[1] == 0 && args[2] as i32 != 0,
+        nr::ppoll => args[1] == 0 && is_some_time(args[2]),
+        nr::select | nr::pselect6 => args[0] as i32 == 0 && is_some_time(args[4]),
         _ => false,
     }
 }

@@ -3,16 +3,14 @@
 
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::Call;
-
-const SETRLIMIT: u64 = 160;
-const PRLIMIT: u64 = 302;
+use syscall_table::nr;
 
 /// `prlimit64` and `setrlimit`, as far as they set a limit of the caller; `None`: it is another call.
 pub(in crate::ahead) fn plan_limit(call: &Call) -> Option<Plan> {
     let args = &call.frame.args;
     let new = match call.frame.nr {
-        SETRLIMIT => args[1],
-        PRLIMIT if is_own(call, args[0] as i32) => args[2],
+        nr::setrlimit => args[1],
+        nr::prlimit64 if is_own(call, args[0] as i32) => args[2],
         _ => return None,
     };
     let can_be_put_back = new == 0 || keeps_hard_limit(call, new);
@@ -25,7 +23,7 @@ fn is_own(call: &Call, pid: i32) -> bool {
 
 /// Whether only the soft limit is another one at `new`: a hard limit that was lowered can be raised again by some only.
 fn keeps_hard_limit(call: &Call, new: u64) -> bool {
-    let resource = call.frame.args[usize::from(call.frame.nr == PRLIMIT)] as u32;
+    let resource = call.frame.args[usize::from(call.frame.nr == nr::prlimit64)] as u32;
     let now = tracee::process_state::limit(call.pid, resource).map(|limit| limit.hard);
     let asked = tracee::read_value::<[u64; 2]>(call.tid, new).map(|[_, hard]| hard);
     matches!((now, asked), (Ok(now), Ok(asked)) if now == asked)
@@ -46,13 +44,13 @@ pub(in crate::ahead) fn plan_identity(call: &Call) -> Plan {
 fn ids_asked_for(nr: u64, args: &[u64; 6]) -> Option<(&'static str, &[u64])> {
     match nr {
         // setuid, setreuid, setresuid
-        105 => Some(("Uid:", &args[..1])),
-        113 => Some(("Uid:", &args[..2])),
-        117 => Some(("Uid:", &args[..3])),
+        nr::setuid => Some(("Uid:", &args[..1])),
+        nr::setreuid => Some(("Uid:", &args[..2])),
+        nr::setresuid => Some(("Uid:", &args[..3])),
         // setgid, setregid, setresgid
-        106 => Some(("Gid:", &args[..1])),
-        114 => Some(("Gid:", &args[..2])),
-        119 => Some(("Gid:", &args[..3])),
+        nr::setgid => Some(("Gid:", &args[..1])),
+        nr::setregid => Some(("Gid:", &args[..2])),
+        nr::setresgid => Some(("Gid:", &args[..3])),
         _ => None,
     }
 }

@@ -13,6 +13,7 @@ use crate::ahead::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, permitted, DeviceKind};
 use std::sync::atomic::Ordering;
+use syscall_table::nr;
 use tracee::{Result, Stopped};
 
 /// What a permit that is given with a call is for.
@@ -239,15 +240,13 @@ fn only_closes(call: &Call, under_way: &UnderWay) -> bool {
 
 /// Whether a call can change nothing but a position.
 fn only_looks(call: &Call) -> bool {
-    const OPEN: u64 = 2;
-    const OPENAT: u64 = 257;
     let args = &call.frame.args;
     match permitted::kind(call.frame.nr) {
         // What is closed now may be something else the next moment.
         None | Some(permitted::CLOSE | permitted::WRITE) => false,
         Some(_) => match call.frame.nr {
-            OPEN => args[1] & !permitted::OPEN_BITS == 0,
-            OPENAT => args[2] & !permitted::OPEN_BITS == 0,
+            nr::open => args[1] & !permitted::OPEN_BITS == 0,
+            nr::openat => args[2] & !permitted::OPEN_BITS == 0,
             _ => true,
         },
     }

@@ -22,6 +22,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::sync::atomic::Ordering;
 use std::sync::OnceLock;
+use syscall_table::nr;
 use syscall_table::{Ahead, Op, SyncKind, Whom};
 
 /// What a call is.
@@ -116,14 +117,7 @@ impl Plan {
     }
 }
 
-const LSEEK: u64 = 8;
-const GETPPID: u64 = 110;
 pub(in crate::ahead) const FIONREAD: u64 = 0x541b;
-const PREAD: u64 = 17;
-const PREADV: u64 = 295;
-const PREADV2: u64 = 327;
-const GETDENTS: u64 = 78;
-const GETDENTS64: u64 = 217;
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 /// `CLONE_FILES`, `CLONE_FS`, `CLONE_PARENT`, and all new namespaces.
@@ -200,7 +194,7 @@ impl Supervisor {
                 true if !self.is_fresh_socket(call, fd(at)) => Plan::new(Class::Barrier).once(),
                 _ => Plan::new(Class::Free),
             },
-            Op::Look if call.frame.nr == GETPPID => {
+            Op::Look if call.frame.nr == nr::getppid => {
                 Plan::new(if self.is_orphan(call.pid) { Class::Barrier } else { Class::Free }).once()
             }
             Op::Look => plan_look_around(call),
@@ -265,10 +259,10 @@ impl Supervisor {
                     return Plan::new(Class::Window);
                 }
                 let mut plan = Plan::new(Class::Tracked).observing(Object::File(dev, ino));
-                if matches!(call.frame.nr, GETDENTS | GETDENTS64) {
+                if matches!(call.frame.nr, nr::getdents | nr::getdents64) {
                     plan = plan.observing(Object::Names(dev, ino));
                 }
-                if matches!(call.frame.nr, PREAD | PREADV | PREADV2) {
+                if matches!(call.frame.nr, nr::pread64 | nr::preadv | nr::preadv2) {
                     return plan;
                 }
                 plan.modifying(position_of(dev, ino), Intent::Position(copy))
@@ -283,7 +277,7 @@ impl Supervisor {
 
     fn plan_look(&mut self, call: &Call, fd: i32) -> Plan {
         match self.file_description(call.tid, fd) {
-            FileDescription::File { dev, ino, copy, .. } if call.frame.nr == LSEEK => Plan::new(Class::Tracked)
+            FileDescription::File { dev, ino, copy, .. } if call.frame.nr == nr::lseek => Plan::new(Class::Tracked)
                 .observing(Object::File(dev, ino))
                 .modifying(position_of(dev, ino), Intent::Position(copy)),
             FileDescription::File { dev, ino, .. } => Plan::new(Class::Tracked).observing(Object::File(dev, ino)),
@@ -345,13 +339,11 @@ impl Supervisor {
 
     /// Whether a program runs with the rights of its owner, or with some of its own.
     fn changes_identity(&self, call: &Call) -> bool {
-        const EXECVE: u64 = 59;
-        let (dir, path) = if call.frame.nr == EXECVE { (syscall_table::CWD, 0) } else { (0, 1) };
+        let (dir, path) = if call.frame.nr == nr::execve { (syscall_table::CWD, 0) } else { (0, 1) };
         self.look_up(call, dir, path).may_be(|program| program.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0)
     }
 
     fn plan_fcntl(&mut self, call: &Call) -> Plan {
-        const DUP: u64 = 32;
         const F_DUPFD: u64 = 0;
         const F_GETFD: u64 = 1;
         const F_SETFD: u64 = 2;
@@ -362,7 +354,7 @@ impl Supervisor {
         const F_NOTIFY: u64 = 1026;
         const F_SETPIPE_SZ: u64 = 1031;
         const F_GETPIPE_SZ: u64 = 1032;
-        if call.frame.nr == DUP {
+        if call.frame.nr == nr::dup {
             return Plan::new(Class::Free);
         }
         let fd = call.frame.args[0] as i32;
@@ -399,12 +391,10 @@ impl Supervisor {
     }
 
     fn plan_open(&mut self, call: &Call) -> Plan {
-        const OPEN: u64 = 2;
-        const CREAT: u64 = 85;
         let args = &call.frame.args;
         let flags = match call.frame.nr {
-            OPEN => args[1],
-            CREAT => O_CREAT,
+            nr::open => args[1],
+            nr::creat => O_CREAT,
             _ if syscall_table::op(call.frame.nr) == Some(Op::OpenAt2) => {
                 tracee::read_value::<u64>(call.tid, args[2]).unwrap_or(O_CREAT)
             }
@@ -413,7 +403,7 @@ impl Supervisor {
         if flags & (O_CREAT | O_TRUNC | O_TMPFILE) != 0 {
             return self.plan_creating_open(call);
         }
-        let path = u8::from(!matches!(call.frame.nr, OPEN | CREAT));
+        let path = u8::from(!matches!(call.frame.nr, nr::open | nr::creat));
         let dir = if path == 0 { syscall_table::CWD } else { 0 };
         match self.look_up(call, dir, path).known().filter(|found| is_fifo(found)) {
             // By way of /proc/self/fd: nobody waits for whoever opens an end of that, and a rollback closes it.

@@ -12,12 +12,10 @@ use rustix::event::{epoll, poll, PollFd, PollFlags, Timespec};
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped, TraceError};
 
-const POLL: u64 = 7;
-const PPOLL: u64 = 271;
-const RESTART_SYSCALL: u64 = 219;
 /// Of a `struct pollfd`.
 const ENTRY_LEN: u64 = 8;
 const FDS_MAX: u64 = 65536;
@@ -56,7 +54,7 @@ impl Supervisor {
         plan: &mut Plan,
     ) -> Result<Option<Decision>> {
         let op = syscall_table::op(call.frame.nr);
-        if matches!(op, Some(Op::Poll)) && call.frame.nr != RESTART_SYSCALL {
+        if matches!(op, Some(Op::Poll)) && call.frame.nr != nr::restart_syscall {
             // A poll that is interrupted goes on as a call that does not say what it is.
             self.ahead.input.polls.insert(call.tid, call.frame);
         }
@@ -121,7 +119,9 @@ impl Supervisor {
         let question = match op? {
             Op::Poll => {
                 let meant = self.meant_poll(call)?;
-                matches!(meant.nr, POLL | PPOLL).then(|| self.poll_question(call.tid, args[0], args[1])).flatten()?
+                matches!(meant.nr, nr::poll | nr::ppoll)
+                    .then(|| self.poll_question(call.tid, args[0], args[1]))
+                    .flatten()?
             }
             Op::Select => self.select_question(call.tid, args)?,
             Op::EpollWait => self.epoll_question(call)?,
@@ -148,7 +148,7 @@ impl Supervisor {
                 let meant = self.meant_poll(call)?;
                 let entry = |at: u64| tracee::read_value::<u64>(call.tid, args[0] + at * ENTRY_LEN).ok();
                 let words = (0..args[1].min(FDS_MAX)).map(entry).collect::<Option<Vec<u64>>>();
-                matches!(meant.nr, POLL | PPOLL).then_some(words?.into_iter().map(|word| word as i32).collect())
+                matches!(meant.nr, nr::poll | nr::ppoll).then_some(words?.into_iter().map(|word| word as i32).collect())
             }
             Op::Select => {
                 let count = args[0].min(FDS_MAX) as usize;
@@ -167,7 +167,7 @@ impl Supervisor {
     /// The poll that a call is, or goes on with.
     fn meant_poll(&self, call: &Call) -> Option<Frame> {
         match call.frame.nr {
-            RESTART_SYSCALL => {
+            nr::restart_syscall => {
                 self.ahead.input.polls.get(&call.tid).filter(|last| last.args == call.frame.args).copied()
             }
             _ => Some(call.frame),

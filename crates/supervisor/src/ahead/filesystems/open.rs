@@ -11,12 +11,10 @@ use crate::descriptors::user_of;
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use rustix::fs::FileType;
+use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
-const OPEN: u64 = 2;
-const CREAT: u64 = 85;
-const OPENAT: u64 = 257;
 const O_WRONLY: u64 = 1;
 pub(in crate::ahead) const O_CREAT: u64 = 0o100;
 pub(in crate::ahead) const O_EXCL: u64 = 0o200;
@@ -31,9 +29,9 @@ pub(in crate::ahead) fn arguments(call: &Call) -> Option<[u64; 4]> {
     let [a, b, c, d, ..] = call.frame.args;
     let here = libc::AT_FDCWD as u64;
     match call.frame.nr {
-        OPEN => Some([here, a, b, c]),
-        CREAT => Some([here, a, O_CREAT | O_WRONLY | O_TRUNC, b]),
-        OPENAT => Some([a, b, c, d]),
+        nr::open => Some([here, a, b, c]),
+        nr::creat => Some([here, a, O_CREAT | O_WRONLY | O_TRUNC, b]),
+        nr::openat => Some([a, b, c, d]),
         _ => None,
     }
 }

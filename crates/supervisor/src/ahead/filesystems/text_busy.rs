@@ -7,9 +7,9 @@ use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use rustix::fs::{FileType, OFlags, Stat};
 use std::os::unix::fs::MetadataExt;
+use syscall_table::nr;
 use syscall_table::{Op, CWD};
 
-const TRUNCATE: u64 = 76;
 const EXECUTABLE: u32 = 0o111;
 
 impl Supervisor {
@@ -34,7 +34,7 @@ impl Supervisor {
     /// once.
     pub(in crate::ahead) fn keeps_program_busy(&self, call: &Call) -> bool {
         opened_for_writing(call)
-            .filter(|_| call.frame.nr != TRUNCATE)
+            .filter(|_| call.frame.nr != nr::truncate)
             .map(|(dir, path)| self.look_up(call, dir, path))
             .is_some_and(|found| found.may_be(is_program))
     }
@@ -85,7 +85,7 @@ fn opened_for_writing(call: &Call) -> Option<(u8, u8)> {
         Op::Creat => Some((CWD, 0)),
         Op::OpenAt if writes(args[2]) => Some((0, 1)),
         Op::OpenAt2 if tracee::read_value::<u64>(call.tid, args[2]).is_ok_and(writes) => Some((0, 1)),
-        Op::ModifyPath { dir, path } if call.frame.nr == TRUNCATE => Some((dir, path)),
+        Op::ModifyPath { dir, path } if call.frame.nr == nr::truncate => Some((dir, path)),
         _ => None,
     }
 }

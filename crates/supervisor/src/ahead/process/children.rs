@@ -23,6 +23,7 @@ use procfs::Status;
 use speculation::Dependent;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
+use syscall_table::nr;
 use tracee::{Result, SignalInfo, Stopped, TraceError};
 
 /// A process that has ended as far as its program is concerned.
@@ -284,13 +285,11 @@ enum Which {
     Group(i32),
 }
 
-const WAITID: u64 = 247;
-
 impl Wanted {
     fn of(pid: i32, frame: &Frame) -> Self {
         let args = &frame.args;
         let own_group = || Which::Group(group_of(pid));
-        let (which, options, exited) = if frame.nr == WAITID {
+        let (which, options, exited) = if frame.nr == nr::waitid {
             let which = match args[0] as u32 {
                 libc::P_PID => Which::Pid(args[1] as i32),
                 libc::P_PGID if args[1] == 0 => own_group(),
@@ -311,7 +310,7 @@ impl Wanted {
         Self {
             which,
             nohang: options & libc::WNOHANG != 0,
-            nowait: frame.nr == WAITID && options & libc::WNOWAIT != 0,
+            nowait: frame.nr == nr::waitid && options & libc::WNOWAIT != 0,
             exited,
             alive: options & (libc::WUNTRACED | libc::WCONTINUED) != 0,
         }
@@ -322,7 +321,7 @@ impl Wanted {
         const ALWAYS: i32 =
             libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED | libc::__WNOTHREAD | libc::__WALL | libc::__WCLONE;
         let args = &frame.args;
-        if frame.nr != WAITID {
+        if frame.nr != nr::waitid {
             return args[2] as i32 & !ALWAYS == 0 && args[0] as i32 != i32::MIN;
         }
         let options = args[3] as i32;
@@ -650,7 +649,7 @@ impl Supervisor {
             0 => Ok(()),
             at => tracee::write_bytes(call.tid, at, bytes).map_err(kernel),
         };
-        let result = if call.frame.nr == WAITID {
+        let result = if call.frame.nr == nr::waitid {
             write(args[2], SignalInfo::child_ended(child, status).as_bytes())?;
             write(args[4], &usage::of(child))?;
             0

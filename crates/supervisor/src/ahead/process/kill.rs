@@ -15,6 +15,7 @@ use crate::descriptors::real_user_of;
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use speculation::Dependent;
+use syscall_table::nr;
 use tracee::{Result, SignalInfo, Stop, Stopped};
 
 /// Who is to end, and by what.
@@ -27,7 +28,6 @@ pub(crate) struct SignalRequest {
 impl Supervisor {
     /// `kill`: a group, or a process that we do not know, may be there only because of a checkpoint or a held exit.
     pub(in crate::ahead) fn plan_kill(&self, call: &Call) -> Plan {
-        const KILL: u64 = 62;
         let [receiver, signal, ..] = call.frame.args;
         let request = SignalRequest { receiver: receiver as i32, signal: signal as i32 };
         if !self.counts_as_we_do(call.pid) {
@@ -37,7 +37,7 @@ impl Supervisor {
         let is_living = self.tracees.get(&request.receiver).is_some_and(|tracee| tracee.thread.is_some())
             && !self.ahead.children.held_exits.contains_key(&request.receiver)
             && !self.ahead.starting.contains(&request.receiver);
-        if call.frame.nr != KILL || !is_living || !(1..=libc::SIGSYS).contains(&request.signal) {
+        if call.frame.nr != nr::kill || !is_living || !(1..=libc::SIGSYS).contains(&request.signal) {
             return Plan::new(Class::Window).once();
         }
         match self.ahead.is_speculative(call.pid) || self.ahead.is_speculative(request.receiver) {

@@ -22,6 +22,7 @@ use checkpoint::{CheckpointError, Known, ThreadedVessel, ToReap};
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
+use syscall_table::nr;
 use tracee::{RemoteCalls, Result, Stop, Stopped, TraceError};
 
 /// A thread that goes on only if a rollback makes it.
@@ -449,9 +450,8 @@ impl Supervisor {
 
     /// Whether a call is the end of one thread of several.
     pub(in crate::ahead) fn is_end_of_thread(&self, call: &Call) -> bool {
-        const EXIT: u64 = 60;
         let live = || procfs::unless_gone(procfs::threads(call.pid)).map_or(usize::MAX, |threads| threads.len());
-        call.frame.nr == EXIT
+        call.frame.nr == nr::exit
             && self.has_company(call.tid)
             && live() - self.ahead.thread_groups.of(call.pid).count() > 1
     }
@@ -520,7 +520,6 @@ impl Supervisor {
 
     /// Whether a thread waits for another one of its process, and for no time.
     pub(in crate::ahead) fn waits_for_a_thread(&self, tid: i32) -> bool {
-        const FUTEX: u64 = 202;
         const COMMAND: u64 = 0x7f;
         /// `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET`, `FUTEX_LOCK_PI2`.
         const WAITS: [u64; 4] = [0, 6, 9, 13];
@@ -528,7 +527,7 @@ impl Supervisor {
             return false;
         }
         let call = procfs::waiting_call(tid);
-        matches!(call, Ok(Some((FUTEX, [_, what, _, 0, ..]))) if WAITS.contains(&(what & COMMAND)))
+        matches!(call, Ok(Some((nr::futex, [_, what, _, 0, ..]))) if WAITS.contains(&(what & COMMAND)))
     }
 }
 

@@ -12,10 +12,10 @@ use checkpoint::CheckpointError;
 use commit_clock::DOMAINS_MAX;
 use speculation::Dependent;
 use std::collections::HashMap;
+use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped, TraceError};
 
-const VFORK: u64 = 58;
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
@@ -84,7 +84,7 @@ impl Supervisor {
     /// The child is born. Its parent goes on when it has memory of its own, or has ended.
     pub(in crate::ahead) fn await_apart(&mut self, stopped: Stopped, pid: i32, child: i32) -> Result<()> {
         let tid = stopped.tid();
-        let frame = Frame { nr: VFORK, ..Frame::default() };
+        let frame = Frame { nr: nr::vfork, ..Frame::default() };
         let call = Call { awaits: Some(child), ..Call::new(tid, pid, frame, 0) };
         self.park(stopped, call);
         Ok(())

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
+use syscall_table::nr;
 use syscall_table::Op;
 
 /// A kind of call that can be chosen.
@@ -147,17 +148,15 @@ impl fmt::Display for Family {
 impl Family {
     /// The family of a call.
     pub fn of(frame: &Frame) -> Option<Self> {
-        const GETDENTS: u64 = 78;
-        const GETDENTS64: u64 = 217;
-        const RENAMES: [u64; 3] = [82, 264, 316];
-        const UNLINKS: [u64; 3] = [87, 263, 84];
-        const MKDIRS: [u64; 2] = [83, 258];
+        const RENAMES: [u64; 3] = [nr::rename, nr::renameat, nr::renameat2];
+        const UNLINKS: [u64; 3] = [nr::unlink, nr::unlinkat, nr::rmdir];
+        const MKDIRS: [u64; 2] = [nr::mkdir, nr::mkdirat];
         Some(match syscall_table::op(frame.nr)? {
             Op::Open | Op::OpenAt | Op::OpenAt2 | Op::Creat => Self::Open,
             Op::StatPath { .. } | Op::Statx | Op::ObservePath { .. } | Op::AddWatch { .. } | Op::ObserveFd { .. } => {
                 Self::Stat
             }
-            Op::Read { .. } if matches!(frame.nr, GETDENTS | GETDENTS64) => Self::Readdir,
+            Op::Read { .. } if matches!(frame.nr, nr::getdents | nr::getdents64) => Self::Readdir,
             Op::Read { .. } | Op::Recv { .. } => Self::Read,
             Op::Write { .. } | Op::Send { .. } => Self::Write,
             Op::ModifyPaths { .. } if RENAMES.contains(&frame.nr) => Self::Rename,

@@ -5,22 +5,8 @@ use crate::ahead::filesystems::disk::attributes::Change;
 use crate::ahead::filesystems::disk::names::{path_text, paths_of};
 use crate::ahead::Call;
 use rustix::fs::{AtFlags, Timespec};
+use syscall_table::nr;
 
-const CHMOD: u64 = 90;
-const FCHMOD: u64 = 91;
-const CHOWN: u64 = 92;
-const FCHOWN: u64 = 93;
-const LCHOWN: u64 = 94;
-const SETXATTR: u64 = 188;
-const LSETXATTR: u64 = 189;
-const FSETXATTR: u64 = 190;
-const REMOVEXATTR: u64 = 197;
-const LREMOVEXATTR: u64 = 198;
-const FREMOVEXATTR: u64 = 199;
-const FCHOWNAT: u64 = 260;
-const FCHMODAT: u64 = 268;
-const UTIMENSAT: u64 = 280;
-const FCHMODAT2: u64 = 452;
 const UTIME_NOW: i64 = 0x3fff_ffff;
 pub(super) const UTIME_OMIT: i64 = 0x3fff_fffe;
 const NOFOLLOW: u64 = AtFlags::SYMLINK_NOFOLLOW.bits() as u64;
@@ -32,21 +18,21 @@ pub(super) const DEFAULT_LIST: &str = "system.posix_acl_default";
 pub(in crate::ahead) fn is_change(nr: u64) -> bool {
     matches!(
         nr,
-        CHMOD
-            | FCHMOD
-            | FCHMODAT
-            | FCHMODAT2
-            | CHOWN
-            | FCHOWN
-            | LCHOWN
-            | FCHOWNAT
-            | UTIMENSAT
-            | SETXATTR
-            | LSETXATTR
-            | FSETXATTR
-            | REMOVEXATTR
-            | LREMOVEXATTR
-            | FREMOVEXATTR
+        nr::chmod
+            | nr::fchmod
+            | nr::fchmodat
+            | nr::fchmodat2
+            | nr::chown
+            | nr::fchown
+            | nr::lchown
+            | nr::fchownat
+            | nr::utimensat
+            | nr::setxattr
+            | nr::lsetxattr
+            | nr::fsetxattr
+            | nr::removexattr
+            | nr::lremovexattr
+            | nr::fremovexattr
     )
 }
 
@@ -66,8 +52,8 @@ pub(in crate::ahead) fn named(call: &Call) -> Named {
     let args = &call.frame.args;
     let fd = args[0] as i32;
     match call.frame.nr {
-        FCHMOD | FCHOWN | FSETXATTR | FREMOVEXATTR => return Named::Open(fd),
-        UTIMENSAT if args[1] == 0 => return Named::Open(fd),
+        nr::fchmod | nr::fchown | nr::fsetxattr | nr::fremovexattr => return Named::Open(fd),
+        nr::utimensat if args[1] == 0 => return Named::Open(fd),
         _ => {}
     }
     let at = syscall_table::op(call.frame.nr).and_then(|op| paths_of(op).first().copied());
@@ -89,9 +75,9 @@ fn own_descriptor(path: &[u8]) -> Option<i32> {
 
 fn flags_of(call: &Call) -> u64 {
     match call.frame.nr {
-        LCHOWN | LSETXATTR | LREMOVEXATTR => NOFOLLOW,
-        FCHOWNAT => call.frame.args[4],
-        UTIMENSAT | FCHMODAT2 => call.frame.args[3],
+        nr::lchown | nr::lsetxattr | nr::lremovexattr => NOFOLLOW,
+        nr::fchownat => call.frame.args[4],
+        nr::utimensat | nr::fchmodat2 => call.frame.args[3],
         _ => 0,
     }
 }
@@ -109,22 +95,24 @@ pub(in crate::ahead) fn change_of(call: &Call, now: Timespec) -> Option<Change> 
     let args = &call.frame.args;
     let id = |at: usize| (args[at] as u32 != u32::MAX).then_some(args[at] as u32);
     match call.frame.nr {
-        CHMOD | FCHMOD => Some(Change::Mode((args[1] & ALL) as u32)),
-        FCHMODAT | FCHMODAT2 => Some(Change::Mode((args[2] & ALL) as u32)),
-        CHOWN | LCHOWN | FCHOWN => Some(Change::Owner { user: id(1), group: id(2) }),
-        FCHOWNAT => Some(Change::Owner { user: id(2), group: id(3) }),
-        UTIMENSAT if args[2] == 0 => Some(Change::Times { access: Some(now), contents: Some(now) }),
-        UTIMENSAT => {
+        nr::chmod | nr::fchmod => Some(Change::Mode((args[1] & ALL) as u32)),
+        nr::fchmodat | nr::fchmodat2 => Some(Change::Mode((args[2] & ALL) as u32)),
+        nr::chown | nr::lchown | nr::fchown => Some(Change::Owner { user: id(1), group: id(2) }),
+        nr::fchownat => Some(Change::Owner { user: id(2), group: id(3) }),
+        nr::utimensat if args[2] == 0 => Some(Change::Times { access: Some(now), contents: Some(now) }),
+        nr::utimensat => {
             let [a, b, c, d] = tracee::read_value::<[u64; 4]>(call.tid, args[2]).ok()?.map(|word| word as i64);
             let (access, contents) = (time_of([a, b], now)?, time_of([c, d], now)?);
             // Without either the kernel does not even look for the file.
             (access.is_some() || contents.is_some()).then_some(Change::Times { access, contents })
         }
-        SETXATTR | LSETXATTR | FSETXATTR if args[4] == 0 && extended_name(call)? == ACCESS_LIST.as_bytes() => {
+        nr::setxattr | nr::lsetxattr | nr::fsetxattr
+            if args[4] == 0 && extended_name(call)? == ACCESS_LIST.as_bytes() =>
+        {
             let bytes = tracee::read_bytes(call.tid, args[2], access_list::LEN).ok();
             bytes.filter(|_| args[3] == access_list::LEN as u64).and_then(|list| access_list::permissions(&list))
         }
-        REMOVEXATTR | LREMOVEXATTR | FREMOVEXATTR if extended_name(call)? == DEFAULT_LIST.as_bytes() => {
+        nr::removexattr | nr::lremovexattr | nr::fremovexattr if extended_name(call)? == DEFAULT_LIST.as_bytes() => {
             Some(Change::NoDefaultList)
         }
         _ => None,

@@ -29,6 +29,7 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ops::RangeBounds;
 use std::os::fd::OwnedFd;
+use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
@@ -390,20 +391,16 @@ fn has_quotas(stat: &Stat) -> bool {
 /// Of the calls that observe a descriptor, those that show what is held: fstat is answered before, extended
 /// attributes and file systems are not concerned.
 fn shows_attributes(nr: u64) -> bool {
-    const FSTAT: u64 = 5;
-    nr == FSTAT
+    nr == nr::fstat
 }
 
 /// Whether a call asks for a name and what root may do with it besides execution: the mode says nothing about that.
 /// A link's text, extended attributes and the file system are not changed either.
 fn is_harmless_access(call: &Call) -> bool {
-    const ACCESS: u64 = 21;
-    const FACCESSAT: u64 = 269;
-    const FACCESSAT2: u64 = 439;
     const X_OK: u64 = 1;
     let mode = match call.frame.nr {
-        ACCESS => call.frame.args[1],
-        FACCESSAT | FACCESSAT2 => call.frame.args[2],
+        nr::access => call.frame.args[1],
+        nr::faccessat | nr::faccessat2 => call.frame.args[2],
         _ => return true,
     };
     mode & X_OK == 0 && is_root_as_we_are(call.pid)

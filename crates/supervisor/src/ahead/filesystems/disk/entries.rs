@@ -13,9 +13,9 @@ use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
 use rustix::fs::{AtFlags, SeekFrom};
 use std::os::fd::OwnedFd;
+use syscall_table::nr;
 use tracee::{Result, Stopped, TraceError};
 
-const GETDENTS64: u64 = 217;
 /// Of `struct linux_dirent64`: inode, offset, length of the entry, type, name.
 const OFFSET: usize = 8;
 const LENGTH: usize = 16;
@@ -48,7 +48,7 @@ impl Added {
 impl Supervisor {
     /// A process that depends on the held names of a directory reads its entries, or comes to depend on them by that.
     pub(in crate::ahead) fn read_held_entries(&mut self, stopped: &Stopped, call: &Call) -> Result<Option<Decision>> {
-        if self.ahead.held_names.is_empty() || call.frame.nr != GETDENTS64 || !self.ahead.is_speculative(call.pid) {
+        if self.ahead.held_names.is_empty() || call.frame.nr != nr::getdents64 || !self.ahead.is_speculative(call.pid) {
             return Ok(None);
         }
         let Ok(dir) = self.copy_descriptor(call.tid, call.frame.args[0] as i32) else { return Ok(None) };

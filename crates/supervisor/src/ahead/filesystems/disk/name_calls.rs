@@ -18,20 +18,9 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
+use syscall_table::nr;
 
-const LINK: u64 = 86;
-const LINKAT: u64 = 265;
-const MKDIR: u64 = 83;
-const MKDIRAT: u64 = 258;
-const RENAME: u64 = 82;
-const RENAMEAT: u64 = 264;
-const RENAMEAT2: u64 = 316;
 const RENAME_NOREPLACE: u64 = 1;
-const RMDIR: u64 = 84;
-const SYMLINK: u64 = 88;
-const SYMLINKAT: u64 = 266;
-const UNLINK: u64 = 87;
-const UNLINKAT: u64 = 263;
 /// ext4 counts to 65,000, others further.
 const LINKS_MAX: u64 = 60_000;
 const NAME_MAX: usize = 255;
@@ -40,18 +29,18 @@ const NAME_MAX: usize = 255;
 pub(in crate::ahead) fn is_held_change(nr: u64) -> bool {
     matches!(
         nr,
-        UNLINK
-            | UNLINKAT
-            | RENAME
-            | RENAMEAT
-            | RENAMEAT2
-            | LINK
-            | LINKAT
-            | MKDIR
-            | MKDIRAT
-            | RMDIR
-            | SYMLINK
-            | SYMLINKAT
+        nr::unlink
+            | nr::unlinkat
+            | nr::rename
+            | nr::renameat
+            | nr::renameat2
+            | nr::link
+            | nr::linkat
+            | nr::mkdir
+            | nr::mkdirat
+            | nr::rmdir
+            | nr::symlink
+            | nr::symlinkat
     )
 }
 
@@ -93,17 +82,17 @@ impl Supervisor {
         const AT_REMOVEDIR: u64 = 0x200;
         let args = &call.frame.args;
         match call.frame.nr {
-            UNLINKAT if args[2] == AT_REMOVEDIR => self.directory_removed(call),
-            RMDIR => self.directory_removed(call),
-            UNLINK => self.file_removed(call),
-            UNLINKAT if args[2] == 0 => self.file_removed(call),
-            MKDIR => self.directory_made(call, args[1]),
-            MKDIRAT => self.directory_made(call, args[2]),
-            SYMLINK | SYMLINKAT => self.link_made(call),
-            LINK => self.name_added(call),
-            LINKAT if args[4] == 0 => self.name_added(call),
-            RENAME | RENAMEAT => self.name_moved(call, false),
-            RENAMEAT2 if args[4] & !RENAME_NOREPLACE == 0 => self.name_moved(call, args[4] != 0),
+            nr::unlinkat if args[2] == AT_REMOVEDIR => self.directory_removed(call),
+            nr::rmdir => self.directory_removed(call),
+            nr::unlink => self.file_removed(call),
+            nr::unlinkat if args[2] == 0 => self.file_removed(call),
+            nr::mkdir => self.directory_made(call, args[1]),
+            nr::mkdirat => self.directory_made(call, args[2]),
+            nr::symlink | nr::symlinkat => self.link_made(call),
+            nr::link => self.name_added(call),
+            nr::linkat if args[4] == 0 => self.name_added(call),
+            nr::rename | nr::renameat => self.name_moved(call, false),
+            nr::renameat2 if args[4] & !RENAME_NOREPLACE == 0 => self.name_moved(call, args[4] != 0),
             _ => Err(Unsure),
         }
     }
@@ -247,11 +236,12 @@ impl Supervisor {
             // What another user may look up is the kernel's to say.
             End::Nowhere(error) if is_root_as_we_are(call.pid) => return Err(Error(error.raw_os_error())),
             End::Entry(entry) => entry,
-            End::File(_) if matches!(call.frame.nr, MKDIR | MKDIRAT) => return Err(Error(libc::EEXIST)),
+            End::File(_) if matches!(call.frame.nr, nr::mkdir | nr::mkdirat) => return Err(Error(libc::EEXIST)),
             End::Nowhere(_) | End::File(_) | End::Unknown => return Err(Unsure),
         };
         // A slash behind a name says that it is a directory's.
-        let is_dirs = matches!(call.frame.nr, MKDIR | MKDIRAT | RMDIR | UNLINKAT) && !text.ends_with(b".");
+        let is_dirs =
+            matches!(call.frame.nr, nr::mkdir | nr::mkdirat | nr::rmdir | nr::unlinkat) && !text.ends_with(b".");
         sure_if((is_dirs || text.ends_with(entry.name.as_bytes())) && self.may_change_in(call, &entry.dir))?;
         Ok(entry)
     }

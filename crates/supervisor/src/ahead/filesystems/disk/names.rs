@@ -22,11 +22,11 @@ use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use syscall_table::nr;
 use syscall_table::{Op, SyncKind, CWD};
 use tracee::{Result, Stopped};
 
-const LSEEK: u64 = 8;
-const GETDENTS: [u64; 2] = [78, 217];
+const GETDENTS: [u64; 2] = [nr::getdents, nr::getdents64];
 
 impl Supervisor {
     /// A call that changes names on a disk.
@@ -144,7 +144,7 @@ impl Supervisor {
         }
         match op {
             // A position says nothing of names.
-            Op::ObserveFd { .. } if call.frame.nr == LSEEK && call.frame.args[2] <= libc::SEEK_CUR as u64 => false,
+            Op::ObserveFd { .. } if call.frame.nr == nr::lseek && call.frame.args[2] <= libc::SEEK_CUR as u64 => false,
             Op::ObserveFd { fd } | Op::ModifyFd { fd } => self.is_held_inode(call, fd),
             Op::Read { fd } if GETDENTS.contains(&call.frame.nr) => {
                 self.inode_behind(call, fd).is_some_and(|inode| self.ahead.held_names.has_names_in(inode))
@@ -323,11 +323,10 @@ fn is_by_others(error: Errno) -> bool {
 
 /// Whether a call goes to a directory, or opens it, without looking at its entries or its times: who reads the entries asks again.
 fn only_leads_through(call: &Call, op: Op) -> bool {
-    const INOTIFY_ADD_WATCH: u64 = 254;
     match op {
         Op::Open | Op::OpenAt | Op::Chdir => true,
         // What was made before the watch began must not be heard.
-        Op::ObservePath { .. } => call.frame.nr != INOTIFY_ADD_WATCH,
+        Op::ObservePath { .. } => call.frame.nr != nr::inotify_add_watch,
         _ => false,
     }
 }
@@ -353,21 +352,19 @@ pub(in crate::ahead) fn stat_buffer(call: &Call) -> Option<(u64, [u64; 2])> {
     let args = &call.frame.args;
     match call.frame.nr {
         4..=6 => Some((args[1], OF_STAT)),
-        262 => Some((args[2], OF_STAT)),
-        332 => Some((args[4], OF_STATX)),
+        nr::newfstatat => Some((args[2], OF_STAT)),
+        nr::statx => Some((args[4], OF_STATX)),
         _ => None,
     }
 }
 
 /// Whether one of the calls of `stat_buffer` asks for what a link leads to.
 pub(in crate::ahead) fn follows_last_link(call: &Call) -> bool {
-    const LSTAT: u64 = 6;
     const FSTATAT: u64 = 262;
-    const STATX: u64 = 332;
     let flags = match call.frame.nr {
-        LSTAT => return false,
+        nr::lstat => return false,
         FSTATAT => call.frame.args[3],
-        STATX => call.frame.args[2],
+        nr::statx => call.frame.args[2],
         _ => 0,
     };
     flags & AtFlags::SYMLINK_NOFOLLOW.bits() as u64 == 0

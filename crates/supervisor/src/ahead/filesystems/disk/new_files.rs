@@ -26,11 +26,11 @@ use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
 pub(in crate::ahead) const O_ACCMODE: u64 = 3;
-const STATX: u64 = 332;
 const O_NOCTTY: u64 = 0o400;
 const O_NONBLOCK: u64 = 0o4000;
 const O_LARGEFILE: u64 = 0o100000;
@@ -229,8 +229,6 @@ impl Supervisor {
 
     /// What is to be said of a call that concerns a file without a name through a descriptor; `None` if it does not, or as of any other file.
     pub(in crate::ahead) fn plan_new_file(&mut self, call: &Call, op: Op) -> Option<Plan> {
-        const UTIMENSAT: u64 = 280;
-        const FALLOCATE: u64 = 285;
         const FICLONE: u64 = 0x4004_9409;
         const MAP_ANONYMOUS: u64 = 0x20;
         const MAP_TYPE: u64 = 0xf;
@@ -249,7 +247,7 @@ impl Supervisor {
             }
             Op::ModifyFd { fd: at } => {
                 let (file, _) = self.new_file_behind(call, fd(at))?;
-                let len = if call.frame.nr == FALLOCATE { args[3] } else { 0 };
+                let len = if call.frame.nr == nr::fallocate { args[3] } else { 0 };
                 Some(self.change_at_once(call, &file, len).unwrap_or_else(barrier))
             }
             // A record lock goes with the file. Whoever has one is not checkpointed any more, and does not end before
@@ -259,7 +257,7 @@ impl Supervisor {
                 Some(self.change_at_once(call, &file, 0).unwrap_or_else(barrier))
             }
             // The descriptor's file.
-            Op::ModifyPath { .. } if call.frame.nr == UTIMENSAT && args[1] == 0 => {
+            Op::ModifyPath { .. } if call.frame.nr == nr::utimensat && args[1] == 0 => {
                 let (file, _) = self.new_file_behind(call, fd(0))?;
                 Some(self.change_at_once(call, &file, 0).unwrap_or_else(barrier))
             }
@@ -277,8 +275,6 @@ impl Supervisor {
 
     /// `sendfile`, `copy_file_range`, and the like.
     fn plan_copy_to_new(&mut self, call: &Call, input: i32, output: i32) -> Option<Plan> {
-        const SENDFILE: u64 = 40;
-        const COPY_FILE_RANGE: u64 = 326;
         let (file, _) = self.new_file_behind(call, output)?;
         let FileDescription::File { dev, ino, device, copy } = self.file_description(call.tid, input) else {
             return Some(barrier());
@@ -288,8 +284,8 @@ impl Supervisor {
         }
         let args = &call.frame.args;
         let (len, keeps_position) = match call.frame.nr {
-            SENDFILE => (args[3], args[2] != 0),
-            COPY_FILE_RANGE => (args[4], args[1] != 0),
+            nr::sendfile => (args[3], args[2] != 0),
+            nr::copy_file_range => (args[4], args[1] != 0),
             _ => (u64::MAX, true),
         };
         let available = rustix::fs::fstat(&copy).map_or(0, |stat| stat.st_size as u64);
@@ -333,10 +329,9 @@ fn is_regular(stat: &Stat) -> bool {
 
 /// Whether a call looks at a record lock, takes one without waiting for it, or gives it up.
 fn locks_at_once(call: &Call) -> bool {
-    const FCNTL: u64 = 72;
     let [_, command, lock, ..] = call.frame.args;
     match command as i32 {
-        _ if call.frame.nr != FCNTL => false,
+        _ if call.frame.nr != nr::fcntl => false,
         libc::F_GETLK | libc::F_SETLK => true,
         // `l_type` is the first half of it.
         libc::F_SETLKW => {
@@ -352,13 +347,12 @@ fn barrier() -> Plan {
 
 /// The descriptor of which one of the calls of `stat_buffer` asks for the attributes, if it does not name a path.
 pub(in crate::ahead) fn descriptor_looked_at(call: &Call) -> Option<i32> {
-    const FSTAT: u64 = 5;
     const FSTATAT: u64 = 262;
     let args = &call.frame.args;
     let flags = match call.frame.nr {
-        FSTAT => return Some(args[0] as i32),
+        nr::fstat => return Some(args[0] as i32),
         FSTATAT => args[3],
-        STATX => args[2],
+        nr::statx => args[2],
         _ => return None,
     };
     let is_itself = flags & AtFlags::EMPTY_PATH.bits() as u64 != 0 && has_known_flags(call);
@@ -378,7 +372,7 @@ pub(in crate::ahead) fn has_known_flags(call: &Call) -> bool {
     let args = &call.frame.args;
     match call.frame.nr {
         FSTATAT => args[3] & !FLAGS == 0,
-        STATX => args[2] & !(FLAGS | SYNC) == 0 && args[2] & SYNC != SYNC && args[3] & RESERVED == 0,
+        nr::statx => args[2] & !(FLAGS | SYNC) == 0 && args[2] & SYNC != SYNC && args[3] & RESERVED == 0,
         _ => true,
     }
 }

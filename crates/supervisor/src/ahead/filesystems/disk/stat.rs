@@ -5,8 +5,7 @@ use crate::ahead::Call;
 use rustix::fs::Timespec;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-
-const STATX: u64 = 332;
+use syscall_table::nr;
 
 /// The attributes that can be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +75,7 @@ pub(in crate::ahead) fn change(call: &Call, at: u64, change: impl FnOnce(&mut Sh
 /// Write the attributes of a file that the call cannot find by itself.
 pub(in crate::ahead) fn show(call: &Call, at: u64, file: &OwnedFd, change: impl FnOnce(&mut Shown)) -> io::Result<()> {
     let mut bytes = match call.frame.nr {
-        STATX => crate::sys::statx(file.as_fd(), call.frame.args[3] as u32)?.to_vec(),
+        nr::statx => crate::sys::statx(file.as_fd(), call.frame.args[3] as u32)?.to_vec(),
         _ => crate::sys::stat(file.as_fd())?.to_vec(),
     };
     change_in(call, &mut bytes, change);
@@ -90,7 +89,7 @@ fn change_in(call: &Call, bytes: &mut [u8], change: impl FnOnce(&mut Shown)) {
 }
 
 fn layout(call: &Call) -> &'static Layout {
-    if call.frame.nr == STATX {
+    if call.frame.nr == nr::statx {
         &OF_STATX
     } else {
         &OF_STAT

@@ -9,9 +9,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::OwnedFd;
-
-const FSYNC: u64 = 74;
-const FDATASYNC: u64 = 75;
+use syscall_table::nr;
 
 /// A call that is held.
 #[derive(Debug)]
@@ -35,8 +33,8 @@ impl Supervisor {
         let stat = rustix::fs::fstat(&copy).ok()?;
         let is_kept = matches!(FileType::from_raw_mode(stat.st_mode), FileType::RegularFile | FileType::Directory);
         let is_open = !rustix::fs::fcntl_getfl(&copy).ok()?.contains(OFlags::PATH);
-        let is_sure = is_kept && is_open && matches!(call.frame.nr, FSYNC | FDATASYNC);
-        is_sure.then_some(HeldSync { file: copy, data_only: call.frame.nr == FDATASYNC })
+        let is_sure = is_kept && is_open && matches!(call.frame.nr, nr::fsync | nr::fdatasync);
+        is_sure.then_some(HeldSync { file: copy, data_only: call.frame.nr == nr::fdatasync })
     }
 
     /// Nothing that it depends on can fail any more.

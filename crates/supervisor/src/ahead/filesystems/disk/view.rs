@@ -15,13 +15,10 @@ use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
 use crate::ahead::rollback::undo::own_path;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
+use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
-const GETXATTR: u64 = 191;
-const LGETXATTR: u64 = 192;
-const LISTXATTR: u64 = 194;
-const LLISTXATTR: u64 = 195;
 const O_DIRECTORY: u64 = 0o200000;
 const O_NOATIME: u64 = 0o1000000;
 const O_PATH: u64 = 0o10000000;
@@ -150,19 +147,14 @@ impl Supervisor {
 
     /// What asks for rights, a link's text, or extended attributes.
     fn view_of_look(&self, call: &Call, op: Op) -> Option<View> {
-        const ACCESS: u64 = 21;
-        const FACCESSAT: u64 = 269;
-        const FACCESSAT2: u64 = 439;
-        const READLINK: u64 = 89;
-        const READLINKAT: u64 = 267;
         let args = &call.frame.args;
         match call.frame.nr {
-            ACCESS => self.view_of_access(call, op, args[1], 0),
-            FACCESSAT => self.view_of_access(call, op, args[2], 0),
-            FACCESSAT2 => self.view_of_access(call, op, args[2], args[3]),
-            READLINK => self.view_of_link(call, op, args[1], args[2]),
-            READLINKAT => self.view_of_link(call, op, args[2], args[3]),
-            GETXATTR | LGETXATTR | LISTXATTR | LLISTXATTR => self.view_of_extended(call, op),
+            nr::access => self.view_of_access(call, op, args[1], 0),
+            nr::faccessat => self.view_of_access(call, op, args[2], 0),
+            nr::faccessat2 => self.view_of_access(call, op, args[2], args[3]),
+            nr::readlink => self.view_of_link(call, op, args[1], args[2]),
+            nr::readlinkat => self.view_of_link(call, op, args[2], args[3]),
+            nr::getxattr | nr::lgetxattr | nr::listxattr | nr::llistxattr => self.view_of_extended(call, op),
             _ => None,
         }
     }
@@ -171,8 +163,8 @@ impl Supervisor {
     fn view_of_extended(&self, call: &Call, op: Op) -> Option<View> {
         const NAME_MAX: usize = 255;
         let args = &call.frame.args;
-        let lists = matches!(call.frame.nr, LISTXATTR | LLISTXATTR);
-        let follows = matches!(call.frame.nr, GETXATTR | LISTXATTR);
+        let lists = matches!(call.frame.nr, nr::listxattr | nr::llistxattr);
+        let follows = matches!(call.frame.nr, nr::getxattr | nr::listxattr);
         let found = match self.viewed(call, op, follows)? {
             Viewed::Found(found) => found,
             Viewed::Nothing(error) => return Some(View::Answer(-i64::from(error))),

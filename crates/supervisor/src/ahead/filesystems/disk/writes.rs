@@ -12,6 +12,7 @@ use commit_clock::DOMAINS_MAX;
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
+use syscall_table::nr;
 use syscall_table::{Op, SyncKind};
 use tracee::{Result, Stopped};
 
@@ -28,8 +29,6 @@ pub(crate) struct DeferredWrite {
     pub slot: usize,
     pub pid: i32,
 }
-
-const PWRITE: u64 = 18;
 
 impl Supervisor {
     /// A write to a file: held where it depends on a guess, or begins at a position that does; else made now. Then whoever moves that position on a
@@ -64,7 +63,7 @@ impl Supervisor {
             return Ok(Some(Decision::Wait));
         }
         let len = write.bytes.len();
-        if call.frame.nr != PWRITE {
+        if call.frame.nr != nr::pwrite64 {
             let end = match write.offset {
                 Some(offset) => offset + len as u64,
                 None => rustix::fs::seek(&write.file, SeekFrom::End(0)).unwrap_or(0) + len as u64,
@@ -80,8 +79,7 @@ impl Supervisor {
 
     /// The position that a write moves, if it moves one.
     fn position_moved(&mut self, call: &Call, fd: i32) -> Option<Object> {
-        const PWRITEV: u64 = 296;
-        if matches!(call.frame.nr, PWRITE | PWRITEV) {
+        if matches!(call.frame.nr, nr::pwrite64 | nr::pwritev) {
             return None;
         }
         let stat = rustix::fs::fstat(self.copy_descriptor(call.tid, fd).ok()?).ok()?;
@@ -115,7 +113,7 @@ impl Supervisor {
             return None;
         }
         let offset = match call.frame.nr {
-            PWRITE => Some(call.frame.args[3]),
+            nr::pwrite64 => Some(call.frame.args[3]),
             _ if flags.contains(OFlags::APPEND) => None,
             _ => Some(rustix::fs::seek(&file, SeekFrom::Current(0)).ok()?),
         };

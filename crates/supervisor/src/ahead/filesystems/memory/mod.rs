@@ -24,18 +24,11 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use syscall_table::nr;
 use syscall_table::{Op, SyncKind};
 
-const LSEEK: u64 = 8;
-const PREADS: [u64; 3] = [17, 295, 327];
-const LINK: u64 = 86;
-const LINKAT: u64 = 265;
-const RENAMEAT2: u64 = 316;
-const UNLINKAT: u64 = 263;
-const RMDIR: u64 = 84;
+const PREADS: [u64; 3] = [nr::pread64, nr::preadv, nr::preadv2];
 pub(in crate::ahead) const GETCWD: u64 = 79;
-const STATFS: u64 = 137;
-const FANOTIFY_MARK: u64 = 301;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_REMOVEDIR: u64 = 0x200;
 const AT_SYMLINK_FOLLOW: u64 = 0x400;
@@ -112,7 +105,7 @@ impl Supervisor {
                 Some(looking(above))
             }
             Op::AddWatch { .. } => self.plan_watch(call, op),
-            _ if call.frame.nr == FANOTIFY_MARK => self.plan_watch(call, op),
+            _ if call.frame.nr == nr::fanotify_mark => self.plan_watch(call, op),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir => self.plan_file_lookup(call, op),
             Op::Fchdir => self.plan_file_look(call, fd(0)),
             Op::ModifyPath { .. } => self.plan_path_change(call, op),
@@ -144,13 +137,12 @@ impl Supervisor {
     }
 
     fn plan_file_look(&mut self, call: &Call, fd: i32) -> Option<Plan> {
-        const FSTATFS: u64 = 138;
         let (found, copy) = self.private_behind(call, fd)?;
-        if call.frame.nr == LSEEK {
+        if call.frame.nr == nr::lseek {
             let position = position_of(found.stat.st_dev, found.stat.st_ino);
             return Some(looking(vec![found.object()]).modifying(position, Intent::Position(copy)));
         }
-        if call.frame.nr == FSTATFS {
+        if call.frame.nr == nr::fstatfs {
             return Some(looking(self.everything_touched()));
         }
         Some(self.look_at(&found))
@@ -173,7 +165,7 @@ impl Supervisor {
         let range = written_range(call, &copy, &found);
         let position = position_of(found.stat.st_dev, found.stat.st_ino);
         let plan = self.changing_contents(found, range)?;
-        const PWRITES: [u64; 2] = [18, 296];
+        const PWRITES: [u64; 2] = [nr::pwrite64, nr::pwritev];
         if PWRITES.contains(&call.frame.nr) || matches!(plan.class, Class::Window | Class::Barrier) {
             return Some(plan);
         }
@@ -181,14 +173,11 @@ impl Supervisor {
     }
 
     fn plan_file_change(&mut self, call: &Call, fd: i32) -> Option<Plan> {
-        const FTRUNCATE: u64 = 77;
-        const FALLOCATE: u64 = 285;
-        const INOTIFY_RM_WATCH: u64 = 255;
         let (found, _) = self.private_behind(call, fd)?;
         let args = &call.frame.args;
         match call.frame.nr {
-            FTRUNCATE => self.changing_contents(found, args[1]..u64::MAX),
-            FALLOCATE => {
+            nr::ftruncate => self.changing_contents(found, args[1]..u64::MAX),
+            nr::fallocate => {
                 let size = found.stat.st_size as u64;
                 let (start, end) = (args[2], args[2].saturating_add(args[3]));
                 // Pages beyond the end are no data that could be put back.
@@ -197,14 +186,12 @@ impl Supervisor {
                 }
                 self.changing_contents(found, start..end)
             }
-            INOTIFY_RM_WATCH => None,
+            nr::inotify_rm_watch => None,
             _ => Some(self.changing_attributes(found)),
         }
     }
 
     fn plan_file_copy(&mut self, call: &Call, input: i32, output: i32) -> Option<Plan> {
-        const SENDFILE: u64 = 40;
-        const COPY_FILE_RANGE: u64 = 326;
         let args = &call.frame.args;
         let Some((found, to)) = self.private_behind(call, output) else {
             // Out of a file in memory, into something else.
@@ -218,8 +205,8 @@ impl Supervisor {
             return Some(wait_for_all());
         }
         let (len, to_at, from_at) = match call.frame.nr {
-            SENDFILE => (args[3], 0, args[2]),
-            COPY_FILE_RANGE => (args[4], args[3], args[1]),
+            nr::sendfile => (args[3], 0, args[2]),
+            nr::copy_file_range => (args[4], args[3], args[1]),
             _ => return Some(self.wait_for_files()),
         };
         let start = match to_at {
@@ -304,7 +291,7 @@ impl Supervisor {
         };
         let path = self.path(call, Some(dir), at, follows)?;
         let way = self.way(call, &path);
-        if call.frame.nr == STATFS {
+        if call.frame.nr == nr::statfs {
             return Some(looking(self.everything_touched()));
         }
         let is_stat = matches!(op, Op::StatPath { .. } | Op::Statx);
@@ -331,12 +318,10 @@ impl Supervisor {
     }
 
     fn plan_file_open(&mut self, call: &Call) -> Plan {
-        const OPEN: u64 = 2;
-        const CREAT: u64 = 85;
         let args = &call.frame.args;
         let (dir, at, flags) = match call.frame.nr {
-            OPEN => (None, 0, args[1]),
-            CREAT => (None, 0, O_CREAT | O_TRUNC | 1),
+            nr::open => (None, 0, args[1]),
+            nr::creat => (None, 0, O_CREAT | O_TRUNC | 1),
             _ if syscall_table::op(call.frame.nr) == Some(Op::OpenAt2) => {
                 let how = tracee::read_value::<[u64; 3]>(call.tid, args[2]);
                 // Resolution with limits of its own.
@@ -411,17 +396,27 @@ impl Supervisor {
         let Op::ModifyPath { dir, path: at } = op else { return None };
         let args = &call.frame.args;
         let nr = call.frame.nr;
-        // lchown, unlink, rmdir, mkdir, mknod, symlink, lsetxattr, lremovexattr, mkdirat, mknodat, unlinkat, symlinkat
-        const LASTS: [u64; 12] = [94, 87, 84, 83, 133, 88, 189, 198, 258, 259, 263, 266];
-        // fchownat, utimensat, fchmodat2
+        const LASTS: [u64; 12] = [
+            nr::lchown,
+            nr::unlink,
+            nr::rmdir,
+            nr::mkdir,
+            nr::mknod,
+            nr::symlink,
+            nr::lsetxattr,
+            nr::lremovexattr,
+            nr::mkdirat,
+            nr::mknodat,
+            nr::unlinkat,
+            nr::symlinkat,
+        ];
         let flags = match nr {
-            260 => args[4],
-            280 | 452 => args[3],
+            nr::fchownat => args[4],
+            nr::utimensat | nr::fchmodat2 => args[3],
             _ => 0,
         };
         let follows = !LASTS.contains(&nr) && flags & AT_SYMLINK_NOFOLLOW == 0;
-        const SETXATTRAT: u64 = 463;
-        if nr >= SETXATTRAT {
+        if nr >= nr::setxattrat {
             return Some(self.wait_for_files());
         }
         let path = match args[usize::from(at) % 6] {
@@ -434,27 +429,38 @@ impl Supervisor {
         Some(match (nr, way.end) {
             (_, End::Unknown) => self.wait_for_files(),
             (_, End::Nowhere(_)) => seen,
-            // mkdir, mknod, symlink
-            (83 | 133 | 88 | 258 | 259 | 266, End::Entry(entry)) => match entry.found {
-                Some(_) => seen,
-                None => self.creating(entry, &seen),
-            },
-            (RMDIR | UNLINKAT | 87, End::Entry(entry)) if entry.found.is_some() => {
-                let removes_dir = nr == RMDIR || nr == UNLINKAT && args[2] & AT_REMOVEDIR != 0;
+            (nr::mkdir | nr::mknod | nr::symlink | nr::mkdirat | nr::mknodat | nr::symlinkat, End::Entry(entry)) => {
+                match entry.found {
+                    Some(_) => seen,
+                    None => self.creating(entry, &seen),
+                }
+            }
+            (nr::rmdir | nr::unlinkat | nr::unlink, End::Entry(entry)) if entry.found.is_some() => {
+                let removes_dir = nr == nr::rmdir || nr == nr::unlinkat && args[2] & AT_REMOVEDIR != 0;
                 self.removing(entry, removes_dir, &seen)
             }
-            (RMDIR | UNLINKAT | 87, End::Entry(_)) => seen,
-            (83 | 133 | 88 | 258 | 259 | 266 | RMDIR | UNLINKAT | 87, End::File(_)) => self.elsewhere(&seen),
+            (nr::rmdir | nr::unlinkat | nr::unlink, End::Entry(_)) => seen,
+            (
+                nr::mkdir
+                | nr::mknod
+                | nr::symlink
+                | nr::mkdirat
+                | nr::mknodat
+                | nr::symlinkat
+                | nr::rmdir
+                | nr::unlinkat
+                | nr::unlink,
+                End::File(_),
+            ) => self.elsewhere(&seen),
             (_, End::Entry(Entry { found: None, .. })) => seen,
             (_, End::Entry(Entry { found: Some(found), .. }) | End::File(found)) => {
-                const TRUNCATE: u64 = 76;
                 // Extended attributes of a link are not kept.
-                let is_odd = found.is_symlink() && matches!(nr, 189 | 198);
+                let is_odd = found.is_symlink() && matches!(nr, nr::lsetxattr | nr::lremovexattr);
                 if is_odd {
                     self.wait_for_files()
                 } else if !self.is_private(found.stat.st_dev) {
                     self.elsewhere(&seen)
-                } else if nr == TRUNCATE {
+                } else if nr == nr::truncate {
                     self.changing_contents(found, args[1]..u64::MAX)?.observing_all(&seen)
                 } else {
                     self.changing_attributes(found).observing_all(&seen)
@@ -485,9 +491,9 @@ impl Supervisor {
         const RENAME_WHITEOUT: u64 = 4;
         let Op::ModifyPaths { dir, path, dir2, path2 } = op else { return None };
         let (args, nr) = (&call.frame.args, call.frame.nr);
-        let is_link = matches!(nr, LINK | LINKAT);
+        let is_link = matches!(nr, nr::link | nr::linkat);
         let flags = match nr {
-            LINKAT | RENAMEAT2 => args[4],
+            nr::linkat | nr::renameat2 => args[4],
             _ => 0,
         };
         let follows = is_link && flags & AT_SYMLINK_FOLLOW != 0;
@@ -700,8 +706,7 @@ fn read_path(tid: i32, at: u64) -> Option<Vec<u8>> {
 /// Whether bind or connect has a path as its address.
 pub(in crate::ahead) fn names_file(call: &Call) -> bool {
     const AF_UNIX: u64 = 1;
-    const LISTEN: u64 = 50;
-    call.frame.nr != LISTEN
+    call.frame.nr != nr::listen
         && tracee::read_value::<u64>(call.tid, call.frame.args[1]).is_ok_and(|head| head & 0xffff == AF_UNIX)
 }
 
@@ -723,10 +728,6 @@ fn position(copy: &OwnedFd, found: &Found) -> u64 {
 
 /// The bytes that a write is about to write, at most.
 pub(in crate::ahead) fn written_range(call: &Call, copy: &OwnedFd, found: &Found) -> Range<u64> {
-    const WRITE: u64 = 1;
-    const PWRITE: u64 = 18;
-    const WRITEV: u64 = 20;
-    const PWRITEV: u64 = 296;
     const RWF_APPEND: u64 = 0x10;
     const LEN_MAX: u64 = 0x7fff_f000;
     let args = &call.frame.args;
@@ -740,10 +741,10 @@ pub(in crate::ahead) fn written_range(call: &Call, copy: &OwnedFd, found: &Found
         lens.fold(0u64, u64::saturating_add)
     };
     let (start, len) = match call.frame.nr {
-        WRITE => (here, args[2]),
-        PWRITE => (at(args[3]), args[2]),
-        WRITEV => (here, vector()),
-        PWRITEV => (at(args[3]), vector()),
+        nr::write => (here, args[2]),
+        nr::pwrite64 => (at(args[3]), args[2]),
+        nr::writev => (here, vector()),
+        nr::pwritev => (at(args[3]), vector()),
         // pwritev2
         _ if args[5] & RWF_APPEND != 0 => (found.stat.st_size as u64, vector()),
         _ if args[3] == u64::MAX => (here, vector()),

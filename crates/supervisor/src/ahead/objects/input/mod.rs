@@ -32,12 +32,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use syscall_table::nr;
 use tracee::{Result, Stopped, TraceError};
-
-const READ: u64 = 0;
-const READV: u64 = 19;
-const RECVFROM: u64 = 45;
-const RECVMSG: u64 = 47;
 
 /// The file system of pipes without a name.
 pub(in crate::ahead) const PIPEFS_MAGIC: i64 = 0x5049_5045;
@@ -187,9 +183,9 @@ impl Buffers {
     fn of(tid: i32, frame: &Frame) -> Option<Self> {
         let [_, at, count, ..] = frame.args;
         match frame.nr {
-            READ | RECVFROM => Some(Self(vec![(at, count as usize)])),
-            READV => Self::of_vector(tid, at, count),
-            RECVMSG => {
+            nr::read | nr::recvfrom => Some(Self(vec![(at, count as usize)])),
+            nr::readv => Self::of_vector(tid, at, count),
+            nr::recvmsg => {
                 let header: [u64; 4] = tracee::read_value(tid, at).ok()?;
                 Self::of_vector(tid, header[2], header[3])
             }
@@ -305,7 +301,7 @@ impl Supervisor {
     /// A read of something outside.
     pub(in crate::ahead) fn plan_input(&mut self, call: &Call, copy: OwnedFd) -> Plan {
         match Source::of(copy) {
-            Some(source) if matches!(call.frame.nr, READ | READV) => Plan::new(Class::Input { source }),
+            Some(source) if matches!(call.frame.nr, nr::read | nr::readv) => Plan::new(Class::Input { source }),
             _ => Plan::new(Class::Barrier),
         }
     }
@@ -490,8 +486,8 @@ fn deliver(call: &Call, buffers: &Buffers, bytes: &[u8]) -> i64 {
     let (tid, args) = (call.tid, &call.frame.args);
     let clear = |at: u64, len: usize| tracee::write_bytes(tid, at, &[0; 8][..len]);
     let rest = || match call.frame.nr {
-        RECVFROM if args[4] != 0 => clear(args[5], 4),
-        RECVMSG => {
+        nr::recvfrom if args[4] != 0 => clear(args[5], 4),
+        nr::recvmsg => {
             let header = args[1];
             clear(header + CONTROL_LEN, 8)?;
             clear(header + FLAGS, 4)?;

@@ -34,9 +34,8 @@ use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+use syscall_table::nr;
 use tracee::{Result, Stopped, TraceError};
-
-const ACCEPT4: u64 = 288;
 
 /// How often it is looked whether what waits can still be accepted.
 pub(in crate::ahead) const PATIENCE: Duration = Duration::from_millis(50);
@@ -137,7 +136,7 @@ impl Supervisor {
         socket: &Arc<OwnedFd>,
     ) -> Result<i64> {
         let [_, address, len_at, flags, ..] = call.frame.args;
-        let flags = if call.frame.nr == ACCEPT4 { flags as i32 } else { 0 };
+        let flags = if call.frame.nr == nr::accept4 { flags as i32 } else { 0 };
         if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 {
             return Ok(-i64::from(libc::EINVAL));
         }
@@ -202,8 +201,7 @@ impl Supervisor {
     /// Why a path that a call connects to leads nowhere. `None` if it does not, or that may be otherwise for those
     /// inside.
     pub(in crate::ahead) fn connects_to_nothing(&self, call: &Call) -> Option<Errno> {
-        const CONNECT: u64 = 42;
-        let text = self.path_to_connect_to(call).filter(|_| call.frame.nr == CONNECT)?;
+        let text = self.path_to_connect_to(call).filter(|_| call.frame.nr == nr::connect)?;
         let way = self.walk(call.tid, call.pid, None, &text, true);
         let is_disks = way.through.is_empty() && !way.is_held && !way.through_proc;
         let error = match way.end {

@@ -29,6 +29,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use syscall_table::nr;
 use syscall_table::Op;
 
 /// A socket inside whose peer is inside.
@@ -46,8 +47,6 @@ pub(crate) struct Direction {
     pub sender: u64,
 }
 
-const READ: u64 = 0;
-const READV: u64 = 19;
 const FIONREAD: u64 = 0x541b;
 const FIONBIO: u64 = 0x5421;
 
@@ -91,7 +90,6 @@ impl Supervisor {
 
     /// Nothing is known of the peer. Of a Unix socket it may be known before the call ends: a client may wait for an answer before it is accepted.
     fn plan_unconnected(&mut self, call: &Call, op: Op, ino: u64, copy: OwnedFd) -> Plan {
-        const CONNECT: u64 = 42;
         if let Some(plan) = self.plan_tcp(call, op, ino, &copy) {
             return plan;
         }
@@ -101,11 +99,11 @@ impl Supervisor {
         };
         match op {
             Op::Read { .. } | Op::Recv { .. } | Op::RecvMsg { .. } => plan,
-            Op::SocketName { .. } if call.frame.nr == CONNECT && is_tcp(&copy) => match self.is_refused(call) {
+            Op::SocketName { .. } if call.frame.nr == nr::connect && is_tcp(&copy) => match self.is_refused(call) {
                 true => Plan::new(Class::Later),
                 false => plan.once(),
             },
-            Op::SocketName { .. } if call.frame.nr == CONNECT => {
+            Op::SocketName { .. } if call.frame.nr == nr::connect => {
                 if let Some(plan) = self.plan_connect_to_nothing(call, &copy) {
                     return plan;
                 }
@@ -125,11 +123,9 @@ impl Supervisor {
 
     /// An empty packet cannot be told from none. To a stream nothing is sent.
     fn is_empty_packet(&self, call: &Call, connection: &Connection) -> bool {
-        const WRITE: u64 = 1;
-        const SENDTO: u64 = 44;
         let is_stream = socket_type(&connection.copy) == Ok(SocketType::STREAM);
         // What is in several pieces is counted by nobody here.
-        !is_stream && (!matches!(call.frame.nr, WRITE | SENDTO) || call.frame.args[2] == 0)
+        !is_stream && (!matches!(call.frame.nr, nr::write | nr::sendto) || call.frame.args[2] == 0)
     }
 
     /// Nobody but us, or those who have ended for their program, holds this end any more, and its peer has not heard of it.
@@ -329,7 +325,7 @@ fn is_empty(end: &OwnedFd) -> bool {
 
 /// All that such a call tells is what it returns.
 fn is_plain_read(call: &Call, op: Op) -> bool {
-    matches!(call.frame.nr, READ | READV) || matches!(op, Op::Recv { .. }) && call.frame.args[4] == 0
+    matches!(call.frame.nr, nr::read | nr::readv) || matches!(op, Op::Recv { .. }) && call.frame.args[4] == 0
 }
 
 fn change_flags(ino: u64, copy: OwnedFd) -> Plan {
