@@ -302,6 +302,8 @@ pub mod option {
     pub const FIFO_HELD: u32 = 262_144;
     /// Somebody inside adopts orphans (`PR_SET_CHILD_SUBREAPER`), or hears of its parent's end (`PR_SET_PDEATHSIG`).
     pub const ENDS_OF_PARENTS_HEARD: u32 = 524_288;
+    /// What is taken from outside waits for what is uncommitted (`--hold-input`).
+    pub const HOLD_INPUT: u32 = 1_048_576;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

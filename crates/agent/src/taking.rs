@@ -1,6 +1,7 @@
 //! What is taken out of a pipe, a socket or a terminal makes room there: whoever is at its other end can send more, or
-//! asks how much is left, and learns that the process has come so far. Where that may be somebody outside, it waits as
-//! what is written does (`decisions/0138`). So does what the end of a process gives back.
+//! asks how much is left, and learns that the process has come so far. Where that may be somebody outside, and
+//! `--hold-input` asks for it, it waits as what is written does (`decisions/0138`). So does, always, what the end of a
+//! process gives back.
 
 use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, Stat, S_IFCHR};
@@ -30,7 +31,7 @@ enum Room {
 impl Call<'_> {
     /// The call may take something from a descriptor. The world is not clean.
     pub fn settle_taking(&mut self, fd: u64, entry: FdEntry) {
-        if !self.takes() {
+        if !self.has_option(option::HOLD_INPUT) || !self.takes() {
             return;
         }
         if self.is_settled() {
@@ -61,7 +62,7 @@ impl Call<'_> {
             Some((pending, most)) => u64::from(pending) > u64::from(most) / BUFFER_PART,
             None => true,
         };
-        if !self.is_settled() && is_seen() {
+        if self.has_option(option::HOLD_INPUT) && !self.is_settled() && is_seen() {
             self.settle_input();
         }
     }

@@ -162,6 +162,14 @@ pub struct RunOptions {
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Threads::Shared, require_equals = true)]
     pub threads: Threads,
 
+    /// Take nothing from outside while something that COMMAND changed is not durable
+    ///
+    /// Whoever fills a pipe or a connection that COMMAND reads learns from the room in it how far COMMAND has come, and
+    /// nothing else. Reading is no output, so it waits for nothing by default. With this option it does: a stream from
+    /// outside then takes a commit for each read that follows a change.
+    #[arg(long)]
+    pub hold_input: bool,
+
     /// Tell at the end what was held and committed, on stderr or as JSON in a file
     #[arg(long, value_name = "text|json:FILE", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
     pub stats: Option<StatsTarget>,

@@ -55,6 +55,7 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
         },
         verbose: options.verbose,
         wants_stats: stats.is_some() || reports.are_wanted(),
+        hold_input: options.hold_input,
         release_early: options.release_early,
         ahead: options.ahead.into_options(),
     })?;

@@ -167,6 +167,9 @@ impl Bench {
         // A case that hangs must not hang the test.
         let mut command = Command::new("timeout");
         command.args(["-k", "1", PATIENCE_S, env!("CARGO_BIN_EXE_speculator"), "run", "--commit-interval", "1000"]);
+        if case.name.starts_with("room_") {
+            command.arg("--hold-input");
+        }
         command.arg(format!("--stats=json:{}", stats.display())).arg("--").arg(&self.program);
         command.args([&case.name, &port.to_string()]).current_dir(&folder);
         command.env("LC_ALL", "C").env("CHANNELS_ID", id(&name)).env("CHANNELS_SLOWNESS", slowness.to_string());

@@ -65,6 +65,8 @@ pub struct RunOptions {
     pub verbose: u8,
     /// Somebody wants the statistics: whoever ends right after COMMAND is waited for.
     pub wants_stats: bool,
+    /// Nothing is taken from outside while something is uncommitted.
+    pub hold_input: bool,
     /// Break the guarantee on purpose, so that a test of it can fail.
     pub release_early: bool,
     /// Full speculation.
@@ -694,6 +696,7 @@ fn option_bits(options: &RunOptions) -> u32 {
         | bit(options.eager, option::EAGER)
         | bit(options.independent_threads, option::INDEPENDENT_THREADS)
         | bit(options.interpose == Interpose::Stops, option::NO_PATCHES)
+        | bit(options.hold_input, option::HOLD_INPUT)
         | bit(options.release_early, option::RELEASE_EARLY)
         | bit(options.verbose > 0, option::VERBOSE)
         | bit(!rustix::process::geteuid().is_root(), option::ORDINARY_USER)

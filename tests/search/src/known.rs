@@ -5,6 +5,7 @@ use crate::cells::{Cells, Pair};
 const ACCESS_TIME: &str =
     "access times are no state that anybody depends on (000, 5.3): if who reads a file gave to it, \
     all later readers would wait";
+const ROOM: &str = "what is taken from outside waits only with `--hold-input` (decisions/0138)";
 
 /// Action, observation, reason.
 const KNOWN: &[(&str, &str, &str)] = &[
@@ -12,6 +13,7 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("read_part", "times_of_other", ACCESS_TIME),
     ("sendfile_to_pipe", "times_of_other", ACCESS_TIME),
     ("splice_to_pipe", "times_of_other", ACCESS_TIME),
+    ("drain_by_splice", "outside:room_pipe", ROOM),
 ];
 
 /// Why this pair is left as it is, if it is known.
