@@ -14,6 +14,11 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("sendfile_to_pipe", "times_of_other", ACCESS_TIME),
     ("splice_to_pipe", "times_of_other", ACCESS_TIME),
     ("drain_by_splice", "outside:room_pipe", ROOM),
+    ("drain_by_splice", "outside:poll_room_pipe", ROOM),
+    ("drain_by_splice", "outside:await_room", ROOM),
+    ("drain_pipe", "outside:room_pipe", ROOM),
+    ("drain_pipe", "outside:poll_room_pipe", ROOM),
+    ("drain_pipe", "outside:await_room", ROOM),
 ];
 
 /// Why this pair is left as it is, if it is known.
