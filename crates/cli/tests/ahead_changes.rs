@@ -138,7 +138,10 @@ fn no_change_is_asked_about_in_steady_state() {
         assert!(some < 100, "{change}: {some} questions");
         let asked = |count| place.asked(&["--ahead=ask"], &program, count);
         let (some, more) = (asked(100), asked(400));
-        assert!(more >= some + 200, "{change}: the reference asks about each call: {some} for 100 times, {more} for 400");
+        assert!(
+            more >= some + 200,
+            "{change}: the reference asks about each call: {some} for 100 times, {more} for 400"
+        );
     }
 }
 
