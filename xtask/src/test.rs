@@ -2,8 +2,8 @@
 //! next from running. The table at the end says what passed, how long it took, and what was left out and why.
 //!
 //! What is tried waits a lot, for disks and for pauses; builds and models compute. So these run beside it. All that is
-//! built is chosen from the whole workspace (chosen by `-p`, dependencies would be built again with fewer features), and
-//! once: the programs that are judged are those that the tests belong to, not a release.
+//! built is chosen from the whole workspace (chosen by `-p`, dependencies would be built again with fewer features),
+//! and once: the programs that are judged are those that the tests belong to, not a release.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -2,9 +2,9 @@
 //! [0130](../../../docs/decisions/0130-changes-on-permits.md)): to put something into a pipe or socket, to take
 //! something out, to write to a file.
 //!
-//! The supervisor marks a descriptor for them when it has allowed such a call that added no dependency to anything: then
-//! what undoes the next ones is kept already, because that puts back the whole of what was there. A call that may sleep
-//! sleeps in the kernel while it is published. It has no effect before it ends, so that whoever has to change the
+//! The supervisor marks a descriptor for them when it has allowed such a call that added no dependency to anything:
+//! then what undoes the next ones is kept already, because that puts back the whole of what was there. A call that may
+//! sleep sleeps in the kernel while it is published. It has no effect before it ends, so that whoever has to change the
 //! object's dependencies can call the thread out of it.
 
 use crate::clocks::Call;

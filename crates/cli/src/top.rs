@@ -1,5 +1,5 @@
-//! `speculator top`: the worlds that are running and the volumes that are mounted, as a view that is refreshed, as text,
-//! or as JSON.
+//! `speculator top`: the worlds that are running and the volumes that are mounted, as a view that is refreshed, as
+//! text, or as JSON.
 
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -16,68 +16,123 @@ const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 const CHANGES: &[&str] = &[
     // Made, and looked at in every way.
     "os.mkdir('d'); see('d'); see('.'); seen.append(os.listdir('d')); seen.append(sorted(os.listdir('.')))",
-    "os.mkdir('d', 0o700); os.mkdir('d/e'); os.mkdir('d/e/f'); see('d'); see('d/e'); see('d/e/..'); seen.append(os.listdir('d'))",
-    "os.makedirs('d/e/f'); put('d/e/f/x', 'text'); seen.append(open('d/e/f/x').read()); see('d/e/f/x'); see('d/e/f/../f/x')",
-    "os.umask(0o027); os.mkdir('shared/d'); see('shared/d'); os.mkdir('shared/d/e', 0o777); see('shared/d/e'); put('shared/d/x', ''); see('shared/d/x')",
-    "os.mkdir('d'); seen.extend(errno_of(os.mkdir, n) for n in ('d', 'd/', 'd/e/f', 'a/b', '.')); seen.append(errno_of(os.rmdir, 'none'))",
-    "os.mkdir('d'); seen.extend([os.path.isdir('d'), os.path.isdir('d/'), os.access('d', os.X_OK), os.path.exists('d/x'), errno_of(os.stat, 'd/x/y')])",
-    "os.mkdir('d'); here = os.getcwd(); os.chdir('d'); seen.append(os.getcwd()[len(here):]); see('.'); see('..'); put('x', '1'); see('x'); see('../a'); seen.append(sorted(os.listdir('..')))",
-    "here = os.getcwd(); os.makedirs('d/e'); os.chdir('d/e'); os.mkdir('f'); os.chdir('f'); seen.append(os.getcwd()[len(here):]); put('../../x', '2'); os.chdir('../..'); seen.append((os.getcwd()[len(here):], sorted(os.listdir('.'))))",
-    "os.mkdir('d'); put(os.path.abspath('d/x'), 'abs'); seen.append(open(os.getcwd() + '/d/../d/x').read()); seen.append(os.path.realpath('d/x') == os.getcwd() + '/d/x')",
-    "os.mkdir('d'); f = os.open('d', os.O_RDONLY | os.O_DIRECTORY); see(f); g = os.open('x', CREATE | os.O_RDWR, dir_fd=f); os.write(g, b'1'); see(f); os.mkdir('e', dir_fd=f); see(f); seen.append(sorted(os.listdir(f))); os.close(g); os.close(f)",
-    "os.mkdir('d'); seen.extend(errno_of(os.open, 'd', n) for n in (os.O_WRONLY, os.O_RDWR, os.O_CREAT | os.O_WRONLY, CREATE)); seen.append(errno_of(os.open, 'a', os.O_DIRECTORY)); f = os.open('d', os.O_PATH); see(f); os.close(f)",
-    "os.mkdir('d')\nfor i in range(40): put('d/f%d' % i, 'x' * i)\nseen.append(sorted((e.name, e.is_file(), e.inode() == os.stat(e.path).st_ino) for e in os.scandir('d')))",
-    "os.mkdir('d'); ino = os.stat('d').st_ino; up = os.stat('.').st_ino; seen.append((os.stat('d').st_ino == ino, os.stat('d/..').st_ino == up, os.stat('d').st_dev == os.stat('.').st_dev))",
-    "import shutil; os.mkdir('t'); put('t/x', '1'); os.mkdir('t/u'); put('t/u/y', '2'); shutil.copytree('t', 'v'); seen.append(sorted(os.walk('v')))",
-    "os.mkdir('d')\nif os.fork() == 0:\n  os.chdir('d'); put('x', 'child'); os.mkdir('e'); os._exit(len(os.listdir('.')))\nseen.append(os.wait()[1] >> 8); seen.append(open('d/x').read()); see('d')",
-    "os.mkdir('d')\nif os.fork() == 0: os.chdir('d'); os.execlp('sh', 'sh', '-c', 'echo hi > x; mkdir -p p/q; cp ../a p/q; cd p/q && ls; cat a; pwd | sed s,.*/d,,')\nos.wait(); seen.append(open('d/x').read())",
-    "os.system('mkdir -p x/y/z && cp -r x w && ls -lR w | grep -c ^d && touch w/y/f && find w | sort && mv w v && find v | sort')",
+    "os.mkdir('d', 0o700); os.mkdir('d/e'); os.mkdir('d/e/f'); see('d'); see('d/e'); see('d/e/..'); \
+     seen.append(os.listdir('d'))",
+    "os.makedirs('d/e/f'); put('d/e/f/x', 'text'); seen.append(open('d/e/f/x').read()); see('d/e/f/x'); \
+     see('d/e/f/../f/x')",
+    "os.umask(0o027); os.mkdir('shared/d'); see('shared/d'); os.mkdir('shared/d/e', 0o777); see('shared/d/e'); \
+     put('shared/d/x', ''); see('shared/d/x')",
+    "os.mkdir('d'); seen.extend(errno_of(os.mkdir, n) for n in ('d', 'd/', 'd/e/f', 'a/b', '.')); \
+     seen.append(errno_of(os.rmdir, 'none'))",
+    "os.mkdir('d'); seen.extend([os.path.isdir('d'), os.path.isdir('d/'), os.access('d', os.X_OK), \
+     os.path.exists('d/x'), errno_of(os.stat, 'd/x/y')])",
+    "os.mkdir('d'); here = os.getcwd(); os.chdir('d'); seen.append(os.getcwd()[len(here):]); see('.'); see('..'); \
+     put('x', '1'); see('x'); see('../a'); seen.append(sorted(os.listdir('..')))",
+    "here = os.getcwd(); os.makedirs('d/e'); os.chdir('d/e'); os.mkdir('f'); os.chdir('f'); \
+     seen.append(os.getcwd()[len(here):]); put('../../x', '2'); os.chdir('../..'); \
+     seen.append((os.getcwd()[len(here):], sorted(os.listdir('.'))))",
+    "os.mkdir('d'); put(os.path.abspath('d/x'), 'abs'); seen.append(open(os.getcwd() + '/d/../d/x').read()); \
+     seen.append(os.path.realpath('d/x') == os.getcwd() + '/d/x')",
+    "os.mkdir('d'); f = os.open('d', os.O_RDONLY | os.O_DIRECTORY); see(f); \
+     g = os.open('x', CREATE | os.O_RDWR, dir_fd=f); os.write(g, b'1'); see(f); os.mkdir('e', dir_fd=f); see(f); \
+     seen.append(sorted(os.listdir(f))); os.close(g); os.close(f)",
+    "os.mkdir('d'); seen.extend(errno_of(os.open, 'd', n) for n in (os.O_WRONLY, os.O_RDWR, os.O_CREAT | \
+     os.O_WRONLY, CREATE)); seen.append(errno_of(os.open, 'a', os.O_DIRECTORY)); f = os.open('d', os.O_PATH); \
+     see(f); os.close(f)",
+    "os.mkdir('d')\nfor i in range(40): put('d/f%d' % i, 'x' * i)\nseen.append(sorted((e.name, e.is_file(), \
+     e.inode() == os.stat(e.path).st_ino) for e in os.scandir('d')))",
+    "os.mkdir('d'); ino = os.stat('d').st_ino; up = os.stat('.').st_ino; \
+     seen.append((os.stat('d').st_ino == ino, os.stat('d/..').st_ino == up, os.stat('d').st_dev == \
+     os.stat('.').st_dev))",
+    "import shutil; os.mkdir('t'); put('t/x', '1'); os.mkdir('t/u'); put('t/u/y', '2'); shutil.copytree('t', 'v'); \
+     seen.append(sorted(os.walk('v')))",
+    "os.mkdir('d')\nif os.fork() == 0:\n  os.chdir('d'); put('x', 'child'); os.mkdir('e'); \
+     os._exit(len(os.listdir('.')))\nseen.append(os.wait()[1] >> 8); seen.append(open('d/x').read()); see('d')",
+    "os.mkdir('d')\nif os.fork() == 0: os.chdir('d'); os.execlp('sh', 'sh', '-c', 'echo hi > x; mkdir -p p/q; \
+     cp ../a p/q; cd p/q && ls; cat a; pwd | sed s,.*/d,,')\nos.wait(); seen.append(open('d/x').read())",
+    "os.system('mkdir -p x/y/z && cp -r x w && ls -lR w | grep -c ^d && touch w/y/f && find w | sort && mv w v && \
+     find v | sort')",
     // Attributes.
-    "os.mkdir('d'); os.chmod('d', 0o711); see('d'); os.chown('d', 5, 6); see('d'); os.utime('d', ns=(10 ** 18, 10 ** 18)); seen.append(os.stat('d').st_mtime_ns); put('d/x', ''); seen.append(os.stat('d').st_mtime_ns > 10 ** 18)",
-    "os.mkdir('d'); f = os.open('d', os.O_RDONLY); os.fchmod(f, 0o755); os.utime(f, ns=(5, 6)); seen.append(os.fstat(f).st_mtime_ns); os.close(f); see('d')",
-    "os.mkdir('d'); put('d/x', '1'); os.utime('d', ns=(7, 8)); os.utime('d/x', ns=(7, 8)); seen.append((os.stat('d').st_mtime_ns, os.stat('d/x').st_mtime_ns))",
+    "os.mkdir('d'); os.chmod('d', 0o711); see('d'); os.chown('d', 5, 6); see('d'); \
+     os.utime('d', ns=(10 ** 18, 10 ** 18)); seen.append(os.stat('d').st_mtime_ns); put('d/x', ''); \
+     seen.append(os.stat('d').st_mtime_ns > 10 ** 18)",
+    "os.mkdir('d'); f = os.open('d', os.O_RDONLY); os.fchmod(f, 0o755); os.utime(f, ns=(5, 6)); \
+     seen.append(os.fstat(f).st_mtime_ns); os.close(f); see('d')",
+    "os.mkdir('d'); put('d/x', '1'); os.utime('d', ns=(7, 8)); os.utime('d/x', ns=(7, 8)); \
+     seen.append((os.stat('d').st_mtime_ns, os.stat('d/x').st_mtime_ns))",
     // Attributes as cp and tar set them: by the name of a descriptor, by an access list, of a link.
-    "os.mkdir('d', 0o700); f = os.open('d', os.O_PATH); os.chmod('/proc/self/fd/%d' % f, 0o751); see(f); os.close(f); see('d'); put('d/x', ''); f = os.open('d/x', os.O_PATH); os.chmod('/proc/self/fd/%d' % f, 0o604); os.close(f); see('d/x')",
-    "acl = lambda *bits: bytes([2, 0, 0, 0]) + b''.join(bytes([t, 0, b, 0]) + b'\\xff' * 4 for t, b in zip((1, 4, 32), bits)); os.mkdir('d', 0o1700); put('d/x', '')\nfor n in ('d', 'd/x', 'full', 'a', 'full/x'):\n  os.chmod(n, 0o4700); os.setxattr(n, 'system.posix_acl_access', acl(7, 5, 1)); see(n)\n  if os.path.isdir(n): os.removexattr(n, 'system.posix_acl_default'); see(n)",
-    "os.symlink('a', 'l')\nfor n in ('l', 'link'):\n  os.lchown(n, 5, 6); os.utime(n, ns=(7, 8), follow_symlinks=False); s = os.lstat(n); seen.append((s.st_uid, s.st_gid, s.st_mtime_ns, s.st_atime_ns, s.st_nlink))",
-    "os.mkdir('d'); f = os.open('d', os.O_PATH); g = os.open('link', os.O_PATH | os.O_NOFOLLOW)\nfor n in (f, g): libc.fchownat(n, b'', 8, 9, 0x1000); see(n); os.close(n)",
-    "os.system('cp -a link empty; cp -a full copy; stat -c \"%n %A %h\" full/x copy/x copy/sub empty/link; mkdir x; tar cf - full link | tar xf - -C x; find x | sort | xargs stat -c \"%n %A %h\"'); seen.extend(os.lstat(n).st_mtime_ns == os.lstat('full' + n[4:]).st_mtime_ns for n in ('copy', 'copy/x', 'copy/sub'))",
+    "os.mkdir('d', 0o700); f = os.open('d', os.O_PATH); os.chmod('/proc/self/fd/%d' % f, 0o751); see(f); \
+     os.close(f); see('d'); put('d/x', ''); f = os.open('d/x', os.O_PATH); os.chmod('/proc/self/fd/%d' % f, 0o604); \
+     os.close(f); see('d/x')",
+    "acl = lambda *bits: bytes([2, 0, 0, 0]) + b''.join(bytes([t, 0, b, 0]) + b'\\xff' * 4 for t, b in zip((1, 4, \
+     32), bits)); os.mkdir('d', 0o1700); put('d/x', '')\nfor n in ('d', 'd/x', 'full', 'a', \
+     'full/x'):\n  os.chmod(n, 0o4700); os.setxattr(n, 'system.posix_acl_access', acl(7, 5, 1)); \
+     see(n)\n  if os.path.isdir(n): os.removexattr(n, 'system.posix_acl_default'); see(n)",
+    "os.symlink('a', 'l')\nfor n in ('l', 'link'):\n  os.lchown(n, 5, 6); \
+     os.utime(n, ns=(7, 8), follow_symlinks=False); s = os.lstat(n); \
+     seen.append((s.st_uid, s.st_gid, s.st_mtime_ns, s.st_atime_ns, s.st_nlink))",
+    "os.mkdir('d'); f = os.open('d', os.O_PATH); \
+     g = os.open('link', os.O_PATH | os.O_NOFOLLOW)\nfor n in (f, g): libc.fchownat(n, b'', 8, 9, 0x1000); see(n); \
+     os.close(n)",
+    "os.system('cp -a link empty; cp -a full copy; stat -c \"%n %A %h\" full/x copy/x copy/sub empty/link; mkdir x; \
+     tar cf - full link | tar xf - -C x; find x | sort | xargs stat -c \"%n %A %h\"'); \
+     seen.extend(os.lstat(n).st_mtime_ns == os.lstat('full' + n[4:]).st_mtime_ns for n in ('copy', 'copy/x', \
+     'copy/sub'))",
     // What a process asks about itself while a directory is not where the disk says.
-    "os.mkdir('d'); seen.append(os.readlink('/proc/self/exe')); seen.append(len(os.listdir('/proc/self/fd'))); seen.append('stack' in open('/proc/self/maps').read())",
+    "os.mkdir('d'); seen.append(os.readlink('/proc/self/exe')); seen.append(len(os.listdir('/proc/self/fd'))); \
+     seen.append('stack' in open('/proc/self/maps').read())",
     // Removed.
     "os.mkdir('d'); os.rmdir('d'); seen.append(os.path.exists('d')); see('.'); os.mkdir('d'); see('d')",
-    "os.makedirs('d/e'); put('d/e/x', ''); seen.extend(errno_of(f, n) for f, n in ((os.rmdir, 'd'), (os.rmdir, 'd/e'), (os.unlink, 'd/e'), (os.rmdir, 'd/e/x'))); os.unlink('d/e/x'); os.rmdir('d/e'); os.rmdir('d'); see('.')",
-    "os.rmdir('empty'); see('.'); seen.extend([os.path.exists('empty'), errno_of(os.rmdir, 'empty'), errno_of(os.rmdir, 'shared/'), sorted(os.listdir('.'))])",
+    "os.makedirs('d/e'); put('d/e/x', ''); seen.extend(errno_of(f, n) for f, n in ((os.rmdir, 'd'), (os.rmdir, \
+     'd/e'), (os.unlink, 'd/e'), (os.rmdir, 'd/e/x'))); os.unlink('d/e/x'); os.rmdir('d/e'); os.rmdir('d'); see('.')",
+    "os.rmdir('empty'); see('.'); seen.extend([os.path.exists('empty'), errno_of(os.rmdir, 'empty'), \
+     errno_of(os.rmdir, 'shared/'), sorted(os.listdir('.'))])",
     "os.rmdir('empty'); put('empty', 'a file now'); see('empty'); seen.append(open('empty').read())",
     "os.unlink('full/x'); os.rmdir('full/sub'); os.rmdir('full'); see('.'); seen.append(sorted(os.listdir('.')))",
-    "import shutil; shutil.rmtree('full'); seen.append(os.path.exists('full')); os.makedirs('full/sub'); put('full/sub/x', 'new'); see('full')",
+    "import shutil; shutil.rmtree('full'); seen.append(os.path.exists('full')); os.makedirs('full/sub'); \
+     put('full/sub/x', 'new'); see('full')",
     "put('empty/x', ''); seen.append(errno_of(os.rmdir, 'empty')); os.unlink('empty/x'); os.rmdir('empty')",
     // Moved.
-    "os.mkdir('d'); put('d/x', '1'); os.rename('d', 'e'); seen.append(open('e/x').read()); see('e'); seen.append(os.path.exists('d')); os.mkdir('d'); os.rename('e', 'd'); see('d')",
-    "os.rename('full', 'moved'); seen.append(open('moved/x').read()); see('moved'); see('moved/sub/..'); see('moved/x'); seen.append(sorted(os.listdir('moved'))); put('moved/y', 'more'); seen.append(errno_of(os.stat, 'full/x'))",
-    "here = os.getcwd(); os.chdir('full/sub'); os.rename('../../full', '../../moved'); seen.append(os.getcwd()[len(here):]); see('..'); os.chdir('../..'); seen.append(sorted(os.listdir('.')))",
-    "os.rename('full', 'shared/full'); see('shared'); see('.'); see('shared/full'); seen.append(open('shared/full/x').read()); seen.append(os.stat('shared/full/..').st_ino == os.stat('shared').st_ino); seen.append(os.path.samefile('shared/full/../..', '.'))",
-    "os.mkdir('d'); seen.extend(errno_of(os.rename, *n) for n in (('full', 'full/sub/f'), ('full', 'a'), ('a', 'full'), ('d', 'full'), ('none', 'd'), ('d', 'none/d'))); os.rename('full', 'd'); see('d')",
-    "os.mkdir('d'); put('one', '1'); os.rename('one', 'd/one'); seen.append(open('d/one').read()); os.rename('a', 'd/a'); see('d/a'); seen.append(open('d/a').read()); os.rename('d/one', 'a'); seen.append(open('a').read())",
-    "os.mkdir('d'); os.link('a', 'd/b'); see('a'); see('d/b'); seen.append(open('d/b').read()); os.unlink('a'); see('d/b')",
-    "put('full/x', 'held', 'a'); os.rename('full', 'moved'); put('moved/new', '1'); os.rename('moved', 'again'); see('again'); seen.append(open('again/new').read())",
+    "os.mkdir('d'); put('d/x', '1'); os.rename('d', 'e'); seen.append(open('e/x').read()); see('e'); \
+     seen.append(os.path.exists('d')); os.mkdir('d'); os.rename('e', 'd'); see('d')",
+    "os.rename('full', 'moved'); seen.append(open('moved/x').read()); see('moved'); see('moved/sub/..'); \
+     see('moved/x'); seen.append(sorted(os.listdir('moved'))); put('moved/y', 'more'); \
+     seen.append(errno_of(os.stat, 'full/x'))",
+    "here = os.getcwd(); os.chdir('full/sub'); os.rename('../../full', '../../moved'); \
+     seen.append(os.getcwd()[len(here):]); see('..'); os.chdir('../..'); seen.append(sorted(os.listdir('.')))",
+    "os.rename('full', 'shared/full'); see('shared'); see('.'); see('shared/full'); \
+     seen.append(open('shared/full/x').read()); seen.append(os.stat('shared/full/..').st_ino == \
+     os.stat('shared').st_ino); seen.append(os.path.samefile('shared/full/../..', '.'))",
+    "os.mkdir('d'); seen.extend(errno_of(os.rename, *n) for n in (('full', 'full/sub/f'), ('full', 'a'), ('a', \
+     'full'), ('d', 'full'), ('none', 'd'), ('d', 'none/d'))); os.rename('full', 'd'); see('d')",
+    "os.mkdir('d'); put('one', '1'); os.rename('one', 'd/one'); seen.append(open('d/one').read()); \
+     os.rename('a', 'd/a'); see('d/a'); seen.append(open('d/a').read()); os.rename('d/one', 'a'); \
+     seen.append(open('a').read())",
+    "os.mkdir('d'); os.link('a', 'd/b'); see('a'); see('d/b'); seen.append(open('d/b').read()); os.unlink('a'); \
+     see('d/b')",
+    "put('full/x', 'held', 'a'); os.rename('full', 'moved'); put('moved/new', '1'); os.rename('moved', 'again'); \
+     see('again'); seen.append(open('again/new').read())",
     // Links.
-    "os.symlink('a', 'l'); seen.append(os.readlink('l')); seen.append(open('l').read()); see('l'); s = os.lstat('l'); seen.append((oct(s.st_mode), s.st_size, s.st_nlink, os.path.islink('l')))",
-    "os.mkdir('d'); os.symlink('d', 'l'); put('l/x', 'through'); seen.append(open('d/x').read()); see('l'); see('l/x'); seen.append(os.path.realpath('l') == os.getcwd() + '/d'); os.symlink('../a', 'd/up'); seen.append(open('l/up').read())",
-    "os.symlink('nowhere', 'l'); seen.extend([os.path.exists('l'), os.path.lexists('l'), errno_of(open, 'l'), errno_of(os.symlink, 'x', 'l'), errno_of(os.open, 'l', os.O_NOFOLLOW), errno_of(os.readlink, 'a')]); os.unlink('l'); seen.append(os.path.lexists('l'))",
-    "os.symlink('one', 'two'); os.symlink('two', 'one'); seen.append(errno_of(open, 'one')); os.rename('one', 'three'); seen.append(os.readlink('three')); seen.append(sorted((e.name, e.is_symlink()) for e in os.scandir('.')))",
-    "os.unlink('link'); os.symlink('full', 'link'); seen.append(open('link/x').read()); os.rename('link', 'other'); seen.append(sorted(os.listdir('other')))",
+    "os.symlink('a', 'l'); seen.append(os.readlink('l')); seen.append(open('l').read()); see('l'); \
+     s = os.lstat('l'); seen.append((oct(s.st_mode), s.st_size, s.st_nlink, os.path.islink('l')))",
+    "os.mkdir('d'); os.symlink('d', 'l'); put('l/x', 'through'); seen.append(open('d/x').read()); see('l'); \
+     see('l/x'); seen.append(os.path.realpath('l') == os.getcwd() + '/d'); os.symlink('../a', 'd/up'); \
+     seen.append(open('l/up').read())",
+    "os.symlink('nowhere', 'l'); seen.extend([os.path.exists('l'), os.path.lexists('l'), errno_of(open, 'l'), \
+     errno_of(os.symlink, 'x', 'l'), errno_of(os.open, 'l', os.O_NOFOLLOW), errno_of(os.readlink, 'a')]); \
+     os.unlink('l'); seen.append(os.path.lexists('l'))",
+    "os.symlink('one', 'two'); os.symlink('two', 'one'); seen.append(errno_of(open, 'one')); \
+     os.rename('one', 'three'); seen.append(os.readlink('three')); \
+     seen.append(sorted((e.name, e.is_symlink()) for e in os.scandir('.')))",
+    "os.unlink('link'); os.symlink('full', 'link'); seen.append(open('link/x').read()); os.rename('link', 'other'); \
+     seen.append(sorted(os.listdir('other')))",
     // What is not there.
-    "put('new', ''); seen.extend(errno_of(os.open, n, os.O_CREAT | os.O_WRONLY) for n in ('none/x', 'none/../x', 'a/x', 'new/x')); os.mkdir('none'); put('none/x', '1')",
+    "put('new', ''); seen.extend(errno_of(os.open, n, os.O_CREAT | os.O_WRONLY) for n in ('none/x', 'none/../x', \
+     'a/x', 'new/x')); os.mkdir('none'); put('none/x', '1')",
 ];
 
 fn has_root() -> bool {
     support::has_root_for("making directories on a guess")
-}
-
-fn python() -> String {
-    let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
-    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 /// Where the tests' files are: a disk, not the machine's `/tmp`, which may be memory.
@@ -126,9 +181,9 @@ fn what_is_changed_on_a_right_guess_is_as_natively() {
     }
     for what in chosen() {
         let (native, inside) = (folder(), folder());
-        let expected = make(&mut limited(&python()), native.path(), "", what);
+        let expected = make(&mut limited(&support::python()), native.path(), "", what);
         assert!(text(&expected.stdout).lines().count() > 2, "{what}: {}", text(&expected.stderr));
-        let output = make(speculator().arg(python()), inside.path(), "commit", what);
+        let output = make(speculator().arg(support::python()), inside.path(), "commit", what);
         let all = |output: &Output| (text(&output.stdout), text(&output.stderr));
         assert_eq!(all(&output), all(&expected), "{what}");
     }
@@ -142,7 +197,7 @@ fn what_is_changed_on_a_wrong_guess_has_never_been() {
     }
     for what in chosen() {
         let dir = folder();
-        let output = make(speculator().arg(python()), dir.path(), "fail", what);
+        let output = make(speculator().arg(support::python()), dir.path(), "fail", what);
         let out = text(&output.stdout);
         let (before, after) = out.split_once("==\n").unwrap_or_else(|| panic!("{what}: {output:?}"));
         assert_eq!((before, text(&output.stderr).as_str()), (after, ""), "{what}");
@@ -150,8 +205,8 @@ fn what_is_changed_on_a_wrong_guess_has_never_been() {
     assert!(staged().is_empty(), "{:?}", staged());
 }
 
-/// Somebody outside makes each change that is held impossible, and so what was made in a new directory: each is told, and
-/// the program goes on.
+/// Somebody outside makes each change that is held impossible, and so what was made in a new directory: each is told,
+/// and the program goes on.
 #[test]
 fn somebody_outside_who_comes_first_ends_no_world() {
     if !has_root() {

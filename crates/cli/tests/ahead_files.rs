@@ -59,12 +59,6 @@ fn speculator(memory: &Path) -> Command {
     command
 }
 
-/// The interpreter itself: what is in PATH may be a script that looks for it.
-fn python() -> String {
-    let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
-    text(&output).trim().to_owned()
-}
-
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -77,7 +71,7 @@ fn what_failed_leaves_nothing() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     for change in CHANGES {
         let mut command = speculator(folder.path());
-        command.args([&python(), &format!("{FOLDER}/undo.py")]).arg(folder.path()).arg(change);
+        command.args([&support::python(), &format!("{FOLDER}/undo.py")]).arg(folder.path()).arg(change);
         let output = command.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
         let out = text(&output);
         let (before, after) = out.split_once("==\n").unwrap_or_else(|| panic!("{change}: {output:?}"));
@@ -89,7 +83,7 @@ fn what_failed_leaves_nothing() {
 
 fn script(memory: &Path) -> String {
     let memory = memory.display();
-    let python = python();
+    let python = support::python();
     format!("PYTHON={python} sh {FOLDER}/work.sh {memory}; cd /; {python} {FOLDER}/manifest.py {memory}")
 }
 

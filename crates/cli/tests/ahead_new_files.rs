@@ -47,7 +47,10 @@ const MAKES: &[&str] = &[
     "put('one', 'text'); a = os.open('one', os.O_RDONLY); f = make('two'); os.copy_file_range(a, f, 9); os.close(a); seen.append(open('two').read())",
     "import mmap; f = make('new'); os.write(f, b'x' * 5000); m = mmap.mmap(f, 5000, mmap.MAP_PRIVATE, mmap.PROT_READ); seen.append(m[4990:]); m.close()",
     "f = make('new'); os.write(f, b'1'); see(f)",
-    "import fcntl; n = fcntl.LOCK_EX | fcntl.LOCK_NB; f = make('new'); os.write(f, b'12345'); fcntl.lockf(f, n, 2)\nfor i in range(2):\n  if os.fork() == 0:\n    g = os.open('new', os.O_RDWR); e = errno_of(fcntl.lockf, g, n, 1), errno_of(fcntl.lockf, g, n, 1, 3); fcntl.lockf(g, fcntl.LOCK_UN); os._exit(e[0] * 16 + e[1])\n  seen.append(os.wait()[1] >> 8); fcntl.lockf(f, fcntl.LOCK_UN)",
+    "import fcntl; n = fcntl.LOCK_EX | fcntl.LOCK_NB; f = make('new'); os.write(f, b'12345'); \
+     fcntl.lockf(f, n, 2)\nfor i in range(2):\n  if os.fork() == 0:\n    g = os.open('new', os.O_RDWR); \
+     e = errno_of(fcntl.lockf, g, n, 1), errno_of(fcntl.lockf, g, n, 1, 3); fcntl.lockf(g, fcntl.LOCK_UN); \
+     os._exit(e[0] * 16 + e[1])\n  seen.append(os.wait()[1] >> 8); fcntl.lockf(f, fcntl.LOCK_UN)",
     // Attributes: of files that were there, of a directory, of new files by their names.
     "os.chmod('a', 0o640); see('a'); os.chown('a', 1, 2); see('a'); os.chmod('a', 0o6755); os.chown('a', 3, -1); see('a'); seen.append(os.access('a', os.R_OK))",
     "os.utime('a', ns=(10 ** 18, 10 ** 18 + 5)); seen.append((os.stat('a').st_mtime_ns, os.lstat('a').st_atime_ns)); os.utime('a', ns=(1, 2)); see('a')",
@@ -76,12 +79,6 @@ const MAKES: &[&str] = &[
 
 fn has_root() -> bool {
     support::has_root_for("making files on a guess")
-}
-
-/// The interpreter itself: what is in PATH may be a script that looks for it.
-fn python() -> String {
-    let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
-    text(&output).trim().to_owned()
 }
 
 fn text(output: &Output) -> String {
@@ -123,9 +120,9 @@ fn what_is_made_on_a_right_guess_is_as_natively() {
     }
     for what in MAKES {
         let (native, inside) = (folder(), folder());
-        let expected = make(&mut limited(&python()), native.path(), "", what);
+        let expected = make(&mut limited(&support::python()), native.path(), "", what);
         assert!(text(&expected).lines().count() > 2, "{what}: {}", errors(&expected));
-        let output = make(speculator().arg(python()), inside.path(), "commit", what);
+        let output = make(speculator().arg(support::python()), inside.path(), "commit", what);
         assert_eq!((text(&output), errors(&output)), (text(&expected), String::new()), "{what}");
     }
 }
@@ -137,7 +134,7 @@ fn what_is_made_on_a_wrong_guess_has_never_been() {
     }
     for what in MAKES {
         let dir = folder();
-        let output = make(speculator().arg(python()), dir.path(), "fail", what);
+        let output = make(speculator().arg(support::python()), dir.path(), "fail", what);
         let out = text(&output);
         let (before, after) = out.split_once("==\n").unwrap_or_else(|| panic!("{what}: {output:?}"));
         assert_eq!((before, errors(&output).as_str()), (after, ""), "{what}");
@@ -276,7 +273,7 @@ fn guesses_that_turn_out_wrong_change_nothing() {
         return;
     }
     let script = |dir: &Path| {
-        let (dir, python) = (dir.display(), python());
+        let (dir, python) = (dir.display(), support::python());
         let files = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_files");
         format!("PYTHON={python} sh {files}/work.sh {dir}; cd /; {python} {files}/manifest.py {dir}")
     };

@@ -79,7 +79,8 @@ fn a_socket_holds_what_was_sent() {
 fn a_signal_ends_a_run_that_waits_for_a_reader() {
     const LEN: usize = 300_000;
     let folder = folder();
-    // One write, right after the change: it is held as a whole. After a commit COMMAND itself would wait for the reader.
+    // One write, right after the change: it is held as a whole. After a commit COMMAND itself would wait for the
+    // reader.
     let script = format!("printf changed > record; dd if=/dev/zero bs={LEN} count=1 status=none");
     let script = format!("trap '' TERM; {script}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));

@@ -32,8 +32,8 @@ pub(crate) struct GoesOnLater {
 /// What a thread does that has stood still.
 #[derive(Debug)]
 enum Then {
-    /// It is the last one of a process with names for which others may ask, or with locks or semaphores that they see: it ends. A
-    /// copy of such a socket would keep its name from whoever wants it next.
+    /// It is the last one of a process with names for which others may ask, or with locks or semaphores that they see:
+    /// it ends. A copy of such a socket would keep its name from whoever wants it next.
     End,
     /// It sees a signal that leaves a core.
     Deliver { signal: i32, info: Option<SignalInfo> },

@@ -31,6 +31,7 @@ mod same_core;
 mod signals;
 mod stats;
 mod status;
+pub mod status_sockets;
 mod stop_the_world;
 #[allow(unsafe_code)]
 mod sys;

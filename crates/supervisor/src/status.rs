@@ -1,18 +1,17 @@
 //! What `speculator top` asks a running world, and what it hears.
 //!
-//! Each supervisor listens on a Unix socket with an abstract name: nothing stands in a file system, and with the supervisor it is gone, whatever ends
-//! that. `/proc/net/unix` lists the names. Who connects gets one JSON object; nobody can say anything to a world. Only the user who runs it, and root,
-//! are answered (`SO_PEERCRED`), and only their worlds are listened to.
+//! Each supervisor listens on a socket with an abstract name ([`crate::status_sockets`]); nobody can say anything to a
+//! world.
 //!
 //! The event loop alone knows what is speculative. Whoever listens sets a flag, which the loop looks at between two events, and wakes it if it
 //! waits: a world that nobody looks at pays for one load.
 
 use crate::outputs::CommitRecord;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{geteuid, getpid};
+use crate::status_sockets;
+use rustix::process::getpid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -158,8 +157,7 @@ pub(crate) fn serve(known: Known, asked: Arc<Asked>) -> io::Result<()> {
 }
 
 fn tell(mut stream: UnixStream, known: &Known, asked: &Asked, event_loop: Waker) -> io::Result<()> {
-    let who = socket_peercred(&stream)?.uid;
-    if !who.is_root() && who != geteuid() {
+    if !status_sockets::may_be_answered(&stream)? {
         return Ok(());
     }
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -178,53 +176,16 @@ fn tell(mut stream: UnixStream, known: &Known, asked: &Asked, event_loop: Waker)
 
 /// The worlds on this machine that this user may look at, and how many others there are.
 pub fn worlds() -> io::Result<(Vec<WorldStatus>, usize)> {
-    let sockets = std::fs::read_to_string("/proc/net/unix")?;
-    let names = listening(&sockets);
-    let found: Vec<WorldStatus> = names.iter().filter_map(|name| ask(name).ok()).collect();
+    let names = status_sockets::names(PREFIX)?;
+    let found: Vec<WorldStatus> =
+        names.iter().filter_map(|name| status_sockets::ask(name, 2 * PATIENCE).ok()).collect();
     let others = names.len() - found.len();
     Ok((found, others))
-}
-
-/// The names of worlds in a listing of sockets.
-fn listening(sockets: &str) -> Vec<&str> {
-    /// `__SO_ACCEPTCON`: connections have the same name, and not this flag.
-    const LISTENS: &str = "00010000";
-    let lines = sockets.lines().filter(|line| line.split_whitespace().nth(3) == Some(LISTENS));
-    let names = lines.filter_map(|line| line.split_whitespace().nth(7)?.strip_prefix('@'));
-    let mut names: Vec<&str> = names.filter(|name| name.starts_with(PREFIX)).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
-fn ask(name: &str) -> io::Result<WorldStatus> {
-    let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    let who = socket_peercred(&stream)?.uid;
-    if !geteuid().is_root() && who != geteuid() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    stream.set_read_timeout(Some(2 * PATIENCE))?;
-    let mut text = Vec::new();
-    stream.read_to_end(&mut text)?;
-    serde_json::from_slice(&text).map_err(io::Error::other)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn worlds_are_the_listening_sockets_with_our_name() {
-        let sockets = "\
-Num       RefCount Protocol Flags    Type St Inode Path
-000000001: 00000002 00000000 00010000 0001 01 100 @speculator-world-7
-000000002: 00000003 00000000 00000000 0001 03 101 @speculator-world-7
-000000003: 00000002 00000000 00010000 0001 01 102 /run/speculator-world-8
-000000004: 00000002 00000000 00010000 0001 01 103 @other
-000000005: 00000003 00000000 00000000 0001 03 104
-";
-        assert_eq!(listening(sockets), ["speculator-world-7"]);
-    }
 
     #[test]
     fn the_event_loop_is_asked_and_answers() {

@@ -1,23 +1,21 @@
 //! What `speculator top` asks a mount, and what it hears.
 //!
-//! As a world does, the process behind a mount listens on a Unix socket with an abstract name, and whoever connects gets
-//! one JSON object. Only the user who mounts, and root, are answered, and only their mounts are listened to.
+//! As a world does, the process behind a mount listens on a Unix socket with an abstract name, and whoever connects
+//! gets one JSON object. Only the user who mounts, and root, are answered, and only their mounts are listened to.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bluefs_client::Watch;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{geteuid, getpid};
+use rustix::process::getpid;
 use serde::{Deserialize, Serialize};
+use supervisor::status_sockets;
 
 /// Begin of the names; the process id follows.
 const PREFIX: &str = "speculator-mount-";
-/// `__SO_ACCEPTCON` in `/proc/net/unix`: connections have the same name, and not this flag.
-const LISTENS: &str = "00010000";
 /// Who is slower than this is not waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -68,8 +66,7 @@ pub fn serve(watch: Watch, volume: String, dir: &Path) -> io::Result<()> {
 }
 
 fn tell(mut stream: UnixStream, status: Option<MountStatus>) -> io::Result<()> {
-    let who = socket_peercred(&stream)?.uid;
-    if !who.is_root() && who != geteuid() {
+    if !status_sockets::may_be_answered(&stream)? {
         return Ok(());
     }
     stream.set_write_timeout(Some(PATIENCE))?;
@@ -78,40 +75,6 @@ fn tell(mut stream: UnixStream, status: Option<MountStatus>) -> io::Result<()> {
 
 /// The mounts on this machine that this user may look at.
 pub fn mounts() -> io::Result<Vec<MountStatus>> {
-    let sockets = std::fs::read_to_string("/proc/net/unix")?;
-    Ok(listening(&sockets).into_iter().filter_map(|name| ask(name).ok().flatten()).collect())
-}
-
-fn listening(sockets: &str) -> Vec<&str> {
-    let lines = sockets.lines().filter(|line| line.split_whitespace().nth(3) == Some(LISTENS));
-    let names = lines.filter_map(|line| line.split_whitespace().nth(7)?.strip_prefix('@'));
-    names.filter(|name| name.starts_with(PREFIX)).collect()
-}
-
-fn ask(name: &str) -> io::Result<Option<MountStatus>> {
-    let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    let who = socket_peercred(&stream)?.uid;
-    if !geteuid().is_root() && who != geteuid() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut text = Vec::new();
-    stream.read_to_end(&mut text)?;
-    serde_json::from_slice(&text).map_err(io::Error::other)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mounts_are_the_listening_sockets_with_our_name() {
-        let sockets = "\
-Num       RefCount Protocol Flags    Type St Inode Path
-000000001: 00000002 00000000 00010000 0001 01 100 @speculator-mount-7
-000000002: 00000003 00000000 00000000 0001 03 101 @speculator-mount-7
-000000003: 00000002 00000000 00010000 0001 01 103 @speculator-world-8
-";
-        assert_eq!(listening(sockets), ["speculator-mount-7"]);
-    }
+    let ask = |name: &String| status_sockets::ask::<Option<MountStatus>>(name, PATIENCE).ok().flatten();
+    Ok(status_sockets::names(PREFIX)?.iter().filter_map(ask).collect())
 }

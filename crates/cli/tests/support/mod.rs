@@ -190,3 +190,9 @@ pub fn has_root_for(what: &str) -> bool {
     }
     root
 }
+
+/// The interpreter itself: what is in PATH may be a script that looks for it.
+pub fn python() -> String {
+    let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}

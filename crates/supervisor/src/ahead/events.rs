@@ -141,7 +141,8 @@ impl Supervisor {
             && self.tracees.keys().all(|&tid| {
                 self.ahead.waits_for_others(tid) || self.sleeps_on_permit(tid) || self.waits_for_a_thread(tid)
             });
-        // Who makes calls of which we were not asked is seen in one of them more often than not, and goes on all the same.
+        // Who makes calls of which we were not asked is seen in one of them more often than not, and goes on all the
+        // same.
         let calls = self.world().thread_map.taken().map(|slot| self.calls_of(slot)).sum();
         if !is_stuck || std::mem::replace(&mut self.ahead.calls_seen, calls) != calls {
             self.ahead.stuck_since = None;

@@ -1,11 +1,11 @@
 //! Changes that need no entry of their own in an undo log
 //! ([0130](../../../../../docs/decisions/0130-changes-on-permits.md)).
 //!
-//! The core cuts a log only at an entry that added a dependency (000, 6.1). If a call adds none to anything, and the log
-//! has an entry that puts back the whole of its object, then the object is put back to the same state with and without
-//! an entry for the call. What is in a pipe or socket is always kept as a whole. A file in memory is kept as a whole
-//! when it is written to for the second time and nothing has changed, if it is small; a file that the guess itself has
-//! made goes as a whole. The next such calls of the process are made on a permit.
+//! The core cuts a log only at an entry that added a dependency (000, 6.1). If a call adds none to anything, and the
+//! log has an entry that puts back the whole of its object, then the object is put back to the same state with and
+//! without an entry for the call. What is in a pipe or socket is always kept as a whole. A file in memory is kept as a
+//! whole when it is written to for the second time and nothing has changed, if it is small; a file that the guess
+//! itself has made goes as a whole. The next such calls of the process are made on a permit.
 
 use crate::ahead::calls::plan::Plan;
 use crate::ahead::filesystems::memory::inverse::Change;

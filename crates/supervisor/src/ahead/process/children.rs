@@ -11,6 +11,7 @@ use crate::ahead::events;
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::process::usage;
 use crate::ahead::process::vfork::Apart;
+use crate::ahead::process::wanted::Wanted;
 use crate::ahead::rollback;
 use crate::ahead::rollback::undo::{Intent, Undo};
 use crate::ahead::speculations::bounds;
@@ -266,93 +267,6 @@ impl Children {
     pub fn is_silent(&self, pid: i32) -> bool {
         self.silent.contains_key(&pid)
     }
-}
-
-/// What a wait asks for.
-struct Wanted {
-    which: Which,
-    nohang: bool,
-    /// Looks, and leaves the child to be waited for again.
-    nowait: bool,
-    exited: bool,
-    /// Children that were stopped or continued are told of, too.
-    alive: bool,
-}
-
-enum Which {
-    Any,
-    Pid(i32),
-    Group(i32),
-}
-
-impl Wanted {
-    fn of(pid: i32, frame: &Frame) -> Self {
-        let args = &frame.args;
-        let own_group = || Which::Group(group_of(pid));
-        let (which, options, exited) = if frame.nr == nr::waitid {
-            let which = match args[0] as u32 {
-                libc::P_PID => Which::Pid(args[1] as i32),
-                libc::P_PGID if args[1] == 0 => own_group(),
-                libc::P_PGID => Which::Group(args[1] as i32),
-                libc::P_PIDFD => Which::Pid(process_behind(pid, args[1] as i32).unwrap_or(-1)),
-                _ => Which::Any,
-            };
-            (which, args[3] as i32, args[3] as i32 & libc::WEXITED != 0)
-        } else {
-            let which = match args[0] as i32 {
-                -1 => Which::Any,
-                0 => own_group(),
-                pid if pid > 0 => Which::Pid(pid),
-                group => Which::Group(group.wrapping_neg()),
-            };
-            (which, args[2] as i32, true)
-        };
-        Self {
-            which,
-            nohang: options & libc::WNOHANG != 0,
-            nowait: frame.nr == nr::waitid && options & libc::WNOWAIT != 0,
-            exited,
-            alive: options & (libc::WUNTRACED | libc::WCONTINUED) != 0,
-        }
-    }
-
-    /// Whether the kernel does not refuse a wait at once.
-    fn is_known(pid: i32, frame: &Frame) -> bool {
-        const ALWAYS: i32 =
-            libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED | libc::__WNOTHREAD | libc::__WALL | libc::__WCLONE;
-        let args = &frame.args;
-        if frame.nr != nr::waitid {
-            return args[2] as i32 & !ALWAYS == 0 && args[0] as i32 != i32::MIN;
-        }
-        let options = args[3] as i32;
-        let has_event = options & (libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED) != 0;
-        let is_kind = match args[0] as u32 {
-            libc::P_ALL => true,
-            libc::P_PID => args[1] as i32 > 0,
-            libc::P_PGID => args[1] as i32 >= 0,
-            libc::P_PIDFD => process_behind(pid, args[1] as i32).is_some(),
-            _ => false,
-        };
-        options & !(ALWAYS | libc::WEXITED | libc::WNOWAIT) == 0 && has_event && is_kind
-    }
-
-    fn matches(&self, child: i32) -> bool {
-        match self.which {
-            Which::Any => true,
-            Which::Pid(pid) => pid == child,
-            Which::Group(group) => group_of(child) == group,
-        }
-    }
-}
-
-/// The process that a descriptor of another one's means.
-fn process_behind(pid: i32, fd: i32) -> Option<i32> {
-    procfs::descriptor_field(pid, fd, "Pid").ok()?.parse().ok()
-}
-
-fn group_of(pid: i32) -> i32 {
-    let pid = rustix::process::Pid::from_raw(pid);
-    rustix::process::getpgid(pid).map_or(0, |group| group.as_raw_nonzero().get())
 }
 
 impl Supervisor {

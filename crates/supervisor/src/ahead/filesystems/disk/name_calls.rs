@@ -286,7 +286,8 @@ fn is_changeable_in(found: &Found, dir: &Found) -> bool {
     is_usual && found.stat.st_dev == dir.stat.st_dev && is_changeable(&found.fd)
 }
 
-/// Whether a process may change the entries of a directory, whatever they are: it is its owner, who may write there, or has root's rights.
+/// Whether a process may change the entries of a directory, whatever they are: it is its owner, who may write there, or
+/// has root's rights.
 fn may_change(pid: i32, dir: &Found) -> bool {
     const OWNER_MAY: u32 = 0o300;
     // CAP_DAC_OVERRIDE and CAP_FOWNER
@@ -306,8 +307,8 @@ fn linkable(entry: &Entry) -> Option<Arc<OwnedFd>> {
     found.fd.try_clone().ok().map(Arc::new)
 }
 
-/// Whether what has a name in one directory can have one in the other: both are seen through the same mount, and nothing
-/// is counted or encrypted by directories.
+/// Whether what has a name in one directory can have one in the other: both are seen through the same mount, and
+/// nothing is counted or encrypted by directories.
 fn can_move(from: &Found, to: &Found) -> bool {
     let is_one_mount = staging::mount_of(&from.fd).is_some_and(|mount| Some(mount) == staging::mount_of(&to.fd));
     is_one_mount && (from.inode() == to.inode() || staging::passes_nothing_on(&to.fd))

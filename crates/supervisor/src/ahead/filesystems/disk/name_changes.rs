@@ -202,7 +202,8 @@ impl HeldNames {
         self.names.is_empty()
     }
 
-    /// Whether what is held takes so many of our descriptors, a directory's and a file's for each name, that no more should be.
+    /// Whether what is held takes so many of our descriptors, a directory's and a file's for each name, that no more
+    /// should be.
     pub fn is_full(&self) -> bool {
         const EACH: u64 = 3;
         const SHARE: u64 = 4;

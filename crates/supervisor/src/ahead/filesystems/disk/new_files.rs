@@ -128,7 +128,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// What the kernel does not find by itself is opened, by one who depends on it now. `None`: it has to wait for that.
+    /// What the kernel does not find by itself is opened, by one who depends on it now. `None`: it has to wait for
+    /// that.
     pub(in crate::ahead) fn open_found(
         &mut self,
         stopped: &Stopped,

@@ -18,7 +18,8 @@ use std::sync::{Arc, Weak};
 
 const PREFIX: &str = "speculator-";
 
-/// The directory of one world on one mount. It goes with the last thing in it, so that the file system can be unmounted.
+/// The directory of one world on one mount. It goes with the last thing in it, so that the file system can be
+/// unmounted.
 #[derive(Debug)]
 struct Stage {
     above: OwnedFd,

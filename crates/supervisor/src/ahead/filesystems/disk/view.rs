@@ -1,7 +1,7 @@
 //! Names that are held, as those inside see them ([0022](../../../../../../docs/decisions/0022-new-files.md)): what is
-//! new under its name, what was moved where it is now, and nothing where a name was taken away. Calls that ask for such a
-//! name, lead through one, open it, or change it again are answered from here; whoever makes one depends on what the name
-//! depends on. What is not answered here waits until the change is made.
+//! new under its name, what was moved where it is now, and nothing where a name was taken away. Calls that ask for such
+//! a name, lead through one, open it, or change it again are answered from here; whoever makes one depends on what the
+//! name depends on. What is not answered here waits until the change is made.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
