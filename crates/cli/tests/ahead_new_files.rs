@@ -61,6 +61,13 @@ const MAKES: &[&str] = &[
     "f = os.open('a', os.O_WRONLY | os.O_APPEND); os.write(f, b'more'); os.fchmod(f, 0o444); os.close(f); os.utime('a', ns=(5, 6))",
     "put('new', 'x'); os.chown('new', 5, 6); os.utime('new', ns=(7, 8)); see('new'); seen.append(os.stat('new').st_mtime_ns)",
     "os.utime('a'); os.utime('shared'); put('new', ''); os.utime('new'); see('new')",
+    // Contents of files that were there.
+    "put('a', 'longer text'); see('a'); seen.append(open('a').read()); put('a', 'x'); see('a'); seen.append(open('a').read()); put('a', ''); see('a')",
+    "put('a', 'more', 'a'); see('a'); f = os.open('a', os.O_RDWR); seen.append((os.read(f, 99), os.lseek(f, 0, 2), os.lseek(f, -3, 2), os.read(f, 99), os.pread(f, 2, 4), os.read(f, 1))); os.ftruncate(f, 7); see(f); os.pwrite(f, b'!', 9); see('a'); os.lseek(f, 0, 0); seen.append(os.read(f, 99)); os.close(f)",
+    "m = os.stat('a').st_mtime_ns; put('a', '1', 'a'); seen.append(os.stat('a').st_mtime_ns > m); f = make('a', os.O_RDWR); os.ftruncate(f, 3); see(f); os.write(f, b'HE'); see(f)",
+    "put('a', 'x'); os.utime('a', ns=(5, 6)); seen.append(os.stat('a').st_mtime_ns); put('a', 'y', 'a'); seen.append(os.stat('a').st_mtime_ns > 10 ** 18); os.chmod('a', 0o600); see('a'); f = os.open('a', os.O_RDWR); os.ftruncate(f, 1); os.utime(f, ns=(7, 8)); os.close(f); see('a'); seen.append(os.stat('a').st_mtime_ns)",
+    "put('a', 'parent')\nif os.fork() == 0:\n  seen.append(open('a').read()); put('a', 'child', 'a'); os._exit(len(seen[-1]))\nseen.append(os.wait()[1] >> 8); seen.append(open('a').read()); see('a')",
+    "os.system('echo one > a; cat a; echo two >> a; cat a; wc -c < a; sort -r a; truncate -s 3 a; cat a; sed -i s/o/0/ a; cat a')",
     // Entries.
     "put('new', 'x'); seen.append(sorted(os.listdir('.'))); os.unlink('a'); seen.append(sorted(os.listdir('.'))); put('a', ''); seen.append(sorted(os.listdir('.')))",
     "for i in range(60): put('new%d' % i, '')\nfor i in range(0, 60, 2): os.unlink('new%d' % i)\nseen.append(sorted((e.name, e.is_file(), e.inode() == os.stat(e.path).st_ino) for e in os.scandir('.') if e.name[0] == 'n'))",

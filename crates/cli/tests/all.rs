@@ -10,6 +10,7 @@ mod support;
 mod ahead_changes;
 mod ahead_channels;
 mod ahead_connections;
+mod ahead_contents;
 mod ahead_directories;
 mod ahead_faults;
 mod ahead_files;

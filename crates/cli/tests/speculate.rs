@@ -148,10 +148,11 @@ fn what_exists_is_opened_for_creation() {
     assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), "old\nnew\n");
 }
 
+/// Somebody may be about to run it, and would be told that it is being written.
 #[test]
-fn what_would_be_emptied_waits() {
+fn a_program_that_would_be_emptied_waits() {
     let dir = tempfile::tempdir().unwrap();
-    let output = run(dir.path(), &format!("echo old > f; {}", script("echo WRONG > f", "commit")));
+    let output = run(dir.path(), &format!("echo old > f; chmod +x f; {}", script("echo WRONG > f", "commit")));
     assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"start\nagain 1\n"[..], Some(7)));
     assert_eq!(std::fs::read_to_string(dir.path().join("f")).unwrap(), "old\n");
 }

@@ -359,7 +359,8 @@ pub(crate) struct Ahead {
     /// Where output that is held goes to, by object.
     targets: HashMap<u64, Weak<OwnedFd>>,
     /// Files with writes that are held, and how many.
-    deferred: HashMap<(u64, u64), usize>,
+    contents: filesystems::disk::contents::HeldContents,
+    watchers: filesystems::disk::staging::Watchers,
     /// What they hold together.
     deferred_bytes: u64,
     /// Bounds that somebody had to wait at.
@@ -443,7 +444,8 @@ impl Ahead {
             is_doomed: false,
             starting: HashSet::new(),
             targets: HashMap::new(),
-            deferred: HashMap::new(),
+            contents: Default::default(),
+            watchers: Default::default(),
             deferred_bytes: 0,
             reached: BTreeSet::new(),
             shown_bytes: 0,

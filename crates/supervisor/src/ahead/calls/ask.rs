@@ -344,6 +344,9 @@ impl Supervisor {
             Class::Attributes => return Ok(Decision::Go),
             Class::Existing if is_speculative => return self.open_existing(stopped, call, plan),
             Class::Existing => return Ok(Decision::Go),
+            Class::Emptying if is_speculative => return self.open_emptying(stopped, call, plan),
+            Class::Truncation if is_speculative => return self.truncate_file(stopped, call),
+            Class::Emptying | Class::Truncation => return Ok(Decision::Go),
             Class::Creation if is_speculative => return self.create_file(stopped, call, plan),
             Class::Creation => return Ok(Decision::Go),
             Class::Deferred { fd } => return self.write_file(stopped, call, fd, is_speculative),
@@ -384,7 +387,13 @@ impl Supervisor {
         if let Some(decision) = self.look_at_attributes(stopped, call)? {
             return Ok(Some(decision));
         }
-        if self.goes_by_held_attributes(call) || self.looks_at_deferred(call) {
+        if self.goes_by_held_attributes(call) {
+            return Ok(Some(self.wait_at_barrier(call)));
+        }
+        if let Some(decision) = self.read_held_contents(stopped, call)? {
+            return Ok(Some(decision));
+        }
+        if self.looks_at_deferred(call) {
             return Ok(Some(self.wait_at_barrier(call)));
         }
         if let Some(decision) = self.look_at_view(stopped, call)? {

@@ -177,7 +177,7 @@ impl Supervisor {
     /// Whether there is anything that some look would have to be answered from, or to wait for.
     fn holds_what_is_looked_at(&self) -> bool {
         let ahead = &self.ahead;
-        !ahead.deferred.is_empty()
+        !ahead.contents.is_empty()
             || !ahead.held_names.is_empty()
             || !ahead.attributes.is_empty()
             || !ahead.new_files.is_empty()

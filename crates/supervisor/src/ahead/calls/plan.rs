@@ -5,6 +5,7 @@ use crate::ahead::calls::own_state::{plan_identity, plan_limit, plan_prctl};
 use crate::ahead::calls::ready::gives_once;
 use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::filesystems::disk::names::is_fifo;
+use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::open::{O_CREAT, O_TMPFILE, O_TRUNC};
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::objects::eventfd::Counter;
@@ -17,6 +18,7 @@ use crate::ahead::rollback::undo::{self, is_close_on_exec, position_of, Intent};
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{option, DeviceKind, FDS_MAX};
+use rustix::fs::FileType;
 use speculation::Dependent;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
@@ -52,6 +54,10 @@ pub(crate) enum Class {
     Attributes,
     /// It opens for creation what exists.
     Existing,
+    /// It empties a file that is there.
+    Emptying,
+    /// It changes the size of a file.
+    Truncation,
     /// It may make a file.
     Creation,
     /// It writes to a file on a disk.
@@ -175,6 +181,7 @@ impl Supervisor {
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
+            Op::ModifyFd { .. } if is_truncation(frame.nr) => Plan::new(Class::Truncation).once(),
             Op::ModifyFd { .. } if attribute_calls::is_change(frame.nr) => Plan::new(Class::Attributes).once(),
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
             Op::Sync(SyncKind::File | SyncKind::Range) => self.plan_sync(call),
@@ -207,6 +214,7 @@ impl Supervisor {
             | Op::SendMmsg { fd: at }
             | Op::SocketName { fd: at } => self.plan_on_socket(call, op, fd(at)),
             Op::Shutdown => self.plan_on_socket(call, op, fd(0)),
+            Op::Copy { output, .. } if self.copies_nothing(call, fd(output)) => Plan::new(Class::Free),
             Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
             Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
             Op::Accept => self.plan_accept(call),
@@ -551,6 +559,13 @@ impl Supervisor {
             }
         }
         plan
+    }
+
+    /// Whether the kernel refuses a copy without a look at the contents: into what is no file, as `cat` tries it first.
+    pub(in crate::ahead) fn copies_nothing(&mut self, call: &Call, output: i32) -> bool {
+        let mut stat = || rustix::fs::fstat(self.copy_descriptor(call.tid, output).ok()?).ok();
+        call.frame.nr == nr::copy_file_range
+            && stat().is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile)
     }
 
     pub(crate) fn descriptors_of(&self, pid: i32) -> procfs::Result<Vec<i32>> {

@@ -5,6 +5,8 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::filesystems::disk::names::{path_text, paths_of};
+use crate::ahead::filesystems::disk::new_files::O_ACCMODE;
 use crate::ahead::filesystems::path_walk::{End, Found};
 use crate::ahead::Call;
 use crate::descriptors::user_of;
@@ -16,6 +18,7 @@ use syscall_table::Op;
 use tracee::{Result, Stopped};
 
 const O_WRONLY: u64 = 1;
+const O_RDWR: u64 = 2;
 pub(in crate::ahead) const O_CREAT: u64 = 0o100;
 pub(in crate::ahead) const O_EXCL: u64 = 0o200;
 pub(in crate::ahead) const O_TRUNC: u64 = 0o1000;
@@ -36,12 +39,24 @@ pub(in crate::ahead) fn arguments(call: &Call) -> Option<[u64; 4]> {
     }
 }
 
+/// The flags of a call that opens a file; all that matter if they cannot be read.
+pub(in crate::ahead) fn open_flags(call: &Call) -> u64 {
+    match (arguments(call), syscall_table::op(call.frame.nr)) {
+        (Some([_, _, flags, _]), _) => flags,
+        (None, Some(Op::OpenAt2)) => tracee::read_value(call.tid, call.frame.args[2]).unwrap_or(O_CREAT | O_TRUNC),
+        (None, _) => 0,
+    }
+}
+
 impl Supervisor {
     /// A call that would create or empty a file: `Existing` if it does neither, `Creation` if it may do the first.
     pub(in crate::ahead) fn plan_creating_open(&mut self, call: &Call) -> Plan {
         match arguments(call) {
             Some(arguments) if self.changes_nothing(call, &arguments) => {
                 Plan { class: Class::Existing, ..self.plan_lookup() }.once()
+            }
+            Some(arguments) if self.emptied_by(call, &arguments).is_some() => {
+                Plan { class: Class::Emptying, ..self.plan_lookup() }.once()
             }
             Some([_, _, flags, _]) if flags & (O_CREAT | O_TMPFILE) == O_CREAT => {
                 Plan { class: Class::Creation, ..self.plan_lookup() }.once()
@@ -52,12 +67,7 @@ impl Supervisor {
 
     /// Whether a call may make a file.
     pub(in crate::ahead) fn creates_file(&self, call: &Call) -> bool {
-        let flags = match (arguments(call), syscall_table::op(call.frame.nr)) {
-            (Some([_, _, flags, _]), _) => flags,
-            (None, Some(Op::OpenAt2)) => tracee::read_value(call.tid, call.frame.args[2]).unwrap_or(O_CREAT),
-            (None, _) => 0,
-        };
-        flags & O_CREAT != 0
+        open_flags(call) & O_CREAT != 0
     }
 
     fn changes_nothing(&self, call: &Call, &[dir, path, flags, _]: &[u64; 4]) -> bool {
@@ -71,6 +81,20 @@ impl Supervisor {
         let End::Entry(entry) = &way.end else { return false };
         let Some(found) = entry.found.as_ref().filter(|_| !way.through_proc) else { return false };
         is_nothing(found) || flags & O_TRUNC == 0 && self.is_kept_file(found) && may_create(call.tid, &entry.dir, found)
+    }
+
+    /// The file that a call empties, if it is sure to and does nothing else.
+    pub(in crate::ahead) fn emptied_by(&self, call: &Call, &[dir, _, flags, _]: &[u64; 4]) -> Option<Found> {
+        let writes = flags & O_ACCMODE == O_WRONLY || flags & O_ACCMODE == O_RDWR;
+        if flags & (O_EXCL | O_TMPFILE) != 0 || flags & O_TRUNC == 0 || !writes {
+            return None;
+        }
+        let (_, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
+        let dir = (dir as i32 != libc::AT_FDCWD).then_some(dir as i32);
+        let way = self.walk(call.tid, call.pid, dir, &path_text(call, at)?, flags & O_NOFOLLOW == 0);
+        let End::Entry(entry) = way.end else { return None };
+        let found = entry.found.filter(|_| !way.through_proc && !way.is_held)?;
+        (self.can_truncate(call, &found, 0) && may_create(call.tid, &entry.dir, &found)).then_some(found)
     }
 
     fn is_kept_file(&self, found: &Found) -> bool {

@@ -74,7 +74,7 @@ impl Supervisor {
                     }
                     Written::File(write) => {
                         self.forget_write(write);
-                        write.bytes.len()
+                        write.len()
                     }
                     Written::Names(change) => {
                         self.forget_name_change(change);

@@ -16,7 +16,9 @@ use crate::ahead::filesystems::disk::name_calls::is_held_change;
 use crate::ahead::filesystems::disk::names::{dir_of, path_text, paths_of};
 use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::stat::Shown;
+use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::memory::inverse::extended_of;
+use crate::ahead::filesystems::open::{arguments, O_EXCL, O_NOFOLLOW};
 use crate::ahead::filesystems::path_walk::{End, Found};
 use crate::ahead::rollback::undo::{own_path, Intent};
 use crate::ahead::{process, Call, Written};
@@ -263,10 +265,12 @@ impl Supervisor {
         match op {
             // What they change comes after what is held, and would be undone by it.
             Op::Write { fd } | Op::ModifyFd { fd } if !self.ahead.is_speculative(call.pid) => self.is_held_of(call, fd),
-            Op::ModifyFd { fd } if !is_change(call.frame.nr) => self.is_held_of(call, fd),
+            Op::ModifyFd { fd } if !is_change(call.frame.nr) && !is_truncation(call.frame.nr) => {
+                self.is_held_of(call, fd)
+            }
             Op::ObserveFd { fd } if shows_attributes(call.frame.nr) => self.is_held_of(call, fd),
             Op::ObservePath { .. } if !is_harmless_access(call) => self.leads_to_held_attributes(call, op),
-            Op::Open | Op::OpenAt | Op::OpenAt2 | Op::Creat if self.creates_file(call) => {
+            Op::Open | Op::OpenAt | Op::OpenAt2 | Op::Creat if self.creates_file(call) && !self.makes_nothing(call) => {
                 self.leads_to_held_attributes(call, op) || self.makes_in_held_dir(call, op)
             }
             Op::Execve | Op::Execveat => self.leads_to_held_attributes(call, op),
@@ -289,6 +293,24 @@ impl Supervisor {
     fn is_held_of(&mut self, call: &Call, fd: u8) -> bool {
         let copy = self.copy_descriptor(call.tid, call.frame.args[usize::from(fd) % 6] as i32);
         copy.ok().and_then(|copy| rustix::fs::fstat(&copy).ok()).is_some_and(|stat| self.ahead.attributes.has(&stat))
+    }
+
+    /// Whether a call that may create a file is made by a root to whom what is held makes no difference, and finds the
+    /// file. (Only in a directory where everybody may create files does it depend on their owners.)
+    fn makes_nothing(&self, call: &Call) -> bool {
+        const STICKY: u32 = 0o1000;
+        let Some([dir, _, flags, _]) = arguments(call).filter(|[_, _, flags, _]| flags & O_EXCL == 0) else {
+            return false;
+        };
+        let op = syscall_table::op(call.frame.nr);
+        let path = op.and_then(|op| path_text(call, paths_of(op).first()?.1));
+        let Some(path) = path else { return false };
+        let dir = (dir as i32 != libc::AT_FDCWD).then_some(dir as i32);
+        let way = self.walk(call.tid, call.pid, dir, &path, flags & O_NOFOLLOW == 0);
+        let End::Entry(entry) = way.end else { return false };
+        let is_usual = entry.dir.stat.st_mode & STICKY == 0 && !self.ahead.attributes.has(&entry.dir.stat);
+        let is_there = entry.found.is_some_and(|found| found.is_regular());
+        is_usual && is_there && self.ahead.is_speculative(call.pid) && is_root_as_we_are(call.pid)
     }
 
     /// What is made gets its group from the directory, and whether it may be made can depend on the directory's
@@ -412,7 +434,7 @@ mod tests {
 
     fn shown(mode: u32) -> Shown {
         let time = Timespec { tv_sec: 1, tv_nsec: 2 };
-        Shown { links: 1, mode, user: 1, group: 2, access: time, contents: time, changed: time }
+        Shown { links: 1, mode, user: 1, group: 2, size: 3, blocks: 8, access: time, contents: time, changed: time }
     }
 
     #[test]

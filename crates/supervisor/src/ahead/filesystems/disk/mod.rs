@@ -3,6 +3,7 @@
 
 pub(in crate::ahead) mod attribute_calls;
 pub(in crate::ahead) mod attributes;
+pub(in crate::ahead) mod contents;
 pub(in crate::ahead) mod entries;
 pub(in crate::ahead) mod name_calls;
 pub(in crate::ahead) mod name_changes;
@@ -13,5 +14,6 @@ pub(in crate::ahead) mod stages;
 pub(in crate::ahead) mod staging;
 pub(in crate::ahead) mod stat;
 pub(in crate::ahead) mod syncs;
+pub(in crate::ahead) mod truncations;
 pub(in crate::ahead) mod view;
 pub(in crate::ahead) mod writes;

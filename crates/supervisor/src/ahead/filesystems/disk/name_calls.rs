@@ -250,7 +250,7 @@ impl Supervisor {
         let (device, _) = self.world().device(dir.stat.st_dev);
         let is_on_disk = matches!(device, DeviceKind::Domain | DeviceKind::Memory) && !self.is_private(dir.stat.st_dev);
         let is_there = dir.stat.st_nlink > 0 && !self.ahead.held_names.is_removed_dir(dir.inode());
-        is_on_disk && is_there && may_change(call.pid, dir) && is_changeable_dir(&dir.fd)
+        is_on_disk && is_there && may_change(call.pid, dir) && is_writable(&dir.fd)
     }
 
     /// What the first path of a call names, if it is a file or nothing, and can be changed.
@@ -322,8 +322,8 @@ fn is_changeable(file: &OwnedFd) -> bool {
     found.is_ok_and(|found| !found.stx_attributes.intersects(FIXED))
 }
 
-/// As `is_changeable`; a directory may be where a file system is mounted, but for writing.
-fn is_changeable_dir(dir: &OwnedFd) -> bool {
+/// As `is_changeable`; it may be where a file system is mounted, but for writing.
+pub(super) fn is_writable(dir: &OwnedFd) -> bool {
     const FIXED: StatxAttributes = StatxAttributes::IMMUTABLE.union(StatxAttributes::APPEND);
     let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS);
     let is_writable = rustix::fs::fstatvfs(dir).is_ok_and(|found| !found.f_flag.contains(StatVfsMountFlags::RDONLY));

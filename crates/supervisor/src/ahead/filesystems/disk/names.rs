@@ -11,6 +11,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::filesystems::disk::name_calls::{is_held_change, Refusal, Wanted};
 use crate::ahead::filesystems::disk::name_changes::{DiskName, HeldChange, Inode, NameChange, Target};
+use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::disk::{attribute_calls, writes};
 use crate::ahead::filesystems::path_walk::{End, Found, Way};
 use crate::ahead::filesystems::{mapped, memory};
@@ -139,7 +140,8 @@ impl Supervisor {
             return false;
         }
         let Some(op) = syscall_table::op(call.frame.nr) else { return true };
-        if attribute_calls::is_change(call.frame.nr) && self.ahead.is_speculative(call.pid) && !has_path(call) {
+        let is_held = is_truncation(call.frame.nr) || attribute_calls::is_change(call.frame.nr) && !has_path(call);
+        if is_held && self.ahead.is_speculative(call.pid) {
             return false;
         }
         match op {
@@ -360,10 +362,9 @@ pub(in crate::ahead) fn stat_buffer(call: &Call) -> Option<(u64, [u64; 2])> {
 
 /// Whether one of the calls of `stat_buffer` asks for what a link leads to.
 pub(in crate::ahead) fn follows_last_link(call: &Call) -> bool {
-    const FSTATAT: u64 = 262;
     let flags = match call.frame.nr {
         nr::lstat => return false,
-        FSTATAT => call.frame.args[3],
+        nr::newfstatat => call.frame.args[3],
         nr::statx => call.frame.args[2],
         _ => 0,
     };

@@ -348,11 +348,10 @@ fn barrier() -> Plan {
 
 /// The descriptor of which one of the calls of `stat_buffer` asks for the attributes, if it does not name a path.
 pub(in crate::ahead) fn descriptor_looked_at(call: &Call) -> Option<i32> {
-    const FSTATAT: u64 = 262;
     let args = &call.frame.args;
     let flags = match call.frame.nr {
         nr::fstat => return Some(args[0] as i32),
-        FSTATAT => args[3],
+        nr::newfstatat => args[3],
         nr::statx => args[2],
         _ => return None,
     };
@@ -365,14 +364,13 @@ pub(in crate::ahead) fn descriptor_looked_at(call: &Call) -> Option<i32> {
 
 /// Whether one of the calls of `stat_buffer` asks for nothing that is not known here.
 pub(in crate::ahead) fn has_known_flags(call: &Call) -> bool {
-    const FSTATAT: u64 = 262;
     /// `AT_SYMLINK_NOFOLLOW`, `AT_NO_AUTOMOUNT`, `AT_EMPTY_PATH`, and whether a server has to be asked.
     const FLAGS: u64 = 0x100 | 0x800 | 0x1000;
     const SYNC: u64 = 0x6000;
     const RESERVED: u64 = 0x8000_0000;
     let args = &call.frame.args;
     match call.frame.nr {
-        FSTATAT => args[3] & !FLAGS == 0,
+        nr::newfstatat => args[3] & !FLAGS == 0,
         nr::statx => args[2] & !(FLAGS | SYNC) == 0 && args[2] & SYNC != SYNC && args[3] & RESERVED == 0,
         _ => true,
     }

@@ -41,12 +41,16 @@ impl Supervisor {
     /// Answer a call that asks for attributes; `None` if nothing is held of them.
     pub(in crate::ahead) fn look_at_attributes(&mut self, stopped: &Stopped, call: &Call) -> Result<Option<Decision>> {
         let ahead = &self.ahead;
-        if ahead.held_names.is_empty() && ahead.attributes.is_empty() && ahead.new_files.is_empty() {
+        if ahead.held_names.is_empty()
+            && ahead.attributes.is_empty()
+            && ahead.new_files.is_empty()
+            && ahead.contents.is_empty()
+        {
             return Ok(None);
         }
         let Some((at, _)) = stat_buffer(call).filter(|_| has_known_flags(call)) else { return Ok(None) };
         let Some(looked_at) = self.attributes_looked_at(call) else { return Ok(None) };
-        if looked_at.stat().is_some_and(|stat| self.is_size_held(stat)) {
+        if looked_at.stat().is_some_and(|stat| self.is_size_held(stat)) && !is_root_as_we_are(call.pid) {
             return Ok(Some(self.wait_at_barrier(call)));
         }
         let plan = match &looked_at {
@@ -60,6 +64,9 @@ impl Supervisor {
             return Ok(Some(Decision::Wait));
         }
         self.observe_everything(call.tid);
+        if let Some(stat) = looked_at.stat() {
+            self.ahead.contents.note_shown((stat.st_dev, stat.st_ino));
+        }
         self.show_attributes(stopped, call, at, &looked_at).map(Some)
     }
 
@@ -91,6 +98,7 @@ impl Supervisor {
             let ahead = &this.ahead;
             let is_gone = ahead.held_names.is_removed_dir((stat.st_dev, stat.st_ino));
             let is_held = ahead.held_names.has_inode(stat) || ahead.attributes.has(stat);
+            let is_held = is_held || ahead.contents.has(&(stat.st_dev, stat.st_ino));
             (is_held || ahead.new_files.has(stat)) && !is_gone
         };
         if let Some(fd) = descriptor_looked_at(call) {
@@ -119,7 +127,7 @@ impl Supervisor {
 
     /// Whether writes that are held will change its size.
     fn is_size_held(&self, stat: &Stat) -> bool {
-        self.ahead.deferred.contains_key(&(stat.st_dev, stat.st_ino))
+        self.ahead.contents.has(&(stat.st_dev, stat.st_ino))
     }
 
     fn show_held(&self, stat: &Stat, shown: &mut Shown) {
@@ -129,7 +137,15 @@ impl Supervisor {
         // A new link has one in its stage.
         let is_staged = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink && self.ahead.new_files.has(stat);
         shown.links -= u64::from(is_staged && shown.links > 0);
-        let change = self.ahead.held_names.last_change_in(inode);
+        let contents = &self.ahead.contents;
+        if contents.has(&inode) {
+            const BLOCK: u64 = 4096;
+            let before = shown.size;
+            shown.size = contents.size(&inode, before);
+            let grown = shown.size.div_ceil(BLOCK).saturating_sub(before.div_ceil(BLOCK));
+            shown.blocks = (shown.blocks + grown * 8).min(shown.size.div_ceil(BLOCK) * 8);
+        }
+        let change = self.ahead.held_names.last_change_in(inode).or(contents.last_change(&inode));
         let attributes = &self.ahead.attributes;
         let Some(change) = change else { return attributes.show(inode, 0.., shown) };
         attributes.show(inode, 0..=change.attributes, shown);

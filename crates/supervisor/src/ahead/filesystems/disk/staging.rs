@@ -12,6 +12,7 @@ use rustix::fs::{AtFlags, Gid, IFlags, Mode, OFlags, Stat, StatxAttributes, Stat
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Who a new file belongs to, and who may do what with it.
 #[derive(Clone, Copy, Debug)]
@@ -140,29 +141,65 @@ pub(in crate::ahead) fn give_name(file: &OwnedFd, dir: &OwnedFd, name: &OsStr) -
     Ok(())
 }
 
-/// Whether anybody hears of what happens in a directory (inotify(7), fanotify(7)): all that are told are looked at. What cannot be looked at may
-/// hear.
+/// Whether anybody hears of what happens in a directory (inotify(7), fanotify(7)).
 pub(in crate::ahead) fn is_watched(dir: &Stat) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
-    let mut processes = processes.flatten().filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit());
-    processes.any(|process| is_watched_by(&process.path(), dir))
+    Marks::read().concern(dir)
 }
 
-fn is_watched_by(process: &Path, dir: &Stat) -> bool {
+/// What is watched on this machine. What cannot be looked at may be.
+#[derive(Debug)]
+struct Marks(Option<Vec<String>>);
+
+impl Marks {
+    fn read() -> Self {
+        let Ok(processes) = std::fs::read_dir("/proc") else { return Self(None) };
+        let is_process = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit();
+        let all = processes.flatten().filter(is_process).map(|process| marks_of(&process.path()));
+        Self(all.collect::<Option<Vec<_>>>().map(|all| all.concat()))
+    }
+
+    fn concern(&self, file: &Stat) -> bool {
+        self.0.as_ref().is_none_or(|marks| marks.iter().any(|mark| concerns(mark, file)))
+    }
+}
+
+fn marks_of(process: &Path) -> Option<Vec<String>> {
     let descriptors = match std::fs::read_dir(process.join("fd")) {
         Ok(descriptors) => descriptors.flatten(),
-        Err(error) => return error.kind() == std::io::ErrorKind::PermissionDenied,
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return None,
+        Err(_) => return Some(Vec::new()),
     };
     let hears = |link: &Path| {
         let target = std::fs::read_link(link).unwrap_or_default();
         let target = target.as_os_str().as_encoded_bytes();
         target == b"anon_inode:inotify" || target == b"inotify" || target == b"anon_inode:[fanotify]"
     };
-    let mut listening = descriptors.filter(|descriptor| hears(&descriptor.path()));
-    listening.any(|descriptor| {
-        let marks = std::fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).unwrap_or_default();
-        marks.lines().any(|mark| concerns(mark, dir))
-    })
+    let listening = descriptors.filter(|descriptor| hears(&descriptor.path()));
+    let marks = |descriptor: std::fs::DirEntry| {
+        std::fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).unwrap_or_default()
+    };
+    Some(listening.flat_map(|descriptor| marks(descriptor).lines().map(str::to_owned).collect::<Vec<_>>()).collect())
+}
+
+/// Who hears of what happens to files, as of a moment ago: for many files at once.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct Watchers {
+    read: Option<(Instant, Marks)>,
+}
+
+impl Watchers {
+    const TIME: Duration = Duration::from_secs(1);
+
+    /// Whether anybody hears of this file, by itself or by its directory.
+    pub fn hear(&mut self, file: &OwnedFd) -> bool {
+        if self.read.as_ref().is_none_or(|(at, _)| at.elapsed() > Self::TIME) {
+            self.read = Some((Instant::now(), Marks::read()));
+        }
+        let path = std::fs::read_link(own_path(file)).unwrap_or_default();
+        let dir = rustix::fs::stat(path.parent().unwrap_or(Path::new("/")));
+        let (Some((_, marks)), Ok(file), Ok(dir)) = (&self.read, rustix::fs::fstat(file), dir) else { return true };
+        marks.concern(&file) || marks.concern(&dir)
+    }
 }
 
 /// A line of proc(5)'s fdinfo: `inotify wd:1 ino:b sdev:fe00000 …`, `fanotify ino:b sdev:fe00000 …`, or marks of whole mounts and file systems.

@@ -14,6 +14,9 @@ pub(in crate::ahead) struct Shown {
     pub mode: u32,
     pub user: u32,
     pub group: u32,
+    pub size: u64,
+    /// Of 512 bytes.
+    pub blocks: u64,
     pub access: Timespec,
     pub contents: Timespec,
     pub changed: Timespec,
@@ -29,6 +32,8 @@ struct Layout {
     mode_len: usize,
     user: usize,
     group: usize,
+    size: usize,
+    blocks: usize,
     access: usize,
     contents: usize,
     changed: usize,
@@ -44,6 +49,8 @@ const OF_STAT: Layout = Layout {
     mode_len: 4,
     user: 28,
     group: 32,
+    size: 48,
+    blocks: 64,
     access: 72,
     contents: 88,
     changed: 104,
@@ -58,6 +65,8 @@ const OF_STATX: Layout = Layout {
     mode_len: 2,
     user: 20,
     group: 24,
+    size: 40,
+    blocks: 48,
     access: 64,
     contents: 112,
     changed: 96,
@@ -110,6 +119,8 @@ impl Layout {
             mode: number(self.mode, self.mode_len) as u32,
             user: number(self.user, 4) as u32,
             group: number(self.group, 4) as u32,
+            size: number(self.size, 8),
+            blocks: number(self.blocks, 8),
             access: time(self.access),
             contents: time(self.contents),
             changed: time(self.changed),
@@ -124,6 +135,8 @@ impl Layout {
         put(self.mode, self.mode_len, u64::from(shown.mode));
         put(self.user, 4, u64::from(shown.user));
         put(self.group, 4, u64::from(shown.group));
+        put(self.size, 8, shown.size);
+        put(self.blocks, 8, shown.blocks);
         let times = [(self.access, shown.access), (self.contents, shown.contents), (self.changed, shown.changed)];
         for (at, time) in times {
             put(at, 8, time.tv_sec as u64);
@@ -144,6 +157,8 @@ mod tests {
             mode: 0o100_644,
             user: 5,
             group: 6,
+            size: 7,
+            blocks: 8,
             access: time(-1),
             contents: time(2),
             changed: time(3),
@@ -163,6 +178,9 @@ mod tests {
             (offset_of!(libc::stat, st_nlink), offset_of!(libc::statx, stx_nlink))
         );
         assert_eq!(OF_STAT.mode, offset_of!(libc::stat, st_mode));
+        assert_eq!((OF_STAT.size, OF_STATX.size), (offset_of!(libc::stat, st_size), offset_of!(libc::statx, stx_size)));
+        assert_eq!(OF_STAT.blocks, offset_of!(libc::stat, st_blocks));
+        assert_eq!(OF_STATX.blocks, offset_of!(libc::statx, stx_blocks));
         assert_eq!((OF_STAT.user, OF_STAT.group), (offset_of!(libc::stat, st_uid), offset_of!(libc::stat, st_gid)));
         assert_eq!(OF_STAT.access, offset_of!(libc::stat, st_atime));
         assert_eq!(OF_STAT.changed, offset_of!(libc::stat, st_ctime));

@@ -3,31 +3,84 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan;
-use crate::ahead::filesystems::disk::attribute_calls;
+use crate::ahead::filesystems::disk::attribute_calls::{self, UTIME_OMIT};
+use crate::ahead::filesystems::disk::contents::ContentChange;
+use crate::ahead::filesystems::disk::name_changes::Inode;
+use crate::ahead::filesystems::disk::names::paths_of;
+use crate::ahead::filesystems::disk::truncations::is_truncation;
+use crate::ahead::filesystems::open::{open_flags, O_TRUNC};
 use crate::ahead::rollback::undo::{position_of, Intent};
 use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use commit_clock::DOMAINS_MAX;
-use rustix::fs::{FileType, OFlags, SeekFrom};
+use rustix::fs::{FileType, OFlags, SeekFrom, Timespec, Timestamps};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
 use syscall_table::nr;
 use syscall_table::{Op, SyncKind};
 use tracee::{Result, Stopped};
 
-/// One write.
+/// One write, or a truncation.
 #[derive(Debug)]
 pub(crate) struct DeferredWrite {
-    pub file: OwnedFd,
-    pub dev: u64,
-    pub ino: u64,
-    /// Where it goes; at the end if none.
-    pub offset: Option<u64>,
-    pub bytes: Vec<u8>,
+    pub(in crate::ahead) file: OwnedFd,
+    pub(in crate::ahead) inode: Inode,
+    pub(in crate::ahead) change: ContentChange,
     /// Slot of the writer.
     pub slot: usize,
     pub pid: i32,
+    /// Among those that are held, and when it was asked for.
+    pub(in crate::ahead) number: u64,
+    pub(in crate::ahead) since: Duration,
+}
+
+impl DeferredWrite {
+    /// How many bytes it keeps.
+    pub fn len(&self) -> usize {
+        match &self.change {
+            ContentChange::Write { bytes, .. } => bytes.len(),
+            ContentChange::Truncate(_) => 0,
+        }
+    }
+
+    /// Make it. The program's own position must not move: it has moved already.
+    fn make(&self) -> rustix::io::Result<()> {
+        match &self.change {
+            ContentChange::Write { offset: Some(offset), bytes } => {
+                write_all(bytes, |rest, at| rustix::io::pwrite(&self.file, rest, offset + at))
+            }
+            ContentChange::Write { offset: None, bytes } => {
+                let position = rustix::fs::seek(&self.file, SeekFrom::Current(0));
+                write_all(bytes, |rest, _| rustix::io::write(&self.file, rest))?;
+                position.and_then(|position| rustix::fs::seek(&self.file, SeekFrom::Start(position))).map(drop)
+            }
+            ContentChange::Truncate(len) => rustix::fs::ftruncate(&self.file, *len),
+        }
+    }
+
+    /// The file was changed when the program asked for it, not now.
+    fn set_time(&self) {
+        let kept = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+        let since = Timespec { tv_sec: self.since.as_secs() as i64, tv_nsec: i64::from(self.since.subsec_nanos()) };
+        let times = Timestamps { last_access: kept, last_modification: since };
+        // Who was shown the time is root as we are: it can only fail where somebody outside has changed the file since.
+        let _ = rustix::fs::futimens(&self.file, &times);
+    }
+}
+
+fn write_all(bytes: &[u8], mut write: impl FnMut(&[u8], u64) -> rustix::io::Result<usize>) -> rustix::io::Result<()> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match write(&bytes[at..], at as u64) {
+            Ok(n) => at += n,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 impl Supervisor {
@@ -52,7 +105,7 @@ impl Supervisor {
     /// Hold a write to a file. `None` where it has to wait instead.
     fn defer_write(&mut self, stopped: &Stopped, call: &Call, fd: i32) -> Result<Option<Decision>> {
         let Some(write) = self.write_of(call, fd) else { return Ok(None) };
-        let (dev, ino) = (write.dev, write.ino);
+        let (dev, ino) = write.inode;
         let position = self.copy_descriptor(call.tid, fd).ok();
         let modifies = vec![
             (Object::File(dev, ino), Intent::Nothing),
@@ -62,19 +115,30 @@ impl Supervisor {
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }
-        let len = write.bytes.len();
+        let len = write.len();
         if call.frame.nr != nr::pwrite64 {
-            let end = match write.offset {
-                Some(offset) => offset + len as u64,
-                None => rustix::fs::seek(&write.file, SeekFrom::End(0)).unwrap_or(0) + len as u64,
+            let start = match write.change {
+                ContentChange::Write { offset: Some(offset), .. } => offset,
+                _ => self.held_size(&write.file, write.inode),
             };
-            let _ = rustix::fs::seek(&write.file, SeekFrom::Start(end));
+            let _ = rustix::fs::seek(&write.file, SeekFrom::Start(start + len as u64));
         }
-        self.ahead.report.output_held += len as u64;
-        *self.ahead.deferred.entry((dev, ino)).or_default() += 1;
-        self.ahead.deferred_bytes += len as u64;
-        self.ahead.core.output(process(call.pid), Written::File(write));
+        self.hold_write(call, write);
         Ok(Some(Decision::Answer(len as i64)))
+    }
+
+    pub(in crate::ahead) fn hold_write(&mut self, call: &Call, mut write: DeferredWrite) {
+        let attributes = self.ahead.attributes.held_before();
+        (write.number, write.since) = self.ahead.contents.add(write.inode, write.change.clone(), attributes);
+        self.ahead.report.output_held += write.len() as u64;
+        self.ahead.deferred_bytes += write.len() as u64;
+        self.ahead.core.output(process(call.pid), Written::File(write));
+    }
+
+    /// The size of a file, as those inside see it.
+    pub(in crate::ahead) fn held_size(&self, file: &OwnedFd, inode: Inode) -> u64 {
+        let disk = rustix::fs::fstat(file).map_or(0, |stat| stat.st_size as u64);
+        self.ahead.contents.size(&inode, disk)
     }
 
     /// The position that a write moves, if it moves one.
@@ -118,7 +182,9 @@ impl Supervisor {
             _ => Some(rustix::fs::seek(&file, SeekFrom::Current(0)).ok()?),
         };
         let slot = self.tracees.get(&call.tid)?.process;
-        Some(DeferredWrite { file, dev: stat.st_dev, ino: stat.st_ino, offset, bytes, slot, pid: call.pid })
+        let change = ContentChange::Write { offset, bytes: Arc::new(bytes) };
+        let inode = (stat.st_dev, stat.st_ino);
+        Some(DeferredWrite { file, inode, change, slot, pid: call.pid, number: 0, since: Duration::ZERO })
     }
 
     /// Whether a file system has so much room besides what is held already that a write cannot fail for want of it: twice what is needed, because
@@ -132,32 +198,19 @@ impl Supervisor {
 
     /// Nothing that it depends on can fail any more: the write is made.
     pub(in crate::ahead) fn make_write(&mut self, write: &DeferredWrite) {
+        let is_shown = self.ahead.contents.is_shown(&write.inode);
         self.forget_write(write);
         if self.ahead.is_doomed {
             return;
         }
-        self.about_to_change(write.dev);
-        let mut at = 0;
-        // The program's own position must not move: it has moved already.
-        let position = rustix::fs::seek(&write.file, SeekFrom::Current(0));
-        while at < write.bytes.len() {
-            let rest = &write.bytes[at..];
-            let wrote = match write.offset {
-                Some(offset) => rustix::io::pwrite(&write.file, rest, offset + at as u64),
-                None => rustix::io::write(&write.file, rest),
-            };
-            match wrote {
-                Ok(n) => at += n,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    // The program was told that it had succeeded.
-                    self.end_world(&format!("a write that had been held could not be made: {error}"));
-                    return;
-                }
-            }
+        self.about_to_change(write.inode.0);
+        if let Err(error) = write.make() {
+            // The program was told that it had succeeded.
+            self.end_world(&format!("a write that had been held could not be made: {error}"));
+            return;
         }
-        if let Ok(position) = position {
-            let _ = rustix::fs::seek(&write.file, SeekFrom::Start(position));
+        if is_shown || !self.ahead.watchers.hear(&write.file) {
+            write.set_time();
         }
         self.join_transaction(write);
     }
@@ -174,7 +227,7 @@ impl Supervisor {
     /// The change is in the page cache now: it is in the transaction that is active now, or in an older one.
     fn join_transaction(&mut self, write: &DeferredWrite) {
         let world = self.world();
-        let (device, domain) = world.device(write.dev);
+        let (device, domain) = world.device(write.inode.0);
         if device != DeviceKind::Domain {
             return;
         }
@@ -182,10 +235,10 @@ impl Supervisor {
         let object = agent_abi::FdEntry::new(
             agent_abi::FdKind::DomainFile,
             domain,
-            agent_abi::hash_object(write.dev, write.ino),
+            agent_abi::hash_object(write.inode.0, write.inode.1),
         );
         world.objects[object.slot()].raise(domain, transaction);
-        world.dirty_bytes[domain].fetch_add(write.bytes.len() as u64, Ordering::Relaxed);
+        world.dirty_bytes[domain].fetch_add(write.len() as u64, Ordering::Relaxed);
         let slot = &world.processes[write.slot];
         if slot.pid.load(Ordering::Acquire) as i32 == write.pid {
             slot.clock.raise(domain, transaction);
@@ -196,25 +249,27 @@ impl Supervisor {
 
     /// The write was made, or will never be.
     pub(in crate::ahead) fn forget_write(&mut self, write: &DeferredWrite) {
-        let key = (write.dev, write.ino);
-        self.ahead.deferred_bytes -= write.bytes.len() as u64;
-        if let Some(count) = self.ahead.deferred.get_mut(&key) {
-            *count -= 1;
-            if *count == 0 {
-                self.ahead.deferred.remove(&key);
-                self.ahead.changes += 1;
-            }
+        self.ahead.deferred_bytes -= write.len() as u64;
+        if self.ahead.contents.remove(write.inode, write.number) {
+            self.ahead.changes += 1;
         }
     }
 
     /// Whether a call would look at a file whose writes are held.
     pub(in crate::ahead) fn looks_at_deferred(&mut self, call: &Call) -> bool {
-        if self.ahead.deferred.is_empty() {
+        if self.ahead.contents.is_empty() {
             return false;
         }
         let args = &call.frame.args;
         match syscall_table::op(call.frame.nr) {
+            // A position says nothing of contents.
+            Some(Op::ObserveFd { .. }) if call.frame.nr == nr::lseek && args[2] <= libc::SEEK_CUR as u64 => false,
+            Some(Op::ObserveFd { fd }) if matches!(call.frame.nr, nr::fgetxattr | nr::flistxattr) => {
+                self.is_deferred(call.tid, args[fd as usize] as i32)
+                    && self.has_capabilities(call.tid, args[fd as usize] as i32)
+            }
             // They come in the order in which they were asked for.
+            Some(Op::ModifyFd { .. }) if is_truncation(call.frame.nr) && self.ahead.is_speculative(call.pid) => false,
             Some(Op::ModifyFd { .. } | Op::ModifyPath { .. })
                 if attribute_calls::is_change(call.frame.nr) && self.ahead.is_speculative(call.pid) =>
             {
@@ -228,12 +283,22 @@ impl Supervisor {
                 // A process that depends on what the held writes depend on adds to them; others wait for them.
                 !self.ahead.is_speculative(call.pid) && self.is_deferred(call.tid, args[fd as usize] as i32)
             }
+            // What a speculative process empties is emptied in that order too, or its call waits by itself.
+            Some(op @ (Op::Open | Op::OpenAt | Op::OpenAt2 | Op::Creat)) => {
+                !self.ahead.is_speculative(call.pid)
+                    && open_flags(call) & O_TRUNC != 0
+                    && paths_of(op).into_iter().any(|(dir, path)| self.names_deferred(call, dir, path))
+            }
             Some(Op::Mmap) => self.is_deferred(call.tid, args[4] as i32),
             Some(Op::StatPath { dir, path, .. } | Op::ModifyPath { dir, path }) => self.names_deferred(call, dir, path),
             Some(Op::Statx) => self.names_deferred(call, 0, 1),
             Some(Op::Execve) => self.names_deferred(call, syscall_table::CWD, 0),
             Some(Op::Execveat) => self.names_deferred(call, 0, 1),
-            Some(Op::Copy { .. } | Op::Sync(_)) => true,
+            Some(Op::Copy { output, .. }) if self.copies_nothing(call, args[usize::from(output) % 6] as i32) => false,
+            Some(Op::Copy { input, output }) => {
+                [input, output].into_iter().any(|fd| self.is_deferred(call.tid, args[usize::from(fd) % 6] as i32))
+            }
+            Some(Op::Sync(_)) => true,
             _ => false,
         }
     }
@@ -241,12 +306,19 @@ impl Supervisor {
     /// Whether a path may lead to a file whose writes are held. What cannot be found by the program has no such writes;
     /// what we cannot tell may have.
     fn names_deferred(&self, call: &Call, dir: u8, path: u8) -> bool {
-        self.look_up(call, dir, path).may_be(|found| self.ahead.deferred.contains_key(&(found.st_dev, found.st_ino)))
+        self.look_up(call, dir, path).may_be(|found| self.ahead.contents.has(&(found.st_dev, found.st_ino)))
+    }
+
+    /// Whether a write would take an extended attribute away.
+    fn has_capabilities(&mut self, tid: i32, fd: i32) -> bool {
+        let Ok(copy) = self.copy_descriptor(tid, fd) else { return true };
+        let found = rustix::fs::fgetxattr(&copy, "security.capability", &mut [0; 1][..]);
+        found != Err(rustix::io::Errno::NODATA)
     }
 
     fn is_deferred(&mut self, tid: i32, fd: i32) -> bool {
         let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
-        rustix::fs::fstat(&copy).is_ok_and(|stat| self.ahead.deferred.contains_key(&(stat.st_dev, stat.st_ino)))
+        rustix::fs::fstat(&copy).is_ok_and(|stat| self.ahead.contents.has(&(stat.st_dev, stat.st_ino)))
     }
 }
 
@@ -257,7 +329,7 @@ pub(in crate::ahead) fn slot_clock(domain: usize, transaction: commit_clock::Tra
 }
 
 /// Whether files that this process writes may not grow as they like (`RLIMIT_FSIZE`).
-fn has_size_limit(pid: i32) -> bool {
+pub(super) fn has_size_limit(pid: i32) -> bool {
     let limit = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max file size"));
     !matches!(limit, Ok(None))
 }
