@@ -304,6 +304,8 @@ pub mod option {
     pub const ENDS_OF_PARENTS_HEARD: u32 = 524_288;
     /// What is taken from outside waits for what is uncommitted (`--hold-input`).
     pub const HOLD_INPUT: u32 = 1_048_576;
+    /// Somebody inside has ignored SIGTRAP: a single step would give that signal its default action.
+    pub const TRAPS_IGNORED: u32 = 2_097_152;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

@@ -133,6 +133,7 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::EpollWait => call.await_watched(),
         Op::Mmap => call.mmap(),
         Op::OwnPages => call.own_pages(),
+        Op::Action => call.set_action(),
         Op::OwnTimer => call.own_timer(shows),
         Op::Shmat => call.shmat(),
         Op::Fork => call.fork(),

@@ -92,6 +92,8 @@ pub(crate) struct Supervisor {
     pub going_on_later: Vec<crate::ending::GoesOnLater>,
     /// Signals that were taken from a thread's queue and sent again as others.
     pub resent_signals: HashMap<i32, Vec<SignalInfo>>,
+    /// Threads that were stepped until they asked for something, and whose processes ignore SIGTRAP.
+    pub traps_to_ignore: HashSet<i32>,
     /// Who wants to know how the world is.
     pub asked: Arc<Asked>,
     /// Signals that COMMAND got from processes.
@@ -166,6 +168,9 @@ impl Supervisor {
         if self.failed.load(Ordering::SeqCst) {
             crate::sys::kill(tid, libc::SIGKILL);
         }
+        if self.world().options.load(Ordering::Relaxed) & agent_abi::option::TRAPS_IGNORED != 0 {
+            tracee::mind_ignored_traps();
+        }
         let is_birth = stopped.stop() == Stop::Trap && !self.tracees.contains_key(&tid);
         let confined = if is_birth { None } else { self.same_core.confine(tid) };
         let is_confined = confined.is_some();
@@ -209,6 +214,10 @@ impl Supervisor {
             .is_ok_and(|cwd| cwd.starts_with("/proc") || cwd.starts_with("/sys"))
         {
             world.processes[process].flags.fetch_or(agent_abi::PROCESS_IN_PSEUDO, Ordering::Release);
+        }
+        const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+        if signals::SignalSets::of(pid).is_ok_and(|sets| sets.ignored & TRAP_BIT != 0) {
+            world.options.fetch_or(agent_abi::option::TRAPS_IGNORED, Ordering::SeqCst);
         }
         self.begin_output(process);
         self.tracees.insert(pid, Tracee { process, pid: Some(pid), ..Tracee::default() });
@@ -394,6 +403,9 @@ impl Supervisor {
     }
 
     fn on_system_call(&mut self, stopped: Stopped) -> Result<()> {
+        if !self.traps_to_ignore.is_empty() && self.traps_to_ignore.remove(&stopped.tid()) {
+            signals::ignore_traps_again(&stopped, &self.image)?;
+        }
         let mut registers = stopped.registers()?;
         if registers.orig_rax == u64::from(REQUEST_NR) && self.image.contains(registers.rip) {
             return self.on_request(stopped, registers);
@@ -467,7 +479,7 @@ impl Supervisor {
         }
         let mut more = Vec::new();
         let mut has_run = false;
-        let left = signals::leave_agent(stopped, look, &self.image, self.segment.world, &mut more, &mut has_run)?;
+        let left = self.leave_agent(stopped, look, &mut more, &mut has_run)?;
         self.observe_signal(tid, &info);
         if left.is_none() {
             self.requeue(tid, &info);
@@ -485,6 +497,27 @@ impl Supervisor {
         // It may have more to hear.
         self.call_receiver(tid);
         resumed
+    }
+
+    /// A thread that has stopped for a signal leaves the agent, if it is there ([`signals::leave_agent`]).
+    pub(crate) fn leave_agent(
+        &mut self,
+        stopped: Stopped,
+        look: signals::Look,
+        more: &mut Vec<SignalInfo>,
+        has_run: &mut bool,
+    ) -> Result<Option<Stopped>> {
+        let tid = stopped.tid();
+        if self.traps_to_ignore.remove(&tid) {
+            signals::ignore_traps_again(&stopped, &self.image)?;
+        }
+        let ignores_traps = tracee::ignores_traps(tid);
+        let world = self.segment.world;
+        let left = signals::leave_agent(stopped, look, &self.image, world, ignores_traps, more, has_run)?;
+        if left.is_none() && ignores_traps {
+            self.traps_to_ignore.insert(tid);
+        }
+        Ok(left)
     }
 
     /// Whether a program that steps itself (the trap flag) has made a step in the agent: to the program all of that
@@ -608,6 +641,7 @@ impl Supervisor {
 
     pub(crate) fn on_exit(&mut self, tid: i32) {
         self.resent_signals.remove(&tid);
+        self.traps_to_ignore.remove(&tid);
         self.stop_nobody_for(tid);
         let Some(tracee) = self.tracees.remove(&tid) else { return self.on_vessel_end(tid) };
         self.world().closes.fetch_add(1, Ordering::Relaxed);

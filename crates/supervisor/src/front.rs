@@ -609,6 +609,7 @@ impl Prepared {
             watched: HashSet::new(),
             going_on_later: Vec::new(),
             resent_signals: HashMap::new(),
+            traps_to_ignore: HashSet::new(),
             asked: asked.clone(),
             received,
             classifier: None,

@@ -3,7 +3,8 @@
 //! * In the program, or in a stub: deliver.
 //! * In the agent, before the program's call was made, or in the call when it was interrupted without effect: take the thread back to its call
 //!   site, registers and all; the kernel then interrupts or restarts the call there as it would have done without us.
-//! * In the agent, after the call: let it finish, instruction by instruction, then deliver.
+//! * In the agent, after the call: let it finish, instruction by instruction, then deliver. Where only the program's
+//!   registers are left to be loaded, load them.
 
 use crate::same_core;
 use agent_abi::{
@@ -14,7 +15,7 @@ pub(crate) use procfs::SignalSets;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use syscall_table::nr;
-use tracee::{AgentImage, Registers, Result, SignalInfo, Stopped, TraceError, RESTARTS};
+use tracee::{AgentImage, Registers, RemoteCalls, Result, SignalInfo, Stopped, TraceError, RESTARTS};
 
 /// What the agent has written down about a thread.
 struct Saved {
@@ -82,6 +83,8 @@ enum Position {
     Partial(Saved),
     /// The call has been made.
     After,
+    /// Nothing is left but to give the program its registers back.
+    Leaving(Saved),
 }
 
 fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Result<Position> {
@@ -93,9 +96,7 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
     if (header.entry..header.entry_saved).contains(&at) {
         return Ok(Position::Entering);
     }
-    if (header.leave..header.leave_end).contains(&at) {
-        return Ok(Position::After);
-    }
+    let is_leaving = (header.leave..header.leave_end).contains(&at);
     let saved = match Saved::read(stopped.tid(), registers.gs_base) {
         // A new program whose agent is about to begin: it has no page, or no frame in it, and no call of its program is under way.
         Err(TraceError::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EFAULT) => {
@@ -103,6 +104,9 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
         }
         other => other?,
     };
+    if is_leaving {
+        return Ok(Position::Leaving(saved));
+    }
     let is_interrupted = RESTARTS.contains(&(registers.rax as i64));
     if at == header.gate_program_after {
         return Ok(match saved.after {
@@ -132,10 +136,12 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
 pub fn goes_on(stopped: &Stopped, look: &Look, image: &AgentImage) -> Result<bool> {
     let registers = &look.registers;
     let at_end = registers.rip == image.header.gate_program_after && registers.rax as i64 > 0;
-    if !at_end || !matches!(look.position, Position::Done(_) | Position::After) {
-        return Ok(false);
-    }
-    let nr = Saved::read(stopped.tid(), registers.gs_base)?.frame.nr;
+    let nr = match &look.position {
+        _ if !at_end => return Ok(false),
+        Position::Done(saved) => saved.frame.nr,
+        Position::After => Saved::read(stopped.tid(), registers.gs_base)?.frame.nr,
+        _ => return Ok(false),
+    };
     let is_transfer =
         matches!(nr, nr::write | nr::writev | nr::sendto | nr::sendmsg | nr::sendmmsg | nr::recvfrom | nr::recvmsg);
     if !is_transfer || !is_ignored(stopped.tid(), stopped.signal()) {
@@ -180,7 +186,7 @@ pub fn result_of_call(stopped: &Stopped, image: &AgentImage) -> Result<Option<i6
     Ok(match position(stopped, image, &registers)? {
         Position::Program | Position::Entering | Position::Before(_) | Position::Interrupted(_) => None,
         Position::Done(_) => Some(in_register),
-        Position::Partial(saved) => Some(saved.frame.rax as i64),
+        Position::Partial(saved) | Position::Leaving(saved) => Some(saved.frame.rax as i64),
         Position::After if registers.rip == image.header.gate_program_after => Some(in_register),
         Position::After => match Saved::read(stopped.tid(), registers.gs_base)?.frame.rax {
             NO_RESULT => Some(in_register),
@@ -244,6 +250,7 @@ pub fn leave_agent(
     look: Look,
     image: &AgentImage,
     world: &World,
+    ignores_traps: bool,
     more: &mut Vec<SignalInfo>,
     has_run: &mut bool,
 ) -> Result<Option<Stopped>> {
@@ -286,6 +293,7 @@ pub fn leave_agent(
             leave_call(stopped.tid(), saved.thread, world);
             to_partial(&mut registers, &saved);
         }
+        Position::Leaving(saved) => to_partial(&mut registers, &saved),
         Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
         // Its wait is over, and the call comes next.
         Position::Before(saved)
@@ -318,33 +326,41 @@ pub fn leave_agent(
             let after = registers.gs_base.wrapping_add(offset_of!(ThreadPage, after) as u64);
             // A thread that has no page has nothing to be told.
             let _ = tracee::write_bytes(stopped.tid(), after, &AFTER_LEAVES.to_ne_bytes());
-            return step_out(stopped, image, more);
+            return step_out(stopped, image, ignores_traps, more);
         }
     }
     stopped.set_registers(&registers)?;
     Ok(Some(stopped))
 }
 
-/// Let a thread go on until it has left the agent. `None`: it was made to run, and the signal that it stopped for
-/// has to be sent again.
-fn step_out(stopped: Stopped, image: &AgentImage, more: &mut Vec<SignalInfo>) -> Result<Option<Stopped>> {
-    const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
-    let ignores_traps = SignalSets::of(stopped.tid()).is_ok_and(|sets| sets.ignored & TRAP_BIT != 0);
-    let Some(stopped) = stopped.step_while(|rip| image.contains(rip), more)? else { return Ok(None) };
-    if !ignores_traps {
-        return Ok(Some(stopped));
+/// Let a thread go on until it has left the agent. `None`: it stopped to ask the supervisor something, and the signal
+/// that it had stopped for has to be sent again.
+fn step_out(
+    stopped: Stopped,
+    image: &AgentImage,
+    ignores_traps: bool,
+    more: &mut Vec<SignalInfo>,
+) -> Result<Option<Stopped>> {
+    let left = stopped.step_while(|rip| image.contains(rip), more)?;
+    if let Some(stopped) = left.as_ref().filter(|_| ignores_traps) {
+        ignore_traps_again(stopped, image)?;
     }
-    // A step ends with a SIGTRAP that cannot be ignored: the kernel has given the signal its default action, which
-    // would end the process.
+    Ok(left)
+}
+
+/// A thread whose process ignores SIGTRAP was stepped. A step ends with a SIGTRAP that cannot be ignored: the kernel has
+/// given the signal its default action, and the next one of anybody would end the process.
+pub fn ignore_traps_again(stopped: &Stopped, image: &AgentImage) -> Result<()> {
+    const SET_LEN: u64 = std::mem::size_of::<u64>() as u64;
     let at = stopped.registers()?.gs_base.wrapping_sub(crate::ahead::SCRATCH);
     let ignore: [u64; 4] = [libc::SIG_IGN as u64, 0, 0, 0];
     let bytes: Vec<u8> = ignore.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let kernel = |source| TraceError::Kernel { what: "write an action", tid: stopped.tid(), source };
     tracee::write_bytes(stopped.tid(), at, &bytes).map_err(kernel)?;
-    let arguments = [libc::SIGTRAP as u64, at, 0, std::mem::size_of::<u64>() as u64];
-    stopped.call_without_steps(image.header.gate_program, libc::SYS_rt_sigaction, arguments)?;
-    stopped.resume(0)?;
-    Ok(None)
+    let mut calls = RemoteCalls::new(stopped, image.header.gate_program)?;
+    calls.call(libc::SYS_rt_sigaction, &[libc::SIGTRAP as u64, at, 0, SET_LEN])?;
+    let (registers, mask) = (*calls.registers(), calls.mask());
+    calls.finish_sending_again(&registers, mask)
 }
 
 /// The call that a thread is about to make, if it has not made it yet: also where it has come to a call site and no further.
@@ -445,12 +461,12 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
             to_partial(&mut registers, &saved);
         }
         // Some calls end with EINTR though no signal came: without us they would have gone on.
-        Position::Done(_) | Position::After | Position::Program if is_interrupted => {
+        Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program if is_interrupted => {
             let saved = Saved::read(stopped.tid(), registers.gs_base)?;
             leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
         }
-        Position::Done(_) | Position::After | Position::Program => return Ok(()),
+        Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program => return Ok(()),
     }
     stopped.set_registers(&registers)
 }
@@ -490,7 +506,7 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
             back_to_site(&mut registers, &saved);
             stopped.set_registers(&registers)?;
         }
-        Position::Interrupted(saved) | Position::Done(saved) | Position::Partial(saved) => {
+        Position::Interrupted(saved) | Position::Done(saved) | Position::Partial(saved) | Position::Leaving(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
         }
         Position::After => {

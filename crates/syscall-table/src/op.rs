@@ -140,6 +140,8 @@ pub enum Op {
     Mmap,
     /// `munmap`, `mprotect`, `mremap`, `madvise`…: stopped only where they touch our pages.
     OwnPages,
+    /// `rt_sigaction`: the filter stops it only for SIGTRAP, with which a single step ends.
+    Action,
     /// Sets a timer of its own: from then on a checkpoint has to look for timers.
     OwnTimer,
     /// `shmat`.

@@ -116,6 +116,7 @@ fn looks_at_others(op: Op) -> bool {
             | Op::Group
             | Op::Identity
             | Op::OwnPages
+            | Op::Action
             | Op::OwnTimer
             | Op::Prctl
             | Op::ArchPrctl

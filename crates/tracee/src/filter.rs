@@ -55,6 +55,7 @@ impl Filter {
         filter.mapping();
         filter.own_pages();
         filter.looks();
+        filter.actions();
         filter.ret(TRACE);
         filter
     }
@@ -192,6 +193,18 @@ impl Filter {
         }
     }
 
+    /// `rt_sigaction` passes for every signal but the one with which a step ends.
+    fn actions(&mut self) {
+        for row in ROWS.iter().filter(|row| row.op == Op::Action) {
+            self.if_number(u32::from(row.nr), |block| {
+                block.load(arg_lo(0));
+                block.jump(JEQ, libc::SIGTRAP as u32, 1, 0);
+                block.ret(ALLOW);
+                block.ret(TRACE);
+            });
+        }
+    }
+
     /// `munmap`, `mprotect` and the like pass unless they touch our pages.
     fn own_pages(&mut self) {
         for row in ROWS.iter().filter(|row| row.op == Op::OwnPages) {
@@ -264,7 +277,7 @@ mod tests {
         let filter = Filter::new(7, 8);
         for row in ROWS {
             let passes = row.op == Op::Native;
-            let by_arguments = matches!(row.op, Op::OwnPages | Op::Mmap) || own_argument(row).is_some();
+            let by_arguments = matches!(row.op, Op::OwnPages | Op::Mmap | Op::Action) || own_argument(row).is_some();
             if !by_arguments {
                 assert_eq!(run(&filter, u64::from(row.nr), PROGRAM, [0; 6]) == ALLOW, passes, "{}", row.name);
             }
@@ -281,6 +294,14 @@ mod tests {
             let is_clock = matches!(row.shows, Shows::Clock { .. });
             assert_eq!(about(7), if is_clock { ALLOW } else { TRACE }, "{}", row.name);
         }
+    }
+
+    #[test]
+    fn an_action_stops_only_for_the_signal_of_a_step() {
+        let filter = Filter::new(7, 8);
+        let of = |signal: i32| run(&filter, libc::SYS_rt_sigaction as u64, PROGRAM, [signal as u64, 1, 1, 8, 0, 0]);
+        assert_eq!(of(libc::SIGTRAP), TRACE);
+        assert_eq!((of(libc::SIGUSR1), of(0), of(64)), (ALLOW, ALLOW, ALLOW));
     }
 
     /// What the kernel needs to let a number pass without running the filter: nothing but number and architecture was looked at.

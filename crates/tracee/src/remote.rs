@@ -3,9 +3,10 @@
 //! The thread is put before a `syscall` instruction and stepped over it. Until `finish` every signal that can wait waits in the kernel, with
 //! everything that came with it: all are blocked but SIGTRAP, with which a step ends.
 //!
-//! A thread that blocks SIGTRAP may have one that waits, and a step would take it out of the kernel's queue. It goes on
-//! to the end of its calls instead: two stops for each call, and no signal. Such a stop is none for a signal, after
-//! which alone the kernel restarts an interrupted call: the thread is stopped once more if it has one.
+//! A thread that blocks SIGTRAP may have one that waits, and a step would take it out of the kernel's queue; where
+//! SIGTRAP is ignored, a step gives it its default action. Such a thread goes on to the end of its calls instead: two
+//! stops for each call, and no signal. Such a stop is none for a signal, after which alone the kernel restarts an
+//! interrupted call, or takes what a signal came with: the thread is stopped once more if it has either.
 //!
 //! **Invariant:** a thread that was not killed has its registers and its signal mask back when `RemoteCalls` is gone.
 
@@ -13,6 +14,10 @@ use crate::stop::Stop;
 use crate::sys::{self, Registers, SignalInfo};
 use crate::{Result, Stopped, TraceError};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// See [`mind_ignored_traps`].
+static TRAPS_MAY_BE_IGNORED: AtomicBool = AtomicBool::new(false);
 
 const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
 /// The processor's trap flag.
@@ -27,6 +32,17 @@ pub const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 /// for each signal that cannot be blocked.
 const ATTEMPTS_MAX: u32 = 64;
 
+/// From now on a tracee may ignore SIGTRAP, or may be put back to where it did: no call is made by steps any more.
+pub fn mind_ignored_traps() {
+    TRAPS_MAY_BE_IGNORED.store(true, Ordering::Relaxed);
+}
+
+/// Whether a thread's process ignores SIGTRAP. False before [`mind_ignored_traps`].
+pub fn ignores_traps(tid: i32) -> bool {
+    TRAPS_MAY_BE_IGNORED.load(Ordering::Relaxed)
+        && procfs::SignalSets::of(tid).is_ok_and(|sets| sets.ignored & TRAP_BIT != 0)
+}
+
 /// A stopped thread that makes system calls for us: the only one of its process, or one of several that are all stopped
 /// ([`Self::in_company`]).
 ///
@@ -40,7 +56,7 @@ pub struct RemoteCalls<'a> {
     mask: u64,
     signal: Option<SignalInfo>,
     collected: Vec<SignalInfo>,
-    /// It blocks SIGTRAP, and keeps it blocked.
+    /// It blocks SIGTRAP, or somebody ignores it: nothing is done by steps.
     keeps_traps: bool,
     /// A call has been made: it stands somewhere else than it did.
     moved: bool,
@@ -60,8 +76,7 @@ impl<'a> RemoteCalls<'a> {
             Stop::Signal(_) => Some(sys::signal_info(tid)?),
             _ => None,
         };
-        // What came with a signal that it has stopped for is kept over a step only.
-        let keeps_traps = mask & TRAP_BIT != 0 && signal.is_none();
+        let keeps_traps = TRAPS_MAY_BE_IGNORED.load(Ordering::Relaxed) || signal.is_none() && mask & TRAP_BIT != 0;
         sys::set_signal_mask(tid, if keeps_traps { u64::MAX } else { !TRAP_BIT })?;
         let collected = Vec::new();
         Ok(Self {
@@ -243,20 +258,53 @@ impl<'a> RemoteCalls<'a> {
     fn leave(&mut self, registers: &Registers, mask: u64) -> Result<()> {
         self.finished = true;
         let tid = self.stopped.tid();
+        if self.moved && self.keeps_traps && self.signal.is_some() {
+            self.stand_at_signal()?;
+        }
         sys::set_signal_mask(tid, mask)?;
         if !self.moved {
             return sys::set_registers(tid, registers);
         }
         sys::set_registers(tid, registers)?;
         if let Some(signal) = &self.signal {
-            // It stands at the trap of our last step: what it is resumed with counts as what it stopped for.
+            // It stands at a trap of ours: what it is resumed with counts as what it stopped for.
             sys::set_signal_info(tid, signal)?;
         }
         let is_interrupted = registers.orig_rax != NO_CALL && RESTARTS.contains(&(registers.rax as i64));
-        if matches!(self.stopped.stop(), Stop::Group(_)) || self.keeps_traps && is_interrupted {
+        let is_elsewhere = self.keeps_traps && self.signal.is_none();
+        if matches!(self.stopped.stop(), Stop::Group(_)) || is_elsewhere && is_interrupted {
             self.stand_again()?;
         }
         Ok(())
+    }
+
+    /// Into the stop for a signal, from which alone it can be resumed with what came with another one. A SIGTRAP of
+    /// ours brings it there, and goes no further. One of somebody else that waits already does the same.
+    fn stand_at_signal(&mut self) -> Result<()> {
+        let tid = self.stopped.tid();
+        sys::set_signal_mask(tid, !TRAP_BIT)?;
+        if !SignalInfo::that_only_stops().send_again(procfs::Status::of(tid)?.process()?, tid) {
+            return Err(TraceError::last("send a signal", tid));
+        }
+        loop {
+            sys::resume(tid, libc::PTRACE_CONT, 0)?;
+            let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+            let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
+            if !libc::WIFSTOPPED(status) {
+                sys::keep_for_later(tid, status);
+                return Err(TraceError::Gone(tid));
+            }
+            if status >> 16 != 0 {
+                continue;
+            }
+            let info = sys::signal_info(tid)?;
+            if !info.only_stops() {
+                self.collected.push(info);
+            }
+            if info.number() == libc::SIGTRAP {
+                return Ok(());
+            }
+        }
     }
 
     /// Back into the stop of job control, from which alone a thread can be told to listen, or into that of an

@@ -294,6 +294,7 @@ impl Stopped {
         while inside(self.registers()?.rip) {
             sys::resume(self.tid, libc::PTRACE_SINGLESTEP, 0)?;
             if !self.await_stop(collected)? {
+                sys::set_signal_mask(self.tid, mask)?;
                 return Ok(None);
             }
         }
@@ -306,43 +307,6 @@ impl Stopped {
         registers.eflags &= !TRAP_FLAG;
         self.set_registers(&registers)?;
         Ok(Some(self))
-    }
-
-    /// Make a call whose end is told by the kernel and not by a SIGTRAP, which would change what the process does
-    /// with that signal. `gate` is the address of a `syscall` instruction in it. Afterwards the thread has its
-    /// registers again, and no signal is being delivered to it: one that it was stopped for has to be sent again.
-    pub fn call_without_steps(&self, gate: u64, number: i64, arguments: [u64; 4]) -> Result<i64> {
-        const NO_CALL: u64 = u64::MAX;
-        let tid = self.tid;
-        let (before, mask) = (self.registers()?, sys::signal_mask(tid)?);
-        let [rdi, rsi, rdx, r10] = arguments;
-        let registers =
-            Registers { rip: gate, rax: number as u64, orig_rax: NO_CALL, rsp: 0, rdi, rsi, rdx, r10, ..before };
-        sys::set_signal_mask(tid, u64::MAX)?;
-        self.set_registers(&registers)?;
-        let mut is_made = false;
-        let mut unblockable = Vec::new();
-        let answer = loop {
-            sys::resume(tid, libc::PTRACE_SYSCALL, 0)?;
-            let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
-            let status = sys::wait_for(tid).map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
-            if !libc::WIFSTOPPED(status) {
-                sys::keep_for_later(tid, status);
-                return Err(TraceError::Gone(tid));
-            }
-            match (status >> 16, libc::WSTOPSIG(status)) {
-                // It came out of what it was in before.
-                (0, libc::SIGTRAP) if self.registers()?.rip == gate => self.set_registers(&registers)?,
-                (0, libc::SIGTRAP) if is_made => break self.registers()?.rax as i64,
-                (0, libc::SIGTRAP) => is_made = true,
-                (0, _) => unblockable.push(sys::signal_info(tid)?),
-                _ => {}
-            }
-        };
-        self.set_registers(&before)?;
-        sys::set_signal_mask(tid, mask)?;
-        unblockable.iter().for_each(|info| info.resend(tid));
-        Ok(answer)
     }
 
     /// Wait for the end of a step. One must wait for *any* thread: were this one the first of its process and dying with it, it would be

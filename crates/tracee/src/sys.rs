@@ -75,6 +75,16 @@ impl SignalInfo {
         unsafe { (&raw mut info.0).cast::<[i32; 2]>().add(2).write([process, user as i32]) };
         info
     }
+    /// A SIGTRAP of ours that only brings its receiver into a stop ([`Self::only_stops`]).
+    pub(crate) fn that_only_stops() -> Self {
+        let mut info = Self::sent_by(std::process::id() as i32, 0, libc::SIGTRAP);
+        info.0.si_code = libc::SI_QUEUE;
+        info.noted()
+    }
+    /// Whether it is such a one: what a process sends, or we send again, is none.
+    pub(crate) fn only_stops(&self) -> bool {
+        self.number() == libc::SIGTRAP && self.code() == libc::SI_QUEUE && self.is_noted()
+    }
     /// With a note in it, where the kernel keeps what no signal but SIGCHLD has: that it is known already.
     pub fn noted(self) -> Self {
         self.with_note(NOTE)

@@ -226,6 +226,7 @@ impl Supervisor {
             | Op::Tgkill
             | Op::Tkill
             | Op::Sync(_)
+            | Op::Action
             | Op::AddWatch { .. }
             | Op::ArchPrctl
             | Op::Barrier

@@ -319,7 +319,7 @@ impl Supervisor {
         let tid = stopped.tid();
         let (mut more, mut has_run) = (Vec::new(), false);
         let look = signals::look(&stopped, &self.image)?;
-        let left = signals::leave_agent(stopped, look, &self.image, self.segment.world, &mut more, &mut has_run)?;
+        let left = self.leave_agent(stopped, look, &mut more, &mut has_run)?;
         for later in more {
             self.requeue(tid, &later);
         }
