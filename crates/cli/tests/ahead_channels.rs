@@ -347,3 +347,54 @@ print "end\n";
 "#;
     check(program, "fail", "end\n", &["clone"]);
 }
+
+/// Whether a write to a pipe waits is a property of the open file, which is not kept for a rollback: whoever reads until
+/// the end hears of it when its writers have closed it, and afterwards it is as it was before the guess.
+#[test]
+fn flags_of_a_pipe_s_end_hide_no_end_of_file() {
+    let program = r#"
+r, w = os.pipe()
+guess = begin()
+child = os.fork()
+if child == 0:
+    os.close(w)
+    received = b''
+    while True:
+        bytes = os.read(r, 10)
+        if not bytes: break
+        received += bytes
+    os._exit(len(received))
+x = os.dup(w)
+os.set_blocking(w, False)
+os.write(w, b'abc')
+os.close(w)
+show(os.get_blocking(x))
+os.close(x)
+show(status(child))
+if guess >= 0: finish(guess)
+"#;
+    check_failure(program, "False\n3\n", &["fcntl", "read", "close"]);
+    check_success(program, "False\n3\n", &["fcntl", "read", "close"]);
+}
+
+/// The flags are put back for all that have the end, whoever has changed them, and for whoever has closed it since.
+#[test]
+fn flags_of_a_pipe_s_end_are_put_back() {
+    let program = r#"
+r, w = os.pipe()
+x = os.dup(w)
+guess = begin()
+if guess < 0:
+    show(os.get_blocking(w), os.get_blocking(x), os.get_blocking(r))
+else:
+    child = os.fork()
+    if child == 0:
+        os.set_blocking(w, False)
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.set_blocking(r, False)
+    os.close(x)
+    finish(guess)
+"#;
+    check_failure(program, "True True True\n", &["fcntl", "close"]);
+}

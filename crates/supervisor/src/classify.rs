@@ -148,7 +148,7 @@ impl Supervisor {
     }
 
     /// The world's processes. A program that has not begun yet still has descriptors of ours.
-    fn processes(&mut self) -> HashSet<i32> {
+    pub(crate) fn processes(&mut self) -> HashSet<i32> {
         let tids: Vec<i32> =
             self.tracees.iter().filter(|(_, tracee)| tracee.thread.is_some()).map(|(&tid, _)| tid).collect();
         tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect()

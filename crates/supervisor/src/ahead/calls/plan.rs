@@ -382,7 +382,8 @@ impl Supervisor {
             }
             F_SETFL => match self.file_description(call.tid, fd) {
                 FileDescription::Pipe { dev, ino, copy } => {
-                    Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Flags(copy)).once()
+                    let intent = Intent::EndFlags { fd, end: copy };
+                    Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), intent).once()
                 }
                 FileDescription::File { dev, ino, copy, .. } => {
                     Plan::new(Class::Tracked).modifying(position_of(dev, ino), Intent::Flags(copy)).once()

@@ -152,7 +152,10 @@ impl Supervisor {
         let _ends: Vec<OwnedFd> = extent.undo.iter().flat_map(Undo::pipes).collect();
         let (processes, objects) = (extent.processes.len(), extent.undo.len());
         self.destroy(&extent.destroy, &mut stops)?;
-        for undo in extent.undo {
+        // Flags come last: by then whoever had closed an end of a pipe has it again.
+        let (flags, others): (Vec<Undo>, Vec<Undo>) =
+            extent.undo.into_iter().partition(|undo| matches!(undo, Undo::EndFlags { .. }));
+        for undo in others.into_iter().chain(flags) {
             self.ahead.crash.step();
             self.apply(undo, &stops).or_else(unless_dead)?;
         }
@@ -349,6 +352,10 @@ impl Supervisor {
             Undo::Connect { listener, client, held } => self.disconnect(listener, client, held).map_err(failed),
             Undo::Shutdown { own, before, .. } => {
                 self.ahead.shutdowns.take_back(own, before);
+                Ok(())
+            }
+            Undo::EndFlags { pipe, holders, flags } => {
+                self.restore_end_flags(pipe, &holders, flags);
                 Ok(())
             }
             Undo::Memory(..)

@@ -43,6 +43,8 @@ pub(crate) enum Intent {
     CloseOnExec(i32),
     /// Change an open file's flags.
     Flags(OwnedFd),
+    /// Change those of a pipe's end.
+    EndFlags { fd: i32, end: OwnedFd },
     /// Change a file in memory, or its name.
     Memory(Change),
     /// Learn how a child ended.
@@ -79,6 +81,9 @@ pub(crate) enum Undo {
     CloseOnExec { pid: i32, fd: i32, was: bool },
     /// The open file's flags.
     Flags { file: Arc<OwnedFd>, flags: OFlags },
+    /// Those of a pipe's end, and who had it open, by which descriptors. The end itself is not kept, so that end-of-file
+    /// and EPIPE stay true.
+    EndFlags { pipe: (u64, u64), holders: Vec<(i32, i32)>, flags: OFlags },
     /// The file in memory, or its name.
     Memory(Box<Before>, #[expect(dead_code, reason = "its end counts")] Counted),
     /// The child that had not been waited for.
@@ -176,6 +181,13 @@ impl Supervisor {
                 let flags = rustix::fs::fcntl_getfl(&file)?;
                 Undo::Flags { file: self.hold(file)?, flags }
             }
+            Intent::EndFlags { fd, end } => {
+                let pipe = rustix::fs::fstat(&end)?;
+                let pid = self.pid_of(tid)?;
+                let holders = self.holders_of_end((pid, fd));
+                let flags = rustix::fs::fcntl_getfl(&end)?;
+                Undo::EndFlags { pipe: (pipe.st_dev, pipe.st_ino), holders, flags }
+            }
             Intent::Input { id, pin, reading } => Undo::Input { id, pin, reading },
             Intent::Memory(change) => {
                 let before = change.remember()?;
@@ -186,6 +198,34 @@ impl Supervisor {
             Intent::Send { receiver, number } => Undo::Sent { receiver, number },
             Intent::Nothing => Undo::Nothing,
         })
+    }
+
+    /// All who have the same end of a pipe open, as processes and their descriptors.
+    fn holders_of_end(&mut self, end: (i32, i32)) -> Vec<(i32, i32)> {
+        let link = |(pid, fd): (i32, i32)| std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok();
+        let pipe = link(end);
+        let pids = self.processes();
+        let of = |pid: i32| {
+            let descriptors = self.descriptors_of(pid).unwrap_or_default();
+            descriptors.into_iter().map(move |fd| (pid, fd))
+        };
+        let is_same = |&other: &(i32, i32)| {
+            link(other) == pipe && tracee::process_state::same_description(end, other).unwrap_or(false)
+        };
+        pids.into_iter().flat_map(of).filter(is_same).collect()
+    }
+
+    /// Whoever has the end of the pipe, or has it again, finds its flags as they were.
+    pub(in crate::ahead) fn restore_end_flags(&mut self, pipe: (u64, u64), holders: &[(i32, i32)], flags: OFlags) {
+        for &(pid, fd) in holders {
+            let Ok(copy) = self.copy_descriptor(pid, fd) else { continue };
+            let is_pipe = rustix::fs::fstat(&copy).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == pipe);
+            let mode = |flags: OFlags| flags & OFlags::RWMODE;
+            if is_pipe && rustix::fs::fcntl_getfl(&copy).is_ok_and(|now| mode(now) == mode(flags)) {
+                // It is one that has these flags, or could have them.
+                let _ = rustix::fs::fcntl_setfl(&copy, flags);
+            }
+        }
     }
 
     /// Of a process that was born on a guess and has no checkpoint nothing is put back: it is taken back by its end.
@@ -253,6 +293,7 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
         | Undo::Shutdown { .. }
         | Undo::Descriptor { .. }
         | Undo::CloseOnExec { .. }
+        | Undo::EndFlags { .. }
         | Undo::Reap { .. }
         | Undo::Told { .. }
         | Undo::Sent { .. }
