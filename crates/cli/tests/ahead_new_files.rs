@@ -67,6 +67,8 @@ const MAKES: &[&str] = &[
     "m = os.stat('a').st_mtime_ns; put('a', '1', 'a'); seen.append(os.stat('a').st_mtime_ns > m); f = make('a', os.O_RDWR); os.ftruncate(f, 3); see(f); os.write(f, b'HE'); see(f)",
     "put('a', 'x'); os.utime('a', ns=(5, 6)); seen.append(os.stat('a').st_mtime_ns); put('a', 'y', 'a'); seen.append(os.stat('a').st_mtime_ns > 10 ** 18); os.chmod('a', 0o600); see('a'); f = os.open('a', os.O_RDWR); os.ftruncate(f, 1); os.utime(f, ns=(7, 8)); os.close(f); see('a'); seen.append(os.stat('a').st_mtime_ns)",
     "put('a', 'parent')\nif os.fork() == 0:\n  seen.append(open('a').read()); put('a', 'child', 'a'); os._exit(len(seen[-1]))\nseen.append(os.wait()[1] >> 8); seen.append(open('a').read()); see('a')",
+    "put('a', 'more', 'a'); f = os.open('a', os.O_RDONLY); os.link('a', 'b'); os.unlink('a'); see(f); seen.append(open('b').read()); put('a', 'new'); see('a'); see('b'); os.unlink('b'); see(f); seen.append(os.read(f, 99))",
+    "put('a', 'more', 'a'); os.rename('a', 'b'); see('b'); put('b', '!', 'a'); seen.append(open('b').read()); put('a', 'other'); os.rename('a', 'b'); see('b'); seen.append(open('b').read())",
     "os.system('echo one > a; cat a; echo two >> a; cat a; wc -c < a; sort -r a; truncate -s 3 a; cat a; sed -i s/o/0/ a; cat a')",
     // Entries.
     "put('new', 'x'); seen.append(sorted(os.listdir('.'))); os.unlink('a'); seen.append(sorted(os.listdir('.'))); put('a', ''); seen.append(sorted(os.listdir('.')))",

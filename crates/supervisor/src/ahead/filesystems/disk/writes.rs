@@ -5,6 +5,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan;
 use crate::ahead::filesystems::disk::attribute_calls::{self, UTIME_OMIT};
 use crate::ahead::filesystems::disk::contents::ContentChange;
+use crate::ahead::filesystems::disk::name_calls::is_held_change;
 use crate::ahead::filesystems::disk::name_changes::Inode;
 use crate::ahead::filesystems::disk::names::paths_of;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
@@ -271,7 +272,8 @@ impl Supervisor {
             // They come in the order in which they were asked for.
             Some(Op::ModifyFd { .. }) if is_truncation(call.frame.nr) && self.ahead.is_speculative(call.pid) => false,
             Some(Op::ModifyFd { .. } | Op::ModifyPath { .. })
-                if attribute_calls::is_change(call.frame.nr) && self.ahead.is_speculative(call.pid) =>
+                if (attribute_calls::is_change(call.frame.nr) || is_held_change(call.frame.nr))
+                    && self.ahead.is_speculative(call.pid) =>
             {
                 false
             }
