@@ -4,6 +4,8 @@ use crate::shell::{build_comparer, build_judged, job, speculator, target, Job};
 
 /// How many pairs are a sample: less than a minute.
 const SAMPLE: &str = "1500";
+/// The same of pairs with an observer outside.
+const SAMPLE_OUTSIDE: &str = "700";
 /// A pair that tells, and is held.
 const PLANTED: [&str; 4] = ["--action", "write_pipe", "--observation", "read_pipe"];
 
@@ -27,6 +29,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 /// Some pairs, and that a world which shows its output too early is found out.
 pub fn sample() -> Result<(), String> {
     run(&["--pairs", SAMPLE, "--outside", "false"].map(str::to_owned))?;
+    println!("\nobservers outside");
+    search().args(["--pairs", SAMPLE_OUTSIDE, "--outside", "true", "--options=--hold-input"]).run()?;
     println!("\noutput released too early on purpose: a hole must be found");
     match search().args(PLANTED).args(["--options=--release-early"]).run() {
         Err(problem) if problem.contains("exit status: 1") => Ok(()),

@@ -254,6 +254,18 @@ static void tell_outside(long act_at) {
     for (int number = 0; number < cells_len; number++)
         if (cells[number].is_outside) ck(write(start[1], &act_at, sizeof act_at));
 }
+// Whoever is left of a play, wherever it stands: what has lost its parent is ours (`PR_SET_CHILD_SUBREAPER`).
+static void end_all(void) {
+    char name[64];
+    sprintf(name, "/proc/self/task/%d/children", getpid());
+    for (int is_anybody = 1; is_anybody;) {
+        FILE *children = fopen(name, "r");
+        is_anybody = 0;
+        for (int child; children && fscanf(children, "%d", &child) == 1;) is_anybody = 1, kill(child, SIGKILL);
+        if (children) fclose(children);
+        if (is_anybody && wait(0) < 0) return;
+    }
+}
 static int gate(char **arguments, int count) {
     int tells[CELLS_MAX], announced[2], over[2], stopped = -1, is_open = count == 4;
     char self[4096], list[4096], dir[4096], *command[count + 8];
@@ -269,6 +281,7 @@ static int gate(char **arguments, int count) {
     memcpy(command + length, rest, sizeof rest);
     for (int number = 0; number < cells_len; number++) make_folder(number);
     ck(socketpair(AF_UNIX, SOCK_STREAM, 0, over)), ck(pipe2(announced, O_CLOEXEC));
+    ck(prctl(PR_SET_CHILD_SUBREAPER, 1));
     int ends[cells_len];
     for (int number = 0; number < cells_len; number++) {
         int both[2];
@@ -295,7 +308,7 @@ static int gate(char **arguments, int count) {
     if (!is_open) stopped = received_number(over[0]);
     long open_at = now() + 60000 * slowness, give_up_at = open_at + 30000 * slowness;
     for (int is_over = 0, status = 0; now() < give_up_at || !is_over;) {
-        if (now() > give_up_at) kill(child, SIGKILL), end("the command does not end");
+        if (now() > give_up_at) end_all(), end("the command does not end");
         struct pollfd watched[cells_len + 2];
         watched[cells_len] = (struct pollfd){.fd = announced[0], .events = POLLIN};
         watched[cells_len + 1] = (struct pollfd){.fd = is_open ? stopped : -1, .events = POLLIN};
@@ -326,6 +339,7 @@ static int gate(char **arguments, int count) {
     for (int number = 0; number < cells_len; number++)
         printf("%s %s", !told[number].length ? "none" : told[number].was_early ? "early" : "late",
                told[number].length ? told[number].text : "\n");
+    end_all();
     return 0;
 }
 

@@ -1,13 +1,17 @@
 //! The C program that plays pairs, and what it tells.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The C files.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cells");
 /// The action that does nothing.
 pub const NOTHING: &str = "nothing";
+/// A play takes no longer, if pauses are not longer than usual.
+const LIMIT: Duration = Duration::from_secs(150);
 
 /// An action of A and an observation of B.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +58,8 @@ pub struct Cells {
     pub changing: Vec<String>,
     /// A acts in another thread than the one that has changed the file.
     pub in_thread: bool,
+    /// The world has `--hold-input`.
+    pub holds_input: bool,
 }
 
 impl Cells {
@@ -98,6 +104,7 @@ impl Cells {
             observations,
             changing,
             in_thread: false,
+            holds_input: options.iter().any(|option| option == "--hold-input"),
             folder,
         })
     }
@@ -118,12 +125,31 @@ impl Cells {
         if place == Place::Inside {
             command.args(&self.world);
         }
-        let output = command.stdin(Stdio::null()).output().map_err(problem)?;
-        let said: Vec<Said> = String::from_utf8_lossy(&output.stdout).lines().filter_map(Said::parse).collect();
+        // Files, whose end nobody has to wait for who outlives the play.
+        let (told, problems) = (folder.path().join("told"), folder.path().join("problems"));
+        command.stdin(Stdio::null());
+        command.stdout(File::create(&told).map_err(problem)?).stderr(File::create(&problems).map_err(problem)?);
+        let status = end_of(command.spawn().map_err(problem)?, LIMIT * slowness).map_err(problem)?;
+        let text = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let said: Vec<Said> = text(&told).map_err(problem)?.lines().filter_map(Said::parse).collect();
         if said.len() == cells.len() {
             return Ok(said);
         }
-        Err(format!("cells ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+        Err(format!("cells ended with {status}: {}", text(&problems).map_err(problem)?.trim()))
+    }
+}
+
+/// How a play ended. After `limit` it is killed; it gives up by itself long before.
+fn end_of(mut gate: Child, limit: Duration) -> std::io::Result<ExitStatus> {
+    let until = Instant::now() + limit;
+    loop {
+        if let Some(status) = gate.try_wait()? {
+            return Ok(status);
+        }
+        if Instant::now() > until {
+            gate.kill()?;
+        }
+        thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -19,13 +19,19 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("drain_pipe", "outside:room_pipe", ROOM),
     ("drain_pipe", "outside:poll_room_pipe", ROOM),
     ("drain_pipe", "outside:await_room", ROOM),
+    ("drain_tcp", "outside:queued_tcp", ROOM),
+    ("drain_tcp", "outside:poll_room_tcp", ROOM),
+    ("drain_unix", "outside:queued_unix", ROOM),
+    ("drain_unix", "outside:room_unix", ROOM),
+    ("drain_unix", "outside:poll_room_unix", ROOM),
+    ("read_counter", "outside:write_counter", ROOM),
 ];
 
-/// Why this pair is left as it is, if it is known.
-pub fn reason(pair: &Pair) -> Option<&'static str> {
+/// Why this pair is left as it is, if it is known. `holds_input`: the world has `--hold-input`.
+pub fn reason(pair: &Pair, holds_input: bool) -> Option<&'static str> {
     let acts = |name: &str| pair.action.split('+').any(|one| one == name);
     let is_it = |known: &&(&str, &str, &str)| acts(known.0) && known.1 == pair.observation;
-    KNOWN.iter().find(is_it).map(|known| known.2)
+    KNOWN.iter().find(is_it).map(|known| known.2).filter(|reason| *reason != ROOM || !holds_input)
 }
 
 /// A pair that is listed and does not exist.

@@ -37,6 +37,9 @@ struct Arguments {
     /// So many pairs, drawn at random; all if not said
     #[arg(long)]
     pairs: Option<usize>,
+    /// Without the first so many of those drawn
+    #[arg(long, default_value_t = 0)]
+    skip: usize,
     /// Where drawing begins
     #[arg(long)]
     seed: Option<u64>,
@@ -121,6 +124,7 @@ fn chosen(arguments: &Arguments, cells: &Cells) -> Result<Vec<Pair>, String> {
     print!("{} actions, {} observations, {outside} of them outside", cells.actions.len(), cells.observations.len());
     if arguments.pairs.is_some() || arguments.two {
         rng.shuffle(&mut pairs);
+        pairs.drain(..arguments.skip.min(pairs.len()));
         pairs.truncate(arguments.pairs.unwrap_or(PAIRS_OF_TWO));
         print!(", drawn with --seed {seed}");
     }

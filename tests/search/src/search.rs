@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
 use std::thread;
 
-use crate::cells::{Cell, Cells, Pair, Place, Said, NOTHING};
+use crate::cells::{is_outside, Cell, Cells, Pair, Place, Said, NOTHING};
 use crate::known;
 
 /// So many cells side by side; they mostly sleep.
@@ -35,6 +35,8 @@ pub struct Found {
     /// B said nothing, or not the same twice without the action.
     unclear: usize,
     holes: Vec<Hole>,
+    /// Holes that are left, and why.
+    known: Vec<(Pair, &'static str)>,
     /// Listed, and no holes though they tell. (What tells may depend on the file system: how it is mounted.)
     rotten: Vec<Pair>,
 }
@@ -63,15 +65,16 @@ impl Search<'_> {
         let outcomes = self.outcomes(&tells)?;
         let mut found = Found { pairs: pairs.len(), tells: tells.len(), ..Found::default() };
         for (pair, outcome) in tells.iter().zip(outcomes) {
-            let is_known = known::reason(pair).is_some();
-            if is_known && matches!(outcome, Outcome::Held | Outcome::Quiet) {
+            let reason = known::reason(pair, self.cells.holds_input);
+            if reason.is_some() && matches!(outcome, Outcome::Held | Outcome::Quiet) {
                 found.rotten.push(pair.clone());
             }
-            match outcome {
-                Outcome::Held => found.held += 1,
-                Outcome::Quiet => found.quiet += 1,
-                Outcome::Unclear => found.unclear += 1,
-                Outcome::Hole(hole) => found.holes.push(hole),
+            match (outcome, reason) {
+                (Outcome::Held, _) => found.held += 1,
+                (Outcome::Quiet, _) => found.quiet += 1,
+                (Outcome::Unclear, _) => found.unclear += 1,
+                (Outcome::Hole(hole), Some(reason)) => found.known.push((hole.pair, reason)),
+                (Outcome::Hole(hole), None) => found.holes.push(hole),
             }
         }
         Ok(found)
@@ -106,15 +109,20 @@ impl Search<'_> {
     }
 
     /// Twice with the action, twice without. In one world all do the same: what one changes another one depends on,
-    /// where the world has one clock for all names and one for all messages, and would be held for that.
+    /// where the world has one clock for all names and one for all messages, and would be held for that. A B outside is
+    /// not held, and its A has changed a file of its own before it acts: such pairs stand side by side as they come.
     fn compare(&self, pairs: &[Pair], place: Place, beside: usize, slowness: u32) -> Result<Vec<Compared>, String> {
         let mut alike: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
         for (at, Pair { action, observation }) in pairs.iter().enumerate() {
             let is_alone = place == Place::Inside && self.cells.changing.contains(observation);
-            let action = if place == Place::Inside { action } else { "" };
+            let is_apart = place == Place::Inside && !is_outside(observation);
+            let action = if is_apart { action } else { "" };
             alike.entry((action, if is_alone { observation } else { "" })).or_default().push(at);
         }
-        let groups: Vec<&[usize]> = alike.values().flat_map(|indices| indices.chunks(beside.div_ceil(4))).collect();
+        // Those without a common action are never so few in a world that the worlds would be many.
+        let beside = |action: &str| if action.is_empty() { beside.max(INSIDE) } else { beside };
+        let groups: Vec<&[usize]> =
+            alike.iter().flat_map(|(&(action, _), indices)| indices.chunks(beside(action).div_ceil(4))).collect();
         let four = |&at: &usize| [true, false, true, false].map(|acts| Cell { pair: pairs[at].clone(), acts });
         let cells = groups.iter().map(|group| group.iter().flat_map(four).collect()).collect();
         let mut said = self.play_groups(cells, place, slowness)?.into_iter();
@@ -224,30 +232,24 @@ impl Outcome {
 impl Found {
     /// Whether all holes are known, and all that are known are holes.
     pub fn is_as_known(&self) -> bool {
-        self.rotten.is_empty() && self.holes.iter().all(|hole| known::reason(&hole.pair).is_some())
+        self.rotten.is_empty() && self.holes.is_empty()
     }
 }
 
 impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (Pair { action, observation }, reason) in &self.known {
+            writeln!(f, "known: {action} {observation}: {reason}")?;
+        }
         for Hole { pair: Pair { action, observation }, with, without } in &self.holes {
-            let pair = Pair { action: action.clone(), observation: observation.clone() };
-            match known::reason(&pair) {
-                Some(reason) => writeln!(f, "known: {action} {observation}: {reason}")?,
-                None => {
-                    writeln!(
-                        f,
-                        "HOLE: B says \"{with}\" before A's change is durable, and \"{without}\" if A does nothing"
-                    )?;
-                    writeln!(f, "    cargo xtask search --action {action} --observation {observation}")?;
-                }
-            }
+            writeln!(f, "HOLE: B says \"{with}\" before A's change is durable, and \"{without}\" if A does nothing")?;
+            writeln!(f, "    cargo xtask search --action {action} --observation {observation}")?;
         }
         for Pair { action, observation } in &self.rotten {
             writeln!(f, "no hole any more, but listed as one: {action} {observation}")?;
         }
-        let Found { pairs, tells, held, quiet, unclear, holes, .. } = self;
+        let Found { pairs, tells, held, quiet, unclear, holes, known, .. } = self;
         write!(f, "{pairs} pairs, {tells} tell: {held} held, {quiet} where the action waits or does not show, ")?;
-        writeln!(f, "{unclear} unclear, {} holes", holes.len())
+        writeln!(f, "{unclear} unclear, {} known, {} holes", known.len(), holes.len())
     }
 }
