@@ -3,23 +3,7 @@
 
 use crate::support;
 
-use support::guess::check_compiled;
-
-/// What the programs share: a guess, and lines.
-const BEGIN: &str = r#"
-#include "check.h"
-static long begin(void) { return syscall(0x5bed, 1, 0, 0); }
-static void finish(long guess, const char *how) { syscall(0x5bed, *how == 'f' ? 3 : 2, guess, 0); }
-static void say(const char *text) { OK(write(1, text, strlen(text))); }
-"#;
-
-/// Both ends of a guess; a failure says what is said natively, where nobody takes guesses.
-#[track_caller]
-fn check(name: &str, program: &str, failed: &str, right: &str, never_waits_at: &[&str]) {
-    let source = format!("{BEGIN}{program}");
-    check_compiled(name, &source, "fail", failed, never_waits_at);
-    check_compiled(name, &source, "commit", right, never_waits_at);
-}
+use support::guess::check_both_ends as check;
 
 #[test]
 fn two_threads_and_what_they_count_behind_a_lock() {
@@ -161,4 +145,54 @@ int main(int argc, char **argv) {
     return 0;
 }"#;
     check("ends", program, "start\nagain 5\n", "start\nahead 4\nafter\n", &["exit_group", "wait4"]);
+}
+
+/// The threads that it ends were born since the checkpoint: what is executed runs ahead, and is taken back.
+#[test]
+fn a_process_with_threads_executes_a_program_on_a_guess() {
+    let program = r#"
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int ends[2];
+static volatile int ready;
+static void *wait_for_lock(void *unused) { ready++; pthread_mutex_lock(&lock); return NULL; }
+static void *wait_for_bytes(void *unused) { char byte; ready++; return (void *)read(ends[0], &byte, 1); }
+static void *turn(void *unused) { ready++; for (;;) sched_yield(); }
+static void start(void *(*what)(void *)) {
+    pthread_t t; int before = ready;
+    CHECK(pthread_create(&t, NULL, what, NULL) == 0);
+    while (ready == before) sched_yield();
+}
+int main(int argc, char **argv) {
+    char guess[32];
+    if (argc > 2) { say("executed\n"); finish(atol(argv[2]), argv[1]); say("after\n"); return 0; }
+    say("start\n");
+    long id = begin();
+    if (id < 0) { say("again\n"); return 0; }
+    OK(pipe2(ends, O_CLOEXEC));
+    pthread_mutex_lock(&lock);
+    start(wait_for_lock); start(wait_for_bytes); start(turn);
+    snprintf(guess, sizeof guess, "%ld", id);
+    execl("/proc/self/exe", "again", argv[1], guess, NULL);
+    return 1;
+}"#;
+    check("execs", program, "start\nagain\n", "start\nexecuted\nafter\n", &["execve"]);
+}
+
+/// A thread that the checkpoint has could not come back: the call waits, and nobody ends the guess but us.
+#[test]
+fn a_thread_that_a_rollback_needs_is_not_ended_by_exec() {
+    let program = r#"
+static void *sleep_for_ever(void *unused) { for (;;) pause(); }
+int main(int argc, char **argv) {
+    pthread_t t;
+    if (argc > 2) { say("executed\n"); return 0; }
+    CHECK(pthread_create(&t, NULL, sleep_for_ever, NULL) == 0);
+    say("start\n");
+    long id = begin();
+    if (id < 0) { say("again\n"); return 0; }
+    if (OK(fork()) == 0) { sleep_ms(100); finish(id, "fail"); _exit(0); }
+    execl("/proc/self/exe", "again", argv[1], "x", NULL);
+    return 1;
+}"#;
+    check("needed", program, "start\nagain\n", "start\nagain\n", &[]);
 }

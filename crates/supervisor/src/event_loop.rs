@@ -300,6 +300,9 @@ impl Supervisor {
         if former_tid != tid {
             self.take_over_leader(tid, former_tid);
         }
+        if self.ahead.is_speculative(tid) {
+            self.count_threads(tid);
+        }
         self.leave_shared_slot(tid);
         self.ahead_on_exec(tid);
         if let Some(tracee) = self.tracees.get_mut(&tid) {

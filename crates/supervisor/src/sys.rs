@@ -34,6 +34,27 @@ pub fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
     }
 }
 
+/// Whether a descriptor of another process and one of ours are the same open file (kcmp(2)).
+pub fn is_same_file(pid: i32, fd: i32, own: &OwnedFd) -> io::Result<bool> {
+    are_same_file((pid, fd), (std::process::id() as i32, own.as_raw_fd()))
+}
+
+/// The same of descriptors of any two processes.
+pub fn are_same_file((pid, fd): (i32, i32), (other, other_fd): (i32, i32)) -> io::Result<bool> {
+    const KCMP_FILE: libc::c_int = 0;
+    // SAFETY: no pointers; it changes nothing.
+    unsafe { check(libc::syscall(libc::SYS_kcmp, pid, other, KCMP_FILE, fd, other_fd)).map(|order| order == 0) }
+}
+
+/// Whether a descriptor of another process is the open file of a member of its epoll set: by the set's descriptor, the
+/// member's number, and how many members come before it that had the same number.
+pub fn is_member(pid: i32, fd: i32, (set, number, earlier): (i32, i32, usize)) -> io::Result<bool> {
+    const KCMP_EPOLL_TFD: libc::c_int = 7;
+    let slot = [set as u32, number as u32, earlier as u32];
+    // SAFETY: `slot` is a whole `struct kcmp_epoll_slot`, which is only read.
+    unsafe { check(libc::syscall(libc::SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, fd, slot.as_ptr())).map(|order| order == 0) }
+}
+
 /// Block these signals in this thread and those that it starts; returns what was blocked before.
 pub fn block_signals(signals: &[i32]) -> io::Result<libc::sigset_t> {
     // SAFETY: both sets are ours.

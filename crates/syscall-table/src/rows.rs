@@ -270,7 +270,7 @@ rows! {
     230, clock_nanosleep, Tracked, Look, Clock { id: 0 }, ByArgument, "time is not an object, but for the CPU time of another process";
     231, exit_group, Private, ExitGroup, Nothing, Held, "the parent takes the clock; outside the status waits for it";
     232, epoll_wait, Tracked, EpollWait, Ready, Tracked, "readiness is an observation";
-    233, epoll_ctl, Tracked, Description { fd: 0 }, Object, Waits(NotBuilt), "what to wait for, seen by all who share the set";
+    233, epoll_ctl, Tracked, Description { fd: 0 }, Object, Tracked, "what to wait for, seen by all who share the set";
     234, tgkill, Tracked, Tgkill, Receiver, ByArgument, "sender to receiver; the sender observes that it may";
     235, utimes, Tracked, ModifyPath { dir: CWD, path: 0 }, Names, Held, "changes attributes";
     236, vserver, Native, Native, Nothing, Free, "the kernel answers ENOSYS";
@@ -367,8 +367,8 @@ rows! {
     327, preadv2, Tracked, Read { fd: 0 }, Object, Tracked, "takes data from the object";
     328, pwritev2, Output, Write { fd: 0 }, Object, Held, "gives data to the object, or to the outside; RWF_SYNC becomes a dependency";
     329, pkey_mprotect, Private, OwnPages, Own, Free, "own memory, unless it is ours";
-    330, pkey_alloc, Private, Lasting, Own, Waits(Lasting), "own protection keys";
-    331, pkey_free, Private, Lasting, Own, Waits(Lasting), "own protection keys";
+    330, pkey_alloc, Private, Lasting, Own, ByArgument, "own protection keys";
+    331, pkey_free, Private, Lasting, Own, ByArgument, "own protection keys";
     332, statx, Tracked, Statx, Names, Tracked, "observes the name and its attributes";
     333, io_pgetevents, Emulated, Refuse(ENOSYS), Nothing, Free, "there is no context, io_setup was refused";
     334, rseq, Native, Native, Own, Own, "own thread";

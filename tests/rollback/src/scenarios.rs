@@ -47,6 +47,7 @@ const PROGRAMS: &[&str] = &[
     "thread_exit_group.c",
     "thread_fork_mix.c",
     "thread_signals.c",
+    "threads_epoll.c",
     "threads_many.c",
     "threads_together.c",
     "tree_output_order.c",
@@ -93,6 +94,7 @@ pub const SHORT: &[&str] = &[
     "sockets_and_counters",
     "tar_roundtrip",
     "text_tools",
+    "threads_epoll",
     "threads_shell",
     "threads_together",
     "unix_select",
@@ -115,6 +117,7 @@ const HEAVY: &[&str] = &[
     "pipeline_long",
     "python_multiprocessing",
     "sort_big",
+    "threads_node",
 ];
 
 /// All of them, in order of name.

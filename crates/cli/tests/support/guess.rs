@@ -56,6 +56,22 @@ pub fn check_perl(program: &str, end: &str, stdout: &str, never_waits_at: &[&str
     check_inside(&["perl", "-e", &format!("{PERL}{program}"), end], stdout, never_waits_at);
 }
 
+/// What C programs share: a guess, how it ends, and lines.
+const C: &str = r#"
+#include "check.h"
+static long begin(void) { return syscall(0x5bed, 1, 0, 0); }
+static void finish(long guess, const char *how) { syscall(0x5bed, *how == 'f' ? 3 : 2, guess, 0); }
+static void say(const char *text) { OK(write(1, text, strlen(text))); }
+"#;
+
+/// Both ends of the guess of a C program; one that fails says what is said natively, where nobody takes guesses.
+#[track_caller]
+pub fn check_both_ends(name: &str, program: &str, failed: &str, right: &str, never_waits_at: &[&str]) {
+    let source = format!("{C}{program}");
+    check_compiled(name, &source, "fail", failed, never_waits_at);
+    check_compiled(name, &source, "commit", right, never_waits_at);
+}
+
 /// Compile a C program that guesses, and run it inside, where its guess ends so; if it fails, what it says is what it
 /// says natively.
 #[track_caller]

@@ -258,6 +258,7 @@ impl Supervisor {
         self.ahead.quiet_since = Instant::now();
         if self.ahead.is_quiet() {
             self.ahead.children = Default::default();
+            self.ahead.epoll_sets = Default::default();
             self.ahead.asked_before.clear();
             self.ahead.trace(|| "off".to_owned());
             world.ahead.store(0, Ordering::SeqCst);

@@ -56,6 +56,8 @@ pub(crate) enum Object {
     Socket(u64),
     /// The counter of an event descriptor, by its number.
     Counter(u64),
+    /// What is in an epoll set, and what that has told of, by its number here: see `objects::epoll`.
+    EpollSet(u64),
     /// A pipe or terminal of outside, as far as it has been read: see `objects::input::SourceId`.
     Input(u64, u64),
     /// Contents and attributes of a file: device, inode.
@@ -116,6 +118,7 @@ impl fmt::Display for Object {
             Self::Signals(pid) => write!(f, "signals to {pid}"),
             Self::Socket(ino) => write!(f, "socket {ino}"),
             Self::Counter(id) => write!(f, "event counter {id}"),
+            Self::EpollSet(id) => write!(f, "epoll set {id}"),
             Self::Input(_, ino) => write!(f, "input {ino}"),
         }
     }
@@ -339,6 +342,7 @@ pub(crate) struct Ahead {
     ends: objects::sockets::queue::Ends,
     /// Sockets whose queue had something that cannot be kept, by inode.
     odd_queues: HashSet<u64>,
+    epoll_sets: objects::epoll::Sets,
     input: objects::input::Input,
     listeners: objects::sockets::accept::Listeners,
     shutdowns: objects::sockets::shutdown::Shutdowns,
@@ -432,6 +436,7 @@ impl Ahead {
             files: filesystems::memory::Files::new(memories),
             ends: objects::sockets::queue::Ends::default(),
             odd_queues: HashSet::new(),
+            epoll_sets: objects::epoll::Sets::default(),
             input: objects::input::Input::default(),
             listeners: objects::sockets::accept::Listeners::default(),
             shutdowns: objects::sockets::shutdown::Shutdowns::default(),

@@ -337,6 +337,10 @@ impl Supervisor {
             }
             Class::Apart => return Ok(Decision::Go),
             Class::Accept { listener } => return self.accept(stopped, call, listener),
+            Class::CloseMembers { members } => {
+                let plan = Plan { class: Class::Tracked, ..plan };
+                return self.close_members(stopped, call, plan, members);
+            }
             Class::Shutdown { ends, socket, closed } => return self.shut_down(stopped, call, ends, socket, closed),
             Class::Names if is_speculative => return self.hold_names(stopped, call),
             Class::Names => return Ok(Decision::Go),

@@ -3,6 +3,7 @@
 
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::Call;
+use std::sync::OnceLock;
 use syscall_table::nr;
 
 /// `prlimit64` and `setrlimit`, as far as they set a limit of the caller; `None`: it is another call.
@@ -77,6 +78,18 @@ pub(in crate::ahead) fn plan_prctl(call: &Call) -> Plan {
         option => only_asks(option),
     };
     Plan::new(if is_free { Class::Free } else { Class::Barrier }).once()
+}
+
+/// Whether a call asks for a key of memory protection, or gives it back, where the processor has none: the kernel
+/// refuses it. Of others a rollback would have to take back the key from each mapping.
+pub(in crate::ahead) fn is_refused_key(call: &Call) -> bool {
+    static HAS_KEYS: OnceLock<bool> = OnceLock::new();
+    let has_keys = || {
+        // Where that is not known, it has some.
+        let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_else(|_| "ospke".to_owned());
+        flags.split_whitespace().any(|flag| flag == "ospke")
+    };
+    matches!(call.frame.nr, nr::pkey_alloc | nr::pkey_free) && !HAS_KEYS.get_or_init(has_keys)
 }
 
 const fn only_asks(option: u64) -> bool {

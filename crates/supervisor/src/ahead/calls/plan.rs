@@ -1,8 +1,7 @@
 //! What a call observes and modifies, and what it is if its process is speculative (000, section 6). The row of the
 //! system-call table says it where neither the arguments nor the object matter; the rest is looked at here.
 
-use crate::ahead::calls::own_state::{plan_identity, plan_limit, plan_prctl};
-use crate::ahead::calls::ready::gives_once;
+use crate::ahead::calls::own_state::{self, plan_identity, plan_limit, plan_prctl};
 use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::filesystems::disk::names::is_fifo;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
@@ -46,6 +45,8 @@ pub(crate) enum Class {
     Apart,
     /// It accepts a connection.
     Accept { listener: Listener },
+    /// It closes what is in epoll sets: descriptors of sets and of members.
+    CloseMembers { members: Vec<(i32, i32)> },
     /// It closes directions of a connection, whose ends are these.
     Shutdown { ends: (u64, u64), socket: OwnedFd, closed: Closed },
     /// It changes names on a disk.
@@ -124,6 +125,7 @@ impl Plan {
 }
 
 pub(in crate::ahead) const FIONREAD: u64 = 0x541b;
+pub(in crate::ahead) const FIONBIO: u64 = 0x5421;
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 /// `CLONE_FILES`, `CLONE_FS`, `CLONE_PARENT`, and all new namespaces.
@@ -196,6 +198,8 @@ impl Supervisor {
             Op::Kill => self.plan_kill(call),
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(call),
+            Op::Lasting if own_state::is_refused_key(call) => Plan::new(Class::Free),
+            Op::Description { .. } if call.frame.nr == nr::epoll_ctl => self.plan_epoll_ctl(call),
             // `setsockopt`
             Op::Description { fd: at } => match self.ahead.is_speculative(call.pid) {
                 true if !self.is_fresh_socket(call, fd(at)) => Plan::new(Class::Barrier).once(),
@@ -314,11 +318,15 @@ impl Supervisor {
     /// is, the close waits instead.
     fn plan_close(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
         let mut plan = Plan::new(Class::Tracked).once();
-        for fd in fds {
+        let fds: Vec<i32> = fds.collect();
+        let mut may_be_members = false;
+        for &fd in &fds {
             if self.copy_descriptor(call.tid, fd).is_ok_and(|copy| is_missed_when_open(&copy)) {
                 return Plan::new(Class::Barrier).once();
             }
-            match self.file_description(call.tid, fd) {
+            let description = self.file_description(call.tid, fd);
+            may_be_members |= can_be_member(&description);
+            match description {
                 FileDescription::Bad => continue,
                 // The last end's close throws away what is in the pipe: first the end is undone, then the contents.
                 FileDescription::Pipe { dev, ino, copy } => {
@@ -331,17 +339,33 @@ impl Supervisor {
             }
             plan = plan.modifying(Object::Descriptors(call.pid), Intent::Close(fd));
         }
+        if may_be_members && self.is_anything_speculative() {
+            match self.members_left(call, &fds) {
+                Ok(members) if members.is_empty() => {}
+                Ok(members) => plan.class = Class::CloseMembers { members },
+                Err(_) => plan.class = Class::Barrier,
+            }
+        }
         plan
     }
 
     /// The vessel still has the old image; what exec closes is closed as by the program itself.
     fn plan_exec(&mut self, call: &Call) -> Plan {
-        // It ends all other threads.
-        if !self.ahead.is_speculative(call.pid) || self.changes_identity(call) || self.has_company(call.tid) {
+        let has_company = self.has_company(call.tid);
+        if !self.ahead.is_speculative(call.pid)
+            || self.changes_identity(call)
+            || has_company && !self.can_end_other_threads(call)
+        {
             return Plan::new(Class::Barrier).once();
         }
         let Ok(closed) = self.descriptors_closed_by_exec(call.pid) else { return Plan::new(Class::Barrier).once() };
         let mut plan = self.plan_close(call, closed.into_iter());
+        match plan.class {
+            // A checkpoint now would have the threads that it ends.
+            Class::Tracked if has_company => plan.class = Class::Fresh,
+            Class::Tracked => {}
+            _ => return Plan::new(Class::Barrier).once(),
+        }
         plan.observes = self.plan_lookup().observes;
         plan
     }
@@ -455,6 +479,12 @@ impl Supervisor {
             FileDescription::File { .. } | FileDescription::Pipe { .. } if is_of_terminals(call.frame.args[1]) => {
                 Plan::new(Class::Free)
             }
+            FileDescription::Pipe { dev, ino, copy } if call.frame.args[1] == FIONBIO => {
+                Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Flags(copy)).once()
+            }
+            FileDescription::File { dev, ino, copy, .. } if call.frame.args[1] == FIONBIO => {
+                Plan::new(Class::Tracked).modifying(position_of(dev, ino), Intent::Flags(copy)).once()
+            }
             // FIONREAD: how much is in it.
             FileDescription::Pipe { dev, ino, .. } if call.frame.args[1] == libc::FIONREAD => {
                 Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino))
@@ -516,9 +546,6 @@ impl Supervisor {
     /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket, counter and input, because a set
     /// is not worth reading.
     fn plan_poll(&mut self, call: &Call) -> Plan {
-        if syscall_table::op(call.frame.nr) == Some(Op::EpollWait) && gives_once(call) {
-            return Plan::new(Class::Barrier);
-        }
         let deceived = self.deceived_ends();
         if !deceived.is_empty() && self.asks_about(call, &deceived) {
             return Plan::new(Class::Later);
@@ -529,7 +556,10 @@ impl Supervisor {
                 plan.observes.push(Dependent::Object(object.clone()));
             }
         }
-        plan
+        match syscall_table::op(call.frame.nr) {
+            Some(Op::EpollWait) => self.plan_epoll_wait(call, plan),
+            _ => plan,
+        }
     }
 
     fn plan_on_socket(&mut self, call: &Call, op: Op, fd: i32) -> Plan {
@@ -585,9 +615,16 @@ impl Supervisor {
     }
 }
 
+/// Whether a descriptor may be in an epoll set.
+fn can_be_member(description: &FileDescription) -> bool {
+    !matches!(description, FileDescription::File { .. } | FileDescription::Nothing | FileDescription::Bad)
+}
+
 /// Whether a file of proc or sysfs tells of nobody but this process, or of the machine.
 fn tells_only_of(pid: i32, file: &std::os::fd::OwnedFd) -> bool {
-    const MACHINE: [&str; 8] = ["cpuinfo", "meminfo", "filesystems", "version", "uptime", "loadavg", "stat", "sys"];
+    // No process that is speculative makes a control group, or gets a device a number.
+    const MACHINE: [&str; 10] =
+        ["cpuinfo", "meminfo", "filesystems", "version", "uptime", "loadavg", "stat", "sys", "cgroups", "devices"];
     let Ok(path) = std::fs::read_link(undo::own_path(file)) else { return false };
     if path.starts_with("/sys") {
         return true;

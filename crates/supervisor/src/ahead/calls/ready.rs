@@ -4,6 +4,7 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Plan, FIONREAD};
+use crate::ahead::objects::epoll::{epoll_event, members_of, EpollEvent};
 use crate::ahead::objects::input::Source;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
@@ -212,9 +213,8 @@ impl Supervisor {
 
     fn epoll_question(&mut self, call: &Call) -> Option<Question> {
         let [set, at, room, ..] = call.frame.args;
-        let text = std::fs::read_to_string(format!("/proc/{}/fdinfo/{}", call.pid, set as i32)).ok()?;
         let mut again = Vec::new();
-        for member in text.lines().filter_map(Member::of) {
+        for member in members_of(call.tid, set as i32).ok()? {
             let wants = member.events & u32::from(READABLE.bits());
             if wants != 0 && self.given_again(call.tid, member.fd) {
                 again.push(epoll_event(wants, member.data));
@@ -279,10 +279,11 @@ fn leads_to(pid: i32, fd: i32, sockets: &HashSet<u64>) -> bool {
     if !is_set(&link) {
         return is_socket(&link);
     }
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")) else { return true };
+    let Ok(members) = members_of(pid, fd) else { return true };
     // What is in a set keeps the number that it had; a set in a set is not looked at.
-    let mut members = text.lines().filter_map(Member::of);
-    members.any(|member| sockets.contains(&member.ino) || behind(member.fd).is_none_or(|link| is_set(&link)))
+    members
+        .into_iter()
+        .any(|member| sockets.contains(&member.ino) || behind(member.fd).is_none_or(|link| is_set(&link)))
 }
 
 fn answer_poll(at: u64, asked: &[Option<Asked>]) -> (i64, Writes) {
@@ -315,52 +316,6 @@ fn answer_select(sets: [u64; 3], words: usize, asked: &[(usize, Asked)]) -> (i64
     let bytes = |words: Vec<u64>| words.into_iter().flat_map(u64::to_ne_bytes).collect();
     let writes = sets.into_iter().zip(answers).filter(|&(set, _)| set != 0).map(|(set, words)| (set, bytes(words)));
     (count, writes.collect())
-}
-
-/// `struct epoll_event`, which is packed.
-type EpollEvent = [u8; 12];
-
-fn epoll_event(events: u32, data: u64) -> EpollEvent {
-    let mut event = [0; 12];
-    event[..4].copy_from_slice(&events.to_ne_bytes());
-    event[4..].copy_from_slice(&data.to_ne_bytes());
-    event
-}
-
-/// Whether a set gives some of its events only once: what a speculative process takes of them cannot be put back.
-pub(in crate::ahead) fn gives_once(call: &Call) -> bool {
-    let edges = (libc::EPOLLET | libc::EPOLLONESHOT) as u32;
-    let members = procfs::text(call.pid, &format!("fdinfo/{}", call.frame.args[0] as i32));
-    has_member(members, |member| member.events & edges != 0)
-}
-
-/// Whether one of the members of an epoll set is such. If they are not known, one may be; a descriptor that is not open
-/// has none.
-fn has_member(set: procfs::Result<String>, is_such: impl Fn(&Member) -> bool) -> bool {
-    match set {
-        Ok(text) => text.lines().filter_map(Member::of).any(|member| is_such(&member)),
-        Err(error) => !matches!(error, procfs::Error::Gone(_) | procfs::Error::Missing { .. }),
-    }
-}
-
-/// A line of an epoll set in fdinfo (proc(5)).
-struct Member {
-    fd: i32,
-    events: u32,
-    data: u64,
-    ino: u64,
-}
-
-impl Member {
-    fn of(line: &str) -> Option<Self> {
-        let mut words = line.strip_prefix("tfd:")?.split_whitespace();
-        let fd = words.next()?.parse().ok()?;
-        let mut after = |name: &str| words.find(|word| *word == name).and_then(|_| words.next());
-        let events = u32::from_str_radix(after("events:")?, 16).ok()?;
-        let data = u64::from_str_radix(after("data:")?, 16).ok()?;
-        let ino = words.find_map(|word| u64::from_str_radix(word.strip_prefix("ino:")?, 16).ok())?;
-        Some(Self { fd, events, data, ino })
-    }
 }
 
 /// What is ready in an epoll set: what the kernel says, and what is given `again`, each member once.
@@ -444,14 +399,6 @@ mod tests {
         assert_eq!(writes, [(8, word([1 << 3, 0])), (16, word([0, 1 << 6]))]);
         let closed = [(3, Asked { events: PollFlags::IN, copy: None, has_pushback: false })];
         assert_eq!(answer_select([8, 0, 0], 1, &closed).0, -i64::from(libc::EBADF));
-    }
-
-    #[test]
-    fn members_of_an_epoll_set_are_read() {
-        let line = "tfd:        5 events:       19 data:             cafe  pos:0 ino:61af sdev:7";
-        let member = Member::of(line).unwrap();
-        assert_eq!((member.fd, member.events, member.data, member.ino), (5, 0x19, 0xcafe, 0x61af));
-        assert!(Member::of("pos:\t0").is_none());
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! What carries state between processes and is behind a descriptor: pipes, sockets, event counters, input.
+//! What carries state between processes and is behind a descriptor: pipes, sockets, event counters, epoll sets, input.
 
 pub(in crate::ahead) mod descriptor;
+pub(in crate::ahead) mod epoll;
 pub(in crate::ahead) mod eventfd;
 pub(in crate::ahead) mod input;
 pub(in crate::ahead) mod pipe;

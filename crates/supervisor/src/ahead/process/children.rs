@@ -230,6 +230,11 @@ impl Children {
         bounds::are_many_ended(self.held_exits.len())
     }
 
+    /// Its children.
+    pub fn of(&self, parent: i32) -> impl Iterator<Item = i32> + '_ {
+        self.parent_of.iter().filter(move |(_, &of)| of == parent).map(|(&child, _)| child)
+    }
+
     pub fn parent(&self, pid: i32) -> Option<i32> {
         self.parent_of.get(&pid).copied()
     }

@@ -14,7 +14,7 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::process::signals::has_part_of_its_effect;
-use crate::ahead::{Call, SCRATCH};
+use crate::ahead::{Call, Kept, SCRATCH};
 use crate::event_loop::{Supervisor, Tracee};
 use crate::signals;
 use agent_abi::{option, Request, ThreadPage, PROCESSES_MAX, THREADS_MAX};
@@ -375,8 +375,9 @@ impl Supervisor {
         tracee::write_bytes(tid, at, &[0; 8]).map_err(kernel)
     }
 
-    /// A rollback has put back a process: those of its threads that were born since are not counted any more.
-    pub(in crate::ahead) fn count_threads(&self, pid: i32) {
+    /// A rollback has put back a process, or it has executed a program: those of its threads that were born since, or
+    /// were about to be, are not counted any more.
+    pub(crate) fn count_threads(&self, pid: i32) {
         let Some(slot) = self.tracees.get(&pid).map(|tracee| tracee.process) else { return };
         let users = self.tracees.values().filter(|tracee| tracee.process == slot).count();
         self.world().processes[slot].users.store(users as u32, Ordering::Release);
@@ -454,6 +455,16 @@ impl Supervisor {
         call.frame.nr == nr::exit
             && self.has_company(call.tid)
             && live() - self.ahead.thread_groups.of(call.pid).count() > 1
+    }
+
+    /// Whether a process may execute a program on a guess though it has other threads, which that ends: none of them is
+    /// in a checkpoint of it. The first thread keeps what is its own in the world's memory, so it is to be that one.
+    pub(in crate::ahead) fn can_end_other_threads(&self, call: &Call) -> bool {
+        let is_alone = |kept: &Kept| kept.others.is_empty() && kept.tid == call.pid;
+        call.tid == call.pid
+            && !self.ahead.thread_groups.lenders.contains_key(&call.pid)
+            && self.is_one_process(call.pid)
+            && self.ahead.kept.values().filter(|kept| kept.pid == call.pid).all(is_alone)
     }
 
     /// A thread of a process that depends on a guess ends. Whoever waits for it is told, as the kernel tells him.

@@ -180,6 +180,7 @@ impl Supervisor {
             }
         }
         self.ahead.listeners.rolled_back();
+        self.ahead.epoll_sets.rolled_back();
         let took = begin.elapsed();
         let undone = Undone { pids: extent.processes, operations: objects, took };
         let cause = self.ahead.ledger.rolled_back(&failed, undone, self.ahead.now());
@@ -358,6 +359,10 @@ impl Supervisor {
                 self.restore_end_flags(pipe, &holders, flags);
                 Ok(())
             }
+            Undo::EpollSet(before) => {
+                self.ahead.epoll_sets.undo(before);
+                Ok(())
+            }
             Undo::Memory(..)
             | Undo::Stream { .. }
             | Undo::Queue(..)
@@ -479,6 +484,7 @@ impl Supervisor {
         let gate = self.image.header.gate_program;
         let stopped = threads.get(&pid).ok_or(TraceError::Gone(pid))?;
         let open = self.descriptors_of(pid)?;
+        self.restore_sets(pid, stopped)?;
         let surplus: Vec<i32> = open.into_iter().filter(|fd| !kept.descriptors.contains(fd)).collect();
         if !surplus.is_empty() {
             let mut remote = self.remote_calls(stopped)?;

@@ -2,6 +2,7 @@
 
 use crate::ahead::filesystems::memory::inverse::{Before, Change};
 use crate::ahead::objects::descriptor::FileDescription;
+use crate::ahead::objects::epoll;
 use crate::ahead::objects::eventfd::Counter;
 use crate::ahead::objects::input::{Reading, SourceId};
 use crate::ahead::objects::pipe::Contents;
@@ -33,6 +34,8 @@ pub(crate) enum Intent {
     Shutdown { own: u64, closed: Closed },
     /// Add to an event descriptor's counter, or take it.
     Counter(OwnedFd),
+    /// Change what is in an epoll set, or be told of it.
+    EpollSet(epoll::Change),
     /// Read what comes from outside.
     Input { id: SourceId, pin: OwnedFd, reading: Arc<Reading> },
     /// Move the position of an open file.
@@ -71,6 +74,8 @@ pub(crate) enum Undo {
     Shutdown { own: u64, before: Closed, closed: Closed },
     /// What the counter was.
     Counter { fd: OwnedFd, counter: Counter },
+    /// What was in the epoll set.
+    EpollSet(epoll::Before),
     /// What was read from outside, to be given again.
     Input { id: SourceId, pin: OwnedFd, reading: Arc<Reading> },
     /// Where the position was.
@@ -163,6 +168,7 @@ impl Supervisor {
                 let counter = Counter::of(&fd).ok_or(io::ErrorKind::Unsupported)?;
                 Undo::Counter { fd, counter }
             }
+            Intent::EpollSet(change) => Undo::EpollSet(self.remember_set(tid, change)?),
             Intent::Position(file) => {
                 let position = rustix::fs::seek(&file, SeekFrom::Current(0)).unwrap_or(0);
                 Undo::Position { file, position }
@@ -288,6 +294,7 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
         Undo::Memory(before, _) => before.restore(),
         Undo::Input { .. }
+        | Undo::EpollSet(_)
         | Undo::Accept { .. }
         | Undo::Connect { .. }
         | Undo::Shutdown { .. }

@@ -12,7 +12,7 @@ pub(in crate::ahead) mod queue;
 pub(in crate::ahead) mod shutdown;
 pub(in crate::ahead) mod tcp;
 
-use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::calls::plan::{Class, Plan, FIONBIO};
 use crate::ahead::objects::sockets::queue::{Queue, Queued};
 use crate::ahead::objects::sockets::shutdown::Closed;
 use crate::ahead::objects::sockets::tcp::is_tcp;
@@ -48,7 +48,6 @@ pub(crate) struct Direction {
 }
 
 const FIONREAD: u64 = 0x541b;
-const FIONBIO: u64 = 0x5421;
 
 impl Supervisor {
     /// What is to be said of a call on a socket. Of those that lead outside, or nowhere yet, nothing can be taken back.

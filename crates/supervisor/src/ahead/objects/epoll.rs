@@ -1,0 +1,456 @@
+//! Sets of descriptors that are waited for together (epoll(7)), on a guess
+//! ([0116](../../../../../docs/decisions/0116-epoll-sets-are-put-back.md)).
+//!
+//! An undo entry has what was in the set. It is put back by the process itself, once its descriptors are those of the
+//! checkpoint: the kernel knows a member by its descriptor's number and its open file, and forgets it with the file.
+//!
+//! **Invariant:** what changes a set on a guess has a checkpoint, or nobody else has the set.
+
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::rollback::undo::Intent;
+use crate::ahead::{Call, Object, SCRATCH};
+use crate::event_loop::Supervisor;
+use agent_abi::option;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use syscall_table::Op;
+use tracee::{Result, Stopped, TraceError};
+
+const LINK: &str = "anon_inode:[eventpoll]";
+const EDGES: u32 = libc::EPOLLET as u32;
+const ONCE: u32 = libc::EPOLLONESHOT as u32;
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
+/// What the kernel adds to whatever is asked for.
+const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+
+/// An open epoll set.
+#[derive(Clone, Debug)]
+pub(crate) struct Set {
+    id: u64,
+    file: Arc<OwnedFd>,
+}
+
+/// What a call is about to do to a set.
+#[derive(Debug)]
+pub(crate) struct Change {
+    set: Set,
+    /// By which descriptor of the process.
+    fd: i32,
+    /// The member that is added, changed or removed; otherwise some are told of, and perhaps not once more.
+    member: Option<i32>,
+}
+
+/// What a set was.
+#[derive(Debug)]
+pub(crate) struct Before {
+    pid: i32,
+    fd: i32,
+    set: Set,
+    members: Vec<Member>,
+    /// The process may have been told of members.
+    has_told: bool,
+}
+
+/// Sets that were seen, and what is to be put back.
+#[derive(Debug, Default)]
+pub(crate) struct Sets {
+    known: Vec<Set>,
+    last: u64,
+    /// Of each process and set the oldest only.
+    undone: Vec<Before>,
+}
+
+impl Sets {
+    /// All sets have one inode: the kernel only says whether two are the same.
+    fn known_as(&mut self, file: OwnedFd) -> io::Result<Set> {
+        for set in &self.known {
+            if crate::sys::is_same_file(std::process::id() as i32, file.as_raw_fd(), &set.file)? {
+                return Ok(set.clone());
+            }
+        }
+        self.last += 1;
+        let set = Set { id: self.last, file: Arc::new(file) };
+        self.known.push(set.clone());
+        Ok(set)
+    }
+
+    /// Of those that nobody asks about any more no descriptor is kept.
+    fn forget_unused(&mut self, is_used: impl Fn(&Object) -> bool) {
+        const KEPT_MAX: usize = 64;
+        if self.known.len() > KEPT_MAX {
+            self.known.retain(|set| is_used(&Object::EpollSet(set.id)));
+        }
+    }
+
+    /// A rollback goes from the youngest entry to the oldest.
+    pub fn undo(&mut self, mut before: Before) {
+        let is_of_it = |other: &Before| other.pid == before.pid && other.set.id == before.set.id;
+        if let Some(younger) = self.undone.iter().position(is_of_it) {
+            before.has_told |= self.undone.swap_remove(younger).has_told;
+        }
+        self.undone.push(before);
+    }
+
+    /// The rollback is over: who has ended takes his sets with him.
+    pub fn rolled_back(&mut self) {
+        self.undone.clear();
+    }
+}
+
+impl Supervisor {
+    /// The set behind a descriptor. `None`: it is none, somebody outside may have it, or it cannot be told from others.
+    fn epoll_set(&mut self, call: &Call, fd: i32) -> Option<Set> {
+        let is_outside = self.world().options.load(Ordering::Relaxed) & option::OUTSIDE_EVENTS != 0;
+        if is_outside || !is_set(call.tid, fd) {
+            return None;
+        }
+        let file = self.copy_descriptor(call.tid, fd).ok()?;
+        let (touched, under_way) = (&self.ahead.touched, &self.ahead.under_way);
+        let is_used = |set: &Object| touched.contains(set) || under_way.values().any(|call| call.objects.contains(set));
+        self.ahead.epoll_sets.forget_unused(is_used);
+        self.ahead.epoll_sets.known_as(file).ok()
+    }
+
+    /// What is to be waited for changes.
+    pub(in crate::ahead) fn plan_epoll_ctl(&mut self, call: &Call) -> Plan {
+        let (fd, member) = (call.frame.args[0] as i32, call.frame.args[2] as i32);
+        let Some(set) = self.epoll_set(call, fd).filter(|_| !is_set(call.tid, member)) else {
+            return Plan::new(Class::Barrier).once();
+        };
+        if self.outlives_the_caller(call, fd) {
+            return Plan::new(Class::Barrier).once();
+        }
+        let object = Object::EpollSet(set.id);
+        let change = Change { set, fd, member: Some(member) };
+        Plan::new(Class::Tracked).modifying(object, Intent::EpollSet(change)).once()
+    }
+
+    /// A wait observes what is in the set besides what is ready. Where it is told of something only once, that is part
+    /// of its effect.
+    pub(in crate::ahead) fn plan_epoll_wait(&mut self, call: &Call, plan: Plan) -> Plan {
+        let fd = call.frame.args[0] as i32;
+        let tells_once = gives_once(call);
+        // What is given again is mixed into an answer of ours.
+        let is_answered = self.ahead.input.has_any() || self.ahead.listeners.any_waits();
+        match self.epoll_set(call, fd) {
+            Some(set) if !tells_once => plan.observing(Object::EpollSet(set.id)),
+            Some(set) if !is_answered && !self.outlives_the_caller(call, fd) && !has_sets(call) => {
+                plan.modifying(Object::EpollSet(set.id), Intent::EpollSet(Change { set, fd, member: None }))
+            }
+            None if !tells_once => plan,
+            _ => Plan::new(Class::Barrier),
+        }
+    }
+
+    /// Whether a rollback ends the caller, and not the set: somebody else would have to put it back.
+    fn outlives_the_caller(&self, call: &Call, fd: i32) -> bool {
+        let is_born_on_a_guess =
+            self.ahead.is_speculative(call.pid) && !self.ahead.kept.values().any(|kept| kept.pid == call.pid);
+        is_born_on_a_guess && self.is_its_parents(call, fd)
+    }
+
+    /// Whether the parent of a process has the same open file under the same number, or may have it.
+    fn is_its_parents(&self, call: &Call, fd: i32) -> bool {
+        let Some(parent) = self.ahead.children.parent(call.pid) else { return false };
+        match crate::sys::are_same_file((call.tid, fd), (parent, fd)) {
+            Ok(is_same) => is_same,
+            Err(error) => error.raw_os_error() != Some(libc::EBADF),
+        }
+    }
+
+    /// The close of these descriptors takes some of them out of sets that stay open: by which descriptor of the set,
+    /// and which member.
+    pub(in crate::ahead) fn members_left(&mut self, call: &Call, closed: &[i32]) -> procfs::Result<Vec<(i32, i32)>> {
+        let open = self.descriptors_of(call.pid)?;
+        let left: Vec<i32> = open.into_iter().filter(|fd| !closed.contains(fd)).collect();
+        let mut found = Vec::new();
+        for &set in left.iter().filter(|&&fd| is_set(call.tid, fd)) {
+            let members = members_of(call.tid, set)?;
+            for (index, member) in members.iter().enumerate() {
+                let earlier = members[..index].iter().filter(|other| other.fd == member.fd).count();
+                let is_it = |fd: i32| crate::sys::is_member(call.tid, fd, (set, member.fd, earlier));
+                let is_closed = |&&fd: &&i32| is_it(fd).unwrap_or(fd == member.fd) && !self.stays_open(call, fd, &left);
+                found.extend(closed.iter().find(is_closed).map(|_| (set, member.fd)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether a file is still open when this descriptor of it is closed: it stays in its sets.
+    fn stays_open(&self, call: &Call, fd: i32, left: &[i32]) -> bool {
+        let is_its_childs = |child: i32| crate::sys::are_same_file((call.tid, fd), (child, fd)).unwrap_or(false);
+        left.iter().any(|&other| crate::sys::are_same_file((call.tid, fd), (call.tid, other)).unwrap_or(false))
+            || self.is_its_parents(call, fd)
+            || self.ahead.children.of(call.pid).any(is_its_childs)
+    }
+
+    /// Descriptors are closed that are members of sets. An undo entry keeps their files open, so that they would stay
+    /// in the sets: they are taken out.
+    pub(in crate::ahead) fn close_members(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        mut plan: Plan,
+        members: Vec<(i32, i32)>,
+    ) -> Result<Decision> {
+        // Others may fail, or close nothing; and what was put in under another number cannot be named any more.
+        let can_be_named = members.iter().all(|&(_, member)| member == call.frame.args[0] as i32);
+        if syscall_table::op(call.frame.nr) != Some(Op::Close) || !can_be_named {
+            return Ok(self.wait_at_barrier(call));
+        }
+        let mut modifies = Vec::new();
+        for &(fd, member) in &members {
+            let Some(set) = self.epoll_set(call, fd) else { return Ok(self.wait_at_barrier(call)) };
+            let object = Object::EpollSet(set.id);
+            modifies.push((object, Intent::EpollSet(Change { set, fd, member: Some(member) })));
+        }
+        modifies.append(&mut plan.modifies);
+        let decision = self.track(stopped, call, plan, modifies)?;
+        if matches!(decision, Decision::Wait) {
+            return Ok(decision);
+        }
+        let mut remote = self.remote_calls(stopped)?;
+        for (set, member) in members {
+            remote.call(libc::SYS_epoll_ctl, &[set as u64, libc::EPOLL_CTL_DEL as u64, member as u64, 0])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(call.pid, signals);
+        Ok(decision)
+    }
+
+    /// What a set is before a call changes it.
+    pub(in crate::ahead) fn remember_set(&mut self, tid: i32, change: Change) -> io::Result<Before> {
+        let Change { set, fd, member } = change;
+        let members = open_members_of(tid, fd).map_err(io::Error::other)?;
+        if members.iter().any(|found| Some(found.fd) == member && !found.can_come_back()) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(Before { pid: self.pid_of(tid)?, fd, set, members, has_told: member.is_none() })
+    }
+
+    /// A process has its descriptors of the checkpoint again: its sets are made what they were.
+    pub(in crate::ahead) fn restore_sets(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        let undone: Vec<Before> = self.ahead.epoll_sets.undone.extract_if(.., |before| before.pid == pid).collect();
+        for before in undone {
+            self.restore_set(&before, stopped)?;
+        }
+        Ok(())
+    }
+
+    fn restore_set(&mut self, before: &Before, stopped: &Stopped) -> Result<()> {
+        let pid = before.pid;
+        let kernel = |source| TraceError::Kernel { what: "put back an epoll set", tid: pid, source };
+        let Some(fd) = self.descriptor_of_set(before).map_err(kernel)? else { return Ok(()) };
+        let now = open_members_of(pid, fd).map_err(|error| kernel(io::Error::other(error)))?;
+        let changes = changes_back(&before.members, &now, before.has_told);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let at = stopped.registers()?.gs_base - SCRATCH;
+        let mut remote = self.remote_calls(stopped)?;
+        for (operation, member) in changes {
+            tracee::write_bytes(pid, at, &epoll_event(member.events, member.data)).map_err(kernel)?;
+            let done = remote.call(libc::SYS_epoll_ctl, &[fd as u64, operation as u64, member.fd as u64, at])?;
+            // What is to go may have gone with its file.
+            if done < 0 && operation != libc::EPOLL_CTL_DEL {
+                return Err(kernel(io::Error::from_raw_os_error(-done as i32)));
+            }
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        Ok(())
+    }
+
+    /// Which descriptor of the process is the set now; none if the process has made it since.
+    fn descriptor_of_set(&self, before: &Before) -> io::Result<Option<i32>> {
+        let open = self.descriptors_of(before.pid).map_err(io::Error::other)?;
+        for fd in [before.fd].into_iter().chain(open.iter().copied()).filter(|fd| open.contains(fd)) {
+            if is_set(before.pid, fd) && crate::sys::is_same_file(before.pid, fd, &before.set.file)? {
+                return Ok(Some(fd));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What makes a set what it was. Those that tell only once are told to look again if they may have told.
+fn changes_back(before: &[Member], now: &[Member], has_told: bool) -> Vec<(i32, Member)> {
+    let find = |members: &[Member], one: &Member| members.iter().copied().find(|other| other.is_same(one));
+    let mut changes = Vec::new();
+    for member in now.iter().filter(|member| find(before, member).is_none()) {
+        changes.push((libc::EPOLL_CTL_DEL, *member));
+    }
+    for member in before {
+        match find(now, member) {
+            None => changes.push((libc::EPOLL_CTL_ADD, *member)),
+            Some(found) if found != *member || has_told && member.tells_once() => {
+                changes.push((libc::EPOLL_CTL_MOD, *member));
+            }
+            Some(_) => {}
+        }
+    }
+    changes
+}
+
+/// Whether a set gives some of its events only once.
+fn gives_once(call: &Call) -> bool {
+    has_member(members_of(call.tid, call.frame.args[0] as i32), Member::tells_once)
+}
+
+/// Whether there is a set in a set.
+fn has_sets(call: &Call) -> bool {
+    has_member(members_of(call.tid, call.frame.args[0] as i32), |member| is_set(call.tid, member.fd))
+}
+
+/// Whether one of the members of an epoll set is such. If they are not known, one may be; a descriptor that is not open
+/// has none.
+fn has_member(members: procfs::Result<Vec<Member>>, is_such: impl Fn(&Member) -> bool) -> bool {
+    match members {
+        Ok(members) => members.iter().any(is_such),
+        Err(error) => !matches!(error, procfs::Error::Gone(_) | procfs::Error::Missing { .. }),
+    }
+}
+
+fn is_set(tid: i32, fd: i32) -> bool {
+    procfs::link(tid, &format!("fd/{fd}")).is_ok_and(|link| link.as_os_str() == LINK)
+}
+
+/// What is in an epoll set.
+pub(in crate::ahead) fn members_of(tid: i32, fd: i32) -> procfs::Result<Vec<Member>> {
+    Ok(procfs::text(tid, &format!("fdinfo/{fd}"))?.lines().filter_map(Member::of).collect())
+}
+
+/// The same without those whose descriptor was closed, and whose file somebody else keeps open, such as a checkpoint's
+/// copy of the process: the kernel will forget them, and nobody can name them.
+fn open_members_of(tid: i32, fd: i32) -> procfs::Result<Vec<Member>> {
+    let members = members_of(tid, fd)?;
+    let is_open = |&(index, member): &(usize, &Member)| {
+        let earlier = members[..index].iter().filter(|other| other.fd == member.fd).count();
+        crate::sys::is_member(tid, member.fd, (fd, member.fd, earlier)).unwrap_or(false)
+    };
+    Ok(members.iter().enumerate().filter(is_open).map(|(_, member)| *member).collect())
+}
+
+/// A line of an epoll set in fdinfo (proc(5)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ahead) struct Member {
+    pub fd: i32,
+    pub events: u32,
+    pub data: u64,
+    pub ino: u64,
+}
+
+impl Member {
+    pub(in crate::ahead) fn of(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("tfd:")?.split_whitespace();
+        let fd = words.next()?.parse().ok()?;
+        let mut after = |name: &str| words.find(|word| *word == name).and_then(|_| words.next());
+        let events = u32::from_str_radix(after("events:")?, 16).ok()?;
+        let data = u64::from_str_radix(after("data:")?, 16).ok()?;
+        let ino = words.find_map(|word| u64::from_str_radix(word.strip_prefix("ino:")?, 16).ok())?;
+        Some(Self { fd, events, data, ino })
+    }
+
+    /// A file that was put under the number of another one is another member.
+    fn is_same(&self, other: &Self) -> bool {
+        self.fd == other.fd && self.ino == other.ino
+    }
+
+    fn tells_once(&self) -> bool {
+        self.events & (EDGES | ONCE) != 0
+    }
+
+    /// Whether it can be made what it is. One that has told its only event waits for nothing at all, which nobody can
+    /// ask for; an exclusive one cannot be changed.
+    fn can_come_back(&self) -> bool {
+        self.events & ALWAYS == ALWAYS && self.events & EXCLUSIVE == 0
+    }
+}
+
+/// `struct epoll_event`, which is packed.
+pub(in crate::ahead) type EpollEvent = [u8; 12];
+
+pub(in crate::ahead) fn epoll_event(events: u32, data: u64) -> EpollEvent {
+    let mut event = [0; 12];
+    event[..4].copy_from_slice(&events.to_ne_bytes());
+    event[4..].copy_from_slice(&data.to_ne_bytes());
+    event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+    use rustix::pipe::pipe;
+
+    const LEVEL: u32 = ALWAYS | 1;
+
+    fn member(fd: i32, events: u32) -> Member {
+        Member { fd, events, data: 7, ino: 1 }
+    }
+
+    #[test]
+    fn a_line_of_fdinfo_is_a_member() {
+        let line = "tfd:        5 events:       19 data:             cafe  pos:0 ino:61af sdev:7";
+        assert_eq!(Member::of(line), Some(Member { fd: 5, events: 0x19, data: 0xcafe, ino: 0x61af }));
+        assert!(Member::of("pos:\t0").is_none());
+    }
+
+    #[test]
+    fn what_was_added_goes_and_what_was_removed_comes_back() {
+        let changes = changes_back(&[member(3, LEVEL), member(4, LEVEL)], &[member(4, LEVEL), member(5, LEVEL)], false);
+        let expected = [(libc::EPOLL_CTL_DEL, member(5, LEVEL)), (libc::EPOLL_CTL_ADD, member(3, LEVEL))];
+        assert_eq!(changes, expected);
+        let other_file = Member { ino: 2, ..member(3, LEVEL) };
+        let changes = changes_back(&[member(3, LEVEL)], &[other_file], false);
+        assert_eq!(changes, [(libc::EPOLL_CTL_DEL, other_file), (libc::EPOLL_CTL_ADD, member(3, LEVEL))]);
+    }
+
+    #[test]
+    fn what_tells_once_looks_again_after_it_may_have_told() {
+        let members = [member(3, LEVEL | EDGES), member(4, LEVEL), member(5, LEVEL | ONCE)];
+        assert!(changes_back(&members, &members, false).is_empty());
+        let again = changes_back(&members, &members, true);
+        let expected = [(libc::EPOLL_CTL_MOD, members[0]), (libc::EPOLL_CTL_MOD, members[2])];
+        assert_eq!(again, expected);
+        // The kernel leaves nothing of one that has told its only event.
+        let told = [members[0], members[1], member(5, ONCE)];
+        assert_eq!(changes_back(&members, &told, false), [(libc::EPOLL_CTL_MOD, members[2])]);
+        assert!(!told[2].can_come_back() && members[2].can_come_back());
+    }
+
+    #[test]
+    fn a_set_is_told_from_another_one() {
+        let new = || epoll::create(CreateFlags::CLOEXEC).unwrap();
+        let (one, copy) = (new(), new());
+        let copy_of_one = rustix::io::dup(&one).unwrap();
+        let mut sets = Sets::default();
+        let known = sets.known_as(one).unwrap();
+        assert_eq!(sets.known_as(copy_of_one).unwrap().id, known.id);
+        assert_ne!(sets.known_as(copy).unwrap().id, known.id);
+    }
+
+    #[test]
+    fn members_are_read_and_an_edge_is_told_again_when_asked() {
+        let (reader, writer) = pipe().unwrap();
+        let set = epoll::create(CreateFlags::CLOEXEC).unwrap();
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&set, &reader, EventData::new_u64(7), flags).unwrap();
+        rustix::io::write(&writer, b"x").unwrap();
+        let told = || {
+            let mut events = Vec::with_capacity(4);
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&now)).unwrap()
+        };
+        assert_eq!((told(), told()), (1, 0));
+        let members = members_of(std::process::id() as i32, set.as_raw_fd()).unwrap();
+        assert_eq!((members.len(), members[0].fd, members[0].data), (1, reader.as_raw_fd(), 7));
+        let again = changes_back(&members, &members, true);
+        assert_eq!(again, [(libc::EPOLL_CTL_MOD, members[0])]);
+        epoll::modify(&set, &reader, EventData::new_u64(again[0].1.data), flags).unwrap();
+        assert_eq!(told(), 1);
+    }
+}
