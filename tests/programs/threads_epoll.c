@@ -43,11 +43,12 @@ static void *post(void *how) {
 int main(void) {
     pthread_t server, posters[2];
     set = OK(epoll_create1(EPOLL_CLOEXEC));
+    /* A number of its own: the server's last look at a closed one would take what says that it is over. */
+    int end = add(1ULL << 32);
     CHECK(pthread_create(&server, NULL, serve, NULL) == 0);
     for (long i = 0; i < 2; i++) CHECK(pthread_create(&posters[i], NULL, post, (void *)i) == 0);
     for (int i = 0; i < 2; i++) CHECK(pthread_join(posters[i], NULL) == 0);
     printf("sum %lu\n", sum); fflush(stdout);
-    int end = add(1ULL << 32);
     uint64_t one = 1;
     OK(write(end, &one, 8));
     CHECK(pthread_join(server, NULL) == 0);

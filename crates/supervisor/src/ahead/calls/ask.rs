@@ -582,8 +582,6 @@ impl Supervisor {
             return Ok(false);
         }
         self.revoke_permits();
-        let descriptors = self.descriptors_of(pid)?;
-        let sockets = accept::sockets_among(pid, &descriptors)?;
         let mut unreaped = self.ahead.unreaped.remove(&pid).unwrap_or_default();
         let begin = Instant::now();
         let known = self.known_of(pid, stopped.tid());
@@ -605,6 +603,9 @@ impl Supervisor {
                 self.ahead.vessels.insert(vessel.pid());
                 self.ahead.report.checkpoint(took);
                 self.ahead.costs.measured(pid, took);
+                // Those of the copy: other threads may have opened some since, and go on with that already.
+                let descriptors = self.descriptors_of(vessel.pid())?;
+                let sockets = accept::sockets_among(vessel.pid(), &descriptors)?;
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
