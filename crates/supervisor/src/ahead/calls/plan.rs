@@ -480,7 +480,8 @@ impl Supervisor {
                 Plan::new(Class::Free)
             }
             FileDescription::Pipe { dev, ino, copy } if call.frame.args[1] == FIONBIO => {
-                Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Flags(copy)).once()
+                let intent = Intent::EndFlags { fd: call.frame.args[0] as i32, end: copy };
+                Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), intent).once()
             }
             FileDescription::File { dev, ino, copy, .. } if call.frame.args[1] == FIONBIO => {
                 Plan::new(Class::Tracked).modifying(position_of(dev, ino), Intent::Flags(copy)).once()
