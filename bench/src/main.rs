@@ -1,5 +1,5 @@
 //! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|guess-build|
-//! growth|all} [--runs N] [--quick] [--before FILE]`: the figures of the papers.
+//! growth|signals|all} [--runs N] [--quick] [--before FILE]`: the figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
 //! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON
@@ -25,6 +25,7 @@ mod plot;
 mod postmark;
 mod report;
 mod servers;
+mod signals;
 mod sqlite;
 mod worth;
 
@@ -45,7 +46,7 @@ pub struct Options {
 
 type Bench = fn(&Options) -> Result<Vec<figure::Figure>, String>;
 
-const BENCHES: [(&str, Bench); 13] = [
+const BENCHES: [(&str, Bench); 14] = [
     ("interposition", |options| Ok(vec![interposition::run(options)?])),
     ("postmark", |options| Ok(vec![postmark::run(options)?])),
     ("sqlite", |options| Ok(vec![sqlite::run(options)?])),
@@ -59,6 +60,7 @@ const BENCHES: [(&str, Bench); 13] = [
     ("ahead-calls", |options| Ok(vec![ahead_calls::run(options)?])),
     ("guess-build", |options| Ok(vec![guess_build::run(options)?])),
     ("growth", growth::run),
+    ("signals", |options| Ok(vec![signals::run(options)?])),
 ];
 
 /// Set in the process that has its own mount namespace.

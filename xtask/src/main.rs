@@ -41,7 +41,7 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | posix [--operations N] [--seed S] [NAME …] | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|\
-    guess-build|growth|all \
+    guess-build|growth|signals|all \
     [--runs N] [--quick] [--before FILE] | docs";
 
 fn main() -> ExitCode {

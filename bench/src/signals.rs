@@ -1,0 +1,40 @@
+//! What a signal that a handler takes costs, natively and in a world: with a tracer each signal is a stop.
+
+use crate::figure::{Base, Figure, Series};
+use crate::inside::{command, machine, output_of, prefix_with, Workshop};
+use crate::Options;
+
+/// Operations of `programs/signals.c`.
+const OPERATIONS: [&str; 3] = ["kill", "timer", "timer_in_calls"];
+const SIGNALS: u32 = 5000;
+const WAYS: [&str; 2] = ["native", "run"];
+
+/// Runs it.
+pub fn run(options: &Options) -> Result<Figure, String> {
+    let workshop = Workshop::open()?;
+    let program = workshop.compile("signals", &[])?;
+    let count = if options.quick { SIGNALS / 20 } else { SIGNALS };
+    let mut series = Vec::new();
+    for operation in OPERATIONS {
+        let mut group = WAYS.map(|way| Series::new(format!("{operation}, {way}")));
+        for _ in 0..options.runs {
+            for (way, series) in group.iter_mut().enumerate() {
+                let mut words = match way {
+                    0 => Vec::new(),
+                    _ => prefix_with(&[], &workshop.file("stats.json"))?,
+                };
+                words.extend([program.clone(), operation.to_owned(), count.to_string()]);
+                let mut job = command(&words);
+                job.current_dir(workshop.path());
+                let said = output_of(job)?;
+                let number = said.strip_prefix("ns ").and_then(|text| text.trim().parse().ok());
+                series.values.push(number.ok_or_else(|| format!("signals said {said:?}"))?);
+            }
+        }
+        eprintln!("{operation}: {:.0} ns natively, {:.0} inside", group[0].median(), group[1].median());
+        series.extend(group);
+    }
+    let title = "One signal that a handler takes".to_owned();
+    let (base, notes, targets) = (Base::Groups(WAYS.len()), vec![machine()], Vec::new());
+    Ok(Figure { name: "signals", title, unit: "ns", series, base, targets, notes })
+}
