@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use bluefs::lease::{ClientLeases, Millis, TERM_MS};
+use bluefs::lease::{ClientLeases, Millis};
 use bluefs::op::{Content, Effect, Inode, Lent, BLOCK_BYTES, STEP_BYTES_MAX};
 use bluefs::query::{answer, Answer, Query};
 use bluefs::tree::{Entry, Space, Stop, Tree};
@@ -47,11 +47,15 @@ struct Block {
 #[derive(Debug, Default)]
 pub struct Cache {
     leases: ClientLeases,
+    /// How long the last one lasts.
+    term: Millis,
     inodes: BTreeMap<Ino, Inode>,
     names: BTreeMap<Ino, Names>,
     names_count: usize,
     xattrs: BTreeMap<Ino, Xattrs>,
     blocks: BTreeMap<(Ino, u64), Block>,
+    /// Files of which intervals have changed the contents whose outcomes come next.
+    unsettled: BTreeMap<u64, BTreeSet<Ino>>,
     /// Blocks by when they were used.
     order: BTreeMap<u64, (Ino, u64)>,
     clock: u64,
@@ -80,6 +84,7 @@ impl Cache {
 
     /// A lease was granted; the request was sent at `asked`.
     pub fn granted(&mut self, group: Group, asked: Millis, term: Millis) {
+        self.term = term;
         self.leases.granted(group, asked, term);
     }
 
@@ -182,7 +187,16 @@ impl Cache {
     }
 
     /// The session itself has changed this. Contents follow with the outcome ([`Cache::committed`]).
-    pub fn changed(&mut self, keys: &[Key], inodes: &[(Ino, Option<Inode>)], names: &[(Ino, Name, Option<Entry>)]) {
+    /// Until [`Cache::settled`] nothing is said of contents that it has changed: the new size is known, and they are not.
+    pub fn changed(
+        &mut self,
+        number: u64,
+        keys: &[Key],
+        inodes: &[(Ino, Option<Inode>)],
+        names: &[(Ino, Name, Option<Entry>)],
+    ) {
+        let data = keys.iter().filter_map(|key| if let Key::Data(ino) = key { Some(*ino) } else { None });
+        self.unsettled.insert(number, data.collect());
         for key in keys {
             match key {
                 Key::Data(ino) => _ = self.inodes.remove(ino),
@@ -242,6 +256,11 @@ impl Cache {
             }
         }
         self.make_room();
+    }
+
+    /// The outcome of an interval has arrived.
+    pub fn settled(&mut self, number: u64) {
+        self.unsettled.remove(&number);
     }
 
     /// An inode, whether or not there is a lease.
@@ -417,7 +436,7 @@ impl View<'_> {
         let until = self.cache.leases.until(group);
         self.until.set(self.until.get().min(until.unwrap_or(0)));
         match until {
-            Some(until) if until >= self.now + TERM_MS / 2 => {}
+            Some(until) if until >= self.now + self.cache.term / 2 => {}
             Some(until) if until > self.now => _ = self.aging.borrow_mut().insert(group),
             _ => _ = self.lacks.borrow_mut().insert(group),
         }
@@ -468,6 +487,9 @@ impl Tree for View<'_> {
 
     fn block(&self, ino: Ino, index: u64) -> Result<Option<Vec<u8>>, Unknown> {
         self.need(ino.group());
+        if self.cache.unsettled.values().any(|inos| inos.contains(&ino)) {
+            return Err(Unknown);
+        }
         let block = self.cache.blocks.get(&(ino, index)).ok_or(Unknown)?;
         self.touched.borrow_mut().push((ino, index));
         Ok(Some(block.bytes.clone()))
@@ -487,5 +509,54 @@ impl Tree for View<'_> {
 
     fn staged(&self, _: SessionId, _: u64) -> Result<Option<Vec<u8>>, Unknown> {
         Err(Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bluefs::op::Time;
+    use bluefs::{Csn, Runs, Step};
+
+    use super::*;
+
+    /// Found by `cargo xtask histories`: between two messages of the server the new size of a file was known and the old
+    /// contents, so that another thread read zeros.
+    #[test]
+    fn contents_that_an_interval_has_changed_are_not_known_before_its_outcome() {
+        let ino = Ino(5);
+        let inode = |size| Inode {
+            kind: Kind::File,
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            size,
+            blocks: 1,
+            rdev: 0,
+            atime: Time(0),
+            mtime: Time(0),
+            ctime: Time(0),
+            parent: Ino(0),
+            target: Vec::new(),
+        };
+        let mut cache = Cache::default();
+        let query = Query::Read { ino, offset: 0, len: BLOCK_BYTES as u32 };
+        let read = |cache: &mut Cache| match cache.answer(&Cred::root(), &query, 1) {
+            Said::Known(Ok(Answer::Bytes(bytes)), _) => Some(bytes),
+            _ => None,
+        };
+        cache.granted(ino.group(), 0, 10_000);
+        cache.learn(&Query::Inode(ino), Ok(&Answer::Inode(ino, inode(3))));
+        cache.learn(&query, Ok(&Answer::Bytes(b"one".to_vec())));
+        assert_eq!(read(&mut cache).as_deref(), Some(&b"one"[..]));
+        cache.changed(1, &[Key::Data(ino), Key::Attr(ino)], &[(ino, Some(inode(6)))], &[]);
+        assert_eq!(read(&mut cache), None);
+        let change = Change::Append { ino, content: Content::Inline(b"two".to_vec()) };
+        let steps = vec![Step { cred: 0, time: None, change }];
+        let interval =
+            Interval { number: 1, base: Csn(0), after: Runs::new(), reads: vec![], creds: vec![Cred::root()], steps };
+        cache.committed(&interval, &[Effect::Wrote { offset: 3, size: 6 }]);
+        cache.settled(1);
+        assert_eq!(read(&mut cache).as_deref(), Some(&b"onetwo"[..]));
     }
 }

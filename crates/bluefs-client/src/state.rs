@@ -315,6 +315,7 @@ impl State {
                 self.cache.committed(interval, effects);
             }
         }
+        self.cache.settled(number);
         if self.flight.outcome(number) {
             self.outcomes.insert(number, (outcome, told));
             self.staged.remove(&number);
@@ -397,7 +398,7 @@ impl State {
             }
             Reply::Invalidate { keys, .. } => keys.iter().for_each(|key| self.cache.forget(key)),
             Reply::Changed { number, keys, inodes, names, .. } => {
-                self.cache.changed(&keys, &inodes, &names);
+                self.cache.changed(number, &keys, &inodes, &names);
                 self.told.insert(number, inodes);
             }
             Reply::Recall { group } => self.cache.recalled(group),
