@@ -102,25 +102,22 @@ impl Batch {
     pub fn run(&self, client: &Client, cred: &Cred) -> Result<Csn, BatchError> {
         for _ in 0..ATTEMPTS_MAX {
             let mut plan = Plan::new(client, cred)?;
-            for (line, operation) in &self.operations {
-                let refused = |errno| match errno {
-                    Errno::IO | Errno::STALE => BatchError::Unreachable(errno),
-                    errno => BatchError::Refused { line: *line, errno },
-                };
-                plan.add(*line, operation).map_err(refused)?;
-            }
-            let (interval, staged, lines) = plan.into_interval();
-            match client.submit(interval, staged, &|| false).map_err(BatchError::Unknown)? {
-                Outcome::Committed { csn, .. } => return Ok(csn),
-                Outcome::Failed(Failure::Refused { step, errno }) => {
+            // What was read for it was not read at one moment: it is refused if all of that still holds.
+            let refused = plan.add_all(&self.operations).err();
+            match (plan.submit(), refused) {
+                (Ok((Outcome::Committed { .. }, _)), Some(refused)) => return Err(refused),
+                (Ok((Outcome::Committed { csn, .. }, _)), None) => return Ok(csn),
+                (Ok((Outcome::Failed(Failure::Refused { step, errno }), lines)), _) => {
                     let line = lines.get(step as usize).copied().unwrap_or_default();
                     return Err(BatchError::Refused { line, errno });
                 }
-                Outcome::Failed(Failure::Malformed) => {
+                (Ok((Outcome::Failed(Failure::Malformed), lines)), _) => {
                     let why = "the list is larger than one transaction may be".to_owned();
                     return Err(BatchError::Syntax { line: lines.last().copied().unwrap_or(1), why });
                 }
-                Outcome::Failed(_) => {}
+                (Ok((Outcome::Failed(_), _)), _) => {}
+                (Err(errno), Some(_)) => return Err(BatchError::Unreachable(errno)),
+                (Err(errno), None) => return Err(BatchError::Unknown(errno)),
             }
         }
         Err(BatchError::Contended)
@@ -149,20 +146,32 @@ impl<'c> Plan<'c> {
         Ok(Plan { client, cred, base, names, reads, steps: vec![], lines: vec![], numbers, staged: vec![] })
     }
 
-    #[allow(clippy::type_complexity, reason = "an interval, what it takes, and the line of each step")]
-    fn into_interval(self) -> (Interval, Vec<(u64, Vec<u8>)>, Vec<usize>) {
+    /// Has it carried out. Says what comes of it, and the line of each step.
+    fn submit(self) -> Result<(Outcome, Vec<usize>), Errno> {
         let (reads, creds) = (self.reads.into_iter().collect(), vec![self.cred.clone()]);
         let interval = Interval { number: 0, base: self.base, after: Runs::new(), reads, creds, steps: self.steps };
-        (interval, self.staged, self.lines)
+        Ok((self.client.submit(interval, self.staged, &|| false)?, self.lines))
     }
 
-    fn add(&mut self, line: usize, operation: &Operation) -> Result<(), Errno> {
-        let changes = self.changes(operation)?;
+    /// Plans all operations; or none, if one is refused.
+    fn add_all(&mut self, operations: &[(usize, Operation)]) -> Result<(), BatchError> {
+        for (line, operation) in operations {
+            match self.changes(operation) {
+                Ok(changes) => self.add(*line, changes),
+                Err(errno) => {
+                    (self.steps, self.staged, self.lines) = (vec![], vec![], vec![]);
+                    return Err(BatchError::Refused { line: *line, errno });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, line: usize, changes: Vec<Change>) {
         for change in changes {
             self.steps.push(Step { cred: 0, time: None, change });
             self.lines.push(line);
         }
-        Ok(())
     }
 
     fn changes(&mut self, operation: &Operation) -> Result<Vec<Change>, Errno> {
@@ -196,8 +205,12 @@ impl<'c> Plan<'c> {
             Operation::Rename(from, to) => {
                 let ((from_dir, from), (to_dir, to)) = (self.parent(from)?, self.parent(to)?);
                 let moved = self.lookup(from_dir, &from)?.ok_or(Errno::NOENT)?;
-                self.names.insert((from_dir, from.clone()), None);
-                self.names.insert((to_dir, to.clone()), Some(moved));
+                let replaced = self.lookup(to_dir, &to)?;
+                // Two names of one file stay as they are.
+                if replaced.map(|(ino, _)| ino) != Some(moved.0) {
+                    self.names.insert((from_dir, from.clone()), None);
+                    self.names.insert((to_dir, to.clone()), Some(moved));
+                }
                 vec![Change::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace }]
             }
             Operation::Link(old, new) => {
@@ -263,6 +276,7 @@ impl<'c> Plan<'c> {
             return Ok(*known);
         }
         let query = Query::Lookup { dir, name: name.clone() };
+        self.reads.extend([Key::Attr(dir), Key::Name(dir, name.clone())]);
         let found = match self.client.ask(self.cred, query, &|| false) {
             Ok((_, Answer::Inode(ino, inode))) => Some((ino, inode.kind)),
             // A directory that this batch has made is not at the server yet: it is empty.
@@ -271,7 +285,6 @@ impl<'c> Plan<'c> {
             Ok(_) => return Err(Errno::IO),
             Err(errno) => return Err(errno),
         };
-        self.reads.extend([Key::Attr(dir), Key::Name(dir, name.clone())]);
         Ok(found)
     }
 }
