@@ -117,6 +117,11 @@ impl Engine {
         self.state.volumes.values_mut().for_each(|volume| volume.set_quiet(quiet));
     }
 
+    /// Another term of leases, ms, before anything is handled. A store has to have the same after each restart.
+    pub fn set_term(&mut self, term: Millis) {
+        self.state.volumes.values_mut().for_each(|volume| volume.set_term(term));
+    }
+
     /// The store, at the end.
     pub fn into_store(self) -> Store {
         self.store

@@ -126,8 +126,10 @@ impl Locks {
             self.put(session, &request);
             return Locked::Given;
         }
+        // Whoever does not wait for others waits until it is known whether any have it.
+        let is_known = self.unknown.is_empty() || self.other(session, &request).is_some();
         let waiting = self.waiting.iter().filter(|waiting| waiting.session == session).count();
-        if !request.wait || waiting >= WAITING_MAX {
+        if (!request.wait && is_known) || waiting >= WAITING_MAX {
             return Locked::Refused;
         }
         self.waiting.push_back(Waiting { session, tag, request });
@@ -155,18 +157,22 @@ impl Locks {
         self.held.retain(|_, held| !held.is_empty());
     }
 
-    /// Gives locks to those whose wait is over: the session and the tag of each.
-    pub fn give(&mut self) -> Vec<(SessionId, u64)> {
-        let mut given = Vec::new();
+    /// Those whose wait is over: the session and the tag of each, and whether it is given.
+    pub fn give(&mut self) -> Vec<(SessionId, u64, bool)> {
+        let mut over = Vec::new();
         for waiting in std::mem::take(&mut self.waiting) {
-            if self.is_free(waiting.session, &waiting.request) {
-                self.put(waiting.session, &waiting.request);
-                given.push((waiting.session, waiting.tag));
+            let Waiting { session, tag, request } = waiting;
+            let is_free = self.is_free(session, &request);
+            if is_free {
+                self.put(session, &request);
+            }
+            if is_free || (!request.wait && self.other(session, &request).is_some()) {
+                over.push((session, tag, is_free));
             } else {
                 self.waiting.push_back(waiting);
             }
         }
-        given
+        over
     }
 
     fn is_free(&self, session: SessionId, request: &LockRequest) -> bool {
@@ -263,7 +269,7 @@ mod tests {
         assert_eq!(locks.request(A, 2, lock(LockKind::Unlock, 5, 5, false)), Locked::Given);
         assert_eq!(locks.give(), [], "byte 6 is locked");
         locks.request(A, 3, lock(LockKind::Unlock, 6, 6, false));
-        assert_eq!(locks.give(), [(B, 3)]);
+        assert_eq!(locks.give(), [(B, 3, true)]);
         assert_eq!(locks.request(B, 4, lock(LockKind::Shared, 4, 4, false)), Locked::Refused, "4 is still A's");
         assert_eq!(locks.request(B, 5, lock(LockKind::Shared, 7, 7, false)), Locked::Refused, "and so is 7");
         locks.end(A);
@@ -303,17 +309,19 @@ mod tests {
     #[test]
     fn nobody_gets_a_lock_before_all_that_may_have_some_have_reclaimed_them() {
         let mut locks = Locks::restarted(BTreeSet::from([A, B]), 100);
-        assert_eq!(locks.request(A, 1, lock(LockKind::Exclusive, 0, 0, false)), Locked::Refused);
+        assert_eq!(locks.request(A, 1, lock(LockKind::Exclusive, 0, 0, false)), Locked::Waits, "nobody knows");
         assert_eq!(locks.request(A, 2, lock(LockKind::Exclusive, 0, 0, true)), Locked::Waits);
+        assert_eq!(locks.request(A, 3, lock(LockKind::Exclusive, 30, 39, false)), Locked::Waits);
         assert!(locks.reclaim(B, lock(LockKind::Exclusive, 0, 9, false)));
         assert!(!locks.reclaim(A, lock(LockKind::Shared, 9, 9, false)), "B has it");
+        assert_eq!(locks.request(A, 4, lock(LockKind::Exclusive, 5, 5, false)), Locked::Refused, "it is known");
         locks.reclaimed(A);
-        assert_eq!((locks.give(), locks.unknown_until()), (vec![], Some(100)));
+        assert_eq!((locks.give(), locks.unknown_until()), (vec![(A, 1, false)], Some(100)));
         locks.reclaimed(B);
-        assert_eq!((locks.give(), locks.unknown_until()), (vec![], None));
+        assert_eq!((locks.give(), locks.unknown_until()), (vec![(A, 3, true)], None));
         assert!(locks.reclaim(B, lock(LockKind::Exclusive, 0, 9, false)), "it has it still");
         locks.request(B, 1, lock(LockKind::Unlock, 0, 0, false));
-        assert_eq!(locks.give(), [(A, 2)]);
+        assert_eq!(locks.give(), [(A, 2, true)]);
         assert!(!locks.reclaim(B, lock(LockKind::Exclusive, 0, 9, false)), "not all of it");
         assert!(locks.reclaim(B, lock(LockKind::Exclusive, 1, 9, false)));
         assert!(!locks.reclaim(B, lock(LockKind::Shared, 20, 20, false)), "what is free may have been another's");
@@ -328,7 +336,7 @@ mod tests {
         locks.tick(109);
         assert_eq!(locks.give(), []);
         locks.tick(110);
-        assert_eq!(locks.give(), [(B, 1)]);
+        assert_eq!(locks.give(), [(B, 1, true)]);
     }
 
     #[test]

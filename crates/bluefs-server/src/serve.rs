@@ -96,6 +96,11 @@ impl Server {
         self.engine.set_quiet(quiet);
     }
 
+    /// Another term of leases, ms. A store has to have the same after each restart.
+    pub fn set_term(&mut self, term: u64) {
+        self.engine.set_term(term);
+    }
+
     /// What ends it.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.to_input.clone())

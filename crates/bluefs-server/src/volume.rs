@@ -96,6 +96,11 @@ impl Volume {
         self.leases.set_quiet(quiet);
     }
 
+    /// Another term of leases.
+    pub fn set_term(&mut self, term: Millis) {
+        self.leases.set_term(term);
+    }
+
     /// How many sessions there are.
     pub fn session_count(&self) -> usize {
         self.sessions.len()
@@ -131,7 +136,7 @@ impl Volume {
         self.acknowledge(batch, session, acknowledged)?;
         let last = self.sessions[&session].session.last();
         batch.set_session(self.id, session, Some(&self.sessions[&session].row))?;
-        let (csn, now, lease_ms) = (self.csn, now.wall.0, TERM_MS);
+        let (csn, now, lease_ms) = (self.csn, now.wall.0, self.leases.term());
         let welcome = Reply::Welcome { session, epoch, csn, last, now, lease_ms, read_only };
         actions.push(Action::Send(connection, welcome));
         let open = self.orphans.iter().filter(|(_, who)| who.contains(&session)).map(|(ino, _)| *ino);
@@ -250,6 +255,7 @@ impl Volume {
                 } else {
                     self.send(session, Reply::Error { tag, csn: self.csn, errno: AGAIN }, actions);
                 }
+                self.give_locks(batch, actions)?;
             }
             Request::TestLock { tag, lock } => {
                 self.send(session, Reply::Tested { tag, other: self.locks.in_the_way(session, &lock) }, actions);
@@ -561,7 +567,13 @@ impl Volume {
     }
 
     fn give_locks(&mut self, batch: &mut Batch, actions: &mut Vec<Action>) -> Result<(), StoreError> {
-        self.locks.give().into_iter().try_for_each(|(session, tag)| self.locked(batch, session, tag, actions))
+        self.locks.give().into_iter().try_for_each(|(session, tag, is_given)| match is_given {
+            true => self.locked(batch, session, tag, actions),
+            false => {
+                self.send(session, Reply::Error { tag, csn: self.csn, errno: AGAIN }, actions);
+                Ok(())
+            }
+        })
     }
 
     /// A lock is given.

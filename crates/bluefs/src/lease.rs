@@ -117,6 +117,19 @@ impl Leases {
         self.quiet = quiet;
     }
 
+    /// Another term, also for the leases of a predecessor: it has to have had the same.
+    pub fn set_term(&mut self, term: Millis) {
+        if self.unknown_until > 0 {
+            self.unknown_until = (self.unknown_until + term).saturating_sub(self.term);
+        }
+        self.term = term;
+    }
+
+    /// How long a lease lasts.
+    pub fn term(&self) -> Millis {
+        self.term
+    }
+
     /// Asks for a lease. Says when it ends by the server's clock, or `None`: somebody else writes, or the session has
     /// too many.
     pub fn grant(&mut self, session: SessionId, group: Group, now: Millis) -> Option<Millis> {
