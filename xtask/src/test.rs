@@ -13,12 +13,12 @@ use crate::shell::{
 };
 use crate::unstable::{self, run_tests};
 use crate::volume::Volume;
-use crate::{faults, guarantee, search, setup};
+use crate::{faults, guarantee, histories, search, setup};
 
 type Step = (&'static str, fn() -> Result<(), String>);
 
 /// Groups of steps that run at the same time. Two that build in the same folder wait for each other.
-const GROUPS: [&[Step]; 11] = [
+const GROUPS: [&[Step]; 12] = [
     &[("set-up", setup::run)],
     &[("format", format_check)],
     &[("test build", build_tests)],
@@ -32,6 +32,7 @@ const GROUPS: [&[Step]; 11] = [
     &[("guarantee", guarantee::sample), ("lints", lints)],
     &[("faults, a sample", faults::sample)],
     &[("search for holes, a sample", search::sample)],
+    &[("histories of BlueFS, a sample", histories::sample)],
 ];
 
 /// What a step came to.

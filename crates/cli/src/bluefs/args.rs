@@ -29,6 +29,14 @@ pub struct ServeOptions {
     /// Make this volume if it is not there; may be repeated. A store has one called `default` from the beginning
     #[arg(long = "volume", value_name = "NAME", value_parser = volume_name)]
     pub volumes: Vec<String>,
+
+    /// How long a lease lasts, ms; the same each time that this store is served. For tests, which cannot wait
+    #[arg(long, value_name = "MS", hide = true)]
+    pub lease_term: Option<u64>,
+
+    /// How long after a change nobody else gets a lease, ms. For tests
+    #[arg(long, value_name = "MS", hide = true)]
+    pub lease_pause: Option<u64>,
 }
 
 /// `speculator invite`.

@@ -29,7 +29,9 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
     let io = |what: &str, error: std::io::Error| Failure::Bluefs(format!("cannot {what}: {}", plain(&error)));
     let listener = TcpListener::bind(at).map_err(|error| io(&format!("listen at {at}"), error))?;
     let at = listener.local_addr().map_err(|error| io("listen", error))?;
-    let server = Server::new(store).map_err(|error| Failure::Bluefs(error.to_string()))?;
+    let mut server = Server::new(store).map_err(|error| Failure::Bluefs(error.to_string()))?;
+    options.lease_term.into_iter().for_each(|term| server.set_term(term));
+    options.lease_pause.into_iter().for_each(|pause| server.set_quiet(pause));
     let stopper = server.stopper();
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| io("wait for signals", error))?;
     std::thread::spawn(move || {

@@ -1,0 +1,42 @@
+//! `histories`: random histories of several clients of BlueFS, judged by whether one copy could have answered so
+//! (`tests/histories`).
+
+use crate::shell::{build_comparer, build_judged, job, speculator, target, Job};
+
+/// Histories of a sample: a quarter of a minute.
+const SAMPLE: &str = "40";
+/// Errors that are made on purpose. `long-leases` shows in too few histories for a sample.
+const PLANTED: [&str; 7] = [
+    "lost-invalidations",
+    "stale-after-reconnection",
+    "lost-commits",
+    "rename-in-two",
+    "batch-in-parts",
+    "appended-twice",
+    "lock-of-two",
+];
+/// Histories in which each of them has to be found.
+const PLANTED_HISTORIES: &str = "60";
+
+fn histories() -> Job {
+    let into = target().join("histories");
+    job(target().join("debug/histories")).args([
+        "--speculator".as_ref(),
+        speculator().as_os_str(),
+        "--into".as_ref(),
+        into.as_os_str(),
+    ])
+}
+
+/// Histories, with the program's own arguments.
+pub fn run(arguments: &[String]) -> Result<(), String> {
+    build_judged()?;
+    build_comparer("histories")?;
+    histories().args(arguments).run()
+}
+
+/// Some histories, and that each planted error is found.
+pub fn sample() -> Result<(), String> {
+    run(&[SAMPLE, "--seed=1"].map(str::to_owned))?;
+    PLANTED.iter().try_for_each(|error| histories().args([PLANTED_HISTORIES, "--seed=1", "--planted", error]).run())
+}
