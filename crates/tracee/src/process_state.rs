@@ -1,6 +1,7 @@
-//! State of a held process that can be seen or changed from outside, beside registers and memory: what a checkpoint has to keep.
+//! State of a held process that can be seen or changed from outside, beside registers and memory: what a checkpoint has
+//! to keep.
 
-use crate::sys;
+use crate::{sys, thread_state};
 use crate::{Result, SignalInfo, Stopped};
 use std::fs::File;
 use std::io;
@@ -84,29 +85,31 @@ pub fn set_affinity(tid: i32, mask: &[u64]) -> io::Result<()> {
     sys::set_affinity(tid, mask)
 }
 
-/// Let this thread, a tracer, run as soon as it has something to do: every process inside waits for it. Without the privilege it stays as it is: false.
+/// Let this thread, a tracer, run as soon as it has something to do: every process inside waits for it. Without the
+/// privilege it stays as it is: false.
 pub fn run_first() -> bool {
     sys::run_first()
 }
 
-/// Let a stopped thread run on the core that we are on, and on no other: what it is made to do from here is done soonest there, and waking somebody on
-/// another core costs more than most calls. Where that is refused, it stays where it is.
+/// Let a stopped thread run on the core that we are on, and on no other: what it is made to do from here is done
+/// soonest there, and waking somebody on another core costs more than most calls. Where that is refused, it stays where
+/// it is.
 pub fn bring_near(tid: i32) {
     sys::bring_near(tid);
 }
 
 /// Whether two processes are the same address space (`vfork`, `CLONE_VM`).
 pub fn same_memory(a: i32, b: i32) -> io::Result<bool> {
-    sys::same_memory(a, b)
+    thread_state::sys::same_memory(a, b)
 }
 
 /// Whether descriptors of two processes, each given as process and descriptor, are the same open file.
 pub fn same_description(a: (i32, i32), b: (i32, i32)) -> io::Result<bool> {
-    sys::same_description(a, b)
+    thread_state::sys::same_description(a, b)
 }
 
-/// Ranges of a process's address space that have pages of their own: anonymous, or private copies of a file's, in memory or swapped out.
-/// `pagemap` is the process's `/proc/PID/pagemap`. `Unsupported` before Linux 6.7.
+/// Ranges of a process's address space that have pages of their own: anonymous, or private copies of a file's, in
+/// memory or swapped out. `pagemap` is the process's `/proc/PID/pagemap`. `Unsupported` before Linux 6.7.
 pub fn own_pages(pagemap: &File) -> io::Result<Vec<Range<u64>>> {
     sys::own_pages(pagemap)
 }

@@ -119,8 +119,8 @@ impl SignalInfo {
     pub fn is_from_us(&self) -> bool {
         self.code() == libc::SI_TKILL && (self.sender() == std::process::id() as i32 || self.sender() == 0)
     }
-    /// Send it again to a thread, with all that came with it if the kernel lets us. SIGSTOP and what else cannot be blocked carry nothing that a
-    /// program could see.
+    /// Send it again to a thread, with all that came with it if the kernel lets us. SIGSTOP and what else cannot be
+    /// blocked carry nothing that a program could see.
     pub(crate) fn resend(&self, tid: i32) {
         if !self.send_again(tid, tid) {
             // SAFETY: no pointers.
@@ -135,7 +135,8 @@ impl SignalInfo {
 }
 
 fn ptrace(what: &'static str, request: libc::c_uint, tid: i32, address: usize, data: usize) -> Result<i64> {
-    // SAFETY: the callers below pass, as address and data, integers or pointers to whole objects of the type that the request wants.
+    // SAFETY: the callers below pass, as address and data, integers or pointers to whole objects of the type that the
+    // request wants.
     let answer = unsafe { libc::ptrace(request, tid, address, data) };
     if answer == -1 {
         return Err(TraceError::last(what, tid));
@@ -208,7 +209,8 @@ pub(crate) fn keep_for_later(tid: i32, status: i32) {
     LATER.with_borrow_mut(|later| later.push_back((tid, status)));
 }
 
-/// Wait for any tracee, those first that were kept. `None` when there are none left, `Some(None)` when somebody woke us.
+/// Wait for any tracee, those first that were kept. `None` when there are none left, `Some(None)` when somebody woke
+/// us.
 pub(crate) fn wait_any() -> io::Result<Option<Option<(i32, i32)>>> {
     match LATER.with_borrow_mut(VecDeque::pop_front) {
         Some(event) => Ok(Some(Some(event))),
@@ -216,8 +218,8 @@ pub(crate) fn wait_any() -> io::Result<Option<Option<(i32, i32)>>> {
     }
 }
 
-/// Wait until something new has happened to any tracee, and leave it there: the next `wait_new` mostly finds it. `Some` if it has ended; an error
-/// also when somebody woke us.
+/// Wait until something new has happened to any tracee, and leave it there: the next `wait_new` mostly finds it. `Some`
+/// if it has ended; an error also when somebody woke us.
 pub(crate) fn look_for_end() -> io::Result<Option<i32>> {
     const LEAVE: i32 = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
     let mut info = SignalInfo::default();
@@ -285,8 +287,9 @@ pub(crate) fn wake(tid: i32) {
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, WAKE) };
 }
 
-/// Wait for any tracee until `deadline` at the latest; `Some(None)` when the time is up or somebody woke us. SIGCHLD must be blocked (`block_child_signal`): then it
-/// stays pending from the moment of an event until somebody waits, and none is missed between the two looks.
+/// Wait for any tracee until `deadline` at the latest; `Some(None)` when the time is up or somebody woke us. SIGCHLD
+/// must be blocked (`block_child_signal`): then it stays pending from the moment of an event until somebody waits, and
+/// none is missed between the two looks.
 pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<Option<(i32, i32)>>> {
     if let Some(event) = LATER.with_borrow_mut(VecDeque::pop_front) {
         return Ok(Some(Some(event)));
@@ -359,8 +362,8 @@ pub(crate) fn kill(pid: i32) -> Result<()> {
     }
 }
 
-/// Wait for the end of a thread that was killed, or only look (`WNOHANG` in `flags`; then `None`: not yet); its stops on the way there do not matter
-/// any more.
+/// Wait for the end of a thread that was killed, or only look (`WNOHANG` in `flags`; then `None`: not yet); its stops
+/// on the way there do not matter any more.
 pub(crate) fn wait_end(tid: i32, flags: i32) -> io::Result<Option<i32>> {
     while let Some(status) = take_kept(tid) {
         if !libc::WIFSTOPPED(status) {
@@ -446,7 +449,8 @@ pub(crate) fn write_ranges(pid: i32, ranges: &[std::ops::Range<u64>], bytes: &[u
 /// A value of any plain type from another process.
 pub(crate) fn read_remote_value<T: Copy>(pid: i32, address: u64) -> io::Result<T> {
     let mut value = std::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: the slice covers the value; callers use only types for which every bit pattern is valid (see `memory::Plain`).
+    // SAFETY: the slice covers the value; callers use only types for which every bit pattern is valid (see
+    // `memory::Plain`).
     let bytes = unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), std::mem::size_of::<T>()) };
     let got = read_remote(pid, address, bytes)?;
     if got != bytes.len() {
@@ -459,7 +463,8 @@ pub(crate) fn read_remote_value<T: Copy>(pid: i32, address: u64) -> io::Result<T
 /// Attach a segment; one of whole huge pages where a huge page may begin.
 unsafe fn attach_aligned(id: i32, len: usize) -> *mut libc::c_void {
     const RESERVED: libc::c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: the reservation is at a place of the kernel's choice and is ours: the segment takes a part of it, the rest is given back.
+    // SAFETY: the reservation is at a place of the kernel's choice and is ours: the segment takes a part of it, the
+    // rest is given back.
     unsafe {
         if !len.is_multiple_of(HUGE_PAGE) {
             return libc::shmat(id, std::ptr::null(), 0);
@@ -502,8 +507,8 @@ pub(crate) fn create_segment(len: usize, mode: i32) -> io::Result<(i32, *mut u8)
 /// What a huge page holds on x86-64, bytes.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
-/// Have the kernel put a segment of ours, whole huge pages long, into huge pages. It stays as it is where the kernel cannot (before Linux 6.1,
-/// or without that much memory in one piece).
+/// Have the kernel put a segment of ours, whole huge pages long, into huge pages. It stays as it is where the kernel
+/// cannot (before Linux 6.1, or without that much memory in one piece).
 pub(crate) fn collapse_segment(at: *mut u8, len: usize) {
     const MADV_COLLAPSE: libc::c_int = 25;
     // A huge page is made where one page is already there.
@@ -544,8 +549,8 @@ pub(crate) fn copy_into_segment(at: *mut u8, len: usize, bytes: &[u8]) {
 }
 
 pub(crate) fn world_at(at: *mut u8) -> &'static agent_abi::World {
-    // SAFETY: the segment has the size of a `World`, is page aligned, zeroed, and lives until the process ends (`WorldSegment` is leaked);
-    // a `World` is made of atomics, for which any bits are valid.
+    // SAFETY: the segment has the size of a `World`, is page aligned, zeroed, and lives until the process ends
+    // (`WorldSegment` is leaked); a `World` is made of atomics, for which any bits are valid.
     unsafe { &*at.cast::<agent_abi::World>() }
 }
 
@@ -573,7 +578,8 @@ pub fn fork_with() -> io::Result<Forked> {
     }
 }
 
-/// Install the filter in this process: from here on its system calls stop. With root the program may still gain privileges by exec.
+/// Install the filter in this process: from here on its system calls stop. With root the program may still gain
+/// privileges by exec.
 pub fn enter_world(filter: &crate::Filter, no_new_privileges: bool) -> io::Result<()> {
     const SECCOMP_SET_MODE_FILTER: libc::c_ulong = 1;
     let program = filter.program();
@@ -653,7 +659,8 @@ pub(crate) fn pending_signals(tid: i32, shared: bool) -> Result<Vec<SignalInfo>>
 /// The bytes of a signal's `siginfo_t`.
 pub(crate) fn signal_bytes(info: &SignalInfo) -> &[u8] {
     let len = std::mem::size_of::<libc::siginfo_t>();
-    // SAFETY: every `SignalInfo` was zeroed as a whole or written as a whole by the kernel, and lives as long as the answer.
+    // SAFETY: every `SignalInfo` was zeroed as a whole or written as a whole by the kernel, and lives as long as the
+    // answer.
     unsafe { std::slice::from_raw_parts((&raw const info.0).cast(), len) }
 }
 
@@ -720,18 +727,6 @@ pub(crate) fn bring_near(tid: i32) {
     let mut mask = vec![0u64; core / 64 + 1];
     mask[core / 64] = 1 << (core % 64);
     let _ = set_affinity(tid, &mask);
-}
-
-pub(crate) fn same_memory(a: i32, b: i32) -> io::Result<bool> {
-    const KCMP_VM: i32 = 1;
-    // SAFETY: no pointers.
-    Ok(checked(unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) })? == 0)
-}
-
-pub(crate) fn same_description(a: (i32, i32), b: (i32, i32)) -> io::Result<bool> {
-    const KCMP_FILE: i32 = 0;
-    // SAFETY: no pointers.
-    Ok(checked(unsafe { libc::syscall(libc::SYS_kcmp, a.0, b.0, KCMP_FILE, a.1, b.1) })? == 0)
 }
 
 /// `struct pm_scan_arg`.

@@ -1,7 +1,7 @@
 //! One thread among several of its process: waiting for it, what it alone has, and its end.
 
 #[allow(unsafe_code)]
-mod sys;
+pub(crate) mod sys;
 
 use crate::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
 use std::io;

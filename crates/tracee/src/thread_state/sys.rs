@@ -1,4 +1,4 @@
-//! What is asked of the kernel about one thread among several.
+//! What is asked of the kernel about one thread among several, and about what two processes have in common.
 
 use std::io;
 
@@ -48,4 +48,16 @@ pub(super) fn same_files(a: i32, b: i32) -> io::Result<bool> {
     // SAFETY: no pointers.
     let same = |what: i32| unsafe { libc::syscall(libc::SYS_kcmp, a, b, what, 0, 0) };
     Ok(checked(same(KCMP_FILES))? == 0 && checked(same(KCMP_FS))? == 0)
+}
+
+pub(crate) fn same_memory(a: i32, b: i32) -> io::Result<bool> {
+    const KCMP_VM: i32 = 1;
+    // SAFETY: no pointers.
+    Ok(checked(unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) })? == 0)
+}
+
+pub(crate) fn same_description(a: (i32, i32), b: (i32, i32)) -> io::Result<bool> {
+    const KCMP_FILE: i32 = 0;
+    // SAFETY: no pointers.
+    Ok(checked(unsafe { libc::syscall(libc::SYS_kcmp, a.0, b.0, KCMP_FILE, a.1, b.1) })? == 0)
 }
