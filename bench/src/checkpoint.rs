@@ -1,4 +1,5 @@
-//! What checkpoints and rollbacks cost: of one process against a plain fork and reap; of whole worlds by processes and objects; and in memory.
+//! What checkpoints and rollbacks cost: of one process against a plain fork and reap; of whole worlds by processes and
+//! objects; and in memory.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

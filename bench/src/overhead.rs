@@ -1,11 +1,12 @@
-//! What a world pays for full speculation while nothing is speculative: the same programs natively, in a world that never speculated, and in one
-//! whose first program made a speculation and committed it.
+//! What a world pays for full speculation while nothing is speculative: the same programs natively, in a world that
+//! never speculated, and in one whose first program made a speculation and committed it.
 
 use crate::figure::{Base, Figure, Limit, Series, Target};
 use crate::inside::{command, machine, output_of, prefix_with, Workshop};
 use crate::Options;
 
-/// Operations of `microbench.c` and how often each is done in one run. The warm-up, a tenth of that, outlasts what follows a speculation.
+/// Operations of `microbench.c` and how often each is done in one run. The warm-up, a tenth of that, outlasts what
+/// follows a speculation.
 const OPERATIONS: [(&str, u32); 4] =
     [("stat", 1_000_000), ("read", 2_000_000), ("open_read_close", 300_000), ("compute", 200_000)];
 

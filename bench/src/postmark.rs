@@ -12,7 +12,8 @@ use crate::Options;
 pub fn run(options: &Options) -> Result<Figure, String> {
     let count = if options.quick { 500 } else { 10_000 };
     let image = Image::make(2048, 512)?;
-    // 002, 4.3: "it does not generate any output". Debian's shows dots; they go to a file on the volume, and once more to us, to see what they cost.
+    // 002, 4.3: "it does not generate any output". Debian's shows dots; they go to a file on the volume, and once more
+    // to us, to see what they cost.
     let quiet = ["sh", "-c", "exec postmark settings > report"].map(str::to_owned);
     let shown = ["postmark", "settings"].map(str::to_owned);
     let mut entrants: Vec<Entrant> =

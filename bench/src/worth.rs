@@ -1,4 +1,5 @@
-//! What running ahead is worth: 200 operations, one after the other, each of which is slow; waited for, and guessed with more or less luck.
+//! What running ahead is worth: 200 operations, one after the other, each of which is slow; waited for, and guessed
+//! with more or less luck.
 
 use std::process::Stdio;
 use std::time::Instant;

@@ -85,8 +85,8 @@ fn servers(cuts: &str) -> Result<(), String> {
     job().run().and_then(|()| job().args(UNORDERED).run())
 }
 
-/// The crash disk must find losses when our own engine shows output before it is durable. Status 1 is "not as expected"; any other failure
-/// would prove nothing.
+/// The crash disk must find losses when our own engine shows output before it is durable. Status 1 is "not as
+/// expected"; any other failure would prove nothing.
 fn finds_early_output() -> Result<(), String> {
     println!("\noutput released too early on purpose: losses must be found");
     let early = || crash_table_of("run --release-early --").args(["--configurations", "ours"]);

@@ -92,8 +92,8 @@ fn transparency(filter: &[String]) -> Result<(), String> {
     test::transparency(std::env::var("SPECULATOR_INTERPOSE").ok().as_deref(), filter)
 }
 
-/// Every scenario with every rate and many seeds, and many random programs. An interrupt has to reach who runs them, and is waited for: so that is
-/// what we become.
+/// Every scenario with every rate and many seeds, and many random programs. An interrupt has to reach who runs them,
+/// and is waited for: so that is what we become.
 fn equivalence(arguments: &[String]) -> Result<(), String> {
     build_judged()?;
     let into = format!("--into={}", target().join("equivalence").display());

@@ -1,5 +1,6 @@
-//! A thread that has confined itself to one core while it makes a child, and who frees it: itself when the child has been made, or the supervisor,
-//! before the child can look at its parent, and when it takes the thread out of the agent.
+//! A thread that has confined itself to one core while it makes a child, and who frees it: itself when the child has
+//! been made, or the supervisor, before the child can look at its parent, and when it takes the thread out of the
+//! agent.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,7 +11,8 @@ const IS_BEING_FREED: u32 = 3;
 
 /// Whether a thread is confined.
 ///
-/// **Invariant:** the thread does not leave the agent before whoever frees it is done: its program may confine it again at once.
+/// **Invariant:** the thread does not leave the agent before whoever frees it is done: its program may confine it again
+/// at once.
 #[repr(transparent)]
 #[derive(Debug, Default)]
 pub struct Confinement(AtomicU32);
@@ -21,7 +23,8 @@ impl Confinement {
         self.0.store(CONFINED, Ordering::Release);
     }
 
-    /// The thread frees itself with `free`, unless the supervisor does it: then it waits with `wait` until that is done.
+    /// The thread frees itself with `free`, unless the supervisor does it: then it waits with `wait` until that is
+    /// done.
     pub fn end(&self, free: impl FnOnce(), wait: impl Fn()) {
         let change = |from, to| self.0.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if change(CONFINED, FREES_ITSELF) {

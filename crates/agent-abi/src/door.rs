@@ -1,5 +1,5 @@
-//! A door behind which a thread waits for a child. While the supervisor holds it shut, no instruction of the thread's program runs, so that the thread
-//! can be changed where it sleeps, and changed back, and nobody in it knows.
+//! A door behind which a thread waits for a child. While the supervisor holds it shut, no instruction of the thread's
+//! program runs, so that the thread can be changed where it sleeps, and changed back, and nobody in it knows.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

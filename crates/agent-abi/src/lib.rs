@@ -7,10 +7,11 @@
 //! PRIVATE_BASE  `Private`: one process's own: its descriptor cache, its first thread's page
 //! THREADS_BASE  `ThreadPage`s of further threads, each THREAD_LEN
 //! ```
-//! System V segments need no descriptor in the program and no path: nothing that a close-all loop or a chroot could take away.
+//! System V segments need no descriptor in the program and no path: nothing that a close-all loop or a chroot could
+//! take away.
 //!
-//! **Invariant:** everything in `World` may be read and written by any process inside at any time. The supervisor treats
-//! what it reads there as a claim, bounds every index, and keeps its own truth about who is alive.
+//! **Invariant:** everything in `World` may be read and written by any process inside at any time. The supervisor
+//! treats what it reads there as a claim, bounds every index, and keeps its own truth about who is alive.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -47,8 +48,8 @@ use epochs::Permits;
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
 pub const PROTOCOL_VERSION: u32 = 9;
 
-/// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte would take into one
-/// transaction before it commits by itself (a quarter, half of that to be early).
+/// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
+/// would take into one transaction before it commits by itself (a quarter, half of that to be early).
 pub const DIRTY_BYTES_MAX: u64 = 128 << 20;
 /// Where the agent's code is mapped. The gate page comes first. Below the lowest place of a position-independent
 /// executable (0x5555_5555_4000), and in program memory for every sanitizer: `decisions/0044`.
@@ -65,19 +66,22 @@ pub const PRIVATE_BASE: u64 = 0x5510_3000_0000;
 pub const THREADS_BASE: u64 = 0x5511_0000_0000;
 /// Length of a thread's page with its stack below it, bytes.
 pub const THREAD_LEN: u64 = 0x8000;
-/// Where in that the `ThreadPage` itself begins: above its stack. What every call writes, and every fork copies, is then one page of memory.
+/// Where in that the `ThreadPage` itself begins: above its stack. What every call writes, and every fork copies, is
+/// then one page of memory.
 pub const THREAD_PAGE_OFFSET: u64 = THREAD_LEN - 0x400;
 /// The first address after everything of ours.
 pub const OWN_END: u64 = THREADS_BASE + THREADS_MAX as u64 * THREAD_LEN;
 
-/// The number of the system call by which the agent asks the supervisor. No kernel has it; the filter turns it into a stop.
+/// The number of the system call by which the agent asks the supervisor. No kernel has it; the filter turns it into a
+/// stop.
 pub const REQUEST_NR: u32 = 0x5bec;
 
 /// What the agent can ask for: the first argument of `REQUEST_NR`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
-    /// Take output for later: `(fd, frame)`. Answer: bytes taken, `-EAGAIN` if the queue is full, or `-EOPNOTSUPP`: wait instead.
+    /// Take output for later: `(fd, frame)`. Answer: bytes taken, `-EAGAIN` if the queue is full, or `-EOPNOTSUPP`:
+    /// wait instead.
     Output = 1,
     /// Plan the patches of the program's own file and of its interpreter: `(interpreter path or 0)`.
     PlanExecutable = 2,
@@ -95,7 +99,8 @@ pub enum Request {
     Fatal = 8,
     /// A descriptor of an outside stream is about to be closed: its other end must not see that before it may: `(fd)`.
     HoldEnd = 9,
-    /// May this call be made, and as what: `(frame)`. Answer: `ahead::…`. While the supervisor has no answer the thread stays stopped.
+    /// May this call be made, and as what: `(frame)`. Answer: `ahead::…`. While the supervisor has no answer the thread
+    /// stays stopped.
     Ahead = 10,
     /// A call that was to be told of has been made: `(result)`.
     Done = 11,
@@ -108,7 +113,8 @@ pub enum Request {
     Trace = 21,
     /// `wait4` of a thread that has stopped others: `(frame)`. `-EAGAIN`: not for one of these.
     TraceWait = 22,
-    /// The process has a stream to outside: its other end must not see the process's end before it may, however that comes about.
+    /// The process has a stream to outside: its other end must not see the process's end before it may, however that
+    /// comes about.
     WatchEnd = 20,
     /// Is what is written to this file waited for: `(fd, slot of its clock)`. Answer: 1 if not (`--volatile`), else 0.
     Volatile = 23,
@@ -246,7 +252,8 @@ pub mod stop_the_world {
     }
 }
 
-/// The number of the call by which programs speculate themselves (000, figure 2): `(what, speculation)`, see `speculate`. No kernel has it.
+/// The number of the call by which programs speculate themselves (000, figure 2): `(what, speculation)`, see
+/// `speculate`. No kernel has it.
 pub const SPECULATE_NR: u32 = 0x5bed;
 
 /// First argument of `SPECULATE_NR`.
@@ -311,7 +318,8 @@ pub mod option {
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.
 pub const MAPPED_MEMORY: u32 = 1 << 31;
 
-/// Bit of `World::private_changed`: a file that was mapped private has been changed by a call (`World::private_changes`).
+/// Bit of `World::private_changed`: a file that was mapped private has been changed by a call
+/// (`World::private_changes`).
 pub const PRIVATE_CHANGED: u32 = 1;
 /// The same: it was also mapped shared and writable, so that it changes without a call.
 pub const PRIVATE_STORES: u32 = 2;
@@ -328,10 +336,12 @@ pub struct World {
     pub ordered: AtomicU32,
     /// How many of `devices` are in use.
     pub devices_len: AtomicU32,
-    /// Bit d: somebody had, or has, a writable shared mapping of a file of domain d: its commits must look for dirty pages, and whoever reads the
-    /// file may see stores that no call has told of. `MAPPED_MEMORY`: the same for files in memory.
+    /// Bit d: somebody had, or has, a writable shared mapping of a file of domain d: its commits must look for dirty
+    /// pages, and whoever reads the file may see stores that no call has told of. `MAPPED_MEMORY`: the same for files
+    /// in memory.
     pub mapped_domains: AtomicU32,
-    /// Not 0: something is speculative, or may become so. The agent asks before each call that concerns more than its own process (000, 6.1).
+    /// Not 0: something is speculative, or may become so. The agent asks before each call that concerns more than its
+    /// own process (000, 6.1).
     pub ahead: AtomicU32,
     /// `permitted::…` bits: which kinds of calls may be made on a permit.
     pub permitted: AtomicU32,
@@ -346,7 +356,8 @@ pub struct World {
     pub names: AtomicClock,
     /// Changes of files that somebody has mapped private.
     pub private_changes: AtomicClock,
-    /// What anybody has sent into any pipe, socket or event descriptor: what a successful `epoll_wait` may have observed.
+    /// What anybody has sent into any pipe, socket or event descriptor: what a successful `epoll_wait` may have
+    /// observed.
     pub messages: AtomicClock,
     /// Futex: counts commits.
     pub commits: AtomicU32,
@@ -357,7 +368,8 @@ pub struct World {
     pub requests: AtomicU32,
     /// Threads that wait for a commit and do nothing else: it must not be put off.
     pub waiting: AtomicU32,
-    /// Where a thread may run that never asked for anything else, bit n for core n, while hardly anybody but the world needs a core; else 0.
+    /// Where a thread may run that never asked for anything else, bit n for core n, while hardly anybody but the world
+    /// needs a core; else 0.
     pub usual_cores: AtomicU64,
     /// Bytes written to each domain since its last commit began.
     pub dirty_bytes: [AtomicU64; DOMAINS_MAX],
@@ -385,7 +397,8 @@ pub struct World {
     pub devices: [Device; DEVICES_MAX],
     /// Pipes and sockets that came from outside: `hash_object`'s full 64 bits, 0 = free.
     pub outside: [AtomicU64; OUTSIDE_MAX],
-    /// The first so many of `outside` are what COMMAND inherited: the supervisor keeps a copy of each, so that their end needs no other care.
+    /// The first so many of `outside` are what COMMAND inherited: the supervisor keeps a copy of each, so that their
+    /// end needs no other care.
     pub inherited: AtomicU64,
     /// Pipes made inside, by `hash_object`: a cache; what is not in it counts as outside.
     pub inside_pipes: [AtomicU64; PIPES],
@@ -411,6 +424,7 @@ pub struct World {
     pub processes: [Process; PROCESSES_MAX],
     /// The threads.
     pub threads: [Thread; THREADS_MAX],
-    /// The clock of every other object, by hash: two objects that meet in a slot share their dependencies, which is safe.
+    /// The clock of every other object, by hash: two objects that meet in a slot share their dependencies, which is
+    /// safe.
     pub objects: [AtomicClock; OBJECTS],
 }

@@ -108,13 +108,15 @@ impl FdEntry {
     pub const TERMINAL: u64 = 1 << 20;
     /// A FIFO that was opened by name, or a pipe of others that came in later: the supervisor has no copy of it.
     pub const NAMED: u64 = 1 << 21;
-    /// Opened by this process since it last made a child: no other process shares its offset and flags. Also of an entry that is `Unknown` otherwise.
+    /// Opened by this process since it last made a child: no other process shares its offset and flags. Also of an
+    /// entry that is `Unknown` otherwise.
     pub const FRESH: u64 = 1 << 22;
     /// Is no pipe, no FIFO and no socket. Of an entry that is `Unknown` otherwise.
     pub const NO_STREAM: u64 = 1 << 23;
     /// Known not to have been opened O_PATH.
     pub const OPENED: u64 = 1 << 24;
-    /// Made by this open, on the file system of this entry's domain, as it seemed. Of an entry that is `Unknown` otherwise.
+    /// Made by this open, on the file system of this entry's domain, as it seemed. Of an entry that is `Unknown`
+    /// otherwise.
     pub const MADE: u64 = 1 << 25;
     /// A directory: its attributes, size and links change with the names in it.
     pub const DIRECTORY: u64 = 1 << 26;
@@ -271,7 +273,8 @@ impl crate::World {
         places[(object >> 1) as usize % PIPE_PLACES].store(object, Ordering::Release);
     }
 
-    /// Where a pipe may be remembered. With one place each, of a hundred pipes two would share one in every third world.
+    /// Where a pipe may be remembered. With one place each, of a hundred pipes two would share one in every third
+    /// world.
     fn places_of_pipe(&self, object: u64) -> &[AtomicU64] {
         let first = (object >> 32) as usize & (PIPES - PIPE_PLACES);
         &self.inside_pipes[first..first + PIPE_PLACES]

@@ -14,14 +14,16 @@ pub const THREADS_MAX: usize = 16384;
 /// The process has memory in common with others, or a file mapped shared (002, 3.6): it depends on whatever anybody
 /// knows.
 pub const PROCESS_MAPPED_SHARED: u32 = 1;
-/// The process has mapped data of a file private: in pages that it has not touched yet it sees what others write (`World::private_changed`).
+/// The process has mapped data of a file private: in pages that it has not touched yet it sees what others write
+/// (`World::private_changed`).
 pub const PROCESS_MAPPED_PRIVATE: u32 = 2;
 
 /// The process has set a timer since it was born; timers live on over exec.
 pub const PROCESS_TIMERS: u32 = 4;
 /// The process has asked for a record lock since it was born; they live on over exec, too.
 pub const PROCESS_LOCKS: u32 = 8;
-/// The process, or one that it descends from, has changed its user, its capabilities or its namespaces, or executed a program that does.
+/// The process, or one that it descends from, has changed its user, its capabilities or its namespaces, or executed a
+/// program that does.
 pub const PROCESS_PRIVILEGES: u32 = 16;
 /// The process's working directory is in /proc or its like.
 pub const PROCESS_IN_PSEUDO: u32 = 32;
@@ -94,10 +96,11 @@ pub struct Thread {
     pub ignores_sigchld: AtomicU32,
     /// It makes a child on its own core.
     pub confinement: Confinement,
-    /// Thread slot of the parent that was confined when it made this one, plus 1: both may run everywhere again. 0 if none was.
+    /// Thread slot of the parent that was confined when it made this one, plus 1: both may run everywhere again. 0 if
+    /// none was.
     pub born_near: AtomicU32,
-    /// System calls that went through the agent, in all programs of the thread; 0 in a free slot. Here, not with the process: threads
-    /// on several processors would take one line from each other at every call.
+    /// System calls that went through the agent, in all programs of the thread; 0 in a free slot. Here, not with the
+    /// process: threads on several processors would take one line from each other at every call.
     pub calls: AtomicU64,
     /// The domain whose log a call of it is changing that flushes it (`Transactions::join_flushed`), plus 1.
     pub flushing: AtomicU32,

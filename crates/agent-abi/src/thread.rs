@@ -18,7 +18,8 @@ pub const PHASE_PARTIAL: u32 = 3;
 
 /// The agent must finish itself what it began.
 pub const AFTER_MUST_FINISH: u64 = 0;
-/// All that is left is to note what the call observed: the supervisor can note that it may have observed everything, and send the thread on.
+/// All that is left is to note what the call observed: the supervisor can note that it may have observed everything,
+/// and send the thread on.
 pub const AFTER_OBSERVES: u64 = 1;
 /// The supervisor lets the thread leave the agent, because a signal waits: the agent begins nothing more that may wait.
 pub const AFTER_LEAVES: u64 = 2;
@@ -158,7 +159,8 @@ pub struct AgentHeader {
     pub entry: u64,
     /// The first address of the entry at which the frame is complete.
     pub entry_saved: u64,
-    /// The start of a process: rdi = thread slot, rsi = process slot, rdx = entry point, rcx = 1 if bytes must be put back.
+    /// The start of a process: rdi = thread slot, rsi = process slot, rdx = entry point, rcx = 1 if bytes must be put
+    /// back.
     pub init: u64,
     /// The program's call in the gate: before it, it has not been made.
     pub gate_program: u64,

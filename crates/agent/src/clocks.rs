@@ -87,7 +87,8 @@ impl<'a> Call<'a> {
         self.replaced = Some((nr, args));
     }
 
-    /// Make the program's call where nothing but an observation comes after it: a signal that arrives with its end need not wait for us.
+    /// Make the program's call where nothing but an observation comes after it: a signal that arrives with its end need
+    /// not wait for us.
     #[inline(always)]
     pub fn proceed_observing(&mut self) -> i64 {
         self.page.after = agent_abi::AFTER_OBSERVES;
@@ -110,7 +111,8 @@ impl<'a> Call<'a> {
         self.world.options.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Whether fsync has nothing to do on this domain. Where the world has changed nothing, it is the kernel's: another file system may have been mounted there.
+    /// Whether fsync has nothing to do on this domain. Where the world has changed nothing, it is the kernel's: another
+    /// file system may have been mounted there.
     #[inline(always)]
     pub fn elides_fsync(&self, domain: usize) -> bool {
         (self.is_ordered(domain) || self.has_option(option::ELIDE_FSYNC)) && self.transactions().is_held(domain)
@@ -190,7 +192,8 @@ impl<'a> Call<'a> {
         self.world.private_changed.fetch_or(PRIVATE_CHANGED, Ordering::SeqCst);
     }
 
-    /// Stores to mapped files come without a call, before or after this one; they are in whatever transaction is flushed next.
+    /// Stores to mapped files come without a call, before or after this one; they are in whatever transaction is
+    /// flushed next.
     fn join_mapped(&self) -> bool {
         let mapped = self.world.mapped_domains.load(Ordering::Relaxed);
         let mut any = false;
@@ -253,8 +256,8 @@ impl<'a> Call<'a> {
         self.depend(&self.transactions().dirty());
     }
 
-    /// Whether an observation, of whatever it may be, adds nothing: no clock in the world is above the dirty one. (Where stores come without a call,
-    /// the dirty one is not up to date.)
+    /// Whether an observation, of whatever it may be, adds nothing: no clock in the world is above the dirty one.
+    /// (Where stores come without a call, the dirty one is not up to date.)
     #[inline(always)]
     pub fn depends_on_everything(&self) -> bool {
         let domains = self.transactions().domains();
@@ -328,7 +331,8 @@ impl<'a> Call<'a> {
             return;
         }
         count(&self.world.waits, self.frame.nr);
-        // A thread that is taken back to its call site, or killed, leaves its count behind: commits are then put off less than they could be.
+        // A thread that is taken back to its call site, or killed, leaves its count behind: commits are then put off
+        // less than they could be.
         self.world.waiting.fetch_add(1, Ordering::AcqRel);
         loop {
             let seen = self.world.commits.load(Ordering::Acquire);
@@ -392,7 +396,8 @@ impl<'a> Call<'a> {
         transaction
     }
 
-    /// Open the thread's handle: until it is closed, the engine has `domain` open, and no transaction that is active now begins to flush.
+    /// Open the thread's handle: until it is closed, the engine has `domain` open, and no transaction that is active
+    /// now begins to flush.
     #[inline(always)]
     pub fn open_handle(&self, domain: usize) {
         self.transactions().open_handle(&self.thread.handle);
@@ -405,7 +410,8 @@ impl<'a> Call<'a> {
     #[inline(never)]
     fn open_handle_held(&self, domain: usize) {
         let mut is_possible = true;
-        // No handle while we ask: whoever closes the domain may be waiting for it. If it cannot be opened, the commit fails, and nothing ever leaves.
+        // No handle while we ask: whoever closes the domain may be waiting for it. If it cannot be opened, the commit
+        // fails, and nothing ever leaves.
         while is_possible && !self.transactions().may_join(domain) {
             self.thread.handle.close();
             is_possible = gate::request(Request::Hold, domain as u64, 0, 0) >= 0;

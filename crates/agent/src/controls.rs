@@ -153,7 +153,8 @@ impl Call<'_> {
             self.settle();
         }
         self.proceed();
-        // A lock is also given up by closing the file, or by the end of a process: whoever takes it, or sees that it is taken, does not know whose.
+        // A lock is also given up by closing the file, or by the end of a process: whoever takes it, or sees that it is
+        // taken, does not know whose.
         if !self.is_clean() {
             self.observe_everything();
         }
@@ -195,7 +196,8 @@ impl Call<'_> {
     }
 }
 
-/// Whether a request to a terminal concerns what was written before, by others too: the modes in which it is shown, or that it has been.
+/// Whether a request to a terminal concerns what was written before, by others too: the modes in which it is shown, or
+/// that it has been.
 fn changes_how_it_is_shown(request: u32) -> bool {
     // TCSETS and its kin, TCSBRK, TCSBRKP. (Not TCXONC: it is what lets the rest be shown.)
     matches!(request, 0x5402..=0x5404 | 0x5406..=0x5409 | 0x402c542b..=0x402c542d | 0x5425)

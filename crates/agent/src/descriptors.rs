@@ -1,5 +1,5 @@
-//! What is behind a descriptor: looked at once, remembered in memory of the process's own, so that fork copies what is known as
-//! it copies the descriptors, and exec forgets it.
+//! What is behind a descriptor: looked at once, remembered in memory of the process's own, so that fork copies what is
+//! known as it copies the descriptors, and exec forgets it.
 
 use crate::clocks::Call;
 use crate::gate::{self, EINVAL};
@@ -61,8 +61,8 @@ impl Stat {
         Self::fill(|buffer| unsafe { gate::call(nr::newfstatat, [dir, path, buffer, flags, 0, 0]) })
     }
 
-    /// Inlined with the call, so that nothing is cleared beforehand and only what is used of the answer is copied: without vector registers either
-    /// takes as long as a tenth of the call.
+    /// Inlined with the call, so that nothing is cleared beforehand and only what is used of the answer is copied:
+    /// without vector registers either takes as long as a tenth of the call.
     #[inline(always)]
     fn fill(call: impl FnOnce(u64) -> i64) -> Result<Self, i64> {
         let mut stat = MaybeUninit::<Self>::uninit();
@@ -105,7 +105,8 @@ pub fn forget_forever() {
 
 /// A descriptor of a stream that may lead outside: its end is looked after when the process ends.
 pub fn note_outside_stream(fd: u64) {
-    // SAFETY: memory that is ours; a race between threads can only lose a bound that `fetch_max` would keep, so it is one.
+    // SAFETY: memory that is ours; a race between threads can only lose a bound that `fetch_max` would keep, so it is
+    // one.
     let end = unsafe { &*(&raw const (*(PRIVATE_BASE as *const Private)).outside_streams_end).cast::<AtomicU64>() };
     if end.fetch_max(fd + 1, Ordering::Relaxed) == 0 {
         gate::request(Request::WatchEnd, 0, 0, 0);
@@ -138,8 +139,8 @@ pub fn share_descriptions() {
     }
 }
 
-/// In a child that is a copy: its kernel copied the descriptors before the memory, and other threads of the parent may have closed and
-/// opened some in between. What is remembered may be wrong.
+/// In a child that is a copy: its kernel copied the descriptors before the memory, and other threads of the parent may
+/// have closed and opened some in between. What is remembered may be wrong.
 pub fn forget_if_threaded() {
     if private().threaded == 0 {
         return;
@@ -202,9 +203,10 @@ impl Call<'_> {
         self.look_at(u64::from(fd as u32))
     }
 
-    /// Whether this process has opened the descriptor by name, shares it with nobody, and it is no pipe and no FIFO. (Sockets cannot be opened.) The kernel tells those
-    /// apart before it looks what advice on the page cache it is given, and it knows no such advice. It does not run the filter for this number: a third
-    /// of what it costs to look at the descriptor.
+    /// Whether this process has opened the descriptor by name, shares it with nobody, and it is no pipe and no FIFO.
+    /// (Sockets cannot be opened.) The kernel tells those apart before it looks what advice on the page cache it is
+    /// given, and it knows no such advice. It does not run the filter for this number: a third of what it costs to look
+    /// at the descriptor.
     pub fn is_opened_and_no_stream(&self, fd: u64) -> bool {
         let known = self.known(fd);
         if known.kind() != FdKind::Unknown || !known.has(FdEntry::FRESH) || self.has_option(option::DESCRIPTORS_TAKEN) {
@@ -222,7 +224,8 @@ impl Call<'_> {
         is_no_stream
     }
 
-    /// The program has asked itself what is behind a descriptor. `answer` is the `struct stat` that the kernel has just filled for it.
+    /// The program has asked itself what is behind a descriptor. `answer` is the `struct stat` that the kernel has just
+    /// filled for it.
     pub fn learn(&self, fd: u64, answer: u64) {
         let known = self.known(fd);
         if known.kind() != FdKind::Unknown {
@@ -252,7 +255,8 @@ impl Call<'_> {
         self.becomes_known(fd, known, entry)
     }
 
-    /// Whether a descriptor that was just opened is looked at now, because one that was left for later had to be looked at not long ago.
+    /// Whether a descriptor that was just opened is looked at now, because one that was left for later had to be looked
+    /// at not long ago.
     pub fn is_looked_at_at_once(&self) -> bool {
         let looks = self.page.looks.load(Ordering::Relaxed);
         if looks > 0 {
@@ -367,7 +371,8 @@ impl Call<'_> {
     }
 
     fn pipe_entry(&self, stat: &Stat) -> FdEntry {
-        // Only a pipe that was made inside is surely inside: a FIFO has a name that others can see, and /proc/PID/fd leads to others' pipes.
+        // Only a pipe that was made inside is surely inside: a FIFO has a name that others can see, and /proc/PID/fd
+        // leads to others' pipes.
         let is_inside = self.world.is_inside_pipe(stat.hash()) && !self.world.is_outside(stat.hash());
         let kind = if is_inside { FdKind::Inside } else { FdKind::Outside };
         let named = if is_inside || self.world.is_inherited(stat.hash()) { 0 } else { FdEntry::NAMED };
@@ -389,13 +394,14 @@ impl Call<'_> {
     }
 }
 
-/// `World::sockets` holds the clocks of pairs, whose hashes are odd, and even numbers for other sockets (`remember_made_inside`).
+/// `World::sockets` holds the clocks of pairs, whose hashes are odd, and even numbers for other sockets
+/// (`remember_made_inside`).
 pub fn is_pair(slot: u64) -> bool {
     slot & 1 == 1
 }
 
-/// A socket of which nothing is known yet (it is not connected), or nothing any more: whatever is written there waits, whatever is read there
-/// may depend on anything, and it is looked at again at the next call.
+/// A socket of which nothing is known yet (it is not connected), or nothing any more: whatever is written there waits,
+/// whatever is read there may depend on anything, and it is looked at again at the next call.
 pub fn is_doubtful_socket(entry: FdEntry) -> bool {
     entry.kind() == FdKind::Pseudo && entry.has(FdEntry::SOCKET)
 }

@@ -15,7 +15,8 @@ const X32: u64 = 0x4000_0000;
 
 /// A thread made a system call.
 pub unsafe extern "C" fn dispatch(frame: *mut Frame, page: *mut ThreadPage) -> ! {
-    // SAFETY: the entry code passes the frame that it just filled and the page that gs points to; both are this thread's alone.
+    // SAFETY: the entry code passes the frame that it just filled and the page that gs points to; both are this
+    // thread's alone.
     unsafe {
         handle(&mut *frame, &mut *page);
         gate::leave(frame)
@@ -205,7 +206,8 @@ impl Call<'_> {
         }
     }
 
-    /// Limits and the like. Those of another process wait, so that who looks at them learns nothing that is not committed.
+    /// Limits and the like. Those of another process wait, so that who looks at them learns nothing that is not
+    /// committed.
     fn control(&mut self, position: u8) {
         match self.arg(position) as u32 {
             0 => {

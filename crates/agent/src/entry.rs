@@ -1,7 +1,7 @@
 //! How a thread comes in and goes out, in assembly because every register is the program's.
 //!
-//! In: `rax` number, `rcx` continuation (the kernel clobbers rcx and r11, so both are free), everything else as the program left it. The thread's page is
-//! at gs:0; its stack ends with a `Frame`.
+//! In: `rax` number, `rcx` continuation (the kernel clobbers rcx and r11, so both are free), everything else as the
+//! program left it. The thread's page is at gs:0; its stack ends with a `Frame`.
 
 use agent_abi::{AgentHeader, PROTOCOL_VERSION};
 use core::arch::global_asm;
@@ -20,8 +20,9 @@ global_asm!(
     "mov r9, [rsp + 8]",
     "syscall",
     "ret",
-    // gate_program(rdi args, rsi nr, r12 where to go on): the program's call. Behind it, the agent must finish. Not called but jumped to: on many
-    // processors nothing is left of the predictions of returns when the kernel is done, and every `ret` from here on is predicted wrongly.
+    // gate_program(rdi args, rsi nr, r12 where to go on): the program's call. Behind it, the agent must finish. Not
+    // called but jumped to: on many processors nothing is left of the predictions of returns when the kernel is done,
+    // and every `ret` from here on is predicted wrongly.
     ".globl gate_program",
     "gate_program:",
     "mov rax, rsi",
@@ -139,8 +140,8 @@ global_asm!(
     "mov rsp, gs:[8]",
     "jmp rcx",
     "agent_leave_end:",
-    // The start of a process: rbx thread slot, rbp process slot, r12 entry point, r13 the world's segment; the stack is as the kernel made it. That
-    // segment's number passes the filter from anywhere.
+    // The start of a process: rbx thread slot, rbp process slot, r12 entry point, r13 the world's segment; the stack is
+    // as the kernel made it. That segment's number passes the filter from anywhere.
     ".globl agent_start",
     "agent_start:",
     "mov eax, 30", // shmat(number, WORLD_BASE, SHM_REMAP)

@@ -83,8 +83,8 @@ impl Call<'_> {
         is_path_only
     }
 
-    /// The call joins the active transaction as a change does, so that whatever it is waited for with waits for the commit: also for that of what somebody
-    /// outside has written.
+    /// The call joins the active transaction as a change does, so that whatever it is waited for with waits for the
+    /// commit: also for that of what somebody outside has written.
     fn join(&self, domain: usize) {
         self.join_change(domain);
         self.end_change(domain, 0);

@@ -43,8 +43,8 @@ pub fn program(frame: &mut Frame) -> i64 {
 #[inline(always)]
 fn make(args: &[u64; 6], nr: u64) -> i64 {
     let result;
-    // SAFETY: it is what the program asked for; were it harmful, it would be so without us. The gate changes what a system call changes, and the
-    // registers of its arguments.
+    // SAFETY: it is what the program asked for; were it harmful, it would be so without us. The gate changes what a
+    // system call changes, and the registers of its arguments.
     unsafe {
         core::arch::asm!(
             "lea r12, [rip + 2f]",

@@ -16,7 +16,8 @@ impl Call<'_> {
     #[inline(always)]
     pub fn read(&mut self, position: u8) {
         if self.is_clean() {
-            // Nothing anywhere is uncommitted. If that changes while the call runs, what it saw may be part of the change.
+            // Nothing anywhere is uncommitted. If that changes while the call runs, what it saw may be part of the
+            // change.
             let fd = self.arg(position);
             let result = self.proceed_receiving(position, AFTER_OBSERVES);
             if result >= 0 && !self.is_clean() {
@@ -86,7 +87,8 @@ impl Call<'_> {
         }
     }
 
-    /// Observes what was opened by name and not looked at yet, if it need not be looked at for that. Returns whether the call was made.
+    /// Observes what was opened by name and not looked at yet, if it need not be looked at for that. Returns whether
+    /// the call was made.
     fn read_opened(&mut self, fd: u64) -> bool {
         if self.frame.nr == nr::fstat {
             if self.proceed_observing() == 0 {
@@ -132,8 +134,9 @@ impl Call<'_> {
             {
                 self.observe_everything();
             }
-            // A terminal, a pipe or a socket to outside brings what somebody outside did, who has seen only what is committed;
-            // but its other end may be inside too (a pseudo-terminal, a FIFO): what came through it was held until it was committed.
+            // A terminal, a pipe or a socket to outside brings what somebody outside did, who has seen only what is
+            // committed; but its other end may be inside too (a pseudo-terminal, a FIFO): what came through it was held
+            // until it was committed.
             FdKind::OutsideFile | FdKind::Nothing if entry.slot() != 0 && self.may_be_shared(entry) => {
                 self.observe(self.object(entry.slot()));
             }
@@ -359,7 +362,8 @@ impl Call<'_> {
                 self.observe(self.object(to.slot()));
             }
             FdKind::Nothing => {
-                // It goes nowhere: whoever waits for room in the source, or shares its offset, is all that learns of it.
+                // It goes nowhere: whoever waits for room in the source, or shares its offset, is all that learns of
+                // it.
                 self.modify(self.object(from.slot()));
                 self.modify(&self.world.messages);
                 self.proceed_observing();
@@ -407,7 +411,8 @@ impl Call<'_> {
         self.forget(fd);
     }
 
-    /// The end of a stream is output, too: whoever is at the other end must not see it before what it depends on is committed.
+    /// The end of a stream is output, too: whoever is at the other end must not see it before what it depends on is
+    /// committed.
     #[inline(always)]
     pub fn before_close(&mut self, fd: u64) {
         let known = self.known(fd);

@@ -1,6 +1,7 @@
 //! The agent: mapped into every process of a world, entered at every system call that may mean something.
 //!
-//! It is freestanding: no libc, no heap, no thread-local storage of the program's, no SSE registers, its own stack per thread. It
+//! It is freestanding: no libc, no heap, no thread-local storage of the program's, no SSE registers, its own stack per
+//! thread. It
 //! **holds no lock and keeps no state that a signal could catch half done**: until the program's own call has been made
 //! everything here can be thrown away and begun again at the program's call site, and the supervisor does just that
 //! when a signal arrives (interposition.md, 4). What it knows it writes to shared memory with single atomic operations.

@@ -23,7 +23,8 @@ const PAGE: u64 = 4096;
 /// Segments are as long as several of such pages (`tracee::Segment`).
 const HUGE_PAGE: u64 = 2 << 20;
 
-/// Copy words of the program's memory; false if they cannot be read. The kernel reads them for us, so that a bad address is its error.
+/// Copy words of the program's memory; false if they cannot be read. The kernel reads them for us, so that a bad
+/// address is its error.
 pub fn read_program(address: u64, into: &mut [u64]) -> bool {
     read_program_bytes(address, into, core::mem::size_of_val(into) as u64)
 }
@@ -194,7 +195,8 @@ impl Call<'_> {
         self.becomes_shared();
     }
 
-    /// Data of a file, mapped private. Program text (the dynamic linker says MAP_DENYWRITE) is taken not to change under its users.
+    /// Data of a file, mapped private. Program text (the dynamic linker says MAP_DENYWRITE) is taken not to change
+    /// under its users.
     fn map_private(&self, entry: agent_abi::FdEntry) {
         if !matches!(entry.kind(), FdKind::DomainFile | FdKind::MemoryFile) {
             return;
@@ -346,7 +348,8 @@ fn remember_text(at: u64, len: u64) {
     }
 }
 
-/// A program wants to write on its text: patched text that the range touches becomes the process's own copy. False if there is none.
+/// A program wants to write on its text: patched text that the range touches becomes the process's own copy. False if
+/// there is none.
 fn own_texts(at: u64, len: u64) -> bool {
     let private = private();
     let mut any = false;
@@ -363,8 +366,8 @@ fn own_text(text: u64, len: u64) -> bool {
     const PROT_READ_WRITE: u64 = 3;
     const PROT_READ_EXEC: u64 = 5;
     const MAP_PRIVATE_ANONYMOUS: u64 = 0x22;
-    // SAFETY: the copy is made aside and takes the text's place in one step: a thread that runs there notices nothing. If the text has been
-    // unmapped meanwhile, the kernel's copy fails and nothing changes.
+    // SAFETY: the copy is made aside and takes the text's place in one step: a thread that runs there notices nothing.
+    // If the text has been unmapped meanwhile, the kernel's copy fails and nothing changes.
     unsafe {
         let copy = gate::call(nr::mmap, [0, len, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS, u64::MAX, 0]);
         if copy < 0 {
@@ -378,7 +381,8 @@ fn own_text(text: u64, len: u64) -> bool {
 }
 
 fn remember_stubs(at: u64, id: u32) -> bool {
-    // SAFETY: this process's own memory; two threads that map libraries at once may lose an entry, which costs speed only.
+    // SAFETY: this process's own memory; two threads that map libraries at once may lose an entry, which costs speed
+    // only.
     let private = unsafe { &mut *(PRIVATE_BASE as *mut Private) };
     let len = private.stubs_len as usize;
     if len < STUBS_MAX {

@@ -1,7 +1,8 @@
 //! Names: looking them up, making, removing and changing them.
 //!
-//! All names of a domain share one clock (`World::names`): looking up any name depends on the newest transaction in which some name of the
-//! domain changed. That errs on the safe side, and a lookup needs no second look at the directory.
+//! All names of a domain share one clock (`World::names`): looking up any name depends on the newest transaction in
+//! which some name of the domain changed. That errs on the safe side, and a lookup needs no second look at the
+//! directory.
 
 use crate::clocks::Call;
 use crate::descriptors::{Stat, S_IFDIR, S_IFIFO, S_IFREG};
@@ -43,7 +44,8 @@ fn follows_links(nr: u64, args: &[u64; 6]) -> bool {
     }
 }
 
-/// Whether a call of `Op::ModifyPath` can only make a name that is not there yet, whatever is there: it follows no link and enters no mount.
+/// Whether a call of `Op::ModifyPath` can only make a name that is not there yet, whatever is there: it follows no link
+/// and enters no mount.
 fn makes_new(nr: u64) -> bool {
     matches!(nr, nr::mkdir | nr::symlink | nr::mknod | nr::mkdirat | nr::mknodat | nr::symlinkat)
 }
@@ -61,7 +63,8 @@ pub struct Place {
     pub is_fifo: bool,
 }
 
-/// Look at a name, or at its directory where there is no such name yet. `Err` where the call will fail in the kernel, too.
+/// Look at a name, or at its directory where there is no such name yet. `Err` where the call will fail in the kernel,
+/// too.
 pub fn locate(call: &Call, dir: u64, path: u64, follow: bool) -> Option<Place> {
     let flags = if follow { 0 } else { AT_SYMLINK_NOFOLLOW } | AT_EMPTY_PATH;
     match Stat::of_name(dir, path, flags) {
@@ -88,7 +91,8 @@ pub fn locate_parent(call: &Call, dir: u64, path: u64, is_readable: bool) -> Opt
         if !is_readable && (length == 0 || at.is_multiple_of(PAGE)) && !can_be_read(at) {
             return None;
         }
-        // SAFETY: the kernel has just read from this page. A thread that unmaps it meanwhile ends the process: the supervisor sees the fault.
+        // SAFETY: the kernel has just read from this page. A thread that unmaps it meanwhile ends the process: the
+        // supervisor sees the fault.
         let byte = unsafe { (at as *const u8).read_volatile() };
         if byte == 0 {
             break;
@@ -108,8 +112,8 @@ pub fn locate_parent(call: &Call, dir: u64, path: u64, is_readable: bool) -> Opt
     Some(Place { entry: call.file_entry(&stat), exists: false, is_plain: true, is_file: false, is_fifo: false })
 }
 
-/// Whether the word around an address can be read. The kernel reads a signal mask from there, and then finds that it knows no such thing to do with it: a
-/// fifth of what a look at a name costs.
+/// Whether the word around an address can be read. The kernel reads a signal mask from there, and then finds that it
+/// knows no such thing to do with it: a fifth of what a look at a name costs.
 pub fn can_be_read(address: u64) -> bool {
     const NO_SUCH_THING: u64 = 99;
     const LEN: u64 = 8;
@@ -160,7 +164,8 @@ impl Call<'_> {
         if !self.is_clean() {
             self.observe(&self.world.names);
             if result == 0 {
-                // SAFETY: the kernel has just filled it. A thread that unmaps it meanwhile ends the process: the supervisor sees the fault.
+                // SAFETY: the kernel has just filled it. A thread that unmaps it meanwhile ends the process: the
+                // supervisor sees the fault.
                 let (dev, ino) = unsafe {
                     let stat = self.arg(buf) as *const u64;
                     (stat.read_unaligned(), stat.add(1).read_unaligned())
@@ -274,8 +279,8 @@ impl Call<'_> {
         self.observe_names();
     }
 
-    /// Changes two names. They are on one file system, or the call fails; but the first may be reached through /proc (`linkat` of a file
-    /// that has no name yet), so the second says which.
+    /// Changes two names. They are on one file system, or the call fails; but the first may be reached through /proc
+    /// (`linkat` of a file that has no name yet), so the second says which.
     pub fn modify_paths(&mut self, from: (u8, u8), to: (u8, u8)) {
         let from = locate(self, self.directory(from.0), self.arg(from.1), false);
         let to = locate(self, self.directory(to.0), self.arg(to.1), false);

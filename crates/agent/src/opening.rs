@@ -94,8 +94,9 @@ impl Call<'_> {
         self.open_changing(dir, self.arg(1), copy[0], Flags::How(copy));
     }
 
-    /// Make a file where that is likely to be what the open means. Returns whether that was tried. With O_EXCL the kernel makes a file in the directory that was looked at,
-    /// or nothing: it follows no link and finds no FIFO. So neither the name need be looked at beforehand, nor the descriptor afterwards.
+    /// Make a file where that is likely to be what the open means. Returns whether that was tried. With O_EXCL the
+    /// kernel makes a file in the directory that was looked at, or nothing: it follows no link and finds no FIFO. So
+    /// neither the name need be looked at beforehand, nor the descriptor afterwards.
     fn opens_new(&mut self, dir: u64, path: u64, bits: u64, flags: u8) -> bool {
         let is_asked = bits & O_EXCL != 0;
         let is_simple = bits & (O_CREAT | O_DIRECTORY | O_PATH | O_DSYNC) == O_CREAT;
@@ -161,7 +162,8 @@ impl Call<'_> {
             _ => self.proceed(),
         };
         self.observe_names();
-        // The name may have been a dangling link, or have been changed meanwhile: then the file was made somewhere else than it seemed.
+        // The name may have been a dangling link, or have been changed meanwhile: then the file was made somewhere else
+        // than it seemed.
         let is_foreseen = place.entry.kind() == FdKind::DomainFile && place.is_plain;
         self.after_open(bits, if makes && is_foreseen { made_in(place) } else { FdEntry::UNKNOWN });
         if result >= 0 && makes && !is_foreseen {

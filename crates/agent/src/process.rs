@@ -349,7 +349,8 @@ impl Call<'_> {
         }
     }
 
-    /// `kill(pid, …)`, `tgkill(pid, …)`: the sender's dependencies go to the receiver, and it learns whether there is one.
+    /// `kill(pid, …)`, `tgkill(pid, …)`: the sender's dependencies go to the receiver, and it learns whether there is
+    /// one.
     pub fn kill(&mut self, position: u8) {
         // That a signal could be sent to a group, or to all, tells that somebody is there.
         let mut tells_of_many = false;
@@ -533,7 +534,8 @@ impl Call<'_> {
                 self.answer(-EPERM);
             }
             ARCH_GET_GS => {
-                // The program's gs base is 0; ours is not its business. The kernel writes the word, so that a bad address is its error.
+                // The program's gs base is 0; ours is not its business. The kernel writes the word, so that a bad
+                // address is its error.
                 self.answer(if crate::memory::write_program(self.arg(1), &[0]) { 0 } else { -EFAULT });
             }
             _ => {

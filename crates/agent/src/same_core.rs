@@ -1,11 +1,13 @@
-//! Parent and child on one core while nobody needs another: waking somebody on a core that sleeps costs ten times as much (`docs/SHORT_PROCESSES.md`).
+//! Parent and child on one core while nobody needs another: waking somebody on a core that sleeps costs ten times as
+//! much (`docs/SHORT_PROCESSES.md`).
 //!
-//! * A thread that waits for a child stands behind a `Door`: there the supervisor can have it woken on the core that it wants.
-//! * A child of a parent that is used to waiting for its children is born on its parent's core. For that the parent confines itself while it makes the
-//!   child.
+//! * A thread that waits for a child stands behind a `Door`: there the supervisor can have it woken on the core that it
+//!   wants.
+//! * A child of a parent that is used to waiting for its children is born on its parent's core. For that the parent
+//!   confines itself while it makes the child.
 //!
-//! **Invariant:** no instruction of a program runs confined. The supervisor frees both before the child runs, and the parent if it takes it out of
-//! the agent; the parent frees itself if there is no child, or sooner.
+//! **Invariant:** no instruction of a program runs confined. The supervisor frees both before the child runs, and the
+//! parent if it takes it out of the agent; the parent frees itself if there is no child, or sooner.
 
 use crate::clocks::Call;
 use crate::gate;

@@ -1,5 +1,6 @@
-//! A SIGCHLD that does nothing: by default, or ignored. Without a tracer the kernel would not send it; with one the thread stops. While a thread says in its
-//! slot that it ignores SIGCHLD, the supervisor drops the signal without a look, wherever in the agent the thread is.
+//! A SIGCHLD that does nothing: by default, or ignored. Without a tracer the kernel would not send it; with one the
+//! thread stops. While a thread says in its slot that it ignores SIGCHLD, the supervisor drops the signal without a
+//! look, wherever in the agent the thread is.
 //!
 //! And SIGTRAP, if it is ignored: the supervisor is told of that, because a step ends with it.
 

@@ -25,8 +25,8 @@ const SO_SNDTIMEO_OLD: u32 = 21;
 const SO_SNDTIMEO_NEW: u32 = 67;
 const SO_ZEROCOPY: u64 = 60;
 const SCM_RIGHTS: u32 = 1;
-/// Tells the inodes of such sockets from those of pairs in `World::sockets`; the supervisor knows it as well (supervisor::classify). Inodes of
-/// sockets have 32 bits.
+/// Tells the inodes of such sockets from those of pairs in `World::sockets`; the supervisor knows it as well
+/// (supervisor::classify). Inodes of sockets have 32 bits.
 const MADE_INSIDE: u64 = 1 << 32;
 /// What the header of one of several messages takes: the header, and how much of the message was transferred.
 const HEADER_STRIDE: u64 = 64;
@@ -303,7 +303,8 @@ impl Call<'_> {
         }
     }
 
-    /// For whoever is at the other end: this very socket is one of the world's. Before `connect`, so that nobody can ask too early.
+    /// For whoever is at the other end: this very socket is one of the world's. Before `connect`, so that nobody can
+    /// ask too early.
     fn remember_made_inside(&self, fd: u64) {
         const SO_COOKIE: u64 = 57;
         note_outside_stream(fd);
@@ -316,7 +317,8 @@ impl Call<'_> {
         }
     }
 
-    /// Whether `connect` may give another peer to a socket that had one: other processes that share it remember the former.
+    /// Whether `connect` may give another peer to a socket that had one: other processes that share it remember the
+    /// former.
     fn changes_peer(&self, fd: u64) -> bool {
         const SO_DOMAIN: u64 = 39;
         let mut address = [AF_UNSPEC];

@@ -1,5 +1,5 @@
-//! The start of a program: its own memory, its first thread's page, its files' patched text. Runs at the first instruction of every new image, on
-//! the stack that the kernel made.
+//! The start of a program: its own memory, its first thread's page, its files' patched text. Runs at the first
+//! instruction of every new image, on the stack that the kernel made.
 
 use crate::clocks::world;
 use crate::descriptors::{Stat, CACHE_BASE};
@@ -12,8 +12,8 @@ use agent_abi::{
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::nr;
 
-/// Offset of the first thread's page in the private memory. The stack is below it, and what is remembered of the first descriptors stands in the same 4 KiB
-/// (`CACHE_BASE`).
+/// Offset of the first thread's page in the private memory. The stack is below it, and what is remembered of the first
+/// descriptors stands in the same 4 KiB (`CACHE_BASE`).
 pub const FIRST_PAGE: u64 = 0x1000 + THREAD_PAGE_OFFSET;
 const _: () = assert!(CACHE_BASE >= PRIVATE_BASE + FIRST_PAGE + core::mem::size_of::<ThreadPage>() as u64);
 /// Where the pages of threads are in this process: an address for each slot.
@@ -198,7 +198,8 @@ fn stat_path(path: *const u8) -> Option<Stat> {
     Stat::of_name(crate::names::AT_FDCWD, path as u64, 0).ok()
 }
 
-/// Map patched text over the program's and its interpreter's. True if the page that the injection wrote on was replaced.
+/// Map patched text over the program's and its interpreter's. True if the page that the injection wrote on was
+/// replaced.
 fn patch_image(process: &agent_abi::Process, auxv: &Auxv, entry: u64) -> bool {
     let world = world();
     let Some(program) = observe_executable(process) else { return false };
@@ -224,7 +225,8 @@ fn patch_image(process: &agent_abi::Process, auxv: &Auxv, entry: u64) -> bool {
     replaced
 }
 
-/// Attach all patched text of a file, each part followed by `is_attached(address, length)`. True if the entry point is in one.
+/// Attach all patched text of a file, each part followed by `is_attached(address, length)`. True if the entry point is
+/// in one.
 fn attach_all(
     process: &agent_abi::Process,
     file: &agent_abi::FileVersion,
@@ -243,7 +245,8 @@ fn attach_all(
     replaced
 }
 
-/// Map all pages at once. The start of any program runs through nearly all of the loader's, and a System V segment has no fault-around.
+/// Map all pages at once. The start of any program runs through nearly all of the loader's, and a System V segment has
+/// no fault-around.
 fn populate(at: u64, len: u64) {
     const MADV_POPULATE_READ: u64 = 22;
     const LOADER_LEN_MAX: u64 = 64 << 12;

@@ -186,8 +186,8 @@ impl Cache {
         }
     }
 
-    /// The session itself has changed this. Contents follow with the outcome ([`Cache::committed`]).
-    /// Until [`Cache::settled`] nothing is said of contents that it has changed: the new size is known, and they are not.
+    /// The session itself has changed this. Contents follow with the outcome ([`Cache::committed`]). Until
+    /// [`Cache::settled`] nothing is said of contents that it has changed: the new size is known, and they are not.
     pub fn changed(
         &mut self,
         number: u64,
@@ -519,8 +519,8 @@ mod tests {
 
     use super::*;
 
-    /// Found by `cargo xtask histories`: between two messages of the server the new size of a file was known and the old
-    /// contents, so that another thread read zeros.
+    /// Found by `cargo xtask histories`: between two messages of the server the new size of a file was known and the
+    /// old contents, so that another thread read zeros.
     #[test]
     fn contents_that_an_interval_has_changed_are_not_known_before_its_outcome() {
         let ino = Ino(5);

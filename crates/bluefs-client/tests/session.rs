@@ -300,8 +300,8 @@ fn batches_that_meet_come_one_after_the_other() {
     assert_eq!((report.faults, report.inodes), (vec![], 2));
 }
 
-/// Found by `cargo xtask histories`: the lines of a list were looked at one after the other, and a file that was removed
-/// between two of them had the list refused, although at no moment it would have been.
+/// Found by `cargo xtask histories`: the lines of a list were looked at one after the other, and a file that was
+/// removed between two of them had the list refused, although at no moment it would have been.
 #[test]
 fn a_list_is_refused_only_if_it_would_be_at_one_moment() {
     const LISTS: usize = 100;

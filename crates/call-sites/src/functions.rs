@@ -44,8 +44,8 @@ impl<'e, 'a> Functions<'e, 'a> {
         framed.or_else(|| self.listed_overlapping(&(vaddr..vaddr + 1)).find(|f| f.contains(vaddr)))
     }
 
-    /// The function before `vaddr`, drawn out to the next one, and its own end, if it ends near by. Assembly that makes a stack ends its
-    /// unwind information before the call (clone in glibc), but not its code.
+    /// The function before `vaddr`, drawn out to the next one, and its own end, if it ends near by. Assembly that makes
+    /// a stack ends its unwind information before the call (clone in glibc), but not its code.
     pub fn drawn_out_to(&self, vaddr: u64) -> Option<(Function, u64)> {
         const NEAR: u64 = 64;
         let around = self.around(vaddr.saturating_sub(NEAR)..vaddr.saturating_add(NEAR), |_| false).functions;

@@ -232,7 +232,8 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// From where a short branch can reach a site's window; one range for sites that are near to each other. `contexts` are sorted by address.
+    /// From where a short branch can reach a site's window; one range for sites that are near to each other. `contexts`
+    /// are sorted by address.
     fn ranges_around(&self, contexts: &[Context]) -> Vec<Range<u64>> {
         const FAR: u64 = SHORT + PAGE / 64;
         let mut ranges: Vec<Range<u64>> = Vec::new();

@@ -66,7 +66,8 @@ impl Targets {
         })
     }
 
-    /// Every `call`, `jmp`, `jcc` or `xbegin` with a four-byte displacement, whether its bytes are an instruction or not.
+    /// Every `call`, `jmp`, `jcc` or `xbegin` with a four-byte displacement, whether its bytes are an instruction or
+    /// not.
     pub fn note_far_branches(&mut self, text: Text) {
         // Eight bytes at once: of a library's text this is read to the last byte, and few of them begin such a branch.
         let mut start = 0;
@@ -182,8 +183,8 @@ impl Targets {
     }
 }
 
-/// The highest bit of each byte of `word` that may begin a branch with a four-byte displacement; `next` is the word a byte further on. None that does is missed; behind a hit
-/// one may be marked that does not.
+/// The highest bit of each byte of `word` that may begin a branch with a four-byte displacement; `next` is the word a
+/// byte further on. None that does is missed; behind a hit one may be marked that does not.
 #[inline]
 fn may_begin_branch(word: u64, next: u64) -> u64 {
     const EVERY: u64 = 0x0101_0101_0101_0101;

@@ -1,8 +1,10 @@
-//! What checkpoints cost, as medians: a plain fork and reap by the process itself, a vessel taken and discarded, and a process put back.
+//! What checkpoints cost, as medians: a plain fork and reap by the process itself, a vessel taken and discarded, and a
+//! process put back.
 //!
-//! `cargo run --release -p checkpoint --example cost [-- MEBIBYTES]`; with `-- --one MEBIBYTES DIRTY` one line of numbers for programs: fork and
-//! reap, vessel and discard, the same as in a world (the process is known, and nobody waits for the vessel's first stop, nor for its end: those that have
-//! ended are reaped in the next), fork of a vessel, restore.
+//! `cargo run --release -p checkpoint --example cost [-- MEBIBYTES]`; with `-- --one MEBIBYTES DIRTY` one line of
+//! numbers for programs: fork and reap, vessel and discard, the same as in a world (the process is known, and nobody
+//! waits for the vessel's first stop, nor for its end: those that have ended are reaped in the next), fork of a vessel,
+//! restore.
 
 use checkpoint::{Dying, Known, ToReap, Vessel};
 use std::io::{BufRead, BufReader};

@@ -1,12 +1,13 @@
 //! What lies where in memory.
 //!
-//! Nearly always nothing has to be done, or the break has to be moved back. Otherwise, in this order: calls are made from a page of our own, the
-//! *stage*, put where neither process has anything, for whatever else is there may go. The kernel's own areas (vdso) step aside onto the stage.
-//! What the vessel does not have is unmapped. What it has is kept, protected differently, or mapped anew as a whole. The kernel's areas go to
-//! their places. Last, the two lists of areas are compared.
+//! Nearly always nothing has to be done, or the break has to be moved back. Otherwise, in this order: calls are made
+//! from a page of our own, the
+//! *stage*, put where neither process has anything, for whatever else is there may go. The kernel's own areas (vdso)
+//! step aside onto the stage. What the vessel does not have is unmapped. What it has is kept, protected differently, or
+//! mapped anew as a whole. The kernel's areas go to their places. Last, the two lists of areas are compared.
 //!
-//! An area that has lost a part, or is in pieces, is mapped anew rather than patched: the kernel might keep the pieces as areas of their own, and
-//! then mremap of the whole would fail.
+//! An area that has lost a part, or is in pieces, is mapped anew rather than patched: the kernel might keep the pieces
+//! as areas of their own, and then mremap of the whole would fail.
 
 use crate::answer::Caller;
 use crate::areas::{self, Area, PAGE};
@@ -20,7 +21,8 @@ const ADDRESSES: Range<u64> = 0x10_0000..0x7fff_fff0_0000;
 const FIXED: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED) as u64;
 const NO_FILE: u64 = u64::MAX;
 
-/// Pages of ours in the process: one with a `syscall` instruction, one for what is passed to calls, and room for the kernel's areas.
+/// Pages of ours in the process: one with a `syscall` instruction, one for what is passed to calls, and room for the
+/// kernel's areas.
 #[derive(Debug)]
 pub(crate) struct Stage(u64);
 
@@ -81,8 +83,8 @@ fn gap(areas: &[&Area], len: u64) -> Option<u64> {
     Some((widest.start + room / 2) & !(PAGE - 1))
 }
 
-/// Lay the process's memory out like the vessel's, whose break is at `brk`. The stage is there, and used, if there was more to be done than to move
-/// the break. `ours` and `theirs`: where everything is now, and in the vessel.
+/// Lay the process's memory out like the vessel's, whose break is at `brk`. The stage is there, and used, if there was
+/// more to be done than to move the break. `ours` and `theirs`: where everything is now, and in the vessel.
 pub(crate) fn restore(
     caller: &mut Caller,
     vessel: i32,
@@ -130,8 +132,8 @@ fn verify(pid: i32, stage: &Stage, theirs: &[Area]) -> Result<()> {
     }
 }
 
-/// Move the kernel's areas onto the stage if they have to go elsewhere: where they have to go, others of them may be. Answers where each is now, and
-/// where it belongs.
+/// Move the kernel's areas onto the stage if they have to go elsewhere: where they have to go, others of them may be.
+/// Answers where each is now, and where it belongs.
 fn step_aside(caller: &mut Caller, stage: &Stage, ours: &[Area], theirs: &[Area]) -> Result<Vec<(u64, Area)>> {
     let mut moved = Vec::new();
     let mut aside = stage.aside();
@@ -176,7 +178,8 @@ fn surplus(ours: &[Area], theirs: &[Area]) -> Vec<Range<u64>> {
     surplus
 }
 
-/// Whether the process has, all over an area of the vessel's and in one piece, the same thing as the vessel, and with the same protection.
+/// Whether the process has, all over an area of the vessel's and in one piece, the same thing as the vessel, and with
+/// the same protection.
 fn compare(area: &Area, ours: &[Area]) -> (bool, bool) {
     let (mut at, mut is_protected) = (area.range.start, true);
     for our in ours.iter().filter(|our| our.overlaps(&area.range)) {

@@ -1,9 +1,10 @@
 //! Checkpoints of processes, and how a process is put back in place (000, 5.1).
 //!
-//! A checkpoint of a process P is a *vessel*: a forked copy of P that is born held, never runs code of the program and, once settled, holds no descriptor.
-//! When a speculation succeeds the vessel is discarded. When it fails P, which goes on existing under its own id, is given back the memory,
-//! the registers and the other state that the vessel has kept. P's identity, its children, its parent and its descriptors are not touched:
-//! nothing in the system can tell that it was not P all the time.
+//! A checkpoint of a process P is a *vessel*: a forked copy of P that is born held, never runs code of the program and,
+//! once settled, holds no descriptor. When a speculation succeeds the vessel is discarded. When it fails P, which goes
+//! on existing under its own id, is given back the memory, the registers and the other state that the vessel has kept.
+//! P's identity, its children, its parent and its descriptors are not touched: nothing in the system can tell that it
+//! was not P all the time.
 //!
 //! ```text
 //! Vessel::fork(&p)            P ──clone──► V      V: stopped for good
@@ -15,8 +16,8 @@
 //!
 //! **Invariant:** a vessel is never resumed but to make one of our system calls.
 //!
-//! **Invariant:** what cannot be put back is refused with `Unsupported`: at the checkpoint where that can be known, or else before anything of P
-//! is changed.
+//! **Invariant:** what cannot be put back is refused with `Unsupported`: at the checkpoint where that can be known, or
+//! else before anything of P is changed.
 //!
 //! A process with several threads has a [`ThreadedVessel`]: one vessel, and beside it what the kernel keeps for each
 //! thread. Whoever takes it stops them all first.

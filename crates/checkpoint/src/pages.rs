@@ -1,10 +1,10 @@
 //! Contents of memory.
 //!
-//! Process and vessel share every page that neither has written since the fork: the same page frame means unchanged. Frames can be seen by root
-//! only; without it, pages that both have are compared.
+//! Process and vessel share every page that neither has written since the fork: the same page frame means unchanged.
+//! Frames can be seen by root only; without it, pages that both have are compared.
 //!
-//! Only pages of a process's own count, anonymous ones and private copies of a file's pages. What the process has and the vessel does not was
-//! made since: it is dropped, and comes again as zeroes or from the file.
+//! Only pages of a process's own count, anonymous ones and private copies of a file's pages. What the process has and
+//! the vessel does not was made since: it is dropped, and comes again as zeroes or from the file.
 
 use crate::answer::Caller;
 use crate::areas::{self, PAGE};
@@ -93,8 +93,8 @@ impl Memory {
     }
 }
 
-/// Do something to all ranges and the parts of a buffer that belong to them: to as many at once as it goes, and to the one where it does not go in
-/// another way.
+/// Do something to all ranges and the parts of a buffer that belong to them: to as many at once as it goes, and to the
+/// one where it does not go in another way.
 fn in_turn(
     mut ranges: &[Range<u64>],
     mut buffer: &mut [u8],
@@ -125,7 +125,8 @@ fn bytes_in(ranges: &[Range<u64>]) -> usize {
     ranges.iter().map(|range| (range.end - range.start) as usize).sum()
 }
 
-/// Make the contents of the process's private memory, laid out like the vessel's but for a range of ours, equal to the vessel's.
+/// Make the contents of the process's private memory, laid out like the vessel's but for a range of ours, equal to the
+/// vessel's.
 pub(crate) fn restore(caller: &mut Caller, vessel: i32, ours: Option<Range<u64>>) -> Result<Copied> {
     let (now, then) = (Memory::of(caller.pid)?, Memory::of(vessel)?);
     let (own_now, own_then) = (now.own_pages()?, then.own_pages()?);

@@ -1,7 +1,7 @@
 //! Vessels that are dead, and that their parent, the process itself, has to reap: their tracer alone cannot.
 //!
-//! A vessel's end is announced by no signal and no `wait` without `__WALL` or `__WCLONE` hears of it. Until it is reaped it is a zombie: a
-//! process id and a task structure, no memory.
+//! A vessel's end is announced by no signal and no `wait` without `__WALL` or `__WCLONE` hears of it. Until it is
+//! reaped it is a zombie: a process id and a task structure, no memory.
 
 use crate::answer::Caller;
 use crate::Result;
@@ -49,7 +49,8 @@ impl Dying {
     }
 }
 
-/// A dead vessel, to be reaped when its process next stops. When the process itself ends first, the kernel hands it to the world's init.
+/// A dead vessel, to be reaped when its process next stops. When the process itself ends first, the kernel hands it to
+/// the world's init.
 #[derive(Debug)]
 #[must_use = "a zombie stays until its process reaps it"]
 pub struct ToReap {
@@ -69,8 +70,8 @@ impl ToReap {
         self.parent
     }
 
-    /// Whether nobody can have noticed it: it died before it was settled, so that its process has executed no program since its birth, and the kernel
-    /// has told of its end to nobody; and nobody has looked.
+    /// Whether nobody can have noticed it: it died before it was settled, so that its process has executed no program
+    /// since its birth, and the kernel has told of its end to nobody; and nobody has looked.
     pub fn can_wait(&self) -> bool {
         self.can_wait
     }

@@ -14,7 +14,8 @@ const LIMITS: u32 = 16;
 /// Below what a function may use under its stack pointer without moving it.
 const RED_ZONE: u64 = 128;
 
-/// Interval timers: real, virtual, profiling. A child has none, so what is left of them is noted when the checkpoint is taken.
+/// Interval timers: real, virtual, profiling. A child has none, so what is left of them is noted when the checkpoint is
+/// taken.
 #[derive(Debug, Default)]
 pub(crate) struct Timers([[u8; TIMER_LEN]; 3]);
 
@@ -150,8 +151,8 @@ fn delete_timers(caller: &mut Caller) -> Result<()> {
     Ok(())
 }
 
-/// Limits, nice value, processors, favour with the out-of-memory killer: what can be set from outside, and what only the privileged may raise again.
-/// This comes first, so that a refusal changes nothing that matters.
+/// Limits, nice value, processors, favour with the out-of-memory killer: what can be set from outside, and what only
+/// the privileged may raise again. This comes first, so that a refusal changes nothing that matters.
 pub(crate) fn restore_from_outside(pid: i32, vessel: i32, cores: &[u64]) -> Result<()> {
     let error = |what: &'static str, unsupported: &'static str| {
         move |error: io::Error| match error.kind() {

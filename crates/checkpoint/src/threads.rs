@@ -1,11 +1,12 @@
 //! Checkpoints of processes with several threads: one vessel for the memory, and what the kernel keeps for each thread.
 //!
-//! All threads are stopped while a checkpoint is taken or put back; whoever calls has taken those that were in calls back
-//! to before them, or interrupted them there: then the call begins again. A fork copies the first thread only. Of each
-//! other one its registers, masks and addresses are noted, which each has to be asked for by calls of its own.
+//! All threads are stopped while a checkpoint is taken or put back; whoever calls has taken those that were in calls
+//! back to before them, or interrupted them there: then the call begins again. A fork copies the first thread only. Of
+//! each other one its registers, masks and addresses are noted, which each has to be asked for by calls of its own.
 //!
-//! Put back, threads that are still there get their state again. Threads that have ended since are made again with their
-//! ids (`clone3` with `set_tid`, which needs `CAP_CHECKPOINT_RESTORE` in the process). Threads that were born since end.
+//! Put back, threads that are still there get their state again. Threads that have ended since are made again with
+//! their ids (`clone3` with `set_tid`, which needs `CAP_CHECKPOINT_RESTORE` in the process). Threads that were born
+//! since end.
 
 use crate::answer::Caller;
 use crate::state::{self, STACK_LEN};

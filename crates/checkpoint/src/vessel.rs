@@ -1,7 +1,8 @@
 //! Vessels: taken, put back, given up.
 //!
-//! The process forks by itself, made to do so through [`RemoteCalls`]. The kernel attaches the copy to us at its birth (`CLONE_PTRACE`), stopped.
-//! Fork copies nearly everything; what it does not copy is noted here at the time: timers, pending signals, the list of robust futexes.
+//! The process forks by itself, made to do so through [`RemoteCalls`]. The kernel attaches the copy to us at its birth
+//! (`CLONE_PTRACE`), stopped. Fork copies nearly everything; what it does not copy is noted here at the time: timers,
+//! pending signals, the list of robust futexes.
 
 use crate::answer::Caller;
 use crate::areas::{self, Area};
@@ -38,8 +39,9 @@ pub struct Known {
 
 /// A checkpoint of a process (000, 5.1).
 ///
-/// A vessel is *settled* once it has let go of what others could notice. Until then it is in its process's group and has its table of descriptors in
-/// common with it: it holds nothing open by itself, but would if the process went on with another table (exec, the end).
+/// A vessel is *settled* once it has let go of what others could notice. Until then it is in its process's group and
+/// has its table of descriptors in common with it: it holds nothing open by itself, but would if the process went on
+/// with another table (exec, the end).
 #[derive(Debug)]
 #[must_use = "a vessel is either discarded or kept: dropped, it stays until its tracer ends"]
 pub struct Vessel {
@@ -63,8 +65,8 @@ pub struct Vessel {
 impl Vessel {
     /// Take a checkpoint of a process that has one thread. `gate` is the address of a `syscall` instruction in it.
     ///
-    /// Afterwards the process stands where it stood, with all its registers. Stopped at the entry of a call it is no longer *in* the call: see
-    /// [`Stopped::repeat_call`].
+    /// Afterwards the process stands where it stood, with all its registers. Stopped at the entry of a call it is no
+    /// longer *in* the call: see [`Stopped::repeat_call`].
     pub fn fork(p: &Stopped, gate: u64) -> Result<Self> {
         let vessel = Self::fork_known(p, gate, Known::default(), &mut Vec::new())?;
         match vessel.settle() {
@@ -73,8 +75,9 @@ impl Vessel {
         }
     }
 
-    /// The same, without looking for what the caller knows; and reap dead vessels of the same process, which costs less now than at a stop of its
-    /// own: afterwards, `zombies` has those that are left. The vessel is not settled, and nobody has waited for its first stop: if whoever waits for all tracees sees it first, see [`Self::adopt`].
+    /// The same, without looking for what the caller knows; and reap dead vessels of the same process, which costs less
+    /// now than at a stop of its own: afterwards, `zombies` has those that are left. The vessel is not settled, and
+    /// nobody has waited for its first stop: if whoever waits for all tracees sees it first, see [`Self::adopt`].
     pub fn fork_known(p: &Stopped, gate: u64, known: Known, zombies: &mut Vec<ToReap>) -> Result<Self> {
         Self::fork_among(p, gate, known, zombies, 1)
     }
@@ -144,8 +147,8 @@ impl Vessel {
         Ok(self.held.get_or_init(|| stopped))
     }
 
-    /// Let go of what others could notice: descriptors (an end of a pipe that stays open), and its place in a process group (which is there as long
-    /// as somebody is in it, and which signals are sent to).
+    /// Let go of what others could notice: descriptors (an end of a pipe that stays open), and its place in a process
+    /// group (which is there as long as somebody is in it, and which signals are sent to).
     pub fn settle(&self) -> Result<()> {
         if self.is_settled.get() {
             return Ok(());
@@ -158,8 +161,8 @@ impl Vessel {
         Ok(())
     }
 
-    /// Whether a thread that has just been born is a vessel, whose process was killed before it could tell of it: born by a call of ours, which are
-    /// made on no stack.
+    /// Whether a thread that has just been born is a vessel, whose process was killed before it could tell of it: born
+    /// by a call of ours, which are made on no stack.
     pub fn is_stray(newborn: &Registers) -> bool {
         newborn.rsp == 0 && newborn.rdi == FLAGS && newborn.rax == 0
     }
@@ -188,28 +191,32 @@ impl Vessel {
         self.mask
     }
 
-    /// The signal for which it had stopped, if it had: `restore` leaves it to the caller to deliver it ([`Stopped::resume_with`]).
+    /// The signal for which it had stopped, if it had: `restore` leaves it to the caller to deliver it
+    /// ([`Stopped::resume_with`]).
     pub fn signal(&self) -> Option<SignalInfo> {
         self.signal
     }
 
-    /// The signals that were pending, and whether for the whole process. `restore` sends those again that are not pending any more.
+    /// The signals that were pending, and whether for the whole process. `restore` sends those again that are not
+    /// pending any more.
     pub fn pending(&self) -> &[(SignalInfo, bool)] {
         &self.pending
     }
 
-    /// Put the process back to what it was when the checkpoint was taken. `gate` is the address of a `syscall` instruction in the program that it
-    /// runs *now*.
+    /// Put the process back to what it was when the checkpoint was taken. `gate` is the address of a `syscall`
+    /// instruction in the program that it runs *now*.
     ///
-    /// Afterwards it is stopped with the registers of the checkpoint, whatever it had stopped for before: resume it with no signal, or with
-    /// [`Self::signal`]. A system call that had been interrupted begins again. The vessel is as good as before.
+    /// Afterwards it is stopped with the registers of the checkpoint, whatever it had stopped for before: resume it
+    /// with no signal, or with [`Self::signal`]. A system call that had been interrupted begins again. The vessel is as
+    /// good as before.
     ///
     /// After an error other than `Unsupported` the process is half of each: kill it.
     pub fn restore(&self, p: &Stopped, gate: u64) -> Result<Copied> {
         self.restore_known(p, gate, Known::default())
     }
 
-    /// The same, without setting what the caller knows to be as it was: `no_timers` says that the process has had none since it was born.
+    /// The same, without setting what the caller knows to be as it was: `no_timers` says that the process has had none
+    /// since it was born.
     pub fn restore_known(&self, p: &Stopped, gate: u64, known: Known) -> Result<Copied> {
         self.restore_among(p, gate, known, &mut Others::none())
     }
@@ -289,7 +296,8 @@ impl Vessel {
         Ok(())
     }
 
-    /// Give the checkpoint up. With its process stopped, nothing is left of it; otherwise a zombie that the process has to reap later.
+    /// Give the checkpoint up. With its process stopped, nothing is left of it; otherwise a zombie that the process has
+    /// to reap later.
     pub fn discard(self, p: Option<(&Stopped, u64)>) -> Result<Option<ToReap>> {
         let zombie = self.give_up()?.await_end();
         match p {
@@ -309,7 +317,8 @@ impl Vessel {
     /// Give the checkpoint up without waiting for its end.
     pub fn give_up(self) -> Result<Dying> {
         tracee::kill(self.vessel)?;
-        // It may have been confined when it was born: now it may end where there is room for that. Before the kill this would wake another core.
+        // It may have been confined when it was born: now it may end where there is room for that. Before the kill this
+        // would wake another core.
         let _ = outside::set_affinity(self.vessel, &self.affinity);
         Ok(Dying { vessel: self.vessel, parent: self.of, was_settled: self.is_settled.get() })
     }
@@ -330,7 +339,8 @@ fn refuse(p: &Stopped, known: &Known, company: u64) -> Result<()> {
     if known.own_memory {
         return Ok(());
     }
-    // A child of vfork runs in its parent's memory. A kernel without kcmp cannot say; a parent in vfork cannot be asked for a checkpoint.
+    // A child of vfork runs in its parent's memory. A kernel without kcmp cannot say; a parent in vfork cannot be asked
+    // for a checkpoint.
     if outside::same_memory(pid, Status::of(pid)?.parent()?).unwrap_or(false) {
         return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
     }
@@ -343,8 +353,8 @@ fn threads(pid: i32) -> Result<u64> {
     Ok(std::os::unix::fs::MetadataExt::nlink(&task) - 2)
 }
 
-/// Whether a child has all of its parent's floating-point and vector registers. It has not what is given only to those that ask for it (the tiles of
-/// AMX), and where the processor has such, they lie behind all others.
+/// Whether a child has all of its parent's floating-point and vector registers. It has not what is given only to those
+/// that ask for it (the tiles of AMX), and where the processor has such, they lie behind all others.
 fn inherits_extended_state(p: &Stopped) -> Result<bool> {
     /// Where the first of them begins (Intel SDM, volume 1, 13.4.3; `CPUID.(EAX=0DH,ECX=18)`).
     const TILES_AT: usize = 2816;
@@ -403,8 +413,9 @@ pub(crate) fn pending_of(p: &Stopped, shared: bool) -> Result<Vec<SignalInfo>> {
     Ok(p.pending_signals(shared)?.into_iter().filter(|info| !info.is_synchronous()).collect())
 }
 
-/// A call that was interrupted and is to go on with what the kernel remembers of it (`nanosleep`, `poll` with a time limit): the kernel remembers
-/// only the last one, so it begins again as a whole, as every call does after a rollback (000, 5.1).
+/// A call that was interrupted and is to go on with what the kernel remembers of it (`nanosleep`, `poll` with a time
+/// limit): the kernel remembers only the last one, so it begins again as a whole, as every call does after a rollback
+/// (000, 5.1).
 pub(crate) fn restarting(mut registers: Registers) -> Registers {
     const ERESTARTNOHAND: i64 = -514;
     const ERESTART_RESTARTBLOCK: i64 = -516;

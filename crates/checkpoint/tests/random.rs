@@ -1,5 +1,5 @@
-//! A program does things to its memory that follow from a seed, and says what it has after each. Checkpoints are taken, put back and discarded at
-//! random: whatever is done again must come out as it did the first time.
+//! A program does things to its memory that follow from a seed, and says what it has after each. Checkpoints are taken,
+//! put back and discarded at random: whatever is done again must come out as it did the first time.
 
 mod common;
 use common::{compile, Program};
@@ -95,7 +95,8 @@ fn what_is_done_again_comes_out_the_same() {
     }
 }
 
-/// Pieces of an area with the same protection looked like the whole: the kernel had not joined them, and mremap failed where it had succeeded.
+/// Pieces of an area with the same protection looked like the whole: the kernel had not joined them, and mremap failed
+/// where it had succeeded.
 #[test]
 fn an_area_in_pieces_is_not_whole() {
     run(&compile("pieces", PROGRAM, &[]), 967_746_012);

@@ -265,7 +265,8 @@ fn a_vessel_has_no_descriptors() {
     program.discard(vessel);
 }
 
-/// The process has the only end that can be written to, and closes it: whoever reads sees the end, though nothing was done about the copy.
+/// The process has the only end that can be written to, and closes it: whoever reads sees the end, though nothing was
+/// done about the copy.
 #[test]
 fn a_vessel_that_is_not_settled_holds_nothing_open() {
     let path = compile(

@@ -37,15 +37,17 @@ const EXIT_STATUS: &str = "Exit status:\n  \
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Action {
-    /// Run COMMAND: its writes are as safe, for whoever watches, as if each were synchronous, and almost as fast as if none were
+    /// Run COMMAND: its writes are as safe, for whoever watches, as if each were synchronous, and almost as fast as if
+    /// none were
     ///
-    /// Whatever leaves the world of COMMAND (terminal, pipes, network, exit status) leaves only after everything that it depends
-    /// on is on stable storage. On an ordered file system (a volume) fsync returns at once; elsewhere it stays a real fsync.
+    /// Whatever leaves the world of COMMAND (terminal, pipes, network, exit status) leaves only after everything that
+    /// it depends on is on stable storage. On an ordered file system (a volume) fsync returns at once; elsewhere it
+    /// stays a real fsync.
     Run(RunOptions),
     /// Inside a world: begin a speculation and print its number
     ///
-    /// Returns twice: with the number, and again, from the same moment, with "failed" and status 1 if it fails. Between the two everything that
-    /// depends on it is taken back: the script that called it, its children, and what they did.
+    /// Returns twice: with the number, and again, from the same moment, with "failed" and status 1 if it fails. Between
+    /// the two everything that depends on it is taken back: the script that called it, its children, and what they did.
     Begin,
     /// Inside a world: a guess was right, and what depends on it may leave
     Commit {
@@ -59,7 +61,8 @@ pub enum Action {
         #[arg(value_name = "SPECULATION")]
         speculation: u64,
     },
-    /// Show the worlds that are running: their open guesses, checkpoints, rollbacks and their causes, and what each process waits for
+    /// Show the worlds that are running: their open guesses, checkpoints, rollbacks and their causes, and what each
+    /// process waits for
     ///
     /// Mounts of BlueFS are shown behind them: what waits for the server, and what was answered without it.
     /// On a terminal the view is refreshed until the last one has ended, or you press q. An ordinary user sees
@@ -67,10 +70,11 @@ pub enum Action {
     Top(TopOptions),
     /// Run COMMAND ahead, show what it did, then keep everything or undo everything
     ///
-    /// What COMMAND changes lives in a layer that only COMMAND sees. When it has ended, you see which files it made, changed and
-    /// removed, what it printed, whom it tried to reach, and which processes it left; then everything is kept, or everything is as it
-    /// was. Without a terminal and without --yes, --no or --keep-if, it is undone. Processes that COMMAND leaves running are
-    /// ended either way. COMMAND has no terminal: its input, where that is a terminal, is empty.
+    /// What COMMAND changes lives in a layer that only COMMAND sees. When it has ended, you see which files it made,
+    /// changed and removed, what it printed, whom it tried to reach, and which processes it left; then everything is
+    /// kept, or everything is as it was. Without a terminal and without --yes, --no or --keep-if, it is undone.
+    /// Processes that COMMAND leaves running are ended either way. COMMAND has no terminal: its input, where that is a
+    /// terminal, is empty.
     Try(TryOptions),
     /// Make, mount and check volumes: file systems that commit in order
     #[command(subcommand_required = true, arg_required_else_help = false)]
@@ -125,8 +129,8 @@ pub struct RunOptions {
 
     /// Mount a fresh tmpfs at DIR, inside the world of COMMAND only; may be repeated
     ///
-    /// It is empty at the start and gone at the end. Changes of files there can be taken back, so that programs run ahead of them; changes of
-    /// files in memory that others see as well wait until they are certain.
+    /// It is empty at the start and gone at the end. Changes of files there can be taken back, so that programs run
+    /// ahead of them; changes of files in memory that others see as well wait until they are certain.
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "/tmp")]
     #[arg(value_hint = ValueHint::DirPath)]
     pub private_tmp: Vec<PathBuf>,
@@ -141,7 +145,8 @@ pub struct RunOptions {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub volatile: Vec<PathBuf>,
 
-    /// Let fsync return at once on unordered file systems, too: a crash may then show later changes without earlier ones
+    /// Let fsync return at once on unordered file systems, too: a crash may then show later changes without earlier
+    /// ones
     ///
     /// What was shown to anybody outside is still durable; but databases and package managers rely on order and may be
     /// corrupt after a crash. Use it for what you would rebuild anyway, or use a volume, which keeps order.
@@ -158,7 +163,8 @@ pub struct RunOptions {
 
     /// Whether a thread depends on everything that its process saw, or only on what it saw itself
     ///
-    /// `independent` is faster and wrong for threads that pass data through memory: only for programs that are known not to.
+    /// `independent` is faster and wrong for threads that pass data through memory: only for programs that are known
+    /// not to.
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Threads::Shared, require_equals = true)]
     pub threads: Threads,
 
@@ -198,10 +204,11 @@ pub struct RunOptions {
 /// Full speculation of `speculator run`.
 #[derive(Clone, Debug, Args)]
 pub struct AheadArgs {
-    /// Turn calls of a family into speculations: their result is guessed, the guess is wrong with PROBABILITY, and that is known after a delay
+    /// Turn calls of a family into speculations: their result is guessed, the guess is wrong with PROBABILITY, and that
+    /// is known after a delay
     ///
-    /// CALL is open, stat, read, write, readdir, rename, unlink, mkdir, exec, fork, wait, close, or all. When a guess was wrong, everything that
-    /// depends on it is taken back: the run ends as if nothing had been guessed.
+    /// CALL is open, stat, read, write, readdir, rename, unlink, mkdir, exec, fork, wait, close, or all. When a guess
+    /// was wrong, everything that depends on it is taken back: the run ends as if nothing had been guessed.
     #[arg(long, value_name = "CALL:PROBABILITY[:DELAY_MS][,…]", value_parser = Injection::parse)]
     pub inject: Option<Injection>,
 
@@ -213,7 +220,8 @@ pub struct AheadArgs {
     #[arg(long, value_name = "WHETHER", value_enum, default_value_t = Speculate::Yes, require_equals = true)]
     pub speculate: Speculate,
 
-    /// Which calls are asked about while something is speculative: each one (for comparison), or only those that may change something
+    /// Which calls are asked about while something is speculative: each one (for comparison), or only those that may
+    /// change something
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Ahead::Permits, require_equals = true)]
     pub ahead: Ahead,
 
@@ -223,7 +231,8 @@ pub struct AheadArgs {
     #[arg(long, value_name = "WHICH", value_enum, default_value_t = Checkpoints::Worthwhile, require_equals = true)]
     pub checkpoints: Checkpoints,
 
-    /// How long a guess of a program's own (speculator begin) is thought to stay open, to be compared with the cost of a checkpoint
+    /// How long a guess of a program's own (speculator begin) is thought to stay open, to be compared with the cost of
+    /// a checkpoint
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, default_value = "1")]
     pub expected_wait: Duration,
 
@@ -231,8 +240,8 @@ pub struct AheadArgs {
     #[arg(long, value_name = "STEPS", hide = true)]
     pub crash_in_rollback: Option<u64>,
 
-    /// Tell at the end what was speculated, committed and rolled back, on stderr or as JSON; or draw who depended on whom, over time (svg) or as a
-    /// graph (dot); may be repeated
+    /// Tell at the end what was speculated, committed and rolled back, on stderr or as JSON; or draw who depended on
+    /// whom, over time (svg) or as a graph (dot); may be repeated
     #[arg(long = "report", value_name = "text|json:FILE|dot:FILE|svg:FILE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "text")]
     pub reports: Vec<ReportForm>,
@@ -286,7 +295,8 @@ impl AheadArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("decision").args(["keep_if", "yes", "no"]))]
 pub struct TryOptions {
-    /// Keep if this shell command succeeds; it is run when COMMAND has ended, where COMMAND was, and sees what COMMAND did
+    /// Keep if this shell command succeeds; it is run when COMMAND has ended, where COMMAND was, and sees what COMMAND
+    /// did
     ///
     /// What CMD itself changes belongs to what is kept or undone. It finds COMMAND's exit status in SPECULATOR_STATUS.
     #[arg(long, value_name = "CMD", value_hint = ValueHint::CommandString)]
@@ -306,14 +316,16 @@ pub struct TryOptions {
 
     /// Whether COMMAND may speak to anybody outside: what it sends cannot be undone
     ///
-    /// With `no` COMMAND has a network of its own, with a loopback interface only. With `ask` you are asked at the first attempt. The default
-    /// is `ask` where there is a terminal, else `no`. Unix sockets of others cannot be reached in any case.
+    /// With `no` COMMAND has a network of its own, with a loopback interface only. With `ask` you are asked at the
+    /// first attempt. The default is `ask` where there is a terminal, else `no`. Unix sockets of others cannot be
+    /// reached in any case.
     #[arg(long, value_name = "ANSWER", value_enum, require_equals = true)]
     pub network: Option<Network>,
 
     /// Give COMMAND a terminal of its own, joined to yours: it can ask you, and you see at once what it shows there
     ///
-    /// What it shows is seen also if everything is undone afterwards. Without this option COMMAND has no terminal, and its output is held.
+    /// What it shows is seen also if everything is undone afterwards. Without this option COMMAND has no terminal, and
+    /// its output is held.
     #[arg(short, long)]
     pub terminal: bool,
 
@@ -438,7 +450,8 @@ pub enum VolumeAction {
 /// `speculator top`.
 #[derive(Debug, Args)]
 pub struct TopOptions {
-    /// Show only the world that has this process: speculator itself, COMMAND, or any other inside; all worlds when left out
+    /// Show only the world that has this process: speculator itself, COMMAND, or any other inside; all worlds when left
+    /// out
     #[arg(value_name = "PID")]
     pub pid: Option<i32>,
     /// Show them once, and end: as it is done where standard output is no terminal

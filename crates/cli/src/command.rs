@@ -38,8 +38,8 @@ impl CommandError {
 /// What execvp(3) uses when PATH is not set.
 const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
-/// The file that COMMAND names: as it is when it has a slash, else the first executable one in PATH. Call it where COMMAND
-/// will run: after the volumes are mounted.
+/// The file that COMMAND names: as it is when it has a slash, else the first executable one in PATH. Call it where
+/// COMMAND will run: after the volumes are mounted.
 pub fn resolve(command: &OsStr) -> Result<PathBuf, CommandError> {
     let not_found = || CommandError::NotFound(command.to_owned());
     if command.is_empty() {

@@ -1,5 +1,5 @@
-//! Pictures of a run: who guessed what, who depended on whom, and what was taken back. [`chart`] has it over time, each process a lane; [`graph`]
-//! has who depended on whom, as Graphviz reads it.
+//! Pictures of a run: who guessed what, who depended on whom, and what was taken back. [`chart`] has it over time, each
+//! process a lane; [`graph`] has who depended on whom, as Graphviz reads it.
 
 mod chart;
 mod graph;

@@ -1,4 +1,5 @@
-//! `--report`: what was guessed, committed and taken back; told on stderr, or drawn. Files are opened before COMMAND starts.
+//! `--report`: what was guessed, committed and taken back; told on stderr, or drawn. Files are opened before COMMAND
+//! starts.
 
 use std::path::PathBuf;
 use std::str::FromStr;

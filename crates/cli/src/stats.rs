@@ -78,7 +78,8 @@ impl StatsFile {
             Err(error) => (Err(error), false),
         };
         let file = file.map_err(|source| StatsError { what, path: path.to_owned(), source })?;
-        // COMMAND may change the working directory's meaning (a volume mounted over it); the name is for removal and messages.
+        // COMMAND may change the working directory's meaning (a volume mounted over it); the name is for removal and
+        // messages.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Ok(StatsFile { what, path, file, created, written: false })
     }

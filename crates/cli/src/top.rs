@@ -197,7 +197,8 @@ fn commits(world: &WorldStatus) -> u64 {
     world.commits.values().sum()
 }
 
-/// One world. `before`: its age and its commits when it was last looked at; the rate is that since then, or else since the world began.
+/// One world. `before`: its age and its commits when it was last looked at; the rate is that since then, or else since
+/// the world began.
 fn view(world: &WorldStatus, before: Option<(u64, u64)>) -> String {
     let (then, committed) = before.unwrap_or((0, 0));
     let passed_s = world.age_us.saturating_sub(then).max(1) as f64 / 1e6;

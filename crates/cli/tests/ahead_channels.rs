@@ -4,7 +4,8 @@ use crate::support;
 
 use support::guess::{check_failure, check_perl as check, check_success};
 
-/// A child that answers until it is told to stop: the word in capitals, how many there were, how many guesses it depends on.
+/// A child that answers until it is told to stop: the word in capitals, how many there were, how many guesses it
+/// depends on.
 const ECHO: &str = r#"
 socketpair(my $here, my $there, AF_UNIX, KIND, 0) or die;
 my $pid = fork;
@@ -91,7 +92,8 @@ finish($id);
     check(program, "commit", "504000\n", &["read", "write"]);
 }
 
-/// A child gets the writing end of a pipe, a file and a socket in messages, uses them, and closes them; the end of the pipe is seen.
+/// A child gets the writing end of a pipe, a file and a socket in messages, uses them, and closes them; the end of the
+/// pipe is seen.
 #[test]
 fn messages_with_descriptors_are_taken_back() {
     let python = r#"
@@ -222,8 +224,8 @@ waitpid($pid, 0); print "$seen ", $? >> 8, "\n";
     check(program, "commit", "101\n9 10\n", &["read", "write"]);
 }
 
-/// SIGKILL never arrives anywhere where it could be looked at: a process that ends itself by it on a guess is a ghost like one that exits. It used to
-/// be dead, and a rollback that was to remove it, or to bring it back, ended the world.
+/// SIGKILL never arrives anywhere where it could be looked at: a process that ends itself by it on a guess is a ghost
+/// like one that exits. It used to be dead, and a rollback that was to remove it, or to bring it back, ended the world.
 #[test]
 fn a_process_that_killed_itself_lives_again() {
     let program = r#"
@@ -279,7 +281,8 @@ print "heard $heard\n";
     check(program, "commit", "heard 1\n", &["wait4"]);
 }
 
-/// What a parent was told of a child still waits in the kernel, because it is blocked, when a rollback makes the child live again.
+/// What a parent was told of a child still waits in the kernel, because it is blocked, when a rollback makes the child
+/// live again.
 #[test]
 fn a_signal_that_waits_is_taken_back() {
     let program = r#"
@@ -328,8 +331,8 @@ print waitpid($pid, 0) == $pid ? 'again ' : 'nobody ', $? >> 8, "\n";
     check(program, "commit", "at once 5\n", &["wait4", "waitid"]);
 }
 
-/// A process that is to be removed may be in the middle of a fork: the child, of which nobody has heard yet, goes with it. One that is forgotten sleeps, and
-/// the world does not end.
+/// A process that is to be removed may be in the middle of a fork: the child, of which nobody has heard yet, goes with
+/// it. One that is forgotten sleeps, and the world does not end.
 #[test]
 fn a_child_that_was_just_being_made_never_was() {
     let program = r#"
@@ -348,8 +351,8 @@ print "end\n";
     check(program, "fail", "end\n", &["clone"]);
 }
 
-/// Whether a write to a pipe waits is a property of the open file, which is not kept for a rollback: whoever reads until
-/// the end hears of it when its writers have closed it, and afterwards it is as it was before the guess.
+/// Whether a write to a pipe waits is a property of the open file, which is not kept for a rollback: whoever reads
+/// until the end hears of it when its writers have closed it, and afterwards it is as it was before the guess.
 #[test]
 fn flags_of_a_pipe_s_end_hide_no_end_of_file() {
     let program = r#"

@@ -1,10 +1,12 @@
-//! Connections that begin while something is speculative: a client that is taken back was never there, what a server has accepted it accepts again.
+//! Connections that begin while something is speculative: a client that is taken back was never there, what a server
+//! has accepted it accepts again.
 
 use crate::support;
 
 use support::guess::{check_failure, check_success};
 
-/// A server that takes one client after the other and answers each with its word in capitals, how many there were, how many guesses it depends on.
+/// A server that takes one client after the other and answers each with its word in capitals, how many there were, how
+/// many guesses it depends on.
 const SERVER: &str = r#"
 listener = socket.socket(socket.AF_UNIX, socket.KIND); listener.bind(NAME); listener.listen(5)
 server = os.fork()
@@ -68,7 +70,8 @@ fn a_name_that_is_no_file_is_found() {
     check_failure(&program, "b'FIRST 1 0'\nb'AGAIN 2 0'\nb'STOP 3 0'\n3\n", &["connect", "accept4"]);
 }
 
-/// Clients that wait before the guess: they are accepted in their order, each once, and whoever asks sees that they wait.
+/// Clients that wait before the guess: they are accepted in their order, each once, and whoever asks sees that they
+/// wait.
 #[test]
 fn what_was_accepted_is_accepted_again() {
     let program = r#"
@@ -117,7 +120,8 @@ else:
     check_success(program, "b'guessed'\n", &["accept4"]);
 }
 
-/// What a guess has connected is gone with it, also where nobody has accepted it yet; who has waited longer keeps its place.
+/// What a guess has connected is gone with it, also where nobody has accepted it yet; who has waited longer keeps its
+/// place.
 #[test]
 fn a_connection_that_was_never_made_waits_nowhere() {
     let program = r#"
@@ -263,7 +267,8 @@ if guess >= 0: finish(guess)
     }
 }
 
-/// It has ended without reading everything: a reader of packets hears of that before it receives anything, and nobody can take that back.
+/// It has ended without reading everything: a reader of packets hears of that before it receives anything, and nobody
+/// can take that back.
 #[test]
 fn who_reads_packets_hears_of_a_reset_first() {
     let program = r#"

@@ -1,5 +1,6 @@
-//! What goes wrong in the middle of a guess: the supervisor is killed in a rollback, or there are no more processes, no memory, no room on a disk. The
-//! world ends cleanly or goes on; what was committed is there, what was not is not; nothing of it is left.
+//! What goes wrong in the middle of a guess: the supervisor is killed in a rollback, or there are no more processes, no
+//! memory, no room on a disk. The world ends cleanly or goes on; what was committed is there, what was not is not;
+//! nothing of it is left.
 
 use crate::support;
 
@@ -80,7 +81,8 @@ fn told(output: &Output) -> (String, String, Option<i32>) {
     (text(&output.stdout), text(&output.stderr), output.status.code())
 }
 
-/// Something is shown and written before the guess; then children, pipes, held writes and files in memory, all of it wrong.
+/// Something is shown and written before the guess; then children, pipes, held writes and files in memory, all of it
+/// wrong.
 const SCRIPT: &str = r#"
     echo start; echo old > f; exec 5>>f
     id=$($S begin); [ "$id" = failed ] && { echo again; exit 7; }
@@ -206,7 +208,8 @@ fn memory_of(pid: i32) -> u64 {
     sizes.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
 }
 
-/// A write that is held must not turn out to have no room: the program hears of that where it would have heard without us.
+/// A write that is held must not turn out to have no room: the program hears of that where it would have heard without
+/// us.
 #[test]
 fn no_room_for_writes_that_are_held() {
     if !can_mount() {

@@ -1,4 +1,5 @@
-//! Speculative changes of files in memory that only the world sees (000, 6.3): taken back exactly, and the same result as without speculation.
+//! Speculative changes of files in memory that only the world sees (000, 6.3): taken back exactly, and the same result
+//! as without speculation.
 
 use crate::support;
 
@@ -8,7 +9,8 @@ use std::process::{Command, Output};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_files");
 
-/// What each does is gone after a failure, times and inodes included. Variables: `opened` is the descriptor of `b`, read and write.
+/// What each does is gone after a failure, times and inodes included. Variables: `opened` is the descriptor of `b`,
+/// read and write.
 const CHANGES: &[&str] = &[
     "pass",
     "put('a', 'short')",

@@ -1,4 +1,5 @@
-//! Input from outside that was read while speculative: after a failure it is read again, by whoever reads there, as if it had never been read.
+//! Input from outside that was read while speculative: after a failure it is read again, by whoever reads there, as if
+//! it had never been read.
 
 use crate::support;
 

@@ -129,7 +129,8 @@ fn somebody_elses_guess_does_not_fail_by_a_signal() {
     assert_eq!(inside.end(), (format!("{}\n", Signal::TERM.as_raw()), None));
 }
 
-/// A checkpoint of it has open what it had, if nothing is done about that: whoever reads from its pipe would wait for ever.
+/// A checkpoint of it has open what it had, if nothing is done about that: whoever reads from its pipe would wait for
+/// ever.
 #[test]
 fn a_killed_process_leaves_nothing_open() {
     let scene = Scene::new();

@@ -1,5 +1,5 @@
-//! Files that a speculative process makes on a disk (000, 6.4): there with the name once the guess is right, never there if it is wrong, and
-//! whoever made one finds it as it would be natively.
+//! Files that a speculative process makes on a disk (000, 6.4): there with the name once the guess is right, never
+//! there if it is wrong, and whoever made one finds it as it would be natively.
 
 use crate::support;
 
@@ -212,8 +212,8 @@ fn outside_a_new_file_is_there_when_the_guess_is_right() {
     }
 }
 
-/// Where a watcher would hear of a file without a name, it is not made before it gets its name. On a file system of its own: everybody's worlds would be
-/// heard on that of the machine, and wait.
+/// Where a watcher would hear of a file without a name, it is not made before it gets its name. On a file system of its
+/// own: everybody's worlds would be heard on that of the machine, and wait.
 #[test]
 fn who_watches_where_new_files_are_hears_nothing() {
     if !support::can_mount() {
@@ -275,7 +275,8 @@ fn new_files_on_a_volume_are_kept() {
     }
 }
 
-/// Many small programs, with guesses that turn out wrong: what they print and leave is what they print and leave natively.
+/// Many small programs, with guesses that turn out wrong: what they print and leave is what they print and leave
+/// natively.
 #[test]
 fn guesses_that_turn_out_wrong_change_nothing() {
     if !has_root() {

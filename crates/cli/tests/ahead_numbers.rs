@@ -1,4 +1,5 @@
-//! Numbers of processes are given again: what was known of an earlier process of that number, or of a checkpoint that had it, says nothing of this one.
+//! Numbers of processes are given again: what was known of an earlier process of that number, or of a checkpoint that
+//! had it, says nothing of this one.
 
 use crate::support;
 
@@ -10,7 +11,8 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_numbers/a
 const ROUNDS: &str = "100";
 const END: &str = "all were heard of\n";
 
-/// A parent that asked for a child which was not heard of yet was told that it had none (`ECHILD`): its shell took the command for done, and went on.
+/// A parent that asked for a child which was not heard of yet was told that it had none (`ECHILD`): its shell took the
+/// command for done, and went on.
 #[test]
 fn a_child_with_an_earlier_ones_number_is_waited_for() {
     if !support::has_root_for("a pid namespace, in which numbers come again soon") {

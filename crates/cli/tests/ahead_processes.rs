@@ -1,4 +1,5 @@
-//! What processes do to each other while something is speculative, beside talking: signals, locks, programs that are written and run.
+//! What processes do to each other while something is speculative, beside talking: signals, locks, programs that are
+//! written and run.
 
 use crate::support;
 
@@ -10,8 +11,8 @@ use support::{is_root, Scene};
 
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 
-/// What a guess has sent is heard, wherever the receiver is, and never was if the guess is wrong: the receiver has neither run its handler nor will
-/// it.
+/// What a guess has sent is heard, wherever the receiver is, and never was if the guess is wrong: the receiver has
+/// neither run its handler nor will it.
 #[test]
 fn a_caught_signal_is_heard_or_never_was() {
     let program = r#"
@@ -56,7 +57,8 @@ waitpid($pid, 0); print $? >> 8, "\n";
     }
 }
 
-/// Who is ended by a signal on a guess, and shares a pipe with another guess, may have to come back though his own guess was right: he ends by it again.
+/// Who is ended by a signal on a guess, and shares a pipe with another guess, may have to come back though his own
+/// guess was right: he ends by it again.
 #[test]
 fn an_end_by_a_signal_that_is_taken_back_comes_again() {
     let program = r#"
@@ -83,7 +85,8 @@ for ($pid, $other, $giver) { waitpid($_, 0); print "$?\n" }
     check(program, "commit", "12\n0\n0\n", &[]);
 }
 
-/// Two processes write into a file at the position that they share, one of them on guesses that are wrong: nothing of the other one is overwritten.
+/// Two processes write into a file at the position that they share, one of them on guesses that are wrong: nothing of
+/// the other one is overwritten.
 #[test]
 fn what_is_certain_is_not_overwritten_after_a_rollback() {
     let program = r#"
@@ -102,8 +105,8 @@ print scalar(grep { $lines[$_] == $_ + 1 } 0 .. $#lines), "\n";
     check(program, "fail", "1500\n", &[]);
 }
 
-/// Whoever learns of something that was done after a signal was sent has heard the signal; while it blocks it, it learns nothing until it is certain
-/// that it was sent.
+/// Whoever learns of something that was done after a signal was sent has heard the signal; while it blocks it, it
+/// learns nothing until it is certain that it was sent.
 #[test]
 fn a_signal_comes_before_what_was_done_after_it() {
     let program = r#"
@@ -150,7 +153,8 @@ waitpid($pid, 0); print $? >> 8, "\n";
     check(&blocked, "commit", &format!("ready\n{heard}"), &["kill"]);
 }
 
-/// A receiver that blocks a signal is left alone until it can hear it: it unblocks it, or waits for it, and asks nobody.
+/// A receiver that blocks a signal is left alone until it can hear it: it unblocks it, or waits for it, and asks
+/// nobody.
 #[test]
 fn a_blocked_signal_is_heard_when_it_is_unblocked() {
     let program = r#"
@@ -188,7 +192,8 @@ os.kill(child, signal.SIGTERM); show(status(child))
     }
 }
 
-/// A signal of nobody who guesses is heard by a speculative process at once, and again after a rollback; its own timer's comes again by itself.
+/// A signal of nobody who guesses is heard by a speculative process at once, and again after a rollback; its own
+/// timer's comes again by itself.
 #[test]
 fn a_speculative_process_hears_what_is_certain() {
     let program = r#"

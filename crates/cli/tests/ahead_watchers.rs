@@ -1,5 +1,5 @@
-//! Whoever watches from outside never sees a byte that a failed guess produced (000, 3.1 and 6.4): not in a pipe, not on a
-//! terminal, not at the other end of a connection, and not on the disk, every write of which is logged.
+//! Whoever watches from outside never sees a byte that a failed guess produced (000, 3.1 and 6.4): not in a pipe, not
+//! on a terminal, not at the other end of a connection, and not on the disk, every write of which is logged.
 
 use crate::support;
 

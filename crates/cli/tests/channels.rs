@@ -1,9 +1,11 @@
 //! Every channel by which a process can learn what another one did: what it prints then waits for the commit.
 //!
-//! `channels/channels.c` has one case for each: A changes a file, B learns of it through the channel and prints. Nothing but B's print is
-//! output, so it was held if `output_bytes_held` is not 0; or else there was a commit before it, which the number of commits tells. Cases where B learns nothing show that nothing is held then.
+//! `channels/channels.c` has one case for each: A changes a file, B learns of it through the channel and prints.
+//! Nothing but B's print is output, so it was held if `output_bytes_held` is not 0; or else there was a commit before
+//! it, which the number of commits tells. Cases where B learns nothing show that nothing is held then.
 //!
-//! The same cases with a guess: what A does because of one that turns out wrong nobody learns for good, and what it does because of a right one B learns.
+//! The same cases with a guess: what A does because of one that turns out wrong nobody learns for good, and what it
+//! does because of a right one B learns.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,10 +28,11 @@ mod rows;
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/channels");
 /// How many cases run at a time; they mostly sleep.
 const AT_ONCE: usize = 8;
-/// An end that the outside peer sees sooner than this after the connection was there did not wait for the end of the world.
+/// An end that the outside peer sees sooner than this after the connection was there did not wait for the end of the
+/// world.
 const SOON: Duration = Duration::from_millis(400);
-/// A and B act after pauses. On a busy machine one may be so late that the case shows nothing: then it is run again, alone, with pauses so many times
-/// as long.
+/// A and B act after pauses. On a busy machine one may be so late that the case shows nothing: then it is run again,
+/// alone, with pauses so many times as long.
 const SLOWER: u32 = 8;
 /// How often a case in which B has learned of a wrong guess is run by itself.
 const ALONE: u32 = 5;
@@ -38,7 +41,8 @@ const PATIENCE_S: &str = "120";
 /// So long somebody outside looks for what A does.
 const WATCHES_S: &str = "30";
 
-/// Channels that let something through, and why; those that programs use most come first. One that no longer does has to go from here.
+/// Channels that let something through, and why; those that programs use most come first. One that no longer does has
+/// to go from here.
 const KNOWN_LEAKS: &[(&str, &str)] = &[];
 
 /// Cases where B learns nothing and its print is held nevertheless, and why. That is slow, not wrong.
@@ -118,7 +122,8 @@ impl Bench {
         words.map(|(name, kind)| Case { name: name.to_owned(), kind: kind.to_owned() }).collect()
     }
 
-    /// Runs a case in which A does what it does because of a guess. Returns what B printed, and how many processes were taken back.
+    /// Runs a case in which A does what it does because of a guess. Returns what B printed, and how many processes were
+    /// taken back.
     fn run_guess(&self, case: &Case, guess: &str, slowness: u32) -> (String, u64) {
         let name = format!("{guess}-{slowness}-{}", case.name);
         let folder = self.folder.path().join(&name);
@@ -246,7 +251,8 @@ fn judge(case: &Case, output: &Output, stats: &Value, end: Option<Duration>) -> 
         "free" if bytes == 0 => Verdict::Free,
         "free" => Verdict::HeldForNothing,
         "held" if bytes > 0 => Verdict::Held,
-        // What B did may have waited for a commit before it learned anything; then the parent's change afterwards takes another one.
+        // What B did may have waited for a commit before it learned anything; then the parent's change afterwards takes
+        // another one.
         "held" if commits(stats) >= 2 => Verdict::Held,
         // The parent changes something later: there is another commit if there was one before the peer saw anything.
         "watched" if commits(stats) >= 2 => Verdict::Held,

@@ -1,6 +1,7 @@
 //! A disk that fails at a chosen write or flush, and what is shown nevertheless: nothing that the disk does not have.
 //!
-//! Each fault is drawn from a seed, which a failure names: `DISK_FAULTS=SEED` runs that one alone. Needs root, FUSE and loop devices.
+//! Each fault is drawn from a seed, which a failure names: `DISK_FAULTS=SEED` runs that one alone. Needs root, FUSE and
+//! loop devices.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

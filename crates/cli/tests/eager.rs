@@ -1,4 +1,5 @@
-//! When a commit is asked for. `--commit=eager`: by each change, whether anybody waits or not; by default they share one.
+//! When a commit is asked for. `--commit=eager`: by each change, whether anybody waits or not; by default they share
+//! one.
 
 use std::fs;
 use std::process::{Command, Stdio};

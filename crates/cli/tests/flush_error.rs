@@ -134,9 +134,10 @@ fn output_that_waits_for_a_flush_that_fails_is_never_shown() {
     fails_in_time("pass");
 }
 
-/// Several commits succeed first; what they took must stay. A journal that commits by itself in the background (what was written is more than a quarter
-/// of it) and fails then must be noticed, though the next fsync finds nothing left to commit and says so. Only names and lengths are looked at: on
-/// a sparse image, data that the journal took can be lost on its way to its place, and the kernel does not tell in time.
+/// Several commits succeed first; what they took must stay. A journal that commits by itself in the background (what
+/// was written is more than a quarter of it) and fails then must be noticed, though the next fsync finds nothing left
+/// to commit and says so. Only names and lengths are looked at: on a sparse image, data that the journal took can be
+/// lost on its way to its place, and the kernel does not tell in time.
 #[test]
 fn a_journal_that_failed_in_the_background_is_noticed() {
     if !can_mount() {

@@ -80,7 +80,8 @@ fn strace_and_gdb_are_refused_and_the_shell_goes_on() {
     }
 }
 
-/// A traced program gets no rights of its owner: silence would be a program that fails for no reason that its user can see.
+/// A traced program gets no rights of its owner: silence would be a program that fails for no reason that its user can
+/// see.
 #[test]
 fn a_setuid_program_of_an_ordinary_user_runs_rightly_or_is_refused_by_one_line() {
     if !support::has_root_for("a setuid program") || !is_there("/usr/bin/id") {

@@ -81,8 +81,8 @@ fn the_end_by_a_signal_is_ours_too() {
     assert_eq!(child.wait().unwrap().signal(), Some(2));
 }
 
-/// Each stop of a tracee sends SIGCHLD to the supervisor's process. A thread of it that does not block it is woken, drops it, and leaves none for the one that
-/// waits for it. One did, because it was started too early.
+/// Each stop of a tracee sends SIGCHLD to the supervisor's process. A thread of it that does not block it is woken,
+/// drops it, and leaves none for the one that waits for it. One did, because it was started too early.
 #[test]
 fn no_thread_of_the_supervisor_takes_the_signal_of_a_stop() {
     let script = "read -r supervisor < <(awk '/^TracerPid/ { print $2 }' /proc/self/status); \

@@ -1,4 +1,5 @@
-//! Who talks to whom: between two processes inside, what an answer depends on goes with it; to outside, the answer waits for its commit.
+//! Who talks to whom: between two processes inside, what an answer depends on goes with it; to outside, the answer
+//! waits for its commit.
 
 use crate::support;
 
@@ -101,7 +102,8 @@ fn answers_to_outside_wait_for_their_commit() {
     ask_from_outside("serve dir");
 }
 
-/// The process that answers has changed nothing itself: it depends on another one's change, which reached it through a socket.
+/// The process that answers has changed nothing itself: it depends on another one's change, which reached it through a
+/// socket.
 #[test]
 fn answers_to_outside_wait_for_what_another_process_did() {
     ask_from_outside("relay dir");

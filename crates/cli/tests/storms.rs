@@ -84,7 +84,8 @@ fn a_process_killed_in_a_storm_of_writes_stops_nobody_else() {
         let rest: Vec<String> = lines.iter().collect();
         let expected = (0..60).map(|i| format!("line {i}")).chain(["victim 137".to_owned()]);
         assert_eq!(rest, expected.collect::<Vec<_>>(), "round {round}");
-        // A child of the killed process may outlive COMMAND for a moment, and the world, with its volume, goes with the last process.
+        // A child of the killed process may outlive COMMAND for a moment, and the world, with its volume, goes with the
+        // last process.
         scene.left_behind(&["dir", "image"]);
     }
 }

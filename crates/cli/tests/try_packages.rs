@@ -1,4 +1,5 @@
-//! Installers and clean-up scripts of real packages, and a git rebase gone wrong: undone exactly, and kept exactly as without `try`.
+//! Installers and clean-up scripts of real packages, and a git rebase gone wrong: undone exactly, and kept exactly as
+//! without `try`.
 
 use crate::support;
 
@@ -171,7 +172,8 @@ fn debian(name: &str, package: &str, prepare: &str, script: &str) {
         "ls $SOURCES/{package}_*.deb >/dev/null 2>&1 || (cd $SOURCES && apt-get download -q {package} >/dev/null 2>&1) || {{ echo no {package} >&2; exit 77; }}
          cp $SOURCES/{package}_*.deb package.deb"
     );
-    // A mount namespace of the script's own, so that the root has a /dev while it runs, and afterwards nothing is mounted.
+    // A mount namespace of the script's own, so that the root has a /dev while it runs, and afterwards nothing is
+    // mounted.
     let inside = |script: &str| format!("unshare -m sh -ec 'mount --bind /dev dev; {script}'");
     Case {
         name,

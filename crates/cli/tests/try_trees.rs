@@ -1,5 +1,5 @@
-//! Files: whatever a script does to a tree with every kind of object in it, `try` undoes it exactly, and keeps it exactly as if the script
-//! had been run without it.
+//! Files: whatever a script does to a tree with every kind of object in it, `try` undoes it exactly, and keeps it
+//! exactly as if the script had been run without it.
 
 use crate::support;
 

@@ -205,7 +205,8 @@ fn what_is_mounted_and_changed_inside_is_committed_and_can_be_unmounted_inside()
     scene.left_behind(&["dir", "image", "stats"]);
 }
 
-/// An fsync that had nothing of its own world to wait for was answered at once, and what somebody else had written was not durable.
+/// An fsync that had nothing of its own world to wait for was answered at once, and what somebody else had written was
+/// not durable.
 #[test]
 fn an_fsync_inside_covers_what_was_written_outside() {
     if !can_mount() {

@@ -9,8 +9,8 @@
 //! # use speculator::Begun;
 //! # std::io::Result::Ok(())
 //! ```
-//! `begin` returns twice, as `fork` does: with a speculation, and again, from the same moment, if that fails. Between the two everything that
-//! depends on the guess is taken back, in all processes of the world.
+//! `begin` returns twice, as `fork` does: with a speculation, and again, from the same moment, if that fails. Between
+//! the two everything that depends on the guess is taken back, in all processes of the world.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
@@ -36,8 +36,8 @@ pub struct Speculation(u64);
 /// Begin a speculation.
 ///
 /// # Errors
-/// `ENOSYS` outside a world; `EAGAIN` where this process cannot run ahead: it has several threads or memory that it shares, or too many speculations
-/// are open.
+/// `ENOSYS` outside a world; `EAGAIN` where this process cannot run ahead: it has several threads or memory that it
+/// shares, or too many speculations are open.
 pub fn begin() -> io::Result<Begun> {
     match call::speculate(speculate::BEGIN, 0) {
         Ok(number) => Ok(Begun::Ahead(Speculation(number))),

@@ -244,11 +244,13 @@ impl Transactions {
         loop {
             let generation = self.generation.load(Ordering::Acquire);
             handle.0.store(generation, Ordering::SeqCst);
-            // Store, load here and addition, load in the closer are all sequentially consistent: one of the two sees the other. loom takes them for
-            // release and acquire only, and needs the fence; on a processor it would cost three times the store.
+            // Store, load here and addition, load in the closer are all sequentially consistent: one of the two sees
+            // the other. loom takes them for release and acquire only, and needs the fence; on a processor it would
+            // cost three times the store.
             #[cfg(loom)]
             fence(Ordering::SeqCst);
-            // If the generation moved between load and store, the closer may have looked at the handle before it was set.
+            // If the generation moved between load and store, the closer may have looked at the handle before it was
+            // set.
             if self.generation.load(Ordering::SeqCst) == generation {
                 return;
             }
@@ -325,15 +327,17 @@ impl Transactions {
         self.beyond_log.raise(domain, self.active.get(domain));
     }
 
-    /// Whether a change to `domain` may join now, asked with an open handle: whoever commits has it open, and keeps it open until what has joined is
-    /// committed. Otherwise close the handle, see to it that `hold` is called, and begin again.
+    /// Whether a change to `domain` may join now, asked with an open handle: whoever commits has it open, and keeps it
+    /// open until what has joined is committed. Otherwise close the handle, see to it that `hold` is called, and begin
+    /// again.
     #[inline(always)]
     pub fn may_join(&self, domain: usize) -> bool {
         // Who joined first has asked.
         self.known.get(domain) >= self.active.get(domain) || self.is_held(domain)
     }
 
-    /// Whether whoever commits has `domain` open. It stays so at least as long as a handle is open that was opened before this was asked.
+    /// Whether whoever commits has `domain` open. It stays so at least as long as a handle is open that was opened
+    /// before this was asked.
     #[inline(always)]
     pub fn is_held(&self, domain: usize) -> bool {
         self.held.load(Ordering::SeqCst) & (1 << domain) != 0
@@ -344,8 +348,9 @@ impl Transactions {
         self.held.fetch_or(1 << domain, Ordering::SeqCst);
     }
 
-    /// Whoever commits wants to close `domain`. Only if this returns true it may: nothing of it is uncommitted, nobody is about to change it, and whoever
-    /// wants to waits for the next `hold`. `handles` are those of all threads; `is_unused` is asked last. Not while somebody else calls `hold`.
+    /// Whoever commits wants to close `domain`. Only if this returns true it may: nothing of it is uncommitted, nobody
+    /// is about to change it, and whoever wants to waits for the next `hold`. `handles` are those of all threads;
+    /// `is_unused` is asked last. Not while somebody else calls `hold`.
     pub fn let_go<'h>(
         &self,
         domain: usize,
@@ -353,7 +358,8 @@ impl Transactions {
         is_unused: impl FnOnce() -> bool,
     ) -> bool {
         self.held.fetch_and(!(1 << domain), Ordering::SeqCst);
-        // As in `close_transaction`: either we see a handle that is open, or who opened it sees that the domain is not held.
+        // As in `close_transaction`: either we see a handle that is open, or who opened it sees that the domain is not
+        // held.
         fence(Ordering::SeqCst);
         let is_idle = handles.all(|handle| handle.0.load(Ordering::SeqCst) == 0)
             && self.newest(domain) <= self.committed.get(domain)

@@ -1,10 +1,10 @@
-//! Interleavings of the two protocols of this crate, up to `LOOM_MAX_PREEMPTIONS` (4 unless told) preemptions, and of each
-//! protocol broken, so that the models show that they can fail. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test -p commit-clock --test loom --release`.
+//! Interleavings of the two protocols of this crate, up to `LOOM_MAX_PREEMPTIONS` (4 unless told) preemptions, and of
+//! each protocol broken, so that the models show that they can fail. Run with `RUSTFLAGS="--cfg loom" cargo test -p
+//! commit-clock --test loom --release`.
 //!
-//! What they do not show: they still pass without the second look at the generation in `open_handle`, and (bound 3) with a
-//! relaxed `fetch_add` in `close_transaction`. Do not weaken either because this file stays green: loom treats `SeqCst`
-//! only approximately.
+//! What they do not show: they still pass without the second look at the generation in `open_handle`, and (bound 3)
+//! with a relaxed `fetch_add` in `close_transaction`. Do not weaken either because this file stays green: loom treats
+//! `SeqCst` only approximately.
 #![cfg(loom)]
 
 use commit_clock::{AtomicClock, Clock, Handle, Transactions};

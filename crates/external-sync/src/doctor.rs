@@ -1,5 +1,5 @@
-//! What this machine allows: each thing that Speculator needs is tried, not guessed, and what is missing comes with what to
-//! do about it.
+//! What this machine allows: each thing that Speculator needs is tried, not guessed, and what is missing comes with
+//! what to do about it.
 
 use std::io;
 use std::path::Path;

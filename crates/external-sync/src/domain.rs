@@ -1,7 +1,8 @@
-//! Domains: what each mounted file system can promise to whoever looks from outside (002, 3.3; `external-synchrony.md`).
+//! Domains: what each mounted file system can promise to whoever looks from outside (002, 3.3;
+//! `external-synchrony.md`).
 //!
-//! A file system is put into a [`Class`] by its type and its options alone. Whatever is not known to have a working flush is
-//! [`Class::Outside`]: when in doubt, wait.
+//! A file system is put into a [`Class`] by its type and its options alone. Whatever is not known to have a working
+//! flush is [`Class::Outside`]: when in doubt, wait.
 
 mod classify;
 mod table;
@@ -98,7 +99,8 @@ impl Class {
 /// One mounted file system and what it can promise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileSystem {
-    /// Device number, in the encoding of `st_dev`. On btrfs and overlayfs files may report another: see [`DomainTable::learn`].
+    /// Device number, in the encoding of `st_dev`. On btrfs and overlayfs files may report another: see
+    /// [`DomainTable::learn`].
     pub dev: u64,
     /// `stx_mnt_id` of this mount.
     pub mount_id: u64,

@@ -1,8 +1,9 @@
-//! The commit engine: for each domain one active transaction that gathers changes, and at most one that commits (002, 3.3).
+//! The commit engine: for each domain one active transaction that gathers changes, and at most one that commits (002,
+//! 3.3).
 //!
-//! A commit closes the active transaction, waits until every change that joined it is in the page cache (`commit_clock`), flushes the file
-//! system, lets go what waited for it, and only then publishes that it is committed: nobody can learn of the commit and
-//! speak before those who were waiting have spoken.
+//! A commit closes the active transaction, waits until every change that joined it is in the page cache
+//! (`commit_clock`), flushes the file system, lets go what waited for it, and only then publishes that it is committed:
+//! nobody can learn of the commit and speak before those who were waiting have spoken.
 //!
 //! **Invariant:** `committed` never advances over a transaction whose flush failed.
 
@@ -88,10 +89,12 @@ pub struct Log {
     pub next: Option<(u32, Arc<OwnedFd>)>,
 }
 
-/// How the engine reaches a domain's file system. Nothing is open on a file system that the world has not changed, or not for a while: others may unmount it.
+/// How the engine reaches a domain's file system. Nothing is open on a file system that the world has not changed, or
+/// not for a while: others may unmount it.
 #[derive(Debug, Default)]
 pub struct Handles {
-    /// For each domain that is held (`Transactions::hold`) a directory on it, open since before the first change that is not committed.
+    /// For each domain that is held (`Transactions::hold`) a directory on it, open since before the first change that
+    /// is not committed.
     pub roots: [Option<Arc<OwnedFd>>; DOMAINS_MAX],
     /// Bit d: it stays open until the world ends.
     pub kept_open: u32,
@@ -342,8 +345,9 @@ impl Worker {
         announce(self.world);
     }
 
-    /// Wait until every change that joined the closed transaction is in the page cache. A change takes microseconds, unless the disk itself is
-    /// slow; a thread that is stopped or dies in the middle has its handle closed by the supervisor.
+    /// Wait until every change that joined the closed transaction is in the page cache. A change takes microseconds,
+    /// unless the disk itself is slow; a thread that is stopped or dies in the middle has its handle closed by the
+    /// supervisor.
     fn await_quiet(&self, ticket: Ticket) {
         let world = self.world;
         let mut rounds = 0u32;
@@ -375,7 +379,8 @@ impl Worker {
             // Not fdatasync: whoever looks at the file's times depends on them.
             rustix::fs::fsync(log)?;
         } else if whole_journal && !is_mapped {
-            // Every change is in the journal's running transaction already: committing it is enough, and looks at no inode.
+            // Every change is in the journal's running transaction already: committing it is enough, and looks at no
+            // inode.
             rustix::fs::fsync(&root)?;
         } else {
             rustix::fs::syncfs(&root)?;

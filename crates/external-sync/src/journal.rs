@@ -1,8 +1,9 @@
 //! Whether an ext4 file system's journal still takes anything.
 //!
-//! A journal that grows too large commits by itself, in the background. If that fails, it is aborted, and what it held is lost; but until
-//! ext4 looks at it again, an fsync that finds nothing left to commit answers 0. Beginning any change makes ext4 look. So after each flush we begin one that does
-//! nothing: replacing an extended attribute that does not exist.
+//! A journal that grows too large commits by itself, in the background. If that fails, it is aborted, and what it held
+//! is lost; but until ext4 looks at it again, an fsync that finds nothing left to commit answers 0. Beginning any
+//! change makes ext4 look. So after each flush we begin one that does nothing: replacing an extended attribute that
+//! does not exist.
 
 use std::ffi::CStr;
 use std::io;

@@ -1,5 +1,5 @@
-//! Loop devices: a regular file seen as a block device. A device is attached with "autoclear": it lets go of its file when
-//! its last user (a mount, or the [`LoopDevice`]) is gone, however that came about.
+//! Loop devices: a regular file seen as a block device. A device is attached with "autoclear": it lets go of its file
+//! when its last user (a mount, or the [`LoopDevice`]) is gone, however that came about.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -27,8 +27,8 @@ pub enum AttachError {
 }
 
 impl LoopDevice {
-    /// Attaches `image` (open for reading and writing). The device shares the open file description: an flock(2) held on it
-    /// lasts as long as the device keeps the file.
+    /// Attaches `image` (open for reading and writing). The device shares the open file description: an flock(2) held
+    /// on it lasts as long as the device keeps the file.
     pub fn attach(image: &File, name: &Path) -> Result<LoopDevice, AttachError> {
         let control_path = Path::new("/dev/loop-control");
         let no_device = |path: &Path| {

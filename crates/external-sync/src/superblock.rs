@@ -1,5 +1,6 @@
 //! The few fields of an ext4 superblock that tell whether an image can be a volume (kernel documentation,
-//! filesystems/ext4/super.rst), read before the kernel is asked to mount it, because the kernel answers EINVAL to everything.
+//! filesystems/ext4/super.rst), read before the kernel is asked to mount it, because the kernel answers EINVAL to
+//! everything.
 
 use std::fs::File;
 use std::io;

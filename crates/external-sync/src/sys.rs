@@ -1,5 +1,5 @@
-//! The system calls that no safe wrapper offers: loop device requests, and probes that try a thing in a child process and
-//! report what came of it. All unsafe code of this crate is here.
+//! The system calls that no safe wrapper offers: loop device requests, and probes that try a thing in a child process
+//! and report what came of it. All unsafe code of this crate is here.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -191,7 +191,8 @@ pub fn try_ptrace() -> io::Result<()> {
 
 /// Tries to make and attach a System V shared memory segment of so many bytes; it is gone afterwards.
 pub fn try_shared_memory(len: usize) -> io::Result<()> {
-    // SAFETY: a new private segment; it is marked for removal before anyone could use it, and detached where it was attached.
+    // SAFETY: a new private segment; it is marked for removal before anyone could use it, and detached where it was
+    // attached.
     unsafe {
         let id = check(libc::shmget(libc::IPC_PRIVATE, len, libc::IPC_CREAT | 0o600))?;
         let address = libc::shmat(id, std::ptr::null(), 0);
@@ -208,7 +209,8 @@ pub fn try_shared_memory(len: usize) -> io::Result<()> {
 pub(crate) fn futex_wait(word: &std::sync::atomic::AtomicU32, seen: u32, timeout: Option<std::time::Duration>) {
     let timeout = timeout.map(|t| libc::timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: `word` outlives the call; the kernel only reads it and the timeout. Not FUTEX_PRIVATE: other processes wake it.
+    // SAFETY: `word` outlives the call; the kernel only reads it and the timeout. Not FUTEX_PRIVATE: other processes
+    // wake it.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, timeout) };
 }
 

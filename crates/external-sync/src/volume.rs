@@ -1,7 +1,8 @@
 //! Volumes: ext4 images mounted `data=journal` with a large journal (002, 3.3: data and metadata commit in one order).
 //!
-//! An image is created under no name and gets its name when it is complete. While it is mounted, an flock(2) on it is held
-//! by the loop device; that, the loop devices themselves and O_EXCL on block devices tell who uses an image already.
+//! An image is created under no name and gets its name when it is complete. While it is mounted, an flock(2) on it is
+//! held by the loop device; that, the loop devices themselves and O_EXCL on block devices tell who uses an image
+//! already.
 
 mod check;
 mod error;
@@ -51,8 +52,8 @@ pub struct Created {
     pub journal: u64,
 }
 
-/// Length of the journal for a volume of `size` bytes when none is asked for: a quarter, at most 1 GiB. With `data=journal`
-/// all data passes through it, and one transaction may take a third of it.
+/// Length of the journal for a volume of `size` bytes when none is asked for: a quarter, at most 1 GiB. With
+/// `data=journal` all data passes through it, and one transaction may take a third of it.
 pub fn default_journal_len(size: u64) -> u64 {
     (size / 4).clamp(JOURNAL_LEN_MIN, JOURNAL_LEN_DEFAULT_MAX)
 }
@@ -60,8 +61,8 @@ pub fn default_journal_len(size: u64) -> u64 {
 /// Where the room for what will be written comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
-    /// All of it is taken from the file system under the image now. It cannot run out later, where a commit that has succeeded would be lost on
-    /// its way from the journal to its place.
+    /// All of it is taken from the file system under the image now. It cannot run out later, where a commit that has
+    /// succeeded would be lost on its way from the journal to its place.
     Reserved,
     /// Only what is used is taken.
     Sparse,

@@ -1,7 +1,7 @@
 //! Carries out a [`Plan`]. Every step looks first whether it was done; see `plan` for the phases.
 //!
-//! Paths are followed below the file system's root and never through a symbolic link, so that nobody who changes the tree meanwhile
-//! can lead us elsewhere.
+//! Paths are followed below the file system's root and never through a symbolic link, so that nobody who changes the
+//! tree meanwhile can lead us elsewhere.
 
 use std::fs::File;
 use std::io;

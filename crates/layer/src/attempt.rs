@@ -1,5 +1,5 @@
-//! One try, from its beginning to the decision. Until then nothing outside has changed, and if this process ends, however that comes
-//! about, the kernel drops everything.
+//! One try, from its beginning to the decision. Until then nothing outside has changed, and if this process ends,
+//! however that comes about, the kernel drops everything.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -157,9 +157,9 @@ impl Attempt {
         Ok(changes)
     }
 
-    /// Does for good what COMMAND did, and returns when it is on the disk. What somebody else changed as well is only overwritten by
-    /// `force`. With `crash_after`, this process ends after so many operations
-    /// as if the machine had stopped, so that a test of `resume` has something to resume.
+    /// Does for good what COMMAND did, and returns when it is on the disk. What somebody else changed as well is only
+    /// overwritten by `force`. With `crash_after`, this process ends after so many operations as if the machine had
+    /// stopped, so that a test of `resume` has something to resume.
     pub fn keep(mut self, force: bool, crash_after: Option<u64>) -> Result<(), LayerError> {
         // Somebody may have changed something while it was decided.
         let changes = self.scan()?;
@@ -209,8 +209,8 @@ fn write_plan(plan: &Plan, image: &Path) -> io::Result<()> {
     File::create(image.join(PLAN_NAME))?.write_all(&bytes)
 }
 
-/// Now, and only afterwards: the clock of file systems stands still for some milliseconds at a time, and a change after this must not
-/// have the same time as one before.
+/// Now, and only afterwards: the clock of file systems stands still for some milliseconds at a time, and a change after
+/// this must not have the same time as one before.
 fn beginning() -> Moment {
     let now = clock_gettime(ClockId::Realtime);
     loop {
@@ -240,8 +240,8 @@ impl Phase {
         *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = joint;
     }
 
-    /// The first signal is COMMAND's to answer; the next ends everything. While it is decided, a signal is a no; while it is kept, it
-    /// is too late.
+    /// The first signal is COMMAND's to answer; the next ends everything. While it is decided, a signal is a no; while
+    /// it is kept, it is too late.
     fn watch(self) {
         std::thread::spawn(move || {
             let mut passed_on = false;
@@ -431,7 +431,8 @@ fn undisturbed(asker: Asker, terminal: Option<Joint>) -> Asker {
 
 type Outputs = ([OwnedFd; 2], Vec<(Stream, OwnedFd)>);
 
-/// COMMAND's standard output and error, and where they can be read. If ours are the same thing, so are COMMAND's: the order stays.
+/// COMMAND's standard output and error, and where they can be read. If ours are the same thing, so are COMMAND's: the
+/// order stays.
 fn streams() -> io::Result<Outputs> {
     let (out_reader, out_writer) = io::pipe()?;
     let same = |a: rustix::fs::Stat, b: rustix::fs::Stat| (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino);
@@ -447,7 +448,8 @@ fn streams() -> io::Result<Outputs> {
     Ok(([out_writer.into(), err_writer.into()], readers))
 }
 
-/// What COMMAND reads. It never gets a descriptor through which it could write outside: our standard input is copied into a pipe.
+/// What COMMAND reads. It never gets a descriptor through which it could write outside: our standard input is copied
+/// into a pipe.
 struct Input {
     reader: OwnedFd,
     writer: Option<OwnedFd>,

@@ -1,8 +1,9 @@
 //! What leads past files: system calls that change the machine or speak to somebody outside.
 //!
-//! A seccomp filter lets everything else pass at once and puts these to us. What changes the machine fails with EPERM, and is told in
-//! the report. What speaks is looked at: to a process inside it passes; to outside it passes only if that was allowed.
-//! Namespaces and capabilities that were given up stand behind this: what the filter does not see, the kernel refuses.
+//! A seccomp filter lets everything else pass at once and puts these to us. What changes the machine fails with EPERM,
+//! and is told in the report. What speaks is looked at: to a process inside it passes; to outside it passes only if
+//! that was allowed. Namespaces and capabilities that were given up stand behind this: what the filter does not see,
+//! the kernel refuses.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,4 +1,5 @@
-//! What COMMAND prints is held until the try is kept: it goes into a file without a name, in the order in which it came.
+//! What COMMAND prints is held until the try is kept: it goes into a file without a name, in the order in which it
+//! came.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

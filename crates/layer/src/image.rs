@@ -1,5 +1,6 @@
-//! Where a layer lives: an ext4 file system in a sparse file without a name, on a loop device that lets go of it by itself. A kill
-//! leaves nothing behind. The file gets a name only when the decision to keep is made durable ([`LayerImage::publish`]).
+//! Where a layer lives: an ext4 file system in a sparse file without a name, on a loop device that lets go of it by
+//! itself. A kill leaves nothing behind. The file gets a name only when the decision to keep is made durable
+//! ([`LayerImage::publish`]).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -105,7 +106,8 @@ impl LayerImage {
 fn make_file_system(file: &File) -> Result<(), LayerError> {
     let mkfs = e2fsprogs::find("mkfs.ext4").ok_or_else(|| LayerError::Mkfs("not found".to_owned()))?;
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-    // No journal: before it is published it is nothing, and then it is synced as a whole. Large inodes: nanoseconds, and xattrs.
+    // No journal: before it is published it is nothing, and then it is synced as a whole. Large inodes: nanoseconds,
+    // and xattrs.
     let features = "none,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,\
                     extra_isize,uninit_bg,ea_inode";
     let extended = "lazy_itable_init=1,nodiscard";

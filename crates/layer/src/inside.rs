@@ -1,5 +1,5 @@
-//! The first process of the try's namespaces: it makes them ready, starts COMMAND, and reaps. When it ends, the kernel kills everything
-//! inside.
+//! The first process of the try's namespaces: it makes them ready, starts COMMAND, and reaps. When it ends, the kernel
+//! kills everything inside.
 //!
 //! It speaks with the process outside over two pipes: messages of eight bytes one way, orders of one byte the other.
 

@@ -1,4 +1,5 @@
-//! A no-steal layer (000, 6.4): what a command changes lives where only it sees it, and reaches the file systems when it is kept.
+//! A no-steal layer (000, 6.4): what a command changes lives where only it sees it, and reaches the file systems when
+//! it is kept.
 //!
 //! ```text
 //!  outside ── files ──┐ read                                  ┌─► apply ─► files     (keep)
@@ -6,9 +7,9 @@
 //!   COMMAND ──► overlays: one over each local file system ──► layer ─► dropped       (undo)
 //!   own pid, mount, IPC, UTS and network namespace            an image without a name
 //! ```
-//! [`Attempt`] is one try: begun, run to its end, looked at, then kept or undone. `view` builds what COMMAND sees; `inside` is the
-//! first process there; `gate` answers for the system calls that lead past files; `scan` reads what the layer holds and makes the
-//! [`plan`], which `apply` carries out.
+//! [`Attempt`] is one try: begun, run to its end, looked at, then kept or undone. `view` builds what COMMAND sees;
+//! `inside` is the first process there; `gate` answers for the system calls that lead past files; `scan` reads what the
+//! layer holds and makes the [`plan`], which `apply` carries out.
 #![deny(unsafe_code)]
 
 mod apply;

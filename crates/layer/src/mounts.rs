@@ -1,5 +1,6 @@
-//! What is mounted, and what a try makes of it: each local file system that can be written gets a layer; what is made by the kernel is
-//! made anew or can only be read; what cannot have a layer (network, FUSE, single files) can only be read.
+//! What is mounted, and what a try makes of it: each local file system that can be written gets a layer; what is made
+//! by the kernel is made anew or can only be read; what cannot have a layer (network, FUSE, single files) can only be
+//! read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ pub struct Place {
     pub treatment: Treatment,
 }
 
-/// File systems that can be below a layer and keep what a layer rests on: file handles, hard links, extended attributes.
+/// File systems that can be below a layer and keep what a layer rests on: file handles, hard links, extended
+/// attributes.
 const LAYERED: &[&str] = &[
     "ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "nilfs2", "jfs", "bcachefs", "zfs", "tmpfs", "devtmpfs", "overlay",
 ];
@@ -54,7 +56,8 @@ const KERNEL: &[&str] = &[
     "ramfs",
 ];
 
-/// The mounts that can be reached, in the order in which they cover each other. Below `/proc` nothing is looked at: it is made anew.
+/// The mounts that can be reached, in the order in which they cover each other. Below `/proc` nothing is looked at: it
+/// is made anew.
 pub fn places() -> io::Result<Vec<Place>> {
     let mounts = mountinfo::read()?;
     let visible = mounts.into_iter().filter(is_visible);

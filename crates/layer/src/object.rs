@@ -1,6 +1,7 @@
 //! One file-system object to another: what it holds, hole for hole, and everything that is said of it.
 //!
-//! Objects are held by O_PATH descriptors, so that a symbolic link, a FIFO or a device is handled without being followed or opened.
+//! Objects are held by O_PATH descriptors, so that a symbolic link, a FIFO or a device is handled without being
+//! followed or opened.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -121,7 +122,8 @@ const BLOCK: usize = 4096;
 
 /// Makes `to` hold what `from` holds, with holes in the same places. What is the same already is not written.
 ///
-/// An overlay copies whole megabytes, and fills small holes with zeros: where `to` has a hole and `from` has zeros, the hole stays.
+/// An overlay copies whole megabytes, and fills small holes with zeros: where `to` has a hole and `from` has zeros, the
+/// hole stays.
 pub fn copy_contents(from: &File, to: &File) -> io::Result<()> {
     let len = from.metadata()?.len();
     if to.metadata()?.len() > len {
@@ -225,8 +227,8 @@ pub fn same_contents(a: &File, b: &File) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Makes an object like `from`, which is not a directory, under a new name, with everything but its attributes' last word: times
-/// are set as well, but a later hard link does not change them.
+/// Makes an object like `from`, which is not a directory, under a new name, with everything but its attributes' last
+/// word: times are set as well, but a later hard link does not change them.
 pub fn create_like(from: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
     let stat = stat(from)?;
     match kind(&stat) {

@@ -1,6 +1,6 @@
-//! What an overlay writes into its upper directory (Documentation/filesystems/overlayfs.rst, and ovl_entry.h for file handles):
-//! a removed name is a character device 0:0, a directory that hides the one below it is `opaque`, one that was renamed has a
-//! `redirect`, and what was copied up names its `origin` by file handle.
+//! What an overlay writes into its upper directory (Documentation/filesystems/overlayfs.rst, and ovl_entry.h for file
+//! handles): a removed name is a character device 0:0, a directory that hides the one below it is `opaque`, one that
+//! was renamed has a `redirect`, and what was copied up names its `origin` by file handle.
 
 use std::ffi::OsString;
 use std::fs::Metadata;

@@ -1,16 +1,17 @@
-//! What has to be done to keep a try. The plan is written into the layer before the first step, and each step can tell by looking
-//! whether it was done: after a crash the whole plan is carried out again (`recover`).
+//! What has to be done to keep a try. The plan is written into the layer before the first step, and each step can tell
+//! by looking whether it was done: after a crash the whole plan is carried out again (`recover`).
 //!
 //! For each file system there are phases, each finished before the next:
-//! 1. `holds`: what will have another name is taken hold of in the *stage*, a directory at the file system's root: files by a
-//!    further link, directories by a rename, those below others first.
-//! 2. `steps`, from the root down: what has to go is renamed into the stage, what is new is made, what is held gets its new names.
+//! 1. `holds`: what will have another name is taken hold of in the *stage*, a directory at the file system's root:
+//!    files by a further link, directories by a rename, those below others first.
+//! 2. `steps`, from the root down: what has to go is renamed into the stage, what is new is made, what is held gets its
+//!    new names.
 //! 3. `contents`: files that were changed are changed in place.
 //! 4. The stage is removed, and with it what had to go.
 //! 5. `directories` get their owners, modes, attributes and times.
 //!
-//! Nothing is destroyed before phase 3, and inode numbers of what had to go cannot be used again before phase 4: so a number tells
-//! whether a step was done.
+//! Nothing is destroyed before phase 3, and inode numbers of what had to go cannot be used again before phase 4: so a
+//! number tells whether a step was done.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,4 +1,5 @@
-//! A try whose keeping was interrupted, by a crash or for want of room, is finished here: its layer has a name and holds the plan.
+//! A try whose keeping was interrupted, by a crash or for want of room, is finished here: its layer has a name and
+//! holds the plan.
 
 use std::fs::File;
 use std::io;

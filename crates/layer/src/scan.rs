@@ -1,10 +1,12 @@
-//! Reads a layer when nobody changes it any more: what was done ([`Changes`]) and how to do it for good ([`FileSystemPlan`]).
+//! Reads a layer when nobody changes it any more: what was done ([`Changes`]) and how to do it for good
+//! ([`FileSystemPlan`]).
 //!
-//! The upper directory is walked beside what is below it. `place` is a directory's path as COMMAND sees it; `merged` where the lower
-//! directory is that shows through it; `before` the lower directory that had this name, for the report only.
+//! The upper directory is walked beside what is below it. `place` is a directory's path as COMMAND sees it; `merged`
+//! where the lower directory is that shows through it; `before` the lower directory that had this name, for the report
+//! only.
 //!
-//! Whoever changes a lower object changes its ctime, which nobody can set: an object that the try changed and whose ctime is later
-//! than the try's beginning was changed by somebody else as well.
+//! Whoever changes a lower object changes its ctime, which nobody can set: an object that the try changed and whose
+//! ctime is later than the try's beginning was changed by somebody else as well.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
@@ -411,7 +413,8 @@ impl Scan<'_> {
         }
     }
 
-    /// The lower entry of this name has to go; the report tells of what comes in its place, if that is of the same kind.
+    /// The lower entry of this name has to go; the report tells of what comes in its place, if that is of the same
+    /// kind.
     fn trash_replaced(&mut self, entry: &Entry) {
         if let Some((_, found)) = &entry.natural {
             self.plan.steps.push(Step::Trash { at: Rel(entry.at.clone()), ino: found.ino() });

@@ -15,8 +15,8 @@ fn check(answer: c_long) -> io::Result<c_long> {
 /// Like fork(2), with the child in new namespaces; `None` in the child. Call it from a process with one thread.
 pub fn fork_into(namespaces: c_int) -> io::Result<Option<i32>> {
     let flags = (namespaces | libc::SIGCHLD) as libc::c_ulong;
-    // SAFETY: no stack and no pointers are given, so the child goes on with a copy of this memory, as after fork(2); the caller
-    // has one thread (documented), so no lock is held by somebody who is not there any more.
+    // SAFETY: no stack and no pointers are given, so the child goes on with a copy of this memory, as after fork(2);
+    // the caller has one thread (documented), so no lock is held by somebody who is not there any more.
     let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })?;
     Ok((pid != 0).then_some(pid as i32))
 }
@@ -123,7 +123,8 @@ pub fn read_memory(pid: i32, address: u64, buffer: &mut [u8]) -> io::Result<usiz
     check(unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) } as c_long).map(|n| n as usize)
 }
 
-/// Install a seccomp filter for this process and its children; the answer is the descriptor on which its questions arrive.
+/// Install a seccomp filter for this process and its children; the answer is the descriptor on which its questions
+/// arrive.
 pub fn install_filter(program: &[libc::sock_filter]) -> io::Result<OwnedFd> {
     // Only a fatal signal ends a question: a handler does not run, and the call is not made twice (Linux 5.19).
     const WAIT_KILLABLE_RECV: libc::c_ulong = 1 << 5;
@@ -188,7 +189,8 @@ pub fn open_by_handle(mount: BorrowedFd<'_>, kind: i32, handle: &[u8], flags: c_
     let mut request = FileHandle { bytes: handle.len() as u32, kind, handle: [0; libc::MAX_HANDLE_SZ as usize] };
     let room = request.handle.get_mut(..handle.len()).ok_or(io::ErrorKind::InvalidInput)?;
     room.copy_from_slice(handle);
-    // SAFETY: the structure is laid out as struct file_handle with `bytes` bytes behind it; the answer is a new descriptor.
+    // SAFETY: the structure is laid out as struct file_handle with `bytes` bytes behind it; the answer is a new
+    // descriptor.
     unsafe {
         check(libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &mut request, flags | libc::O_CLOEXEC))
             .map(|fd| OwnedFd::from_raw_fd(fd as c_int))

@@ -1,7 +1,9 @@
-//! COMMAND's own terminal, joined to the user's: what is typed goes to it, and what it shows is seen at once, by the one who decides.
+//! COMMAND's own terminal, joined to the user's: what is typed goes to it, and what it shows is seen at once, by the
+//! one who decides.
 //!
-//! The terminal is of the layer's own `devpts`, so COMMAND finds its name there and nobody else's terminal. It is COMMAND's
-//! controlling terminal: ^C, window sizes and modes are between COMMAND and its terminal, and ours only carries bytes.
+//! The terminal is of the layer's own `devpts`, so COMMAND finds its name there and nobody else's terminal. It is
+//! COMMAND's controlling terminal: ^C, window sizes and modes are between COMMAND and its terminal, and ours only
+//! carries bytes.
 
 use std::fs::File;
 use std::io;

@@ -96,8 +96,8 @@ impl View {
         Ok(view)
     }
 
-    /// A layer for each file system, or part of one, that is not a part of another: where each place is to be found in them. What turns
-    /// out not to be able to have a layer can only be read; but the root must have one.
+    /// A layer for each file system, or part of one, that is not a part of another: where each place is to be found in
+    /// them. What turns out not to be able to have a layer can only be read; but the root must have one.
     fn make_layers(&mut self, places: &mut [Place]) -> Result<Vec<Option<PathBuf>>, LayerError> {
         let mut homes: Vec<(Mount, PathBuf)> = Vec::new();
         for at in outermost(places) {
@@ -192,8 +192,8 @@ impl View {
         }
     }
 
-    /// The layers have no devices: a few that are harmless are put there one by one, also where `/dev` is seen in other places, as in
-    /// a root for chroot(1).
+    /// The layers have no devices: a few that are harmless are put there one by one, also where `/dev` is seen in other
+    /// places, as in a root for chroot(1).
     fn devices(&self, places: &[Place]) {
         for place in places {
             let dev = self.place(&place.mount.mount_point);
@@ -296,8 +296,9 @@ fn flags_of(place: &Place) -> MountFlags {
     given.fold(MountFlags::NODEV, |all, flag| all | flag)
 }
 
-/// What a program must not notice the layer by, and must be there: directories can be renamed, hard links stay one file, inode numbers
-/// do not change. `volatile`: an fsync inside waits for nothing, because nothing of a try is durable before it is kept.
+/// What a program must not notice the layer by, and must be there: directories can be renamed, hard links stay one
+/// file, inode numbers do not change. `volatile`: an fsync inside waits for nothing, because nothing of a try is
+/// durable before it is kept.
 const FEATURES: [&str; 3] = ["redirect_dir=on", "index=on", "xino=on"];
 
 impl Layered {

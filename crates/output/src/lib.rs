@@ -1,13 +1,14 @@
 //! What is held, for whom, and in which order it leaves: pure logic (002, 2.3; 004, 1.2.1.3).
 //!
-//! Every outside object (terminal, socket, pipe to outside) has one queue. An entry is *committed* when all that it depends
-//! on is on stable storage. It may leave when it is committed, when all earlier entries of its queue have left, and all
-//! earlier entries of its process have left. Over different queues and processes entries leave in the order in
+//! Every outside object (terminal, socket, pipe to outside) has one queue. An entry is *committed* when all that it
+//! depends on is on stable storage. It may leave when it is committed, when all earlier entries of its queue have left,
+//! and all earlier entries of its process have left. Over different queues and processes entries leave in the order in
 //! which they were written, so that no entry overtakes one that happened before it, whatever carried the cause.
 //!
-//! A reader outside that does not read must not stop the world. An entry is *stalled* if it is committed and its queue is
-//! blocked, or if it is committed and stands, in its queue or in its process, behind a stalled entry. A stalled entry does
-//! not hold up entries of other processes in other queues. An uncommitted one does, for the short time of a commit.
+//! A reader outside that does not read must not stop the world. An entry is *stalled* if it is committed and its queue
+//! is blocked, or if it is committed and stands, in its queue or in its process, behind a stalled entry. A stalled
+//! entry does not hold up entries of other processes in other queues. An uncommitted one does, for the short time of a
+//! commit.
 //!
 //! Events go in by methods, actions come out of [`OutputQueues::next_release`]:
 //! ```

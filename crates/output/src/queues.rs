@@ -1,9 +1,10 @@
 //! The queues of a world.
 //!
-//! To find what may leave next it is enough to look at entries that are at the head of their queue and of their process, in
-//! queues that are not blocked: the oldest of these, if it is older than every uncommitted entry. For suppose that an
-//! older entry, committed then, were not stalled, and take the oldest such. Everything before it is stalled, so nothing
-//! of its queue or process is before it, and its queue is not blocked. Then it is itself an older head.
+//! To find what may leave next it is enough to look at entries that are at the head of their queue and of their
+//! process, in queues that are not blocked: the oldest of these, if it is older than every uncommitted entry. For
+//! suppose that an older entry, committed then, were not stalled, and take the oldest such. Everything before it is
+//! stalled, so nothing of its queue or process is before it, and its queue is not blocked. Then it is itself an older
+//! head.
 
 use crate::entry::{Dropped, Entry, ProcessId, PushError, Pushed, QueueId, Release, Sequence, Why};
 use crate::lanes::Lane;
@@ -112,8 +113,8 @@ impl<T> OutputQueues<T> {
         held.entries == 0 || held.bytes.saturating_add(bytes) <= self.options.queue_bytes_max
     }
 
-    /// Whether output may be written without being held: it is committed, and if it were pushed it would be the next to be
-    /// released, and at once.
+    /// Whether output may be written without being held: it is committed, and if it were pushed it would be the next to
+    /// be released, and at once.
     pub fn straight_through(&self, queue: QueueId, process: ProcessId, clock: &Clock, committed: &Clock) -> bool {
         let mut known = self.committed;
         known.merge(committed);

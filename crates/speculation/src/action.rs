@@ -5,8 +5,8 @@ use crate::{Checkpoint, Process, SpeculationId};
 
 /// One thing to do.
 ///
-/// A failure comes as one sequence without anything else in between, so that it is atomic (000, 6.1): every `Stop`, then
-/// what is dropped and put back, then every process that starts again, then `RollbackComplete`.
+/// A failure comes as one sequence without anything else in between, so that it is atomic (000, 6.1): every `Stop`,
+/// then what is dropped and put back, then every process that starts again, then `RollbackComplete`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action<K, P, O> {
     /// Remember the process as it was at the entry of its system call (000, 5.1).

@@ -7,7 +7,8 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Process(pub u32);
 
-/// The tuple ⟨pid, spec.id⟩ of 000, 7.1. The counter starts at 1 and never returns to an old value, even after a rollback.
+/// The tuple ⟨pid, spec.id⟩ of 000, 7.1. The counter starts at 1 and never returns to an old value, even after a
+/// rollback.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SpeculationId {
     /// Who created it.

@@ -92,7 +92,8 @@ fn output_waits_for_all_that_share_its_checkpoint() {
     assert!(actions(&mut world).contains(&Action::ReleaseOutput { process: A, output: "x" }));
 }
 
-/// The process goes back to the shared checkpoint and writes again, although its write came before the guess that failed.
+/// The process goes back to the shared checkpoint and writes again, although its write came before the guess that
+/// failed.
 #[test]
 fn a_failure_takes_back_all_since_the_shared_checkpoint() {
     let mut world = W::default();

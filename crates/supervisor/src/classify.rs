@@ -1,5 +1,5 @@
-//! Which sockets only the world can reach: those whose other end is inside, too. What one end sends then need not be held back, for the other
-//! takes over what it depends on.
+//! Which sockets only the world can reach: those whose other end is inside, too. What one end sends then need not be
+//! held back, for the other takes over what it depends on.
 
 mod connections;
 mod diag;
@@ -16,7 +16,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-/// Sets what the agent writes at `connect`, `listen` and `accept` (agent::sockets) apart from pairs, whose inodes have 32 bits.
+/// Sets what the agent writes at `connect`, `listen` and `accept` (agent::sockets) apart from pairs, whose inodes have
+/// 32 bits.
 const MADE_INSIDE: u64 = 1 << 32;
 
 #[derive(Debug)]
@@ -155,7 +156,8 @@ impl Supervisor {
     }
 }
 
-/// What the agent is told. It never remembers a socket that is `Pseudo`: what is written there waits, what is read there may come from anybody.
+/// What the agent is told. It never remembers a socket that is `Pseudo`: what is written there waits, what is read
+/// there may come from anybody.
 fn entry(verdict: io::Result<Verdict>) -> u64 {
     /// The agent takes a negative answer for an error; the hash's highest bit picks nothing.
     const POSITIVE: u64 = i64::MAX as u64;

@@ -26,7 +26,8 @@ pub fn publish(table: &DomainTable, world: &World, handles: &Mutex<Handles>) -> 
     let ids = |wanted: fn(&Domain) -> bool| {
         table.domains().iter().filter(|d| wanted(d)).fold(0, |bits, domain| bits | 1 << domain.id.0)
     };
-    // data=journal: the journal holds everything (`external_sync::domain`), and the root is a directory of the same journal.
+    // data=journal: the journal holds everything (`external_sync::domain`), and the root is a directory of the same
+    // journal.
     handles.whole_journal = ids(Domain::is_ordered);
     world.ordered.store(handles.whole_journal, Ordering::SeqCst);
     handles.kept_open = ids(|domain| !domain.can_be_closed());
@@ -37,7 +38,8 @@ pub fn publish(table: &DomainTable, world: &World, handles: &Mutex<Handles>) -> 
     Ok(())
 }
 
-/// Somebody is about to change a domain: from now on the engine can flush it. `by_way` are other ways to the file system, for one that has no mount point any more.
+/// Somebody is about to change a domain: from now on the engine can flush it. `by_way` are other ways to the file
+/// system, for one that has no mount point any more.
 pub fn hold(
     table: &DomainTable,
     id: DomainId,

@@ -1,5 +1,6 @@
-//! The end of a process that has streams to outside, whatever ends it: their other ends must not see that before what the process depends on
-//! is committed. The kernel closes what a process leaves open; so we take copies while it stands still for the last time.
+//! The end of a process that has streams to outside, whatever ends it: their other ends must not see that before what
+//! the process depends on is committed. The kernel closes what a process leaves open; so we take copies while it stands
+//! still for the last time.
 //!
 //! Only processes that had such a stream stop at their end (`Request::WatchEnd`): all others pay nothing.
 
@@ -285,7 +286,8 @@ fn is_name_without_peer(socket: &OwnedFd) -> bool {
     }
 }
 
-/// Whether what is open there is a socket, or a FIFO that has a name; pipes that were inherited are kept anyway (`kept`).
+/// Whether what is open there is a socket, or a FIFO that has a name; pipes that were inherited are kept anyway
+/// (`kept`).
 fn may_have_reader(link: &Path) -> bool {
     let Ok(metadata) = fs::metadata(link) else { return false };
     match FileType::from_raw_mode(metadata.mode()) {

@@ -41,7 +41,8 @@ pub(crate) struct Tracee {
     pub pid: Option<i32>,
     /// What the injection wrote over, until it is put back or replaced.
     pub injection: Option<Injection>,
-    /// How often the world's memory was given to its user since its last exec: another user may take it over in between.
+    /// How often the world's memory was given to its user since its last exec: another user may take it over in
+    /// between.
     pub segment_given: u32,
     /// It stops before it ends.
     pub watched: bool,
@@ -281,7 +282,8 @@ impl Supervisor {
         thread
     }
 
-    /// A parent that made its child on its own core is free again before the child can look, and so is the child once it goes on.
+    /// A parent that made its child on its own core is free again before the child can look, and so is the child once
+    /// it goes on.
     fn free_near_birth(&self, tid: i32, thread: usize) -> Option<Confined> {
         let world = self.world();
         let parent = world.threads[thread].born_near.swap(0, Ordering::AcqRel) as usize;
@@ -327,7 +329,8 @@ impl Supervisor {
         self.inject(stopped, registers)
     }
 
-    /// A thread that is not the first of its process called exec: it has the first one's id now, and the first one is gone without a word.
+    /// A thread that is not the first of its process called exec: it has the first one's id now, and the first one is
+    /// gone without a word.
     fn take_over_leader(&mut self, tid: i32, former_tid: i32) {
         if let Some(former) = self.tracees.remove(&former_tid) {
             if let Some(leader) = self.tracees.insert(tid, former) {
@@ -339,7 +342,8 @@ impl Supervisor {
         }
     }
 
-    /// The new program shares memory with nobody: neither with a parent that waits in vfork nor with relatives by clone.
+    /// The new program shares memory with nobody: neither with a parent that waits in vfork nor with relatives by
+    /// clone.
     fn leave_shared_slot(&mut self, tid: i32) {
         let world = self.world();
         let Some(tracee) = self.tracees.get_mut(&tid) else { return };
@@ -538,8 +542,8 @@ impl Supervisor {
         Ok(begun.has_failed(&self.image, signal, stopped.registers()?.rip))
     }
 
-    /// Send a signal again that was taken from a thread's queue. What the kernel does not let us send again as it was, we remember, and put in
-    /// the place of what we send.
+    /// Send a signal again that was taken from a thread's queue. What the kernel does not let us send again as it was,
+    /// we remember, and put in the place of what we send.
     pub(crate) fn requeue(&mut self, tid: i32, info: &SignalInfo) {
         let is_queued = self.pid_of(tid).is_ok_and(|pid| info.send_again(pid, tid));
         if !is_queued {
@@ -574,7 +578,8 @@ impl Supervisor {
         }
     }
 
-    /// A signal may end the process: then its parent observes what it did. One that the kernel sent tells of something that somebody did.
+    /// A signal may end the process: then its parent observes what it did. One that the kernel sent tells of something
+    /// that somebody did.
     fn observe_signal(&self, tid: i32, info: &SignalInfo) {
         let world = self.world();
         if world.transactions.is_clean() {

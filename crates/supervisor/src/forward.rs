@@ -1,4 +1,5 @@
-//! Signals that somebody sends to the front and means COMMAND; and signals to their whole process group, which reach both by themselves.
+//! Signals that somebody sends to the front and means COMMAND; and signals to their whole process group, which reach
+//! both by themselves.
 
 use crate::sys;
 use std::collections::VecDeque;

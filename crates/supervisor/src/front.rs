@@ -1,5 +1,5 @@
-//! The process that the user started: it starts the supervisor and COMMAND, stands for COMMAND in the shell's job control, and ends with its
-//! status.
+//! The process that the user started: it starts the supervisor and COMMAND, stands for COMMAND in the shell's job
+//! control, and ends with its status.
 
 use crate::event_loop::Supervisor;
 use crate::forward::Received;
@@ -456,7 +456,8 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
                 return front.tell(&Message::Failed { what: format!("ptrace is not allowed: {e}") });
             }
             let received = Received::default();
-            // Before the first thread: what it blocks, all of them do. One that did not would be woken by every stop of a tracee, to drop the signal.
+            // Before the first thread: what it blocks, all of them do. One that did not would be woken by every stop of
+            // a tracee, to drop the signal.
             tracee::block_child_signal();
             let mut volumes = volumes;
             let started = end_with_front(channel, pid, received.clone())
@@ -761,8 +762,8 @@ fn mark_inherited(world: &agent_abi::World, inherited: &[i32]) -> io::Result<()>
     Ok(())
 }
 
-/// Out of the way: a session of our own, none of COMMAND's descriptors (or their readers would never see the end), no working directory that
-/// could be on a volume.
+/// Out of the way: a session of our own, none of COMMAND's descriptors (or their readers would never see the end), no
+/// working directory that could be on a volume.
 fn detach(inherited: &[i32]) -> io::Result<()> {
     rustix::process::setsid()?;
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;

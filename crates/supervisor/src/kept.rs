@@ -1,5 +1,5 @@
-//! Streams that COMMAND inherited: their end is output. We keep a copy of each until no process of the world has it any more and everything is
-//! committed, so that nobody at the other end sees it close before that.
+//! Streams that COMMAND inherited: their end is output. We keep a copy of each until no process of the world has it any
+//! more and everything is committed, so that nobody at the other end sees it close before that.
 
 use crate::sys;
 use agent_abi::World;

@@ -1,4 +1,5 @@
-//! One world: the process that supervises it, the process that stands for it in front of the user, and what passes between them.
+//! One world: the process that supervises it, the process that stands for it in front of the user, and what passes
+//! between them.
 //!
 //! ```text
 //! shell ── front ──┬── COMMAND ── …          inside, held by the supervisor from before its first exec
@@ -7,8 +8,9 @@
 //!                        ├ commit            external_sync::engine
 //!                        └ output            what is held leaves here
 //! ```
-//! The front is COMMAND's parent, so that the shell's job control and the exit status are the kernel's own. It ends when COMMAND has ended
-//! and everything that its exit status depends on is committed; the supervisor stays until the last process inside has ended.
+//! The front is COMMAND's parent, so that the shell's job control and the exit status are the kernel's own. It ends
+//! when COMMAND has ended and everything that its exit status depends on is committed; the supervisor stays until the
+//! last process inside has ended.
 #![deny(unsafe_code)]
 
 mod ahead;

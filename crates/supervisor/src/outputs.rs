@@ -1,4 +1,5 @@
-//! Output that is held, and how it leaves (002, 2.3). The order is decided by the `output` crate; here are the descriptors and the writing.
+//! Output that is held, and how it leaves (002, 2.3). The order is decided by the `output` crate; here are the
+//! descriptors and the writing.
 
 use crate::stats::Samples;
 use agent_abi::{FdEntry, FdKind, World};
@@ -31,7 +32,8 @@ pub struct Target {
     pub object: u64,
     /// Its kind.
     pub kind: TargetKind,
-    /// Our own descriptor of it; closed as soon as nothing is held for it, so that its reader sees the end when it comes.
+    /// Our own descriptor of it; closed as soon as nothing is held for it, so that its reader sees the end when it
+    /// comes.
     pub fd: Arc<OwnedFd>,
 }
 

@@ -157,7 +157,8 @@ impl Supervisor {
         Ok(0)
     }
 
-    /// A domain is about to be changed, by a thread or by us. Whatever file system is mounted there now, it may be another than when we last looked.
+    /// A domain is about to be changed, by a thread or by us. Whatever file system is mounted there now, it may be
+    /// another than when we last looked.
     pub(crate) fn hold_domain(&mut self, tid: Option<i32>, domain: usize) -> io::Result<()> {
         self.domains.refresh()?;
         let world = self.world();
@@ -238,7 +239,8 @@ fn errno(error: io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// A file or directory on this file system, found among what a thread has open: where it was unmounted lazily, or covered, nothing else leads there.
+/// A file or directory on this file system, found among what a thread has open: where it was unmounted lazily, or
+/// covered, nothing else leads there.
 fn open_by_way_of(tid: i32, dev: u64) -> Option<OwnedFd> {
     use std::os::unix::fs::MetadataExt;
     let process = Path::new("/proc").join(tid.to_string());
@@ -338,7 +340,8 @@ fn target_of(fd: OwnedFd) -> Option<Target> {
     Some(Target { object, kind, fd: Arc::new(fd) })
 }
 
-/// The same pipe or terminal, opened anew so that a write to it never waits for its reader; the program's own description stays as it is.
+/// The same pipe or terminal, opened anew so that a write to it never waits for its reader; the program's own
+/// description stays as it is.
 fn without_waiting(fd: OwnedFd) -> OwnedFd {
     use std::os::unix::fs::OpenOptionsExt;
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));

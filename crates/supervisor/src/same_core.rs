@@ -1,11 +1,13 @@
 //! A tracee goes on where its supervisor is.
 //!
-//! What a stop costs is not what is done about it but waking somebody on another core, twice: about 50 µs on a virtual machine, against 7 µs on one
-//! core (`docs/decisions/0005`). The kernel wakes a resumed tracee on whichever core is idle, and that is never the one on which the supervisor is
-//! just then running. So the supervisor confines the tracee to its own core, resumes it, and lets go of it before it can have run: the supervisor
-//! has real-time priority, and gives up its core only afterwards.
+//! What a stop costs is not what is done about it but waking somebody on another core, twice: about 50 µs on a virtual
+//! machine, against 7 µs on one core (`docs/decisions/0005`). The kernel wakes a resumed tracee on whichever core is
+//! idle, and that is never the one on which the supervisor is just then running. So the supervisor confines the tracee
+//! to its own core, resumes it, and lets go of it before it can have run: the supervisor has real-time priority, and
+//! gives up its core only afterwards.
 //!
-//! This is done only while hardly anybody else on the machine is running: where there is work for many cores, the kernel's choice is the better one.
+//! This is done only while hardly anybody else on the machine is running: where there is work for many cores, the
+//! kernel's choice is the better one.
 
 use crate::sys;
 use agent_abi::Door;
@@ -13,8 +15,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Threads that may run besides those that a stop is about: the parent that goes on to wait for its child, and one more, a thread of the kernel for the most
-/// part. Without this allowance two of three stops found "somebody else"; with it a build with two jobs is faster, too.
+/// Threads that may run besides those that a stop is about: the parent that goes on to wait for its child, and one
+/// more, a thread of the kernel for the most part. Without this allowance two of three stops found "somebody else";
+/// with it a build with two jobs is faster, too.
 const OTHERS_MAX: u32 = 2;
 
 /// Whether and how parents and children are kept on one core.
@@ -67,7 +70,8 @@ impl Woken {
 }
 
 impl SameCore {
-    /// `runs_first`: whether the supervisor has real-time priority. Without it a tracee could run, and look, before it is let go.
+    /// `runs_first`: whether the supervisor has real-time priority. Without it a tracee could run, and look, before it
+    /// is let go.
     pub fn new(runs_first: bool, told: &'static AtomicU64) -> Self {
         let usual = sys::cores_of(0).unwrap_or(sys::Cores::ALL);
         let load = if runs_first && usual.count() > 1 { File::open("/proc/loadavg").ok() } else { None };
@@ -120,7 +124,8 @@ impl SameCore {
         if !can_be_moved || sys::set_cores(tid, &sys::Cores::only(own)).is_err() {
             return None;
         }
-        // The kernel remembers what was asked for and follows it when the cores that there are change: ask for no less than there was.
+        // The kernel remembers what was asked for and follows it when the cores that there are change: ask for no less
+        // than there was.
         let is_everywhere = self.is_unrestricted && before == self.usual;
         let before = if is_everywhere { sys::Cores::ALL } else { before };
         Some(Confined { tid, before })

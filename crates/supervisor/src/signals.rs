@@ -1,8 +1,9 @@
 //! A signal arrives: where is the thread, and how does it look as if we were not there (interposition.md, 4)?
 //!
 //! * In the program, or in a stub: deliver.
-//! * In the agent, before the program's call was made, or in the call when it was interrupted without effect: take the thread back to its call
-//!   site, registers and all; the kernel then interrupts or restarts the call there as it would have done without us.
+//! * In the agent, before the program's call was made, or in the call when it was interrupted without effect: take the
+//!   thread back to its call site, registers and all; the kernel then interrupts or restarts the call there as it would
+//!   have done without us.
 //! * In the agent, after the call: let it finish, instruction by instruction, then deliver. Where only the program's
 //!   registers are left to be loaded, load them.
 
@@ -98,7 +99,8 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
     }
     let is_leaving = (header.leave..header.leave_end).contains(&at);
     let saved = match Saved::read(stopped.tid(), registers.gs_base) {
-        // A new program whose agent is about to begin: it has no page, or no frame in it, and no call of its program is under way.
+        // A new program whose agent is about to begin: it has no page, or no frame in it, and no call of its program is
+        // under way.
         Err(TraceError::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EFAULT) => {
             return Ok(Position::Program)
         }
@@ -179,7 +181,8 @@ fn back_to_site(registers: &mut Registers, saved: &Saved) {
 /// In a frame whose call may have been made, until the agent has written down what it returned.
 pub const NO_RESULT: u64 = i64::MIN as u64;
 
-/// What the program's call returned, if it has been made and the thread is still in the agent. The frame held `NO_RESULT` before.
+/// What the program's call returned, if it has been made and the thread is still in the agent. The frame held
+/// `NO_RESULT` before.
 pub fn result_of_call(stopped: &Stopped, image: &AgentImage) -> Result<Option<i64>> {
     let registers = stopped.registers()?;
     let in_register = registers.rax as i64;
@@ -348,8 +351,8 @@ fn step_out(
     Ok(left)
 }
 
-/// A thread whose process ignores SIGTRAP was stepped. A step ends with a SIGTRAP that cannot be ignored: the kernel has
-/// given the signal its default action, and the next one of anybody would end the process.
+/// A thread whose process ignores SIGTRAP was stepped. A step ends with a SIGTRAP that cannot be ignored: the kernel
+/// has given the signal its default action, and the next one of anybody would end the process.
 pub fn ignore_traps_again(stopped: &Stopped, image: &AgentImage) -> Result<()> {
     const SET_LEN: u64 = std::mem::size_of::<u64>() as u64;
     let at = stopped.registers()?.gs_base.wrapping_sub(crate::ahead::SCRATCH);
@@ -363,7 +366,8 @@ pub fn ignore_traps_again(stopped: &Stopped, image: &AgentImage) -> Result<()> {
     calls.finish_sending_again(&registers, mask)
 }
 
-/// The call that a thread is about to make, if it has not made it yet: also where it has come to a call site and no further.
+/// The call that a thread is about to make, if it has not made it yet: also where it has come to a call site and no
+/// further.
 pub fn call_ahead(tid: i32, look: &Look) -> Option<Frame> {
     let registers = &look.registers;
     match &look.position {
@@ -382,8 +386,8 @@ fn frame_at_site(registers: &Registers, continuation: u64) -> Frame {
     Frame { nr: registers.rax, args, continuation, ..Frame::default() }
 }
 
-/// Where the result is awaited of the call that a thread is about to make: it is at a `syscall`, at the restart point of a stub, or on from there to the
-/// agent (`call_sites::stub`).
+/// Where the result is awaited of the call that a thread is about to make: it is at a `syscall`, at the restart point
+/// of a stub, or on from there to the agent (`call_sites::stub`).
 fn continuation_ahead(tid: i32, registers: &Registers) -> Option<u64> {
     const JMP_SHORT: u8 = 0xeb;
     const LEA_LEN: u64 = 7;
@@ -414,8 +418,8 @@ fn continuation_ahead(tid: i32, registers: &Registers) -> Option<u64> {
     }
 }
 
-/// A thread that is about to make a call looks as if it had been interrupted in it, with one of the kernel's restart codes: the kernel decides whether
-/// the call begins again.
+/// A thread that is about to make a call looks as if it had been interrupted in it, with one of the kernel's restart
+/// codes: the kernel decides whether the call begins again.
 pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, restart: i64) -> Result<()> {
     let mut registers = stopped.registers()?;
     match position(stopped, image, &registers)? {
@@ -439,8 +443,8 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
     stopped.set_registers(&registers)
 }
 
-/// Make a thread that was stopped on our behalf look as if it stood in its program, before a call that it has not made, or in a call that was
-/// interrupted without effect. One that has made its call goes on from there.
+/// Make a thread that was stopped on our behalf look as if it stood in its program, before a call that it has not made,
+/// or in a call that was interrupted without effect. One that has made its call goes on from there.
 pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<()> {
     let mut registers = stopped.registers()?;
     let is_interrupted =
@@ -495,8 +499,8 @@ pub fn registers_of_program(stopped: &Stopped, image: &AgentImage) -> Result<Reg
     Ok(registers)
 }
 
-/// A thread is stopped for good while: if it has begun a change, it must not keep commits waiting. What was not done is taken back to the
-/// call site; what was done is in the page cache.
+/// A thread is stopped for good while: if it has begun a change, it must not keep commits waiting. What was not done is
+/// taken back to the call site; what was done is in the page cache.
 pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<()> {
     let mut registers = stopped.registers()?;
     match position(stopped, image, &registers)? {

@@ -18,8 +18,8 @@ pub struct Distribution {
     pub max: u64,
 }
 
-/// Samples that are being collected, microseconds. Beyond a million the distribution is that of the first million; the count and the
-/// maximum stay exact.
+/// Samples that are being collected, microseconds. Beyond a million the distribution is that of the first million; the
+/// count and the maximum stay exact.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     values: Vec<u32>,

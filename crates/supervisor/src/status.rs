@@ -3,8 +3,8 @@
 //! Each supervisor listens on a socket with an abstract name ([`crate::status_sockets`]); nobody can say anything to a
 //! world.
 //!
-//! The event loop alone knows what is speculative. Whoever listens sets a flag, which the loop looks at between two events, and wakes it if it
-//! waits: a world that nobody looks at pays for one load.
+//! The event loop alone knows what is speculative. Whoever listens sets a flag, which the loop looks at between two
+//! events, and wakes it if it waits: a world that nobody looks at pays for one load.
 
 use crate::outputs::CommitRecord;
 use crate::status_sockets;

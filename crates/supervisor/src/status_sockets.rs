@@ -1,6 +1,7 @@
 //! Sockets at which a world or a mount says how it is: each has an abstract name, so that nothing stands in a file
 //! system, and it is gone with its process. `/proc/net/unix` lists the names. Who connects gets one JSON object. Only
-//! the user whose process it is, and root, are answered (`SO_PEERCRED`), and only that user's processes are listened to.
+//! the user whose process it is, and root, are answered (`SO_PEERCRED`), and only that user's processes are listened
+//! to.
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;

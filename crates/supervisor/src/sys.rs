@@ -76,7 +76,8 @@ pub fn set_signal_mask(mask: &libc::sigset_t) {
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }
 
-/// Wait for one of these (blocked) signals: its number, whether a process sent it (rather than the terminal or the kernel), and who.
+/// Wait for one of these (blocked) signals: its number, whether a process sent it (rather than the terminal or the
+/// kernel), and who.
 pub fn await_signal(signals: &[i32]) -> io::Result<(i32, bool, i32)> {
     // SAFETY: both are ours.
     unsafe {
@@ -91,7 +92,8 @@ pub fn await_signal(signals: &[i32]) -> io::Result<(i32, bool, i32)> {
     }
 }
 
-/// End as COMMAND did, so that a shell sees what it would have seen of it: a loop stops at ^C. Returns only if the signal does not end us.
+/// End as COMMAND did, so that a shell sees what it would have seen of it: a loop stops at ^C. Returns only if the
+/// signal does not end us.
 pub fn end_by(signal: i32) {
     // SAFETY: all structures are whole. COMMAND has left its core already: we leave none.
     unsafe {
@@ -383,16 +385,16 @@ pub struct Peeked {
     pub rights: Vec<OwnedFd>,
 }
 
-/// Look at what waits in a socket, at most `room` bytes, and leave it there. What is longer than that, or comes with anything else than descriptors,
-/// is `ErrorKind::Unsupported`.
+/// Look at what waits in a socket, at most `room` bytes, and leave it there. What is longer than that, or comes with
+/// anything else than descriptors, is `ErrorKind::Unsupported`.
 pub fn peek_message(socket: BorrowedFd<'_>, room: usize) -> io::Result<Peeked> {
     const CONTROL_WORDS: usize = 160;
     let mut peeked = Peeked { bytes: vec![0; room], rights: Vec::new() };
     let mut control = [0u64; CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: peeked.bytes.as_mut_ptr().cast(), iov_len: room };
     let mut is_plain = true;
-    // SAFETY: the header names a vector and two buffers of ours, as long as they are; the kernel's list of control messages is walked by its own
-    // macros, and each descriptor in it is new and ours.
+    // SAFETY: the header names a vector and two buffers of ours, as long as they are; the kernel's list of control
+    // messages is walked by its own macros, and each descriptor in it is new and ours.
     let (len, flags) = unsafe {
         let mut header: libc::msghdr = std::mem::zeroed();
         header.msg_iov = &raw mut part;
@@ -471,8 +473,8 @@ pub fn set_peek_offset(socket: BorrowedFd<'_>, offset: i32) -> io::Result<()> {
     .map(drop)
 }
 
-/// Whether a directory has no flags (chattr(1)) and no project that it would give to what is made in it, by a descriptor that only names it.
-/// `None` where that cannot be asked: file_getattr(2) came with Linux 6.17.
+/// Whether a directory has no flags (chattr(1)) and no project that it would give to what is made in it, by a
+/// descriptor that only names it. `None` where that cannot be asked: file_getattr(2) came with Linux 6.17.
 pub fn has_no_flags(dir: BorrowedFd<'_>) -> Option<bool> {
     const FILE_GETATTR: libc::c_long = 468;
     /// It has extended attributes.
@@ -511,7 +513,8 @@ pub fn statx(file: BorrowedFd<'_>, mask: u32) -> io::Result<[u8; 256]> {
     check(unsafe { libc::syscall(libc::SYS_statx, fd, c"".as_ptr(), libc::AT_EMPTY_PATH, mask, at) }).map(|_| found)
 }
 
-/// Whether anybody has a file open for writing: then it cannot be leased. Only for one that nobody else can open meanwhile.
+/// Whether anybody has a file open for writing: then it cannot be leased. Only for one that nobody else can open
+/// meanwhile.
 pub fn is_open_for_writing(file: BorrowedFd<'_>) -> bool {
     let lease = |kind: libc::c_int| {
         // SAFETY: no pointers.

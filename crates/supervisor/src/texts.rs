@@ -1,4 +1,5 @@
-//! Patched text of program files: planned once for each version of a file, kept in segments that every process attaches.
+//! Patched text of program files: planned once for each version of a file, kept in segments that every process
+//! attaches.
 //!
 //! There are only so many segments on a machine (`kernel.shmmni`: 4,096), and a world may run thousands of
 //! programs. So what no process has attached is forgotten when there are many, first of all files that are gone
@@ -86,8 +87,8 @@ pub struct Texts {
     /// In the order in which they were learned.
     learned: Vec<Learned>,
     segments_many: usize,
-    /// What files are read into, one after the other. For a compiler that is 200 MB: as much memory each time, and page by page, would cost more to clear
-    /// than it costs to read the files and to look through them.
+    /// What files are read into, one after the other. For a compiler that is 200 MB: as much memory each time, and page
+    /// by page, would cost more to clear than it costs to read the files and to look through them.
     buffer: Vec<u8>,
 }
 

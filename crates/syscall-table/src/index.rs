@@ -1,4 +1,5 @@
-//! From a number to what it means, in one load. The array holds no pointers, so that the agent needs no relocations for it.
+//! From a number to what it means, in one load. The array holds no pointers, so that the agent needs no relocations for
+//! it.
 
 use crate::{rows::TABLE, Op, Shows};
 

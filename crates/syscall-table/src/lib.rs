@@ -1,6 +1,7 @@
-//! One row for each x86-64 system call: what it means for dependencies, without guesses and on a guess, and why. The table is
-//! data: the seccomp filter is built from it, the agent dispatches on it, the supervisor's plans begin with it, `speculator
-//! doctor --syscalls` prints it, and `docs/SYSCALLS.md` is generated from it. A number that has no row is a barrier.
+//! One row for each x86-64 system call: what it means for dependencies, without guesses and on a guess, and why. The
+//! table is data: the seccomp filter is built from it, the agent dispatches on it, the supervisor's plans begin with
+//! it, `speculator doctor --syscalls` prints it, and `docs/SYSCALLS.md` is generated from it. A number that has no row
+//! is a barrier.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -35,7 +35,8 @@ pub enum SyncKind {
     Mapping,
 }
 
-/// What the agent does about a system call. Every field is the position of an argument, counted from 0; a `dir` may be [`CWD`].
+/// What the agent does about a system call. Every field is the position of an argument, counted from 0; a `dir` may be
+/// [`CWD`].
 #[allow(missing_docs)] // The fields: the line above says all there is to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -48,7 +49,8 @@ pub enum Op {
     Barrier,
     /// Answer with this errno without asking the kernel.
     Refuse(u16),
-    /// Observes the object behind the descriptor, after the call (data or attributes). An end-of-file on a stream observes its writers' end.
+    /// Observes the object behind the descriptor, after the call (data or attributes). An end-of-file on a stream
+    /// observes its writers' end.
     Read { fd: u8 },
     /// Writes data to the object behind the descriptor; output if it is outside.
     Write { fd: u8 },
@@ -66,13 +68,16 @@ pub enum Op {
     SendMmsg { fd: u8 },
     /// Observes attributes or position of the object behind the descriptor (`fstat`, `lseek`, `fgetxattr`…).
     ObserveFd { fd: u8 },
-    /// Changes attributes, size or allocation of the object behind the descriptor (`ftruncate`, `fchmod`, `fsetxattr`…).
+    /// Changes attributes, size or allocation of the object behind the descriptor (`ftruncate`, `fchmod`,
+    /// `fsetxattr`…).
     ModifyFd { fd: u8 },
-    /// Looks at, or changes, what all who share an open file see and is no data: options of a socket, a timer, a set of watched descriptors.
+    /// Looks at, or changes, what all who share an open file see and is no data: options of a socket, a timer, a set of
+    /// watched descriptors.
     Description { fd: u8 },
     /// `inotify_add_watch(fd, path, …)`: observes the name; the number of the watch tells how many there are.
     AddWatch { fd: u8, path: u8 },
-    /// Limits and scheduling of the process at this position, 0 the caller itself: those of another one are for all to see.
+    /// Limits and scheduling of the process at this position, 0 the caller itself: those of another one are for all to
+    /// see.
     Control { pid: u8 },
     /// `setpgid`: the caller's own process group, or that of a child.
     Group,

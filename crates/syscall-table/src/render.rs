@@ -1,5 +1,5 @@
-//! The table for people: `doctor --syscalls` prints the text, `docs/SYSCALLS.md` is the Markdown. Nothing here is reachable
-//! from the agent.
+//! The table for people: `doctor --syscalls` prints the text, `docs/SYSCALLS.md` is the Markdown. Nothing here is
+//! reachable from the agent.
 
 use core::fmt::{self, Display, Write};
 

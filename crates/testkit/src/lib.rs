@@ -1,9 +1,9 @@
 //! Crash disk, workloads, native-against-inside comparison.
 //!
 //! [`crash`] is the machine that power is cut from: a disk that logs, an observer on the same clock, cuts, replay.
-//! [`workload`] is what runs on it, and what must hold afterwards. [`table`], and the program `crash-table`, put both together
-//! into 002's figure 3. [`faults`] ends and stops the processes that stand around a world. [`network`] is two hosts
-//! and a slow line.
+//! [`workload`] is what runs on it, and what must hold afterwards. [`table`], and the program `crash-table`, put both
+//! together into 002's figure 3. [`faults`] ends and stops the processes that stand around a world. [`network`] is two
+//! hosts and a slow line.
 #![deny(unsafe_code)]
 
 pub mod crash;

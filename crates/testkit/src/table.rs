@@ -83,7 +83,8 @@ pub struct Row {
     pub as_expected: bool,
     /// Whether the workload calls fsync or the like.
     pub syncs: bool,
-    /// Whether the workload waits, as it should, for what makes its changes durable; else it says nothing of the configuration.
+    /// Whether the workload waits, as it should, for what makes its changes durable; else it says nothing of the
+    /// configuration.
     pub in_figure: bool,
     /// Why the run did not come about.
     pub error: Option<String>,

@@ -47,8 +47,8 @@ pub enum Kind {
     Splice,
     /// Processes end with a core each; their parent tells a number and changes nothing.
     Core,
-    /// As `Writer`, but a number is told between the write and the fsync: a workload that keeps no promise, to try the crash
-    /// disk with.
+    /// As `Writer`, but a number is told between the write and the fsync: a workload that keeps no promise, to try the
+    /// crash disk with.
     Early,
     /// SQLite, rollback journal, synchronous=FULL: one insert a transaction.
     Sqlite,
@@ -225,8 +225,8 @@ impl Workload {
     /// What `configuration` promises to this workload.
     pub fn expectation(&self, configuration: &Configuration) -> Expectation {
         match (self.kind, self.synchrony) {
-            // With FULL, the deletion of the rollback journal, which commits, is not synced: what follows from that depends
-            // on when the file system commits.
+            // With FULL, the deletion of the rollback journal, which commits, is not synced: what follows from that
+            // depends on when the file system commits.
             (Kind::Sqlite, _) if configuration.on_write != Expectation::Safe => Expectation::Unknown,
             // Only where a write is durable by itself does it not matter.
             (Kind::Early, _) => configuration.on_write,

@@ -1,5 +1,5 @@
-//! The crash disk itself, and that it finds what it is there to find. Needs root, FUSE, loop devices and mkfs.ext4; without
-//! root there is nothing to test.
+//! The crash disk itself, and that it finds what it is there to find. Needs root, FUSE, loop devices and mkfs.ext4;
+//! without root there is nothing to test.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -185,7 +185,8 @@ fn losses_are_found_where_there_are_some_and_only_there() {
     }
 }
 
-/// As `speculator run --volume DEVICE:DIR -- COMMAND` does: the program around the workload mounts, in its own namespace.
+/// As `speculator run --volume DEVICE:DIR -- COMMAND` does: the program around the workload mounts, in its own
+/// namespace.
 #[test]
 fn a_program_around_the_workload_may_mount_the_disk() {
     if !ready() {

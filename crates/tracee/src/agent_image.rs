@@ -63,8 +63,8 @@ mod tests {
                 continue;
             }
             seen += 1;
-            // Constants stand behind the code; decoded as instructions they may look like anything, but the code itself is found
-            // by its calls: everything up to the last return belongs to it.
+            // Constants stand behind the code; decoded as instructions they may look like anything, but the code itself
+            // is found by its calls: everything up to the last return belongs to it.
             for used in info.info(&instruction).used_registers() {
                 assert!(
                     !used.register().is_vector_register() || instruction.ip() > last_return(text, image.header.entry),

@@ -1,8 +1,9 @@
 //! The seccomp filter, made from the table. Its default is the stop: patching only accelerates (pitfall 1).
 //!
-//! Order matters. First come numbers that pass whatever their arguments are, wherever they are called: the kernel finds out beforehand for which
-//! numbers a filter looks at nothing else, and does not run it for them (`seccomp_cache_prepare`). Nearly every other call comes from a patched site
-//! and so from the gate page. Then come mappings that are neither shared nor a file's nor ours.
+//! Order matters. First come numbers that pass whatever their arguments are, wherever they are called: the kernel finds
+//! out beforehand for which numbers a filter looks at nothing else, and does not run it for them
+//! (`seccomp_cache_prepare`). Nearly every other call comes from a patched site and so from the gate page. Then come
+//! mappings that are neither shared nor a file's nor ours.
 
 use agent_abi::{AGENT_BASE, GATE_LEN, OWN_END, REQUEST_NR};
 use syscall_table::{Op, Row, Shows, ROWS};
@@ -132,7 +133,8 @@ impl Filter {
         self.ret(ALLOW);
     }
 
-    /// `block` is run, and returns, where the number is `nr`. The number is in the accumulator before and, if it is another, after.
+    /// `block` is run, and returns, where the number is `nr`. The number is in the accumulator before and, if it is
+    /// another, after.
     fn if_number(&mut self, nr: u32, block: impl FnOnce(&mut Self)) {
         let mut inner = Filter(Vec::new());
         block(&mut inner);
@@ -304,7 +306,8 @@ mod tests {
         assert_eq!((of(libc::SIGUSR1), of(0), of(64)), (ALLOW, ALLOW, ALLOW));
     }
 
-    /// What the kernel needs to let a number pass without running the filter: nothing but number and architecture was looked at.
+    /// What the kernel needs to let a number pass without running the filter: nothing but number and architecture was
+    /// looked at.
     #[test]
     fn numbers_that_pass_are_found_before_anything_else_is_looked_at() {
         let filter = Filter::new(7, 8);

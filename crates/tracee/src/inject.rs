@@ -1,5 +1,6 @@
-//! How the agent gets into a new program: one word over its entry point attaches the agent's segment and jumps to it; the registers say the rest. The
-//! agent attaches the world's segment, and replaces or restores the page of that word. One stop an exec, no descriptor, no path.
+//! How the agent gets into a new program: one word over its entry point attaches the agent's segment and jumps to it;
+//! the registers say the rest. The agent attaches the world's segment, and replaces or restores the page of that word.
+//! One stop an exec, no descriptor, no path.
 
 use crate::{memory, sys, AgentImage, Registers, Result, Stopped, TraceError};
 use agent_abi::AGENT_BASE;
@@ -10,7 +11,8 @@ const SHM_EXEC: u64 = 0o100000;
 const SHM_REMAP: u64 = 0o40000;
 const PAGE: u64 = 4096;
 
-/// `mov al, shmat` (exec leaves 0 in rax); `syscall`; `jmp r10`; `int3`. The entry point as a word at once: neither `/proc` nor a second call is needed.
+/// `mov al, shmat` (exec leaves 0 in rax); `syscall`; `jmp r10`; `int3`. The entry point as a word at once: neither
+/// `/proc` nor a second call is needed.
 const BOOTSTRAP: [u8; 8] = [0xb0, libc::SYS_shmat as u8, 0x0f, 0x05, 0x41, 0xff, 0xe2, 0xcc];
 /// Where `agent_start` may find that the world's segment cannot be attached, bytes from its beginning.
 const START_LEN: u64 = 64;
@@ -24,7 +26,8 @@ pub struct Injection {
 }
 
 impl Injection {
-    /// Make a program that stands at its first instruction, with these registers, start with the agent. `thread` and `process` are its slots.
+    /// Make a program that stands at its first instruction, with these registers, start with the agent. `thread` and
+    /// `process` are its slots.
     pub fn begin(
         stopped: &Stopped,
         mut registers: Registers,
@@ -55,8 +58,8 @@ impl Injection {
         Ok(Self { at, entry, original })
     }
 
-    /// Whether a thread that stands at `address` when it gets `signal` could not attach a segment: there is no agent to jump to, or the agent's first
-    /// instructions gave up. The error is in rax.
+    /// Whether a thread that stands at `address` when it gets `signal` could not attach a segment: there is no agent to
+    /// jump to, or the agent's first instructions gave up. The error is in rax.
     pub fn has_failed(&self, image: &AgentImage, signal: i32, address: u64) -> bool {
         let init = image.header.init;
         match signal {

@@ -1,7 +1,8 @@
-//! Holding other processes: stops as types, their memory, the filter that makes them stop, and how the agent gets into them.
+//! Holding other processes: stops as types, their memory, the filter that makes them stop, and how the agent gets into
+//! them.
 //!
-//! **Invariant:** a `Stopped` is the only way to read or change a thread's registers, and resuming it gives it up. A thread can be killed at
-//! any moment, stopped or not; every operation can therefore answer `Gone`.
+//! **Invariant:** a `Stopped` is the only way to read or change a thread's registers, and resuming it gives it up. A
+//! thread can be killed at any moment, stopped or not; every operation can therefore answer `Gone`.
 #![deny(unsafe_code)]
 
 mod agent_image;

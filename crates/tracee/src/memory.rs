@@ -32,14 +32,14 @@ pub fn read_bytes(tid: i32, address: u64, len: usize) -> io::Result<Vec<u8>> {
 /// More ranges than this cannot be read or written at once (`IOV_MAX`).
 pub const RANGES_MAX: usize = 1024;
 
-/// Read ranges of another process's memory, at most [`RANGES_MAX`], into one buffer, one after the other. How many bytes could be read: it ends where
-/// something cannot.
+/// Read ranges of another process's memory, at most [`RANGES_MAX`], into one buffer, one after the other. How many
+/// bytes could be read: it ends where something cannot.
 pub fn read_ranges(pid: i32, ranges: &[Range<u64>], into: &mut [u8]) -> io::Result<usize> {
     sys::read_ranges(pid, ranges, into)
 }
 
-/// Write one buffer to ranges of another process's memory, at most [`RANGES_MAX`], one after the other, where the process itself could write. How many
-/// bytes could be written: it ends where something cannot.
+/// Write one buffer to ranges of another process's memory, at most [`RANGES_MAX`], one after the other, where the
+/// process itself could write. How many bytes could be written: it ends where something cannot.
 pub fn write_ranges(pid: i32, ranges: &[Range<u64>], bytes: &[u8]) -> io::Result<usize> {
     sys::write_ranges(pid, ranges, bytes)
 }

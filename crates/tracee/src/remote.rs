@@ -1,7 +1,7 @@
 //! System calls made by a stopped thread on our behalf.
 //!
-//! The thread is put before a `syscall` instruction and stepped over it. Until `finish` every signal that can wait waits in the kernel, with
-//! everything that came with it: all are blocked but SIGTRAP, with which a step ends.
+//! The thread is put before a `syscall` instruction and stepped over it. Until `finish` every signal that can wait
+//! waits in the kernel, with everything that came with it: all are blocked but SIGTRAP, with which a step ends.
 //!
 //! A thread that blocks SIGTRAP may have one that waits, and a step would take it out of the kernel's queue; where
 //! SIGTRAP is ignored, a step gives it its default action. Such a thread goes on to the end of its calls instead: two
@@ -28,8 +28,8 @@ const NO_CALL: u64 = u64::MAX;
 /// `-ERESTARTSYS`, `-ERESTARTNOINTR`, `-ERESTARTNOHAND`, `-ERESTART_RESTARTBLOCK`: interrupted without effect; the
 /// kernel decides on the way to the program.
 pub const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
-/// How often a thread may come out of something else before it makes the call: once out of a call that is cancelled or out of exec, and once
-/// for each signal that cannot be blocked.
+/// How often a thread may come out of something else before it makes the call: once out of a call that is cancelled or
+/// out of exec, and once for each signal that cannot be blocked.
 const ATTEMPTS_MAX: u32 = 64;
 
 /// From now on a tracee may ignore SIGTRAP, or may be put back to where it did: no call is made by steps any more.
@@ -46,8 +46,8 @@ pub fn ignores_traps(tid: i32) -> bool {
 /// A stopped thread that makes system calls for us: the only one of its process, or one of several that are all stopped
 /// ([`Self::in_company`]).
 ///
-/// It may have stopped at the entry of a call: that call is then *not* made (see [`Stopped::repeat_call`]). It may have stopped for a signal:
-/// after `finish` it can still be resumed with this signal and nothing of it is lost.
+/// It may have stopped at the entry of a call: that call is then *not* made (see [`Stopped::repeat_call`]). It may have
+/// stopped for a signal: after `finish` it can still be resumed with this signal and nothing of it is lost.
 #[derive(Debug)]
 pub struct RemoteCalls<'a> {
     stopped: &'a Stopped,
@@ -66,8 +66,8 @@ pub struct RemoteCalls<'a> {
 }
 
 impl<'a> RemoteCalls<'a> {
-    /// Begin. `gate` is the address of a `syscall` instruction in the thread's process. Where a filter would stop the call, the stop is passed
-    /// over, and the call made.
+    /// Begin. `gate` is the address of a `syscall` instruction in the thread's process. Where a filter would stop the
+    /// call, the stop is passed over, and the call made.
     pub fn new(stopped: &'a Stopped, gate: u64) -> Result<Self> {
         let tid = stopped.tid();
         let registers = sys::registers(tid)?;
@@ -175,8 +175,8 @@ impl<'a> RemoteCalls<'a> {
         }
     }
 
-    /// At the entry of a call this one can be made in its place: one wait less than to come out of it first. `None` if it has to be made from the
-    /// gate, because the thread stands elsewhere, or something came in between.
+    /// At the entry of a call this one can be made in its place: one wait less than to come out of it first. `None` if
+    /// it has to be made from the gate, because the thread stands elsewhere, or something came in between.
     fn call_instead(&mut self, number: i64, arguments: &[u64]) -> Result<Option<i64>> {
         if !self.stopped.leave_call() {
             return Ok(None);
@@ -222,8 +222,8 @@ impl<'a> RemoteCalls<'a> {
                         return Err(TraceError::Kernel { what: "system call", tid, source: io::Error::other(what) });
                     }
                     if info.is_synchronous() {
-                        // What the program did just when it was stopped: it comes again with the instruction. The kernel looks for such signals before
-                        // all others, whether they are blocked or not.
+                        // What the program did just when it was stopped: it comes again with the instruction. The
+                        // kernel looks for such signals before all others, whether they are blocked or not.
                         continue;
                     }
                     self.collected.push(info);
@@ -245,8 +245,9 @@ impl<'a> RemoteCalls<'a> {
         Ok(std::mem::take(&mut self.collected))
     }
 
-    /// Leave the thread, perhaps with other registers and another mask than it had. The signal that it stopped for is the caller's; those that could
-    /// not wait in the kernel (SIGSTOP cannot be blocked) are sent again, and the thread stops for them when it is resumed.
+    /// Leave the thread, perhaps with other registers and another mask than it had. The signal that it stopped for is
+    /// the caller's; those that could not wait in the kernel (SIGSTOP cannot be blocked) are sent again, and the thread
+    /// stops for them when it is resumed.
     pub fn finish_sending_again(mut self, registers: &Registers, mask: u64) -> Result<()> {
         self.leave(registers, mask)?;
         for signal in &self.collected {
@@ -343,7 +344,8 @@ impl Drop for RemoteCalls<'_> {
 }
 
 impl Stopped {
-    /// Wait for the next thing that happens to a thread, and to no other: the first stop of a child that was born held (`CLONE_PTRACE`), say.
+    /// Wait for the next thing that happens to a thread, and to no other: the first stop of a child that was born held
+    /// (`CLONE_PTRACE`), say.
     pub fn await_thread(tid: i32) -> Result<Self> {
         let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
         match sys::wait_for(tid).map_err(kernel)? {
@@ -362,7 +364,8 @@ impl Stopped {
         Self::await_thread(tid)
     }
 
-    /// A thread that stood at the entry of a system call, or whose call was cancelled by [`RemoteCalls`], makes the call when it is resumed.
+    /// A thread that stood at the entry of a system call, or whose call was cancelled by [`RemoteCalls`], makes the
+    /// call when it is resumed.
     pub fn repeat_call(&self) -> Result<()> {
         let mut registers = self.registers()?;
         registers.rip -= SYSCALL_LEN;

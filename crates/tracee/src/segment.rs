@@ -27,8 +27,9 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Put it into huge pages, where the kernel has them. A page fault for each 4 KiB is then one for each 2 MiB, and no page tables are made for it:
-    /// worth it once many processes attach it. To clear them is what a single program would only wait for.
+    /// Put it into huge pages, where the kernel has them. A page fault for each 4 KiB is then one for each 2 MiB, and
+    /// no page tables are made for it: worth it once many processes attach it. To clear them is what a single program
+    /// would only wait for.
     pub fn gather(&self) {
         sys::collapse_segment(self.at, self.len);
     }
@@ -84,8 +85,8 @@ impl WorldSegment {
         self.id
     }
 
-    /// Put it into huge pages: worth it once many processes attach it, each with page faults of its own. To clear them costs some milliseconds,
-    /// which a single program would only wait for.
+    /// Put it into huge pages: worth it once many processes attach it, each with page faults of its own. To clear them
+    /// costs some milliseconds, which a single program would only wait for.
     pub fn gather(&self) {
         sys::collapse_world(self.world);
     }

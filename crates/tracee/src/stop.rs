@@ -59,7 +59,8 @@ pub fn seize(pid: i32) -> Result<()> {
 
 const OPTIONS: i32 = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESECCOMP;
 
-/// Wait until something happens to any thread of the world; `None` when there is none left, `Some(None)` when a [`Waker`] ended the wait.
+/// Wait until something happens to any thread of the world; `None` when there is none left, `Some(None)` when a
+/// [`Waker`] ended the wait.
 pub fn wait() -> io::Result<Option<Option<Event>>> {
     Ok(sys::wait_any()?.map(|happened| happened.map(|(tid, status)| event_of(tid, status))))
 }
@@ -95,7 +96,8 @@ impl Waker {
     }
 }
 
-/// As `wait`, until `deadline` at the latest: `Some(None)` also when the time is up. The thread must have called `block_child_signal` before.
+/// As `wait`, until `deadline` at the latest: `Some(None)` also when the time is up. The thread must have called
+/// `block_child_signal` before.
 pub fn wait_until(deadline: std::time::Instant) -> io::Result<Option<Option<Event>>> {
     Ok(sys::wait_any_until(deadline)?.map(|happened| happened.map(|(tid, status)| event_of(tid, status))))
 }
@@ -110,8 +112,9 @@ pub fn interrupt(tid: i32) -> Result<()> {
     sys::interrupt(tid)
 }
 
-/// Stop a thread, wherever it is, and wait until it has stopped; what happens to others meanwhile is kept for `wait`. `None` if it died
-/// instead: its end is kept for `wait`, too. A stop that it had reported and nobody looked at is what it stopped for.
+/// Stop a thread, wherever it is, and wait until it has stopped; what happens to others meanwhile is kept for `wait`.
+/// `None` if it died instead: its end is kept for `wait`, too. A stop that it had reported and nobody looked at is what
+/// it stopped for.
 pub fn halt(tid: i32) -> Result<Option<Stopped>> {
     Ok(halt_all(&[tid])?.remove(&tid))
 }
@@ -278,8 +281,8 @@ impl Stopped {
         sys::resume(self.tid, request, 0)
     }
 
-    /// Let it run single instructions for as long as `inside(rip)` holds. Signals that arrive meanwhile are collected. `None` if it stopped
-    /// to ask the supervisor something: the event loop hears of it next. `Err(Gone)` if it died.
+    /// Let it run single instructions for as long as `inside(rip)` holds. Signals that arrive meanwhile are collected.
+    /// `None` if it stopped to ask the supervisor something: the event loop hears of it next. `Err(Gone)` if it died.
     pub fn step_while(
         self,
         mut inside: impl FnMut(u64) -> bool,
@@ -309,8 +312,9 @@ impl Stopped {
         Ok(Some(self))
     }
 
-    /// Wait for the end of a step. One must wait for *any* thread: were this one the first of its process and dying with it, it would be
-    /// reported only after the others, which wait for us. What happens to others is kept for the event loop.
+    /// Wait for the end of a step. One must wait for *any* thread: were this one the first of its process and dying
+    /// with it, it would be reported only after the others, which wait for us. What happens to others is kept for the
+    /// event loop.
     fn await_stop(&self, collected: &mut Vec<SignalInfo>) -> Result<bool> {
         let status = loop {
             let kernel = |source| TraceError::Kernel { what: "wait", tid: self.tid, source };

@@ -1,7 +1,8 @@
 //! `everyday`: runs everyday commands, each inside one open guess, and compares all that they leave with a plain run.
 //!
 //! Each command of `commands.txt` is run plainly, inside a guess that is right, inside one that is wrong, under many
-//! guesses of its own that are right, and in each of 20 guesses of one world, one after the other. With `--table` what was found is written as a table for `docs/`.
+//! guesses of its own that are right, and in each of 20 guesses of one world, one after the other. With `--table` what
+//! was found is written as a table for `docs/`.
 
 #![forbid(unsafe_code)]
 

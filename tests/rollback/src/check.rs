@@ -11,7 +11,8 @@ use crate::matrix::Cell;
 use crate::record::{Outcome, Verdict};
 use crate::subject::Tell;
 
-/// How many times as long as natively a run inside may take: a wrong guess is made again, after its delay, and some programs make many thousands.
+/// How many times as long as natively a run inside may take: a wrong guess is made again, after its delay, and some
+/// programs make many thousands.
 pub const PATIENCE: u32 = 4;
 
 /// A directory in memory, for what is to run in one.
@@ -71,7 +72,8 @@ fn check_in(place: &Place, scenario: &Scenario, settings: &Settings, cells: &[Ce
     Ok(())
 }
 
-/// A world that outlives its command by a moment has no statistics, and says so. Whether it outlives it for long is found by its processes.
+/// A world that outlives its command by a moment has no statistics, and says so. Whether it outlives it for long is
+/// found by its processes.
 pub fn remove_notice(run: &mut Remains) {
     const NOTICE: &str = "speculator: processes of this world go on, so there are no statistics yet\n";
     let stderr = String::from_utf8_lossy(&run.outcome.stderr);

@@ -26,7 +26,8 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Reads what `--stats=json:FILE` has written; a world that outlives its command writes nothing, which counts nothing.
+    /// Reads what `--stats=json:FILE` has written; a world that outlives its command writes nothing, which counts
+    /// nothing.
     pub fn read(stats: &Path) -> Counts {
         let text = std::fs::read(stats).unwrap_or_default();
         Counts::of(&serde_json::from_slice(&text).unwrap_or_default())

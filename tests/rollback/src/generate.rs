@@ -1,8 +1,9 @@
-//! Draws programs of several processes that talk through pipes and sockets, and share files. A pair of sockets is used in one direction, as a pipe.
+//! Draws programs of several processes that talk through pipes and sockets, and share files. A pair of sockets is used
+//! in one direction, as a pipe.
 //!
-//! A program is drawn by running it, one operation after the other, in a model: what would block in the model is not drawn. What its processes
-//! read does not depend on their order, because each end of a pipe has one user at a time (Kahn), so that every order of the real processes
-//! gives the same, and none of them blocks for ever.
+//! A program is drawn by running it, one operation after the other, in a model: what would block in the model is not
+//! drawn. What its processes read does not depend on their order, because each end of a pipe has one user at a time
+//! (Kahn), so that every order of the real processes gives the same, and none of them blocks for ever.
 
 use std::fmt::Write;
 
@@ -227,7 +228,8 @@ impl Model {
         self.say(who, format!("read {number} {n}"));
     }
 
-    /// A reader keeps its end as long as somebody may write: who writes then must not meet a closed pipe in one order only.
+    /// A reader keeps its end as long as somebody may write: who writes then must not meet a closed pipe in one order
+    /// only.
     fn close_end(&mut self, who: usize) {
         let number = self.chance.below(PIPES_MAX as u64) as usize;
         let is_reader = self.chance.below(2) == 0;

@@ -1,7 +1,7 @@
 //! The runs that were made, in a file, so that what was begun can be continued.
 //!
-//! Each line is one run, written when it has ended. A line that was cut off counts as not written. There is a file for each version of the program
-//! under test: what another version did says nothing.
+//! Each line is one run, written when it has ended. A line that was cut off counts as not written. There is a file for
+//! each version of the program under test: what another version did says nothing.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,11 +1,13 @@
-//! Full speculation under failure: a program runs natively, and then inside with guesses that turn out wrong at random (`speculator run
-//! --inject`). All that it leaves must be the same every time: standard output, standard error, exit status, the tree of files, and that
-//! nothing else is left over.
+//! Full speculation under failure: a program runs natively, and then inside with guesses that turn out wrong at random
+//! (`speculator run
+//! --inject`). All that it leaves must be the same every time: standard output, standard error, exit status, the tree
+//! of files, and that nothing else is left over.
 //!
-//! Scenarios are real programs and shell scripts ([`scenarios`]), programs at a terminal, and programs of several processes that are drawn at
-//! random ([`generate`]) and played by an interpreter: the [`subject`]s. Each runs with several rates and seeds ([`matrix`]). A failure names the
-//! command that shows it again. The short form is a test; the full one, `src/bin/equivalence.rs`, takes hours: it keeps a [`journal`] of the runs
-//! that were made, and goes on where it ended.
+//! Scenarios are real programs and shell scripts ([`scenarios`]), programs at a terminal, and programs of several
+//! processes that are drawn at random ([`generate`]) and played by an interpreter: the [`subject`]s. Each runs with
+//! several rates and seeds ([`matrix`]). A failure names the command that shows it again. The short form is a test; the
+//! full one, `src/bin/equivalence.rs`, takes hours: it keeps a [`journal`] of the runs that were made, and goes on
+//! where it ended.
 
 #![forbid(unsafe_code)]
 

@@ -41,7 +41,8 @@ pub fn script(batch: u64) -> String {
     (batch * BATCH..(batch + 1) * BATCH).map(program).collect()
 }
 
-/// Batch number `batch`: its programs natively, and inside as each of `cells` says. Where they differ, the script is kept.
+/// Batch number `batch`: its programs natively, and inside as each of `cells` says. Where they differ, the script is
+/// kept.
 pub fn check(batch: u64, settings: &Settings, cells: &[Cell], tell: Tell) -> Result<(), String> {
     let interpreter = compile::program(&interpreter(settings), &Directives::default(), &settings.cache)?;
     let home = in_memory().join(format!("programs-{batch}"));

@@ -1,4 +1,5 @@
-//! The scenarios: those of `tests/rollback/scenarios`, and most of the real programs and some of the small ones of the transparency tests.
+//! The scenarios: those of `tests/rollback/scenarios`, and most of the real programs and some of the small ones of the
+//! transparency tests.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
-//! What is still to be run, and by whom: workers side by side, until all is done, the time is over, or somebody interrupts.
+//! What is still to be run, and by whom: workers side by side, until all is done, the time is over, or somebody
+//! interrupts.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -1,5 +1,5 @@
-//! The short form: one test for each scenario and each batch of random programs, `cargo test -p rollback --test rollback -- NAME`. Without a name
-//! only scenarios that are quick.
+//! The short form: one test for each scenario and each batch of random programs, `cargo test -p rollback --test
+//! rollback -- NAME`. Without a name only scenarios that are quick.
 
 use std::ops::ControlFlow;
 use std::process::ExitCode;
@@ -13,8 +13,8 @@ use rollback::summary::Summary;
 use rollback::{check, scenarios};
 use transparency::{run, Settings};
 
-/// Batches of random programs: the first ones, and those that have found something (SIGCHLD after the wait, a fault at the moment of a stop). From
-/// 100 on they make directories, links, mappings and locks, too.
+/// Batches of random programs: the first ones, and those that have found something (SIGCHLD after the wait, a fault at
+/// the moment of a stop). From 100 on they make directories, links, mappings and locks, too.
 const BATCHES: [u64; 8] = [0, 1, 2, 3, 31, 90, 101, 102];
 
 /// What all tests share.

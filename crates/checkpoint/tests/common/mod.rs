@@ -1,4 +1,5 @@
-//! Programs that are held, and scenarios: a state is set up, kept, reported, changed, reported, put back, and reported again.
+//! Programs that are held, and scenarios: a state is set up, kept, reported, changed, reported, put back, and reported
+//! again.
 #![allow(dead_code, missing_docs)]
 
 use checkpoint::Vessel;
@@ -48,7 +49,8 @@ pub struct Program {
     pub stopped: Option<Stopped>,
 }
 
-/// Compile a program, the prelude before it. Each call has a file of its own: a test must not write what another one runs.
+/// Compile a program, the prelude before it. Each call has a file of its own: a test must not write what another one
+/// runs.
 pub fn compile(name: &str, source: &str, flags: &[&str]) -> PathBuf {
     static COMPILED: AtomicUsize = AtomicUsize::new(0);
     let name = &format!("{}-{name}-{}", env!("CARGO_CRATE_NAME"), COMPILED.fetch_add(1, Ordering::Relaxed));

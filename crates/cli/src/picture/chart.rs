@@ -1,5 +1,6 @@
-//! The picture over time. A lane for each process; its guesses as bars, its checkpoints as triangles; an arrow where it came to depend on what
-//! another one did; a red line through everybody whom a rollback took back. What a thing is, its tooltip says.
+//! The picture over time. A lane for each process; its guesses as bars, its checkpoints as triangles; an arrow where it
+//! came to depend on what another one did; a red line through everybody whom a rollback took back. What a thing is, its
+//! tooltip says.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,5 @@
-//! Programs that guess. What one does when its guess fails is what it does natively, where nobody takes its guess: so it runs there first.
+//! Programs that guess. What one does when its guess fails is what it does natively, where nobody takes its guess: so
+//! it runs there first.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -26,15 +27,16 @@ sub take { my $value; sysread($_[0], $value, 8) == 8 or die; return unpack 'Q', 
 sub give { syswrite($_[0], pack 'Q', $_[1]) == 8 or die }
 "#;
 
-/// Children that ended on a guess end for good a moment after it was resolved. There are no figures while somebody is left, which is rare: then it is
-/// run again.
+/// Children that ended on a guess end for good a moment after it was resolved. There are no figures while somebody is
+/// left, which is rare: then it is run again.
 const ATTEMPTS: usize = 10;
 
 fn python(program: &str) -> String {
     format!("{PYTHON}{program}")
 }
 
-/// Run a Python program natively and inside, where its guess fails: both say `stdout`. Barriers it may meet: none of those named.
+/// Run a Python program natively and inside, where its guess fails: both say `stdout`. Barriers it may meet: none of
+/// those named.
 #[track_caller]
 pub fn check_failure(program: &str, stdout: &str, never_waits_at: &[&str]) {
     let dir = tempfile::tempdir().unwrap();

@@ -78,8 +78,8 @@ impl Scene {
         command
     }
 
-    /// Unmounts the volume at `dir`, as soon as nobody keeps it busy. A world of another test may have copied the mount when it began: then the image
-    /// stays attached until that world ends.
+    /// Unmounts the volume at `dir`, as soon as nobody keeps it busy. A world of another test may have copied the mount
+    /// when it began: then the image stays attached until that world ends.
     #[track_caller]
     pub fn umount(&self) {
         let begin = Instant::now();
@@ -115,7 +115,8 @@ impl Scene {
         names
     }
 
-    /// Nothing is mounted or attached any more. A world of another test may have copied a mount when it began, and has it until it ends.
+    /// Nothing is mounted or attached any more. A world of another test may have copied a mount when it began, and has
+    /// it until it ends.
     #[track_caller]
     pub fn nothing_is_attached(&self) {
         let end = Instant::now() + places::PATIENCE;
@@ -151,7 +152,8 @@ impl Outcome {
         }
     }
 
-    /// The status, and what stderr holds: nothing, or one line that says who speaks, holds `stderr`, and says what to do.
+    /// The status, and what stderr holds: nothing, or one line that says who speaks, holds `stderr`, and says what to
+    /// do.
     #[track_caller]
     pub fn expect(&self, status: i32, stderr: &str) -> &Outcome {
         assert_eq!(self.status, status, "stdout: {}\nstderr: {}", self.stdout, self.stderr);

@@ -1,4 +1,5 @@
-//! Where a script has come to: it runs a program that nobody else runs, and who tests it sees that. On a busy machine no pause is long enough.
+//! Where a script has come to: it runs a program that nobody else runs, and who tests it sees that. On a busy machine
+//! no pause is long enough.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -38,14 +38,15 @@ const PSEUDO: &[&str] = &[
 
 const NEVER_CHANGE: &[&str] = &["squashfs", "erofs", "iso9660", "cramfs", "romfs"];
 
-/// Their syncfs(2) ends with a flush of the disk's cache. ext2, vfat, exfat, jfs, ntfs3 and hfsplus write their blocks but
-/// do not flush there; they count as outside.
+/// Their syncfs(2) ends with a flush of the disk's cache. ext2, vfat, exfat, jfs, ntfs3 and hfsplus write their blocks
+/// but do not flush there; they count as outside.
 const FLUSHING: &[&str] = &["ext3", "ext4", "xfs", "btrfs", "f2fs", "nilfs2", "zfs", "bcachefs"];
 
 /// What turns the flush of any of them off.
 const NO_FLUSH: &[&str] = &["nobarrier", "barrier=0", "fsync_mode=nobarrier", "volatile"];
 
-/// The class of a mounted file system and why it is in it. `all` are the mounts among which those under an overlay are sought.
+/// The class of a mounted file system and why it is in it. `all` are the mounts among which those under an overlay are
+/// sought.
 pub fn classify(mount: &Mount, all: &[Mount]) -> (Class, String) {
     let fs_type = mount.fs_type.as_str();
     let is_any_of = |list: &[&str]| list.contains(&fs_type);
@@ -100,8 +101,8 @@ fn image_in_memory(mount: &Mount, all: &[Mount]) -> Option<PathBuf> {
     MEMORY.contains(&below.fs_type.as_str()).then_some(image)
 }
 
-/// syncfs(2) on an overlay flushes the file system of its upper layer (kernel documentation, overlayfs.rst); a `volatile`
-/// one flushes nothing.
+/// syncfs(2) on an overlay flushes the file system of its upper layer (kernel documentation, overlayfs.rst); a
+/// `volatile` one flushes nothing.
 fn overlay(mount: &Mount, all: &[Mount]) -> (Class, String) {
     let because = |class, reason: &str| (class, reason.to_owned());
     let Some(upper) = mount.fs_option("upperdir") else {
@@ -113,7 +114,8 @@ fn overlay(mount: &Mount, all: &[Mount]) -> (Class, String) {
     if mount.has_fs_option("volatile") || mount.has_fs_option("fsync=volatile") {
         return because(Class::Outside, "a volatile overlay flushes nothing");
     }
-    // In a container the upper layer's path belongs to the host's name space: then it is not here, or is this overlay itself.
+    // In a container the upper layer's path belongs to the host's name space: then it is not here, or is this overlay
+    // itself.
     let below = if Path::new(upper).is_dir() { mount_of(Path::new(upper), all) } else { None };
     match below {
         Some(below) if below.fs_type != "overlay" => match classify(below, all).0 {

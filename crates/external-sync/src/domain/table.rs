@@ -34,8 +34,9 @@ impl Domain {
         self.file_system.class == Class::Ordered
     }
 
-    /// Whether it need not be open while nothing of it is uncommitted. Its device number is a block device's: whatever file system has the number next has a
-    /// disk of its own. A number without a device may be that of anything next, and then stand for something else.
+    /// Whether it need not be open while nothing of it is uncommitted. Its device number is a block device's: whatever
+    /// file system has the number next has a disk of its own. A number without a device may be that of anything next,
+    /// and then stand for something else.
     pub fn can_be_closed(&self) -> bool {
         rustix::fs::major(self.file_system.dev) != 0
     }
@@ -66,21 +67,23 @@ pub struct DomainTable {
 }
 
 impl DomainTable {
-    /// Builds the table of this process's mounts. The domains are, in this order: `volumes` (device numbers), other ordered
-    /// file systems, the one of `cwd`, the root's, the others as mounted; at most [`DOMAINS_MAX`].
+    /// Builds the table of this process's mounts. The domains are, in this order: `volumes` (device numbers), other
+    /// ordered file systems, the one of `cwd`, the root's, the others as mounted; at most [`DOMAINS_MAX`].
     pub fn new(volumes: &[u64], cwd: &Path) -> io::Result<DomainTable> {
         let mut table = DomainTable::default();
         table.read(volumes, fs::metadata(cwd).ok().map(|found| found.dev()))?;
         Ok(table)
     }
 
-    /// Reads the mounts again, after one was added or removed. A domain keeps its number, and a block device its domain, whatever is mounted from it.
+    /// Reads the mounts again, after one was added or removed. A domain keeps its number, and a block device its
+    /// domain, whatever is mounted from it.
     pub fn refresh(&mut self) -> io::Result<()> {
         self.places.clear();
         self.read(&[], None)
     }
 
-    /// Opens something on a domain's file system, for reading: what fsync(2) and syncfs(2) want. While it is open, the file system cannot be unmounted.
+    /// Opens something on a domain's file system, for reading: what fsync(2) and syncfs(2) want. While it is open, the
+    /// file system cannot be unmounted.
     pub fn open(&self, id: DomainId) -> Option<OwnedFd> {
         open(self.domain(id).file_system.dev, &self.found)
     }
@@ -95,8 +98,8 @@ impl DomainTable {
         &self.domains[usize::from(id.0)]
     }
 
-    /// Where files with this `st_dev` are; `None` when no mount has this number (pipes, sockets and memfds; files on btrfs
-    /// and overlayfs, for which [`DomainTable::learn`] is made).
+    /// Where files with this `st_dev` are; `None` when no mount has this number (pipes, sockets and memfds; files on
+    /// btrfs and overlayfs, for which [`DomainTable::learn`] is made).
     pub fn place(&self, dev: u64) -> Option<Place> {
         self.places.get(&dev).copied()
     }
@@ -107,7 +110,8 @@ impl DomainTable {
     }
 
     /// Where an open file is, by the mount that it was opened through, and remembers that for its `st_dev`. On btrfs a
-    /// subvolume, on overlayfs a layer has device numbers that the mount table does not show. What has no mount is outside.
+    /// subvolume, on overlayfs a layer has device numbers that the mount table does not show. What has no mount is
+    /// outside.
     pub fn learn(&mut self, file: BorrowedFd<'_>) -> Place {
         let Ok(dev) = rustix::fs::fstat(file).map(|found| found.st_dev) else {
             return Place::Outside;

@@ -1,5 +1,5 @@
-//! Looking at a volume without changing it. An image that was not unmounted has changes in its journal that its next mount
-//! will put in place; they are put in place in a temporary copy, so that e2fsck judges what that mount will see.
+//! Looking at a volume without changing it. An image that was not unmounted has changes in its journal that its next
+//! mount will put in place; they are put in place in a temporary copy, so that e2fsck judges what that mount will see.
 
 use std::fs::{File, OpenOptions};
 use std::io;

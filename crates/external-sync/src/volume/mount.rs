@@ -23,8 +23,8 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a loop device may take to let go of its image.
 const DETACH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A volume that is mounted as long as this exists. End it with [`MountedVolume::unmount`], which tells whether everything
-/// reached the disk, or with [`MountedVolume::keep`]; dropping it unmounts too, and says so on stderr.
+/// A volume that is mounted as long as this exists. End it with [`MountedVolume::unmount`], which tells whether
+/// everything reached the disk, or with [`MountedVolume::keep`]; dropping it unmounts too, and says so on stderr.
 #[must_use = "dropping it unmounts the volume; call unmount() or keep()"]
 #[derive(Debug)]
 pub struct MountedVolume {
@@ -36,8 +36,8 @@ pub struct MountedVolume {
     handle: Option<OwnedFd>,
 }
 
-/// Mounts the volume in `image` (a regular file, through a loop device, or a block device) on `dir`, in the mount namespace
-/// of the calling thread.
+/// Mounts the volume in `image` (a regular file, through a loop device, or a block device) on `dir`, in the mount
+/// namespace of the calling thread.
 pub fn mount(image: &Path, dir: &Path) -> Result<MountedVolume, VolumeError> {
     let kind = Kind::of(image)?;
     let file = open_unused(image, kind)?;
@@ -240,7 +240,8 @@ impl MountedVolume {
             None => Ok(()),
         };
         if let (Some(handle), true) = (&handle, flushed.is_err()) {
-            // A clean end would declare the journal empty. What it holds may be the only copy: the next mount shall replay it.
+            // A clean end would declare the journal empty. What it holds may be the only copy: the next mount shall
+            // replay it.
             let _ = sys::shut_down(handle.as_fd());
         }
         drop(handle);

@@ -1,4 +1,5 @@
-//! The volumes of a world: mounted in a mount namespace that only the world sees, so that nobody outside can observe them.
+//! The volumes of a world: mounted in a mount namespace that only the world sees, so that nobody outside can observe
+//! them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -41,9 +42,10 @@ pub struct WorldVolumes {
     private: Vec<PrivateMemory>,
 }
 
-/// Moves the calling thread into a mount namespace of its own and mounts the volumes there, and a fresh tmpfs on each directory of `private`. What is mounted outside later
-/// still appears inside; nothing that is mounted inside appears outside. Afterwards the working directory is entered again
-/// by name, because it may now lie on a volume. With nothing to mount nothing is done.
+/// Moves the calling thread into a mount namespace of its own and mounts the volumes there, and a fresh tmpfs on each
+/// directory of `private`. What is mounted outside later still appears inside; nothing that is mounted inside appears
+/// outside. Afterwards the working directory is entered again by name, because it may now lie on a volume. With nothing
+/// to mount nothing is done.
 ///
 /// Call it before other threads are started: they would keep the old namespace.
 pub fn mount_for_world(specs: &[VolumeSpec], private: &[PathBuf]) -> Result<WorldVolumes, VolumeError> {

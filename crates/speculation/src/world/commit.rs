@@ -1,5 +1,5 @@
-//! `commit_speculation`: no entry refers to the speculation any more, "entries at the front of an undo log are deleted once
-//! they depend on no more speculations", and an object without entries is non-speculative (000, 6.1).
+//! `commit_speculation`: no entry refers to the speculation any more, "entries at the front of an undo log are deleted
+//! once they depend on no more speculations", and an object without entries is non-speculative (000, 6.1).
 
 use super::{ResolveError, Restart, Start, Verdict, World};
 use crate::record::{Dependent, Kind, State};
@@ -79,7 +79,8 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         for (object, payloads) in in_runs(payloads) {
             self.actions.push_back(Action::RollForward { object, payloads });
         }
-        // Output of one process leaves in its order; over processes in the order of writing, which respects happens-before.
+        // Output of one process leaves in its order; over processes in the order of writing, which respects
+        // happens-before.
         freed.outputs.sort_by_key(|&(sequence, ..)| sequence);
         for (_, process, output) in freed.outputs {
             self.actions.push_back(Action::ReleaseOutput { process, output });

@@ -1,8 +1,9 @@
 //! `create_speculation`, and the sharing of checkpoints (000, 5.2).
 //!
-//! A speculation that shares a checkpoint *joins* the open ones of that checkpoint: whatever depends on one of them depends
-//! on the newcomer from then on, because if the newcomer fails, the process does again all that it did since the
-//! checkpoint. So "output that depends on only one speculation must wait for both" (000, 5.3) needs no rule of its own.
+//! A speculation that shares a checkpoint *joins* the open ones of that checkpoint: whatever depends on one of them
+//! depends on the newcomer from then on, because if the newcomer fails, the process does again all that it did since
+//! the checkpoint. So "output that depends on only one speculation must wait for both" (000, 5.3) needs no rule of its
+//! own.
 //!
 //! Sharing ends with a mutating speculation of the process (000, 5.2), and also with one of any other process that
 //! depends on the checkpoint: the server performs that mutation if the speculations in its list are right, and knows

@@ -1,5 +1,5 @@
-//! `fail_speculation`: "each kernel object that depends on that speculation is rolled back to the state captured by the undo
-//! entry with which the failed speculation is associated", atomically (000, 6.1).
+//! `fail_speculation`: "each kernel object that depends on that speculation is rolled back to the state captured by the
+//! undo entry with which the failed speculation is associated", atomically (000, 6.1).
 //!
 //! A process that rolls back to a time before it made another speculation has not made it: that one fails too, with
 //! everything that depends on it. So first the whole extent of the rollback is found, then it is carried out.

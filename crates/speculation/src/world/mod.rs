@@ -1,11 +1,11 @@
 //! The engine: who depends on what, and what happens when a speculation is resolved (000, 5.2 and 6.1).
 //!
-//! A system call first observes, then modifies. What it observes gives its dependencies to the process, in one entry with
-//! a checkpoint; then the process gives all its dependencies to what it modifies, in one entry each. Modifying is
+//! A system call first observes, then modifies. What it observes gives its dependencies to the process, in one entry
+//! with a checkpoint; then the process gives all its dependencies to what it modifies, in one entry each. Modifying is
 //! observing as well: "almost all operations that modify kernel objects also observe the object being modified" (000,
-//! 6.1), and where an operation does not (a signal sent by an exiting process), its object is new and has no dependencies
-//! to give. Were a process to modify an object without taking that object's dependencies, a rollback of the object
-//! would lose an operation that nobody repeats.
+//! 6.1), and where an operation does not (a signal sent by an exiting process), its object is new and has no
+//! dependencies to give. Were a process to modify an object without taking that object's dependencies, a rollback of
+//! the object would lose an operation that nobody repeats.
 
 mod commit;
 mod create;
@@ -160,7 +160,8 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         self.processes.contains_key(&process)
     }
 
-    /// Whether the process was forked by one that depends on something that may fail: then it is not known to be there at all.
+    /// Whether the process was forked by one that depends on something that may fail: then it is not known to be there
+    /// at all.
     pub fn may_never_have_been(&self, process: Process) -> bool {
         self.processes
             .get(&process)

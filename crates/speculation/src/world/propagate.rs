@@ -20,9 +20,9 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         self.system_call(process, vec![Dependent::Process(observed)], Vec::new());
     }
 
-    /// One system call that observes and modifies several objects. It has one checkpoint, because a process starts again at
-    /// its beginning, and everything that it modifies depends on everything that it observes, because all of it is
-    /// done again then.
+    /// One system call that observes and modifies several objects. It has one checkpoint, because a process starts
+    /// again at its beginning, and everything that it modifies depends on everything that it observes, because all of
+    /// it is done again then.
     pub fn system_call(&mut self, process: Process, observes: Vec<Dependent<K>>, modifies: Vec<(K, P)>) {
         let gained = self.gained(process, &observes, modifies.iter().map(|(object, _)| object));
         self.add_to_process(process, gained);
@@ -45,8 +45,8 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
             && modifies.iter().all(|object| own.is_subset(self.dependencies_of_object(object)))
     }
 
-    /// Whether such a system call would have to take a checkpoint. Where that is not possible, or costs more than the wait
-    /// that it hides, the system call is a barrier instead.
+    /// Whether such a system call would have to take a checkpoint. Where that is not possible, or costs more than the
+    /// wait that it hides, the system call is a barrier instead.
     pub fn needs_checkpoint(&self, process: Process, observes: &[Dependent<K>], modifies: &[K]) -> bool {
         self.can_fail(&self.gained(process, observes, modifies.iter()))
     }
@@ -72,8 +72,8 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         }
     }
 
-    /// A process writes to the outside. "It then stores the output in a queue associated with the last checkpoint of the
-    /// current process" (000, 5.3), unless it depends on nothing.
+    /// A process writes to the outside. "It then stores the output in a queue associated with the last checkpoint of
+    /// the current process" (000, 5.3), unless it depends on nothing.
     pub fn output(&mut self, process: Process, output: O) {
         let sequence = self.tick();
         let last = self.processes.get_mut(&process).and_then(|state| state.log.last_mut());
@@ -122,8 +122,9 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         state.log.push(sequence, Restart::new(from), gained);
     }
 
-    /// The object takes the dependencies of the process. There is an entry even if none is new, because a rollback to an
-    /// older entry has to undo this operation as well (000, figure 3(d): "the two inverse operations in its undo log").
+    /// The object takes the dependencies of the process. There is an entry even if none is new, because a rollback to
+    /// an older entry has to undo this operation as well (000, figure 3(d): "the two inverse operations in its undo
+    /// log").
     fn add_to_object(&mut self, process: Process, object: K, payload: P) {
         let new = self.dependencies_of_process(process).difference(self.dependencies_of_object(&object));
         let payload = if self.needs_undo(process, &object) {

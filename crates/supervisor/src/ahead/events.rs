@@ -101,9 +101,10 @@ impl Supervisor {
         self.fail_if_stuck(now);
     }
 
-    /// A signal of outside that ends a process waits until the process depends on nothing. That may be never, where the guess is the process's own:
-    /// whoever was told to end resolves nothing. Such a guess fails, and the signal came before the process made it. So it does where its maker has
-    /// ended, as `speculator begin` has when its shell goes on. Others will resolve theirs.
+    /// A signal of outside that ends a process waits until the process depends on nothing. That may be never, where the
+    /// guess is the process's own: whoever was told to end resolves nothing. Such a guess fails, and the signal came
+    /// before the process made it. So it does where its maker has ended, as `speculator begin` has when its shell goes
+    /// on. Others will resolve theirs.
     fn fail_guesses_of_the_doomed(&mut self) {
         if self.ahead.explicit.is_empty() || self.ahead.held_signals.is_empty() {
             return;
@@ -130,8 +131,8 @@ impl Supervisor {
         }
     }
 
-    /// A guess that nobody can resolve any more, because whoever could waits for it, was no good guess: it fails, and those who made it go on from
-    /// there without it.
+    /// A guess that nobody can resolve any more, because whoever could waits for it, was no good guess: it fails, and
+    /// those who made it go on from there without it.
     fn fail_if_stuck(&mut self, now: Instant) {
         const LONG: Duration = Duration::from_secs(2);
         let Some((&number, &id)) = self.ahead.explicit.first_key_value() else { return };
@@ -236,14 +237,16 @@ impl Supervisor {
         }
     }
 
-    /// Nothing has been speculative for a while: calls need not be asked about any more, until the next `begin` ([`Self::switch_on`]).
+    /// Nothing has been speculative for a while: calls need not be asked about any more, until the next `begin`
+    /// ([`Self::switch_on`]).
     ///
-    /// This may happen at any moment between two events, whatever the threads are doing, because a question that comes later is answered as
-    /// ever: while nothing is speculative nothing has to be known of a call, and what is told of one that was allowed is only taken out of
-    /// `under_way`. Where a thread stands does not matter either: `switch_on` assumes nothing and takes every thread back to its question. What
-    /// would be missed are the things that are looked for only while this is on, so none of them may be due: a stop that we have asked for, a
-    /// process whose exit is held, a signal that is held or swallowed, a vessel or child to be reaped, a fork whose child has not been heard of.
-    /// Kinship is forgotten, since births and ends go unnoticed from here on; `switch_on` learns it anew.
+    /// This may happen at any moment between two events, whatever the threads are doing, because a question that comes
+    /// later is answered as ever: while nothing is speculative nothing has to be known of a call, and what is told of
+    /// one that was allowed is only taken out of `under_way`. Where a thread stands does not matter either: `switch_on`
+    /// assumes nothing and takes every thread back to its question. What would be missed are the things that are looked
+    /// for only while this is on, so none of them may be due: a stop that we have asked for, a process whose exit is
+    /// held, a signal that is held or swallowed, a vessel or child to be reaped, a fork whose child has not been heard
+    /// of. Kinship is forgotten, since births and ends go unnoticed from here on; `switch_on` learns it anew.
     fn switch_off_if_quiet(&mut self) {
         // Who begins one speculation after the other is not to pay for this each time.
         const PATIENCE: Duration = Duration::from_millis(10);
@@ -451,7 +454,8 @@ impl Supervisor {
         let is_fatal = is_fatal(tid, info.number());
         // What was queued is heard now, and that is known.
         if !info.is_noted() && !is_own(info, pid) {
-            // It comes from somebody who does not depend on our guesses: a rollback must not lose it. One that ends the process ends its guesses, too.
+            // It comes from somebody who does not depend on our guesses: a rollback must not lose it. One that ends the
+            // process ends its guesses, too.
             if is_fatal || !can_be_queued(info.number()) {
                 self.keep_signal(pid, *info);
                 self.swallow(stopped)?;

@@ -1,8 +1,10 @@
-//! Full speculation (000, sections 4 to 6): processes run ahead of slow operations, and are taken back together with everything they touched.
+//! Full speculation (000, sections 4 to 6): processes run ahead of slow operations, and are taken back together with
+//! everything they touched.
 //!
-//! The logic is the `speculation` crate's; here it gets hands. While something is speculative, or may become so, the agent of every process asks
-//! before each call that concerns more than its own process ([`ask`]). The call is looked at ([`plan`]): which objects does it observe and modify,
-//! how is that undone ([`undo`])? Then it is allowed, answered, or kept waiting. What cannot be undone waits until its process depends on nothing.
+//! The logic is the `speculation` crate's; here it gets hands. While something is speculative, or may become so, the
+//! agent of every process asks before each call that concerns more than its own process ([`ask`]). The call is looked
+//! at ([`plan`]): which objects does it observe and modify, how is that undone ([`undo`])? Then it is allowed,
+//! answered, or kept waiting. What cannot be undone waits until its process depends on nothing.
 //!
 //! ```text
 //! agent ── may I? ──> ask ──> plan ──> speculation::World ──> actions ──> rollback: vessels, undo, output
@@ -11,8 +13,8 @@
 //! ```
 //!
 //! **Invariants**
-//! * A call that gives new dependencies to an object is not allowed while another one on that object is under way: who was allowed before was
-//!   allowed under what the object depended on then.
+//! * A call that gives new dependencies to an object is not allowed while another one on that object is under way: who
+//!   was allowed before was allowed under what the object depended on then.
 //! * A process with memory that others may write never becomes speculative: it waits instead.
 //! * Nothing that a speculative process does leaves the world: what has no undo and is no output is a barrier.
 
@@ -293,7 +295,8 @@ pub(crate) struct Kept {
     pub sockets: HashSet<u64>,
     /// What the signals of ours were that waited for it.
     pub sent_again: Vec<SignalInfo>,
-    /// How many calls of the process had become speculations by injection, the one at whose entry it was taken included.
+    /// How many calls of the process had become speculations by injection, the one at whose entry it was taken
+    /// included.
     pub injected: u64,
     /// Its parent, which waits for it, if its memory was to be its parent's.
     pub apart: Option<i32>,
@@ -353,8 +356,9 @@ pub(crate) struct Ahead {
     changes: u64,
     /// They may have made a child of which they have not told yet.
     giving_birth: HashSet<i32>,
-    /// While a rollback puts objects back no waiting call is looked at: it would find some of them as before and some as
-    /// after it. An error leaves this set, and ends the world (`resolve`): nobody may go on in what was half put back.
+    /// While a rollback puts objects back no waiting call is looked at: it would find some of them as before and some
+    /// as after it. An error leaves this set, and ends the world (`resolve`): nobody may go on in what was half put
+    /// back.
     is_rolling_back: bool,
     /// Every process inside was killed, because nothing here can be trusted any more.
     is_doomed: bool,
@@ -473,7 +477,8 @@ impl Ahead {
         }
     }
 
-    /// All pieces that are held for an object share a descriptor of ours: a guess may hold more of them than we may open.
+    /// All pieces that are held for an object share a descriptor of ours: a guess may hold more of them than we may
+    /// open.
     fn with_one_descriptor(&mut self, mut target: Target) -> Target {
         match self.targets.get(&target.object).and_then(Weak::upgrade) {
             Some(fd) => target.fd = fd,
@@ -485,8 +490,8 @@ impl Ahead {
         target
     }
 
-    /// Whether as much output is held as may be. Whoever writes more waits until nothing that it depends on can fail: it is the supervisor's memory,
-    /// and when there is none left the world ends.
+    /// Whether as much output is held as may be. Whoever writes more waits until nothing that it depends on can fail:
+    /// it is the supervisor's memory, and when there is none left the world ends.
     fn holds_enough(&self) -> bool {
         const HELD_BYTES_MAX: u64 = 64 << 20;
         self.shown_bytes + self.deferred_bytes >= HELD_BYTES_MAX
@@ -535,7 +540,8 @@ impl Ahead {
     }
 }
 
-/// So far below a thread's page, in the agent's stack where it is never that deep, we put what we pass to calls that it makes for us.
+/// So far below a thread's page, in the agent's stack where it is never that deep, we put what we pass to calls that it
+/// makes for us.
 pub(crate) const SCRATCH: u64 = 0x6000;
 
 pub(crate) fn process(pid: i32) -> Process {

@@ -1,11 +1,13 @@
 //! Whether a connection stays inside the world: decided once, for both of its ends.
 //!
-//! Of an end that is `Inside`, the agent takes dependencies over and holds nothing back; of one that is `Outside`, it holds what is sent and
-//! takes nothing over. Two ends that disagree would lose dependencies. So the first end that is asked for decides for the other,
-//! and where it cannot be known what the other end was told, the answer is `Doubtful`, which goes together with both.
+//! Of an end that is `Inside`, the agent takes dependencies over and holds nothing back; of one that is `Outside`, it
+//! holds what is sent and takes nothing over. Two ends that disagree would lose dependencies. So the first end that is
+//! asked for decides for the other, and where it cannot be known what the other end was told, the answer is `Doubtful`,
+//! which goes together with both.
 //!
-//! **Invariant:** an end is `Inside` only if both ends were found in the supervisor's own network namespace and the peer was
-//! made or held by a process of the world, or waited for `accept` at sockets that only the world holds; and no such socket came from outside.
+//! **Invariant:** an end is `Inside` only if both ends were found in the supervisor's own network namespace and the
+//! peer was made or held by a process of the world, or waited for `accept` at sockets that only the world holds; and no
+//! such socket came from outside.
 
 use super::diag::{Diag, Name, TcpEnd, UnixEnd};
 use agent_abi::hash_object;
@@ -23,7 +25,8 @@ pub enum Verdict {
     Inside(u64),
     /// The other end is, or may be, outside; so is this one for whoever is there.
     Outside,
-    /// Not connected yet, or the peer is gone: writes wait, and whatever arrives may depend on anything. Holds for this call only.
+    /// Not connected yet, or the peer is gone: writes wait, and whatever arrives may depend on anything. Holds for this
+    /// call only.
     Doubtful,
 }
 
@@ -31,7 +34,8 @@ pub enum Verdict {
 pub trait Inside {
     /// Whether the socket came from outside.
     fn is_marked_outside(&self, ino: u64) -> bool;
-    /// Whether it is remembered that it was connected, listened to or accepted by a process of the world. Much is forgotten.
+    /// Whether it is remembered that it was connected, listened to or accepted by a process of the world. Much is
+    /// forgotten.
     fn was_made_inside(&self, ino: u64, cookie: u64) -> bool;
     /// Whether a process of the world has a descriptor of it. Takes long.
     fn is_held(&mut self, ino: u64) -> bool;
@@ -130,7 +134,8 @@ impl Connections {
         let own = socket_cookie(socket)?;
         let peer = self.diag.tcp(remote, local)?;
         if let Some(record) = self.records.get(&own) {
-            // The same socket can be disconnected and connected again. Whoever is gone reads nothing that is sent from here on.
+            // The same socket can be disconnected and connected again. Whoever is gone reads nothing that is sent from
+            // here on.
             if peer.is_none_or(|peer| Some(peer.cookie) == record.peer) {
                 return Ok(record.verdict);
             }
@@ -276,13 +281,15 @@ fn is_unix_peer_inside(socket: BorrowedFd<'_>, peer: &UnixEnd, world: &mut impl 
     Ok(is_peer_ours_after_all(peer.ino, peer.cookie, is_probable, world))
 }
 
-/// A peer that is not remembered: `accept` makes the socket a moment before the agent can tell of it, and what was told may be forgotten.
+/// A peer that is not remembered: `accept` makes the socket a moment before the agent can tell of it, and what was told
+/// may be forgotten.
 fn is_peer_ours_after_all(ino: u64, cookie: u64, is_probable: bool, world: &mut impl Inside) -> bool {
     // The process may have told of it since, and then closed what made it probable.
     (is_probable && !world.is_marked_outside(ino) && world.is_held(ino)) || world.is_ours(ino, cookie)
 }
 
-/// A pair that was not marked was made inside, and so were both of its ends; what has left since, `nothing_is_inside` told the agents.
+/// A pair that was not marked was made inside, and so were both of its ends; what has left since, `nothing_is_inside`
+/// told the agents.
 fn judge_pair(dev: u64, own: &UnixEnd, world: &impl Inside) -> Verdict {
     match own.peer {
         // The hash that the agent has computed when it made the pair.
@@ -307,7 +314,8 @@ fn endpoints(socket: BorrowedFd<'_>) -> Option<(SocketAddr, SocketAddr)> {
     Some((canonical(getsockname(socket).ok()?)?, canonical(getpeername(socket).ok()??)?))
 }
 
-/// Packets between these addresses cannot leave the machine, nor its network namespace. The answer is the same for both ends.
+/// Packets between these addresses cannot leave the machine, nor its network namespace. The answer is the same for both
+/// ends.
 fn stays_here(local: SocketAddr, remote: SocketAddr) -> bool {
     (local.ip().is_loopback() && remote.ip().is_loopback()) || local.ip() == remote.ip()
 }

@@ -1,7 +1,8 @@
 //! What the kernel tells of sockets: sock_diag(7).
 //!
-//! Only sockets of the supervisor's own network namespace are found. A socket's cookie is its identity: the kernel never gives it twice, as
-//! it does with inodes and ports, and a TCP connection has its cookie before `accept` gives it an inode.
+//! Only sockets of the supervisor's own network namespace are found. A socket's cookie is its identity: the kernel
+//! never gives it twice, as it does with inodes and ports, and a TCP connection has its cookie before `accept` gives it
+//! an inode.
 
 use rustix::net::{netlink, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::collections::HashSet;

@@ -31,7 +31,8 @@ impl Holders {
         Some((pid, fd))
     }
 
-    /// Whether there is one descriptor of this socket in all of these processes. What cannot be looked at may have more.
+    /// Whether there is one descriptor of this socket in all of these processes. What cannot be looked at may have
+    /// more.
     pub fn holds_one(&self, processes: &HashSet<i32>, ino: u64) -> bool {
         processes.iter().map(|&pid| held_as(pid, ino, 2).map_or(2, |held| held.len())).sum::<usize>() == 1
     }

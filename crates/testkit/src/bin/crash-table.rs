@@ -1,4 +1,5 @@
-//! 002's figure 3, measured: runs workloads in configurations on a crash disk, cuts the power many times, prints a table.
+//! 002's figure 3, measured: runs workloads in configurations on a crash disk, cuts the power many times, prints a
+//! table.
 //!
 //! The exit status is 1 when a configuration that should be safe is not, or one that should lose something did not.
 
@@ -23,8 +24,8 @@ struct Args {
     /// Configurations, by name; all that are known (and ours, with --ours) when left out; see --list
     #[arg(long, value_delimiter = ',')]
     configurations: Vec<String>,
-    /// What stands before the workload in the configuration `ours`. With {device} in it, it mounts the disk at {dir}; otherwise
-    /// that is done for it. For example "speculator run --" or "speculator run --volume {device}:{dir} --"
+    /// What stands before the workload in the configuration `ours`. With {device} in it, it mounts the disk at {dir};
+    /// otherwise that is done for it. For example "speculator run --" or "speculator run --volume {device}:{dir} --"
     #[arg(long, value_name = "COMMAND")]
     ours: Option<String>,
     /// How the disk is mounted for `ours`, unless its command does that, and after each cut

@@ -87,7 +87,8 @@ impl Configuration {
         ]
     }
 
-    /// External synchrony: `command` is what stands before the workload, for example `speculator run --` or `speculator run
+    /// External synchrony: `command` is what stands before the workload, for example `speculator run --` or `speculator
+    /// run
     /// --volume {device}:{dir} --`. With `{device}` in it, the command mounts; otherwise we do, with `options`.
     /// `promise` is what holds whether a program syncs or not.
     pub fn ours(command: &str, options: &str, promise: Expectation) -> Configuration {

@@ -44,8 +44,9 @@ pub struct CutPlan {
 }
 
 impl CutPlan {
-    /// At most `count` cuts: up to a half right after a flush or a message with everything lost that may be lost, the rest at random
-    /// moments with random writes, or parts of writes, kept. There are fewer if the log does not have as many different ones.
+    /// At most `count` cuts: up to a half right after a flush or a message with everything lost that may be lost, the
+    /// rest at random moments with random writes, or parts of writes, kept. There are fewer if the log does not have as
+    /// many different ones.
     pub fn new(log: &Log, seed: u64, count: usize) -> CutPlan {
         let mut rng = Rng::with_seed(seed);
         let mut seen = HashSet::new();

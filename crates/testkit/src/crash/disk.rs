@@ -29,8 +29,8 @@ pub struct DiskOptions {
 
 /// A block device in memory. What uses it must be unmounted before it is dropped.
 ///
-/// Its requests are served by a thread of this process: a thread of this process that writes to the device waits for another.
-/// Needs root.
+/// Its requests are served by a thread of this process: a thread of this process that writes to the device waits for
+/// another. Needs root.
 pub struct CrashDisk {
     // In the order in which they must go.
     device: Option<LoopDevice>,
@@ -121,7 +121,8 @@ impl CrashDisk {
         run(&command)
     }
 
-    /// Takes the present content as what is on the platter, and logs from here. What is mounted should have been synced.
+    /// Takes the present content as what is on the platter, and logs from here. What is mounted should have been
+    /// synced.
     pub fn start_recording(&mut self) {
         let mut platter = lock(&self.platter);
         platter.recording = Some(Vec::new());

@@ -1,7 +1,7 @@
 //! The FUSE file system behind the crash disk: a root directory with one file, `disk.img`, held in memory.
 //!
-//! One thread serves one request at a time, and the file is opened for direct I/O: what the loop driver sends arrives here
-//! at once, in order, and nothing is cached in between.
+//! One thread serves one request at a time, and the file is opened for direct I/O: what the loop driver sends arrives
+//! here at once, in order, and nothing is cached in between.
 
 use std::ffi::OsStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

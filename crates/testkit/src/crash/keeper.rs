@@ -1,5 +1,6 @@
-//! Last aid after SIGKILL: a thread of ours that waits in the kernel for the disk cannot die before the disk answers, and the
-//! thread that would answer is dead. A small process, told of that by the kernel, then aborts the FUSE connection.
+//! Last aid after SIGKILL: a thread of ours that waits in the kernel for the disk cannot die before the disk answers,
+//! and the thread that would answer is dead. A small process, told of that by the kernel, then aborts the FUSE
+//! connection.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -41,7 +42,8 @@ impl Keeper {
 }
 
 fn start_child(dir: &Path) -> io::Result<Child> {
-    // `umount -f` aborts the connection, even when the mount is busy and stays. The end of the input means: not needed any more.
+    // `umount -f` aborts the connection, even when the mount is busy and stays. The end of the input means: not needed
+    // any more.
     let script = r#"trap 'umount -f "$1"; umount -l "$1"; rmdir "$1"; exit' TERM; read -r line"#;
     Command::new("setpriv")
         .args(["--pdeathsig", "TERM", "sh", "-c", script, "keeper"])

@@ -69,8 +69,8 @@ impl Log {
         &self.messages[..len]
     }
 
-    /// The writes at the moment `at`: how many events of [`Log::disk`] are on the platter for certain (all writes among the first
-    /// so many events), and which later writes had been issued.
+    /// The writes at the moment `at`: how many events of [`Log::disk`] are on the platter for certain (all writes among
+    /// the first so many events), and which later writes had been issued.
     pub fn on_platter(&self, at: u64) -> (usize, Vec<usize>) {
         let flushed = |event: &&DiskEvent| matches!(event, DiskEvent::Flush { end, .. } if *end < at);
         let since = match self.disk.iter().rfind(flushed) {

@@ -11,8 +11,8 @@ use super::sys;
 
 const BUSY_RETRIES: u32 = 200;
 
-/// Gives the calling thread, and all that it starts from now on, a mount namespace of its own: whatever is mounted then is gone
-/// with the last of them, even after SIGKILL. Call it first in `main` or in a test.
+/// Gives the calling thread, and all that it starts from now on, a mount namespace of its own: whatever is mounted then
+/// is gone with the last of them, even after SIGKILL. Call it first in `main` or in a test.
 pub fn private_mounts() -> Result<(), CrashError> {
     sys::unshare_mounts().map_err(CrashError::system("make a mount namespace (run as root)"))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
@@ -25,7 +25,8 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Mounts `device` at `dir`; `options` as for mount(8) -o: `sync`, `dirsync`, `noatime`, `ro` and the file system's own.
+    /// Mounts `device` at `dir`; `options` as for mount(8) -o: `sync`, `dirsync`, `noatime`, `ro` and the file system's
+    /// own.
     pub fn new(device: &Path, dir: &Path, fs_type: &str, options: &str) -> Result<Mounted, CrashError> {
         let (flags, data) = parse_options(options);
         let data = std::ffi::CString::new(data).unwrap_or_default();

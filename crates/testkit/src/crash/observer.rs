@@ -1,7 +1,8 @@
 //! The observer: it sees what leaves the workload, and when.
 //!
-//! Pipe, terminal and stream carry lines, a datagram is a message. A thread takes in what arrives; the disk asks for it too
-//! before it stamps an event of its own ([`super::Clock::stamp`]), so that no output is stamped later than what came after it.
+//! Pipe, terminal and stream carry lines, a datagram is a message. A thread takes in what arrives; the disk asks for it
+//! too before it stamps an event of its own ([`super::Clock::stamp`]), so that no output is stamped later than what
+//! came after it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};

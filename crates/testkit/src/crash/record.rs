@@ -129,7 +129,8 @@ fn substitute(prefix: &[String], device: &Path, dir: &Path) -> Vec<OsString> {
     words.map(|word| word.replace("{device}", &device).replace("{dir}", &dir).into()).collect()
 }
 
-/// The exit status as text, and what the command complained of. The command runs in a process group of its own: whatever it leaves behind is ended with it.
+/// The exit status as text, and what the command complained of. The command runs in a process group of its own:
+/// whatever it leaves behind is ended with it.
 fn run_observed(
     command: &[OsString],
     stdout: OwnedFd,

@@ -1,7 +1,7 @@
 //! Rebuilds the disk as it was after a cut, has the file system recover it, and lets a checker look.
 //!
-//! Cuts come in the order of time: a shadow of what is certainly on the platter only ever moves forward. For each cut a copy of
-//! it, with the writes that were kept, goes to a memory file under a loop device of its own.
+//! Cuts come in the order of time: a shadow of what is certainly on the platter only ever moves forward. For each cut a
+//! copy of it, with the writes that were kept, goes to a memory file under a loop device of its own.
 
 use std::fs::File;
 use std::io;
@@ -59,8 +59,8 @@ impl<'log> Replayer<'log> {
         })
     }
 
-    /// Brings the shadow to be the platter after `cut`, before anything recovers it, and back when `look` has seen it. Cuts must come
-    /// in the order of [`super::CutPlan`].
+    /// Brings the shadow to be the platter after `cut`, before anything recovers it, and back when `look` has seen it.
+    /// Cuts must come in the order of [`super::CutPlan`].
     fn with_platter<T>(&mut self, cut: &Cut, look: impl FnOnce(&mut Self) -> T) -> T {
         for event in &self.log.disk[self.applied.min(cut.certain)..cut.certain] {
             if let DiskEvent::Write { offset, data, .. } = event {

@@ -1,4 +1,5 @@
-//! Loop device requests and the mount namespace: the system calls that no safe wrapper offers. All unsafe code of this crate.
+//! Loop device requests and the mount namespace: the system calls that no safe wrapper offers. All unsafe code of this
+//! crate.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -55,8 +56,8 @@ pub fn loop_free(control: &File) -> io::Result<u32> {
     Ok(number.unsigned_abs())
 }
 
-/// Attaches `image` to the loop device `device` until the last user of the device is gone. Without direct I/O: the driver then
-/// serves one request after the other, each to its end, in the order in which the file system sent them.
+/// Attaches `image` to the loop device `device` until the last user of the device is gone. Without direct I/O: the
+/// driver then serves one request after the other, each to its end, in the order in which the file system sent them.
 pub fn loop_configure(device: &File, image: &File, name: &[u8]) -> io::Result<()> {
     // SAFETY: both structures are integers and byte arrays, for which all-zero is a value.
     let mut config: LoopConfig = unsafe { std::mem::zeroed() };

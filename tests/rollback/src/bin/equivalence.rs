@@ -1,5 +1,5 @@
-//! The full matrix: every scenario with every rate and many seeds, and many random programs. It takes hours; what was made is written down, and
-//! the next invocation goes on from there.
+//! The full matrix: every scenario with every rate and many seeds, and many random programs. It takes hours; what was
+//! made is written down, and the next invocation goes on from there.
 
 #![forbid(unsafe_code)]
 
@@ -22,8 +22,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use transparency::{run, Settings};
 
-/// Runs programs natively and inside with guesses that turn out wrong, and compares what they leave. Runs that were made with this version of
-/// speculator are not made again; an interrupt ends it at once and loses only the runs under way.
+/// Runs programs natively and inside with guesses that turn out wrong, and compares what they leave. Runs that were
+/// made with this version of speculator are not made again; an interrupt ends it at once and loses only the runs under
+/// way.
 #[derive(Parser, Debug)]
 #[command(name = "cargo xtask equivalence")]
 struct Arguments {

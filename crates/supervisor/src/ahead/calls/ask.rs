@@ -415,7 +415,8 @@ impl Supervisor {
         self.ahead.core.open_speculations() > 0 || self.ahead.children.any_held_exits()
     }
 
-    /// Whether this injected call was made before, by an execution that was taken back, and its outcome is known since then.
+    /// Whether this injected call was made before, by an execution that was taken back, and its outcome is known since
+    /// then.
     fn is_known_already(&mut self, call: &Call, plan: &Plan) -> bool {
         let may_be_chosen = !matches!(plan.class, Class::Free) && self.ahead.injector.concerns(&call.frame);
         may_be_chosen && self.ahead.outcomes.is_known_again(call.pid)
@@ -428,7 +429,8 @@ impl Supervisor {
         Decision::Wait
     }
 
-    /// A call that can be undone: take dependencies, with a checkpoint if they are new; give them to what it modifies, with what undoes it.
+    /// A call that can be undone: take dependencies, with a checkpoint if they are new; give them to what it modifies,
+    /// with what undoes it.
     pub(in crate::ahead) fn track(
         &mut self,
         stopped: &Stopped,
@@ -512,7 +514,8 @@ impl Supervisor {
         Ok(Some(changes))
     }
 
-    /// Whether no other call is under way on what this one would give new dependencies to. Those that can be repeated are taken back.
+    /// Whether no other call is under way on what this one would give new dependencies to. Those that can be repeated
+    /// are taken back.
     fn is_settled_for(&mut self, call: &Call, observes: &[Dependent<Object>], keys: &[Object]) -> bool {
         let core = &self.ahead.core;
         let mut own = core.dependencies_of_process(process(call.pid)).clone();
@@ -562,8 +565,8 @@ impl Supervisor {
         self.ahead.costs.waits(pid, wait);
     }
 
-    /// Take a checkpoint of the caller for the core. False if this process cannot have one, or one that would cost more than the wait that it hides:
-    /// the process has to wait instead.
+    /// Take a checkpoint of the caller for the core. False if this process cannot have one, or one that would cost more
+    /// than the wait that it hides: the process has to wait instead.
     pub(in crate::ahead) fn prepare_checkpoint(
         &mut self,
         stopped: &Stopped,
@@ -634,7 +637,8 @@ impl Supervisor {
         let one_thread = self.tracees.get(&pid).is_some_and(|tracee| users(tracee.process) == 1);
         let no_timers =
             self.tracees.get(&pid).is_some_and(|tracee| flags(tracee.process) & agent_abi::PROCESS_TIMERS == 0);
-        // Whoever was born while nobody asked may run in its parent's memory: then its agent has a page of its own there.
+        // Whoever was born while nobody asked may run in its parent's memory: then its agent has a page of its own
+        // there.
         let has_own_page =
             |thread: usize| self.world().threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
         let own_memory = self.ahead.is_always_on()
@@ -777,7 +781,8 @@ fn holds_something(class: &Class) -> bool {
     !matches!(class, Class::Free | Class::Exit { .. } | Class::Later)
 }
 
-/// Whether a process has record locks: it loses them when it closes any descriptor of the file, which a rollback does too, and cannot get them back.
+/// Whether a process has record locks: it loses them when it closes any descriptor of the file, which a rollback does
+/// too, and cannot get them back.
 fn has_locks(pid: i32) -> bool {
     // 1: POSIX  ADVISORY  WRITE PID …
     let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return true };

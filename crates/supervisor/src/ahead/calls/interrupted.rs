@@ -1,7 +1,8 @@
-//! A signal for a thread that comes to a call, asks about it, or was kept there, where without us it would wait in the call: it is interrupted in it.
+//! A signal for a thread that comes to a call, asks about it, or was kept there, where without us it would wait in the
+//! call: it is interrupted in it.
 //!
-//! Who was kept has been in its call for as long, as far as its program is concerned, and a handler that only notes the signal (Perl, shells) relies on
-//! the call to end. Where the call would not have to wait, the signal comes before it.
+//! Who was kept has been in its call for as long, as far as its program is concerned, and a handler that only notes the
+//! signal (Perl, shells) relies on the call to end. Where the call would not have to wait, the signal comes before it.
 
 use crate::event_loop::Supervisor;
 use crate::signals::{self, Look};

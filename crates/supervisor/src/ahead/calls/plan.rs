@@ -130,7 +130,8 @@ const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 /// `CLONE_FILES`, `CLONE_FS`, `CLONE_PARENT`, and all new namespaces.
 const CLONE_UNUSUAL: u64 = 0x400 | 0x200 | 0x8000 | 0x7e02_0000 | 0x80;
-/// What a thread has in common with its process: `CLONE_VM`, `CLONE_FS`, `CLONE_FILES`, `CLONE_SIGHAND`, `CLONE_THREAD`.
+/// What a thread has in common with its process: `CLONE_VM`, `CLONE_FS`, `CLONE_FILES`, `CLONE_SIGHAND`,
+/// `CLONE_THREAD`.
 const CLONE_OF_THREAD: u64 = 0x1_0f00;
 /// `CLONE_PIDFD`, `CLONE_VFORK`, `CLONE_PARENT`, and all new namespaces.
 const CLONE_UNUSUAL_OF_THREAD: u64 = 0x1000 | CLONE_VFORK | 0x8000 | 0x7e02_0000 | 0x80;
@@ -462,7 +463,8 @@ impl Supervisor {
     }
 
     fn plan_ioctl(&mut self, call: &Call) -> Plan {
-        // TCGETS, TCGETS2, TIOCGWINSZ, TIOCGPGRP, TIOCGSID: a terminal's settings, which a speculative process cannot change.
+        // TCGETS, TCGETS2, TIOCGWINSZ, TIOCGPGRP, TIOCGSID: a terminal's settings, which a speculative process cannot
+        // change.
         const LOOKS: [u64; 5] = [0x5401, 0x802c_542a, 0x5413, 0x540f, 0x5429];
         if LOOKS.contains(&(call.frame.args[1] & 0xffff_ffff)) {
             return Plan::new(Class::Free);
@@ -529,8 +531,8 @@ impl Supervisor {
         if flags & MAP_TYPE == MAP_PRIVATE {
             return Plan::new(Class::Free);
         }
-        // Memory that others can write carries dependencies without a call. But what a file on a disk holds is never speculative, and who cannot
-        // write there cannot tell anybody either.
+        // Memory that others can write carries dependencies without a call. But what a file on a disk holds is never
+        // speculative, and who cannot write there cannot tell anybody either.
         if protection & PROT_WRITE == 0 {
             if let FileDescription::File { device: DeviceKind::Domain | DeviceKind::ReadOnly, copy, .. } =
                 self.file_description(call.tid, fd as i32)
@@ -544,8 +546,8 @@ impl Supervisor {
         Plan::new(Class::Barrier).once()
     }
 
-    /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket, counter and input, because a set
-    /// is not worth reading.
+    /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket,
+    /// counter and input, because a set is not worth reading.
     fn plan_poll(&mut self, call: &Call) -> Plan {
         let deceived = self.deceived_ends();
         if !deceived.is_empty() && self.asks_about(call, &deceived) {
@@ -570,7 +572,8 @@ impl Supervisor {
         }
     }
 
-    /// What cannot be undone, such as data that moves within the kernel: pipes and sockets only while they depend on nothing.
+    /// What cannot be undone, such as data that moves within the kernel: pipes and sockets only while they depend on
+    /// nothing.
     fn plan_certain(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
         let mut plan = Plan::new(Class::Certain).once();
         for fd in fds {

@@ -1,6 +1,6 @@
-//! Whether there is something to read, where some of it is given again ([`input`](crate::ahead::objects::input)): the kernel knows nothing of that. poll, select and
-//! epoll are answered by us when a descriptor that they ask about has such input; they do not wait then. So is FIONREAD. What moves bytes
-//! inside the kernel cannot move these.
+//! Whether there is something to read, where some of it is given again ([`input`](crate::ahead::objects::input)): the
+//! kernel knows nothing of that. poll, select and epoll are answered by us when a descriptor that they ask about has
+//! such input; they do not wait then. So is FIONREAD. What moves bytes inside the kernel cannot move these.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Plan, FIONREAD};

@@ -1,6 +1,7 @@
 //! What a process may do.
 
-/// Whether a process may do what we may. One that gave something up can neither take descriptors from us nor have its limits put back.
+/// Whether a process may do what we may. One that gave something up can neither take descriptors from us nor have its
+/// limits put back.
 pub(in crate::ahead) fn has_our_rights(pid: i32) -> bool {
     const NAMES: [&str; 5] = ["Uid:", "Gid:", "CapPrm:", "CapEff:", "CapBnd:"];
     let status = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/status"));

@@ -1,7 +1,7 @@
 //! Opening for creation what exists already: `> /dev/null`, `>> log`. Nothing is created then, so it need not wait.
 //!
-//! The process makes the call without `O_CREAT` and `O_TRUNC`. Should the name be gone by then, the call fails and waits like any that creates something:
-//! what we have looked at may be changed by anybody outside.
+//! The process makes the call without `O_CREAT` and `O_TRUNC`. Should the name be gone by then, the call fails and
+//! waits like any that creates something: what we have looked at may be changed by anybody outside.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
@@ -130,8 +130,8 @@ fn is_nothing(found: &Found) -> bool {
     FileType::from_raw_mode(found.stat.st_mode) == FileType::CharacterDevice && NOTHING.contains(&found.stat.st_rdev)
 }
 
-/// Whether `O_CREAT` itself makes no difference: in a directory where everybody may create files it can be refused for those of others
-/// (`fs.protected_regular`).
+/// Whether `O_CREAT` itself makes no difference: in a directory where everybody may create files it can be refused for
+/// those of others (`fs.protected_regular`).
 fn may_create(tid: i32, dir: &Found, found: &Found) -> bool {
     const STICKY: u32 = 0o1000;
     dir.stat.st_mode & STICKY == 0 || user_of(tid).is_ok_and(|user| user == found.stat.st_uid)

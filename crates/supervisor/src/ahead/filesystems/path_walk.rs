@@ -1,7 +1,8 @@
 //! Which file a path of a process means, and what has to be looked at to find it (path_resolution(7)).
 //!
-//! The kernel resolves the path again when the call is made. Nothing that is speculative can change it meanwhile: whoever changes a directory
-//! that is looked through is held up until the look is over, and a rename waits for everybody.
+//! The kernel resolves the path again when the call is made. Nothing that is speculative can change it meanwhile:
+//! whoever changes a directory that is looked through is held up until the look is over, and a rename waits for
+//! everybody.
 
 use crate::ahead::calls::rights;
 use crate::ahead::filesystems::disk::names::{dir_of, path_text};

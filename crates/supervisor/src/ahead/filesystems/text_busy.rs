@@ -1,7 +1,8 @@
-//! Programs that are written, or run, only because something is speculative: natively a call would not meet ETXTBSY there.
+//! Programs that are written, or run, only because something is speculative: natively a call would not meet ETXTBSY
+//! there.
 //!
-//! What undoes an operation on an open file keeps it open, also for writing. A checkpoint, and a process whose exit is held, still run their program. Who would execute the
-//! one, or write to the other, waits until that is over.
+//! What undoes an operation on an open file keeps it open, also for writing. A checkpoint, and a process whose exit is
+//! held, still run their program. Who would execute the one, or write to the other, waits until that is over.
 
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;

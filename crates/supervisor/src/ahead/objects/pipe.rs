@@ -1,8 +1,8 @@
 //! What is in a pipe, and how it is put back (000, 6.5).
 //!
-//! Bytes alone do not put a pipe back. It has room for a number of *buffers* (a page or less each), whatever is in them, and a packet ends where
-//! its buffer does (pipe(7), `O_DIRECT`). So the contents are kept buffer by buffer. A pipe without ends forgets how large it was made: that is
-//! kept, too.
+//! Bytes alone do not put a pipe back. It has room for a number of *buffers* (a page or less each), whatever is in
+//! them, and a packet ends where its buffer does (pipe(7), `O_DIRECT`). So the contents are kept buffer by buffer. A
+//! pipe without ends forgets how large it was made: that is kept, too.
 
 use crate::ahead::rollback::undo::open_both;
 use rustix::fs::OFlags;

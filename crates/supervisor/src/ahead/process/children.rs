@@ -1,9 +1,9 @@
 //! Parents and children: fork, exit and wait of speculative processes (000, 6.8 and 6.9).
 //!
-//! The exit of a speculative process is *held*: the process closes what others would see closed, and then stands still at
-//! the entry of its last call, so that a rollback can revive it in place, with its pid and its children. The supervisor
-//! tells its parent, and gives it the status. When nothing can fail any more the process makes its call, and what the
-//! kernel then says is not said twice.
+//! The exit of a speculative process is *held*: the process closes what others would see closed, and then stands still
+//! at the entry of its last call, so that a rollback can revive it in place, with its pid and its children. The
+//! supervisor tells its parent, and gives it the status. When nothing can fail any more the process makes its call, and
+//! what the kernel then says is not said twice.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
@@ -63,8 +63,8 @@ pub(crate) struct Children {
 }
 
 impl Children {
-    /// A process depends on nothing: those of its children that have ended and were waited for are forgotten. Whoever asks for children looks at all
-    /// that are known, and their numbers are given to others.
+    /// A process depends on nothing: those of its children that have ended and were waited for are forgotten. Whoever
+    /// asks for children looks at all that are known, and their numbers are given to others.
     pub fn forget_gone(&mut self, parent: i32) {
         let is_its = |child: &&i32| self.parent_of.get(child) == Some(&parent);
         let gone: Vec<i32> = self.ended.iter().filter(is_its).copied().filter(|&child| self.is_gone(child)).collect();
@@ -88,8 +88,8 @@ impl Children {
         self.to_reap.contains_key(&parent)
     }
 
-    /// Whether nobody has still to be told of, or kept from, anybody's end. It looks at each process whose end is to be kept from its parent: ask
-    /// seldom.
+    /// Whether nobody has still to be told of, or kept from, anybody's end. It looks at each process whose end is to be
+    /// kept from its parent: ask seldom.
     pub fn is_quiet(&mut self) -> bool {
         if !self.is_settled() {
             return false;
@@ -211,7 +211,8 @@ impl Children {
         self.to_reap.entry(parent).or_default().push(child);
     }
 
-    /// A parent has not heard of a child's end. False if the child has really ended meanwhile: then the kernel has told what nobody was to hear.
+    /// A parent has not heard of a child's end. False if the child has really ended meanwhile: then the kernel has told
+    /// what nobody was to hear.
     pub fn tell_again(&mut self, parent: i32, child: i32) -> bool {
         self.silent.remove(&child);
         self.announced.remove(&child);
@@ -275,8 +276,8 @@ impl Children {
 }
 
 impl Supervisor {
-    /// Its parent goes on when the child is known: otherwise it might ask for a child that we have not heard of. What was known of an earlier process
-    /// of this number says nothing. One that has ended already does not stop any more.
+    /// Its parent goes on when the child is known: otherwise it might ask for a child that we have not heard of. What
+    /// was known of an earlier process of this number says nothing. One that has ended already does not stop any more.
     pub(in crate::ahead) fn await_birth(&mut self, child: i32) -> Result<()> {
         if self.tracees.contains_key(&child) {
             return Ok(());
@@ -290,8 +291,8 @@ impl Supervisor {
         }
     }
 
-    /// A process stopped while it was making a child, and will not tell of it: if there is one, it is heard of before its parent does anything else,
-    /// which might make it seem to be a child of a later guess.
+    /// A process stopped while it was making a child, and will not tell of it: if there is one, it is heard of before
+    /// its parent does anything else, which might make it seem to be a child of a later guess.
     pub(in crate::ahead) fn hear_of_births(&mut self, parent: i32) -> Result<()> {
         if !self.ahead.giving_birth.remove(&parent) {
             return Ok(());
@@ -526,7 +527,8 @@ impl Supervisor {
         !wanted.nohang && children.peek().is_some() && children.all(lives)
     }
 
-    /// Whether the kernel has a child for this wait that was born to somebody else and orphaned, or that shares memory and so is no process to us.
+    /// Whether the kernel has a child for this wait that was born to somebody else and orphaned, or that shares memory
+    /// and so is no process to us.
     fn knows_only_kernel(&self, pid: i32, wanted: &Wanted) -> bool {
         let kin = &self.ahead.children;
         has_child_of_whom(procfs::children(pid), |child| {
@@ -546,7 +548,8 @@ impl Supervisor {
         status: i32,
     ) -> Result<Decision> {
         if self.ahead.children.to_tell.get(&call.pid).is_some_and(|untold| untold.contains(&child)) {
-            // Nobody has waited for a child before the signal that tells of its end is there, and this one could not be sent yet.
+            // Nobody has waited for a child before the signal that tells of its end is there, and this one could not be
+            // sent yet.
             return Ok(Decision::Wait);
         }
         let plan = Plan {
@@ -592,7 +595,8 @@ impl Supervisor {
         Ok(Decision::Answer(result))
     }
 
-    /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has waited already (held exits).
+    /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has waited already
+    /// (held exits).
     pub(in crate::ahead) fn reap_unseen(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
         if self.ahead.starting.contains(&stopped.tid()) {
             // There is nothing of ours in it yet that could make the calls.
@@ -620,7 +624,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Nothing can fail any more: the process whose exit was held ends. What it has to reap would be given to whoever adopts orphans, who may be a program.
+    /// Nothing can fail any more: the process whose exit was held ends. What it has to reap would be given to whoever
+    /// adopts orphans, who may be a program.
     pub(in crate::ahead) fn release_exit(&mut self, pid: i32) {
         let Some((stopped, signal)) = self.ahead.children.take_standing(pid) else { return };
         let _ = self.reap_all(&stopped, pid).and_then(|()| match signal {
@@ -643,7 +648,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether a process other than `pid` has still to wait in the kernel for a child for which its program has waited. It is made to, if it can be.
+    /// Whether a process other than `pid` has still to wait in the kernel for a child for which its program has waited.
+    /// It is made to, if it can be.
     pub(in crate::ahead) fn is_reaping_due(&self, pid: i32) -> bool {
         let can_stop = |parent: &i32| {
             let is_busy = self.ahead.under_way.get(parent).is_some_and(|call| !call.can_be_repeated);
@@ -673,8 +679,8 @@ fn has_child_of_whom(children: procfs::Result<Vec<i32>>, is_such: impl Fn(i32) -
     procfs::unless_gone(children).map_or(true, |children| children.into_iter().any(is_such))
 }
 
-/// Whether the kernel may still tell a parent of a child's end: the child is there, perhaps as a zombie, or SIGCHLD waits, or its parent stands still
-/// for a signal that we have not looked at.
+/// Whether the kernel may still tell a parent of a child's end: the child is there, perhaps as a zombie, or SIGCHLD
+/// waits, or its parent stands still for a signal that we have not looked at.
 fn may_still_be_told(child: i32, parent: i32) -> bool {
     !procfs::is_unknown(child)
         || waits_for_child_signal(Status::of(parent).and_then(|status| status.state()), || SignalSets::of(parent))

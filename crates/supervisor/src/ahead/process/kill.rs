@@ -1,10 +1,12 @@
 //! `kill` while something is speculative (000, 6.7).
 //!
-//! A signal that ends its receiver needs no place to be delivered at: wherever the receiver is, it is stopped, takes a checkpoint and the sender's
-//! dependencies, and its exit is held, as if it had ended by itself. A rollback of the sender takes it back with everything else that depends on the
-//! sender. The sender has observed the receiver, so that the receiver is never taken back alone.
+//! A signal that ends its receiver needs no place to be delivered at: wherever the receiver is, it is stopped, takes a
+//! checkpoint and the sender's dependencies, and its exit is held, as if it had ended by itself. A rollback of the
+//! sender takes it back with everything else that depends on the sender. The sender has observed the receiver, so that
+//! the receiver is never taken back alone.
 //!
-//! What is caught or blocked is queued (`signals`). What stops a process or lets it go on waits until nothing is speculative.
+//! What is caught or blocked is queued (`signals`). What stops a process or lets it go on waits until nothing is
+//! speculative.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
@@ -94,7 +96,8 @@ impl Supervisor {
         Ok(Decision::Answer(0))
     }
 
-    /// Stop a process where a checkpoint can be taken, and at which call if it waits at one. `None`: it had something else to do first.
+    /// Stop a process where a checkpoint can be taken, and at which call if it waits at one. `None`: it had something
+    /// else to do first.
     fn catch(&mut self, pid: i32) -> Result<Option<(Stopped, Option<Call>)>> {
         let key = self.ahead.parked.iter().find(|(_, parked)| parked.call.pid == pid).map(|(&key, _)| key);
         if let Some(parked) = key.and_then(|key| self.ahead.parked.remove(&key)) {

@@ -1,15 +1,16 @@
 //! Signals that do not end their receiver, while something is speculative (000, 6.7).
 //!
-//! What a process inside sends is queued here, and given to its receiver at a place where that one can be checkpointed: where it asks about a call, or
-//! wherever it is in its program. There the receiver takes the dependencies of what is queued for it, and sends the signal to itself, so that the
-//! kernel does the rest. Until then none of its calls is made that could observe anybody: so nobody learns of what a sender did afterwards without
-//! having heard the signal.
+//! What a process inside sends is queued here, and given to its receiver at a place where that one can be checkpointed:
+//! where it asks about a call, or wherever it is in its program. There the receiver takes the dependencies of what is
+//! queued for it, and sends the signal to itself, so that the kernel does the rest. Until then none of its calls is
+//! made that could observe anybody: so nobody learns of what a sender did afterwards without having heard the signal.
 //!
-//! A rollback of the sender takes the signal out of the queue, or takes back the receiver that has heard it; one of the receiver alone puts it into
-//! the queue again. Signals of those who depend on nothing are heard at once, and queued when that is taken back.
+//! A rollback of the sender takes the signal out of the queue, or takes back the receiver that has heard it; one of the
+//! receiver alone puts it into the queue again. Signals of those who depend on nothing are heard at once, and queued
+//! when that is taken back.
 //!
-//! **Invariant:** no signal waits in the kernel that a rollback would have to take out of it again: what the receiver blocks stays here until
-//! it depends on nothing.
+//! **Invariant:** no signal waits in the kernel that a rollback would have to take out of it again: what the receiver
+//! blocks stays here until it depends on nothing.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
@@ -37,8 +38,8 @@ pub(crate) struct Sent {
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     queues: HashMap<i32, VecDeque<Sent>>,
-    /// Who could not be given what it is to hear next: it blocked it, was in the middle of something, or could not be checkpointed. That may end
-    /// without a word to us.
+    /// Who could not be given what it is to hear next: it blocked it, was in the middle of something, or could not be
+    /// checkpointed. That may end without a word to us.
     unreached: HashSet<i32>,
     next: u64,
 }
@@ -108,8 +109,8 @@ impl Queues {
     }
 }
 
-/// Whether a signal can be given to its receiver later, and again after a rollback. The others do something when they are sent: stop, continue; or
-/// mean something to us.
+/// Whether a signal can be given to its receiver later, and again after a rollback. The others do something when they
+/// are sent: stop, continue; or mean something to us.
 pub(in crate::ahead) fn can_be_queued(signal: i32) -> bool {
     let is_known = (1..=libc::SIGSYS).contains(&signal);
     let is_special = matches!(
@@ -126,8 +127,8 @@ pub(in crate::ahead) fn can_be_queued(signal: i32) -> bool {
     is_known && !is_special
 }
 
-/// Whether a signal belongs to what its receiver itself does, and comes again if that is done again: its own, and those of its timers, which a
-/// checkpoint keeps.
+/// Whether a signal belongs to what its receiver itself does, and comes again if that is done again: its own, and those
+/// of its timers, which a checkpoint keeps.
 pub(in crate::ahead) fn is_own(info: &SignalInfo, pid: i32) -> bool {
     const SI_KERNEL: i32 = 0x80;
     let is_of_timer =
@@ -172,7 +173,8 @@ impl Supervisor {
         }
     }
 
-    /// A signal carries what its sender depends on in external synchrony, and that it could be sent says something of its receiver.
+    /// A signal carries what its sender depends on in external synchrony, and that it could be sent says something of
+    /// its receiver.
     pub(in crate::ahead) fn share_clocks(&self, sender: i32, receiver: i32) {
         let slot = |pid| self.tracees.get(&pid).map(|tracee| &self.world().processes[tracee.process].clock);
         if let (Some(from), Some(to)) = (slot(sender), slot(receiver)) {
@@ -232,8 +234,8 @@ impl Supervisor {
         has_part_of_its_effect(procfs::system_call(pid))
     }
 
-    /// Signals that were sent to a process are sent on, by the process to itself, at a place where it can be checkpointed. True: it hears one before it
-    /// does anything else.
+    /// Signals that were sent to a process are sent on, by the process to itself, at a place where it can be
+    /// checkpointed. True: it hears one before it does anything else.
     pub(in crate::ahead) fn deliver_signals(
         &mut self,
         stopped: &Stopped,
@@ -293,7 +295,8 @@ impl Supervisor {
         self.carry_out()
     }
 
-    /// A speculative process hears a signal of somebody who does not depend on its guesses. False: not yet, because others were sent before.
+    /// A speculative process hears a signal of somebody who does not depend on its guesses. False: not yet, because
+    /// others were sent before.
     pub(in crate::ahead) fn hear_again_if_taken_back(&mut self, pid: i32, info: SignalInfo) -> Result<bool> {
         let number = self.ahead.signals.push(pid, info);
         let is_first = self.ahead.signals.first(pid).is_some_and(|first| first.number == number);
@@ -330,7 +333,8 @@ impl Supervisor {
     }
 }
 
-/// A process sends a signal to itself, all of it or one thread, by this thread: so the kernel lets it say whatever is true of it. `at` is room in its memory.
+/// A process sends a signal to itself, all of it or one thread, by this thread: so the kernel lets it say whatever is
+/// true of it. `at` is room in its memory.
 pub(in crate::ahead) fn send_to_itself(
     remote: &mut RemoteCalls,
     (pid, tid): (i32, i32),

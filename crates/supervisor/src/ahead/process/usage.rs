@@ -1,4 +1,5 @@
-//! What a process has used, from `/proc`: a process whose exit is held has not ended, so that the kernel would not tell its parent yet.
+//! What a process has used, from `/proc`: a process whose exit is held has not ended, so that the kernel would not tell
+//! its parent yet.
 
 use std::fs;
 

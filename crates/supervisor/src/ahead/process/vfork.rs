@@ -1,6 +1,6 @@
 //! `vfork`, and what is like it (`posix_spawn`), on a guess
-//! ([0054](../../../../../docs/decisions/0054-vfork-on-a-guess.md)). Processes that share memory are never speculative. So
-//! the child gets a copy of the memory, as by `fork`, and its parent waits here instead of in the kernel. Before the
+//! ([0054](../../../../../docs/decisions/0054-vfork-on-a-guess.md)). Processes that share memory are never speculative.
+//! So the child gets a copy of the memory, as by `fork`, and its parent waits here instead of in the kernel. Before the
 //! child calls exec, and before it ends, what it has written is copied to its parent.
 
 use crate::ahead::calls::ask::Decision;

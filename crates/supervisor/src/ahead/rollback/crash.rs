@@ -1,8 +1,8 @@
-//! A supervisor that is killed in the middle of a rollback or a commit, for tests of what is left then: nothing of a wrong guess, and of a right one what
-//! was made so far (`run --crash-in-rollback`, which is hidden).
+//! A supervisor that is killed in the middle of a rollback or a commit, for tests of what is left then: nothing of a
+//! wrong guess, and of a right one what was made so far (`run --crash-in-rollback`, which is hidden).
 
-/// Counts the steps of rollbacks: a process is stopped, a child removed, an operation undone, a process put back; and those of commits: something that was
-/// held is let go.
+/// Counts the steps of rollbacks: a process is stopped, a child removed, an operation undone, a process put back; and
+/// those of commits: something that was held is let go.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Crash {
     /// Steps that are made before the end; `None`: it does not come.

@@ -115,7 +115,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// One rollback, from its first `Stop` to `RollbackComplete`: nobody concerned runs before the last object is put back.
+    /// One rollback, from its first `Stop` to `RollbackComplete`: nobody concerned runs before the last object is put
+    /// back.
     fn roll_back(&mut self, first: Process) -> Result<()> {
         let begin = Instant::now();
         self.ahead.whole_files.forget();
@@ -148,7 +149,8 @@ impl Supervisor {
             // It may have been killed meanwhile, by itself or from outside.
             self.halt_group(pid, &mut halted, &mut stops).or_else(unless_dead)?;
         }
-        // A child that is removed may hold the last end of a pipe whose other ends are about to come back: until then we hold it.
+        // A child that is removed may hold the last end of a pipe whose other ends are about to come back: until then
+        // we hold it.
         let _ends: Vec<OwnedFd> = extent.undo.iter().flat_map(Undo::pipes).collect();
         let (processes, objects) = (extent.processes.len(), extent.undo.len());
         self.destroy(&extent.destroy, &mut stops)?;
@@ -247,7 +249,8 @@ impl Supervisor {
             if let Stop::Signal(_) = stopped.stop() {
                 let info = stopped.signal_info()?;
                 let info = self.as_it_was(tid, info);
-                // Its own SIGPIPE, abort and the like belong to what is taken back; what we have told of a child is told again.
+                // Its own SIGPIPE, abort and the like belong to what is taken back; what we have told of a child is
+                // told again.
                 let is_own = is_own(&info, pid);
                 let is_ours = info.number() == libc::SIGCHLD && self.ahead.children.is_announced(info.process());
                 // What was sent by somebody inside is in its queue again.
@@ -373,7 +376,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether the kernel's word of a child's end, which is not to be kept from its parent any more, has reached it and was not heard yet.
+    /// Whether the kernel's word of a child's end, which is not to be kept from its parent any more, has reached it and
+    /// was not heard yet.
     fn is_about_to_hear(&self, parent: i32, child: i32, stops: &HashMap<i32, Stopped>) -> Result<bool> {
         let tells = |info: &SignalInfo| info.number() == libc::SIGCHLD && info.process() == child;
         let is_pending = match stops.get(&parent) {
@@ -515,7 +519,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held since are not sent by us, too.
+    /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held
+    /// since are not sent by us, too.
     fn forget_pending_again(&mut self, pid: i32, kept: &Kept) {
         for (pending, shared) in kept.vessel.vessel().pending() {
             let is_ours = pending.is_from_us();
@@ -539,8 +544,9 @@ impl Supervisor {
         }
     }
 
-    /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has sent itself, what a timer did, what
-    /// we have told it of a child or sent it in the name of another one. Those that waited at the checkpoint are sent again with it.
+    /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has
+    /// sent itself, what a timer did, what we have told it of a child or sent it in the name of another one. Those that
+    /// waited at the checkpoint are sent again with it.
     fn forget_undone_signals(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
         let is_first = stopped.tid() == pid;
         self.take_signals(pid, stopped, |info, shared| {
@@ -553,8 +559,8 @@ impl Supervisor {
         })
     }
 
-    /// A SIGCHLD that waits in the kernel, about a child of which the program knows nothing: one that another would be joined with, or that is
-    /// taken by `sigwait` without a stop.
+    /// A SIGCHLD that waits in the kernel, about a child of which the program knows nothing: one that another would be
+    /// joined with, or that is taken by `sigwait` without a stop.
     pub(in crate::ahead) fn forget_silent_children(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
         let (vessels, kin) = (&self.ahead.vessels, &self.ahead.children);
         let is_silent = |child| vessels.contains(&child) || kin.is_silent(child) && !kin.is_announced(child);
@@ -569,8 +575,9 @@ impl Supervisor {
         })
     }
 
-    /// Take signals out of the queues of a process, in its name: those that are `unwanted(info, whether they wait for the whole process)`. Only a number
-    /// can be asked for, so that others of the same number are taken, too, and sent again.
+    /// Take signals out of the queues of a process, in its name: those that are `unwanted(info, whether they wait for
+    /// the whole process)`. Only a number can be asked for, so that others of the same number are taken, too, and sent
+    /// again.
     fn take_signals(
         &mut self,
         pid: i32,

@@ -86,8 +86,8 @@ pub(crate) enum Undo {
     CloseOnExec { pid: i32, fd: i32, was: bool },
     /// The open file's flags.
     Flags { file: Arc<OwnedFd>, flags: OFlags },
-    /// Those of a pipe's end, and who had it open, by which descriptors. The end itself is not kept, so that end-of-file
-    /// and EPIPE stay true.
+    /// Those of a pipe's end, and who had it open, by which descriptors. The end itself is not kept, so that
+    /// end-of-file and EPIPE stay true.
     EndFlags { pipe: (u64, u64), holders: Vec<(i32, i32)>, flags: OFlags },
     /// The file in memory, or its name.
     Memory(Box<Before>, #[expect(dead_code, reason = "its end counts")] Counted),

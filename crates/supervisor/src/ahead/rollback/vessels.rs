@@ -1,8 +1,9 @@
 //! Vessels that nobody waits for: just born, or killed.
 //!
-//! A checkpoint costs its process one call, the fork. That the copy has come to its first stop, has let go of what others could notice, and in the end
-//! has died, is waited for only before somebody could notice: before a call that looks at process groups, at all processes or at children, and
-//! before one after which the copy would hold descriptors open that it has in common with its process.
+//! A checkpoint costs its process one call, the fork. That the copy has come to its first stop, has let go of what
+//! others could notice, and in the end has died, is waited for only before somebody could notice: before a call that
+//! looks at process groups, at all processes or at children, and before one after which the copy would hold descriptors
+//! open that it has in common with its process.
 
 use crate::ahead::calls::plan::Class;
 use crate::ahead::Kept;
@@ -85,7 +86,8 @@ impl Supervisor {
         }
     }
 
-    /// A process has stopped. Those of its dead vessels that nobody can have noticed wait until its next checkpoint, for which it makes calls for us anyway.
+    /// A process has stopped. Those of its dead vessels that nobody can have noticed wait until its next checkpoint,
+    /// for which it makes calls for us anyway.
     pub(in crate::ahead) fn reap_if_due(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
         let is_patient = |dead: &Vec<ToReap>| dead.len() < UNREAPED_MAX && dead.iter().all(ToReap::can_wait);
         let can_wait = self.ahead.core.open_speculations() > 0

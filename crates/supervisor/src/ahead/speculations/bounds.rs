@@ -1,5 +1,5 @@
-//! How much may be held for guesses ([0088](../../../../../docs/decisions/0088-bounds-of-what-is-held.md)). Each bound is
-//! below what the machine allows: at it a process waits, and the world goes on.
+//! How much may be held for guesses ([0088](../../../../../docs/decisions/0088-bounds-of-what-is-held.md)). Each bound
+//! is below what the machine allows: at it a process waits, and the world goes on.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::Call;

@@ -1,5 +1,5 @@
-//! `create_speculation`, `commit_speculation`, `fail_speculation` for programs (000, figure 2): one call of no kernel's, with the number
-//! `SPECULATE_NR`. `include/speculator.h` and `speculator begin` make it.
+//! `create_speculation`, `commit_speculation`, `fail_speculation` for programs (000, figure 2): one call of no
+//! kernel's, with the number `SPECULATE_NR`. `include/speculator.h` and `speculator begin` make it.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::rollback;
@@ -50,7 +50,8 @@ impl Supervisor {
         Ok(Decision::Answer(number as i64))
     }
 
-    /// The caller may depend on what it resolves: it waits until that is done, and is looked at again if it is still there.
+    /// The caller may depend on what it resolves: it waits until that is done, and is looked at again if it is still
+    /// there.
     fn resolve_explicitly(&mut self, call: &mut Call, is_failure: bool, number: u64) -> Decision {
         if !self.ahead.explicit.contains_key(&number) {
             return Decision::Answer(-i64::from(libc::ESRCH));
@@ -125,7 +126,8 @@ impl Supervisor {
                 if self.tracees.contains_key(&child) {
                     self.ahead.children.born(pid, child, false);
                 } else if rollback::is_traced_by_us(child)? {
-                    // Born a moment ago: its birth is to be heard of before its parent runs ahead, or it would seem to be a child of the guess.
+                    // Born a moment ago: its birth is to be heard of before its parent runs ahead, or it would seem to
+                    // be a child of the guess.
                     let _ = self.await_birth(child);
                 }
             }

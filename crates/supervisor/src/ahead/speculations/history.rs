@@ -1,5 +1,6 @@
-//! What happened in a world, in its order, for a picture of it: who guessed what, who came to depend on whom and through what, and what was taken
-//! back. It is kept only if somebody wants it (`--report=svg:FILE` and its kin), and for the first of many events only.
+//! What happened in a world, in its order, for a picture of it: who guessed what, who came to depend on whom and
+//! through what, and what was taken back. It is kept only if somebody wants it (`--report=svg:FILE` and its kin), and
+//! for the first of many events only.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};

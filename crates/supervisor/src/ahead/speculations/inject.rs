@@ -1,5 +1,5 @@
-//! Injection: chosen system calls become speculations whose predicted result is right or wrong at random, and which are resolved after a delay.
-//! It is the test bed of everything in this module, and shows the machine at work.
+//! Injection: chosen system calls become speculations whose predicted result is right or wrong at random, and which are
+//! resolved after a delay. It is the test bed of everything in this module, and shows the machine at work.
 
 use agent_abi::Frame;
 use speculation::Access;
@@ -248,8 +248,9 @@ impl Injector {
     }
 }
 
-/// Outcomes of injected calls. When a wrong guess takes a process back to a checkpoint that several speculations share, the slow operations
-/// between the two have ended: when they are asked for again, their results are known, and nobody waits for them a second time.
+/// Outcomes of injected calls. When a wrong guess takes a process back to a checkpoint that several speculations share,
+/// the slow operations between the two have ended: when they are asked for again, their results are known, and nobody
+/// waits for them a second time.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes(HashMap<i32, History>);
 
@@ -298,8 +299,8 @@ impl Outcomes {
         }
     }
 
-    /// The process is where it was after `count` speculations. Those that are known now are so in the next execution, up to the first wrong
-    /// one: what was asked for after that was asked for in error.
+    /// The process is where it was after `count` speculations. Those that are known now are so in the next execution,
+    /// up to the first wrong one: what was asked for after that was asked for in error.
     pub fn back_to(&mut self, pid: i32, count: u64, now: Instant) {
         let Some(history) = self.0.get_mut(&pid) else { return };
         let first = history.expected.partition_point(|expected| expected.number <= count);

@@ -1,5 +1,6 @@
-//! The guesses that are open: who made each, at which call, since when, and when its outcome will be known. The core knows what depends on what;
-//! this is for whoever looks on (`speculator top`, `--report`), and for the decision whether a checkpoint is worth its cost.
+//! The guesses that are open: who made each, at which call, since when, and when its outcome will be known. The core
+//! knows what depends on what; this is for whoever looks on (`speculator top`, `--report`), and for the decision
+//! whether a checkpoint is worth its cost.
 
 use crate::ahead::speculations::history::{Outcome, Recorder, TakenBack};
 use crate::ahead::{process, Ahead, Object};
@@ -150,7 +151,8 @@ impl Ahead {
         }
     }
 
-    /// A call takes dependencies from what it observes and modifies, and gives those of its process to what it modifies.
+    /// A call takes dependencies from what it observes and modifies, and gives those of its process to what it
+    /// modifies.
     pub fn note_flows(&mut self, pid: i32, observes: &[Dependent<Object>], modifies: &[Object]) {
         let now = us(self.begin.elapsed());
         let Some(history) = &mut self.ledger.history else { return };

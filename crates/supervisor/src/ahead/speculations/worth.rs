@@ -1,11 +1,13 @@
-//! Whether a checkpoint is worth its cost: it is "not taken when it would cost more than the wait that it hides", measured per process.
+//! Whether a checkpoint is worth its cost: it is "not taken when it would cost more than the wait that it hides",
+//! measured per process.
 //!
-//! What the next checkpoint of a process costs is estimated from its last ones; of one that has had none, from its resident size, because fork copies
-//! the page tables of what is resident. A checkpoint that took unusually long (somebody else had the core) counts little, one that was quicker at
-//! once: an estimate that is too low costs the wait that would have been had anyway, one that is too high stops the process from running ahead.
+//! What the next checkpoint of a process costs is estimated from its last ones; of one that has had none, from its
+//! resident size, because fork copies the page tables of what is resident. A checkpoint that took unusually long
+//! (somebody else had the core) counts little, one that was quicker at once: an estimate that is too low costs the wait
+//! that would have been had anyway, one that is too high stops the process from running ahead.
 //!
-//! Whoever waits takes no checkpoint that could show that the estimate was too high. So one is tried when the process has waited for much longer than
-//! it would cost, and after each that was as slow as thought the next is tried later.
+//! Whoever waits takes no checkpoint that could show that the estimate was too high. So one is tried when the process
+//! has waited for much longer than it would cost, and after each that was as slow as thought the next is tried later.
 
 use std::collections::HashMap;
 use std::time::Duration;

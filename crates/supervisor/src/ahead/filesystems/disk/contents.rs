@@ -133,7 +133,8 @@ impl HeldContents {
         self.changes(inode).fold(disk, |size, change| change.size_after(size))
     }
 
-    /// What a file holds from `start` on, as far as `len`: `disk` is what the disk has there, and the size that it says.
+    /// What a file holds from `start` on, as far as `len`: `disk` is what the disk has there, and the size that it
+    /// says.
     pub fn read(&self, inode: &Inode, start: u64, len: usize, disk: (Vec<u8>, u64)) -> Vec<u8> {
         let (mut bytes, size) = disk;
         bytes.resize(len, 0);

@@ -56,7 +56,8 @@ impl Supervisor {
         paths_of(op).into_iter().any(is_one)
     }
 
-    /// Whether somebody was allowed to change names and has not said yet that it is done: what the disk says is not what it will say.
+    /// Whether somebody was allowed to change names and has not said yet that it is done: what the disk says is not
+    /// what it will say.
     pub(in crate::ahead) fn are_names_changing(&self) -> bool {
         self.ahead.under_way.values().any(|call| call.changes_names)
     }
@@ -323,7 +324,8 @@ fn is_by_others(error: Errno) -> bool {
     CAUSES.contains(&error)
 }
 
-/// Whether a call goes to a directory, or opens it, without looking at its entries or its times: who reads the entries asks again.
+/// Whether a call goes to a directory, or opens it, without looking at its entries or its times: who reads the entries
+/// asks again.
 fn only_leads_through(call: &Call, op: Op) -> bool {
     match op {
         Op::Open | Op::OpenAt | Op::Chdir => true,

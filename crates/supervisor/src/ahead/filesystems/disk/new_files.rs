@@ -1,10 +1,12 @@
-//! New files on disks (000, 6.4: no-steal; [0022](../../../../../../docs/decisions/0022-new-files.md)). The file is there at once, with its inode, owner and mode,
-//! but has no name ([`staging`](crate::ahead::filesystems::disk::staging)): its name is held as other changes of names are, and given when what its creator depends on is
-//! committed. A rollback drops the name, and with it goes the file.
+//! New files on disks (000, 6.4: no-steal; [0022](../../../../../../docs/decisions/0022-new-files.md)). The file is
+//! there at once, with its inode, owner and mode, but has no name
+//! ([`staging`](crate::ahead::filesystems::disk::staging)): its name is held as other changes of names are, and given
+//! when what its creator depends on is committed. A rollback drops the name, and with it goes the file.
 //!
-//! So a change by whoever depends on nothing else than the file itself does ([`Object::Created`]) needs no undo: what takes it back takes the whole
-//! file back. It is made at once. Who made a guess since then could be taken back alone: his writes are held as those to any file on a disk, his
-//! other changes wait. Thus a file holds nothing that can still fail when it gets its name.
+//! So a change by whoever depends on nothing else than the file itself does ([`Object::Created`]) needs no undo: what
+//! takes it back takes the whole file back. It is made at once. Who made a guess since then could be taken back alone:
+//! his writes are held as those to any file on a disk, his other changes wait. Thus a file holds nothing that can still
+//! fail when it gets its name.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
@@ -82,7 +84,8 @@ struct Creation {
 }
 
 impl Supervisor {
-    /// A speculative process makes a file; it waits where it is not sure to succeed, or the file would not be like any other.
+    /// A speculative process makes a file; it waits where it is not sure to succeed, or the file would not be like any
+    /// other.
     pub(in crate::ahead) fn create_file(&mut self, stopped: &Stopped, call: &Call, plan: Plan) -> Result<Decision> {
         if self.are_names_changing() {
             return Ok(Decision::Wait);
@@ -228,7 +231,8 @@ impl Supervisor {
         is_its_own.then_some((file, open))
     }
 
-    /// What is to be said of a call that concerns a file without a name through a descriptor; `None` if it does not, or as of any other file.
+    /// What is to be said of a call that concerns a file without a name through a descriptor; `None` if it does not, or
+    /// as of any other file.
     pub(in crate::ahead) fn plan_new_file(&mut self, call: &Call, op: Op) -> Option<Plan> {
         const FICLONE: u64 = 0x4004_9409;
         const MAP_ANONYMOUS: u64 = 0x20;
@@ -303,7 +307,8 @@ impl Supervisor {
         })
     }
 
-    /// A change that adds at most so many bytes, if whatever takes it back takes the file itself back, and there is room for it beside what is held.
+    /// A change that adds at most so many bytes, if whatever takes it back takes the file itself back, and there is
+    /// room for it beside what is held.
     fn change_at_once(&self, call: &Call, file: &Found, len: u64) -> Option<Plan> {
         let (dev, ino) = (file.stat.st_dev, file.stat.st_ino);
         let core = &self.ahead.core;

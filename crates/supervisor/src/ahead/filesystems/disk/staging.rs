@@ -1,8 +1,10 @@
-//! Where a file is that has no name yet: `O_TMPFILE` in a directory that nobody watches ([0022](../../../../../../docs/decisions/0022-new-files.md)).
+//! Where a file is that has no name yet: `O_TMPFILE` in a directory that nobody watches
+//! ([0022](../../../../../../docs/decisions/0022-new-files.md)).
 //!
-//! In the directory where it will be, a watcher would hear of it (inotify(7)). In `lost+found` of an ext4 file system nobody works, only root
-//! can look at it, and it is there already: nothing has to be made that somebody could see, and nothing has to be removed, whatever happens to us. The kernel
-//! frees a file without a name when nobody has it open any more, and after a crash when it mounts the file system again.
+//! In the directory where it will be, a watcher would hear of it (inotify(7)). In `lost+found` of an ext4 file system
+//! nobody works, only root can look at it, and it is there already: nothing has to be made that somebody could see, and
+//! nothing has to be removed, whatever happens to us. The kernel frees a file without a name when nobody has it open
+//! any more, and after a crash when it mounts the file system again.
 //!
 //! The directory is reached through the mount of the directory where the file will be: a link does not cross mounts.
 
@@ -87,7 +89,8 @@ pub(in crate::ahead) fn make_file(stage: &OwnedFd, dir: &OwnedFd, rights: Rights
 /// The file's blocks are found by extents, as all are.
 const EXTENTS: IFlags = IFlags::from_bits_retain(0x80000);
 
-/// Whether a directory gives nothing of its own to files that are made in it: no access list, no label, no flag, no project.
+/// Whether a directory gives nothing of its own to files that are made in it: no access list, no label, no flag, no
+/// project.
 pub(in crate::ahead) fn passes_nothing_on(dir: &OwnedFd) -> bool {
     let is_own = |name: &[u8]| name.starts_with(b"user.") || name.starts_with(b"trusted.");
     let has_only_own = || extended_of(dir).is_ok_and(|all| all.iter().all(|(name, _)| is_own(name.as_bytes())));
@@ -202,7 +205,8 @@ impl Watchers {
     }
 }
 
-/// A line of proc(5)'s fdinfo: `inotify wd:1 ino:b sdev:fe00000 …`, `fanotify ino:b sdev:fe00000 …`, or marks of whole mounts and file systems.
+/// A line of proc(5)'s fdinfo: `inotify wd:1 ino:b sdev:fe00000 …`, `fanotify ino:b sdev:fe00000 …`, or marks of whole
+/// mounts and file systems.
 fn concerns(mark: &str, dir: &Stat) -> bool {
     let number = |key: &str| {
         let field = mark.split_ascii_whitespace().find_map(|word| word.strip_prefix(key));

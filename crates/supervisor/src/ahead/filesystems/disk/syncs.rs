@@ -1,6 +1,6 @@
 //! `fsync` and `fdatasync` of a speculative process, where they are no dependency only: on file systems that do not
-//! commit in order ([0055](../../../../../../docs/decisions/0055-fsync-on-a-guess.md)). They are held as writes are, between
-//! them: the call is answered at once, and made in its order when nothing that it depends on can fail any more.
+//! commit in order ([0055](../../../../../../docs/decisions/0055-fsync-on-a-guess.md)). They are held as writes are,
+//! between them: the call is answered at once, and made in its order when nothing that it depends on can fail any more.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::objects::descriptor::FileDescription;

@@ -1,6 +1,7 @@
 //! Files on disks that a speculative process empties or gives another size, and what is read of them, and of files to
-//! which it has written, before that is made ([0122](../../../../../../docs/decisions/0122-contents-are-seen-inside.md)).
-//! A truncation is held among the writes ([`writes`](crate::ahead::filesystems::disk::writes)).
+//! which it has written, before that is made
+//! ([0122](../../../../../../docs/decisions/0122-contents-are-seen-inside.md)). A truncation is held among the writes
+//! ([`writes`](crate::ahead::filesystems::disk::writes)).
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
@@ -109,8 +110,8 @@ impl Supervisor {
         self.hold_write(call, write);
     }
 
-    /// Who reads a file to which writes are held, or moves to its end, is answered; `None`: it does not concern that, or
-    /// has to wait.
+    /// Who reads a file to which writes are held, or moves to its end, is answered; `None`: it does not concern that,
+    /// or has to wait.
     pub(in crate::ahead) fn read_held_contents(&mut self, stopped: &Stopped, call: &Call) -> Result<Option<Decision>> {
         let moves_to_end = call.frame.nr == nr::lseek && call.frame.args[2] == libc::SEEK_END as u64;
         if self.ahead.contents.is_empty() || !(matches!(call.frame.nr, nr::read | nr::pread64) || moves_to_end) {

@@ -1,5 +1,6 @@
-//! Writes of speculative processes to files on disks (000, 6.4: no-steal). They are held as output is, and reach the file, in their order, when
-//! what they depend on is committed; a rollback drops them. Until then nobody reads the file: whoever wants to waits.
+//! Writes of speculative processes to files on disks (000, 6.4: no-steal). They are held as output is, and reach the
+//! file, in their order, when what they depend on is committed; a rollback drops them. Until then nobody reads the
+//! file: whoever wants to waits.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan;
@@ -85,8 +86,9 @@ fn write_all(bytes: &[u8], mut write: impl FnMut(&[u8], u64) -> rustix::io::Resu
 }
 
 impl Supervisor {
-    /// A write to a file: held where it depends on a guess, or begins at a position that does; else made now. Then whoever moves that position on a
-    /// guess waits until it has been made: a rollback must not put back one from before it.
+    /// A write to a file: held where it depends on a guess, or begins at a position that does; else made now. Then
+    /// whoever moves that position on a guess waits until it has been made: a rollback must not put back one from
+    /// before it.
     pub(in crate::ahead) fn write_file(
         &mut self,
         stopped: &Stopped,
@@ -188,8 +190,9 @@ impl Supervisor {
         Some(DeferredWrite { file, inode, change, slot, pid: call.pid, number: 0, since: Duration::ZERO })
     }
 
-    /// Whether a file system has so much room besides what is held already that a write cannot fail for want of it: twice what is needed, because
-    /// blocks are written as a whole, names need some, too, and room for others who write there meanwhile.
+    /// Whether a file system has so much room besides what is held already that a write cannot fail for want of it:
+    /// twice what is needed, because blocks are written as a whole, names need some, too, and room for others who write
+    /// there meanwhile.
     pub(in crate::ahead) fn has_room_for(&self, file: &OwnedFd, len: u64) -> bool {
         const RESERVE: u64 = 1 << 20;
         let held = self.ahead.deferred_bytes + self.ahead.held_names.room_needed();

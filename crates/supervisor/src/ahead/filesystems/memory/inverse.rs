@@ -1,11 +1,12 @@
 //! Files in memory that only the world sees: what undoes a change of one (000, 6.3: inverse operations).
 //!
-//! An inverse is a picture of what the call may change, taken before it is made: bytes and size, attributes, or what a name means. Putting it
-//! back compares first, so that it does no harm where the call failed or was never made. The core undoes in the opposite order, so that
-//! everything done later with the same name or bytes is undone already.
+//! An inverse is a picture of what the call may change, taken before it is made: bytes and size, attributes, or what a
+//! name means. Putting it back compares first, so that it does no harm where the call failed or was never made. The
+//! core undoes in the opposite order, so that everything done later with the same name or bytes is undone already.
 //!
-//! A file whose last name goes gets another one in a directory that nobody inside can reach ([`external_sync::volume::PrivateMemory`]), and
-//! keeps its inode, holes, attributes and open descriptors. That name goes when the change cannot fail any more, or was taken back.
+//! A file whose last name goes gets another one in a directory that nobody inside can reach
+//! ([`external_sync::volume::PrivateMemory`]), and keeps its inode, holes, attributes and open descriptors. That name
+//! goes when the change cannot fail any more, or was taken back.
 
 use crate::ahead::filesystems::path_walk::Found;
 use external_sync::volume::{PrivateMemory, KEPT, WORLD};

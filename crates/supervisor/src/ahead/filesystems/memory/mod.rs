@@ -1,11 +1,13 @@
-//! Calls on files in memory that only the world sees (000, 6.2 and 6.3): what they observe, what they change, and whether that can be taken back.
+//! Calls on files in memory that only the world sees (000, 6.2 and 6.3): what they observe, what they change, and
+//! whether that can be taken back.
 //!
-//! Directories are `Names`, with their attributes; everything else is a `File`. A name that is looked up observes the directories that it leads
-//! through and what it leads to. Those who look are told of, as those who change are: nobody becomes dependent on what he looked at before it
-//! was speculative.
+//! Directories are `Names`, with their attributes; everything else is a `File`. A name that is looked up observes the
+//! directories that it leads through and what it leads to. Those who look are told of, as those who change are: nobody
+//! becomes dependent on what he looked at before it was speculative.
 //!
-//! What is a barrier: removing a directory (its inode could not be made again), locks, shared mappings and changes of mapped files (memory shows
-//! them without a call), watched file systems (inotify tells), more than [`KEPT_LEN_MAX`] bytes at once.
+//! What is a barrier: removing a directory (its inode could not be made again), locks, shared mappings and changes of
+//! mapped files (memory shows them without a call), watched file systems (inotify tells), more than [`KEPT_LEN_MAX`]
+//! bytes at once.
 
 pub(in crate::ahead) mod inverse;
 

@@ -1,14 +1,18 @@
-//! Input that speculative processes read from outside (000, 5.3), or from TCP connections inside, into which nothing can be put back. The program makes its call itself, so that it waits, is interrupted and fails as ever;
-//! what it read is kept with what undoes the call. A rollback puts it in front of its source, and whoever reads there next gets it again
-//! ([`pushback`](crate::ahead::objects::input::pushback)); who asks whether there is something to read is told of it ([`ready`](crate::ahead::calls::ready)).
+//! Input that speculative processes read from outside (000, 5.3), or from TCP connections inside, into which nothing
+//! can be put back. The program makes its call itself, so that it waits, is interrupted and fails as ever; what it read
+//! is kept with what undoes the call. A rollback puts it in front of its source, and whoever reads there next gets it
+//! again ([`pushback`](crate::ahead::objects::input::pushback)); who asks whether there is something to read is told of
+//! it ([`ready`](crate::ahead::calls::ready)).
 //!
-//! A source is what is behind the descriptor, a pipe by its inode: all who have it read from one stream, in the order in which they do. So at most one
-//! call at a time takes something out of it while anything is speculative.
+//! A source is what is behind the descriptor, a pipe by its inode: all who have it read from one stream, in the order
+//! in which they do. So at most one call at a time takes something out of it while anything is speculative.
 //!
-//! A terminal outlives the world: what nobody has read again when COMMAND ends, or stops, goes back into it ([`terminal`]).
+//! A terminal outlives the world: what nobody has read again when COMMAND ends, or stops, goes back into it
+//! ([`terminal`]).
 //!
-//! What is a barrier: a pipe that somebody outside can read, too, for he would miss what is given again only inside; FIFOs, whose contents end with their
-//! last user; sockets that lead outside; a terminal that we may not put anything back into, or that its reader has in the background; more than [`KEPT_LEN_MAX`] bytes.
+//! What is a barrier: a pipe that somebody outside can read, too, for he would miss what is given again only inside;
+//! FIFOs, whose contents end with their last user; sockets that lead outside; a terminal that we may not put anything
+//! back into, or that its reader has in the background; more than [`KEPT_LEN_MAX`] bytes.
 
 pub(in crate::ahead) mod pushback;
 pub(in crate::ahead) mod terminal;
@@ -359,7 +363,8 @@ impl Supervisor {
         Ok(Decision::Answer(deliver(call, buffers, &chunk.bytes)))
     }
 
-    /// Whether nobody else is about to take something out of a source: in which order they did could not be told afterwards.
+    /// Whether nobody else is about to take something out of a source: in which order they did could not be told
+    /// afterwards.
     pub(in crate::ahead) fn takes_alone(&mut self, call: &Call, object: &Object, never_waits: bool) -> bool {
         if self.ahead.core.open_speculations() == 0 {
             return true;

@@ -1,8 +1,9 @@
-//! What was read from outside by executions that were taken back, in front of the source that it came from: whoever reads there next gets it again
-//! (000, 5.3: input is an object).
+//! What was read from outside by executions that were taken back, in front of the source that it came from: whoever
+//! reads there next gets it again (000, 5.3: input is an object).
 //!
-//! A *chunk* is what one call read. One that is shorter than what the call asked for was all that there was: a later call sees that border, too, as
-//! it would have if it had been made at that time. One that filled its call has no border of its own: what follows joins it.
+//! A *chunk* is what one call read. One that is shorter than what the call asked for was all that there was: a later
+//! call sees that border, too, as it would have if it had been made at that time. One that filled its call has no
+//! border of its own: what follows joins it.
 
 use std::collections::VecDeque;
 
@@ -48,8 +49,8 @@ impl Pushback {
         }
     }
 
-    /// What a call that asks for `len_max` bytes reads, at least one, from here. If it `ends`, that is all that it gets; otherwise what the source has
-    /// now joins it, as far as there is room.
+    /// What a call that asks for `len_max` bytes reads, at least one, from here. If it `ends`, that is all that it
+    /// gets; otherwise what the source has now joins it, as far as there is room.
     pub fn take(&mut self, len_max: usize) -> Chunk {
         let mut taken = Chunk { bytes: Vec::new(), ends: false };
         while let Some(chunk) = self.0.front_mut() {

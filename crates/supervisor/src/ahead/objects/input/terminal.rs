@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 /// In place of a device that an inode stands on.
 pub(crate) const DEVICE: u64 = u64::MAX;
 
-/// Which terminal this is. `None` for other devices, for the end of a pseudo-terminal that is no terminal to its user, and for `/dev/tty`, which is
-/// another one for whoever opens it again.
+/// Which terminal this is. `None` for other devices, for the end of a pseudo-terminal that is no terminal to its user,
+/// and for `/dev/tty`, which is another one for whoever opens it again.
 pub(crate) fn number(device: &OwnedFd) -> Option<u64> {
     const TTY: u64 = 0x500;
     const PTMX: u64 = 0x502;
@@ -25,7 +25,8 @@ pub(crate) fn has_lines(terminal: &OwnedFd) -> bool {
     tcgetattr(terminal).is_ok_and(|termios| termios.local_modes.contains(LocalModes::ICANON))
 }
 
-/// Whether this terminal would stop a process that reads now: it is the process's own, and has another group in the foreground.
+/// Whether this terminal would stop a process that reads now: it is the process's own, and has another group in the
+/// foreground.
 pub(crate) fn is_in_background(pid: i32, number: u64) -> bool {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     // The name before may hold anything, a parenthesis as well.
@@ -43,7 +44,8 @@ pub(crate) fn can_be_returned_to() -> bool {
     effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|set| set & SYS_ADMIN != 0)
 }
 
-/// Put what was read back in front of what has been typed since. Its echo was seen when it was typed, and is not seen again.
+/// Put what was read back in front of what has been typed since. Its echo was seen when it was typed, and is not seen
+/// again.
 pub(crate) fn put_back<'a>(terminal: &OwnedFd, chunks: impl Iterator<Item = &'a Chunk>) -> io::Result<()> {
     let before = tcgetattr(terminal)?;
     let done = put_back_quietly(terminal, &before, chunks);

@@ -1,14 +1,17 @@
 //! Connections between processes inside that begin while something is speculative (000, 6.6).
 //!
-//! The kernel takes no connection back into the queue of the socket that listens. So what an execution that was taken back had accepted waits in
-//! *front* of that socket, in its order, as input does in front of its source: the next accept there, whoever makes it, gets the same socket again
-//! from us ([`Listeners`]). Its client sees no difference: it was connected before, and is.
+//! The kernel takes no connection back into the queue of the socket that listens. So what an execution that was taken
+//! back had accepted waits in
+//! *front* of that socket, in its order, as input does in front of its source: the next accept there, whoever makes it,
+//! gets the same socket again from us ([`Listeners`]). Its client sees no difference: it was connected before, and is.
 //!
-//! A connection that was never made is taken out of the queue again, wherever it waits: if its client is taken back, whoever accepted it is, too,
-//! because the queue depends on the client. The client's own socket cannot be made unconnected; so it must be one that the rollback closes, made
-//! since the last checkpoint and known to nobody else. A client with an older one waits.
+//! A connection that was never made is taken out of the queue again, wherever it waits: if its client is taken back,
+//! whoever accepted it is, too, because the queue depends on the client. The client's own socket cannot be made
+//! unconnected; so it must be one that the rollback closes, made since the last checkpoint and known to nobody else. A
+//! client with an older one waits.
 //!
-//! Nobody may connect to a socket that only we, or those who have ended for their program, still have: natively it would be refused.
+//! Nobody may connect to a socket that only we, or those who have ended for their program, still have: natively it
+//! would be refused.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
@@ -55,7 +58,8 @@ pub(crate) struct Listener {
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct Listeners {
     waiting: HashMap<u64, VecDeque<Arc<OwnedFd>>>,
-    /// Clients that have never connected, by inode, in the rollback that is under way: who accepted them may have asked to before they came.
+    /// Clients that have never connected, by inode, in the rollback that is under way: who accepted them may have asked
+    /// to before they came.
     unmade: Vec<(u64, Arc<OwnedFd>)>,
     /// When it was last looked whether anybody can still accept them.
     looked_at: Option<Instant>,
@@ -258,7 +262,8 @@ impl Supervisor {
         }
     }
 
-    /// A connection is taken out of the queue that it waits in, as if it had never been made; or it is taken back from whoever accepts it.
+    /// A connection is taken out of the queue that it waits in, as if it had never been made; or it is taken back from
+    /// whoever accepts it.
     pub(in crate::ahead) fn disconnect(&mut self, listener: u64, client: u64, held: Arc<OwnedFd>) -> io::Result<()> {
         let Ok(copy) = self.end_of(listener) else { return Ok(()) };
         while !self.remove_client(listener, client) {

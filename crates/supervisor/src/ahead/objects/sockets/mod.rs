@@ -1,11 +1,12 @@
 //! Calls on Unix sockets whose both ends are inside (000, 6.6): what they observe and modify.
 //!
-//! The object is the receiving end, by inode: what waits there, and whether somebody may still send. Sending modifies the peer's object, receiving
-//! the caller's own; both may let somebody go on who waits.
+//! The object is the receiving end, by inode: what waits there, and whether somebody may still send. Sending modifies
+//! the peer's object, receiving the caller's own; both may let somebody go on who waits.
 //!
-//! An end that a speculative process closes, or leaves behind when it ends, is kept: its peer cannot be told, because what the kernel told could
-//! not be taken back. So whoever calls on a socket whose peer nobody holds any more but us waits until that is true in the kernel as well; only
-//! the end of a stream that was read to its end is told at once, by us.
+//! An end that a speculative process closes, or leaves behind when it ends, is kept: its peer cannot be told, because
+//! what the kernel told could not be taken back. So whoever calls on a socket whose peer nobody holds any more but us
+//! waits until that is true in the kernel as well; only the end of a stream that was read to its end is told at once,
+//! by us.
 
 pub(in crate::ahead) mod accept;
 pub(in crate::ahead) mod queue;
@@ -87,7 +88,8 @@ impl Supervisor {
         }
     }
 
-    /// Nothing is known of the peer. Of a Unix socket it may be known before the call ends: a client may wait for an answer before it is accepted.
+    /// Nothing is known of the peer. Of a Unix socket it may be known before the call ends: a client may wait for an
+    /// answer before it is accepted.
     fn plan_unconnected(&mut self, call: &Call, op: Op, ino: u64, copy: OwnedFd) -> Plan {
         if let Some(plan) = self.plan_tcp(call, op, ino, &copy) {
             return plan;
@@ -127,7 +129,8 @@ impl Supervisor {
         !is_stream && (!matches!(call.frame.nr, nr::write | nr::sendto) || call.frame.args[2] == 0)
     }
 
-    /// Nobody but us, or those who have ended for their program, holds this end any more, and its peer has not heard of it.
+    /// Nobody but us, or those who have ended for their program, holds this end any more, and its peer has not heard of
+    /// it.
     pub(in crate::ahead) fn is_hung_up(&mut self, ino: u64) -> bool {
         (self.ahead.ends.get(ino).is_some() || self.ahead.children.any_held_exits())
             && !self.ahead.listeners.has(ino)
@@ -152,7 +155,8 @@ impl Supervisor {
         tids.into_iter().map(|tid| self.pid_of(tid).unwrap_or(tid)).collect()
     }
 
-    /// Sockets, by inode, of which the kernel does not know yet what has become of the connection: who polls there might miss its end.
+    /// Sockets, by inode, of which the kernel does not know yet what has become of the connection: who polls there
+    /// might miss its end.
     pub(in crate::ahead) fn deceived_ends(&mut self) -> HashSet<u64> {
         let mut deceived = self.ahead.shutdowns.ends();
         for ino in self.ahead.ends.held() {
@@ -166,7 +170,8 @@ impl Supervisor {
         deceived
     }
 
-    /// Whether the socket behind a descriptor was made since the last checkpoint: what is set on any other would outlive a rollback.
+    /// Whether the socket behind a descriptor was made since the last checkpoint: what is set on any other would
+    /// outlive a rollback.
     pub(in crate::ahead) fn is_fresh_socket(&mut self, call: &Call, fd: i32) -> bool {
         let copy = self.copy_descriptor(call.tid, fd).ok();
         let stat = copy.and_then(|copy| rustix::fs::fstat(copy).ok());
@@ -197,7 +202,8 @@ impl Supervisor {
         if !is_plain_read(call, op) {
             return Plan::new(Class::Later);
         }
-        // What the peer has not read makes its end a reset, which a stream's reader sees when it has read what is left, any other at once.
+        // What the peer has not read makes its end a reset, which a stream's reader sees when it has read what is left,
+        // any other at once.
         let is_reset = !self.is_read_to_its_end(connection.peer);
         let left = rustix::io::ioctl_fionread(&connection.copy).unwrap_or(0);
         let receives = match socket_type(&connection.copy) {
@@ -218,7 +224,8 @@ impl Supervisor {
         }
     }
 
-    /// Who is told of an end depends on whoever has made it. A connection that was not accepted yet when its client ended on a guess was no object then.
+    /// Who is told of an end depends on whoever has made it. A connection that was not accepted yet when its client
+    /// ended on a guess was no object then.
     fn plan_end_of_file(&mut self, connection: &Connection) -> Plan {
         let own = Object::Socket(connection.own);
         let held_exits: Vec<i32> = self.ahead.children.held_exits.keys().copied().collect();
@@ -314,7 +321,8 @@ impl Connection {
     }
 }
 
-/// Whether nothing waits to be received there. An empty packet has no bytes, but is something; where the end has come, packets are not looked for.
+/// Whether nothing waits to be received there. An empty packet has no bytes, but is something; where the end has come,
+/// packets are not looked for.
 fn is_empty(end: &OwnedFd) -> bool {
     let is_stream = socket_type(end) == Ok(SocketType::STREAM);
     let mut ready = [PollFd::new(end, PollFlags::IN)];

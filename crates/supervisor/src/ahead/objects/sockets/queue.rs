@@ -1,14 +1,16 @@
 //! What waits in a Unix socket to be received: looked at without taking it out, and put back (000, 6.6).
 //!
-//! A queue is filled through the socket's peer, so whoever is to put it back holds both ends. As long as we do, nobody hears that the last
-//! process has closed one: [`Ends`] knows which ends that may be, and calls that would hear of it wait ([`crate::ahead::objects::sockets`]).
+//! A queue is filled through the socket's peer, so whoever is to put it back holds both ends. As long as we do, nobody
+//! hears that the last process has closed one: [`Ends`] knows which ends that may be, and calls that would hear of it
+//! wait ([`crate::ahead::objects::sockets`]).
 //!
-//! Descriptors in messages are kept as those that were closed are, and sent again with the bytes that they came with. A stream gives them together
-//! with the first byte of their message, and no call reads on beyond its last. A peek shows where such a message ends, but not where it begins (looking
-//! at the last byte before it shows its descriptors, too): so in a stream they are kept only if there is nothing else than small messages with them.
+//! Descriptors in messages are kept as those that were closed are, and sent again with the bytes that they came with. A
+//! stream gives them together with the first byte of their message, and no call reads on beyond its last. A peek shows
+//! where such a message ends, but not where it begins (looking at the last byte before it shows its descriptors, too):
+//! so in a stream they are kept only if there is nothing else than small messages with them.
 //!
-//! What cannot be given again exactly is not taken: credentials in messages, urgent data, empty packets, and a queue that nothing can be added to
-//! any more. All of them are `ErrorKind::Unsupported` here, and a barrier to whoever asks.
+//! What cannot be given again exactly is not taken: credentials in messages, urgent data, empty packets, and a queue
+//! that nothing can be added to any more. All of them are `ErrorKind::Unsupported` here, and a barrier to whoever asks.
 
 use crate::ahead::rollback::undo::Descriptor;
 use crate::sys::{self, Peeked};
@@ -129,7 +131,8 @@ impl Queue {
         peeked
     }
 
-    /// A peek ends behind a message with descriptors. Where that begins no peek tells, unless there is nothing before it.
+    /// A peek ends behind a message with descriptors. Where that begins no peek tells, unless there is nothing before
+    /// it.
     fn peek_each_message(&self, len: usize) -> io::Result<Vec<Peeked>> {
         let mut messages = Vec::new();
         let mut at = 0;

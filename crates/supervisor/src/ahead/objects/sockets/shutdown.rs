@@ -1,6 +1,7 @@
-//! `shutdown` of a connection inside while something is speculative (000, 6.6). The kernel opens no direction again, and a queue behind a closed one
-//! cannot be put back: so the call is answered, and *held* until nothing can be taken back on either side. Until then the other end reads to the end
-//! as if it had been made; whoever would hear of it in any other way waits.
+//! `shutdown` of a connection inside while something is speculative (000, 6.6). The kernel opens no direction again,
+//! and a queue behind a closed one cannot be put back: so the call is answered, and *held* until nothing can be taken
+//! back on either side. Until then the other end reads to the end as if it had been made; whoever would hear of it in
+//! any other way waits.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;

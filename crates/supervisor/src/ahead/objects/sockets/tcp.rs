@@ -1,12 +1,17 @@
-//! TCP connections whose both ends are inside (000, 6.6). The kernel puts nothing back into their queues. So nothing speculative ever gets into one:
+//! TCP connections whose both ends are inside (000, 6.6). The kernel puts nothing back into their queues. So nothing
+//! speculative ever gets into one:
 //!
-//! * What a speculative process sends is *held*, as output is, and sent when its process can not be taken back to before it. So the receiver depends
-//!   on nobody's guess, and whoever waits for an answer waits until the guess is resolved.
-//! * What it reads is *given again* in front of the connection after a rollback, as input from outside is (decision 0020, [`crate::ahead::objects::input`]).
+//! * What a speculative process sends is *held*, as output is, and sent when its process can not be taken back to
+//!   before it. So the receiver depends on nobody's guess, and whoever waits for an answer waits until the guess is
+//!   resolved.
+//! * What it reads is *given again* in front of the connection after a rollback, as input from outside is (decision
+//!   0020, [`crate::ahead::objects::input`]).
 //!
-//! What was set free and has found no room yet is *pending*: until it has gone, nobody else sends there. It keeps the connection open.
+//! What was set free and has found no room yet is *pending*: until it has gone, nobody else sends there. It keeps the
+//! connection open.
 //!
-//! Barriers: `connect`, `shutdown`, ancillary data, urgent data, and reading where so much waits that its sender may be waiting for room.
+//! Barriers: `connect`, `shutdown`, ancillary data, urgent data, and reading where so much waits that its sender may be
+//! waiting for room.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan, FIONREAD};
@@ -40,7 +45,8 @@ pub(crate) struct Sent {
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct Sends {
     pending: BTreeMap<u64, VecDeque<Sent>>,
-    /// How long sockets wait when they are closed, as their programs want it; they have input that is given again, and are reset instead.
+    /// How long sockets wait when they are closed, as their programs want it; they have input that is given again, and
+    /// are reset instead.
     lingers: HashMap<u64, Option<Duration>>,
 }
 
@@ -106,8 +112,8 @@ impl Supervisor {
         })
     }
 
-    /// Whether so much waits to be read that whoever sends may be waiting for room. (What it may learn besides, that it has been read, larger buffers
-    /// would show as well.)
+    /// Whether so much waits to be read that whoever sends may be waiting for room. (What it may learn besides, that it
+    /// has been read, larger buffers would show as well.)
     fn makes_room(&self, copy: &OwnedFd) -> bool {
         let is_given_again = rustix::fs::fstat(copy)
             .is_ok_and(|stat| self.ahead.input.pushback_len((stat.st_dev, stat.st_ino)).is_some());
@@ -169,7 +175,8 @@ impl Supervisor {
         }
     }
 
-    /// It can not be taken back any more. Before it can be received, the connection depends on what its sender depended on.
+    /// It can not be taken back any more. Before it can be received, the connection depends on what its sender depended
+    /// on.
     pub(in crate::ahead) fn release_sent(&mut self, mut sent: Sent) {
         sent.clock.merge(&self.ahead.written);
         let entry = FdEntry(self.classify_socket(0, &sent.socket));
