@@ -4,7 +4,7 @@
 //! An undo entry has what was in the set. It is put back by the process itself, once its descriptors are those of the
 //! checkpoint: the kernel knows a member by its descriptor's number and its open file, and forgets it with the file.
 //!
-//! **Invariant:** what changes a set on a guess has a checkpoint, or nobody else has the set.
+//! **Invariant:** nobody else has a set that a process changes on a guess.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
@@ -12,6 +12,7 @@ use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
 use agent_abi::option;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -120,7 +121,7 @@ impl Supervisor {
         let Some(set) = self.epoll_set(call, fd).filter(|_| !is_set(call.tid, member)) else {
             return Plan::new(Class::Barrier).once();
         };
-        if self.outlives_the_caller(call, fd) {
+        if self.is_shared(call, fd) {
             return Plan::new(Class::Barrier).once();
         }
         let object = Object::EpollSet(set.id);
@@ -137,7 +138,7 @@ impl Supervisor {
         let is_answered = self.ahead.input.has_any() || self.ahead.listeners.any_waits();
         match self.epoll_set(call, fd) {
             Some(set) if !tells_once => plan.observing(Object::EpollSet(set.id)),
-            Some(set) if !is_answered && !self.outlives_the_caller(call, fd) && !has_sets(call) => {
+            Some(set) if !is_answered && !self.is_shared(call, fd) && !has_sets(call) => {
                 plan.modifying(Object::EpollSet(set.id), Intent::EpollSet(Change { set, fd, member: None }))
             }
             None if !tells_once => plan,
@@ -145,11 +146,16 @@ impl Supervisor {
         }
     }
 
-    /// Whether a rollback ends the caller, and not the set: somebody else would have to put it back.
-    fn outlives_the_caller(&self, call: &Call, fd: i32) -> bool {
-        let is_born_on_a_guess =
-            self.ahead.is_speculative(call.pid) && !self.ahead.kept.values().any(|kept| kept.pid == call.pid);
-        is_born_on_a_guess && self.is_its_parents(call, fd)
+    /// Whether another process has the set: who waits there sleeps in the kernel, and would be told of a member before
+    /// anybody could keep it from him; and a rollback of several processes would have to put the set back in order.
+    fn is_shared(&mut self, call: &Call, fd: i32) -> bool {
+        let tids: Vec<i32> = self.tracees.keys().copied().collect();
+        let pids: BTreeSet<i32> = tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect();
+        let may_have = |pid: i32| {
+            let is_it = |other: i32| is_set(pid, other) && may_be_same((call.tid, fd), (pid, other));
+            self.descriptors_of(pid).map_or(true, |open| open.into_iter().any(is_it))
+        };
+        pids.into_iter().any(|pid| pid != call.pid && may_have(pid))
     }
 
     /// Whether the parent of a process has the same open file under the same number, or may have it.
@@ -203,7 +209,8 @@ impl Supervisor {
         }
         let mut modifies = Vec::new();
         for &(fd, member) in &members {
-            let Some(set) = self.epoll_set(call, fd) else { return Ok(self.wait_at_barrier(call)) };
+            let set = self.epoll_set(call, fd).filter(|_| !self.is_shared(call, fd));
+            let Some(set) = set else { return Ok(self.wait_at_barrier(call)) };
             let object = Object::EpollSet(set.id);
             modifies.push((object, Intent::EpollSet(Change { set, fd, member: Some(member) })));
         }
@@ -311,6 +318,13 @@ fn has_member(members: procfs::Result<Vec<Member>>, is_such: impl Fn(&Member) ->
     match members {
         Ok(members) => members.iter().any(is_such),
         Err(error) => !matches!(error, procfs::Error::Gone(_) | procfs::Error::Missing { .. }),
+    }
+}
+
+fn may_be_same(one: (i32, i32), other: (i32, i32)) -> bool {
+    match crate::sys::are_same_file(one, other) {
+        Ok(is_same) => is_same,
+        Err(error) => !matches!(error.raw_os_error(), Some(libc::EBADF | libc::ESRCH)),
     }
 }
 
