@@ -103,11 +103,6 @@ pub fn same_memory(a: i32, b: i32) -> io::Result<bool> {
     thread_state::sys::same_memory(a, b)
 }
 
-/// Whether descriptors of two processes, each given as process and descriptor, are the same open file.
-pub fn same_description(a: (i32, i32), b: (i32, i32)) -> io::Result<bool> {
-    thread_state::sys::same_description(a, b)
-}
-
 /// Ranges of a process's address space that have pages of their own: anonymous, or private copies of a file's, in
 /// memory or swapped out. `pagemap` is the process's `/proc/PID/pagemap`. `Unsupported` before Linux 6.7.
 pub fn own_pages(pagemap: &File) -> io::Result<Vec<Range<u64>>> {

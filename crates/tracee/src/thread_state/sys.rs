@@ -55,9 +55,3 @@ pub(crate) fn same_memory(a: i32, b: i32) -> io::Result<bool> {
     // SAFETY: no pointers.
     Ok(checked(unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) })? == 0)
 }
-
-pub(crate) fn same_description(a: (i32, i32), b: (i32, i32)) -> io::Result<bool> {
-    const KCMP_FILE: i32 = 0;
-    // SAFETY: no pointers.
-    Ok(checked(unsafe { libc::syscall(libc::SYS_kcmp, a.0, b.0, KCMP_FILE, a.1, b.1) })? == 0)
-}

@@ -215,9 +215,8 @@ impl Supervisor {
             let descriptors = self.descriptors_of(pid).unwrap_or_default();
             descriptors.into_iter().map(move |fd| (pid, fd))
         };
-        let is_same = |&other: &(i32, i32)| {
-            link(other) == pipe && tracee::process_state::same_description(end, other).unwrap_or(false)
-        };
+        let is_same =
+            |&other: &(i32, i32)| link(other) == pipe && crate::sys::are_same_file(end, other).unwrap_or(false);
         pids.into_iter().flat_map(of).filter(is_same).collect()
     }
 
