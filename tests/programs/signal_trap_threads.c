@@ -1,6 +1,6 @@
-/* SIGTRAP is ignored by a process with two threads. Signals that come to the second one, in the midst of its calls, have
- * what came with them, and SIGTRAP stays ignored. A step of ours would give it its default action, and the program makes
- * no call of its own for which it could be told again. */
+/* A process with two threads ignores SIGTRAP. Signals reach the second thread in the midst of its calls: each arrives
+ * with the value that was sent with it, and SIGTRAP stays ignored. A step by the tracer would give SIGTRAP its default
+ * action. The program sets no action of its own afterwards, so that nothing would repair that. */
 #include "check.h"
 static volatile int heard, wrong, is_over;
 static void hears(int signal, siginfo_t *info, void *context) {

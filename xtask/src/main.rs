@@ -13,7 +13,7 @@
 //! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
 //! | `faults [N] [--seed S]` | kills and stops the supervising processes at N (500) random moments |
 //! | `posix [--operations N] [--seed S] [NAME …]` | pjdfstest (tests with a NAME in theirs) and fsx on a BlueFS mount |
-//! | `histories [N] [--seed S] [--planted ERROR]` | what N (100) times several clients of BlueFS were told, with faults |
+//! | `histories [N] [--seed S] [--planted ERROR]` | N (100) histories of several BlueFS clients, with faults |
 //! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
 //! | `bench NAME [--runs N] [--quick] [--before FILE]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |
@@ -41,7 +41,8 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | \
     everyday [--table] [NAME …] | replay [--runs N] [NAME …] | guarantee | faults [N] [--seed S] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | posix [--operations N] [--seed S] [NAME …] | \
-    histories [N] [--seed S] [--jobs N] [--planted ERROR] | search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
+    histories [N] [--seed S] [--jobs N] [--planted ERROR] | \
+    search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|\
     guess-build|growth|signals|all \
     [--runs N] [--quick] [--before FILE] | docs";

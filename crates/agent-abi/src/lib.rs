@@ -99,8 +99,8 @@ pub enum Request {
     Fatal = 8,
     /// A descriptor of an outside stream is about to be closed: its other end must not see that before it may: `(fd)`.
     HoldEnd = 9,
-    /// May this call be made, and as what: `(frame)`. Answer: `ahead::…`. While the supervisor has no answer the thread
-    /// stays stopped.
+    /// May this call be made, and as what: `(frame)`. Answer: `ahead::…`. While the supervisor has no answer the
+    /// thread stays stopped.
     Ahead = 10,
     /// A call that was to be told of has been made: `(result)`.
     Done = 11,

@@ -349,8 +349,8 @@ impl Call<'_> {
         }
     }
 
-    /// `kill(pid, …)`, `tgkill(pid, …)`: the sender's dependencies go to the receiver, and it learns whether there is
-    /// one.
+    /// `kill(pid, …)`, `tgkill(pid, …)`: the sender's dependencies go to the receiver, and it learns whether there
+    /// is one.
     pub fn kill(&mut self, position: u8) {
         // That a signal could be sent to a group, or to all, tells that somebody is there.
         let mut tells_of_many = false;

@@ -22,68 +22,111 @@ const MAKES: &[&str] = &[
     "f = make('new', os.O_CREAT | os.O_RDONLY, 0); seen.append(os.read(f, 1)); flags(f)",
     "f = make('new', CREATE | os.O_WRONLY, 0o400); os.writev(f, [b'12', b'345']); flags(f); see(f)",
     "os.umask(0o077); put('new', 'x'); put('shared/new', 'y'); f = make('shared/more', mode=0o777); see(f)",
-    "f = make('new'); os.fchmod(f, 0o4711); os.fchown(f, 5, 6); os.utime(f, ns=(1, 1)); os.setxattr(f, 'user.k', b'v'); see(f)",
-    "f = make('new'); os.posix_fallocate(f, 0, 20000); see(f); seen.append(os.getxattr(f, 'user.k') if os.listxattr(f) else 0)",
-    "a = os.open('a', os.O_RDONLY); f = make('new'); os.copy_file_range(a, f, 4); os.sendfile(f, a, None, 9); os.close(a)",
-    "d = os.open('shared', os.O_RDONLY); f = os.open('new', CREATE | os.O_WRONLY, dir_fd=d); os.write(f, b'z'); os.close(f); os.close(d)",
-    "f = make('new'); g = os.dup(f); os.write(f, b'12'); os.write(g, b'3'); os.lseek(g, 0, 0); seen.append(os.read(f, 9))",
-    "f = make('new')\nif os.fork() == 0:\n  os.write(f, b'child'); see(f); os._exit(0)\nos.wait(); os.write(f, b'parent'); see(f)",
+    "f = make('new'); os.fchmod(f, 0o4711); os.fchown(f, 5, 6); os.utime(f, ns=(1, 1)); \
+     os.setxattr(f, 'user.k', b'v'); see(f)",
+    "f = make('new'); os.posix_fallocate(f, 0, 20000); see(f); \
+     seen.append(os.getxattr(f, 'user.k') if os.listxattr(f) else 0)",
+    "a = os.open('a', os.O_RDONLY); f = make('new'); os.copy_file_range(a, f, 4); os.sendfile(f, a, None, 9); \
+     os.close(a)",
+    "d = os.open('shared', os.O_RDONLY); f = os.open('new', CREATE | os.O_WRONLY, dir_fd=d); os.write(f, b'z'); \
+     os.close(f); os.close(d)",
+    "f = make('new'); g = os.dup(f); os.write(f, b'12'); os.write(g, b'3'); os.lseek(g, 0, 0); \
+     seen.append(os.read(f, 9))",
+    "f = make('new')\nif os.fork() == 0:\n  os.write(f, b'child'); see(f); os._exit(0)\nos.wait(); \
+     os.write(f, b'parent'); see(f)",
     "for i in range(50): put('new%d' % i, 'x' * i * 100)",
     "import shutil; shutil.copyfile('a', 'new')",
     "if os.fork() == 0: os.execlp('cp', 'cp', 'a', 'new')\nos.wait()",
     // By its name, as those inside see it.
-    "f = make('new'); os.write(f, b'12'); see('new'); seen.append(open('new').read()); put('new', '34', 'a'); see(f); seen.append(open('new').read())",
-    "put('new', 'long text'); put('new', 'x'); see('new'); os.chmod('new', 0o600); see('new'); seen.append(os.access('new', os.X_OK))",
+    "f = make('new'); os.write(f, b'12'); see('new'); seen.append(open('new').read()); put('new', '34', 'a'); see(f); \
+     seen.append(open('new').read())",
+    "put('new', 'long text'); put('new', 'x'); see('new'); os.chmod('new', 0o600); see('new'); \
+     seen.append(os.access('new', os.X_OK))",
     "f = make('new'); os.unlink('new'); see(f); seen.append(os.path.exists('new')); os.write(f, b'gone')",
     "f = make('new'); os.unlink('new'); put('new', 'other'); see(f); see('new')",
-    "put('x.lock', 'new'); seen.append(fails('x.lock')); os.rename('x.lock', 'a'); see('a'); seen.append(open('a').read()); seen.append(os.path.exists('x.lock'))",
-    "put('one', '1'); os.rename('one', 'two'); os.rename('two', 'three'); see('three'); seen.append([os.path.exists(n) for n in ('one', 'two', 'three')])",
+    "put('x.lock', 'new'); seen.append(fails('x.lock')); os.rename('x.lock', 'a'); see('a'); \
+     seen.append(open('a').read()); seen.append(os.path.exists('x.lock'))",
+    "put('one', '1'); os.rename('one', 'two'); os.rename('two', 'three'); see('three'); \
+     seen.append([os.path.exists(n) for n in ('one', 'two', 'three')])",
     "put('one', '1'); put('two', '2'); os.rename('one', 'two'); seen.append(open('two').read()); see('two')",
-    "f = make('tmp_obj'); os.write(f, b'o'); os.link('tmp_obj', 'obj'); see(f); os.unlink('tmp_obj'); see(f); see('obj')",
+    "f = make('tmp_obj'); os.write(f, b'o'); os.link('tmp_obj', 'obj'); see(f); os.unlink('tmp_obj'); see(f); \
+     see('obj')",
     "os.unlink('a'); put('a', 'again'); see('a'); seen.append(open('a').read())",
-    "put('new', 'x')\nif os.fork() == 0:\n  seen.append(open('new').read()); see('new'); put('new', 'y', 'a'); os._exit(0)\nos.wait(); seen.append(open('new').read())",
-    "put('shared/new', 'x'); see('shared/../shared/new'); os.chdir('shared'); see('new'); os.unlink('new'); os.chdir('..')",
+    "put('new', 'x')\nif os.fork() == 0:\n  seen.append(open('new').read()); see('new'); put('new', 'y', 'a'); \
+     os._exit(0)\nos.wait(); seen.append(open('new').read())",
+    "put('shared/new', 'x'); see('shared/../shared/new'); os.chdir('shared'); see('new'); os.unlink('new'); \
+     os.chdir('..')",
     "f = make('new'); os.close(0); put('zero', ''); seen.append(os.dup(f)); os.close(os.dup(f)); make('other'); see(0)",
-    "put('one', 'text'); a = os.open('one', os.O_RDONLY); f = make('two'); os.copy_file_range(a, f, 9); os.close(a); seen.append(open('two').read())",
-    "import mmap; f = make('new'); os.write(f, b'x' * 5000); m = mmap.mmap(f, 5000, mmap.MAP_PRIVATE, mmap.PROT_READ); seen.append(m[4990:]); m.close()",
+    "put('one', 'text'); a = os.open('one', os.O_RDONLY); f = make('two'); os.copy_file_range(a, f, 9); os.close(a); \
+     seen.append(open('two').read())",
+    "import mmap; f = make('new'); os.write(f, b'x' * 5000); \
+     m = mmap.mmap(f, 5000, mmap.MAP_PRIVATE, mmap.PROT_READ); seen.append(m[4990:]); m.close()",
     "f = make('new'); os.write(f, b'1'); see(f)",
     "import fcntl; n = fcntl.LOCK_EX | fcntl.LOCK_NB; f = make('new'); os.write(f, b'12345'); \
      fcntl.lockf(f, n, 2)\nfor i in range(2):\n  if os.fork() == 0:\n    g = os.open('new', os.O_RDWR); \
      e = errno_of(fcntl.lockf, g, n, 1), errno_of(fcntl.lockf, g, n, 1, 3); fcntl.lockf(g, fcntl.LOCK_UN); \
      os._exit(e[0] * 16 + e[1])\n  seen.append(os.wait()[1] >> 8); fcntl.lockf(f, fcntl.LOCK_UN)",
     // Attributes: of files that were there, of a directory, of new files by their names.
-    "os.chmod('a', 0o640); see('a'); os.chown('a', 1, 2); see('a'); os.chmod('a', 0o6755); os.chown('a', 3, -1); see('a'); seen.append(os.access('a', os.R_OK))",
-    "os.utime('a', ns=(10 ** 18, 10 ** 18 + 5)); seen.append((os.stat('a').st_mtime_ns, os.lstat('a').st_atime_ns)); os.utime('a', ns=(1, 2)); see('a')",
-    "f = os.open('a', os.O_RDONLY); os.fchmod(f, 0o604); os.fchown(f, 5, 6); os.utime(f, ns=(3, 4)); see(f); see('a'); seen.append(os.fstat(f).st_mtime_ns); os.close(f)",
+    "os.chmod('a', 0o640); see('a'); os.chown('a', 1, 2); see('a'); os.chmod('a', 0o6755); os.chown('a', 3, -1); \
+     see('a'); seen.append(os.access('a', os.R_OK))",
+    "os.utime('a', ns=(10 ** 18, 10 ** 18 + 5)); seen.append((os.stat('a').st_mtime_ns, os.lstat('a').st_atime_ns)); \
+     os.utime('a', ns=(1, 2)); see('a')",
+    "f = os.open('a', os.O_RDONLY); os.fchmod(f, 0o604); os.fchown(f, 5, 6); os.utime(f, ns=(3, 4)); see(f); \
+     see('a'); seen.append(os.fstat(f).st_mtime_ns); os.close(f)",
     "os.chmod('shared', 0o750); see('shared'); os.chown('shared', 8, 9); see('shared')",
-    "os.chmod('a', 0o600)\nif os.fork() == 0:\n  see('a'); os.chmod('a', 0o660); os._exit(seen[-1] != seen[0] and 1)\nseen.append(os.wait()[1]); see('a')",
+    "os.chmod('a', 0o600)\nif os.fork() == 0:\n  see('a'); os.chmod('a', 0o660); \
+     os._exit(seen[-1] != seen[0] and 1)\nseen.append(os.wait()[1]); see('a')",
     "os.chmod('a', 0o600); os.chmod('shared', 0o700); os.unlink('a')",
-    "f = os.open('a', os.O_WRONLY | os.O_APPEND); os.write(f, b'more'); os.fchmod(f, 0o444); os.close(f); os.utime('a', ns=(5, 6))",
-    "put('new', 'x'); os.chown('new', 5, 6); os.utime('new', ns=(7, 8)); see('new'); seen.append(os.stat('new').st_mtime_ns)",
+    "f = os.open('a', os.O_WRONLY | os.O_APPEND); os.write(f, b'more'); os.fchmod(f, 0o444); os.close(f); \
+     os.utime('a', ns=(5, 6))",
+    "put('new', 'x'); os.chown('new', 5, 6); os.utime('new', ns=(7, 8)); see('new'); \
+     seen.append(os.stat('new').st_mtime_ns)",
     "os.utime('a'); os.utime('shared'); put('new', ''); os.utime('new'); see('new')",
     // Contents of files that were there.
-    "put('a', 'longer text'); see('a'); seen.append(open('a').read()); put('a', 'x'); see('a'); seen.append(open('a').read()); put('a', ''); see('a')",
-    "put('a', 'more', 'a'); see('a'); f = os.open('a', os.O_RDWR); seen.append((os.read(f, 99), os.lseek(f, 0, 2), os.lseek(f, -3, 2), os.read(f, 99), os.pread(f, 2, 4), os.read(f, 1))); os.ftruncate(f, 7); see(f); os.pwrite(f, b'!', 9); see('a'); os.lseek(f, 0, 0); seen.append(os.read(f, 99)); os.close(f)",
-    "m = os.stat('a').st_mtime_ns; put('a', '1', 'a'); seen.append(os.stat('a').st_mtime_ns > m); f = make('a', os.O_RDWR); os.ftruncate(f, 3); see(f); os.write(f, b'HE'); see(f)",
-    "put('a', 'x'); os.utime('a', ns=(5, 6)); seen.append(os.stat('a').st_mtime_ns); put('a', 'y', 'a'); seen.append(os.stat('a').st_mtime_ns > 10 ** 18); os.chmod('a', 0o600); see('a'); f = os.open('a', os.O_RDWR); os.ftruncate(f, 1); os.utime(f, ns=(7, 8)); os.close(f); see('a'); seen.append(os.stat('a').st_mtime_ns)",
-    "put('a', 'parent')\nif os.fork() == 0:\n  seen.append(open('a').read()); put('a', 'child', 'a'); os._exit(len(seen[-1]))\nseen.append(os.wait()[1] >> 8); seen.append(open('a').read()); see('a')",
-    "put('a', 'more', 'a'); f = os.open('a', os.O_RDONLY); os.link('a', 'b'); os.unlink('a'); see(f); seen.append(open('b').read()); put('a', 'new'); see('a'); see('b'); os.unlink('b'); see(f); seen.append(os.read(f, 99))",
-    "put('a', 'more', 'a'); os.rename('a', 'b'); see('b'); put('b', '!', 'a'); seen.append(open('b').read()); put('a', 'other'); os.rename('a', 'b'); see('b'); seen.append(open('b').read())",
-    "os.system('echo one > a; cat a; echo two >> a; cat a; wc -c < a; sort -r a; truncate -s 3 a; cat a; sed -i s/o/0/ a; cat a')",
+    "put('a', 'longer text'); see('a'); seen.append(open('a').read()); put('a', 'x'); see('a'); \
+     seen.append(open('a').read()); put('a', ''); see('a')",
+    "put('a', 'more', 'a'); see('a'); f = os.open('a', os.O_RDWR); \
+     seen.append((os.read(f, 99), os.lseek(f, 0, 2), os.lseek(f, -3, 2), os.read(f, 99), os.pread(f, 2, 4), \
+     os.read(f, 1))); os.ftruncate(f, 7); see(f); os.pwrite(f, b'!', 9); see('a'); os.lseek(f, 0, 0); \
+     seen.append(os.read(f, 99)); os.close(f)",
+    "m = os.stat('a').st_mtime_ns; put('a', '1', 'a'); seen.append(os.stat('a').st_mtime_ns > m); \
+     f = make('a', os.O_RDWR); os.ftruncate(f, 3); see(f); os.write(f, b'HE'); see(f)",
+    "put('a', 'x'); os.utime('a', ns=(5, 6)); seen.append(os.stat('a').st_mtime_ns); put('a', 'y', 'a'); \
+     seen.append(os.stat('a').st_mtime_ns > 10 ** 18); os.chmod('a', 0o600); see('a'); f = os.open('a', os.O_RDWR); \
+     os.ftruncate(f, 1); os.utime(f, ns=(7, 8)); os.close(f); see('a'); seen.append(os.stat('a').st_mtime_ns)",
+    "put('a', 'parent')\nif os.fork() == 0:\n  seen.append(open('a').read()); put('a', 'child', 'a'); \
+     os._exit(len(seen[-1]))\nseen.append(os.wait()[1] >> 8); seen.append(open('a').read()); see('a')",
+    "put('a', 'more', 'a'); f = os.open('a', os.O_RDONLY); os.link('a', 'b'); os.unlink('a'); see(f); \
+     seen.append(open('b').read()); put('a', 'new'); see('a'); see('b'); os.unlink('b'); see(f); \
+     seen.append(os.read(f, 99))",
+    "put('a', 'more', 'a'); os.rename('a', 'b'); see('b'); put('b', '!', 'a'); seen.append(open('b').read()); \
+     put('a', 'other'); os.rename('a', 'b'); see('b'); seen.append(open('b').read())",
+    "os.system('echo one > a; cat a; echo two >> a; cat a; wc -c < a; sort -r a; truncate -s 3 a; cat a; \
+     sed -i s/o/0/ a; cat a')",
     // Entries.
-    "put('new', 'x'); seen.append(sorted(os.listdir('.'))); os.unlink('a'); seen.append(sorted(os.listdir('.'))); put('a', ''); seen.append(sorted(os.listdir('.')))",
-    "for i in range(60): put('new%d' % i, '')\nfor i in range(0, 60, 2): os.unlink('new%d' % i)\nseen.append(sorted((e.name, e.is_file(), e.inode() == os.stat(e.path).st_ino) for e in os.scandir('.') if e.name[0] == 'n'))",
-    "put('one', ''); os.rename('one', 'two'); os.rename('a', 'three'); seen.append(sorted(os.listdir('.'))); os.unlink('two'); seen.append(sorted(os.listdir(os.open('.', os.O_RDONLY))))",
-    "put('shared/new', ''); seen.append(os.listdir('shared')); os.unlink('shared/new'); seen.append(os.listdir('shared'))",
+    "put('new', 'x'); seen.append(sorted(os.listdir('.'))); os.unlink('a'); seen.append(sorted(os.listdir('.'))); \
+     put('a', ''); seen.append(sorted(os.listdir('.')))",
+    "for i in range(60): put('new%d' % i, '')\nfor i in range(0, 60, \
+     2): os.unlink('new%d' % i)\nseen.append(sorted((e.name, e.is_file(), \
+     e.inode() == os.stat(e.path).st_ino) for e in os.scandir('.') if e.name[0] == 'n'))",
+    "put('one', ''); os.rename('one', 'two'); os.rename('a', 'three'); seen.append(sorted(os.listdir('.'))); \
+     os.unlink('two'); seen.append(sorted(os.listdir(os.open('.', os.O_RDONLY))))",
+    "put('shared/new', ''); seen.append(os.listdir('shared')); os.unlink('shared/new'); \
+     seen.append(os.listdir('shared'))",
     "put('new', 'x')\nif os.fork() == 0: os._exit(len(os.listdir('.')))\nseen.append(os.wait()[1] >> 8)",
     // A further name of a file that was there.
     "os.link('a', 'b'); seen.append(sorted(os.listdir('.')))",
     // Names that are not there.
-    "put('new', ''); import socket; s = socket.socket(socket.AF_UNIX); seen.extend(s.connect_ex(n) for n in ('none', 'none/at/all', 'a/below')); s.close()",
+    "put('new', ''); import socket; s = socket.socket(socket.AF_UNIX); \
+     seen.extend(s.connect_ex(n) for n in ('none', 'none/at/all', 'a/below')); s.close()",
     // What a process asks of itself, and its limits.
-    "import resource; s, h = resource.getrlimit(resource.RLIMIT_NOFILE); resource.setrlimit(resource.RLIMIT_NOFILE, (99, h)); seen.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); put('new', '')",
-    "seen.extend(libc.prctl(n, 0, 0, 0, 0) for n in (3, 7, 30, 39)); b = ctypes.create_string_buffer(99); h = (ctypes.c_uint32 * 2)(0x20080522, 0); seen.append((libc.capget(h, b), b.raw)); put('new', '')",
-    "import fcntl; a = os.open('a', os.O_RDONLY)\nfor n in (0x5402, 0x5410, 0x5414):\n  try: fcntl.ioctl(a, n, bytes(64))\n  except OSError as e: seen.append(e.errno)\nos.close(a); put('new', '')",
+    "import resource; s, h = resource.getrlimit(resource.RLIMIT_NOFILE); \
+     resource.setrlimit(resource.RLIMIT_NOFILE, (99, h)); seen.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); \
+     put('new', '')",
+    "seen.extend(libc.prctl(n, 0, 0, 0, 0) for n in (3, 7, 30, 39)); b = ctypes.create_string_buffer(99); \
+     h = (ctypes.c_uint32 * 2)(0x20080522, 0); seen.append((libc.capget(h, b), b.raw)); put('new', '')",
+    "import fcntl; a = os.open('a', os.O_RDONLY)\nfor n in (0x5402, 0x5410, 0x5414):\n  try: fcntl.ioctl(a, n, \
+     bytes(64))\n  except OSError as e: seen.append(e.errno)\nos.close(a); put('new', '')",
 ];
 
 fn has_root() -> bool {

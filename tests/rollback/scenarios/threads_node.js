@@ -3,8 +3,12 @@
 // @memory
 // @never WRONG
 // @timeout 120
-const { Worker, isMainThread, parentPort } = require('worker_threads'), { spawn } = require('child_process'), fs = require('fs').promises;
-if (!isMainThread) { parentPort.on('message', n => { parentPort.postMessage(n * n); if (n === 3) parentPort.close(); }); return; }
+const { Worker, isMainThread, parentPort } = require('worker_threads');
+const { spawn } = require('child_process'), fs = require('fs').promises;
+if (!isMainThread) {
+  parentPort.on('message', n => { parentPort.postMessage(n * n); if (n === 3) parentPort.close(); });
+  return;
+}
 const once = (e, n) => new Promise(r => e.once(n, (...a) => r(a)));
 (async () => {
   const worker = new Worker(__filename); let sum = 0; worker.on('message', n => sum += n);
@@ -14,5 +18,6 @@ const once = (e, n) => new Promise(r => e.once(n, (...a) => r(a)));
   console.log((await Promise.all([0, 1, 2].map(n => fs.stat(`file${n}`)))).map(s => s.size));
   const cat = spawn('cat'); let out = ''; cat.stdout.on('data', d => out += d); cat.stdin.end('through cat');
   console.log(await once(cat, 'close'), out);
-  await new Promise(r => setTimeout(r, 5)); console.log((await fs.readdir('.')).filter(n => n.startsWith('file')).join());
+  await new Promise(r => setTimeout(r, 5));
+  console.log((await fs.readdir('.')).filter(n => n.startsWith('file')).join());
 })();

@@ -16,8 +16,8 @@ struct Progress {
     begun: u64,
 }
 
-/// Files that hold 0, 1, 2…, where block n of each was written after block n of the one before; a number is told after
-/// the last.
+/// Files that hold 0, 1, 2…, where block n of each was written after block n of the one before; a number is told
+/// after the last.
 pub fn chain(dir: &Path, names: &[&str], len: usize, seen: u64) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut files: Vec<Progress> = Vec::new();

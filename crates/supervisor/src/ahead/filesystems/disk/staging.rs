@@ -205,8 +205,8 @@ impl Watchers {
     }
 }
 
-/// A line of proc(5)'s fdinfo: `inotify wd:1 ino:b sdev:fe00000 …`, `fanotify ino:b sdev:fe00000 …`, or marks of whole
-/// mounts and file systems.
+/// A line of proc(5)'s fdinfo: `inotify wd:1 ino:b sdev:fe00000 …`, `fanotify ino:b sdev:fe00000 …`, or marks of
+/// whole mounts and file systems.
 fn concerns(mark: &str, dir: &Stat) -> bool {
     let number = |key: &str| {
         let field = mark.split_ascii_whitespace().find_map(|word| word.strip_prefix(key));
