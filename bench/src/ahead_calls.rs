@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::figure::{Base, Figure, Limit, Series, Target};
-use crate::inside::{command, machine, output_of, prefix_with, statistic, Workshop};
+use crate::inside::{command, machine, nanoseconds, prefix_with, statistic, Workshop};
 use crate::Options;
 
 /// Operations of `aheadcalls.c`, how often each is done in one run, and in one run with the asking path.
@@ -89,9 +89,7 @@ fn once(
     words.extend([program, operation, &count.to_string(), guess].map(str::to_owned));
     let mut job = command(&words);
     job.current_dir(shop.path()).env("MEMORY", &memory);
-    let said = output_of(job)?;
-    let number = said.strip_prefix("ns ").and_then(|text| text.trim().parse().ok());
-    number.ok_or_else(|| format!("aheadcalls said {said:?}"))
+    nanoseconds(job)
 }
 
 fn stats(shop: &Workshop) -> std::path::PathBuf {

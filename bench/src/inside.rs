@@ -123,6 +123,14 @@ pub fn output_of(mut command: Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// What one operation took, ns: a program of `programs` says so.
+pub fn nanoseconds(command: Command) -> Result<f64, String> {
+    let what = format!("{command:?}");
+    let said = output_of(command)?;
+    let number = said.strip_prefix("ns ").and_then(|text| text.trim().parse().ok());
+    number.ok_or_else(|| format!("{what} said {said:?}"))
+}
+
 /// What machine this is, for a figure's notes.
 pub fn machine() -> String {
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();

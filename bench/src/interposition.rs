@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::figure::{Base, Figure, Limit, Series, Target};
-use crate::inside::{command, machine, output_of, prefix, prefix_of, repository, statistic};
+use crate::inside::{command, machine, nanoseconds, output_of, prefix, prefix_of, repository, statistic};
 use crate::Options;
 
 /// An operation of `microbench.c`, and how often it is done in one run.
@@ -101,9 +101,7 @@ impl Micro {
         words.extend([self.program.clone(), operation.to_owned(), count.to_string()]);
         let mut job = command(&words);
         job.current_dir(&self.directory);
-        let said = output_of(job)?;
-        let number = said.strip_prefix("ns ").and_then(|text| text.trim().parse().ok());
-        number.ok_or_else(|| format!("microbench said {said:?}"))
+        nanoseconds(job)
     }
 
     /// Stops for each further operation: those of a run of 2 × `count` less those of a run of `count`.

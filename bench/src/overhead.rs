@@ -2,7 +2,7 @@
 //! never speculated, and in one whose first program made a speculation and committed it.
 
 use crate::figure::{Base, Figure, Limit, Series, Target};
-use crate::inside::{command, machine, output_of, prefix_with, Workshop};
+use crate::inside::{command, machine, nanoseconds, prefix_with, Workshop};
 use crate::Options;
 
 /// Operations of `microbench.c` and how often each is done in one run. The warm-up, a tenth of that, outlasts what
@@ -30,9 +30,7 @@ pub fn run(options: &Options) -> Result<Figure, String> {
                 words.extend([micro.clone(), operation.to_owned(), count.to_string()]);
                 let mut job = command(&words);
                 job.current_dir(workshop.path());
-                let said = output_of(job)?;
-                let number = said.strip_prefix("ns ").and_then(|text| text.trim().parse().ok());
-                series.values.push(number.ok_or_else(|| format!("microbench said {said:?}"))?);
+                series.values.push(nanoseconds(job)?);
             }
         }
         let [native, plain, after] = [0, 1, 2].map(|way: usize| group[way].median());

@@ -1,7 +1,7 @@
 //! What a signal that a handler takes costs, natively and in a world: with a tracer each signal is a stop.
 
 use crate::figure::{Base, Figure, Series};
-use crate::inside::{command, machine, output_of, prefix_with, Workshop};
+use crate::inside::{command, machine, nanoseconds, prefix_with, Workshop};
 use crate::Options;
 
 /// Operations of `programs/signals.c`.
@@ -26,9 +26,7 @@ pub fn run(options: &Options) -> Result<Figure, String> {
                 words.extend([program.clone(), operation.to_owned(), count.to_string()]);
                 let mut job = command(&words);
                 job.current_dir(workshop.path());
-                let said = output_of(job)?;
-                let number = said.strip_prefix("ns ").and_then(|text| text.trim().parse().ok());
-                series.values.push(number.ok_or_else(|| format!("signals said {said:?}"))?);
+                series.values.push(nanoseconds(job)?);
             }
         }
         eprintln!("{operation}: {:.0} ns natively, {:.0} inside", group[0].median(), group[1].median());

@@ -1,7 +1,7 @@
 //! `histories`: random histories of several clients of BlueFS, judged by whether one copy could have answered so
 //! (`tests/histories`).
 
-use crate::shell::{build_comparer, build_judged, job, speculator, target, Job};
+use crate::shell::{build_comparer, build_judged, comparer, target, Job};
 
 /// Histories of a sample: a quarter of a minute.
 const SAMPLE: &str = "40";
@@ -19,13 +19,7 @@ const PLANTED: [&str; 7] = [
 const PLANTED_HISTORIES: &str = "60";
 
 fn histories() -> Job {
-    let into = target().join("histories");
-    job(target().join("debug/histories")).args([
-        "--speculator".as_ref(),
-        speculator().as_os_str(),
-        "--into".as_ref(),
-        into.as_os_str(),
-    ])
+    comparer("histories", &target().join("histories"))
 }
 
 /// Histories, with the program's own arguments.

@@ -1,6 +1,6 @@
 //! `search`: pairs of actions and observations, to find what is shown before it is durable (`tests/search`).
 
-use crate::shell::{build_comparer, build_judged, job, speculator, target, Job};
+use crate::shell::{build_comparer, build_judged, comparer, target, Job};
 
 /// How many pairs are a sample: less than a minute.
 const SAMPLE: &str = "1500";
@@ -10,13 +10,7 @@ const SAMPLE_OUTSIDE: &str = "700";
 const PLANTED: [&str; 4] = ["--action", "write_pipe", "--observation", "read_pipe"];
 
 fn search() -> Job {
-    let into = target().join("search");
-    job(target().join("debug/search")).args([
-        "--speculator".as_ref(),
-        speculator().as_os_str(),
-        "--into".as_ref(),
-        into.as_os_str(),
-    ])
+    comparer("search", &target().join("search"))
 }
 
 /// A search, with the program's own arguments.

@@ -45,6 +45,12 @@ pub fn build_comparer(name: &str) -> Result<(), String> {
     cargo(&["build", "--quiet", "--workspace", "--bin", name]).run()
 }
 
+/// A program that compares, with `speculator` and the folder into which it writes as its first arguments.
+pub fn comparer(name: &str, into: &Path) -> Job {
+    let speculator = format!("--speculator={}", speculator().display());
+    job(target().join("debug").join(name)).args([speculator, format!("--into={}", into.display())])
+}
+
 /// Builds `speculator`, and the programs that judge it.
 pub fn build_judged() -> Result<(), String> {
     if JUDGES_TEST_BUILD.load(Ordering::Relaxed) {

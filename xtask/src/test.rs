@@ -8,9 +8,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::shell::{
-    build_comparer, build_tests, cargo, is_root, job, judge_test_build, nice_cargo, speculator, target,
-};
+use crate::shell::{build_comparer, build_tests, cargo, comparer, is_root, job, judge_test_build, nice_cargo, target};
 use crate::unstable::{self, run_tests};
 use crate::volume::Volume;
 use crate::{faults, guarantee, histories, search, setup};
@@ -176,11 +174,7 @@ fn rollback() -> Result<(), String> {
 pub fn everyday(arguments: Vec<String>) -> Result<(), String> {
     build_comparer("everyday")?;
     let into = std::env::temp_dir().join(format!("speculator-everyday-{}", std::process::id()));
-    let speculator = format!("--speculator={}", speculator().display());
-    let result = job(target().join("debug/everyday"))
-        .args([speculator, format!("--into={}", into.display())])
-        .args(arguments)
-        .run();
+    let result = comparer("everyday", &into).args(arguments).run();
     // What differs keeps its files; they are of no use to whoever does not look at them now.
     if result.is_ok() || std::env::var_os("CI").is_some() {
         let _ = std::fs::remove_dir_all(into);

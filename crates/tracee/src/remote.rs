@@ -108,6 +108,18 @@ impl<'a> RemoteCalls<'a> {
         }
     }
 
+    /// How the thread stops next. Of its death the event loop learns as of any other.
+    fn next_stop(&self) -> Result<i32> {
+        let tid = self.stopped.tid();
+        let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+        let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
+        if !libc::WIFSTOPPED(status) {
+            sys::keep_for_later(tid, status);
+            return Err(TraceError::Gone(tid));
+        }
+        Ok(status)
+    }
+
     /// Where the thread stood, and what it will have again.
     pub fn registers(&self) -> &Registers {
         &self.registers
@@ -198,13 +210,7 @@ impl<'a> RemoteCalls<'a> {
         loop {
             let request = if self.keeps_traps { libc::PTRACE_SYSCALL } else { libc::PTRACE_SINGLESTEP };
             sys::resume(tid, request, 0)?;
-            let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
-            let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
-            if !libc::WIFSTOPPED(status) {
-                // The event loop learns of the death as of any other.
-                sys::keep_for_later(tid, status);
-                return Err(TraceError::Gone(tid));
-            }
+            let status = self.next_stop()?;
             match (status >> 16, libc::WSTOPSIG(status)) {
                 (0, libc::SIGTRAP) if self.keeps_traps => return Ok(()),
                 (0, libc::SIGTRAP) => {
@@ -289,12 +295,7 @@ impl<'a> RemoteCalls<'a> {
         }
         loop {
             sys::resume(tid, libc::PTRACE_CONT, 0)?;
-            let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
-            let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
-            if !libc::WIFSTOPPED(status) {
-                sys::keep_for_later(tid, status);
-                return Err(TraceError::Gone(tid));
-            }
+            let status = self.next_stop()?;
             if status >> 16 != 0 {
                 continue;
             }
@@ -317,12 +318,7 @@ impl<'a> RemoteCalls<'a> {
         loop {
             sys::interrupt(tid)?;
             sys::resume(tid, libc::PTRACE_CONT, 0)?;
-            let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
-            let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
-            if !libc::WIFSTOPPED(status) {
-                sys::keep_for_later(tid, status);
-                return Err(TraceError::Gone(tid));
-            }
+            let status = self.next_stop()?;
             match status >> 16 {
                 0 => self.collected.push(sys::signal_info(tid)?),
                 _ => {
