@@ -94,6 +94,8 @@ const MAKES: &[&str] = &[
     "put('a', 'x'); os.utime('a', ns=(5, 6)); seen.append(os.stat('a').st_mtime_ns); put('a', 'y', 'a'); \
      seen.append(os.stat('a').st_mtime_ns > 10 ** 18); os.chmod('a', 0o600); see('a'); f = os.open('a', os.O_RDWR); \
      os.ftruncate(f, 1); os.utime(f, ns=(7, 8)); os.close(f); see('a'); seen.append(os.stat('a').st_mtime_ns)",
+    "f = os.open('a', os.O_RDWR | os.O_APPEND); os.pwrite(f, b'!', 0); seen.append(os.pread(f, 99, 0)); see(f); \
+     os.write(f, b'?'); seen.append(os.lseek(f, 0, 1)); os.close(f); seen.append(open('a').read())",
     "put('a', 'parent')\nif os.fork() == 0:\n  seen.append(open('a').read()); put('a', 'child', 'a'); \
      os._exit(len(seen[-1]))\nseen.append(os.wait()[1] >> 8); seen.append(open('a').read()); see('a')",
     "put('a', 'more', 'a'); f = os.open('a', os.O_RDONLY); os.link('a', 'b'); os.unlink('a'); see(f); \

@@ -366,10 +366,11 @@ pub(crate) struct Ahead {
     starting: HashSet<i32>,
     /// Where output that is held goes to, by object.
     targets: HashMap<u64, Weak<OwnedFd>>,
-    /// Files with writes that are held, and how many.
+    /// Writes and truncations that are held, by file.
     contents: filesystems::disk::contents::HeldContents,
+    /// Who would hear that the time of such a file is set.
     watchers: filesystems::disk::staging::Watchers,
-    /// What they hold together.
+    /// What held writes hold together.
     deferred_bytes: u64,
     /// Bounds that somebody had to wait at.
     reached: BTreeSet<speculations::bounds::Bound>,

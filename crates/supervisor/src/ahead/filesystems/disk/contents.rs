@@ -16,6 +16,14 @@ pub(in crate::ahead) enum ContentChange {
 }
 
 impl ContentChange {
+    /// How many bytes it keeps.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Write { bytes, .. } => bytes.len(),
+            Self::Truncate(_) => 0,
+        }
+    }
+
     fn size_after(&self, size: u64) -> u64 {
         match self {
             Self::Write { offset, bytes } => size.max(offset.unwrap_or(size) + bytes.len() as u64),

@@ -8,7 +8,7 @@ use crate::ahead::calls::plan::Plan;
 use crate::ahead::filesystems::disk::contents::ContentChange;
 use crate::ahead::filesystems::disk::name_calls::is_writable;
 use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
-use crate::ahead::filesystems::disk::writes::{has_size_limit, DeferredWrite};
+use crate::ahead::filesystems::disk::writes::has_size_limit;
 use crate::ahead::filesystems::mapped;
 use crate::ahead::filesystems::open::{arguments, O_CREAT, O_TRUNC};
 use crate::ahead::filesystems::path_walk::Found;
@@ -18,7 +18,6 @@ use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 use syscall_table::nr;
 use tracee::{Result, Stopped};
 
@@ -77,7 +76,7 @@ impl Supervisor {
             }
             return Ok(self.wait_at_barrier(call));
         };
-        self.hold_truncation(call, copy, (dev, ino), 0);
+        self.hold_write(call, copy, (dev, ino), ContentChange::Truncate(0));
         Ok(Decision::Answer(fd))
     }
 
@@ -91,7 +90,7 @@ impl Supervisor {
         if matches!(self.track(stopped, call, Plan::tracked_once(), modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
-        self.hold_truncation(call, open, (dev, ino), len);
+        self.hold_write(call, open, (dev, ino), ContentChange::Truncate(len));
         Ok(Decision::Answer(0))
     }
 
@@ -101,13 +100,6 @@ impl Supervisor {
         let is_writable = flags & OFlags::RWMODE != OFlags::RDONLY && !flags.contains(OFlags::PATH);
         let found = Found::of(copy.try_clone().ok()?).ok()?;
         is_writable.then_some((found, copy))
-    }
-
-    fn hold_truncation(&mut self, call: &Call, file: OwnedFd, inode: (u64, u64), len: u64) {
-        let Some(slot) = self.tracees.get(&call.tid).map(|tracee| tracee.process) else { return };
-        let change = ContentChange::Truncate(len);
-        let write = DeferredWrite { file, inode, change, slot, pid: call.pid, number: 0, since: Duration::ZERO };
-        self.hold_write(call, write);
     }
 
     /// Who reads a file to which writes are held, or moves to its end, is answered; `None`: it does not concern that,

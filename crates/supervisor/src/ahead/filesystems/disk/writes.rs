@@ -16,8 +16,11 @@ use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use commit_clock::DOMAINS_MAX;
-use rustix::fs::{FileType, OFlags, SeekFrom, Timespec, Timestamps};
+use rustix::fs::{FileType, OFlags, Timespec, Timestamps};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,24 +45,20 @@ pub(crate) struct DeferredWrite {
 impl DeferredWrite {
     /// How many bytes it keeps.
     pub fn len(&self) -> usize {
-        match &self.change {
-            ContentChange::Write { bytes, .. } => bytes.len(),
-            ContentChange::Truncate(_) => 0,
-        }
+        self.change.len()
     }
 
     /// Make it. The program's own position must not move: it has moved already.
-    fn make(&self) -> rustix::io::Result<()> {
+    fn make(&self) -> io::Result<()> {
+        let mut file = File::from(self.file.try_clone()?);
         match &self.change {
-            ContentChange::Write { offset: Some(offset), bytes } => {
-                write_all(bytes, |rest, at| rustix::io::pwrite(&self.file, rest, offset + at))
-            }
+            ContentChange::Write { offset: Some(offset), bytes } => file.write_all_at(bytes, *offset),
             ContentChange::Write { offset: None, bytes } => {
-                let position = rustix::fs::seek(&self.file, SeekFrom::Current(0));
-                write_all(bytes, |rest, _| rustix::io::write(&self.file, rest))?;
-                position.and_then(|position| rustix::fs::seek(&self.file, SeekFrom::Start(position))).map(drop)
+                let position = file.stream_position();
+                file.write_all(bytes)?;
+                position.and_then(|position| file.seek(SeekFrom::Start(position))).map(drop)
             }
-            ContentChange::Truncate(len) => rustix::fs::ftruncate(&self.file, *len),
+            ContentChange::Truncate(len) => file.set_len(*len),
         }
     }
 
@@ -68,21 +67,10 @@ impl DeferredWrite {
         let kept = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let since = Timespec { tv_sec: self.since.as_secs() as i64, tv_nsec: i64::from(self.since.subsec_nanos()) };
         let times = Timestamps { last_access: kept, last_modification: since };
-        // Who was shown the time is root as we are: it can only fail where somebody outside has changed the file since.
+        // Whoever was shown the time is root as the supervisor is. Where an ordinary user's file refuses to have its time
+        // set, it stays that of the commit.
         let _ = rustix::fs::futimens(&self.file, &times);
     }
-}
-
-fn write_all(bytes: &[u8], mut write: impl FnMut(&[u8], u64) -> rustix::io::Result<usize>) -> rustix::io::Result<()> {
-    let mut at = 0;
-    while at < bytes.len() {
-        match write(&bytes[at..], at as u64) {
-            Ok(n) => at += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 impl Supervisor {
@@ -107,8 +95,8 @@ impl Supervisor {
 
     /// Hold a write to a file. `None` where it has to wait instead.
     fn defer_write(&mut self, stopped: &Stopped, call: &Call, fd: i32) -> Result<Option<Decision>> {
-        let Some(write) = self.write_of(call, fd) else { return Ok(None) };
-        let (dev, ino) = write.inode;
+        let Some((file, inode, change)) = self.write_of(call, fd) else { return Ok(None) };
+        let (dev, ino) = inode;
         let position = self.copy_descriptor(call.tid, fd).ok();
         let modifies = vec![
             (Object::File(dev, ino), Intent::Nothing),
@@ -118,21 +106,25 @@ impl Supervisor {
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }
-        let len = write.len();
+        let len = change.len();
         if call.frame.nr != nr::pwrite64 {
-            let start = match write.change {
+            let start = match change {
                 ContentChange::Write { offset: Some(offset), .. } => offset,
-                _ => self.held_size(&write.file, write.inode),
+                _ => self.held_size(&file, inode),
             };
-            let _ = rustix::fs::seek(&write.file, SeekFrom::Start(start + len as u64));
+            let _ = rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(start + len as u64));
         }
-        self.hold_write(call, write);
+        self.hold_write(call, file, inode, change);
         Ok(Some(Decision::Answer(len as i64)))
     }
 
-    pub(in crate::ahead) fn hold_write(&mut self, call: &Call, mut write: DeferredWrite) {
+    /// A call has changed a file, as far as those inside see.
+    pub(in crate::ahead) fn hold_write(&mut self, call: &Call, file: OwnedFd, inode: Inode, change: ContentChange) {
+        // Whoever was killed meanwhile is told of no result.
+        let Some(slot) = self.tracees.get(&call.tid).map(|tracee| tracee.process) else { return };
         let attributes = self.ahead.attributes.held_before();
-        (write.number, write.since) = self.ahead.contents.add(write.inode, write.change.clone(), attributes);
+        let (number, since) = self.ahead.contents.add(inode, change.clone(), attributes);
+        let write = DeferredWrite { file, inode, change, slot, pid: call.pid, number, since };
         self.ahead.report.output_held += write.len() as u64;
         self.ahead.deferred_bytes += write.len() as u64;
         self.ahead.core.output(process(call.pid), Written::File(write));
@@ -153,7 +145,7 @@ impl Supervisor {
         Some(position_of(stat.st_dev, stat.st_ino))
     }
 
-    fn write_of(&mut self, call: &Call, fd: i32) -> Option<DeferredWrite> {
+    fn write_of(&mut self, call: &Call, fd: i32) -> Option<(OwnedFd, Inode, ContentChange)> {
         if self.ahead.holds_enough() {
             return None;
         }
@@ -180,14 +172,13 @@ impl Supervisor {
             return None;
         }
         let offset = match call.frame.nr {
-            nr::pwrite64 => Some(call.frame.args[3]),
+            // Whatever the offset is (pwrite(2), BUGS).
             _ if flags.contains(OFlags::APPEND) => None,
-            _ => Some(rustix::fs::seek(&file, SeekFrom::Current(0)).ok()?),
+            nr::pwrite64 => Some(call.frame.args[3]),
+            _ => Some(rustix::fs::seek(&file, rustix::fs::SeekFrom::Current(0)).ok()?),
         };
-        let slot = self.tracees.get(&call.tid)?.process;
         let change = ContentChange::Write { offset, bytes: Arc::new(bytes) };
-        let inode = (stat.st_dev, stat.st_ino);
-        Some(DeferredWrite { file, inode, change, slot, pid: call.pid, number: 0, since: Duration::ZERO })
+        Some((file, (stat.st_dev, stat.st_ino), change))
     }
 
     /// Whether a file system has so much room besides what is held already that a write cannot fail for want of it:
