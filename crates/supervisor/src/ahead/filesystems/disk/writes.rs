@@ -67,8 +67,8 @@ impl DeferredWrite {
         let kept = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
         let since = Timespec { tv_sec: self.since.as_secs() as i64, tv_nsec: i64::from(self.since.subsec_nanos()) };
         let times = Timestamps { last_access: kept, last_modification: since };
-        // Whoever was shown the time is root as the supervisor is. Where an ordinary user's file refuses to have its time
-        // set, it stays that of the commit.
+        // Whoever was shown the time is root as the supervisor is. An ordinary user may not set the times of files of
+        // others: their times stay those of the commit.
         let _ = rustix::fs::futimens(&self.file, &times);
     }
 }
