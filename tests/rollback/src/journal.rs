@@ -27,6 +27,15 @@ pub struct Journal {
     outcomes: BTreeMap<Key, Outcome>,
 }
 
+/// Without this a child that is just being started, and has not executed its program yet, would keep the file locked.
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
+}
+
 impl Journal {
     /// The runs that were made before with this version of the program. The file is ours until we end.
     pub fn open(folder: &Path, version: &str) -> Result<Journal, String> {
