@@ -380,6 +380,64 @@ if guess >= 0: finish(guess)
     check_success(program, "False\n3\n", &["fcntl", "read", "close"]);
 }
 
+/// A change of flags makes a pipe depend on a guess and keeps nothing of what is in it. So what is put in or taken out
+/// next has to be kept, though it adds no dependency.
+#[test]
+fn what_is_moved_after_a_change_of_flags_is_put_back() {
+    let program = r#"
+r, w = os.pipe()
+os.write(w, b'before')
+guess = begin()
+os.set_blocking(w, False)
+os.write(w, b'abc')
+show(os.read(r, 4))
+if guess >= 0: finish(guess)
+show(os.read(r, 100))
+"#;
+    check_failure(program, "b'befo'\nb'reabc'\n", &["write", "read"]);
+    check_success(program, "b'befo'\nb'reabc'\n", &["write", "read"]);
+}
+
+/// The same of a direction that was shut down.
+#[test]
+fn what_is_received_after_a_shutdown_is_put_back() {
+    let program = r#"
+here, there = socket.socketpair()
+there.send(b'before')
+guess = begin()
+there.shutdown(socket.SHUT_WR)
+show(here.recv(4))
+if guess >= 0: finish(guess)
+show(here.recv(100), here.recv(100))
+"#;
+    check_failure(program, "b'befo'\nb're' b''\n", &["recvfrom"]);
+    check_success(program, "b'befo'\nb're' b''\n", &["recvfrom"]);
+}
+
+/// The same of a socket whose other end was closed.
+#[test]
+fn what_is_received_after_a_hang_up_is_put_back() {
+    let program = r#"
+here, there = socket.socketpair()
+there.send(b'before')
+guess = begin()
+r, w = os.pipe()
+child = os.fork()
+if child == 0:
+    there.close()
+    os.read(r, 1)
+    show(here.recv(4))
+    os._exit(3)
+there.close()
+os.write(w, b'.')
+show(status(child))
+if guess >= 0: finish(guess)
+show(here.recv(100))
+"#;
+    check_failure(program, "b'befo'\n3\nb're'\n", &["recvfrom", "close"]);
+    check_success(program, "b'befo'\n3\nb're'\n", &["recvfrom", "close"]);
+}
+
 /// The flags are put back for all that have the end, whoever has changed them, and for whoever has closed it since.
 #[test]
 fn flags_of_a_pipe_s_end_are_put_back() {

@@ -381,7 +381,7 @@ pub(crate) struct Ahead {
     attributes: filesystems::disk::attributes::Attributes,
     new_files: filesystems::disk::new_files::NewFiles,
     permits: calls::permits::Given,
-    whole_files: calls::exchange::WholeFiles,
+    whole_objects: calls::exchange::WholeObjects,
     /// Transactions that held writes went into.
     written: Clock,
     /// Since when nobody inside can go on, and how many calls had been asked about then.
@@ -464,7 +464,7 @@ impl Ahead {
             attributes: filesystems::disk::attributes::Attributes::default(),
             new_files: filesystems::disk::new_files::NewFiles::default(),
             permits: calls::permits::Given::default(),
-            whole_files: calls::exchange::WholeFiles::default(),
+            whole_objects: calls::exchange::WholeObjects::default(),
             written: Clock::NONE,
             stuck_since: None,
             calls_seen: 0,

@@ -1,5 +1,6 @@
 //! A call is asked about: may it be made now, as what, and what is known when it has been made.
 
+use crate::ahead::calls::exchange;
 use crate::ahead::calls::permits::Permitted;
 use crate::ahead::calls::plan::{makes_process, Class, Plan};
 use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers, has_our_rights};
@@ -455,6 +456,7 @@ impl Supervisor {
                 self.without_covered_changes(call, &plan, modifies)
             }
         };
+        let kept_whole = exchange::kept_whole(&modifies);
         let Some(changes) = self.undos_of(call.tid, modifies, will_be_speculative)? else {
             return Ok(self.wait_at_barrier(call));
         };
@@ -473,6 +475,7 @@ impl Supervisor {
         }
         self.ahead.note_flows(call.pid, &plan.observes, &keys);
         self.ahead.core.system_call(who, plan.observes, changes);
+        self.note_kept_whole(kept_whole);
         self.carry_out()?;
         let watches = matches!(
             syscall_table::op(call.frame.nr),

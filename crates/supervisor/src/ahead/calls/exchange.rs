@@ -2,10 +2,11 @@
 //! ([0130](../../../../../docs/decisions/0130-changes-on-permits.md)).
 //!
 //! The core cuts a log only at an entry that added a dependency (000, 6.1). If a call adds none to anything, and the
-//! log has an entry that puts back the whole of its object, then the object is put back to the same state with and
-//! without an entry for the call. What is in a pipe or socket is always kept as a whole. A file in memory is kept as a
-//! whole when it is written to for the second time and nothing has changed, if it is small; a file that the guess
-//! itself has made goes as a whole. The next such calls of the process are made on a permit.
+//! log has an entry that puts back the whole of its object, made when or after the last dependency was added, then the
+//! object is put back to the same state with and without an entry for the call. What is in a pipe or socket is kept as
+//! a whole by each transfer, but not by a hang-up or a change of flags. A file in memory is kept as a whole when it is
+//! written to for the second time and nothing has changed, if it is small; a file that the guess itself has made goes
+//! as a whole. The next such calls of the process are made on a permit.
 
 use crate::ahead::calls::plan::Plan;
 use crate::ahead::filesystems::memory::inverse::Change;
@@ -15,12 +16,16 @@ use crate::event_loop::Supervisor;
 use agent_abi::{option, permitted};
 use speculation::DependencySet;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use syscall_table::nr;
 use syscall_table::Op;
 
 /// Larger files are kept piece by piece.
 const WHOLE_LEN_MAX: u64 = 1 << 20;
+
+/// All of a file's contents.
+const WHOLE: Range<u64> = 0..u64::MAX;
 
 /// What undoes a change is kept already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,20 +36,35 @@ pub(crate) enum Covered {
     Write,
 }
 
-/// Files in memory that are kept as a whole, and what they depended on then.
+/// Objects that an entry of their log keeps as a whole, and what they depended on when it had been added.
 #[derive(Debug, Default)]
-pub(in crate::ahead) struct WholeFiles(HashMap<Object, DependencySet>);
+pub(in crate::ahead) struct WholeObjects(HashMap<Object, DependencySet>);
 
-impl WholeFiles {
+impl WholeObjects {
     /// Nothing that was kept is known to be there any more.
     pub fn forget(&mut self) {
         self.0.clear();
     }
 
-    /// Whether what was kept puts the file back wherever its log is cut: it came to depend on nothing since.
-    fn has(&self, file: &Object, depends_on: &DependencySet) -> bool {
-        self.0.get(file).is_some_and(|then| depends_on.is_subset(then))
+    /// The object depends on nothing any more, and has no log.
+    pub fn resolved(&mut self, object: &Object) {
+        self.0.remove(object);
     }
+
+    /// Whether what was kept puts the object back wherever its log is cut: it came to depend on nothing since.
+    fn has(&self, object: &Object, depends_on: &DependencySet) -> bool {
+        self.0.get(object).is_some_and(|then| depends_on.is_subset(then))
+    }
+}
+
+/// The objects of which an entry for such a change keeps the whole.
+pub(in crate::ahead) fn kept_whole(modifies: &[(Object, Intent)]) -> Vec<Object> {
+    let is_whole = |intent: &Intent| match intent {
+        Intent::Stream(_) | Intent::Queue(_) => true,
+        Intent::Memory(Change::Contents { range, .. }) => *range == WHOLE,
+        _ => false,
+    };
+    modifies.iter().filter(|(_, intent)| is_whole(intent)).map(|(object, _)| object.clone()).collect()
 }
 
 impl Supervisor {
@@ -60,9 +80,9 @@ impl Supervisor {
             return (modifies, None);
         }
         let covered = match &mut modifies[..] {
-            [(_, Intent::Stream(_) | Intent::Queue(_))] => {
+            [(object, intent @ (Intent::Stream(_) | Intent::Queue(_)))] => {
                 let is_whole = plan.can_be_repeated || !takes(call.frame.nr);
-                (is_whole && is_exchange(call.frame.nr)).then_some(Covered::Exchange)
+                (is_whole && is_exchange(call.frame.nr)).then(|| self.cover_exchange(object, intent))
             }
             [(file @ Object::File(..), intent)] if call.frame.nr == nr::pwrite64 => self.cover_file(file, intent),
             [(file @ Object::File(..), intent), (Object::Position(..), _)] if call.frame.nr == nr::write => {
@@ -73,11 +93,32 @@ impl Supervisor {
         };
         if covered.is_some() {
             // All descriptions of a file have one object for their positions: of this one nothing may be kept yet.
-            let is_needed =
-                |intent: &Intent| matches!(intent, Intent::Memory(Change::Contents { .. }) | Intent::Position(_));
-            modifies.retain(|(_, intent)| is_needed(intent));
+            modifies.retain(|(_, intent)| !matches!(intent, Intent::Nothing));
         }
         (modifies, covered)
+    }
+
+    /// The logs of these objects have got an entry that keeps the whole.
+    pub(in crate::ahead) fn note_kept_whole(&mut self, objects: Vec<Object>) {
+        for object in objects {
+            let depends_on = self.ahead.core.dependencies_of_object(&object);
+            if !depends_on.is_empty() {
+                self.ahead.whole_objects.0.insert(object, depends_on.clone());
+            }
+        }
+    }
+
+    /// What is in a pipe or socket is kept, if it is not yet: by this change.
+    fn cover_exchange(&self, object: &Object, intent: &mut Intent) -> Covered {
+        if self.is_kept_whole(object) {
+            *intent = Intent::Nothing;
+        }
+        Covered::Exchange
+    }
+
+    fn is_kept_whole(&self, object: &Object) -> bool {
+        let depends_on = self.ahead.core.dependencies_of_object(object);
+        depends_on.is_empty() || self.ahead.whole_objects.has(object, depends_on)
     }
 
     /// The file is kept as a whole, if it is not yet: by this change, which is none of nothing else then.
@@ -86,8 +127,7 @@ impl Supervisor {
             // It goes with the guess that has made it.
             return matches!(intent, Intent::Nothing).then_some(Covered::Write);
         };
-        let depends_on = self.ahead.core.dependencies_of_object(file);
-        if depends_on.is_empty() || self.ahead.whole_files.has(file, depends_on) {
+        if self.is_kept_whole(file) {
             *intent = Intent::Nothing;
             return Some(Covered::Write);
         }
@@ -95,9 +135,7 @@ impl Supervisor {
         if size > WHOLE_LEN_MAX {
             return None;
         }
-        *range = 0..u64::MAX;
-        let depends_on = depends_on.clone();
-        self.ahead.whole_files.0.insert(file.clone(), depends_on);
+        *range = WHOLE;
         Some(Covered::Write)
     }
 

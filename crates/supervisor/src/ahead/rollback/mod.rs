@@ -91,6 +91,7 @@ impl Supervisor {
             Action::ProcessResolved { process } => self.on_resolved(process.0 as i32),
             Action::ObjectResolved { object } => {
                 self.ahead.touched.remove(&object);
+                self.ahead.whole_objects.resolved(&object);
                 self.make_shutdowns();
                 self.ahead.changes += 1;
             }
@@ -119,7 +120,7 @@ impl Supervisor {
     /// back.
     fn roll_back(&mut self, first: Process) -> Result<()> {
         let begin = Instant::now();
-        self.ahead.whole_files.forget();
+        self.ahead.whole_objects.forget();
         let mut extent = Extent { processes: vec![first.0 as i32], ..Extent::default() };
         let mut failed = Vec::new();
         while let Some(action) = self.ahead.core.next_action() {
