@@ -3,7 +3,7 @@
 
 use crate::support;
 
-use support::guess::check_both_ends as check;
+use support::guess::{check_both_ends as check, check_failure};
 
 #[test]
 fn two_threads_and_what_they_count_behind_a_lock() {
@@ -195,4 +195,28 @@ int main(int argc, char **argv) {
     return 1;
 }"#;
     check("needed", program, "start\nagain\n", "start\nagain\n", &[]);
+}
+
+/// A process one thread of which waits for a guess comes to no end, though another one looks around all the time; nor
+/// does who polls for that end. Nobody ends the guess but us.
+#[test]
+fn a_thread_that_looks_around_keeps_no_guess_open() {
+    let program = r#"
+import threading
+guess = begin()
+if guess < 0: show('again'); sys.exit()
+r, w = os.pipe()
+if os.fork() == 0:
+    def look_around():
+        while True: time.sleep(0.001)
+    threading.Thread(target=look_around, daemon=True).start()
+    libc.mlock(ctypes.create_string_buffer(4096), 4096)
+    os._exit(0)
+os.close(w)
+poll = select.poll()
+poll.register(r, select.POLLIN)
+poll.poll()
+show('over')
+"#;
+    check_failure(program, "again\n", &[]);
 }

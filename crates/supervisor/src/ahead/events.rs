@@ -17,23 +17,6 @@ impl super::Ahead {
         self.unreaped.get(&parent).is_some_and(|unreaped| unreaped.iter().any(|dead| dead.vessel() == child))
     }
 
-    /// Whether a thread can go on only if another one does something first.
-    fn waits_for_others(&self, tid: i32) -> bool {
-        let waits_inside = |under_way: &super::UnderWay| {
-            let are_inside = |objects: &[Object]| {
-                !objects.is_empty()
-                    && objects.iter().all(|object| matches!(object, Object::Children(_)) || object.can_be_awaited())
-            };
-            let sleeps = under_way.can_be_repeated || is_asleep(tid);
-            sleeps && !under_way.watches && are_inside(&under_way.objects)
-        };
-        self.children.stands(tid)
-            || self.thread_groups.is_retired(tid)
-            || self.thread_groups.is_held(tid)
-            || self.parked.values().any(|parked| parked.call.tid == tid)
-            || self.under_way.get(&tid).is_some_and(waits_inside)
-    }
-
     /// Whether there is anything to look after.
     pub fn is_idle(&self) -> bool {
         self.parked.is_empty() && self.deadlines.is_empty() && self.overflow.is_empty() && self.explicit.is_empty()
@@ -131,44 +114,6 @@ impl Supervisor {
         }
     }
 
-    /// A guess that nobody can resolve any more, because whoever could waits for it, was no good guess: it fails, and
-    /// those who made it go on from there without it.
-    fn fail_if_stuck(&mut self, now: Instant) {
-        const LONG: Duration = Duration::from_secs(2);
-        let Some((&number, &id)) = self.ahead.explicit.first_key_value() else { return };
-        let is_stuck = self.ahead.deadlines.is_empty()
-            && self.ahead.to_resolve.is_empty()
-            && self.ahead.parked.values().all(|parked| parked.call.not_before.is_none())
-            && self.tracees.keys().all(|&tid| {
-                self.ahead.waits_for_others(tid) || self.sleeps_on_permit(tid) || self.waits_for_a_thread(tid)
-            });
-        // Who makes calls of which we were not asked is seen in one of them more often than not, and goes on all the
-        // same.
-        let calls = self.world().thread_map.taken().map(|slot| self.calls_of(slot)).sum();
-        if !is_stuck || std::mem::replace(&mut self.ahead.calls_seen, calls) != calls {
-            self.ahead.stuck_since = None;
-            return;
-        }
-        // Who has asked about a call since then has gone on.
-        let asked = self.ahead.report.asked;
-        let (since, _) = *self.ahead.stuck_since.take_if(|(_, before)| *before == asked).get_or_insert((now, asked));
-        self.ahead.stuck_since = Some((since, asked));
-        if now.duration_since(since) < LONG {
-            return;
-        }
-        self.ahead.stuck_since = None;
-        self.ahead.explicit.remove(&number);
-        self.front.tell(&crate::message::Message::Warning {
-            text: format!("everything inside waits for speculation {number}, which nobody can resolve: it has failed"),
-        });
-        self.resolve(id, false);
-        self.settle_calls();
-    }
-
-    fn calls_of(&self, slot: usize) -> u64 {
-        self.world().threads[slot].calls.load(Ordering::Relaxed)
-    }
-
     /// The last process has ended: what was kept for it goes.
     pub(crate) fn ahead_on_last_exit(&mut self) {
         self.return_input();
@@ -216,7 +161,7 @@ impl Supervisor {
     }
 
     /// Whether a call waits for a child, as it would natively.
-    fn waits_for_child(&self, call: &Call) -> bool {
+    pub(super) fn waits_for_child(&self, call: &Call) -> bool {
         let is_wait = matches!(syscall_table::op(call.frame.nr), Some(syscall_table::Op::Wait));
         call.awaits.is_some() || is_wait && self.waits_for_the_living(call.pid, &call.frame)
     }
@@ -521,12 +466,6 @@ fn was_sent(info: &SignalInfo) -> bool {
 /// Where the agent of a thread that was born into its parent's memory has its page.
 pub(super) fn own_page(thread: usize) -> u64 {
     agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET
-}
-
-/// Whether a thread sleeps in the kernel: one that writes into a pipe whose room has been used up has done a part, and
-/// cannot be made to repeat it. If that is not known, it may go on.
-fn is_asleep(tid: i32) -> bool {
-    procfs::Status::of(tid).and_then(|status| status.state()).is_ok_and(|state| state == 'S')
 }
 
 /// Whether a signal that this thread does not block waits for it. If that is not known, it is asked again later.

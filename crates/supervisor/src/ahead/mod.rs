@@ -384,10 +384,7 @@ pub(crate) struct Ahead {
     whole_objects: calls::exchange::WholeObjects,
     /// Transactions that held writes went into.
     written: Clock,
-    /// Since when nobody inside can go on, and how many calls had been asked about then.
-    stuck_since: Option<(Instant, u64)>,
-    /// Calls that had been made inside when that was looked at last.
-    calls_seen: u64,
+    standstill: speculations::standstill::Standstill,
     /// Where decisions are written down, for whoever looks for a fault here: the file that SPECULATOR_TRACE names.
     trace: Option<std::fs::File>,
     /// What programs have said of their speculations: number, and whether it failed.
@@ -466,8 +463,7 @@ impl Ahead {
             permits: calls::permits::Given::default(),
             whole_objects: calls::exchange::WholeObjects::default(),
             written: Clock::NONE,
-            stuck_since: None,
-            calls_seen: 0,
+            standstill: speculations::standstill::Standstill::default(),
             trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
             ledger,
             crash,

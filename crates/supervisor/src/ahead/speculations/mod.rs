@@ -6,5 +6,6 @@ pub(in crate::ahead) mod history;
 pub(in crate::ahead) mod inject;
 pub(in crate::ahead) mod ledger;
 pub(in crate::ahead) mod report;
+pub(in crate::ahead) mod standstill;
 pub(in crate::ahead) mod status;
 pub(in crate::ahead) mod worth;

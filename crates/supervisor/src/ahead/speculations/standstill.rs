@@ -1,0 +1,131 @@
+//! Guesses that nobody can resolve any more.
+//!
+//! A guess that a program has made is resolved by a program. If everything inside waits for it, that is never. Such a
+//! guess was no good one: it fails, and those who made it go on from there without it.
+
+use crate::ahead::{Object, UnderWay};
+use crate::event_loop::Supervisor;
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use syscall_table::nr;
+
+/// So long everything has to stand still.
+const LONG: Duration = Duration::from_secs(2);
+
+/// A process of which one thread has waited so long for a guess comes to no end without it, whatever its other threads
+/// do: many programs have one that looks around all the time, such as Go's monitor, or one that sleeps for work.
+const STALLED: Duration = Duration::from_secs(3);
+
+/// How long everything has stood still.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct Standstill {
+    /// Since when, and how many calls had been asked about then.
+    since: Option<(Instant, u64)>,
+    /// Calls that had been made inside when that was looked at last.
+    calls: u64,
+}
+
+impl crate::ahead::Ahead {
+    /// Whether a thread can go on only if another one does something first.
+    fn waits_for_others(&self, tid: i32) -> bool {
+        let waits_inside = |under_way: &UnderWay| {
+            let are_inside = |objects: &[Object]| {
+                !objects.is_empty()
+                    && objects.iter().all(|object| matches!(object, Object::Children(_)) || object.can_be_awaited())
+            };
+            let sleeps = under_way.can_be_repeated || is_asleep(tid);
+            sleeps && !under_way.watches && are_inside(&under_way.objects)
+        };
+        self.children.stands(tid)
+            || self.thread_groups.is_retired(tid)
+            || self.thread_groups.is_held(tid)
+            || self.parked.values().any(|parked| parked.call.tid == tid)
+            || self.under_way.get(&tid).is_some_and(waits_inside)
+    }
+}
+
+impl Supervisor {
+    /// The oldest guess of a program fails if nobody inside has gone on for long.
+    pub(in crate::ahead) fn fail_if_stuck(&mut self, now: Instant) {
+        let Some((&number, &id)) = self.ahead.explicit.first_key_value() else { return };
+        let stalled = self.stalled_processes(now);
+        if !self.is_stuck(&stalled) {
+            self.ahead.standstill.since = None;
+            return;
+        }
+        // Who has asked about a call since then has gone on; in a process that is stalled that says nothing.
+        let asked = if stalled.is_empty() { self.ahead.report.asked } else { 0 };
+        let (since, _) =
+            *self.ahead.standstill.since.take_if(|(_, before)| *before == asked).get_or_insert((now, asked));
+        self.ahead.standstill.since = Some((since, asked));
+        if now.duration_since(since) < LONG {
+            return;
+        }
+        self.ahead.standstill.since = None;
+        self.ahead.explicit.remove(&number);
+        self.front.tell(&crate::message::Message::Warning {
+            text: format!("everything inside waits for speculation {number}, which nobody can resolve: it has failed"),
+        });
+        self.resolve(id, false);
+        self.settle_calls();
+    }
+
+    /// Whether nobody can go on but other threads of these processes.
+    fn is_stuck(&mut self, stalled: &HashSet<i32>) -> bool {
+        let ahead = &self.ahead;
+        if !ahead.deadlines.is_empty()
+            || !ahead.to_resolve.is_empty()
+            || ahead.parked.values().any(|parked| parked.call.not_before.is_some())
+        {
+            return false;
+        }
+        let mut others: Vec<i32> = self.tracees.keys().copied().collect();
+        others.retain(|&tid| !self.pid_of(tid).is_ok_and(|pid| stalled.contains(&pid)));
+        let waits = |&tid: &i32| {
+            self.ahead.waits_for_others(tid)
+                || self.sleeps_on_permit(tid)
+                || self.waits_for_a_thread(tid)
+                || !stalled.is_empty() && self.polls_without_limit(tid)
+        };
+        if !others.iter().all(waits) {
+            return false;
+        }
+        // Who makes calls of which we were not asked is seen in one of them more often than not, and goes on all the
+        // same.
+        let slots = others.iter().filter_map(|tid| self.tracees.get(tid)?.thread);
+        let calls = slots.map(|slot| self.world().threads[slot].calls.load(Ordering::Relaxed)).sum();
+        std::mem::replace(&mut self.ahead.standstill.calls, calls) == calls
+    }
+
+    /// Whether a thread waits in poll, select or epoll, and for no time. It may be something of outside that it waits
+    /// for: that alone is no standstill.
+    fn polls_without_limit(&self, tid: i32) -> bool {
+        let Ok(Some((number, args))) = procfs::waiting_call(tid) else { return false };
+        // A poll that was interrupted goes on as a call that does not say what it is.
+        let restarted =
+            self.ahead.input.polls.get(&tid).filter(|last| number == nr::restart_syscall && last.args == args);
+        match restarted.map_or(number, |poll| poll.nr) {
+            nr::poll => (args[2] as i32) < 0,
+            nr::ppoll => args[2] == 0,
+            nr::select | nr::pselect6 => args[4] == 0,
+            nr::epoll_wait | nr::epoll_pwait => (args[3] as i32) < 0,
+            nr::epoll_pwait2 => args[3] == 0,
+            _ => false,
+        }
+    }
+
+    /// Processes of which a thread has waited for a guess for long.
+    fn stalled_processes(&self, now: Instant) -> HashSet<i32> {
+        let parked = self.ahead.parked.values();
+        let is_long = |parked: &&crate::ahead::Parked| now.duration_since(parked.begin) >= STALLED;
+        let long = parked.filter(is_long).filter(|parked| !self.waits_for_child(&parked.call));
+        long.map(|parked| parked.call.pid).collect()
+    }
+}
+
+/// Whether a thread sleeps in the kernel: one that writes into a pipe whose room has been used up has done a part, and
+/// cannot be made to repeat it. If that is not known, it may go on.
+fn is_asleep(tid: i32) -> bool {
+    procfs::Status::of(tid).and_then(|status| status.state()).is_ok_and(|state| state == 'S')
+}
