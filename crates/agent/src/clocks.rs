@@ -87,6 +87,15 @@ impl<'a> Call<'a> {
         self.replaced = Some((nr, args));
     }
 
+    /// Let the kernel get the call that the supervisor has written at this address.
+    #[cold]
+    #[inline(never)]
+    pub fn take_other_call(&mut self, at: u64) {
+        // SAFETY: the supervisor has just written a number and six arguments there, far below on this thread's stack.
+        let [nr, args @ ..] = unsafe { (at as *const [u64; 7]).read_unaligned() };
+        self.replace_call(nr, args);
+    }
+
     /// Make the program's call where nothing but an observation comes after it: a signal that arrives with its end need
     /// not wait for us.
     #[inline(always)]

@@ -39,6 +39,10 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
                     call.take_permit(answer);
                     is_permitted = true;
                 }
+                answer if answer & ahead::KINDS == ahead::GO_INSTEAD => {
+                    call.take_other_call((answer >> ahead::PERMIT_SHIFT) as u64);
+                    is_told = true;
+                }
                 answer => {
                     is_told = matches!(answer, ahead::GO_AND_TELL | ahead::GO_APART);
                     call.is_apart = answer == ahead::GO_APART;

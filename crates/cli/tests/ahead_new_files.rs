@@ -61,6 +61,9 @@ const MAKES: &[&str] = &[
      seen.append(open('two').read())",
     "import mmap; f = make('new'); os.write(f, b'x' * 5000); \
      m = mmap.mmap(f, 5000, mmap.MAP_PRIVATE, mmap.PROT_READ); seen.append(m[4990:]); m.close()",
+    "import mmap; put('new', 'x' * 5000); f = os.open('new', os.O_RDONLY); \
+     m = mmap.mmap(f, 5000, mmap.MAP_SHARED, mmap.PROT_READ); put('new', 'y', 'r+'); seen.append(m[:2] + m[4990:]); \
+     m.close(); os.close(f)",
     "f = make('new'); os.write(f, b'1'); see(f)",
     "import fcntl; n = fcntl.LOCK_EX | fcntl.LOCK_NB; f = make('new'); os.write(f, b'12345'); \
      fcntl.lockf(f, n, 2)\nfor i in range(2):\n  if os.fork() == 0:\n    g = os.open('new', os.O_RDWR); \

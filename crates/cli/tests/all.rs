@@ -21,6 +21,7 @@ mod ahead_new_files;
 mod ahead_numbers;
 mod ahead_permits;
 mod ahead_processes;
+mod ahead_programs;
 mod ahead_progress;
 mod ahead_tcp;
 mod ahead_threads;

@@ -306,7 +306,7 @@ impl Supervisor {
             self.count_threads(tid);
         }
         self.leave_shared_slot(tid);
-        self.ahead_on_exec(tid);
+        self.ahead_on_exec(&stopped)?;
         if let Some(tracee) = self.tracees.get_mut(&tid) {
             tracee.segment_given = 0;
         }

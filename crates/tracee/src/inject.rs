@@ -2,7 +2,7 @@
 //! the registers say the rest. The agent attaches the world's segment, and replaces or restores the page of that word.
 //! One stop an exec, no descriptor, no path.
 
-use crate::{memory, sys, AgentImage, Registers, Result, Stopped, TraceError};
+use crate::{memory, sys, AgentImage, Registers, RemoteCalls, Result, Stopped, TraceError};
 use agent_abi::AGENT_BASE;
 
 const SHM_RDONLY: u64 = 0o10000;
@@ -16,6 +16,26 @@ const PAGE: u64 = 4096;
 const BOOTSTRAP: [u8; 8] = [0xb0, libc::SYS_shmat as u8, 0x0f, 0x05, 0x41, 0xff, 0xe2, 0xcc];
 /// Where `agent_start` may find that the world's segment cannot be attached, bytes from its beginning.
 const START_LEN: u64 = 64;
+
+/// A call that a new program, which has just been executed, makes before its first instruction; the kernel's answer.
+pub fn call_before_start(stopped: &Stopped, number: i64, arguments: &[u64]) -> Result<i64> {
+    const SYSCALL: u64 = 0x050f;
+    let (tid, at) = (stopped.tid(), word_at_entry(stopped.registers()?.rip));
+    let kernel = |source| TraceError::Kernel { what: "read the entry point", tid, source };
+    let original = memory::read_value(tid, at).map_err(kernel)?;
+    sys::write_word(tid, at, SYSCALL)?;
+    let mut calls = RemoteCalls::new(stopped, at)?;
+    let result = calls.call(number, arguments)?;
+    let (registers, mask) = (*calls.registers(), calls.mask());
+    calls.finish_sending_again(&registers, mask)?;
+    sys::write_word(tid, at, original)?;
+    Ok(result)
+}
+
+/// Where a word can be written at an entry point: within its page, for the next one may not be there.
+fn word_at_entry(entry: u64) -> u64 {
+    entry.min((entry - entry % PAGE) + PAGE - BOOTSTRAP.len() as u64)
+}
 
 /// What was written over, until it is put back.
 #[derive(Debug)]
@@ -38,12 +58,13 @@ impl Injection {
     ) -> Result<Self> {
         let tid = stopped.tid();
         let entry = registers.rip;
-        // Stay within the page of the entry point: the next one may not be there.
-        let at = entry.min((entry - entry % PAGE) + PAGE - BOOTSTRAP.len() as u64);
+        let at = word_at_entry(entry);
         let kernel = |source| TraceError::Kernel { what: "read the entry point", tid, source };
         let original = memory::read_value(tid, at).map_err(kernel)?;
         sys::write_word(tid, at, u64::from_le_bytes(BOOTSTRAP))?;
         registers.rip = at;
+        // Where a call was made before, the result of exec is not on its way any more.
+        registers.rax = 0;
         // For shmat.
         registers.rdi = agent_id as u64;
         registers.rsi = AGENT_BASE;

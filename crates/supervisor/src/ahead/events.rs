@@ -267,8 +267,11 @@ impl Supervisor {
         }
     }
 
-    pub(crate) fn ahead_on_exec(&mut self, tid: i32) {
-        self.ahead.under_way.remove(&tid);
+    pub(crate) fn ahead_on_exec(&mut self, stopped: &Stopped) -> Result<()> {
+        let tid = stopped.tid();
+        if let Some(executed) = self.ahead.under_way.remove(&tid).and_then(|made| made.executes) {
+            executed.name(stopped)?;
+        }
         self.end_work(tid);
         // Another thread may have executed, and have the id of the first one, which was kept at a call.
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
@@ -278,6 +281,7 @@ impl Supervisor {
         if self.world().ahead.load(Ordering::Relaxed) != 0 {
             self.ahead.starting.insert(tid);
         }
+        Ok(())
     }
 
     /// A thread's agent is there.

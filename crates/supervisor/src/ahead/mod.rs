@@ -247,6 +247,8 @@ pub(crate) struct UnderWay {
     pub only_closes: bool,
     /// It adds no dependency to anything, and what undoes it is kept already.
     pub covered: Option<calls::exchange::Covered>,
+    /// It executes what only those inside find.
+    pub executes: Option<filesystems::disk::programs::Executed>,
     /// It takes something that a rollback has to give back.
     pub takes: Option<Taking>,
     /// It may wait, deaf to everything, until a child does not use the memory of its process any more (`vfork`).

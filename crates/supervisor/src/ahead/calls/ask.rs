@@ -10,7 +10,6 @@ use crate::ahead::process::vfork;
 use crate::ahead::rollback::undo::{Intent, Undo};
 use crate::ahead::rollback::vessels;
 use crate::ahead::speculations::bounds::{self, Bound};
-use crate::ahead::speculations::inject::Chosen;
 use crate::ahead::speculations::worth;
 use crate::ahead::{process, Call, Kept, Object, Parked, UnderWay, Written};
 use crate::event_loop::Supervisor;
@@ -48,6 +47,8 @@ pub(crate) enum Decision {
     GoOnPermit(Permitted),
     /// Make it, and tell.
     GoAndTell(UnderWay),
+    /// Make the call that stands at an address, and tell.
+    GoInstead(UnderWay, u64),
     /// This is its result.
     Answer(i64),
     /// Not yet.
@@ -184,6 +185,10 @@ impl Supervisor {
                 self.ahead.under_way.insert(call.tid, under_way);
                 self.reply(stopped, answer)
             }
+            Decision::GoInstead(under_way, at) => {
+                self.ahead.under_way.insert(call.tid, under_way);
+                self.reply(stopped, ahead::GO_INSTEAD | (at as i64) << ahead::PERMIT_SHIFT)
+            }
             Decision::Answer(result) => self.answer_call(stopped, &call, result),
             Decision::Again => {
                 self.ahead.asked_before.insert(call.tid);
@@ -292,7 +297,7 @@ impl Supervisor {
             return self.decide_wait(stopped, call);
         }
         let is_speculative = self.ahead.is_speculative(call.pid);
-        if let Some(decision) = self.decide_by_what_is_held(stopped, call)? {
+        if let Some(decision) = self.decide_by_what_is_held(stopped, call, &mut plan)? {
             return Ok(decision);
         }
         if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
@@ -384,11 +389,11 @@ impl Supervisor {
     /// The order matters: what answers a call is asked before what would make the same call wait.
     /// 1. Attributes of what has held names or attributes, or is new, are shown.
     /// 2. Who would go by held attributes otherwise, or by contents that are held, waits, even where the name by which
-    ///    he does could be answered.
+    ///    he does could be answered. Programs without a name are executed, but for those.
     /// 3. Held names are shown, and a directory's entries with them.
     /// 4. Who would see a held name, or the lack of it, in another way waits; so does who would meet ETXTBSY because of
     ///    what is held open here.
-    fn decide_by_what_is_held(&mut self, stopped: &Stopped, call: &Call) -> Result<Option<Decision>> {
+    fn decide_by_what_is_held(&mut self, stopped: &Stopped, call: &Call, plan: &mut Plan) -> Result<Option<Decision>> {
         if let Some(decision) = self.look_at_attributes(stopped, call)? {
             return Ok(Some(decision));
         }
@@ -396,6 +401,12 @@ impl Supervisor {
             return Ok(Some(self.wait_at_barrier(call)));
         }
         if let Some(decision) = self.read_held_contents(stopped, call)? {
+            return Ok(Some(decision));
+        }
+        if let Some(decision) = self.map_held_contents(stopped, call)? {
+            return Ok(Some(decision));
+        }
+        if let Some(decision) = self.execute_held(stopped, call, plan)? {
             return Ok(Some(decision));
         }
         if self.looks_at_deferred(call) {
@@ -558,12 +569,12 @@ impl Supervisor {
     }
 
     /// Whether a checkpoint of a process costs at most the wait that it would hide.
-    fn is_worth_a_checkpoint(&mut self, pid: i32, wait: Duration) -> bool {
+    pub(in crate::ahead) fn is_worth_a_checkpoint(&mut self, pid: i32, wait: Duration) -> bool {
         self.ahead.options.always_checkpoints || self.ahead.costs.is_worth(pid, wait, || worth::resident_pages(pid))
     }
 
     /// It costs more.
-    fn waits_instead(&mut self, pid: i32, wait: Duration) {
+    pub(in crate::ahead) fn waits_instead(&mut self, pid: i32, wait: Duration) {
         self.ahead.report.not_worth += 1;
         self.ahead.costs.waits(pid, wait);
     }
@@ -677,46 +688,6 @@ impl Supervisor {
         let Some(tracee) = self.tracees.get(&pid) else { return true };
         let flags = self.world().processes[tracee.process].flags.load(Ordering::Relaxed);
         flags & agent_abi::PROCESS_PRIVILEGES == 0 || has_our_numbers(pid)
-    }
-
-    /// The call becomes a speculation: its result is guessed, and whether the guess was right is known later.
-    fn inject_into(
-        &mut self,
-        stopped: &Stopped,
-        call: &mut Call,
-        plan: &Plan,
-        chosen: Chosen,
-    ) -> Result<Option<Decision>> {
-        if matches!(plan.class, Class::Free) {
-            return Ok(None);
-        }
-        let needs_checkpoint = self.ahead.core.creation_needs_checkpoint(process(call.pid), self.ahead.now_ms());
-        let is_worth = !needs_checkpoint || self.is_worth_a_checkpoint(call.pid, chosen.delay);
-        if !is_worth {
-            self.waits_instead(call.pid, chosen.delay);
-        }
-        if self.ahead.options.waits || !is_worth {
-            call.not_before = Some(Instant::now() + chosen.delay);
-            self.ahead.report.waited += 1;
-            return Ok(Some(Decision::Wait));
-        }
-        if self.ahead.parked.values().any(|parked| parked.call.wants_window) {
-            // Somebody waits until nothing is speculative: with new guesses all the time that would never be.
-            return Ok(None);
-        }
-        self.ahead.outcomes.count(call.pid);
-        let access = chosen.family.access();
-        let Some(id) = self.begin_speculation(stopped, call, access, Some(chosen.delay))? else {
-            self.ahead.outcomes.uncount(call.pid);
-            return Ok(None);
-        };
-        self.ahead.report.began(chosen.family);
-        let at = Instant::now() + chosen.delay;
-        self.ahead.ledger.made(id, &chosen.family.to_string(), Some(at), self.ahead.now());
-        self.ahead.outcomes.expect(call.pid, at, chosen.is_right);
-        self.ahead.next_deadline += 1;
-        self.ahead.deadlines.insert((at, self.ahead.next_deadline), (id, chosen.is_right));
-        Ok((!chosen.is_right).then(|| Decision::Answer(chosen.family.wrong_result())))
     }
 
     /// `None` where this process cannot run ahead now. `delay`: how long until the outcome is known, if anybody knows.

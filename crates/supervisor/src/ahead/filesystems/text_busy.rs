@@ -12,6 +12,8 @@ use syscall_table::nr;
 use syscall_table::{Op, CWD};
 
 const EXECUTABLE: u32 = 0o111;
+/// `O_ACCMODE`.
+const ACCESS_MODE: u32 = 3;
 
 impl Supervisor {
     /// Whether this call would fail because of what we hold.
@@ -42,9 +44,25 @@ impl Supervisor {
 
     fn is_kept_for_writing(&self, call: &Call, dir: u8, path: u8) -> bool {
         let found = self.look_up(call, dir, path);
-        let Some(program) = found.known().filter(|found| is_regular(found)) else { return false };
+        found.known().filter(|found| is_regular(found)).is_some_and(|program| self.holds_for_writing(program))
+    }
+
+    /// Whether we keep a file open for writing.
+    pub(in crate::ahead) fn holds_for_writing(&self, file: &Stat) -> bool {
         let own = self.descriptors_of(std::process::id() as i32);
-        own.is_ok_and(|own| own.into_iter().any(|fd| is_open_for_writing(fd, (program.st_dev, program.st_ino))))
+        own.is_ok_and(|own| own.into_iter().any(|fd| is_open_for_writing(fd, (file.st_dev, file.st_ino))))
+    }
+
+    /// Whether a process has a file open for writing that has not ended, also on no guess.
+    pub(in crate::ahead) fn is_written_inside(&self, file: (u64, u64)) -> bool {
+        let is_it = |pid: i32, fd: i32| {
+            std::fs::metadata(format!("/proc/{pid}/fd/{fd}")).is_ok_and(|found| (found.dev(), found.ino()) == file)
+        };
+        let writes = |pid: i32, fd: i32| {
+            is_it(pid, fd) && procfs::descriptor_flags(pid, fd).is_ok_and(|flags| flags & ACCESS_MODE != 0)
+        };
+        let mut living = self.tracees.keys().filter(|pid| !self.ahead.children.held_exits.contains_key(pid));
+        living.any(|&pid| self.descriptors_of(pid).is_ok_and(|open| open.into_iter().any(|fd| writes(pid, fd))))
     }
 
     fn is_kept_running(&mut self, call: &Call, dir: u8, path: u8) -> bool {

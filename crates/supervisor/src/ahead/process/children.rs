@@ -347,6 +347,11 @@ impl Supervisor {
                     modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
                     ends.push(fd);
                 }
+                // Who would execute it is not to find that somebody writes there.
+                FileDescription::File { dev, ino, .. } if self.ahead.new_files.has_inode(&(dev, ino)) => {
+                    modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
+                    ends.push(fd);
+                }
                 // It stays open while the exit is held.
                 FileDescription::Socket { ino, copy } => modifies.extend(self.hang_up(call.pid, ino, copy)),
                 _ => {}

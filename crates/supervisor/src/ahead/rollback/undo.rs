@@ -240,6 +240,11 @@ impl Supervisor {
         call: &Call,
         mut modifies: Vec<(Object, Intent)>,
     ) -> Vec<(Object, Intent)> {
+        for (_, intent) in &mut modifies {
+            if self.concerns_what_goes_too(call, intent) {
+                *intent = Intent::Nothing;
+            }
+        }
         let has_checkpoint = |kept: &Kept| kept.pid == call.pid;
         if !self.ahead.is_speculative(call.pid) || self.ahead.kept.values().any(has_checkpoint) {
             return modifies;
@@ -250,6 +255,18 @@ impl Supervisor {
             }
         }
         modifies
+    }
+
+    /// Whether all that an undo would put back is a descriptor of a file that is taken back itself. It must not be kept
+    /// open for writing: nobody could execute it.
+    fn concerns_what_goes_too(&mut self, call: &Call, intent: &Intent) -> bool {
+        match intent {
+            Intent::Close(fd) if !self.ahead.new_files.is_empty() => {
+                self.copy_descriptor(call.tid, *fd).is_ok_and(|copy| self.goes_with(call.pid, &copy))
+            }
+            Intent::Position(file) | Intent::Flags(file) => self.goes_with(call.pid, file),
+            _ => false,
+        }
     }
 
     fn is_plain_file(&mut self, tid: i32, fd: i32) -> bool {

@@ -1,6 +1,10 @@
 //! Injection: chosen system calls become speculations whose predicted result is right or wrong at random, and which are
 //! resolved after a delay. It is the test bed of everything in this module, and shows the machine at work.
 
+use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::{process, Call};
+use crate::event_loop::Supervisor;
 use agent_abi::Frame;
 use speculation::Access;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -9,6 +13,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 use syscall_table::nr;
 use syscall_table::Op;
+use tracee::Stopped;
 
 /// A kind of call that can be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -348,6 +353,48 @@ impl Outcomes {
     /// The process has ended.
     pub fn forget(&mut self, pid: i32) {
         self.0.remove(&pid);
+    }
+}
+
+impl Supervisor {
+    /// The call becomes a speculation: its result is guessed, and whether the guess was right is known later.
+    pub(in crate::ahead) fn inject_into(
+        &mut self,
+        stopped: &Stopped,
+        call: &mut Call,
+        plan: &Plan,
+        chosen: Chosen,
+    ) -> tracee::Result<Option<Decision>> {
+        if matches!(plan.class, Class::Free) {
+            return Ok(None);
+        }
+        let needs_checkpoint = self.ahead.core.creation_needs_checkpoint(process(call.pid), self.ahead.now_ms());
+        let is_worth = !needs_checkpoint || self.is_worth_a_checkpoint(call.pid, chosen.delay);
+        if !is_worth {
+            self.waits_instead(call.pid, chosen.delay);
+        }
+        if self.ahead.options.waits || !is_worth {
+            call.not_before = Some(Instant::now() + chosen.delay);
+            self.ahead.report.waited += 1;
+            return Ok(Some(Decision::Wait));
+        }
+        if self.ahead.parked.values().any(|parked| parked.call.wants_window) {
+            // Somebody waits until nothing is speculative: with new guesses all the time that would never be.
+            return Ok(None);
+        }
+        self.ahead.outcomes.count(call.pid);
+        let access = chosen.family.access();
+        let Some(id) = self.begin_speculation(stopped, call, access, Some(chosen.delay))? else {
+            self.ahead.outcomes.uncount(call.pid);
+            return Ok(None);
+        };
+        self.ahead.report.began(chosen.family);
+        let at = Instant::now() + chosen.delay;
+        self.ahead.ledger.made(id, &chosen.family.to_string(), Some(at), self.ahead.now());
+        self.ahead.outcomes.expect(call.pid, at, chosen.is_right);
+        self.ahead.next_deadline += 1;
+        self.ahead.deadlines.insert((at, self.ahead.next_deadline), (id, chosen.is_right));
+        Ok((!chosen.is_right).then(|| Decision::Answer(chosen.family.wrong_result())))
     }
 }
 

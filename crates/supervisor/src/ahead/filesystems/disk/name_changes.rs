@@ -123,10 +123,15 @@ impl NameChange {
         }
     }
 
-    /// Make it. What somebody outside did with the name meanwhile came after.
-    pub fn make(&self) -> rustix::io::Result<()> {
+    /// Make it. What somebody outside did with the name meanwhile came after. `program`: what the kernel knows the file
+    /// by, if it was executed.
+    pub fn make(&self, program: Option<&Staged>) -> rustix::io::Result<()> {
         match self {
-            Self::Create { name, file } => staging::give_name(file, &name.dir.fd, &name.name),
+            Self::Create { name, file } => match program.map(|program| program.place(&name.dir.fd, &name.name)) {
+                // Without one, or where the stage is reached through another mount.
+                None | Some(Err(Errno::XDEV)) => staging::give_name(file, &name.dir.fd, &name.name),
+                Some(placed) => placed,
+            },
             Self::Place { name, staged } => staged.place(&name.dir.fd, &name.name),
             Self::Link { name, file } => rustix::fs::linkat(file, "", &name.dir.fd, &name.name, AtFlags::EMPTY_PATH),
             Self::Remove(name) if name.is_as_it_was() => {
@@ -245,6 +250,13 @@ impl HeldNames {
         let ((dir, name), _) = names.next()?;
         let (target, _) = self.targets.get(dir)?;
         Some((target.fd.clone(), name))
+    }
+
+    /// The one name that a file will have, if there is one: its directory, and the name there.
+    pub fn only_name(&self, inode: Inode) -> Option<(Arc<OwnedFd>, &OsStr)> {
+        let mut names = self.names.iter().filter(|(_, held)| held.meaning() == Some(inode));
+        let ((dir, name), _) = names.next().filter(|_| names.next().is_none())?;
+        Some((self.targets.get(dir)?.0.fd.clone(), name))
     }
 
     /// Whether a directory has no name any more for those inside.
@@ -434,9 +446,9 @@ mod tests {
         let change = NameChange::Remove(entry(dir.path(), "a"));
         std::fs::write(dir.path().join("new"), "new").unwrap();
         std::fs::rename(dir.path().join("new"), &path).unwrap();
-        change.make().unwrap();
+        change.make(None).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
-        NameChange::Remove(entry(dir.path(), "a")).make().unwrap();
+        NameChange::Remove(entry(dir.path(), "a")).make(None).unwrap();
         assert!(!path.exists());
     }
 
@@ -447,9 +459,9 @@ mod tests {
         std::fs::write(dir.path().join("a"), "a").unwrap();
         let keeping = NameChange::Rename { from: at("a"), to: at("b"), keeps: true };
         std::fs::write(dir.path().join("b"), "b").unwrap();
-        assert_eq!(keeping.make(), Err(Errno::EXIST));
-        NameChange::Rename { from: at("a"), to: at("b"), keeps: false }.make().unwrap();
+        assert_eq!(keeping.make(None), Err(Errno::EXIST));
+        NameChange::Rename { from: at("a"), to: at("b"), keeps: false }.make(None).unwrap();
         assert_eq!(std::fs::read_to_string(dir.path().join("b")).unwrap(), "a");
-        assert_eq!(keeping.make(), Err(Errno::STALE), "it has gone");
+        assert_eq!(keeping.make(None), Err(Errno::STALE), "it has gone");
     }
 }

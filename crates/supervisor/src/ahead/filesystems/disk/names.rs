@@ -200,7 +200,7 @@ impl Supervisor {
             || way.through_proc && self.tells_of_moved(call, way)
             || matches!(way.end, End::Unknown)
             || way.found().is_some_and(is_held)
-            || way.through_proc && self.maps_held_file(call.tid)
+            || way.through_proc && tells_of_mapped(way) && self.maps_held_file(call.tid)
     }
 
     /// Whether what `/proc` says there may tell where a directory is that is not where the disk says. While anything is
@@ -251,12 +251,13 @@ impl Supervisor {
     /// Nothing that it depends on can fail any more: the change is made.
     pub(in crate::ahead) fn make_name_change(&mut self, held: &HeldChange) {
         let change = &held.change;
+        let program = change.made().and_then(|inode| self.ahead.new_files.take_program(&inode));
         self.forget_name(held, true);
         if self.ahead.is_doomed {
             return;
         }
         change.names().iter().for_each(|name| self.about_to_change(name.dir.inode.0));
-        match change.make() {
+        match change.make(program.as_ref()) {
             Ok(()) => {}
             Err(error) if is_by_others(error) => self.tell_not_made(change, error),
             // The program was told that it had succeeded.
@@ -302,6 +303,14 @@ impl Supervisor {
         self.ahead.held_names.remove(held, is_made);
         held.change.made().into_iter().for_each(|inode| self.ahead.new_files.forget(inode));
         self.ahead.changes += 1;
+    }
+}
+
+/// Whether what `/proc` says there may name files that a process has mapped.
+fn tells_of_mapped(way: &Way) -> bool {
+    match &way.end {
+        End::Entry(entry) => matches!(entry.name.as_bytes(), b"maps" | b"smaps" | b"numa_maps" | b"exe" | b"map_files"),
+        End::File(_) | End::Nowhere(_) | End::Unknown => true,
     }
 }
 

@@ -14,6 +14,7 @@ use crate::ahead::calls::rights::has_our_rights;
 use crate::ahead::filesystems::disk::attributes::Change;
 use crate::ahead::filesystems::disk::name_calls::Refusal;
 use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
+use crate::ahead::filesystems::disk::stages::Staged;
 use crate::ahead::filesystems::disk::staging::{self, Rights};
 use crate::ahead::filesystems::memory::{naming, written_range};
 use crate::ahead::filesystems::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC};
@@ -41,9 +42,17 @@ const O_CLOEXEC: u64 = 0o2000000;
 pub(in crate::ahead) const KNOWN_FLAGS: u64 =
     O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_LARGEFILE | O_CLOEXEC | O_NOFOLLOW;
 
+/// A file, directory or link without a name.
+#[derive(Debug)]
+struct NewFile {
+    fd: Arc<OwnedFd>,
+    /// Of a file that was executed: what the kernel knows its program by.
+    program: Option<Staged>,
+}
+
 /// Files, directories and links without a name, by device and inode.
 #[derive(Debug, Default)]
-pub(in crate::ahead) struct NewFiles(HashMap<(u64, u64), Arc<OwnedFd>>);
+pub(in crate::ahead) struct NewFiles(HashMap<(u64, u64), NewFile>);
 
 impl NewFiles {
     pub fn is_empty(&self) -> bool {
@@ -59,13 +68,36 @@ impl NewFiles {
     }
 
     pub fn add(&mut self, inode: (u64, u64), file: Arc<OwnedFd>) {
-        self.0.insert(inode, file);
+        self.0.insert(inode, NewFile { fd: file, program: None });
     }
 
     /// The file of a name.
     pub fn file_at(&self, entry: &Entry) -> Option<Arc<OwnedFd>> {
         let stat = entry.found.as_ref()?.stat;
-        self.0.get(&(stat.st_dev, stat.st_ino)).cloned()
+        self.0.get(&(stat.st_dev, stat.st_ino)).map(|file| file.fd.clone())
+    }
+
+    /// The file as it is executed; `stage` makes what the kernel knows it by.
+    pub fn open_program(
+        &mut self,
+        inode: (u64, u64),
+        stage: impl FnOnce(&OwnedFd) -> Option<Staged>,
+    ) -> Option<OwnedFd> {
+        let file = self.0.get_mut(&inode)?;
+        if file.program.is_none() {
+            file.program = stage(&file.fd);
+        }
+        file.program.as_ref()?.open()
+    }
+
+    /// Whether the disk counts one name more for it than it has.
+    pub fn is_staged_program(&self, stat: &Stat) -> bool {
+        self.0.get(&(stat.st_dev, stat.st_ino)).is_some_and(|file| file.program.is_some())
+    }
+
+    /// What gets the name that the file is made for.
+    pub fn take_program(&mut self, inode: &(u64, u64)) -> Option<Staged> {
+        self.0.get_mut(inode)?.program.take()
     }
 
     /// It has got its name, or will never have one.
@@ -238,7 +270,7 @@ impl Supervisor {
         const MAP_ANONYMOUS: u64 = 0x20;
         const MAP_TYPE: u64 = 0xf;
         const MAP_PRIVATE: u64 = 2;
-        const PROT_EXEC: u64 = 4;
+        const PROT_WRITE: u64 = 2;
         if self.ahead.new_files.is_empty() {
             return None;
         }
@@ -269,10 +301,12 @@ impl Supervisor {
             Op::Copy { input, output } => self.plan_copy_to_new(call, fd(input), fd(output)),
             Op::Ioctl if args[1] & 0xffff_ffff == FICLONE => self.plan_copy_to_new(call, fd(2), fd(0)),
             Op::Mmap if args[3] & MAP_ANONYMOUS == 0 => {
-                let (file, _) = self.new_file_behind(call, fd(4))?;
-                // Whoever looks at the list of mappings, where its path would be seen, waits.
-                let is_private = args[3] & MAP_TYPE == MAP_PRIVATE && args[2] & PROT_EXEC == 0;
-                Some(if is_private { Plan::tracked_once().observing(file.object()) } else { barrier() })
+                let (file, copy) = self.new_file_behind(call, fd(4))?;
+                // Whoever looks at the list of mappings, where its path would be seen, waits. What is stored there
+                // later depends on no more than the file itself; what does is held, and not seen.
+                let is_seen_only = || args[2] & PROT_WRITE == 0 && is_read_only(&copy);
+                let is_harmless = args[3] & MAP_TYPE == MAP_PRIVATE || is_seen_only();
+                Some(if is_harmless { Plan::tracked_once().observing(file.object()) } else { barrier() })
             }
             _ => None,
         }
@@ -319,14 +353,32 @@ impl Supervisor {
         is_possible.then(|| Plan::tracked_once().modifying(file.object(), Intent::Nothing))
     }
 
+    /// Whether this is a file that is taken back with whatever a process does now: nobody who is put back will have it
+    /// open.
+    pub(in crate::ahead) fn goes_with(&self, pid: i32, file: &OwnedFd) -> bool {
+        if self.ahead.new_files.is_empty() {
+            return false;
+        }
+        let Ok(stat) = rustix::fs::fstat(file) else { return false };
+        let core = &self.ahead.core;
+        let created = Object::Created(stat.st_dev, stat.st_ino);
+        let own = core.dependencies_of_process(process(pid));
+        self.ahead.new_files.has(&stat) && is_regular(&stat) && own.is_subset(core.dependencies_of_object(&created))
+    }
+
     /// The file without a name behind a descriptor, and a copy of the descriptor.
     pub(in crate::ahead) fn new_file_behind(&mut self, call: &Call, fd: i32) -> Option<(Found, OwnedFd)> {
         let copy = self.copy_descriptor(call.tid, fd).ok()?;
         let is_one = |stat: &Stat| self.ahead.new_files.has(stat) && is_regular(stat);
         let stat = rustix::fs::fstat(&copy).ok().filter(is_one)?;
-        let fd = self.ahead.new_files.0.get(&(stat.st_dev, stat.st_ino))?.try_clone().ok()?;
+        let fd = self.ahead.new_files.0.get(&(stat.st_dev, stat.st_ino))?.fd.try_clone().ok()?;
         Some((Found { fd, stat }, copy))
     }
+}
+
+/// Whether nobody can write by way of a mapping of this open file.
+fn is_read_only(file: &OwnedFd) -> bool {
+    rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDONLY)
 }
 
 fn is_regular(stat: &Stat) -> bool {

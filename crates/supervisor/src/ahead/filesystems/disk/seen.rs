@@ -106,8 +106,10 @@ impl Supervisor {
             return is_concerned(self, &stat).then_some(LookedAt::Kernel(stat));
         }
         let (dir, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
-        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &path_text(call, at)?, follows_last_link(call));
-        if way.through_proc || !way.is_known() {
+        let text = path_text(call, at)?;
+        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows_last_link(call));
+        let is_own_program = follows_last_link(call) && self.is_own_program(call, &text, &way);
+        if way.through_proc && !is_own_program || !way.is_known() {
             return None;
         }
         if !way.is_held {
@@ -134,8 +136,10 @@ impl Supervisor {
         let inode: Inode = (stat.st_dev, stat.st_ino);
         let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         shown.links = shown.links.saturating_add_signed(self.ahead.held_names.links_gained(inode, is_dir));
-        // A new link has one in its stage.
-        let is_staged = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink && self.ahead.new_files.has(stat);
+        // A new link has one in its stage, and so has a new file that was executed.
+        let new_files = &self.ahead.new_files;
+        let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+        let is_staged = is_link && new_files.has(stat) || new_files.is_staged_program(stat);
         shown.links -= u64::from(is_staged && shown.links > 0);
         let contents = &self.ahead.contents;
         if contents.has(&inode) {

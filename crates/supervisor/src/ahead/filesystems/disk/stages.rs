@@ -1,9 +1,11 @@
 //! Where directories and links are that have no name yet
 //! ([0120](../../../../../../docs/decisions/0120-directories-wait-for-their-names.md)).
 //!
-//! There are no directories without a name. So each world that needs it has one directory below `lost+found`, and what
+//! There are no directories without a name, and no file without a name can be renamed. So each world that needs it has one directory below `lost+found`, and what
 //! is made on a guess stands there under a number: at its commit it is moved to its name, and a rollback removes it. A
-//! directory is empty as long as it stands there: what is made in it has no name either. What a crash leaves is removed
+//! directory is empty as long as it stands there: what is made in it has no name either. A new file that is executed
+//! stands there too, from then on, so that the kernel knows the program by its name once it has one
+//! ([0123](../../../../../../docs/decisions/0123-programs-made-on-a-guess.md)). What a crash leaves is removed
 //! by the next world that makes a directory on a guess on that file system; a lock says which of them are in use.
 
 use crate::ahead::filesystems::disk::staging;
@@ -62,6 +64,14 @@ impl Stages {
         Some((staged, file))
     }
 
+    /// Give a file that has no name one in the stage of files that will be in `dir`.
+    pub fn link(&mut self, dir: &OwnedFd, file: &OwnedFd) -> Option<Staged> {
+        let stage = self.stage_for(dir)?;
+        let number = stage.next.fetch_add(1, Ordering::Relaxed).to_string();
+        rustix::fs::linkat(file, "", &stage.dir, &number, AtFlags::EMPTY_PATH).ok()?;
+        Some(Staged { stage, number, is_dir: false })
+    }
+
     fn stage_for(&mut self, dir: &OwnedFd) -> Option<Arc<Stage>> {
         let mount = staging::mount_of(dir)?;
         if let Some(stage) = self.0.get(&mount).and_then(Weak::upgrade) {
@@ -108,8 +118,7 @@ impl Staged {
             Kind::Directory => rustix::fs::mkdirat(dir, &self.number, Mode::RWXU).ok()?,
             Kind::Link(text) => rustix::fs::symlinkat(text, dir, &self.number).ok()?,
         }
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(dir, &self.number, flags, Mode::empty()).ok()?;
+        let file = self.open()?;
         let stat = rustix::fs::fstat(&file).ok()?;
         if stat.st_gid != rights.group.as_raw() {
             rustix::fs::chownat(&file, "", None, Some(rights.group), AtFlags::EMPTY_PATH).ok()?;
@@ -118,6 +127,12 @@ impl Staged {
             rustix::fs::chmod(own_path(&file), rights.mode).ok()?;
         }
         Some(file)
+    }
+
+    /// What stands there, by a descriptor that only names it.
+    pub fn open(&self) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&self.stage.dir, &self.number, flags, Mode::empty()).ok()
     }
 
     /// It gets its name.
@@ -181,6 +196,31 @@ mod tests {
         let staged = Staged { stage: stage.clone(), number, is_dir: matches!(kind, Kind::Directory) };
         let file = staged.make(kind, rights()).unwrap();
         (staged, file)
+    }
+
+    #[test]
+    fn a_file_without_a_name_gets_one_in_a_stage_and_then_its_own() {
+        let above = tempfile::tempdir().unwrap();
+        let stage = Arc::new(Stage::new(open(above.path())).unwrap());
+        let mount = staging::mount_of(&open(above.path())).unwrap();
+        let mut stages = Stages(HashMap::from([(mount, Arc::downgrade(&stage))]));
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::open(above.path(), flags, Mode::RWXU) else { return };
+        if rustix::fs::linkat(&file, "", &stage.dir, "tried", AtFlags::EMPTY_PATH).is_err() {
+            // Ordinary users may not.
+            return;
+        }
+        rustix::fs::unlinkat(&stage.dir, "tried", AtFlags::empty()).unwrap();
+        drop(rustix::fs::open(above.path(), flags, Mode::RWXU).map(|file| stages.link(&open(above.path()), &file)));
+        let inode = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_ino;
+        let made = rustix::fs::open(above.path(), flags, Mode::RWXU).unwrap();
+        let staged = stages.link(&open(above.path()), &made).unwrap();
+        let program = staged.open().unwrap();
+        assert_eq!(inode(&program), inode(&made));
+        staged.place(&open(above.path()), OsStr::new("name")).unwrap();
+        assert_eq!(std::fs::read_link(own_path(&program)).unwrap(), above.path().join("name"));
+        drop((staged, stage));
+        assert_eq!(std::fs::read_dir(above.path()).unwrap().count(), 1, "only the name");
     }
 
     #[test]

@@ -143,18 +143,31 @@ impl Supervisor {
 
     /// The open file behind the descriptor of a call, if writes to it are held and the caller may read it.
     fn held_file_behind(&mut self, call: &Call) -> Option<(OwnedFd, (u64, u64))> {
-        let copy = self.copy_descriptor(call.tid, call.frame.args[0] as i32).ok()?;
-        let stat = rustix::fs::fstat(&copy).ok()?;
+        let (copy, inode) = self.held_file(call, call.frame.args[0] as i32)?;
         let flags = rustix::fs::fcntl_getfl(&copy).ok()?;
         let is_open = !flags.intersects(OFlags::PATH | OFlags::DIRECT)
             && (call.frame.nr == nr::lseek || flags & OFlags::RWMODE != OFlags::WRONLY);
+        is_open.then_some((copy, inode))
+    }
+
+    /// The file behind a descriptor, if writes to it are held.
+    pub(in crate::ahead) fn held_file(&mut self, call: &Call, fd: i32) -> Option<(OwnedFd, (u64, u64))> {
+        let copy = self.copy_descriptor(call.tid, fd).ok()?;
+        let stat = rustix::fs::fstat(&copy).ok()?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let inode = (stat.st_dev, stat.st_ino);
-        (is_open && is_file && self.ahead.contents.has(&inode)).then_some((copy, inode))
+        (is_file && self.ahead.contents.has(&inode)).then_some((copy, inode))
     }
 
     /// What a file of such a size holds from `start` on. `None`: it cannot be read, or is too much.
-    fn held_bytes(&self, file: &OwnedFd, inode: (u64, u64), start: u64, size: u64, len: u64) -> Option<Vec<u8>> {
+    pub(in crate::ahead) fn held_bytes(
+        &self,
+        file: &OwnedFd,
+        inode: (u64, u64),
+        start: u64,
+        size: u64,
+        len: u64,
+    ) -> Option<Vec<u8>> {
         const LEN_MAX: u64 = 16 << 20;
         let len = len.min(size.saturating_sub(start));
         let mut disk = vec![0; usize::try_from(len).ok().filter(|_| len <= LEN_MAX)?];

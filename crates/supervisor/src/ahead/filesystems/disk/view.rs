@@ -49,7 +49,7 @@ enum Viewed {
     Nothing(i32),
 }
 
-/// Where a working directory is.
+/// Where a directory is, such as the working directory.
 enum Cwd {
     AsOnDisk,
     Moved(Vec<u8>),
@@ -108,8 +108,9 @@ impl Supervisor {
     /// What the first path of a call leads to, if that is not what the disk says, and known.
     fn viewed(&self, call: &Call, op: Op, follows: bool) -> Option<Viewed> {
         let (dir, at) = *paths_of(op).first()?;
-        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &path_text(call, at)?, follows);
-        if !way.is_view() {
+        let text = path_text(call, at)?;
+        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows);
+        if !way.is_view() && !self.is_own_program(call, &text, &way) {
             return None;
         }
         match way.end {
@@ -210,6 +211,11 @@ impl Supervisor {
 
     fn view_of_link(&self, call: &Call, op: Op, at: u64, room: u64) -> Option<View> {
         let room = room as u32;
+        if room > 0 && room <= i32::MAX as u32 {
+            if let Some(text) = self.path_of_own_program(call, op) {
+                return Some(View::Text { text, at, room: u64::from(room) });
+            }
+        }
         let found = match self.viewed(call, op, false)? {
             _ if room == 0 || room > i32::MAX as u32 => return Some(View::Answer(-i64::from(libc::EINVAL))),
             Viewed::Found(found) => found,
@@ -241,11 +247,38 @@ impl Supervisor {
         !self.ahead.held_names.moves_directories() || matches!(self.path_of_cwd(tid), Some(Cwd::AsOnDisk))
     }
 
+    /// Whether a path leads through `/proc` to the program that its process runs, if that has no name on the disk.
+    pub(in crate::ahead) fn is_own_program(&self, call: &Call, text: &[u8], way: &Way) -> bool {
+        let is_new = |found: &Found| self.ahead.new_files.has(&found.stat);
+        way.through_proc && !way.is_open && names_own_program(call, text) && way.found().is_some_and(is_new)
+    }
+
+    /// Where the program that a process runs will be, if a call asks for that and it has no name on the disk.
+    fn path_of_own_program(&self, call: &Call, op: Op) -> Option<Vec<u8>> {
+        let (dir, at) = *paths_of(op).first()?;
+        let text = path_text(call, at).filter(|text| names_own_program(call, text))?;
+        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, true);
+        if !self.is_own_program(call, &text, &way) {
+            return None;
+        }
+        let (dir, name) = self.ahead.held_names.only_name(way.found()?.inode())?;
+        let path = match self.path_of_dir(call.tid, Found::of(dir.try_clone().ok()?).ok()?)? {
+            Cwd::Moved(path) => path,
+            Cwd::AsOnDisk => std::fs::read_link(own_path(&dir)).ok()?.into_os_string().into_encoded_bytes(),
+        };
+        let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
+        Some([&path[..], slash, name.as_encoded_bytes()].concat())
+    }
+
     /// `None`: it cannot be told.
     fn path_of_cwd(&self, tid: i32) -> Option<Cwd> {
+        self.path_of_dir(tid, Found::of_path(&format!("/proc/{tid}/cwd")).ok()?)
+    }
+
+    /// The same for any directory.
+    fn path_of_dir(&self, tid: i32, mut here: Found) -> Option<Cwd> {
         const DEPTH_MAX: usize = 1000;
         let root = Found::of_path(&format!("/proc/{tid}/root")).ok()?;
-        let mut here = Found::of_path(&format!("/proc/{tid}/cwd")).ok()?;
         let (mut names, mut is_moved) = (Vec::new(), false);
         while here.inode() != root.inode() && names.len() < DEPTH_MAX {
             let is_held = self.ahead.held_names.parent(here.inode()).is_some();
@@ -295,6 +328,11 @@ impl Supervisor {
         self.hold_signals(call.pid, signals);
         Ok(Some(Decision::Answer(result)))
     }
+}
+
+/// Whether this is how a process names the program that it runs. (Who has another number there is no root as we are.)
+fn names_own_program(call: &Call, text: &[u8]) -> bool {
+    text == b"/proc/self/exe" || text == format!("/proc/{}/exe", call.pid).as_bytes()
 }
 
 fn give_text(call: &Call, text: &[u8], at: u64, room: u64) -> Decision {
