@@ -108,12 +108,43 @@ impl Client {
             .flat_map(|(id, data)| data.chunks(piece).map(|data| Request::Stage { id: *id, data: data.to_vec() }));
         let pieces = pieces.collect();
         let number = self.begin(|state| state.submit(interval, pieces))?;
-        self.wait(gives_up, |state| Some(state.take_outcome(number)?.0))
+        self.outcome(number, gives_up, |state| Some(state.take_outcome(number)?.0))
+    }
+
+    /// Waits for the outcome of an interval.
+    pub(crate) fn outcome<T>(
+        &self,
+        number: u64,
+        gives_up: GivesUp,
+        take: impl Fn(&mut State) -> Option<Result<T, Errno>>,
+    ) -> Result<T, Errno> {
+        let outcome = self.wait(gives_up, take);
+        if matches!(outcome, Err(INTERRUPTED)) {
+            self.state().abandon(number);
+        }
+        outcome
     }
 
     /// Takes a lock, or gives it back.
     pub fn lock(&self, lock: LockRequest, gives_up: GivesUp) -> Result<(), Errno> {
         self.request(gives_up, |tag| Request::Lock { tag, lock }).map(|_| ())
+    }
+
+    /// Gives a lock back, also if nobody waits for that any more or there is no connection: then it is given back later.
+    pub fn unlock(&self, lock: LockRequest, gives_up: GivesUp) -> Result<(), Errno> {
+        let unlocked = self.lock(lock, gives_up);
+        if unlocked == Err(Errno::IO) {
+            self.unlock_later(lock);
+        }
+        unlocked
+    }
+
+    /// The same without waiting. What this session asks from now on it asks behind it.
+    pub fn unlock_later(&self, lock: LockRequest) {
+        let mut state = self.state();
+        if state.dead.is_none() {
+            state.unlock_later(lock);
+        }
     }
 
     /// A lock of somebody else that is in the way of this one.

@@ -34,6 +34,13 @@ struct Pending {
     background: bool,
 }
 
+impl Pending {
+    /// Whether it is sent again on the next connection, although nobody waits for it.
+    fn is_kept(&self) -> bool {
+        matches!(&self.request, Request::Lock { lock, .. } if lock.kind == LockKind::Unlock)
+    }
+}
+
 /// An outcome, and the inodes that were changed, if they were told.
 type Decided = (Result<Outcome, Errno>, Vec<(Ino, Option<Inode>)>);
 
@@ -76,6 +83,8 @@ pub struct State {
     flight: InFlight,
     staged: BTreeMap<u64, Vec<Request>>,
     outcomes: BTreeMap<u64, Decided>,
+    /// Intervals for whose outcomes nobody waits any more.
+    abandoned: BTreeSet<u64>,
     /// What intervals have changed whose outcomes come next.
     told: BTreeMap<u64, Vec<(Ino, Option<Inode>)>>,
     /// What is known of the volume.
@@ -111,6 +120,7 @@ impl State {
             flight: InFlight::new(),
             staged: BTreeMap::new(),
             outcomes: BTreeMap::new(),
+            abandoned: BTreeSet::new(),
             told: BTreeMap::new(),
             cache: Cache::default(),
             ahead: Ahead::default(),
@@ -162,6 +172,11 @@ impl State {
         self.counts.asked += u64::from(matches!(request, Request::Ask { .. } | Request::AskLeased { .. }));
         if let Request::Lock { lock, .. } = &request {
             self.locks.asked(lock);
+            // Who asks again for what it has given up keeps it, should it have been given.
+            let is_same = |old: &LockRequest| {
+                (old.ino, old.owner, old.start, old.end) == (lock.ino, lock.owner, lock.start, lock.end)
+            };
+            self.cancelled.retain(|_, old| !is_same(old));
         }
         self.pending.insert(tag, Pending { request: request.clone(), reply: None, asked: now(), background });
         self.send(request);
@@ -220,7 +235,7 @@ impl State {
         self.ahead.clear();
         self.renewing.clear();
         self.is_borrowing = false;
-        self.pending.retain(|_, one| !one.background);
+        self.pending.retain(|_, one| !one.background || one.is_kept());
     }
 
     /// Takes the reply, if it is there.
@@ -229,11 +244,28 @@ impl State {
         self.pending.remove(&tag)?.reply
     }
 
-    /// Nobody waits for this reply any more.
+    /// Nobody waits for this reply any more. A lock that is given back is given back nevertheless.
     pub fn forget(&mut self, tag: u64) {
-        if let Some(Pending { request: Request::Lock { lock, .. }, .. }) = self.pending.remove(&tag) {
+        let Some(mut one) = self.pending.remove(&tag) else { return };
+        if one.is_kept() {
+            one.background = true;
+            self.pending.insert(tag, one);
+        } else if let Request::Lock { lock, .. } = one.request {
             self.cancelled.insert(tag, lock);
             self.send(Request::CancelLock { tag });
+        }
+    }
+
+    /// Gives a lock back. Nobody waits for that; it is said again on each connection until the server has answered.
+    pub fn unlock_later(&mut self, lock: LockRequest) {
+        let tag = self.ask(|tag| Request::Lock { tag, lock });
+        self.forget(tag);
+    }
+
+    /// Nobody waits for this outcome any more.
+    pub fn abandon(&mut self, number: u64) {
+        if self.outcomes.remove(&number).is_none() && self.flight.get(number).is_some() {
+            self.abandoned.insert(number);
         }
     }
 
@@ -265,9 +297,10 @@ impl State {
         // The cache was emptied with the connection before.
         self.send(Request::GaveUp {});
         self.acknowledged = self.flight.acknowledged();
-        // Whether one was given on the old connection is not known.
-        for lock in std::mem::take(&mut self.cancelled).into_values() {
-            self.send(Request::Lock { tag: 0, lock: LockRequest { kind: LockKind::Unlock, ..lock } });
+        // Whether one was given on the old connection is not known. What was asked behind it is sent behind it.
+        for (tag, lock) in std::mem::take(&mut self.cancelled) {
+            let request = Request::Lock { tag, lock: LockRequest { kind: LockKind::Unlock, ..lock } };
+            self.pending.insert(tag, Pending { request, reply: None, asked: now(), background: true });
         }
         let numbers: Vec<u64> = self.flight.again().map(|interval| interval.number).collect();
         for number in numbers {
@@ -296,7 +329,7 @@ impl State {
     /// Everybody who waits gets this.
     pub fn fail_all(&mut self, errno: Errno) {
         self.fail_intervals(errno);
-        for one in self.pending.values_mut().filter(|one| one.reply.is_none()) {
+        for one in self.pending.values_mut().filter(|one| one.reply.is_none() && !one.background) {
             one.reply = Some(Err(errno));
         }
     }
@@ -317,7 +350,9 @@ impl State {
         }
         self.cache.settled(number);
         if self.flight.outcome(number) {
-            self.outcomes.insert(number, (outcome, told));
+            if !self.abandoned.remove(&number) {
+                self.outcomes.insert(number, (outcome, told));
+            }
             self.staged.remove(&number);
         }
     }
@@ -383,7 +418,7 @@ impl State {
                 None => {
                     self.locks.reclaimed(tag, matches!(reply, Reply::Locked { .. }));
                     if let (Some(lock), Reply::Locked { .. }) = (self.cancelled.remove(&tag), reply) {
-                        self.send(Request::Lock { tag: 0, lock: LockRequest { kind: LockKind::Unlock, ..lock } });
+                        self.unlock_later(LockRequest { kind: LockKind::Unlock, ..lock });
                     }
                 }
             },
@@ -471,5 +506,90 @@ impl State {
             [Key::Data(ino), Key::Xattr(ino)].iter().for_each(|key| self.cache.forget(key));
             self.send(Request::Released { ino });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{channel, Receiver};
+
+    use super::*;
+
+    fn connected(state: &mut State) -> Receiver<Request> {
+        let (to_output, output) = channel();
+        state.connected(to_output);
+        output
+    }
+
+    fn lock(kind: LockKind) -> LockRequest {
+        LockRequest { ino: Ino(5), owner: 1, kind, start: 0, end: 9, wait: kind != LockKind::Unlock }
+    }
+
+    /// The locks that were asked for or given back.
+    fn asked(output: &Receiver<Request>) -> Vec<LockKind> {
+        let kind = |request| if let Request::Lock { lock, .. } = request { Some(lock.kind) } else { None };
+        output.try_iter().filter_map(kind).collect()
+    }
+
+    #[test]
+    fn a_lock_that_is_given_back_is_given_back_on_the_next_connection_too() {
+        let mut state = State::new();
+        let output = connected(&mut state);
+        state.unlock_later(lock(LockKind::Unlock));
+        let again = state.ask(|tag| Request::Lock { tag, lock: lock(LockKind::Shared) });
+        assert_eq!(asked(&output), [LockKind::Unlock, LockKind::Shared]);
+        state.disconnected();
+        let output = connected(&mut state);
+        assert_eq!(asked(&output), [LockKind::Unlock, LockKind::Shared], "in the same order");
+        state.arrived(Reply::Locked { tag: again - 1 });
+        state.disconnected();
+        assert_eq!(asked(&connected(&mut state)), [LockKind::Shared]);
+        assert!(state.cancelled.is_empty());
+    }
+
+    #[test]
+    fn a_lock_that_is_given_to_nobody_is_given_back() {
+        let mut state = State::new();
+        let output = connected(&mut state);
+        let tag = state.ask(|tag| Request::Lock { tag, lock: lock(LockKind::Exclusive) });
+        state.forget(tag);
+        state.arrived(Reply::Locked { tag });
+        assert_eq!(asked(&output), [LockKind::Exclusive, LockKind::Unlock]);
+    }
+
+    /// A signal ends a wait, the lock was given just before, and the program asks again: it has it.
+    #[test]
+    fn a_lock_that_is_asked_for_again_is_kept() {
+        let mut state = State::new();
+        let output = connected(&mut state);
+        let ask = |state: &mut State| state.ask(|tag| Request::Lock { tag, lock: lock(LockKind::Exclusive) });
+        let first = ask(&mut state);
+        state.forget(first);
+        let second = ask(&mut state);
+        state.arrived(Reply::Locked { tag: first });
+        state.arrived(Reply::Locked { tag: second });
+        assert_eq!(asked(&output), [LockKind::Exclusive, LockKind::Exclusive]);
+        assert_eq!(state.locks.all().len(), 1);
+    }
+
+    #[test]
+    fn outcomes_that_nobody_waits_for_are_not_kept() {
+        let mut state = State::new();
+        let _output = connected(&mut state);
+        let interval = bluefs::Interval {
+            number: 0,
+            base: Csn(0),
+            after: bluefs::Runs::new(),
+            reads: vec![],
+            creds: vec![],
+            steps: vec![],
+        };
+        let numbers = [0, 1].map(|_| state.submit(interval.clone(), Vec::new()));
+        let outcome = || Outcome::Committed { csn: Csn(1), effects: vec![] };
+        state.abandon(numbers[0]);
+        numbers.iter().for_each(|&number| state.arrived(Reply::Decided { number, outcome: outcome() }));
+        assert_eq!(state.outcomes.len(), 1);
+        state.abandon(numbers[1]);
+        assert!(state.outcomes.is_empty() && state.abandoned.is_empty());
     }
 }

@@ -8,9 +8,26 @@ use fuser::Request;
 
 /// Bit of SIGKILL in a mask of signals. A signal that ends a process for want of a handler is pending as SIGKILL.
 const KILL: u64 = 1 << 8;
+/// `PF_EXITING` of Linux, in the flags of a thread.
+const EXITING: u64 = 4;
 /// How long a caller is awaited that runs between its request and its wait for the answer, and how often looked at.
 const RUNNING_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+/// What a request says of who has made it.
+#[derive(Debug, Clone, Copy)]
+pub struct Who {
+    pub uid: u32,
+    pub gid: u32,
+    thread: u32,
+}
+
+impl Who {
+    /// Of this request.
+    pub fn of(request: &Request) -> Who {
+        Who { uid: request.uid(), gid: request.gid(), thread: request.pid() }
+    }
+}
 
 /// Who has made a request.
 #[derive(Debug, Clone)]
@@ -18,6 +35,8 @@ pub struct Caller {
     /// Its rights.
     pub cred: Cred,
     thread: u32,
+    /// Since when it waits.
+    since: Instant,
 }
 
 /// Which call wants a lock.
@@ -33,21 +52,32 @@ impl Caller {
     /// One that cannot be looked at.
     #[cfg(test)]
     pub fn nobody() -> Caller {
-        Caller { cred: Cred::root(), thread: 0 }
+        Caller { cred: Cred::root(), thread: 0, since: Instant::now() }
     }
 
-    /// Of this request.
-    pub fn of(request: &Request) -> Caller {
-        let thread = request.pid();
+    /// Looks at who has made a request.
+    pub fn of(who: Who) -> Caller {
+        let Who { uid, gid, thread } = who;
         // Root has every right.
-        let status = if request.uid() == 0 { None } else { status(thread) };
+        let status = if uid == 0 { None } else { status(thread) };
         let groups = status.map_or_else(Vec::new, |status| groups(&status));
-        Caller { cred: Cred { uid: request.uid(), gid: request.gid(), groups }, thread }
+        Caller { cred: Cred { uid, gid, groups }, thread, since: Instant::now() }
+    }
+
+    /// Whether it has waited for so long.
+    pub fn has_waited(&self, so_long: Duration) -> bool {
+        self.since.elapsed() >= so_long
     }
 
     /// Whether it is about to end.
     pub fn is_killed(&self) -> bool {
         status(self.thread).is_some_and(|status| pending(&status) & KILL != 0)
+    }
+
+    /// Whether it is ending, and closes what it had open: it has no signals any more.
+    pub fn is_exiting(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.thread));
+        stat.is_ok_and(|stat| flags(&stat) & EXITING != 0)
     }
 
     /// Whether it is umount(8), which looks at a mount before it takes it away.
@@ -91,6 +121,12 @@ fn lock_call(line: &str) -> LockCall {
     }
 }
 
+/// Of a line of `/proc/PID/stat`: the seventh field behind the name, which may hold anything.
+fn flags(stat: &str) -> u64 {
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    fields.split_whitespace().nth(6).and_then(|flags| flags.parse().ok()).unwrap_or(0)
+}
+
 fn field<'s>(status: &'s str, name: &str) -> &'s str {
     let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     line.map_or("", str::trim)
@@ -130,9 +166,15 @@ mod tests {
     }
 
     #[test]
+    fn flags_behind_a_name_with_everything() {
+        assert_eq!(flags("77 (a) b (c)) S 1 77 77 0 -1 4194564 120"), 4_194_564);
+        assert_eq!(flags(""), 0);
+    }
+
+    #[test]
     fn we_are_alive() {
-        let caller = Caller { cred: Cred::root(), thread: std::process::id() };
-        assert!(!caller.is_killed());
+        let caller = Caller { thread: std::process::id(), ..Caller::nobody() };
+        assert!(!caller.is_killed() && !caller.is_exiting());
         assert!(!Caller::nobody().has_signal());
     }
 }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use bluefs::{Group, Ino};
 use bluefs_client::Front;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 /// `FUSE_NOTIFY_INVAL_INODE`, `FUSE_NOTIFY_INC_EPOCH`.
 const INVAL_INODE: i32 = 2;
@@ -103,6 +104,13 @@ impl Kernel {
     /// The kernel speaks this version of FUSE.
     pub fn speaks(&self, version: (u32, u32)) {
         self.has_epochs.store(version >= EPOCHS_SINCE, Ordering::Relaxed);
+    }
+
+    /// Whether the mount is gone: the kernel has answered for us to whoever waited.
+    pub fn is_over(&self) -> bool {
+        let mut device = [PollFd::new(&self.device, PollFlags::empty())];
+        let polled = poll(&mut device, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        polled.is_ok() && device[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
     /// Begins to tell it something. What is told has to be decided behind this.
@@ -238,6 +246,14 @@ mod tests {
         assert_eq!(codes(&mut theirs), [INC_EPOCH]);
         kernel.forgets(INO);
         assert_eq!(kernel.telling().name(INO, SURE), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_mount_whose_other_end_is_gone_is_over() {
+        let (kernel, theirs) = kernel(EPOCHS_SINCE);
+        assert!(!kernel.is_over());
+        drop(theirs);
+        assert!(kernel.is_over());
     }
 
     #[test]

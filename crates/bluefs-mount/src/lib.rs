@@ -5,7 +5,7 @@
 //!   ones read the file when a page is first touched.
 //! - The server checks rights. So does the kernel (`default_permissions`), as the server has no `open`.
 //! - A request that is in this process is not ended by a signal: so whoever waits here looks whether the caller has
-//!   one.
+//!   one, and whether the mount is still there.
 #![forbid(unsafe_code)]
 
 mod caller;
@@ -14,12 +14,14 @@ mod filesystem;
 mod handles;
 mod kernel;
 mod locks;
+mod requests;
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bluefs_client::Client;
 use fuser::{Config, Session, SessionACL};
@@ -27,9 +29,11 @@ use rustix::mount::{mount, unmount, MountFlags, UnmountFlags};
 
 use filesystem::Volume;
 use kernel::Kernel;
+use requests::{Requests, THREADS};
 
-/// Threads that handle requests. What waits for its turn waits in the kernel, where a signal ends it.
-const THREADS: usize = 16;
+/// How long the end of a mount waits for requests that nobody waits for any more. Each looks about that every 0.1 s.
+const REQUESTS_END_MAX: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Why a volume is not mounted.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +55,8 @@ pub enum MountError {
 
 /// A volume that is mounted.
 pub struct Mounted {
-    session: Session<Volume>,
+    session: Session<Requests>,
+    volume: Arc<Volume>,
     dir: PathBuf,
 }
 
@@ -77,11 +82,11 @@ impl Mounted {
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
         let kernel = device.try_clone().map_err(failed("open /dev/fuse"))?;
-        let volume = Volume::new(client, Arc::new(Kernel::new(kernel.into())));
-        let session = Session::from_fd(volume, device, SessionACL::All, config);
+        let volume = Arc::new(Volume::new(client, Arc::new(Kernel::new(kernel.into()))));
+        let session = Session::from_fd(Requests::new(volume.clone()), device, SessionACL::All, config);
         let session =
             session.inspect_err(|_| Unmounter(at.clone()).unmount()).map_err(failed("speak to the kernel"))?;
-        Ok(Mounted { session, dir: at })
+        Ok(Mounted { session, volume, dir: at })
     }
 
     /// What unmounts it.
@@ -91,7 +96,14 @@ impl Mounted {
 
     /// Serves it until it is unmounted.
     pub fn run(self) -> Result<(), MountError> {
-        self.session.run().map_err(MountError::Ended)
+        let Mounted { session, volume, .. } = self;
+        let ended = session.run().map_err(MountError::Ended);
+        // The last one who has the volume says goodbye to the server: that is to be this thread.
+        let begun = Instant::now();
+        while Arc::strong_count(&volume) > 1 && begun.elapsed() < REQUESTS_END_MAX {
+            std::thread::sleep(LOOK_EVERY);
+        }
+        ended
     }
 }
 

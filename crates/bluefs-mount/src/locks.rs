@@ -6,14 +6,12 @@
 use std::time::{Duration, Instant};
 
 use bluefs::{Errno, Ino};
-use bluefs_client::Client;
 use bluefs_wire::{LockKind, LockRequest};
-use fuser::{ReplyEmpty, ReplyLock};
+use fuser::ReplyLock;
 
 use crate::caller::{Caller, LockCall};
 use crate::convert;
-use crate::filesystem::{reply_empty, Volume};
-use crate::handles::Handles;
+use crate::filesystem::Volume;
 
 /// `fcntl` of Linux.
 const F_RDLCK: i32 = 0;
@@ -66,37 +64,6 @@ impl Wanted {
             LockCall::Unknown => (self.start, FLOCK_BYTE),
         }
     }
-
-    fn take(
-        self,
-        kind: LockKind,
-        wait: bool,
-        client: &Client,
-        handles: &Handles,
-        caller: &Caller,
-    ) -> Result<(), Errno> {
-        let Wanted { ino, owner, .. } = self;
-        let call = self.call(caller);
-        let (start, end) = self.bytes(call);
-        let lock = LockRequest { ino, owner, kind, start, end, wait };
-        let is_flock = call != LockCall::Fcntl;
-        let until = Instant::now() + CLOSING_MAX;
-        let taken = loop {
-            let given_back = handles.flocks_given_back();
-            let taken = client.lock(lock, &|| caller.has_signal());
-            // A lock of somebody here goes with the open file, of which the kernel tells behind the end of `close`.
-            let may_go = is_flock && taken == Err(AGAIN) && Instant::now() < until;
-            if !may_go || !handles.wait_for_flock(ino, owner, given_back, until) {
-                break taken;
-            }
-        };
-        match (&taken, kind) {
-            (Ok(()), LockKind::Unlock) if is_flock => handles.has_no_flock(ino, owner),
-            (Ok(()), _) if is_flock => handles.has_flock(ino, owner, self.handle),
-            _ => {}
-        }
-        taken
-    }
 }
 
 impl Volume {
@@ -119,29 +86,49 @@ impl Volume {
     }
 
     /// `F_SETLK`, `F_SETLKW` and `flock`.
-    pub fn set_lock(&self, caller: Caller, wanted: Wanted, wait: bool, reply: ReplyEmpty) {
-        let kind = match wanted.kind() {
-            Ok(kind) => kind,
-            Err(errno) => return reply.error(convert::errno(errno)),
+    pub fn set_lock(&self, caller: &Caller, wanted: &Wanted, wait: bool) -> Result<(), Errno> {
+        let kind = wanted.kind()?;
+        let Wanted { ino, owner, handle, .. } = *wanted;
+        self.handles.locked(ino, owner);
+        let call = wanted.call(caller);
+        let (start, end) = wanted.bytes(call);
+        let lock = LockRequest { ino, owner, kind, start, end, wait };
+        let is_flock = call != LockCall::Fcntl;
+        let until = Instant::now() + CLOSING_MAX;
+        let taken = loop {
+            let given_back = self.handles.flocks_given_back();
+            let taken = self.client.lock(lock, &|| self.stops_waiting(caller));
+            // A lock of somebody here goes with the open file, of which the kernel tells behind the end of `close`.
+            let may_go = is_flock && taken == Err(AGAIN) && Instant::now() < until;
+            if !may_go || !self.handles.wait_for_flock(ino, owner, given_back, until) {
+                break taken;
+            }
         };
-        self.handles.locked(wanted.ino, wanted.owner);
-        let (client, handles) = (self.client.clone(), self.handles.clone());
-        let take = move || reply_empty(reply, wanted.take(kind, wait, &client, &handles, &caller));
-        if wait {
-            // It may wait for as long as another has the lock: not in a thread that others need.
-            std::thread::spawn(take);
-        } else {
-            take();
+        match (&taken, kind) {
+            (Ok(()), LockKind::Unlock) if is_flock => self.handles.has_no_flock(ino, owner),
+            (Ok(()), _) if is_flock => self.handles.has_flock(ino, owner, handle),
+            _ => {}
         }
+        taken
     }
 
-    /// Gives back all locks of an owner.
-    pub fn unlock(&self, ino: Ino, owner: u64) -> Result<(), Errno> {
-        let (kind, start, end) = (LockKind::Unlock, 0, FLOCK_BYTE);
-        let unlocked = self.client.lock(LockRequest { ino, owner, kind, start, end, wait: false }, &|| false);
+    /// Gives back all locks of an owner who closes a file.
+    pub fn unlock(&self, caller: &Caller, ino: Ino, owner: u64) -> Result<(), Errno> {
+        let unlocked = self.client.unlock(all_of(ino, owner), &|| self.closes_alone(caller));
         self.handles.has_no_flock(ino, owner);
         unlocked
     }
+
+    /// The same, without waiting for the server: whatever is asked from now on is asked behind it.
+    pub fn unlock_later(&self, ino: Ino, owner: u64) {
+        self.client.unlock_later(all_of(ino, owner));
+        self.handles.has_no_flock(ino, owner);
+    }
+}
+
+/// That an owner gives back all locks on a file.
+fn all_of(ino: Ino, owner: u64) -> LockRequest {
+    LockRequest { ino, owner, kind: LockKind::Unlock, start: 0, end: FLOCK_BYTE, wait: false }
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ mod bad_input_run;
 mod bluefs;
 mod bluefs_locks;
 mod bluefs_shared;
+mod bluefs_stuck;
 mod command_line;
 mod cores;
 mod disk_faults;

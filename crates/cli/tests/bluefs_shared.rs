@@ -5,14 +5,14 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process, Pid, Signal};
 
 use crate::bluefs_support as support;
 
-use support::{speculator, succeeds, Mount, Scene};
+use support::{shown, speculator, succeeds, Foreground, Mount, Scene};
 
 /// How long others wait for leases on what somebody has changed, and a little more.
 const QUIET: Duration = Duration::from_millis(1_100);
@@ -127,39 +127,6 @@ fn two_mounts_count_together_under_a_lock_and_append_to_one_file() {
         let of = |who: &str| log.lines().filter(|line| line.starts_with(who)).map(str::to_owned).collect::<Vec<_>>();
         let all = |who: &str| (0..30).map(|i| format!("{who} {i}")).collect::<Vec<_>>();
         assert_eq!((of("a"), of("b"), log.lines().count()), (all("a"), all("b"), 60));
-    }
-}
-
-/// A mount whose process is a child, so that it can be stopped and killed.
-struct Foreground {
-    child: Child,
-    mount: Mount,
-}
-
-impl Foreground {
-    fn new(address: &str, dir: &Path) -> Foreground {
-        fs::create_dir_all(dir).expect("a directory");
-        let mut command = speculator();
-        command.args(["mount", address]).arg(dir).arg("--foreground").stdout(Stdio::null());
-        let (child, mount) = (command.spawn().expect("a mount"), Mount(dir.to_owned()));
-        let begun = Instant::now();
-        while !mount.is_there() {
-            assert!(begun.elapsed() < PATIENCE, "it is not mounted");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Foreground { child, mount }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("sent");
-    }
-}
-
-impl Drop for Foreground {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = Command::new("umount").arg("-l").arg(&self.mount.0).stderr(Stdio::null()).status();
     }
 }
 
@@ -305,14 +272,6 @@ fn who_looks_all_the_time_never_sees_what_was_before() {
         }
         over.store(true, Ordering::SeqCst);
     });
-}
-
-/// What `speculator top` says of a mount, as JSON; `None`: it is not shown.
-fn shown(dir: &Path) -> Option<serde_json::Value> {
-    let output = speculator().args(["top", "--json"]).output().expect("it starts");
-    let lines = support::text(&output.stdout);
-    let mut all = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
-    all.find(|one| one["mount"].as_str() == dir.to_str())
 }
 
 #[test]

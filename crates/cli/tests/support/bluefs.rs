@@ -1,10 +1,15 @@
 //! A server, mounts and a place for them.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use rustix::process::{kill_process, Pid, Signal};
 use tempfile::TempDir;
 
 pub fn speculator() -> Command {
@@ -35,8 +40,13 @@ impl Server {
 
     pub fn with(store: &Path, options: &[&str]) -> Server {
         let mut command = speculator();
-        command.arg("serve").arg(store).args(options).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("a server");
+        command.arg("serve").arg(store).args(options);
+        Server::by(command)
+    }
+
+    /// By this command.
+    pub fn by(mut command: Command) -> Server {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("a server");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
         let address = line.trim().rsplit(' ').next().expect("an address").to_owned();
@@ -80,6 +90,146 @@ impl Drop for Mount {
     }
 }
 
+/// For how long a mount is waited for.
+const MOUNTED_MAX: Duration = Duration::from_secs(25);
+
+/// A mount whose process is a child, so that it can be stopped and killed.
+pub struct Foreground {
+    pub child: Child,
+    pub mount: Mount,
+}
+
+impl Foreground {
+    pub fn new(address: &str, dir: &Path) -> Foreground {
+        Foreground::by(speculator(), &[], address, dir)
+    }
+
+    /// By this command, which is `speculator`, with options.
+    pub fn by(mut command: Command, options: &[&str], address: &str, dir: &Path) -> Foreground {
+        std::fs::create_dir_all(dir).expect("a directory");
+        command.arg("mount").args(options).arg(address).arg(dir).arg("--foreground").stdout(Stdio::null());
+        let (child, mount) = (command.spawn().expect("a mount"), Mount(dir.to_owned()));
+        let begun = Instant::now();
+        while !mount.is_there() {
+            assert!(begun.elapsed() < MOUNTED_MAX, "it is not mounted");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Foreground { child, mount }
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("sent");
+    }
+}
+
+impl Drop for Foreground {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if self.mount.is_there() {
+            let _ = Command::new("umount").arg("-l").arg(&self.mount.0).stderr(Stdio::null()).status();
+        }
+    }
+}
+
+/// A line to a server, which can be held: then nothing arrives, and nobody hears of it.
+pub struct Line {
+    pub address: String,
+    held: Arc<AtomicBool>,
+    flights: Arc<Mutex<Flights>>,
+    sockets: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+/// How often something was sent to the server after something had come from there, a round trip later at least: both
+/// ends may send a flight in parts.
+#[derive(Default)]
+struct Flights {
+    count: u32,
+    to_server: bool,
+    last: Option<Instant>,
+    round_trip: Duration,
+}
+
+impl Line {
+    /// To the server at this address; from an address of this machine.
+    pub fn new(server: &str) -> Line {
+        let to = server.trim_start_matches("bluefs://").trim_end_matches('/').to_owned();
+        Line::between(TcpListener::bind("127.0.0.1:0").expect("a port"), to)
+    }
+
+    /// From whoever connects here to there.
+    pub fn between(listener: TcpListener, to: String) -> Line {
+        let address = format!("bluefs://{}", listener.local_addr().expect("an address"));
+        let (held, sockets) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+        let flights = Arc::new(Mutex::new(Flights::default()));
+        let line = Line { address, held: held.clone(), flights: flights.clone(), sockets: sockets.clone() };
+        std::thread::spawn(move || {
+            for near in listener.incoming() {
+                let (Ok(near), Ok(far)) = (near, TcpStream::connect(&to)) else { continue };
+                for (from, to, to_server) in [(&near, &far, true), (&far, &near, false)] {
+                    let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    to.set_nodelay(true).expect("a socket");
+                    let (held, flights) = (held.clone(), flights.clone());
+                    std::thread::spawn(move || {
+                        carry(from, to, &held, || flights.lock().expect("no panic").note(to_server));
+                    });
+                }
+                sockets.lock().expect("no panic").extend([near, far]);
+            }
+        });
+        line
+    }
+
+    pub fn hold(&self, held: bool) {
+        self.held.store(held, Ordering::SeqCst);
+    }
+
+    /// How often the client has sent something, and what followed on it was sent behind an answer.
+    pub fn flights(&self) -> u32 {
+        self.flights.lock().expect("no panic").count
+    }
+
+    pub fn count_flights(&self, round_trip: Duration) {
+        *self.flights.lock().expect("no panic") = Flights { round_trip, ..Flights::default() };
+    }
+
+    /// Ends every connection. Others can be made.
+    pub fn cut(&self) {
+        self.sockets.lock().expect("no panic").drain(..).for_each(|socket| _ = socket.shutdown(Shutdown::Both));
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.hold(false);
+        self.cut();
+    }
+}
+
+impl Flights {
+    fn note(&mut self, to_server: bool) {
+        let is_later = self.last.is_none_or(|last| last.elapsed() >= self.round_trip.mul_f64(0.9));
+        if to_server && !self.to_server && is_later {
+            (self.count, self.last) = (self.count + 1, Some(Instant::now()));
+        }
+        self.to_server = to_server;
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, held: &AtomicBool, arrived: impl Fn()) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(len @ 1..) = from.read(&mut bytes) {
+        while held.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        arrived();
+        if to.write_all(&bytes[..len]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
 pub struct Scene {
     pub dir: TempDir,
 }
@@ -96,4 +246,12 @@ impl Scene {
     pub fn serve(&self) -> Server {
         Server::start(&self.path("store"), "127.0.0.1:0")
     }
+}
+
+/// What `speculator top` says of a mount, as JSON; `None`: it is not shown.
+pub fn shown(dir: &Path) -> Option<serde_json::Value> {
+    let output = speculator().args(["top", "--json"]).output().expect("it starts");
+    let lines = text(&output.stdout);
+    let mut all = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    all.find(|one| one["mount"].as_str() == dir.to_str())
 }

@@ -1,0 +1,581 @@
+//! Requests of the kernel, each carried out in the thread that has read it. If many threads wait for the server, further
+//! requests have threads of their own: one that could be answered at once, or that ends with its caller, is never behind
+//! those that wait.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bluefs::op::{Inode, RenameMode, SetAttr, XattrMode, BLOCK_BYTES};
+use bluefs::query::Query;
+use bluefs::{Change, Errno, Ino, Kind, Time};
+use fuser::{
+    BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLock,
+    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+
+use crate::caller::{Caller, Who};
+use crate::convert;
+use crate::filesystem::{xattr_name, Create, Found, Volume, WRITE_BYTES_MAX};
+use crate::locks::Wanted;
+
+/// What a change has made holds for no time: the kernel takes it without a version (see [`crate::kernel`]).
+const TTL: Duration = Duration::ZERO;
+/// Contents go around the page cache, and writes to one file do not wait for each other: the server orders them.
+const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
+/// `fallocate`, `open` and `setxattr` of Linux.
+const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
+const O_APPEND: i32 = 0o2000;
+const O_EXCL: i32 = 0o200;
+const XATTR_CREATE: i32 = 1;
+const XATTR_REPLACE: i32 = 2;
+/// ERANGE.
+const RANGE: Errno = Errno(34);
+/// A volume without a quota says that it has a petabyte.
+const BYTES_SHOWN_MAX: u64 = 1 << 50;
+/// Threads that read requests.
+pub const THREADS: usize = 16;
+/// How many of them may be busy before requests have threads of their own.
+const BUSY_MAX: usize = THREADS / 2;
+/// Requests at once. Further ones wait in the kernel.
+const REQUESTS_MAX: usize = 2048;
+
+/// The requests of a mount.
+pub struct Requests {
+    volume: Arc<Volume>,
+    busy: Arc<AtomicUsize>,
+}
+
+/// One that is carried out.
+struct Busy(Arc<AtomicUsize>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Requests {
+    pub fn new(volume: Arc<Volume>) -> Requests {
+        Requests { volume, busy: Arc::default() }
+    }
+
+    /// Carries a request out.
+    fn serve(&self, request: &Request, work: impl FnOnce(&Volume, Who) + Send + 'static) {
+        let who = Who::of(request);
+        let before = self.busy.fetch_add(1, Ordering::Relaxed);
+        let busy = Busy(self.busy.clone());
+        if (BUSY_MAX..REQUESTS_MAX).contains(&before) {
+            self.spawn(busy, move |volume| work(volume, who));
+        } else {
+            work(&self.volume, who);
+        }
+    }
+
+    /// The same for one that may wait for as long as another program likes.
+    fn serve_apart(&self, request: &Request, work: impl FnOnce(&Volume, Who) + Send + 'static) {
+        let who = Who::of(request);
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        self.spawn(Busy(self.busy.clone()), move |volume| work(volume, who));
+    }
+
+    fn spawn(&self, busy: Busy, work: impl FnOnce(&Volume) + Send + 'static) {
+        let volume = self.volume.clone();
+        let work = move || {
+            work(&volume);
+            drop(busy);
+        };
+        // If there is no thread to be had, the caller gets EIO: fuser answers so for whoever drops a reply.
+        let _ = std::thread::Builder::new().name("request".to_owned()).spawn(work);
+    }
+}
+
+impl Requests {
+    fn make(&self, request: &Request, create: Create, reply: ReplyEntry) {
+        self.serve(request, move |volume, who| {
+            let made = volume.create_inode(&Caller::of(who), create);
+            reply_entry(reply, made);
+        });
+    }
+
+    fn change(&self, request: &Request, change: Result<Change, Errno>, reply: ReplyEmpty) {
+        self.serve(request, move |volume, who| {
+            let done = change.and_then(|change| volume.change(&Caller::of(who), change));
+            reply_empty(reply, done);
+        });
+    }
+}
+
+impl Filesystem for Requests {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // The server takes set-user-id bits away; without this the kernel would ask for capabilities at each write.
+        let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
+        // Look-ups in one directory do not wait for each other's answers.
+        for wanted in [locks, InitFlags::FUSE_HANDLE_KILLPRIV_V2, InitFlags::FUSE_PARALLEL_DIROPS] {
+            let _ = config.add_capabilities(wanted & config.capabilities());
+        }
+        let version = config.kernel_abi();
+        self.volume.kernel.speaks((version.0, version.1));
+        config.set_max_write(WRITE_BYTES_MAX).map_err(|_| io::Error::other("the kernel's writes are too large"))?;
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let query = match convert::name(name) {
+            Ok(name) => Query::Lookup { dir: convert::ino(parent), name },
+            Err(errno) => return reply.error(convert::errno(errno)),
+        };
+        self.serve(request, move |volume, who| {
+            let (telling, Found { found, sure }) = volume.find(who, &query);
+            match found {
+                Ok((ino, inode)) => {
+                    reply.entry(&telling.name(ino, sure), &convert::attr(ino, &inode), Generation(0));
+                }
+                Err(Errno::NOENT) if !telling.absent(sure).is_zero() => reply_absent(reply, sure),
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+        });
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, _lookups: u64) {
+        self.volume.kernel.forgets(convert::ino(ino));
+    }
+
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let query = Query::Inode(convert::ino(ino));
+        self.serve(request, move |volume, who| {
+            let (telling, Found { found, sure }) = volume.find(who, &query);
+            match found {
+                Ok((ino, inode)) => reply.attr(&telling.attributes(ino, sure), &convert::attr(ino, &inode)),
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let ino = convert::ino(ino);
+        let (atime, mtime) = (atime.map(convert::set_time), mtime.map(convert::set_time));
+        let set = SetAttr { mode: mode.map(|mode| (mode & 0o7777) as u16), uid, gid, size, atime, mtime };
+        self.serve(request, move |volume, who| {
+            let caller = Caller::of(who);
+            let changed = volume.change(&caller, Change::SetAttr { ino, set });
+            reply_attr(reply, changed.and_then(|told| volume.changed(&caller, ino, told)));
+        });
+    }
+
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        let query = Query::Inode(convert::ino(ino));
+        self.serve(request, move |volume, who| match volume.inode(&Caller::of(who), query) {
+            Ok((_, inode)) if inode.kind == Kind::Symlink => reply.data(&inode.target),
+            Ok(_) => reply.error(convert::errno(Errno::INVAL)),
+            Err(errno) => reply.error(convert::errno(errno)),
+        });
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        dir: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let kind = match convert::kind(mode) {
+            Ok(kind) => kind,
+            Err(errno) => return reply.error(convert::errno(errno)),
+        };
+        let rdev = if matches!(kind, Kind::Char | Kind::Block) { rdev } else { 0 };
+        let (dir, name, target) = (convert::ino(dir), convert::name(name), Vec::new());
+        self.make(request, Create { dir, name, kind, mode, rdev, target }, reply);
+    }
+
+    fn mkdir(&self, request: &Request, dir: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let (dir, name, target) = (convert::ino(dir), convert::name(name), Vec::new());
+        self.make(request, Create { dir, name, kind: Kind::Dir, mode, rdev: 0, target }, reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let dir = convert::ino(parent);
+        self.change(request, convert::name(name).map(|name| Change::Unlink { dir, name }), reply);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let dir = convert::ino(parent);
+        self.change(request, convert::name(name).map(|name| Change::Rmdir { dir, name }), reply);
+    }
+
+    fn symlink(&self, request: &Request, dir: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let (dir, name, target) = (convert::ino(dir), convert::name(name), target.as_os_str().as_bytes().to_vec());
+        self.make(request, Create { dir, name, kind: Kind::Symlink, mode: 0o777, rdev: 0, target }, reply);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            flags if flags.is_empty() => Ok(RenameMode::Replace),
+            RenameFlags::RENAME_NOREPLACE => Ok(RenameMode::NoReplace),
+            RenameFlags::RENAME_EXCHANGE => Ok(RenameMode::Exchange),
+            _ => Err(Errno::INVAL),
+        };
+        let change = mode.and_then(|mode| {
+            let (from_dir, to_dir) = (convert::ino(parent), convert::ino(newparent));
+            let (from, to) = (convert::name(name)?, convert::name(newname)?);
+            Ok(Change::Rename { from_dir, from, to_dir, to, mode })
+        });
+        self.change(request, change, reply);
+    }
+
+    fn link(&self, request: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
+        let (ino, dir, name) = (convert::ino(ino), convert::ino(newparent), convert::name(newname));
+        self.serve(request, move |volume, who| {
+            let caller = Caller::of(who);
+            let linked = name.and_then(|name| {
+                let told = volume.change(&caller, Change::Link { ino, dir, name })?;
+                volume.changed(&caller, ino, told)
+            });
+            reply_entry(reply, linked);
+        });
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let ino = convert::ino(ino);
+        self.serve(request, move |volume, who| {
+            let opening = volume.client.opening();
+            match volume.inode(&Caller::of(who), Query::Inode(ino)) {
+                // It lost its last name since it was looked up, and nobody here keeps it.
+                Ok((_, inode)) if inode.nlink == 0 && !volume.client.is_open(ino) => {
+                    reply.error(convert::errno(Errno::STALE));
+                }
+                Ok(_) => {
+                    opening.opened(ino);
+                    reply.opened(FileHandle(volume.handles.open()), FILE_FLAGS);
+                }
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+        });
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let ino = convert::ino(ino);
+        self.serve(request, move |volume, who| match volume.read(&Caller::of(who), ino, offset, size) {
+            Ok(bytes) => reply.data(&bytes),
+            Err(errno) => reply.error(convert::errno(errno)),
+        });
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let (ino, data, len) = (convert::ino(ino), data.to_vec(), data.len() as u32);
+        let offset = (flags.0 & O_APPEND == 0).then_some(offset);
+        self.serve(request, move |volume, who| match volume.write(&Caller::of(who), ino, offset, data) {
+            Ok(()) => reply.written(len),
+            Err(errno) => reply.error(convert::errno(errno)),
+        });
+    }
+
+    fn flush(&self, request: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        let (ino, handle, owner) = (convert::ino(ino), handle.0, owner.0);
+        self.serve(request, move |volume, who| {
+            volume.handles.may_close(ino, handle);
+            // fcntl(2): whoever closes a file gives up all locks on it.
+            let had_locks = volume.handles.unlock(ino, owner);
+            let unlocked = if had_locks { volume.unlock(&Caller::of(who), ino, owner) } else { Ok(()) };
+            reply_empty(reply, unlocked);
+        });
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        flock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let (ino, volume) = (convert::ino(ino), &self.volume);
+        volume.closed(ino);
+        let mut left = if volume.client.is_open(ino) { Vec::new() } else { volume.handles.unlock_all(ino) };
+        // flock(2): a lock goes with its open file.
+        left.extend(flock_owner.map(|owner| owner.0).filter(|owner| volume.handles.unlock(ino, *owner)));
+        // Nobody waits for a file to be released.
+        left.into_iter().for_each(|owner| volume.unlock_later(ino, owner));
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        // Each write was on the server's disk when it returned.
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(self.volume.handles.open()), FopenFlags::empty());
+    }
+
+    fn readdir(&self, request: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let ino = convert::ino(ino);
+        self.serve(request, move |volume, who| {
+            if offset == 0 {
+                match volume.list(&Caller::of(who), ino) {
+                    Ok(listing) => volume.handles.set_listing(fh.0, listing),
+                    Err(errno) => return reply.error(convert::errno(errno)),
+                }
+            }
+            volume.handles.read_listing(fh.0, offset, |next, name, ino, kind| {
+                reply.add(INodeNo(ino.0), next, convert::file_type(kind), OsStr::from_bytes(name))
+            });
+            reply.ok();
+        });
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        self.volume.handles.close_dir(fh.0);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn statfs(&self, request: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.serve(request, move |volume, who| match volume.ask_space(&Caller::of(who)) {
+            Ok(space) => {
+                let blocks = space.max_bytes.min(BYTES_SHOWN_MAX) / BLOCK_BYTES;
+                let free = blocks.saturating_sub(space.used_bytes / BLOCK_BYTES);
+                let files = space.max_inodes.min(BYTES_SHOWN_MAX);
+                let unused = files.saturating_sub(space.used_inodes);
+                let name_len = bluefs::key::NAME_BYTES_MAX as u32;
+                reply.statfs(blocks, free, free, files, unused, BLOCK_BYTES as u32, name_len, BLOCK_BYTES as u32);
+            }
+            Err(errno) => reply.error(convert::errno(errno)),
+        });
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags {
+            0 => Ok(XattrMode::Either),
+            XATTR_CREATE => Ok(XattrMode::Create),
+            XATTR_REPLACE => Ok(XattrMode::Replace),
+            _ => Err(Errno::INVAL),
+        };
+        let change = mode.and_then(|mode| {
+            let (ino, name, value) = (convert::ino(ino), xattr_name(name)?, value.to_vec());
+            Ok(Change::SetXattr { ino, name, value, mode })
+        });
+        self.change(request, change, reply);
+    }
+
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let (ino, name) = (convert::ino(ino), xattr_name(name));
+        self.serve(request, move |volume, who| {
+            reply_xattr(reply, size, name.and_then(|name| volume.xattr_of(&Caller::of(who), ino, name)));
+        });
+    }
+
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let ino = convert::ino(ino);
+        self.serve(request, move |volume, who| reply_xattr(reply, size, volume.xattrs_of(&Caller::of(who), ino)));
+    }
+
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let ino = convert::ino(ino);
+        self.change(request, xattr_name(name).map(|name| Change::RemoveXattr { ino, name }), reply);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        dir: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (dir, name, target) = (convert::ino(dir), convert::name(name), Vec::new());
+        let create = Create { dir, name, kind: Kind::File, mode, rdev: 0, target };
+        self.serve(request, move |volume, who| {
+            let opening = volume.client.opening();
+            match volume.create_inode(&Caller::of(who), create) {
+                Ok((ino, inode)) => {
+                    opening.opened(ino);
+                    let attr = convert::attr(ino, &inode);
+                    let handle = FileHandle(volume.handles.open());
+                    reply.created(&TTL, &attr, Generation(0), handle, FILE_FLAGS);
+                }
+                // Another has made it since the kernel looked. It looks again at ESTALE, and opens it as it opens others.
+                Err(Errno::EXIST) if flags & O_EXCL == 0 => reply.error(convert::errno(Errno::STALE)),
+                Err(errno) => reply.error(convert::errno(errno)),
+            }
+        });
+    }
+
+    fn getlk(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        _pid: u32,
+        reply: ReplyLock,
+    ) {
+        let wanted = Wanted { ino: convert::ino(ino), owner: owner.0, handle: handle.0, start, end, typ };
+        self.serve(request, move |volume, who| volume.test_lock(&Caller::of(who), &wanted, reply));
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        typ: i32,
+        _pid: u32,
+        sleep: bool,
+        reply: ReplyEmpty,
+    ) {
+        let wanted = Wanted { ino: convert::ino(ino), owner: owner.0, handle: handle.0, start, end, typ };
+        let set = move |volume: &Volume, who| reply_empty(reply, volume.set_lock(&Caller::of(who), &wanted, sleep));
+        if sleep {
+            self.serve_apart(request, set);
+        } else {
+            self.serve(request, set);
+        }
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let ino = convert::ino(ino);
+        let change = match mode {
+            PUNCH_HOLE_KEEP_SIZE => Ok(Change::Punch { ino, offset, len }),
+            _ => Err(Errno::OPNOTSUPP),
+        };
+        self.change(request, change, reply);
+    }
+}
+
+/// A name that is not there, for so long: an entry without a number.
+fn reply_absent(reply: ReplyEntry, sure: Duration) {
+    let (nobody, never, size) = (0, Time(0), 0);
+    let nothing = Inode {
+        kind: Kind::File,
+        mode: 0,
+        uid: nobody,
+        gid: nobody,
+        nlink: 0,
+        size,
+        blocks: size,
+        rdev: 0,
+        atime: never,
+        mtime: never,
+        ctime: never,
+        parent: Ino(0),
+        target: Vec::new(),
+    };
+    reply.entry(&sure, &convert::attr(Ino(0), &nothing), Generation(0));
+}
+
+fn reply_xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
+    match result {
+        Ok(bytes) if size == 0 => reply.size(bytes.len() as u32),
+        Ok(bytes) if bytes.len() > size as usize => reply.error(convert::errno(RANGE)),
+        Ok(bytes) => reply.data(&bytes),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+fn reply_entry(reply: ReplyEntry, result: Result<(Ino, Inode), Errno>) {
+    match result {
+        Ok((ino, inode)) => reply.entry(&TTL, &convert::attr(ino, &inode), Generation(0)),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+fn reply_attr(reply: ReplyAttr, result: Result<(Ino, Inode), Errno>) {
+    match result {
+        Ok((ino, inode)) => reply.attr(&TTL, &convert::attr(ino, &inode)),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
+
+pub fn reply_empty<T>(reply: ReplyEmpty, result: Result<T, Errno>) {
+    match result {
+        Ok(_) => reply.ok(),
+        Err(errno) => reply.error(convert::errno(errno)),
+    }
+}
