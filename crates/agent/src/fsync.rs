@@ -1,6 +1,7 @@
 //! fsync in all its spellings: a dependency, not a wait (002, 3.5).
 
 use crate::clocks::Call;
+use crate::gate;
 use agent_abi::{FdEntry, FdKind, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN};
 use commit_clock::Clock;
 use core::sync::atomic::Ordering;
@@ -59,12 +60,23 @@ impl Call<'_> {
     /// which waits for the disk again. A commit in the place of the fsync does both.
     fn commit_instead(&mut self, entry: FdEntry) {
         let domain = entry.domain();
+        if !self.is_log(entry) {
+            self.await_commit_under_way(domain);
+            write_back(self.arg(0));
+        }
         let mut clock = Clock::NONE;
         clock.0[domain] = self.join_contents(entry);
         self.end_change(domain, 0);
         self.await_commit(&clock);
         self.world.fsyncs_committed.fetch_add(1, Ordering::Relaxed);
         self.answer(0);
+    }
+
+    /// What is flushed beside a commit of the whole file system could have its size committed before its data.
+    pub fn await_commit_under_way(&self, domain: usize) {
+        let mut clock = Clock::NONE;
+        clock.0[domain] = self.transactions().under_way(domain).unwrap_or(0);
+        self.await_commit(&clock);
     }
 
     /// Whether the descriptor was opened O_PATH: then the kernel says EBADF.
@@ -75,7 +87,7 @@ impl Call<'_> {
         const F_GETFL: u64 = 3;
         const O_PATH: i64 = 0o10000000;
         // SAFETY: no pointers.
-        let flags = unsafe { crate::gate::call(nr::fcntl, [self.arg(0), F_GETFL, 0, 0, 0, 0]) };
+        let flags = unsafe { gate::call(nr::fcntl, [self.arg(0), F_GETFL, 0, 0, 0, 0]) };
         let is_path_only = flags < 0 || flags & O_PATH != 0;
         if !is_path_only {
             self.remember(self.arg(0), entry.with(FdEntry::OPENED));
@@ -136,4 +148,15 @@ impl Call<'_> {
         }
         self.proceed();
     }
+}
+
+/// Writes a file's pages before `syncfs` commits its size, as fsync does. `syncfs` begins to write all pages and then
+/// lets the journal commit before they are there: a crash in between shows zeroes at the end of a file that its program
+/// has appended to. For the log the commit engine does the same. No handle is open: another thread may put anything in
+/// the descriptor's place.
+fn write_back(fd: u64) {
+    const WAIT_BEFORE_WRITE_WAIT_AFTER: u64 = 7;
+    // An error is the file system's as well, of which `syncfs` tells the commit engine.
+    // SAFETY: no pointers.
+    unsafe { gate::call(nr::sync_file_range, [fd, 0, 0, WAIT_BEFORE_WRITE_WAIT_AFTER, 0, 0]) };
 }

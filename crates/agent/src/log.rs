@@ -21,7 +21,7 @@ use syscall_table::nr;
 const MISSES: u32 = 64;
 
 impl Call<'_> {
-    fn is_log(&self, entry: FdEntry) -> bool {
+    pub fn is_log(&self, entry: FdEntry) -> bool {
         let number = entry.log();
         number != 0 && self.world.logs[entry.domain()].load(Ordering::SeqCst) == number
     }
@@ -54,6 +54,12 @@ impl Call<'_> {
         }
         let domain = entry.domain();
         self.open_handle(domain);
+        // Not beside a commit of more than the log: the journal would take the file's new size before its data.
+        while self.transactions().under_way(domain).is_some() {
+            self.thread.handle.close();
+            self.await_commit_under_way(domain);
+            self.open_handle(domain);
+        }
         if !self.is_log(entry) {
             self.thread.handle.close();
             return false;

@@ -27,6 +27,7 @@ mod ahead_tcp;
 mod ahead_threads;
 mod ahead_watchers;
 mod answers;
+mod appended;
 mod bad_input_run;
 mod bluefs;
 mod bluefs_locks;

@@ -376,6 +376,14 @@ impl Transactions {
         self.active.get(domain)
     }
 
+    /// The transaction of `domain` that is being committed, if one is: closed and not committed yet. Asked with an open
+    /// handle: without an answer no flush begins until that is closed.
+    #[inline(always)]
+    pub fn under_way(&self, domain: usize) -> Option<Transaction> {
+        let closed = self.active.get(domain) - 1;
+        (closed > self.committed.get(domain)).then_some(closed)
+    }
+
     /// Close the active transaction of `domain`; the next change joins the one after it. The flush may begin
     /// when `is_quiet(ticket, …)` holds for every thread's handle.
     pub fn close_transaction(&self, domain: usize) -> (Transaction, Ticket) {

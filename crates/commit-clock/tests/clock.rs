@@ -100,8 +100,9 @@ fn a_transaction_gathers_closes_and_commits() {
     assert!(transactions.is_clean());
     transactions.open_handle(&handle);
     assert_eq!(transactions.join(0), 1);
+    assert_eq!(transactions.under_way(0), None);
     let (closing, ticket) = transactions.close_transaction(0);
-    assert_eq!((closing, transactions.active(0)), (1, 2));
+    assert_eq!((closing, transactions.active(0), transactions.under_way(0)), (1, 2, Some(1)));
     assert!(!transactions.is_quiet(ticket, &handle), "a change of it is in flight");
     handle.close();
     assert!(transactions.is_quiet(ticket, &handle) && !transactions.is_clean());
@@ -109,6 +110,7 @@ fn a_transaction_gathers_closes_and_commits() {
     assert!(transactions.is_quiet(ticket, &handle), "that one belongs to the next");
     transactions.set_committed(0, closing);
     assert!(transactions.is_clean() && transactions.is_resolved(&clock(0, 1)));
+    assert_eq!(transactions.under_way(0), None);
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! **Invariant:** `committed` never advances over a transaction whose flush failed.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -122,19 +122,33 @@ impl Handles {
         }
     }
 
-    /// A transaction of `domain` was closed, and what joined it is quiet: its log if nothing else was changed. What
-    /// was proposed becomes the log of later ones.
-    fn take_log(&mut self, world: &World, domain: usize) -> Option<Arc<OwnedFd>> {
+    /// A transaction of `domain` was closed, and what joined it is quiet: what is to be flushed. What was proposed
+    /// becomes the log of later ones.
+    fn take_log(&mut self, world: &World, domain: usize) -> Changed {
         let log = &mut self.logs[domain];
-        let is_enough = world.transactions.is_log_only(domain);
-        let taken = log.current.clone().filter(|_| is_enough);
-        if let Some((number, file)) = log.next.take() {
-            log.current = Some(file);
+        let before = log.current.clone();
+        let next = log.next.take().map(|(number, file)| {
+            log.current = Some(file.clone());
+            (number, file)
+        });
+        let changed = match before {
+            Some(log) if world.transactions.is_log_only(domain) => Changed::Log(log),
+            before => Changed::More([before, next.as_ref().map(|(_, file)| file.clone())]),
+        };
+        if let Some((number, _)) = next {
             world.logs[domain].store(number, Ordering::SeqCst);
             world.transactions.leave_log(domain);
         }
-        taken
+        changed
     }
+}
+
+/// What a transaction has changed.
+enum Changed {
+    /// Nothing but the contents of this file.
+    Log(Arc<OwnedFd>),
+    /// More than that, or nobody knows; among it perhaps the contents of these, which their program flushes itself.
+    More([Option<Arc<OwnedFd>>; 2]),
 }
 
 /// The thread that commits.
@@ -363,10 +377,10 @@ impl Worker {
 
     /// Returns whether the flush of one file was enough.
     fn flush(&self, domain: usize, transaction: Transaction) -> io::Result<bool> {
-        let (root, whole_journal, probe, log) = {
+        let (root, whole_journal, probe, changed) = {
             let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            let log = handles.take_log(self.world, domain);
-            (handles.roots[domain].clone(), handles.whole_journal & (1 << domain) != 0, handles.probes[domain], log)
+            let changed = handles.take_log(self.world, domain);
+            (handles.roots[domain].clone(), handles.whole_journal & (1 << domain) != 0, handles.probes[domain], changed)
         };
         let Some(root) = root else {
             // A clock may be too high: somebody waits for a transaction in which nothing was changed.
@@ -374,19 +388,29 @@ impl Worker {
             return if is_empty { Ok(false) } else { Err(io::Error::from_raw_os_error(libc::EBADF)) };
         };
         let is_mapped = self.world.mapped_domains.load(Ordering::SeqCst) & (1 << domain) != 0;
-        let log = log.filter(|_| !whole_journal && !is_mapped);
-        if let Some(log) = &log {
-            // Not fdatasync: whoever looks at the file's times depends on them.
-            rustix::fs::fsync(log)?;
-        } else if whole_journal && !is_mapped {
+        let mut is_of_log = false;
+        match &changed {
             // Every change is in the journal's running transaction already: committing it is enough, and looks at no
             // inode.
-            rustix::fs::fsync(&root)?;
-        } else {
-            rustix::fs::syncfs(&root)?;
+            _ if whole_journal && !is_mapped => rustix::fs::fsync(&root)?,
+            // Not fdatasync: whoever looks at the file's times depends on them.
+            Changed::Log(log) if !is_mapped => {
+                rustix::fs::fsync(log)?;
+                is_of_log = true;
+            }
+            Changed::Log(log) => commit_all(root.as_fd(), [log])?,
+            Changed::More(files) => commit_all(root.as_fd(), files.iter().flatten())?,
         }
         // Success says that nothing is left to commit, not that all that is gone from there was committed.
         probe.map_or(Ok(()), |probe| probe.check(root.as_fd()))?;
-        Ok(log.is_some())
+        Ok(is_of_log)
     }
+}
+
+/// Commits everything on a file system. `syncfs` lets the journal commit sizes before the data that they count is
+/// written; in `files`, which their program flushes itself, a crash in between would show zeroes that its own flush
+/// would not have left there.
+fn commit_all<'a>(root: BorrowedFd, files: impl IntoIterator<Item = &'a Arc<OwnedFd>>) -> io::Result<()> {
+    files.into_iter().try_for_each(|file| sys::write_back(file.as_fd()))?;
+    Ok(rustix::fs::syncfs(root)?)
 }

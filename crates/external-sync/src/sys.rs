@@ -65,6 +65,14 @@ pub fn shut_down(root: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::ioctl(root.as_raw_fd(), EXT4_IOC_SHUTDOWN, &flags) }).map(drop)
 }
 
+/// Writes all pages of a file that were changed, and waits until they are written: to the disk's cache, and without what
+/// the file system keeps in its journal.
+pub fn write_back(file: BorrowedFd<'_>) -> io::Result<()> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: no pointers.
+    check(unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, flags) }).map(drop)
+}
+
 /// Attaches `image` to the loop device `device` until the last user of the device is gone.
 pub fn loop_configure(device: &File, image: &File, name: &[u8]) -> io::Result<()> {
     // SAFETY: both structures are integers and byte arrays, for which all-zero is a value.

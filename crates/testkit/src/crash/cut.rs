@@ -44,9 +44,12 @@ pub struct CutPlan {
 }
 
 impl CutPlan {
-    /// At most `count` cuts: up to a half right after a flush or a message with everything lost that may be lost, the
-    /// rest at random moments with random writes, or parts of writes, kept. There are fewer if the log does not have as
-    /// many different ones.
+    /// At most `count` cuts: up to a half right after a flush and a quarter right after a message, with everything lost
+    /// that may be lost, the rest at random moments with random writes, or parts of writes, kept. There are fewer if the
+    /// log does not have as many different ones.
+    ///
+    /// Right after a flush the platter is what the file system has made certain and nothing else: a size that was
+    /// committed before the data that it counts shows there and hardly anywhere else.
     pub fn new(log: &Log, seed: u64, count: usize) -> CutPlan {
         let mut rng = Rng::with_seed(seed);
         let mut seen = HashSet::new();
@@ -65,10 +68,12 @@ impl CutPlan {
         });
         let messages = log.messages.iter().map(|message| message.clock);
         add(&mut cuts, Cut::nothing_kept(log, log.end));
-        for moments in [flush_ends.collect::<Vec<_>>(), messages.collect()] {
-            for clock in spread(&moments, count / 4) {
-                add(&mut cuts, Cut::nothing_kept(log, clock + 1));
-            }
+        // Flushes come in rounds of a few for each commit: evenly spread ones could all be the same of a round.
+        let mut flushes: Vec<u64> = flush_ends.collect();
+        rng.shuffle(&mut flushes);
+        flushes.truncate(count / 2);
+        for clock in flushes.into_iter().chain(spread(&messages.collect::<Vec<_>>(), count / 4)) {
+            add(&mut cuts, Cut::nothing_kept(log, clock + 1));
         }
         let first = log.end.min(first_clock(log));
         let mut duplicates = 0;
@@ -190,6 +195,21 @@ mod tests {
         assert_eq!(plan.cuts, CutPlan::new(&log, 7, 100).cuts);
         assert_ne!(plan.cuts, CutPlan::new(&log, 8, 100).cuts);
         assert!(plan.cuts.len() > 50 && plan.cuts.len() <= 100);
+    }
+
+    #[test]
+    fn half_of_the_cuts_come_right_after_a_flush() {
+        let disk = (0..100).map(|n| match n % 2 {
+            0 => DiskEvent::Write { issued: n * 3, done: n * 3 + 1, offset: 8192 + n * 4096, data: vec![1; 4096] },
+            _ => DiskEvent::Flush { begin: n * 3, end: n * 3 + 1 },
+        });
+        let log = Log { base: vec![0; 1 << 20], disk: disk.collect(), messages: Vec::new(), end: 300 };
+        let is_right_after_a_flush = |cut: &&Cut| {
+            let ends = |event: &DiskEvent| matches!(event, DiskEvent::Flush { end, .. } if *end + 1 == cut.at);
+            cut.kept.is_empty() && log.disk.iter().any(ends)
+        };
+        let plan = CutPlan::new(&log, 3, 40);
+        assert!(plan.cuts.iter().filter(is_right_after_a_flush).count() >= 20);
     }
 
     #[test]

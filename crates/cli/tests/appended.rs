@@ -1,0 +1,120 @@
+//! What a program appends to a file and flushes is on the disk before the file's size counts it, also where our commit
+//! of the whole file system stands for its flush. Then a crash at no moment leaves zeroes at the file's end, at which a
+//! program may give up. The crash disk looks after each flush. Needs root, FUSE and loop devices.
+//!
+//! `setpriority` is a barrier: it waits for what was shown. What a program appends while a commit of everything is under
+//! way, and before it flushes that, may be caught by it, as it is natively by whoever calls `sync`.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use testkit::crash::{
+    private_mounts, record, replay_all, Channel, Configuration, Cut, DiskEvent, Expectation, Log, RecordOptions,
+    Violation,
+};
+
+/// ext4 as it is mounted everywhere: it orders only the data of blocks that it allocates, and not the new ones that it
+/// notes as unwritten.
+const MOUNT: &str = "commit=60";
+
+/// Each round appends to one of two files, of which one at most is the log of the file system, and changes a name: that
+/// is more than a flush of the one file would commit. The second write says that no write flushes the file.
+const FLUSHES: &str = "
+import os
+files = [os.open('appended%d' % n, os.O_WRONLY | os.O_CREAT | os.O_APPEND) for n in range(2)]
+os.close(os.open('0', os.O_CREAT))
+for n in range(60):
+    os.rename(str(n), str(n + 1))
+    os.write(files[n % 2], b'x' * 2000)
+    os.write(files[n % 2], b'x' * 48)
+    os.fdatasync(files[n % 2])
+    os.write(1, b'%d\\n' % n)
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
+";
+
+/// The file is the log after a few rounds. Then its appends are committed with something else, for a barrier and not
+/// for its own flush.
+const LOG: &str = "
+import os
+file = os.open('appended0', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.close(os.open('0', os.O_CREAT))
+for n in range(5):
+    os.write(file, b'x' * 2048)
+    os.fdatasync(file)
+    os.write(1, b'log\\n')
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
+for n in range(60):
+    os.rename(str(n), str(n + 1))
+    os.write(file, b'x' * 2048)
+    os.setpriority(os.PRIO_PROCESS, 0, 0)
+    os.write(1, b'%d\\n' % n)
+";
+
+/// The log is flushed by the write to it, while what was shown of the round before is committed with a name.
+const WRITES: &str = "
+import os
+file = os.open('appended0', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.close(os.open('0', os.O_CREAT))
+for n in range(60):
+    os.rename(str(n), str(n + 1))
+    os.write(file, b'x' * 2048)
+    os.fdatasync(file)
+    os.write(1, b'%d\\n' % n)
+    if n < 5:
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+";
+
+fn after_each_flush(log: &Log) -> Vec<Cut> {
+    let cut = |event: &DiskEvent| match event {
+        DiskEvent::Flush { end, .. } if *end < log.end => Some(Cut::nothing_kept(log, end + 1)),
+        _ => None,
+    };
+    log.disk.iter().filter_map(cut).collect()
+}
+
+fn check(program: &str) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: the crash disk needs root");
+        return;
+    }
+    private_mounts().unwrap();
+    let interrupted = AtomicBool::new(false);
+    let options = RecordOptions {
+        disk_len: 32 << 20,
+        flush_delay: Duration::ZERO,
+        channel: Channel::Pipe,
+        patience: Duration::from_secs(300),
+        interrupted: &interrupted,
+        fault: None,
+        disturb: None,
+    };
+    let command = format!("{} run --", env!("CARGO_BIN_EXE_speculator"));
+    let ours = Configuration::ours(&command, MOUNT, Expectation::Durable);
+    let recording = record(&ours, &options, |_, _| ["python3", "-c", program].map(Into::into).to_vec()).unwrap();
+    let cuts = after_each_flush(&recording.log);
+    assert!(cuts.len() >= 60, "{} flushes", cuts.len());
+    let look = |dir: &std::path::Path, _: &[_]| {
+        let files = ["appended0", "appended1"].map(|name| std::fs::read(dir.join(name)).unwrap_or_default());
+        let bad = files.into_iter().filter(|bytes| bytes.contains(&0));
+        bad.map(|bytes| Violation::Corrupt(format!("zeroes among {} bytes", bytes.len()))).collect()
+    };
+    let outcomes = replay_all(&recording.log, MOUNT, &cuts, 1, &interrupted, look).unwrap();
+    let bad: Vec<_> = outcomes.iter().filter(|outcome| !outcome.violations.is_empty()).collect();
+    let first = bad.first().map(|outcome| &outcome.violations);
+    assert!(bad.is_empty(), "{} of {} cuts; the first: {first:?}", bad.len(), cuts.len());
+}
+
+#[test]
+fn a_commit_in_the_place_of_a_flush_leaves_no_zeroes() {
+    check(FLUSHES);
+}
+
+#[test]
+fn a_commit_of_more_than_the_log_leaves_no_zeroes_in_it() {
+    check(LOG);
+}
+
+#[test]
+fn a_write_that_flushes_leaves_no_zeroes_beside_a_commit() {
+    check(WRITES);
+}
