@@ -125,7 +125,24 @@ pub(crate) fn restore(
         let persona = u64::from_str_radix(personality.trim(), 16).unwrap_or(0);
         caller.call("personality", libc::SYS_personality, &[persona])?;
     }
+    core_filter(caller.pid, vessel)?;
     delete_timers(caller)
+}
+
+/// What a core dump would hold. Written from outside: the process may have no /proc.
+fn core_filter(pid: i32, vessel: i32) -> Result<()> {
+    let now = match procfs::text(pid, "coredump_filter") {
+        // A kernel without core dumps.
+        Err(procfs::Error::Missing { .. }) => return Ok(()),
+        now => now?,
+    };
+    let then = procfs::text(vessel, "coredump_filter")?;
+    if now == then {
+        return Ok(());
+    }
+    let path = format!("/proc/{pid}/coredump_filter");
+    let write = std::fs::write(&path, format!("0x{}", then.trim()));
+    write.map_err(|source| procfs::Error::Unreadable { pid, name: "coredump_filter".to_owned(), source }.into())
 }
 
 fn working_directory(caller: &mut Caller, vessel: i32, scratch: u64) -> Result<()> {

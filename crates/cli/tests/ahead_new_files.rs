@@ -64,6 +64,16 @@ const MAKES: &[&str] = &[
     "import mmap; put('new', 'x' * 5000); f = os.open('new', os.O_RDONLY); \
      m = mmap.mmap(f, 5000, mmap.MAP_SHARED, mmap.PROT_READ); put('new', 'y', 'r+'); seen.append(m[:2] + m[4990:]); \
      m.close(); os.close(f)",
+    "import mmap; f = make('new'); os.ftruncate(f, 9000); m = mmap.mmap(f, 9000); m[5:8] = b'abc'; \
+     seen.append(os.pread(f, 5, 4)); os.pwrite(f, b'zz', 6); seen.append(m[4:10]); put('new', 'w', 'r+'); \
+     seen.append((m[:9], open('new').read()[:9])); m.close()",
+    "import mmap; f = make('new'); os.ftruncate(f, 4096); m = mmap.mmap(f, 4096)\nif os.fork() == 0: m[0:5] = b'child'; \
+     os._exit(0)\nos.wait(); seen.append(m[:5]); m[5:9] = b'more'; seen.append(open('new').read(10))",
+    "import mmap; put('new', 'x' * 4096); os.rename('new', 'b'); f = os.open('b', os.O_RDWR); m = mmap.mmap(f, 4096); \
+     m[1:3] = b'yz'; os.close(f); seen.append(open('b').read(4)); os.unlink('b'); m[0:1] = b'w'; seen.append(m[:4])",
+    "import fcntl; f = make('new'); fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); os.write(f, b'x'); \
+     fcntl.flock(f, fcntl.LOCK_UN); g = os.open('new', os.O_RDONLY); fcntl.flock(g, fcntl.LOCK_SH); \
+     fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB); os.close(g)",
     "f = make('new'); os.write(f, b'1'); see(f)",
     "import fcntl; n = fcntl.LOCK_EX | fcntl.LOCK_NB; f = make('new'); os.write(f, b'12345'); \
      fcntl.lockf(f, n, 2)\nfor i in range(2):\n  if os.fork() == 0:\n    g = os.open('new', os.O_RDWR); \
@@ -130,6 +140,21 @@ const MAKES: &[&str] = &[
      put('new', '')",
     "seen.extend(libc.prctl(n, 0, 0, 0, 0) for n in (3, 7, 30, 39)); b = ctypes.create_string_buffer(99); \
      h = (ctypes.c_uint32 * 2)(0x20080522, 0); seen.append((libc.capget(h, b), b.raw)); put('new', '')",
+    "import mmap; m = mmap.mmap(-1, 8192, mmap.MAP_PRIVATE); \
+     a = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(m))); seen.append(libc.mlock(a, 8192)); \
+     seen.extend(line for line in open('/proc/self/status') if 'VmLck' in line); libc.munlock(a, 4096); \
+     seen.extend(line for line in open('/proc/self/status') if 'VmLck' in line); put('new', '')",
+    "n = '/proc/self/coredump_filter'; put(n, '0x37', 'r+'); seen.append(open(n).read()); os.mkdir('dir'); put(n, '0x3f', 'r+'); \
+     seen.append(open(n).read()); put('new', '')",
+    "os.mkdir('dir'); os.rename('shared', 'dir/below'); seen.append(os.path.exists('/proc/sys/kernel/nothing')); \
+     seen.extend(len(open('/proc/' + n).read()) > 9 for n in ('self/mountinfo', 'self/maps', 'net/dev', 'net/route', \
+     'sys/kernel/pid_max', 'self/limits'))",
+    "import socket\nfor k in (socket.SOCK_STREAM, socket.SOCK_DGRAM):\n  for h in ('::1', '127.0.0.1'):\n    \
+     s = socket.socket(socket.AF_INET6 if ':' in h else socket.AF_INET, k); s.bind((h, 0)); \
+     seen.append(s.getsockname()[1] > 0); s.close()\nput('new', '')",
+    "import socket, struct; s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW); s.bind((0, 0)); \
+     s.send(struct.pack('IHHIIB', 17, 18, 0x301, 1, 0, 0) + bytes(3)); r = s.recv(65536); \
+     seen.append(struct.unpack_from('IH', r)[1]); s.close(); put('new', '')",
     "import fcntl; a = os.open('a', os.O_RDONLY)\nfor n in (0x5402, 0x5410, 0x5414):\n  try: fcntl.ioctl(a, n, \
      bytes(64))\n  except OSError as e: seen.append(e.errno)\nos.close(a); put('new', '')",
 ];

@@ -110,7 +110,7 @@ rows! {
     70, msgrcv, Barrier, Barrier, Everything, Waits(Unknown), "takes data; senders were at a barrier";
     71, msgctl, Barrier, Barrier, Everything, Waits(Unknown), "a queue that anybody may name";
     72, fcntl, Tracked, Fcntl, Object, ByArgument, "depends on the command; locks carry";
-    73, flock, Tracked, Flock, Everything, Waits(NotBuilt), "a lock passes order between processes";
+    73, flock, Tracked, Flock, Everything, ByArgument, "a lock passes order between processes";
     74, fsync, Emulated, Sync(SyncKind::File), Object, Held, "becomes a dependency";
     75, fdatasync, Emulated, Sync(SyncKind::File), Object, Held, "becomes a dependency";
     76, truncate, Tracked, ModifyPath { dir: CWD, path: 0 }, Names, Held, "changes the file's size";
@@ -186,8 +186,8 @@ rows! {
     146, sched_get_priority_max, Native, Native, Nothing, Free, "a constant";
     147, sched_get_priority_min, Native, Native, Nothing, Free, "a constant";
     148, sched_rr_get_interval, Tracked, Look, Process { pid: 0 }, ByArgument, "scheduling; of another process, also that it is there";
-    149, mlock, Private, Lasting, Own, Waits(Lasting), "residency of own pages";
-    150, munlock, Private, Lasting, Own, Waits(Lasting), "residency of own pages";
+    149, mlock, Private, Lasting, Own, ByArgument, "residency of own pages";
+    150, munlock, Private, Lasting, Own, ByArgument, "residency of own pages";
     151, mlockall, Private, Lasting, Own, Waits(Lasting), "residency of own pages";
     152, munlockall, Private, Lasting, Own, Waits(Lasting), "residency of own pages";
     153, vhangup, Barrier, Barrier, Everything, Waits(Unknown), "hangs up a terminal";
@@ -362,7 +362,7 @@ rows! {
     322, execveat, Private, Execveat, Names, Tracked, "observes the program; the agent has to be mapped again";
     323, userfaultfd, Emulated, Refuse(38), Nothing, Free, "a change would wait, in the middle, for whoever fills the page; programs fall back";
     324, membarrier, Native, Native, Own, Own, "orders own memory";
-    325, mlock2, Private, Lasting, Own, Waits(Lasting), "residency of own pages";
+    325, mlock2, Private, Lasting, Own, ByArgument, "residency of own pages";
     326, copy_file_range, Output, Copy { input: 0, output: 2 }, Object, Certain, "moves data from one object to another";
     327, preadv2, Tracked, Read { fd: 0 }, Object, Tracked, "takes data from the object";
     328, pwritev2, Output, Write { fd: 0 }, Object, Held, "gives data to the object, or to the outside; RWF_SYNC becomes a dependency";

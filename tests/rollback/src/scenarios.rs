@@ -7,6 +7,7 @@ use transparency::{Scenario, Settings};
 
 /// Small programs of `tests/programs` that are about several processes.
 const PROGRAMS: &[&str] = &[
+    "asks_of_its_own.c",
     "children_tree.c",
     "clone_raw.c",
     "daemon_double_fork.c",

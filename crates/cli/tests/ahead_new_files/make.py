@@ -54,6 +54,12 @@ def flags(fd):
     seen.append(oct(fcntl.fcntl(fd, fcntl.F_GETFL)))
 
 
+def tell_self():
+    """What a rollback puts back of the process."""
+    words = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmLck")]
+    print(*words, open("/proc/self/coredump_filter").read().strip(), flush=True)
+
+
 root, end, change = sys.argv[1:]
 os.chdir(root)
 os.umask(0o022)
@@ -66,6 +72,7 @@ if end == "fail":
     with contextlib.redirect_stdout(io.StringIO()):
         tell(root, True)
     tell(root, True)
+    tell_self()
     print("==", flush=True)
 number = libc.syscall(SPECULATE, BEGIN, 0) if end else 0
 if number >= 0:
@@ -81,3 +88,5 @@ if number >= 0:
 elif end != "fail":
     print("WRONG, it failed", flush=True)
 tell(root, end == "fail")
+if end == "fail":
+    tell_self()

@@ -129,9 +129,12 @@ impl Supervisor {
         }
         let (pid, [a, b, c, ..]) = (call.pid, call.frame.args);
         let depth = self.ahead.core.dependencies_of_process(process(pid)).len();
+        let paths = syscall_table::op(call.frame.nr).map_or([None; 2], |op| op.paths());
+        let path = |(_, at): (u8, u8)| crate::requests::read_path(call.tid, call.frame.args[usize::from(at) % 6]);
+        let paths: Vec<_> = paths.into_iter().flatten().filter_map(path).collect();
         self.ahead.trace(|| {
             let name = syscall_table::row(call.frame.nr).map_or("speculate", |row| row.name);
-            format!("{pid} ({depth}) {name}({a:#x}, {b:#x}, {c:#x}): {decision:?}")
+            format!("{pid} ({depth}) {name}({a:#x}, {b:#x}, {c:#x}) {paths:?}: {decision:?}")
         });
     }
 

@@ -3,6 +3,8 @@
 
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::Call;
+use crate::event_loop::Supervisor;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 use syscall_table::nr;
 
@@ -90,6 +92,29 @@ pub(in crate::ahead) fn is_refused_key(call: &Call) -> bool {
         flags.split_whitespace().any(|flag| flag == "ospke")
     };
     matches!(call.frame.nr, nr::pkey_alloc | nr::pkey_free) && !HAS_KEYS.get_or_init(has_keys)
+}
+
+impl Supervisor {
+    /// Whether a call locks or unlocks memory that no checkpoint of its process has: a rollback unmaps that.
+    pub(in crate::ahead) fn locks_young_memory(&self, call: &Call) -> bool {
+        let [start, len, ..] = call.frame.args;
+        let end = start.saturating_add(len);
+        let mut kept = self.ahead.kept.values().filter(|kept| kept.pid == call.pid);
+        let has_it = |pid: i32| {
+            let overlaps = |maps: procfs::Maps| {
+                let mut areas = maps.iter().map(|mapping| mapping.addresses());
+                areas.any(|area| area.start < end && start < area.end)
+            };
+            procfs::Maps::of(pid).map_or(true, overlaps)
+        };
+        matches!(call.frame.nr, nr::mlock | nr::mlock2 | nr::munlock) && !kept.any(|kept| has_it(kept.vessel.pid()))
+    }
+}
+
+/// Whether a file says what of its process a core dump would hold. Each rollback puts that back.
+pub(in crate::ahead) fn is_own_core_filter(pid: i32, file: &OwnedFd) -> bool {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    path.is_ok_and(|path| path.as_os_str() == format!("/proc/{pid}/coredump_filter").as_str())
 }
 
 const fn only_asks(option: u64) -> bool {

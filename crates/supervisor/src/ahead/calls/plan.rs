@@ -200,6 +200,7 @@ impl Supervisor {
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(call),
             Op::Lasting if own_state::is_refused_key(call) => Plan::new(Class::Free),
+            Op::Lasting if self.locks_young_memory(call) => Plan::new(Class::Free).once(),
             Op::Description { .. } if call.frame.nr == nr::epoll_ctl => self.plan_epoll_ctl(call),
             // `setsockopt`
             Op::Description { fd: at } => match self.ahead.is_speculative(call.pid) {
@@ -310,6 +311,9 @@ impl Supervisor {
             FileDescription::Outside { copy } if has_name(&copy) => Plan::new(Class::Barrier).once(),
             FileDescription::Outside { .. } => Plan::new(Class::Output { fd }).once(),
             FileDescription::Nothing | FileDescription::Bad => Plan::new(Class::Free),
+            FileDescription::File { dev, ino, copy, .. } if own_state::is_own_core_filter(call.pid, &copy) => {
+                Plan::tracked_once().modifying(position_of(dev, ino), Intent::Position(copy))
+            }
             FileDescription::File { .. } => Plan::new(Class::Deferred { fd }).once(),
             FileDescription::Other => Plan::new(Class::Barrier).once(),
         }
@@ -633,9 +637,16 @@ fn tells_only_of(pid: i32, file: &std::os::fd::OwnedFd) -> bool {
     if path.starts_with("/sys") {
         return true;
     }
+    // Of a network others tell who is connected, and what sockets are called.
+    const NETWORK: [&str; 4] = ["dev", "if_inet6", "ipv6_route", "route"];
     let Ok(rest) = path.strip_prefix("/proc") else { return false };
-    let first = rest.components().next().map(|part| part.as_os_str().to_string_lossy().into_owned());
-    first.is_some_and(|first| first == pid.to_string() || MACHINE.contains(&first.as_str()))
+    let parts: Vec<_> = rest.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+    match &parts[..] {
+        [_, net, file] if net == "net" => NETWORK.contains(&file.as_str()),
+        [_, net, ..] if net == "net" => false,
+        [first, ..] => *first == pid.to_string() || MACHINE.contains(&first.as_str()),
+        [] => false,
+    }
 }
 
 fn leads_to_others(call: &Call, dir: u8, path: u8) -> bool {

@@ -15,14 +15,14 @@ use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::disk::{attribute_calls, writes};
 use crate::ahead::filesystems::path_walk::{End, Found, Way};
 use crate::ahead::filesystems::{mapped, memory};
-use crate::ahead::rollback::undo::Intent;
+use crate::ahead::rollback::undo::{own_path, Intent};
 use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, DeviceKind};
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use syscall_table::nr;
 use syscall_table::{Op, SyncKind, CWD};
 use tracee::{Result, Stopped};
@@ -195,42 +195,33 @@ impl Supervisor {
 
     fn shows_held(&self, call: &Call, way: &Way, entries_count: bool) -> bool {
         let is_held = |found: &Found| (entries_count || !found.is_dir()) && self.is_held_file(&found.stat);
-        // What is mapped is told with its name.
         way.is_held
-            || way.through_proc && self.tells_of_moved(call, way)
+            || way.through_proc && self.tells_of_held(call, way)
             || matches!(way.end, End::Unknown)
             || way.found().is_some_and(is_held)
-            || way.through_proc && tells_of_mapped(way) && self.maps_held_file(call.tid)
     }
 
-    /// Whether what `/proc` says there may tell where a directory is that is not where the disk says. While anything is
-    /// held, paths that lead to other processes wait (`leads_to_others`): it says that of the caller.
-    fn tells_of_moved(&self, call: &Call, way: &Way) -> bool {
-        const PROC_ROOT: u64 = 1;
-        let held = &self.ahead.held_names;
-        if !held.moves_directories() {
-            return false;
-        }
-        let entry = match &way.end {
-            End::Entry(entry) => entry,
-            // Through a link, which is looked at as well.
-            End::File(_) => return false,
-            End::Nowhere(_) | End::Unknown => return true,
-        };
-        match entry.name.as_bytes() {
-            _ if entry.dir.stat.st_ino == PROC_ROOT => false,
-            b"auxv" | b"cgroup" | b"cmdline" | b"comm" | b"environ" | b"limits" | b"stat" | b"statm" | b"status" => {
-                false
+    /// Whether what `/proc` says there may name what is not where the disk says, or not under that name. While anything
+    /// is held, paths that lead to other processes wait (`leads_to_others`): it says that of the caller.
+    fn tells_of_held(&self, call: &Call, way: &Way) -> bool {
+        let moved = self.moved_paths();
+        let is_moved = |path: &Path| moved.iter().any(|dir| path.starts_with(dir));
+        match Told::of(way) {
+            Told::Nothing => false,
+            Told::Mappings => {
+                let maps = || procfs::Maps::of(call.tid);
+                self.maps_held_file(call.tid) || !moved.is_empty() && mapped::may_map_below(maps(), &moved)
             }
-            // Numbers; what they are is asked by a path below.
-            b"fd" => false,
-            // Every program that asks where its stack is looks there.
-            b"maps" => mapped::may_map_below(procfs::Maps::of(call.tid), &self.moved_paths()),
-            b"exe" => {
+            Told::Program => {
                 let program = std::fs::read_link(format!("/proc/{}/exe", call.tid));
-                program.map_or(true, |program| self.moved_paths().iter().any(|dir| program.starts_with(dir)))
+                program.map_or(true, |program| is_moved(&program)) || self.maps_held_file(call.tid)
             }
-            _ => true,
+            Told::Mounts => {
+                let mounts = procfs::text(call.tid, "mountinfo");
+                let place = |line: &str| line.split(' ').nth(4).is_none_or(|place| is_moved(Path::new(place)));
+                !moved.is_empty() && mounts.map_or(true, |mounts| mounts.lines().any(place))
+            }
+            Told::Anything => !moved.is_empty() || self.maps_held_file(call.tid),
         }
     }
 
@@ -306,11 +297,42 @@ impl Supervisor {
     }
 }
 
-/// Whether what `/proc` says there may name files that a process has mapped.
-fn tells_of_mapped(way: &Way) -> bool {
-    match &way.end {
-        End::Entry(entry) => matches!(entry.name.as_bytes(), b"maps" | b"smaps" | b"numa_maps" | b"exe" | b"map_files"),
-        End::File(_) | End::Nowhere(_) | End::Unknown => true,
+/// Of what a file of `/proc` tells where it is, or how it is called.
+enum Told {
+    Nothing,
+    Mappings,
+    Program,
+    Mounts,
+    Anything,
+}
+
+impl Told {
+    fn of(way: &Way) -> Self {
+        const PROC_ROOT: u64 = 1;
+        let entry = match &way.end {
+            End::Entry(entry) => entry,
+            // Through a link, which is looked at as well; or there is no such file.
+            End::File(_) | End::Nowhere(_) => return Self::Nothing,
+            End::Unknown => return Self::Anything,
+        };
+        let is_setting = || std::fs::read_link(own_path(&entry.dir.fd)).is_ok_and(|dir| dir.starts_with("/proc/sys"));
+        match entry.name.as_bytes() {
+            _ if entry.dir.stat.st_ino == PROC_ROOT => Self::Nothing,
+            b"auxv" | b"cgroup" | b"cmdline" | b"comm" | b"coredump_filter" | b"environ" | b"io" | b"limits" => {
+                Self::Nothing
+            }
+            b"oom_score" | b"oom_score_adj" | b"stat" | b"statm" | b"status" => Self::Nothing,
+            // Numbers; what they are is asked by a path below.
+            b"fd" => Self::Nothing,
+            // Every program that asks where its stack is looks there.
+            b"maps" | b"numa_maps" | b"smaps" => Self::Mappings,
+            b"exe" => Self::Program,
+            b"mountinfo" | b"mounts" => Self::Mounts,
+            // What the machine's network is, and no socket's path.
+            b"dev" | b"if_inet6" | b"ipv6_route" | b"route" => Self::Nothing,
+            _ if is_setting() => Self::Nothing,
+            _ => Self::Anything,
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::ahead::{process, Call, Object};
 use crate::descriptors::{file_system_user_of, status_field};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -269,8 +269,10 @@ impl Supervisor {
         const FICLONE: u64 = 0x4004_9409;
         const MAP_ANONYMOUS: u64 = 0x20;
         const MAP_TYPE: u64 = 0xf;
+        const MAP_SHARED: u64 = 1;
         const MAP_PRIVATE: u64 = 2;
         const PROT_WRITE: u64 = 2;
+        const MAP_SHARED_VALIDATE: u64 = 3;
         if self.ahead.new_files.is_empty() {
             return None;
         }
@@ -293,6 +295,13 @@ impl Supervisor {
                 let (file, _) = self.new_file_behind(call, fd(0))?;
                 Some(self.change_at_once(call, &file, 0).unwrap_or_else(barrier))
             }
+            // So does a lock of the open file. One that somebody else has may be given up by then: it is held by what
+            // undoes a close, too.
+            Op::Flock => {
+                let (file, _) = self.new_file_behind(call, fd(0))?;
+                let plan = self.change_at_once(call, &file, 0).filter(|_| would_be_given(&file.fd, args[1]));
+                Some(plan.unwrap_or_else(barrier))
+            }
             // The descriptor's file.
             Op::ModifyPath { .. } if call.frame.nr == nr::utimensat && args[1] == 0 => {
                 let (file, _) = self.new_file_behind(call, fd(0))?;
@@ -305,8 +314,16 @@ impl Supervisor {
                 // Whoever looks at the list of mappings, where its path would be seen, waits. What is stored there
                 // later depends on no more than the file itself; what does is held, and not seen.
                 let is_seen_only = || args[2] & PROT_WRITE == 0 && is_read_only(&copy);
-                let is_harmless = args[3] & MAP_TYPE == MAP_PRIVATE || is_seen_only();
-                Some(if is_harmless { Plan::tracked_once().observing(file.object()) } else { barrier() })
+                Some(match args[3] & MAP_TYPE {
+                    MAP_PRIVATE => Plan::tracked_once().observing(file.object()),
+                    _ if is_seen_only() => Plan::tracked_once().observing(file.object()),
+                    // Whoever shares memory is not checkpointed any more, so it gains no dependencies: what it writes
+                    // there depends on what the file depends on.
+                    MAP_SHARED | MAP_SHARED_VALIDATE => {
+                        self.change_at_once(call, &file, args[1]).unwrap_or_else(barrier)
+                    }
+                    _ => barrier(),
+                })
             }
             _ => None,
         }
@@ -397,6 +414,18 @@ fn locks_at_once(call: &Call) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether `flock` gives this file's lock to whoever asks now.
+fn would_be_given(file: &OwnedFd, operation: u64) -> bool {
+    let operation = match operation as i32 & !libc::LOCK_NB {
+        libc::LOCK_UN => return true,
+        libc::LOCK_SH => FlockOperation::NonBlockingLockShared,
+        libc::LOCK_EX => FlockOperation::NonBlockingLockExclusive,
+        _ => return false,
+    };
+    let other = rustix::fs::open(own_path(file), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    other.is_ok_and(|other| rustix::fs::flock(other, operation).is_ok())
 }
 
 fn barrier() -> Plan {

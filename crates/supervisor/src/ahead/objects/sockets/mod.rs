@@ -9,6 +9,7 @@
 //! by us.
 
 pub(in crate::ahead) mod accept;
+pub(in crate::ahead) mod netlink;
 pub(in crate::ahead) mod queue;
 pub(in crate::ahead) mod shutdown;
 pub(in crate::ahead) mod tcp;
@@ -94,6 +95,9 @@ impl Supervisor {
         if let Some(plan) = self.plan_tcp(call, op, ino, &copy) {
             return plan;
         }
+        if let Some(plan) = self.plan_netlink(call, op, ino, &copy) {
+            return plan;
+        }
         let plan = match socket_domain(&copy) {
             Ok(AddressFamily::UNIX) => Plan::new(Class::Certain).modifying(Object::SOME_SOCKET, Intent::Nothing),
             _ => Plan::new(Class::Barrier),
@@ -110,6 +114,8 @@ impl Supervisor {
                 }
                 self.plan_connect(call, ino, copy).unwrap_or_else(|| plan.once())
             }
+            // Any port will do: nobody can tell it from one that somebody outside was given.
+            Op::SocketName { .. } if takes_any_port(call) && self.is_fresh(call, ino) => Plan::new(Class::Free).once(),
             Op::Ioctl if call.frame.args[1] & 0xffff_ffff != FIONBIO => plan.once(),
             Op::Ioctl | Op::Fcntl if self.is_fresh(call, ino) => Plan::new(Class::Free),
             Op::Ioctl | Op::Fcntl => change_flags(ino, copy),
@@ -333,6 +339,14 @@ fn is_empty(end: &OwnedFd) -> bool {
 /// All that such a call tells is what it returns.
 fn is_plain_read(call: &Call, op: Op) -> bool {
     matches!(call.frame.nr, nr::read | nr::readv) || matches!(op, Op::Recv { .. }) && call.frame.args[4] == 0
+}
+
+/// Whether it is a `bind` to an address of the internet that names no port.
+fn takes_any_port(call: &Call) -> bool {
+    const FAMILIES: [u16; 2] = [libc::AF_INET as u16, libc::AF_INET6 as u16];
+    let head = tracee::read_bytes(call.tid, call.frame.args[1], 4);
+    call.frame.nr == nr::bind
+        && head.is_ok_and(|head| FAMILIES.contains(&u16::from_ne_bytes([head[0], head[1]])) && head[2..] == [0, 0])
 }
 
 fn change_flags(ino: u64, copy: OwnedFd) -> Plan {
