@@ -1,5 +1,5 @@
 //! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|guess-build|
-//! growth|signals|all} [--runs N] [--quick] [--before FILE]`: the figures of the papers.
+//! growth|signals|barriers|all} [--runs N] [--quick] [--before FILE]`: the figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
 //! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON
@@ -9,6 +9,7 @@
 
 mod ahead_calls;
 mod answers;
+mod barriers;
 mod bluefs;
 mod build;
 mod checkpoint;
@@ -46,7 +47,7 @@ pub struct Options {
 
 type Bench = fn(&Options) -> Result<Vec<figure::Figure>, String>;
 
-const BENCHES: [(&str, Bench); 14] = [
+const BENCHES: [(&str, Bench); 15] = [
     ("interposition", |options| Ok(vec![interposition::run(options)?])),
     ("postmark", |options| Ok(vec![postmark::run(options)?])),
     ("sqlite", |options| Ok(vec![sqlite::run(options)?])),
@@ -61,6 +62,7 @@ const BENCHES: [(&str, Bench); 14] = [
     ("guess-build", |options| Ok(vec![guess_build::run(options)?])),
     ("growth", growth::run),
     ("signals", |options| Ok(vec![signals::run(options)?])),
+    ("barriers", |options| Ok(vec![barriers::run(options)?])),
 ];
 
 /// Set in the process that has its own mount namespace.

@@ -117,7 +117,7 @@ pub fn ping_pong(place: &Place, program: &str, count: u32) -> Result<f64, String
 }
 
 /// Who may run PostgreSQL: root may not.
-fn as_postgres(words: &[&str]) -> Vec<String> {
+pub fn as_postgres(words: &[&str]) -> Vec<String> {
     let mut all = Vec::new();
     if output_of(command(&["id".to_owned(), "-u".to_owned()])).is_ok_and(|id| id.trim() == "0") {
         all.extend(["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"].map(str::to_owned));
@@ -126,7 +126,8 @@ fn as_postgres(words: &[&str]) -> Vec<String> {
     all
 }
 
-const POSTGRESQL: [&str; 1] = ["/usr/lib/postgresql/15/bin"];
+/// Where Debian keeps its commands.
+pub const POSTGRESQL: [&str; 1] = ["/usr/lib/postgresql/15/bin"];
 
 /// PostgreSQL in `dir/data`, made beforehand and outside; `pgbench` with so many clients. Transactions a second.
 pub fn pgbench(place: &Place, clients: u32, seconds: u32) -> Result<f64, String> {
@@ -151,7 +152,14 @@ pub fn pgbench(place: &Place, clients: u32, seconds: u32) -> Result<f64, String>
         job.args(common).args(words).arg("postgres");
         output_of(job)
     };
-    asked(&["-i", "-q"])?;
+    // It takes connections before it answers.
+    let end = Instant::now() + PATIENCE;
+    let mut made = asked(&["-i", "-q"]);
+    while made.as_ref().is_err_and(|problem| problem.contains("starting up")) && Instant::now() < end {
+        std::thread::sleep(PAUSE);
+        made = asked(&["-i", "-q"]);
+    }
+    made?;
     let run = |seconds: u32| {
         asked(&["-c", &clients.to_string(), "-j", &clients.min(2).to_string(), "-T", &seconds.to_string()])
     };

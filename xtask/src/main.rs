@@ -46,7 +46,7 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     histories [N] [--seed S] [--jobs N] [--planted ERROR] | stuck | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|\
-    guess-build|growth|signals|all \
+    guess-build|growth|signals|barriers|all \
     [--runs N] [--quick] [--before FILE] | docs";
 
 fn main() -> ExitCode {
