@@ -61,6 +61,10 @@ const MAKES: &[&str] = &[
      seen.append(open('two').read())",
     "import mmap; f = make('new'); os.write(f, b'x' * 5000); \
      m = mmap.mmap(f, 5000, mmap.MAP_PRIVATE, mmap.PROT_READ); seen.append(m[4990:]); m.close()",
+    "import fcntl; f = make('lock'); fcntl.flock(f, fcntl.LOCK_EX); g = os.open('lock', os.O_RDONLY); \
+     fcntl.flock(f, fcntl.LOCK_UN); fcntl.flock(g, fcntl.LOCK_SH | fcntl.LOCK_NB); os.close(g)\nif os.fork() == 0:\n  \
+     h = os.open('lock', os.O_RDWR); fcntl.flock(h, fcntl.LOCK_EX); os._exit(5)\nseen.append(os.wait()[1] >> 8); \
+     fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)",
     "import mmap; put('new', 'x' * 5000); f = os.open('new', os.O_RDONLY); \
      m = mmap.mmap(f, 5000, mmap.MAP_SHARED, mmap.PROT_READ); put('new', 'y', 'r+'); seen.append(m[:2] + m[4990:]); \
      m.close(); os.close(f)",

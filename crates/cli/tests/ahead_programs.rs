@@ -86,14 +86,34 @@ fn a_program_is_known_by_the_name_of_its_file_when_it_has_one() {
     let (dir, other) = (folder(), folder());
     let script = "id=$($S begin); [ $id = failed ] && exit 7
         mkdir new; cp $(command -v bash) new/prog; mv new/prog new/name
-        new/name -c 'readlink /proc/self/exe; \"$S\" commit '$id'; readlink /proc/$$/exe; stat -c %h new/name
+        new/name -c 'while read -r line; do echo \"$line\" >> maps; done < /proc/self/maps
+                     readlink /proc/self/exe; \"$S\" commit '$id'; readlink /proc/$$/exe; stat -c %h new/name
                      grep -c \"$PWD/new/name\" /proc/$$/maps > count; test $(cat count) -gt 1 && echo mapped'";
     let output = run(script, dir.path(), &other.path().join("stats"));
     let expected = format!("{}/new/name\n1\nmapped\n", dir.path().display());
     let shown = text(&output.stdout);
     let rest = shown.split_once('\n').map_or("", |(_, rest)| rest);
     assert_eq!((output.status.code(), rest), (Some(0), expected.as_str()), "{shown}{}", text(&output.stderr));
+    // On the guess, too.
+    let maps = fs::read_to_string(dir.path().join("maps")).unwrap();
+    let own = format!("{}/new/name", dir.path().display());
+    assert!(maps.lines().filter(|line| line.ends_with(&own)).count() > 1, "{maps}");
+    assert!(!maps.contains("lost+found"), "{maps}");
     assert!(!fs::read_dir("/lost+found").is_ok_and(|mut left| left.any(|_| true)), "something is left in a stage");
+}
+
+/// A script's interpreter that may be executed since a guess is not executed as it was.
+#[test]
+fn who_executes_a_script_waits_for_what_is_held_of_its_interpreter() {
+    if !has_root() {
+        return;
+    }
+    let (dir, other) = (folder(), folder());
+    let script = "printf '#!/bin/sh\\necho inner\\n' > inner; printf '#!./inner\\n' > outer; chmod +x outer
+        id=$($S begin); [ $id = failed ] && exit 7; (sleep 0.5; $S commit $id) & chmod +x inner; ./outer; wait";
+    let output = run(script, dir.path(), &other.path().join("stats"));
+    let expected = (Some(0), "inner\n".to_owned());
+    assert_eq!((output.status.code(), text(&output.stdout)), expected, "{}", text(&output.stderr));
 }
 
 /// What is mapped private is what those inside see in the file; what is stored there is nobody else's.

@@ -83,6 +83,28 @@ impl Maps {
         self.0.lines().filter_map(Mapping::of)
     }
 
+    /// The list as a program reads it, where some files have other names: what `name_of` says of a device and an inode.
+    /// `None` if it cannot say.
+    pub fn renamed(&self, name_of: impl Fn((u32, u32), u64) -> Option<Option<Vec<u8>>>) -> Option<Vec<u8>> {
+        let mut text = Vec::new();
+        for line in self.0.lines() {
+            let mapping = Mapping::of(line)?;
+            let name = if mapping.inode == 0 { None } else { name_of(mapping.device, mapping.inode)? };
+            match name {
+                None => text.extend(line.as_bytes()),
+                Some(name) => {
+                    text.extend(line.strip_suffix(mapping.name)?.as_bytes());
+                    // As the kernel escapes it.
+                    text.extend(
+                        name.iter().flat_map(|&byte| if byte == b'\n' { b"\\012".to_vec() } else { vec![byte] }),
+                    );
+                }
+            }
+            text.push(b'\n');
+        }
+        Some(text)
+    }
+
     /// Major and minor numbers of devices, and inodes, of the files that are mapped.
     pub fn files(&self) -> impl Iterator<Item = ((u32, u32), u64)> + '_ {
         self.iter().filter(|mapping| mapping.inode != 0).map(|mapping| (mapping.device, mapping.inode))
@@ -92,6 +114,17 @@ impl Maps {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_get_other_names() {
+        let text = "1000-2000 r--p 00000000 08:01 7    /a/#7 (deleted)\n2000-3000 r--p 00000000 00:00 0 \n\
+                    3000-4000 r--p 00000000 08:01 8    /b\n";
+        let maps = Maps::parse(1, text.to_owned()).unwrap();
+        let named = |device, inode| Some((device == (8, 1) && inode == 7).then(|| b"/new name".to_vec()));
+        let expected = text.replace("/a/#7 (deleted)", "/new name");
+        assert_eq!(maps.renamed(named), Some(expected.into_bytes()));
+        assert_eq!(maps.renamed(|_, _| None), None);
+    }
 
     #[test]
     fn a_line_is_read_whole() {

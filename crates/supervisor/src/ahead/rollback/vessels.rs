@@ -30,9 +30,9 @@ pub(in crate::ahead) fn would_notice(class: &Class, nr: u64) -> bool {
             | Class::EndOfFile
             | Class::Later
     );
-    // Another table of descriptors.
-    let unshares = matches!(syscall_table::op(nr), Some(Op::Execve | Op::Execveat | Op::CloseRange));
-    !is_harmless || unshares
+    // Another table of descriptors, or a lock that goes with the last descriptor of its open file.
+    let shows = matches!(syscall_table::op(nr), Some(Op::Execve | Op::Execveat | Op::CloseRange | Op::Flock));
+    !is_harmless || shows
 }
 
 impl Supervisor {

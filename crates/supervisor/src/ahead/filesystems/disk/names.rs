@@ -208,10 +208,7 @@ impl Supervisor {
         let is_moved = |path: &Path| moved.iter().any(|dir| path.starts_with(dir));
         match Told::of(way) {
             Told::Nothing => false,
-            Told::Mappings => {
-                let maps = || procfs::Maps::of(call.tid);
-                self.maps_held_file(call.tid) || !moved.is_empty() && mapped::may_map_below(maps(), &moved)
-            }
+            Told::Mappings => self.maps_held_file(call.tid) || !moved.is_empty() && self.maps_below_moved(call.tid),
             Told::Program => {
                 let program = std::fs::read_link(format!("/proc/{}/exe", call.tid));
                 program.map_or(true, |program| is_moved(&program)) || self.maps_held_file(call.tid)
@@ -234,7 +231,12 @@ impl Supervisor {
         self.ahead.held_names.moved_dirs().map(Target::path).collect()
     }
 
-    fn maps_held_file(&self, tid: i32) -> bool {
+    /// Whether a process may have mapped a file that is not where the disk says, for its directory was moved.
+    pub(in crate::ahead) fn maps_below_moved(&self, tid: i32) -> bool {
+        mapped::may_map_below(procfs::Maps::of(tid), &self.moved_paths())
+    }
+
+    pub(in crate::ahead) fn maps_held_file(&self, tid: i32) -> bool {
         let is_held = |file: &Inode| self.ahead.held_names.concerns(file) || self.ahead.new_files.has_inode(file);
         mapped::may_map(procfs::Maps::of(tid), is_held)
     }

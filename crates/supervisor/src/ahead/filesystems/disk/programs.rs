@@ -8,7 +8,6 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
-use crate::ahead::filesystems::disk::name_calls::Refusal;
 use crate::ahead::filesystems::disk::names::path_text;
 use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::staging;
@@ -45,6 +44,17 @@ struct Program {
     arguments: Option<Vec<Vec<u8>>>,
     /// What it depends on.
     observes: Vec<Object>,
+}
+
+/// What becomes of a call.
+enum Execution {
+    Program(Box<Program>),
+    /// It fails with this error.
+    Error(i32),
+    /// What is executed has contents or attributes that are held, and the kernel would not see them.
+    Waits,
+    /// The kernel finds what those inside see, or it is not known what it would do.
+    Kernel,
 }
 
 /// What the beginning of a program file says.
@@ -86,7 +96,10 @@ impl Supervisor {
     ) -> Result<Option<Decision>> {
         let ahead = &self.ahead;
         let is_exec = matches!(syscall_table::op(call.frame.nr), Some(Op::Execve | Op::Execveat));
-        let is_any = !ahead.held_names.is_empty() || !ahead.new_files.is_empty();
+        let is_any = !ahead.held_names.is_empty()
+            || !ahead.new_files.is_empty()
+            || !ahead.contents.is_empty()
+            || !ahead.attributes.is_empty();
         if !is_exec || !is_any || !ahead.is_speculative(call.pid) || !matches!(plan.class, Class::Tracked) {
             return Ok(None);
         }
@@ -95,13 +108,14 @@ impl Supervisor {
         }
         let Some((name, argv, envp)) = named(call) else { return Ok(None) };
         let program = match self.program_of(call, &name) {
-            Ok(program) => program,
-            Err(Refusal::Error(error)) => {
+            Execution::Program(program) => *program,
+            Execution::Error(error) => {
                 let observes = std::mem::take(&mut plan.observes);
                 let plan = Plan { observes, ..Plan::tracked_once() };
                 return self.answer_known(stopped, call, plan, -i64::from(error)).map(Some);
             }
-            Err(Refusal::Unsure) => return Ok(None),
+            Execution::Waits => return Ok(Some(self.wait_at_barrier(call))),
+            Execution::Kernel => return Ok(None),
         };
         let Some(file) = self.open_program(&program) else { return Ok(None) };
         let path = path_of(&file, name.len());
@@ -128,7 +142,7 @@ impl Supervisor {
 
     /// The file of the program, if the kernel would not find it, or not what leads to it, and it can be executed; or
     /// why not, if that is known.
-    fn program_of(&self, call: &Call, name: &[u8]) -> std::result::Result<Program, Refusal> {
+    fn program_of(&self, call: &Call, name: &[u8]) -> Execution {
         /// So many interpreters of interpreters the kernel takes.
         const DEPTH_MAX: usize = 5;
         let (mut path, mut arguments, mut observes) = (name.to_vec(), None::<Vec<Vec<u8>>>, Vec::new());
@@ -137,31 +151,35 @@ impl Supervisor {
             let way = self.walk(call.tid, call.pid, None, &path, true);
             is_concerned |= way.is_held;
             if !way.is_known() || way.through_proc {
-                return Err(Refusal::Unsure);
+                return Execution::Kernel;
             }
             // What is the kernel's to say is left to it.
-            let fails = |error| Err(if is_concerned { Refusal::Error(error) } else { Refusal::Unsure });
+            let fails = |error| if is_concerned { Execution::Error(error) } else { Execution::Kernel };
             let (dir, file) = match way.end {
                 End::Entry(Entry { dir, found: Some(file), .. }) => (dir, file),
                 End::Entry(_) => return fails(libc::ENOENT),
                 End::Nowhere(error) => return fails(error.raw_os_error()),
-                End::File(_) | End::Unknown => return Err(Refusal::Unsure),
+                End::File(_) | End::Unknown => return Execution::Kernel,
             };
             is_concerned |= self.ahead.new_files.has(&file.stat);
-            let fails = |error| Err(if is_concerned { Refusal::Error(error) } else { Refusal::Unsure });
+            let fails = |error| if is_concerned { Execution::Error(error) } else { Execution::Kernel };
+            if self.ahead.attributes.has(&file.stat) || self.ahead.contents.has(&file.inode()) {
+                return Execution::Waits;
+            }
             if !file.is_regular() || file.stat.st_mode & EXECUTABLE == 0 {
                 return fails(libc::EACCES);
             }
-            let gives_rights = file.stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
-            if gives_rights || self.ahead.attributes.has(&file.stat) || self.ahead.contents.has(&file.inode()) {
-                return Err(Refusal::Unsure);
+            if file.stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+                return Execution::Kernel;
             }
             observes.push(file.object());
-            match Head::of(&file).ok_or(Refusal::Unsure)? {
+            let Some(head) = Head::of(&file) else { return Execution::Kernel };
+            match head {
                 Head::Elf(loader) => {
                     let can_be_loaded = loader.is_none_or(|loader| self.is_as_on_disk(call, &loader));
-                    let program = Program { file, dir, arguments, observes };
-                    return if is_concerned && can_be_loaded { Ok(program) } else { Err(Refusal::Unsure) };
+                    let program = Box::new(Program { file, dir, arguments, observes });
+                    let is_executed = is_concerned && can_be_loaded;
+                    return if is_executed { Execution::Program(program) } else { Execution::Kernel };
                 }
                 Head::Nothing => return fails(libc::ENOEXEC),
                 Head::Script(interpreter, argument) => {
@@ -172,7 +190,7 @@ impl Supervisor {
                 }
             }
         }
-        Err(Refusal::Unsure)
+        Execution::Kernel
     }
 
     /// Whether the kernel finds by itself what those inside see under a path.

@@ -123,6 +123,9 @@ impl Supervisor {
 
     fn view_of_open(&self, call: &Call) -> Option<View> {
         let [_, _, flags, _] = arguments(call)?;
+        if let Some(file) = self.list_of_mappings(call, flags) {
+            return Some(View::Open { file, flags });
+        }
         let makes_new = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
         let follows = !makes_new && flags & O_NOFOLLOW == 0;
         let found = match self.viewed(call, syscall_table::op(call.frame.nr)?, follows)? {
@@ -261,13 +264,43 @@ impl Supervisor {
         if !self.is_own_program(call, &text, &way) {
             return None;
         }
-        let (dir, name) = self.ahead.held_names.only_name(way.found()?.inode())?;
-        let path = match self.path_of_dir(call.tid, Found::of(dir.try_clone().ok()?).ok()?)? {
+        self.path_of_new(call.tid, way.found()?.inode())
+    }
+
+    /// Where a file that has no name on the disk will be, if that is one place.
+    fn path_of_new(&self, tid: i32, inode: (u64, u64)) -> Option<Vec<u8>> {
+        let (dir, name) = self.ahead.held_names.only_name(inode)?;
+        let path = match self.path_of_dir(tid, Found::of(dir.try_clone().ok()?).ok()?)? {
             Cwd::Moved(path) => path,
             Cwd::AsOnDisk => std::fs::read_link(own_path(&dir)).ok()?.into_os_string().into_encoded_bytes(),
         };
         let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
         Some([&path[..], slash, name.as_encoded_bytes()].concat())
+    }
+
+    /// What a process has mapped, if a call opens the list of that and it has mapped files without a name on the disk:
+    /// a copy of the list, where these have the names that those inside see.
+    fn list_of_mappings(&self, call: &Call, flags: u64) -> Option<Found> {
+        let path = format!("/proc/{}/maps", call.pid);
+        let (dir, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
+        let text = path_text(call, at).filter(|text| text == b"/proc/self/maps" || text == path.as_bytes())?;
+        let is_read = flags & O_ACCMODE == 0 && flags & (O_CREAT | O_DIRECTORY | O_PATH) == 0;
+        if !is_read || !self.maps_held_file(call.tid) || self.maps_below_moved(call.tid) {
+            return None;
+        }
+        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, true);
+        if way.found()?.inode() != Found::of_path(&path).ok()?.inode() {
+            return None;
+        }
+        let shown = procfs::Maps::of(call.pid).ok()?.renamed(|(major, minor), inode| {
+            let file = (rustix::fs::makedev(major, minor), inode);
+            match self.ahead.held_names.concerns(&file) || self.ahead.new_files.has_inode(&file) {
+                true => self.path_of_new(call.tid, file).map(Some),
+                false => Some(None),
+            }
+        })?;
+        let list = rustix::fs::memfd_create("maps", rustix::fs::MemfdFlags::CLOEXEC).ok()?;
+        (rustix::io::pwrite(&list, &shown, 0) == Ok(shown.len())).then(|| Found::of(list).ok())?
     }
 
     /// `None`: it cannot be told.
