@@ -310,7 +310,9 @@ fn arguments_behind_first(tid: i32, argv: u64) -> Option<Vec<u64>> {
 
 impl Head {
     fn of(file: &Found) -> Option<Self> {
-        let open = rustix::fs::open(own_path(&file.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        // Nobody's lease is waited for.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let open = rustix::fs::open(own_path(&file.fd), flags, Mode::empty()).ok()?;
         let mut head = [0; HEAD_LEN];
         let len = rustix::io::pread(&open, &mut head, 0).ok()?;
         match &head[..len] {
