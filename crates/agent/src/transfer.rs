@@ -349,12 +349,11 @@ impl Call<'_> {
                     Err(_) => break,
                 };
             }
-            let most = if target.is_pipe { PIPE_BUF } else { BUFFER as u64 };
-            let piece = Bytes { len: here.len.min(most), ..here };
+            let piece = Bytes { len: here.len.min(BUFFER as u64), ..here };
             if piece.len == 0 && done == 0 && matches!(source, Source::Served { .. }) {
                 return self.change_file(target.entry);
             }
-            if piece.len == 0 || done != 0 && target.is_pipe && ready_now(target.fd, POLLOUT) == 0 {
+            if piece.len == 0 {
                 break;
             }
             let result = match self.put(&source, target, piece, done == 0) {
@@ -369,7 +368,9 @@ impl Call<'_> {
             here = Bytes { at: here.at + result as u64, len: here.len - result as u64 };
             self.answer(done as i64);
             self.set_phase(PHASE_PARTIAL);
-            if (result as u64) < piece.len || self.must_leave() {
+            // A pipe may have got as much as surely has room, and have more.
+            let is_short = (result as u64) < piece.len && !(target.is_pipe && result as u64 >= PIPE_BUF);
+            if is_short || self.must_leave() {
                 break;
             }
         }
@@ -457,19 +458,47 @@ impl Call<'_> {
                 self.modify(object);
                 self.modify(&self.world.messages);
                 self.settle_if_spliced(target.entry.slot());
-                let result = self.write_piece(target, bytes);
+                let result = self.write_stream(target, bytes, is_first);
                 if !self.is_clean() {
                     self.observe(object);
                 }
-                Some(result)
+                result
             }
             FdKind::Outside if !self.goes_straight_through(target.entry) => self.hold_piece(target, bytes, is_first),
-            FdKind::Outside => Some(self.write_piece(target, bytes)),
+            FdKind::Outside => self.write_stream(target, bytes, is_first),
             _ => {
                 self.settle();
                 Some(self.write_piece(target, bytes))
             }
         }
+    }
+
+    /// A piece into a pipe or a socket. Of a pipe's room somebody else may have taken some since it was asked for: the
+    /// piece gets what there is, without waiting. `None`: nothing was left, and nothing of the call has happened.
+    fn write_stream(&mut self, target: Target, bytes: Bytes, is_first: bool) -> Option<i64> {
+        const RWF_NOWAIT: u64 = 8;
+        const EOPNOTSUPP: i64 = 95;
+        if !target.is_pipe {
+            return Some(self.write_piece(target, bytes));
+        }
+        let at_once = Target { place: Place::At { offset: u64::MAX, flags: RWF_NOWAIT }, ..target };
+        match self.write_piece(at_once, bytes) {
+            error if error == -EAGAIN && is_first => {
+                self.set_phase(PHASE_BEFORE);
+                None
+            }
+            error if error == -EOPNOTSUPP => self.write_ready(target, bytes, is_first),
+            result => Some(result),
+        }
+    }
+
+    /// The same for a kernel whose pipes know no writing without waiting: if there is room, as much as has room then.
+    #[cold]
+    fn write_ready(&mut self, target: Target, bytes: Bytes, is_first: bool) -> Option<i64> {
+        if !is_first && ready_now(target.fd, POLLOUT) == 0 {
+            return Some(-EAGAIN);
+        }
+        Some(self.write_piece(target, Bytes { len: bytes.len.min(PIPE_BUF), ..bytes }))
     }
 
     fn write_piece(&mut self, target: Target, bytes: Bytes) -> i64 {
@@ -486,7 +515,15 @@ impl Call<'_> {
     /// As `hold_output`.
     fn hold_piece(&mut self, target: Target, bytes: Bytes, is_first: bool) -> Option<i64> {
         if self.has_option(option::RELEASE_EARLY) {
-            return Some(self.write_piece(target, bytes));
+            return self.write_stream(target, bytes, is_first);
+        }
+        let mut bytes = bytes;
+        if target.is_pipe {
+            // What is taken for later finds room in any pipe.
+            if !is_first && ready_now(target.fd, POLLOUT) == 0 {
+                return Some(-EAGAIN);
+            }
+            bytes.len = bytes.len.min(PIPE_BUF);
         }
         let clock = self.dependencies();
         let as_write = Frame { nr: nr::write, args: [target.fd, bytes.at, bytes.len, 0, 0, 0], ..Frame::default() };
@@ -505,7 +542,7 @@ impl Call<'_> {
         }
         self.settle();
         self.await_queue(target.entry);
-        Some(self.write_piece(target, bytes))
+        self.write_stream(target, bytes, is_first)
     }
 
     /// From a pipe or a socket to outside: no more than what is in it now. What comes in later may depend on more
