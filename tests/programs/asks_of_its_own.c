@@ -49,6 +49,28 @@ static void take_any_port(int kind) {
     OK(close(s));
 }
 
+/* Nobody listens at port 1: who waits is told at once, whoever does not finds the error, and both may try again. */
+static void connect_in_vain(int kind) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(1)};
+    int s = OK(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | kind, 0));
+    for (int round = 0; round < 2; round++) {
+        if (kind == 0) {
+            FAILS(connect(s, (struct sockaddr *)&address, sizeof address), ECONNREFUSED);
+            continue;
+        }
+        int error = 0;
+        socklen_t len = sizeof error;
+        struct pollfd ready = {s, POLLOUT, 0};
+        FAILS(connect(s, (struct sockaddr *)&address, sizeof address), EINPROGRESS);
+        EQUAL(OK(poll(&ready, 1, 5000)), 1);
+        CHECK(ready.revents & POLLERR);
+        OK(getsockopt(s, SOL_SOCKET, SO_ERROR, &error, &len));
+        EQUAL(error, ECONNREFUSED);
+        FAILS(connect(s, (struct sockaddr *)&address, sizeof address), ECONNABORTED);
+    }
+    OK(close(s));
+}
+
 static void check_own_file(void) {
     char text[8] = "";
     int fd = OK(open("own", O_CREAT | O_EXCL | O_RDWR, 0600));
@@ -87,6 +109,8 @@ int main(void) {
     fflush(stdout);
     take_any_port(SOCK_STREAM);
     take_any_port(SOCK_DGRAM);
+    connect_in_vain(0);
+    connect_in_vain(SOCK_NONBLOCK);
     check_own_file();
     printf("%d\n", loopback_addresses());
     return 0;

@@ -156,6 +156,10 @@ const MAKES: &[&str] = &[
     "import socket\nfor k in (socket.SOCK_STREAM, socket.SOCK_DGRAM):\n  for h in ('::1', '127.0.0.1'):\n    \
      s = socket.socket(socket.AF_INET6 if ':' in h else socket.AF_INET, k); s.bind((h, 0)); \
      seen.append(s.getsockname()[1] > 0); s.close()\nput('new', '')",
+    "import socket, select\nfor b in (True, False):\n  for h in ('::1', '127.0.0.1'):\n    \
+     s = socket.socket(socket.AF_INET6 if ':' in h else socket.AF_INET); s.setblocking(b); \
+     seen.append(s.connect_ex((h, 1))); seen.append(select.select([], [s], [], 5)[1] == [s]); \
+     seen.append(s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)); s.close()\nput('new', '')",
     "import socket, struct; s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW); s.bind((0, 0)); \
      s.send(struct.pack('IHHIIB', 17, 18, 0x301, 1, 0, 0) + bytes(3)); r = s.recv(65536); \
      seen.append(struct.unpack_from('IH', r)[1]); s.close(); put('new', '')",

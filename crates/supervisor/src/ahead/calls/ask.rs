@@ -363,6 +363,7 @@ impl Supervisor {
             Class::Creation if is_speculative => return self.create_file(stopped, call, plan),
             Class::Creation => return Ok(Decision::Go),
             Class::Deferred { fd } => return self.write_file(stopped, call, fd, is_speculative),
+            Class::Refused { socket, address } => return self.connect_in_vain(stopped, call, &socket, address),
             Class::Kill(request) => return self.kill_receiver(stopped, call, request),
             Class::Signal(request) => return self.send(stopped, call, request),
             Class::Known { result } => {

@@ -43,6 +43,8 @@ pub(crate) enum Class {
     Sync { fd: i32 },
     /// It makes a child that is to use its memory, and waits until the child does not any more.
     Apart,
+    /// It connects to a port where nobody listens.
+    Refused { socket: OwnedFd, address: std::net::SocketAddr },
     /// It accepts a connection.
     Accept { listener: Listener },
     /// It closes what is in epoll sets: descriptors of sets and of members.

@@ -11,6 +11,7 @@
 pub(in crate::ahead) mod accept;
 pub(in crate::ahead) mod netlink;
 pub(in crate::ahead) mod queue;
+pub(in crate::ahead) mod refused;
 pub(in crate::ahead) mod shutdown;
 pub(in crate::ahead) mod tcp;
 
@@ -106,7 +107,7 @@ impl Supervisor {
             Op::Read { .. } | Op::Recv { .. } | Op::RecvMsg { .. } => plan,
             Op::SocketName { .. } if call.frame.nr == nr::connect && is_tcp(&copy) => match self.is_refused(call) {
                 true => Plan::new(Class::Later),
-                false => plan.once(),
+                false => self.plan_refused(call, ino, &copy).unwrap_or_else(|| plan.once()),
             },
             Op::SocketName { .. } if call.frame.nr == nr::connect => {
                 if let Some(plan) = self.plan_connect_to_nothing(call, &copy) {
