@@ -69,7 +69,7 @@ impl Ahead {
         stream.next = stream.next.max(end);
         stream.window = (stream.window * 2).min(WINDOW_MAX);
         let from = stream.asked.max(end.next_multiple_of(BLOCK_BYTES));
-        let to = (stream.next + stream.window).min(size).next_multiple_of(BLOCK_BYTES);
+        let to = (stream.next + stream.window).min(size.min(bluefs::op::FILE_BYTES_MAX)).next_multiple_of(BLOCK_BYTES);
         // Not for a few blocks, unless these are the last.
         if from >= size || to <= from || (to - from < PIECE_BYTES && to < size) {
             return Vec::new();

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use bluefs::lease::{ClientLeases, Millis};
-use bluefs::op::{Content, Effect, Inode, Lent, BLOCK_BYTES, STEP_BYTES_MAX};
+use bluefs::op::{Content, Effect, Inode, Lent, BLOCK_BYTES, FILE_BYTES_MAX, STEP_BYTES_MAX};
 use bluefs::query::{answer, Answer, Query};
 use bluefs::tree::{Entry, Space, Stop, Tree};
 use bluefs::{Change, Cred, Errno, Group, Ino, Interval, Key, Kind, Name, SessionId};
@@ -365,7 +365,11 @@ impl Cache {
 
     /// Contents that were written. Of a block of which the rest is not known nothing is known then.
     fn patch(&mut self, ino: Ino, offset: u64, data: &[u8], size: u64) {
-        let end = offset + data.len() as u64;
+        let end = offset.saturating_add(data.len() as u64);
+        if end > FILE_BYTES_MAX {
+            // No file has these bytes: the server says something that is not so.
+            return;
+        }
         for index in offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES) {
             let (first, last) = (index * BLOCK_BYTES, (index + 1) * BLOCK_BYTES);
             let (from, to) = (first.max(offset), last.min(end));

@@ -1,12 +1,12 @@
 //! A client that says anything: messages with made-up numbers, bytes that were changed on the way. Whatever it says,
 //! the server goes on, and others find in their volume what they have put there.
 //!
-//! One seed is one history. `BLUEFS_HOSTILE=SEEDS` tries more of them.
+//! One seed is one history. `cargo xtask fuzz` tries them for as long as it is told.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bluefs::lease::TERM_MS;
 use bluefs::op::{Change, Content, RenameMode, SetAttr, SetTime, XattrMode};
@@ -20,6 +20,9 @@ const HONEST: ConnectionId = ConnectionId(0);
 /// The only session whose number nobody can guess.
 const HONEST_SESSION: u64 = 1000;
 const SEEDS: u64 = 20;
+/// MiB that may be mapped (threads' stacks and arenas are), and be used in the end.
+const MAPPED_MIB_MAX: u64 = 6144;
+const USED_MIB_MAX: u64 = 1024;
 const STEPS: u64 = 400;
 
 /// Others may read the honest client's volume, and change theirs.
@@ -255,19 +258,68 @@ impl Scene {
     }
 }
 
+/// What becomes of bytes on their way: lengths and numbers at their bounds, parts left out or said twice.
+fn mutate(dice: &mut Dice, bytes: &mut Vec<u8>) {
+    for _ in 0..1 + dice.roll(3) {
+        let at = dice.roll(bytes.len() as u64) as usize;
+        let number = dice.number();
+        match dice.roll(6) {
+            0 | 1 => bytes[at] = number as u8,
+            2 => bytes[at] ^= 1 << dice.roll(8),
+            3 => overwrite(bytes, at, &(number as u32).to_le_bytes()),
+            4 => overwrite(bytes, at, &number.to_le_bytes()),
+            _ => {
+                let end = (at + 1 + dice.roll(40) as usize).min(bytes.len());
+                let part = bytes[at..end].to_vec();
+                if dice.roll(2) == 0 {
+                    bytes.drain(at..end);
+                } else {
+                    bytes.splice(at..at, part);
+                }
+            }
+        }
+        if bytes.is_empty() {
+            bytes.push(0);
+        }
+    }
+}
+
+fn overwrite(bytes: &mut [u8], at: usize, with: &[u8]) {
+    bytes[at..].iter_mut().zip(with).for_each(|(byte, new)| *byte = *new);
+}
+
 /// What becomes of a message on its way: nothing mostly. `None`: it is no message any more.
 fn damaged(dice: &mut Dice, request: &Request) -> Option<Request> {
     let mut bytes = encode(request);
-    if dice.roll(4) == 0 {
-        for _ in 0..1 + dice.roll(3) {
-            let at = dice.roll(bytes.len() as u64) as usize;
-            bytes[at] = dice.roll(256) as u8;
-        }
-        bytes.truncate(bytes.len() - dice.roll(2) as usize);
+    if dice.roll(3) == 0 {
+        mutate(dice, &mut bytes);
     }
     let request = decode::<Request>(&bytes).ok()?;
     assert_eq!(encode(&request), bytes, "a message has one encoding");
     Some(request)
+}
+
+/// Seeds: some, or for as long as `cargo xtask fuzz` is to take.
+fn for_seeds(some: u64, mut each: impl FnMut(u64)) {
+    let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
+    let first = number("BLUEFS_FUZZ_SEED").unwrap_or(1);
+    let limit = number("BLUEFS_FUZZ_SECONDS").map(Duration::from_secs);
+    let (begun, mut count) = (Instant::now(), 0);
+    while limit.map_or(count < some, |limit| begun.elapsed() < limit) {
+        each(first + count);
+        count += 1;
+    }
+    // Whatever was said, no more was kept for it than this; the crash disk's own contents are the most of it.
+    let (peak, now) = (memory("VmPeak:"), memory("VmRSS:"));
+    println!("{count} seeds from {first}; {peak} MiB were mapped at most, {now} MiB are used");
+    assert!(peak < MAPPED_MIB_MAX && now < USED_MIB_MAX, "{peak} MiB, {now} MiB");
+}
+
+/// MiB of this process.
+fn memory(what: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+    let line = status.lines().find_map(|line| line.strip_prefix(what)).expect("a line");
+    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
 }
 
 fn history(seed: u64) {
@@ -317,11 +369,139 @@ fn history(seed: u64) {
 
 #[test]
 fn a_client_that_says_anything_harms_nobody_else() {
-    let seeds = std::env::var("BLUEFS_HOSTILE").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS);
-    for seed in 1..=seeds {
+    for_seeds(SEEDS, |seed| {
         let ended = std::panic::catch_unwind(|| history(seed));
         assert!(ended.is_ok(), "seed {seed}");
+    });
+}
+
+/// A message in a frame whose checksum is right, whatever it says.
+fn framed(body: &[u8]) -> Vec<u8> {
+    // ISO 3309, bit by bit.
+    let crc = body.iter().fold(!0u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
+    });
+    [&(body.len() as u32).to_le_bytes()[..], &(!crc).to_le_bytes(), body].concat()
+}
+
+/// An honest client over a socket.
+struct Honest {
+    socket: TcpStream,
+    frames: Frames,
+    number: u64,
+}
+
+impl Honest {
+    fn new(at: std::net::SocketAddr) -> Honest {
+        let socket = TcpStream::connect(at).expect("connected");
+        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
+        let mut honest = Honest { socket, frames: Frames::new(), number: 0 };
+        let (volume, secret) = (b"default".to_vec(), b"honest".to_vec());
+        honest.send(&Request::Hello { version: PROTOCOL_VERSION, volume, session: None, acknowledged: 0, secret });
+        honest
     }
+
+    fn send(&mut self, request: &Request) {
+        self.socket.write_all(&frame(request)).expect("sent");
+    }
+
+    fn receive(&mut self) -> Reply {
+        loop {
+            if let Some(reply) = self.frames.next_message().expect("a message") {
+                return reply;
+            }
+            let mut bytes = [0; 65_536];
+            let len = self.socket.read(&mut bytes).expect("the server answers");
+            assert!(len > 0, "the server has ended the connection");
+            self.frames.push(&bytes[..len]);
+        }
+    }
+
+    fn changes(&mut self, change: Change) {
+        self.number += 1;
+        let (number, creds, steps) = (self.number, vec![Cred::root()], vec![Step { cred: 0, time: None, change }]);
+        let interval = Interval { number, base: Csn(0), after: Runs::new(), reads: vec![], creds, steps };
+        self.send(&Request::Submit { interval });
+        loop {
+            match self.receive() {
+                Reply::Decided { outcome: Outcome::Committed { .. }, .. } => break,
+                Reply::Decided { outcome, .. } => panic!("{outcome:?}"),
+                _ => {}
+            }
+        }
+        self.send(&Request::Acknowledge { number });
+    }
+
+    fn asks(&mut self, query: Query) -> Answer {
+        self.send(&Request::Ask { tag: 1, cred: Cred::root(), query });
+        loop {
+            if let Reply::Answer { answer, .. } = self.receive() {
+                return answer;
+            }
+        }
+    }
+}
+
+/// The same with sockets, and bytes that are no messages: each hostile connection ends, and the server goes on.
+#[test]
+fn connections_that_say_anything_are_refused_and_others_go_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut store = Store::open_or_create(&dir.path().join("store")).expect("a store").store;
+    for name in ["default", "other"] {
+        store.batch(|batch| batch.create_volume(name.as_bytes(), Time(1))).expect("a volume");
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("an address");
+    let mut server = Server::new(store).expect("a server");
+    server.set_term(50);
+    let stopper = server.stopper();
+    let run = move || server.run(listener, None, &Secrets(std::cell::Cell::new(HONEST_SESSION - 1)));
+    let thread = std::thread::spawn(move || run().expect("it ends well"));
+    let mut honest = Honest::new(at);
+    let name = Name::new(b"log").expect("a name");
+    let (dir_ino, kind, target) = (Ino::ROOT, Kind::File, vec![]);
+    let create = Change::Create { dir: dir_ino, name: name.clone(), ino: None, kind, mode: 0o644, rdev: 0, target };
+    honest.changes(create);
+    let Answer::Inode(ino, _) = honest.asks(Query::Lookup { dir: Ino::ROOT, name }) else { panic!("a file") };
+    let mut said = 0;
+    for_seeds(40, |seed| {
+        let mut dice = Dice(seed);
+        let mut socket = TcpStream::connect(at).expect("connected");
+        socket.set_write_timeout(Some(Duration::from_secs(5))).expect("a socket");
+        let hello = match dice.roll(8) {
+            0 => dice.request(),
+            _ => dice.hello(),
+        };
+        let mut stream = frame(&hello);
+        for _ in 0..dice.roll(30) {
+            let mut body = encode(&dice.request());
+            if dice.roll(4) == 0 {
+                mutate(&mut dice, &mut body);
+            }
+            let mut framed = framed(&body);
+            if dice.roll(40) == 0 {
+                mutate(&mut dice, &mut framed);
+            }
+            stream.extend(framed);
+        }
+        // The server may have ended the connection before all of it is sent, and need not be listened to.
+        let _ = socket.write_all(&stream);
+        if dice.roll(2) == 0 {
+            socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a socket");
+            let _ = socket.read(&mut [0; 4096]);
+        }
+        drop(socket);
+        if seed % 10 == 0 {
+            said += 1;
+            honest.changes(Change::Append { ino, content: Content::Inline(vec![b'x']) });
+            let read = honest.asks(Query::Read { ino, offset: said - 1, len: 2 });
+            assert_eq!(read, Answer::Bytes(vec![b'x']), "seed {seed}");
+        }
+    });
+    let all = honest.asks(Query::List { dir: Ino::ROOT, after: None, max: 100 });
+    assert!(matches!(all, Answer::Names { names, .. } if names.len() == 1), "nobody else may change this volume");
+    stopper.stop();
+    thread.join().expect("no panic");
 }
 
 /// Streams of frames that were cut, changed and put together anew: a reader says messages or an error, and takes no

@@ -38,7 +38,7 @@ impl Group {
     /// The numbers of the inodes in this group.
     pub fn inodes(self) -> std::ops::Range<u64> {
         let first = self.0 << GROUP_BITS;
-        first..first + GROUP_SIZE
+        first..first.saturating_add(GROUP_SIZE)
     }
 }
 

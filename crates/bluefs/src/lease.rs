@@ -356,7 +356,7 @@ impl ClientLeases {
             self.until.retain(|_, until| *until > asked);
         }
         let until = self.until.entry(group).or_default();
-        *until = (*until).max(asked + term);
+        *until = (*until).max(asked.saturating_add(term));
     }
 
     /// The server wants it back.
