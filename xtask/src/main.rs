@@ -15,6 +15,7 @@
 //! | `posix [--operations N] [--seed S] [NAME …]` | pjdfstest (tests with a NAME in theirs) and fsx on a BlueFS mount |
 //! | `histories [N] [--seed S] [--planted ERROR]` | N (100) histories of several BlueFS clients, with faults |
 //! | `fuzz [--for MINUTES] [--seed S]` | hostile clients and a hostile server of BlueFS, so long at each end |
+//! | `contention` | two mounts of BlueFS want the same: appends, lock files, `make`, a long transaction |
 //! | `stuck` | whoever waits for a BlueFS server that says nothing: programs, clients and mounts are ended |
 //! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
 //! | `bench NAME [--runs N] [--quick] [--before FILE]` | figures into `bench-results/` |
@@ -22,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod contention;
 mod demo;
 mod faults;
 mod fuzz;
@@ -45,7 +47,7 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | \
     everyday [--table] [NAME …] | replay [--runs N] [NAME …] | guarantee | faults [N] [--seed S] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | posix [--operations N] [--seed S] [NAME …] | \
-    histories [N] [--seed S] [--jobs N] [--planted ERROR] | stuck | fuzz [--for MINUTES] [--seed S] | \
+    histories [N] [--seed S] [--jobs N] [--planted ERROR] | stuck | contention | fuzz [--for MINUTES] [--seed S] | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|\
     guess-build|growth|signals|barriers|all \
@@ -81,6 +83,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "faults" => faults::run(rest),
         "posix" => posix::run(rest),
         "histories" => histories::run(rest),
+        "contention" => contention::run(),
         "fuzz" => fuzz::run(rest),
         "stuck" => stuck::run(),
         "search" => search::run(rest),

@@ -6,12 +6,14 @@ use std::path::PathBuf;
 
 use bluefs::op::{Content, Failure, RenameMode, SetAttr, STEP_BYTES_MAX};
 use bluefs::query::{Answer, Query};
-use bluefs::{Change, Cred, Csn, Errno, Ino, Interval, Key, Kind, Name, Outcome, Runs, Step};
+use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Interval, Key, Kind, Name, Outcome, Runs, Step};
 
 use crate::client::Client;
 
 /// Attempts, while others change the same.
 const ATTEMPTS_MAX: usize = 16;
+/// Attempts behind which others are kept from changing the same.
+const POLITE_ATTEMPTS: usize = 3;
 /// Contents up to this size travel in the interval itself.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
@@ -100,10 +102,14 @@ impl Batch {
 
     /// Carries all of them out, or none. Says at which commit.
     pub fn run(&self, client: &Client, cred: &Cred) -> Result<Csn, BatchError> {
-        for _ in 0..ATTEMPTS_MAX {
+        let mut read = BTreeSet::new();
+        for attempt in 0..ATTEMPTS_MAX {
+            let keys = if attempt < POLITE_ATTEMPTS { BTreeSet::new() } else { read };
+            let _alone = Alone::with(client, keys).map_err(BatchError::Unreachable)?;
             let mut plan = Plan::new(client, cred)?;
             // What was read for it was not read at one moment: it is refused if all of that still holds.
             let refused = plan.add_all(&self.operations).err();
+            read = plan.reads.clone();
             match (plan.submit(), refused) {
                 (Ok((Outcome::Committed { .. }, _)), Some(refused)) => return Err(refused),
                 (Ok((Outcome::Committed { csn, .. }, _)), None) => return Ok(csn),
@@ -121,6 +127,27 @@ impl Batch {
             }
         }
         Err(BatchError::Contended)
+    }
+}
+
+/// While it is there others wait who would change the same, for as long as the server lets them.
+struct Alone<'c> {
+    client: &'c Client,
+    groups: BTreeSet<Group>,
+}
+
+impl<'c> Alone<'c> {
+    fn with(client: &'c Client, keys: BTreeSet<Key>) -> Result<Alone<'c>, Errno> {
+        let groups: BTreeSet<Group> = keys.iter().map(Key::group).collect();
+        // If it is not given, this attempt is one like those before.
+        let granted = !keys.is_empty() && client.exclusive(keys.into_iter().collect())?;
+        Ok(Alone { client, groups: if granted { groups } else { BTreeSet::new() } })
+    }
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        self.groups.iter().for_each(|group| self.client.state().give_back(*group));
     }
 }
 

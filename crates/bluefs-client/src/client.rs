@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bluefs::op::{Effect, Failure};
 use bluefs::query::{Answer, Query};
-use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Interval, Outcome, Runs, Step};
+use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Interval, Key, Outcome, Runs, Step};
 use bluefs_net::{Cutter, Sender};
 use bluefs_wire::{LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION};
 
@@ -164,6 +164,14 @@ impl Client {
     pub fn lend(&self) -> Result<Group, Errno> {
         match self.request(&|| false, |tag| Request::Lend { tag })? {
             Reply::Lent { group, .. } => Ok(group),
+            _ => Err(PROTOCOL),
+        }
+    }
+
+    /// Keeps others from changing what these keys belong to, for a while; `false`: others want the same for too long.
+    pub(crate) fn exclusive(&self, keys: Vec<Key>) -> Result<bool, Errno> {
+        match self.request(&|| false, |tag| Request::Exclusive { tag, keys })? {
+            Reply::Leased { granted, .. } => Ok(granted),
             _ => Err(PROTOCOL),
         }
     }

@@ -1,5 +1,5 @@
-//! A server that says anything: answers with made-up numbers, to questions that nobody has asked, bytes that were changed
-//! on the way. Whatever it says, the client's callers get an answer or an error, and nothing of it panics.
+//! A server that says anything: answers with made-up numbers, to questions that nobody has asked, bytes that were
+//! changed on the way. Whatever it says, the client's callers get an answer or an error, and nothing of it panics.
 //!
 //! One seed is one server. `cargo xtask fuzz` tries them for as long as it is told.
 

@@ -30,6 +30,7 @@ mod answers;
 mod appended;
 mod bad_input_run;
 mod bluefs;
+mod bluefs_contention;
 mod bluefs_locks;
 mod bluefs_shared;
 mod bluefs_stuck;
