@@ -148,6 +148,8 @@ const MAKES: &[&str] = &[
      a = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(m))); seen.append(libc.mlock(a, 8192)); \
      seen.extend(line for line in open('/proc/self/status') if 'VmLck' in line); libc.munlock(a, 4096); \
      seen.extend(line for line in open('/proc/self/status') if 'VmLck' in line); put('new', '')",
+    "if os.fork() == 0: os._exit(libc.personality(0x40000) + libc.personality(0xffffffff) - 0x40000 + \
+     libc.syscall(238, 0, 0, 0) + libc.munlockall())\nseen.append(os.wait()[1]); put('new', '')",
     "n = '/proc/self/coredump_filter'; put(n, '0x37', 'r+'); seen.append(open(n).read()); os.mkdir('dir'); put(n, '0x3f', 'r+'); \
      seen.append(open(n).read()); put('new', '')",
     "os.mkdir('dir'); os.rename('shared', 'dir/below'); seen.append(os.path.exists('/proc/sys/kernel/nothing')); \

@@ -6,7 +6,7 @@ use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
-use syscall_table::nr;
+use syscall_table::{nr, Op, Shows};
 
 /// `prlimit64` and `setrlimit`, as far as they set a limit of the caller; `None`: it is another call.
 pub(in crate::ahead) fn plan_limit(call: &Call) -> Option<Plan> {
@@ -95,6 +95,13 @@ pub(in crate::ahead) fn is_refused_key(call: &Call) -> bool {
 }
 
 impl Supervisor {
+    /// Whether a call sets something of its process that nobody else sees, and a rollback takes it back by ending the
+    /// process: it was born on a guess and has no checkpoint. One that it takes later finds what was set.
+    pub(in crate::ahead) fn lasts_no_longer_than_its_process(&self, call: &Call) -> bool {
+        let is_own = matches!(syscall_table::look_up(call.frame.nr), Some((Op::Lasting, Shows::Own)));
+        is_own && !self.ahead.kept.values().any(|kept| kept.pid == call.pid)
+    }
+
     /// Whether a call locks or unlocks memory that no checkpoint of its process has: a rollback unmaps that.
     pub(in crate::ahead) fn locks_young_memory(&self, call: &Call) -> bool {
         let [start, len, ..] = call.frame.args;
