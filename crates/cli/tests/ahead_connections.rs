@@ -101,6 +101,30 @@ else:
     check_success(program, guessed, &calls);
 }
 
+/// Rust's standard library learns by it whether a program could be executed. Threads have no permits, whose end would
+/// wake who waits.
+#[test]
+fn an_end_that_exec_closes_is_heard_of() {
+    for kind in ["SOCK_SEQPACKET", "SOCK_STREAM"] {
+        let program = r#"
+import threading
+end = threading.Event(); threading.Thread(target=end.wait).start()
+mine, its = socket.socketpair(socket.AF_UNIX, socket.KIND)
+guess = begin()
+if guess < 0: show('again')
+else:
+    out, into = os.pipe(); child = os.fork()
+    if child == 0:
+        mine.close(); os.dup2(out, 0); time.sleep(0.2); os.execlp('cat', 'cat')
+    its.close(); show(mine.recv(8)); os.close(into); show(status(child)); finish(guess)
+end.set()
+"#;
+        let program = program.replace("KIND", kind);
+        check_failure(&program, "again\n", &["recvfrom", "execve"]);
+        check_success(&program, "b''\n0\n", &["recvfrom", "execve"]);
+    }
+}
+
 /// A child, which waits in the kernel or comes later, accepts what its parent was taken back from.
 #[test]
 fn somebody_else_accepts_it() {

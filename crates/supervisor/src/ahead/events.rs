@@ -2,7 +2,7 @@
 
 use super::calls::ask::Decision;
 use super::process::signals::{can_be_queued, is_own};
-use super::{process, Call, Object};
+use super::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, PROCESSES_MAX};
@@ -269,7 +269,13 @@ impl Supervisor {
 
     pub(crate) fn ahead_on_exec(&mut self, stopped: &Stopped) -> Result<()> {
         let tid = stopped.tid();
-        if let Some(executed) = self.ahead.under_way.remove(&tid).and_then(|made| made.executes) {
+        let made = self.ahead.under_way.remove(&tid);
+        // What it has closed is held by what undoes that: who waits at the other end would not hear of it.
+        let hung_up = made.as_ref().map_or_else(Vec::new, UnderWay::hung_up);
+        if !hung_up.is_empty() {
+            self.call_out_who_waits_at(tid, &hung_up);
+        }
+        if let Some(executed) = made.and_then(|made| made.executes) {
             executed.name(stopped)?;
         }
         self.end_work(tid);

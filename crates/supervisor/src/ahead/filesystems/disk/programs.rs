@@ -172,6 +172,10 @@ impl Supervisor {
             if file.stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
                 return Execution::Kernel;
             }
+            // The kernel looks for writers before it looks at the contents.
+            if is_concerned && self.is_written_inside(file.inode()) {
+                return Execution::Error(libc::ETXTBSY);
+            }
             observes.push(file.object());
             let Some(head) = Head::of(&file) else { return Execution::Kernel };
             match head {
@@ -181,6 +185,7 @@ impl Supervisor {
                     let is_executed = is_concerned && can_be_loaded;
                     return if is_executed { Execution::Program(program) } else { Execution::Kernel };
                 }
+                Head::Nothing if is_concerned && has_writers(&file) => return Execution::Waits,
                 Head::Nothing => return fails(libc::ENOEXEC),
                 Head::Script(interpreter, argument) => {
                     let rest = arguments.take().unwrap_or_default().into_iter().skip(1);
@@ -235,7 +240,7 @@ impl Supervisor {
     }
 }
 
-/// Whether a new file is open for writing.
+/// Whether a file may be open for writing.
 fn has_writers(file: &Found) -> bool {
     let open = rustix::fs::open(own_path(&file.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     open.map_or(true, |open| crate::sys::is_open_for_writing(open.as_fd()))
