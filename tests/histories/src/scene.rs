@@ -148,8 +148,15 @@ impl Scene {
                 command.args(planted);
             }
             Kind::Mount { .. } => {
-                member.mounted(&self.speculator)?;
+                let mount = member.mounted(&self.speculator)?;
                 command.arg("--files").arg(&member.dir).arg("--speculator").arg(&self.speculator);
+                let worker = Worker::start(command, member)?;
+                if member.is_still(mount) {
+                    return Ok(worker);
+                }
+                // It may have opened the directory below, between one mount and the next one.
+                worker.end(member);
+                return Err(io::ErrorKind::NotConnected.into());
             }
         }
         Worker::start(command, member)
@@ -186,11 +193,12 @@ impl Member {
         }
     }
 
-    fn mounted(&self, speculator: &Path) -> io::Result<()> {
+    /// Mounts it, unless it is mounted: the process of the mount.
+    fn mounted(&self, speculator: &Path) -> io::Result<Pid> {
         let mut mount = lock(&self.mount);
         if let Some(child) = mount.as_mut() {
             if child.try_wait()?.is_none() {
-                return Ok(());
+                return Ok(Pid::from_child(child));
             }
         }
         self.take_off();
@@ -204,7 +212,13 @@ impl Member {
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        Ok(())
+        Ok(Pid::from_child(child))
+    }
+
+    /// Whether this process has not ended, so that nobody has taken its mount off.
+    fn is_still(&self, mount: Pid) -> bool {
+        let mut now = lock(&self.mount);
+        now.as_mut().is_some_and(|child| Pid::from_child(child) == mount && matches!(child.try_wait(), Ok(None)))
     }
 
     fn is_mounted(&self) -> bool {
