@@ -1,4 +1,5 @@
-/* What a process asks or sets for itself alone: locked memory, what a core dump holds, this machine's addresses, any free port, and a file of its own that it locks and maps. */
+/* What a process asks or sets for itself alone: locked memory, what a core dump holds, this machine's addresses, any
+ * free port, connections that are refused. It locks and maps a file of its own. */
 #include "check.h"
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -51,7 +52,8 @@ static void take_any_port(int kind) {
 
 /* Nobody listens at port 1: who waits is told at once, whoever does not finds the error, and both may try again. */
 static void connect_in_vain(int kind) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(1)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(1)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int s = OK(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | kind, 0));
     for (int round = 0; round < 2; round++) {
         if (kind == 0) {

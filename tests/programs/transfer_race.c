@@ -1,5 +1,5 @@
-/* Two processes splice and sendfile a file into one small pipe: each call waits for room, which the other may take first,
- * and everything that a call says it has transferred arrives. */
+/* Two processes splice and sendfile a file into one small pipe. Each call waits for room, which the other process may
+ * take first. Everything that a call says it has transferred arrives. */
 #include "check.h"
 #include <sys/sendfile.h>
 

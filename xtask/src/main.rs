@@ -23,7 +23,7 @@
 
 #![forbid(unsafe_code)]
 
-mod contention;
+mod bluefs_tests;
 mod demo;
 mod faults;
 mod fuzz;
@@ -34,7 +34,6 @@ mod posix;
 mod search;
 mod setup;
 mod shell;
-mod stuck;
 mod test;
 mod unstable;
 mod volume;
@@ -83,9 +82,9 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "faults" => faults::run(rest),
         "posix" => posix::run(rest),
         "histories" => histories::run(rest),
-        "contention" => contention::run(),
+        "contention" => bluefs_tests::run("bluefs_contention", "BLUEFS_CONTENTION"),
         "fuzz" => fuzz::run(rest),
-        "stuck" => stuck::run(),
+        "stuck" => bluefs_tests::run("bluefs_stuck", "BLUEFS_STUCK"),
         "search" => search::run(rest),
         "bench" => bench(rest),
         "docs" => docs(),

@@ -130,7 +130,7 @@ impl Client {
         self.request(gives_up, |tag| Request::Lock { tag, lock }).map(|_| ())
     }
 
-    /// Gives a lock back, also if nobody waits for that any more or there is no connection: then it is given back later.
+    /// Gives a lock back. If nobody waits for that any more, or there is no connection, it is given back later.
     pub fn unlock(&self, lock: LockRequest, gives_up: GivesUp) -> Result<(), Errno> {
         let unlocked = self.lock(lock, gives_up);
         if unlocked == Err(Errno::IO) {

@@ -3,6 +3,9 @@
 //!
 //! One seed is one server. `cargo xtask fuzz` tries them for as long as it is told.
 
+#[path = "support/fuzz.rs"]
+mod fuzz;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,6 +17,7 @@ use bluefs::tree::{Entry, Space};
 use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Key, Kind, Name, Outcome, SessionId, Time};
 use bluefs_client::{Batch, Client, OnDisconnect};
 use bluefs_wire::{encode, frame, Frames, LockKind, LockRequest, Refusal, Reply, Request};
+use fuzz::{for_seeds, Dice};
 
 const SEEDS: u64 = 60;
 /// Calls of one client.
@@ -21,35 +25,10 @@ const CALLS: u64 = 25;
 /// How long a call may take: it gives up after a part of that.
 const CALL_MAX: Duration = Duration::from_secs(5);
 const GIVES_UP: Duration = Duration::from_millis(50);
-/// MiB that may be mapped, and be used in the end.
-const MAPPED_MIB_MAX: u64 = 6144;
+/// MiB that may be used in the end.
 const USED_MIB_MAX: u64 = 512;
 
-/// A generator of numbers that look random, always the same ones.
-struct Dice(u64);
-
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-
-    /// Small ones, those at bounds, and any.
-    fn number(&mut self) -> u64 {
-        let near = self.roll(3);
-        match self.roll(9) {
-            0..=4 => self.roll(8),
-            5 => u64::MAX - near,
-            6 => (1 << 63) - 1 + near,
-            7 => (1 << 50) - 1 + near,
-            _ => self.roll(u64::from(u32::MAX)) << self.roll(32),
-        }
-    }
-
-    fn ino(&mut self) -> Ino {
-        Ino(self.number())
-    }
-
     fn name(&mut self) -> Name {
         let names: [&[u8]; 5] = [b"a", b"b", b"c", b"...", &[b'n'; 255]];
         Name::new(names[self.roll(5) as usize]).expect("a name")
@@ -289,11 +268,11 @@ fn call(client: &Client, dice: &mut Dice) {
 fn history(seed: u64) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("bluefs://{}/", listener.local_addr().expect("an address")).parse().expect("an address");
-    let mut dice = Dice(seed.wrapping_mul(2));
+    let mut dice = Dice::new(seed.wrapping_mul(2));
     let server = std::thread::spawn(move || serve(&listener, &mut dice));
     // A server may refuse at once: that is an answer.
     if let Ok(client) = Client::connect(address, None, OnDisconnect::Error) {
-        let mut dice = Dice(seed.wrapping_mul(2) + 1);
+        let mut dice = Dice::new(seed.wrapping_mul(2) + 1);
         (0..CALLS).for_each(|_| call(&client, &mut dice));
         if dice.roll(4) == 0 {
             let batch = Batch::parse("mkdir a\nwrite a/b x\nappend c y\nrename b c\n").expect("a list");
@@ -312,25 +291,9 @@ fn a_server_that_says_anything_ends_no_client() {
         PANICS.fetch_add(1, Ordering::SeqCst);
         hook(info);
     }));
-    let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
-    let first = number("BLUEFS_FUZZ_SEED").unwrap_or(1);
-    let limit = number("BLUEFS_FUZZ_SECONDS").map(Duration::from_secs);
-    let (begun, mut count) = (Instant::now(), 0);
-    while limit.map_or(count < SEEDS, |limit| begun.elapsed() < limit) {
-        // They wait for each other more than they compute.
-        let seeds: Vec<u64> = (first + count..).take(10).collect();
-        std::thread::scope(|scope| seeds.iter().for_each(|seed| _ = scope.spawn(|| history(*seed))));
-        count += 10;
+    // They wait for each other more than they compute.
+    for_seeds(SEEDS, 10, USED_MIB_MAX, |seeds| {
+        std::thread::scope(|scope| seeds.clone().for_each(|seed| _ = scope.spawn(move || history(seed))));
         assert_eq!(PANICS.load(Ordering::SeqCst), 0, "one of the seeds {seeds:?}");
-    }
-    let (peak, now) = (memory("VmPeak:"), memory("VmRSS:"));
-    println!("{count} seeds from {first}; {peak} MiB were mapped at most, {now} MiB are used");
-    assert!(peak < MAPPED_MIB_MAX && now < USED_MIB_MAX, "{peak} MiB, {now} MiB");
-}
-
-/// MiB of this process.
-fn memory(what: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
-    let line = status.lines().find_map(|line| line.strip_prefix(what)).expect("a line");
-    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
+    });
 }

@@ -1,6 +1,6 @@
-//! Requests of the kernel, each carried out in the thread that has read it. If many threads wait for the server, further
-//! requests have threads of their own: one that could be answered at once, or that ends with its caller, is never behind
-//! those that wait.
+//! Requests of the kernel, each carried out in the thread that has read it. If many threads wait for the server,
+//! further requests have threads of their own. So a request that could be answered at once, or that ends with its
+//! caller, never waits behind the others.
 
 use std::ffi::OsStr;
 use std::io;
@@ -465,7 +465,7 @@ impl Filesystem for Requests {
                     let handle = FileHandle(volume.handles.open());
                     reply.created(&TTL, &attr, Generation(0), handle, FILE_FLAGS);
                 }
-                // Another has made it since the kernel looked. It looks again at ESTALE, and opens it as it opens others.
+                // Somebody else has made it since the kernel looked. At ESTALE the kernel looks again, and opens it.
                 Err(Errno::EXIST) if flags & O_EXCL == 0 => reply.error(convert::errno(Errno::STALE)),
                 Err(errno) => reply.error(convert::errno(errno)),
             }

@@ -3,10 +3,13 @@
 //!
 //! One seed is one history. `cargo xtask fuzz` tries them for as long as it is told.
 
+#[path = "../../bluefs-client/tests/support/fuzz.rs"]
+mod fuzz;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bluefs::lease::TERM_MS;
 use bluefs::op::{Change, Content, RenameMode, SetAttr, SetTime, XattrMode};
@@ -15,13 +18,13 @@ use bluefs::{Cred, Csn, Group, Ino, Interval, Key, Kind, Name, Outcome, Runs, Se
 use bluefs_server::{Access, Action, ConnectionId, Engine, Event, Everybody, Grant, Now, Server};
 use bluefs_store::{CrashDisk, Store};
 use bluefs_wire::{decode, encode, frame, Frames, LockKind, LockRequest, Reply, Request, PROTOCOL_VERSION};
+use fuzz::{for_seeds, Dice};
 
 const HONEST: ConnectionId = ConnectionId(0);
 /// The only session whose number nobody can guess.
 const HONEST_SESSION: u64 = 1000;
 const SEEDS: u64 = 20;
-/// MiB that may be mapped (threads' stacks and arenas are), and be used in the end.
-const MAPPED_MIB_MAX: u64 = 6144;
+/// MiB that may be used in the end; the crash disk's own contents are the most of it.
 const USED_MIB_MAX: u64 = 1024;
 const STEPS: u64 = 400;
 
@@ -48,31 +51,7 @@ impl Access for Secrets {
     }
 }
 
-/// A generator of numbers that look random, always the same ones.
-struct Dice(u64);
-
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-
-    /// Small ones, those at bounds, and any.
-    fn number(&mut self) -> u64 {
-        let near = self.roll(3);
-        match self.roll(9) {
-            0..=4 => self.roll(8),
-            5 => u64::MAX - near,
-            6 => (1 << 63) - 1 + near,
-            7 => (1 << 50) - 1 + near,
-            _ => self.roll(u64::from(u32::MAX)) << self.roll(32),
-        }
-    }
-
-    fn ino(&mut self) -> Ino {
-        Ino(self.number())
-    }
-
     fn name(&mut self) -> Name {
         let names: [&[u8]; 6] = [b"a", b"b", b"c", b"...", b"\xff\n", &[b'n'; 255]];
         Name::new(names[self.roll(6) as usize]).expect("a name")
@@ -299,31 +278,8 @@ fn damaged(dice: &mut Dice, request: &Request) -> Option<Request> {
     Some(request)
 }
 
-/// Seeds: some, or for as long as `cargo xtask fuzz` is to take.
-fn for_seeds(some: u64, mut each: impl FnMut(u64)) {
-    let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
-    let first = number("BLUEFS_FUZZ_SEED").unwrap_or(1);
-    let limit = number("BLUEFS_FUZZ_SECONDS").map(Duration::from_secs);
-    let (begun, mut count) = (Instant::now(), 0);
-    while limit.map_or(count < some, |limit| begun.elapsed() < limit) {
-        each(first + count);
-        count += 1;
-    }
-    // Whatever was said, no more was kept for it than this; the crash disk's own contents are the most of it.
-    let (peak, now) = (memory("VmPeak:"), memory("VmRSS:"));
-    println!("{count} seeds from {first}; {peak} MiB were mapped at most, {now} MiB are used");
-    assert!(peak < MAPPED_MIB_MAX && now < USED_MIB_MAX, "{peak} MiB, {now} MiB");
-}
-
-/// MiB of this process.
-fn memory(what: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
-    let line = status.lines().find_map(|line| line.strip_prefix(what)).expect("a line");
-    line.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()).expect("a number") / 1024
-}
-
 fn history(seed: u64) {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let mut scene = Scene::new();
     let name = Name::new(b"log").expect("a name");
     let create = Change::Create {
@@ -369,19 +325,16 @@ fn history(seed: u64) {
 
 #[test]
 fn a_client_that_says_anything_harms_nobody_else() {
-    for_seeds(SEEDS, |seed| {
+    let try_one = |seed| {
         let ended = std::panic::catch_unwind(|| history(seed));
         assert!(ended.is_ok(), "seed {seed}");
-    });
+    };
+    for_seeds(SEEDS, 1, USED_MIB_MAX, |seeds| seeds.for_each(&try_one));
 }
 
 /// A message in a frame whose checksum is right, whatever it says.
 fn framed(body: &[u8]) -> Vec<u8> {
-    // ISO 3309, bit by bit.
-    let crc = body.iter().fold(!0u32, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 })
-    });
-    [&(body.len() as u32).to_le_bytes()[..], &(!crc).to_le_bytes(), body].concat()
+    [&(body.len() as u32).to_le_bytes()[..], &crc32fast::hash(body).to_le_bytes(), body].concat()
 }
 
 /// An honest client over a socket.
@@ -464,8 +417,8 @@ fn connections_that_say_anything_are_refused_and_others_go_on() {
     honest.changes(create);
     let Answer::Inode(ino, _) = honest.asks(Query::Lookup { dir: Ino::ROOT, name }) else { panic!("a file") };
     let mut said = 0;
-    for_seeds(40, |seed| {
-        let mut dice = Dice(seed);
+    let mut try_one = |seed| {
+        let mut dice = Dice::new(seed);
         let mut socket = TcpStream::connect(at).expect("connected");
         socket.set_write_timeout(Some(Duration::from_secs(5))).expect("a socket");
         let hello = match dice.roll(8) {
@@ -497,7 +450,8 @@ fn connections_that_say_anything_are_refused_and_others_go_on() {
             let read = honest.asks(Query::Read { ino, offset: said - 1, len: 2 });
             assert_eq!(read, Answer::Bytes(vec![b'x']), "seed {seed}");
         }
-    });
+    };
+    for_seeds(40, 1, USED_MIB_MAX, |seeds| seeds.for_each(&mut try_one));
     let all = honest.asks(Query::List { dir: Ino::ROOT, after: None, max: 100 });
     assert!(matches!(all, Answer::Names { names, .. } if names.len() == 1), "nobody else may change this volume");
     stopper.stop();
@@ -510,7 +464,7 @@ fn connections_that_say_anything_are_refused_and_others_go_on() {
 fn streams_of_damaged_frames_end_with_an_error_or_go_on() {
     let (mut messages, mut errors) = (0, 0);
     for seed in 1..=200 {
-        let mut dice = Dice(seed);
+        let mut dice = Dice::new(seed);
         let mut stream: Vec<u8> = (0..10).flat_map(|_| frame(&dice.request())).collect();
         for _ in 0..dice.roll(3) {
             let at = dice.roll(stream.len() as u64) as usize;

@@ -71,8 +71,9 @@ const MAKES: &[&str] = &[
     "import mmap; f = make('new'); os.ftruncate(f, 9000); m = mmap.mmap(f, 9000); m[5:8] = b'abc'; \
      seen.append(os.pread(f, 5, 4)); os.pwrite(f, b'zz', 6); seen.append(m[4:10]); put('new', 'w', 'r+'); \
      seen.append((m[:9], open('new').read()[:9])); m.close()",
-    "import mmap; f = make('new'); os.ftruncate(f, 4096); m = mmap.mmap(f, 4096)\nif os.fork() == 0: m[0:5] = b'child'; \
-     os._exit(0)\nos.wait(); seen.append(m[:5]); m[5:9] = b'more'; seen.append(open('new').read(10))",
+    "import mmap; f = make('new'); os.ftruncate(f, 4096); m = mmap.mmap(f, 4096)\nif os.fork() == 0: \
+     m[0:5] = b'child'; os._exit(0)\nos.wait(); seen.append(m[:5]); m[5:9] = b'more'; \
+     seen.append(open('new').read(10))",
     "import mmap; put('new', 'x' * 4096); os.rename('new', 'b'); f = os.open('b', os.O_RDWR); m = mmap.mmap(f, 4096); \
      m[1:3] = b'yz'; os.close(f); seen.append(open('b').read(4)); os.unlink('b'); m[0:1] = b'w'; seen.append(m[:4])",
     "import fcntl; f = make('new'); fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); os.write(f, b'x'); \
@@ -150,8 +151,8 @@ const MAKES: &[&str] = &[
      seen.extend(line for line in open('/proc/self/status') if 'VmLck' in line); put('new', '')",
     "if os.fork() == 0: os._exit(libc.personality(0x40000) + libc.personality(0xffffffff) - 0x40000 + \
      libc.syscall(238, 0, 0, 0) + libc.munlockall())\nseen.append(os.wait()[1]); put('new', '')",
-    "n = '/proc/self/coredump_filter'; put(n, '0x37', 'r+'); seen.append(open(n).read()); os.mkdir('dir'); put(n, '0x3f', 'r+'); \
-     seen.append(open(n).read()); put('new', '')",
+    "n = '/proc/self/coredump_filter'; put(n, '0x37', 'r+'); seen.append(open(n).read()); os.mkdir('dir'); \
+     put(n, '0x3f', 'r+'); seen.append(open(n).read()); put('new', '')",
     "os.mkdir('dir'); os.rename('shared', 'dir/below'); seen.append(os.path.exists('/proc/sys/kernel/nothing')); \
      seen.extend(len(open('/proc/' + n).read()) > 9 for n in ('self/mountinfo', 'self/maps', 'net/dev', 'net/route', \
      'sys/kernel/pid_max', 'self/limits'))",

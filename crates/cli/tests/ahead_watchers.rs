@@ -6,7 +6,6 @@ use crate::support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use testkit::crash::{
     private_mounts, record, Channel, Configuration, DiskEvent, Expectation, RecordOptions, Recording,
@@ -28,15 +27,8 @@ fn compile(folder: &Path) -> PathBuf {
 /// Runs the program behind `prefix`, on a logged disk.
 fn watch(program: &Path, channel: Channel, prefix: &str) -> Recording {
     let configuration = Configuration::ext4("watched", "", Expectation::Lossy, Expectation::Safe).with_prefix(prefix);
-    let options = RecordOptions {
-        disk_len: 32 << 20,
-        flush_delay: Duration::ZERO,
-        channel,
-        patience: Duration::from_secs(300),
-        interrupted: &AtomicBool::new(false),
-        fault: None,
-        disturb: None,
-    };
+    let interrupted = AtomicBool::new(false);
+    let options = RecordOptions { channel, ..RecordOptions::small(&interrupted) };
     let command = |dir: &Path, target: &str| vec![program.into(), dir.into(), target.into()];
     record(&configuration, &options, command).unwrap()
 }

@@ -2,15 +2,13 @@
 //! of the whole file system stands for its flush. Then a crash at no moment leaves zeroes at the file's end, at which a
 //! program may give up. The crash disk looks after each flush. Needs root, FUSE and loop devices.
 //!
-//! `setpriority` is a barrier: it waits for what was shown. What a program appends while a commit of everything is under
-//! way, and before it flushes that, may be caught by it, as it is natively by whoever calls `sync`.
+//! `setpriority` is a barrier: it waits for what was shown. A commit of everything may catch what a program appends
+//! meanwhile and has not flushed yet, as `sync` natively does.
 
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use testkit::crash::{
-    private_mounts, record, replay_all, Channel, Configuration, Cut, DiskEvent, Expectation, Log, RecordOptions,
-    Violation,
+    private_mounts, record, replay_all, Configuration, Cut, DiskEvent, Expectation, Log, RecordOptions, Violation,
 };
 
 /// ext4 as it is mounted everywhere: it orders only the data of blocks that it allocates, and not the new ones that it
@@ -79,15 +77,7 @@ fn check(program: &str) {
     }
     private_mounts().unwrap();
     let interrupted = AtomicBool::new(false);
-    let options = RecordOptions {
-        disk_len: 32 << 20,
-        flush_delay: Duration::ZERO,
-        channel: Channel::Pipe,
-        patience: Duration::from_secs(300),
-        interrupted: &interrupted,
-        fault: None,
-        disturb: None,
-    };
+    let options = RecordOptions::small(&interrupted);
     let command = format!("{} run --", env!("CARGO_BIN_EXE_speculator"));
     let ours = Configuration::ours(&command, MOUNT, Expectation::Durable);
     let recording = record(&ours, &options, |_, _| ["python3", "-c", program].map(Into::into).to_vec()).unwrap();

@@ -181,7 +181,7 @@ fn make_on_two_machines_with_different_clocks_makes_it_right() {
     }
 }
 
-/// A list that takes a while to make (2 s if all is tried), over a line, while another replaces a file of it each 10 ms.
+/// A list takes a while over the line (2 s if all is tried). Another client replaces a file of it each 10 ms.
 #[test]
 fn a_long_batch_is_carried_out_although_another_writes_all_the_time() {
     let round_trip = Duration::from_millis(if times() > 1 { 75 } else { 40 });

@@ -4,10 +4,9 @@
 //! loop devices.
 
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use testkit::crash::{
-    private_mounts, record, replay_all, Channel, Configuration, CutPlan, Expectation, Fault, RecordOptions, Recording,
+    private_mounts, record, replay_all, Configuration, CutPlan, Expectation, Fault, RecordOptions, Recording,
 };
 use testkit::workload::{Programs, Workload};
 
@@ -18,15 +17,7 @@ const WORKLOADS: [&str; 3] = ["writer", "writer-fsync", "sqlite"];
 fn run(seed: u64, name: &str, programs: &Programs) -> Result<(bool, bool), String> {
     let interrupted = AtomicBool::new(false);
     let fault = Fault::of_seed(seed);
-    let options = RecordOptions {
-        disk_len: 32 << 20,
-        flush_delay: Duration::ZERO,
-        channel: Channel::Pipe,
-        patience: Duration::from_secs(300),
-        interrupted: &interrupted,
-        fault: Some(fault),
-        disturb: None,
-    };
+    let options = RecordOptions { fault: Some(fault), ..RecordOptions::small(&interrupted) };
     let command = format!("{} run --volume {{device}}:{{dir}} --", env!("CARGO_BIN_EXE_speculator"));
     let ours = Configuration::ours(&command, "data=journal", Expectation::Safe);
     let workload = Workload { count: 40, pause_us: 300, ..Workload::parse(name).unwrap() };

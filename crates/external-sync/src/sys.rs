@@ -65,8 +65,8 @@ pub fn shut_down(root: BorrowedFd<'_>) -> io::Result<()> {
     check(unsafe { libc::ioctl(root.as_raw_fd(), EXT4_IOC_SHUTDOWN, &flags) }).map(drop)
 }
 
-/// Writes all pages of a file that were changed, and waits until they are written: to the disk's cache, and without what
-/// the file system keeps in its journal.
+/// Writes all changed pages of a file, and waits until the disk has them in its cache. What the file system keeps in
+/// its journal is not written.
 pub fn write_back(file: BorrowedFd<'_>) -> io::Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     // SAFETY: no pointers.

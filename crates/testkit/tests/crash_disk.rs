@@ -37,21 +37,7 @@ fn workload(name: &str) -> Workload {
 }
 
 fn options(interrupted: &AtomicBool) -> MeasureOptions<'_> {
-    MeasureOptions {
-        record: RecordOptions {
-            disk_len: DISK_LEN,
-            flush_delay: Duration::ZERO,
-            channel: Channel::Pipe,
-            patience: Duration::from_secs(300),
-            interrupted,
-            fault: None,
-            disturb: None,
-        },
-        cuts: 100,
-        seed: 1,
-        jobs: 1,
-        keep_images: None,
-    }
+    MeasureOptions { record: RecordOptions::small(interrupted), cuts: 100, seed: 1, jobs: 1, keep_images: None }
 }
 
 #[test]

@@ -36,11 +36,13 @@ fn by_call(rows: &[Row]) -> Vec<(String, usize)> {
 const LACKING: &[(&str, &str)] = &[
     ("mkdir", "a new directory on a disk has no place to be held in before it has its name"),
     ("openat", "a name in a directory that is held itself, or a change of a file that cannot be held"),
-    ("execve", "a new file that has no name yet is not executed"),
+    ("execve", "a process with several threads does not execute a new file, nor is one a new file's loader"),
+    ("flock", "the lock of a file that was there is seen outside"),
+    ("mmap", "a file that was there is mapped to be written, so that it changes without a call"),
     ("clone", "a process with several threads has no checkpoint"),
     ("clone3", "a process with several threads has no checkpoint"),
     ("fcntl", "a record lock or a lease is not taken back with its process"),
-    ("newfstatat", "the name leads to a file that was moved, or has a name only for this guess"),
+    ("newfstatat", "the name leads to a file that was moved, has a name only for this guess, or tells of processes"),
     ("renameat2", "the move cannot be held beside what is held already"),
     ("unlinkat", "the removal cannot be held: of a directory, or of what is held itself"),
     ("wait4", "the child has ended without depending on the guess, or it waits itself"),
@@ -57,7 +59,7 @@ pub fn markdown(rows: &[Row]) -> String {
          for the guess, and nobody else could resolve it, the guess fails, and the command is run again without it: then\n\
          the calls are told at which something waited.\n\n",
     );
-    page.push_str(&summary(rows).replace('\n', "\n\n"));
+    page.extend(summary(rows).lines().take(1));
     page.push_str(
         "\n\n| group | command | inside one guess | own guesses | in a row | result |\n|---|---|---|---|---|---|\n",
     );

@@ -505,6 +505,11 @@ impl Ahead {
         self.core.is_speculative(process(pid))
     }
 
+    /// The checkpoints that a process has, in no order.
+    fn checkpoints_of(&self, pid: i32) -> impl Iterator<Item = &Kept> {
+        self.kept.values().filter(move |kept| kept.pid == pid)
+    }
+
     /// Write down what was decided.
     fn trace(&mut self, what: impl FnOnce() -> String) {
         if let Some(file) = &mut self.trace {

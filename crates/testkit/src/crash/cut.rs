@@ -44,9 +44,9 @@ pub struct CutPlan {
 }
 
 impl CutPlan {
-    /// At most `count` cuts: up to a half right after a flush and a quarter right after a message, with everything lost
-    /// that may be lost, the rest at random moments with random writes, or parts of writes, kept. There are fewer if the
-    /// log does not have as many different ones.
+    /// At most `count` cuts, fewer if the log does not have as many different ones. Up to a half come right after a
+    /// flush and a quarter right after a message, with everything lost that may be lost. The rest come at random
+    /// moments, with random writes, or parts of writes, kept.
     ///
     /// Right after a flush the platter is what the file system has made certain and nothing else: a size that was
     /// committed before the data that it counts shows there and hardly anywhere else.

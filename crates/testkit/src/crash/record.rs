@@ -38,6 +38,21 @@ pub struct RecordOptions<'flag> {
     pub disturb: Option<&'flag (dyn Fn(i32) + Sync)>,
 }
 
+impl<'flag> RecordOptions<'flag> {
+    /// A disk of 32 MiB that flushes at once and does not fail, for a workload that says in a pipe what it has done.
+    pub fn small(interrupted: &'flag AtomicBool) -> Self {
+        Self {
+            disk_len: 32 << 20,
+            flush_delay: Duration::ZERO,
+            channel: Channel::Pipe,
+            patience: Duration::from_secs(300),
+            interrupted,
+            fault: None,
+            disturb: None,
+        }
+    }
+}
+
 /// What was recorded.
 pub struct Recording {
     /// Everything that happened on the clock.

@@ -2,9 +2,10 @@
 //! puts back (`checkpoint::state`) may be set on a guess; what is only asked may be asked; all else waits.
 
 use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::rollback::undo::own_path;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use syscall_table::{nr, Op, Shows};
 
@@ -99,14 +100,13 @@ impl Supervisor {
     /// process: it was born on a guess and has no checkpoint. One that it takes later finds what was set.
     pub(in crate::ahead) fn lasts_no_longer_than_its_process(&self, call: &Call) -> bool {
         let is_own = matches!(syscall_table::look_up(call.frame.nr), Some((Op::Lasting, Shows::Own)));
-        is_own && !self.ahead.kept.values().any(|kept| kept.pid == call.pid)
+        is_own && self.ahead.checkpoints_of(call.pid).next().is_none()
     }
 
     /// Whether a call locks or unlocks memory that no checkpoint of its process has: a rollback unmaps that.
     pub(in crate::ahead) fn locks_young_memory(&self, call: &Call) -> bool {
         let [start, len, ..] = call.frame.args;
         let end = start.saturating_add(len);
-        let mut kept = self.ahead.kept.values().filter(|kept| kept.pid == call.pid);
         let has_it = |pid: i32| {
             let overlaps = |maps: procfs::Maps| {
                 let mut areas = maps.iter().map(|mapping| mapping.addresses());
@@ -114,13 +114,14 @@ impl Supervisor {
             };
             procfs::Maps::of(pid).map_or(true, overlaps)
         };
-        matches!(call.frame.nr, nr::mlock | nr::mlock2 | nr::munlock) && !kept.any(|kept| has_it(kept.vessel.pid()))
+        matches!(call.frame.nr, nr::mlock | nr::mlock2 | nr::munlock)
+            && !self.ahead.checkpoints_of(call.pid).any(|kept| has_it(kept.vessel.pid()))
     }
 }
 
 /// Whether a file says what of its process a core dump would hold. Each rollback puts that back.
 pub(in crate::ahead) fn is_own_core_filter(pid: i32, file: &OwnedFd) -> bool {
-    let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let path = std::fs::read_link(own_path(file));
     path.is_ok_and(|path| path.as_os_str() == format!("/proc/{pid}/coredump_filter").as_str())
 }
 

@@ -464,7 +464,7 @@ impl Supervisor {
         call.tid == call.pid
             && !self.ahead.thread_groups.lenders.contains_key(&call.pid)
             && self.is_one_process(call.pid)
-            && self.ahead.kept.values().filter(|kept| kept.pid == call.pid).all(is_alone)
+            && self.ahead.checkpoints_of(call.pid).all(is_alone)
     }
 
     /// A thread of a process that depends on a guess ends. Whoever waits for it is told, as the kernel tells him.

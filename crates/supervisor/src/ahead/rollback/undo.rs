@@ -12,7 +12,7 @@ use crate::ahead::objects::sockets::shutdown::Closed;
 use crate::ahead::objects::sockets::Direction;
 use crate::ahead::process::signals::Sent;
 use crate::ahead::speculations::bounds::Counted;
-use crate::ahead::{Call, Kept, Object};
+use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::io;
@@ -245,8 +245,7 @@ impl Supervisor {
                 *intent = Intent::Nothing;
             }
         }
-        let has_checkpoint = |kept: &Kept| kept.pid == call.pid;
-        if !self.ahead.is_speculative(call.pid) || self.ahead.kept.values().any(has_checkpoint) {
+        if !self.ahead.is_speculative(call.pid) || self.ahead.checkpoints_of(call.pid).next().is_some() {
             return modifies;
         }
         for (_, intent) in &mut modifies {

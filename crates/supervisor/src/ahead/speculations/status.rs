@@ -50,7 +50,7 @@ impl Ahead {
             program: history::program_of(pid),
             ahead_us: since.map(|since| us(self.now().saturating_sub(since))),
             guesses: self.core.dependencies_of_process(process(pid)).len() as usize,
-            checkpoints: self.kept.values().filter(|kept| kept.pid == pid).count(),
+            checkpoints: self.checkpoints_of(pid).count(),
             waits_for: self.what_it_waits_for(pid),
         }
     }

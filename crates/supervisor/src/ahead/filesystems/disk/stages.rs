@@ -1,12 +1,13 @@
 //! Where directories and links are that have no name yet
 //! ([0120](../../../../../../docs/decisions/0120-directories-wait-for-their-names.md)).
 //!
-//! There are no directories without a name, and no file without a name can be renamed. So each world that needs it has one directory below `lost+found`, and what
-//! is made on a guess stands there under a number: at its commit it is moved to its name, and a rollback removes it. A
-//! directory is empty as long as it stands there: what is made in it has no name either. A new file that is executed
-//! stands there too, from then on, so that the kernel knows the program by its name once it has one
-//! ([0123](../../../../../../docs/decisions/0123-programs-made-on-a-guess.md)). What a crash leaves is removed
-//! by the next world that makes a directory on a guess on that file system; a lock says which of them are in use.
+//! There are no directories without a name, and a file without a name cannot be renamed. So each world that needs it
+//! has one directory below `lost+found`. What is made on a guess stands there under a number: at its commit it is moved
+//! to its name, and a rollback removes it. A directory is empty as long as it stands there: what is made in it has no
+//! name either. A new file that is executed stands there too, from then on, so that the kernel knows the program by its
+//! name once it has one ([0123](../../../../../../docs/decisions/0123-programs-made-on-a-guess.md)). What a crash
+//! leaves is removed by the next world that makes a directory on a guess on that file system; a lock says which of them
+//! are in use.
 
 use crate::ahead::filesystems::disk::staging;
 use crate::ahead::rollback::undo::own_path;

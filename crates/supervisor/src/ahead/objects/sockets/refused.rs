@@ -76,15 +76,15 @@ fn own_address(call: &Call) -> Option<SocketAddr> {
 
 /// Whether anybody may listen at a port, on whatever address, where this thread is.
 fn listens(tid: i32, port: u16) -> bool {
+    const IPV4: &str = "net/tcp";
     let is_there = |name: &str| {
-        let path = format!("/proc/{tid}/net/{name}");
-        match std::fs::read_to_string(path) {
+        match procfs::text(tid, name) {
             Ok(table) => table.lines().skip(1).any(|line| is_listener(line, port)),
             // A kernel without IPv6 has no such table.
-            Err(error) => name == "tcp" || error.kind() != io::ErrorKind::NotFound,
+            Err(error) => name == IPV4 || !matches!(error, procfs::Error::Missing { .. }),
         }
     };
-    port == 0 || is_there("tcp") || is_there("tcp6")
+    port == 0 || is_there(IPV4) || is_there("net/tcp6")
 }
 
 /// A line of the table: number, own address with its port, the other one, state.
