@@ -9,8 +9,8 @@ use bluefs::Ino;
 /// MiB that may be mapped.
 const MAPPED_MIB_MAX: u64 = 6144;
 
-/// Gives out seeds, so many at once: `some` of them, or for as long as `cargo xtask fuzz` is to take. In the end no more
-/// than `used_mib_max` MiB of memory may be used.
+/// Gives out seeds, `at_once` at a time: `some` in all, or for as long as `cargo xtask fuzz` is to take. In the end at
+/// most `used_mib_max` MiB of memory may be used.
 pub fn for_seeds(some: u64, at_once: u64, used_mib_max: u64, mut each: impl FnMut(Range<u64>)) {
     let number = |name| std::env::var(name).ok().and_then(|value: String| value.parse::<u64>().ok());
     let first = number("BLUEFS_FUZZ_SEED").unwrap_or(1);
