@@ -278,7 +278,8 @@ fn damaged(dice: &mut Dice, request: &Request) -> Option<Request> {
     Some(request)
 }
 
-fn history(seed: u64) {
+/// Says how many changes of the honest client were made.
+fn history(seed: u64) -> u64 {
     let mut dice = Dice::new(seed);
     let mut scene = Scene::new();
     let name = Name::new(b"log").expect("a name");
@@ -320,16 +321,19 @@ fn history(seed: u64) {
     assert_eq!(read, Answer::Bytes(vec![b'x'; said as usize]));
     let all = scene.asks(Query::List { dir: Ino::ROOT, after: None, max: 100 });
     assert!(matches!(all, Answer::Names { names, .. } if names.len() == 1), "nobody else may change this volume");
-    assert!(said > 3, "{said} changes");
+    said
 }
 
 #[test]
 fn a_client_that_says_anything_harms_nobody_else() {
-    let try_one = |seed| {
-        let ended = std::panic::catch_unwind(|| history(seed));
-        assert!(ended.is_ok(), "seed {seed}");
+    let (mut tried, mut said) = (0, 0);
+    let mut try_one = |seed| {
+        said += std::panic::catch_unwind(|| history(seed)).unwrap_or_else(|_| panic!("seed {seed}"));
+        tried += 1;
     };
-    for_seeds(SEEDS, 1, USED_MIB_MAX, |seeds| seeds.for_each(&try_one));
+    for_seeds(SEEDS, 1, USED_MIB_MAX, |seeds| seeds.for_each(&mut try_one));
+    // Each history has a number of its own of them, some next to none.
+    assert!(said > 3 * tried, "{said} changes in {tried} histories");
 }
 
 /// A message in a frame whose checksum is right, whatever it says.
