@@ -316,6 +316,8 @@ pub mod option {
     pub const HOLD_INPUT: u32 = 1_048_576;
     /// Somebody inside has ignored SIGTRAP: a single step would give that signal its default action.
     pub const TRAPS_IGNORED: u32 = 2_097_152;
+    /// Somebody inside has locked a file (`flock`): a lock goes with the last descriptor of its open file.
+    pub const FILES_LOCKED: u32 = 4_194_304;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

@@ -146,6 +146,9 @@ impl Call<'_> {
     pub fn lock(&mut self, position: u8, changes: bool) {
         let entry = self.descriptor(self.arg(position));
         self.modify(self.object(entry.slot()));
+        if changes && !self.has_option(option::FILES_LOCKED) {
+            self.world.options.fetch_or(option::FILES_LOCKED, Ordering::SeqCst);
+        }
         if changes && matches!(entry.kind(), FdKind::OutsideFile | FdKind::Outside | FdKind::Pseudo) {
             self.process.flags.fetch_or(PROCESS_LOCKS_OUTSIDE, Ordering::Relaxed);
             // It is given up with the process, too.

@@ -170,37 +170,37 @@ const MAKES: &[&str] = &[
      bytes(64))\n  except OSError as e: seen.append(e.errno)\nos.close(a); put('new', '')",
 ];
 
-fn has_root() -> bool {
+pub(crate) fn has_root() -> bool {
     support::has_root_for("making files on a guess")
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn errors(output: &Output) -> String {
+pub(crate) fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Where the tests' files are: a disk, not the machine's `/tmp`, which may be memory.
-fn folder() -> tempfile::TempDir {
+pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
 /// What hangs must not hang the test.
-fn limited(program: &str) -> Command {
+pub(crate) fn limited(program: &str) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", "600", program]).stdin(Stdio::null());
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("S", SPECULATOR);
     command
 }
 
-fn make(command: &mut Command, dir: &Path, end: &str, what: &str) -> Output {
+pub(crate) fn make(command: &mut Command, dir: &Path, end: &str, what: &str) -> Output {
     let script = format!("{FOLDER}/make.py");
     command.arg(script).arg(dir).args([end, what]).output().unwrap()
 }
 
-fn speculator() -> Command {
+pub(crate) fn speculator() -> Command {
     let mut command = limited(SPECULATOR);
     command.arg("run");
     command

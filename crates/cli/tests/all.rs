@@ -17,6 +17,7 @@ mod ahead_faults;
 mod ahead_files;
 mod ahead_input;
 mod ahead_limits;
+mod ahead_locks;
 mod ahead_new_files;
 mod ahead_numbers;
 mod ahead_permits;

@@ -37,7 +37,6 @@ const LACKING: &[(&str, &str)] = &[
     ("mkdir", "a new directory on a disk has no place to be held in before it has its name"),
     ("openat", "a name in a directory that is held itself, or a change of a file that cannot be held"),
     ("execve", "a process with several threads does not execute a new file, nor is one a new file's loader"),
-    ("flock", "the lock of a file that was there is seen outside"),
     ("mmap", "a file that was there is mapped to be written, so that it changes without a call"),
     ("clone", "a process with several threads has no checkpoint"),
     ("clone3", "a process with several threads has no checkpoint"),

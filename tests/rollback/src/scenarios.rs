@@ -21,6 +21,7 @@ const PROGRAMS: &[&str] = &[
     "file_append.c",
     "file_lease_closed.c",
     "file_locks.c",
+    "flock_again.c",
     "fork_status.c",
     "futex_between_processes.c",
     "killed_inside.c",

@@ -68,6 +68,8 @@ pub(crate) enum Object {
     Names(u64, u64),
     /// That there is a file at all which has no name yet: device, inode.
     Created(u64, u64),
+    /// Who has the lock of a file (`flock`): device, inode.
+    Lock(u64, u64),
     /// The position in an open file: by the file, because descriptions have no name.
     Position(u64, u64),
     /// The descriptors of a process.
@@ -103,6 +105,8 @@ pub(crate) enum Written {
     Attributes(filesystems::disk::attributes::HeldAttributes),
     /// To stable storage.
     Sync(filesystems::disk::syncs::HeldSync),
+    /// To a file's lock: it is given up.
+    Unlock(objects::file_lock::HeldRelease),
 }
 
 pub(crate) type Core = speculation::World<Object, Undo, Written>;
@@ -114,6 +118,7 @@ impl fmt::Display for Object {
             Self::File(_, ino) => write!(f, "file {ino}"),
             Self::Names(_, ino) => write!(f, "directory {ino}"),
             Self::Created(_, ino) => write!(f, "new file {ino}"),
+            Self::Lock(_, ino) => write!(f, "lock of file {ino}"),
             Self::Position(_, ino) => write!(f, "position in file {ino}"),
             Self::Descriptors(pid) => write!(f, "descriptors of {pid}"),
             Self::Children(pid) => write!(f, "children of {pid}"),
@@ -348,6 +353,7 @@ pub(crate) struct Ahead {
     /// Sockets whose queue had something that cannot be kept, by inode.
     odd_queues: HashSet<u64>,
     epoll_sets: objects::epoll::Sets,
+    file_locks: objects::file_lock::FileLocks,
     input: objects::input::Input,
     listeners: objects::sockets::accept::Listeners,
     shutdowns: objects::sockets::shutdown::Shutdowns,
@@ -441,6 +447,7 @@ impl Ahead {
             ends: objects::sockets::queue::Ends::default(),
             odd_queues: HashSet::new(),
             epoll_sets: objects::epoll::Sets::default(),
+            file_locks: objects::file_lock::FileLocks::default(),
             input: objects::input::Input::default(),
             listeners: objects::sockets::accept::Listeners::default(),
             shutdowns: objects::sockets::shutdown::Shutdowns::default(),

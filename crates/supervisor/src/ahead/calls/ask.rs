@@ -340,6 +340,7 @@ impl Supervisor {
             Class::Send { fd, ino } => return self.send_inside(stopped, call, fd, ino),
             Class::Sync { fd } if is_speculative => return Ok(self.hold_sync(call, fd)),
             Class::Sync { .. } => return Ok(Decision::Go),
+            Class::Lock { fd } => return self.lock_file(stopped, call, fd),
             Class::Apart if is_speculative => return self.bear_apart(stopped, call, plan),
             Class::Apart if self.has_company(call.tid) => {
                 return Ok(Decision::GoAndTell(UnderWay { lends_memory: true, ..UnderWay::default() }))

@@ -41,6 +41,8 @@ pub(crate) enum Class {
     Input { source: Source },
     /// It makes a file durable.
     Sync { fd: i32 },
+    /// It takes the lock of a file, or gives it up.
+    Lock { fd: i32 },
     /// It makes a child that is to use its memory, and waits until the child does not any more.
     Apart,
     /// It connects to a port where nobody listens.
@@ -227,6 +229,7 @@ impl Supervisor {
             Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
             Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
             Op::Accept => self.plan_accept(call),
+            Op::Flock => Plan::new(Class::Lock { fd: fd(0) }).once(),
             // A file that is in no memory file system of the world's own (`plan_files`), another process's limits,
             // a signal to another process's thread, or a row of the table that says that it waits.
             Op::ModifyFd { .. }
@@ -239,7 +242,6 @@ impl Supervisor {
             | Op::AddWatch { .. }
             | Op::ArchPrctl
             | Op::Barrier
-            | Op::Flock
             | Op::Group
             | Op::Mount
             | Op::Namespace

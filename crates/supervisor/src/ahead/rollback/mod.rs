@@ -48,7 +48,15 @@ impl Supervisor {
                 other => self.carry_out_one(other)?,
             }
         }
+        self.let_go_of_locks();
         Ok(())
+    }
+
+    /// Unless something that was held has not been made yet.
+    fn let_go_of_locks(&mut self) {
+        if self.ahead.overflow.is_empty() {
+            self.ahead.file_locks.let_go();
+        }
     }
 
     fn carry_out_one(&mut self, action: CoreAction) -> Result<()> {
@@ -84,7 +92,7 @@ impl Supervisor {
                         self.forget_attributes(change);
                         0
                     }
-                    Written::Sync(_) => 0,
+                    Written::Sync(_) | Written::Unlock(_) => 0,
                 };
                 self.ahead.report.output_dropped += len as u64;
             }
@@ -97,12 +105,13 @@ impl Supervisor {
             }
             Action::ReleasePid { process } => self.release_exit(process.0 as i32),
             Action::RollForward { payloads, .. } => {
+                let may_be_locked = self.may_files_be_locked();
                 for payload in payloads {
                     match payload {
                         Undo::Reap { child } => self.ahead.children.reaped_for_good(child),
                         Undo::Shutdown { own, closed, .. } => self.ahead.shutdowns.is_certain(own, closed),
                         Undo::Sent { receiver, .. } => self.call_receiver(receiver),
-                        _ => {}
+                        other => self.ahead.file_locks.roll_forward(other, may_be_locked),
                     }
                 }
             }
@@ -373,6 +382,7 @@ impl Supervisor {
             | Undo::Counter { .. }
             | Undo::Position { .. }
             | Undo::Flags { .. }
+            | Undo::Lock(_)
             | Undo::Nothing => Ok(()),
         }
     }
@@ -652,6 +662,7 @@ impl Supervisor {
             Written::Names(change) => self.make_name_change(change),
             Written::Attributes(change) => self.make_attributes(change),
             Written::Sync(sync) => self.make_sync(sync),
+            Written::Unlock(release) => release.make(),
             Written::Stream { target, writer, clock, bytes } => {
                 // Writes that were held before it went into younger transactions than it knew of.
                 let mut clock = *clock;
@@ -672,6 +683,7 @@ impl Supervisor {
         for output in std::mem::take(&mut self.ahead.overflow) {
             self.release_output(output);
         }
+        self.let_go_of_locks();
     }
 
     /// The process depends on nothing any more: what waited for that.

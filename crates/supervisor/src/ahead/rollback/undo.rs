@@ -4,6 +4,7 @@ use crate::ahead::filesystems::memory::inverse::{Before, Change};
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::objects::epoll;
 use crate::ahead::objects::eventfd::Counter;
+use crate::ahead::objects::file_lock::LockBefore;
 use crate::ahead::objects::input::{Reading, SourceId};
 use crate::ahead::objects::pipe::Contents;
 use crate::ahead::objects::sockets::accept::Accepted;
@@ -44,6 +45,8 @@ pub(crate) enum Intent {
     Close(i32),
     /// Change whether exec closes a descriptor.
     CloseOnExec(i32),
+    /// Take the lock of a file, or give it up.
+    Lock(LockBefore),
     /// Change an open file's flags.
     Flags(OwnedFd),
     /// Change those of a pipe's end.
@@ -84,6 +87,8 @@ pub(crate) enum Undo {
     Descriptor { pid: i32, fd: i32, was: Descriptor, close_on_exec: bool },
     /// Whether exec would have closed it.
     CloseOnExec { pid: i32, fd: i32, was: bool },
+    /// Whether it was locked.
+    Lock(LockBefore),
     /// The open file's flags.
     Flags { file: Arc<OwnedFd>, flags: OFlags },
     /// Those of a pipe's end, and who had it open, by which descriptors. The end itself is not kept, so that
@@ -194,6 +199,7 @@ impl Supervisor {
                 let flags = rustix::fs::fcntl_getfl(&end)?;
                 Undo::EndFlags { pipe: (pipe.st_dev, pipe.st_ino), holders, flags }
             }
+            Intent::Lock(before) => Undo::Lock(before),
             Intent::Input { id, pin, reading } => Undo::Input { id, pin, reading },
             Intent::Memory(change) => {
                 let before = change.remember()?;
@@ -269,9 +275,11 @@ impl Supervisor {
     }
 
     fn is_plain_file(&mut self, tid: i32, fd: i32) -> bool {
-        let stat = self.copy_descriptor(tid, fd).and_then(|copy| Ok(rustix::fs::fstat(&copy)?));
-        let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+        let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
+        let kind = rustix::fs::fstat(&copy).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        // With its last descriptor a lock would go, before what is held under it.
         kind.is_ok_and(|kind| matches!(kind, FileType::RegularFile | FileType::Directory))
+            && !self.is_file_locked(&copy)
     }
 
     /// What an undo entry may hold of a descriptor that is closed, or in a message.
@@ -306,6 +314,10 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
         }
         Undo::Queue(queued, _) => queued.restore(),
         Undo::Counter { fd, counter } => counter.restore(fd),
+        Undo::Lock(before) => {
+            before.restore();
+            Ok(())
+        }
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
         Undo::Memory(before, _) => before.restore(),
         Undo::Input { .. }

@@ -295,12 +295,10 @@ impl Supervisor {
                 let (file, _) = self.new_file_behind(call, fd(0))?;
                 Some(self.change_at_once(call, &file, 0).unwrap_or_else(barrier))
             }
-            // So does a lock of the open file. One that somebody else has may be given up by then: it is held by what
-            // undoes a close, too.
+            // So does a lock of the open file, unless somebody else has it, as far as the kernel knows.
             Op::Flock => {
                 let (file, _) = self.new_file_behind(call, fd(0))?;
-                let plan = self.change_at_once(call, &file, 0).filter(|_| would_be_given(&file.fd, args[1]));
-                Some(plan.unwrap_or_else(barrier))
+                self.change_at_once(call, &file, 0).filter(|_| would_be_given(&file.fd, args[1]))
             }
             // The descriptor's file.
             Op::ModifyPath { .. } if call.frame.nr == nr::utimensat && args[1] == 0 => {
