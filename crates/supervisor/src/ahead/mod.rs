@@ -38,6 +38,7 @@ use agent_abi::Frame;
 use checkpoint::{Dying, ThreadedVessel, ToReap};
 use commit_clock::Clock;
 use filesystems::disk::writes::DeferredWrite;
+use objects::kind::{Identities, Identity, Readiness};
 use rollback::undo::Undo;
 use speculation::{Checkpoint, Process, SpeculationId};
 use speculations::inject::{Injector, Outcomes};
@@ -56,10 +57,8 @@ pub(crate) enum Object {
     Pipe(u64, u64),
     /// What was sent to a Unix socket whose both ends are inside, and whether more may come: the receiving end's inode.
     Socket(u64),
-    /// The counter of an event descriptor, by its number.
-    Counter(u64),
-    /// What is in an epoll set, and what that has told of, by its number here: see `objects::epoll`.
-    EpollSet(u64),
+    /// An object of some kind, or an epoll set: see `objects::kind`.
+    Of(Identity),
     /// A pipe or terminal of outside, as far as it has been read: see `objects::input::SourceId`.
     Input(u64, u64),
     /// Contents and attributes of a file: device, inode.
@@ -84,9 +83,17 @@ impl Object {
     /// A socket of which it is not known which one it is: under way, it may concern any of them.
     const SOME_SOCKET: Self = Self::Socket(0);
 
+    /// Whether whoever waits for it may go on though nobody inside does anything.
+    pub fn comes_by_itself(&self) -> bool {
+        matches!(self, Self::Of(identity) if identity.readiness() == Readiness::ByItself)
+    }
+
     /// Whether a call may wait until somebody else has done something to it, and `poll` may look at it.
     pub fn can_be_awaited(&self) -> bool {
-        matches!(self, Self::Pipe(..) | Self::Socket(_) | Self::Counter(_) | Self::Input(..))
+        match self {
+            Self::Of(identity) => identity.readiness() != Readiness::Never,
+            _ => matches!(self, Self::Pipe(..) | Self::Socket(_) | Self::Input(..)),
+        }
     }
 }
 
@@ -124,8 +131,7 @@ impl fmt::Display for Object {
             Self::Children(pid) => write!(f, "children of {pid}"),
             Self::Signals(pid) => write!(f, "signals to {pid}"),
             Self::Socket(ino) => write!(f, "socket {ino}"),
-            Self::Counter(id) => write!(f, "event counter {id}"),
-            Self::EpollSet(id) => write!(f, "epoll set {id}"),
+            Self::Of(identity) => identity.fmt(f),
             Self::Input(_, ino) => write!(f, "input {ino}"),
         }
     }
@@ -352,6 +358,7 @@ pub(crate) struct Ahead {
     ends: objects::sockets::queue::Ends,
     /// Sockets whose queue had something that cannot be kept, by inode.
     odd_queues: HashSet<u64>,
+    identities: Identities,
     epoll_sets: objects::epoll::Sets,
     file_locks: objects::file_lock::FileLocks,
     input: objects::input::Input,
@@ -446,6 +453,7 @@ impl Ahead {
             files: filesystems::memory::Files::new(memories),
             ends: objects::sockets::queue::Ends::default(),
             odd_queues: HashSet::new(),
+            identities: Identities::default(),
             epoll_sets: objects::epoll::Sets::default(),
             file_locks: objects::file_lock::FileLocks::default(),
             input: objects::input::Input::default(),

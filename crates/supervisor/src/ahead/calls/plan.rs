@@ -7,7 +7,6 @@ use crate::ahead::filesystems::disk::names::is_fifo;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::open::{O_CREAT, O_TMPFILE, O_TRUNC};
 use crate::ahead::objects::descriptor::FileDescription;
-use crate::ahead::objects::eventfd::Counter;
 use crate::ahead::objects::input::{self, Source};
 use crate::ahead::objects::sockets::accept::Listener;
 use crate::ahead::objects::sockets::shutdown::Closed;
@@ -207,11 +206,7 @@ impl Supervisor {
             Op::Lasting if own_state::is_refused_key(call) => Plan::new(Class::Free),
             Op::Lasting if self.locks_young_memory(call) => Plan::new(Class::Free).once(),
             Op::Description { .. } if call.frame.nr == nr::epoll_ctl => self.plan_epoll_ctl(call),
-            // `setsockopt`
-            Op::Description { fd: at } => match self.ahead.is_speculative(call.pid) {
-                true if !self.is_fresh_socket(call, fd(at)) => Plan::new(Class::Barrier).once(),
-                _ => Plan::new(Class::Free),
-            },
+            Op::Description { fd: at } => self.plan_on_description(call, op, fd(at)),
             Op::Look if call.frame.nr == nr::getppid => {
                 Plan::new(if self.is_orphan(call.pid) { Class::Barrier } else { Class::Free }).once()
             }
@@ -288,7 +283,7 @@ impl Supervisor {
                 plan.modifying(position_of(dev, ino), Intent::Position(copy))
             }
             FileDescription::Socket { ino, copy } => self.plan_socket(call, Op::Read { fd: 0 }, ino, copy),
-            FileDescription::Counter { counter, copy } => plan_counter(counter, copy),
+            FileDescription::Object(object) => object.plan(call, Op::Read { fd: 0 }),
             FileDescription::Nothing | FileDescription::Bad => Plan::new(Class::Free),
             FileDescription::Outside { copy } => self.plan_input(call, copy),
             FileDescription::Other => Plan::new(Class::Barrier),
@@ -311,7 +306,7 @@ impl Supervisor {
                 Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy)).once()
             }
             FileDescription::Socket { ino, copy } => self.plan_socket(call, Op::Write { fd: 0 }, ino, copy),
-            FileDescription::Counter { counter, copy } => plan_counter(counter, copy),
+            FileDescription::Object(object) => object.plan(call, Op::Write { fd: 0 }),
             // Whoever reads there may be inside, and is not to wait for the disk once the guess was right.
             FileDescription::Outside { copy } if has_name(&copy) => Plan::new(Class::Barrier).once(),
             FileDescription::Outside { .. } => Plan::new(Class::Output { fd }).once(),
@@ -424,9 +419,8 @@ impl Supervisor {
                 }
                 FileDescription::Socket { ino, copy } => self.plan_socket(call, Op::Fcntl, ino, copy),
                 FileDescription::Bad | FileDescription::Nothing => Plan::new(Class::Free),
-                FileDescription::Outside { .. } | FileDescription::Counter { .. } | FileDescription::Other => {
-                    Plan::new(Class::Barrier).once()
-                }
+                FileDescription::Object(object) => object.plan(call, Op::Fcntl),
+                FileDescription::Outside { .. } | FileDescription::Other => Plan::new(Class::Barrier).once(),
             },
             // Leases tell who has a file open.
             F_SETLEASE..=F_NOTIFY => Plan::new(Class::Window).once(),
@@ -485,6 +479,7 @@ impl Supervisor {
         }
         match self.file_description(call.tid, call.frame.args[0] as i32) {
             FileDescription::Socket { ino, copy } => self.plan_socket(call, Op::Ioctl, ino, copy),
+            FileDescription::Object(object) => object.plan(call, Op::Ioctl),
             FileDescription::Bad | FileDescription::Nothing => Plan::new(Class::Free),
             // ENOTTY.
             FileDescription::File { .. } | FileDescription::Pipe { .. } if is_of_terminals(call.frame.args[1]) => {
@@ -581,6 +576,17 @@ impl Supervisor {
         }
     }
 
+    fn plan_on_description(&mut self, call: &Call, op: Op, fd: i32) -> Plan {
+        match self.file_description(call.tid, fd) {
+            FileDescription::Object(object) => object.plan(call, op),
+            // `setsockopt`
+            _ if self.ahead.is_speculative(call.pid) && !self.is_fresh_socket(call, fd) => {
+                Plan::new(Class::Barrier).once()
+            }
+            _ => Plan::new(Class::Free),
+        }
+    }
+
     /// What cannot be undone, such as data that moves within the kernel: pipes and sockets only while they depend on
     /// nothing.
     fn plan_certain(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
@@ -590,9 +596,7 @@ impl Supervisor {
                 FileDescription::Pipe { dev, ino, .. } => {
                     plan = plan.modifying(Object::Pipe(dev, ino), Intent::Nothing)
                 }
-                FileDescription::Counter { counter, .. } => {
-                    plan = plan.modifying(Object::Counter(counter.id), Intent::Nothing);
-                }
+                FileDescription::Object(object) => plan = plan.modifying(object.object(), Intent::Nothing),
                 FileDescription::Socket { ino, copy } => {
                     let on_socket = self.plan_socket(call, Op::Copy { input: 0, output: 0 }, ino, copy);
                     if matches!(on_socket.class, Class::Later) {
@@ -726,11 +730,6 @@ fn is_of_pipefs(dev: u64) -> bool {
     static PIPEFS: OnceLock<Option<u64>> = OnceLock::new();
     let one = || Some(rustix::fs::fstat(&rustix::pipe::pipe().ok()?.0).ok()?.st_dev);
     *PIPEFS.get_or_init(one) == Some(dev)
-}
-
-/// Both change it, and both may wait for the other.
-fn plan_counter(counter: Counter, copy: OwnedFd) -> Plan {
-    Plan::new(Class::Tracked).modifying(Object::Counter(counter.id), Intent::Counter(copy))
 }
 
 /// Looks at a process: at another one only while it has done nothing on a guess.

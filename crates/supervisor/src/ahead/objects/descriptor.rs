@@ -1,6 +1,6 @@
 //! What is behind a descriptor of a process.
 
-use crate::ahead::objects::eventfd::Counter;
+use crate::ahead::objects::kind::OpenObject;
 use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, option, DeviceKind};
 use rustix::fs::FileType;
@@ -20,8 +20,8 @@ pub(crate) enum FileDescription {
     Nothing,
     /// A socket.
     Socket { ino: u64, copy: OwnedFd },
-    /// An event descriptor that only the world can reach.
-    Counter { counter: Counter, copy: OwnedFd },
+    /// An object without a name that only the world can reach.
+    Object(OpenObject),
     /// Something whose operations cannot be undone: a device, a timer.
     Other,
     /// No descriptor.
@@ -34,7 +34,7 @@ impl Supervisor {
         self.description_of(copy)
     }
 
-    pub(crate) fn description_of(&self, copy: OwnedFd) -> FileDescription {
+    pub(crate) fn description_of(&mut self, copy: OwnedFd) -> FileDescription {
         const NULL: u64 = 0x103;
         const ZERO: u64 = 0x105;
         const FULL: u64 = 0x107;
@@ -62,10 +62,8 @@ impl Supervisor {
             FileType::CharacterDevice => FileDescription::Outside { copy },
             FileType::Socket => FileDescription::Socket { ino, copy },
             FileType::Unknown if world.options.load(Ordering::Relaxed) & option::OUTSIDE_EVENTS == 0 => {
-                match Counter::of(&copy) {
-                    Some(counter) => FileDescription::Counter { counter, copy },
-                    None => FileDescription::Other,
-                }
+                let object = OpenObject::behind(copy, &mut self.ahead.identities);
+                object.map_or(FileDescription::Other, FileDescription::Object)
             }
             _ => FileDescription::Other,
         }

@@ -8,15 +8,14 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::objects::kind::{Identity, Readiness};
 use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
 use agent_abi::option;
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
 use syscall_table::Op;
 use tracee::{Result, Stopped, TraceError};
 
@@ -28,11 +27,7 @@ const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 /// An open epoll set.
-#[derive(Clone, Debug)]
-pub(crate) struct Set {
-    id: u64,
-    file: Arc<OwnedFd>,
-}
+type Set = Identity;
 
 /// What a call is about to do to a set.
 #[derive(Debug)]
@@ -55,40 +50,17 @@ pub(crate) struct Before {
     has_told: bool,
 }
 
-/// Sets that were seen, and what is to be put back.
+/// What is to be put back.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
-    known: Vec<Set>,
-    last: u64,
     /// Of each process and set the oldest only.
     undone: Vec<Before>,
 }
 
 impl Sets {
-    /// All sets have one inode: the kernel only says whether two are the same.
-    fn known_as(&mut self, file: OwnedFd) -> io::Result<Set> {
-        for set in &self.known {
-            if crate::sys::is_same_file(std::process::id() as i32, file.as_raw_fd(), &set.file)? {
-                return Ok(set.clone());
-            }
-        }
-        self.last += 1;
-        let set = Set { id: self.last, file: Arc::new(file) };
-        self.known.push(set.clone());
-        Ok(set)
-    }
-
-    /// Of those that nobody asks about any more no descriptor is kept.
-    fn forget_unused(&mut self, is_used: impl Fn(&Object) -> bool) {
-        const KEPT_MAX: usize = 64;
-        if self.known.len() > KEPT_MAX {
-            self.known.retain(|set| is_used(&Object::EpollSet(set.id)));
-        }
-    }
-
     /// A rollback goes from the youngest entry to the oldest.
     pub fn undo(&mut self, mut before: Before) {
-        let is_of_it = |other: &Before| other.pid == before.pid && other.set.id == before.set.id;
+        let is_of_it = |other: &Before| other.pid == before.pid && other.set == before.set;
         if let Some(younger) = self.undone.iter().position(is_of_it) {
             before.has_told |= self.undone.swap_remove(younger).has_told;
         }
@@ -109,10 +81,7 @@ impl Supervisor {
             return None;
         }
         let file = self.copy_descriptor(call.tid, fd).ok()?;
-        let (touched, under_way) = (&self.ahead.touched, &self.ahead.under_way);
-        let is_used = |set: &Object| touched.contains(set) || under_way.values().any(|call| call.objects.contains(set));
-        self.ahead.epoll_sets.forget_unused(is_used);
-        self.ahead.epoll_sets.known_as(file).ok()
+        self.ahead.identities.of("epoll set", Readiness::Never, file).ok()
     }
 
     /// What is to be waited for changes.
@@ -124,7 +93,7 @@ impl Supervisor {
         if self.is_shared(call, fd) {
             return Plan::new(Class::Barrier).once();
         }
-        let object = Object::EpollSet(set.id);
+        let object = Object::Of(set.clone());
         let change = Change { set, fd, member: Some(member) };
         Plan::new(Class::Tracked).modifying(object, Intent::EpollSet(change)).once()
     }
@@ -137,9 +106,9 @@ impl Supervisor {
         // What is given again is mixed into an answer of ours.
         let is_answered = self.ahead.input.has_any() || self.ahead.listeners.any_waits();
         match self.epoll_set(call, fd) {
-            Some(set) if !tells_once => plan.observing(Object::EpollSet(set.id)),
+            Some(set) if !tells_once => plan.observing(Object::Of(set.clone())),
             Some(set) if !is_answered && !self.is_shared(call, fd) && !has_sets(call) => {
-                plan.modifying(Object::EpollSet(set.id), Intent::EpollSet(Change { set, fd, member: None }))
+                plan.modifying(Object::Of(set.clone()), Intent::EpollSet(Change { set, fd, member: None }))
             }
             None if !tells_once => plan,
             _ => Plan::new(Class::Barrier),
@@ -211,7 +180,7 @@ impl Supervisor {
         for &(fd, member) in &members {
             let set = self.epoll_set(call, fd).filter(|_| !self.is_shared(call, fd));
             let Some(set) = set else { return Ok(self.wait_at_barrier(call)) };
-            let object = Object::EpollSet(set.id);
+            let object = Object::Of(set.clone());
             modifies.push((object, Intent::EpollSet(Change { set, fd, member: Some(member) })));
         }
         modifies.append(&mut plan.modifies);
@@ -275,7 +244,8 @@ impl Supervisor {
     fn descriptor_of_set(&self, before: &Before) -> io::Result<Option<i32>> {
         let open = self.descriptors_of(before.pid).map_err(io::Error::other)?;
         for fd in [before.fd].into_iter().chain(open.iter().copied()).filter(|fd| open.contains(fd)) {
-            if is_set(before.pid, fd) && crate::sys::is_same_file(before.pid, fd, &before.set.file)? {
+            let Some(file) = before.set.file().filter(|_| is_set(before.pid, fd)) else { continue };
+            if crate::sys::is_same_file(before.pid, fd, file)? {
                 return Ok(Some(fd));
             }
         }
@@ -399,6 +369,7 @@ mod tests {
     use super::*;
     use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
     use rustix::pipe::pipe;
+    use std::os::fd::AsRawFd;
 
     const LEVEL: u32 = ALWAYS | 1;
 
@@ -434,17 +405,6 @@ mod tests {
         let told = [members[0], members[1], member(5, ONCE)];
         assert_eq!(changes_back(&members, &told, false), [(libc::EPOLL_CTL_MOD, members[2])]);
         assert!(!told[2].can_come_back() && members[2].can_come_back());
-    }
-
-    #[test]
-    fn a_set_is_told_from_another_one() {
-        let new = || epoll::create(CreateFlags::CLOEXEC).unwrap();
-        let (one, copy) = (new(), new());
-        let copy_of_one = rustix::io::dup(&one).unwrap();
-        let mut sets = Sets::default();
-        let known = sets.known_as(one).unwrap();
-        assert_eq!(sets.known_as(copy_of_one).unwrap().id, known.id);
-        assert_ne!(sets.known_as(copy).unwrap().id, known.id);
     }
 
     #[test]

@@ -1,37 +1,57 @@
 //! Event descriptors (eventfd(2)): a counter, which is read in /proc and put back by reading and writing.
 
+use crate::ahead::objects::kind::{Effect, Kind, Readiness, State};
 use rustix::io::{read, write};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use syscall_table::Op;
+
+#[derive(Debug)]
+pub(in crate::ahead) struct Counters;
+
+impl Kind for Counters {
+    fn name(&self) -> &'static str {
+        "event counter"
+    }
+
+    fn link(&self) -> &'static str {
+        "anon_inode:[eventfd]"
+    }
+
+    fn readiness(&self) -> Readiness {
+        Readiness::ByOthers
+    }
+
+    fn number(&self, file: &OwnedFd) -> io::Result<Option<u64>> {
+        Ok(Some(Counter::of(file)?.id))
+    }
+
+    /// Reading changes it as writing does, and each may wait for the other.
+    fn effect(&self, _nr: u64, op: Op) -> Effect {
+        match op {
+            Op::Read { .. } | Op::Write { .. } => Effect::Changes,
+            _ => Effect::Waits,
+        }
+    }
+
+    fn state(&self, file: &OwnedFd) -> io::Result<Box<dyn State>> {
+        Ok(Box::new(Counter::of(file)?))
+    }
+}
 
 /// The state of an event descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counter {
+struct Counter {
     /// The kernel's number of it: all of them have one inode.
-    pub id: u64,
-    pub count: u64,
+    id: u64,
+    count: u64,
     /// Reading takes one, not all.
-    pub is_semaphore: bool,
+    is_semaphore: bool,
 }
 
-impl Counter {
-    /// `None` if this is no event descriptor.
-    pub fn of(fd: &OwnedFd) -> Option<Self> {
-        Self::parse(&std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?)
-    }
-
-    fn parse(info: &str) -> Option<Self> {
-        let field = |name| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        Some(Self {
-            id: field("eventfd-id:")?.parse().ok()?,
-            count: u64::from_str_radix(field("eventfd-count:")?, 16).ok()?,
-            is_semaphore: field("eventfd-semaphore:")? == "1",
-        })
-    }
-
-    /// Make the counter what it was. Nobody else uses it meanwhile.
-    pub fn restore(self, fd: &OwnedFd) -> io::Result<()> {
-        let Some(now) = Self::of(fd) else { return Err(io::ErrorKind::InvalidInput.into()) };
+impl State for Counter {
+    fn restore(&self, fd: &OwnedFd) -> io::Result<()> {
+        let now = Self::of(fd)?;
         let reads = match self.is_semaphore {
             true => now.count.saturating_sub(self.count),
             false => u64::from(now.count > self.count),
@@ -47,6 +67,22 @@ impl Counter {
     }
 }
 
+impl Counter {
+    fn of(fd: &OwnedFd) -> io::Result<Self> {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
+        Self::parse(&info).ok_or(io::ErrorKind::Unsupported.into())
+    }
+
+    fn parse(info: &str) -> Option<Self> {
+        let field = |name| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        Some(Self {
+            id: field("eventfd-id:")?.parse().ok()?,
+            count: u64::from_str_radix(field("eventfd-count:")?, 16).ok()?,
+            is_semaphore: field("eventfd-semaphore:")? == "1",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,7 +95,7 @@ mod tests {
         assert_eq!(counter.count, u64::from(before));
         change(&fd);
         counter.restore(&fd).unwrap();
-        assert_eq!(Counter::of(&fd), Some(counter));
+        assert_eq!(Counter::of(&fd).unwrap(), counter);
     }
 
     #[test]
@@ -81,6 +117,6 @@ mod tests {
     #[test]
     fn other_descriptors_are_none() {
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
-        assert_eq!(Counter::of(&reader), None);
+        assert!(Counter::of(&reader).is_err());
     }
 }

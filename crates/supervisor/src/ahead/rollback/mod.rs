@@ -379,7 +379,7 @@ impl Supervisor {
             Undo::Memory(..)
             | Undo::Stream { .. }
             | Undo::Queue(..)
-            | Undo::Counter { .. }
+            | Undo::State { .. }
             | Undo::Position { .. }
             | Undo::Flags { .. }
             | Undo::Lock(_)

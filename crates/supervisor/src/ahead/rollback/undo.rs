@@ -3,9 +3,9 @@
 use crate::ahead::filesystems::memory::inverse::{Before, Change};
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::objects::epoll;
-use crate::ahead::objects::eventfd::Counter;
 use crate::ahead::objects::file_lock::LockBefore;
 use crate::ahead::objects::input::{Reading, SourceId};
+use crate::ahead::objects::kind::{OpenObject, State};
 use crate::ahead::objects::pipe::Contents;
 use crate::ahead::objects::sockets::accept::Accepted;
 use crate::ahead::objects::sockets::queue::Queued;
@@ -33,8 +33,8 @@ pub(crate) enum Intent {
     Connect { listener: u64, client: OwnedFd },
     /// Close directions of a connection.
     Shutdown { own: u64, closed: Closed },
-    /// Add to an event descriptor's counter, or take it.
-    Counter(OwnedFd),
+    /// Change the state of an object of some kind.
+    State(OpenObject),
     /// Change what is in an epoll set, or be told of it.
     EpollSet(epoll::Change),
     /// Read what comes from outside.
@@ -75,8 +75,8 @@ pub(crate) enum Undo {
     Connect { listener: u64, client: u64, held: Arc<OwnedFd> },
     /// What was closed of a connection, as far as it is held.
     Shutdown { own: u64, before: Closed, closed: Closed },
-    /// What the counter was.
-    Counter { fd: OwnedFd, counter: Counter },
+    /// What the state of the object was.
+    State { file: Arc<OwnedFd>, state: Box<dyn State> },
     /// What was in the epoll set.
     EpollSet(epoll::Before),
     /// What was read from outside, to be given again.
@@ -169,10 +169,7 @@ impl Supervisor {
                 let ino = rustix::fs::fstat(&client)?.st_ino;
                 Undo::Connect { listener, client: ino, held: self.ahead.ends.hold(ino, client) }
             }
-            Intent::Counter(fd) => {
-                let counter = Counter::of(&fd).ok_or(io::ErrorKind::Unsupported)?;
-                Undo::Counter { fd, counter }
-            }
+            Intent::State(object) => Undo::State { state: object.state()?, file: object.file },
             Intent::EpollSet(change) => Undo::EpollSet(self.remember_set(tid, change)?),
             Intent::Position(file) => {
                 let position = rustix::fs::seek(&file, SeekFrom::Current(0)).unwrap_or(0);
@@ -313,11 +310,11 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
             Ok(())
         }
         Undo::Queue(queued, _) => queued.restore(),
-        Undo::Counter { fd, counter } => counter.restore(fd),
         Undo::Lock(before) => {
             before.restore();
             Ok(())
         }
+        Undo::State { file, state } => state.restore(file),
         Undo::Flags { file, flags } => Ok(rustix::fs::fcntl_setfl(file, *flags)?),
         Undo::Memory(before, _) => before.restore(),
         Undo::Input { .. }

@@ -31,8 +31,10 @@ impl crate::ahead::Ahead {
     fn waits_for_others(&self, tid: i32) -> bool {
         let waits_inside = |under_way: &UnderWay| {
             let are_inside = |objects: &[Object]| {
-                !objects.is_empty()
-                    && objects.iter().all(|object| matches!(object, Object::Children(_)) || object.can_be_awaited())
+                let is_inside = |object: &Object| {
+                    matches!(object, Object::Children(_)) || object.can_be_awaited() && !object.comes_by_itself()
+                };
+                !objects.is_empty() && objects.iter().all(is_inside)
             };
             let sleeps = under_way.can_be_repeated || is_asleep(tid);
             sleeps && !under_way.watches && are_inside(&under_way.objects)
