@@ -70,7 +70,8 @@ impl Client {
         let spawned = std::thread::Builder::new().name("connection".to_owned()).spawn(move || keeper.keep(line));
         spawned.map_err(|source| ConnectError::Io { address: shared.address.clone(), source })?;
         let client = Client(Arc::new(Handle(shared)));
-        let begun = |state: &mut State| (state.output.is_some() || state.dead.is_some()).then_some(Ok(()));
+        // The server may have cut it before anybody looks.
+        let begun = |state: &mut State| (state.was_connected || state.dead.is_some()).then_some(Ok(()));
         let _ = client.wait(&|| false, begun);
         Ok(client)
     }
@@ -334,6 +335,8 @@ impl Shared {
         loop {
             if self.begin(&line) {
                 self.use_line(line);
+                self.lock().was_connected = true;
+                self.changed.notify_all();
             }
             match self.connect_again() {
                 Some(next) => line = next,

@@ -70,6 +70,8 @@ fn now() -> Millis {
 pub struct State {
     /// Where messages go; `None`: there is no connection.
     pub output: Option<Sender<Request>>,
+    /// There was a connection. It may be gone.
+    pub was_connected: bool,
     /// The session and its epoch.
     pub session: Option<(SessionId, u64)>,
     /// Nothing can be done any more: this is everybody's result.
@@ -111,6 +113,7 @@ impl State {
     pub fn new() -> State {
         State {
             output: None,
+            was_connected: false,
             session: None,
             dead: None,
             csn: Csn(0),
@@ -288,6 +291,7 @@ impl State {
     /// A new connection: everything without a reply is sent again, intervals in their order.
     pub fn connected(&mut self, output: Sender<Request>) {
         self.output = Some(output);
+        self.was_connected = true;
         for lock in self.locks.all() {
             let tag = self.next_tag;
             self.next_tag += 1;

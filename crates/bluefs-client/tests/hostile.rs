@@ -297,3 +297,32 @@ fn a_server_that_says_anything_ends_no_client() {
         assert_eq!(PANICS.load(Ordering::SeqCst), 0, "one of the seeds {seeds:?}");
     });
 }
+
+/// Who connects goes on when the connection was there, also if it is gone before anybody looks and never comes back.
+#[test]
+fn a_server_that_goes_at_once_keeps_nobody_waiting() {
+    let welcome = Reply::Welcome {
+        session: SessionId(1),
+        epoch: 1,
+        csn: Csn(0),
+        last: 0,
+        now: 0,
+        lease_ms: 10_000,
+        read_only: false,
+    };
+    for _ in 0..100 {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("bluefs://{}/", listener.local_addr().expect("an address")).parse().expect("an address");
+        let welcome = encode(&welcome);
+        let server = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().expect("a client");
+            let _ = socket.read(&mut [0; 1000]);
+            let sum = crc32fast::hash(&welcome).to_le_bytes();
+            let _ = socket.write_all(&[&(welcome.len() as u32).to_le_bytes()[..], &sum, &welcome].concat());
+        });
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(Client::connect(address, None, OnDisconnect::Error).is_ok()));
+        assert!(told.recv_timeout(CALL_MAX).is_ok(), "it still waits");
+        server.join().expect("no panic");
+    }
+}
