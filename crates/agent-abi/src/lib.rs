@@ -269,6 +269,8 @@ pub mod speculate {
     pub const FAIL: u64 = 3;
     /// How many speculations the caller depends on.
     pub const DEPTH: u64 = 4;
+    /// As `BEGIN`, for somebody outside of the world to resolve: `(tag)`, by which that one knows it.
+    pub const BEGIN_OUTSIDE: u64 = 5;
 }
 
 /// Options of a world that the agent has to know: bits of `World::options`.

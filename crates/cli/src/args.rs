@@ -48,18 +48,37 @@ pub enum Action {
     ///
     /// Returns twice: with the number, and again, from the same moment, with "failed" and status 1 if it fails. Between
     /// the two everything that depends on it is taken back: the script that called it, its children, and what they did.
-    Begin,
-    /// Inside a world: a guess was right, and what depends on it may leave
+    Begin {
+        /// Somebody outside of the world resolves it (speculator guesses), and is told of this number
+        #[arg(long, value_name = "TAG")]
+        outside: Option<u64>,
+    },
+    /// A guess was right, and what depends on it may leave
     Commit {
         /// What `begin` printed
         #[arg(value_name = "SPECULATION")]
         speculation: u64,
+        /// From outside: the process id of the `speculator run` whose guess it is
+        #[arg(long, value_name = "PID")]
+        world: Option<i32>,
     },
-    /// Inside a world: a guess was wrong, and what depends on it is taken back
+    /// A guess was wrong, and what depends on it is taken back
     Fail {
         /// What `begin` printed
         #[arg(value_name = "SPECULATION")]
         speculation: u64,
+        /// From outside: the process id of the `speculator run` whose guess it is
+        #[arg(long, value_name = "PID")]
+        world: Option<i32>,
+    },
+    /// From outside: tell of the guesses of a world that were begun with --outside, as they come and go
+    ///
+    /// One JSON object a line, until the world has ended: {"begun":{"guess":3,"tag":7,…}}, {"committed":3},
+    /// {"failed":3}, {"undone":3}. Begins with those that are open. What it tells may turn out wrong.
+    Guesses {
+        /// The process id of the `speculator run`
+        #[arg(value_name = "PID")]
+        world: i32,
     },
     /// Show the worlds that are running: their open guesses, checkpoints, rollbacks and their causes, and what each
     /// process waits for

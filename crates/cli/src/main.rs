@@ -38,9 +38,10 @@ fn main() -> ExitCode {
 fn perform(action: Action) -> Result<u8, Failure> {
     match action {
         Action::Run(options) => run::run(options),
-        Action::Begin => speculate::begin(),
-        Action::Commit { speculation } => speculate::commit(speculation),
-        Action::Fail { speculation } => speculate::fail(speculation),
+        Action::Begin { outside } => speculate::begin(outside),
+        Action::Commit { speculation, world } => speculate::resolve(speculation, true, world),
+        Action::Fail { speculation, world } => speculate::resolve(speculation, false, world),
+        Action::Guesses { world } => speculate::guesses(world),
         Action::Try(options) => try_run::try_run(options),
         Action::Top(options) => top::top(&options),
         Action::Volume { action } => volume::perform(action),

@@ -1,15 +1,19 @@
-//! `speculator begin`, `commit` and `fail`: a script's own speculations, inside a world.
+//! `speculator begin`, `commit` and `fail`: a script's own speculations, inside a world; `guesses`, and the same from
+//! outside of it.
 
 use crate::error::Failure;
 use speculator::{Begun, Speculation};
 use std::io::{self, Write};
+use supervisor::completions::{News, Outcome, Resolver};
 
 /// The status of `begin` after the speculation has failed.
 const FAILED: u8 = 1;
 
 /// Print the number of a new speculation. Returns a second time, with "failed" and status 1, if it fails.
-pub fn begin() -> Result<u8, Failure> {
-    let (text, status) = match speculator::begin() {
+/// `outside`: by what somebody outside knows it, who is to resolve it.
+pub fn begin(outside: Option<u64>) -> Result<u8, Failure> {
+    let begun = outside.map_or_else(speculator::begin, speculator::begin_for_outside);
+    let (text, status) = match begun {
         Ok(Begun::Ahead(speculation)) => (speculation.number().to_string(), 0),
         Ok(Begun::Failed) => ("failed".to_owned(), FAILED),
         Err(error) => return Err(failure("begin", &error)),
@@ -22,16 +26,59 @@ pub fn begin() -> Result<u8, Failure> {
     }
 }
 
-/// The guess was right.
-pub fn commit(number: u64) -> Result<u8, Failure> {
-    let done = Speculation::from_number(number).commit();
-    done.map(|()| 0).map_err(|error| failure(&format!("commit {number}"), &error))
+/// A guess was right, or it was wrong: then it does not return to a caller that depends on it. `world`: of which
+/// `speculator run`, if it is not that of the caller.
+pub fn resolve(number: u64, is_right: bool, world: Option<i32>) -> Result<u8, Failure> {
+    let what = format!("{} {number}", if is_right { "commit" } else { "fail" });
+    let one = Speculation::from_number(number);
+    let done = match (world, is_right) {
+        (Some(world), _) => resolve_from_outside(number, is_right, world),
+        (None, true) => one.commit(),
+        (None, false) => one.fail(),
+    };
+    done.map(|()| 0).map_err(|error| match world {
+        Some(world) if error.raw_os_error() != Some(libc::ESRCH) => unreached(what, world, &error),
+        _ => failure(&what, &error),
+    })
 }
 
-/// The guess was wrong. Does not return to a caller that depends on it.
-pub fn fail(number: u64) -> Result<u8, Failure> {
-    let done = Speculation::from_number(number).fail();
-    done.map(|()| 0).map_err(|error| failure(&format!("fail {number}"), &error))
+fn resolve_from_outside(number: u64, is_right: bool, world: i32) -> io::Result<()> {
+    let mut resolver = Resolver::connect(world)?;
+    resolver.say(if is_right { Outcome::Commit(number) } else { Outcome::Fail(number) })?;
+    while let Some(news) = resolver.hear()? {
+        match news {
+            News::Committed(one) if one == number && is_right => return Ok(()),
+            News::Failed(one) if one == number && !is_right => return Ok(()),
+            News::Committed(one) | News::Failed(one) | News::Undone(one) | News::Unknown(one) if one == number => break,
+            _ => {}
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ESRCH))
+}
+
+/// Tell of the guesses of a world that are for somebody outside, until it has ended.
+pub fn guesses(world: i32) -> Result<u8, Failure> {
+    let what = "tell of guesses";
+    let mut resolver = Resolver::connect(world).map_err(|error| unreached(what.to_owned(), world, &error))?;
+    let mut out = io::stdout();
+    while let Some(news) = resolver.hear().map_err(|error| unreached(what.to_owned(), world, &error))? {
+        let text = serde_json::to_string(&news).map_err(|error| Failure::Output(error.into()))?;
+        writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::Output)?;
+    }
+    Ok(0)
+}
+
+/// A world that cannot be spoken to.
+fn unreached(what: String, world: i32, error: &io::Error) -> Failure {
+    let (why, advice) = match error.kind() {
+        io::ErrorKind::ConnectionRefused => (
+            format!("process {world} is no running speculator run"),
+            "see speculator top for the worlds that there are",
+        ),
+        io::ErrorKind::PermissionDenied => (format!("world {world} is another user's"), "be that user, or root"),
+        _ => (error.to_string(), "see speculator top for the worlds that there are"),
+    };
+    Failure::Speculate { what, why, advice }
 }
 
 fn failure(what: &str, error: &io::Error) -> Failure {

@@ -42,6 +42,7 @@ mod eager;
 mod flush_error;
 mod mounts;
 mod outside;
+mod outside_guesses;
 mod refused_programs;
 mod signals;
 mod slow_readers;

@@ -13,6 +13,9 @@ extern "C" {
  * -1 with errno ENOSYS: not inside a world. EAGAIN: this process cannot run ahead (it has several threads, or shares memory), or too many are open. */
 int64_t speculator_begin(void);
 
+/* As speculator_begin, for somebody outside of the world to resolve (`speculator guesses`), who is told of the tag. */
+int64_t speculator_begin_for_outside(uint64_t tag);
+
 /* The guess was right: what depends on it may leave the world. 0, or -1 with errno ESRCH: resolved before, or undone with an older one. */
 int speculator_commit(int64_t speculation);
 

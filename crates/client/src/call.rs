@@ -23,6 +23,12 @@ pub extern "C" fn speculator_begin() -> i64 {
 
 /// See `include/speculator.h`.
 #[no_mangle]
+pub extern "C" fn speculator_begin_for_outside(tag: u64) -> i64 {
+    for_c(speculate::BEGIN_OUTSIDE, tag)
+}
+
+/// See `include/speculator.h`.
+#[no_mangle]
 pub extern "C" fn speculator_commit(speculation: i64) -> i32 {
     for_c(speculate::COMMIT, speculation as u64) as i32
 }

@@ -39,7 +39,19 @@ pub struct Speculation(u64);
 /// `ENOSYS` outside a world; `EAGAIN` where this process cannot run ahead: it has several threads or memory that it
 /// shares, or too many speculations are open.
 pub fn begin() -> io::Result<Begun> {
-    match call::speculate(speculate::BEGIN, 0) {
+    begun(speculate::BEGIN, 0)
+}
+
+/// Begin a speculation that somebody outside of the world resolves (`speculator guesses`), who is told of `tag`.
+///
+/// # Errors
+/// As `begin`.
+pub fn begin_for_outside(tag: u64) -> io::Result<Begun> {
+    begun(speculate::BEGIN_OUTSIDE, tag)
+}
+
+fn begun(what: u64, tag: u64) -> io::Result<Begun> {
+    match call::speculate(what, tag) {
         Ok(number) => Ok(Begun::Ahead(Speculation(number))),
         Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => Ok(Begun::Failed),
         Err(error) => Err(error),

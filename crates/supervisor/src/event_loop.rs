@@ -1,6 +1,7 @@
 //! The event loop: every stop of every thread of the world. The only thread that may touch tracees.
 
 use crate::classify::Classifier;
+use crate::completions::Completions;
 use crate::descriptors::{process_of, user_of, ProcessDescriptors};
 use crate::forward::Received;
 use crate::message::{Message, Sender};
@@ -97,6 +98,8 @@ pub(crate) struct Supervisor {
     pub traps_to_ignore: HashSet<i32>,
     /// Who wants to know how the world is.
     pub asked: Arc<Asked>,
+    /// What resolvers outside say of guesses.
+    pub completions: Completions,
     /// Signals that COMMAND got from processes.
     pub received: Received,
     pub classifier: Option<Box<Classifier>>,
@@ -127,6 +130,9 @@ impl Supervisor {
             self.go_on_with_those_committed();
             self.look_ahead();
             self.settle_command();
+            if self.completions.has_any() {
+                self.take_completions();
+            }
             if self.asked.is_wanted() {
                 let status = self.ahead_status();
                 self.asked.answer(status);

@@ -12,7 +12,7 @@ use crate::signals::SignalSets;
 use crate::stats::Stats;
 use crate::texts::Texts;
 use crate::volatile::{Volatile, VolatilePath};
-use crate::{devices, status, sys, threads};
+use crate::{completions, devices, status, sys, threads};
 use agent_abi::{hash_object, option};
 use external_sync::domain::DomainTable;
 use external_sync::engine::{Engine, Handles, Policy};
@@ -612,6 +612,7 @@ impl Prepared {
             resent_signals: HashMap::new(),
             traps_to_ignore: HashSet::new(),
             asked: asked.clone(),
+            completions: Default::default(),
             received,
             classifier: None,
             refused: HashSet::new(),
@@ -628,6 +629,7 @@ impl Prepared {
         };
         // Without it nobody can look at this world; it runs as well.
         let unseen = status::serve(known, asked).err();
+        let unseen = unseen.or(completions::serve(self.front_pid, &supervisor.completions).err());
         Ok(Running { supervisor, engine, output_thread, record, begin, unseen })
     }
 }

@@ -15,6 +15,7 @@
 
 mod ahead;
 mod classify;
+pub mod completions;
 mod core_dump;
 mod descriptors;
 mod devices;

@@ -144,7 +144,7 @@ impl Supervisor {
                 .ahead
                 .explicit
                 .iter()
-                .filter(|(_, &id)| depends_on.contains(id))
+                .filter(|(&number, &id)| depends_on.contains(id) && !self.ahead.outside.has(number))
                 .map(|(number, _)| number.to_string())
                 .collect();
             if open.is_empty() {

@@ -336,6 +336,7 @@ pub(crate) struct Ahead {
     /// Speculations that programs made, by the number that they were given.
     explicit: BTreeMap<u64, SpeculationId>,
     next_explicit: u64,
+    outside: speculations::outside::Outside,
     held_signals: HashMap<i32, Vec<SignalInfo>>,
     signals: process::signals::Queues,
     /// Processes that were asked to stop so that everything they do from now on is asked about.
@@ -440,6 +441,7 @@ impl Ahead {
             next_deadline: 0,
             explicit: BTreeMap::new(),
             next_explicit: 0,
+            outside: Default::default(),
             held_signals: HashMap::new(),
             signals: process::signals::Queues::default(),
             unsettled: HashSet::new(),

@@ -18,8 +18,11 @@ impl Supervisor {
         }
         let [what, number, ..] = call.frame.args;
         match what {
-            speculate::BEGIN if call.was_rolled_back => Ok(Decision::Answer(-i64::from(libc::ECANCELED))),
-            speculate::BEGIN => self.begin_explicitly(stopped, call),
+            speculate::BEGIN | speculate::BEGIN_OUTSIDE if call.was_rolled_back => {
+                Ok(Decision::Answer(-i64::from(libc::ECANCELED)))
+            }
+            speculate::BEGIN => self.begin_explicitly(stopped, call, None),
+            speculate::BEGIN_OUTSIDE => self.begin_explicitly(stopped, call, Some(number)),
             speculate::COMMIT | speculate::FAIL => Ok(self.resolve_explicitly(call, what == speculate::FAIL, number)),
             speculate::DEPTH => {
                 let depth = self.ahead.core.dependencies_of_process(process(call.pid)).iter().count();
@@ -29,7 +32,8 @@ impl Supervisor {
         }
     }
 
-    fn begin_explicitly(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+    /// `tag`: what somebody outside, who is to resolve it, is told of it.
+    fn begin_explicitly(&mut self, stopped: &Stopped, call: &Call, tag: Option<u64>) -> Result<Decision> {
         self.switch_on(call.tid);
         if self.expects_birth(call.pid) {
             self.ahead.thread_groups.await_birth();
@@ -44,6 +48,9 @@ impl Supervisor {
         };
         self.ahead.next_explicit += 1;
         let number = self.ahead.next_explicit;
+        if let Some(tag) = tag {
+            self.ahead.begun_for_outside(number, id, tag);
+        }
         self.ahead.explicit.insert(number, id);
         self.ahead.report.explicit += 1;
         self.ahead.ledger.made(id, "begin", None, self.ahead.now());
@@ -90,6 +97,7 @@ impl Supervisor {
             // A rollback that stops half way leaves a world that never was: nobody may go on in it.
             self.end_world(&format!("a rollback could not be completed: {error}"));
         }
+        self.ahead.tell_outside(id, is_right);
     }
 
     /// From now on every call is asked about. Threads that are past that question are taken back to it.

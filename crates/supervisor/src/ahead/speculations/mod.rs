@@ -5,6 +5,7 @@ pub(in crate::ahead) mod explicit;
 pub(in crate::ahead) mod history;
 pub(in crate::ahead) mod inject;
 pub(in crate::ahead) mod ledger;
+pub(in crate::ahead) mod outside;
 pub(in crate::ahead) mod report;
 pub(in crate::ahead) mod standstill;
 pub(in crate::ahead) mod status;

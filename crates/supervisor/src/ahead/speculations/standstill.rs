@@ -1,7 +1,8 @@
 //! Guesses that nobody can resolve any more.
 //!
 //! A guess that a program has made is resolved by a program. If everything inside waits for it, that is never. Such a
-//! guess was no good one: it fails, and those who made it go on from there without it.
+//! guess was no good one: it fails, and those who made it go on from there without it. While a guess is open that
+//! somebody outside resolves, nothing stands still for good.
 
 use crate::ahead::{Object, UnderWay};
 use crate::event_loop::Supervisor;
@@ -76,7 +77,8 @@ impl Supervisor {
     /// Whether nobody can go on but other threads of these processes.
     fn is_stuck(&mut self, stalled: &HashSet<i32>) -> bool {
         let ahead = &self.ahead;
-        if !ahead.deadlines.is_empty()
+        if ahead.outside.has_any()
+            || !ahead.deadlines.is_empty()
             || !ahead.to_resolve.is_empty()
             || ahead.parked.values().any(|parked| parked.call.not_before.is_some())
         {
