@@ -103,6 +103,25 @@ impl Supervisor {
         is_own && self.ahead.checkpoints_of(call.pid).next().is_none()
     }
 
+    /// Whether a call makes its process lead a group or a session of its own, and a rollback takes that back by ending
+    /// the process. Whoever asks for its group, or sends a signal to one, waits. At a terminal a group says who may read
+    /// there: what is read for a process would not be refused.
+    pub(in crate::ahead) fn leads_as_long_as_it_lives(&self, call: &Call) -> bool {
+        const TERMINAL: usize = 7;
+        let [who, group, ..] = call.frame.args;
+        let is_itself = |id: u64| id as i32 == 0 || id as i32 == call.pid;
+        let has_no_terminal = || {
+            let fields = procfs::stat_fields(call.pid);
+            fields.is_ok_and(|fields| fields.get(TERMINAL - 3).is_some_and(|terminal| terminal == "0"))
+        };
+        let leads = match call.frame.nr {
+            nr::setsid => true,
+            nr::setpgid => is_itself(who) && is_itself(group) && has_no_terminal(),
+            _ => false,
+        };
+        leads && self.ahead.checkpoints_of(call.pid).next().is_none()
+    }
+
     /// Whether a call locks or unlocks memory that no checkpoint of its process has: a rollback unmaps that.
     pub(in crate::ahead) fn locks_young_memory(&self, call: &Call) -> bool {
         let [start, len, ..] = call.frame.args;

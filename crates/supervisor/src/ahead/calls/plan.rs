@@ -166,6 +166,7 @@ impl Supervisor {
             Ahead::Own | Ahead::Free => return Plan::new(Class::Free),
             Ahead::Alone => return Plan::new(Class::Window).once(),
             Ahead::Waits(_) if self.lasts_no_longer_than_its_process(call) => return Plan::new(Class::Free).once(),
+            Ahead::Waits(_) if self.leads_as_long_as_it_lives(call) => return Plan::new(Class::Free).once(),
             Ahead::Waits(_) => return Plan::new(Class::Barrier).once(),
             Ahead::Tracked | Ahead::Held | Ahead::ByArgument | Ahead::Certain => {}
         }

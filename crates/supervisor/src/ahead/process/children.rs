@@ -474,6 +474,9 @@ impl Supervisor {
             return Ok(Decision::Go);
         }
         let wanted = Wanted::of(call.pid, &call.frame);
+        if wanted.is_for_group() && self.has_child_further_ahead(call.pid) {
+            return Ok(Decision::Wait);
+        }
         let kin = &self.ahead.children;
         let found = kin
             .held_exits
@@ -520,6 +523,14 @@ impl Supervisor {
             (true, true) => Decision::Answer(0),
             (true, false) => Decision::Wait,
         })
+    }
+
+    /// Whether a process has a child that depends on more than it does: which group that is in may be a guess.
+    fn has_child_further_ahead(&self, pid: i32) -> bool {
+        let kin = &self.ahead.children;
+        let depends_on = |pid: i32| self.ahead.core.dependencies_of_process(process(pid));
+        let mut children = kin.of(pid).filter(|&child| !kin.is_reaped(child) && !kin.is_gone(child));
+        children.any(|child| !depends_on(child).is_subset(depends_on(pid)))
     }
 
     /// Whether a call waits for children of which none has ended.

@@ -71,6 +71,10 @@ impl Wanted {
         options & !(ALWAYS | libc::WEXITED | libc::WNOWAIT) == 0 && has_event && is_kind
     }
 
+    pub fn is_for_group(&self) -> bool {
+        matches!(self.which, Which::Group(_))
+    }
+
     pub fn matches(&self, child: i32) -> bool {
         match self.which {
             Which::Any => true,
