@@ -151,6 +151,11 @@ const MAKES: &[&str] = &[
      seen.extend(line for line in open('/proc/self/status') if 'VmLck' in line); put('new', '')",
     "if os.fork() == 0: os._exit(libc.personality(0x40000) + libc.personality(0xffffffff) - 0x40000 + \
      libc.syscall(238, 0, 0, 0) + libc.munlockall())\nseen.append(os.wait()[1]); put('new', '')",
+    // A group and a session of one's own. The session has no terminal.
+    "if os.fork() == 0:\n  os.setsid(); mine = os.getsid(0) == os.getpid()\n  if os.fork() == 0: os.setpgid(0, 0); \
+     os._exit(mine + 2 * (os.getpgrp() == os.getpid()))\n  os._exit(os.wait()[1] >> 8)\n\
+     seen.append(os.wait()[1] >> 8); put('new', '')",
+    "if os.fork() == 0: os.setsid(); os._exit(4)\nseen.append(os.waitpid(-1, 0)[1] >> 8); put('new', '')",
     "n = '/proc/self/coredump_filter'; put(n, '0x37', 'r+'); seen.append(open(n).read()); os.mkdir('dir'); \
      put(n, '0x3f', 'r+'); seen.append(open(n).read()); put('new', '')",
     "os.mkdir('dir'); os.rename('shared', 'dir/below'); seen.append(os.path.exists('/proc/sys/kernel/nothing')); \
@@ -410,5 +415,63 @@ fn killed_at_every_step_of_a_commit() {
             let mode = 0o666 & !if number == "1" { 0o21 } else { 0o22 };
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode, "after {steps} steps");
         }
+    }
+}
+
+/// Of these none waits in memory that is the machine's, such as `/dev/shm`.
+const MAKES_IN_MEMORY: &[&str] = &[
+    "put('new', 'text'); see('new'); seen.append(open('new').read()); put('new', 'x', 'a'); os.chmod('new', 0o4711); \
+     see('new')",
+    "f = make('new', mode=0o640); os.write(f, b'abc'); os.lseek(f, 1, 0); seen.append(os.read(f, 5)); \
+     os.ftruncate(f, 9999); os.pwrite(f, b'x', 5000); seen.append(os.pread(f, 3, 4999)); \
+     os.posix_fallocate(f, 0, 20000)",
+    "import mmap; f = make('new'); os.write(f, b'x' * 4096); m = mmap.mmap(f, 4096); os.link('new', 'b'); \
+     os.unlink('new')\nif os.fork() == 0: m[1:3] = b'yz'; os._exit(0)\nos.wait(); seen.append(open('b').read(4)); \
+     os.unlink('b'); m[0:1] = b'w'; seen.append(m[:4])",
+    "os.umask(0o077); put('shared/new', 'x'); see('shared/new'); os.rename('shared/new', 'new'); see('new'); \
+     os.unlink('a'); put('a', 'again'); seen.append(open('a').read())",
+    "if os.fork() == 0: put('new', 'x' * 100000); os._exit(0)\nos.wait(); seen.append(len(open('new').read()))",
+];
+
+#[test]
+fn new_files_in_memory_are_made_on_a_guess() {
+    if !has_root() || !Path::new("/dev/shm").is_dir() {
+        return;
+    }
+    let folder = || tempfile::tempdir_in("/dev/shm").unwrap();
+    for what in MAKES_IN_MEMORY {
+        let (native, right, wrong) = (folder(), folder(), folder());
+        let expected = make(&mut limited(&support::python()), native.path(), "", what);
+        let output = make(speculator().arg(support::python()), right.path(), "commit", what);
+        assert_eq!((text(&output), errors(&output)), (text(&expected), String::new()), "{what}");
+        let output = make(speculator().arg(support::python()), wrong.path(), "fail", what);
+        let out = text(&output);
+        let (before, after) = out.split_once("==\n").unwrap_or_else(|| panic!("{what}: {output:?}"));
+        assert_eq!((before, errors(&output).as_str()), (after, ""), "{what}");
+    }
+}
+
+/// Semaphores by name: outside nobody finds them, not even while the guess is open.
+#[test]
+fn what_is_made_in_memory_is_not_seen_outside() {
+    if !has_root() || !Path::new("/dev/shm").is_dir() {
+        return;
+    }
+    for (end, status) in [("fail", 7), ("commit", 0)] {
+        let (dir, other) = (tempfile::tempdir_in("/dev/shm").unwrap(), folder());
+        let (pause, go) = (pause("0.02"), other.path().join("go"));
+        let script = format!(
+            "cd {}; id=$($S begin); [ $id = failed ] && exit 7; echo text > new; {}; $S {end} $id",
+            dir.path().display(),
+            pause_until(&pause, &go)
+        );
+        let names = || fs::read_dir(dir.path()).unwrap().count();
+        let child = speculator().args(["bash", "-c", &script]).stderr(Stdio::piped()).spawn().unwrap();
+        await_running(&pause);
+        assert_eq!(names(), 0);
+        fs::write(&go, "").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), errors(&output).as_str()), (Some(status), ""));
+        assert_eq!(names(), usize::from(end == "commit"));
     }
 }

@@ -35,6 +35,7 @@ const PROGRAMS: &[&str] = &[
     "process_groups.c",
     "pty_master_after_write.c",
     "pty_shell.c",
+    "shm_in_common.c",
     "signal_info.c",
     "signal_kill_status.c",
     "signal_nested.c",

@@ -250,7 +250,7 @@ impl Supervisor {
     /// The file, and its descriptor for the program.
     fn make_unnamed(&self, creation: &Creation) -> Option<(Found, OwnedFd)> {
         let dir = &creation.entry.dir.fd;
-        let stage = staging::stage_for(dir)?;
+        let stage = staging::file_stage_for(dir)?;
         if self.ahead.new_files.is_empty() && staging::is_watched(&rustix::fs::fstat(&stage).ok()?) {
             return None;
         }

@@ -37,6 +37,21 @@ pub(in crate::ahead) fn stage_for(dir: &OwnedFd) -> Option<OwnedFd> {
     (is_ours && stat.st_uid == 0 && stat.st_mode & OTHERS == 0 && !is_mount_root(&stage)).then_some(stage)
 }
 
+/// Where a file without a name is made that will be in `dir`. In memory that is the root of its mount: a file without a
+/// name changes nothing of the directory.
+pub(in crate::ahead) fn file_stage_for(dir: &OwnedFd) -> Option<OwnedFd> {
+    match is_in_memory(dir) {
+        true => mount_root(dir),
+        false => stage_for(dir),
+    }
+}
+
+/// Whether something is on a file system of the kernel's memory.
+fn is_in_memory(file: &OwnedFd) -> bool {
+    const TMPFS_MAGIC: u64 = 0x0102_1994;
+    rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC)
+}
+
 /// The number of the mount through which a directory is reached.
 pub(in crate::ahead) fn mount_of(dir: &OwnedFd) -> Option<u64> {
     let found = rustix::fs::statx(dir, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
@@ -82,12 +97,20 @@ pub(in crate::ahead) fn make_file(stage: &OwnedFd, dir: &OwnedFd, rights: Rights
         rustix::fs::fchown(&file, None, Some(rights.group)).ok()?;
     }
     rustix::fs::fchmod(&file, rights.mode).ok()?;
-    let is_plain = flags_by_opening(&file)? == EXTENTS && extended_of(&file).ok()?.is_empty();
+    let is_plain = flags_by_opening(&file)? == usual_flags(&file) && extended_of(&file).ok()?.is_empty();
     is_plain.then_some(file)
 }
 
 /// The file's blocks are found by extents, as all are.
 const EXTENTS: IFlags = IFlags::from_bits_retain(0x80000);
+
+fn usual_flags(file: &OwnedFd) -> IFlags {
+    if is_in_memory(file) {
+        IFlags::empty()
+    } else {
+        EXTENTS
+    }
+}
 
 /// Whether a directory gives nothing of its own to files that are made in it: no access list, no label, no flag, no
 /// project.
@@ -112,7 +135,7 @@ fn has_no_flags(dir: &OwnedFd) -> bool {
     if hears(dir) || naming_dir(dir, "..").is_none_or(|above| hears(&above)) {
         return false;
     }
-    flags_by_opening(dir).is_some_and(|flags| flags.difference(INDEXED) == EXTENTS)
+    flags_by_opening(dir).is_some_and(|flags| flags.difference(INDEXED) == usual_flags(dir))
 }
 
 fn flags_by_opening(file: &OwnedFd) -> Option<IFlags> {
