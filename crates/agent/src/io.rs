@@ -203,10 +203,11 @@ impl Call<'_> {
     #[inline(always)]
     fn change_contents(&mut self, position: u8, entry: FdEntry) {
         self.settle_elsewhere(entry.domain());
-        if entry.log() != 0 && self.write_flushed(self.arg(position), entry) {
-            return;
-        }
-        let transaction = self.join_contents(entry);
+        let transaction = match entry.log() {
+            0 => self.join_contents(entry),
+            _ if self.write_flushed(self.arg(position), entry) => return,
+            _ => self.join_apart(self.arg(position), entry),
+        };
         self.change_joined(entry, transaction);
     }
 

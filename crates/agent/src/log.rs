@@ -9,7 +9,7 @@
 //! wrote is on stable storage: nobody can learn of it before, but by looking at the file.
 
 use crate::clocks::Call;
-use crate::descriptors::replace_remembered;
+use crate::descriptors::{replace_remembered, Stat};
 use crate::gate;
 use crate::memory::is_set;
 use agent_abi::{FdEntry, Request, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN};
@@ -19,6 +19,9 @@ use syscall_table::nr;
 
 /// While another file is the log, one of so many fsyncs asks again.
 const MISSES: u32 = 64;
+/// So many writes between two flushes of a thread wait for a commit that is under way. Whoever writes more than that
+/// before it flushes is not to be held up each time.
+const KEPT_APART: u32 = 4;
 
 impl Call<'_> {
     pub fn is_log(&self, entry: FdEntry) -> bool {
@@ -29,8 +32,52 @@ impl Call<'_> {
     /// `join_change` for the contents of a file.
     #[inline(always)]
     pub fn join_contents(&self, entry: FdEntry) -> Transaction {
-        let domain = entry.domain();
+        self.open_handle(entry.domain());
+        self.join_opened(entry)
+    }
+
+    /// The same for a write to a file that can be a log, and that was not flushed by its write. A commit of more than
+    /// the log writes the log's data first: a write that comes into its middle would have its size committed alone.
+    #[inline(never)]
+    pub fn join_apart(&self, fd: u64, entry: FdEntry) -> Transaction {
+        let is_kept_apart = self.page.log_writes <= KEPT_APART && self.world.ahead.load(Ordering::Relaxed) == 0;
+        match is_kept_apart && self.is_log(entry) {
+            true => self.open_handle_apart(fd, entry.domain()),
+            false => self.open_handle(entry.domain()),
+        }
+        self.join_opened(entry)
+    }
+
+    /// Open the thread's handle for a write that may change a file's size, while no commit of `domain` is under way:
+    /// none begins to flush until it is closed.
+    fn open_handle_apart(&self, fd: u64, domain: usize) {
         self.open_handle(domain);
+        while self.transactions().under_way(domain).is_some() && !self.is_within_file(fd) {
+            self.thread.handle.close();
+            self.await_commit_under_way(domain);
+            self.open_handle(domain);
+        }
+    }
+
+    /// Whether the call writes where the file has contents already: what a crash may show there, it may show natively.
+    /// A database's log is of that kind.
+    #[cold]
+    fn is_within_file(&self, fd: u64) -> bool {
+        const F_GETFL: u64 = 3;
+        const O_APPEND: i64 = 0o2000;
+        if self.frame.nr != nr::pwrite64 {
+            return false;
+        }
+        // SAFETY: no pointers.
+        let flags = unsafe { gate::call(nr::fcntl, [fd, F_GETFL, 0, 0, 0, 0]) };
+        let end = (self.arg(3) as i64).checked_add(self.arg(2) as i64);
+        let is_inside = |stat: Stat| end.is_some_and(|end| end <= stat.size);
+        flags >= 0 && flags & O_APPEND == 0 && Stat::of_fd(fd).is_ok_and(is_inside)
+    }
+
+    #[inline(always)]
+    fn join_opened(&self, entry: FdEntry) -> Transaction {
+        let domain = entry.domain();
         // With the handle open: what is the log now is so until the next transaction is closed.
         let transaction = match self.is_log(entry) {
             true => self.transactions().join_log(domain),
@@ -53,13 +100,8 @@ impl Call<'_> {
             return false;
         }
         let domain = entry.domain();
-        self.open_handle(domain);
         // Not beside a commit of more than the log: the journal would take the file's new size before its data.
-        while self.transactions().under_way(domain).is_some() {
-            self.thread.handle.close();
-            self.await_commit_under_way(domain);
-            self.open_handle(domain);
-        }
+        self.open_handle_apart(fd, domain);
         if !self.is_log(entry) {
             self.thread.handle.close();
             return false;

@@ -236,6 +236,43 @@ fn an_answer_waits_for_no_other_commit_than_its_own() {
     assert!(world.wait().unwrap().success());
 }
 
+/// The log has its size beforehand, and another process commits names all the time.
+const OVERWRITES_AND_ANSWERS: &str = "\
+import os
+log = os.open('log', os.O_RDWR | os.O_CREAT, 0o600)
+os.pwrite(log, bytes(100 * 256), 0)
+os.fsync(log)
+os.close(os.open('0', os.O_CREAT))
+if os.fork() == 0:
+    names = 0
+    while not os.path.exists('end'):
+        os.rename(str(names), str(names + 1))
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+        names += 1
+    os._exit(0)
+at = 0
+while request := os.read(0, 1):
+    os.pwrite(log, request * 100, at)
+    os.fdatasync(log)
+    os.write(1, request)
+    at += 100
+os.close(os.open('end', os.O_CREAT))
+os.wait()
+";
+
+/// What leaves a file's size as it is is written also while a commit is under way.
+#[test]
+fn a_write_within_its_log_waits_for_no_commit() {
+    let scene = Scene::new();
+    ask(python(&scene, "", OVERWRITES_AND_ANSWERS));
+    let stats = scene.stats();
+    if stats["commits"].as_object().unwrap().is_empty() {
+        return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+    }
+    assert!(stats["writes_flushed"].as_u64().unwrap() > 0, "{stats}");
+    assert_eq!(stats["waits"]["pwrite64"], NONE, "{stats}");
+}
+
 /// A program that shows nothing in between keeps its fsyncs: they are of one file each, a commit is of the file system.
 #[test]
 fn a_program_that_only_writes_keeps_its_fsyncs() {

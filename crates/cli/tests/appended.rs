@@ -3,7 +3,7 @@
 //! program may give up. The crash disk looks after each flush. Needs root, FUSE and loop devices.
 //!
 //! `setpriority` is a barrier: it waits for what was shown. A commit of everything may catch what a program appends
-//! meanwhile and has not flushed yet, as `sync` natively does.
+//! meanwhile to a file that is not the log, and has not flushed yet, as `sync` natively does.
 
 use std::sync::atomic::AtomicBool;
 
@@ -62,6 +62,31 @@ for n in range(60):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
 ";
 
+/// Another process commits names all the time, and the file is flushed a while after it was appended to, so that no
+/// write flushes it.
+const BESIDE: &str = "
+import os, time
+file = os.open('appended0', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+os.close(os.open('0', os.O_CREAT))
+other = None
+for n in range(60):
+    os.write(file, b'x' * 2048)
+    time.sleep(0.002)
+    os.fdatasync(file)
+    os.write(1, b'%d\\n' % n)
+    if n == 5:
+        other = os.fork()
+    if other == 0:
+        names = 0
+        while not os.path.exists('end'):
+            os.rename(str(names), str(names + 1))
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
+            names += 1
+        os._exit(0)
+os.close(os.open('end', os.O_CREAT))
+os.wait()
+";
+
 fn after_each_flush(log: &Log) -> Vec<Cut> {
     let cut = |event: &DiskEvent| match event {
         DiskEvent::Flush { end, .. } if *end < log.end => Some(Cut::nothing_kept(log, end + 1)),
@@ -107,4 +132,9 @@ fn a_commit_of_more_than_the_log_leaves_no_zeroes_in_it() {
 #[test]
 fn a_write_that_flushes_leaves_no_zeroes_beside_a_commit() {
     check(WRITES);
+}
+
+#[test]
+fn what_is_appended_beside_a_commit_leaves_no_zeroes() {
+    check(BESIDE);
 }
