@@ -91,13 +91,24 @@ impl Figure {
 
     /// The ratio of the median at `index` to its base.
     pub fn ratio(&self, index: usize) -> f64 {
-        let base = match self.base {
+        self.series[index].median() / self.series[self.base_of(index)].median()
+    }
+
+    /// The median of the ratios of single runs at `index` to those of its base: both of a round were measured one
+    /// after the other, so that what differs from round to round is left out.
+    pub fn ratio_of_rounds(&self, index: usize) -> f64 {
+        let bases = &self.series[self.base_of(index)].values;
+        let ratios = self.series[index].values.iter().zip(bases).map(|(value, base)| value / base);
+        median(&ratios.collect::<Vec<_>>())
+    }
+
+    fn base_of(&self, index: usize) -> usize {
+        match self.base {
             Base::One(base) => base,
             Base::Pairs => index / 2 * 2,
             Base::Groups(len) => index / len * len,
             Base::Curve(_) => 0,
-        };
-        self.series[index].median() / self.series[base].median()
+        }
     }
 }
 
@@ -128,6 +139,23 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
+    }
+
+    #[test]
+    fn rounds_are_compared_with_themselves() {
+        let series = |values: &[f64]| Series { name: String::new(), values: values.to_vec() };
+        let figure = Figure {
+            name: "",
+            title: String::new(),
+            unit: "s",
+            series: vec![series(&[1.0, 10.0, 100.0]), series(&[2.0, 20.0, 50.0])],
+            base: Base::Pairs,
+            targets: Vec::new(),
+            notes: Vec::new(),
+        };
+        assert_eq!(figure.ratio_of_rounds(1), 2.0);
+        assert_eq!(figure.ratio(1), 2.0);
+        assert_eq!(figure.ratio_of_rounds(0), 1.0);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|guess-build|
-//! growth|signals|barriers|all} [--runs N] [--quick] [--before FILE]`: the figures of the papers.
+//! growth|signals|barriers|all} [--runs N] [--quick] [--before FILE] [--only PART]`: the figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
 //! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON
@@ -43,6 +43,8 @@ pub struct Options {
     pub quick: bool,
     /// An older `speculator`, to be measured beside this one where a figure has room for it.
     pub before: Option<PathBuf>,
+    /// Parts of a benchmark that has several, if not all of them are wanted.
+    pub only: Vec<String>,
 }
 
 type Bench = fn(&Options) -> Result<Vec<figure::Figure>, String>;
@@ -110,7 +112,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn parse(arguments: &[String]) -> Result<(String, Options), String> {
-    let mut options = Options { runs: 5, quick: false, before: None };
+    let mut options = Options { runs: 5, quick: false, before: None, only: Vec::new() };
     let mut wanted = "all".to_owned();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
@@ -122,6 +124,7 @@ fn parse(arguments: &[String]) -> Result<(String, Options), String> {
                 let binary = binary.and_then(|binary| binary.canonicalize().ok());
                 options.before = Some(binary.ok_or("--before needs an older binary of speculator")?);
             }
+            "--only" => options.only.push(words.next().ok_or("--only needs the name of a part")?.clone()),
             "--runs" => {
                 let number = words.next().and_then(|text| text.parse().ok()).filter(|runs| *runs > 0);
                 options.runs = number.ok_or("--runs needs a number")?;

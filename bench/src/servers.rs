@@ -100,18 +100,30 @@ pub fn find(name: &str, more: &[&str]) -> Option<PathBuf> {
     places.into_iter().find(|file| file.is_file())
 }
 
-/// The median time of `count` requests to `answers.c`, milliseconds.
-pub fn ping_pong(place: &Place, program: &str, count: u32) -> Result<f64, String> {
+/// How long a server is asked. It runs for long, so that what it does at first is not measured.
+#[derive(Clone, Copy)]
+pub struct Time {
+    /// Before the measurement.
+    pub of_warm_up: Duration,
+    /// What counts.
+    pub measured: Duration,
+}
+
+/// The median time of a request to `answers.c`, milliseconds.
+pub fn ping_pong(place: &Place, program: &str, time: Time) -> Result<f64, String> {
     let mut server = place.start(&[program, "log"])?;
     let port = server.first_line()?.trim().parse::<u16>().map_err(|error| format!("no port: {error}"))?;
     let mut client = TcpStream::connect(("127.0.0.1", port)).map_err(|error| format!("cannot connect: {error}"))?;
     client.set_nodelay(true).map_err(|error| error.to_string())?;
     let mut times = Vec::new();
-    for _ in 0..count {
+    let began = Instant::now();
+    while began.elapsed() < time.of_warm_up + time.measured {
         let start = Instant::now();
         let answered = client.write_all(b"x").and_then(|()| client.read_exact(&mut [0]));
         answered.map_err(|error| format!("no answer: {error}"))?;
-        times.push(start.elapsed().as_secs_f64() * 1e3);
+        if start - began > time.of_warm_up {
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
     }
     Ok(median(&times))
 }
@@ -129,8 +141,9 @@ pub fn as_postgres(words: &[&str]) -> Vec<String> {
 /// Where Debian keeps its commands.
 pub const POSTGRESQL: [&str; 1] = ["/usr/lib/postgresql/15/bin"];
 
-/// PostgreSQL in `dir/data`, made beforehand and outside; `pgbench` with so many clients. Transactions a second.
-pub fn pgbench(place: &Place, clients: u32, seconds: u32) -> Result<f64, String> {
+/// PostgreSQL in `dir/data`, made beforehand and outside; `pgbench` with so many clients, one number after the
+/// other. Transactions a second.
+pub fn pgbench(place: &Place, clients: &[u32], time: Time) -> Result<Vec<f64>, String> {
     let tool = |name: &str| find(name, &POSTGRESQL).map(|file| file.display().to_string());
     let (Some(initdb), Some(postgres), Some(pgbench)) = (tool("initdb"), tool("postgres"), tool("pgbench")) else {
         return Err("no PostgreSQL: install postgresql-15".to_owned());
@@ -160,18 +173,22 @@ pub fn pgbench(place: &Place, clients: u32, seconds: u32) -> Result<f64, String>
         made = asked(&["-i", "-q"]);
     }
     made?;
-    let run = |seconds: u32| {
-        asked(&["-c", &clients.to_string(), "-j", &clients.min(2).to_string(), "-T", &seconds.to_string()])
+    let run = |clients: u32, time: Duration| {
+        let seconds = time.as_secs().to_string();
+        asked(&["-c", &clients.to_string(), "-j", &clients.min(2).to_string(), "-T", &seconds])
     };
-    // A server runs for long: what it does at first is not measured.
-    run(1)?;
-    let said = run(seconds)?;
-    let tps = said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
-    tps.ok_or_else(|| format!("pgbench said {said:?}"))
+    let rates = clients.iter().map(|&clients| {
+        run(clients, time.of_warm_up)?;
+        let said = run(clients, time.measured)?;
+        let tps = said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+        tps.ok_or_else(|| format!("pgbench said {said:?}"))
+    });
+    rates.collect()
 }
 
-/// redis with `appendfsync always`; `redis-benchmark` with so many clients. Sets a second.
-pub fn redis(place: &Place, clients: u32, requests: u32) -> Result<f64, String> {
+/// redis with `appendfsync always`; `redis-benchmark` with so many clients, one number after the other. Sets a
+/// second.
+pub fn redis(place: &Place, clients: &[u32], time: Time) -> Result<Vec<f64>, String> {
     let port = free_port()?.to_string();
     let mut server = place.start(&[
         "redis-server",
@@ -187,20 +204,26 @@ pub fn redis(place: &Place, clients: u32, requests: u32) -> Result<f64, String> 
         "always",
     ])?;
     server.await_port(port.parse().unwrap_or_default())?;
-    let run = |requests: u32| {
+    let run = |clients: u32, requests: f64| -> Result<f64, String> {
         let mut job = Command::new("redis-benchmark");
-        job.args(["-p", &port, "-t", "set", "--csv", "-c", &clients.to_string(), "-n", &requests.to_string()]);
-        output_of(job)
+        let requests = format!("{requests:.0}");
+        job.args(["-p", &port, "-t", "set", "--csv", "-c", &clients.to_string(), "-n", &requests]);
+        let said = output_of(job)?;
+        let line = said.lines().find(|line| line.starts_with("\"SET\"")).unwrap_or_default();
+        let rate = line.split(',').nth(1).and_then(|field| field.trim_matches('"').parse().ok());
+        rate.ok_or_else(|| format!("redis-benchmark said {said:?}"))
     };
-    run(requests / 4)?;
-    let said = run(requests)?;
-    let line = said.lines().find(|line| line.starts_with("\"SET\"")).unwrap_or_default();
-    let rate = line.split(',').nth(1).and_then(|field| field.trim_matches('"').parse().ok());
-    rate.ok_or_else(|| format!("redis-benchmark said {said:?}"))
+    let rates = clients.iter().map(|&clients| {
+        // It takes a number of requests and no time: a first few say how many those are.
+        let rate = run(clients, 1_000.0)?;
+        let rate = run(clients, rate * time.of_warm_up.as_secs_f64())?;
+        run(clients, rate * time.measured.as_secs_f64())
+    });
+    rates.collect()
 }
 
-/// nginx with an access log in `dir/log`; requests on one connection for so long. Requests a second.
-pub fn nginx(place: &Place, time: Duration) -> Result<f64, String> {
+/// nginx with an access log in `dir/log`; requests on one connection. Requests a second.
+pub fn nginx(place: &Place, time: Time) -> Result<f64, String> {
     let nginx = find("nginx", &["/usr/sbin"]).ok_or("no nginx: install nginx-light")?.display().to_string();
     let port = free_port()?;
     let dir = place.dir.display();
@@ -220,19 +243,23 @@ pub fn nginx(place: &Place, time: Duration) -> Result<f64, String> {
     ask_for_pages(port, time).map_err(|error| format!("nginx does not answer: {error}"))
 }
 
-fn ask_for_pages(port: u16, time: Duration) -> std::io::Result<f64> {
+fn ask_for_pages(port: u16, time: Time) -> std::io::Result<f64> {
     let client = TcpStream::connect(("127.0.0.1", port))?;
     client.set_nodelay(true)?;
     let mut answers = BufReader::new(client.try_clone()?);
     let mut client = client;
-    let start = Instant::now();
-    let mut count = 0u32;
-    while start.elapsed() < time {
-        client.write_all(b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
-        skip_answer(&mut answers)?;
-        count += 1;
-    }
-    Ok(f64::from(count) / start.elapsed().as_secs_f64())
+    let mut ask = |time: Duration| -> std::io::Result<f64> {
+        let start = Instant::now();
+        let mut count = 0u32;
+        while start.elapsed() < time {
+            client.write_all(b"GET /page HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+            skip_answer(&mut answers)?;
+            count += 1;
+        }
+        Ok(f64::from(count) / start.elapsed().as_secs_f64())
+    };
+    ask(time.of_warm_up)?;
+    ask(time.measured)
 }
 
 /// Reads one answer with its contents.

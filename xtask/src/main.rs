@@ -18,7 +18,7 @@
 //! | `contention` | two mounts of BlueFS want the same: appends, lock files, `make`, a long transaction |
 //! | `stuck` | whoever waits for a BlueFS server that says nothing: programs, clients and mounts are ended |
 //! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
-//! | `bench NAME [--runs N] [--quick] [--before FILE]` | figures into `bench-results/` |
+//! | `bench NAME [--runs N] [--quick] [--before FILE] [--only PART]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |
 
 #![forbid(unsafe_code)]
@@ -50,7 +50,7 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|\
     guess-build|growth|signals|barriers|all \
-    [--runs N] [--quick] [--before FILE] | docs";
+    [--runs N] [--quick] [--before FILE] [--only PART] | docs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
