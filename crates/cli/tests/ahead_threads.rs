@@ -5,6 +5,8 @@ use crate::support;
 
 use support::guess::{check_both_ends as check, check_failure};
 
+use std::process::{Command, Output, Stdio};
+
 #[test]
 fn two_threads_and_what_they_count_behind_a_lock() {
     let program = r#"
@@ -219,4 +221,24 @@ poll.poll()
 show('over')
 "#;
     check_failure(program, "again\n", &[]);
+}
+
+/// A thread that executes gets the id of the first one, of which nobody who waits for it to stop is told.
+#[test]
+fn a_thread_executes_while_the_others_guess() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("thread_exec").display().to_string();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/thread_exec.c");
+    assert!(Command::new("cc").args(["-O1", "-pthread", "-o", &program, source]).status().unwrap().success());
+    let run = |words: &[&str]| -> Output {
+        let mut limited = Command::new("timeout");
+        limited.args(["--signal=KILL", "60"]).args(words).arg(&program).stdin(Stdio::null()).output().unwrap()
+    };
+    let expected = run(&[]);
+    assert!(expected.status.success());
+    for seed in 1..=8 {
+        let seed = seed.to_string();
+        let inside = run(&[env!("CARGO_BIN_EXE_speculator"), "run", "--inject", "all:0%:3", "--seed", &seed, "--"]);
+        assert_eq!((inside.status.code(), inside.stdout), (Some(0), expected.stdout.clone()), "seed {seed}");
+    }
 }

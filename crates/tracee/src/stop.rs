@@ -119,7 +119,8 @@ pub fn halt(tid: i32) -> Result<Option<Stopped>> {
     Ok(halt_all(&[tid])?.remove(&tid))
 }
 
-/// The same for several threads, of which none waits for another one to stop. Those that died are missing.
+/// The same for several threads, of which none waits for another one to stop. Those that died are missing, and so is one
+/// that executes: it has its leader's id then.
 pub fn halt_all(tids: &[i32]) -> Result<HashMap<i32, Stopped>> {
     let (mut halted, mut awaited) = (HashMap::new(), HashSet::new());
     for &tid in tids {
@@ -137,6 +138,12 @@ pub fn halt_all(tids: &[i32]) -> Result<HashMap<i32, Stopped>> {
         let kernel = |source| TraceError::Kernel { what: "wait", tid: any, source };
         // Nobody left to wait for: they are gone.
         let Some((tid, status)) = sys::wait_new().map_err(kernel)? else { break };
+        if status >> 16 == libc::PTRACE_EVENT_EXEC {
+            // Nothing is ever told of the id that it had.
+            if let Ok(former) = sys::event_message(tid) {
+                awaited.remove(&(former as i32));
+            }
+        }
         if awaited.remove(&tid) {
             halted.extend(stop_or_end(tid, status).map(|stopped| (tid, stopped)));
         } else {
