@@ -26,6 +26,7 @@ mod ahead_programs;
 mod ahead_progress;
 mod ahead_tcp;
 mod ahead_threads;
+mod ahead_timers;
 mod ahead_watchers;
 mod answers;
 mod appended;

@@ -323,8 +323,8 @@ rows! {
     283, timerfd_create, Native, Native, Own, Free, "a new object that nobody knows yet";
     284, eventfd, Native, Native, Own, Free, "a new object that nobody knows yet";
     285, fallocate, Tracked, ModifyFd { fd: 0 }, Object, Held, "changes the file's allocation";
-    286, timerfd_settime, Tracked, Description { fd: 0 }, Object, Waits(NotBuilt), "a timer, seen by all who share it";
-    287, timerfd_gettime, Tracked, Description { fd: 0 }, Object, Free, "a timer, seen by all who share it";
+    286, timerfd_settime, Tracked, Description { fd: 0 }, Object, Tracked, "a timer, seen by all who share it";
+    287, timerfd_gettime, Tracked, Description { fd: 0 }, Object, Tracked, "a timer, seen by all who share it";
     288, accept4, Tracked, Accept, Connection, Tracked, "observes who connected";
     289, signalfd4, Tracked, Description { fd: 0 }, Object, Free, "a new object, or the mask of one that heirs share";
     290, eventfd2, Native, Native, Own, Free, "a new object that nobody knows yet";
