@@ -14,7 +14,8 @@ const TIMER: &str = r#"
 #include <poll.h>
 static int timer;
 static void set(int flags, long value_ms, long interval_ms) {
-    struct itimerspec to = {{interval_ms / 1000, interval_ms % 1000 * 1000000}, {value_ms / 1000, value_ms % 1000 * 1000000}};
+    struct itimerspec to = {{interval_ms / 1000, interval_ms % 1000 * 1000000},
+                            {value_ms / 1000, value_ms % 1000 * 1000000}};
     OK(timerfd_settime(timer, flags, &to, NULL));
 }
 /* What is left, the interval, and what was not read. */
@@ -23,7 +24,8 @@ static void show(const char *when) {
     OK(timerfd_gettime(timer, &now));
     int ready = OK(poll(&(struct pollfd){timer, POLLIN}, 1, 0));
     if (ready) EQUAL(read(timer, &ticks, 8), 8); else FAILS(read(timer, &ticks, 8), EAGAIN);
-    snprintf(line, 99, "%s %ld %ld %lu\n", when, (now.it_value.tv_sec + 50) / 100, (long)now.it_interval.tv_sec / 100, (unsigned long)ticks);
+    long left = (now.it_value.tv_sec + 50) / 100, interval = now.it_interval.tv_sec / 100;
+    snprintf(line, 99, "%s %ld %ld %lu\n", when, left, interval, (unsigned long)ticks);
     say(line);
 }
 "#;
@@ -118,7 +120,8 @@ int main(int argc, char **argv) {
     int copy = OK(dup(timer)), started[2]; char byte; OK(pipe(started));
     set(0, 500000, 0); say("start\n");
     long id = begin();
-    if (id < 0) { struct itimerspec now; OK(timerfd_gettime(copy, &now)); CHECK(now.it_value.tv_sec > 400); say("again\n"); return 0; }
+    struct itimerspec now; OK(timerfd_gettime(copy, &now)); CHECK(now.it_value.tv_sec > 400);
+    if (id < 0) { say("again\n"); return 0; }
     if (OK(fork()) == 0) { OK(write(started[1], "x", 1)); EQUAL(read(copy, &ticks, 8), 8); say("child\n"); _exit(0); }
     EQUAL(read(started[0], &byte, 1), 1);
     set(0, 30, 0); OK(wait(NULL)); say("ahead\n");
@@ -141,7 +144,10 @@ int main(int argc, char **argv) {
     long id = begin();
     if (id < 0) { EQUAL(epoll_wait(set_of, &event, 1, 0), 0); show("again"); return 0; }
     set(0, 5, 5);
-    for (int i = 0; i < 5; i++) { EQUAL(epoll_wait(set_of, &event, 1, 5000), 1); EQUAL(read(timer, &ticks, 8), 8); sum += ticks; }
+    for (int i = 0; i < 5; i++, sum += ticks) {
+        EQUAL(epoll_wait(set_of, &event, 1, 5000), 1);
+        EQUAL(read(timer, &ticks, 8), 8);
+    }
     CHECK(sum >= 5); OK(close(timer));
     EQUAL(epoll_wait(set_of, &event, 1, 20), 0); say("ahead\n");
     finish(id, argv[1]);

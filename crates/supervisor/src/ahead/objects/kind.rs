@@ -51,7 +51,6 @@ pub(crate) trait State: Debug + Send {
 
 /// What a call does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)] // Event counters need two of them.
 pub(in crate::ahead) enum Effect {
     /// Nothing that the next call could tell.
     Nothing,
@@ -65,7 +64,6 @@ pub(in crate::ahead) enum Effect {
 
 /// What makes an object ready, so that somebody who waits for it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code)] // Event counters need one of them.
 pub(in crate::ahead) enum Readiness {
     /// Nobody waits for it itself.
     Never,
