@@ -13,10 +13,6 @@ use syscall_table::nr;
 use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 
 impl super::Ahead {
-    pub(super) fn is_dead_vessel(&self, parent: i32, child: i32) -> bool {
-        self.unreaped.get(&parent).is_some_and(|unreaped| unreaped.iter().any(|dead| dead.vessel() == child))
-    }
-
     /// Whether there is anything to look after.
     pub fn is_idle(&self) -> bool {
         self.parked.is_empty() && self.deadlines.is_empty() && self.overflow.is_empty() && self.explicit.is_empty()
@@ -27,8 +23,7 @@ impl super::Ahead {
         self.is_idle()
             && self.core.open_speculations() == 0
             && self.kept.is_empty()
-            && self.dying.is_empty()
-            && self.unreaped.is_empty()
+            && self.vessels.is_quiet()
             && self.unsettled.is_empty()
             && self.to_resolve.is_empty()
             && self.held_signals.values().all(Vec::is_empty)
@@ -248,7 +243,7 @@ impl Supervisor {
 
     /// A thread or process was born; `is_process`: it is the first of its process.
     pub(crate) fn ahead_on_birth(&mut self, tid: i32, slot: usize, thread: usize, is_process: bool) {
-        self.ahead.vessels.remove(&tid);
+        self.ahead.vessels.is_no_more(tid);
         if !is_process || self.world().ahead.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -321,7 +316,7 @@ impl Supervisor {
         self.ahead.costs.forget(pid);
         self.ahead.ledger.ended(pid, self.ahead.now());
         self.discard_vessels_of(pid);
-        let unreaped = self.ahead.unreaped.remove(&pid).unwrap_or_default();
+        let unreaped = self.ahead.vessels.take_unreaped(pid);
         self.reparent(unreaped);
         self.ahead.signals.forget(pid);
         self.ahead.ending.remove(&pid);
@@ -394,7 +389,7 @@ impl Supervisor {
                 return Ok(Some(stopped));
             }
             // The kernel tells of a vessel whose process has executed a program since, or was orphaned.
-            let is_vessel = self.ahead.vessels.contains(&info.process());
+            let is_vessel = self.ahead.vessels.has(info.process());
             if is_vessel || self.ahead.children.is_silent(info.process()) {
                 self.swallow(stopped)?;
                 return Ok(None);

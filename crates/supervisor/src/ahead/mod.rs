@@ -35,7 +35,7 @@ pub use speculations::report::{Report, Rollback};
 
 use crate::outputs::Target;
 use agent_abi::Frame;
-use checkpoint::{Dying, ThreadedVessel, ToReap};
+use checkpoint::ThreadedVessel;
 use commit_clock::Clock;
 use filesystems::disk::writes::DeferredWrite;
 use objects::kind::{Identities, Identity, Readiness};
@@ -344,14 +344,7 @@ pub(crate) struct Ahead {
     children: process::children::Children,
     /// A signal ends them, once nobody is at their pipes.
     ending: BTreeMap<i32, (Stopped, SignalInfo)>,
-    /// Vessels that have not let go of what others could notice, by their process id.
-    new_vessels: HashMap<i32, Checkpoint>,
-    /// Vessels that were killed and whose end has not been seen yet, by their process id.
-    dying: HashMap<i32, Dying>,
-    /// Vessels that died and that their process has to wait for.
-    unreaped: HashMap<i32, Vec<ToReap>>,
-    /// Process ids that vessels had or have, and no process of the world has had since.
-    vessels: HashSet<i32>,
+    vessels: rollback::vessels::Vessels,
     /// Objects that may be speculative.
     touched: BTreeSet<Object>,
     files: filesystems::memory::Files,
@@ -447,10 +440,7 @@ impl Ahead {
             unsettled: HashSet::new(),
             children: process::children::Children::default(),
             ending: BTreeMap::new(),
-            new_vessels: HashMap::new(),
-            dying: HashMap::new(),
-            unreaped: HashMap::new(),
-            vessels: HashSet::new(),
+            vessels: rollback::vessels::Vessels::default(),
             touched: BTreeSet::new(),
             files: filesystems::memory::Files::new(memories),
             ends: objects::sockets::queue::Ends::default(),

@@ -604,7 +604,7 @@ impl Supervisor {
             return Ok(false);
         }
         self.revoke_permits();
-        let mut unreaped = self.ahead.unreaped.remove(&pid).unwrap_or_default();
+        let mut unreaped = self.ahead.vessels.take_unreaped(pid);
         let begin = Instant::now();
         let known = self.known_of(pid, stopped.tid());
         let gate = self.image.header.gate_program;
@@ -615,14 +615,12 @@ impl Supervisor {
             }
             true => self.fork_with_others(stopped, pid, known, &mut unreaped),
         };
-        if !unreaped.is_empty() {
-            self.ahead.unreaped.insert(pid, unreaped);
-        }
+        self.ahead.vessels.are_unreaped(unreaped);
         match forked {
             Ok(None) => Ok(false),
             Ok(Some((vessel, others))) => {
                 let took = begin.elapsed();
-                self.ahead.vessels.insert(vessel.pid());
+                self.ahead.vessels.born(vessel.pid());
                 self.ahead.report.checkpoint(took);
                 self.ahead.costs.measured(pid, took);
                 // Those of the copy: other threads may have opened some since, and go on with that already.

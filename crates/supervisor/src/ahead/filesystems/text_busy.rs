@@ -19,7 +19,7 @@ impl Supervisor {
     /// Whether this call would fail because of what we hold.
     pub(in crate::ahead) fn meets_busy_program(&mut self, call: &Call) -> bool {
         let ahead = &self.ahead;
-        let has_vessels = !ahead.kept.is_empty() || !ahead.dying.is_empty() || ahead.fresh_vessel.is_some();
+        let has_vessels = !ahead.kept.is_empty() || ahead.vessels.any_dying() || ahead.fresh_vessel.is_some();
         if ahead.core.open_speculations() == 0 && !has_vessels && !ahead.children.any_held_exits() {
             return false;
         }

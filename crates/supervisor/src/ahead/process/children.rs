@@ -311,8 +311,7 @@ impl Supervisor {
         let is_known = |child: &i32| {
             self.tracees.contains_key(child)
                 || vessels.contains(child)
-                || self.ahead.dying.contains_key(child)
-                || self.ahead.is_dead_vessel(parent, *child)
+                || self.ahead.vessels.is_given_up(parent, *child)
         };
         let mut unheard = Vec::new();
         for child in children.into_iter().filter(|child| !is_known(child)) {
@@ -548,7 +547,7 @@ impl Supervisor {
     fn knows_only_kernel(&self, pid: i32, wanted: &Wanted) -> bool {
         let kin = &self.ahead.children;
         has_child_of_whom(procfs::children(pid), |child| {
-            let is_ours = self.ahead.vessels.contains(&child);
+            let is_ours = self.ahead.vessels.has(child);
             let is_waited_for = kin.is_reaped(child) || kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
             let is_known = kin.parent_of.get(&child) == Some(&pid);
             !is_ours && !is_waited_for && !is_known && wanted.matches(child)
@@ -618,7 +617,8 @@ impl Supervisor {
             // There is nothing of ours in it yet that could make the calls.
             return Ok(());
         }
-        if let Some(unreaped) = self.ahead.unreaped.remove(&pid) {
+        let unreaped = self.ahead.vessels.take_unreaped(pid);
+        if !unreaped.is_empty() {
             let gate = self.image.header.gate_program;
             ToReap::all(unreaped, stopped, gate, self.has_company(pid)).or_else(unless_gone)?;
             self.forget_silent_children(pid, stopped)?;
@@ -660,7 +660,7 @@ impl Supervisor {
             else {
                 continue;
             };
-            self.ahead.unreaped.entry(parent).or_default().push(dead.reparented_to(parent));
+            self.ahead.vessels.are_unreaped([dead.reparented_to(parent)]);
         }
     }
 

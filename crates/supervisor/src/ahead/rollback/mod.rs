@@ -574,7 +574,7 @@ impl Supervisor {
     /// joined with, or that is taken by `sigwait` without a stop.
     pub(in crate::ahead) fn forget_silent_children(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
         let (vessels, kin) = (&self.ahead.vessels, &self.ahead.children);
-        let is_silent = |child| vessels.contains(&child) || kin.is_silent(child) && !kin.is_announced(child);
+        let is_silent = |child| vessels.has(child) || kin.is_silent(child) && !kin.is_announced(child);
         let silent: Vec<i32> = stopped
             .pending_signals(true)?
             .iter()

@@ -8,13 +8,71 @@
 use crate::ahead::calls::plan::Class;
 use crate::ahead::Kept;
 use crate::event_loop::Supervisor;
-use checkpoint::{ToReap, Vessel};
+use checkpoint::{Dying, ToReap, Vessel};
 use speculation::Checkpoint;
+use std::collections::{HashMap, HashSet};
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
 /// So many dead vessels a process leaves unreaped at most: they count among the processes that its user may have.
 const UNREAPED_MAX: usize = 8;
+
+/// What there is of vessels besides those that a rollback may need.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct Vessels {
+    /// They have not let go of what others could notice, by their process id.
+    new: HashMap<i32, Checkpoint>,
+    /// They were killed, and their end has not been seen yet, by their process id.
+    dying: HashMap<i32, Dying>,
+    /// They died, and their process has to wait for them.
+    unreaped: HashMap<i32, Vec<ToReap>>,
+    /// Process ids that vessels had or have, and no process of the world has had since.
+    ids: HashSet<i32>,
+}
+
+impl Vessels {
+    /// A vessel was forked: it has this process id.
+    pub fn born(&mut self, id: i32) {
+        self.ids.insert(id);
+    }
+
+    /// A thread or process of the world has this id now.
+    pub fn is_no_more(&mut self, id: i32) {
+        self.ids.remove(&id);
+    }
+
+    /// Whether a process id is one of a vessel, or was.
+    pub fn has(&self, id: i32) -> bool {
+        self.ids.contains(&id)
+    }
+
+    /// Whether nothing is to be done for any that was given up.
+    pub fn is_quiet(&self) -> bool {
+        self.dying.is_empty() && self.unreaped.is_empty()
+    }
+
+    pub fn any_dying(&self) -> bool {
+        !self.dying.is_empty()
+    }
+
+    /// Whether a child of a process is a vessel that was given up.
+    pub fn is_given_up(&self, parent: i32, child: i32) -> bool {
+        let is_it = |dead: &ToReap| dead.vessel() == child;
+        self.dying.contains_key(&child) || self.unreaped.get(&parent).is_some_and(|dead| dead.iter().any(is_it))
+    }
+
+    /// Those that a process has to wait for, which is somebody else's task from here on.
+    pub fn take_unreaped(&mut self, parent: i32) -> Vec<ToReap> {
+        self.unreaped.remove(&parent).unwrap_or_default()
+    }
+
+    /// Their parent has to wait for them.
+    pub fn are_unreaped(&mut self, dead: impl IntoIterator<Item = ToReap>) {
+        for dead in dead {
+            self.unreaped.entry(dead.parent()).or_default().push(dead);
+        }
+    }
+}
 
 /// Whether a call of this class could tell that there is a vessel, or leave it with descriptors of its own.
 pub(in crate::ahead) fn would_notice(class: &Class, nr: u64) -> bool {
@@ -39,14 +97,14 @@ impl Supervisor {
     /// If it is a vessel that has stopped, that is the core's business no more than anybody's: `None`.
     pub(crate) fn adopt_vessel(&mut self, stopped: Stopped) -> Option<Stopped> {
         let pid = stopped.tid();
-        if self.ahead.dying.contains_key(&pid) {
+        if self.ahead.vessels.dying.contains_key(&pid) {
             // On its way out.
             let _ = stopped.resume(0);
             return None;
         }
         let fresh = self.ahead.fresh_vessel.as_ref().filter(|kept| kept.vessel.pid() == pid);
-        let new_vessels = self.ahead.new_vessels.get(&pid).and_then(|checkpoint| self.ahead.kept.get(checkpoint));
-        match fresh.or(new_vessels) {
+        let new = self.ahead.vessels.new.get(&pid).and_then(|checkpoint| self.ahead.kept.get(checkpoint));
+        match fresh.or(new) {
             Some(kept) => {
                 kept.vessel.vessel().adopt(stopped);
                 None
@@ -57,7 +115,7 @@ impl Supervisor {
 
     /// A checkpoint is the core's from here on.
     pub(in crate::ahead) fn keep_checkpoint(&mut self, checkpoint: Checkpoint, kept: Kept) {
-        self.ahead.new_vessels.insert(kept.vessel.pid(), checkpoint);
+        self.ahead.vessels.new.insert(kept.vessel.pid(), checkpoint);
         self.ahead.kept.insert(checkpoint, kept);
     }
 
@@ -67,7 +125,7 @@ impl Supervisor {
             // What it was for came to nothing.
             self.discard(stale);
         }
-        for (pid, checkpoint) in std::mem::take(&mut self.ahead.new_vessels) {
+        for (pid, checkpoint) in std::mem::take(&mut self.ahead.vessels.new) {
             let Some(kept) = self.ahead.kept.get(&checkpoint) else { continue };
             if let Err(error) = kept.vessel.vessel().settle() {
                 // A copy that may be noticed is worse than none: without it a rollback ends the world.
@@ -77,11 +135,11 @@ impl Supervisor {
         }
         self.await_dying();
         // Of those of others no more is done: they are not stopped.
-        self.ahead.unreaped.values_mut().flatten().for_each(ToReap::hurry);
+        self.ahead.vessels.unreaped.values_mut().flatten().for_each(ToReap::hurry);
     }
 
     pub(in crate::ahead) fn await_dying(&mut self) {
-        for (_, dying) in std::mem::take(&mut self.ahead.dying) {
+        for (_, dying) in std::mem::take(&mut self.ahead.vessels.dying) {
             self.keep_unreaped(dying.await_end());
         }
     }
@@ -91,7 +149,7 @@ impl Supervisor {
     pub(in crate::ahead) fn reap_if_due(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
         let is_patient = |dead: &Vec<ToReap>| dead.len() < UNREAPED_MAX && dead.iter().all(ToReap::can_wait);
         let can_wait = self.ahead.core.open_speculations() > 0
-            && self.ahead.unreaped.get(&pid).is_some_and(is_patient)
+            && self.ahead.vessels.unreaped.get(&pid).is_some_and(is_patient)
             && !self.ahead.children.is_anything_to_reap(pid);
         match can_wait {
             true => Ok(()),
@@ -107,14 +165,14 @@ impl Supervisor {
 
     /// The end of somebody who is no thread of the world.
     pub(crate) fn on_vessel_end(&mut self, pid: i32) {
-        if let Some(dying) = self.ahead.dying.remove(&pid) {
+        if let Some(dying) = self.ahead.vessels.dying.remove(&pid) {
             self.keep_unreaped(dying.ended());
         }
     }
 
     fn keep_unreaped(&mut self, dead: ToReap) {
         match self.tracees.contains_key(&dead.parent()) {
-            true => self.ahead.unreaped.entry(dead.parent()).or_default().push(dead),
+            true => self.ahead.vessels.are_unreaped([dead]),
             false => self.reparent(vec![dead]),
         }
     }
@@ -124,9 +182,9 @@ impl Supervisor {
     }
 
     pub(in crate::ahead) fn discard_vessel(&mut self, vessel: Vessel) {
-        self.ahead.new_vessels.remove(&vessel.pid());
+        self.ahead.vessels.new.remove(&vessel.pid());
         if let Ok(dying) = vessel.give_up() {
-            self.ahead.dying.insert(dying.vessel(), dying);
+            self.ahead.vessels.dying.insert(dying.vessel(), dying);
         }
     }
 
