@@ -27,9 +27,13 @@ impl Received {
 
     /// COMMAND is about to see a signal.
     pub fn note(&self, signal: i32, sender: i32) {
+        let now = Instant::now();
         let mut received = self.lock();
-        received.retain(|(_, _, when)| when.elapsed() < REMEMBERED);
-        received.push_back((signal, sender, Instant::now()));
+        // The oldest come first. COMMAND may get thousands in this time: only those that go are looked at.
+        while received.front().is_some_and(|(_, _, when)| now - *when >= REMEMBERED) {
+            received.pop_front();
+        }
+        received.push_back((signal, sender, now));
     }
 
     /// Whether COMMAND got this one; each counts once.
@@ -84,6 +88,16 @@ mod tests {
     use std::io::{Read, Write};
     use std::process::{Command, Stdio};
     use tracee::{Stop, Stopped};
+
+    #[test]
+    fn what_was_received_long_ago_is_forgotten() {
+        let received = Received::default();
+        let long_ago = Instant::now().checked_sub(REMEMBERED).expect("the machine is up for longer");
+        received.lock().extend([(1, 1, long_ago), (2, 1, long_ago), (3, 1, Instant::now())]);
+        received.note(4, 1);
+        let left: Vec<i32> = received.lock().iter().map(|&(signal, ..)| signal).collect();
+        assert_eq!(left, [3, 4]);
+    }
 
     /// On a busy machine it may take long until the event loop sees that COMMAND got a signal.
     #[test]
