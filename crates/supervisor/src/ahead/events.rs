@@ -60,11 +60,9 @@ impl Supervisor {
         }
         let now = Instant::now();
         let mut is_due = false;
-        while let Some((&key, _)) = self.ahead.deadlines.first_key_value().filter(|((at, _), _)| *at <= now) {
-            if let Some((id, is_right)) = self.ahead.deadlines.remove(&key) {
-                self.resolve(id, is_right);
-                is_due = true;
-            }
+        while let Some((id, is_right)) = self.ahead.deadlines.take_due(now) {
+            self.resolve(id, is_right);
+            is_due = true;
         }
         if !self.ahead.overflow.is_empty() {
             self.release_overflow();

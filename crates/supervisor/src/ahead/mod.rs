@@ -41,7 +41,7 @@ use filesystems::disk::writes::DeferredWrite;
 use objects::kind::{Identities, Identity, Readiness};
 use rollback::undo::Undo;
 use speculation::{Checkpoint, Process, SpeculationId};
-use speculations::inject::{Injector, Outcomes};
+use speculations::inject::{Deadlines, Injector, Outcomes};
 use speculations::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -331,8 +331,7 @@ pub(crate) struct Ahead {
     kept: HashMap<Checkpoint, Kept>,
     /// Taken for the checkpoint that the core is about to ask for.
     fresh_vessel: Option<Kept>,
-    deadlines: BTreeMap<(Instant, u64), (SpeculationId, bool)>,
-    next_deadline: u64,
+    deadlines: Deadlines,
     /// Speculations that programs made, by the number that they were given.
     explicit: BTreeMap<u64, SpeculationId>,
     next_explicit: u64,
@@ -430,8 +429,7 @@ impl Ahead {
             under_way: HashMap::new(),
             kept: HashMap::new(),
             fresh_vessel: None,
-            deadlines: BTreeMap::new(),
-            next_deadline: 0,
+            deadlines: Deadlines::default(),
             explicit: BTreeMap::new(),
             next_explicit: 0,
             outside: Default::default(),
@@ -538,7 +536,7 @@ impl Ahead {
     pub fn next_look(&self) -> Option<Instant> {
         /// Signals of a thread that is kept waiting are looked for this often.
         const PATIENCE: Duration = Duration::from_millis(3);
-        let deadline = self.deadlines.keys().next().map(|&(at, _)| at);
+        let deadline = self.deadlines.next();
         let waits = !self.parked.is_empty()
             || !self.overflow.is_empty()
             || !self.sends.is_empty()

@@ -6,7 +6,7 @@ use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::{process, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::Frame;
-use speculation::Access;
+use speculation::{Access, SpeculationId};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::str::FromStr;
@@ -95,6 +95,35 @@ pub enum InjectionError {
 }
 
 const DELAY: Duration = Duration::from_millis(5);
+
+/// When injected guesses are resolved, and how.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct Deadlines {
+    /// Of those that are due at the same time the older first.
+    due: BTreeMap<(Instant, u64), (SpeculationId, bool)>,
+    last: u64,
+}
+
+impl Deadlines {
+    fn add(&mut self, at: Instant, id: SpeculationId, is_right: bool) {
+        self.last += 1;
+        self.due.insert((at, self.last), (id, is_right));
+    }
+
+    /// One that is to be resolved by now, and whether it was right.
+    pub fn take_due(&mut self, now: Instant) -> Option<(SpeculationId, bool)> {
+        let first = self.due.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
+    }
+
+    pub fn next(&self) -> Option<Instant> {
+        self.due.keys().next().map(|&(at, _)| at)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.due.is_empty()
+    }
+}
 
 impl Injection {
     /// Nothing is chosen.
@@ -392,8 +421,7 @@ impl Supervisor {
         let at = Instant::now() + chosen.delay;
         self.ahead.ledger.made(id, &chosen.family.to_string(), Some(at), self.ahead.now());
         self.ahead.outcomes.expect(call.pid, at, chosen.is_right);
-        self.ahead.next_deadline += 1;
-        self.ahead.deadlines.insert((at, self.ahead.next_deadline), (id, chosen.is_right));
+        self.ahead.deadlines.add(at, id, chosen.is_right);
         Ok((!chosen.is_right).then(|| Decision::Answer(chosen.family.wrong_result())))
     }
 }
