@@ -25,6 +25,7 @@ const PROGRAMS: &[&str] = &[
     "fork_status.c",
     "futex_between_processes.c",
     "killed_inside.c",
+    "mapped_older.c",
     "mmap_shared_anonymous.c",
     "namespace_first_process_faults.c",
     "orphan_reparenting.c",

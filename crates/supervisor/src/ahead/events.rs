@@ -32,6 +32,7 @@ impl super::Ahead {
             && !self.listeners.any_waits()
             && self.shutdowns.is_empty()
             && self.sends.is_empty()
+            && self.mirrors.is_empty()
             && !self.under_way.values().any(|call| call.makes_child)
             && self.thread_groups.is_quiet()
             && self.children.is_quiet()
@@ -110,6 +111,7 @@ impl Supervisor {
     /// The last process has ended: what was kept for it goes.
     pub(crate) fn ahead_on_last_exit(&mut self) {
         self.return_input();
+        self.forget_unmapped_mirrors();
         let kept = std::mem::take(&mut self.ahead.kept).into_values().chain(self.ahead.fresh_vessel.take());
         for kept in kept {
             // Their ends are the last that there is to wait for.
@@ -290,6 +292,7 @@ impl Supervisor {
 
     /// A thread has ended; `is_process`: with its process.
     pub(crate) fn ahead_on_end(&mut self, tid: i32, is_process: bool) {
+        self.forget_unmapped_mirrors();
         self.ahead.under_way.remove(&tid);
         self.end_work(tid);
         if self.world().ahead.load(Ordering::Relaxed) == 0 {

@@ -262,6 +262,8 @@ pub(crate) struct UnderWay {
     pub executes: Option<filesystems::disk::programs::Executed>,
     /// It takes something that a rollback has to give back.
     pub takes: Option<Taking>,
+    /// It maps a file that is to have a mirror.
+    mirrors: Option<filesystems::disk::mirrors::Mapping>,
     /// It may wait, deaf to everything, until a child does not use the memory of its process any more (`vfork`).
     pub lends_memory: bool,
 }
@@ -387,6 +389,7 @@ pub(crate) struct Ahead {
     held_names: filesystems::disk::name_changes::HeldNames,
     stages: filesystems::disk::stages::Stages,
     attributes: filesystems::disk::attributes::Attributes,
+    mirrors: filesystems::disk::mirrors::Mirrors,
     new_files: filesystems::disk::new_files::NewFiles,
     permits: calls::permits::Given,
     whole_objects: calls::exchange::WholeObjects,
@@ -466,6 +469,7 @@ impl Ahead {
             held_names: filesystems::disk::name_changes::HeldNames::default(),
             stages: filesystems::disk::stages::Stages::default(),
             attributes: filesystems::disk::attributes::Attributes::default(),
+            mirrors: filesystems::disk::mirrors::Mirrors::default(),
             new_files: filesystems::disk::new_files::NewFiles::default(),
             permits: calls::permits::Given::default(),
             whole_objects: calls::exchange::WholeObjects::default(),

@@ -90,6 +90,9 @@ impl Supervisor {
             self.call_out_who_waits_at(stopped.tid(), &hung_up);
         }
         self.ahead.giving_birth.remove(&stopped.tid());
+        if let Some(mapping) = made.as_ref().and_then(|made| made.mirrors) {
+            self.mapped_mirror(&stopped, mapping, result)?;
+        }
         if let Some(taking) = made.as_ref().and_then(|made| made.takes.as_ref()) {
             self.note_taken(stopped.tid(), taking, result)?;
         }
@@ -268,6 +271,9 @@ impl Supervisor {
         {
             return Ok(Decision::Again);
         }
+        if !self.ahead.is_speculative(call.pid) && !self.leave_mirrors(stopped, call)? {
+            return Ok(Decision::Wait);
+        }
         if call.frame.nr == u64::from(SPECULATE_NR) {
             return self.on_speculate(stopped, call);
         }
@@ -341,6 +347,7 @@ impl Supervisor {
             Class::Sync { fd } if is_speculative => return Ok(self.hold_sync(call, fd)),
             Class::Sync { .. } => return Ok(Decision::Go),
             Class::Lock { fd } => return self.lock_file(stopped, call, fd),
+            Class::Mirror => return self.map_mirror(stopped, call),
             Class::Apart if is_speculative => return self.bear_apart(stopped, call, plan),
             Class::Apart if self.has_company(call.tid) => {
                 return Ok(Decision::GoAndTell(UnderWay { lends_memory: true, ..UnderWay::default() }))
@@ -423,7 +430,7 @@ impl Supervisor {
         if let Some(decision) = self.read_held_entries(stopped, call)? {
             return Ok(Some(decision));
         }
-        let waits = self.looks_at_held_names(call) || self.meets_busy_program(call);
+        let waits = self.looks_at_held_names(call) || self.meets_mirror(call) || self.meets_busy_program(call);
         Ok(waits.then(|| self.wait_at_barrier(call)))
     }
 

@@ -64,6 +64,8 @@ pub(crate) enum Class {
     Truncation,
     /// It may make a file.
     Creation,
+    /// It maps a file that was there, to be written.
+    Mirror,
     /// It writes to a file on a disk.
     Deferred { fd: i32 },
     /// It cannot be undone: its process must depend on nothing.
@@ -548,7 +550,7 @@ impl Supervisor {
                 }
             }
         }
-        Plan::new(Class::Barrier).once()
+        self.plan_shared_mapping(call)
     }
 
     /// Being ready is an observation of whoever made it ready, or left something to read: of every pipe, socket,

@@ -211,7 +211,7 @@ impl Supervisor {
     /// Stop all other threads of a process where a checkpoint can be taken. The answer has those that ran, and are to
     /// go on. `None`: one of them is in the middle of something; whoever asked is looked at again when that may be
     /// over.
-    fn stop_others(&mut self, pid: i32, caller: i32) -> Result<Option<Vec<Stopped>>> {
+    pub(in crate::ahead) fn stop_others(&mut self, pid: i32, caller: i32) -> Result<Option<Vec<Stopped>>> {
         let mut stopped = Vec::new();
         let mut is_put_off = false;
         while !is_put_off {
@@ -310,7 +310,7 @@ impl Supervisor {
 
     /// Threads that were stopped for a checkpoint go on. What one of them may have been asked to stop for is asked
     /// again.
-    fn let_go_on(&mut self, pid: i32, stopped: Vec<Stopped>) -> Result<()> {
+    pub(in crate::ahead) fn let_go_on(&mut self, pid: i32, stopped: Vec<Stopped>) -> Result<()> {
         for stopped in stopped {
             match stopped.resume(0) {
                 Ok(()) | Err(TraceError::Gone(_)) => {}

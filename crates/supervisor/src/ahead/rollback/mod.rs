@@ -111,6 +111,7 @@ impl Supervisor {
                         Undo::Reap { child } => self.ahead.children.reaped_for_good(child),
                         Undo::Shutdown { own, closed, .. } => self.ahead.shutdowns.is_certain(own, closed),
                         Undo::Sent { receiver, .. } => self.call_receiver(receiver),
+                        Undo::Mirror(copied) => self.mirror_is_certain(copied),
                         other => self.ahead.file_locks.roll_forward(other, may_be_locked),
                     }
                 }
@@ -374,6 +375,10 @@ impl Supervisor {
             }
             Undo::EpollSet(before) => {
                 self.ahead.epoll_sets.undo(before);
+                Ok(())
+            }
+            Undo::Mirror(copied) => {
+                self.ahead.mirrors.forget(copied);
                 Ok(())
             }
             Undo::Memory(..)

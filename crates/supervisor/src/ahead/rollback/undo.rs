@@ -47,6 +47,8 @@ pub(crate) enum Intent {
     CloseOnExec(i32),
     /// Take the lock of a file, or give it up.
     Lock(LockBefore),
+    /// Map a file that gets this mirror.
+    Mirror((u64, u64)),
     /// Change an open file's flags.
     Flags(OwnedFd),
     /// Change those of a pipe's end.
@@ -89,6 +91,8 @@ pub(crate) enum Undo {
     CloseOnExec { pid: i32, fd: i32, was: bool },
     /// Whether it was locked.
     Lock(LockBefore),
+    /// That there is this mirror of a mapped file.
+    Mirror((u64, u64)),
     /// The open file's flags.
     Flags { file: Arc<OwnedFd>, flags: OFlags },
     /// Those of a pipe's end, and who had it open, by which descriptors. The end itself is not kept, so that
@@ -205,6 +209,7 @@ impl Supervisor {
             }
             Intent::Reap(child) => Undo::Reap { child },
             Intent::Send { receiver, number } => Undo::Sent { receiver, number },
+            Intent::Mirror(copied) => Undo::Mirror(copied),
             Intent::Nothing => Undo::Nothing,
         })
     }
@@ -329,6 +334,7 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
         | Undo::Told { .. }
         | Undo::Sent { .. }
         | Undo::Heard { .. }
+        | Undo::Mirror(_)
         | Undo::Nothing => Ok(()),
     }
 }

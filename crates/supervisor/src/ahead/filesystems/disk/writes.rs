@@ -219,6 +219,15 @@ impl Supervisor {
         }
     }
 
+    /// What was stored in a mapping is written.
+    pub(in crate::ahead) fn make_mapped_write(&mut self, write: &DeferredWrite) {
+        self.about_to_change(write.inode.0);
+        match write.make() {
+            Ok(()) => self.join_transaction(write),
+            Err(error) => self.end_world(&format!("what was stored in a mapped file could not be written: {error}")),
+        }
+    }
+
     /// The change is in the page cache now: it is in the transaction that is active now, or in an older one.
     fn join_transaction(&mut self, write: &DeferredWrite) {
         let world = self.world();
