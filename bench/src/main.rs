@@ -1,5 +1,6 @@
-//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|guess-build|
-//! growth|signals|barriers|all} [--runs N] [--quick] [--before FILE] [--only PART]`: the figures of the papers.
+//! `bench {interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|bluefs-scale|
+//! ahead-calls|guess-build|growth|signals|barriers|all} [--runs N] [--quick] [--only PART] [--max N] [--before FILE]`:
+//! the figures of the papers.
 //!
 //! Everything that is compared is measured in one run, interleaved, and given as medians and ratios: absolute times
 //! move from machine to machine. Each figure leaves a table on standard output and, under `bench-results/`, a JSON
@@ -11,6 +12,8 @@ mod ahead_calls;
 mod answers;
 mod barriers;
 mod bluefs;
+mod bluefs_scale;
+mod bluefs_served;
 mod build;
 mod checkpoint;
 mod epochs;
@@ -41,6 +44,8 @@ pub struct Options {
     pub runs: usize,
     /// Smaller workloads: says whether everything works, not how fast.
     pub quick: bool,
+    /// No point of a curve beyond this one, where the benchmark has room for it.
+    pub max: Option<f64>,
     /// An older `speculator`, to be measured beside this one where a figure has room for it.
     pub before: Option<PathBuf>,
     /// Parts of a benchmark that has several, if not all of them are wanted.
@@ -49,7 +54,7 @@ pub struct Options {
 
 type Bench = fn(&Options) -> Result<Vec<figure::Figure>, String>;
 
-const BENCHES: [(&str, Bench); 15] = [
+const BENCHES: [(&str, Bench); 16] = [
     ("interposition", |options| Ok(vec![interposition::run(options)?])),
     ("postmark", |options| Ok(vec![postmark::run(options)?])),
     ("sqlite", |options| Ok(vec![sqlite::run(options)?])),
@@ -60,6 +65,7 @@ const BENCHES: [(&str, Bench); 15] = [
     ("answers", answers::run),
     ("epochs", epochs::run),
     ("bluefs", bluefs::run),
+    ("bluefs-scale", bluefs_scale::run),
     ("ahead-calls", |options| Ok(vec![ahead_calls::run(options)?])),
     ("guess-build", |options| Ok(vec![guess_build::run(options)?])),
     ("growth", growth::run),
@@ -112,12 +118,16 @@ fn run(arguments: &[String]) -> Result<(), String> {
 }
 
 fn parse(arguments: &[String]) -> Result<(String, Options), String> {
-    let mut options = Options { runs: 5, quick: false, before: None, only: Vec::new() };
+    let mut options = Options { runs: 5, quick: false, max: None, before: None, only: Vec::new() };
     let mut wanted = "all".to_owned();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         match word.as_str() {
             "--quick" => options.quick = true,
+            "--max" => {
+                let number = words.next().and_then(|text| text.parse().ok());
+                options.max = Some(number.ok_or("--max needs a number")?);
+            }
             "--before" => {
                 let binary = words.next().map(PathBuf::from).filter(|binary| binary.is_file());
                 // Benchmarks change their working directory.

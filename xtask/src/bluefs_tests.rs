@@ -1,5 +1,5 @@
-//! `contention` and `stuck`: tests of BlueFS that try a sample in `test`, and everything here
-//! (`crates/cli/tests/bluefs_contention.rs`, `crates/cli/tests/bluefs_stuck.rs`).
+//! `contention`, `hostile` and `stuck`: tests of BlueFS that try a sample in `test`, and everything here
+//! (`bluefs_contention.rs`, `bluefs_hostile.rs` and `bluefs_stuck.rs` in `crates/cli/tests`).
 
 use crate::shell::{cargo, is_root};
 

@@ -15,10 +15,11 @@
 //! | `posix [--operations N] [--seed S] [NAME …]` | pjdfstest (tests with a NAME in theirs) and fsx on a BlueFS mount |
 //! | `histories [N] [--seed S] [--planted ERROR]` | N (100) histories of several BlueFS clients, with faults |
 //! | `fuzz [--for MINUTES] [--seed S]` | hostile clients and a hostile server of BlueFS, so long at each end |
+//! | `hostile` | clients of BlueFS that lie, hoard and flood: what they are told, and how long another one waits |
 //! | `contention` | two mounts of BlueFS want the same: appends, lock files, `make`, a long transaction |
 //! | `stuck` | whoever waits for a BlueFS server that says nothing: programs, clients and mounts are ended |
 //! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
-//! | `bench NAME [--runs N] [--quick] [--before FILE] [--only PART]` | figures into `bench-results/` |
+//! | `bench NAME [--runs N] [--quick] [--only PART] [--max N] [--before FILE]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |
 
 #![forbid(unsafe_code)]
@@ -46,11 +47,12 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | \
     everyday [--table] [NAME …] | replay [--runs N] [NAME …] | guarantee | faults [N] [--seed S] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | posix [--operations N] [--seed S] [NAME …] | \
-    histories [N] [--seed S] [--jobs N] [--planted ERROR] | stuck | contention | fuzz [--for MINUTES] [--seed S] | \
+    histories [N] [--seed S] [--jobs N] [--planted ERROR] | stuck | contention | hostile | \
+    fuzz [--for MINUTES] [--seed S] | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
-    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|ahead-calls|\
-    guess-build|growth|signals|barriers|all \
-    [--runs N] [--quick] [--before FILE] [--only PART] | docs";
+    bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|bluefs-scale|\
+    ahead-calls|guess-build|growth|signals|barriers|all \
+    [--runs N] [--quick] [--only PART] [--max N] [--before FILE] | docs";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -83,6 +85,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "posix" => posix::run(rest),
         "histories" => histories::run(rest),
         "contention" => bluefs_tests::run("bluefs_contention", "BLUEFS_CONTENTION"),
+        "hostile" => bluefs_tests::run("bluefs_hostile", "BLUEFS_HOSTILE"),
         "fuzz" => fuzz::run(rest),
         "stuck" => bluefs_tests::run("bluefs_stuck", "BLUEFS_STUCK"),
         "search" => search::run(rest),

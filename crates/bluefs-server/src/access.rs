@@ -153,9 +153,11 @@ impl Access for Invitations {
     fn check(&self, volume: &[u8], secret: &[u8], wall: Time) -> Option<Grant> {
         let hash = sha256(secret);
         let all = self.all().ok()?;
-        let found =
-            all.iter().find(|one| one.secret == hash && one.volume.as_bytes() == volume && one.is_good(wall))?;
-        Some(Grant { invitation: found.number, read_only: found.read_only })
+        let is_it = |one: &&Invitation| one.secret == hash && one.volume.as_bytes() == volume && one.is_good(wall);
+        let grant = all.iter().find(is_it).map(|one| Grant { invitation: one.number, read_only: one.read_only });
+        // What was read before does not know an invitation that was made since: it would not stand.
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), all));
+        grant
     }
 
     fn stands(&self, number: u64, wall: Time) -> bool {
@@ -199,6 +201,16 @@ fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_invitation_stands_as_soon_as_it_is_used() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let all = Invitations::of(dir.path());
+        assert!(!all.stands(7, Time(0)));
+        let (number, secret) = all.add("work", false, None).expect("made");
+        assert!(all.check(b"work", &secret, Time(0)).is_some_and(|grant| grant.invitation == number));
+        assert!(all.stands(number, Time(0)), "what was read a moment ago does not know it");
+    }
 
     #[test]
     fn lines_of_invitations() {

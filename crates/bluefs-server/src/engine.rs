@@ -13,6 +13,9 @@ use crate::volume::Volume;
 const DEFAULT_VOLUME: &[u8] = b"default";
 /// Sessions of one volume, at most.
 const SESSIONS_MAX: usize = 4096;
+/// Sessions and connections of one invitation, at most: whoever has it cannot use up those of all others.
+const SESSIONS_OF_ONE_MAX: usize = 1024;
+const CONNECTIONS_OF_ONE_MAX: usize = 512;
 
 /// A connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -219,9 +222,16 @@ impl State {
             return Ok(Err((Refusal::Volume, "no such volume, or no right to it")));
         };
         let volume = self.volumes.get_mut(&id).expect("all volumes are loaded");
+        let (sessions, connections) = volume.sessions_of(grant.invitation);
+        if grant.invitation != 0 && connections >= CONNECTIONS_OF_ONE_MAX {
+            return Ok(Err((Refusal::Limit, "the invitation has too many connections")));
+        }
         let Some((session, epoch)) = hello.session else {
             if volume.session_count() >= SESSIONS_MAX {
                 return Ok(Err((Refusal::Limit, "the volume has too many sessions")));
+            }
+            if grant.invitation != 0 && sessions >= SESSIONS_OF_ONE_MAX {
+                return Ok(Err((Refusal::Limit, "the invitation has too many sessions")));
             }
             let session = SessionId(access.random());
             let Grant { invitation, read_only } = grant;

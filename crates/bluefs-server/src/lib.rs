@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod bounds;
 mod engine;
 mod locks;
 mod serve;

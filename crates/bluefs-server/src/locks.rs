@@ -107,7 +107,7 @@ impl Locks {
 
     /// Whether the session has any.
     pub fn has_any(&self, session: SessionId) -> bool {
-        self.held.values().flatten().any(|held| held.session == session)
+        self.counts.get(&session).is_some_and(|count| *count > 0)
     }
 
     /// A lock of another owner that is in the way of this one, without its owner.
@@ -222,9 +222,11 @@ impl Locks {
         let (owner, start, end) = (request.owner, request.start, request.end);
         let held = self.held.entry(request.ino).or_default();
         let before = held.len();
-        let mut kept = Vec::new();
+        let replaces = |one: &Held| (one.session, one.owner) == (session, owner) && one.meets(start, end);
+        // Most replace nothing: a file with many locks is not copied for each.
+        let mut kept = if held.iter().any(replaces) { Vec::new() } else { std::mem::take(held) };
         for one in held.drain(..) {
-            if (one.session, one.owner) != (session, owner) || !one.meets(start, end) {
+            if !replaces(&one) {
                 kept.push(one);
                 continue;
             }

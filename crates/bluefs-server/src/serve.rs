@@ -12,9 +12,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bluefs::Time;
 use bluefs_net::{Acceptor, Cutter, Sender};
 use bluefs_store::{Store, StoreError};
-use bluefs_wire::{frame, Refusal, Reply, FRAME_BYTES_MAX};
+use bluefs_wire::{frame, Refusal, Reply, Request, FRAME_BYTES_MAX};
 
+use crate::bounds::{Place, Room, Strangers, Unsent, STRANGERS_MAX, WAITING_BYTES_MAX, WAITING_OF_ONE_MAX};
 use crate::engine::{Access, Action, ConnectionId, Engine, Event, Now};
+use crate::session::bytes_of;
 
 /// Events that are decided in one turn, at most: one batch of the store.
 const TURN_EVENTS_MAX: usize = 512;
@@ -22,7 +24,11 @@ const TURN_EVENTS_MAX: usize = 512;
 const WAITING_EVENTS_MAX: usize = 1024;
 /// Bytes that wait for a client that does not read; then its connection is ended.
 const UNSENT_BYTES_MAX: usize = 128 << 20;
-/// Connections at once.
+/// The same of all clients together; then the connection with the most of it is ended.
+const UNSENT_OF_ALL_BYTES_MAX: usize = 512 << 20;
+/// About what a frame that waits takes up beside its bytes.
+const FRAME_EXTRA_BYTES: usize = 64;
+/// Connections at once, beside those that have not said who they are.
 const CONNECTIONS_MAX: usize = 1024;
 /// A client says something every few seconds. One that does not is gone.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -44,8 +50,10 @@ pub enum ServeError {
 
 /// What reaches the thread that decides.
 enum Input {
-    Opened(ConnectionId, SyncSender<Output>, Arc<AtomicUsize>, Cutter),
+    Opened(ConnectionId, Line),
     Event(Event),
+    /// A message has its place until it is decided.
+    Message(ConnectionId, Request, Place),
     Stop,
 }
 
@@ -56,9 +64,25 @@ enum Output {
 
 /// A connection, as the deciding thread sees it.
 struct Line {
-    output: mpsc::SyncSender<Output>,
-    unsent: Arc<AtomicUsize>,
+    output: mpsc::Sender<Output>,
+    unsent: Arc<Unsent>,
     cutter: Cutter,
+    is_cut: bool,
+}
+
+impl Line {
+    fn cut(&mut self) {
+        self.is_cut = true;
+        self.cutter.cut();
+    }
+}
+
+/// What the threads of connections share.
+struct Shared {
+    room: Arc<Room>,
+    strangers: Strangers,
+    unsent: Arc<AtomicUsize>,
+    open: AtomicUsize,
 }
 
 /// Ends a server that runs.
@@ -80,6 +104,9 @@ pub struct Server {
     input: Receiver<Input>,
     to_input: SyncSender<Input>,
     lines: BTreeMap<ConnectionId, Line>,
+    shared: Arc<Shared>,
+    /// The places of the messages that are decided now.
+    taken: Vec<Place>,
 }
 
 impl Server {
@@ -88,7 +115,9 @@ impl Server {
         let clock = Instant::now();
         let (to_input, input) = mpsc::sync_channel(WAITING_EVENTS_MAX);
         let engine = Engine::new(store, now(clock))?;
-        Ok(Server { engine, clock, input, to_input, lines: BTreeMap::new() })
+        let (strangers, unsent, open) = (Strangers::default(), Arc::default(), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { room: Arc::new(Room::new(WAITING_BYTES_MAX)), strangers, unsent, open });
+        Ok(Server { engine, clock, input, to_input, lines: BTreeMap::new(), shared, taken: Vec::new() })
     }
 
     /// Another pause between a change of a group and a lease of another session on it, ms. Tests have none.
@@ -114,11 +143,14 @@ impl Server {
         acceptor: Option<Acceptor>,
         access: &dyn Access,
     ) -> Result<(), ServeError> {
-        let to_input = self.to_input.clone();
-        std::thread::Builder::new().name("accept".to_owned()).spawn(move || accept(&listener, &acceptor, &to_input))?;
+        let (to_input, shared) = (self.to_input.clone(), self.shared.clone());
+        let accept = move || accept(&listener, &acceptor, &to_input, &shared);
+        std::thread::Builder::new().name("accept".to_owned()).spawn(accept)?;
         while let Some(events) = self.next_events() {
             let actions = self.engine.handle(events, now(self.clock), access)?;
+            self.taken.clear();
             actions.into_iter().for_each(|action| self.perform(action));
+            self.shared.strangers.end_late();
         }
         let farewell = Reply::Refused { why: Refusal::Stopping, text: b"the server is stopping".to_vec() };
         let ids: Vec<ConnectionId> = self.lines.keys().copied().collect();
@@ -148,8 +180,8 @@ impl Server {
 
     fn take(&mut self, input: Input, events: &mut Vec<Event>) -> Option<()> {
         match input {
-            Input::Opened(id, output, unsent, cutter) => {
-                self.lines.insert(id, Line { output, unsent, cutter });
+            Input::Opened(id, line) => {
+                self.lines.insert(id, line);
                 events.push(Event::Opened(id));
             }
             Input::Event(event) => {
@@ -157,6 +189,10 @@ impl Server {
                     self.lines.remove(id);
                 }
                 events.push(event);
+            }
+            Input::Message(id, message, place) => {
+                self.taken.push(place);
+                events.push(Event::Message(id, message));
             }
             Input::Stop => return None,
         }
@@ -166,17 +202,20 @@ impl Server {
     fn perform(&mut self, action: Action) {
         match action {
             Action::Send(to, reply) => {
-                let Some(line) = self.lines.get(&to) else { return };
+                let Some(line) = self.lines.get_mut(&to).filter(|line| !line.is_cut) else { return };
                 let frame = frame(&reply);
-                let unsent = line.unsent.fetch_add(frame.len(), Ordering::Relaxed) + frame.len();
-                if unsent > UNSENT_BYTES_MAX || line.output.try_send(Output::Frame(frame)).is_err() {
-                    line.cutter.cut();
+                let (own, all) = line.unsent.add(frame.len() + FRAME_EXTRA_BYTES);
+                if own > UNSENT_BYTES_MAX || line.output.send(Output::Frame(frame)).is_err() {
+                    line.cut();
+                } else if all > UNSENT_OF_ALL_BYTES_MAX {
+                    let most = self.lines.values_mut().filter(|line| !line.is_cut).max_by_key(|line| line.unsent.own());
+                    most.into_iter().for_each(Line::cut);
                 }
             }
             Action::Close(to) => {
-                if let Some(line) = self.lines.remove(&to) {
-                    if line.output.try_send(Output::Close).is_err() {
-                        line.cutter.cut();
+                if let Some(mut line) = self.lines.remove(&to) {
+                    if line.output.send(Output::Close).is_err() {
+                        line.cut();
                     }
                 }
             }
@@ -190,8 +229,7 @@ fn now(clock: Instant) -> Now {
     Now { millis: clock.elapsed().as_millis() as u64, wall: Time(i64::try_from(wall).unwrap_or(i64::MAX)) }
 }
 
-fn accept(listener: &TcpListener, acceptor: &Option<Acceptor>, input: &SyncSender<Input>) {
-    let open = Arc::new(AtomicUsize::new(0));
+fn accept(listener: &TcpListener, acceptor: &Option<Acceptor>, input: &SyncSender<Input>, shared: &Arc<Shared>) {
     for id in 0.. {
         let socket = match listener.accept() {
             Ok((socket, _)) => socket,
@@ -201,20 +239,21 @@ fn accept(listener: &TcpListener, acceptor: &Option<Acceptor>, input: &SyncSende
                 continue;
             }
         };
-        if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX {
-            open.fetch_sub(1, Ordering::Relaxed);
+        if shared.open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS_MAX + STRANGERS_MAX {
+            shared.open.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
-        let (input, acceptor, counted) = (input.clone(), acceptor.clone(), open.clone());
+        let (input, acceptor, of_thread) = (input.clone(), acceptor.clone(), shared.clone());
         let receive = move || {
-            let id = ConnectionId(id);
+            let shared = of_thread;
             // Whatever ends a connection, the engine hears that it has ended.
-            let _ = receive(socket, acceptor, id, &input);
-            let _ = input.send(Input::Event(Event::Closed(id)));
-            counted.fetch_sub(1, Ordering::Relaxed);
+            let _ = receive(socket, acceptor, ConnectionId(id), &input, &shared);
+            shared.strangers.leave(id);
+            let _ = input.send(Input::Event(Event::Closed(ConnectionId(id))));
+            shared.open.fetch_sub(1, Ordering::Relaxed);
         };
         if std::thread::Builder::new().name("receive".to_owned()).spawn(receive).is_err() {
-            open.fetch_sub(1, Ordering::Relaxed);
+            shared.open.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
@@ -224,30 +263,40 @@ fn receive(
     acceptor: Option<Acceptor>,
     id: ConnectionId,
     input: &SyncSender<Input>,
+    shared: &Shared,
 ) -> io::Result<()> {
     socket.set_write_timeout(Some(SILENCE_MAX))?;
     socket.set_read_timeout(Some(SILENCE_MAX))?;
+    shared.strangers.enter(id.0, &socket)?;
     let (mut receiver, sender) = match acceptor {
         Some(acceptor) => bluefs_net::accept(socket, &acceptor)?,
         None => bluefs_net::plain(socket)?,
     };
-    let (to_output, output) = mpsc::sync_channel(1 << 16);
-    let unsent = Arc::new(AtomicUsize::new(0));
-    let ended = || io::Error::from(io::ErrorKind::BrokenPipe);
-    let opened = Input::Opened(id, to_output, unsent.clone(), sender.cutter()?);
-    std::thread::Builder::new().name("send".to_owned()).spawn(move || send(sender, &output, &unsent))?;
-    input.send(opened).map_err(|_| ended())?;
     receiver.set_bytes_max(HELLO_BYTES_MAX);
-    while let Some(message) = receiver.receive()? {
-        receiver.set_bytes_max(FRAME_BYTES_MAX);
-        input.send(Input::Event(Event::Message(id, message))).map_err(|_| ended())?;
+    let Some(mut message) = receiver.receive()? else { return Ok(()) };
+    shared.strangers.leave(id.0);
+    receiver.set_bytes_max(FRAME_BYTES_MAX);
+    // Without a bound of its own: one that is made with it takes up its whole length from the beginning.
+    let (output, to_send) = mpsc::channel();
+    let unsent = Arc::new(Unsent::new(shared.unsent.clone()));
+    let ended = || io::Error::from(io::ErrorKind::BrokenPipe);
+    let opened = Line { output, unsent: unsent.clone(), cutter: sender.cutter()?, is_cut: false };
+    std::thread::Builder::new().name("send".to_owned()).spawn(move || send(sender, &to_send, &unsent))?;
+    input.send(Input::Opened(id, opened)).map_err(|_| ended())?;
+    let own = Arc::new(Room::new(WAITING_OF_ONE_MAX));
+    loop {
+        let place = Place::take(&shared.room, &own, bytes_of(&message));
+        input.send(Input::Message(id, message, place)).map_err(|_| ended())?;
+        match receiver.receive()? {
+            Some(next) => message = next,
+            None => return Ok(()),
+        }
     }
-    Ok(())
 }
 
-fn send(mut sender: Sender, output: &Receiver<Output>, unsent: &AtomicUsize) {
+fn send(mut sender: Sender, output: &Receiver<Output>, unsent: &Unsent) {
     while let Ok(Output::Frame(frame)) = output.recv() {
-        unsent.fetch_sub(frame.len(), Ordering::Relaxed);
+        unsent.sent(frame.len() + FRAME_EXTRA_BYTES);
         if sender.send_frame(&frame).is_err() {
             break;
         }

@@ -12,9 +12,13 @@ use crate::engine::ConnectionId;
 /// How long a session without a connection is kept, ms.
 pub const KEPT_MS: Millis = 30_000;
 /// Messages that may wait behind an interval that waits.
-pub const PARKED_MAX: usize = 4096;
+const PARKED_MAX: usize = 4096;
 /// Bytes that a session may have staged.
 pub const STAGED_BYTES_MAX: usize = 64 << 20;
+/// The same of all sessions of one invitation.
+pub const STAGED_OF_ONE_BYTES_MAX: usize = 1 << 30;
+/// Bytes of messages that may wait behind an interval that waits: all that may be staged, and a large interval.
+const PARKED_BYTES_MAX: usize = 96 << 20;
 /// Requests for exclusive leases of one session that may wait.
 pub const WANTED_MAX: usize = 64;
 /// How long a request for exclusive leases waits, ms.
@@ -28,6 +32,58 @@ pub struct Wanted {
     pub until: Millis,
 }
 
+/// About how much memory a message takes up, beside what every message does.
+pub fn bytes_of(message: &Request) -> usize {
+    /// A key or a step without what it carries.
+    const EACH: usize = 128;
+    match message {
+        Request::Submit { interval } => {
+            let carried: usize = interval.steps.iter().map(|step| step.change.bytes()).sum();
+            carried + EACH * (interval.steps.len() + interval.reads.len() + interval.creds.len())
+        }
+        Request::Stage { data, .. } => data.len(),
+        Request::Exclusive { keys, .. } => EACH * keys.len(),
+        _ => EACH,
+    }
+}
+
+/// Messages that wait, in their order.
+#[derive(Debug, Default)]
+pub struct Parked {
+    queue: VecDeque<(Request, usize)>,
+    bytes: usize,
+}
+
+impl Parked {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// One more, behind all others. `false`: there is no room for it.
+    pub fn push(&mut self, message: Request) -> bool {
+        let bytes = bytes_of(&message);
+        let fits = self.queue.len() < PARKED_MAX && self.bytes + bytes <= PARKED_BYTES_MAX;
+        if fits {
+            self.bytes += bytes;
+            self.queue.push_back((message, bytes));
+        }
+        fits
+    }
+
+    /// This one is the next again.
+    pub fn put_back(&mut self, message: Request) {
+        let bytes = bytes_of(&message);
+        self.bytes += bytes;
+        self.queue.push_front((message, bytes));
+    }
+
+    /// All of them, in their order.
+    pub fn take(&mut self) -> impl Iterator<Item = Request> {
+        std::mem::take(self).queue.into_iter().map(|(message, _)| message)
+    }
+}
+
 /// A session.
 #[derive(Debug)]
 pub struct Live {
@@ -37,14 +93,14 @@ pub struct Live {
     /// Since when it has no connection.
     pub gone_since: Millis,
     /// An interval that waits for leases of others, and what came behind it.
-    pub parked: VecDeque<Request>,
+    pub parked: Parked,
     pub staged_bytes: usize,
     pub wanted: Vec<Wanted>,
 }
 
 impl Live {
     pub fn new(row: SessionRow, session: Session, now: Millis) -> Live {
-        let (parked, wanted) = (VecDeque::new(), Vec::new());
+        let (parked, wanted) = (Parked::default(), Vec::new());
         Live { row, session, connection: None, gone_since: now, parked, staged_bytes: 0, wanted }
     }
 

@@ -16,7 +16,9 @@ use bluefs_wire::{LockKind, Refusal, Reply, Request};
 
 use crate::engine::{Action, ConnectionId, Now};
 use crate::locks::{Locked, Locks};
-use crate::session::{Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, PARKED_MAX, STAGED_BYTES_MAX, WANTED_MAX};
+use crate::session::{
+    Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, STAGED_BYTES_MAX, STAGED_OF_ONE_BYTES_MAX, WANTED_MAX,
+};
 
 /// Changes of keys that are remembered for CHECK.
 const VERSIONS_HELD_MAX: usize = 1_000_000;
@@ -106,6 +108,12 @@ impl Volume {
         self.sessions.len()
     }
 
+    /// How many sessions of this invitation there are, and how many of them are connected.
+    pub fn sessions_of(&self, invitation: u64) -> (usize, usize) {
+        let of_one = || self.sessions.values().filter(|live| live.row.invitation == invitation);
+        (of_one().count(), of_one().filter(|live| live.connection.is_some()).count())
+    }
+
     /// What is durable of a session.
     pub fn row(&self, session: SessionId) -> Option<&SessionRow> {
         self.sessions.get(&session).map(|live| &live.row)
@@ -161,7 +169,7 @@ impl Volume {
         self.leases.forget_writer(session);
         self.staged.retain(|(of, _), _| *of != session);
         if let Some(live) = self.sessions.get_mut(&session) {
-            live.parked.clear();
+            drop(live.parked.take());
             live.staged_bytes = 0;
             live.wanted.drain(..).for_each(|wanted| self.leases.leave_queue(wanted.ticket));
         }
@@ -190,11 +198,7 @@ impl Volume {
         let live = self.sessions.get_mut(&session).expect("connected");
         let changes = matches!(message, Request::Submit { .. } | Request::Stage { .. } | Request::Acknowledge { .. });
         if changes && !live.parked.is_empty() {
-            if live.parked.len() >= PARKED_MAX {
-                return Ok(Some((Refusal::Limit, "too much waits")));
-            }
-            live.parked.push_back(message);
-            return Ok(None);
+            return Ok((!live.parked.push(message)).then_some((Refusal::Limit, "too much waits")));
         }
         match message {
             Request::Hello { .. } => unreachable!("the engine handles it"),
@@ -369,6 +373,11 @@ impl Volume {
     }
 
     fn stage(&mut self, session: SessionId, id: u64, data: Vec<u8>) -> Refused {
+        let invitation = self.sessions[&session].row.invitation;
+        let of_one = self.sessions.values().filter(|live| live.row.invitation == invitation);
+        if of_one.map(|live| live.staged_bytes).sum::<usize>() + data.len() > STAGED_OF_ONE_BYTES_MAX {
+            return Some((Refusal::Limit, "too much is staged by this invitation"));
+        }
         let live = self.sessions.get_mut(&session).expect("connected");
         live.staged_bytes += data.len();
         if live.staged_bytes > STAGED_BYTES_MAX {
@@ -430,7 +439,7 @@ impl Volume {
                 Tried::Waits(until) => {
                     self.retry_at = Some(self.retry_at.map_or(until, |at| at.min(until)));
                     let live = self.sessions.get_mut(&session).expect("connected");
-                    live.parked.push_front(Request::Submit { interval });
+                    live.parked.put_back(Request::Submit { interval });
                     return Ok(None);
                 }
             },
@@ -532,7 +541,7 @@ impl Volume {
         let waiting: Vec<SessionId> =
             self.sessions.iter().filter(|(_, live)| !live.parked.is_empty()).map(|(id, _)| *id).collect();
         for session in waiting {
-            let parked = std::mem::take(&mut self.sessions.get_mut(&session).expect("there").parked);
+            let parked = self.sessions.get_mut(&session).expect("there").parked.take();
             for message in parked {
                 if let Some((why, text)) = self.message(batch, session, message, now, actions)? {
                     // What came behind it may need it.

@@ -27,6 +27,8 @@ const FORMAT: &[u8] = b"\0format";
 const FORMAT_2: &[u8] = b"bluefs 2";
 /// Bytes of a segment of the log at which a checkpoint is made.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+/// Memory for what was read of the state, and for what was changed since the last checkpoint, bytes.
+const CACHE_BYTES: usize = 192 << 20;
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
@@ -340,7 +342,10 @@ fn open_database(disk: &dyn Disk) -> Result<Database, StoreError> {
     let file = disk.open(STATE, true).map_err(StoreError::io("open the state"))?.expect("it is made");
     forget_unfinished(disk, &*file).map_err(StoreError::io("make the state"))?;
     let open = || {
-        let database = Database::builder().set_check_integrity_on_open(true).create_with_backend(Backend(file))?;
+        let database = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .set_check_integrity_on_open(true)
+            .create_with_backend(Backend(file))?;
         let transaction = database.begin_write()?;
         drop(transaction.open_table(ROWS)?);
         transaction.commit()?;

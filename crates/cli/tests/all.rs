@@ -34,6 +34,7 @@ mod appended;
 mod bad_input_run;
 mod bluefs;
 mod bluefs_contention;
+mod bluefs_hostile;
 mod bluefs_locks;
 mod bluefs_shared;
 mod bluefs_stuck;
