@@ -1,7 +1,7 @@
 //! Locks of files that were there (`flock`), taken and given up on a guess: nobody waits for the guess, a wrong one
 //! gives back what it took, and whoever is outside gets a lock only when what was written under it is there.
 
-use crate::ahead_new_files::{errors, folder, has_root, limited, make, speculator, text};
+use crate::ahead_new_files::{errors, folder, has_never_been, has_root, is_as_natively, speculator, text};
 use crate::support;
 
 use rustix::fs::{flock, FlockOperation};
@@ -45,13 +45,7 @@ fn locks_on_a_right_guess_are_as_natively() {
     if !has_root() {
         return;
     }
-    for what in LOCKS {
-        let (native, inside) = (folder(), folder());
-        let what = format!("{BEFORE}{what}");
-        let expected = make(&mut limited(&support::python()), native.path(), "", &what);
-        let output = make(speculator().arg(support::python()), inside.path(), "commit", &what);
-        assert_eq!((text(&output), errors(&output)), (text(&expected), String::new()), "{what}");
-    }
+    LOCKS.iter().for_each(|what| is_as_natively(folder, &format!("{BEFORE}{what}")));
 }
 
 #[test]
@@ -59,14 +53,7 @@ fn locks_of_a_wrong_guess_have_never_been() {
     if !has_root() {
         return;
     }
-    for what in LOCKS {
-        let dir = folder();
-        let what = format!("{BEFORE}{what}");
-        let output = make(speculator().arg(support::python()), dir.path(), "fail", &what);
-        let out = text(&output);
-        let (before, after) = out.split_once("==\n").unwrap_or_else(|| panic!("{what}: {output:?}"));
-        assert_eq!((before, errors(&output).as_str()), (after, ""), "{what}");
-    }
+    LOCKS.iter().for_each(|what| has_never_been(folder, &format!("{BEFORE}{what}")));
 }
 
 /// While the guess is open the lock is taken, also where it was given up on the guess: what was written under it is not

@@ -1,7 +1,7 @@
 //! Files that were there and are mapped to be written on a guess: nobody waits for the guess, outside nothing of it is
 //! seen before it is right, and the mapping is the file's from then on.
 
-use crate::ahead_new_files::{errors, folder, has_root, limited, make, speculator, text};
+use crate::ahead_new_files::{errors, folder, has_never_been, has_root, is_as_natively, speculator, text};
 use crate::support;
 
 use std::fs;
@@ -35,13 +35,7 @@ fn mappings_on_a_right_guess_are_as_natively() {
     if !has_root() {
         return;
     }
-    for what in MAPS {
-        let (native, inside) = (folder(), folder());
-        let what = format!("{BEFORE}{what}");
-        let expected = make(&mut limited(&support::python()), native.path(), "", &what);
-        let output = make(speculator().arg(support::python()), inside.path(), "commit", &what);
-        assert_eq!((text(&output), errors(&output)), (text(&expected), String::new()), "{what}");
-    }
+    MAPS.iter().for_each(|what| is_as_natively(folder, &format!("{BEFORE}{what}")));
 }
 
 #[test]
@@ -49,14 +43,7 @@ fn mappings_of_a_wrong_guess_have_never_been() {
     if !has_root() {
         return;
     }
-    for what in MAPS {
-        let dir = folder();
-        let what = format!("{BEFORE}{what}");
-        let output = make(speculator().arg(support::python()), dir.path(), "fail", &what);
-        let out = text(&output);
-        let (before, after) = out.split_once("==\n").unwrap_or_else(|| panic!("{what}: {output:?}"));
-        assert_eq!((before, errors(&output).as_str()), (after, ""), "{what}");
-    }
+    MAPS.iter().for_each(|what| has_never_been(folder, &format!("{BEFORE}{what}")));
 }
 
 /// Outside the file is as it was until the guess is right. What is printed then is not there before what was stored.

@@ -211,18 +211,30 @@ pub(crate) fn speculator() -> Command {
     command
 }
 
+/// What is seen of a right guess, in a folder of its own, is what is seen natively.
+pub(crate) fn is_as_natively(folder: impl Fn() -> tempfile::TempDir, what: &str) {
+    let (native, inside) = (folder(), folder());
+    let expected = make(&mut limited(&support::python()), native.path(), "", what);
+    assert!(text(&expected).lines().count() > 2, "{what}: {}", errors(&expected));
+    let output = make(speculator().arg(support::python()), inside.path(), "commit", what);
+    assert_eq!((text(&output), errors(&output)), (text(&expected), String::new()), "{what}");
+}
+
+/// After a wrong guess all is as before it.
+pub(crate) fn has_never_been(folder: impl Fn() -> tempfile::TempDir, what: &str) {
+    let dir = folder();
+    let output = make(speculator().arg(support::python()), dir.path(), "fail", what);
+    let out = text(&output);
+    let (before, after) = out.split_once("==\n").unwrap_or_else(|| panic!("{what}: {output:?}"));
+    assert_eq!((before, errors(&output).as_str()), (after, ""), "{what}");
+}
+
 #[test]
 fn what_is_made_on_a_right_guess_is_as_natively() {
     if !has_root() {
         return;
     }
-    for what in MAKES {
-        let (native, inside) = (folder(), folder());
-        let expected = make(&mut limited(&support::python()), native.path(), "", what);
-        assert!(text(&expected).lines().count() > 2, "{what}: {}", errors(&expected));
-        let output = make(speculator().arg(support::python()), inside.path(), "commit", what);
-        assert_eq!((text(&output), errors(&output)), (text(&expected), String::new()), "{what}");
-    }
+    MAKES.iter().for_each(|what| is_as_natively(folder, what));
 }
 
 #[test]
@@ -230,13 +242,7 @@ fn what_is_made_on_a_wrong_guess_has_never_been() {
     if !has_root() {
         return;
     }
-    for what in MAKES {
-        let dir = folder();
-        let output = make(speculator().arg(support::python()), dir.path(), "fail", what);
-        let out = text(&output);
-        let (before, after) = out.split_once("==\n").unwrap_or_else(|| panic!("{what}: {output:?}"));
-        assert_eq!((before, errors(&output).as_str()), (after, ""), "{what}");
-    }
+    MAKES.iter().for_each(|what| has_never_been(folder, what));
 }
 
 /// What a watcher hears of each name in a directory, until the program has ended.
@@ -440,14 +446,8 @@ fn new_files_in_memory_are_made_on_a_guess() {
     }
     let folder = || tempfile::tempdir_in("/dev/shm").unwrap();
     for what in MAKES_IN_MEMORY {
-        let (native, right, wrong) = (folder(), folder(), folder());
-        let expected = make(&mut limited(&support::python()), native.path(), "", what);
-        let output = make(speculator().arg(support::python()), right.path(), "commit", what);
-        assert_eq!((text(&output), errors(&output)), (text(&expected), String::new()), "{what}");
-        let output = make(speculator().arg(support::python()), wrong.path(), "fail", what);
-        let out = text(&output);
-        let (before, after) = out.split_once("==\n").unwrap_or_else(|| panic!("{what}: {output:?}"));
-        assert_eq!((before, errors(&output).as_str()), (after, ""), "{what}");
+        is_as_natively(folder, what);
+        has_never_been(folder, what);
     }
 }
 

@@ -119,8 +119,8 @@ pub fn halt(tid: i32) -> Result<Option<Stopped>> {
     Ok(halt_all(&[tid])?.remove(&tid))
 }
 
-/// The same for several threads, of which none waits for another one to stop. Those that died are missing, and so is one
-/// that executes: it has its leader's id then.
+/// The same for several threads, of which none waits for another one to stop. Those that died are missing, and so is
+/// one that executes: it has its leader's id then.
 pub fn halt_all(tids: &[i32]) -> Result<HashMap<i32, Stopped>> {
     let (mut halted, mut awaited) = (HashMap::new(), HashSet::new());
     for &tid in tids {

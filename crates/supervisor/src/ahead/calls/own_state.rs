@@ -104,8 +104,8 @@ impl Supervisor {
     }
 
     /// Whether a call makes its process lead a group or a session of its own, and a rollback takes that back by ending
-    /// the process. Whoever asks for its group, or sends a signal to one, waits. At a terminal a group says who may read
-    /// there: what is read for a process would not be refused.
+    /// the process. Whoever asks for its group, or sends a signal to one, waits. At a terminal a group says who may
+    /// read there: what is read for a process would not be refused.
     pub(in crate::ahead) fn leads_as_long_as_it_lives(&self, call: &Call) -> bool {
         const TERMINAL: usize = 7;
         let [who, group, ..] = call.frame.args;
