@@ -51,9 +51,11 @@ impl Peer {
             Peer::Async | Peer::Sync => Ok(Vec::new()),
             Peer::Eatmydata => Ok(vec!["eatmydata".to_owned()]),
             Peer::Ours => prefix(Some(stats)),
-            // Its statistics are nobody's.
             Peer::Before => {
-                options.before.as_deref().map(|binary| prefix_of(binary, None)).ok_or("no older binary".into())
+                // Nobody reads them; to write them is a part of what is measured.
+                let stats = stats.with_extension("before");
+                let words = options.before.as_deref().map(|binary| prefix_of(binary, Some(&stats)));
+                words.ok_or("no older binary".into())
             }
         }
     }
