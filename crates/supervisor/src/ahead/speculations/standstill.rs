@@ -90,6 +90,7 @@ impl Supervisor {
             self.ahead.waits_for_others(tid)
                 || self.sleeps_on_permit(tid)
                 || self.waits_for_a_thread(tid)
+                || waits_for_memory(tid)
                 || !stalled.is_empty() && self.polls_without_limit(tid)
         };
         if !others.iter().all(waits) {
@@ -126,6 +127,15 @@ impl Supervisor {
         let long = parked.filter(is_long).filter(|parked| !self.waits_for_child(&parked.call));
         long.map(|parked| parked.call.pid).collect()
     }
+}
+
+/// Whether a thread waits, and for no time, until somebody who shares its memory wakes it: that is somebody inside.
+fn waits_for_memory(tid: i32) -> bool {
+    const COMMAND: u64 = 0x7f;
+    const WAIT: u64 = 0;
+    const WAIT_BITSET: u64 = 9;
+    let Ok(Some((nr::futex, args))) = procfs::waiting_call(tid) else { return false };
+    matches!(args[1] & COMMAND, WAIT | WAIT_BITSET) && args[3] == 0
 }
 
 /// Whether a thread sleeps in the kernel: one that writes into a pipe whose room has been used up has done a part, and
