@@ -260,8 +260,8 @@ pub fn waiting_call(tid: i32) -> Result<Option<(u64, [u64; 6])>> {
     Ok(Some((number, arguments)))
 }
 
-/// The value of a line `NAME: VALUE`.
-fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+/// The value of a line `NAME: VALUE` of such a file. `name` is without the colon.
+pub fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 

@@ -9,8 +9,6 @@
 //! The event loop alone may resolve. An outcome comes in from any thread, waits in [`Completions`], and wakes the loop.
 
 use crate::status_sockets;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -236,12 +234,7 @@ impl Resolver {
     /// # Errors
     /// There is no such world, or it is another user's.
     pub fn connect(run: i32) -> io::Result<Self> {
-        let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(format!("{PREFIX}{run}"))?)?;
-        let who = socket_peercred(&stream)?.uid;
-        if !geteuid().is_root() && who != geteuid() {
-            return Err(io::ErrorKind::PermissionDenied.into());
-        }
-        Ok(Self { stream: BufReader::new(stream) })
+        status_sockets::connect(&format!("{PREFIX}{run}")).map(|stream| Self { stream: BufReader::new(stream) })
     }
 
     /// What is new; `None` when the world has ended. The first are the guesses that are open.

@@ -31,16 +31,25 @@ fn listening(sockets: &str, prefix: &str) -> Vec<String> {
     names
 }
 
+/// A connection to who listens at a name.
+///
+/// # Errors
+/// Nobody listens there, or it is somebody else's process (`PermissionDenied`).
+pub(crate) fn connect(name: &str) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
+    let who = socket_peercred(&stream)?.uid;
+    match geteuid().is_root() || who == geteuid() {
+        true => Ok(stream),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
 /// What somebody who listens at a name says of himself.
 ///
 /// # Errors
 /// Nobody listens there, it is somebody else's process, or it says nothing within `patience`.
 pub fn ask<T: DeserializeOwned>(name: &str, patience: Duration) -> io::Result<T> {
-    let mut stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
-    let who = socket_peercred(&stream)?.uid;
-    if !geteuid().is_root() && who != geteuid() {
-        return Err(io::ErrorKind::PermissionDenied.into());
-    }
+    let mut stream = connect(name)?;
     stream.set_read_timeout(Some(patience))?;
     let mut text = Vec::new();
     stream.read_to_end(&mut text)?;

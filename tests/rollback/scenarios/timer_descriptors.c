@@ -1,4 +1,5 @@
-/* Timers are set, read, polled, shared with copies and children, and switched off: what is left is told in hundreds of seconds. */
+/* Timers are set, read, polled, shared with copies and children, and switched off. */
+/* The time that is left of one is told in hundreds of seconds. */
 /* @never WRONG */
 #include <errno.h>
 #include <poll.h>
@@ -14,7 +15,9 @@ static void wrong(const char *what) { printf("WRONG %s (%s)\n", what, strerror(e
 static void must(int is, const char *what) { if (!is) wrong(what); }
 static void set(int timer, int flags, long value_ms, long interval_ms)
 {
-    struct itimerspec to = {{interval_ms / 1000, interval_ms % 1000 * 1000000}, {value_ms / 1000, value_ms % 1000 * 1000000}};
+    struct timespec value = {value_ms / 1000, value_ms % 1000 * 1000000};
+    struct timespec interval = {interval_ms / 1000, interval_ms % 1000 * 1000000};
+    struct itimerspec to = {interval, value};
     must(timerfd_settime(timer, flags, &to, NULL) == 0, "set");
 }
 static uint64_t ticks(int timer)

@@ -1,9 +1,9 @@
 //! Event descriptors (eventfd(2)): a counter, which is read in /proc and put back by reading and writing.
 
-use crate::ahead::objects::kind::{Effect, Kind, Readiness, State};
+use crate::ahead::objects::kind::{info_of, Effect, Kind, Readiness, State};
 use rustix::io::{read, write};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use syscall_table::Op;
 
 #[derive(Debug)]
@@ -69,16 +69,15 @@ impl State for Counter {
 
 impl Counter {
     fn of(fd: &OwnedFd) -> io::Result<Self> {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
-        Self::parse(&info).ok_or(io::ErrorKind::Unsupported.into())
+        Self::parse(&info_of(fd)?).ok_or(io::ErrorKind::Unsupported.into())
     }
 
     fn parse(info: &str) -> Option<Self> {
-        let field = |name| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let field = |name| procfs::value(info, name);
         Some(Self {
-            id: field("eventfd-id:")?.parse().ok()?,
-            count: u64::from_str_radix(field("eventfd-count:")?, 16).ok()?,
-            is_semaphore: field("eventfd-semaphore:")? == "1",
+            id: field("eventfd-id")?.parse().ok()?,
+            count: u64::from_str_radix(field("eventfd-count")?, 16).ok()?,
+            is_semaphore: field("eventfd-semaphore")? == "1",
         })
     }
 }

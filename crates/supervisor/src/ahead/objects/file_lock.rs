@@ -10,6 +10,7 @@
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
 use crate::ahead::objects::descriptor::FileDescription;
+use crate::ahead::objects::kind::info_of;
 use crate::ahead::rollback::undo::{is_close_on_exec, own_path, position_of, Descriptor, Intent, Undo};
 use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
@@ -192,7 +193,7 @@ impl HeldRelease {
 
 /// The lock that an open file has.
 fn mode_of(file: &OwnedFd) -> Option<Mode> {
-    mode_in(&std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?)
+    mode_in(&info_of(file).ok()?)
 }
 
 /// `lock:  1: FLOCK  ADVISORY  WRITE 27714 fe:00:1234 0 EOF`
@@ -208,8 +209,7 @@ fn mode_in(info: &str) -> Option<Mode> {
 }
 
 fn are_same(one: &OwnedFd, other: &OwnedFd) -> bool {
-    let own = std::process::id() as i32;
-    crate::sys::are_same_file((own, one.as_raw_fd()), (own, other.as_raw_fd())).unwrap_or(false)
+    crate::sys::is_same_file(std::process::id() as i32, one.as_raw_fd(), other).unwrap_or(false)
 }
 
 impl Supervisor {

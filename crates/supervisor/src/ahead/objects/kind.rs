@@ -154,6 +154,11 @@ impl Identities {
     }
 }
 
+/// What `/proc/self/fdinfo` says of a file of ours.
+pub(in crate::ahead) fn info_of(file: &OwnedFd) -> io::Result<String> {
+    Ok(procfs::text(std::process::id() as i32, &format!("fdinfo/{}", file.as_raw_fd()))?)
+}
+
 /// A descriptor of ours for an object of such a kind.
 #[derive(Debug)]
 pub(crate) struct OpenObject {

@@ -3,13 +3,20 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::rollback;
-use crate::ahead::{process, Call};
+use crate::ahead::{process, Ahead, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::speculate;
 use speculation::{Access, SpeculationId};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tracee::{Result, Stopped};
+
+impl Ahead {
+    /// The number of a speculation, if a program made it.
+    pub(in crate::ahead) fn number_of(&self, id: SpeculationId) -> Option<u64> {
+        self.explicit.iter().find(|(_, &explicit)| explicit == id).map(|(&number, _)| number)
+    }
+}
 
 impl Supervisor {
     pub(in crate::ahead) fn on_speculate(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {

@@ -40,10 +40,9 @@ impl Ahead {
     pub(in crate::ahead) fn begun_for_outside(&mut self, number: u64, id: SpeculationId, tag: u64) {
         let maker = process(id.process.0 as i32);
         let before = self.core.dependencies_of_process(maker).iter().filter(|&other| other != id);
-        let number_of = |other| self.explicit.iter().find(|(_, &id)| id == other).map(|(&number, _)| number);
         let (mut depends_on, mut others) = (Vec::new(), 0);
         for other in before {
-            match number_of(other) {
+            match self.number_of(other) {
                 Some(number) => depends_on.push(number),
                 None => others += 1,
             }

@@ -33,9 +33,8 @@ impl Supervisor {
 impl Ahead {
     fn open_guesses(&self, max: usize) -> Vec<OpenGuess> {
         let now = self.now();
-        let number = |id| self.explicit.iter().find(|(_, &explicit)| explicit == id).map(|(&number, _)| number);
         let open = self.ledger.open().into_iter().take(max).map(|(id, guess)| OpenGuess {
-            number: number(id),
+            number: self.number_of(id),
             pid: guess.pid,
             why: guess.why.clone(),
             age_us: us(now.saturating_sub(guess.since)),

@@ -7,11 +7,11 @@
 #[allow(unsafe_code)]
 mod sys;
 
-use crate::ahead::objects::kind::{Effect, Kind, Readiness, State};
+use crate::ahead::objects::kind::{info_of, Effect, Kind, Readiness, State};
 use rustix::time::{clock_gettime, timerfd_gettime, timerfd_settime};
 use rustix::time::{ClockId, Itimerspec, TimerfdTimerFlags, Timespec};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use syscall_table::{nr, Op};
 
@@ -103,16 +103,15 @@ struct Info {
 
 impl Info {
     fn of(file: &OwnedFd) -> io::Result<Self> {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
-        Self::parse(&info).ok_or(io::ErrorKind::Unsupported.into())
+        Self::parse(&info_of(file)?).ok_or(io::ErrorKind::Unsupported.into())
     }
 
     fn parse(info: &str) -> Option<Self> {
-        let field = |name| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let field = |name| procfs::value(info, name);
         Some(Self {
-            clock: field("clockid:")?.parse().ok()?,
-            ticks: field("ticks:")?.parse().ok()?,
-            flags: u32::from_str_radix(field("settime flags:")?, 8).ok()?,
+            clock: field("clockid")?.parse().ok()?,
+            ticks: field("ticks")?.parse().ok()?,
+            flags: u32::from_str_radix(field("settime flags")?, 8).ok()?,
         })
     }
 
