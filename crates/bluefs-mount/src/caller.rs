@@ -10,6 +10,10 @@ use fuser::Request;
 const KILL: u64 = 1 << 8;
 /// `PF_EXITING` of Linux, in the flags of a thread.
 const EXITING: u64 = 4;
+/// Requests to `fcntl`, as `/proc` shows arguments.
+const F_OFD_GETLK: &str = "0x24";
+const F_OFD_SETLK: &str = "0x25";
+const F_OFD_SETLKW: &str = "0x26";
 /// How long a caller is awaited that runs between its request and its wait for the answer, and how often looked at.
 const RUNNING_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_micros(200);
@@ -42,7 +46,10 @@ pub struct Caller {
 /// Which call wants a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockCall {
+    /// `fcntl` for a process.
     Fcntl,
+    /// `fcntl` for an open file description.
+    OpenFile,
     Flock,
     /// The caller cannot be looked at.
     Unknown,
@@ -113,10 +120,13 @@ fn status(thread: u32) -> Option<String> {
 
 /// Of a line of `/proc/PID/syscall`. No other call of either number takes locks.
 fn lock_call(line: &str) -> LockCall {
-    match line.split(' ').next().unwrap_or_default() {
-        // x86-64, i386.
-        "73" | "143" => LockCall::Flock,
-        "72" | "55" | "221" => LockCall::Fcntl,
+    let mut words = line.split(' ');
+    let (call, command) = (words.next(), words.nth(1));
+    // The numbers of x86-64 and i386.
+    match (call.unwrap_or_default(), command) {
+        ("73" | "143", _) => LockCall::Flock,
+        ("72" | "55" | "221", Some(F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW)) => LockCall::OpenFile,
+        ("72" | "55" | "221", _) => LockCall::Fcntl,
         _ => LockCall::Unknown,
     }
 }
@@ -162,6 +172,7 @@ mod tests {
     fn calls_that_take_locks() {
         assert_eq!(lock_call("73 0x3 0x2 0x0 0x0 0x0 0x0 0x7ffd 0x7f05"), LockCall::Flock);
         assert_eq!(lock_call("72 0x3 0x7 0x0 0x0 0x0 0x0 0x7ffd 0x7f05"), LockCall::Fcntl);
+        assert_eq!(lock_call("72 0x3 0x25 0x7ffc 0x0 0x0 0x0 0x7ffd 0x7f05"), LockCall::OpenFile);
         assert_eq!((lock_call("running"), lock_call("-1 0x0 0x0")), (LockCall::Unknown, LockCall::Unknown));
     }
 

@@ -48,10 +48,15 @@ impl Wanted {
         }
     }
 
-    /// Which call it is from. `flock` asks for whole files only.
-    fn call(&self, caller: &Caller) -> LockCall {
+    /// Which call it is from. `flock` asks for whole files only. Which of the two kinds of `fcntl` it is matters to an
+    /// owner that may have asked through another open file.
+    fn call(&self, caller: &Caller, has_asked_through_another: bool) -> LockCall {
         match (self.start, self.end) {
             (0, FILE_END) => caller.lock_call(),
+            _ if has_asked_through_another => match caller.lock_call() {
+                LockCall::OpenFile => LockCall::OpenFile,
+                _ => LockCall::Fcntl,
+            },
             _ => LockCall::Fcntl,
         }
     }
@@ -59,7 +64,7 @@ impl Wanted {
     /// What it locks at the server.
     fn bytes(&self, call: LockCall) -> (u64, u64) {
         match call {
-            LockCall::Fcntl => (self.start, self.end),
+            LockCall::Fcntl | LockCall::OpenFile => (self.start, self.end),
             LockCall::Flock => (FLOCK_BYTE, FLOCK_BYTE),
             LockCall::Unknown => (self.start, FLOCK_BYTE),
         }
@@ -89,11 +94,12 @@ impl Volume {
     pub fn set_lock(&self, caller: &Caller, wanted: &Wanted, wait: bool) -> Result<(), Errno> {
         let kind = wanted.kind()?;
         let Wanted { ino, owner, handle, .. } = *wanted;
-        self.handles.locked(ino, owner);
-        let call = wanted.call(caller);
+        let call = wanted.call(caller, self.handles.has_asked_through_another(ino, owner, handle));
         let (start, end) = wanted.bytes(call);
         let lock = LockRequest { ino, owner, kind, start, end, wait };
-        let is_flock = call != LockCall::Fcntl;
+        let is_flock = matches!(call, LockCall::Flock | LockCall::Unknown);
+        let is_open_file = matches!(call, LockCall::Flock | LockCall::OpenFile);
+        self.handles.asks(ino, owner, handle, is_open_file, || self.client.unlock_later(all_of(ino, owner)));
         let until = Instant::now() + CLOSING_MAX;
         let taken = loop {
             let given_back = self.handles.flocks_given_back();
@@ -104,25 +110,25 @@ impl Volume {
                 break taken;
             }
         };
-        match (&taken, kind) {
-            (Ok(()), LockKind::Unlock) if is_flock => self.handles.has_no_flock(ino, owner),
-            (Ok(()), _) if is_flock => self.handles.has_flock(ino, owner, handle),
-            _ => {}
+        if is_flock && taken.is_ok() {
+            self.handles.set_flock(ino, owner, kind != LockKind::Unlock);
         }
         taken
     }
 
-    /// Gives back all locks of an owner who closes a file.
-    pub fn unlock(&self, caller: &Caller, ino: Ino, owner: u64) -> Result<(), Errno> {
-        let unlocked = self.client.unlock(all_of(ino, owner), &|| self.closes_alone(caller));
-        self.handles.has_no_flock(ino, owner);
-        unlocked
+    /// A descriptor of an open file is closed. fcntl(2): a process that closes a file gives up all locks on it.
+    pub fn unlock_closed(&self, caller: &Caller, ino: Ino, handle: u64, owner: u64) -> Result<(), Errno> {
+        self.handles.may_close(ino, handle);
+        match self.handles.closes(ino, owner) {
+            true => self.client.unlock(all_of(ino, owner), &|| self.closes_alone(caller)),
+            false => Ok(()),
+        }
     }
 
-    /// The same, without waiting for the server: whatever is asked from now on is asked behind it.
-    pub fn unlock_later(&self, ino: Ino, owner: u64) {
-        self.client.unlock_later(all_of(ino, owner));
-        self.handles.has_no_flock(ino, owner);
+    /// An open file is closed, and its locks go with it. Nobody waits for that: whatever is asked from now on is asked
+    /// behind it.
+    pub fn unlock_released(&self, ino: Ino, handle: u64) {
+        self.handles.released(ino, handle, |owner| self.client.unlock_later(all_of(ino, owner)));
     }
 }
 
@@ -146,8 +152,8 @@ mod tests {
         assert_eq!(bytes(0, FILE_END, LockCall::Unknown), (0, FLOCK_BYTE));
         let nobody = Caller::nobody();
         let part = Wanted { ino: Ino(5), owner: 1, handle: 0, start: 10, end: 19, typ: F_WRLCK };
-        assert_eq!((part.call(&nobody), part.bytes(LockCall::Fcntl)), (LockCall::Fcntl, (10, 19)));
+        assert_eq!((part.call(&nobody, true), part.bytes(LockCall::Fcntl)), (LockCall::Fcntl, (10, 19)));
         let whole = Wanted { start: 0, end: FILE_END, ..part };
-        assert_eq!(whole.call(&nobody), LockCall::Unknown);
+        assert_eq!(whole.call(&nobody, false), LockCall::Unknown);
     }
 }

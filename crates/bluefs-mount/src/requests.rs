@@ -328,11 +328,7 @@ impl Filesystem for Requests {
     fn flush(&self, request: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let (ino, handle, owner) = (convert::ino(ino), handle.0, owner.0);
         self.serve(request, move |volume, who| {
-            volume.handles.may_close(ino, handle);
-            // fcntl(2): whoever closes a file gives up all locks on it.
-            let had_locks = volume.handles.unlock(ino, owner);
-            let unlocked = if had_locks { volume.unlock(&Caller::of(who), ino, owner) } else { Ok(()) };
-            reply_empty(reply, unlocked);
+            reply_empty(reply, volume.unlock_closed(&Caller::of(who), ino, handle, owner));
         });
     }
 
@@ -340,19 +336,15 @@ impl Filesystem for Requests {
         &self,
         _: &Request,
         ino: INodeNo,
-        _: FileHandle,
+        handle: FileHandle,
         _: OpenFlags,
-        flock_owner: Option<LockOwner>,
+        _: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
         let (ino, volume) = (convert::ino(ino), &self.volume);
         volume.closed(ino);
-        let mut left = if volume.client.is_open(ino) { Vec::new() } else { volume.handles.unlock_all(ino) };
-        // flock(2): a lock goes with its open file.
-        left.extend(flock_owner.map(|owner| owner.0).filter(|owner| volume.handles.unlock(ino, *owner)));
-        // Nobody waits for a file to be released.
-        left.into_iter().for_each(|owner| volume.unlock_later(ino, owner));
+        volume.unlock_released(ino, handle.0);
         reply.ok();
     }
 

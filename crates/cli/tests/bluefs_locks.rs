@@ -91,6 +91,37 @@ print('waited for')
     says_the_same(&[TRY, script].concat());
 }
 
+/// The same for a lock of an open file description, while another one of the same file stays open.
+#[test]
+fn a_lock_of_an_open_file_description_goes_with_it() {
+    let script = r#"
+import signal, struct
+F_OFD_SETLK, F_OFD_SETLKW = 37, 38
+signal.alarm(60)
+def ofd(fd, command=F_OFD_SETLK):
+    fcntl.fcntl(fd, command, struct.pack('hhqqi', fcntl.F_WRLCK, 0, 10, 5, 0))
+def try_ofd(fd, how):
+    ofd(fd)
+other = opened(0)
+for i in range(30):
+    fd = opened(0)
+    ofd(fd)
+    if i % 10 == 0:
+        print(attempt(try_ofd, other, 0), attempt(try_ofd, opened(1), 0), attempt(fcntl.flock, other, LOCK_SH))
+        fcntl.flock(other, LOCK_UN)
+    os.close(fd)
+    waits = opened(i % 2)
+    ofd(waits, F_OFD_SETLKW)
+    os.close(waits)
+    fd = opened(1)
+    ofd(fd, F_OFD_SETLKW)
+    os.close(fd)
+    ofd(other, F_OFD_SETLKW)
+    fcntl.fcntl(other, F_OFD_SETLK, struct.pack('hhqqi', fcntl.F_UNLCK, 0, 0, 0, 0))
+"#;
+    says_the_same(&[TRY, script].concat());
+}
+
 const COUNT: &str = r#"
 import fcntl, os, sys
 children = []
