@@ -139,8 +139,8 @@ pub fn halt_all(tids: &[i32]) -> Result<HashMap<i32, Stopped>> {
         // Nobody left to wait for: they are gone.
         let Some((tid, status)) = sys::wait_new().map_err(kernel)? else { break };
         if status >> 16 == libc::PTRACE_EVENT_EXEC {
-            // Nothing is ever told of the id that it had.
-            if let Ok(former) = sys::event_message(tid) {
+            // Nothing is ever told of the id that it had, if that was another one.
+            if let Some(former) = sys::event_message(tid).ok().filter(|former| *former as i32 != tid) {
                 awaited.remove(&(former as i32));
             }
         }

@@ -1,0 +1,27 @@
+//! Stopping a process wherever it is. Alone in its program: `halt` takes what is told of any process.
+
+mod common;
+use common::{compile, Program};
+
+/// Who stops it at the moment of an exec gets it as well.
+#[test]
+fn a_process_that_executes_all_the_time_is_stopped_each_time() {
+    let path = compile(
+        "executes",
+        r#"
+        int main(int n, char **words) { if (n == 1) begin(); int left = n == 1 ? 300 : atoi(words[1]); char word[20]; snprintf(word, sizeof word, "%d", left - 1);
+            if (left) execl("/proc/self/exe", words[0], word, (char *)0); SAY("over"); return 0; }
+        "#,
+        &[],
+    );
+    let program = Program::start(&path, &[]);
+    let pid = program.pid();
+    let mut stops = 0;
+    while let Some(stopped) = tracee::halt(pid).unwrap() {
+        stops += 1;
+        stopped.resume(0).unwrap();
+    }
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    assert!(stat.map_or(true, |stat| stat.contains(") Z ")), "it has not ended, after {stops} stops");
+    assert!(stops > 300, "{stops}");
+}
