@@ -87,6 +87,11 @@ impl<'a> Call<'a> {
         self.replaced = Some((nr, args));
     }
 
+    /// Whether the kernel gets another call than the program's.
+    pub fn is_replaced(&self) -> bool {
+        self.replaced.is_some()
+    }
+
     /// Let the kernel get the call that the supervisor has written at this address.
     #[cold]
     #[inline(never)]

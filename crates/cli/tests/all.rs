@@ -14,6 +14,7 @@ mod ahead_contents;
 mod ahead_directories;
 mod ahead_epoll;
 mod ahead_faults;
+mod ahead_fifos;
 mod ahead_files;
 mod ahead_input;
 mod ahead_limits;

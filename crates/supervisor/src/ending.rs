@@ -254,7 +254,8 @@ impl Supervisor {
                 rustix::fs::fstat(copy).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
             !is_socket || rustix::net::getpeername(copy).is_ok() && self.classify_socket(tid, copy) == 0
         };
-        copies.into_iter().filter(is_outside).filter_map(stream_of).collect()
+        let copies: Vec<OwnedFd> = copies.into_iter().filter(is_outside).collect();
+        copies.into_iter().filter(|copy| !self.is_end_of_new_fifo(copy)).filter_map(stream_of).collect()
     }
 
     /// The first thread of its process may have ended before this one.

@@ -87,6 +87,9 @@ impl Supervisor {
     /// Keep an outside stream open until what its end depends on is committed: an entry without bytes.
     fn hold_end(&mut self, tid: i32, fd: i32) -> std::result::Result<u64, i32> {
         let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
+        if self.is_end_of_new_fifo(&copy) {
+            return Ok(0);
+        }
         let target = stream_of(copy).ok_or(libc::EOPNOTSUPP)?;
         let process = self.tracees.get(&tid).map(|tracee| tracee.process).ok_or(libc::ESRCH)?;
         let id = *self.output_ids.get(&process).ok_or(libc::ESRCH)?;

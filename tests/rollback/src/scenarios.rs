@@ -18,6 +18,7 @@ const PROGRAMS: &[&str] = &[
     "fd_dup2_everywhere.c",
     "fd_lowest.c",
     "fifo.c",
+    "fifo_made.c",
     "file_append.c",
     "file_lease_closed.c",
     "file_locks.c",

@@ -260,6 +260,8 @@ pub(crate) struct UnderWay {
     pub covered: Option<calls::exchange::Covered>,
     /// It executes what only those inside find.
     pub executes: Option<filesystems::disk::programs::Executed>,
+    /// It opens this by way of a descriptor of ours.
+    pub _opens: Option<Arc<OwnedFd>>,
     /// It takes something that a rollback has to give back.
     pub takes: Option<Taking>,
     /// It maps a file that is to have a mirror.

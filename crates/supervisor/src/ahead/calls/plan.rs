@@ -223,7 +223,7 @@ impl Supervisor {
             | Op::SendMmsg { fd: at }
             | Op::SocketName { fd: at } => self.plan_on_socket(call, op, fd(at)),
             Op::Shutdown => self.plan_on_socket(call, op, fd(0)),
-            Op::Copy { output, .. } if self.copies_nothing(call, fd(output)) => Plan::new(Class::Free),
+            Op::Copy { input, output } if self.copies_nothing(call, fd(input), fd(output)) => Plan::new(Class::Free),
             Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
             Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
             Op::Accept => self.plan_accept(call),
@@ -329,7 +329,8 @@ impl Supervisor {
         let fds: Vec<i32> = fds.collect();
         let mut may_be_members = false;
         for &fd in &fds {
-            if self.copy_descriptor(call.tid, fd).is_ok_and(|copy| is_missed_when_open(&copy)) {
+            let copy = self.copy_descriptor(call.tid, fd);
+            if copy.is_ok_and(|copy| is_missed_when_open(&copy) || self.changes_fifo_of_others(call.pid, &copy)) {
                 return Plan::new(Class::Barrier).once();
             }
             let description = self.file_description(call.tid, fd);
@@ -613,11 +614,14 @@ impl Supervisor {
         plan
     }
 
-    /// Whether the kernel refuses a copy without a look at the contents: into what is no file, as `cat` tries it first.
-    pub(in crate::ahead) fn copies_nothing(&mut self, call: &Call, output: i32) -> bool {
-        let mut stat = || rustix::fs::fstat(self.copy_descriptor(call.tid, output).ok()?).ok();
-        call.frame.nr == nr::copy_file_range
-            && stat().is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile)
+    /// Whether the kernel refuses a copy without a look at the contents: from or into what is no file, as `cat` tries
+    /// it first.
+    pub(in crate::ahead) fn copies_nothing(&mut self, call: &Call, input: i32, output: i32) -> bool {
+        let mut is_other = |fd| {
+            let stat = self.copy_descriptor(call.tid, fd).ok().and_then(|copy| rustix::fs::fstat(copy).ok());
+            stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile)
+        };
+        call.frame.nr == nr::copy_file_range && (is_other(output) || is_other(input))
     }
 
     pub(crate) fn descriptors_of(&self, pid: i32) -> procfs::Result<Vec<i32>> {

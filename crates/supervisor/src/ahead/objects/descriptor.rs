@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 /// What is behind a descriptor.
 #[derive(Debug)]
 pub(crate) enum FileDescription {
-    /// A pipe that only the world can reach.
+    /// A pipe or FIFO that only the world can reach.
     Pipe { dev: u64, ino: u64, copy: OwnedFd },
     /// A file or directory.
     File { dev: u64, ino: u64, device: DeviceKind, copy: OwnedFd },
@@ -46,7 +46,8 @@ impl Supervisor {
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Fifo => {
                 let hash = hash_object(dev, ino);
-                if world.is_inside_pipe(hash) && !world.is_outside(hash) {
+                // One that a guess has made has no name yet for anybody outside.
+                if self.ahead.new_files.has(&stat) || world.is_inside_pipe(hash) && !world.is_outside(hash) {
                     FileDescription::Pipe { dev, ino, copy }
                 } else {
                     FileDescription::Outside { copy }

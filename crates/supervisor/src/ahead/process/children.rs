@@ -341,6 +341,9 @@ impl Supervisor {
         let mut ends = Vec::new();
         for fd in open {
             match self.file_description(call.tid, fd) {
+                FileDescription::Pipe { copy, .. } if self.changes_fifo_of_others(call.pid, &copy) => {
+                    return Ok(self.wait_at_barrier(call));
+                }
                 FileDescription::Pipe { dev, ino, copy } => {
                     modifies.push((Object::Pipe(dev, ino), Intent::Stream(copy)));
                     modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));

@@ -264,14 +264,14 @@ impl Supervisor {
         modifies
     }
 
-    /// Whether all that an undo would put back is a descriptor of a file that is taken back itself. It must not be kept
-    /// open for writing: nobody could execute it.
+    /// Whether all that an undo would put back is a descriptor of a file that is taken back itself, or what is in it. It
+    /// must not be kept open for writing: nobody could execute it.
     fn concerns_what_goes_too(&mut self, call: &Call, intent: &Intent) -> bool {
         match intent {
             Intent::Close(fd) if !self.ahead.new_files.is_empty() => {
                 self.copy_descriptor(call.tid, *fd).is_ok_and(|copy| self.goes_with(call.pid, &copy))
             }
-            Intent::Position(file) | Intent::Flags(file) => self.goes_with(call.pid, file),
+            Intent::Position(file) | Intent::Flags(file) | Intent::Stream(file) => self.goes_with(call.pid, file),
             _ => false,
         }
     }

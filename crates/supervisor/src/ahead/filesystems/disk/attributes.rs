@@ -13,7 +13,7 @@ use crate::ahead::filesystems::disk::attribute_calls::{
     change_of, follows, is_change, named, now, Named, ACCESS_LIST, DEFAULT_LIST, UTIME_OMIT,
 };
 use crate::ahead::filesystems::disk::name_calls::is_held_change;
-use crate::ahead::filesystems::disk::names::{dir_of, path_text, paths_of};
+use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_of};
 use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::stat::Shown;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
@@ -184,7 +184,7 @@ impl Supervisor {
         let Some((change, file)) = found.filter(|_| is_found) else {
             return Ok(self.wait_at_barrier(call));
         };
-        if file.is_regular() && self.ahead.new_files.has(&file.stat) {
+        if (file.is_regular() || is_fifo(&file.stat)) && self.ahead.new_files.has(&file.stat) {
             let made = self.change_new_file(stopped, call, &file, change)?;
             return Ok(made.unwrap_or_else(|| self.wait_at_barrier(call)));
         }
@@ -221,7 +221,8 @@ impl Supervisor {
     fn is_sure_to_change(&self, pid: i32, file: &Found, change: &Change) -> bool {
         let (device, _) = self.world().device(file.stat.st_dev);
         let is_on_disk = device == DeviceKind::Domain && !self.is_private(file.stat.st_dev);
-        let is_such = file.is_regular() || file.is_dir() || file.is_symlink() && concerns_links(change);
+        let is_such = file.is_regular() || file.is_dir() || is_fifo(&file.stat);
+        let is_such = is_such || file.is_symlink() && concerns_links(change);
         let is_usual = is_such && file.stat.st_nlink > 0;
         is_on_disk && is_usual && is_root_as_we_are(pid) && can_change(file, change)
     }

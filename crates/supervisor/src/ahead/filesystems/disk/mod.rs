@@ -5,6 +5,7 @@ pub(in crate::ahead) mod attribute_calls;
 pub(in crate::ahead) mod attributes;
 pub(in crate::ahead) mod contents;
 pub(in crate::ahead) mod entries;
+pub(in crate::ahead) mod fifos;
 pub(in crate::ahead) mod mirrors;
 pub(in crate::ahead) mod name_calls;
 pub(in crate::ahead) mod name_changes;

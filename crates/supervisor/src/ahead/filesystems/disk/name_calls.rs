@@ -4,7 +4,7 @@
 //! directory gives nothing of its own to what is made in it or moved there.
 
 use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
-use crate::ahead::filesystems::disk::names::{dir_of, path_text, paths_of};
+use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_of};
 use crate::ahead::filesystems::disk::new_files::{group_in, is_root_as_we_are, umask_of};
 use crate::ahead::filesystems::disk::stages::{Kind, Staged, Stages};
 use crate::ahead::filesystems::disk::staging::{self, Rights};
@@ -41,24 +41,33 @@ pub(in crate::ahead) fn is_held_change(nr: u64) -> bool {
             | nr::rmdir
             | nr::symlink
             | nr::symlinkat
+            | nr::mknod
+            | nr::mknodat
     )
 }
 
 /// What a call asks for.
 pub(in crate::ahead) enum Wanted {
     Change(NameChange),
-    /// A directory, or a link with this text.
-    Make {
-        entry: Entry,
-        link: Option<OsString>,
-        rights: Rights,
-    },
+    Make { entry: Entry, what: Made, rights: Rights },
+}
+
+/// What is made that stands in a stage first.
+pub(in crate::ahead) enum Made {
+    Directory,
+    /// A link with this text.
+    Link(OsString),
+    Fifo,
 }
 
 impl Wanted {
     pub fn make(&self, stages: &mut Stages) -> Option<(Staged, OwnedFd)> {
-        let Self::Make { entry, link, rights } = self else { return None };
-        let kind = link.as_ref().map_or(Kind::Directory, |text| Kind::Link(text));
+        let Self::Make { entry, what, rights } = self else { return None };
+        let kind = match what {
+            Made::Directory => Kind::Directory,
+            Made::Link(text) => Kind::Link(text),
+            Made::Fifo => Kind::Fifo,
+        };
         stages.make(&entry.dir.fd, kind, *rights)
     }
 }
@@ -89,6 +98,8 @@ impl Supervisor {
             nr::mkdir => self.directory_made(call, args[1]),
             nr::mkdirat => self.directory_made(call, args[2]),
             nr::symlink | nr::symlinkat => self.link_made(call),
+            nr::mknod => self.fifo_made(call, args[1]),
+            nr::mknodat => self.fifo_made(call, args[2]),
             nr::link => self.name_added(call),
             nr::linkat if args[4] == 0 => self.name_added(call),
             nr::rename | nr::renameat => self.name_moved(call, false),
@@ -122,7 +133,7 @@ impl Supervisor {
         let umask = umask_of(call.pid).ok_or(Unsure)?;
         let mode = Mode::from_raw_mode((mode & MAY_BE_GIVEN) as u32 & !umask | inherited);
         let group = group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
-        Ok(Wanted::Make { entry, link: None, rights: Rights { mode, group } })
+        Ok(Wanted::Make { entry, what: Made::Directory, rights: Rights { mode, group } })
     }
 
     fn link_made(&self, call: &Call) -> Known<Wanted> {
@@ -132,7 +143,19 @@ impl Supervisor {
         let entry = self.entry_to_make(call)?;
         let group = group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
         let rights = Rights { mode: Mode::empty(), group };
-        Ok(Wanted::Make { entry, link: Some(OsString::from_vec(text)), rights })
+        Ok(Wanted::Make { entry, what: Made::Link(OsString::from_vec(text)), rights })
+    }
+
+    /// Of what `mknod` makes, only FIFOs are held: files are mostly made by opening them, and devices are others' too.
+    fn fifo_made(&self, call: &Call, mode: u64) -> Known<Wanted> {
+        const MAY_BE_GIVEN: u64 = 0o777;
+        const PERMISSIONS: u64 = 0o7777;
+        sure_if(FileType::from_raw_mode(mode as u32) == FileType::Fifo && mode & PERMISSIONS & !MAY_BE_GIVEN == 0)?;
+        let entry = self.entry_to_make(call)?;
+        let umask = umask_of(call.pid).ok_or(Unsure)?;
+        let mode = Mode::from_raw_mode((mode & MAY_BE_GIVEN) as u32 & !umask);
+        let group = group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
+        Ok(Wanted::Make { entry, what: Made::Fifo, rights: Rights { mode, group } })
     }
 
     fn entry_to_make(&self, call: &Call) -> Known<Entry> {
@@ -150,7 +173,8 @@ impl Supervisor {
         let (from, to) = (self.entry_to_change(call, 0)?, self.entry_to_change(call, 1)?);
         refuse_if(from.found.is_none(), libc::ENOENT)?;
         let file = self.ahead.new_files.file_at(&from).or_else(|| linkable(&from));
-        let file = file.filter(|_| from.found.as_ref().is_some_and(Found::is_regular)).ok_or(Unsure)?;
+        let is_such = |found: &Found| found.is_regular() || is_fifo(&found.stat);
+        let file = file.filter(|_| from.found.as_ref().is_some_and(is_such)).ok_or(Unsure)?;
         refuse_if(to.found.is_some(), libc::EEXIST)?;
         sure_if(can_move(&from.dir, &to.dir) && to.name.len() <= NAME_MAX)?;
         let target = from.found.map(Target::of).ok_or(Unsure)?;

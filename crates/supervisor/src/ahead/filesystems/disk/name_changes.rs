@@ -82,7 +82,7 @@ impl DiskName {
 pub(crate) enum NameChange {
     /// A file that has none gets this name.
     Create { name: DiskName, file: Arc<OwnedFd> },
-    /// A directory or link that is in a stage gets this name.
+    /// A directory, link or FIFO that is in a stage gets this name.
     Place { name: DiskName, staged: Staged },
     /// A file that has a name, or will have one by then, gets another one.
     Link { name: DiskName, file: Arc<OwnedFd> },

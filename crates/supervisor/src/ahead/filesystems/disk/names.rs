@@ -97,13 +97,15 @@ impl Supervisor {
         Ok(Decision::Answer(0))
     }
 
-    /// Make a directory or a link that has no name yet. `None`: it has to wait for its name.
+    /// Make a directory, a link or a FIFO that has no name yet. `None`: it has to wait for its name.
     fn make_staged(&mut self, stopped: &Stopped, call: &Call, make: Wanted) -> Result<Option<NameChange>> {
         let Some((staged, fd)) = make.make(&mut self.ahead.stages) else { return Ok(None) };
         let (Wanted::Make { entry, .. }, Ok(found)) = (make, Found::of(fd)) else { return Ok(None) };
+        let is_fifo = is_fifo(&found.stat);
         let made = Target::of(found);
         let (dev, ino) = made.inode;
-        let objects = [Object::File(dev, ino), Object::Names(dev, ino), Object::Created(dev, ino)];
+        let contents = if is_fifo { Object::Pipe(dev, ino) } else { Object::Names(dev, ino) };
+        let objects = [Object::File(dev, ino), contents, Object::Created(dev, ino)];
         let modifies = objects.map(|object| (object, Intent::Nothing)).into();
         if matches!(self.track(stopped, call, Plan::tracked_once(), modifies)?, Decision::Wait) {
             return Ok(None);

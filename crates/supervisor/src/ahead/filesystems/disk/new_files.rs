@@ -6,7 +6,7 @@
 //! So a change by whoever depends on nothing else than the file itself does ([`Object::Created`]) needs no undo: what
 //! takes it back takes the whole file back. It is made at once. Who made a guess since then could be taken back alone:
 //! his writes are held as those to any file on a disk, his other changes wait. Thus a file holds nothing that can still
-//! fail when it gets its name.
+//! fail when it gets its name. FIFOs are alike ([`fifos`](crate::ahead::filesystems::disk::fifos)).
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
@@ -14,6 +14,7 @@ use crate::ahead::calls::rights::has_our_rights;
 use crate::ahead::filesystems::disk::attributes::Change;
 use crate::ahead::filesystems::disk::name_calls::Refusal;
 use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
+use crate::ahead::filesystems::disk::names::is_fifo;
 use crate::ahead::filesystems::disk::stages::Staged;
 use crate::ahead::filesystems::disk::staging::{self, Rights};
 use crate::ahead::filesystems::memory::{naming, written_range};
@@ -73,7 +74,11 @@ impl NewFiles {
 
     /// The file of a name.
     pub fn file_at(&self, entry: &Entry) -> Option<Arc<OwnedFd>> {
-        let stat = entry.found.as_ref()?.stat;
+        self.file_of(&entry.found.as_ref()?.stat)
+    }
+
+    /// A descriptor that only names it.
+    pub fn file_of(&self, stat: &Stat) -> Option<Arc<OwnedFd>> {
         self.0.get(&(stat.st_dev, stat.st_ino)).map(|file| file.fd.clone())
     }
 
@@ -278,6 +283,9 @@ impl Supervisor {
         }
         let args = call.frame.args;
         let fd = |at: u8| args[usize::from(at) % 6] as i32;
+        if let Some(plan) = self.plan_new_fifo(call, op) {
+            return Some(plan);
+        }
         match op {
             Op::Write { fd: at } => {
                 let (file, copy) = self.new_file_behind(call, fd(at))?;
@@ -330,6 +338,9 @@ impl Supervisor {
     /// `sendfile`, `copy_file_range`, and the like.
     fn plan_copy_to_new(&mut self, call: &Call, input: i32, output: i32) -> Option<Plan> {
         let (file, _) = self.new_file_behind(call, output)?;
+        if self.copies_nothing(call, input, output) {
+            return Some(Plan::new(Class::Free));
+        }
         let FileDescription::File { dev, ino, device, copy } = self.file_description(call.tid, input) else {
             return Some(barrier());
         };
@@ -356,14 +367,18 @@ impl Supervisor {
         })
     }
 
+    /// Whether whatever takes back what a process does to this object of a new file takes the file itself back.
+    pub(in crate::ahead) fn is_as_certain_as_its_file(&self, pid: i32, object: &Object, file: (u64, u64)) -> bool {
+        let core = &self.ahead.core;
+        let mut own = core.dependencies_of_process(process(pid)).clone();
+        own.merge(core.dependencies_of_object(object));
+        own.is_subset(core.dependencies_of_object(&Object::Created(file.0, file.1)))
+    }
+
     /// A change that adds at most so many bytes, if whatever takes it back takes the file itself back, and there is
     /// room for it beside what is held.
     fn change_at_once(&self, call: &Call, file: &Found, len: u64) -> Option<Plan> {
-        let (dev, ino) = (file.stat.st_dev, file.stat.st_ino);
-        let core = &self.ahead.core;
-        let mut own = core.dependencies_of_process(process(call.pid)).clone();
-        own.merge(core.dependencies_of_object(&file.object()));
-        let is_as_certain = own.is_subset(core.dependencies_of_object(&Object::Created(dev, ino)));
+        let is_as_certain = self.is_as_certain_as_its_file(call.pid, &file.object(), file.inode());
         let is_possible = is_as_certain && self.has_room_for(&file.fd, len);
         is_possible.then(|| Plan::tracked_once().modifying(file.object(), Intent::Nothing))
     }
@@ -378,7 +393,9 @@ impl Supervisor {
         let core = &self.ahead.core;
         let created = Object::Created(stat.st_dev, stat.st_ino);
         let own = core.dependencies_of_process(process(pid));
-        self.ahead.new_files.has(&stat) && is_regular(&stat) && own.is_subset(core.dependencies_of_object(&created))
+        self.ahead.new_files.has(&stat)
+            && (is_regular(&stat) || is_fifo(&stat))
+            && own.is_subset(core.dependencies_of_object(&created))
     }
 
     /// The file without a name behind a descriptor, and a copy of the descriptor.
@@ -426,7 +443,7 @@ fn would_be_given(file: &OwnedFd, operation: u64) -> bool {
     other.is_ok_and(|other| rustix::fs::flock(other, operation).is_ok())
 }
 
-fn barrier() -> Plan {
+pub(in crate::ahead) fn barrier() -> Plan {
     Plan::new(Class::Barrier).once()
 }
 

@@ -1,4 +1,4 @@
-//! Where directories and links are that have no name yet
+//! Where directories, links and FIFOs are that have no name yet
 //! ([0120](../../../../../../docs/decisions/0120-directories-wait-for-their-names.md)).
 //!
 //! There are no directories without a name, and a file without a name cannot be renamed. So each world that needs it
@@ -11,7 +11,7 @@
 
 use crate::ahead::filesystems::disk::staging;
 use crate::ahead::rollback::undo::own_path;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -50,6 +50,7 @@ pub(in crate::ahead) enum Kind<'a> {
     Directory,
     /// A link with this text.
     Link(&'a OsStr),
+    Fifo,
 }
 
 impl Stages {
@@ -118,13 +119,14 @@ impl Staged {
         match kind {
             Kind::Directory => rustix::fs::mkdirat(dir, &self.number, Mode::RWXU).ok()?,
             Kind::Link(text) => rustix::fs::symlinkat(text, dir, &self.number).ok()?,
+            Kind::Fifo => rustix::fs::mknodat(dir, &self.number, FileType::Fifo, Mode::empty(), 0).ok()?,
         }
         let file = self.open()?;
         let stat = rustix::fs::fstat(&file).ok()?;
         if stat.st_gid != rights.group.as_raw() {
             rustix::fs::chownat(&file, "", None, Some(rights.group), AtFlags::EMPTY_PATH).ok()?;
         }
-        if self.is_dir {
+        if !matches!(kind, Kind::Link(_)) {
             rustix::fs::chmod(own_path(&file), rights.mode).ok()?;
         }
         Some(file)

@@ -7,7 +7,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
 use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::filesystems::disk::name_calls::is_held_change;
-use crate::ahead::filesystems::disk::names::{dir_of, path_text, paths_of};
+use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_of};
 use crate::ahead::filesystems::disk::new_files::{is_root_as_we_are, KNOWN_FLAGS, O_ACCMODE};
 use crate::ahead::filesystems::memory;
 use crate::ahead::filesystems::open::{arguments, O_CREAT, O_EXCL, O_NOFOLLOW};
@@ -33,6 +33,8 @@ enum View {
     Text { text: Vec<u8>, at: u64, room: u64 },
     /// It is opened.
     Open { file: Found, flags: u64 },
+    /// One end of it is opened, by the process itself, for that may take for ever.
+    OpenFifo { fifo: Found, flags: u64 },
     /// It becomes the working directory.
     Enter(Found),
     /// Attributes are changed.
@@ -84,6 +86,7 @@ impl Supervisor {
             View::Answer(result) => Ok(Some(Decision::Answer(result))),
             View::Text { text, at, room } => Ok(Some(give_text(call, &text, at, room))),
             View::Open { file, flags } => self.open_found(stopped, call, &file, flags),
+            View::OpenFifo { fifo, flags } => self.open_new_fifo(stopped, call, &fifo, flags),
             View::Enter(dir) => self.enter(stopped, call, &dir),
             View::Make | View::Change | View::HoldAttributes => Ok(None),
         }
@@ -142,7 +145,10 @@ impl Supervisor {
             _ if found.is_symlink() && flags & O_PATH == 0 => libc::ELOOP,
             _ => {
                 let is_usual = flags as u32 & !(OPENING_FLAGS as u32) == 0 && flags & O_ACCMODE != O_ACCMODE;
-                let can_be_opened = found.is_regular() || found.is_dir() || found.is_symlink();
+                if is_fifo(&found.stat) && flags & O_PATH == 0 {
+                    return is_usual.then_some(View::OpenFifo { fifo: found, flags });
+                }
+                let can_be_opened = is_fifo(&found.stat) || found.is_regular() || found.is_dir() || found.is_symlink();
                 return (is_usual && can_be_opened).then_some(View::Open { file: found, flags });
             }
         };

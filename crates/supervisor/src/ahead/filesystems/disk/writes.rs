@@ -299,7 +299,15 @@ impl Supervisor {
             Some(Op::Statx) => self.names_deferred(call, 0, 1),
             Some(Op::Execve) => self.names_deferred(call, syscall_table::CWD, 0),
             Some(Op::Execveat) => self.names_deferred(call, 0, 1),
-            Some(Op::Copy { output, .. }) if self.copies_nothing(call, args[usize::from(output) % 6] as i32) => false,
+            Some(Op::Copy { input, output })
+                if self.copies_nothing(
+                    call,
+                    args[usize::from(input) % 6] as i32,
+                    args[usize::from(output) % 6] as i32,
+                ) =>
+            {
+                false
+            }
             Some(Op::Copy { input, output }) => {
                 [input, output].into_iter().any(|fd| self.is_deferred(call.tid, args[usize::from(fd) % 6] as i32))
             }
