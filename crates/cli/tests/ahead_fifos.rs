@@ -42,12 +42,13 @@ const CHANGES: &[&str] = &[
     // As shells and programs use them.
     "os.system('mkfifo f; (echo one > f &); cat f; (cat f > g &); echo two > f; until test -s g; do sleep 0.02; done; \
      cat g; rm f g')",
-    "os.system('mkfifo a b; (tr a-z A-Z < a > b &); exec 3> a 4< b; echo text >&3; exec 3>&-; cat <&4; stat -c %A a')",
+    "os.system('mkfifo x y; (tr a-z A-Z < x > y &); exec 3> x 4< y; echo text >&3; exec 3>&-; cat <&4; stat -c %A x')",
     "os.system('mkfifo f; exec 3<> f; for i in 1 2 3; do (echo $i >&3) & done; wait; for i in 1 2 3; do read n <&3; \
      echo $n; done | sort; test -p f && echo fifo')",
-    "os.mkfifo('f')\nfor i in range(4):\n  if os.fork() == 0:\n    f = os.open('f', os.O_WRONLY)\n    for j in range(50): \
-     os.write(f, bytes([i]) * 8)\n    os._exit(0)\nf = os.open('f', os.O_RDONLY); n = [0] * 4\nwhile sum(n) < 200:\n  \
-     b = os.read(f, 8)\n  if b: n[b[0]] += 1\nfor i in range(4): os.wait()\nseen.append((n, os.read(f, 1))); os.close(f)",
+    "os.mkfifo('f')\nfor i in range(4):\n  if os.fork() == 0:\n    f = os.open('f', os.O_WRONLY)\n    \
+     for j in range(50): os.write(f, bytes([i]) * 8)\n    os._exit(0)\nf = os.open('f', os.O_RDONLY); \
+     n = [0] * 4\nwhile sum(n) < 200:\n  b = os.read(f, 8)\n  if b: n[b[0]] += 1\nfor i in range(4): os.wait()\n\
+     seen.append((n, os.read(f, 1))); os.close(f)",
 ];
 
 #[test]

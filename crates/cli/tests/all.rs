@@ -22,6 +22,7 @@ mod ahead_locks;
 mod ahead_mapped;
 mod ahead_new_files;
 mod ahead_numbers;
+mod ahead_pairs;
 mod ahead_permits;
 mod ahead_processes;
 mod ahead_programs;

@@ -30,6 +30,7 @@ const PROGRAMS: &[&str] = &[
     "mmap_shared_anonymous.c",
     "namespace_first_process_faults.c",
     "orphan_reparenting.c",
+    "pair_hang_up.c",
     "pipe_partial.c",
     "pipe_spliced_guess.c",
     "pipeline_long.c",

@@ -88,6 +88,9 @@ impl Supervisor {
             [(file @ Object::File(..), intent), (Object::Position(..), _)] if call.frame.nr == nr::write => {
                 self.cover_file(file, intent)
             }
+            [(Object::Socket(_), Intent::Nothing)] if is_exchange(call.frame.nr) => {
+                (plan.can_be_repeated || !takes(call.frame.nr)).then_some(Covered::Exchange)
+            }
             [(Object::File(..), Intent::Nothing)] if call.frame.nr == nr::write => Some(Covered::Write),
             _ => None,
         };

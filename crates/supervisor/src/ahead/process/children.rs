@@ -354,6 +354,11 @@ impl Supervisor {
                     modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
                     ends.push(fd);
                 }
+                FileDescription::Socket { ino, copy } if self.is_end_of_young_pair(&copy) => {
+                    modifies.extend(self.hang_up(call.pid, ino, copy));
+                    modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
+                    ends.push(fd);
+                }
                 // It stays open while the exit is held.
                 FileDescription::Socket { ino, copy } => modifies.extend(self.hang_up(call.pid, ino, copy)),
                 _ => {}

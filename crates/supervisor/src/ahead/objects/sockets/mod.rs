@@ -3,13 +3,14 @@
 //! The object is the receiving end, by inode: what waits there, and whether somebody may still send. Sending modifies
 //! the peer's object, receiving the caller's own; both may let somebody go on who waits.
 //!
-//! An end that a speculative process closes, or leaves behind when it ends, is kept: its peer cannot be told, because
+//! An end that a speculative process closes, or leaves behind when it ends, is kept (but for [`pair`]): its peer cannot be told, because
 //! what the kernel told could not be taken back. So whoever calls on a socket whose peer nobody holds any more but us
 //! waits until that is true in the kernel as well; only the end of a stream that was read to its end is told at once,
 //! by us.
 
 pub(in crate::ahead) mod accept;
 pub(in crate::ahead) mod netlink;
+pub(in crate::ahead) mod pair;
 pub(in crate::ahead) mod queue;
 pub(in crate::ahead) mod refused;
 pub(in crate::ahead) mod shutdown;
@@ -58,6 +59,9 @@ impl Supervisor {
         let Some((own, peer)) = self.peer_inside(&copy).map(|peer| (ino, peer)) else {
             return self.plan_unconnected(call, op, ino, copy);
         };
+        if let Some(plan) = self.plan_young_pair(call, op, own, Some(peer)) {
+            return plan;
+        }
         let connection = Connection { own, peer, copy };
         if self.is_hung_up(connection.peer) {
             return self.plan_hung_up(call, op, &connection);
@@ -93,6 +97,9 @@ impl Supervisor {
     /// Nothing is known of the peer. Of a Unix socket it may be known before the call ends: a client may wait for an
     /// answer before it is accepted.
     fn plan_unconnected(&mut self, call: &Call, op: Op, ino: u64, copy: OwnedFd) -> Plan {
+        if let Some(plan) = self.plan_young_pair(call, op, ino, None) {
+            return plan;
+        }
         if let Some(plan) = self.plan_tcp(call, op, ino, &copy) {
             return plan;
         }
