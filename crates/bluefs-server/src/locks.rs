@@ -105,9 +105,9 @@ impl Locks {
         self.unknown.remove(&session);
     }
 
-    /// Whether the session has any.
-    pub fn has_any(&self, session: SessionId) -> bool {
-        self.counts.get(&session).is_some_and(|count| *count > 0)
+    /// Whether the session may have any: also those that it has not reclaimed yet.
+    pub fn may_have_any(&self, session: SessionId) -> bool {
+        self.unknown.contains(&session) || self.counts.get(&session).is_some_and(|count| *count > 0)
     }
 
     /// A lock of another owner that is in the way of this one, without its owner.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bluefs::apply::{apply, free, Context};
-use bluefs::lease::{Leases, MayWrite, Millis, QUIET_MS, TERM_MS};
+use bluefs::lease::{Given, Leases, MayWrite, Millis, Ticket, QUIET_MS, TERM_MS};
 use bluefs::op::{Effect, Errno, Failure, Value};
 use bluefs::query::{answer, Query};
 use bluefs::session::{Arrived, Session};
@@ -171,7 +171,7 @@ impl Volume {
         if let Some(live) = self.sessions.get_mut(&session) {
             drop(live.parked.take());
             live.staged_bytes = 0;
-            live.wanted.drain(..).for_each(|wanted| self.leases.leave_queue(wanted.ticket));
+            live.wanted.drain(..).for_each(|wanted| _ = self.leases.leave_queue(wanted.ticket));
         }
     }
 
@@ -236,9 +236,13 @@ impl Volume {
                 if live.wanted.len() >= WANTED_MAX {
                     return Ok(Some((Refusal::Limit, "too many exclusive leases are waited for")));
                 }
-                let ticket = self.leases.queue(session, keys.iter().map(Key::group).collect());
-                live.wanted.push(Wanted { tag, ticket, until: now.millis + EXCLUSIVE_WAIT_MS_MAX });
-                self.give_exclusive(now, actions);
+                match self.leases.queue(session, keys.iter().map(Key::group).collect()) {
+                    Some(ticket) => {
+                        live.wanted.push(Wanted { tag, ticket, until: now.millis + EXCLUSIVE_WAIT_MS_MAX });
+                        self.give_exclusive(now, actions);
+                    }
+                    None => self.send(session, Reply::Leased { tag, granted: false }, actions),
+                }
             }
             Request::Lend { tag } => self.lend(batch, session, tag, actions)?,
             Request::Lock { tag, lock } => {
@@ -294,7 +298,6 @@ impl Volume {
         for session in over {
             self.end(batch, session, now, actions)?;
         }
-        self.give_exclusive(now, actions);
         self.locks.tick(now.millis);
         self.give_locks(batch, actions)?;
         if self.sweep_at <= now.millis {
@@ -303,6 +306,8 @@ impl Volume {
         if self.retry_at.is_some_and(|at| at <= now.millis) {
             self.retry(batch, now, actions)?;
         }
+        // Writers that were kept out have gone first.
+        self.give_exclusive(now, actions);
         Ok(())
     }
 
@@ -364,7 +369,7 @@ impl Volume {
         self.sweep_at = now.millis + TERM_MS;
         self.leases.expire_all(now.millis);
         for (session, live) in self.sessions.iter_mut().filter(|(_, live)| live.row.leased) {
-            if self.leases.count(*session) == 0 && !self.locks.has_any(*session) {
+            if self.leases.count(*session) == 0 && !self.locks.may_have_any(*session) {
                 live.row.leased = false;
                 batch.set_session(self.id, *session, Some(&live.row))?;
             }
@@ -433,6 +438,7 @@ impl Volume {
             Arrived::Impossible => return Ok(Some((Refusal::Protocol, "an interval with a number that cannot be"))),
             Arrived::Next => match self.decide(batch, session, &interval, now, actions)? {
                 Tried::Decided(outcome) => {
+                    self.leases.forget_writer(session);
                     self.sessions.get_mut(&session).expect("connected").session.decided(number, outcome.clone());
                     outcome
                 }
@@ -457,8 +463,6 @@ impl Volume {
         now: Now,
         actions: &mut Vec<Action>,
     ) -> Result<Tried, StoreError> {
-        // If it has waited, what it was to change then says nothing any more.
-        self.leases.forget_writer(session);
         let live = &self.sessions[&session];
         let failed = |failure| Ok(Tried::Decided(Outcome::Failed(failure)));
         if let Some(number) = live.session.failed_dependency(interval) {
@@ -560,18 +564,29 @@ impl Volume {
         std::mem::take(&mut self.refused)
     }
 
-    /// Gives exclusive leases to those whose turn it is, in the order of their asking.
+    /// Gives exclusive leases to those whose turn it is, and tells who has waited for too long.
     fn give_exclusive(&mut self, now: Now, actions: &mut Vec<Action>) {
-        let each = self.sessions.iter().flat_map(|(session, live)| live.wanted.iter().map(|one| (one, *session)));
-        let mut waiting: Vec<_> = each.map(|(one, session)| (one.ticket, one.tag, one.until, session)).collect();
-        waiting.sort_unstable();
-        for (ticket, tag, until, session) in waiting {
-            let granted = self.leases.exclusive(ticket, now.millis).is_some();
-            if granted || until <= now.millis {
-                self.leases.leave_queue(ticket);
-                self.sessions.get_mut(&session).expect("there").wanted.retain(|one| one.ticket != ticket);
-                self.send(session, Reply::Leased { tag, granted }, actions);
+        let given = self.leases.give_exclusive(now.millis);
+        let mut answers: BTreeMap<Ticket, bool> =
+            given.into_iter().map(|(ticket, given)| (ticket, matches!(given, Given::Until(_)))).collect();
+        let wanted = self.sessions.values().flat_map(|live| &live.wanted);
+        let over: Vec<Ticket> = wanted.filter(|one| one.until <= now.millis).map(|one| one.ticket).collect();
+        for ticket in over {
+            if self.leases.leave_queue(ticket).is_some() {
+                answers.insert(ticket, false);
             }
+        }
+        if answers.is_empty() {
+            return;
+        }
+        let mut told: Vec<(Ticket, SessionId, u64)> = Vec::new();
+        for (session, live) in &mut self.sessions {
+            let of_session = live.wanted.extract_if(.., |one| answers.contains_key(&one.ticket));
+            told.extend(of_session.map(|one| (one.ticket, *session, one.tag)));
+        }
+        told.sort_unstable();
+        for (ticket, session, tag) in told {
+            self.send(session, Reply::Leased { tag, granted: answers[&ticket] }, actions);
         }
     }
 

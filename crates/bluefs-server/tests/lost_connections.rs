@@ -32,6 +32,7 @@ impl Access for Anybody {
 }
 
 struct Bench {
+    disk: CrashDisk,
     engine: Engine,
     access: Anybody,
     millis: u64,
@@ -39,10 +40,15 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
-        let store = Store::on(Arc::new(CrashDisk::new())).expect("a store").store;
-        let mut engine = Engine::new(store, Now { millis: 0, wall: Time(1) }).expect("an engine");
-        engine.set_quiet(0);
-        Bench { engine, access: Anybody(std::cell::Cell::new(0)), millis: 0 }
+        let disk = CrashDisk::new();
+        let engine = engine(&disk);
+        Bench { disk, engine, access: Anybody(std::cell::Cell::new(0)), millis: 0 }
+    }
+
+    /// The server is killed and started again. Its clock begins anew.
+    fn restart(&mut self) {
+        self.disk = self.disk.crash(self.disk.deeds(), |_| 0);
+        (self.engine, self.millis) = (engine(&self.disk), 0);
     }
 
     fn with(connections: &[ConnectionId]) -> Bench {
@@ -70,6 +76,13 @@ impl Bench {
         let actions = self.says(from, Request::Lease { tag: 1, group: root().group() });
         actions.contains(&Action::Send(from, Reply::Leased { tag: 1, granted: true }))
     }
+}
+
+fn engine(disk: &CrashDisk) -> Engine {
+    let store = Store::on(Arc::new(disk.clone())).expect("a store").store;
+    let mut engine = Engine::new(store, Now { millis: 0, wall: Time(1) }).expect("an engine");
+    engine.set_quiet(0);
+    engine
 }
 
 fn root() -> Key {
@@ -219,4 +232,54 @@ fn requests_for_exclusive_leases_on_several_groups_do_not_wait_for_each_other() 
     assert_eq!(bench.handle(vec![]), [Action::Send(A, Reply::Leased { tag: 2, granted: true })]);
     bench.millis = 2 * EXCLUSIVE_TERM_MS;
     assert_eq!(bench.handle(vec![]), [Action::Send(B, Reply::Leased { tag: 3, granted: true })]);
+}
+
+/// A asks for an exclusive lease again and again, as `cargo xtask hostile` does. B has waited for as long as A did that.
+#[test]
+fn who_asks_for_exclusive_leases_again_and_again_keeps_a_writer_waiting_for_one_of_them() {
+    let mut bench = Bench::with(&[A, B]);
+    let alone = |tag| Request::Exclusive { tag, keys: vec![root()] };
+    let is_given = |given: bool, tag| Action::Send(A, Reply::Leased { tag, granted: given });
+    assert_eq!(bench.says(A, alone(1)), [is_given(true, 1)]);
+    assert_eq!(bench.says(B, interval(1, vec![create("f")])), []);
+    for tag in 2..EXCLUSIVE_TERM_MS / 100 {
+        bench.millis += 100;
+        assert_eq!(bench.says(A, alone(tag)), [is_given(false, tag)], "B waits for what A has");
+    }
+    bench.millis = EXCLUSIVE_TERM_MS;
+    let actions = bench.says(A, alone(99));
+    assert!(committed(&actions, B) && actions.contains(&is_given(true, 99)), "{actions:?}");
+}
+
+/// Two who each want what the other one has waited for a whole term.
+#[test]
+fn who_has_an_exclusive_lease_that_another_waits_for_does_not_wait_for_one() {
+    let mut bench = Bench::with(&[A, B]);
+    let alone = |tag, key| Request::Exclusive { tag, keys: vec![key] };
+    let other = || Key::Data(Ino(1 << 20));
+    assert_eq!(bench.says(A, alone(1, root())).len(), 1);
+    assert_eq!(bench.says(B, alone(1, other())).len(), 1);
+    assert_eq!(bench.says(A, alone(2, other())), []);
+    let refused = [Action::Send(B, Reply::Leased { tag: 2, granted: false })];
+    assert_eq!(bench.says(B, alone(2, root())), refused);
+    let actions = bench.says(B, Request::GiveBack { group: other().group() });
+    assert_eq!(actions, [Action::Send(A, Reply::Leased { tag: 2, granted: true })]);
+}
+
+/// A has a lock and is away while the server is started twice: the first start forgot on disk that A may have any.
+#[test]
+fn who_has_a_lock_keeps_it_over_two_restarts() {
+    let mut bench = Bench::with(&[A, B]);
+    let (ino, kind, start, end) = (Ino(7), bluefs_wire::LockKind::Exclusive, 0, 9);
+    let lock = bluefs_wire::LockRequest { ino, owner: 1, kind, start, end, wait: true };
+    assert_eq!(bench.says(A, Request::Lock { tag: 1, lock }), [Action::Send(A, Reply::Locked { tag: 1 })]);
+    bench.restart();
+    bench.millis = TERM_MS + 1;
+    assert_eq!(bench.handle(vec![]), []);
+    bench.restart();
+    bench.hello(C, None);
+    assert_eq!(bench.says(C, Request::Lock { tag: 1, lock }), [], "A may have it");
+    bench.hello(A, Some((SessionId(1), 1)));
+    assert!(bench.says(A, Request::Reclaim { tag: 2, lock }).contains(&Action::Send(A, Reply::Locked { tag: 2 })));
+    assert_eq!(bench.says(A, Request::GaveUp {}), []);
 }

@@ -9,6 +9,11 @@
 //! An exclusive lease also keeps others from getting a shared one, and is not recalled: it is the last step of PROGRESS
 //! for a client that loses again and again. It ends with its term or with the interval that it was for. Requests for
 //! exclusive leases stand in one queue, whatever groups they are about: so two requests never wait for each other.
+//!
+//! Writers and requests take turns (docs/decisions/0155): a request waits for the writers that waited before it, and
+//! for those that an exclusive lease on one of its groups has kept out, also if its own session had that lease. So a
+//! writer waits for the exclusive lease that it has met and for one more at most, and no request waits for writers
+//! without end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +33,10 @@ pub const QUIET_MS: Millis = 1_000;
 const CHANGED_MAX: usize = 65_536;
 /// Leases of one session, at most.
 pub const HELD_MAX: usize = 16_384;
+/// Groups on which one session may have exclusive leases or wait for them, and that all may wait for: a turn of the
+/// server looks at each.
+pub const ALONE_MAX: usize = 4_096;
+const QUEUED_MAX: usize = 65_536;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Held {
@@ -35,21 +44,46 @@ struct Held {
     /// Who was told to give its lease back, and has not answered, also if the lease has ended meanwhile.
     recalled: BTreeSet<SessionId>,
     exclusive: Option<(SessionId, Millis)>,
-    writers: BTreeSet<SessionId>,
+    writers: BTreeMap<SessionId, Turn>,
+}
+
+/// When it is a waiting writer's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Turn {
+    /// The first request for exclusive leases that came later.
+    before: Ticket,
+    /// An exclusive lease that has ended kept it out: it goes before all of them.
+    was_kept_out: bool,
 }
 
 impl Held {
+    /// Whether a writer that is not `session` goes before this request.
+    fn goes_before(&self, session: SessionId, ticket: Ticket) -> bool {
+        let mut others = self.writers.iter().filter(|(writer, _)| **writer != session);
+        others.any(|(_, turn)| turn.was_kept_out || turn.before <= ticket)
+    }
+
     fn is_unused(&self) -> bool {
         self.holders.is_empty() && self.recalled.is_empty() && self.exclusive.is_none() && self.writers.is_empty()
     }
 }
 
 /// The place of a request in the queue for exclusive leases.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ticket(u64);
 
+/// What becomes of a request for exclusive leases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given {
+    /// The leases are given, until then by the server's clock.
+    Until(Millis),
+    /// Others wait for what the session has: it may not wait, too.
+    Never,
+}
+
+/// A request for exclusive leases.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Waiting {
+pub struct Waiting {
     session: SessionId,
     groups: BTreeSet<Group>,
 }
@@ -75,7 +109,11 @@ pub struct Leases {
     counts: BTreeMap<SessionId, usize>,
     /// Requests for exclusive leases, in the order of asking.
     queue: BTreeMap<Ticket, Waiting>,
-    next_ticket: u64,
+    /// Who waits for an exclusive lease on each group, and by how many requests.
+    queued: BTreeMap<Group, BTreeMap<SessionId, usize>>,
+    /// The groups on which each session has an exclusive lease.
+    alone: BTreeMap<SessionId, BTreeSet<Group>>,
+    next_ticket: Ticket,
     /// What each session waits to change.
     writing: BTreeMap<SessionId, BTreeSet<Group>>,
     /// Who changed a group last, when, and when anybody else last did.
@@ -137,10 +175,10 @@ impl Leases {
         if self.count(session) >= HELD_MAX {
             self.expire_all(now);
         }
-        let busy = self.is_changed_by_others(session, group, now) || self.is_queued_for(group);
+        let busy = self.is_changed_by_others(session, group, now) || self.queued.contains_key(&group);
         let count = self.counts.entry(session).or_default();
         let held = self.groups.entry(group).or_default();
-        let others_write = held.writers.iter().any(|writer| *writer != session);
+        let others_write = held.writers.keys().any(|writer| *writer != session);
         let anothers = held.exclusive.is_some_and(|(holder, _)| holder != session);
         let known = held.holders.contains_key(&session);
         if busy || others_write || anothers || held.recalled.contains(&session) || (!known && *count >= HELD_MAX) {
@@ -160,10 +198,22 @@ impl Leases {
             drop_holder(held, &mut self.counts, session);
             let answers = held.recalled.remove(&session);
             if !answers && held.exclusive.is_some_and(|(holder, _)| holder == session) {
-                held.exclusive = None;
+                self.end_alone(group);
             }
         }
         self.tidy(group);
+    }
+
+    /// An exclusive lease is over: whom it kept out goes before the next one.
+    fn end_alone(&mut self, group: Group) {
+        let Some(held) = self.groups.get_mut(&group) else { return };
+        let Some((session, _)) = held.exclusive.take() else { return };
+        held.writers.values_mut().for_each(|turn| turn.was_kept_out = true);
+        let alone = self.alone.get_mut(&session).expect("it is noted there");
+        alone.remove(&group);
+        if alone.is_empty() {
+            self.alone.remove(&session);
+        }
     }
 
     /// A session uses none of its shared leases any more, those before a restart included. Recalls it answers still.
@@ -192,7 +242,10 @@ impl Leases {
         self.forget_recalls(session);
         groups.into_iter().for_each(|group| self.give_back(session, group));
         self.forget_writer(session);
-        self.queue.retain(|_, waiting| waiting.session != session);
+        let asked = self.queue.iter().filter(|(_, waiting)| waiting.session == session);
+        for ticket in asked.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
+            self.leave_queue(ticket);
+        }
         self.counts.remove(&session);
         // It writes no more.
         self.changed.retain(|_, (by, _, _)| *by != session);
@@ -216,52 +269,112 @@ impl Leases {
                 until = until.max(end);
             }
         }
-        self.forget_writer(session);
         if until == 0 {
+            self.forget_writer(session);
             self.note_changed(session, groups, now);
             return MayWrite::Now;
         }
-        for &group in groups {
-            self.groups.entry(group).or_default().writers.insert(session);
-        }
-        self.writing.insert(session, groups.clone());
+        self.note_writer(session, groups);
         MayWrite::Wait { until, recall }
+    }
+
+    /// The session waits to change these. It keeps its turn where it has waited before.
+    fn note_writer(&mut self, session: SessionId, groups: &BTreeSet<Group>) {
+        let before = self.writing.insert(session, groups.clone()).unwrap_or_default();
+        for group in before.difference(groups) {
+            self.forget_writer_of(session, *group);
+        }
+        let turn = Turn { before: self.next_ticket, was_kept_out: false };
+        for group in groups {
+            self.groups.entry(*group).or_default().writers.entry(session).or_insert(turn);
+        }
+    }
+
+    fn forget_writer_of(&mut self, session: SessionId, group: Group) {
+        if let Some(held) = self.groups.get_mut(&group) {
+            held.writers.remove(&session);
+        }
+        self.tidy(group);
     }
 
     /// The session does not wait to change anything any more.
     pub fn forget_writer(&mut self, session: SessionId) {
         for group in self.writing.remove(&session).unwrap_or_default() {
-            if let Some(held) = self.groups.get_mut(&group) {
-                held.writers.remove(&session);
-            }
-            self.tidy(group);
+            self.forget_writer_of(session, group);
         }
     }
 
-    /// Asks for exclusive leases on all of these groups: first come, first served.
-    pub fn queue(&mut self, session: SessionId, groups: BTreeSet<Group>) -> Ticket {
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        self.queue.insert(ticket, Waiting { session, groups });
-        ticket
-    }
-
-    /// Gives the exclusive leases that were asked for, if nobody else has one of them or was first to ask for one.
-    /// Says when they end.
-    pub fn exclusive(&mut self, ticket: Ticket, now: Millis) -> Option<Millis> {
-        let Waiting { session, groups } = self.queue.get(&ticket)?.clone();
-        groups.iter().for_each(|group| self.expire(*group, now));
-        let mut earlier = self.queue.range(..ticket).map(|(_, waiting)| waiting);
-        let is_first = earlier.all(|one| one.session == session || one.groups.is_disjoint(&groups));
-        if !is_first || self.exclusive_until(ticket).is_some() {
+    /// Asks for exclusive leases on all of these groups. `None`: these would be too many.
+    pub fn queue(&mut self, session: SessionId, groups: BTreeSet<Group>) -> Option<Ticket> {
+        let of_session = self.queue.values().filter(|waiting| waiting.session == session);
+        let asked = of_session.map(|waiting| waiting.groups.len()).sum::<usize>() + groups.len();
+        let has = self.alone.get(&session).map_or(0, BTreeSet::len);
+        if asked + has > ALONE_MAX || self.queued.len() + groups.len() > QUEUED_MAX {
             return None;
         }
-        self.queue.remove(&ticket);
-        let until = now + EXCLUSIVE_TERM_MS;
-        for group in groups {
-            self.groups.entry(group).or_default().exclusive = Some((session, until));
+        let ticket = self.next_ticket;
+        self.next_ticket.0 += 1;
+        for group in &groups {
+            *self.queued.entry(*group).or_default().entry(session).or_default() += 1;
         }
-        Some(until)
+        self.queue.insert(ticket, Waiting { session, groups });
+        Some(ticket)
+    }
+
+    /// Gives the exclusive leases whose turn it is: first come, first served. A session that waits while others wait
+    /// for what it has is told so at once, by its latest request first: two who each wait for what the other one has
+    /// would do so for a whole term.
+    pub fn give_exclusive(&mut self, now: Millis) -> Vec<(Ticket, Given)> {
+        self.queued.keys().copied().collect::<Vec<_>>().into_iter().for_each(|group| self.expire(group, now));
+        let mut given = Vec::new();
+        // Who was first to ask for each group, and whether others have behind.
+        let mut asked: BTreeMap<Group, (SessionId, bool)> = BTreeMap::new();
+        let tickets: Vec<(Ticket, SessionId)> = self.queue.iter().map(|(ticket, one)| (*ticket, one.session)).collect();
+        for &(ticket, session) in &tickets {
+            let groups = &self.queue[&ticket].groups;
+            let is_first = |group| asked.get(group).is_none_or(|(first, others)| *first == session && !others);
+            if groups.iter().all(|group| is_first(group) && self.is_free(session, *group, ticket)) {
+                let until = now + EXCLUSIVE_TERM_MS;
+                self.take_alone(ticket, until);
+                given.push((ticket, Given::Until(until)));
+                continue;
+            }
+            for group in groups {
+                let (first, others) = asked.entry(*group).or_insert((session, false));
+                *others |= *first != session;
+            }
+        }
+        for (ticket, session) in tickets.into_iter().rev() {
+            if self.queue.contains_key(&ticket) && self.keeps_others_waiting(session, now) {
+                self.leave_queue(ticket);
+                given.push((ticket, Given::Never));
+            }
+        }
+        given
+    }
+
+    /// Whether nobody else has this group alone, or is to write it first.
+    fn is_free(&self, session: SessionId, group: Group, ticket: Ticket) -> bool {
+        let Some(held) = self.groups.get(&group) else { return true };
+        held.exclusive.is_none_or(|(holder, _)| holder == session) && !held.goes_before(session, ticket)
+    }
+
+    fn take_alone(&mut self, ticket: Ticket, until: Millis) {
+        let Some(Waiting { session, groups }) = self.leave_queue(ticket) else { return };
+        for group in &groups {
+            self.groups.entry(*group).or_default().exclusive = Some((session, until));
+        }
+        self.alone.entry(session).or_default().extend(groups);
+    }
+
+    /// Whether somebody waits for an exclusive lease of this session, to have it or to write.
+    fn keeps_others_waiting(&mut self, session: SessionId, now: Millis) -> bool {
+        let alone: Vec<Group> = self.alone.get(&session).into_iter().flatten().copied().collect();
+        alone.iter().for_each(|group| self.expire(*group, now));
+        self.alone.get(&session).into_iter().flatten().any(|group| {
+            let writes = self.groups[group].writers.keys().any(|writer| *writer != session);
+            writes || self.queued.get(group).is_some_and(|asking| asking.keys().any(|other| *other != session))
+        })
     }
 
     /// When the last exclusive lease of others ends that this request waits for.
@@ -272,12 +385,20 @@ impl Leases {
     }
 
     /// A request for exclusive leases is given up. What leases the session has it keeps: it may be using them.
-    pub fn leave_queue(&mut self, ticket: Ticket) {
-        self.queue.remove(&ticket);
-    }
-
-    fn is_queued_for(&self, group: Group) -> bool {
-        self.queue.values().any(|waiting| waiting.groups.contains(&group))
+    pub fn leave_queue(&mut self, ticket: Ticket) -> Option<Waiting> {
+        let waiting = self.queue.remove(&ticket)?;
+        for group in &waiting.groups {
+            let asking = self.queued.get_mut(group).expect("it was counted");
+            let count = asking.get_mut(&waiting.session).expect("it was counted");
+            *count -= 1;
+            if *count == 0 {
+                asking.remove(&waiting.session);
+            }
+            if asking.is_empty() {
+                self.queued.remove(group);
+            }
+        }
+        Some(waiting)
     }
 
     /// Leases that a session has.
@@ -323,7 +444,7 @@ impl Leases {
             drop_holder(held, &mut self.counts, session);
         }
         if held.exclusive.is_some_and(|(_, end)| end <= now) {
-            held.exclusive = None;
+            self.end_alone(group);
         }
         self.tidy(group);
     }
@@ -470,21 +591,101 @@ mod tests {
         assert_eq!((leases.may_write(C, &just(G), 53), leases.count(B)), (MayWrite::Now, 0));
     }
 
+    fn ask(leases: &mut Leases, session: SessionId, groups: &BTreeSet<Group>) -> Ticket {
+        leases.queue(session, groups.clone()).expect("not too many")
+    }
+
+    /// Who is given exclusive leases now.
+    fn given(leases: &mut Leases, now: Millis) -> Vec<Ticket> {
+        let given = leases.give_exclusive(now).into_iter();
+        given.filter(|(_, given)| *given == Given::Until(now + EXCLUSIVE_TERM_MS)).map(|(ticket, _)| ticket).collect()
+    }
+
     #[test]
     fn exclusive_leases_are_given_in_order() {
         let mut leases = Leases::new(10);
-        let [a, b, c] = [A, B, C].map(|session| leases.queue(session, just(G)));
-        assert_eq!(leases.exclusive(b, 0), None, "A was first");
-        assert_eq!(leases.exclusive(a, 0), Some(EXCLUSIVE_TERM_MS));
-        assert_eq!((leases.exclusive(b, 1), leases.exclusive(c, 2)), (None, None));
+        let [a, b, c] = [A, B, C].map(|session| ask(&mut leases, session, &just(G)));
+        assert_eq!(given(&mut leases, 0), [a], "A was first");
+        assert_eq!(given(&mut leases, 1), []);
         assert_eq!(leases.exclusive_until(b), Some(EXCLUSIVE_TERM_MS));
         assert_eq!(leases.may_write(C, &just(G), 2), MayWrite::Wait { until: EXCLUSIVE_TERM_MS, recall: vec![] });
         assert_eq!(leases.may_write(A, &just(G), 2), MayWrite::Now);
+        leases.forget_writer(C);
         leases.give_back(A, G);
-        assert_eq!(leases.exclusive(c, 3), None, "B was first");
-        assert_eq!(leases.exclusive(b, 3), Some(3 + EXCLUSIVE_TERM_MS));
+        assert_eq!(given(&mut leases, 3), [b], "B was first");
         leases.end(B);
-        assert_eq!(leases.exclusive(c, 4), Some(4 + EXCLUSIVE_TERM_MS));
+        assert_eq!(given(&mut leases, 4), [c]);
+        leases.end(C);
+        assert!(leases.alone.is_empty() && leases.queued.is_empty() && leases.groups.is_empty());
+    }
+
+    #[test]
+    fn a_writer_that_was_kept_out_goes_before_the_next_exclusive_lease() {
+        let mut leases = Leases::new(10);
+        let [a, _] = [A, B].map(|session| ask(&mut leases, session, &just(G)));
+        assert_eq!(given(&mut leases, 0), [a]);
+        assert!(matches!(leases.may_write(C, &just(G), 1), MayWrite::Wait { .. }));
+        leases.give_back(A, G);
+        assert_eq!(given(&mut leases, 2), [], "B had asked before C has begun to wait, but C was kept out");
+        assert_eq!(leases.may_write(C, &just(G), 3), MayWrite::Now);
+        assert_eq!(given(&mut leases, 3).len(), 1);
+    }
+
+    /// `cargo xtask hostile` has shown it: its own lease did not keep the session from the next one.
+    #[test]
+    fn who_has_an_exclusive_lease_does_not_get_the_next_one_before_who_waits() {
+        let mut leases = Leases::new(10);
+        ask(&mut leases, A, &just(G));
+        assert_eq!(given(&mut leases, 0).len(), 1);
+        let wait = MayWrite::Wait { until: EXCLUSIVE_TERM_MS, recall: vec![] };
+        assert_eq!(leases.may_write(B, &just(G), 1), wait);
+        let again = ask(&mut leases, A, &just(G));
+        assert_eq!(leases.give_exclusive(2), [(again, Given::Never)], "it may not wait for who waits for it");
+        assert_eq!(leases.may_write(B, &just(G), 3), wait, "no longer than before");
+        let again = ask(&mut leases, A, &just(G));
+        assert_eq!(leases.give_exclusive(EXCLUSIVE_TERM_MS), [], "B is first");
+        assert_eq!(leases.may_write(B, &just(G), EXCLUSIVE_TERM_MS), MayWrite::Now);
+        assert_eq!(given(&mut leases, EXCLUSIVE_TERM_MS), [again]);
+    }
+
+    #[test]
+    fn who_begins_to_write_later_keeps_nobody_from_an_exclusive_lease() {
+        let mut leases = Leases::new(10);
+        leases.grant(A, G, 0);
+        assert!(matches!(leases.may_write(B, &just(G), 1), MayWrite::Wait { .. }));
+        let c = ask(&mut leases, C, &just(G));
+        assert_eq!(given(&mut leases, 1), [], "B waits since before");
+        assert!(matches!(leases.may_write(SessionId(4), &just(G), 2), MayWrite::Wait { .. }));
+        leases.give_back(A, G);
+        assert_eq!(leases.may_write(B, &just(G), 3), MayWrite::Now);
+        assert_eq!(given(&mut leases, 3), [c]);
+    }
+
+    #[test]
+    fn two_do_not_wait_for_what_the_other_one_has() {
+        let mut leases = Leases::new(10);
+        let (first, second) = (just(G), just(Group(8)));
+        ask(&mut leases, A, &first);
+        ask(&mut leases, B, &second);
+        assert_eq!(given(&mut leases, 0).len(), 2);
+        let a = ask(&mut leases, A, &second);
+        assert_eq!(leases.give_exclusive(1), [], "nobody waits for A");
+        let b = ask(&mut leases, B, &first);
+        assert_eq!(leases.give_exclusive(2), [(b, Given::Never)]);
+        leases.give_back(B, Group(8));
+        assert_eq!(given(&mut leases, 3), [a]);
+    }
+
+    #[test]
+    fn nobody_can_hoard_exclusive_leases() {
+        let mut leases = Leases::new(10);
+        let many = (0..ALONE_MAX as u64).map(Group).collect::<BTreeSet<_>>();
+        let ticket = ask(&mut leases, A, &many);
+        assert_eq!(leases.queue(A, just(G)), None);
+        assert_eq!(given(&mut leases, 0), [ticket]);
+        assert_eq!(leases.queue(A, just(G)), None);
+        (2..18).for_each(|session| _ = ask(&mut leases, SessionId(session), &many));
+        assert!(leases.queue(SessionId(18), many).is_some(), "they are the same groups");
     }
 
     /// A asks, then B; A gives a shared lease on one of the groups back. With a queue for each group A stood behind B
@@ -494,13 +695,12 @@ mod tests {
         let mut leases = Leases::new(10);
         let both = BTreeSet::from([G, Group(8)]);
         leases.grant(A, G, 0);
-        let [c, a, b] = [C, A, B].map(|session| leases.queue(session, both.clone()));
-        assert_eq!(leases.exclusive(c, 0), Some(EXCLUSIVE_TERM_MS));
-        assert_eq!((leases.exclusive(a, 1), leases.exclusive(b, 1)), (None, None));
+        let [c, a, _] = [C, A, B].map(|session| ask(&mut leases, session, &both));
+        assert_eq!(given(&mut leases, 0), [c]);
+        assert_eq!(given(&mut leases, 1), []);
         leases.give_back(A, G);
         leases.end(C);
-        assert_eq!(leases.exclusive(b, 2), None, "A was first");
-        assert_eq!(leases.exclusive(a, 2), Some(2 + EXCLUSIVE_TERM_MS));
+        assert_eq!(given(&mut leases, 2), [a], "A was first");
     }
 
     /// The simulation has found it: a session whose exclusive lease came behind a recall lost it by answering.
@@ -508,11 +708,12 @@ mod tests {
     fn who_answers_a_recall_keeps_its_exclusive_lease() {
         let mut leases = Leases::new(10);
         leases.grant(A, G, 0);
+        let a = ask(&mut leases, A, &just(G));
         assert_eq!(leases.may_write(B, &just(G), 1), MayWrite::Wait { until: 10, recall: vec![(A, G)] });
-        let a = leases.queue(A, just(G));
-        let end = leases.exclusive(a, 2).expect("nobody has it");
+        assert_eq!(given(&mut leases, 2), [a], "A has asked before B has begun to wait");
         leases.give_back(A, G);
-        assert_eq!(leases.may_write(B, &just(G), 3), MayWrite::Wait { until: end, recall: vec![] });
+        let wait = MayWrite::Wait { until: 2 + EXCLUSIVE_TERM_MS, recall: vec![] };
+        assert_eq!(leases.may_write(B, &just(G), 3), wait);
         leases.give_back(A, G);
         assert_eq!(leases.may_write(B, &just(G), 3), MayWrite::Now);
     }
@@ -532,13 +733,13 @@ mod tests {
     fn who_leaves_the_queue_keeps_its_lease() {
         let mut leases = Leases::new(10);
         leases.grant(A, G, 0);
-        let [b, a, c] = [B, A, C].map(|session| leases.queue(session, just(G)));
-        leases.exclusive(b, 0);
-        assert_eq!(leases.exclusive(a, 1), None);
+        let [b, a, c] = [B, A, C].map(|session| ask(&mut leases, session, &just(G)));
+        assert_eq!(given(&mut leases, 0), [b]);
         leases.leave_queue(a);
         assert_eq!(leases.may_write(B, &just(G), 2), MayWrite::Wait { until: 10, recall: vec![(A, G)] });
+        leases.forget_writer(B);
         leases.give_back(B, G);
-        assert_eq!(leases.exclusive(c, 3), Some(3 + EXCLUSIVE_TERM_MS), "A does not wait");
+        assert_eq!(given(&mut leases, 3), [c], "A does not wait");
     }
 
     #[test]

@@ -119,9 +119,14 @@ impl Client {
         self.pending.retain(|_, (request, _)| !matches!(request, Request::Lend { .. }));
     }
 
-    /// It is over. Whatever it had is over now.
+    /// It is over. Whatever it had is over now, or since its session is.
     pub fn killed(&mut self, now: Millis, history: &mut History) {
-        self.end_holds(now, history);
+        self.end_holds(self.session_ended(now), history);
+    }
+
+    /// When its session has ended, if it is over now.
+    fn session_ended(&self, now: Millis) -> Millis {
+        self.cut_at.map_or(now, |cut| now.min(cut + KEPT_MS))
     }
 
     fn end_holds(&mut self, at: Millis, history: &mut History) {
@@ -377,7 +382,7 @@ impl Client {
     }
 
     fn begin_anew(&mut self, now: Millis, history: &mut History) {
-        self.end_holds(self.cut_at.map_or(now, |cut| now.min(cut + KEPT_MS)), history);
+        self.end_holds(self.session_ended(now), history);
         self.session = None;
         (self.flight, self.acknowledged) = (InFlight::new(), 0);
         self.orphans.clear();

@@ -5,3 +5,4 @@ mod merging;
 mod moving;
 mod protocol;
 mod recall;
+mod turns;
