@@ -12,6 +12,9 @@ use crate::Options;
 /// One run takes no longer; what comes to more is told, and no larger one is tried.
 const PATIENCE: Duration = Duration::from_secs(120);
 const QUICK_PATIENCE: Duration = Duration::from_secs(20);
+/// How long calls are made in each run.
+const CALLS_LAST: Duration = Duration::from_secs(1);
+const QUICK_CALLS_LAST: Duration = Duration::from_millis(100);
 
 /// What grows, and how far.
 struct Axis {
@@ -122,11 +125,9 @@ fn measure(
     program: &str,
 ) -> Result<Result<Found, String>, String> {
     let stats = workshop.file("stats.json");
-    let calls = if options.quick { 500 } else { 5000 };
-    // All processes together make about as many.
-    let each = if axis.mode == "processes" { (f64::from(calls) / n).max(100.0) as u32 } else { calls };
+    let lasts = if options.quick { QUICK_CALLS_LAST } else { CALLS_LAST };
     let mut words = prefix_with(&[], &stats)?;
-    words.extend([program.to_owned(), axis.mode.to_owned(), n.to_string(), each.to_string()]);
+    words.extend([program.to_owned(), axis.mode.to_owned(), n.to_string(), lasts.as_millis().to_string()]);
     words.extend(is_wrong.then(|| "fail".to_owned()));
     let mut job = command(&words);
     job.current_dir(workshop.path()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
