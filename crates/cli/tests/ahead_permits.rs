@@ -180,3 +180,23 @@ os.wait()
     assert_eq!(said.trim(), "[3, b'old']");
     assert!(stats["ahead"]["permits"].as_u64().unwrap() > 0, "nobody had a permit: {stats}");
 }
+
+/// Whoever is called out of a call that was made already gets to leave it, also on one processor, where nobody else runs
+/// while the supervisor does.
+#[test]
+fn who_is_called_out_at_the_end_of_a_call_gets_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("busy_neighbours").display().to_string();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/busy_neighbours.c");
+    assert!(Command::new("cc").args(["-O1", "-o", &program, source]).status().unwrap().success());
+    let run = |words: &[&str]| {
+        let mut pinned = Command::new("timeout");
+        pinned.args(["--signal=KILL", "60", "taskset", "--cpu-list", "0"]).args(words).arg(&program);
+        pinned.stdin(Stdio::null()).output().unwrap()
+    };
+    let (expected, inside) = (run(&[]), run(&[SPECULATOR, "run", "--"]));
+    assert_eq!(expected.stdout, b"children 3\n");
+    // A guess that fails, as nobody gets on, is told of.
+    assert_eq!(String::from_utf8_lossy(&inside.stderr), "");
+    assert_eq!((inside.status.code(), inside.stdout), (Some(0), expected.stdout));
+}

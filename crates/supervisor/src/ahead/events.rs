@@ -361,6 +361,7 @@ impl Supervisor {
             }
         }
         // First this one: whoever it was in the way of may roll it back, and then halts it.
+        self.may_leave_work(tid);
         stopped.resume(0)?;
         self.settle_calls();
         Ok(())

@@ -551,7 +551,7 @@ impl Ahead {
         let injected = self.parked.values().filter_map(|parked| parked.call.not_before).min();
         let explicit = (!self.explicit.is_empty()).then(|| Instant::now() + Duration::from_millis(250));
         let unaccepted = self.listeners.any_waits().then(|| Instant::now() + objects::sockets::accept::PATIENCE);
-        [deadline, parked, injected, explicit, unaccepted].into_iter().flatten().min()
+        [deadline, parked, injected, explicit, unaccepted, self.permits.next_look()].into_iter().flatten().min()
     }
 }
 

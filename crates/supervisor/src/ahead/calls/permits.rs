@@ -12,9 +12,14 @@ use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, permitted, DeviceKind};
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use syscall_table::nr;
 use tracee::{Result, Stopped};
+
+/// How long a thread may take for the last steps of a call.
+const LEAVES_WITHIN: Duration = Duration::from_millis(2);
 
 /// What a permit that is given with a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +37,18 @@ pub(in crate::ahead) struct Given {
     any: bool,
     /// A call waits until nobody works on one: meanwhile none is given.
     is_awaited: bool,
+    /// Threads that were called out of such a call when it was made, and since when they are about to leave it.
+    leaving: HashMap<i32, Instant>,
     /// Somebody inside may serve a file system: who looks there waits for him.
     is_served: bool,
+}
+
+impl Given {
+    /// When to look again whether those who were called out have left their calls.
+    pub(in crate::ahead) fn next_look(&self) -> Option<Instant> {
+        const AGAIN: Duration = Duration::from_micros(100);
+        (self.is_awaited && !self.leaving.is_empty()).then(|| Instant::now() + AGAIN)
+    }
 }
 
 impl Supervisor {
@@ -77,11 +92,24 @@ impl Supervisor {
             working.extend(others.filter(|(_, other)| other.thread.is_some_and(works)).map(|(&tid, _)| tid));
             !working.is_empty()
         });
-        for &tid in &working {
-            let _ = tracee::interrupt(tid);
+        let given = &mut self.ahead.permits;
+        given.leaving.retain(|tid, _| working.contains(tid));
+        for tid in &working {
+            let is_leaving = given.leaving.get(tid).is_some_and(|since| since.elapsed() < LEAVES_WITHIN);
+            if !is_leaving {
+                let _ = tracee::interrupt(*tid);
+            }
         }
-        self.ahead.permits.is_awaited = !working.is_empty();
+        given.is_awaited = !working.is_empty();
         working.is_empty()
+    }
+
+    /// A thread that was called out goes on. If its call was made already it has a few steps to go before it says so:
+    /// called out once more at once, it would not make one of them.
+    pub(in crate::ahead) fn may_leave_work(&mut self, tid: i32) {
+        if self.sleeps_on_permit(tid) {
+            self.ahead.permits.leaving.insert(tid, Instant::now());
+        }
     }
 
     /// Whether a thread is in a call of which we were not asked: for long only if it waits for somebody else.
