@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use syscall_table::nr;
 
 /// Descriptors that can have a mark; calls on higher ones are asked about.
-pub const MARKS: usize = 512;
+pub const MARKS: usize = 4096;
 /// The descriptor was opened on the permit: no checkpoint has it, and nobody shares it.
 const FRESH: u64 = 1;
 /// What puts its position back is kept.
