@@ -15,6 +15,8 @@ use bluefs::query::{answer, Answer, Query};
 use bluefs::tree::{Entry, Space, Stop, Tree};
 use bluefs::{Change, Cred, Errno, Group, Ino, Interval, Key, Kind, Name, SessionId};
 
+use crate::sent::Sent;
+
 /// Blocks of contents that are kept, at most: 256 MiB.
 const BLOCKS_MAX: usize = 16_384;
 /// Inodes and names that are kept, at most.
@@ -56,6 +58,8 @@ pub struct Cache {
     blocks: BTreeMap<(Ino, u64), Block>,
     /// Files of which intervals have changed the contents whose outcomes come next.
     unsettled: BTreeMap<u64, BTreeSet<Ino>>,
+    /// Intervals of the session's own of which nothing was heard yet.
+    sent: Sent,
     /// Blocks by when they were used.
     order: BTreeMap<u64, (Ino, u64)>,
     clock: u64,
@@ -77,9 +81,20 @@ pub enum Said {
 }
 
 impl Cache {
-    /// Nothing is known any more.
+    /// Nothing is known any more, but what was sent.
     pub fn clear(&mut self) {
-        *self = Cache::default();
+        *self = Cache { sent: std::mem::take(&mut self.sent), ..Cache::default() };
+    }
+
+    /// An interval is about to be sent.
+    pub fn begun(&mut self, interval: &Interval) {
+        let names = &self.names;
+        let meaning = |dir: Ino, name: &Name| {
+            let names = names.get(&dir)?;
+            let entry = names.known.get(name).copied();
+            entry.or_else(|| names.complete.then_some(None)).map(|entry| entry.map(|entry| entry.ino))
+        };
+        self.sent.begun(interval, meaning);
     }
 
     /// A lease was granted; the request was sent at `asked`.
@@ -113,6 +128,9 @@ impl Cache {
             Err(Stop::Broken(Unknown)) => return Said::Unknown,
         };
         let View { until, lacks, aging, touched, .. } = view;
+        if self.sent.may_change(query, said.as_ref().ok()) {
+            return Said::Unknown;
+        }
         let (lacks, aging, touched) = (lacks.into_inner(), aging.into_inner(), touched.into_inner());
         self.aging.extend(aging);
         touched.into_iter().for_each(|at| self.touch(at));
@@ -197,6 +215,7 @@ impl Cache {
     ) {
         let data = keys.iter().filter_map(|key| if let Key::Data(ino) = key { Some(*ino) } else { None });
         self.unsettled.insert(number, data.collect());
+        self.sent.heard(number);
         for key in keys {
             match key {
                 Key::Data(ino) => _ = self.inodes.remove(ino),
@@ -261,6 +280,7 @@ impl Cache {
     /// The outcome of an interval has arrived.
     pub fn settled(&mut self, number: u64) {
         self.unsettled.remove(&number);
+        self.sent.heard(number);
     }
 
     /// An inode, whether or not there is a lease.

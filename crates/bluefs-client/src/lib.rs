@@ -10,6 +10,7 @@ mod cached;
 mod client;
 mod line;
 mod locks;
+mod sent;
 mod state;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};

@@ -276,6 +276,7 @@ impl State {
     pub fn submit(&mut self, interval: bluefs::Interval, staged: Vec<Request>) -> u64 {
         let interval = self.flight.send(interval).clone();
         let number = interval.number;
+        self.cache.begun(&interval);
         self.counts.changes += 1;
         staged.iter().for_each(|piece| self.send(piece.clone()));
         self.staged.insert(number, staged);

@@ -265,3 +265,64 @@ fn who_hears_late_is_waited_for() {
         assert_eq!(reader.read(&root, ino, 0, 100, never), Ok(vec![i; 10]));
     }
 }
+
+/// What a client itself writes is seen by others before it hears that it is done. Who is told of it by them, and reads
+/// at the writer, finds it.
+#[test]
+fn who_hears_late_of_its_own_change_says_nothing_old() {
+    let scene = Scene::new();
+    let (other, writer) = (scene.client(), scene.late_client());
+    let (root, never) = (Cred::root(), &|| false);
+    let ino = write(&other, Ino::ROOT, "file", vec![0; 10]);
+    for i in 1..4 {
+        writer.look(&root, Query::Inode(ino), never).expect("there");
+        writer.look(&root, Query::Lookup { dir: Ino::ROOT, name: name("file") }, never).expect("there");
+        writer.read(&root, ino, 0, 100, never).expect("read");
+        let before = writer.counts().asked;
+        assert_eq!(writer.read(&root, ino, 0, 100, never), Ok(vec![i - 1; 9 + usize::from(i)]));
+        assert_eq!(writer.counts().asked, before, "there is a lease");
+        std::thread::scope(|scope| {
+            let content = Content::Inline(vec![i; 10 + usize::from(i)]);
+            let change = Change::Write { ino, offset: 0, content };
+            let writes = scope.spawn(|| writer.change_told(&root, change, never).expect("written"));
+            while other.read(&root, ino, 0, 1, never) != Ok(vec![i]) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let size = |query| match writer.look(&root, query, never) {
+                Ok(Answer::Inode(_, inode)) => inode.size,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(size(Query::Inode(ino)), 10 + u64::from(i));
+            assert_eq!(size(Query::Lookup { dir: Ino::ROOT, name: name("file") }), 10 + u64::from(i));
+            assert_eq!(writer.read(&root, ino, 0, 100, never), Ok(vec![i; 10 + usize::from(i)]));
+            writes.join().expect("no panic");
+        });
+    }
+}
+
+/// The same of a name.
+#[test]
+fn who_hears_late_that_a_name_is_gone_does_not_say_that_it_is_there() {
+    let scene = Scene::new();
+    let (other, writer) = (scene.client(), scene.late_client());
+    let (root, never) = (Cred::root(), &|| false);
+    let ino = write(&other, Ino::ROOT, "file", vec![0; 10]);
+    let link = Change::Link { ino, dir: Ino::ROOT, name: name("second") };
+    other.change_told(&root, link, never).expect("linked");
+    let lookup = || Query::Lookup { dir: Ino::ROOT, name: name("file") };
+    for query in [Query::Inode(Ino::ROOT), lookup(), Query::Inode(ino)] {
+        writer.look(&root, query, never).expect("there");
+    }
+    assert!(writer.known_for(&root, &lookup()).is_some(), "there is a lease");
+    std::thread::scope(|scope| {
+        let change = Change::Unlink { dir: Ino::ROOT, name: name("file") };
+        let removes = scope.spawn(|| writer.change_told(&root, change, never).expect("removed"));
+        while other.look(&root, lookup(), never) != Err(Errno::NOENT) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let Ok(Answer::Inode(_, inode)) = writer.look(&root, Query::Inode(ino), never) else { panic!("it has a name") };
+        assert_eq!(inode.nlink, 1);
+        assert_eq!(writer.look(&root, lookup(), never), Err(Errno::NOENT));
+        removes.join().expect("no panic");
+    });
+}

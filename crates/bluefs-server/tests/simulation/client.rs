@@ -271,7 +271,7 @@ impl Client {
     fn begin_read(&mut self, now: Millis, file: File, history: &mut History) -> Doing {
         let group = self.files[file].group();
         match self.cache.get(&file).cloned() {
-            Some(saw) if self.leases.holds(group, now) => {
+            Some(saw) if self.leases.holds(group, now) && !self.changes(file) => {
                 history.read(now, now, file, saw);
                 Doing::Nothing { until: now + 5 }
             }
@@ -280,6 +280,13 @@ impl Client {
             }
             _ => Doing::Reading { tag: self.ask_for(now, file), called: now, file },
         }
+    }
+
+    /// Whether a change of its own is under way, which others may have seen.
+    fn changes(&self, file: File) -> bool {
+        let is_of = |change: &Change| matches!(change, Change::Append { ino, .. } if *ino == self.files[file]);
+        self.fault != Some(Fault::OwnChangesIgnored)
+            && self.flight.again().any(|interval| interval.steps.iter().any(|step| is_of(&step.change)))
     }
 
     fn lock(&mut self, now: Millis, file: File, kind: LockKind) -> u64 {
@@ -494,7 +501,9 @@ impl Client {
                 history.read(called, now, file, contents(&answer));
             }
             (Doing::Leasing { called, file, .. }, _) => match self.cache.get(&file).cloned() {
-                Some(saw) if self.leases.holds(self.files[file].group(), now) => history.read(called, now, file, saw),
+                Some(saw) if self.leases.holds(self.files[file].group(), now) && !self.changes(file) => {
+                    history.read(called, now, file, saw);
+                }
                 _ => return Some(Doing::Reading { tag: self.ask_for(now, file), called, file }),
             },
             (Doing::ReadingToWrite { from, to, alone, .. }, Some((csn, answer))) => {
