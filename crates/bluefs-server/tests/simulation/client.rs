@@ -44,8 +44,10 @@ pub struct Client {
     files: Vec<Ino>,
     pub session: Option<(SessionId, u64)>,
     pub welcome: bool,
-    /// When the connection was cut in truth, if it was.
-    pub cut_at: Option<Millis>,
+    /// When the last connection was cut in truth that the server has accepted as far as is known here.
+    cut_at: Option<Millis>,
+    /// When the newest connection was cut in truth. Its welcome may have come before and be read behind that.
+    newest_cut_at: Option<Millis>,
     csn: Csn,
     flight: InFlight,
     acknowledged: u64,
@@ -75,6 +77,7 @@ impl Client {
             session: None,
             welcome: false,
             cut_at: None,
+            newest_cut_at: None,
             csn: Csn(0),
             flight: InFlight::new(),
             acknowledged: 0,
@@ -94,7 +97,15 @@ impl Client {
         }
     }
 
-    pub fn hello(&self) -> Request {
+    /// Its connection breaks, which it does not notice yet.
+    pub fn cut(&mut self, now: Millis) {
+        self.cut_at.get_or_insert(now);
+        self.newest_cut_at.get_or_insert(now);
+    }
+
+    /// What it says on a new connection.
+    pub fn hello(&mut self) -> Request {
+        self.newest_cut_at = None;
         let (version, volume, secret) = (PROTOCOL_VERSION, vec![], vec![]);
         let acknowledged = self.flight.acknowledged();
         Request::Hello { version, volume, session: self.session, acknowledged, secret }
@@ -326,7 +337,7 @@ impl Client {
                         .push(format!("{} was told of {}, and the server has {}", self.name, self.csn.0, csn.0));
                 }
                 (self.session, self.csn, self.welcome) = (Some((session, epoch)), csn, true);
-                self.cut_at = None;
+                self.cut_at = self.newest_cut_at;
                 self.send_again();
             }
             Reply::Refused { why: Refusal::Session, .. } => self.begin_anew(now, history),

@@ -292,7 +292,7 @@ impl World {
         let lost = self.fault != Some(Fault::RepliesBeforeSync);
         for i in 0..CLIENTS {
             let Some(id) = self.connected[i] else { continue };
-            self.clients[i].cut_at.get_or_insert(self.now);
+            self.clients[i].cut(self.now);
             let notices = self.now + self.dice.roll(8_000);
             let line = self.lines.get_mut(&id).expect("a client's connection");
             line.up.clear();
@@ -334,7 +334,7 @@ impl World {
     /// A connection breaks. Each end notices it when it does.
     fn cut(&mut self, i: usize) {
         let Some(id) = self.connected[i] else { return };
-        self.clients[i].cut_at.get_or_insert(self.now);
+        self.clients[i].cut(self.now);
         let (client, server) = (self.now + self.dice.roll(15_000), self.now + self.dice.roll(12_000));
         let line = self.lines.get_mut(&id).expect("a client's connection");
         let now = self.now;
