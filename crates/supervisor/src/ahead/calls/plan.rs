@@ -224,6 +224,9 @@ impl Supervisor {
             | Op::SocketName { fd: at } => self.plan_on_socket(call, op, fd(at)),
             Op::Shutdown => self.plan_on_socket(call, op, fd(0)),
             Op::Copy { input, output } if self.copies_nothing(call, fd(input), fd(output)) => Plan::new(Class::Free),
+            Op::Copy { input, output } if self.throws_away(call, fd(input), fd(output)) => {
+                self.plan_read(call, fd(input))
+            }
             Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
             Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
             Op::Accept => self.plan_accept(call),
@@ -500,6 +503,9 @@ impl Supervisor {
             FileDescription::Pipe { dev, ino, .. } if call.frame.args[1] == libc::FIONREAD => {
                 Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino))
             }
+            FileDescription::Outside { copy } if call.frame.args[1] == FIONBIO && waits_as_asked(call, &copy) => {
+                Plan::new(Class::Known { result: 0 }).once()
+            }
             // How much there is to read depends on who has read.
             FileDescription::Outside { copy } if call.frame.args[1] == FIONREAD => match Source::of(copy) {
                 Some(source) => Plan::new(Class::Tracked).observing(source.object()),
@@ -624,6 +630,16 @@ impl Supervisor {
         call.frame.nr == nr::copy_file_range && (is_other(output) || is_other(input))
     }
 
+    /// Whether all that a copy does is to read from a pipe, as `grep -q` does with what it has no use for.
+    fn throws_away(&mut self, call: &Call, input: i32, output: i32) -> bool {
+        let keeps_nothing =
+            call.frame.nr == nr::splice && matches!(self.file_description(call.tid, output), FileDescription::Nothing);
+        match self.file_description(call.tid, input) {
+            FileDescription::Pipe { copy, .. } => keeps_nothing && !self.is_end_of_new_fifo(&copy),
+            _ => false,
+        }
+    }
+
     pub(crate) fn descriptors_of(&self, pid: i32) -> procfs::Result<Vec<i32>> {
         procfs::unless_gone(procfs::descriptors(pid))
     }
@@ -676,6 +692,13 @@ fn leads_to_others(call: &Call, dir: u8, path: u8) -> bool {
     let base = std::fs::read_link(&base).unwrap_or_default();
     let whole = base.join(path).into_os_string().into_vec();
     syscall_table::may_lead_to_others(whole, |id| id == call.pid || id == call.tid)
+}
+
+/// Whether `FIONBIO` asks for what is so already.
+fn waits_as_asked(call: &Call, file: &OwnedFd) -> bool {
+    let asked = tracee::read_value::<u32>(call.tid, call.frame.args[2]).map(|asked| asked != 0);
+    let flags = rustix::fs::fcntl_getfl(file);
+    asked.is_ok_and(|asked| flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK) == asked))
 }
 
 /// Whether a request of `ioctl` is for terminals only.
