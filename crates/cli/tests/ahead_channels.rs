@@ -92,6 +92,32 @@ finish($id);
     check(program, "commit", "504000\n", &["read", "write"]);
 }
 
+/// Whoever has sent is gone before anybody receives; datagrams are there all the same, also if the sender has left some
+/// unread himself.
+#[test]
+fn what_was_sent_by_somebody_who_has_ended_is_received() {
+    let python = r#"
+mine, other = socket.socketpair(socket.AF_UNIX, socket.KIND)
+guess = begin()
+if guess < 0: show('again')
+else:
+    child = os.fork()
+    if child == 0:
+        mine.close()
+        other.sendall(b'one'); other.sendall(b'two')
+        os._exit(4)
+    other.close()
+    time.sleep(0.3)
+    show(mine.recv(3), mine.recv(3), status(child))
+    finish(guess)
+"#;
+    for kind in ["SOCK_STREAM", "SOCK_SEQPACKET", "SOCK_DGRAM"] {
+        let program = python.replace("KIND", kind);
+        check_success(&program, "b'one' b'two' 4\n", &["recvfrom"]);
+        check_failure(&program, "again\n", &["recvfrom"]);
+    }
+}
+
 /// A child gets the writing end of a pipe, a file and a socket in messages, uses them, and closes them; the end of the
 /// pipe is seen.
 #[test]

@@ -217,11 +217,12 @@ impl Supervisor {
             return Plan::new(Class::Later);
         }
         // What the peer has not read makes its end a reset, which a stream's reader sees when it has read what is left,
-        // any other at once.
+        // one of packets at once. Datagrams have no end: who has read them all waits, as natively.
         let is_reset = !self.is_read_to_its_end(connection.peer);
         let left = rustix::io::ioctl_fionread(&connection.copy).unwrap_or(0);
-        let receives = match socket_type(&connection.copy) {
-            Ok(SocketType::STREAM) => true,
+        let kind = socket_type(&connection.copy);
+        let receives = match kind {
+            Ok(SocketType::STREAM | SocketType::DGRAM) => true,
             Ok(SocketType::SEQPACKET) => !is_reset,
             _ => false,
         };
@@ -232,7 +233,8 @@ impl Supervisor {
         }
         // One that is under way in a message is not closed at all.
         let passed = self.world().options.load(Ordering::Relaxed) & option::DESCRIPTORS_PASSED != 0;
-        match receives && !is_reset && !passed && is_empty(&connection.copy) {
+        let has_ended = receives && kind != Ok(SocketType::DGRAM) && !is_reset && is_empty(&connection.copy);
+        match has_ended && !passed {
             true => self.plan_end_of_file(connection),
             false => Plan::new(Class::Later),
         }
