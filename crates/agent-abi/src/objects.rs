@@ -125,6 +125,8 @@ impl FdEntry {
     /// It was asked whether the file can be its domain's log. Its number, or 0, stands in the place of the upper part
     /// of its hash, which nothing else needs.
     pub const LOG_ASKED: u64 = 1 << 28;
+    /// Signals are read from it (`signalfd`).
+    pub const SIGNALS: u64 = 1 << 29;
     const LOG_SHIFT: u32 = 48;
 
     /// An entry.

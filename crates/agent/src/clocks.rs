@@ -264,6 +264,11 @@ impl<'a> Call<'a> {
         self.depend(&object.load(self.transactions().domains()));
     }
 
+    /// The process observed somebody who shares memory with others.
+    pub fn observe_known(&self) {
+        self.depend(&self.transactions().known());
+    }
+
     /// The process observed something whose own dependencies are not known: it may be anything that anybody did.
     #[inline(always)]
     pub fn observe_everything(&self) {

@@ -1,7 +1,7 @@
 //! What is asked of a descriptor beside data: its flags, its locks, requests to what is behind it.
 
 use crate::clocks::Call;
-use crate::descriptors::{is_doubtful_socket, note_outside_stream, Stat};
+use crate::descriptors::{is_doubtful_socket, note_outside_stream, replace_remembered, Stat};
 use crate::gate;
 use crate::transfer::is_pipe;
 use agent_abi::{option, FdEntry, FdKind, PROCESS_LOCKS, PROCESS_LOCKS_OUTSIDE};
@@ -93,6 +93,19 @@ impl Call<'_> {
         self.observe(self.object(entry.slot()));
         if is_doubtful_socket(entry) {
             self.observe_everything();
+        }
+    }
+
+    /// `signalfd`: what is read from such a descriptor says who sent it.
+    pub fn signal_descriptor(&mut self, position: u8) {
+        self.change_description(position);
+        let made = self.frame.rax;
+        if (made as i64) < 0 {
+            return;
+        }
+        let entry = self.descriptor(made);
+        if entry.kind() == FdKind::Inside {
+            replace_remembered(made, entry, entry.with(FdEntry::SIGNALS));
         }
     }
 

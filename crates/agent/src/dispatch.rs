@@ -104,6 +104,7 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::SendMmsg { fd } => call.send_messages(fd),
         Op::ModifyFd { fd } => call.modify_descriptor(fd),
         Op::Description { .. } if call.frame.nr == nr::setsockopt => call.set_socket_option(),
+        Op::Description { fd } if matches!(call.frame.nr, nr::signalfd | nr::signalfd4) => call.signal_descriptor(fd),
         Op::Description { fd } => call.change_description(fd),
         Op::AddWatch { fd, .. } => call.add_watch(fd),
         Op::Control { pid } => call.control(pid),

@@ -124,8 +124,9 @@ impl Call<'_> {
             }
             // The end of a stream tells that its writers have ended, whatever they did before.
             FdKind::Inside if result == 0 && entry.has(FdEntry::STREAM) => self.observe_everything(),
-            // Events tell of timers, files and processes: what they depend on is not known.
-            FdKind::Inside if !entry.has(FdEntry::STREAM) && !entry.has(FdEntry::SOCKET) => self.observe_everything(),
+            FdKind::Inside if !entry.has(FdEntry::STREAM) && !entry.has(FdEntry::SOCKET) => {
+                self.observe_events(entry, result);
+            }
             FdKind::Inside => self.observe(self.object(entry.slot())),
             FdKind::Pseudo | FdKind::Unknown => self.observe_everything(),
             // Hung up, by whoever had its other side.
@@ -141,6 +142,17 @@ impl Call<'_> {
                 self.observe(self.object(entry.slot()));
             }
             FdKind::Outside | FdKind::OutsideFile | FdKind::Nothing | FdKind::Bad => {}
+        }
+    }
+
+    /// Events tell of timers, files and processes: what they depend on is not known. Of signals that somebody inside has
+    /// sent it is; which of them are taken from here whoever has the descriptor, too, may have changed.
+    #[inline(never)]
+    fn observe_events(&self, entry: FdEntry, result: i64) {
+        let are_signals = entry.has(FdEntry::SIGNALS) && self.frame.nr == nr::read;
+        match are_signals && self.observe_senders(result) {
+            true => self.observe(self.object(entry.slot())),
+            false => self.observe_everything(),
         }
     }
 

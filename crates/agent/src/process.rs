@@ -9,7 +9,8 @@ use crate::memory::{home_of_thread, map_thread_page, read_program, read_program_
 use crate::timed::Limit;
 use agent_abi::{
     option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_HEARS_OTHERS, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES,
-    PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
+    PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, THREAD_FORKED, THREAD_PAGE_OFFSET,
+    THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::nr;
@@ -341,6 +342,41 @@ impl Call<'_> {
         if pending != [0] {
             self.observe_everything();
         }
+    }
+
+    /// So many bytes of signals were read from a descriptor. Observes those who sent them; returns whether all of them
+    /// are known.
+    pub fn observe_senders(&self, result: i64) -> bool {
+        const SIGNAL_LEN: usize = 128;
+        (0..result.max(0) as u64).step_by(SIGNAL_LEN).all(|at| self.observe_sender(self.arg(1).wrapping_add(at)))
+    }
+
+    /// The kernel's own signals say nothing of who caused them. SIGPIPE looks as if its receiver had sent it, and the
+    /// signal of a parent's end as if that had. Anybody else has given what he depends on to the receiver beforehand.
+    fn observe_sender(&self, at: u64) -> bool {
+        const SIGPIPE: u32 = 13;
+        const SI_USER: i32 = 0;
+        const SI_QUEUE: i32 = -1;
+        const SI_TKILL: i32 = -6;
+        // Number and error, code and sender.
+        let mut words = [0u64; 2];
+        if !read_program(at, &mut words) {
+            return false;
+        }
+        let (signal, code, pid) = (words[0] as u32, words[1] as u32 as i32, (words[1] >> 32) as i32);
+        // A thread with a clock of its own is not found by its process's number.
+        let is_sent = signal != SIGPIPE
+            && matches!(code, SI_USER | SI_QUEUE | SI_TKILL)
+            && !self.has_option(option::INDEPENDENT_THREADS);
+        let parent = self.world.processes.get(self.process.parent.load(Ordering::Relaxed) as usize);
+        let is_parent = |sender| parent.is_some_and(|parent| core::ptr::eq(parent, sender));
+        let sender = if is_sent { self.known_process(pid) } else { None };
+        let Some(sender) = sender.filter(|&sender| !is_parent(sender)) else { return false };
+        self.observe(&sender.clock);
+        if sender.flags.load(Ordering::Relaxed) & PROCESS_SHARES != 0 {
+            self.observe_known();
+        }
+        true
     }
 
     fn observe_path_of_exec(&self) {

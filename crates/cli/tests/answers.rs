@@ -166,6 +166,47 @@ fn what_a_write_has_flushed_is_waited_for_by_nobody() {
     }
 }
 
+/// Two processes that share memory with the server wake each other all the time, as PostgreSQL's do: by a signal that is
+/// read from a descriptor.
+const APPENDS_AND_ANSWERS_AMONG_SIGNALS: &str = "\
+import ctypes, mmap, os, signal
+libc = ctypes.CDLL(None)
+shared = mmap.mmap(-1, 4096)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+if os.fork() == 0:
+    os.close(0); os.close(1)
+    signals = libc.signalfd(-1, (1 << (signal.SIGUSR1 - 1)).to_bytes(128, 'little'), 0)
+    reader = os.getpid()
+    if os.fork() == 0:
+        try:
+            while not shared[0]: os.kill(reader, signal.SIGUSR1)
+            os.kill(reader, signal.SIGUSR1)
+        finally: os._exit(0)
+    while not shared[0]: os.read(signals, 128)
+    os._exit(0)
+log = os.open('log', os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+while request := os.read(0, 1):
+    os.write(log, request * 100)
+    os.fdatasync(log)
+    os.write(1, request)
+shared[0] = 1
+os.wait()
+";
+
+/// Who reads a signal learns of its sender, and of nothing that is just being flushed.
+#[test]
+fn a_signal_that_is_read_tells_of_its_sender() {
+    let scene = Scene::new();
+    let server = python(&scene, "--commit-interval 60000", APPENDS_AND_ANSWERS_AMONG_SIGNALS);
+    assert_eq!(ask(server), (0..ROUNDS as u8).collect::<Vec<u8>>());
+    let stats = scene.stats();
+    if stats["commits"].as_object().unwrap().is_empty() {
+        return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+    }
+    assert!(stats["writes_flushed"].as_u64().unwrap() >= ROUNDS - 6, "{stats}");
+    assert!(stats["commits"]["output"].as_u64().unwrap_or(0) <= 6, "{stats}");
+}
+
 /// A server for each client. They share memory, so that each answer depends on whatever any of them has written.
 const SERVERS: &str = "\
 import mmap, os, socket, sys

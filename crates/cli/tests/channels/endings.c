@@ -215,6 +215,15 @@ static void hears_by_wait(void) {
     sigset_t set;
     sigemptyset(&set), sigaddset(&set, SIGUSR1), must(ck(sigwaitinfo(&set, 0)) == SIGUSR1);
 }
+static void takes_by_descriptor(int signal, void (*after)(void)) {
+    sigset_t set;
+    struct signalfd_siginfo taken;
+    sigemptyset(&set), sigaddset(&set, signal), block(signal);
+    int f = ck(signalfd(-1, &set, 0));
+    after(), must(ck(read(f, &taken, sizeof taken)) == sizeof taken && taken.ssi_signo == (unsigned)signal);
+}
+static void nothing_more(void) {}
+static void hears_by_read(void) { takes_by_descriptor(SIGUSR1, nothing_more); }
 static void ends_parent(int r) {
     if (r == S) ck(pipe(p));
     if (r == A) orphan(hears_by_handler);
@@ -222,6 +231,9 @@ static void ends_parent(int r) {
 }
 static void ends_parent_waited(int r) {
     if (r == A) orphan(hears_by_wait); else ends_parent(r);
+}
+static void ends_parent_read(int r) {
+    if (r == A) orphan(hears_by_read); else ends_parent(r);
 }
 static void asks_for_signal(int signal) {
     ck(fcntl(p[0], F_SETOWN, getpid())), ck(fcntl(p[0], F_SETSIG, signal)), ck(fcntl(p[0], F_SETFL, O_ASYNC | O_NONBLOCK));
@@ -236,6 +248,10 @@ static void ready_waited(int r) {
     sigset_t set;
     sigemptyset(&set), sigaddset(&set, SIGRTMIN), block(SIGRTMIN), asks_for_signal(SIGRTMIN);
     must(ck(sigwaitinfo(&set, 0)) == SIGRTMIN), saw();
+}
+static void asks_for_minimum(void) { asks_for_signal(SIGRTMIN); }
+static void ready_read(int r) {
+    if (r == B) takes_by_descriptor(SIGRTMIN, asks_for_minimum), saw(); else ready_handler(r);
 }
 static void ready_timed(int r) { // Looked for again and again.
     if (r != B) { ready_handler(r); return; }
@@ -259,6 +275,9 @@ static void ends_child_waited(int r) { // A is B's child.
         sigset_t set;
         sigemptyset(&set), sigaddset(&set, SIGCHLD), must(ck(sigwaitinfo(&set, 0)) == SIGCHLD), saw();
     }
+}
+static void ends_child_read(int r) {
+    if (r == B) takes_by_descriptor(SIGCHLD, nothing_more), saw(); else ends_child_waited(r);
 }
 
 // The state of a connection.
@@ -339,8 +358,8 @@ CASES(endings) = {
     CH(ends_pipe_writev), CH(ends_pipe_handler), CH(ends_splice), CH(ends_terminal), CH(ends_terminal_poll),
     EX(ends_terminal_exit), CH(ends_master),
     CH(ends_master_write), CH(ends_master_poll), CH(ends_vfork_exec), CH(ends_vfork_exit), CH(ends_vfork_killed),
-    EX(ends_parent), EX(ends_parent_waited),
-    CH(ready_handler), CH(ready_waited), CH(ready_timed), CH(ready_pending), PA(ends_child_waited),
+    EX(ends_parent), EX(ends_parent_waited), EX(ends_parent_read),
+    CH(ready_handler), CH(ready_waited), CH(ready_read), CH(ready_timed), CH(ready_pending), PA(ends_child_waited), PA(ends_child_read),
     CH(ends_peer_name), CH(ends_tcp_info),
     CH(ends_tcp_error), OU(outside_second_sendmsg), OU(outside_second_sendmmsg), OU(outside_second_write),
     OU(outside_second_close), CH(second_sendmsg),

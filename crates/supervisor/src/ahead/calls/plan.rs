@@ -209,6 +209,9 @@ impl Supervisor {
             Op::Lasting if own_state::is_refused_key(call) => Plan::new(Class::Free),
             Op::Lasting if self.locks_young_memory(call) => Plan::new(Class::Free).once(),
             Op::Description { .. } if call.frame.nr == nr::epoll_ctl => self.plan_epoll_ctl(call),
+            Op::Description { .. } if matches!(frame.nr, nr::signalfd | nr::signalfd4) => {
+                plan_signal_descriptor(arg(0))
+            }
             Op::Description { fd: at } => self.plan_on_description(call, op, fd(at)),
             Op::Look if call.frame.nr == nr::getppid => {
                 Plan::new(if self.is_orphan(call.pid) { Class::Barrier } else { Class::Free }).once()
@@ -746,6 +749,11 @@ fn plan_fork(call: &Call) -> Plan {
     let mut plan = Plan::new(if is_vfork { Class::Apart } else { Class::Tracked }).once();
     plan.observes.push(Dependent::Process(process(call.pid)));
     plan.modifying(Object::Children(call.pid), Intent::Nothing)
+}
+
+/// A new descriptor of signals is nobody else's; which signals an older one gives is not put back.
+fn plan_signal_descriptor(fd: u64) -> Plan {
+    Plan::new(if fd as i32 == -1 { Class::Free } else { Class::Barrier }).once()
 }
 
 /// Whether it is a FIFO: a pipe that has a name.
