@@ -1,6 +1,7 @@
-/* growth processes N MS | guesses N MS | objects N MS [fail] | pages N MS [fail]: makes calls for MS milliseconds (a byte through a pipe of
-   the caller's own counts as two) inside one guess, beside N processes that do the same, with N open guesses, with N objects that the guess
-   has changed, or with N pages that were stored to; prints how many calls were made in a second. With `fail` the guess is wrong. */
+/* growth processes N MS | guesses N MS | objects N MS [fail] | pages N MS [fail]: makes calls for MS milliseconds (a
+   byte through a pipe of the caller's own counts as two) inside one guess, beside N processes that do the same, with
+   N open guesses, with N objects that the guess has changed, or with N pages that were stored to; prints how many
+   calls were made in a second. With `fail` the guess is wrong. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

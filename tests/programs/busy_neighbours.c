@@ -1,5 +1,6 @@
-/* Two children write to pipes of their own without pause, and then tell their parent, all in one guess where there are guesses. On one
-   processor each of them is often in the last steps of a call when another one has to be let through. */
+/* Two children write to pipes of their own without pause, and then tell their parent, all in one guess where there
+   are guesses. On one processor each of them is often in the last steps of a call when another one has to be let
+   through. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>

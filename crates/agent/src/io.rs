@@ -145,8 +145,8 @@ impl Call<'_> {
         }
     }
 
-    /// Events tell of timers, files and processes: what they depend on is not known. Of signals that somebody inside has
-    /// sent it is; which of them are taken from here whoever has the descriptor, too, may have changed.
+    /// Events tell of timers, files and processes: what they depend on is not known. Of signals that somebody inside
+    /// has sent it is; which of them are taken from here whoever has the descriptor, too, may have changed.
     #[inline(never)]
     fn observe_events(&self, entry: FdEntry, result: i64) {
         let are_signals = entry.has(FdEntry::SIGNALS) && self.frame.nr == nr::read;

@@ -76,8 +76,8 @@ impl Handles {
         self.state().owners.get(&(ino, owner)).is_some_and(|asked| asked.handle != handle)
     }
 
-    /// An owner is about to ask for a lock through this open file. If the owner is an open file (`is_open_file`) that has
-    /// the number of a closed one, whose RELEASE is not read yet, `give_back` is called first.
+    /// An owner is about to ask for a lock through this open file. If the owner is an open file (`is_open_file`) that
+    /// has the number of a closed one, whose RELEASE is not read yet, `give_back` is called first.
     pub fn asks(&self, ino: Ino, owner: u64, handle: u64, is_open_file: bool, give_back: impl FnOnce()) {
         let mut state = self.state();
         let asking = Owner { handle, has_flock: false, may_close: false };
@@ -100,8 +100,8 @@ impl Handles {
         closed.is_some()
     }
 
-    /// An open file is closed. Calls `give_back` for each owner that may have locks through it, before anybody can ask for
-    /// a lock under the same number.
+    /// An open file is closed. Calls `give_back` for each owner that may have locks through it, before anybody can ask
+    /// for a lock under the same number.
     pub fn released(&self, ino: Ino, handle: u64, give_back: impl Fn(u64)) {
         let mut state = self.state();
         let of_file = state.owners.range((ino, 0)..=(ino, u64::MAX)).filter(|(_, owner)| owner.handle == handle);

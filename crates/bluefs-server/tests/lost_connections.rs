@@ -234,7 +234,8 @@ fn requests_for_exclusive_leases_on_several_groups_do_not_wait_for_each_other() 
     assert_eq!(bench.handle(vec![]), [Action::Send(B, Reply::Leased { tag: 3, granted: true })]);
 }
 
-/// A asks for an exclusive lease again and again, as `cargo xtask hostile` does. B has waited for as long as A did that.
+/// A asks for an exclusive lease again and again, as `cargo xtask hostile` does. B has waited for as long as A did
+/// that.
 #[test]
 fn who_asks_for_exclusive_leases_again_and_again_keeps_a_writer_waiting_for_one_of_them() {
     let mut bench = Bench::with(&[A, B]);

@@ -1,6 +1,6 @@
 //! Pairs of sockets that a guess has made (decision 0175): their hang-ups are heard by those inside as natively, who
-//! wait for no guess, and are gone with the pair if the guess was wrong. Where somebody has guessed since, both ends are
-//! put back.
+//! wait for no guess, and are gone with the pair if the guess was wrong. Where somebody has guessed since, both ends
+//! are put back.
 
 use crate::ahead_new_files::{errors, folder, has_never_been, has_root, is_as_natively, speculator, text};
 

@@ -184,8 +184,8 @@ os.wait()
     assert!(stats["ahead"]["permits"].as_u64().unwrap() > 0, "nobody had a permit: {stats}");
 }
 
-/// Whoever is called out of a call that was made already gets to leave it, also on one processor, where nobody else runs
-/// while the supervisor does.
+/// Whoever is called out of a call that was made already gets to leave it, also on one processor, where nobody else
+/// runs while the supervisor does.
 #[test]
 fn who_is_called_out_at_the_end_of_a_call_gets_on() {
     let dir = tempfile::tempdir().unwrap();

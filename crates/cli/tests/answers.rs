@@ -166,8 +166,8 @@ fn what_a_write_has_flushed_is_waited_for_by_nobody() {
     }
 }
 
-/// Two processes that share memory with the server wake each other all the time, as PostgreSQL's do: by a signal that is
-/// read from a descriptor.
+/// Two processes that share memory with the server wake each other all the time, as PostgreSQL's do: by a signal that
+/// is read from a descriptor.
 const APPENDS_AND_ANSWERS_AMONG_SIGNALS: &str = "\
 import ctypes, mmap, os, signal
 libc = ctypes.CDLL(None)

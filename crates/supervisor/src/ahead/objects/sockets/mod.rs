@@ -3,10 +3,10 @@
 //! The object is the receiving end, by inode: what waits there, and whether somebody may still send. Sending modifies
 //! the peer's object, receiving the caller's own; both may let somebody go on who waits.
 //!
-//! An end that a speculative process closes, or leaves behind when it ends, is kept (but for [`pair`]): its peer cannot be told, because
-//! what the kernel told could not be taken back. So whoever calls on a socket whose peer nobody holds any more but us
-//! waits until that is true in the kernel as well; only the end of a stream that was read to its end is told at once,
-//! by us.
+//! An end that a speculative process closes, or leaves behind when it ends, is kept (but for [`pair`]): its peer cannot
+//! be told, because what the kernel told could not be taken back. So whoever calls on a socket whose peer nobody holds
+//! any more but us waits until that is true in the kernel as well; only the end of a stream that was read to its end is
+//! told at once, by us.
 
 pub(in crate::ahead) mod accept;
 pub(in crate::ahead) mod netlink;
