@@ -99,12 +99,12 @@ int main(int argc, char **argv) {
 fn a_thread_that_waits_for_the_guess_keeps_nobody_from_going_on() {
     let program = r#"
 static volatile int waits, count;
-static void *mark(void *unused) { waits = 1; mknod("fifo", S_IFIFO | 0600, 0); waits = 2; return NULL; }
+static void *mark(void *unused) { waits = 1; mknod("node", S_IFSOCK | 0600, 0); waits = 2; return NULL; }
 int main(int argc, char **argv) {
     pthread_t t; char line[64];
     say("start\n");
     long id = begin();
-    if (id < 0) { say("again\n"); return access("fifo", F_OK) == 0; }
+    if (id < 0) { say("again\n"); return access("node", F_OK) == 0; }
     CHECK(pthread_create(&t, NULL, mark, NULL) == 0);
     while (!waits) sched_yield();
     for (int i = 0; i < 1000; i++) { count++; sched_yield(); }
@@ -112,7 +112,7 @@ int main(int argc, char **argv) {
     finish(id, argv[1]);
     CHECK(pthread_join(t, NULL) == 0);
     snprintf(line, 64, "after %d\n", waits); say(line);
-    return access("fifo", F_OK) != 0;
+    return access("node", F_OK) != 0;
 }"#;
     check("waits", program, "start\nagain\n", "start\nahead 1000 1\nafter 2\n", &[]);
 }

@@ -210,10 +210,10 @@ fn wrong_guesses_leave_no_trace() {
     }
 }
 
-/// A FIFO that is made on a disk cannot be taken back: the script waits for its own guess, and the guess fails.
+/// A device that is made on a disk cannot be taken back: the script waits for its own guess, and the guess fails.
 #[test]
 fn a_guess_that_nobody_can_resolve_fails() {
-    check(&script("mkfifo new; echo WRONG", "commit"), "start\nagain 1\n", 7);
+    check(&script("mknod new c 1 3; echo WRONG", "commit"), "start\nagain 1\n", 7);
 }
 
 /// Whoever could resolve it has ended.

@@ -84,7 +84,7 @@ fn who_is_ahead_and_what_it_waits_for() {
     let (made, go) = (folder.path().join("made"), folder.path().join("go"));
     let script = format!(
         "echo ready; read x; id=$($S begin); [ $id = failed ] && {{ echo again; exit 3; }}
-         (mkfifo {}) & {}; $S fail $id",
+         (mknod {} c 1 3) & {}; $S fail $id",
         made.display(),
         pause_until("sleep 0.05", &go)
     );
