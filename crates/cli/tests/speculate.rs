@@ -292,3 +292,16 @@ fn marked(mark: &str) -> usize {
     };
     processes.filter(|process| has_mark(&process.path())).count()
 }
+
+/// Whoever reads our standard error has left when there is something to warn of: COMMAND's end is told all the same.
+#[test]
+fn a_warning_that_nobody_reads_keeps_nobody_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "60", SPECULATOR, "run", "--", "bash", "-c", &script("mknod new c 1 3", "commit")]);
+    command.env("S", SPECULATOR).current_dir(dir.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    let status = command.stderr(writer).status();
+    assert_eq!(status.unwrap().code(), Some(7));
+}

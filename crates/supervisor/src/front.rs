@@ -341,10 +341,10 @@ fn read_messages(mut channel: Channel, verbose: u8, heard: std::sync::mpsc::Send
     let read = move || {
         while let Ok(Some(message)) = channel.receive::<Message>() {
             match message {
-                Message::Note { text } if verbose > 0 => eprintln!("speculator: {text}"),
-                Message::Detail { text } if verbose > 1 => eprintln!("speculator: {text}"),
+                Message::Note { text } if verbose > 0 => say(&text),
+                Message::Detail { text } if verbose > 1 => say(&text),
                 Message::Note { .. } | Message::Detail { .. } => {}
-                Message::Warning { text } => eprintln!("speculator: {text}"),
+                Message::Warning { text } => say(&text),
                 other => {
                     if heard.send(Heard::Told(other)).is_err() {
                         return;
@@ -356,6 +356,11 @@ fn read_messages(mut channel: Channel, verbose: u8, heard: std::sync::mpsc::Send
         let _ = heard.send(Heard::SupervisorGone);
     };
     threads::start("messages", read).map(drop)
+}
+
+/// Whoever has read our standard error may have left: that keeps nobody from hearing of COMMAND's end.
+fn say(text: &str) {
+    let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("speculator: {text}\n"));
 }
 
 /// The supervisor's next message of what became of COMMAND, or a signal that ends us. COMMAND has ended, so a signal
