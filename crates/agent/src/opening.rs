@@ -49,11 +49,7 @@ fn made_in(place: Place) -> FdEntry {
 impl Call<'_> {
     pub fn open(&mut self, dir: Option<u8>, path: u8, flags: u8) {
         if self.is_replaced() {
-            // By the supervisor, which knows what is opened: nothing is made, and nobody outside has it.
-            self.proceed();
-            self.observe_names();
-            self.after_open(self.arg(flags), FdEntry::UNKNOWN);
-            return;
+            return self.open_what_was_found(self.arg(flags));
         }
         let bits = self.arg(flags);
         let changes = bits & (O_CREAT | O_TRUNC | O_DSYNC) != 0 || bits & O_TMPFILE == O_TMPFILE;
@@ -77,14 +73,18 @@ impl Call<'_> {
         }
     }
 
+    /// The supervisor has replaced the call, and knows what is opened: nothing is made, and nobody outside has it.
+    fn open_what_was_found(&mut self, bits: u64) {
+        self.proceed();
+        self.observe_names();
+        self.after_open(bits, FdEntry::UNKNOWN);
+    }
+
     /// An `open` by another name.
     pub fn creat(&mut self) {
         const BITS: u64 = O_CREAT | O_TRUNC | O_WRONLY;
         if self.is_replaced() {
-            self.proceed();
-            self.observe_names();
-            self.after_open(BITS, FdEntry::UNKNOWN);
-            return;
+            return self.open_what_was_found(BITS);
         }
         let (path, mode) = (self.arg(0), self.arg(1));
         self.replace_call(nr::open, [path, BITS, mode, 0, 0, 0]);

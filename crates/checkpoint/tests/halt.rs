@@ -9,8 +9,15 @@ fn a_process_that_executes_all_the_time_is_stopped_each_time() {
     let path = compile(
         "executes",
         r#"
-        int main(int n, char **words) { if (n == 1) begin(); int left = n == 1 ? 300 : atoi(words[1]); char word[20]; snprintf(word, sizeof word, "%d", left - 1);
-            if (left) execl("/proc/self/exe", words[0], word, (char *)0); SAY("over"); return 0; }
+        int main(int n, char **words) {
+            int left = n == 1 ? 300 : atoi(words[1]);
+            char word[20];
+            if (n == 1) begin();
+            snprintf(word, sizeof word, "%d", left - 1);
+            if (left) execl("/proc/self/exe", words[0], word, (char *)0);
+            SAY("over");
+            return 0;
+        }
         "#,
         &[],
     );

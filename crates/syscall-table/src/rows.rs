@@ -319,14 +319,14 @@ rows! {
     279, move_pages, Barrier, Barrier, Everything, Waits(Unknown), "may change processes outside";
     280, utimensat, Tracked, ModifyPath { dir: 0, path: 1 }, Names, Held, "changes attributes; without a path, the descriptor's";
     281, epoll_pwait, Tracked, EpollWait, Ready, Tracked, "readiness is an observation";
-    282, signalfd, Tracked, Description { fd: 0 }, Object, ByArgument, "a new object, or the mask of one that heirs share";
+    282, signalfd, Tracked, Description { fd: 0 }, Object, ByArgument, "a new object, or the mask of a shared one";
     283, timerfd_create, Native, Native, Own, Free, "a new object that nobody knows yet";
     284, eventfd, Native, Native, Own, Free, "a new object that nobody knows yet";
     285, fallocate, Tracked, ModifyFd { fd: 0 }, Object, Held, "changes the file's allocation";
     286, timerfd_settime, Tracked, Description { fd: 0 }, Object, Tracked, "a timer, seen by all who share it";
     287, timerfd_gettime, Tracked, Description { fd: 0 }, Object, Tracked, "a timer, seen by all who share it";
     288, accept4, Tracked, Accept, Connection, Tracked, "observes who connected";
-    289, signalfd4, Tracked, Description { fd: 0 }, Object, ByArgument, "a new object, or the mask of one that heirs share";
+    289, signalfd4, Tracked, Description { fd: 0 }, Object, ByArgument, "a new object, or the mask of a shared one";
     290, eventfd2, Native, Native, Own, Free, "a new object that nobody knows yet";
     291, epoll_create1, Native, Native, Own, Free, "a new object that nobody knows yet";
     292, dup3, Private, Dup2, Own, Tracked, "the old meaning of the new number ends";

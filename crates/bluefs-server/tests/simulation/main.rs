@@ -1,8 +1,9 @@
 //! A server and its clients in simulated time: one seed is one history, with everything that went wrong in it. Whatever
 //! the clients saw has to be what one copy of the files would have shown.
 //!
-//! `SEEDS=1000` runs more of them, `SEED=7` one, both that many from that one. `PLANTED=rare` plants the faults that may need thousands of histories,
-//! and fails where `SEEDS` histories show none of one.
+//! `SEEDS=1000` runs more of them. `SEED=7` runs one. Both together run so many, beginning with that seed.
+//! `PLANTED=rare` plants the faults that may need thousands of histories, and fails where `SEEDS` histories show none
+//! of one.
 
 mod client;
 mod history;
