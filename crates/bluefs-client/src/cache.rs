@@ -8,6 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bluefs::lease::{ClientLeases, Millis};
 use bluefs::op::{Content, Effect, Inode, Lent, BLOCK_BYTES, FILE_BYTES_MAX, STEP_BYTES_MAX};
@@ -15,7 +16,7 @@ use bluefs::query::{answer, Answer, Query};
 use bluefs::tree::{Entry, Space, Stop, Tree};
 use bluefs::{Change, Cred, Errno, Group, Ino, Interval, Key, Kind, Name, SessionId};
 
-use crate::sent::Sent;
+use crate::sent::{Sent, Touched};
 
 /// Blocks of contents that are kept, at most: 256 MiB.
 const BLOCKS_MAX: usize = 16_384;
@@ -86,15 +87,21 @@ impl Cache {
         *self = Cache { sent: std::mem::take(&mut self.sent), ..Cache::default() };
     }
 
-    /// An interval is about to be sent.
+    /// An interval is about to be sent: see [`Sent::announce`].
+    pub fn announce(&mut self, interval: &Interval) -> (u64, Arc<Touched>) {
+        let names = &self.names;
+        self.sent.announce(interval, |dir, name| meaning(names, dir, name))
+    }
+
+    /// It was sent, or never will be.
+    pub fn withdraw(&mut self, announced: u64) {
+        self.sent.withdraw(announced);
+    }
+
+    /// An interval is sent.
     pub fn begun(&mut self, interval: &Interval) {
         let names = &self.names;
-        let meaning = |dir: Ino, name: &Name| {
-            let names = names.get(&dir)?;
-            let entry = names.known.get(name).copied();
-            entry.or_else(|| names.complete.then_some(None)).map(|entry| entry.map(|entry| entry.ino))
-        };
-        self.sent.begun(interval, meaning);
+        self.sent.begun(interval, |dir, name| meaning(names, dir, name));
     }
 
     /// A lease was granted; the request was sent at `asked`.
@@ -438,6 +445,13 @@ impl Cache {
             }
         }
     }
+}
+
+/// What a name is known to mean.
+fn meaning(names: &BTreeMap<Ino, Names>, dir: Ino, name: &Name) -> Option<Option<Ino>> {
+    let names = names.get(&dir)?;
+    let entry = names.known.get(name).copied();
+    entry.or_else(|| names.complete.then_some(None)).map(|entry| entry.map(|entry| entry.ino))
 }
 
 /// It is not known.

@@ -142,7 +142,7 @@ impl Client {
         let steps = vec![Step { cred: 0, time: None, change }];
         let (reads, creds) = (vec![], vec![cred.clone()]);
         let interval = Interval { number: 0, base: Csn(0), after: Runs::new(), reads, creds, steps };
-        let number = self.begin(|state| state.submit(interval, Vec::new()))?;
+        let number = self.send_interval(interval, Vec::new())?;
         let (outcome, inodes) = self.outcome(number, gives_up, |state| {
             let (outcome, inodes) = state.take_outcome(number)?;
             Some(outcome.map(|outcome| (outcome, inodes)))

@@ -108,8 +108,18 @@ impl Client {
             .iter()
             .flat_map(|(id, data)| data.chunks(piece).map(|data| Request::Stage { id: *id, data: data.to_vec() }));
         let pieces = pieces.collect();
-        let number = self.begin(|state| state.submit(interval, pieces))?;
+        let number = self.send_interval(interval, pieces)?;
         self.outcome(number, gives_up, |state| Some(state.take_outcome(number)?.0))
+    }
+
+    /// Sends an interval: behind what is in front of the cache.
+    pub(crate) fn send_interval(&self, interval: Interval, pieces: Vec<Request>) -> Result<u64, Errno> {
+        let Some(front) = self.0 .0.front.get() else { return self.begin(|state| state.submit(interval, pieces)) };
+        let (announced, touched) = self.begin(|state| state.cache.announce(&interval))?;
+        front.before_change(&touched);
+        let sent = self.begin(|state| state.submit(interval, pieces));
+        self.state().cache.withdraw(announced);
+        sent
     }
 
     /// Waits for the outcome of an interval.

@@ -18,6 +18,7 @@ pub use batch::{Batch, BatchError};
 pub use cached::Told;
 pub use client::{Client, Opening, Watch};
 pub use line::ConnectError;
+pub use sent::Touched;
 pub use state::Counts;
 
 /// What an invitation gives its owner.
@@ -34,6 +35,11 @@ pub trait Front: Send + Sync {
     /// Forgets what it was told of a group; `None`: everything. When this returns it says nothing of it any more.
     /// The thread that receives calls it: it must not wait for anything that a reply of the server may have to end.
     fn forget(&self, group: Option<bluefs::Group>);
+
+    /// Forgets what the session itself is about to change: others may see it before the session hears of it. When this
+    /// returns nothing of that is said any more, and the client says nothing of it until it has heard. The thread that
+    /// changes something calls it.
+    fn before_change(&self, touched: &Touched);
 }
 
 /// What callers get when the connection is gone.

@@ -3,44 +3,74 @@
 //! be about is said from the cache meanwhile (docs/decisions/0156).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bluefs::op::RenameMode;
 use bluefs::query::{Answer, Query};
 use bluefs::{Change, Ino, Interval, Key, Name};
 
 #[derive(Debug, Default)]
-pub struct Sent(BTreeMap<u64, Touched>);
+pub struct Sent {
+    /// By their numbers.
+    sent: BTreeMap<u64, Arc<Touched>>,
+    /// Those that are about to be sent, and have no number yet.
+    announced: BTreeMap<u64, Arc<Touched>>,
+    last: u64,
+}
 
+/// What an interval may change.
 #[derive(Debug, Default)]
-struct Touched {
-    keys: BTreeSet<Key>,
+pub struct Touched {
+    /// The keys.
+    pub keys: BTreeSet<Key>,
     /// A name is taken away, and it is not known from what.
-    anything: bool,
+    pub anything: bool,
 }
 
 impl Sent {
-    /// An interval is about to be sent. `meaning` says what a name is known to mean.
+    /// An interval is about to be sent. `meaning` says what a name is known to mean. Says by which number
+    /// [`Sent::withdraw`] knows it.
+    pub fn announce(
+        &mut self,
+        interval: &Interval,
+        meaning: impl Fn(Ino, &Name) -> Option<Option<Ino>>,
+    ) -> (u64, Arc<Touched>) {
+        let touched = Arc::new(touched(interval, meaning));
+        self.last += 1;
+        self.announced.insert(self.last, touched.clone());
+        (self.last, touched)
+    }
+
+    /// It was sent, and is known by its number, or it never will be.
+    pub fn withdraw(&mut self, announced: u64) {
+        self.announced.remove(&announced);
+    }
+
+    /// An interval is sent.
     pub fn begun(&mut self, interval: &Interval, meaning: impl Fn(Ino, &Name) -> Option<Option<Ino>>) {
-        let mut touched = Touched::default();
-        for step in &interval.steps {
-            touched.add(&step.change, &meaning);
-        }
-        self.0.insert(interval.number, touched);
+        self.sent.insert(interval.number, Arc::new(touched(interval, meaning)));
     }
 
     /// What it has changed is told, or it has failed.
     pub fn heard(&mut self, number: u64) {
-        self.0.remove(&number);
+        self.sent.remove(&number);
     }
 
     /// Whether the answer may be another one already.
     pub fn may_change(&self, query: &Query, answer: Option<&Answer>) -> bool {
-        if self.0.is_empty() {
+        if self.sent.is_empty() && self.announced.is_empty() {
             return false;
         }
         let keys = query.keys(answer);
-        self.0.values().any(|touched| touched.anything || keys.iter().any(|key| touched.keys.contains(key)))
+        let mut all = self.sent.values().chain(self.announced.values());
+        all.any(|touched| touched.anything || keys.iter().any(|key| touched.keys.contains(key)))
     }
+}
+
+fn touched(interval: &Interval, meaning: impl Fn(Ino, &Name) -> Option<Option<Ino>>) -> Touched {
+    let mut touched = Touched::default();
+    interval.steps.iter().for_each(|step| touched.add(&step.change, &meaning));
+    touched
 }
 
 impl Touched {

@@ -326,3 +326,44 @@ fn who_hears_late_that_a_name_is_gone_does_not_say_that_it_is_there() {
         removes.join().expect("no panic");
     });
 }
+
+/// What stands in front of a cache: it counts what it may still be told while something changes.
+#[derive(Default)]
+struct Before {
+    client: std::sync::OnceLock<Client>,
+    /// Of each change: how many keys it may change, and whether these were known before it was sent.
+    seen: std::sync::Mutex<Vec<(usize, bool)>>,
+}
+
+impl bluefs_client::Front for Before {
+    fn forget(&self, _: Option<bluefs::Group>) {}
+
+    fn before_change(&self, touched: &bluefs_client::Touched) {
+        let inos = touched.keys.iter().map(|key| Query::Inode(key.ino()));
+        let client = self.client.get().expect("set");
+        let known = inos.filter_map(|query| client.known_for(&Cred::root(), &query)).count() > 0;
+        self.seen.lock().expect("no panic").push((touched.keys.len(), known));
+    }
+}
+
+#[test]
+fn what_is_in_front_of_the_cache_forgets_before_a_change_is_sent_and_is_told_nothing_meanwhile() {
+    let scene = Scene::new();
+    let (client, other) = (scene.client(), scene.client());
+    let (root, never) = (Cred::root(), &|| false);
+    let ino = write(&other, Ino::ROOT, "file", vec![0; 10]);
+    let front = std::sync::Arc::new(Before::default());
+    assert!(front.client.set(client.clone()).is_ok());
+    client.set_front(front.clone());
+    client.look(&root, Query::Inode(ino), never).expect("there");
+    let is_known = || client.known_for(&root, &Query::Inode(ino)).is_some();
+    assert!(is_known(), "there is a lease");
+    let append = Change::Append { ino, content: Content::Inline(vec![1]) };
+    client.change_told(&root, append, never).expect("written");
+    assert_eq!(*front.seen.lock().expect("no panic"), [(2, false)]);
+    assert!(is_known(), "what has changed was told");
+    let refused = Change::Rmdir { dir: Ino::ROOT, name: name("file") };
+    assert_eq!(client.change(&root, refused, never), Err(Errno::NOTDIR));
+    assert_eq!(front.seen.lock().expect("no panic").len(), 2);
+    assert!(is_known());
+}

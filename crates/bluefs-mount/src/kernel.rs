@@ -9,6 +9,9 @@
 //! - Of attributes it compares a version in the same way, if it has the inode. So a time is told only of inodes that
 //!   the kernel has asked about by their numbers.
 //! - Both numbers change here behind all answers that were made before: the gate.
+//!
+//! What the mount itself changes is forgotten before that is sent, as others may see it before the mount hears of it
+//! (docs/decisions/0186). Names only if one was told that is to change: the epoch is one for all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -17,8 +20,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use bluefs::{Group, Ino};
-use bluefs_client::Front;
+use bluefs::{Group, Ino, Key, Name};
+use bluefs_client::{Front, Touched};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 /// `FUSE_NOTIFY_INVAL_INODE`, `FUSE_NOTIFY_INC_EPOCH`.
@@ -41,6 +44,8 @@ struct Told {
     /// Inodes whose attributes it may say by itself, and until when at the latest.
     sure: BTreeMap<Group, Sure>,
     count: usize,
+    /// Names of which it may say by itself what they mean, or that they are not there.
+    names: BTreeSet<(Ino, Name)>,
 }
 
 #[derive(Debug)]
@@ -50,6 +55,23 @@ struct Sure {
 }
 
 impl Told {
+    /// What the kernel may say that is about to change: whether there are names, and inodes. It is noted no more.
+    fn touched(&mut self, touched: &Touched) -> (bool, Vec<Ino>) {
+        let is_name = |key: &Key| matches!(key, Key::Name(dir, name) if self.names.contains(&(*dir, name.clone())));
+        let has_names = touched.anything || touched.keys.iter().any(is_name);
+        if has_names {
+            self.names.clear();
+        }
+        let sure = match touched.anything {
+            true => self.take(None),
+            false => {
+                let inos: BTreeSet<Ino> = touched.keys.iter().map(Key::ino).collect();
+                inos.into_iter().filter(|ino| self.is_sure(*ino)).collect()
+            }
+        };
+        (has_names, sure)
+    }
+
     fn is_sure(&self, ino: Ino) -> bool {
         self.sure.get(&ino.group()).is_some_and(|sure| sure.inos.contains(&ino))
     }
@@ -68,6 +90,15 @@ impl Told {
         self.count += usize::from(group.inos.insert(ino));
         group.until = group.until.max(now + sure);
         true
+    }
+
+    /// The same of a name.
+    fn note_name(&mut self, dir: Ino, name: &Name) -> bool {
+        let has_room = self.names.len() < SURE_MAX;
+        if has_room {
+            self.names.insert((dir, name.clone()));
+        }
+        has_room
     }
 
     fn take(&mut self, group: Option<Group>) -> Vec<Ino> {
@@ -132,6 +163,11 @@ impl Kernel {
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
     }
 
+    /// Every name that it was told.
+    fn forget_names(&self) {
+        self.notify(HEAD_BYTES, INC_EPOCH, &[]);
+    }
+
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -156,17 +192,21 @@ impl Kernel {
 
 impl Telling<'_> {
     /// For how long the kernel may say by itself what a name means, if that is known for so long.
-    pub fn name(&self, ino: Ino, sure: Duration) -> Duration {
-        let sure = self.absent(sure);
-        if sure.is_zero() || !self.kernel.told().known.contains(&ino) {
-            return Duration::ZERO;
+    pub fn name(&self, dir: Ino, name: &Name, ino: Ino, sure: Duration) -> Duration {
+        let sure = self.of_kernels_with_epochs(sure);
+        let mut told = self.kernel.told();
+        let may = !sure.is_zero() && told.known.contains(&ino) && told.note_name(dir, name) && told.note(ino, sure);
+        if may {
+            sure
+        } else {
+            Duration::ZERO
         }
-        self.attributes(ino, sure)
     }
 
     /// For how long it may say that a name is not there.
-    pub fn absent(&self, sure: Duration) -> Duration {
-        if self.kernel.has_epochs.load(Ordering::Relaxed) {
+    pub fn absent(&self, dir: Ino, name: &Name, sure: Duration) -> Duration {
+        let sure = self.of_kernels_with_epochs(sure);
+        if !sure.is_zero() && self.kernel.told().note_name(dir, name) {
             sure
         } else {
             Duration::ZERO
@@ -175,10 +215,18 @@ impl Telling<'_> {
 
     /// For how long it may say the attributes that it has asked for.
     pub fn attributes(&self, ino: Ino, sure: Duration) -> Duration {
-        let sure = self.absent(sure);
+        let sure = self.of_kernels_with_epochs(sure);
         let mut told = self.kernel.told();
         told.known.insert(ino);
         if !sure.is_zero() && told.note(ino, sure) {
+            sure
+        } else {
+            Duration::ZERO
+        }
+    }
+
+    fn of_kernels_with_epochs(&self, sure: Duration) -> Duration {
+        if self.kernel.has_epochs.load(Ordering::Relaxed) {
             sure
         } else {
             Duration::ZERO
@@ -189,8 +237,19 @@ impl Telling<'_> {
 impl Front for Kernel {
     fn forget(&self, group: Option<Group>) {
         self.close_gate();
-        self.notify(HEAD_BYTES, INC_EPOCH, &[]);
+        // A name that is told after this has the epoch behind it, or is asked about before, and worth nothing.
+        self.told().names.clear();
+        self.forget_names();
         let sure = self.told().take(group);
+        sure.into_iter().for_each(|ino| self.forget_attributes(ino));
+    }
+
+    fn before_change(&self, touched: &Touched) {
+        self.close_gate();
+        let (has_names, sure) = self.told().touched(touched);
+        if has_names {
+            self.forget_names();
+        }
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
     }
 }
@@ -205,6 +264,11 @@ mod tests {
 
     const SURE: Duration = Duration::from_secs(5);
     const INO: Ino = Ino(70);
+    const DIR: Ino = Ino(9);
+
+    fn name(text: &str) -> Name {
+        Name::new(text.as_bytes()).expect("a name")
+    }
 
     fn kernel(version: (u32, u32)) -> (Kernel, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
@@ -233,9 +297,10 @@ mod tests {
     #[test]
     fn names_are_sure_only_of_inodes_that_the_kernel_has() {
         let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
-        assert_eq!(kernel.telling().name(INO, SURE), Duration::ZERO);
+        let name = |sure| kernel.telling().name(DIR, &name("a"), INO, sure);
+        assert_eq!(name(SURE), Duration::ZERO);
         assert_eq!(kernel.telling().attributes(INO, SURE), SURE);
-        assert_eq!(kernel.telling().name(INO, SURE), SURE);
+        assert_eq!(name(SURE), SURE);
         kernel.changed([INO, Ino(71)].into_iter());
         assert_eq!(codes(&mut theirs), [INVAL_INODE]);
         kernel.forget(Some(Group(9)));
@@ -245,7 +310,27 @@ mod tests {
         kernel.forget(None);
         assert_eq!(codes(&mut theirs), [INC_EPOCH]);
         kernel.forgets(INO);
-        assert_eq!(kernel.telling().name(INO, SURE), Duration::ZERO);
+        assert_eq!(name(SURE), Duration::ZERO);
+    }
+
+    #[test]
+    fn of_what_the_mount_changes_only_what_was_told_is_forgotten() {
+        let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
+        let change = |kernel: &Kernel, keys: &[Key], anything| {
+            kernel.before_change(&Touched { keys: keys.iter().cloned().collect(), anything });
+        };
+        kernel.telling().attributes(INO, SURE);
+        kernel.telling().absent(DIR, &name("a"), SURE);
+        change(&kernel, &[Key::Name(DIR, name("b")), Key::Listing(DIR), Key::Attr(Ino(71))], false);
+        assert_eq!(codes(&mut theirs), [], "another name, and inodes of which nothing was told");
+        change(&kernel, &[Key::Name(DIR, name("a")), Key::Listing(DIR)], false);
+        assert_eq!(codes(&mut theirs), [INC_EPOCH]);
+        change(&kernel, &[Key::Name(DIR, name("a"))], false);
+        assert_eq!(codes(&mut theirs), [], "all names are forgotten");
+        change(&kernel, &[Key::Data(INO), Key::Attr(INO)], false);
+        assert_eq!(codes(&mut theirs), [INVAL_INODE], "once for each inode");
+        change(&kernel, &[], true);
+        assert_eq!(codes(&mut theirs), [INC_EPOCH, INVAL_INODE]);
     }
 
     #[test]
@@ -260,7 +345,8 @@ mod tests {
     fn a_kernel_without_epochs_is_told_nothing_that_lasts() {
         let (kernel, _theirs) = kernel((7, 43));
         let telling = kernel.telling();
-        assert_eq!((telling.attributes(INO, SURE), telling.absent(SURE)), (Duration::ZERO, Duration::ZERO));
+        let told = (telling.attributes(INO, SURE), telling.absent(DIR, &name("a"), SURE));
+        assert_eq!(told, (Duration::ZERO, Duration::ZERO));
     }
 
     #[test]

@@ -126,17 +126,18 @@ impl Filesystem for Requests {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let query = match convert::name(name) {
-            Ok(name) => Query::Lookup { dir: convert::ino(parent), name },
+        let (dir, name) = match convert::name(name) {
+            Ok(name) => (convert::ino(parent), name),
             Err(errno) => return reply.error(convert::errno(errno)),
         };
         self.serve(request, move |volume, who| {
-            let (telling, Found { found, sure }) = volume.find(who, &query);
+            let (telling, Found { found, sure }) = volume.find(who, &Query::Lookup { dir, name: name.clone() });
             match found {
                 Ok((ino, inode)) => {
-                    reply.entry(&telling.name(ino, sure), &convert::attr(ino, &inode), Generation(0));
+                    let sure = telling.name(dir, &name, ino, sure);
+                    reply.entry(&sure, &convert::attr(ino, &inode), Generation(0));
                 }
-                Err(Errno::NOENT) if !telling.absent(sure).is_zero() => reply_absent(reply, sure),
+                Err(Errno::NOENT) if !telling.absent(dir, &name, sure).is_zero() => reply_absent(reply, sure),
                 Err(errno) => reply.error(convert::errno(errno)),
             }
         });

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
@@ -272,6 +273,72 @@ fn who_looks_all_the_time_never_sees_what_was_before() {
         }
         over.store(true, Ordering::SeqCst);
     });
+}
+
+/// A line to a server over which everything that it says comes late.
+fn late_line(server: &str) -> String {
+    const LATE: Duration = Duration::from_millis(300);
+    fn pass(mut from: TcpStream, mut to: TcpStream, late: Duration) {
+        let mut bytes = [0; 65_536];
+        while let Ok(len @ 1..) = from.read(&mut bytes) {
+            std::thread::sleep(late);
+            if to.write_all(&bytes[..len]).is_err() {
+                break;
+            }
+        }
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("bluefs://{}/", listener.local_addr().expect("an address"));
+    let server = server.trim_start_matches("bluefs://").trim_end_matches('/').to_owned();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let server = TcpStream::connect(&server).expect("a server");
+            let clone = |socket: &TcpStream| socket.try_clone().expect("a socket");
+            let (from, to) = (clone(&client), clone(&server));
+            std::thread::spawn(move || pass(from, to, Duration::ZERO));
+            std::thread::spawn(move || pass(server, client, LATE));
+        }
+    });
+    address
+}
+
+/// What one thread of a machine changes, another machine sees before the first one hears of it. Who was told by that one
+/// sees it on the first machine, too, though the kernel there may have said names and attributes by itself before.
+#[test]
+fn what_another_machine_has_seen_of_a_change_shows_where_it_is_made() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let late = late_line(&server.address);
+    let (a, b) = (Mount::new(&late, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    fs::write(b.0.join("file"), "old").expect("written");
+    fs::write(b.0.join("gone"), "").expect("written");
+    std::thread::sleep(QUIET);
+    let at = |mount: &Mount| {
+        let dir = mount.0.clone();
+        move || {
+            let meta = fs::symlink_metadata(dir.join("file")).expect("there");
+            (meta.len(), meta.mode() & 0o777, dir.join("new").exists(), dir.join("gone").exists())
+        }
+    };
+    let (at_a, at_b) = (at(&a), at(&b));
+    let seen_while = |change: &(dyn Fn() + Sync)| {
+        let before = at_a();
+        (0..3).for_each(|_| assert_eq!(at_a(), before));
+        std::thread::scope(|scope| {
+            let changes = scope.spawn(change);
+            while at_b() == before {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!((at_a(), at_b()), (at_b(), at_a()));
+            changes.join().expect("no panic");
+        });
+    };
+    let file = a.0.join("file");
+    let append = fs::OpenOptions::new().append(true).open(&file).expect("open");
+    seen_while(&|| (&append).write_all(b" and new").expect("written"));
+    seen_while(&|| fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).expect("a mode"));
+    seen_while(&|| drop(fs::File::create(a.0.join("new")).expect("made")));
+    seen_while(&|| fs::remove_file(a.0.join("gone")).expect("removed"));
 }
 
 #[test]
