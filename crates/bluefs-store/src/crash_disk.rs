@@ -89,6 +89,18 @@ impl CrashDisk {
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
 
+    /// Bytes of a file up to the last one that is not zero.
+    pub fn used(&self, name: &str) -> usize {
+        let state = self.state();
+        state.files[name].iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+    }
+
+    /// Makes zeros of a file's bytes from there on.
+    pub fn zero(&self, name: &str, from: usize) {
+        let mut state = self.state();
+        state.files.get_mut(name).expect("the file is there")[from..].fill(0);
+    }
+
     fn of(files: Files) -> CrashDisk {
         CrashDisk(Arc::new(Mutex::new(State { base: files.clone(), files, deeds: Vec::new() })))
     }

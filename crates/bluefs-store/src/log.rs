@@ -6,6 +6,9 @@
 //!  witness  two slots of 16 bytes: number u64 | checksum u32 | 0 u32; even numbers in the first one
 //! ```
 //!
+//! Behind the last record a segment may have zeros, which records overwrite: so a sync need not wait until the file
+//! system has noted that the file has become longer (docs/decisions/0187).
+//!
 //! All numbers are little-endian. The checksum is a CRC-32 over everything behind it; the length is that of the puts.
 //! At most one record is written at a time: only the last one can be incomplete after a crash. The witness is written
 //! after the sync and not synced itself: it tells an incomplete record from one that was damaged later, wherever the
@@ -27,6 +30,9 @@ const ALIGN: usize = 8;
 const PREFIX: &str = "log-";
 const WITNESS: &str = "witness";
 const SLOT_BYTES: usize = 16;
+/// Zeros that are written ahead: as many as there are bytes of records, within these bounds.
+const AHEAD_BYTES_MIN: u64 = 4096;
+const AHEAD_BYTES_MAX: u64 = 1 << 20;
 
 /// A place in the log: the number of a record, and its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -42,6 +48,8 @@ pub struct Log {
     witness: Arc<dyn DiskFile>,
     segment: Arc<dyn DiskFile>,
     end: u64,
+    /// Up to where the segment has zeros behind that, or nothing.
+    zeros: u64,
     /// The last record.
     pub last: Place,
     /// First records of all segments.
@@ -173,7 +181,7 @@ impl Log {
         if segment.len().map_err(StoreError::io("read the log"))? > end {
             segment.set_len(end).and_then(|()| segment.sync()).map_err(StoreError::io("cut the log"))?;
         }
-        Ok((Log { disk, witness, segment, end, last, firsts }, found))
+        Ok((Log { disk, witness, segment, end, zeros: end, last, firsts }, found))
     }
 
     fn begin(
@@ -183,7 +191,7 @@ impl Log {
         last: Place,
     ) -> Result<Log, StoreError> {
         let segment = witness.clone();
-        let mut log = Log { disk, witness, segment, end: 0, last, firsts };
+        let mut log = Log { disk, witness, segment, end: 0, zeros: 0, last, firsts };
         log.next_segment()?;
         Ok(log)
     }
@@ -191,6 +199,7 @@ impl Log {
     /// Appends a record. When it returns, the record is on stable storage.
     pub fn append(&mut self, puts: &Puts) -> Result<Place, StoreError> {
         let (place, bytes) = encode(self.last, puts);
+        self.write_zeros(self.end + bytes.len() as u64)?;
         self.segment.write(self.end, &bytes).map_err(StoreError::io("write to the log"))?;
         self.segment.sync().map_err(StoreError::io("sync the log"))?;
         self.end += bytes.len() as u64;
@@ -200,6 +209,18 @@ impl Log {
         let at = (place.number % 2) * SLOT_BYTES as u64;
         self.witness.write(at, &slot).map_err(StoreError::io("write to the log"))?;
         Ok(place)
+    }
+
+    /// Before a record that ends here makes the file longer, more zeros do. One sync is for both.
+    fn write_zeros(&mut self, end: u64) -> Result<(), StoreError> {
+        if end <= self.zeros {
+            return Ok(());
+        }
+        let to = (end + end.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)).next_multiple_of(AHEAD_BYTES_MIN);
+        let zeros = vec![0; (to - end) as usize];
+        self.segment.write(end, &zeros).map_err(StoreError::io("write to the log"))?;
+        self.zeros = to;
+        Ok(())
     }
 
     /// Bytes of the segment that is written.
@@ -214,7 +235,7 @@ impl Log {
         segment.set_len(0).and_then(|()| segment.sync()).map_err(StoreError::io("begin a segment of the log"))?;
         self.disk.sync_names().map_err(StoreError::io("sync the store"))?;
         self.segment = segment;
-        self.end = 0;
+        (self.end, self.zeros) = (0, 0);
         self.firsts.retain(|known| *known != first);
         self.firsts.push(first);
         Ok(())
@@ -267,8 +288,12 @@ impl Scan<'_> {
             next += 1;
             at += record.len();
         }
-        if at < bytes.len() {
-            self.damaged_at(&bytes[at..], next, is_last)?;
+        // Zeros were written ahead. That a record is missing shows in front of the next segment by its number, and at
+        // the end in the witness.
+        let rest = &bytes[at..];
+        if let Some(last) = rest.iter().rposition(|byte| *byte != 0) {
+            let rest = &rest[..(last + 1).next_multiple_of(ALIGN).min(rest.len())];
+            self.damaged_at(rest, next, is_last)?;
         }
         if self.last.is_none() && next == self.applied.number + 1 {
             self.last = Some(Place { number: next - 1, checksum: self.applied.checksum });

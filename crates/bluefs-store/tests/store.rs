@@ -240,14 +240,61 @@ fn a_flipped_bit_is_noticed_or_harmless() {
 fn every_bit_of_the_last_record_is_watched() {
     let disk = CrashDisk::new();
     let mut store = fresh(&disk);
-    store.batch(|batch| batch.set_csn(VOLUME, Csn(9))).expect("a batch");
+    // Its last byte is not zero.
+    store.batch(|batch| batch.set_csn(VOLUME, Csn(u64::MAX))).expect("a batch");
     let killed = disk.copy();
-    let (log, len) = killed.lengths().into_iter().find(|(file, _)| file.starts_with("log-")).expect("a log");
-    for bit in 0..len * 8 {
+    let (log, len) = a_log(&killed);
+    let written = killed.used(&log).next_multiple_of(8);
+    assert!(written < len, "{written} of {len} bytes: there are zeros behind it");
+    for bit in 0..written * 8 {
         let damaged = killed.copy();
         damaged.flip(&log, bit);
-        assert!(matches!(open(&damaged), Err(StoreError::Damaged(_))), "bit {bit} of {len} bytes");
+        assert!(matches!(open(&damaged), Err(StoreError::Damaged(_))), "bit {bit} of {written} bytes");
     }
+    // Behind it nothing was acknowledged.
+    for bit in (written * 8..len * 8).step_by(409) {
+        let damaged = killed.copy();
+        damaged.flip(&log, bit);
+        assert!(open(&damaged).is_ok(), "bit {bit} of {len} bytes");
+    }
+}
+
+fn a_log(disk: &CrashDisk) -> (String, usize) {
+    disk.lengths().into_iter().find(|(file, _)| file.starts_with("log-")).expect("a log")
+}
+
+/// A file that becomes longer makes a sync wait for the file system's own notes of that.
+#[test]
+fn small_records_do_not_each_make_the_log_longer() {
+    let disk = CrashDisk::new();
+    let mut store = fresh(&disk);
+    let mut lengths = std::collections::BTreeSet::new();
+    for number in 1..=200 {
+        store.batch(|batch| batch.set_csn(VOLUME, Csn(number))).expect("a batch");
+        lengths.insert(a_log(&disk).1);
+    }
+    // As many zeros as there were bytes.
+    assert!(lengths.len() < 6, "{lengths:?}");
+}
+
+/// A record that was lost as a whole leaves zeros in its place.
+#[test]
+fn a_record_that_has_become_zeros_is_missed() {
+    let disk = CrashDisk::new();
+    let mut store = fresh(&disk);
+    for number in 1..=3 {
+        store.batch(|batch| batch.set_csn(VOLUME, Csn(number))).expect("a batch");
+    }
+    let (log, _) = a_log(&disk);
+    let (before, damaged) = (disk.used(&log), disk.copy());
+    store.batch(|batch| batch.set_csn(VOLUME, Csn(4))).expect("a batch");
+    let after = disk.copy();
+    assert!(open(&after.copy()).is_ok());
+    // The witness of the fourth, without it.
+    let from = before.next_multiple_of(8);
+    after.zero(&log, from);
+    assert!(matches!(open(&after), Err(StoreError::Damaged(_))));
+    assert!(open(&damaged).is_ok());
 }
 
 #[test]
