@@ -1,5 +1,5 @@
-//! `contention`, `hostile` and `stuck`: tests of BlueFS that try a sample in `test`, and everything here
-//! (`bluefs_contention.rs`, `bluefs_hostile.rs` and `bluefs_stuck.rs` in `crates/cli/tests`).
+//! `contention`, `hostile`, `programs` and `stuck`: tests of BlueFS that try a sample in `test`, and everything here
+//! (`bluefs_contention.rs`, `bluefs_hostile.rs`, `bluefs_programs.rs` and `bluefs_stuck.rs` in `crates/cli/tests`).
 
 use crate::shell::{cargo, is_root};
 

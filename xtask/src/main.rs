@@ -17,6 +17,7 @@
 //! | `fuzz [--for MINUTES] [--seed S]` | hostile clients and a hostile server of BlueFS, so long at each end |
 //! | `hostile` | clients of BlueFS that lie, hoard and flood: what they are told, and how long another one waits |
 //! | `contention` | two mounts of BlueFS want the same: appends, lock files, `make`, a long transaction |
+//! | `programs` | git, cargo, npm and the build of a C package, on the disk and on a BlueFS mount |
 //! | `stuck` | whoever waits for a BlueFS server that says nothing: programs, clients and mounts are ended |
 //! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
 //! | `bench NAME [--runs N] [--quick] [--only PART] [--max N] [--before FILE]` | figures into `bench-results/` |
@@ -47,7 +48,7 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | \
     everyday [--table] [NAME …] | replay [--runs N] [NAME …] | guarantee | faults [N] [--seed S] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | posix [--operations N] [--seed S] [NAME …] | \
-    histories [N] [--seed S] [--jobs N] [--planted ERROR] | stuck | contention | hostile | \
+    histories [N] [--seed S] [--jobs N] [--planted ERROR] | stuck | contention | hostile | programs | \
     fuzz [--for MINUTES] [--seed S] | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|bluefs-scale|\
@@ -87,6 +88,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "contention" => bluefs_tests::run("bluefs_contention", "BLUEFS_CONTENTION"),
         "hostile" => bluefs_tests::run("bluefs_hostile", "BLUEFS_HOSTILE"),
         "fuzz" => fuzz::run(rest),
+        "programs" => bluefs_tests::run("bluefs_programs", "BLUEFS_PROGRAMS"),
         "stuck" => bluefs_tests::run("bluefs_stuck", "BLUEFS_STUCK"),
         "search" => search::run(rest),
         "bench" => bench(rest),

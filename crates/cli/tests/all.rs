@@ -39,6 +39,7 @@ mod bluefs;
 mod bluefs_contention;
 mod bluefs_hostile;
 mod bluefs_locks;
+mod bluefs_programs;
 mod bluefs_shared;
 mod bluefs_stuck;
 mod command_line;
