@@ -32,6 +32,7 @@ mod ahead_tcp;
 mod ahead_threads;
 mod ahead_timers;
 mod ahead_watchers;
+mod ahead_young;
 mod answers;
 mod appended;
 mod bad_input_run;

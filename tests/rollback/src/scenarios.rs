@@ -63,6 +63,7 @@ const PROGRAMS: &[&str] = &[
     "vfork_exec.c",
     "vfork_memory.c",
     "wait_spellings.c",
+    "young_open.c",
 ];
 
 /// What the short form runs: a little of everything, in little time.

@@ -160,6 +160,14 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         self.processes.contains_key(&process)
     }
 
+    /// Whether the process depends on all that is open and may fail: then nothing that it observes adds anything.
+    pub fn depends_on_all(&self, process: Process) -> bool {
+        let own = self.dependencies_of_process(process);
+        let lightweight =
+            if self.lightweight.is_empty() { 0 } else { own.len() - own.difference(&self.lightweight).len() };
+        own.len() - lightweight == self.full_open as u64
+    }
+
     /// Whether the process was forked by one that depends on something that may fail: then it is not known to be there
     /// at all.
     pub fn may_never_have_been(&self, process: Process) -> bool {

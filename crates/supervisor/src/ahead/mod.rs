@@ -310,6 +310,8 @@ pub(crate) struct Kept {
     pub descriptors: Vec<i32>,
     /// Sockets among them, by inode.
     pub sockets: HashSet<u64>,
+    /// What they lead to: device and inode.
+    pub open: HashSet<(u64, u64)>,
     /// What the signals of ours were that waited for it.
     pub sent_again: Vec<SignalInfo>,
     /// How many calls of the process had become speculations by injection, the one at whose entry it was taken

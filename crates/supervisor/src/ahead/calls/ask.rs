@@ -6,6 +6,7 @@ use crate::ahead::calls::plan::{makes_process, Class, Plan};
 use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers, has_our_rights};
 use crate::ahead::events::own_page;
 use crate::ahead::objects::sockets::accept;
+use crate::ahead::objects::young;
 use crate::ahead::process::vfork;
 use crate::ahead::rollback::undo::{Intent, Undo};
 use crate::ahead::rollback::vessels;
@@ -633,13 +634,15 @@ impl Supervisor {
                 // Those of the copy: other threads may have opened some since, and go on with that already.
                 let descriptors = self.descriptors_of(vessel.pid())?;
                 let sockets = accept::sockets_among(vessel.pid(), &descriptors)?;
+                let open = young::open_files(vessel.pid(), &descriptors);
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
                 let sent_again = self.resent_signals.get(&pid).cloned().unwrap_or_default();
                 let apart = self.ahead.children.apart.parent(pid);
                 let tid = stopped.tid();
-                let kept = Kept { vessel, pid, tid, call, others, descriptors, sockets, sent_again, injected, apart };
+                let kept =
+                    Kept { vessel, pid, tid, call, others, descriptors, sockets, open, sent_again, injected, apart };
                 if let Some(stale) = self.ahead.fresh_vessel.replace(kept) {
                     // What it was for came to nothing.
                     self.discard(stale);

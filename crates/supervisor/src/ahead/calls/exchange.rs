@@ -8,7 +8,7 @@
 //! written to for the second time and nothing has changed, if it is small; a file that the guess itself has made goes
 //! as a whole. The next such calls of the process are made on a permit.
 
-use crate::ahead::calls::plan::Plan;
+use crate::ahead::calls::plan::{is_of_pipefs, Plan};
 use crate::ahead::filesystems::memory::inverse::Change;
 use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{process, Call, Object};
@@ -88,7 +88,7 @@ impl Supervisor {
             [(file @ Object::File(..), intent), (Object::Position(..), _)] if call.frame.nr == nr::write => {
                 self.cover_file(file, intent)
             }
-            [(Object::Socket(_), Intent::Nothing)] if is_exchange(call.frame.nr) => {
+            [(object, Intent::Nothing)] if is_young_stream(object) && is_exchange(call.frame.nr) => {
                 (plan.can_be_repeated || !takes(call.frame.nr)).then_some(Covered::Exchange)
             }
             [(Object::File(..), Intent::Nothing)] if call.frame.nr == nr::write => Some(Covered::Write),
@@ -164,6 +164,16 @@ impl Supervisor {
             Some((file, _)) => self.has_room_for(&file.fd, permitted::WRITTEN_LEN.saturating_mul(processes)),
             None => true,
         }
+    }
+}
+
+/// Whether what nothing is kept of is a pipe or socket that goes with those who have it open (`objects::young`).
+fn is_young_stream(object: &Object) -> bool {
+    match object {
+        Object::Socket(_) => true,
+        // A FIFO is looked at each time.
+        Object::Pipe(dev, _) => is_of_pipefs(*dev),
+        _ => false,
     }
 }
 

@@ -176,8 +176,8 @@ impl Supervisor {
         if !self.may_have_any_permit(call) || self.ahead.permits.is_served || self.holds_what_is_looked_at() {
             return false;
         }
-        let observes = self.everything_looked_at();
-        if !self.ahead.core.gains(process(call.pid), &observes, &[]).is_empty() {
+        let (core, who) = (&self.ahead.core, process(call.pid));
+        if !core.depends_on_all(who) && !core.gains(who, &self.everything_looked_at(), &[]).is_empty() {
             return false;
         }
         !permitted::is_by_descriptor(call.frame.nr) || self.is_kept_by_kernel(call)

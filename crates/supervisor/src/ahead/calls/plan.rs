@@ -190,7 +190,9 @@ impl Supervisor {
             Op::Dup2 => Plan::new(Class::Free),
             Op::Fcntl => self.plan_fcntl(call),
             Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2 => self.plan_open(call),
-            Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => self.plan_lookup(),
+            Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => {
+                self.plan_lookup(call.pid)
+            }
             Op::ModifyFd { .. } if is_truncation(frame.nr) => Plan::new(Class::Truncation).once(),
             Op::ModifyFd { .. } if attribute_calls::is_change(frame.nr) => Plan::new(Class::Attributes).once(),
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
@@ -381,7 +383,7 @@ impl Supervisor {
             Class::Tracked => {}
             _ => return Plan::new(Class::Barrier).once(),
         }
-        plan.observes = self.plan_lookup().observes;
+        plan.observes = self.plan_lookup(call.pid).observes;
         plan
     }
 
@@ -456,17 +458,21 @@ impl Supervisor {
         match self.look_up(call, dir, path).known().filter(|found| is_fifo(found)) {
             // By way of /proc/self/fd: nobody waits for whoever opens an end of that, and a rollback closes it.
             Some(found) if is_of_pipefs(found.st_dev) => {
-                self.plan_lookup().observing(Object::Pipe(found.st_dev, found.st_ino))
+                self.plan_lookup(call.pid).observing(Object::Pipe(found.st_dev, found.st_ino))
             }
             // Whoever opens the other end goes on when we have, and would not be taken back.
             Some(_) => Plan::new(Class::Barrier),
-            None => self.plan_lookup(),
+            None => self.plan_lookup(call.pid),
         }
     }
 
     /// A name is looked up: it is not known yet which. What is speculative in any directory counts.
-    pub(in crate::ahead) fn plan_lookup(&mut self) -> Plan {
+    pub(in crate::ahead) fn plan_lookup(&mut self, pid: i32) -> Plan {
         let mut plan = Plan::new(Class::Tracked);
+        // Of files on disks it matters only what they add.
+        if self.ahead.files.is_empty() && self.ahead.core.depends_on_all(process(pid)) {
+            return plan;
+        }
         for object in &self.ahead.touched {
             if matches!(object, Object::Names(..) | Object::File(..)) {
                 plan.observes.push(Dependent::Object(object.clone()));
@@ -764,7 +770,7 @@ fn has_name(copy: &OwnedFd) -> bool {
 }
 
 /// Whether a file of this device is a pipe without a name.
-fn is_of_pipefs(dev: u64) -> bool {
+pub(in crate::ahead) fn is_of_pipefs(dev: u64) -> bool {
     static PIPEFS: OnceLock<Option<u64>> = OnceLock::new();
     let one = || Some(rustix::fs::fstat(&rustix::pipe::pipe().ok()?.0).ok()?.st_dev);
     *PIPEFS.get_or_init(one) == Some(dev)

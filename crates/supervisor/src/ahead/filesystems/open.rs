@@ -53,13 +53,13 @@ impl Supervisor {
     pub(in crate::ahead) fn plan_creating_open(&mut self, call: &Call) -> Plan {
         match arguments(call) {
             Some(arguments) if self.changes_nothing(call, &arguments) => {
-                Plan { class: Class::Existing, ..self.plan_lookup() }.once()
+                Plan { class: Class::Existing, ..self.plan_lookup(call.pid) }.once()
             }
             Some(arguments) if self.emptied_by(call, &arguments).is_some() => {
-                Plan { class: Class::Emptying, ..self.plan_lookup() }.once()
+                Plan { class: Class::Emptying, ..self.plan_lookup(call.pid) }.once()
             }
             Some([_, _, flags, _]) if flags & (O_CREAT | O_TMPFILE) == O_CREAT => {
-                Plan { class: Class::Creation, ..self.plan_lookup() }.once()
+                Plan { class: Class::Creation, ..self.plan_lookup(call.pid) }.once()
             }
             _ => Plan::new(Class::Barrier).once(),
         }

@@ -3,7 +3,7 @@
 use crate::ahead::objects::kind::OpenObject;
 use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, option, DeviceKind};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
@@ -34,6 +34,12 @@ impl Supervisor {
         self.description_of(copy)
     }
 
+    /// Whether only the world can reach a pipe or FIFO. One that a guess has made has no name yet for anybody outside.
+    pub(in crate::ahead) fn is_inside_pipe(&self, stat: &Stat) -> bool {
+        let (world, hash) = (self.world(), hash_object(stat.st_dev, stat.st_ino));
+        self.ahead.new_files.has(stat) || world.is_inside_pipe(hash) && !world.is_outside(hash)
+    }
+
     pub(crate) fn description_of(&mut self, copy: OwnedFd) -> FileDescription {
         const NULL: u64 = 0x103;
         const ZERO: u64 = 0x105;
@@ -45,9 +51,7 @@ impl Supervisor {
         let world = self.world();
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Fifo => {
-                let hash = hash_object(dev, ino);
-                // One that a guess has made has no name yet for anybody outside.
-                if self.ahead.new_files.has(&stat) || world.is_inside_pipe(hash) && !world.is_outside(hash) {
+                if self.is_inside_pipe(&stat) {
                     FileDescription::Pipe { dev, ino, copy }
                 } else {
                     FileDescription::Outside { copy }

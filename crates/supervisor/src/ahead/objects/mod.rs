@@ -10,6 +10,7 @@ pub(in crate::ahead) mod kind;
 pub(in crate::ahead) mod pipe;
 pub(in crate::ahead) mod sockets;
 pub(in crate::ahead) mod timerfd;
+pub(in crate::ahead) mod young;
 
 /// All kinds of objects that come in by [`kind`].
 static KINDS: [&dyn kind::Kind; 2] = [&eventfd::Counters, &timerfd::Timers];

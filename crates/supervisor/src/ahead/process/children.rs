@@ -9,6 +9,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::events;
 use crate::ahead::objects::descriptor::FileDescription;
+use crate::ahead::process::kin::Kin;
 use crate::ahead::process::usage;
 use crate::ahead::process::vfork::Apart;
 use crate::ahead::process::wanted::Wanted;
@@ -42,7 +43,7 @@ pub(crate) struct HeldExit {
 /// What is known of kinship.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    parent_of: HashMap<i32, i32>,
+    kin: Kin,
     /// They share their parent's memory until they call exec.
     sharing: HashSet<i32>,
     pub held_exits: BTreeMap<i32, HeldExit>,
@@ -66,16 +67,15 @@ impl Children {
     /// A process depends on nothing: those of its children that have ended and were waited for are forgotten. Whoever
     /// asks for children looks at all that are known, and their numbers are given to others.
     pub fn forget_gone(&mut self, parent: i32) {
-        let is_its = |child: &&i32| self.parent_of.get(child) == Some(&parent);
-        let gone: Vec<i32> = self.ended.iter().filter(is_its).copied().filter(|&child| self.is_gone(child)).collect();
+        let gone: Vec<i32> = self.kin.of(parent).filter(|&child| self.is_gone(child)).collect();
         for child in gone {
             self.ended.remove(&child);
-            self.parent_of.remove(&child);
+            self.kin.remove(child);
         }
     }
 
     pub fn born(&mut self, parent: i32, child: i32, shares_memory: bool) {
-        self.parent_of.insert(child, parent);
+        self.kin.insert(child, parent);
         self.silent.remove(&child);
         self.ended.remove(&child);
         if shares_memory {
@@ -129,7 +129,7 @@ impl Children {
 
     /// Whether a process has a child that uses its memory.
     pub fn any_shares_with(&self, pid: i32) -> bool {
-        self.sharing.iter().any(|child| self.parent_of.get(child) == Some(&pid))
+        self.sharing.iter().any(|&child| self.kin.parent(child) == Some(pid))
     }
 
     /// Whether a process has still to be told of a child, or to wait for one in the kernel.
@@ -153,6 +153,7 @@ impl Children {
     /// A process lives again.
     pub fn revive(&mut self, pid: i32) {
         if let Some(exit) = self.held_exits.remove(&pid) {
+            self.kin.not_reaped(pid);
             if let Some(told) = self.to_tell.get_mut(&exit.parent) {
                 told.retain(|&child| child != pid);
             }
@@ -162,7 +163,7 @@ impl Children {
     /// A process never was.
     pub fn unmake(&mut self, pid: i32) {
         self.revive(pid);
-        let parent = self.parent_of.remove(&pid);
+        let parent = self.kin.remove(pid);
         self.sharing.remove(&pid);
         self.apart.leave(pid);
         // What was told of its end is undone, too: what the kernel says of it is not that.
@@ -175,7 +176,7 @@ impl Children {
         self.apart.leave(pid);
         self.to_tell.remove(&pid);
         // Its number may be another process's next: those are not that one's children.
-        self.parent_of.retain(|_, &mut parent| parent != pid);
+        self.kin.forget_children_of(pid);
         match self.held_exits.remove(&pid) {
             Some(exit) if exit.reaped && exit.for_good => self.reap_later(exit.parent, pid),
             Some(exit) if exit.reaped => {
@@ -199,6 +200,7 @@ impl Children {
     /// A parent has not waited for a child whose exit is held.
     pub fn not_reaped(&mut self, child: i32) {
         self.silent.remove(&child);
+        self.kin.not_reaped(child);
         if self.provisionally_reaped.remove(&child).is_some() {
             self.ended.insert(child);
         } else if let Some(exit) = self.held_exits.get_mut(&child) {
@@ -207,7 +209,7 @@ impl Children {
     }
 
     pub fn reap_later(&mut self, parent: i32, child: i32) {
-        self.parent_of.remove(&child);
+        self.kin.remove(child);
         self.to_reap.entry(parent).or_default().push(child);
     }
 
@@ -233,15 +235,20 @@ impl Children {
 
     /// Its children.
     pub fn of(&self, parent: i32) -> impl Iterator<Item = i32> + '_ {
-        self.parent_of.iter().filter(move |(_, &of)| of == parent).map(|(&child, _)| child)
+        self.kin.of(parent)
+    }
+
+    /// Those for whom it has not waited.
+    pub fn unreaped_of(&self, parent: i32) -> impl Iterator<Item = i32> + '_ {
+        self.kin.unreaped_of(parent)
     }
 
     pub fn parent(&self, pid: i32) -> Option<i32> {
-        self.parent_of.get(&pid).copied()
+        self.kin.parent(pid)
     }
 
     pub fn knows(&self, pid: i32) -> bool {
-        self.parent_of.contains_key(&pid)
+        self.kin.parent(pid).is_some()
     }
 
     /// Whether its parent has waited for it, as far as its program knows.
@@ -389,7 +396,7 @@ impl Supervisor {
     /// Whether a process has children that its program has not waited for.
     fn would_orphan(&self, pid: i32) -> bool {
         let kin = &self.ahead.children;
-        kin.parent_of.iter().any(|(&child, &parent)| parent == pid && !kin.is_reaped(child) && !kin.is_gone(child))
+        kin.unreaped_of(pid).any(|child| !kin.is_gone(child))
     }
 
     /// Whether anybody inside would learn at once that a process has ended which has children: whoever adopts them,
@@ -407,7 +414,7 @@ impl Supervisor {
     }
 
     fn hold_exit(&mut self, pid: i32, status: i32) -> Result<()> {
-        let parent = self.ahead.children.parent_of.get(&pid).copied().unwrap_or(0);
+        let parent = self.ahead.children.parent(pid).unwrap_or(0);
         self.ahead.children.held_exits.insert(pid, HeldExit { parent, status, reaped: false, for_good: false });
         self.ahead.children.apart.leave(pid);
         // Many stand like this, and nobody asks for what they have open.
@@ -486,10 +493,9 @@ impl Supervisor {
         }
         let kin = &self.ahead.children;
         let found = kin
-            .held_exits
-            .iter()
-            .find(|(&child, exit)| exit.parent == call.pid && !exit.reaped && wanted.exited && wanted.matches(child))
-            .map(|(&child, exit)| (child, exit.status));
+            .unreaped_of(call.pid)
+            .filter(|&child| wanted.exited && wanted.matches(child))
+            .find_map(|child| kin.held_exits.get(&child).map(|exit| (child, exit.status)));
         if let Some((child, status)) = found {
             if ignores_children(call.pid) {
                 // It gets no status, and hears that there are no children once they have ended for good.
@@ -498,7 +504,7 @@ impl Supervisor {
             return self.reap_held_exit(stopped, call, &wanted, child, status);
         }
         if !self.ahead.is_speculative(call.pid) {
-            if kin.held_exits.values().any(|exit| exit.parent == call.pid && exit.reaped) {
+            if kin.of(call.pid).any(|child| kin.held_exits.get(&child).is_some_and(|exit| exit.reaped)) {
                 // It has been waited for, but the kernel does not know yet: it would tell of it again.
                 return Ok(Decision::Wait);
             }
@@ -506,11 +512,8 @@ impl Supervisor {
             return Ok(Decision::GoAndTell(UnderWay { objects, can_be_repeated: true, ..UnderWay::default() }));
         }
         let mut any = false;
-        for (&child, &parent) in &kin.parent_of {
-            if parent != call.pid || !wanted.matches(child) || kin.is_reaped(child) {
-                continue;
-            }
-            if kin.is_gone(child) {
+        for child in kin.unreaped_of(call.pid) {
+            if !wanted.matches(child) || kin.is_gone(child) {
                 continue;
             }
             if kin.ended.contains(&child) {
@@ -536,7 +539,7 @@ impl Supervisor {
     fn has_child_further_ahead(&self, pid: i32) -> bool {
         let kin = &self.ahead.children;
         let depends_on = |pid: i32| self.ahead.core.dependencies_of_process(process(pid));
-        let mut children = kin.of(pid).filter(|&child| !kin.is_reaped(child) && !kin.is_gone(child));
+        let mut children = kin.unreaped_of(pid).filter(|&child| !kin.is_gone(child));
         children.any(|child| !depends_on(child).is_subset(depends_on(pid)))
     }
 
@@ -544,9 +547,8 @@ impl Supervisor {
     pub(in crate::ahead) fn waits_for_the_living(&self, pid: i32, frame: &Frame) -> bool {
         let wanted = Wanted::of(pid, frame);
         let kin = &self.ahead.children;
-        let is_wanted = |child: i32| kin.parent(child) == Some(pid) && wanted.matches(child) && !kin.is_reaped(child);
         let lives = |child: i32| !kin.ended.contains(&child) && !kin.held_exits.contains_key(&child);
-        let mut children = kin.parent_of.keys().copied().filter(|&child| is_wanted(child)).peekable();
+        let mut children = kin.unreaped_of(pid).filter(|&child| wanted.matches(child)).peekable();
         !wanted.nohang && children.peek().is_some() && children.all(lives)
     }
 
@@ -557,7 +559,7 @@ impl Supervisor {
         has_child_of_whom(procfs::children(pid), |child| {
             let is_ours = self.ahead.vessels.has(child);
             let is_waited_for = kin.is_reaped(child) || kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
-            let is_known = kin.parent_of.get(&child) == Some(&pid);
+            let is_known = kin.parent(child) == Some(pid);
             !is_ours && !is_waited_for && !is_known && wanted.matches(child)
         })
     }
@@ -604,6 +606,7 @@ impl Supervisor {
             i64::from(child)
         };
         if !wanted.nowait {
+            self.ahead.children.kin.reaped(child);
             if let Some(exit) = self.ahead.children.held_exits.get_mut(&child) {
                 exit.reaped = true;
                 // A process that depends on nothing is never rolled back to before this.

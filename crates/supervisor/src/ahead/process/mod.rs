@@ -2,6 +2,7 @@
 
 pub(in crate::ahead) mod children;
 pub(in crate::ahead) mod kill;
+pub(in crate::ahead) mod kin;
 pub(in crate::ahead) mod signals;
 pub(in crate::ahead) mod thread_group;
 pub(in crate::ahead) mod usage;

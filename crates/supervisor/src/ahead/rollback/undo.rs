@@ -264,15 +264,16 @@ impl Supervisor {
         modifies
     }
 
-    /// Whether all that an undo would put back is a descriptor of a file or pair of sockets that is taken back itself,
-    /// or what is in it. A file must not be kept open for writing: nobody could execute it.
+    /// Whether all that an undo would put back is taken back itself, or nobody who is put back has it open. A new file
+    /// must not be kept open for writing: nobody could execute it.
     fn concerns_what_goes_too(&mut self, call: &Call, intent: &Intent) -> bool {
         match intent {
             Intent::Close(fd) => self
                 .copy_descriptor(call.tid, *fd)
-                .is_ok_and(|copy| self.goes_with(call.pid, &copy) || self.is_end_of_young_pair(&copy)),
-            Intent::Flags(file) => self.goes_with(call.pid, file) || self.is_end_of_young_pair(file),
-            Intent::Position(file) | Intent::Stream(file) => self.goes_with(call.pid, file),
+                .is_ok_and(|copy| self.goes_with(call.pid, &copy) || self.closes_what_is_young(&copy)),
+            Intent::Position(file) | Intent::Flags(file) | Intent::Stream(file) => {
+                self.goes_with(call.pid, file) || self.is_young(file)
+            }
             _ => false,
         }
     }

@@ -18,6 +18,9 @@ const LONG: Duration = Duration::from_secs(2);
 /// do: many programs have one that looks around all the time, such as Go's monitor, or one that sleeps for work.
 const STALLED: Duration = Duration::from_secs(3);
 
+/// Nobody looks more often than this: what has gone on since then shows in what was counted.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
+
 /// How long everything has stood still.
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct Standstill {
@@ -25,6 +28,8 @@ pub(in crate::ahead) struct Standstill {
     since: Option<(Instant, u64)>,
     /// Calls that had been made inside when that was looked at last.
     calls: u64,
+    /// When it was looked at last.
+    looked: Option<Instant>,
 }
 
 impl crate::ahead::Ahead {
@@ -52,6 +57,11 @@ impl Supervisor {
     /// The oldest guess of a program fails if nobody inside has gone on for long.
     pub(in crate::ahead) fn fail_if_stuck(&mut self, now: Instant) {
         let Some((&number, &id)) = self.ahead.explicit.first_key_value() else { return };
+        // Each look is at every thread, also of those that have ended on a guess.
+        if self.ahead.standstill.looked.is_some_and(|last| now.duration_since(last) < BETWEEN_LOOKS) {
+            return;
+        }
+        self.ahead.standstill.looked = Some(now);
         let stalled = self.stalled_processes(now);
         if !self.is_stuck(&stalled) {
             self.ahead.standstill.since = None;

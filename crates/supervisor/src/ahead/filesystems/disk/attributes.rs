@@ -192,7 +192,7 @@ impl Supervisor {
             return Ok(self.wait_at_barrier(call));
         }
         let modifies = vec![(file.object(), Intent::Nothing)];
-        let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
+        let plan = Plan { observes: self.plan_lookup(call.pid).observes, ..Plan::tracked_once() };
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
@@ -210,7 +210,7 @@ impl Supervisor {
         file: &Found,
         change: Change,
     ) -> Result<Option<Decision>> {
-        let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
+        let plan = Plan { observes: self.plan_lookup(call.pid).observes, ..Plan::tracked_once() };
         if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }

@@ -4,7 +4,7 @@ use crate::ahead::filesystems::disk::stages::Staged;
 use crate::ahead::filesystems::disk::staging;
 use crate::ahead::filesystems::path_walk::{Entry, Found};
 use crate::ahead::rollback::undo::own_path;
-use rustix::fs::{AtFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, RenameFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
 use std::collections::HashMap;
@@ -36,6 +36,18 @@ impl Target {
     /// Where the disk says that it is.
     pub fn path(&self) -> PathBuf {
         std::fs::read_link(own_path(&self.fd)).unwrap_or_default()
+    }
+
+    /// Take another one's descriptor, which leads to the same by the same way: we hold one of each then.
+    fn share(&mut self, held: &HashMap<Inode, (Target, usize)>) {
+        let Some((same, _)) = held.get(&self.inode) else { return };
+        let mount = |fd: &OwnedFd| {
+            let found = rustix::fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+            found.ok().map(|found| found.stx_mnt_id)
+        };
+        if mount(&same.fd).is_some_and(|known| mount(&self.fd) == Some(known)) {
+            self.fd = same.fd.clone();
+        }
     }
 
     fn found(&self) -> Option<Found> {
@@ -94,6 +106,15 @@ pub(crate) enum NameChange {
 
 impl NameChange {
     pub fn names(&self) -> Vec<&DiskName> {
+        match self {
+            Self::Create { name, .. } | Self::Place { name, .. } | Self::Link { name, .. } | Self::Remove(name) => {
+                vec![name]
+            }
+            Self::Rename { from, to, .. } => vec![from, to],
+        }
+    }
+
+    fn names_mut(&mut self) -> Vec<&mut DiskName> {
         match self {
             Self::Create { name, .. } | Self::Place { name, .. } | Self::Link { name, .. } | Self::Remove(name) => {
                 vec![name]
@@ -207,14 +228,15 @@ impl HeldNames {
         self.names.is_empty()
     }
 
-    /// Whether what is held takes so many of our descriptors, a directory's and a file's for each name, that no more
-    /// should be.
+    /// Whether what is held takes so many of our descriptors, one for each file and directory and perhaps one for what
+    /// it is made of, that no more should be; or so many changes are held.
     pub fn is_full(&self) -> bool {
-        const EACH: u64 = 3;
-        const SHARE: u64 = 4;
-        let names: usize = self.dirs.values().map(|dir| dir.names).sum();
+        const EACH: u64 = 2;
+        const SHARE: u64 = 2;
+        const CHANGES_MAX: usize = 1 << 16;
+        let changes: usize = self.dirs.values().map(|dir| dir.names).sum();
         let limit = rustix::process::getrlimit(Resource::Nofile).current;
-        limit.is_some_and(|limit| names as u64 * EACH * SHARE > limit)
+        changes >= CHANGES_MAX || limit.is_some_and(|limit| self.targets.len() as u64 * EACH * SHARE > limit)
     }
 
     /// How much room the changes take on their disks, at most: a block of the directory each, and one of its index.
@@ -315,7 +337,11 @@ impl HeldNames {
     }
 
     /// `attributes`: how many changes of attributes were held before.
-    pub fn add(&mut self, change: NameChange, attributes: u64) -> HeldChange {
+    pub fn add(&mut self, mut change: NameChange, attributes: u64) -> HeldChange {
+        for name in change.names_mut() {
+            let files = [Some(&mut name.dir), name.file.as_mut()];
+            files.into_iter().flatten().for_each(|target| target.share(&self.targets));
+        }
         self.next_number += 1;
         let number = self.next_number;
         for (name, meaning, before) in change.meanings() {

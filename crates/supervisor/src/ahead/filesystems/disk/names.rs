@@ -80,7 +80,7 @@ impl Supervisor {
             Ok(Wanted::Make { entry, .. }) => vec![(entry.dir.object(), Intent::Nothing)],
             Err(_) => Vec::new(),
         };
-        let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
+        let plan = Plan { observes: self.plan_lookup(call.pid).observes, ..Plan::tracked_once() };
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }

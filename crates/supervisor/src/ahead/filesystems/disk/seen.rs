@@ -56,7 +56,7 @@ impl Supervisor {
         let plan = match &looked_at {
             LookedAt::Kernel(stat) => Plan::tracked_once().observing(object_of(stat)),
             _ if self.would_find(stopped, call)? => {
-                Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() }
+                Plan { observes: self.plan_lookup(call.pid).observes, ..Plan::tracked_once() }
             }
             _ => return Ok(Some(self.wait_at_barrier(call))),
         };

@@ -77,7 +77,7 @@ impl Supervisor {
         if has_path && !self.would_find(stopped, call)? {
             return Ok(None);
         }
-        let plan = Plan { observes: self.plan_lookup().observes, ..Plan::tracked_once() };
+        let plan = Plan { observes: self.plan_lookup(call.pid).observes, ..Plan::tracked_once() };
         if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }

@@ -52,6 +52,11 @@ impl Files {
         Self { memories: memories.into_iter().map(Arc::new).collect(), ..Self::default() }
     }
 
+    /// Whether there are no file systems in memory of the world's own.
+    pub fn is_empty(&self) -> bool {
+        self.memories.is_empty()
+    }
+
     /// Whether something in memory is not what a look at it would tell.
     pub fn hides_any(&self) -> bool {
         self.memories.iter().any(|memory| memory.hides_any())

@@ -197,7 +197,7 @@ impl Supervisor {
         // With SO_PASSCRED the socket would get a name first.
         let is_plain = socket_domain(copy) == Ok(AddressFamily::UNIX) && socket_passcred(copy) == Ok(false);
         let error = self.connects_to_nothing(call).filter(|_| is_plain)?;
-        let mut plan = self.plan_lookup();
+        let mut plan = self.plan_lookup(call.pid);
         plan.class = Class::Known { result: -i64::from(error.raw_os_error()) };
         Some(plan.once())
     }
@@ -238,7 +238,7 @@ impl Supervisor {
         if self.ahead.is_speculative(call.pid) && !self.is_fresh(call, ino) {
             return None;
         }
-        let mut plan = self.plan_lookup();
+        let mut plan = self.plan_lookup(call.pid);
         plan.class = Class::Fresh;
         Some(plan.modifying(Object::Socket(listener), Intent::Connect { listener, client: copy }))
     }

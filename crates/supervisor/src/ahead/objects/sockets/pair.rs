@@ -9,9 +9,7 @@ use crate::ahead::objects::sockets::is_special_message;
 use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
-use agent_abi::option;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
 use syscall_table::Op;
 
 impl Supervisor {
@@ -60,11 +58,8 @@ impl Supervisor {
         let ahead = &self.ahead;
         let is_one = |ino: u64| ino == own || Some(ino) == peer;
         let is_held = || [Some(own), peer].into_iter().flatten().any(|ino| ahead.ends.get(ino).is_some());
-        let options = self.world().options.load(Ordering::Relaxed);
-        // Whoever was sent an end need not depend on what its sender depends on.
-        let may_be_elsewhere = options & (option::DESCRIPTORS_PASSED | option::DESCRIPTORS_TAKEN) != 0;
         self.is_pair(own)
-            && !may_be_elsewhere
+            && !self.are_descriptors_passed()
             && !is_held()
             && !ahead.kept.values().any(|kept| kept.sockets.iter().copied().any(is_one))
     }
