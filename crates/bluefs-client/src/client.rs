@@ -419,6 +419,9 @@ impl Shared {
 
     fn take_in(&self, reply: Reply) {
         let recalled = if let Reply::Recall { group } = reply { Some(group) } else { None };
+        if let (Reply::Invalidate { keys, .. }, Some(front)) = (&reply, self.front.get()) {
+            front.others_changed(keys);
+        }
         self.lock().arrived(reply);
         if let Some(group) = recalled {
             self.forget_in_front(recalled);

@@ -36,6 +36,10 @@ pub trait Front: Send + Sync {
     /// The thread that receives calls it: it must not wait for anything that a reply of the server may have to end.
     fn forget(&self, group: Option<bluefs::Group>);
 
+    /// Others have changed these, whether or not there was a lease. Nothing that comes behind it is known yet. The
+    /// thread that receives calls it.
+    fn others_changed(&self, keys: &[bluefs::Key]);
+
     /// Forgets what the session itself is about to change: others may see it before the session hears of it. When this
     /// returns nothing of that is said any more, and the client says nothing of it until it has heard. The thread that
     /// changes something calls it.

@@ -338,6 +338,8 @@ struct Before {
 impl bluefs_client::Front for Before {
     fn forget(&self, _: Option<bluefs::Group>) {}
 
+    fn others_changed(&self, _: &[bluefs::Key]) {}
+
     fn before_change(&self, touched: &bluefs_client::Touched) {
         let inos = touched.keys.iter().map(|key| Query::Inode(key.ino()));
         let client = self.client.get().expect("set");

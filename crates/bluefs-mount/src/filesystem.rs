@@ -124,6 +124,13 @@ impl Volume {
         }
     }
 
+    /// For how long nobody changes an inode, and a directory's listing, so far as that is known.
+    pub fn is_sure(&self, ino: Ino) -> (Telling<'_>, Duration) {
+        let telling = self.kernel.telling();
+        let known = self.client.known_for(&Cred::root(), &Query::Inode(ino));
+        (telling, known.map_or(Duration::ZERO, |(_, sure)| sure))
+    }
+
     /// `pread`.
     pub fn read(&self, caller: &Caller, ino: Ino, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
         if self.client.has_lost_lock(ino) {

@@ -11,7 +11,8 @@
 //! - Both numbers change here behind all answers that were made before: the gate.
 //!
 //! What the mount itself changes is forgotten before that is sent, as others may see it before the mount hears of it
-//! (docs/decisions/0186). Names only if one was told that is to change: the epoch is one for all of them.
+//! (docs/decisions/0186). Names only if one was told that is to change: the epoch is one for all of them. So a name is
+//! told for some time only when it is asked about again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,7 +23,10 @@ use std::time::{Duration, Instant};
 
 use bluefs::{Group, Ino, Key, Name};
 use bluefs_client::{Front, Touched};
+use fuser::FopenFlags;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+
+use crate::listings::Listings;
 
 /// `FUSE_NOTIFY_INVAL_INODE`, `FUSE_NOTIFY_INC_EPOCH`.
 const INVAL_INODE: i32 = 2;
@@ -44,8 +48,12 @@ struct Told {
     /// Inodes whose attributes it may say by itself, and until when at the latest.
     sure: BTreeMap<Group, Sure>,
     count: usize,
-    /// Names of which it may say by itself what they mean, or that they are not there.
-    names: BTreeSet<(Ino, Name)>,
+    /// Names that it has asked about, and the epoch in which it was told for some time what they mean, or that they
+    /// are not there; 0: never.
+    names: BTreeMap<(Ino, Name), u64>,
+    /// How often all names were forgotten.
+    epoch: u64,
+    listings: Listings,
 }
 
 #[derive(Debug)]
@@ -57,14 +65,19 @@ struct Sure {
 impl Told {
     /// What the kernel may say that is about to change: whether there are names, and inodes. It is noted no more.
     fn touched(&mut self, touched: &Touched) -> (bool, Vec<Ino>) {
-        let is_name = |key: &Key| matches!(key, Key::Name(dir, name) if self.names.contains(&(*dir, name.clone())));
-        let has_names = touched.anything || touched.keys.iter().any(is_name);
-        if has_names {
-            self.names.clear();
+        let mut has_names = touched.anything;
+        for key in &touched.keys {
+            let Key::Name(dir, name) = key else { continue };
+            has_names |= self.names.remove(&(*dir, name.clone())).is_some_and(|told| told > self.epoch);
         }
+        self.epoch += u64::from(has_names);
         let sure = match touched.anything {
-            true => self.take(None),
+            true => {
+                self.listings.change_group(None);
+                self.take(None)
+            }
             false => {
+                self.listings.change(&touched.keys);
                 let inos: BTreeSet<Ino> = touched.keys.iter().map(Key::ino).collect();
                 inos.into_iter().filter(|ino| self.is_sure(*ino)).collect()
             }
@@ -92,13 +105,21 @@ impl Told {
         true
     }
 
-    /// The same of a name.
+    /// The same of a name. Not when it is asked about for the first time: so many are asked about once, and then made.
     fn note_name(&mut self, dir: Ino, name: &Name) -> bool {
-        let has_room = self.names.len() < SURE_MAX;
-        if has_room {
-            self.names.insert((dir, name.clone()));
+        // One more than the epoch: 0 is for those that were never told.
+        let (now, epoch) = (self.epoch + 1, self.epoch);
+        if let Some(told) = self.names.get_mut(&(dir, name.clone())) {
+            *told = now;
+            return true;
         }
-        has_room
+        if self.names.len() >= SURE_MAX {
+            self.names.retain(|_, told| *told > epoch);
+        }
+        if self.names.len() < SURE_MAX {
+            self.names.insert((dir, name.clone()), 0);
+        }
+        false
     }
 
     fn take(&mut self, group: Option<Group>) -> Vec<Ino> {
@@ -151,7 +172,22 @@ impl Kernel {
 
     /// It may not have this inode any more.
     pub fn forgets(&self, ino: Ino) {
-        self.told().known.remove(&ino);
+        let mut told = self.told();
+        told.known.remove(&ino);
+        told.listings.forget(ino);
+    }
+
+    /// A directory is closed.
+    pub fn closes_dir(&self, ino: Ino, handle: u64) {
+        self.told().listings.close(ino, handle);
+    }
+
+    /// If somebody has had this directory open since before a change, the kernel forgets its listing. That may wait for
+    /// a program that is being answered from it.
+    pub fn forget_old_listing(&self, ino: Ino) {
+        if self.told().listings.is_old(ino) {
+            notify_inode(&self.device, ino, 0);
+        }
     }
 
     /// This mount itself has changed inodes. What the kernel changes by itself for that, it changes without a version.
@@ -165,7 +201,7 @@ impl Kernel {
 
     /// Every name that it was told.
     fn forget_names(&self) {
-        self.notify(HEAD_BYTES, INC_EPOCH, &[]);
+        notify(&self.device, HEAD_BYTES, INC_EPOCH, &[]);
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -179,15 +215,20 @@ impl Kernel {
 
     fn forget_attributes(&self, ino: Ino) {
         // From -1: the attributes, and no contents.
-        let body = [ino.0.to_ne_bytes(), (-1i64).to_ne_bytes(), 0i64.to_ne_bytes()].concat();
-        self.notify(INVAL_BYTES, INVAL_INODE, &body);
+        notify_inode(&self.device, ino, -1);
     }
+}
 
-    fn notify(&self, len: u32, code: i32, body: &[u8]) {
-        let head = [&len.to_ne_bytes()[..], &code.to_ne_bytes(), &0u64.to_ne_bytes()].concat();
-        // It does not have the inode, or the mount is gone: then there is nothing to forget.
-        let _ = (&self.device).write(&[&head, body].concat());
-    }
+/// Tells the kernel to forget an inode's attributes, and its pages from an offset on.
+fn notify_inode(device: &File, ino: Ino, offset: i64) {
+    let body = [ino.0.to_ne_bytes(), offset.to_ne_bytes(), 0i64.to_ne_bytes()].concat();
+    notify(device, INVAL_BYTES, INVAL_INODE, &body);
+}
+
+fn notify(mut device: &File, len: u32, code: i32, body: &[u8]) {
+    let head = [&len.to_ne_bytes()[..], &code.to_ne_bytes(), &0u64.to_ne_bytes()].concat();
+    // It does not have the inode, or the mount is gone: then there is nothing to forget.
+    let _ = device.write(&[&head, body].concat());
 }
 
 impl Telling<'_> {
@@ -195,7 +236,8 @@ impl Telling<'_> {
     pub fn name(&self, dir: Ino, name: &Name, ino: Ino, sure: Duration) -> Duration {
         let sure = self.of_kernels_with_epochs(sure);
         let mut told = self.kernel.told();
-        let may = !sure.is_zero() && told.known.contains(&ino) && told.note_name(dir, name) && told.note(ino, sure);
+        let may = !sure.is_zero() && told.known.contains(&ino) && !told.listings.is_old(ino);
+        let may = may && told.note_name(dir, name) && told.note(ino, sure);
         if may {
             sure
         } else {
@@ -218,11 +260,17 @@ impl Telling<'_> {
         let sure = self.of_kernels_with_epochs(sure);
         let mut told = self.kernel.told();
         told.known.insert(ino);
-        if !sure.is_zero() && told.note(ino, sure) {
+        if !sure.is_zero() && !told.listings.is_old(ino) && told.note(ino, sure) {
             sure
         } else {
             Duration::ZERO
         }
+    }
+
+    /// What the kernel may do with the listing of a directory that is opened, if nothing has changed it for now.
+    pub fn opens_dir(&self, ino: Ino, handle: u64, sure: Duration) -> FopenFlags {
+        let is_sure = !self.of_kernels_with_epochs(sure).is_zero();
+        self.kernel.told().listings.open(ino, handle, is_sure)
     }
 
     fn of_kernels_with_epochs(&self, sure: Duration) -> Duration {
@@ -238,10 +286,17 @@ impl Front for Kernel {
     fn forget(&self, group: Option<Group>) {
         self.close_gate();
         // A name that is told after this has the epoch behind it, or is asked about before, and worth nothing.
-        self.told().names.clear();
+        let mut told = self.told();
+        told.epoch += 1;
+        told.listings.change_group(group);
+        drop(told);
         self.forget_names();
         let sure = self.told().take(group);
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
+    }
+
+    fn others_changed(&self, keys: &[Key]) {
+        self.told().listings.change(keys);
     }
 
     fn before_change(&self, touched: &Touched) {
@@ -300,6 +355,7 @@ mod tests {
         let name = |sure| kernel.telling().name(DIR, &name("a"), INO, sure);
         assert_eq!(name(SURE), Duration::ZERO);
         assert_eq!(kernel.telling().attributes(INO, SURE), SURE);
+        assert_eq!(name(SURE), Duration::ZERO, "it asks about the name for the first time");
         assert_eq!(name(SURE), SURE);
         kernel.changed([INO, Ino(71)].into_iter());
         assert_eq!(codes(&mut theirs), [INVAL_INODE]);
@@ -320,13 +376,17 @@ mod tests {
             kernel.before_change(&Touched { keys: keys.iter().cloned().collect(), anything });
         };
         kernel.telling().attributes(INO, SURE);
-        kernel.telling().absent(DIR, &name("a"), SURE);
+        let told = || kernel.telling().absent(DIR, &name("a"), SURE);
+        assert_eq!((told(), told()), (Duration::ZERO, SURE), "not when it asks for the first time");
         change(&kernel, &[Key::Name(DIR, name("b")), Key::Listing(DIR), Key::Attr(Ino(71))], false);
         assert_eq!(codes(&mut theirs), [], "another name, and inodes of which nothing was told");
         change(&kernel, &[Key::Name(DIR, name("a")), Key::Listing(DIR)], false);
         assert_eq!(codes(&mut theirs), [INC_EPOCH]);
         change(&kernel, &[Key::Name(DIR, name("a"))], false);
         assert_eq!(codes(&mut theirs), [], "all names are forgotten");
+        assert_eq!(told(), Duration::ZERO);
+        change(&kernel, &[Key::Name(DIR, name("a"))], false);
+        assert_eq!(codes(&mut theirs), [], "it was asked about, and then made");
         change(&kernel, &[Key::Data(INO), Key::Attr(INO)], false);
         assert_eq!(codes(&mut theirs), [INVAL_INODE], "once for each inode");
         change(&kernel, &[], true);

@@ -13,6 +13,7 @@ mod convert;
 mod filesystem;
 mod handles;
 mod kernel;
+mod listings;
 mod locks;
 mod requests;
 

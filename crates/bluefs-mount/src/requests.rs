@@ -115,8 +115,10 @@ impl Filesystem for Requests {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // The server takes set-user-id bits away; without this the kernel would ask for capabilities at each write.
         let locks = InitFlags::FUSE_POSIX_LOCKS | InitFlags::FUSE_FLOCK_LOCKS;
-        // Look-ups in one directory do not wait for each other's answers.
-        for wanted in [locks, InitFlags::FUSE_HANDLE_KILLPRIV_V2, InitFlags::FUSE_PARALLEL_DIROPS] {
+        // Look-ups in one directory do not wait for each other's answers. Who reads a directory again from its
+        // beginning looks first whether it has changed.
+        let of_dirs = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_AUTO_INVAL_DATA;
+        for wanted in [locks, InitFlags::FUSE_HANDLE_KILLPRIV_V2, of_dirs] {
             let _ = config.add_capabilities(wanted & config.capabilities());
         }
         let version = config.kernel_abi();
@@ -152,7 +154,14 @@ impl Filesystem for Requests {
         self.serve(request, move |volume, who| {
             let (telling, Found { found, sure }) = volume.find(who, &query);
             match found {
-                Ok((ino, inode)) => reply.attr(&telling.attributes(ino, sure), &convert::attr(ino, &inode)),
+                Ok((ino, inode)) => {
+                    let sure = telling.attributes(ino, sure);
+                    if sure.is_zero() {
+                        drop(telling);
+                        volume.kernel.forget_old_listing(ino);
+                    }
+                    reply.attr(&sure, &convert::attr(ino, &inode));
+                }
                 Err(errno) => reply.error(convert::errno(errno)),
             }
         });
@@ -354,8 +363,10 @@ impl Filesystem for Requests {
         reply.ok();
     }
 
-    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(self.volume.handles.open()), FopenFlags::empty());
+    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let (ino, handle) = (convert::ino(ino), self.volume.handles.open());
+        let (telling, sure) = self.volume.is_sure(ino);
+        reply.opened(FileHandle(handle), telling.opens_dir(ino, handle, sure));
     }
 
     fn readdir(&self, request: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
@@ -367,6 +378,7 @@ impl Filesystem for Requests {
                     Err(errno) => return reply.error(convert::errno(errno)),
                 }
             }
+            volume.kernel.forget_old_listing(ino);
             volume.handles.read_listing(fh.0, offset, |next, name, ino, kind| {
                 reply.add(INodeNo(ino.0), next, convert::file_type(kind), OsStr::from_bytes(name))
             });
@@ -374,8 +386,9 @@ impl Filesystem for Requests {
         });
     }
 
-    fn releasedir(&self, _: &Request, _: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+    fn releasedir(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
         self.volume.handles.close_dir(fh.0);
+        self.volume.kernel.closes_dir(convert::ino(ino), fh.0);
         reply.ok();
     }
 

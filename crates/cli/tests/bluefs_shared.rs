@@ -275,6 +275,118 @@ fn who_looks_all_the_time_never_sees_what_was_before() {
     });
 }
 
+/// The kernel reads a listing again that it has, without asking the mount for it.
+#[test]
+fn a_listing_that_is_sure_is_asked_for_once() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mount = Mount::new(&server.address, &scene.path("a"), &[]);
+    (0..50).for_each(|i| fs::write(mount.0.join(format!("{i}")), "").expect("written"));
+    (0..2).for_each(|_| assert_eq!(names(&mount.0).len(), 50));
+    let hits = || shown(&mount.0).expect("it is shown")["hits"].as_u64().expect("a number");
+    let before = hits();
+    (0..20).for_each(|_| assert_eq!(names(&mount.0).len(), 50));
+    // That it is sure is looked at when the directory is opened.
+    assert!(hits() - before <= 25, "{} questions", hits() - before);
+}
+
+/// Names of an open directory, from its beginning.
+fn names_again(dir: &mut rustix::fs::Dir) -> BTreeSet<String> {
+    dir.rewind();
+    let names = dir.map(|entry| entry.expect("an entry").file_name().to_str().expect("text").to_owned());
+    names.filter(|name| !name.starts_with('.')).collect()
+}
+
+fn open_dir(dir: &Path) -> rustix::fs::Dir {
+    let opened = rustix::fs::open(dir, rustix::fs::OFlags::DIRECTORY, 0.into()).expect("a directory");
+    rustix::fs::Dir::new(opened).expect("a directory")
+}
+
+/// Sets a directory's time to what it always was.
+fn set_back(dir: &Path) {
+    let old = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    fs::File::open(dir).and_then(|dir| dir.set_modified(old)).expect("a time");
+}
+
+/// The kernel has a listing, and everything that is asked for meanwhile is sure again.
+#[test]
+fn a_listing_is_not_kept_over_a_change_though_the_times_are_set_back() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let (writer, reader) =
+        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let (there, here) = (writer.0.join("dir"), reader.0.join("dir"));
+    fs::create_dir(&there).expect("a directory");
+    fs::write(there.join("one"), "").expect("written");
+    set_back(&there);
+    let names_of = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>();
+    for (i, expected) in [&["one"][..], &["one", "two"], &["two"], &["three"]].iter().enumerate() {
+        match i {
+            1 => fs::write(there.join("two"), "").expect("written"),
+            2 => fs::remove_file(there.join("one")).expect("removed"),
+            3 => fs::rename(there.join("two"), there.join("three")).expect("renamed"),
+            _ => {}
+        }
+        set_back(&there);
+        std::thread::sleep(QUIET);
+        (0..3).for_each(|_| _ = fs::metadata(&here).expect("there"));
+        (0..3).for_each(|_| assert_eq!(names(&here), names_of(expected), "round {i}"));
+    }
+    // One that stays open.
+    let mut open = open_dir(&here);
+    (0..3).for_each(|_| assert_eq!(names_again(&mut open), names_of(&["three"])));
+    fs::write(there.join("four"), "").expect("written");
+    set_back(&there);
+    std::thread::sleep(QUIET);
+    (0..3).for_each(|_| _ = fs::metadata(&here).expect("there"));
+    (0..3).for_each(|_| assert_eq!(names_again(&mut open), names_of(&["three", "four"])));
+    assert_eq!(names(&here), names_of(&["three", "four"]));
+}
+
+/// Names come and go through one mount, and the directory's time is set back each time; several threads of the other
+/// list it all the time. A listing has what was there before it began, and nothing that was gone.
+#[test]
+fn who_lists_all_the_time_never_sees_what_was_before() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    let scene = Scene::new();
+    let server = scene.serve();
+    let (writer, reader) =
+        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    for mount in [&writer, &reader] {
+        fs::create_dir(mount.0.join("dir")).or_else(|_| fs::metadata(mount.0.join("dir")).map(drop)).expect("there");
+    }
+    // The number of the last name that is there, and that it is.
+    let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    fs::write(writer.0.join("dir/0"), "").expect("written");
+    set_back(&writer.0.join("dir"));
+    std::thread::scope(|scope| {
+        for i in 0..3 {
+            let (reader, done, over) = (reader.0.clone(), &done, &over);
+            scope.spawn(move || {
+                let mut open = open_dir(&reader.join("dir"));
+                while !over.load(Ordering::SeqCst) {
+                    let before = done.load(Ordering::SeqCst);
+                    // One reads what stays open again.
+                    let seen = if i == 0 { names_again(&mut open) } else { names(&reader.join("dir")) };
+                    let seen: Vec<u64> = seen.iter().map(|name| name.parse().expect("a number")).collect();
+                    assert!(seen.iter().any(|number| *number >= before), "{seen:?} of reader {i}, after {before}");
+                    assert!(seen.iter().all(|number| *number + 1 >= before), "{seen:?} of reader {i}, after {before}");
+                }
+            });
+        }
+        for i in 1..=6 {
+            std::thread::sleep(QUIET);
+            let dir = if i % 3 == 0 { &reader.0 } else { &writer.0 }.join("dir");
+            fs::write(dir.join(format!("{i}")), "").expect("written");
+            set_back(&dir);
+            done.store(i, Ordering::SeqCst);
+            fs::remove_file(dir.join(format!("{}", i - 1))).expect("removed");
+            set_back(&dir);
+        }
+        over.store(true, Ordering::SeqCst);
+    });
+}
+
 /// A line to a server over which everything that it says comes late.
 fn late_line(server: &str) -> String {
     const LATE: Duration = Duration::from_millis(300);
@@ -302,8 +414,8 @@ fn late_line(server: &str) -> String {
     address
 }
 
-/// What one thread of a machine changes, another machine sees before the first one hears of it. Who was told by that one
-/// sees it on the first machine, too, though the kernel there may have said names and attributes by itself before.
+/// What one thread of a machine changes, another machine sees before the first one hears of it. Who was told by that
+/// one sees it on the first machine, too, though the kernel there may have said names and attributes by itself before.
 #[test]
 fn what_another_machine_has_seen_of_a_change_shows_where_it_is_made() {
     let scene = Scene::new();
