@@ -176,7 +176,7 @@ fn random(seed: &mut u64) -> usize {
 fn no_crash_loses_what_was_acknowledged() {
     let (disk, acknowledged, store) = history();
     drop(store);
-    let mut seed = 1;
+    let (mut seed, mut cuts) = (1, 0);
     for deeds in 0..=disk.deeds() {
         let known = acknowledged.iter().rposition(|(at, _)| *at <= deeds).expect("the first");
         for way in 0..4 {
@@ -191,6 +191,17 @@ fn no_crash_loses_what_was_acknowledged() {
             let found = dump(&store);
             let next = acknowledged.get(known + 1).map(|(_, rows)| rows);
             assert!(found == acknowledged[known].1 || Some(&found) == next, "{label}: other rows");
+            cuts += 1;
+            // While it was opened there may have been another crash.
+            let recovery = crashed.deeds();
+            for _ in 0..2 {
+                let at = random(&mut seed) % (recovery + 1);
+                let again = crashed.crash(at, |len| random(&mut seed) % (len + 1));
+                let label = format!("{label}, and after {at} of {recovery} deeds of the next start");
+                let store = open(&again).unwrap_or_else(|error| panic!("{label}: {error}")).store;
+                assert!(dump(&store) == found, "{label}: other rows");
+                cuts += 1;
+            }
             // It goes on, and what it writes now is kept as well.
             let row = SessionRow { epoch: 3, ..SessionRow::default() };
             store.batch(|batch| batch.set_session(VOLUME, SESSION, Some(&row))).expect("a batch");
@@ -202,6 +213,7 @@ fn no_crash_loses_what_was_acknowledged() {
             );
         }
     }
+    assert!(cuts > 2_000, "{cuts} cuts");
 }
 
 #[track_caller]
