@@ -1,6 +1,10 @@
 //! The command `speculator`. An error is one line on stderr, `speculator: what where: why; what to do`, and the status
 //! 125; 126 and 127 say of COMMAND what env(1) says with them.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
+
+#[macro_use]
+mod tell;
 
 mod args;
 mod bluefs;

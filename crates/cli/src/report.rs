@@ -85,7 +85,7 @@ impl Reports {
     pub fn tell(self, report: &Report) -> Result<(), StatsError> {
         for (form, file) in self.0 {
             match file {
-                None => eprint!("{}", form.text(report)),
+                None => crate::tell::text(&form.text(report)),
                 Some(file) => file.write(&form.text(report))?,
             }
         }

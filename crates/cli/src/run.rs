@@ -62,7 +62,7 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
     match &ended.stats {
         Some(stats) => reports.tell(&stats.ahead)?,
         None if reports.are_wanted() => {
-            eprintln!("speculator: processes of this world go on, so there is no report yet")
+            tell!("speculator: processes of this world go on, so there is no report yet")
         }
         None => {}
     }
@@ -80,9 +80,7 @@ fn pass_through(options: &RunOptions) -> Failure {
         Ok(program) => program,
         Err(error) => return error.into(),
     };
-    eprintln!(
-        "speculator: this is inside a world of speculator run already: COMMAND runs there, by that run's options"
-    );
+    tell!("speculator: this is inside a world of speculator run already: COMMAND runs there, by that run's options");
     let source = Command::new(&program).arg0(name).args(&options.command[1..]).exec();
     supervisor::RunError::Exec { program, source }.into()
 }
@@ -96,7 +94,7 @@ fn show(ended: Ended, sink: Option<StatsSink>) -> Result<u8, Failure> {
     match (ended.stats, sink) {
         (_, None) => {}
         (Some(stats), Some(sink)) => write(&stats, sink)?,
-        (None, Some(_)) => eprintln!("speculator: processes of this world go on, so there are no statistics yet"),
+        (None, Some(_)) => tell!("speculator: processes of this world go on, so there are no statistics yet"),
     }
     if let Some(signal) = ended.signal {
         supervisor::end_by(signal);
@@ -106,7 +104,7 @@ fn show(ended: Ended, sink: Option<StatsSink>) -> Result<u8, Failure> {
 
 fn write(stats: &Stats, sink: StatsSink) -> Result<(), Failure> {
     match sink {
-        StatsSink::Text => eprintln!("{stats}"),
+        StatsSink::Text => tell!("{stats}"),
         StatsSink::Json(file) => {
             let json = serde_json::to_string_pretty(stats).expect("numbers and strings");
             file.write(&(json + "\n"))?;
@@ -119,7 +117,7 @@ fn write(stats: &Stats, sink: StatsSink) -> Result<(), Failure> {
 fn tell_promises() {
     let Ok(found) = domain::file_systems() else { return };
     for file_system in found.iter().filter(|f| f.class.can_commit()) {
-        eprintln!(
+        tell!(
             "speculator: {} is {}: {}",
             file_system.mount_point.display(),
             file_system.class.name(),

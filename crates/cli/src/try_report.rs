@@ -50,7 +50,7 @@ const DIFF_BYTES_MAX: u64 = 1 << 20;
 
 /// Everything, on stderr.
 pub fn tell(ran: &Ran, with_diff: bool, every_file: bool) {
-    eprintln!("speculator: COMMAND ended with status {}; {}", ran.status, count(&ran.changes));
+    tell!("speculator: COMMAND ended with status {}; {}", ran.status, count(&ran.changes));
     tell_printed(ran);
     if with_diff {
         tell_diff(&ran.changes);
@@ -58,16 +58,16 @@ pub fn tell(ran: &Ran, with_diff: bool, every_file: bool) {
         tell_files(&ran.changes, every_file);
     }
     for (path, why) in &ran.changes.conflicts {
-        eprintln!("  ! {}: {why} meanwhile", shown(path));
+        tell!("  ! {}: {why} meanwhile", shown(path));
     }
     for process in &ran.left {
-        eprintln!("  left running, and ended: {} ({})", one_line(&process.command), process.pid);
+        tell!("  left running, and ended: {} ({})", one_line(&process.command), process.pid);
     }
     for reached in &ran.reached {
-        eprintln!("  {}", told(reached));
+        tell!("  {}", told(reached));
     }
     for (path, why) in &ran.read_only {
-        eprintln!("  {} could only be read: {why}", shown(path));
+        tell!("  {} could only be read: {why}", shown(path));
     }
 }
 
@@ -93,12 +93,12 @@ fn tell_printed(ran: &Ran) {
     }
     let lines = last_lines(ran);
     let which = if shows_all(ran) { String::new() } else { format!(", the last {} lines", lines.len()) };
-    eprintln!("  it printed {out} bytes on stdout and {err} on stderr{which}:");
+    tell!("  it printed {out} bytes on stdout and {err} on stderr{which}:");
     lines.iter().for_each(|line| tell_line(line));
 }
 
 fn tell_line(line: &str) {
-    eprintln!("  | {}", one_line(&line.replace('\t', "    ")));
+    tell!("  | {}", one_line(&line.replace('\t', "    ")));
 }
 
 fn last_lines(ran: &Ran) -> Vec<String> {
@@ -146,10 +146,10 @@ pub fn tell_files(changes: &Changes, every: bool) {
     let lines = lines_of(&changes.list, &std::env::current_dir().unwrap_or_default(), every);
     let shown = if every { lines.len() } else { lines.len().min(FILES_MAX) };
     for line in &lines[..shown] {
-        eprintln!("  {line}");
+        tell!("  {line}");
     }
     if shown < lines.len() {
-        eprintln!("  … and {} more; -v lists everything", lines.len() - shown);
+        tell!("  … and {} more; -v lists everything", lines.len() - shown);
     }
 }
 
@@ -276,9 +276,9 @@ fn shown(path: &Path) -> String {
 /// A unified diff of all text files that were made, changed or removed; a line for everything else.
 pub fn tell_diff(changes: &Changes) {
     for change in &changes.list {
-        eprintln!("  {}", line_of(change));
+        tell!("  {}", line_of(change));
         if let Some(text) = diff_of(change) {
-            eprint!("{text}");
+            crate::tell::text(&text);
         }
     }
 }

@@ -102,13 +102,13 @@ fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decisi
         Decision::Kept => {
             attempt.keep(options.force, options.crash_after)?;
             ran.printed.release().map_err(LayerError::Release)?;
-            eprintln!("speculator: kept: {}", try_report::count(&ran.changes));
+            tell!("speculator: kept: {}", try_report::count(&ran.changes));
             Ok(ran.status)
         }
         Decision::Undone(why) => {
             drop(attempt);
             keep_output(options, ran);
-            eprintln!("speculator: undone: {why}; nothing has changed");
+            tell!("speculator: undone: {why}; nothing has changed");
             Ok(match ran.status {
                 0 if !options.no => STATUS_UNDONE,
                 status => status,
@@ -125,8 +125,8 @@ fn keep_output(options: &TryOptions, ran: &Ran) {
     }
     let path = options.layer_dir.join(format!("speculator-try-{}.output", std::process::id()));
     match ran.printed.save(&path) {
-        Ok(()) => eprintln!("speculator: all that it printed is in {}", path.display()),
-        Err(error) => eprintln!("speculator: cannot write what it printed to {}: {}", path.display(), plain(&error)),
+        Ok(()) => tell!("speculator: all that it printed is in {}", path.display()),
+        Err(error) => tell!("speculator: cannot write what it printed to {}: {}", path.display(), plain(&error)),
     }
 }
 
@@ -136,11 +136,11 @@ fn resume(options: &TryOptions) -> Result<u8, Failure> {
         Failure::Usage(format!("cannot look into {}: {}; see --layer-dir", dir.display(), plain(&error)))
     })?;
     if found.is_empty() {
-        eprintln!("speculator: nothing was interrupted in {}", dir.display());
+        tell!("speculator: nothing was interrupted in {}", dir.display());
         return Ok(0);
     }
     layer::resume(&found)?;
-    eprintln!("speculator: kept: what {} interrupted tries had decided", found.len());
+    tell!("speculator: kept: what {} interrupted tries had decided", found.len());
     Ok(0)
 }
 

@@ -133,3 +133,25 @@ fn completions_and_man_pages_come_from_the_same_definition() {
     assert!(scene.run("--version").expect(0, "").stdout.starts_with("speculator "));
     assert!(scene.run("run --help").expect(0, "").stdout.contains("--elide-fsync"));
 }
+
+/// Whoever reads our standard error may have left (`speculator … 2>&1 | head -1`): the status is COMMAND's all the
+/// same, and what was decided is done.
+#[test]
+fn what_we_tell_and_nobody_reads_changes_nothing() {
+    let told = |options: &str| {
+        let scene = Scene::new();
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        command.args(options.split(' ')).args(["--", "sh", "-c", "echo new > new; exit 7"]);
+        let status = command.current_dir(scene.path("dir")).stderr(writer).status();
+        assert_eq!(status.unwrap().code(), Some(7), "{options}");
+        scene.path("dir").join("new").exists()
+    };
+    assert!(told("run --stats=text --report=text"));
+    assert!(told("run -v"));
+    if is_root() {
+        assert!(told("try --yes --diff"));
+        assert!(!told("try --no"));
+    }
+}

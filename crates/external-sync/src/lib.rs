@@ -1,6 +1,7 @@
 //! External synchrony (002): which file systems can commit and what they promise ([`domain`]), the volumes made for it
 //! ([`volume`]), and what this machine allows ([`doctor`]).
 #![deny(unsafe_code)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod doctor;
 pub mod domain;

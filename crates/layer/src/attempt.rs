@@ -276,7 +276,7 @@ impl Phase {
 
     fn give_up(&self, signal: i32) -> ! {
         self.terminal().iter().for_each(Joint::restore);
-        eprintln!("speculator: interrupted: everything was undone");
+        let _ = writeln!(io::stderr(), "speculator: interrupted: everything was undone");
         std::process::exit(128 + signal);
     }
 }

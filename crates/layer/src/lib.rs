@@ -11,6 +11,7 @@
 //! `inside` is the first process there; `gate` answers for the system calls that lead past files; `scan` reads what the
 //! layer holds and makes the [`plan`], which `apply` carries out.
 #![deny(unsafe_code)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod apply;
 mod attempt;

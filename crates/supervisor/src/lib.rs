@@ -12,6 +12,7 @@
 //! when COMMAND has ended and everything that its exit status depends on is committed; the supervisor stays until the
 //! last process inside has ended.
 #![deny(unsafe_code)]
+#![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod ahead;
 mod classify;

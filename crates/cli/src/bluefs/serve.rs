@@ -23,7 +23,7 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
     let failed = |error: StoreError| Failure::Bluefs(format!("cannot serve {}: {error}", options.store.display()));
     let Opened { mut store, notes } = Store::open_or_create(&options.store).map_err(failed)?;
     for note in notes {
-        eprintln!("speculator: note: {}: {note}", options.store.display());
+        tell!("speculator: note: {}: {note}", options.store.display());
     }
     make_volumes(&mut store, &options.volumes).map_err(failed)?;
     let io = |what: &str, error: std::io::Error| Failure::Bluefs(format!("cannot {what}: {}", plain(&error)));

@@ -1,7 +1,7 @@
 //! Mounting and unmounting: every check that gives a clear answer comes before the kernel is asked.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -264,7 +264,8 @@ impl Drop for MountedVolume {
         let flushed = flush(handle.as_fd(), &self.dir);
         drop(handle);
         let unmounted = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
-        eprintln!(
+        let _ = writeln!(
+            io::stderr(),
             "speculator: volume {} was abandoned on {}: flush {}, unmount {}; check it with speculator volume check",
             self.image.display(),
             self.dir.display(),
