@@ -497,10 +497,7 @@ impl Supervisor {
         if left.is_none() {
             self.requeue(tid, &info);
         }
-        for later in more {
-            // It was taken out of the queue while the agent finished: put it back.
-            self.requeue(tid, &later);
-        }
+        self.put_back_signals(left.as_ref(), tid, more)?;
         let resumed = match left {
             // The kernel still has what came with the signal.
             Some(stopped) if !has_run && !sent.is_from_us() && !info.is_noted() => self.deliver(stopped, signal, None),
@@ -546,6 +543,20 @@ impl Supervisor {
         let begun = self.tracees.get(&stopped.tid()).and_then(|tracee| tracee.injection.as_ref());
         let Some(begun) = begun.filter(|_| matches!(signal, libc::SIGTRAP | libc::SIGSEGV)) else { return Ok(false) };
         Ok(begun.has_failed(&self.image, signal, stopped.registers()?.rip))
+    }
+
+    /// Signals were taken out of a thread's queue while the agent finished: put them back. Who has `left` the agent
+    /// sends to itself, with its sender's name, what nobody else may. Only where no other thread can come in between.
+    pub(crate) fn put_back_signals(&mut self, left: Option<&Stopped>, tid: i32, taken: Vec<SignalInfo>) -> Result<()> {
+        let taken: Vec<SignalInfo> = taken.into_iter().map(|info| self.as_it_was(tid, info)).collect();
+        let pid = self.pid_of(tid).unwrap_or(tid);
+        let refused: Vec<SignalInfo> = taken.into_iter().filter(|info| !info.send_again(pid, tid)).collect();
+        let again = match left.filter(|_| !refused.is_empty() && !self.has_company(tid)) {
+            Some(stopped) => signals::send_to_itself(stopped, &self.image, &refused)?,
+            None => refused,
+        };
+        again.into_iter().for_each(|info| self.send_again_as_ours(tid, info));
+        Ok(())
     }
 
     /// Send a signal again that was taken from a thread's queue. What the kernel does not let us send again as it was,

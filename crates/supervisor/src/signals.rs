@@ -366,6 +366,24 @@ pub fn ignore_traps_again(stopped: &Stopped, image: &AgentImage) -> Result<()> {
     calls.finish_sending_again(&registers, mask)
 }
 
+/// A process may send itself any signal with all that comes with it, its sender's name too. The only thread of one,
+/// which stands in the program, does so; what was not sent is returned.
+pub fn send_to_itself(stopped: &Stopped, image: &AgentImage, signals: &[SignalInfo]) -> Result<Vec<SignalInfo>> {
+    let at = stopped.registers()?.gs_base.wrapping_sub(crate::ahead::SCRATCH);
+    let mut calls = RemoteCalls::new(stopped, image.header.gate_program)?;
+    let (pid, tid) = (calls.call(libc::SYS_getpid, &[])?, calls.call(libc::SYS_gettid, &[])?);
+    let mut left = Vec::new();
+    for info in signals {
+        let is_written = tracee::write_bytes(stopped.tid(), at, info.as_bytes()).is_ok();
+        let arguments = [pid as u64, tid as u64, info.number() as u64, at];
+        if !is_written || calls.call(libc::SYS_rt_tgsigqueueinfo, &arguments)? != 0 {
+            left.push(*info);
+        }
+    }
+    left.extend(calls.finish()?);
+    Ok(left)
+}
+
 /// The call that a thread is about to make, if it has not made it yet: also where it has come to a call site and no
 /// further.
 pub fn call_ahead(tid: i32, look: &Look) -> Option<Frame> {

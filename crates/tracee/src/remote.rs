@@ -19,7 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// See [`mind_ignored_traps`].
 static TRAPS_MAY_BE_IGNORED: AtomicBool = AtomicBool::new(false);
 
-const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
+const TRAP_BIT: u64 = bit_of(libc::SIGTRAP);
+/// The first signal of which the kernel keeps each one that is sent, and the last one of all.
+const FIRST_REAL_TIME: i32 = 32;
+const LAST_SIGNAL: i32 = 64;
 /// The processor's trap flag.
 const TRAP_FLAG: u64 = 0x100;
 const SYSCALL_LEN: u64 = 2;
@@ -31,6 +34,11 @@ pub const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 /// How often a thread may come out of something else before it makes the call: once out of a call that is cancelled or
 /// out of exec, and once for each signal that cannot be blocked.
 const ATTEMPTS_MAX: u32 = 64;
+
+/// A signal's place in a set of signals.
+const fn bit_of(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
 
 /// From now on a tracee may ignore SIGTRAP, or may be put back to where it did: no call is made by steps any more.
 pub fn mind_ignored_traps() {
@@ -76,7 +84,7 @@ impl<'a> RemoteCalls<'a> {
             Stop::Signal(_) => Some(sys::signal_info(tid)?),
             _ => None,
         };
-        let keeps_traps = TRAPS_MAY_BE_IGNORED.load(Ordering::Relaxed) || signal.is_none() && mask & TRAP_BIT != 0;
+        let keeps_traps = TRAPS_MAY_BE_IGNORED.load(Ordering::Relaxed) || mask & TRAP_BIT != 0;
         sys::set_signal_mask(tid, if keeps_traps { u64::MAX } else { !TRAP_BIT })?;
         let collected = Vec::new();
         Ok(Self {
@@ -285,14 +293,12 @@ impl<'a> RemoteCalls<'a> {
         Ok(())
     }
 
-    /// Into the stop for a signal, from which alone it can be resumed with what came with another one. A SIGTRAP of
-    /// ours brings it there, and goes no further. One of somebody else that waits already does the same.
+    /// Into the stop for a signal, from which alone it can be resumed with what came with another one. A signal of ours
+    /// brings it there, and goes no further.
     fn stand_at_signal(&mut self) -> Result<()> {
         let tid = self.stopped.tid();
-        sys::set_signal_mask(tid, !TRAP_BIT)?;
-        if !SignalInfo::that_only_stops().send_again(procfs::Status::of(tid)?.process()?, tid) {
-            return Err(TraceError::last("send a signal", tid));
-        }
+        let sent = self.send_what_only_stops()?;
+        sys::set_signal_mask(tid, !bit_of(sent))?;
         loop {
             sys::resume(tid, libc::PTRACE_CONT, 0)?;
             let status = self.next_stop()?;
@@ -303,10 +309,27 @@ impl<'a> RemoteCalls<'a> {
             if !info.only_stops() {
                 self.collected.push(info);
             }
-            if info.number() == libc::SIGTRAP {
+            // Of two SIGTRAP the kernel keeps the first: one of somebody else that came meanwhile is the stop.
+            if info.only_stops() || info.number() == libc::SIGTRAP {
                 return Ok(());
             }
         }
+    }
+
+    /// Send the thread a signal that it will stop for, and say which. A SIGTRAP that waits for the program is to stay
+    /// in the kernel's queue with its sender, whose name we could not give it again: then it is a real-time signal of
+    /// which none waits.
+    fn send_what_only_stops(&self) -> Result<i32> {
+        let tid = self.stopped.tid();
+        let process = procfs::Status::of(tid)?.process()?;
+        let pending = procfs::SignalSets::of(tid)?.pending;
+        let spare = [libc::SIGTRAP].into_iter().chain((FIRST_REAL_TIME..=LAST_SIGNAL).rev());
+        // The queue may be full for signals that are kept one by one; a SIGTRAP still stops it.
+        spare
+            .filter(|signal| pending & bit_of(*signal) == 0)
+            .chain([libc::SIGTRAP])
+            .find(|signal| SignalInfo::that_only_stops(*signal).send_again(process, tid))
+            .ok_or_else(|| TraceError::last("send a signal", tid))
     }
 
     /// Back into the stop of job control, from which alone a thread can be told to listen, or into that of an
@@ -383,12 +406,5 @@ impl Stopped {
             let _ = sys::resume(tid, libc::PTRACE_CONT, 0);
         }
         Ok(())
-    }
-}
-
-impl SignalInfo {
-    /// The `siginfo_t`, as the kernel lays it out.
-    pub fn as_bytes(&self) -> &[u8] {
-        sys::signal_bytes(self)
     }
 }

@@ -323,9 +323,7 @@ impl Supervisor {
         let (mut more, mut has_run) = (Vec::new(), false);
         let look = signals::look(&stopped, &self.image)?;
         let left = self.leave_agent(stopped, look, &mut more, &mut has_run)?;
-        for later in more {
-            self.requeue(tid, &later);
-        }
+        self.put_back_signals(left.as_ref(), tid, more)?;
         if let Some(stopped) = &left {
             self.deliver_signals(stopped, pid, None)?;
         }

@@ -125,7 +125,7 @@ impl ThreadGroups {
 
 impl Supervisor {
     /// Whether a thread's process has, or is about to have, other threads, or others that share its memory.
-    pub(in crate::ahead) fn has_company(&self, tid: i32) -> bool {
+    pub(crate) fn has_company(&self, tid: i32) -> bool {
         let users = |process: usize| self.world().processes[process].users.load(Ordering::Relaxed);
         self.tracees.get(&tid).is_some_and(|tracee| users(tracee.process) != 1)
     }
