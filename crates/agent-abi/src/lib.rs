@@ -218,8 +218,8 @@ pub mod permitted {
             4 | 5 | 6 | 8 | 21 | 262 | 269 | 332 | 439 => LOOK,
             // open, openat
             2 | 257 => OPEN,
-            // read, pread64, readv, preadv, recvfrom
-            0 | 17 | 19 | 295 | 45 => READ,
+            // read, pread64, readv, preadv, recvfrom; mmap
+            0 | 17 | 19 | 295 | 45 | 9 => READ,
             // write, pwrite64, sendto
             1 | 18 | 44 => WRITE,
             // getdents, getdents64

@@ -14,9 +14,9 @@ use syscall_table::nr;
 
 const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
-const MAP_TYPE: u64 = 0x0f;
-const MAP_PRIVATE: u64 = 2;
-const MAP_ANONYMOUS: u64 = 0x20;
+pub const MAP_TYPE: u64 = 0x0f;
+pub const MAP_PRIVATE: u64 = 2;
+pub const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_FIXED: u64 = 0x10;
 const MAP_DENYWRITE: u64 = 0x800;
 const PAGE: u64 = 4096;

@@ -11,6 +11,7 @@ use crate::descriptors::{private, Stat, S_IFDIR, S_IFREG};
 use crate::dispatch::carry_out;
 use crate::exchange;
 use crate::gate::ENOENT;
+use crate::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE};
 use crate::names::AT_FDCWD;
 use crate::start::MARKS_BASE;
 use agent_abi::{ahead, option, permitted, DeviceKind, PHASE_BEFORE, PROCESS_IN_PSEUDO, THREAD_UNCACHED};
@@ -114,6 +115,9 @@ impl Call<'_> {
         if permitted::is_by_descriptor(number) && number != nr::fstat {
             return self.go_on_mark(now);
         }
+        if number == nr::mmap {
+            return self.maps_on_mark(now);
+        }
         if permit == 0 || permit != now {
             return OnPermit::Ask;
         }
@@ -129,6 +133,21 @@ impl Call<'_> {
     fn go_on_mark(&mut self, permit: u64) -> OnPermit {
         let marks = self.marks_of(self.arg(0), permit);
         let is_covered = marks & marks_needed(self.frame.nr) != 0 || marks != 0 && self.may_exchange(marks);
+        match is_covered && self.begins_on(permit) {
+            true => OnPermit::Begun,
+            false => OnPermit::Ask,
+        }
+    }
+
+    /// A private mapping of a file shows what is in the file, when the call is made or later. On a disk that depends on
+    /// no guess: what is written there on one is held.
+    fn maps_on_mark(&mut self, permit: u64) -> OnPermit {
+        let (flags, fd) = (self.arg(3), self.arg(4));
+        let is_private = flags & MAP_TYPE == MAP_PRIVATE && flags & MAP_ANONYMOUS == 0;
+        let is_on_disk = |stat: Stat| self.world.device(stat.dev).0 == DeviceKind::Domain;
+        let is_covered = is_private
+            && self.marks_of(fd, permit) & (FRESH | KEPT | SEEN) != 0
+            && Stat::of_fd(fd).is_ok_and(is_on_disk);
         match is_covered && self.begins_on(permit) {
             true => OnPermit::Begun,
             false => OnPermit::Ask,

@@ -21,13 +21,17 @@ const MAPS: &[&str] = &[
     // Who sleeps keeps nobody from reading the file.
     "r, w = os.pipe()\nif os.fork() == 0:\n  m[0:1] = b'H'; os.write(w, b'x'); time.sleep(0.3); m[1:2] = b'E'; \
      os._exit(0)\nos.read(r, 1); done(); seen.append(open('a').read(1)); os.wait(); seen.append(open('a').read(2))",
+    // Who reads the file waits, also one who has looked at files without a question.
+    "r, w = os.pipe(); m[0:2] = b'HE'\np = subprocess.Popen([sys.executable, '-c', f\"import os; os.write({w}, b'x'); \
+     [os.stat('a') for i in range(9)]; g = os.open('a', 0); os._exit(os.pread(g, 2, 0) == b'HE')\"], pass_fds=[w])\n\
+     os.read(r, 1); time.sleep(0.3); done(); seen.append(p.wait())",
     "if os.fork() == 0: m[5:6] = b'!'; time.sleep(0.05); done(); os._exit(0)\nos.wait(); seen.append(m[:])",
     "import threading\ndef work(i): m[i:i + 1] = b'x'; time.sleep(0.01)\nt = [threading.Thread(target=work, args=(i,)) \
      for i in range(4)]\nfor each in t: each.start()\nfor each in t: each.join()\nseen.append(m[:]); done(); \
      seen.append(open('a').read())",
 ];
 
-const BEFORE: &str = "import mmap, time; f = os.open('a', os.O_RDWR); m = mmap.mmap(f, 6)\n\
+const BEFORE: &str = "import mmap, subprocess, sys, time; f = os.open('a', os.O_RDWR); m = mmap.mmap(f, 6)\n\
     def done(): end and libc.syscall(SPECULATE, FAIL if end == 'fail' else COMMIT, number)\n";
 
 #[test]

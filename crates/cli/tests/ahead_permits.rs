@@ -20,6 +20,9 @@ count = int(sys.argv[1])
 f = os.open('a', os.O_RDONLY)
 resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
 high = fcntl.fcntl(f, fcntl.F_DUPFD, 3000)
+libc.mmap.restype = ctypes.c_void_p
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+def mapped(n): return libc.mmap(0, 4096, 1, 2, n, 0)
 ";
 
 /// Calls that are made again and again in one guess.
@@ -38,6 +41,9 @@ const CALLS: &[&str] = &[
     "os.lseek(f, 0, 0); os.read(f, 2); os.pread(f, 2, 0)",
     "g = os.open('a', os.O_RDONLY); os.read(g, 9); os.fstat(g); os.lseek(g, 0, 1); os.close(g)",
     "os.listdir('d')",
+    "g = os.open('a', os.O_RDONLY); at = mapped(g); os.close(g); libc.munmap(at, 4096)",
+    "libc.munmap(mapped(f), 4096)",
+    "resource.getrlimit(resource.RLIMIT_NOFILE)",
 ];
 
 /// What somebody sees who goes on after a guess of his failed, or came true. Twice as often as not it looks without a
@@ -56,6 +62,8 @@ const LOOKS: &[&str] = &[
      commit(inner)",
     "os.stat('a'); g = os.open('a', os.O_RDONLY)\nif os.fork() == 0:\n  os.read(g, 2); os.read(f, 2); \
      os.close(g); os._exit(0)\nos.wait(); seen.append(os.read(g, 1)); os.close(g)",
+    "os.stat('a'); g = os.open('a', os.O_RDONLY); at = mapped(g); os.close(g); seen.append(ctypes.string_at(at, 3)); \
+     g = os.open('d', os.O_RDONLY); seen.append(mapped(g) == 2 ** 64 - 1); os.read(f, 1); mapped(f)",
     "os.stat('a'); os.open('missing', os.O_RDONLY) if os.path.exists('missing') else None; os.open('d', os.O_RDONLY)",
     "os.stat('a'); os.write(os.open('a', os.O_WRONLY), b'NEW'); seen.append(os.path.exists('d')); \
      seen.append(os.listdir('d'))",

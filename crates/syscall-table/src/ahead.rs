@@ -69,6 +69,8 @@ pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
     const MAP_SHARED_OR_FIXED_TYPE: u64 = 0x03;
     const MAP_PRIVATE: u64 = 2;
     const MAP_ANONYMOUS: u64 = 0x20;
+    const ARCH_SET_FS: u64 = 0x1002;
+    const ARCH_GET_FS: u64 = 0x1003;
     match (ahead(nr), look_up(nr)) {
         (Ahead::Own, _) => true,
         // A guess's share in a total is nothing among those of the checkpoints.
@@ -77,6 +79,12 @@ pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
         }
         (Ahead::ByArgument, Some((Op::Mmap, _))) => {
             args[3] & MAP_ANONYMOUS != 0 && args[3] & MAP_SHARED_OR_FIXED_TYPE == MAP_PRIVATE
+        }
+        // The address of a thread's own memory is in its registers.
+        (Ahead::Free, Some((Op::ArchPrctl, _))) => matches!(args[0], ARCH_SET_FS | ARCH_GET_FS),
+        // What the own limits are: no new ones are given.
+        (Ahead::ByArgument, Some((Op::Control { pid }, _))) => {
+            nr == crate::nr::prlimit64 && args[pid as usize] == 0 && args[2] == 0
         }
         _ => false,
     }

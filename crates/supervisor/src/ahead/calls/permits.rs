@@ -209,6 +209,7 @@ impl Supervisor {
             || !ahead.held_names.is_empty()
             || !ahead.attributes.is_empty()
             || !ahead.new_files.is_empty()
+            || ahead.mirrors.is_any_uncertain()
             || ahead.files.hides_any()
     }
 
@@ -268,6 +269,9 @@ fn only_closes(call: &Call, under_way: &UnderWay) -> bool {
 
 /// Whether a call can change nothing but a position.
 fn only_looks(call: &Call) -> bool {
+    const MAP_TYPE: u64 = 0xf;
+    const MAP_PRIVATE: u64 = 2;
+    const MAP_ANONYMOUS: u64 = 0x20;
     let args = &call.frame.args;
     match permitted::kind(call.frame.nr) {
         // What is closed now may be something else the next moment.
@@ -275,6 +279,7 @@ fn only_looks(call: &Call) -> bool {
         Some(_) => match call.frame.nr {
             nr::open => args[1] & !permitted::OPEN_BITS == 0,
             nr::openat => args[2] & !permitted::OPEN_BITS == 0,
+            nr::mmap => args[3] & (MAP_TYPE | MAP_ANONYMOUS) == MAP_PRIVATE,
             _ => true,
         },
     }

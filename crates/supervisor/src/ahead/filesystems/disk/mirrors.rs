@@ -73,6 +73,11 @@ impl Mirrors {
         self.0.is_empty()
     }
 
+    /// Whether a file has one that may still be forgotten: who reads the file otherwise waits.
+    pub fn is_any_uncertain(&self) -> bool {
+        self.0.iter().any(|mirror| !mirror.is_certain)
+    }
+
     /// Its guess was wrong.
     pub fn forget(&mut self, copied: Inode) {
         self.0.retain(|mirror| mirror.copied != copied);
@@ -252,7 +257,7 @@ impl Supervisor {
         }
         // A process that sleeps may have one that is certain for long: the file is to have what was stored there.
         self.write_mirrors();
-        if self.ahead.mirrors.0.iter().all(|mirror| mirror.is_certain) {
+        if !self.ahead.mirrors.is_any_uncertain() {
             return false;
         }
         let args = call.frame.args;
