@@ -198,6 +198,15 @@ pub fn result_of_call(stopped: &Stopped, image: &AgentImage) -> Result<Option<i6
     })
 }
 
+/// Whether the program's call has been made, and the thread is still in the agent.
+pub fn is_call_made(stopped: &Stopped, image: &AgentImage) -> Result<bool> {
+    let registers = stopped.registers()?;
+    Ok(match position(stopped, image, &registers)? {
+        Position::Program | Position::Entering | Position::Before(_) | Position::Interrupted(_) => false,
+        Position::Done(_) | Position::Partial(_) | Position::After | Position::Leaving(_) => true,
+    })
+}
+
 /// The frame is not complete yet, but all registers except the stack pointer are the program's.
 fn leave_entry(tid: i32, registers: &mut Registers) -> Result<()> {
     let page = registers.gs_base;

@@ -62,6 +62,7 @@ const PROGRAMS: &[&str] = &[
     "unix_sockets.c",
     "vfork_exec.c",
     "vfork_memory.c",
+    "vfork_signals.c",
     "wait_spellings.c",
     "young_open.c",
 ];
@@ -108,6 +109,7 @@ pub const SHORT: &[&str] = &[
     "threads_shell",
     "threads_together",
     "unix_select",
+    "vfork_signals",
     "wait_spellings",
 ];
 

@@ -287,6 +287,12 @@ impl UnderWay {
         sockets.cloned().collect()
     }
 
+    /// Whether something is left to be done when it has been made: a child is to be waited for, a mirror to be mapped,
+    /// or whoever waits at another end to be called out.
+    fn leaves_something(&self) -> bool {
+        self.is_apart || self.mirrors.is_some() || !self.hung_up().is_empty()
+    }
+
     /// Whether it may observe or modify this.
     fn concerns(&self, object: &Object) -> bool {
         self.objects.contains(object)

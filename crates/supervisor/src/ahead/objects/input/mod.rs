@@ -431,9 +431,15 @@ impl Supervisor {
         inside
     }
 
-    /// Whatever call the thread was making, it is not to be told of any more: it has ended, or will be made again.
+    /// Whatever call the thread was making, it is not to be told of any more: it has ended, or will be made again. But
+    /// where something is left to be done, the thread will say that it has been made before it goes on.
     pub(in crate::ahead) fn end_call(&mut self, stopped: &Stopped) -> Result<()> {
-        let Some(taking) = self.ahead.under_way.remove(&stopped.tid()).and_then(|made| made.takes) else {
+        let tid = stopped.tid();
+        let leaves_something = self.ahead.under_way.get(&tid).is_some_and(UnderWay::leaves_something);
+        if leaves_something && signals::is_call_made(stopped, &self.image)? {
+            return Ok(());
+        }
+        let Some(taking) = self.ahead.under_way.remove(&tid).and_then(|made| made.takes) else {
             return Ok(());
         };
         match signals::result_of_call(stopped, &self.image)? {
