@@ -170,11 +170,11 @@ fn who_shows_too_much_waits() {
     assert!(stats["ahead"]["barriers"]["write"].as_u64().is_some_and(|waits| waits > 0), "{stats}");
 }
 
-/// Makes so many children, one after the other.
+/// Makes so many children, and waits for them when it has all: who is waited for is let go.
 fn children(count: u32) -> String {
     format!(
-        r#"perl -e 'for (1..{count}) {{ my $pid = fork; if (!$pid) {{ exec "/bin/true" or exit 9 }}
-            waitpid($pid, 0) == $pid && $? == 0 or die "WRONG $_ $?" }} print "all\n"'"#
+        r#"perl -e 'for (1..{count}) {{ my $pid = fork; if (!$pid) {{ exec "/bin/true" or exit 9 }} push @all, $pid }}
+            for (@all) {{ waitpid($_, 0) == $_ && $? == 0 or die "WRONG $_ $?" }} print "all\n"'"#
     )
 }
 

@@ -7,6 +7,7 @@
 mod bluefs_support;
 mod support;
 
+mod ahead_burial;
 mod ahead_changes;
 mod ahead_channels;
 mod ahead_connections;

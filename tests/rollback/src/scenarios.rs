@@ -9,6 +9,7 @@ use transparency::{Scenario, Settings};
 const PROGRAMS: &[&str] = &[
     "asks_of_its_own.c",
     "children_tree.c",
+    "children_waited.c",
     "clone_raw.c",
     "daemon_double_fork.c",
     "directory_races.c",

@@ -98,6 +98,9 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         match dependent {
             Dependent::Process(process) => {
                 let state = self.processes.remove(&process).expect("it was speculative");
+                if state.is_buried {
+                    return;
+                }
                 self.actions.push_back(Action::ProcessResolved { process });
                 if state.exited {
                     self.actions.push_back(Action::ReleasePid { process });

@@ -122,11 +122,15 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         state.sharing = None;
         let is_empty = state.log.is_empty();
         let lost = lost(&entries);
-        undone.restarts.push((process, entries.iter().map(|entry| entry.payload.from).collect()));
+        let is_buried = state.is_buried;
+        match is_buried {
+            true => drop(self.processes.remove(&process)),
+            false => undone.restarts.push((process, entries.iter().map(|entry| entry.payload.from).collect())),
+        }
         for (sequence, output) in entries.into_iter().flat_map(|entry| outputs(entry.payload)) {
             undone.outputs.push((sequence, process, output));
         }
-        (lost, is_empty)
+        (lost, is_empty && !is_buried)
     }
 
     fn cut_object(&mut self, object: &K, at: usize, undone: &mut Undone<K, P, O>) -> (DependencySet, bool) {

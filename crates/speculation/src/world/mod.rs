@@ -7,6 +7,7 @@
 //! dependencies to give. Were a process to modify an object without taking that object's dependencies, a rollback of
 //! the object would lose an operation that nobody repeats.
 
+mod bury;
 mod commit;
 mod create;
 mod fail;
@@ -34,6 +35,8 @@ pub struct World<K, P, O> {
     counters: BTreeMap<Process, u64>,
     sequence: u64,
     checkpoints: u64,
+    /// How many were buried.
+    buried: u32,
     actions: VecDeque<Action<K, P, O>>,
 }
 
@@ -42,6 +45,8 @@ pub struct World<K, P, O> {
 struct ProcessState<O> {
     log: UndoLog<Restart<O>>,
     exited: bool,
+    /// Nobody asks for it any more.
+    is_buried: bool,
     /// The checkpoint that the next speculation may share.
     sharing: Option<Sharing>,
 }
@@ -105,7 +110,7 @@ impl std::error::Error for ResolveError {}
 
 impl<O> ProcessState<O> {
     fn new() -> Self {
-        Self { log: UndoLog::default(), exited: false, sharing: None }
+        Self { log: UndoLog::default(), exited: false, is_buried: false, sharing: None }
     }
 }
 
@@ -136,6 +141,7 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
             counters: BTreeMap::new(),
             sequence: 0,
             checkpoints: 0,
+            buried: 0,
             actions: VecDeque::new(),
         }
     }

@@ -384,6 +384,7 @@ pub(crate) struct Ahead {
     is_doomed: bool,
     /// Executed, and not yet heard of from their agent: no call can be made in them.
     starting: HashSet<i32>,
+    outside_ends: process::burial::OutsideEnds,
     /// Where output that is held goes to, by object.
     targets: HashMap<u64, Weak<OwnedFd>>,
     /// Writes and truncations that are held, by file.
@@ -470,6 +471,7 @@ impl Ahead {
             is_rolling_back: false,
             is_doomed: false,
             starting: HashSet::new(),
+            outside_ends: Default::default(),
             targets: HashMap::new(),
             contents: Default::default(),
             watchers: Default::default(),

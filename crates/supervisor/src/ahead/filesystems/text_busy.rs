@@ -20,7 +20,8 @@ impl Supervisor {
     pub(in crate::ahead) fn meets_busy_program(&mut self, call: &Call) -> bool {
         let ahead = &self.ahead;
         let has_vessels = !ahead.kept.is_empty() || ahead.vessels.any_dying() || ahead.fresh_vessel.is_some();
-        if ahead.core.open_speculations() == 0 && !has_vessels && !ahead.children.any_held_exits() {
+        let has_ended = ahead.children.any_held_exits() || ahead.children.dying().next().is_some();
+        if ahead.core.open_speculations() == 0 && !has_vessels && !has_ended {
             return false;
         }
         match syscall_table::op(call.frame.nr) {
@@ -81,9 +82,10 @@ impl Supervisor {
         let has_no_program = |pid: i32| std::fs::metadata(format!("/proc/{pid}/exe")).is_err();
         let mut held_exits = kin.held_exits.keys();
         let is_kept = self.ahead.kept.values().any(|kept| runs(kept.vessel.pid()))
-            || held_exits.any(|&pid| runs(pid) || !kin.stands(pid) && has_no_program(pid));
+            || held_exits.any(|&pid| runs(pid) || !kin.stands(pid) && has_no_program(pid))
+            || kin.dying().any(|pid| runs(pid) || has_no_program(pid));
         // Where somebody runs it in earnest, that is what the call is told.
-        is_kept && !self.tracees.keys().any(|&tid| !kin.held_exits.contains_key(&tid) && runs(tid))
+        is_kept && !self.tracees.keys().any(|&tid| !kin.has_ended(tid) && runs(tid))
     }
 }
 

@@ -9,6 +9,9 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::events;
 use crate::ahead::objects::descriptor::FileDescription;
+use crate::ahead::process::child_signal::{
+    hears_of_children, ignores_children, may_hear_of_burials, may_still_be_told,
+};
 use crate::ahead::process::kin::Kin;
 use crate::ahead::process::usage;
 use crate::ahead::process::vfork::Apart;
@@ -18,7 +21,6 @@ use crate::ahead::rollback::undo::{Intent, Undo};
 use crate::ahead::speculations::bounds;
 use crate::ahead::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
-use crate::signals::SignalSets;
 use agent_abi::Frame;
 use checkpoint::{CheckpointError, ToReap};
 use procfs::Status;
@@ -38,6 +40,8 @@ pub(crate) struct HeldExit {
     reaped: bool,
     /// And that will not be undone.
     for_good: bool,
+    /// Nobody sees the close of what it has open.
+    closes_unseen: bool,
 }
 
 /// What is known of kinship.
@@ -59,6 +63,8 @@ pub(crate) struct Children {
     silent: HashMap<i32, i32>,
     /// Their end is being told by us.
     announced: HashSet<i32>,
+    /// Those that end in earnest on a guess, and are forgotten, until the kernel tells of it, with their parents.
+    buried: HashMap<i32, i32>,
     /// Ended for good, and not known to have been waited for.
     ended: HashSet<i32>,
 }
@@ -106,6 +112,7 @@ impl Children {
             && self.to_tell.values().all(Vec::is_empty)
             && self.provisionally_reaped.is_empty()
             && self.to_reap.is_empty()
+            && self.buried.is_empty()
     }
 
     pub fn shares_memory(&self, pid: i32) -> bool {
@@ -177,6 +184,10 @@ impl Children {
         self.to_tell.remove(&pid);
         // Its number may be another process's next: those are not that one's children.
         self.kin.forget_children_of(pid);
+        if let Some(parent) = self.buried.remove(&pid) {
+            // A parent that has ended in earnest meanwhile asked for no more.
+            return self.reap_later(parent, pid);
+        }
         match self.held_exits.remove(&pid) {
             Some(exit) if exit.reaped && exit.for_good => self.reap_later(exit.parent, pid),
             Some(exit) if exit.reaped => {
@@ -211,6 +222,38 @@ impl Children {
     pub fn reap_later(&mut self, parent: i32, child: i32) {
         self.kin.remove(child);
         self.to_reap.entry(parent).or_default().push(child);
+    }
+
+    /// Whether a process has ended by itself, and nothing that it has left is seen by anybody when it is not there.
+    pub fn leaves_nothing(&self, pid: i32) -> bool {
+        self.held_exits.get(&pid).is_some_and(|exit| exit.closes_unseen)
+            && self.standing.get(&pid).is_some_and(|(_, by)| by.is_none())
+            && self.kin.of(pid).next().is_none()
+            && !self.buried.values().any(|&parent| parent == pid)
+            && !self.sharing.contains(&pid)
+            && self.apart.parent(pid).is_none()
+    }
+
+    /// Whether its program has ended, though the process may not have.
+    pub fn has_ended(&self, pid: i32) -> bool {
+        self.held_exits.contains_key(&pid) || self.buried.contains_key(&pid)
+    }
+
+    /// Those that were buried and are not known to have ended.
+    pub fn dying(&self) -> impl Iterator<Item = i32> + '_ {
+        self.buried.keys().copied()
+    }
+
+    pub fn bury(&mut self, parent: i32, child: i32) {
+        self.held_exits.remove(&child);
+        self.to_tell.remove(&child);
+        self.kin.remove(child);
+        self.buried.insert(child, parent);
+        // The kernel's word of its end is no news.
+        self.silent.insert(child, parent);
+        if let Some(told) = self.to_tell.get_mut(&parent) {
+            told.retain(|&other| other != child);
+        }
     }
 
     /// A parent has not heard of a child's end. False if the child has really ended meanwhile: then the kernel has told
@@ -344,6 +387,7 @@ impl Supervisor {
             return Ok(self.wait_at_barrier(call));
         }
         let Ok(open) = self.descriptors_of(call.pid) else { return Ok(Decision::Wait) };
+        let mut closes_unseen = true;
         let mut modifies: Vec<(Object, Intent)> = Vec::new();
         let mut ends = Vec::new();
         for fd in open {
@@ -367,8 +411,15 @@ impl Supervisor {
                     ends.push(fd);
                 }
                 // It stays open while the exit is held.
-                FileDescription::Socket { ino, copy } => modifies.extend(self.hang_up(call.pid, ino, copy)),
-                _ => {}
+                FileDescription::Socket { ino, copy } => {
+                    closes_unseen = false;
+                    modifies.extend(self.hang_up(call.pid, ino, copy));
+                }
+                FileDescription::File { copy, .. } | FileDescription::Outside { copy } => {
+                    closes_unseen &= self.closes_unseen(copy);
+                }
+                FileDescription::Nothing | FileDescription::Bad => {}
+                FileDescription::Object(_) | FileDescription::Other => closes_unseen = false,
             }
         }
         let plan = Plan::tracked_once();
@@ -386,7 +437,7 @@ impl Supervisor {
             let signals = remote.finish()?;
             self.hold_signals(call.pid, signals);
         }
-        self.hold_exit(call.pid, status)?;
+        self.hold_exit(call.pid, status, closes_unseen)?;
         if !hung_up.is_empty() {
             self.call_out_who_waits_at(call.tid, &hung_up);
         }
@@ -413,9 +464,10 @@ impl Supervisor {
         kin.parent(pid).is_some_and(|parent| kin.held_exits.contains_key(&parent))
     }
 
-    fn hold_exit(&mut self, pid: i32, status: i32) -> Result<()> {
+    fn hold_exit(&mut self, pid: i32, status: i32, closes_unseen: bool) -> Result<()> {
         let parent = self.ahead.children.parent(pid).unwrap_or(0);
-        self.ahead.children.held_exits.insert(pid, HeldExit { parent, status, reaped: false, for_good: false });
+        let exit = HeldExit { parent, status, reaped: false, for_good: false, closes_unseen };
+        self.ahead.children.held_exits.insert(pid, exit);
         self.ahead.children.apart.leave(pid);
         // Many stand like this, and nobody asks for what they have open.
         self.descriptors.forget(pid);
@@ -558,7 +610,8 @@ impl Supervisor {
         let kin = &self.ahead.children;
         has_child_of_whom(procfs::children(pid), |child| {
             let is_ours = self.ahead.vessels.has(child);
-            let is_waited_for = kin.is_reaped(child) || kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
+            let is_dead = kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
+            let is_waited_for = kin.is_reaped(child) || kin.buried.contains_key(&child) || is_dead;
             let is_known = kin.parent(child) == Some(pid);
             !is_ours && !is_waited_for && !is_known && wanted.matches(child)
         })
@@ -584,7 +637,8 @@ impl Supervisor {
             can_be_repeated: true,
         };
         // One that only looks leaves the child to a wait that may be younger, and undone though this one is not.
-        let intent = if wanted.nowait { Intent::Nothing } else { Intent::Reap(child) };
+        let buries = !wanted.nowait && may_hear_of_burials(call.pid) && self.may_bury(call.pid, child);
+        let intent = if wanted.nowait || buries { Intent::Nothing } else { Intent::Reap(child) };
         let modifies = vec![(Object::Children(call.pid), intent)];
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
@@ -605,7 +659,9 @@ impl Supervisor {
             write(args[3], &usage::of(child))?;
             i64::from(child)
         };
-        if !wanted.nowait {
+        if buries {
+            self.bury(call.pid, child)?;
+        } else if !wanted.nowait {
             self.ahead.children.kin.reaped(child);
             if let Some(exit) = self.ahead.children.held_exits.get_mut(&child) {
                 exit.reaped = true;
@@ -706,46 +762,13 @@ fn has_child_of_whom(children: procfs::Result<Vec<i32>>, is_such: impl Fn(i32) -
     procfs::unless_gone(children).map_or(true, |children| children.into_iter().any(is_such))
 }
 
-/// Whether the kernel may still tell a parent of a child's end: the child is there, perhaps as a zombie, or SIGCHLD
-/// waits, or its parent stands still for a signal that we have not looked at.
-fn may_still_be_told(child: i32, parent: i32) -> bool {
-    !procfs::is_unknown(child)
-        || waits_for_child_signal(Status::of(parent).and_then(|status| status.state()), || SignalSets::of(parent))
-}
-
-/// Whether SIGCHLD may wait for a process of this state. If that is not known, it may.
-fn waits_for_child_signal(state: procfs::Result<char>, sets: impl FnOnce() -> procfs::Result<SignalSets>) -> bool {
-    match state {
-        Ok('t') => true,
-        Ok(_) => has_child_signal(sets(), |sets| sets.pending),
-        Err(error) => !error.is_gone(),
-    }
-}
-
-/// Whether SIGCHLD is in a set of a process. If its sets are not known, it is taken for one that has it.
-fn has_child_signal(sets: procfs::Result<SignalSets>, which: impl Fn(&SignalSets) -> u64) -> bool {
-    let bit = 1u64 << (libc::SIGCHLD - 1);
-    sets.map_or_else(|error| !error.is_gone(), |sets| which(&sets) & bit != 0)
-}
-
 /// Whether a process leads a session that has a terminal: its end is a hang-up for others there (setsid(2)).
-fn leads_session_at_terminal(pid: i32) -> procfs::Result<bool> {
+pub(super) fn leads_session_at_terminal(pid: i32) -> procfs::Result<bool> {
     const SESSION: usize = 6;
     const TERMINAL: usize = 7;
     let fields = procfs::unless_gone(procfs::stat_fields(pid))?;
     let is = |field: usize, value: &str| fields.get(field - 3).is_some_and(|found| found == value);
     Ok(is(SESSION, &pid.to_string()) && !is(TERMINAL, "0"))
-}
-
-/// Whether nobody waits for the children of this process: wait(2), under SIGCHLD.
-fn ignores_children(pid: i32) -> bool {
-    has_child_signal(SignalSets::of(pid), |sets| sets.ignored)
-}
-
-/// Whether SIGCHLD does anything in this process.
-fn hears_of_children(pid: i32) -> bool {
-    // Blocked, it may be taken by sigwait or a signal descriptor.
-    has_child_signal(SignalSets::of(pid), |sets| sets.caught | sets.blocked)
 }
 
 #[cfg(test)]
@@ -762,14 +785,5 @@ mod tests {
         assert!(has_child_of_whom(unreadable(), |_| false));
         assert!(!has_child_of_whom(Err(procfs::Error::Gone(1)), |_| true));
         assert!(!has_child_of_whom(Ok(vec![2]), |child| child == 3));
-    }
-
-    #[test]
-    fn a_signal_may_wait_for_a_process_that_cannot_be_looked_at() {
-        assert!(has_child_signal(unreadable(), |sets| sets.ignored));
-        assert!(!has_child_signal(Err(procfs::Error::Gone(1)), |sets| sets.ignored));
-        assert!(waits_for_child_signal(unreadable(), unreadable));
-        assert!(waits_for_child_signal(Ok('S'), unreadable));
-        assert!(!waits_for_child_signal(Err(procfs::Error::Gone(1)), unreadable));
     }
 }

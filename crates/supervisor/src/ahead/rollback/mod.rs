@@ -695,6 +695,9 @@ impl Supervisor {
     fn on_resolved(&mut self, pid: i32) {
         self.ahead.changes += 1;
         self.ahead.outcomes.settle(pid);
+        if self.ahead.core.open_speculations() == 0 {
+            self.ahead.outside_ends.close();
+        }
         self.ahead.children.forget_gone(pid);
         self.release_retired(pid);
         self.ahead.ledger.settled(pid, self.ahead.now());

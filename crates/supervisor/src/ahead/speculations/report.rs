@@ -57,6 +57,8 @@ pub struct Report {
     pub causes: BTreeMap<String, u64>,
     /// Processes that ended while they were speculative.
     pub held_exits: u64,
+    /// Those of them that ended in earnest meanwhile.
+    pub buried: u64,
     /// Processes that were killed from outside while they were speculative.
     pub lost: u64,
     /// Calls that the agent asked about.
@@ -143,7 +145,11 @@ impl fmt::Display for Report {
         let causes = list(&self.causes);
         writeln!(f, "rollbacks          {} ({causes}), the longest {longest} µs", self.rollbacks_count)?;
         writeln!(f, "undone             {undone} operations; at most {widest} processes at once")?;
-        writeln!(f, "speculative ends   {} processes; {} killed from outside", self.held_exits, self.lost)?;
+        writeln!(
+            f,
+            "speculative ends   {} processes, {} of them let go; {} killed from outside",
+            self.held_exits, self.buried, self.lost
+        )?;
         writeln!(f, "speculative output {} bytes held, {} never shown", self.output_held, self.output_dropped)?;
         writeln!(f, "calls asked about  {}; {} gave a permit", self.asked, self.permits)?;
         writeln!(f, "input read again   {} bytes", self.input_again)?;

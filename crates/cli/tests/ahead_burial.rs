@@ -1,0 +1,94 @@
+//! Who has ended on a guess and was waited for ends in earnest (decision 0182): nothing bounds how many do, what they
+//! wrote is held as before, and where somebody could be put back to before the wait, they are kept.
+
+use crate::ahead_new_files::{errors, folder, has_never_been, has_root, is_as_natively, speculator, text};
+use crate::support;
+
+const CHANGES: &[&str] = &[
+    "for i in range(20):\n  if os.fork() == 0: put('new%d' % i, 'x' * i); os._exit(i)\n  \
+     seen.append(os.wait()[1] >> 8)\nfor i in range(0, 20, 2): os.unlink('new%d' % i)",
+    "for i in range(5):\n  if os.fork() == 0:\n    if os.fork() == 0: put('deep%d' % i, 'x'); os._exit(3)\n    \
+     os._exit(os.wait()[1] >> 8)\n  seen.append(os.wait()[1] >> 8)",
+    "import signal; heard = []; signal.signal(signal.SIGCHLD, lambda n, f: heard.append(n))\nfor i in range(10):\n  \
+     if os.fork() == 0: os._exit(i)\n  seen.append(os.wait()[1] >> 8)\nseen.append(len(heard))",
+    "r, w = os.pipe()\ndef bear(i):\n  p = os.fork()\n  if p == 0: os.write(w, b'x'); os._exit(i)\n  return p\n\
+     seen.append([os.waitpid(p, 0)[1] >> 8 for p in [bear(i) for i in range(3)]]); os.close(w); \
+     seen.append(len(os.read(r, 9)))",
+];
+
+#[test]
+fn children_of_a_right_guess_are_as_natively() {
+    if !has_root() {
+        return;
+    }
+    CHANGES.iter().for_each(|what| is_as_natively(folder, what));
+}
+
+#[test]
+fn children_of_a_wrong_guess_have_never_been() {
+    if !has_root() {
+        return;
+    }
+    CHANGES.iter().for_each(|what| has_never_been(folder, what));
+}
+
+const BEFORE: &str = "
+import ctypes, os, sys
+call = ctypes.CDLL(None).syscall
+def begin(): return call(0x5bed, 1, 0)
+def commit(guess): call(0x5bed, 2, guess)
+def fail(guess): call(0x5bed, 3, guess)
+";
+
+#[track_caller]
+fn prints(limit: u32, script: &str, expected: &str) {
+    let script = format!("{BEFORE}{script}");
+    let limited = format!("ulimit -n {limit}; exec \"$0\" -c \"$1\"");
+    let output =
+        speculator().args(["bash", "-c", &limited, support::python().as_str(), script.as_str()]).output().unwrap();
+    assert_eq!((text(&output).as_str(), errors(&output).as_str()), (expected, ""));
+}
+
+/// The parent comes back to where it has the child: it waits for it again, and is told the same.
+#[test]
+fn a_younger_guess_waits_again() {
+    prints(
+        1024,
+        "
+one = begin()
+child = os.fork()
+if child == 0:
+    print('written by the child', flush=True); os._exit(5)
+two = begin()
+if two >= 0:
+    os.wait()
+    other = os.fork()
+    if other == 0: print('never', flush=True); os._exit(6)
+    os.waitpid(other, 0)
+    fail(two)
+print(os.wait() == (child, 5 << 8), flush=True)
+try: os.wait()
+except ChildProcessError: print('no more', flush=True)
+commit(one)
+",
+        "written by the child\nTrue\nno more\n",
+    );
+}
+
+/// 1,500 are more than may stand at their end, where a guess has 1,000 descriptors.
+#[test]
+fn so_many_children_as_one_likes() {
+    let scene = tempfile::tempdir().unwrap();
+    let script = "id=$($S begin); [ $id = failed ] && { echo WRONG; exit 7; }
+        perl -e 'for (1 .. 1500) { my $p = fork // die; exit 3 if !$p; waitpid $p, 0; die if $? != 768 }'
+        echo all; $S commit $id";
+    let run = "ulimit -n 1000; exec $S run -v -- bash -c \"$0\" 2>said";
+    let output = std::process::Command::new("bash")
+        .args(["-c", run, script])
+        .env("S", env!("CARGO_BIN_EXE_speculator"))
+        .current_dir(scene.path())
+        .output()
+        .unwrap();
+    let said = std::fs::read_to_string(scene.path().join("said")).unwrap();
+    assert_eq!((text(&output).as_str(), said.contains("are held")), ("all\n", false), "{said}");
+}

@@ -1,0 +1,61 @@
+//! What SIGCHLD does in a process.
+
+use crate::signals::SignalSets;
+use procfs::Status;
+
+/// Whether the kernel may still tell a parent of a child's end: the child is there, perhaps as a zombie, or SIGCHLD
+/// waits, or its parent stands still for a signal that we have not looked at.
+pub(super) fn may_still_be_told(child: i32, parent: i32) -> bool {
+    !procfs::is_unknown(child)
+        || waits_for_child_signal(Status::of(parent).and_then(|status| status.state()), || SignalSets::of(parent))
+}
+
+/// Whether SIGCHLD may wait for a process of this state. If that is not known, it may.
+fn waits_for_child_signal(state: procfs::Result<char>, sets: impl FnOnce() -> procfs::Result<SignalSets>) -> bool {
+    match state {
+        Ok('t') => true,
+        Ok(_) => has_child_signal(sets(), |sets| sets.pending),
+        Err(error) => !error.is_gone(),
+    }
+}
+
+/// Whether SIGCHLD is in a set of a process. If its sets are not known, it is taken for one that has it.
+fn has_child_signal(sets: procfs::Result<SignalSets>, which: impl Fn(&SignalSets) -> u64) -> bool {
+    let bit = 1u64 << (libc::SIGCHLD - 1);
+    sets.map_or_else(|error| !error.is_gone(), |sets| which(&sets) & bit != 0)
+}
+
+/// Whether nobody waits for the children of this process: wait(2), under SIGCHLD.
+pub(super) fn ignores_children(pid: i32) -> bool {
+    has_child_signal(SignalSets::of(pid), |sets| sets.ignored)
+}
+
+/// Whether a process may get a SIGCHLD that is to be kept from it: not where it may be taken without a stop.
+pub(super) fn may_hear_of_burials(pid: i32) -> bool {
+    !has_child_signal(SignalSets::of(pid), |sets| sets.blocked & !sets.caught)
+}
+
+/// Whether SIGCHLD does anything in this process.
+pub(super) fn hears_of_children(pid: i32) -> bool {
+    // Blocked, it may be taken by sigwait or a signal descriptor.
+    has_child_signal(SignalSets::of(pid), |sets| sets.caught | sets.blocked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unreadable<T>() -> procfs::Result<T> {
+        let source = std::io::Error::from_raw_os_error(libc::EMFILE);
+        Err(procfs::Error::Unreadable { pid: 1, name: "status".to_owned(), source })
+    }
+
+    #[test]
+    fn a_signal_may_wait_for_a_process_that_cannot_be_looked_at() {
+        assert!(has_child_signal(unreadable(), |sets| sets.ignored));
+        assert!(!has_child_signal(Err(procfs::Error::Gone(1)), |sets| sets.ignored));
+        assert!(waits_for_child_signal(unreadable(), unreadable));
+        assert!(waits_for_child_signal(Ok('S'), unreadable));
+        assert!(!waits_for_child_signal(Err(procfs::Error::Gone(1)), unreadable));
+    }
+}
