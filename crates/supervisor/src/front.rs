@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tracee::{AgentImage, Filter, Forked, Segment, WorldSegment};
 
 /// How system calls are seen.
@@ -154,6 +154,7 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
     };
     let (mut front_end, supervisor_end) = Channel::pair().map_err(set_up("socket pair"))?;
     let mask = sys::block_signals(&FORWARDED).map_err(set_up("signal mask"))?;
+    let began = SystemTime::now();
     let supervisor = match tracee::fork_with().map_err(set_up("fork"))? {
         Forked::Child => {
             drop(front_end);
@@ -170,6 +171,7 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
     let (command, messages) = match started {
         Ok(started) => started,
         Err(error) => {
+            tidy_up_after(supervisor, began, Some(&error));
             let _ = sys::wait_for(supervisor);
             return Err(error);
         }
@@ -177,11 +179,22 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
     // A working directory on a volume would keep it busy.
     let _ = std::env::set_current_dir("/");
     let ended = follow(command, &messages, options.wants_stats);
+    tidy_up_after(supervisor, began, ended.as_ref().err());
     if !matches!(ended, Ok(Ended { stats: None, .. })) {
         // It ends right after its last message.
         let _ = sys::wait_for(supervisor);
     }
     ended
+}
+
+/// A supervisor that was killed may have made a segment that it could not mark for removal any more.
+fn tidy_up_after(supervisor: i32, began: SystemTime, problem: Option<&RunError>) {
+    if matches!(problem, Some(RunError::SupervisorDied)) {
+        tracee::remove_segments_of(
+            supervisor,
+            began.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64),
+        );
+    }
 }
 
 fn await_ready(channel: &mut Channel) -> Result<(i32, i32), RunError> {

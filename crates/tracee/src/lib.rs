@@ -22,7 +22,7 @@ pub use filter::Filter;
 pub use inject::{call_before_start, Injection};
 pub use memory::{read_bytes, read_ranges, read_value, write_bytes, write_ranges, RemoteMemory, RANGES_MAX};
 pub use remote::{ignores_traps, mind_ignored_traps, RemoteCalls, RESTARTS};
-pub use segment::{Segment, WorldSegment};
+pub use segment::{remove_segments_of, Segment, WorldSegment};
 pub use stop::{
     await_end, await_stop, block_child_signal, halt, halt_all, interrupt, kill, look_for_end, seize, wait,
     wait_before_end, wait_until, Event, Stop, Stopped, Waker,

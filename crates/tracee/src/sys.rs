@@ -382,6 +382,18 @@ pub(crate) fn create_segment(len: usize, mode: i32) -> io::Result<(i32, *mut u8)
     }
 }
 
+/// A segment goes away with the last process that has it.
+pub(crate) fn mark_segment_for_removal(id: i32) -> io::Result<()> {
+    // SAFETY: the request takes no pointer.
+    checked(unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) }.into()).map(drop)
+}
+
+#[cfg(test)]
+pub(crate) fn tests_only_unmarked_segment() -> i32 {
+    // SAFETY: no pointers.
+    unsafe { libc::shmget(libc::IPC_PRIVATE, 4096, libc::IPC_CREAT | 0o600) }
+}
+
 /// What a huge page holds on x86-64, bytes.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 

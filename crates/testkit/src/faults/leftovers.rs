@@ -22,13 +22,14 @@ pub struct Before {
     mounts: BTreeSet<String>,
     loops: BTreeSet<String>,
     files: BTreeSet<String>,
+    segments: BTreeSet<String>,
 }
 
 impl Before {
     /// Now.
     pub fn look() -> Before {
         let mark = std::env::var(MARK).unwrap_or_default();
-        Before { mounts: mounts(), loops: loops(&mark), files: files(&mark), mark }
+        Before { mounts: mounts(), loops: loops(&mark), files: files(&mark), segments: segments(), mark }
     }
 
     /// What is there that was not, or that was made by the processes `makers`.
@@ -51,7 +52,7 @@ impl Before {
             ("mount", new(mounts(), &self.mounts)),
             ("loop device", new(loops(&self.mark), &self.loops)),
             ("file", new(files(&self.mark), &self.files)),
-            ("segment", segments(makers)),
+            ("segment", segments_of(makers, &self.segments)),
         ];
         let left = found.into_iter().flat_map(|(what, names)| names.into_iter().map(move |name| (what, name)));
         left.map(|(what, name)| format!("{what} left: {name}")).collect()
@@ -95,13 +96,26 @@ fn files(directory: &str) -> BTreeSet<String> {
     entries.map(|entry| entry.path().display().to_string()).collect()
 }
 
-/// Segments that were made by these processes.
-fn segments(makers: &[i32]) -> Vec<String> {
-    const CREATOR: usize = 4;
+/// Lines of the kernel's table of segments.
+fn segments() -> BTreeSet<String> {
     let table = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
-    let creator = |line: &str| line.split_whitespace().nth(CREATOR).and_then(|word| word.parse::<i32>().ok());
-    let is_theirs = |line: &&str| creator(line).is_some_and(|creator| makers.contains(&creator));
-    table.lines().skip(1).filter(is_theirs).map(|line| line.trim().to_owned()).collect()
+    table.lines().skip(1).map(|line| line.trim().to_owned()).collect()
+}
+
+/// Segments that were made by these processes. Numbers of processes come back: one that was there before was made by
+/// another one.
+fn segments_of(makers: &[i32], before: &BTreeSet<String>) -> Vec<String> {
+    theirs(&segments().into_iter().collect::<Vec<_>>(), makers, before)
+}
+
+fn theirs(now: &[String], makers: &[i32], before: &BTreeSet<String>) -> Vec<String> {
+    const NUMBER: usize = 1;
+    const CREATOR: usize = 4;
+    let field = |line: &str, at: usize| line.split_whitespace().nth(at).and_then(|word| word.parse::<i32>().ok());
+    let known: BTreeSet<_> = before.iter().filter_map(|line| field(line, NUMBER)).collect();
+    let is_known = |line: &str| field(line, NUMBER).is_some_and(|number| known.contains(&number));
+    let is_theirs = |line: &str| field(line, CREATOR).is_some_and(|creator| makers.contains(&creator));
+    now.iter().filter(|line| is_theirs(line) && !is_known(line)).cloned().collect()
 }
 
 #[cfg(test)]
@@ -113,7 +127,13 @@ mod tests {
     fn a_process_and_a_file_that_are_left_are_found() {
         let directory = tempfile::tempdir().unwrap();
         let mark = directory.path().display().to_string();
-        let before = Before { mounts: mounts(), loops: loops(&mark), files: files(&mark), mark: mark.clone() };
+        let before = Before {
+            mounts: mounts(),
+            loops: loops(&mark),
+            files: files(&mark),
+            segments: segments(),
+            mark: mark.clone(),
+        };
         assert_eq!(before.look_again(&[]), Vec::<String>::new());
         fs::write(directory.path().join("left"), "").unwrap();
         let mut child = Command::new("sleep").arg("1000").env(MARK, &mark).spawn().unwrap();
@@ -126,5 +146,12 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(left.len(), 2, "{left:?}");
         assert!(left[0].starts_with("process left") && left[1].starts_with("file left"), "{left:?}");
+    }
+    #[test]
+    fn a_segment_that_was_there_before_was_made_by_a_process_with_the_same_number() {
+        let line = |number: &str| format!("0 {number} 600 4096 77 77 0 0 0 0 0 1 1 1 0 0");
+        let before: BTreeSet<String> = [line("5")].into();
+        assert_eq!(theirs(&[line("5"), line("6")], &[77], &before), [line("6")]);
+        assert_eq!(theirs(&[line("6")], &[78], &before), Vec::<String>::new());
     }
 }
