@@ -46,7 +46,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use epochs::Permits;
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 9;
+pub const PROTOCOL_VERSION: u32 = 10;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).
@@ -392,6 +392,9 @@ pub struct World {
     pub logs: [AtomicU32; DOMAINS_MAX],
     /// fsyncs of files that could be a domain's log while another one was.
     pub log_misses: AtomicU32,
+    /// For each domain the slot in `objects`, plus 1, of the log that processes with common memory flush with their
+    /// writes; 0 if there is none. Another file may have the same slot.
+    pub log_slots: [AtomicU32; DOMAINS_MAX],
     /// Bytes written to files that nobody waits for.
     pub volatile_bytes: AtomicU64,
     /// Counts calls that may have moved such files to where they are waited for.

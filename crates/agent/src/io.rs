@@ -215,6 +215,7 @@ impl Call<'_> {
     #[inline(always)]
     fn change_contents(&mut self, position: u8, entry: FdEntry) {
         self.settle_elsewhere(entry.domain());
+        let entry = self.expect_log(self.arg(position), entry);
         let transaction = match entry.log() {
             0 => self.join_contents(entry),
             _ if self.write_flushed(self.arg(position), entry) => return,

@@ -12,7 +12,7 @@ use crate::clocks::Call;
 use crate::descriptors::{replace_remembered, Stat};
 use crate::gate;
 use crate::memory::is_set;
-use agent_abi::{FdEntry, Request, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN};
+use agent_abi::{FdEntry, Request, PROCESS_SHARES, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN};
 use commit_clock::Transaction;
 use core::sync::atomic::{fence, Ordering};
 use syscall_table::nr;
@@ -92,7 +92,8 @@ impl Call<'_> {
     #[inline(never)]
     pub fn write_flushed(&mut self, fd: u64, entry: FdEntry) -> bool {
         const IS_LIKELY: u32 = SYNC_SHOWS | SYNC_AFTER_WRITE;
-        let is_likely = self.page.syncs & (IS_LIKELY | SYNC_UNSHOWN) == IS_LIKELY && self.page.log_writes == 0;
+        let is_usual = self.page.syncs & (IS_LIKELY | SYNC_UNSHOWN) == IS_LIKELY;
+        let is_likely = (is_usual || self.is_expected_log(entry)) && self.page.log_writes == 0;
         let call = self.thread.calls.load(Ordering::Relaxed);
         self.page.log_writes = self.page.log_writes.saturating_add(1);
         self.page.log_written = call;
@@ -121,6 +122,7 @@ impl Call<'_> {
         if result > 0 && flush(fd) && self.known(fd) == entry {
             self.world.writes_flushed.fetch_add(1, Ordering::Relaxed);
             self.page.log_flushed = flushed(call, entry);
+            self.expect_of_others(entry);
             self.thread.end_flushed(self.transactions());
             self.end_change(domain, 0);
         } else {
@@ -132,6 +134,38 @@ impl Call<'_> {
             self.observe(object);
         }
         true
+    }
+
+    /// Others with common memory have flushed this log with their writes: the next one most likely will, too. Its first
+    /// answers, and those of all others meanwhile, would wait for a commit.
+    #[inline(always)]
+    fn expect_of_others(&self, entry: FdEntry) {
+        let expected = &self.world.log_slots[entry.domain()];
+        let slot = entry.slot() as u32 + 1;
+        if expected.load(Ordering::Relaxed) != slot && self.shares_memory() {
+            expected.store(slot, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a thread that has never flushed anything writes to what may be that log.
+    #[inline(always)]
+    fn is_expected_log(&self, entry: FdEntry) -> bool {
+        self.page.syncs == 0
+            && self.world.log_slots[entry.domain()].load(Ordering::Relaxed) == entry.slot() as u32 + 1
+            && self.shares_memory()
+    }
+
+    /// The same, before the write: the file's number is asked for, as otherwise at a flush.
+    #[inline(always)]
+    pub fn expect_log(&mut self, fd: u64, entry: FdEntry) -> FdEntry {
+        match !entry.has(FdEntry::LOG_ASKED) && self.is_expected_log(entry) {
+            true => self.propose_log(fd, entry),
+            false => entry,
+        }
+    }
+
+    fn shares_memory(&self) -> bool {
+        self.process.flags.load(Ordering::Relaxed) & PROCESS_SHARES != 0
     }
 
     /// A thread flushes a file. Whether its last call has done so, being the write to it.

@@ -715,6 +715,9 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
     page.pending_process = 0;
     page.births = 0;
     page.log_flushed = 0;
+    page.log_writes = 0;
+    // What its parent does after an fsync is not what it will do.
+    page.syncs = 0;
     if page.flags & THREAD_FORKED == 0 {
         return frame;
     }

@@ -207,6 +207,40 @@ fn a_signal_that_is_read_tells_of_its_sender() {
     assert!(stats["commits"]["output"].as_u64().unwrap_or(0) <= 6, "{stats}");
 }
 
+/// From the ninth request on, each is answered by a process of its own, which shares memory with the others.
+const APPENDS_AND_ANSWERS_BY_CHILDREN: &str = "\
+import mmap, os
+shared = mmap.mmap(-1, 4096)
+log = os.open('log', os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+while request := os.read(0, 1):
+    if request[0] >= 8:
+        if os.fork():
+            os.wait()
+            continue
+        os.close(log)
+        log = os.open('log', os.O_WRONLY | os.O_APPEND)
+    os.write(log, request * 100)
+    os.fdatasync(log)
+    os.write(1, request)
+    if request[0] >= 8:
+        os._exit(0)
+";
+
+/// A new backend of PostgreSQL made everybody wait for a commit at its first transaction.
+#[test]
+fn a_new_server_flushes_with_its_first_write_as_others_do() {
+    let scene = Scene::new();
+    let server = python(&scene, "--commit-interval 60000", APPENDS_AND_ANSWERS_BY_CHILDREN);
+    assert_eq!(ask(server), (0..ROUNDS as u8).collect::<Vec<u8>>());
+    let stats = scene.stats();
+    if stats["commits"].as_object().unwrap().is_empty() {
+        return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+    }
+    assert!(stats["writes_flushed"].as_u64().unwrap() >= ROUNDS - 6, "{stats}");
+    assert!(stats["commits"]["output"].as_u64().unwrap_or(0) <= 6, "{stats}");
+    assert_eq!(std::fs::read(scene.path("log")).unwrap().len() as u64, ROUNDS * 100);
+}
+
 /// A server for each client. They share memory, so that each answer depends on whatever any of them has written.
 const SERVERS: &str = "\
 import mmap, os, socket, sys
