@@ -1,8 +1,9 @@
 //! A call is asked about: may it be made now, as what, and what is known when it has been made.
 
+use crate::ahead::calls::births::makes_process;
 use crate::ahead::calls::exchange;
 use crate::ahead::calls::permits::Permitted;
-use crate::ahead::calls::plan::{makes_process, Class, Plan};
+use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers, has_our_rights};
 use crate::ahead::events::own_page;
 use crate::ahead::objects::sockets::accept;

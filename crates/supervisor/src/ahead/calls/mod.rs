@@ -1,6 +1,7 @@
 //! System calls: which may be made now, as what, and what is known when one has been made.
 
 pub(in crate::ahead) mod ask;
+pub(in crate::ahead) mod births;
 pub(in crate::ahead) mod exchange;
 pub(in crate::ahead) mod interrupted;
 pub(in crate::ahead) mod own_state;

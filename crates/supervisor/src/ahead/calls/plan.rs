@@ -1,6 +1,7 @@
 //! What a call observes and modifies, and what it is if its process is speculative (000, section 6). The row of the
 //! system-call table says it where neither the arguments nor the object matter; the rest is looked at here.
 
+use crate::ahead::calls::births::plan_fork;
 use crate::ahead::calls::own_state::{self, plan_identity, plan_limit, plan_prctl};
 use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::filesystems::disk::names::is_fifo;
@@ -11,7 +12,6 @@ use crate::ahead::objects::input::{self, Source};
 use crate::ahead::objects::sockets::accept::Listener;
 use crate::ahead::objects::sockets::shutdown::Closed;
 use crate::ahead::process::kill::SignalRequest;
-use crate::ahead::process::vfork;
 use crate::ahead::rollback::undo::{self, is_close_on_exec, position_of, Intent};
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -131,15 +131,6 @@ impl Plan {
 
 pub(in crate::ahead) const FIONREAD: u64 = 0x541b;
 pub(in crate::ahead) const FIONBIO: u64 = 0x5421;
-const CLONE_VM: u64 = 0x100;
-const CLONE_VFORK: u64 = 0x4000;
-/// `CLONE_FILES`, `CLONE_FS`, `CLONE_PARENT`, and all new namespaces.
-const CLONE_UNUSUAL: u64 = 0x400 | 0x200 | 0x8000 | 0x7e02_0000 | 0x80;
-/// What a thread has in common with its process: `CLONE_VM`, `CLONE_FS`, `CLONE_FILES`, `CLONE_SIGHAND`,
-/// `CLONE_THREAD`.
-const CLONE_OF_THREAD: u64 = 0x1_0f00;
-/// `CLONE_PIDFD`, `CLONE_VFORK`, `CLONE_PARENT`, and all new namespaces.
-const CLONE_UNUSUAL_OF_THREAD: u64 = 0x1000 | CLONE_VFORK | 0x8000 | 0x7e02_0000 | 0x80;
 
 impl Supervisor {
     pub(crate) fn plan(&mut self, call: &Call) -> Plan {
@@ -724,37 +715,6 @@ fn plan_own_signal(signal: i32) -> Plan {
         libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Plan::new(Class::Barrier).once(),
         _ => Plan::new(Class::Free),
     }
-}
-
-/// Whether a call makes a process with memory of its own.
-pub(in crate::ahead) fn makes_process(call: &Call) -> bool {
-    clone_flags(call).is_some_and(|flags| flags & CLONE_VM == 0)
-}
-
-/// What a process, or thread, that a call makes has in common with its maker; `None`: it makes none.
-fn clone_flags(call: &Call) -> Option<u64> {
-    match syscall_table::op(call.frame.nr)? {
-        Op::Fork => Some(0),
-        Op::Vfork => Some(CLONE_VM | CLONE_VFORK),
-        Op::Clone => Some(call.frame.args[0]),
-        Op::Clone3 => Some(tracee::read_value::<u64>(call.tid, call.frame.args[0]).unwrap_or(CLONE_VM)),
-        _ => None,
-    }
-}
-
-fn plan_fork(call: &Call) -> Plan {
-    let flags = clone_flags(call).unwrap_or(CLONE_VM);
-    if flags & CLONE_OF_THREAD == CLONE_OF_THREAD && flags & CLONE_UNUSUAL_OF_THREAD == 0 {
-        // It is taken back with its process.
-        return Plan::new(Class::Free).once();
-    }
-    let is_vfork = vfork::is_vfork(flags);
-    if flags & (CLONE_VM | CLONE_UNUSUAL) != 0 && !is_vfork {
-        return Plan::new(Class::Barrier).once();
-    }
-    let mut plan = Plan::new(if is_vfork { Class::Apart } else { Class::Tracked }).once();
-    plan.observes.push(Dependent::Process(process(call.pid)));
-    plan.modifying(Object::Children(call.pid), Intent::Nothing)
 }
 
 /// A new descriptor of signals is nobody else's; which signals an older one gives is not put back.

@@ -1,8 +1,8 @@
-//! What a guess has opened or made ([0176](../../../../../docs/decisions/0181-what-nobody-has-who-is-put-back.md)).
+//! What a guess has opened or made ([0181](../../../../../docs/decisions/0181-what-nobody-has-who-is-put-back.md)).
 //! Whoever has an open file got it by being born to somebody who had it, but for descriptors that are sent or taken. So
-//! where no checkpoint has it open, nobody who is put back will: all who have it depend on what it was opened under, and
-//! whatever takes back one of them takes it back from all. What is in a pipe, where the position is, how its flags are
-//! set, need not be kept then, nor that it was closed.
+//! where no checkpoint has it open, nobody who is put back will: all who have it depend on what it was opened under,
+//! and whatever takes back one of them takes it back from all. What is in a pipe, where the position is, how its flags
+//! are set, need not be kept then, nor that it was closed.
 
 use crate::event_loop::Supervisor;
 use agent_abi::option;
