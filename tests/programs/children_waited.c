@@ -1,5 +1,5 @@
 /* Children that are waited for one after the other: what they wrote, how they ended, what is heard of it, and that
-   their * program can be written again. */
+   their program can be written again. */
 #include "check.h"
 #include <sys/resource.h>
 static volatile sig_atomic_t heard;

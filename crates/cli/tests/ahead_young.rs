@@ -14,8 +14,8 @@ const CHANGES: &[&str] = &[
     "r, w = os.pipe(); os.set_blocking(r, False); seen.append(errno_of(os.read, r, 1)); os.set_blocking(r, True); \
      os.write(w, b'x'); os.close(w); seen.append((os.read(r, 9), os.read(r, 9))); os.close(r)",
     "d = os.open('.', os.O_RDONLY); seen.append(sorted(os.listdir(d))); os.lseek(d, 0, 0); os.close(d)",
-    "for i in range(30):\n  r, w = os.pipe()\n  if os.fork() == 0: os.dup2(w, 1); os.execlp('echo', 'echo', '%d' % i)\n  \
-     os.close(w); seen.append((os.read(r, 99), os.wait()[1])); os.close(r)",
+    "for i in range(30):\n  r, w = os.pipe()\n  if os.fork() == 0: os.dup2(w, 1); \
+     os.execlp('echo', 'echo', '%d' % i)\n  os.close(w); seen.append((os.read(r, 99), os.wait()[1])); os.close(r)",
 ];
 
 #[test]

@@ -1,9 +1,9 @@
 //! Processes that end in earnest though on a guess
 //! ([0182](../../../../../docs/decisions/0182-who-ended-on-a-guess-ends.md)).
 //!
-//! Where parent and child depend on the same when the parent waits, and no checkpoint has the child, whatever takes back
-//! the wait takes the parent to before it had the child. Nobody asks for the child any more: it ends, and is forgotten,
-//! but for what it wrote.
+//! Where parent and child depend on the same when the parent waits, and no checkpoint has the child, whatever takes
+//! back the wait takes the parent to before it had the child. Nobody asks for the child any more: it ends, and is
+//! forgotten, but for what it wrote.
 
 use crate::ahead::process::children::leads_session_at_terminal;
 use crate::ahead::rollback::undo::{Descriptor, Undo};
