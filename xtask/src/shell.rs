@@ -107,6 +107,11 @@ impl Job {
         Job(command)
     }
 
+    /// The same in a namespace of its own for System V objects: what nobody removes of them goes with it. Root only.
+    pub fn with_own_segments(self) -> Job {
+        job("unshare").args(["--ipc"]).args([self.0.get_program()]).args(self.0.get_args())
+    }
+
     /// As it would be typed.
     pub fn line(&self) -> String {
         let words = std::iter::once(self.0.get_program()).chain(self.0.get_args());

@@ -1,4 +1,5 @@
-# For the scenarios of sanitizers: runs a program with one and shows status, output, and its report without what differs each time.
+# For the scenarios of sanitizers: runs a program with one and shows status, output, and its report without what differs
+# each time.
 
 # Where addresses are drawn from more than 28 bits, some versions of the sanitizers fail now and then, natively as well.
 steady() {
@@ -11,8 +12,10 @@ report() {
     shift
     steady "$@" 2>report
     echo "status $?"
-    # Addresses and process ids. A part of the shadow shows in addition where the kernel has put the stack.
-    sed -E '/^Shadow bytes around/,/^Shadow byte legend/d; s/0x[0-9a-f]+/ADDRESS/g; s/==[0-9]+==/==PID==/g; s/(pid|tid)[=: ]*[0-9]+/\1/g' report
+    # Addresses and process ids, and whether the other thread of a race has ended when it is told of. A part of the
+    # shadow shows in addition where the kernel has put the stack.
+    sed -E '/^Shadow bytes around/,/^Shadow byte legend/d; s/0x[0-9a-f]+/ADDRESS/g; s/==[0-9]+==/==PID==/g
+        s/(pid|tid)[=: ]*[0-9]+/\1/g; s/(tid,) (running|finished)/\1 any/' report
     rm -f report
 }
 
