@@ -229,12 +229,23 @@ impl Call<'_> {
             return false;
         }
         let flags = if bits & O_NOFOLLOW != 0 { AT_SYMLINK_NOFOLLOW } else { 0 };
-        let is_plain = Stat::of_name(dir, path, flags)
-            .is_ok_and(|stat| matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev));
+        let looked = Stat::of_name(dir, path, flags);
+        let is_plain = |stat: &Stat| matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev);
+        let is_sure = match &looked {
+            Ok(stat) => is_plain(stat),
+            Err(error) => matches!(-error, ENOENT | ENOTDIR),
+        };
         // The kernel has read the name.
-        if !is_plain || !self.stays_here(dir, path) {
+        if !is_sure || !self.stays_here(dir, path) {
             self.end_permit();
             return false;
+        }
+        if let Err(error) = looked {
+            // Nothing is made: the open would say the same.
+            self.answer(error);
+            self.observe_names();
+            self.end_permit();
+            return true;
         }
         carry_out_apart(self);
         self.end_permit();

@@ -44,6 +44,7 @@ const CALLS: &[&str] = &[
     "g = os.open('a', os.O_RDONLY); at = mapped(g); os.close(g); libc.munmap(at, 4096)",
     "libc.munmap(mapped(f), 4096)",
     "resource.getrlimit(resource.RLIMIT_NOFILE)",
+    "libc.open(b'missing', os.O_RDONLY); libc.open(b'a/b', os.O_RDONLY)",
 ];
 
 /// What somebody sees who goes on after a guess of his failed, or came true. Twice as often as not it looks without a
@@ -70,6 +71,9 @@ const LOOKS: &[&str] = &[
     "os.stat('a'); os.unlink('a'); seen.append(os.path.exists('a')); g = os.open('d', os.O_RDONLY); \
      seen.append(os.listdir('.'))",
     "os.stat('a'); os.rename('a', 'b'); seen.append(os.path.exists('a')); os.access('d', 4)",
+    "os.stat('a'); tried = lambda name, flags: (libc.open(name, flags), ctypes.get_errno()); \
+     seen.append([tried(b'missing', 0), tried(b'a/b', 0), tried(b'', 0), tried(b'missing', os.O_DIRECTORY)])\n\
+     os.symlink('nowhere', 'link'); seen.append([tried(b'link', 0), tried(b'link', os.O_NOFOLLOW)]); os.unlink('link')",
     "os.stat('/proc/self/stat'); os.stat('a'); seen.append(os.path.exists('/proc/self/fd/3')); \
      os.stat('/dev/null'); os.read(f, 1)",
 ];

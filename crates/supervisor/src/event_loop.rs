@@ -496,6 +496,7 @@ impl Supervisor {
         self.observe_signal(tid, &info);
         if left.is_none() {
             self.requeue(tid, &info);
+            self.ahead_on_requeue(&info);
         }
         self.put_back_signals(left.as_ref(), tid, more)?;
         let resumed = match left {

@@ -425,6 +425,14 @@ impl Supervisor {
         Ok(Some(stopped))
     }
 
+    /// A signal that was to be delivered was sent again instead. If we tell of a child's end by it, it is still to be
+    /// taken for ours, and not for the kernel's word of the same end.
+    pub(crate) fn ahead_on_requeue(&mut self, info: &SignalInfo) {
+        if info.number() == libc::SIGCHLD && self.ahead.children.is_silent(info.process()) {
+            self.ahead.children.announce(info.process());
+        }
+    }
+
     /// The signal is not delivered; what it interrupted goes on.
     fn swallow(&mut self, stopped: Stopped) -> Result<()> {
         if self.ahead.starting.contains(&stopped.tid()) {
