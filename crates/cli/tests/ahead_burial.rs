@@ -2,6 +2,7 @@
 //! wrote is held as before, and where somebody could be put back to before the wait, they are kept.
 
 use crate::ahead_new_files::{errors, folder, has_never_been, has_root, is_as_natively, speculator, text};
+use crate::ahead_young::BEFORE;
 use crate::support;
 
 const CHANGES: &[&str] = &[
@@ -31,14 +32,6 @@ fn children_of_a_wrong_guess_have_never_been() {
     }
     CHANGES.iter().for_each(|what| has_never_been(folder, what));
 }
-
-const BEFORE: &str = "
-import ctypes, os, sys
-call = ctypes.CDLL(None).syscall
-def begin(): return call(0x5bed, 1, 0)
-def commit(guess): call(0x5bed, 2, guess)
-def fail(guess): call(0x5bed, 3, guess)
-";
 
 #[track_caller]
 fn prints(limit: u32, script: &str, expected: &str) {

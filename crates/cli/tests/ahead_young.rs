@@ -34,7 +34,8 @@ fn what_a_wrong_guess_has_opened_has_never_been() {
     CHANGES.iter().for_each(|what| has_never_been(folder, what));
 }
 
-const BEFORE: &str = "
+/// What each program begins with. `begin` returns twice, as fork does.
+pub(crate) const BEFORE: &str = "
 import ctypes, os, sys
 call = ctypes.CDLL(None).syscall
 def begin(): return call(0x5bed, 1, 0)

@@ -42,10 +42,10 @@ pub(super) fn hears_of_children(pid: i32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn unreadable<T>() -> procfs::Result<T> {
+    pub fn unreadable<T>() -> procfs::Result<T> {
         let source = std::io::Error::from_raw_os_error(libc::EMFILE);
         Err(procfs::Error::Unreadable { pid: 1, name: "status".to_owned(), source })
     }

@@ -774,11 +774,7 @@ pub(super) fn leads_session_at_terminal(pid: i32) -> procfs::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn unreadable<T>() -> procfs::Result<T> {
-        let source = std::io::Error::from_raw_os_error(libc::EMFILE);
-        Err(procfs::Error::Unreadable { pid: 1, name: "status".to_owned(), source })
-    }
+    use crate::ahead::process::child_signal::tests::unreadable;
 
     #[test]
     fn children_that_cannot_be_listed_may_be_there() {
