@@ -14,7 +14,7 @@
 //! | `faults [N] [--seed S]` | kills and stops the supervising processes at N (500) random moments |
 //! | `posix [--operations N] [--seed S] [NAME …]` | pjdfstest (tests with a NAME in theirs) and fsx on a BlueFS mount |
 //! | `histories [N] [--seed S] [--planted ERROR]` | N (100) histories of several BlueFS clients, with faults |
-//! | `fuzz [--for MINUTES] [--seed S]` | hostile clients and a hostile server of BlueFS, so long at each end |
+//! | `fuzz [--for MINUTES] [--seed S]` | hostile clients, servers and files of BlueFS, so long at each |
 //! | `hostile` | clients of BlueFS that lie, hoard and flood: what they are told, and how long another one waits |
 //! | `contention` | two mounts of BlueFS want the same: appends, lock files, `make`, a long transaction |
 //! | `programs` | git, cargo, npm and the build of a C package, on the disk and on a BlueFS mount |

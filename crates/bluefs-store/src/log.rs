@@ -27,6 +27,8 @@ pub type Puts = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 const HEADER_BYTES: usize = 20;
 /// Where records begin.
 const ALIGN: usize = 8;
+/// The last number that a record may have: nobody comes so far.
+const NUMBER_MAX: u64 = 1 << 62;
 const PREFIX: &str = "log-";
 const WITNESS: &str = "witness";
 const SLOT_BYTES: usize = 16;
@@ -70,7 +72,9 @@ pub fn is_ours(name: &str) -> bool {
 }
 
 fn first_of(name: &str) -> Option<u64> {
-    u64::from_str_radix(name.strip_prefix(PREFIX).filter(|rest| rest.len() == 16)?, 16).ok()
+    let first = u64::from_str_radix(name.strip_prefix(PREFIX).filter(|rest| rest.len() == 16)?, 16).ok()?;
+    // The first record has the number 1. A file with another name is none of ours.
+    (1..=NUMBER_MAX).contains(&first).then_some(first)
 }
 
 fn name_of(first: u64) -> String {
