@@ -226,10 +226,23 @@ show('over')
 /// A thread that executes gets the id of the first one, of which nobody who waits for it to stop is told.
 #[test]
 fn a_thread_executes_while_the_others_guess() {
+    check_threads_exec("thread_exec", &["--inject", "all:0%:3"]);
+}
+
+/// What is done to the first thread, which has stopped to ask something, must not be done to the new program, which has
+/// its id: that ran without the agent, and ended by SIGSEGV.
+#[test]
+fn a_thread_executes_while_the_first_one_asks() {
+    check_threads_exec("thread_exec_busy", &["--inject", "all:0%:3"]);
+    check_threads_exec("thread_exec_busy", &["--interpose=stops"]);
+}
+
+/// A program of `tests/programs` in which threads execute programs ends inside as natively.
+fn check_threads_exec(name: &str, options: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
-    let program = dir.path().join("thread_exec").display().to_string();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/thread_exec.c");
-    assert!(Command::new("cc").args(["-O1", "-pthread", "-o", &program, source]).status().unwrap().success());
+    let program = dir.path().join(name).display().to_string();
+    let source = format!("{}/../../tests/programs/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    assert!(Command::new("cc").args(["-O1", "-pthread", "-o", &program, &source]).status().unwrap().success());
     let run = |words: &[&str]| -> Output {
         let mut limited = Command::new("timeout");
         limited.args(["--signal=KILL", "300"]).args(words).arg(&program).stdin(Stdio::null()).output().unwrap()
@@ -239,7 +252,8 @@ fn a_thread_executes_while_the_others_guess() {
     // It may take many seconds: others guess all the time, and who executes waits for a moment without a guess.
     for seed in 1..=3 {
         let seed = seed.to_string();
-        let inside = run(&[env!("CARGO_BIN_EXE_speculator"), "run", "--inject", "all:0%:3", "--seed", &seed, "--"]);
+        let words = [&[env!("CARGO_BIN_EXE_speculator"), "run"], options, &["--seed", &seed, "--"]].concat();
+        let inside = run(&words);
         assert_eq!((inside.status.code(), inside.stdout), (Some(0), expected.stdout.clone()), "seed {seed}");
     }
 }

@@ -312,7 +312,7 @@ impl Supervisor {
             self.count_threads(tid);
         }
         self.leave_shared_slot(tid);
-        self.ahead_on_exec(&stopped)?;
+        self.ahead_on_exec(&stopped, former_tid)?;
         if let Some(tracee) = self.tracees.get_mut(&tid) {
             tracee.segment_given = 0;
         }

@@ -52,6 +52,7 @@ const PROGRAMS: &[&str] = &[
     "stdin_shared.c",
     "thread_cancel.c",
     "thread_exec.c",
+    "thread_exec_busy.c",
     "thread_exit_group.c",
     "thread_fork_mix.c",
     "thread_signals.c",

@@ -262,9 +262,16 @@ impl Supervisor {
         }
     }
 
-    pub(crate) fn ahead_on_exec(&mut self, stopped: &Stopped) -> Result<()> {
+    pub(crate) fn ahead_on_exec(&mut self, stopped: &Stopped, former_tid: i32) -> Result<()> {
         let tid = stopped.tid();
-        let made = self.ahead.under_way.remove(&tid);
+        let made = self.ahead.under_way.remove(&former_tid);
+        if former_tid != tid {
+            // The first thread is gone.
+            self.ahead.under_way.remove(&tid);
+            self.ahead.asked_before.remove(&former_tid);
+            self.ahead.unsettled.retain(|other| ![tid, former_tid].contains(other));
+            self.ahead.thread_groups.executed(tid);
+        }
         // What it has closed is held by what undoes that: who waits at the other end would not hear of it.
         let hung_up = made.as_ref().map_or_else(Vec::new, UnderWay::hung_up);
         if !hung_up.is_empty() {

@@ -48,6 +48,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use syscall_table::Op;
 use tracee::{SignalInfo, Stopped};
 
 /// What can be speculative besides processes.
@@ -222,6 +223,11 @@ impl Call {
         }
     }
 
+    /// Whether it executes a program.
+    fn executes(&self) -> bool {
+        matches!(syscall_table::op(self.frame.nr), Some(Op::Execve | Op::Execveat))
+    }
+
     /// Whether it may be made again to let signals in. Who waits in `vfork` hears none.
     fn hears_signals(&self) -> bool {
         self.answer.is_none() && self.awaits.is_none()
@@ -268,6 +274,8 @@ pub(crate) struct UnderWay {
     mirrors: Option<filesystems::disk::mirrors::Mapping>,
     /// It may wait, deaf to everything, until a child does not use the memory of its process any more (`vfork`).
     pub lends_memory: bool,
+    /// It executes a program in the place of its process's first thread.
+    pub replaces_first: bool,
 }
 
 /// What a call takes that is known only when it has been made.

@@ -55,7 +55,8 @@ pub(in crate::ahead) type Forked = (ThreadedVessel, HashMap<i32, Then>);
 #[derive(Debug, Default)]
 pub(crate) struct ThreadGroups {
     retired: HashMap<i32, Retired>,
-    /// Processes of which one thread has lent the memory to a child, and that thread (`apart`).
+    /// Processes of which one thread has lent the memory to a child, or executes a program, and that thread (`apart`,
+    /// [`Supervisor::hold_first`]).
     lenders: HashMap<i32, i32>,
     /// Their other threads, with their process.
     held: HashMap<i32, (i32, Stopped)>,
@@ -90,6 +91,12 @@ impl ThreadGroups {
 
     pub fn take_retired(&mut self, tid: i32) -> Option<Stopped> {
         self.retired.remove(&tid).map(|retired| retired.stopped)
+    }
+
+    /// A process has executed a program.
+    pub fn executed(&mut self, pid: i32) {
+        self.lenders.remove(&pid);
+        self.held.retain(|_, (of, _)| *of != pid);
     }
 
     /// A thread has ended.
@@ -324,6 +331,38 @@ impl Supervisor {
         Ok(())
     }
 
+    /// A thread that is not the first one of its process is about to execute a program: then it has the first one's id,
+    /// and nothing tells that that one is gone. Were the first one stopped for us meanwhile, what we do to it would be
+    /// done to the new program: it would go on before the agent is in it. So it stands still, and none of the others
+    /// gets an answer, until the call is over. False: not now.
+    pub(in crate::ahead) fn hold_first(&mut self, pid: i32, caller: i32) -> Result<bool> {
+        let has_ended = || procfs::Status::of(pid).and_then(|status| status.state()).is_ok_and(|state| state == 'Z');
+        // Who is in a call that would be cut short stays there: it stops for nobody.
+        let leave_alone = self.is_kept(pid, pid) || self.would_be_cut_short(pid) || has_ended();
+        let mut first = None;
+        if !leave_alone {
+            self.await_birth(pid)?;
+            if self.is_elsewhere(pid) {
+                self.ahead.thread_groups.await_birth();
+                return Ok(false);
+            }
+            first = match tracee::halt(pid)? {
+                Some(stopped) if self.stands_before_its_call(&stopped)? => Some(stopped),
+                Some(stopped) => {
+                    stopped.keep();
+                    self.ahead.thread_groups.await_birth();
+                    return Ok(false);
+                }
+                None => None,
+            };
+        }
+        first.iter().try_for_each(|stopped| self.forget_unborn(stopped))?;
+        let groups = &mut self.ahead.thread_groups;
+        groups.lenders.insert(pid, caller);
+        groups.held.extend(first.map(|stopped| (pid, (pid, stopped))));
+        Ok(true)
+    }
+
     /// One thread of several is about to lend the memory of its process to a child, which gets a copy: no other one
     /// changes it until what the child has written is in it again. False: not now.
     pub(in crate::ahead) fn lend_memory(&mut self, pid: i32, lender: i32) -> Result<bool> {
@@ -338,7 +377,7 @@ impl Supervisor {
     pub(in crate::ahead) fn end_lending(&mut self) -> Result<bool> {
         let ahead = &self.ahead;
         let lends = |tid: i32| {
-            ahead.under_way.get(&tid).is_some_and(|call| call.is_apart)
+            ahead.under_way.get(&tid).is_some_and(|call| call.is_apart || call.replaces_first)
                 || ahead.parked.values().any(|parked| parked.call.tid == tid && parked.call.awaits.is_some())
         };
         let lenders = &ahead.thread_groups.lenders;

@@ -13,7 +13,6 @@ use commit_clock::DOMAINS_MAX;
 use speculation::Dependent;
 use std::collections::HashMap;
 use syscall_table::nr;
-use syscall_table::Op;
 use tracee::{Result, Stopped, TraceError};
 
 const CLONE_VM: u64 = 0x100;
@@ -128,8 +127,7 @@ impl Supervisor {
 
 /// Whether a process lets go of its memory by this call, which is that.
 pub(in crate::ahead) fn lets_go(call: &Call, class: &Class) -> bool {
-    let is_exec = matches!(syscall_table::op(call.frame.nr), Some(Op::Execve | Op::Execveat));
-    is_exec || matches!(class, Class::Exit { .. })
+    call.executes() || matches!(class, Class::Exit { .. })
 }
 
 #[cfg(test)]

@@ -126,8 +126,10 @@ impl Supervisor {
             .map(|(&tid, _)| tid)
             .collect();
         for tid in others {
-            let is_parked = self.ahead.parked.values().any(|parked| parked.call.tid == tid);
-            if !is_parked && tracee::interrupt(tid).is_ok() {
+            // It stands before a call already.
+            let is_kept = self.ahead.thread_groups.is_held(tid)
+                || self.ahead.parked.values().any(|parked| parked.call.tid == tid);
+            if !is_kept && tracee::interrupt(tid).is_ok() {
                 self.ahead.unsettled.insert(tid);
             }
         }

@@ -18,7 +18,6 @@ use crate::event_loop::Supervisor;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use syscall_table::nr;
-use syscall_table::Op;
 use tracee::{Result, Stopped, TraceError};
 
 /// What we put there for a call takes so much at most: the agent's own part of its stack ends far above.
@@ -95,12 +94,11 @@ impl Supervisor {
         plan: &mut Plan,
     ) -> Result<Option<Decision>> {
         let ahead = &self.ahead;
-        let is_exec = matches!(syscall_table::op(call.frame.nr), Some(Op::Execve | Op::Execveat));
         let is_any = !ahead.held_names.is_empty()
             || !ahead.new_files.is_empty()
             || !ahead.contents.is_empty()
             || !ahead.attributes.is_empty();
-        if !is_exec || !is_any || !ahead.is_speculative(call.pid) || !matches!(plan.class, Class::Tracked) {
+        if !call.executes() || !is_any || !ahead.is_speculative(call.pid) || !matches!(plan.class, Class::Tracked) {
             return Ok(None);
         }
         if self.has_company(call.tid) || !is_root_as_we_are(call.pid) || !self.would_find(stopped, call)? {
