@@ -1,6 +1,6 @@
-/* Two children write to pipes of their own without pause, and then tell their parent, all in one guess where there
-   are guesses. On one processor each of them is often in the last steps of a call when another one has to be let
-   through. */
+/* busy_neighbours [CHILDREN]: two children, or so many, write to pipes of their own without pause, and then tell their
+   parent, all in one guess where there are guesses. On one processor each of them is often in the last steps of a call
+   when another one has to be let through. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -27,19 +27,19 @@ static void write_and_read(double until) {
     } while (now() < until);
 }
 
-int main(void) {
-    int told[2], sum = 0;
+int main(int count, char **words) {
+    int told[2], sum = 0, children = count > 1 ? atoi(words[1]) : 2;
     if (pipe(told) != 0) return 1;
     long guess = syscall(SYS_SPECULATE, 1, 0);
     double until = now() + 0.3;
-    for (int child = 1; child <= 2; child++) {
+    for (int child = 1; child <= children; child++) {
         if (fork() == 0) {
             write_and_read(until);
             return write(told[1], &child, sizeof child) != sizeof child;
         }
     }
     write_and_read(until);
-    for (int child = 1; child <= 2; child++) {
+    for (int child = 1; child <= children; child++) {
         int number;
         if (read(told[0], &number, sizeof number) != sizeof number) return 1;
         sum += number;

@@ -52,6 +52,15 @@ const CHANGES: &[&str] = &[
      cp ../a p/q; cd p/q && ls; cat a; pwd | sed s,.*/d,,')\nos.wait(); seen.append(open('d/x').read())",
     "os.system('mkdir -p x/y/z && cp -r x w && ls -lR w | grep -c ^d && touch w/y/f && find w | sort && mv w v && \
      find v | sort')",
+    // Of several reasons for which a call fails the kernel tells the first one.
+    "os.makedirs('d/e/f'); put('d/x', '1'); seen.extend(errno_of(os.rename, *n) for n in (('d', 'd/e'), ('d', 'd/e/f'), \
+     ('d/x', 'd'), ('d/e', 'd'), ('d/e/f', 'd/x'), ('d/x', 'd/e'), ('d', 'd/x/y'), ('none', 'd/x/y'), ('none', 'd')))",
+    "os.mkdir('d'); put('d/x', '1'); seen.extend(errno_of(os.link, *n) for n in (('none', 'd/x/y'), ('none', 'd/x'), \
+     ('d/x', 'd/x/y'), ('d/x', 'none/y'), ('d/x', 'd'), ('d/x', 'd/x')))",
+    "os.mkdir('d'); put('d/x', '1'); put('/dev/shm/%d' % os.getpid(), '2'); far = ('/dev/shm/none', \
+     '/dev/shm/%d' % os.getpid())\nfor n in [('d/x', to) for to in far] + [(name, 'd/x') for name in far] + \
+     [('d', far[1]), ('none', far[1])]:\n  seen.append((errno_of(os.rename, *n), errno_of(os.link, *n)))\n\
+     os.unlink(far[1])",
     // Attributes.
     "os.mkdir('d'); os.chmod('d', 0o711); see('d'); os.chown('d', 5, 6); see('d'); \
      os.utime('d', ns=(10 ** 18, 10 ** 18)); seen.append(os.stat('d').st_mtime_ns); put('d/x', ''); \

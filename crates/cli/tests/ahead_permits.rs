@@ -4,7 +4,7 @@
 use crate::support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
@@ -196,22 +196,57 @@ os.wait()
     assert!(stats["ahead"]["permits"].as_u64().unwrap() > 0, "nobody had a permit: {stats}");
 }
 
-/// Whoever is called out of a call that was made already gets to leave it, also on one processor, where nobody else
-/// runs while the supervisor does.
+/// The program `busy_neighbours`, natively and inside, on one processor, where nobody else runs while the supervisor
+/// does.
+struct Neighbours(tempfile::TempDir);
+
+impl Neighbours {
+    fn compile() -> Self {
+        let neighbours = Self(tempfile::tempdir().unwrap());
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/busy_neighbours.c");
+        assert!(Command::new("cc")
+            .args(["-O1", "-o"])
+            .arg(neighbours.program())
+            .arg(source)
+            .status()
+            .unwrap()
+            .success());
+        neighbours
+    }
+
+    fn program(&self) -> PathBuf {
+        self.0.path().join("busy_neighbours")
+    }
+
+    /// What it says natively is what it says inside; how many calls were asked about there.
+    fn asked(&self, arguments: &[&str]) -> u64 {
+        let stats = self.0.path().join("stats");
+        let options = format!("--stats=json:{}", stats.display());
+        let run = |words: &[&str]| {
+            let mut pinned = Command::new("timeout");
+            pinned.args(["--signal=KILL", "60", "taskset", "--cpu-list", "0"]).args(words);
+            pinned.arg(self.program()).args(arguments).stdin(Stdio::null()).output().unwrap()
+        };
+        let (expected, inside) = (run(&[]), run(&[SPECULATOR, "run", &options, "--"]));
+        assert!(expected.stdout.starts_with(b"children "));
+        // A guess that fails, as nobody gets on, is told of.
+        assert_eq!(String::from_utf8_lossy(&inside.stderr), "");
+        assert_eq!((inside.status.code(), inside.stdout), (Some(0), expected.stdout));
+        let stats: serde_json::Value = serde_json::from_str(&fs::read_to_string(stats).unwrap()).unwrap();
+        stats["ahead"]["asked"].as_u64().unwrap()
+    }
+}
+
+/// Whoever is called out of a call that was made already gets to leave it.
 #[test]
 fn who_is_called_out_at_the_end_of_a_call_gets_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let program = dir.path().join("busy_neighbours").display().to_string();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/busy_neighbours.c");
-    assert!(Command::new("cc").args(["-O1", "-o", &program, source]).status().unwrap().success());
-    let run = |words: &[&str]| {
-        let mut pinned = Command::new("timeout");
-        pinned.args(["--signal=KILL", "60", "taskset", "--cpu-list", "0"]).args(words).arg(&program);
-        pinned.stdin(Stdio::null()).output().unwrap()
-    };
-    let (expected, inside) = (run(&[]), run(&[SPECULATOR, "run", "--"]));
-    assert_eq!(expected.stdout, b"children 3\n");
-    // A guess that fails, as nobody gets on, is told of.
-    assert_eq!(String::from_utf8_lossy(&inside.stderr), "");
-    assert_eq!((inside.status.code(), inside.stdout), (Some(0), expected.stdout));
+    Neighbours::compile().asked(&[]);
+}
+
+/// While a call waits until others have left theirs, nobody takes their core to ask about one call after the other.
+#[test]
+fn who_asks_stands_back_for_those_who_leave_their_calls() {
+    // Some 350 are asked about; without standing back 5,000 and more.
+    let asked = Neighbours::compile().asked(&["20"]);
+    assert!(asked < 2000, "{asked} calls were asked about");
 }

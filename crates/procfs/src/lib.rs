@@ -7,10 +7,12 @@
 #![forbid(unsafe_code)]
 
 mod fields;
+mod locks;
 mod maps;
 mod status;
 
 pub use fields::{stat_fields, Limits, Marks};
+pub use locks::{file_locks, FileLock, LockKind};
 pub use maps::{Mapping, Maps};
 pub use status::{SignalSets, Status};
 

@@ -82,6 +82,7 @@ pub const SHORT: &[&str] = &[
     "exit_ways",
     "fd_dup2_everywhere",
     "fifo",
+    "file_lease_closed",
     "fork_status",
     "gave_up_root",
     "marker_perl",

@@ -289,6 +289,9 @@ impl Supervisor {
             }
             call.not_before = None;
         }
+        if self.stands_back(call) {
+            return Ok(Decision::Wait);
+        }
         let mut plan = self.plan(call);
         if vfork::lets_go(call, &plan.class) {
             self.hand_back(call.pid)?;
@@ -776,11 +779,6 @@ fn holds_something(class: &Class) -> bool {
 /// Whether a process has record locks: it loses them when it closes any descriptor of the file, which a rollback does
 /// too, and cannot get them back.
 fn has_locks(pid: i32) -> bool {
-    // 1: POSIX  ADVISORY  WRITE PID …
-    let Ok(locks) = std::fs::read_to_string("/proc/locks") else { return true };
-    let is_its = |line: &str| {
-        let mut words = line.split_whitespace().filter(|&word| word != "->").skip(1);
-        words.next() == Some("POSIX") && words.nth(2).and_then(|word| word.parse().ok()) == Some(pid)
-    };
-    locks.lines().any(is_its)
+    let is_its = |lock: &procfs::FileLock| lock.kind == procfs::LockKind::Record && lock.pid == pid;
+    procfs::file_locks().map_or(true, |locks| locks.iter().any(is_its))
 }

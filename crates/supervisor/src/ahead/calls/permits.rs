@@ -21,6 +21,9 @@ use tracee::{Result, Stopped};
 /// How long a thread may take for the last steps of a call.
 const LEAVES_WITHIN: Duration = Duration::from_millis(2);
 
+/// So long a call that waits for others to leave theirs keeps back who asks meanwhile.
+const KEEPS_OTHERS: Duration = Duration::from_millis(50);
+
 /// What a permit that is given with a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permitted {
@@ -37,6 +40,8 @@ pub(in crate::ahead) struct Given {
     any: bool,
     /// A call waits until nobody works on one: meanwhile none is given.
     is_awaited: bool,
+    /// The thread whose call waited last, and since when one has, if nobody's call could be made since then.
+    awaiting: Option<(i32, Instant)>,
     /// Threads that were called out of such a call when it was made, and since when they are about to leave it.
     leaving: HashMap<i32, Instant>,
     /// Somebody inside may serve a file system: who looks there waits for him.
@@ -44,10 +49,13 @@ pub(in crate::ahead) struct Given {
 }
 
 impl Given {
-    /// When to look again whether those who were called out have left their calls.
+    /// When to look again whether those who were called out have left their calls, or at who was kept back for them.
     pub(in crate::ahead) fn next_look(&self) -> Option<Instant> {
         const AGAIN: Duration = Duration::from_micros(100);
-        (self.is_awaited && !self.leaving.is_empty()).then(|| Instant::now() + AGAIN)
+        let now = Instant::now();
+        let kept_until = self.awaiting.map(|(_, since)| since + KEEPS_OTHERS).filter(|&until| until > now);
+        let again = (!self.leaving.is_empty()).then(|| now + AGAIN);
+        again.into_iter().chain(kept_until).min().filter(|_| self.is_awaited)
     }
 }
 
@@ -101,7 +109,17 @@ impl Supervisor {
             }
         }
         given.is_awaited = !working.is_empty();
+        let since = given.awaiting.map_or_else(Instant::now, |(_, since)| since);
+        given.awaiting = given.is_awaited.then_some((caller, since));
         working.is_empty()
+    }
+
+    /// Whether a call stands back for one that waits until others have left theirs. Without a permit its thread would
+    /// ask, go on, and ask again, on a core that those others need to get out of their calls.
+    pub(in crate::ahead) fn stands_back(&self, call: &Call) -> bool {
+        let permits = &self.ahead.permits;
+        let is_kept = |(caller, since): (i32, Instant)| caller != call.tid && since.elapsed() < KEEPS_OTHERS;
+        permits.is_awaited && permits.awaiting.is_some_and(is_kept) && permitted::kind(call.frame.nr).is_some()
     }
 
     /// A thread that was called out goes on. If its call was made already it has a few steps to go before it says so:

@@ -141,6 +141,9 @@ impl Supervisor {
         if self.leads_to_others(call, op) {
             return Plan::new(Class::Window).once();
         }
+        if matches!(op, Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2) && self.may_break_lease(call) {
+            return Plan::new(Class::Barrier).once();
+        }
         if let Some(plan) = self.plan_new_file(call, op) {
             return plan;
         }

@@ -70,6 +70,27 @@ impl Supervisor {
         open_flags(call) & O_CREAT != 0
     }
 
+    /// Whether somebody may hear of the call, or be waited for, because he has a lease of the file. Who opens it only to
+    /// read breaks leases of writers: these are looked for where somebody inside has asked for any.
+    pub(in crate::ahead) fn may_break_lease(&self, call: &Call) -> bool {
+        let flags = open_flags(call);
+        let is_plain_read = flags & (O_ACCMODE | O_TRUNC) == 0 && !self.are_reads_heard();
+        if flags & libc::O_PATH as u64 != 0 || is_plain_read {
+            return false;
+        }
+        let leased = match procfs::file_locks() {
+            Ok(mut locks) => {
+                locks.retain(|lock| lock.kind == procfs::LockKind::Lease);
+                locks
+            }
+            // Where they cannot be read nobody is taken to have one, as in the agent.
+            Err(_) => return false,
+        };
+        let path = syscall_table::op(call.frame.nr).and_then(|op| paths_of(op).first().copied());
+        let Some((dir, path)) = path.filter(|_| !leased.is_empty()) else { return false };
+        self.look_up(call, dir, path).may_be(|found| leased.iter().any(|lease| lease.inode == found.st_ino))
+    }
+
     fn changes_nothing(&self, call: &Call, &[dir, path, flags, _]: &[u64; 4]) -> bool {
         if flags & (O_EXCL | O_TMPFILE) != 0 {
             return false;

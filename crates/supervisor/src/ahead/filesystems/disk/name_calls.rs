@@ -170,34 +170,41 @@ impl Supervisor {
     }
 
     fn name_added(&self, call: &Call) -> Known<Wanted> {
-        let (from, to) = (self.entry_to_change(call, 0)?, self.entry_to_change(call, 1)?);
+        let from = self.entry_to_change(call, 0)?;
         refuse_if(from.found.is_none(), libc::ENOENT)?;
+        let to = self.entry_to_change(call, 1)?;
+        refuse_if(to.found.is_some(), libc::EEXIST)?;
+        refuse_if(!is_one_mount(&from.dir, &to.dir)?, libc::EXDEV)?;
         let file = self.ahead.new_files.file_at(&from).or_else(|| linkable(&from));
         let is_such = |found: &Found| found.is_regular() || is_fifo(&found.stat);
         let file = file.filter(|_| from.found.as_ref().is_some_and(is_such)).ok_or(Unsure)?;
-        refuse_if(to.found.is_some(), libc::EEXIST)?;
         sure_if(can_move(&from.dir, &to.dir) && to.name.len() <= NAME_MAX)?;
         let target = from.found.map(Target::of).ok_or(Unsure)?;
         Ok(Wanted::Change(NameChange::Link { name: DiskName::of_new(to, target), file }))
     }
 
     fn name_moved(&self, call: &Call, keeps: bool) -> Known<Wanted> {
+        // Errors in the order of the kernel.
         let (from, to) = (self.entry_to_change(call, 0)?, self.entry_to_change(call, 1)?);
+        refuse_if(!is_one_mount(&from.dir, &to.dir)?, libc::EXDEV)?;
         let moved = from.found.as_ref().ok_or(Error(libc::ENOENT))?;
         sure_if(is_changeable_in(moved, &from.dir))?;
-        if let Some(replaced) = &to.found {
-            self.check_replaced(moved, replaced, &to.dir, keeps)?;
-        }
+        refuse_if(keeps && to.found.is_some(), libc::EEXIST)?;
         if moved.is_dir() {
-            self.check_dir_moved(call, moved, &to.dir)?;
+            sure_if(to.dir.stat.st_nlink < LINKS_MAX && may_change(call.pid, moved))?;
+            refuse_if(self.is_at_or_below(&to.dir, moved)?, libc::EINVAL)?;
+        }
+        if let Some(replaced) = &to.found {
+            let is_directory = replaced.is_dir();
+            refuse_if(is_directory && self.is_at_or_below(&from.dir, replaced)?, libc::ENOTEMPTY)?;
+            self.check_replaced(moved, replaced, &to.dir)?;
         }
         sure_if(can_move(&from.dir, &to.dir) && to.name.len() <= NAME_MAX)?;
         Ok(Wanted::Change(NameChange::Rename { from: DiskName::of(from), to: DiskName::of(to), keeps }))
     }
 
     /// Whether a rename may take the place of this.
-    fn check_replaced(&self, moved: &Found, replaced: &Found, dir: &Found, keeps: bool) -> Known<()> {
-        refuse_if(keeps, libc::EEXIST)?;
+    fn check_replaced(&self, moved: &Found, replaced: &Found, dir: &Found) -> Known<()> {
         // Two names of one file: nothing happens.
         sure_if(moved.inode() != replaced.inode() && is_changeable_in(replaced, dir))?;
         match (moved.is_dir(), replaced.is_dir()) {
@@ -208,16 +215,17 @@ impl Supervisor {
         }
     }
 
-    /// Whether a directory may be moved into another one: not below itself.
-    fn check_dir_moved(&self, call: &Call, moved: &Found, to: &Found) -> Known<()> {
+    /// Whether a directory is another one, or stands below it.
+    fn is_at_or_below(&self, dir: &Found, upper: &Found) -> Known<bool> {
         const DEPTH_MAX: usize = 1000;
-        sure_if(to.stat.st_nlink < LINKS_MAX && may_change(call.pid, moved))?;
-        let mut above = to.fd.try_clone().ok().and_then(|fd| Found::of(fd).ok()).ok_or(Unsure)?;
+        let mut above = dir.fd.try_clone().ok().and_then(|fd| Found::of(fd).ok()).ok_or(Unsure)?;
         for _ in 0..DEPTH_MAX {
-            refuse_if(above.inode() == moved.inode(), libc::EINVAL)?;
+            if above.inode() == upper.inode() {
+                return Ok(true);
+            }
             let (next, _) = self.above(&above).map_err(|_| Unsure)?;
             if next.inode() == above.inode() {
-                return Ok(());
+                return Ok(false);
             }
             above = next;
         }
@@ -331,11 +339,17 @@ fn linkable(entry: &Entry) -> Option<Arc<OwnedFd>> {
     found.fd.try_clone().ok().map(Arc::new)
 }
 
-/// Whether what has a name in one directory can have one in the other: both are seen through the same mount, and
-/// nothing is counted or encrypted by directories.
+/// Whether both are seen through the same mount.
+fn is_one_mount(from: &Found, to: &Found) -> Known<bool> {
+    let mounts = [from, to].map(|dir| staging::mount_of(&dir.fd));
+    sure_if(mounts.iter().all(Option::is_some))?;
+    Ok(mounts[0] == mounts[1])
+}
+
+/// Whether what has a name in one directory of a mount can have one in another: nothing is counted or encrypted by
+/// directories.
 fn can_move(from: &Found, to: &Found) -> bool {
-    let is_one_mount = staging::mount_of(&from.fd).is_some_and(|mount| Some(mount) == staging::mount_of(&to.fd));
-    is_one_mount && (from.inode() == to.inode() || staging::passes_nothing_on(&to.fd))
+    from.inode() == to.inode() || staging::passes_nothing_on(&to.fd)
 }
 
 /// Whether attributes of its own keep a file from being removed, or it is what a mount shows.
