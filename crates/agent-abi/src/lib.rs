@@ -38,7 +38,7 @@ pub use text::{text_index, FileVersion, Text, TextRow, TextState, TEXTS_MAX};
 pub use thread::{
     AgentHeader, Frame, Private, ThreadPage, AFTER_LEAVES, AFTER_MUST_FINISH, AFTER_OBSERVES, AFTER_REPEATS,
     AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, FDS_MAX, PHASE_AFTER, PHASE_BEFORE, PHASE_PARTIAL, REPEATS, STUBS_MAX,
-    SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_TRACES, THREAD_UNCACHED,
+    SYNC_AFTER_WRITE, SYNC_OF_DATA, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_TRACES, THREAD_UNCACHED,
 };
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
@@ -392,6 +392,8 @@ pub struct World {
     pub logs: [AtomicU32; DOMAINS_MAX],
     /// fsyncs of files that could be a domain's log while another one was.
     pub log_misses: AtomicU32,
+    /// How often somebody looked at the times of a log that were not on stable storage.
+    pub log_looks: AtomicU32,
     /// For each domain the slot in `objects`, plus 1, of the log that processes with common memory flush with their
     /// writes; 0 if there is none. Another file may have the same slot.
     pub log_slots: [AtomicU32; DOMAINS_MAX],

@@ -47,6 +47,8 @@ pub const SYNC_UNSHOWN: u32 = 1;
 pub const SYNC_SHOWS: u32 = 2;
 /// That fsync came right after the only write to what it flushed.
 pub const SYNC_AFTER_WRITE: u32 = 4;
+/// The last one was `fdatasync`.
+pub const SYNC_OF_DATA: u32 = 8;
 
 /// The registers of the program at its call site, as the agent saved them at the top of the thread's stack.
 #[repr(C)]

@@ -300,6 +300,12 @@ impl<'a> Call<'a> {
             && self.transactions().is_clean()
     }
 
+    /// The same for who looks at times of files.
+    #[inline(always)]
+    pub fn are_times_clean(&self) -> bool {
+        self.is_clean() && self.transactions().has_times()
+    }
+
     /// Whether the process depends on nothing and nothing of its output is held.
     #[inline(always)]
     pub fn is_settled(&self) -> bool {

@@ -94,6 +94,7 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::Barrier if call.frame.nr == nr::fanotify_init => call.listen_to_files(),
         Op::Barrier => call.barrier(),
         Op::Refuse(errno) => call.refuse(errno),
+        Op::ObserveFd { fd } if call.frame.nr == nr::fstat => call.read_attributes(fd),
         Op::Read { fd } | Op::ObserveFd { fd } => call.read(fd),
         Op::Write { fd } => call.write(fd),
         Op::Recv { fd } => call.receive(fd),

@@ -2,7 +2,7 @@
 
 use crate::clocks::Call;
 use crate::gate;
-use agent_abi::{FdEntry, FdKind, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN};
+use agent_abi::{FdEntry, FdKind, SYNC_AFTER_WRITE, SYNC_OF_DATA, SYNC_SHOWS, SYNC_UNSHOWN};
 use commit_clock::Clock;
 use core::sync::atomic::Ordering;
 use syscall_table::nr;
@@ -52,6 +52,9 @@ impl Call<'_> {
         self.page.syncs = if shows { SYNC_UNSHOWN | SYNC_SHOWS } else { SYNC_UNSHOWN };
         if self.is_sync_after_write() {
             self.page.syncs |= SYNC_AFTER_WRITE;
+        }
+        if self.frame.nr == nr::fdatasync {
+            self.page.syncs |= SYNC_OF_DATA;
         }
         shows && self.world.ahead.load(Ordering::Relaxed) == 0
     }

@@ -5,7 +5,7 @@ use crate::descriptors::{is_doubtful_socket, Stat};
 use crate::gate::{self, EAGAIN};
 use agent_abi::{
     option, FdEntry, FdKind, Request, AFTER_MUST_FINISH, AFTER_OBSERVES, MAPPED_MEMORY, PHASE_BEFORE,
-    PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_SERVED, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN,
+    PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_SERVED, SYNC_AFTER_WRITE, SYNC_OF_DATA, SYNC_SHOWS, SYNC_UNSHOWN,
 };
 use commit_clock::Transaction;
 use core::sync::atomic::Ordering;
@@ -32,6 +32,25 @@ impl Call<'_> {
         } else {
             self.read_uncommitted(position);
         }
+    }
+
+    /// `fstat`: as `read`, but it shows the file's times besides.
+    pub fn read_attributes(&mut self, position: u8) {
+        if !self.are_times_clean() {
+            return self.read_uncommitted(position);
+        }
+        let fd = self.arg(position);
+        let result = self.proceed_observing();
+        if result >= 0 && !self.are_times_clean() {
+            self.learn(fd, self.arg(1));
+            self.observe_attributes(fd);
+        }
+    }
+
+    fn observe_attributes(&mut self, fd: u64) {
+        let entry = self.descriptor(fd);
+        self.note_look_at_log(entry.slot());
+        self.observe_entry(entry, 1);
     }
 
     #[inline(never)]
@@ -65,6 +84,9 @@ impl Call<'_> {
         }
         let result = self.proceed_receiving(position, AFTER_OBSERVES);
         if result >= 0 {
+            if self.frame.nr == nr::fstat {
+                self.note_look_at_log(entry.slot());
+            }
             self.note_taken(entry, result);
             self.observe_entry(entry, result);
         } else if result == -EAGAIN {
@@ -93,7 +115,7 @@ impl Call<'_> {
         if self.frame.nr == nr::fstat {
             if self.proceed_observing() == 0 {
                 self.learn(fd, self.arg(1));
-                self.observe_entry(self.descriptor(fd), 1);
+                self.observe_attributes(fd);
             }
             return true;
         }
@@ -273,7 +295,7 @@ impl Call<'_> {
     #[inline(always)]
     pub fn write_outside(&mut self, position: u8, entry: FdEntry) {
         if self.page.syncs & SYNC_UNSHOWN != 0 {
-            self.page.syncs = SYNC_SHOWS | self.page.syncs & SYNC_AFTER_WRITE;
+            self.page.syncs = SYNC_SHOWS | self.page.syncs & (SYNC_AFTER_WRITE | SYNC_OF_DATA);
         }
         if self.goes_straight_through(entry) {
             let result = self.proceed_sending(AFTER_OBSERVES);

@@ -12,7 +12,7 @@ use crate::clocks::Call;
 use crate::descriptors::{replace_remembered, Stat};
 use crate::gate;
 use crate::memory::is_set;
-use agent_abi::{FdEntry, Request, PROCESS_SHARES, SYNC_AFTER_WRITE, SYNC_SHOWS, SYNC_UNSHOWN};
+use agent_abi::{FdEntry, Request, PROCESS_SHARES, SYNC_AFTER_WRITE, SYNC_OF_DATA, SYNC_SHOWS, SYNC_UNSHOWN};
 use commit_clock::Transaction;
 use core::sync::atomic::{fence, Ordering};
 use syscall_table::nr;
@@ -22,6 +22,8 @@ const MISSES: u32 = 64;
 /// So many writes between two flushes of a thread wait for a commit that is under way. Whoever writes more than that
 /// before it flushes is not to be held up each time.
 const KEPT_APART: u32 = 4;
+/// Each look at times that were left to the next commit costs one: a world that does so often flushes them at once.
+const LOOKS_MAX: u32 = 4;
 
 impl Call<'_> {
     pub fn is_log(&self, entry: FdEntry) -> bool {
@@ -116,10 +118,14 @@ impl Call<'_> {
             self.thread.leave_change(self.transactions());
             return false;
         }
+        let is_of_data = self.leaves_times();
+        if is_of_data {
+            self.transactions().leave_times(domain, transaction);
+        }
         self.modify(object);
         let result = self.proceed();
         // Another thread may have put another file there meanwhile: it says so before it does.
-        if result > 0 && flush(fd) && self.known(fd) == entry {
+        if result > 0 && flush(fd, is_of_data) && self.known(fd) == entry {
             self.world.writes_flushed.fetch_add(1, Ordering::Relaxed);
             self.page.log_flushed = flushed(call, entry);
             self.expect_of_others(entry);
@@ -134,6 +140,25 @@ impl Call<'_> {
             self.observe(object);
         }
         true
+    }
+
+    /// Whether a write that flushes the log leaves its times to the next commit: where the program's own flush would,
+    /// and hardly anybody looks at them.
+    #[inline(always)]
+    fn leaves_times(&self) -> bool {
+        self.page.syncs & SYNC_OF_DATA != 0 && self.world.log_looks.load(Ordering::Relaxed) < LOOKS_MAX
+    }
+
+    /// The times of what has this slot were looked at.
+    #[cold]
+    #[inline(never)]
+    pub fn note_look_at_log(&self, slot: usize) {
+        let transactions = self.transactions();
+        let object = self.object(slot);
+        let waits = |domain| !transactions.has_times_of(domain) && object.get(domain) > transactions.committed().0[domain];
+        if (0..transactions.domains()).any(waits) {
+            self.world.log_looks.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Others with common memory have flushed this log with their writes: the next one most likely will, too. Its first
@@ -174,6 +199,7 @@ impl Call<'_> {
         entry.log() != 0
             && matches!(self.frame.nr, nr::fsync | nr::fdatasync)
             && self.page.log_flushed == flushed(before, entry)
+            && (self.frame.nr == nr::fdatasync || self.page.syncs & SYNC_OF_DATA == 0)
     }
 
     /// Whether the only write since the thread's last flush was its last call.
@@ -207,8 +233,9 @@ fn flushed(call: u64, entry: FdEntry) -> u64 {
     call << 16 | u64::from(entry.log() as u16)
 }
 
-/// Not fdatasync: whoever looks at the file's times depends on them.
-fn flush(fd: u64) -> bool {
+/// `is_of_data`: without the file's times, which whoever looks at them waits for.
+fn flush(fd: u64, is_of_data: bool) -> bool {
+    let number = if is_of_data { nr::fdatasync } else { nr::fsync };
     // SAFETY: no pointers.
-    unsafe { gate::call(nr::fsync, [fd, 0, 0, 0, 0, 0]) == 0 }
+    unsafe { gate::call(number, [fd, 0, 0, 0, 0, 0]) == 0 }
 }

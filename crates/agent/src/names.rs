@@ -161,7 +161,7 @@ impl Call<'_> {
 
     pub fn stat_path(&mut self, buf: u8) {
         let result = self.proceed_observing();
-        if !self.is_clean() {
+        if !self.are_times_clean() {
             self.observe(&self.world.names);
             if result == 0 {
                 // SAFETY: the kernel has just filled it. A thread that unmaps it meanwhile ends the process: the
@@ -187,7 +187,7 @@ impl Call<'_> {
 
     pub fn statx(&mut self) {
         let result = self.proceed_observing();
-        if !self.is_clean() {
+        if !self.are_times_clean() {
             self.observe(&self.world.names);
             if result == 0 {
                 // struct statx: stx_ino at 32, stx_dev_major and _minor at 136 and 140.
@@ -207,6 +207,7 @@ impl Call<'_> {
 
     fn observe_object(&self, hash: u64) {
         let slot = FdEntry::new(FdKind::DomainFile, 0, hash).slot();
+        self.note_look_at_log(slot);
         self.observe(self.object(slot));
     }
 

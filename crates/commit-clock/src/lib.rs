@@ -195,6 +195,8 @@ pub struct Transactions {
     requested: AtomicClock,
     /// For each domain the newest transaction in which something else was changed than the contents of its log.
     beyond_log: AtomicClock,
+    /// For each domain the newest transaction in which calls flushed the contents of its log, and not its times.
+    untimed: AtomicClock,
 }
 
 impl Transactions {
@@ -211,6 +213,7 @@ impl Transactions {
             flushing: core::array::from_fn(|_| AtomicU32::new(0)),
             requested: AtomicClock::new(),
             beyond_log: AtomicClock::new(),
+            untimed: AtomicClock::new(),
         };
         t.init(domains);
         t
@@ -293,6 +296,26 @@ impl Transactions {
         self.flushing[domain].fetch_sub(1, Ordering::SeqCst);
     }
 
+    /// A change that joined `transaction` with `join_flushed` is about to be made, and flushed without what the file
+    /// system notes of its time. Whoever looks at such times asks `has_times` after it has looked.
+    #[inline(always)]
+    pub fn leave_times(&self, domain: usize, transaction: Transaction) {
+        self.untimed.raise(domain, transaction);
+    }
+
+    /// Whether what times of files say is on stable storage where the file is. Otherwise, who looks at one depends on
+    /// what the file depends on, also where `is_clean`.
+    #[inline(always)]
+    pub fn has_times(&self) -> bool {
+        (0..self.domains()).all(|domain| self.has_times_of(domain))
+    }
+
+    /// The same for one domain.
+    #[inline(always)]
+    pub fn has_times_of(&self, domain: usize) -> bool {
+        self.untimed.get(domain) <= self.committed.get(domain)
+    }
+
     /// The newest transaction of a domain in which something may be uncommitted.
     #[inline(always)]
     fn newest(&self, domain: usize) -> Transaction {
@@ -363,6 +386,7 @@ impl Transactions {
         fence(Ordering::SeqCst);
         let is_idle = handles.all(|handle| handle.0.load(Ordering::SeqCst) == 0)
             && self.newest(domain) <= self.committed.get(domain)
+            && self.has_times_of(domain)
             && is_unused();
         if !is_idle {
             self.hold(domain);

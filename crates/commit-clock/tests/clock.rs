@@ -68,6 +68,21 @@ fn what_its_call_flushes_is_known_to_nobody_who_does_not_look() {
 }
 
 #[test]
+fn times_that_a_flush_has_left_keep_nobody_waiting_but_who_looks_and_who_closes() {
+    let transactions = Transactions::new(2);
+    transactions.hold(1);
+    let joined = transactions.join_flushed(1);
+    transactions.leave_times(1, joined);
+    transactions.end_flushed(1);
+    assert!(transactions.is_clean() && !transactions.has_times() && transactions.has_times_of(0));
+    assert!(!transactions.let_go(1, [].into_iter(), || true), "the times are not committed");
+    let (closed, _) = transactions.close_transaction(1);
+    transactions.set_committed(1, closed);
+    assert!(transactions.has_times());
+    assert!(transactions.let_go(1, [].into_iter(), || true));
+}
+
+#[test]
 fn a_merged_clock_is_resolved_when_all_its_parts_are() {
     let mut both = clock(0, 3);
     both.merge(&clock(1, 5));

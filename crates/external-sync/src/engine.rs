@@ -290,7 +290,7 @@ impl Worker {
     fn due(&mut self, domain: usize, stopping: bool) -> Due {
         let transactions = &self.world.transactions;
         let committed = transactions.committed().0[domain];
-        let is_dirty = transactions.dirty().0[domain] > committed;
+        let is_dirty = transactions.dirty().0[domain] > committed || !transactions.has_times_of(domain);
         let is_requested = transactions.requested().0[domain] > committed;
         let since = &mut self.dirty_since[domain];
         if !is_dirty && !is_requested {

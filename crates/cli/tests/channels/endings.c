@@ -268,6 +268,37 @@ static void ready_pending(int r) {
     while (!sigismember(&set, SIGRTMIN)) ms(10), ck(sigpending(&set));
     saw();
 }
+static void asks_for_changes(void) {
+    int f = ck(open(".", O_RDONLY));
+    ck(fcntl(f, F_SETSIG, SIGRTMIN)), ck(fcntl(f, F_NOTIFY, DN_MODIFY | DN_CREATE));
+}
+static void notified_handler(int r) { // A file in a directory changes, and a signal says so.
+    if (r == A) ms(100), dirty();
+    if (r == B) { signal(SIGRTMIN, saw_it), asks_for_changes(); for (;;) pause(); }
+}
+static void notified_waited(int r) {
+    if (r != B) { notified_handler(r); return; }
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, SIGRTMIN), block(SIGRTMIN), asks_for_changes();
+    must(ck(sigwaitinfo(&set, 0)) == SIGRTMIN), saw();
+}
+static void notified_read(int r) {
+    if (r == B) takes_by_descriptor(SIGRTMIN, asks_for_changes), saw(); else notified_handler(r);
+}
+static void signal_in_namespace(int r) { // By a number that is B's outside of the sender's namespace.
+    if (r == B) ms(1500);
+    if (r != A) return;
+    char last[16];
+    snprintf(last, sizeof last, "%d", pid_b - 1);
+    ck(unshare(CLONE_NEWPID));
+    if (!ck(fork())) {
+        put("/proc/sys/kernel/ns_last_pid", last, 0);
+        pid_t receiver = ck(fork());
+        if (!receiver) hears_by_handler(), saw(), _exit(0);
+        must(receiver == pid_b), ms(300), dirty(), ck(kill(receiver, SIGUSR1)), wait(0), _exit(0);
+    }
+    wait(0);
+}
 static void ends_child_waited(int r) { // A is B's child.
     if (r == S) block(SIGCHLD);
     if (r == A) dirty(), raise(SIGKILL);
@@ -360,6 +391,7 @@ CASES(endings) = {
     CH(ends_master_write), CH(ends_master_poll), CH(ends_vfork_exec), CH(ends_vfork_exit), CH(ends_vfork_killed),
     EX(ends_parent), EX(ends_parent_waited), EX(ends_parent_read),
     CH(ready_handler), CH(ready_waited), CH(ready_read), CH(ready_timed), CH(ready_pending), PA(ends_child_waited),
+    CH(notified_handler), CH(notified_waited), CH(notified_read), CH(signal_in_namespace),
     PA(ends_child_read),
     CH(ends_peer_name), CH(ends_tcp_info),
     CH(ends_tcp_error), OU(outside_second_sendmsg), OU(outside_second_sendmmsg), OU(outside_second_write),

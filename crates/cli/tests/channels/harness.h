@@ -10,6 +10,7 @@
 #include <mqueue.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <pty.h>
 #include <signal.h>
 #include <stdio.h>
