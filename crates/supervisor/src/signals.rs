@@ -40,7 +40,7 @@ impl tracee::RemoteMemory for FrameAndPage {}
 
 impl Saved {
     fn read(tid: i32, page: u64) -> Result<Self> {
-        let kernel = |source| TraceError::Kernel { what: "read the agent's page", tid, source };
+        let kernel = |source| TraceError::kernel("read the agent's page", tid, source);
         let FrameAndPage { frame, words } =
             tracee::read_value(tid, page.wrapping_sub(offset_of!(FrameAndPage, words) as u64)).map_err(kernel)?;
         Ok(Self {
@@ -150,7 +150,7 @@ pub fn goes_on(stopped: &Stopped, look: &Look, image: &AgentImage) -> Result<boo
         return Ok(false);
     }
     let cut = registers.gs_base.wrapping_add(offset_of!(ThreadPage, cut) as u64);
-    let kernel = |source| TraceError::Kernel { what: "write the agent's page", tid: stopped.tid(), source };
+    let kernel = |source| TraceError::kernel("write the agent's page", stopped.tid(), source);
     tracee::write_bytes(stopped.tid(), cut, &1u64.to_ne_bytes()).map_err(kernel)?;
     Ok(true)
 }
@@ -367,7 +367,7 @@ pub fn ignore_traps_again(stopped: &Stopped, image: &AgentImage) -> Result<()> {
     let at = stopped.registers()?.gs_base.wrapping_sub(crate::ahead::SCRATCH);
     let ignore: [u64; 4] = [libc::SIG_IGN as u64, 0, 0, 0];
     let bytes: Vec<u8> = ignore.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    let kernel = |source| TraceError::Kernel { what: "write an action", tid: stopped.tid(), source };
+    let kernel = |source| TraceError::kernel("write an action", stopped.tid(), source);
     tracee::write_bytes(stopped.tid(), at, &bytes).map_err(kernel)?;
     let mut calls = RemoteCalls::new(stopped, image.header.gate_program)?;
     calls.call(libc::SYS_rt_sigaction, &[libc::SIGTRAP as u64, at, 0, SET_LEN])?;

@@ -49,7 +49,11 @@ pub enum TraceError {
 
 impl TraceError {
     fn last(what: &'static str, tid: i32) -> Self {
-        let source = std::io::Error::last_os_error();
+        Self::kernel(what, tid, std::io::Error::last_os_error())
+    }
+
+    /// `what` could not be done to a thread. That there is no such thread (ESRCH) says that it died.
+    pub fn kernel(what: &'static str, tid: i32, source: std::io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ESRCH) => Self::Gone(tid),
             _ => Self::Kernel { what, tid, source },

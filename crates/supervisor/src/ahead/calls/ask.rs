@@ -69,7 +69,7 @@ impl Supervisor {
         let tid = stopped.tid();
         self.ahead.under_way.remove(&tid);
         self.ahead.report.asked += 1;
-        let kernel = |source| TraceError::Kernel { what: "read a call", tid, source };
+        let kernel = |source| TraceError::kernel("read a call", tid, source);
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
         let pid = self.pid_of(tid).map_err(kernel)?;
         let is_fresh = !self.ahead.asked_before.remove(&tid);
@@ -82,7 +82,7 @@ impl Supervisor {
     /// A call that was to be told of has been made.
     pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
         let made = self.ahead.under_way.remove(&stopped.tid());
-        let kernel = |source| TraceError::Kernel { what: "tell a process", tid: stopped.tid(), source };
+        let kernel = |source| TraceError::kernel("tell a process", stopped.tid(), source);
         let pid = self.pid_of(stopped.tid()).map_err(kernel)?;
         if !made.as_ref().is_some_and(|made| made.only_closes || made.covered.is_some()) {
             self.revoke_permits();
@@ -236,7 +236,7 @@ impl Supervisor {
     /// The call has been made by us.
     fn answer_call(&mut self, stopped: Stopped, call: &Call, result: i64) -> Result<()> {
         let tid = call.tid;
-        let kernel = |source| TraceError::Kernel { what: "write a result", tid, source };
+        let kernel = |source| TraceError::kernel("write a result", tid, source);
         let page = stopped.registers()?.gs_base;
         let at = call.frame_at + offset_of!(Frame, rax) as u64;
         tracee::write_bytes(tid, at, &result.to_ne_bytes()).map_err(kernel)?;

@@ -77,7 +77,7 @@ impl Supervisor {
         }
         let (result, writes) = self.answer_to(question);
         for (at, bytes) in writes {
-            let failed = |source| TraceError::Kernel { what: "write what is ready", tid: call.tid, source };
+            let failed = |source| TraceError::kernel("write what is ready", call.tid, source);
             tracee::write_bytes(call.tid, at, &bytes).map_err(failed)?;
         }
         Ok(Some(Decision::Answer(result)))

@@ -218,7 +218,7 @@ impl Supervisor {
 
     fn restore_set(&mut self, before: &Before, stopped: &Stopped) -> Result<()> {
         let pid = before.pid;
-        let kernel = |source| TraceError::Kernel { what: "put back an epoll set", tid: pid, source };
+        let kernel = |source| TraceError::kernel("put back an epoll set", pid, source);
         let Some(fd) = self.descriptor_of_set(before).map_err(kernel)? else { return Ok(()) };
         let now = open_members_of(pid, fd).map_err(|error| kernel(io::Error::other(error)))?;
         let changes = changes_back(&before.members, &now, before.has_told);

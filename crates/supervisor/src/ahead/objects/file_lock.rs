@@ -372,7 +372,7 @@ impl Supervisor {
         (fd, copy): (i32, OwnedFd),
         locked: &Arc<LockedFile>,
     ) -> Result<Decision> {
-        let kernel = |source| tracee::TraceError::Kernel { what: "exchange an open file", tid: call.tid, source };
+        let kernel = |source| tracee::TraceError::kernel("exchange an open file", call.tid, source);
         let ((dev, ino), file) = (locked.inode, locked.file.try_clone().map_err(kernel)?);
         let modifies = vec![
             (position_of(dev, ino), Intent::Position(file)),

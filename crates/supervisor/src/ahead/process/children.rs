@@ -644,7 +644,7 @@ impl Supervisor {
             return Ok(Decision::Wait);
         }
         let is_speculative = self.ahead.is_speculative(call.pid);
-        let kernel = |source| TraceError::Kernel { what: "write a status", tid: call.tid, source };
+        let kernel = |source| TraceError::kernel("write a status", call.tid, source);
         let args = &call.frame.args;
         let write = |at: u64, bytes: &[u8]| match at {
             0 => Ok(()),

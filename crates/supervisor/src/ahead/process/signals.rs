@@ -340,7 +340,7 @@ pub(in crate::ahead) fn send_to_itself(
     info: &SignalInfo,
     to_process: bool,
 ) -> Result<()> {
-    let kernel = |source| TraceError::Kernel { what: "write a signal", tid: pid, source };
+    let kernel = |source| TraceError::kernel("write a signal", pid, source);
     tracee::write_bytes(pid, at, info.as_bytes()).map_err(kernel)?;
     let (process, thread, number) = (pid as u64, tid as u64, info.number() as u64);
     match to_process {

@@ -410,7 +410,7 @@ impl Supervisor {
             Some(slot) if Some(slot) == own => drop(world.processes[slot].users.fetch_sub(1, Ordering::AcqRel)),
             Some(slot) => world.process_map.give_back(slot),
         }
-        let kernel = |source| TraceError::Kernel { what: "forget a birth", tid, source };
+        let kernel = |source| TraceError::kernel("forget a birth", tid, source);
         tracee::write_bytes(tid, at, &[0; 8]).map_err(kernel)
     }
 
@@ -518,7 +518,7 @@ impl Supervisor {
         let at = stopped.registers()?.gs_base - SCRATCH;
         let mut remote = self.remote_calls(stopped)?;
         remote.call(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, at])?;
-        let kernel = |source| TraceError::Kernel { what: "read an address", tid, source };
+        let kernel = |source| TraceError::kernel("read an address", tid, source);
         let address: u64 = tracee::read_value(tid, at).map_err(kernel)?;
         // Its stack may be another thread's before it ends in earnest: the kernel writes nothing there any more.
         let rseq = stopped.rseq_configuration()?;

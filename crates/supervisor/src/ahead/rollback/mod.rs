@@ -613,7 +613,7 @@ impl Supervisor {
             return Ok(());
         }
         let at = stopped.registers()?.gs_base - SCRATCH;
-        let kernel = |source| TraceError::Kernel { what: "write a set of signals", tid: pid, source };
+        let kernel = |source| TraceError::kernel("write a set of signals", pid, source);
         let mut remote = self.remote_calls(stopped)?;
         for (info, _) in &pending {
             let bit = 1u64 << (info.number() - 1);
@@ -727,7 +727,7 @@ fn end(threads: &[i32]) -> Result<()> {
         // There is nothing to wait for if somebody has.
         let _ = tracee::await_end(tid);
     }
-    tracee::await_end(pid).map(drop).map_err(|source| TraceError::Kernel { what: "wait for the end", tid: pid, source })
+    tracee::await_end(pid).map(drop).map_err(|source| TraceError::kernel("wait for the end", pid, source))
 }
 
 /// What is done to a process that died meanwhile need not be done.

@@ -137,13 +137,13 @@ impl Supervisor {
         let result = remote.call(libc::SYS_getdents64, &call.frame.args)?;
         let signals = remote.finish()?;
         self.hold_signals(call.pid, signals);
-        let kernel = |source| TraceError::Kernel { what: "read entries", tid: call.tid, source };
+        let kernel = |source| TraceError::kernel("read entries", call.tid, source);
         let len = usize::try_from(result).unwrap_or(0);
         Ok((result, tracee::read_bytes(call.tid, call.frame.args[1], len).map_err(kernel)?))
     }
 
     fn give(&self, call: &Call, entries: &[u8]) -> Result<i64> {
-        let kernel = |source| TraceError::Kernel { what: "write entries", tid: call.tid, source };
+        let kernel = |source| TraceError::kernel("write entries", call.tid, source);
         tracee::write_bytes(call.tid, call.frame.args[1], entries).map_err(kernel)?;
         Ok(entries.len() as i64)
     }

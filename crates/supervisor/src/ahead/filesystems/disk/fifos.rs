@@ -65,7 +65,7 @@ impl Supervisor {
         }
         let at = stopped.registers()?.gs_base - SCRATCH;
         let flags = flags & !(O_CREAT | O_EXCL | O_TRUNC | O_NOFOLLOW);
-        let kernel = |source| TraceError::Kernel { what: "write a call", tid: call.tid, source };
+        let kernel = |source| TraceError::kernel("write a call", call.tid, source);
         tracee::write_bytes(call.tid, at, &opening(at, &file, flags)).map_err(kernel)?;
         if !self.may_find(stopped, call, at + PATH_AT)? {
             return Ok(None);

@@ -215,7 +215,7 @@ impl Supervisor {
         const ERRORS: std::ops::Range<i64> = -4095..0;
         let mirror = self.ahead.mirrors.0.iter().find(|mirror| mirror.copied == mapping.copied);
         let Some(mirror) = mirror.filter(|_| !ERRORS.contains(&result)) else { return Ok(()) };
-        let kernel = |source| TraceError::Kernel { what: "copy a descriptor", tid: stopped.tid(), source };
+        let kernel = |source| TraceError::kernel("copy a descriptor", stopped.tid(), source);
         let copy = OwnedFd::from(mirror.copy.try_clone().map_err(kernel)?);
         self.map_over(stopped, &copy, &[Mapping { at: result as u64, ..mapping }])
     }

@@ -72,7 +72,7 @@ impl Executed {
     pub fn name(&self, stopped: &Stopped) -> Result<()> {
         const AT_EXECFN: u64 = 31;
         let tid = stopped.tid();
-        let kernel = |source| TraceError::Kernel { what: "name a program", tid, source };
+        let kernel = |source| TraceError::kernel("name a program", tid, source);
         let words = std::fs::read(format!("/proc/{tid}/auxv")).map_err(kernel)?;
         let word = |at: &[u8]| u64::from_ne_bytes(at.try_into().unwrap_or_default());
         let at = words.chunks_exact(16).find(|pair| word(&pair[..8]) == AT_EXECFN).map(|pair| word(&pair[8..]));
@@ -120,7 +120,7 @@ impl Supervisor {
         let executed = Executed { name, len: path.len(), _file: file };
         let at = stopped.registers()?.gs_base - SCRATCH;
         let Some(scratch) = layout(call, at, &path, [argv, envp], program.arguments) else { return Ok(None) };
-        let kernel = |source| TraceError::Kernel { what: "write a call", tid: call.tid, source };
+        let kernel = |source| TraceError::kernel("write a call", call.tid, source);
         tracee::write_bytes(call.tid, at, &scratch).map_err(kernel)?;
         if !self.may_execute(stopped, call, at)? {
             return Ok(None);

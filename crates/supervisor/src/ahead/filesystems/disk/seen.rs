@@ -71,7 +71,7 @@ impl Supervisor {
     }
 
     fn show_attributes(&mut self, stopped: &Stopped, call: &Call, at: u64, looked_at: &LookedAt) -> Result<Decision> {
-        let kernel = |source| TraceError::Kernel { what: "show attributes", tid: call.tid, source };
+        let kernel = |source| TraceError::kernel("show attributes", call.tid, source);
         match looked_at {
             LookedAt::Nothing(error) => Ok(Decision::Answer(-i64::from(*error))),
             LookedAt::Held(found) => {

@@ -535,7 +535,7 @@ pub(in crate::ahead) fn expect_result(call: &Call) -> Result<()> {
 }
 
 fn kernel(what: &'static str, tid: i32, source: io::Error) -> TraceError {
-    TraceError::Kernel { what, tid, source }
+    TraceError::kernel(what, tid, source)
 }
 
 /// Whether anybody but those inside can read from a pipe. What cannot be looked at may.

@@ -152,7 +152,7 @@ impl Supervisor {
         }
         let _ = accepted.0.set(Arc::clone(socket));
         let fresh = if flags & libc::SOCK_NONBLOCK != 0 { OFlags::NONBLOCK } else { OFlags::empty() };
-        let kernel = |source| TraceError::Kernel { what: "give a connection again", tid: call.tid, source };
+        let kernel = |source| TraceError::kernel("give a connection again", call.tid, source);
         rustix::fs::fcntl_setfl(&**socket, fresh).map_err(|error| kernel(error.into()))?;
         let open = self.descriptors_of(call.pid)?;
         let fd = (0..).find(|fd| !open.contains(fd)).unwrap_or(i32::MAX);
@@ -165,7 +165,7 @@ impl Supervisor {
     /// As the agent does where the kernel accepts: a stream that may lead outside.
     fn note_stream(&mut self, stopped: &Stopped, call: &Call, fd: i32) -> Result<()> {
         let at = PRIVATE_BASE + offset_of!(Private, outside_streams_end) as u64;
-        let kernel = |source| TraceError::Kernel { what: "note a stream", tid: call.tid, source };
+        let kernel = |source| TraceError::kernel("note a stream", call.tid, source);
         let end: u64 = tracee::read_value(call.tid, at).map_err(kernel)?;
         tracee::write_bytes(call.tid, at, &end.max(fd as u64 + 1).to_ne_bytes()).map_err(kernel)?;
         self.watch_end(stopped)
@@ -185,7 +185,7 @@ impl Supervisor {
         if fd < 0 {
             return Ok(());
         }
-        let kernel = |source| TraceError::Kernel { what: "hold a connection", tid, source };
+        let kernel = |source| TraceError::kernel("hold a connection", tid, source);
         let copy = self.copy_descriptor(tid, fd).map_err(kernel)?;
         let ino = ino_of(&copy).ok_or_else(|| kernel(io::ErrorKind::InvalidInput.into()))?;
         let _ = accepted.0.set(self.ahead.ends.hold(ino, copy));
