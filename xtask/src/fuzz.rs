@@ -1,6 +1,7 @@
 //! `fuzz`: hostile clients against the server of BlueFS, a hostile server against its client
 //! (`crates/bluefs-server/tests/hostile.rs`, `crates/bluefs-client/tests/hostile.rs`), what comes before either knows
-//! the other (`crates/bluefs-server/tests/hostile_access.rs`), and damaged stores (`crates/bluefs-store/tests/hostile.rs`).
+//! the other (`crates/bluefs-server/tests/hostile_access.rs`), and damaged stores
+//! (`crates/bluefs-store/tests/hostile.rs`).
 
 use crate::shell::cargo;
 

@@ -155,7 +155,8 @@ impl Call<'_> {
     pub fn note_look_at_log(&self, slot: usize) {
         let transactions = self.transactions();
         let object = self.object(slot);
-        let waits = |domain| !transactions.has_times_of(domain) && object.get(domain) > transactions.committed().0[domain];
+        let committed = transactions.committed().0;
+        let waits = |domain| !transactions.has_times_of(domain) && object.get(domain) > committed[domain];
         if (0..transactions.domains()).any(waits) {
             self.world.log_looks.fetch_add(1, Ordering::Relaxed);
         }

@@ -366,8 +366,8 @@ impl Call<'_> {
         const SI_QUEUE: i32 = -1;
         const SI_TKILL: i32 = -6;
         // Number and error, code and sender.
-        // SAFETY: the kernel has just filled it. A thread that unmaps it meanwhile ends the process: the supervisor sees
-        // the fault.
+        // SAFETY: the kernel has just filled it. A thread that unmaps it meanwhile ends the process: the supervisor
+        // sees the fault.
         let words = unsafe { (at as *const [u64; 2]).read_unaligned() };
         let (signal, code, pid) = (words[0] as u32, words[1] as u32 as i32, (words[1] >> 32) as i32);
         // A thread with a clock of its own is not found by its process's number.

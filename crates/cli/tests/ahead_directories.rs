@@ -53,8 +53,9 @@ const CHANGES: &[&str] = &[
     "os.system('mkdir -p x/y/z && cp -r x w && ls -lR w | grep -c ^d && touch w/y/f && find w | sort && mv w v && \
      find v | sort')",
     // Of several reasons for which a call fails the kernel tells the first one.
-    "os.makedirs('d/e/f'); put('d/x', '1'); seen.extend(errno_of(os.rename, *n) for n in (('d', 'd/e'), ('d', 'd/e/f'), \
-     ('d/x', 'd'), ('d/e', 'd'), ('d/e/f', 'd/x'), ('d/x', 'd/e'), ('d', 'd/x/y'), ('none', 'd/x/y'), ('none', 'd')))",
+    "os.makedirs('d/e/f'); put('d/x', '1'); seen.extend(errno_of(os.rename, *n) for n in (('d', 'd/e'), \
+     ('d', 'd/e/f'), ('d/x', 'd'), ('d/e', 'd'), ('d/e/f', 'd/x'), ('d/x', 'd/e'), \
+     ('d', 'd/x/y'), ('none', 'd/x/y'), ('none', 'd')))",
     "os.mkdir('d'); put('d/x', '1'); seen.extend(errno_of(os.link, *n) for n in (('none', 'd/x/y'), ('none', 'd/x'), \
      ('d/x', 'd/x/y'), ('d/x', 'none/y'), ('d/x', 'd'), ('d/x', 'd/x')))",
     "os.mkdir('d'); put('d/x', '1'); put('/dev/shm/%d' % os.getpid(), '2'); far = ('/dev/shm/none', \

@@ -70,8 +70,8 @@ impl Supervisor {
         open_flags(call) & O_CREAT != 0
     }
 
-    /// Whether somebody may hear of the call, or be waited for, because he has a lease of the file. Who opens it only to
-    /// read breaks leases of writers: these are looked for where somebody inside has asked for any.
+    /// Whether somebody may hear of the call, or be waited for, because he has a lease of the file. Who opens it only
+    /// to read breaks leases of writers: these are looked for where somebody inside has asked for any.
     pub(in crate::ahead) fn may_break_lease(&self, call: &Call) -> bool {
         let flags = open_flags(call);
         let is_plain_read = flags & (O_ACCMODE | O_TRUNC) == 0 && !self.are_reads_heard();
