@@ -166,7 +166,7 @@ impl Call<'_> {
     /// Something is speculative: what this call may touch is the supervisor's to decide.
     #[cold]
     #[inline(never)]
-    pub fn ask(&mut self) -> i64 {
+    fn ask(&mut self) -> i64 {
         if syscall_table::concerns_only_its_process(self.frame.nr, &self.frame.args) {
             return ahead::GO;
         }

@@ -295,14 +295,7 @@ impl Call<'_> {
             self.look_at_unused();
             self.before_close_range(3, u64::MAX);
         }
-        // The supervisor holds the first thread, which is about to be gone without a word.
-        let is_told = self.world.ahead.load(Ordering::Relaxed) == 0
-            && !is_first_thread()
-            && self.ask() == agent_abi::ahead::GO_AND_TELL;
         self.proceed();
-        if is_told {
-            gate::request(Request::Done, self.frame.rax, 0, 0);
-        }
         self.observe_path_of_exec();
     }
 
@@ -666,13 +659,6 @@ impl Call<'_> {
         self.process.flags.fetch_or(PROCESS_PRIVILEGES, Ordering::Relaxed);
         self.mount();
     }
-}
-
-/// Whether the caller is the first thread of its process.
-fn is_first_thread() -> bool {
-    // SAFETY: no pointers.
-    let own = |what| unsafe { gate::call(what, [0; 6]) };
-    own(nr::gettid) == own(nr::getpid)
 }
 
 /// What is behind the part of a structure that we know has to be zero (copy_struct_from_user): an errno if it is not.

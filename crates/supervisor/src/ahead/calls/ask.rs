@@ -258,10 +258,12 @@ impl Supervisor {
             Decision::Go if self.changes_names(call) => {
                 Decision::GoAndTell(UnderWay { changes_names: true, ..UnderWay::default() })
             }
-            Decision::Go if call.tid != call.pid && call.executes() => match self.hold_first(call.pid, call.tid)? {
-                true => Decision::GoAndTell(UnderWay { replaces_first: true, ..UnderWay::default() }),
-                false => Decision::Wait,
-            },
+            Decision::Go if call.executes() && self.has_company(call.tid) => {
+                match self.hold_first(call.pid, call.tid)? {
+                    true => Decision::GoAndTell(UnderWay { replaces_first: true, ..UnderWay::default() }),
+                    false => Decision::Wait,
+                }
+            }
             // Were its parent to guess before the child is heard of, the child would be taken for one of that guess.
             Decision::Go if makes_process(call) => {
                 Decision::GoAndTell(UnderWay { makes_child: true, ..UnderWay::default() })

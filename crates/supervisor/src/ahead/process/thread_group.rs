@@ -335,10 +335,13 @@ impl Supervisor {
     /// and nothing tells that that one is gone. Were the first one stopped for us meanwhile, what we do to it would be
     /// done to the new program: it would go on before the agent is in it. So it stands still, and none of the others
     /// gets an answer, until the call is over. False: not now.
+    ///
+    /// If the first one is the caller, nobody is held: only the others get no answer. To hold the first one while it
+    /// executes would be to wait for it, as it waits until the others, which have ended, are reaped.
     pub(in crate::ahead) fn hold_first(&mut self, pid: i32, caller: i32) -> Result<bool> {
         let has_ended = || procfs::Status::of(pid).and_then(|status| status.state()).is_ok_and(|state| state == 'Z');
         // Who is in a call that would be cut short stays there: it stops for nobody.
-        let leave_alone = self.is_kept(pid, pid) || self.would_be_cut_short(pid) || has_ended();
+        let leave_alone = caller == pid || self.is_kept(pid, pid) || self.would_be_cut_short(pid) || has_ended();
         let mut first = None;
         if !leave_alone {
             self.await_birth(pid)?;
