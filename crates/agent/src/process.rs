@@ -359,9 +359,13 @@ impl Call<'_> {
         const SI_QUEUE: i32 = -1;
         const SI_TKILL: i32 = -6;
         // Number and error, code and sender.
-        // SAFETY: the kernel has just filled it. A thread that unmaps it meanwhile ends the process: the supervisor
-        // sees the fault.
-        let words = unsafe { (at as *const [u64; 2]).read_unaligned() };
+        let mut words = [0u64; 2];
+        if self.process.users.load(Ordering::Relaxed) == 1 {
+            // SAFETY: the kernel has just filled it, and there is no other thread that could have unmapped it since.
+            words = unsafe { (at as *const [u64; 2]).read_unaligned() };
+        } else if !read_program(at, &mut words) {
+            return false;
+        }
         let (signal, code, pid) = (words[0] as u32, words[1] as u32 as i32, (words[1] >> 32) as i32);
         // A thread with a clock of its own is not found by its process's number.
         let is_sent = signal != SIGPIPE

@@ -195,8 +195,7 @@ impl Supervisor {
             refuse_if(self.is_at_or_below(&to.dir, moved)?, libc::EINVAL)?;
         }
         if let Some(replaced) = &to.found {
-            let is_directory = replaced.is_dir();
-            refuse_if(is_directory && self.is_at_or_below(&from.dir, replaced)?, libc::ENOTEMPTY)?;
+            refuse_if(replaced.is_dir() && self.is_at_or_below(&from.dir, replaced)?, libc::ENOTEMPTY)?;
             self.check_replaced(moved, replaced, &to.dir)?;
         }
         sure_if(can_move(&from.dir, &to.dir) && to.name.len() <= NAME_MAX)?;
