@@ -133,9 +133,12 @@ fn lints() -> Result<(), String> {
 
 /// Unit tests; integration tests but for the programs that have steps of their own; examples in documentation.
 fn workspace_tests() -> Result<(), String> {
+    // Half of the time of integration tests is waiting for disks and for pauses.
+    const AT_ONCE: &str = "4";
     let job = |chosen: &[&str]| cargo(&["test", "--quiet", "--no-fail-fast", "--workspace"]).args(chosen).args(["--"]);
     run_tests(&job(&["--lib", "--bins"]), &[])?;
-    run_tests(&job(&["--exclude", "transparency", "--exclude", "rollback", "--test", "*"]), &[])?;
+    let integration = job(&["--exclude", "transparency", "--exclude", "rollback", "--test", "*"]);
+    run_tests(&integration.env("RUST_TEST_THREADS", AT_ONCE), &[])?;
     run_tests(&job(&["--doc"]), &[])
 }
 

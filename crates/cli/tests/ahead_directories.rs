@@ -4,6 +4,7 @@
 
 use crate::ahead_new_files::heard;
 use crate::support;
+use crate::support::guess::staged;
 use crate::support::places::{await_running, pause, pause_until};
 use std::fs;
 use std::path::Path;
@@ -296,16 +297,4 @@ fn killed_at_every_step_of_a_commit() {
         let names: Vec<&str> = ALL.into_iter().filter(|name| dir.path().join(name).exists()).collect();
         assert_eq!(names, *state, "after {steps} steps");
     }
-}
-
-/// What stands in `lost+found` of the file system of the tests' files for a world that has ended.
-fn staged() -> Vec<std::path::PathBuf> {
-    let above = Path::new(env!("CARGO_TARGET_TMPDIR")).ancestors();
-    let Some(dir) = above.map(|dir| dir.join("lost+found")).find(|dir| dir.is_dir()) else { return Vec::new() };
-    let entries = fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
-    let is_in_use = |path: &Path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.split('-').nth(1).is_some_and(|pid| Path::new("/proc").join(pid).is_dir())
-    };
-    entries.filter(|path| path.to_string_lossy().contains("speculator-") && !is_in_use(path)).collect()
 }
