@@ -320,6 +320,8 @@ pub mod option {
     pub const TRAPS_IGNORED: u32 = 2_097_152;
     /// Somebody inside has locked a file (`flock`): a lock goes with the last descriptor of its open file.
     pub const FILES_LOCKED: u32 = 4_194_304;
+    /// Somebody inside may not read the processor's clock (`PR_SET_TSC`).
+    pub const CYCLES_FORBIDDEN: u32 = 8_388_608;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

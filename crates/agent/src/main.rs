@@ -21,6 +21,7 @@ mod gate;
 mod io;
 mod locked;
 mod log;
+mod looked;
 mod memory;
 mod names;
 mod opening;

@@ -11,6 +11,7 @@ use crate::descriptors::{private, Stat, S_IFDIR, S_IFREG};
 use crate::dispatch::carry_out;
 use crate::exchange;
 use crate::gate::ENOENT;
+use crate::looked::forget_look;
 use crate::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE};
 use crate::names::AT_FDCWD;
 use crate::start::MARKS_BASE;
@@ -50,7 +51,16 @@ unsafe fn told_device(buffer: u64) -> u64 {
     unsafe { (buffer as *const u64).read_unaligned() }
 }
 
-/// The same of a `statx`.
+/// Its `st_mode`.
+///
+/// # Safety
+/// As `told_device`.
+unsafe fn told_mode(buffer: u64) -> u32 {
+    // SAFETY: see above.
+    unsafe { ((buffer + core::mem::offset_of!(Stat, mode) as u64) as *const u32).read_unaligned() }
+}
+
+/// The device of what a `statx` has just told.
 ///
 /// # Safety
 /// As `told_device`.
@@ -107,7 +117,11 @@ impl Call<'_> {
             return self.close_on_permit(permit);
         }
         let kinds = self.world.permitted.load(Ordering::Relaxed);
-        if permitted::kind(number).is_none_or(|kind| kinds & kind == 0) {
+        let is_permitted = permitted::kind(number).is_some_and(|kind| kinds & kind != 0);
+        if permit != 0 && (!is_permitted || number == nr::mmap) {
+            forget_look();
+        }
+        if !is_permitted {
             return OnPermit::Ask;
         }
         // Looked at again when the thread has published that it works.
@@ -228,7 +242,12 @@ impl Call<'_> {
         if bits & !permitted::OPEN_BITS != 0 || !self.may_look_up() || !self.has_marks() || !self.begins_on(permit) {
             return false;
         }
-        let flags = if bits & O_NOFOLLOW != 0 { AT_SYMLINK_NOFOLLOW } else { 0 };
+        let follows = bits & O_NOFOLLOW == 0;
+        if dir == AT_FDCWD && self.has_just_looked(permit, path, follows) {
+            self.opens_what_is_there(permit);
+            return true;
+        }
+        let flags = if follows { 0 } else { AT_SYMLINK_NOFOLLOW };
         let looked = Stat::of_name(dir, path, flags);
         let is_plain = |stat: &Stat| matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev);
         let is_sure = match &looked {
@@ -240,20 +259,31 @@ impl Call<'_> {
             self.end_permit();
             return false;
         }
-        if let Err(error) = looked {
-            // Nothing is made: the open would say the same.
-            self.answer(error);
-            self.observe_names();
-            self.end_permit();
-            return true;
+        match looked {
+            Ok(stat) => {
+                if dir == AT_FDCWD {
+                    self.remember_look(permit, path, stat.mode, follows);
+                }
+                self.opens_what_is_there(permit);
+            }
+            Err(error) => {
+                // Nothing is made: the open would say the same.
+                self.answer(error);
+                self.observe_names();
+                self.end_permit();
+            }
         }
+        true
+    }
+
+    /// It is a file or a directory that only the kernel keeps.
+    fn opens_what_is_there(&mut self, permit: u64) {
         carry_out_apart(self);
         self.end_permit();
         let fd = self.frame.rax;
         if fd < MARKS as u64 {
             mark(fd).store(permit << SHIFT | FRESH, Ordering::Relaxed);
         }
-        true
     }
 
     /// `stat` and `access`: they change nothing, so what they say is looked at first.
@@ -281,6 +311,12 @@ impl Call<'_> {
             _ => false,
         };
         self.end_permit();
+        if is_sure && self.frame.rax == 0 && dir == AT_FDCWD && !may_be_empty && self.has_marks() {
+            if let Some(mode) = self.mode_told_of(number) {
+                let follows = number != nr::lstat && flags & AT_SYMLINK_NOFOLLOW == 0;
+                self.remember_look(permit, path, mode, follows);
+            }
+        }
         if !is_sure {
             self.set_phase(PHASE_BEFORE);
             self.frame.rax = number;
@@ -299,6 +335,16 @@ impl Call<'_> {
             _ => return true,
         };
         self.is_kept_by_kernel(dev)
+    }
+
+    /// `st_mode` of what a call that has succeeded told of, if it did.
+    fn mode_told_of(&self, number: u64) -> Option<u32> {
+        // SAFETY: the call has succeeded.
+        match number {
+            nr::stat | nr::lstat => Some(unsafe { told_mode(self.arg(1)) }),
+            nr::newfstatat => Some(unsafe { told_mode(self.arg(2)) }),
+            _ => None,
+        }
     }
 
     fn is_kept_by_kernel(&self, dev: u64) -> bool {

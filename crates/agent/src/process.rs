@@ -502,6 +502,8 @@ impl Call<'_> {
         const PR_GET_SECCOMP: u64 = 21;
         const PR_SET_SECCOMP: u64 = 22;
         const PR_CAPBSET_DROP: u64 = 24;
+        const PR_SET_TSC: u64 = 26;
+        const PR_TSC_ENABLE: u64 = 1;
         const PR_SET_SECUREBITS: u64 = 28;
         const PR_SET_MM: u64 = 35;
         const PR_SET_CHILD_SUBREAPER: u64 = 36;
@@ -526,6 +528,10 @@ impl Call<'_> {
             PR_SET_KEEPCAPS | PR_CAPBSET_DROP | PR_SET_SECUREBITS | PR_CAP_AMBIENT => self.change_identity(),
             PR_SET_PDEATHSIG | PR_SET_CHILD_SUBREAPER if self.arg(1) != 0 => {
                 self.world.options.fetch_or(option::ENDS_OF_PARENTS_HEARD, Ordering::SeqCst);
+                self.proceed();
+            }
+            PR_SET_TSC if self.arg(1) != PR_TSC_ENABLE => {
+                self.world.options.fetch_or(option::CYCLES_FORBIDDEN, Ordering::SeqCst);
                 self.proceed();
             }
             _ => {

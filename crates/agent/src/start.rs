@@ -18,8 +18,10 @@ pub const FIRST_PAGE: u64 = 0x1000 + THREAD_PAGE_OFFSET;
 const _: () = assert!(CACHE_BASE >= PRIVATE_BASE + FIRST_PAGE + core::mem::size_of::<ThreadPage>() as u64);
 /// Where the pages of threads are in this process: an address for each slot.
 pub const THREAD_PAGES_BASE: u64 = CACHE_BASE + FDS_MAX as u64 * 8;
+/// The name that was looked at last (`looked`).
+pub const LOOKED_BASE: u64 = THREAD_PAGES_BASE + THREADS_MAX as u64 * 8;
 /// What permits say of the first descriptors (`permits`): a page, and more for who has many.
-pub const MARKS_BASE: u64 = THREAD_PAGES_BASE + THREADS_MAX as u64 * 8;
+pub const MARKS_BASE: u64 = LOOKED_BASE + core::mem::size_of::<crate::looked::Looked>() as u64;
 /// Behind the marks: how much may still be written on permits (`exchange`).
 pub const WRITTEN_BASE: u64 = MARKS_BASE + crate::permits::MARKS as u64 * 8;
 pub const PRIVATE_LEN: u64 = WRITTEN_BASE - PRIVATE_BASE + 8;

@@ -20,6 +20,7 @@ mod ahead_files;
 mod ahead_input;
 mod ahead_limits;
 mod ahead_locks;
+mod ahead_looked;
 mod ahead_mapped;
 mod ahead_new_files;
 mod ahead_numbers;
