@@ -11,6 +11,7 @@ mod engine;
 mod locks;
 mod serve;
 mod session;
+mod untold;
 mod volume;
 
 pub use access::{from_hex, identity_of, random_bytes, to_hex, Everybody, Invitation, Invitations};

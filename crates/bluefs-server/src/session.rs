@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bluefs::lease::{Millis, Ticket};
 use bluefs::session::Session;
+use bluefs::Csn;
 use bluefs_store::SessionRow;
 use bluefs_wire::Request;
 
@@ -90,6 +91,8 @@ pub struct Live {
     pub row: SessionRow,
     pub session: Session,
     pub connection: Option<ConnectionId>,
+    /// Up to here its connection has been told of what others have changed.
+    pub told: Csn,
     /// Since when it has no connection.
     pub gone_since: Millis,
     /// An interval that waits for leases of others, and what came behind it.
@@ -101,7 +104,7 @@ pub struct Live {
 impl Live {
     pub fn new(row: SessionRow, session: Session, now: Millis) -> Live {
         let (parked, wanted) = (Parked::default(), Vec::new());
-        Live { row, session, connection: None, gone_since: now, parked, staged_bytes: 0, wanted }
+        Live { row, session, connection: None, told: Csn(0), gone_since: now, parked, staged_bytes: 0, wanted }
     }
 
     /// Whether it has been without a connection for too long.

@@ -19,6 +19,7 @@ use crate::locks::{Locked, Locks};
 use crate::session::{
     Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, STAGED_BYTES_MAX, STAGED_OF_ONE_BYTES_MAX, WANTED_MAX,
 };
+use crate::untold::Untold;
 
 /// Changes of keys that are remembered for CHECK.
 const VERSIONS_HELD_MAX: usize = 1_000_000;
@@ -37,6 +38,7 @@ pub struct Volume {
     id: VolumeId,
     csn: Csn,
     versions: Versions,
+    untold: Untold,
     leases: Leases,
     sessions: BTreeMap<SessionId, Live>,
     locks: Locks,
@@ -76,12 +78,13 @@ impl Volume {
             false => Leases::restarted(TERM_MS, now.millis).held_by(leased.clone()),
         };
         let leases = leases.with_quiet(QUIET_MS);
-        let versions = Versions::new(csn, VERSIONS_HELD_MAX);
+        let (versions, untold) = (Versions::new(csn, VERSIONS_HELD_MAX), Untold::new(csn));
         let (locks, staged) = (Locks::restarted(leased, now.millis + KEPT_MS), Staged::new());
         Ok(Volume {
             id,
             csn,
             versions,
+            untold,
             leases,
             sessions,
             locks,
@@ -139,6 +142,8 @@ impl Volume {
         self.leases.forget_recalls(session);
         let live = self.sessions.get_mut(&session).expect("admitted");
         live.row.epoch += 1;
+        // What was kept under the old connection counts no more.
+        live.told = self.csn;
         let old = live.connection.replace(connection);
         let (epoch, read_only) = (live.row.epoch, live.row.read_only);
         self.acknowledge(batch, session, acknowledged)?;
@@ -183,7 +188,8 @@ impl Volume {
             let free = self.leases.exclusive_until(wanted.ticket);
             free.map_or(wanted.until, |free| free.min(wanted.until))
         });
-        gone.chain(wanted).chain(self.retry_at).chain(self.locks.unknown_until()).min()
+        let others = [self.retry_at, self.locks.unknown_until(), self.untold.next_turn()];
+        gone.chain(wanted).chain(others.into_iter().flatten()).min()
     }
 
     /// A message of a session.
@@ -308,6 +314,7 @@ impl Volume {
         }
         // Writers that were kept out have gone first.
         self.give_exclusive(now, actions);
+        self.tell_all(now, actions);
         Ok(())
     }
 
@@ -330,10 +337,24 @@ impl Volume {
         self.retry(batch, now, actions)
     }
 
-    fn send(&self, session: SessionId, reply: Reply, actions: &mut Vec<Action>) {
-        if let Some(connection) = self.sessions.get(&session).and_then(|live| live.connection) {
-            actions.push(Action::Send(connection, reply));
+    /// Whatever is said to a session comes after what others have changed before.
+    fn send(&mut self, session: SessionId, reply: Reply, actions: &mut Vec<Action>) {
+        let Some(live) = self.sessions.get_mut(&session) else { return };
+        let Some(connection) = live.connection else { return };
+        tell(&self.untold, session, live, self.csn, actions);
+        actions.push(Action::Send(connection, reply));
+    }
+
+    /// Tells those who have not been told for too long, and forgets what everybody knows.
+    fn tell_all(&mut self, now: Now, actions: &mut Vec<Action>) {
+        let mut known = self.csn;
+        for (session, live) in self.sessions.iter_mut().filter(|(_, live)| live.connection.is_some()) {
+            if self.untold.is_due(live.told, now.millis) {
+                tell(&self.untold, *session, live, self.csn, actions);
+            }
+            known = known.min(live.told);
         }
+        self.untold.forget(known);
     }
 
     fn answer(&self, batch: &Batch, tag: u64, cred: &Cred, query: &Query) -> Result<Reply, StoreError> {
@@ -487,7 +508,7 @@ impl Volume {
                 return Ok(Tried::Waits(until));
             }
         }
-        let outcome = self.commit(batch, session, interval.number, changes, effects, actions)?;
+        let outcome = self.commit(batch, session, interval.number, changes, effects, now, actions)?;
         Ok(Tried::Decided(outcome))
     }
 
@@ -498,6 +519,7 @@ impl Volume {
         number: u64,
         changes: Changes,
         effects: Vec<Effect>,
+        now: Now,
         actions: &mut Vec<Action>,
     ) -> Result<Outcome, StoreError> {
         if !changes.keys.is_empty() {
@@ -511,13 +533,11 @@ impl Volume {
             let used = self.staged.remove(&(session, *id)).map_or(0, |bytes| bytes.len());
             self.sessions.get_mut(&session).expect("connected").staged_bytes -= used;
         }
-        self.invalidate(session, number, &changes, actions);
-        let everybody: BTreeSet<SessionId> = self.sessions.keys().copied().collect();
+        self.invalidate(session, number, &changes, now, actions);
         for ino in changes.orphans {
-            let others = everybody.iter().filter(|who| self.sessions[who].connection.is_some());
-            let tell = others.map(|who| (*who, Reply::Orphan { ino })).collect::<Vec<_>>();
-            tell.into_iter().for_each(|(who, reply)| self.send(who, reply, actions));
-            self.orphans.insert(ino, everybody.clone());
+            let everybody: BTreeSet<SessionId> = self.sessions.keys().copied().collect();
+            everybody.iter().for_each(|who| self.send(*who, Reply::Orphan { ino }, actions));
+            self.orphans.insert(ino, everybody);
         }
         if !changes.keys.is_empty() {
             self.versions.commit(session, self.csn, changes.keys);
@@ -525,14 +545,11 @@ impl Volume {
         Ok(outcome)
     }
 
-    /// Tells the others which keys have changed, and who has changed them what they are now.
-    fn invalidate(&self, by: SessionId, number: u64, changes: &Changes, actions: &mut Vec<Action>) {
-        let others =
-            self.sessions.iter().filter(|(session, _)| **session != by).filter_map(|(_, live)| live.connection);
+    /// Tells who has changed these keys what they are now. The others are told later.
+    fn invalidate(&mut self, by: SessionId, number: u64, changes: &Changes, now: Now, actions: &mut Vec<Action>) {
         let keys: Vec<Key> = changes.keys.iter().cloned().collect();
-        for to in others {
-            let parts = keys.chunks(KEYS_MAX).map(|keys| Reply::Invalidate { csn: self.csn, keys: keys.to_vec() });
-            actions.extend(parts.map(|reply| Action::Send(to, reply)));
+        if !keys.is_empty() {
+            self.untold.add(self.csn, by, keys.clone(), now.millis);
         }
         let inodes = changes.inodes.iter().map(|(ino, inode)| (*ino, inode.clone())).collect();
         let names = changes.entries.iter().map(|((dir, name), entry)| (*dir, name.clone(), *entry)).collect();
@@ -623,6 +640,15 @@ impl Volume {
         unused.iter().for_each(|ino| _ = self.orphans.remove(ino));
         batch.write(self.id, &changes)
     }
+}
+
+/// Tells a session which keys others have changed since it was told last.
+fn tell(untold: &Untold, session: SessionId, live: &mut Live, csn: Csn, actions: &mut Vec<Action>) {
+    let Some(connection) = live.connection.filter(|_| live.told < csn) else { return };
+    let keys: Vec<Key> = untold.keys(session, live.told).into_iter().cloned().collect();
+    live.told = csn;
+    let parts = keys.chunks(KEYS_MAX).map(|keys| Reply::Invalidate { csn, keys: keys.to_vec() });
+    actions.extend(parts.map(|reply| Action::Send(connection, reply)));
 }
 
 /// The new values of keys that were changed.

@@ -1,4 +1,5 @@
-//! What becomes of leases, writers and parked messages when a connection breaks or is refused.
+//! The engine, turn by turn: what becomes of leases, writers and parked messages when a connection breaks or is refused,
+//! and when others are told of a change.
 
 use std::sync::Arc;
 
@@ -283,4 +284,52 @@ fn who_has_a_lock_keeps_it_over_two_restarts() {
     bench.hello(A, Some((SessionId(1), 1)));
     assert!(bench.says(A, Request::Reclaim { tag: 2, lock }).contains(&Action::Send(A, Reply::Locked { tag: 2 })));
     assert_eq!(bench.says(A, Request::GaveUp {}), []);
+}
+
+/// What a connection is told that others have changed, by name.
+fn invalidated(actions: &[Action], to: ConnectionId) -> Vec<Vec<String>> {
+    let of = |action: &Action| match action {
+        Action::Send(at, Reply::Invalidate { keys, .. }) if *at == to => Some(keys.iter().filter_map(text).collect()),
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+fn text(key: &Key) -> Option<String> {
+    if let Key::Name(_, name) = key {
+        Some(String::from_utf8_lossy(name.as_bytes()).into_owned())
+    } else {
+        None
+    }
+}
+
+#[test]
+fn others_are_told_of_changes_before_anything_else_and_at_once_of_all() {
+    let mut bench = Bench::with(&[A, B]);
+    for (number, file) in (1..).zip(["one", "two"]) {
+        let actions = bench.says(A, interval(number, vec![create(file)]));
+        assert!(committed(&actions, A) && invalidated(&actions, B).is_empty(), "{actions:?}");
+    }
+    let actions = bench.says(B, Request::Ping { tag: 5 });
+    assert_eq!(invalidated(&actions, B), [["one", "two"]]);
+    assert_eq!(actions.last(), Some(&Action::Send(B, Reply::Pong { tag: 5 })), "{actions:?}");
+    // Once; and nobody is told of his own.
+    for who in [A, B] {
+        let actions = bench.says(who, Request::Ping { tag: 6 });
+        assert!(invalidated(&actions, who).is_empty(), "{actions:?}");
+    }
+}
+
+#[test]
+fn who_says_nothing_is_told_soon() {
+    const SOON_MS: u64 = 200;
+    let mut bench = Bench::with(&[A, B]);
+    bench.says(A, interval(1, vec![create("one")]));
+    let due = bench.engine.next_turn().expect("somebody is to be told");
+    assert!(due <= SOON_MS, "{due}");
+    bench.millis = due - 1;
+    assert!(invalidated(&bench.handle(vec![]), B).is_empty());
+    bench.millis = due;
+    assert_eq!(invalidated(&bench.handle(vec![]), B), [["one"]]);
+    assert!(bench.engine.next_turn().is_none_or(|at| at > due));
 }
