@@ -496,11 +496,11 @@ impl Volume {
             Checked::TooOld => return failed(Failure::TooOld),
         }
         let context = Context { session, read_only: live.row.read_only, now: now.wall };
-        let (changes, effects) = match apply(&view, interval, context)? {
+        let applied = match apply(&view, interval, context)? {
             Ok(applied) => applied,
             Err(failure) => return failed(failure),
         };
-        let groups: BTreeSet<Group> = changes.keys.iter().map(Key::group).collect();
+        let groups: BTreeSet<Group> = applied.0.keys.iter().map(Key::group).collect();
         match self.leases.may_write(session, &groups, now.millis) {
             MayWrite::Now => {}
             MayWrite::Wait { until, recall } => {
@@ -508,7 +508,7 @@ impl Volume {
                 return Ok(Tried::Waits(until));
             }
         }
-        let outcome = self.commit(batch, session, interval.number, changes, effects, now, actions)?;
+        let outcome = self.commit(batch, session, interval.number, applied, now, actions)?;
         Ok(Tried::Decided(outcome))
     }
 
@@ -517,8 +517,7 @@ impl Volume {
         batch: &mut Batch,
         session: SessionId,
         number: u64,
-        changes: Changes,
-        effects: Vec<Effect>,
+        (changes, effects): (Changes, Vec<Effect>),
         now: Now,
         actions: &mut Vec<Action>,
     ) -> Result<Outcome, StoreError> {
