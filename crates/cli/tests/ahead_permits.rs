@@ -250,3 +250,51 @@ fn who_asks_stands_back_for_those_who_leave_their_calls() {
     let asked = Neighbours::compile().asked(&["20"]);
     assert!(asked < 2000, "{asked} calls were asked about");
 }
+
+/// Executes itself so many times in a child, in one guess.
+const EXECUTES: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+    (void)count;
+    int left = atoi(arguments[1]), status = 1;
+    long guess = arguments[2][0] == '1' ? syscall(0x5bed, 1, 0) : 0;
+    if (guess > 0 && fork() != 0) {
+        wait(&status);
+        syscall(0x5bed, 2, guess);
+        return printf("status %d\n", status), 0;
+    }
+    if (left == 0) return 0;
+    char number[16];
+    snprintf(number, sizeof number, "%d", left - 1);
+    execl("/proc/self/exe", "again", number, "0", (char *)0);
+    return 1;
+}
+"#;
+
+/// What a program looks at when it begins is not asked about (decisions/0210).
+#[test]
+fn a_new_program_looks_at_its_libraries_without_a_question() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let (source, program, stats) =
+        (place.path().join("executes.c"), place.path().join("executes"), place.path().join("stats"));
+    fs::write(&source, EXECUTES.replace("/proc/self/exe", program.to_str().unwrap())).unwrap();
+    assert!(Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(&source).status().unwrap().success());
+    let asked = |count: u64| {
+        let mut command = Command::new("timeout");
+        command.args(["--signal=KILL", "60", SPECULATOR, "run", &format!("--stats=json:{}", stats.display()), "--"]);
+        let output = command.arg(&program).args([&count.to_string(), "1"]).stdin(Stdio::null()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "status 0\n");
+        let stats: serde_json::Value = serde_json::from_str(&fs::read_to_string(&stats).unwrap()).unwrap();
+        stats["ahead"]["asked"].as_u64().unwrap()
+    };
+    let (some, more) = (asked(10), asked(60));
+    // About the call that executes it.
+    assert!(more < some + 80, "{some} questions for 10 programs, {more} for 60");
+}

@@ -288,6 +288,7 @@ impl Supervisor {
         self.ahead.ledger.executed(tid);
         if self.world().ahead.load(Ordering::Relaxed) != 0 {
             self.ahead.starting.insert(tid);
+            self.permit_new_program(tid);
         }
         Ok(())
     }

@@ -150,7 +150,7 @@ impl Supervisor {
                 Covered::Exchange => has_no_effect_before_its_end(call),
                 Covered::Write => self.has_room_for_more(call),
             }
-            && self.may_have_any_permit(call)
+            && self.may_have_any_permit(call.tid, call.pid, permitted::kind(call.frame.nr).unwrap_or(0))
             && !self.ahead.parked.values().any(|parked| waits_for_readiness(&parked.call))
     }
 }

@@ -184,28 +184,44 @@ impl Supervisor {
             true => Decision::GoOnPermit(Permitted::Looks),
             // This one may lead anywhere.
             false => {
-                self.give_permit(call);
+                self.give_permit(call.tid);
                 decision
             }
         }
     }
 
-    fn may_have_permit(&mut self, call: &Call) -> bool {
-        if !self.may_have_any_permit(call) || self.ahead.permits.is_served || self.holds_what_is_looked_at() {
-            return false;
+    /// A process has begun another program. The first look of that would get a permit; it need not ask for one. Whoever
+    /// has children may have to hear of them.
+    pub(in crate::ahead) fn permit_new_program(&mut self, pid: i32) {
+        let ahead = &self.ahead;
+        let has_to_hear = ahead.children.of(pid).next().is_some()
+            || ahead.children.has_to_hear(pid)
+            || ahead.held_signals.get(&pid).is_some_and(|held| !held.is_empty());
+        if !has_to_hear && self.may_have_any_permit(pid, pid, permitted::LOOK) && self.may_look_at_all(pid) {
+            self.give_permit(pid);
         }
-        let (core, who) = (&self.ahead.core, process(call.pid));
-        if !core.depends_on_all(who) && !core.gains(who, &self.everything_looked_at(), &[]).is_empty() {
-            return false;
-        }
-        !permitted::is_by_descriptor(call.frame.nr) || self.is_kept_by_kernel(call)
     }
 
-    /// Whether the caller may make a call of this kind without a question at all.
-    pub(in crate::ahead) fn may_have_any_permit(&mut self, call: &Call) -> bool {
+    fn may_have_permit(&mut self, call: &Call) -> bool {
+        let kind = permitted::kind(call.frame.nr).unwrap_or(0);
+        self.may_have_any_permit(call.tid, call.pid, kind)
+            && self.may_look_at_all(call.pid)
+            && (!permitted::is_by_descriptor(call.frame.nr) || self.is_kept_by_kernel(call))
+    }
+
+    /// Whether a process gains nothing by whatever it looks at in files, and none of that is answered by us.
+    fn may_look_at_all(&self, pid: i32) -> bool {
+        if self.ahead.permits.is_served || self.holds_what_is_looked_at() {
+            return false;
+        }
+        let (core, who) = (&self.ahead.core, process(pid));
+        core.depends_on_all(who) || core.gains(who, &self.everything_looked_at(), &[]).is_empty()
+    }
+
+    /// Whether a thread may make calls of a kind without a question at all.
+    pub(in crate::ahead) fn may_have_any_permit(&mut self, tid: i32, pid: i32, kind: u32) -> bool {
         let ahead = &self.ahead;
-        let kinds = self.world().permitted.load(Ordering::Relaxed);
-        let is_permitted = permitted::kind(call.frame.nr).is_some_and(|kind| kinds & kind != 0);
+        let is_permitted = self.world().permitted.load(Ordering::Relaxed) & kind != 0;
         let is_waited_for = ahead.permits.is_awaited || !ahead.unsettled.is_empty() || ahead.is_rolling_back;
         let options = self.world().options.load(Ordering::Relaxed);
         // To open or read may be to wait for somebody who is asked.
@@ -214,10 +230,10 @@ impl Supervisor {
             return false;
         }
         let has_one_thread = |process: usize| self.world().processes[process].users.load(Ordering::Relaxed) == 1;
-        if !self.tracees.get(&call.tid).is_some_and(|tracee| has_one_thread(tracee.process)) {
+        if !self.tracees.get(&tid).is_some_and(|tracee| has_one_thread(tracee.process)) {
             return false;
         }
-        !self.ahead.signals.has_any_for(call.pid) && self.can_be_checkpointed(call.pid)
+        !self.ahead.signals.has_any_for(pid) && self.can_be_checkpointed(pid)
     }
 
     /// Whether there is anything that some look would have to be answered from, or to wait for.
@@ -245,21 +261,21 @@ impl Supervisor {
     }
 
     /// Its process may look at files from now on.
-    fn give_permit(&mut self, call: &Call) -> Option<(u64, usize)> {
-        let (permit, thread) = self.permit_now(call)?;
-        let process = self.tracees.get(&call.tid)?.process;
+    fn give_permit(&mut self, tid: i32) -> Option<(u64, usize)> {
+        let (permit, thread) = self.permit_now(tid)?;
+        let process = self.tracees.get(&tid)?.process;
         self.world().processes[process].permit.store(permit, Ordering::SeqCst);
         Some((permit, thread))
     }
 
     /// The number of the permits that hold from now on, one of which a call gets, and its thread's slot.
-    fn permit_now(&mut self, call: &Call) -> Option<(u64, usize)> {
+    fn permit_now(&mut self, tid: i32) -> Option<(u64, usize)> {
         let world = self.world();
         if world.permits.number() == 0 {
             // 0 is none.
             world.permits.revoke();
         }
-        let thread = self.tracees.get(&call.tid)?.thread?;
+        let thread = self.tracees.get(&tid)?.thread?;
         self.ahead.permits.any = true;
         self.ahead.report.permits += 1;
         Some((world.permits.number(), thread))
@@ -268,9 +284,9 @@ impl Supervisor {
     /// The call is made, and nobody is told: the thread works until it says that it does not.
     pub(in crate::ahead) fn go_on_permit(&mut self, stopped: Stopped, call: &Call, permitted: Permitted) -> Result<()> {
         let (given, answer) = match permitted {
-            Permitted::Looks => (self.give_permit(call), ahead::GO_ON_PERMIT),
-            Permitted::Changes(Covered::Exchange) => (self.permit_now(call), ahead::GO_ON_EXCHANGE),
-            Permitted::Changes(Covered::Write) => (self.permit_now(call), ahead::GO_ON_WRITE),
+            Permitted::Looks => (self.give_permit(call.tid), ahead::GO_ON_PERMIT),
+            Permitted::Changes(Covered::Exchange) => (self.permit_now(call.tid), ahead::GO_ON_EXCHANGE),
+            Permitted::Changes(Covered::Write) => (self.permit_now(call.tid), ahead::GO_ON_WRITE),
         };
         let Some((permit, thread)) = given else { return self.reply(stopped, ahead::GO) };
         self.world().threads[thread].work.begin_for(permit);

@@ -650,13 +650,15 @@ impl Supervisor {
             0 => Ok(()),
             at => tracee::write_bytes(call.tid, at, bytes).map_err(kernel),
         };
+        // Four files of `/proc`, for which hardly anybody asks.
+        let write_usage = |at: u64| if at == 0 { Ok(()) } else { write(at, &usage::of(child)) };
         let result = if call.frame.nr == nr::waitid {
             write(args[2], SignalInfo::child_ended(child, status).as_bytes())?;
-            write(args[4], &usage::of(child))?;
+            write_usage(args[4])?;
             0
         } else {
             write(args[1], &status.to_ne_bytes())?;
-            write(args[3], &usage::of(child))?;
+            write_usage(args[3])?;
             i64::from(child)
         };
         if buries {

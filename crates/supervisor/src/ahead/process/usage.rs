@@ -1,8 +1,6 @@
 //! What a process has used, from `/proc`: a process whose exit is held has not ended, so that the kernel would not tell
 //! its parent yet.
 
-use std::fs;
-
 /// Length of a `struct rusage`.
 const LEN: usize = 144;
 /// `USER_HZ`, the unit of times in `/proc/PID/stat`, a second.
@@ -10,7 +8,7 @@ const TICKS: u64 = 100;
 
 /// The `struct rusage` of a process and its children that it has waited for (getrusage(2)); what cannot be known is 0.
 pub(in crate::ahead) fn of(pid: i32) -> [u8; LEN] {
-    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let read = |name: &str| procfs::text(pid, name).unwrap_or_default();
     Usage::of(&read("stat"), &read("schedstat"), &read("status"), &read("io")).to_bytes()
 }
 
