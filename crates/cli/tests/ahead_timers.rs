@@ -1,4 +1,4 @@
-//! Timer descriptors are set and read on a guess, and put back
+//! Timers and timer descriptors are set and read on a guess, and put back
 //! ([0112](../../../docs/decisions/0112-timer-descriptors.md)).
 
 use crate::support;
@@ -154,4 +154,31 @@ int main(int argc, char **argv) {
     return 0;
 }"#;
     check("loop", program, "start\nagain 5 0 0\n", "start\nahead\n");
+}
+
+/// Of a timer that was set on a guess nothing comes once that has failed: the handler is not there any more.
+#[test]
+fn an_interval_timer_of_a_wrong_guess_ends_nobody() {
+    let program = r#"
+#include <sys/time.h>
+static void set_real(long interval_us) {
+    struct itimerval to = {.it_interval = {.tv_usec = interval_us}, .it_value = {.tv_usec = interval_us}};
+    OK(setitimer(ITIMER_REAL, &to, NULL));
+}
+static void heard(int signal) { (void)signal; }
+int main(int argc, char **argv) {
+    for (int i = 0; i < 30; i++) {
+        long id = begin();
+        if (id < 0) continue;
+        signal(SIGALRM, heard);
+        set_real(300);
+        for (volatile int spin = 0; spin < 2000000; spin++) {}
+        finish(id, argv[1]);
+        set_real(0);
+        signal(SIGALRM, SIG_DFL);
+    }
+    say("end\n");
+    return 0;
+}"#;
+    check_both_ends("interval", program, "end\n", "end\n", &["setitimer", "rt_sigaction"]);
 }

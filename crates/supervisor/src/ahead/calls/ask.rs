@@ -99,9 +99,10 @@ impl Supervisor {
             self.note_taken(stopped.tid(), taking, result)?;
         }
         let is_apart = made.as_ref().is_some_and(|made| made.is_apart) && result > 0;
-        if is_apart && !self.tracees.contains_key(&(result as i32)) {
-            // Of another one it was noted when it was born.
-            self.ahead.children.apart.begin(result as i32, pid);
+        let child = result as i32;
+        if is_apart && !self.tracees.contains_key(&child) && !self.ahead.children.knows(child) {
+            // Of one that was born it is noted already; it may have ended since, so that nobody has to wait for it.
+            self.ahead.children.apart.begin(child, pid);
         }
         if made.is_some_and(|made| made.makes_child) && result > 0 {
             let tid = stopped.tid();

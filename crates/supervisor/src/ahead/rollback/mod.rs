@@ -504,6 +504,10 @@ impl Supervisor {
         let gate = self.image.header.gate_program;
         let stopped = threads.get(&pid).ok_or(TraceError::Gone(pid))?;
         let open = self.descriptors_of(pid)?;
+        let known = self.known_of(pid, pid);
+        if !known.no_timers {
+            self.stop_timers(pid, stopped)?;
+        }
         self.restore_sets(pid, stopped)?;
         let surplus: Vec<i32> = open.into_iter().filter(|fd| !kept.descriptors.contains(fd)).collect();
         if !surplus.is_empty() {
@@ -515,7 +519,6 @@ impl Supervisor {
             self.hold_signals(pid, signals);
         }
         threads.values().try_for_each(|stopped| self.forget_undone_signals(pid, stopped))?;
-        let known = self.known_of(pid, pid);
         kept.vessel.restore_known(threads, gate, known).map_err(|error| match error {
             CheckpointError::Trace(error) => error,
             other => TraceError::Kernel {
@@ -558,6 +561,22 @@ impl Supervisor {
                 self.ahead.children.announce(pending.process());
             }
         }
+    }
+
+    /// A timer that goes on while its process is put back would send a signal that nobody takes out any more, to a
+    /// process that may have no handler again. The checkpoint has the timers that are to go on.
+    fn stop_timers(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+        const NEVER: [u8; 32] = [0; 32];
+        let at = stopped.registers()?.gs_base - SCRATCH;
+        let mut remote = self.remote_calls(stopped)?;
+        tracee::write_bytes(pid, at, &NEVER).map_err(|source| TraceError::kernel("write a timer", pid, source))?;
+        for which in [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF] {
+            remote.call(libc::SYS_setitimer, &[which as u64, at, 0])?;
+        }
+        let mut signals = remote.finish()?;
+        signals.retain(|info| !is_own(info, pid));
+        self.hold_signals(pid, signals);
+        Ok(())
     }
 
     /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has
