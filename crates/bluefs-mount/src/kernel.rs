@@ -27,7 +27,6 @@ use fuser::FopenFlags;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::listings::Listings;
-use crate::pages::Pages;
 
 /// `FUSE_NOTIFY_INVAL_INODE`, `FUSE_NOTIFY_INC_EPOCH`.
 const INVAL_INODE: i32 = 2;
@@ -141,8 +140,6 @@ pub struct Kernel {
     has_epochs: AtomicBool,
     gate: RwLock<()>,
     told: Mutex<Told>,
-    /// Contents that it has.
-    pub pages: Pages,
 }
 
 /// While it is there the kernel is being told something, and is not told to forget.
@@ -153,8 +150,7 @@ pub struct Telling<'k> {
 
 impl Kernel {
     pub fn new(device: File) -> Kernel {
-        let (has_epochs, gate, told, pages) = Default::default();
-        Kernel { device, has_epochs, gate, told, pages }
+        Kernel { device, has_epochs: AtomicBool::new(false), gate: RwLock::default(), told: Mutex::default() }
     }
 
     /// The kernel speaks this version of FUSE.
@@ -190,34 +186,8 @@ impl Kernel {
     /// a program that is being answered from it.
     pub fn forget_old_listing(&self, ino: Ino) {
         if self.told().listings.is_old(ino) {
-            notify_inode(&self.device, ino, 0, 0);
+            notify_inode(&self.device, ino, 0);
         }
-    }
-
-    /// It forgets contents of these files that it may not have any more. That may wait for READs.
-    pub fn forget_pages(&self, of: impl Fn(Ino) -> bool) {
-        self.close_gate();
-        self.pages.forget(of, |ino, offset, len| notify_inode(&self.device, ino, offset as i64, len as i64));
-    }
-
-    /// A file is opened. Whether it may use pages for more than mappings.
-    pub fn opens_pages(&self, ino: Ino, handle: u64) -> bool {
-        if self.pages.is_full() {
-            self.pages.make_room(|ino, offset, len| notify_inode(&self.device, ino, offset as i64, len as i64));
-        }
-        if !self.pages.open(ino, handle) {
-            return false;
-        }
-        // What was noted while nobody had it open. From now on everything is forgotten at once.
-        if self.pages.must_forget(ino) {
-            self.forget_pages(|old| old == ino);
-        }
-        true
-    }
-
-    /// Whether it has pages under leases. Before it had epochs it has them only for mappings, which do not see changes.
-    pub fn has_pages(&self) -> bool {
-        self.has_epochs.load(Ordering::Relaxed)
     }
 
     /// This mount itself has changed inodes. What the kernel changes by itself for that, it changes without a version.
@@ -245,13 +215,13 @@ impl Kernel {
 
     fn forget_attributes(&self, ino: Ino) {
         // From -1: the attributes, and no contents.
-        notify_inode(&self.device, ino, -1, 0);
+        notify_inode(&self.device, ino, -1);
     }
 }
 
-/// Tells the kernel to forget an inode's attributes, and its pages from an offset on: so many bytes, or all (0).
-fn notify_inode(device: &File, ino: Ino, offset: i64, len: i64) {
-    let body = [ino.0.to_ne_bytes(), offset.to_ne_bytes(), len.to_ne_bytes()].concat();
+/// Tells the kernel to forget an inode's attributes, and its pages from an offset on.
+fn notify_inode(device: &File, ino: Ino, offset: i64) {
+    let body = [ino.0.to_ne_bytes(), offset.to_ne_bytes(), 0i64.to_ne_bytes()].concat();
     notify(device, INVAL_BYTES, INVAL_INODE, &body);
 }
 
@@ -303,11 +273,6 @@ impl Telling<'_> {
         self.kernel.told().listings.open(ino, handle, is_sure)
     }
 
-    /// For how long it may have contents that are known for so long.
-    pub fn contents(&self, sure: Duration) -> Duration {
-        self.of_kernels_with_epochs(sure)
-    }
-
     fn of_kernels_with_epochs(&self, sure: Duration) -> Duration {
         if self.kernel.has_epochs.load(Ordering::Relaxed) {
             sure
@@ -318,7 +283,7 @@ impl Telling<'_> {
 }
 
 impl Front for Kernel {
-    fn forget(&self, group: Option<Group>) -> bool {
+    fn forget(&self, group: Option<Group>) {
         self.close_gate();
         // A name that is told after this has the epoch behind it, or is asked about before, and worth nothing.
         let mut told = self.told();
@@ -328,17 +293,10 @@ impl Front for Kernel {
         self.forget_names();
         let sure = self.told().take(group);
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
-        self.pages.change_group(group)
-    }
-
-    fn forget_contents(&self, group: Option<Group>) {
-        self.forget_pages(|ino| group.is_none_or(|group| ino.group() == group));
     }
 
     fn others_changed(&self, keys: &[Key]) {
         self.told().listings.change(keys);
-        // Of what is open it has nothing: a lease was given back, or has ended.
-        self.pages.change(keys);
     }
 
     fn before_change(&self, touched: &Touched) {
@@ -348,10 +306,6 @@ impl Front for Kernel {
             self.forget_names();
         }
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
-        let has_pages = if touched.anything { self.pages.change_group(None) } else { self.pages.change(&touched.keys) };
-        if has_pages {
-            self.forget_pages(|ino| touched.anything || touched.keys.contains(&Key::Data(ino)));
-        }
     }
 }
 

@@ -108,13 +108,6 @@ pub enum Request {
         /// The group.
         group: Group,
     },
-    /// The same without the pause behind another's change: somebody waits for the lease, and not for an answer alone.
-    LeaseNow {
-        /// Repeated in the answer.
-        tag: u64,
-        /// The group.
-        group: Group,
-    },
     /// Gives a lease, or an exclusive one, back.
     GiveBack {
         /// The group.
@@ -336,7 +329,6 @@ wire_enum!("request" Request {
     16 GaveUp {},
     17 Reclaim { tag, lock },
     18 TestLock { tag, lock },
-    19 LeaseNow { tag, group },
 });
 
 wire_enum!("reply" Reply {

@@ -10,23 +10,13 @@ use rustix::fs::{self, AtFlags, FlockOperation, Mode as Bits, OFlags, RenameFlag
 use rustix::io::Errno;
 
 use super::{is_of_dirs, list, refused, Worker};
-use crate::call::{Answer, Ino, Line, Mode, Op, Place, RECORDS_MAX, RECORD_BYTES, ROOT, WORD_BYTES};
-use crate::copy::{bytes_of, record_of, records_of};
-use testkit::mapping::Mapping;
+use crate::call::{Answer, Ino, Line, Mode, Op, Place, RECORDS_MAX, RECORD_BYTES, ROOT};
+use crate::copy::{bytes_of, records_of};
 
 /// What is open of a file.
 struct Open {
     file: OwnedFd,
     appends: Option<OwnedFd>,
-    reads: Option<Reads>,
-}
-
-/// What is open to be read, and mapped.
-struct Reads {
-    file: OwnedFd,
-    mapping: Mapping,
-    /// How often it was looked at.
-    count: usize,
 }
 
 /// The files of a mount.
@@ -42,7 +32,7 @@ impl Files {
     /// A client of the mount on this directory.
     pub fn new(dir: &Path, speculator: PathBuf, address: String) -> io::Result<Files> {
         let file = fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Bits::empty())?;
-        let open = BTreeMap::from([(ROOT, Open { file, appends: None, reads: None })]);
+        let open = BTreeMap::from([(ROOT, Open { file, appends: None })]);
         Ok(Files { speculator, address, open, is_over: false })
     }
 
@@ -73,7 +63,6 @@ impl Files {
                 // No copy has such contents.
                 Answer::Records(records_of(&bytes[..len]).unwrap_or_else(|| vec![u32::MAX]))
             }
-            Op::Peek(ino, at) => self.peek(*ino, at * RECORD_BYTES)?,
             Op::Append(ino, record) => {
                 let file = self.appending(*ino)?;
                 whole(rustix::io::write(file, &bytes_of(*record)))?
@@ -99,7 +88,7 @@ impl Files {
         let flags = flags | kind | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = fs::openat(self.fd(place.dir)?, &place.name, flags, Bits::from_raw_mode(0o644))?;
         let ino = fs::fstat(&file)?.st_ino;
-        self.open.entry(ino).or_insert(Open { file, appends: None, reads: None });
+        self.open.entry(ino).or_insert(Open { file, appends: None });
         Ok(Answer::Ino(ino))
     }
 
@@ -116,32 +105,6 @@ impl Files {
             open.appends = Some(fs::open(proc_path(open.file.as_fd()), flags, Bits::empty())?);
         }
         open.appends.as_ref().ok_or(Errno::BADF)
-    }
-
-    fn peek(&mut self, ino: Ino, at: usize) -> Result<Answer, Errno> {
-        let open = self.open.get_mut(&ino).ok_or(Errno::BADF)?;
-        if open.reads.is_none() {
-            let file = fs::open(proc_path(open.file.as_fd()), OFlags::RDONLY | OFlags::CLOEXEC, Bits::empty())?;
-            let mapped = Mapping::new(&file, RECORDS_MAX * RECORD_BYTES);
-            // Without a lease it cannot be mapped.
-            let mapping = match mapped {
-                Ok(mapping) => mapping,
-                Err(_) => return read_word(&file, at),
-            };
-            open.reads = Some(Reads { file, mapping, count: 0 });
-        }
-        let Some(reads) = &mut open.reads else { return Err(Errno::BADF) };
-        reads.count += 1;
-        if reads.count.is_multiple_of(2) {
-            return read_word(&reads.file, at);
-        }
-        let mut word = [0; WORD_BYTES];
-        let is_there = |word: &mut [u8]| reads.mapping.read(at, word).is_ok() && *word != [0; WORD_BYTES];
-        // The kernel may not know how long the file is by now.
-        if is_there(&mut word) || (fs::fstat(&reads.file).is_ok() && is_there(&mut word)) {
-            return Ok(Answer::Records(record_of(&word)));
-        }
-        Ok(Answer::NotDone)
     }
 
     fn list(&self, dir: Ino) -> Result<Answer, Errno> {
@@ -185,19 +148,6 @@ impl Worker for Files {
     /// The mount is gone, or it has lost a lock.
     fn is_over(&self) -> bool {
         self.is_over
-    }
-}
-
-/// A word of a file. Zeros may be the end of a file that is being cut, as on any file system. Where the kernel takes the
-/// end to be is not judged if it says otherwise to who asks: beside a write through the same mount it drops what it is
-/// told of a file's length (docs/decisions/0200).
-fn read_word(file: &OwnedFd, at: usize) -> Result<Answer, Errno> {
-    let mut word = [0; WORD_BYTES];
-    let len = rustix::io::pread(file, &mut word, at as u64)?;
-    match word[..len] {
-        [0, ..] => Ok(Answer::NotDone),
-        [] if fs::fstat(file)?.st_size as usize > at => Ok(Answer::NotDone),
-        ref word => Ok(Answer::Records(record_of(word))),
     }
 }
 
