@@ -225,6 +225,12 @@ impl Call<'_> {
     /// `munmap`, `mprotect`, `mremap`, `madvise` of what may be ours.
     pub fn own_pages(&mut self) {
         const MREMAP_FIXED: u64 = 2;
+        const MADV_GUARD_INSTALL: u64 = 102;
+        if self.frame.nr == nr::madvise && self.arg(2) == MADV_GUARD_INSTALL {
+            // A rollback could not write what was there before. Kernels before 6.13 say the same; programs fall back.
+            gate::request(Request::Refused, self.frame.nr, MADV_GUARD_INSTALL, 0);
+            return self.answer(-EINVAL);
+        }
         let moves_over_ours =
             self.frame.nr == nr::mremap && self.arg(3) & MREMAP_FIXED != 0 && touches_ours(self.arg(4), self.arg(2));
         if touches_ours(self.arg(0), self.arg(1)) || moves_over_ours {

@@ -90,8 +90,8 @@ mod tests {
                 }
                 if !is_change {
                     let one = who as usize;
-                    let keys = untold.keys(SessionId(who), told[one]);
-                    prop_assert_eq!(keys.into_iter().cloned().collect::<BTreeSet<Key>>(), std::mem::take(&mut expected[one]));
+                    let keys: BTreeSet<Key> = untold.keys(SessionId(who), told[one]).into_iter().cloned().collect();
+                    prop_assert_eq!(keys, std::mem::take(&mut expected[one]));
                     told[one] = Csn(csn);
                     untold.forget(told.into_iter().min().expect("four"));
                 }

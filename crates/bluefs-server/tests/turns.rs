@@ -1,5 +1,5 @@
-//! The engine, turn by turn: what becomes of leases, writers and parked messages when a connection breaks or is refused,
-//! and when others are told of a change.
+//! The engine, turn by turn: what becomes of leases, writers and parked messages when a connection breaks or is
+//! refused, and when others are told of a change.
 
 use std::sync::Arc;
 

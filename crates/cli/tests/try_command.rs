@@ -159,7 +159,7 @@ fn processes_that_go_on_are_told_and_ended() {
     let scene = Scene::new();
     for option in ["--yes", "--no"] {
         let (first, second) = (pause("4711"), pause("4711"));
-        let script = format!("setsid {first} & until pgrep -x sleep >/dev/null; do :; done; {second} & :");
+        let script = format!("setsid {first} & until pgrep -fx '{first}' >/dev/null; do :; done; {second} & :");
         let outcome = Try::new(&scene, option).sh(&script);
         assert!(outcome.stderr.contains(&format!("left running, and ended: {first}")), "{}", outcome.stderr);
         assert_eq!((running(&first), running(&second)), (vec![], vec![]));

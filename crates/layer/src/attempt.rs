@@ -515,7 +515,8 @@ fn processes_of(first: i32) -> Vec<LeftRunning> {
     left
 }
 
-/// `None` of a process that is dead already.
+/// `None` of a process that is dead already. One that has no command line, as for a moment in `execve`, is shown by its
+/// name, as ps(1) does.
 fn command_line(pid: i32) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     if status.lines().any(|line| line.starts_with("State:") && line.contains('Z')) {
@@ -524,6 +525,10 @@ fn command_line(pid: i32) -> Option<String> {
     let mut line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     while line.last() == Some(&0) {
         line.pop();
+    }
+    if line.is_empty() {
+        let name = status.lines().find_map(|line| line.strip_prefix("Name:")).unwrap_or_default();
+        return Some(format!("[{}]", name.trim()));
     }
     line.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
     Some(OsString::from_vec(line).to_string_lossy().into_owned())
