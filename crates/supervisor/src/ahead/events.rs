@@ -401,9 +401,11 @@ impl Supervisor {
             // The kernel tells of a vessel whose process has executed a program since, or was orphaned.
             let is_vessel = self.ahead.vessels.has(info.process());
             if is_vessel || self.ahead.children.is_silent(info.process()) {
+                self.tell_of_joined(pid, &stopped)?;
                 self.swallow(stopped)?;
                 return Ok(None);
             }
+            self.ahead.children.heard.insert(info.process());
         }
         if !self.ahead.is_speculative(pid) {
             if is_fatal(tid, info.number()) {

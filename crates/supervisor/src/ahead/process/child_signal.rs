@@ -1,7 +1,43 @@
 //! What SIGCHLD does in a process.
 
+use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
 use procfs::Status;
+use tracee::{Result, SignalInfo, Stopped};
+
+impl Supervisor {
+    /// The kernel joins its word of a child's end with one that waits already, and says nothing of the second child.
+    /// The first word is kept from the program, which knows of that end: then we tell of the others.
+    pub(in crate::ahead) fn tell_of_joined(&mut self, parent: i32, stopped: &Stopped) -> Result<()> {
+        if stopped.pending_signals(true)?.iter().any(|info| info.number() == libc::SIGCHLD) {
+            // The next word was not joined with this one.
+            return Ok(());
+        }
+        // Of a child whose end we have not heard of ourselves the kernel has not told its parent either.
+        let kin = &self.ahead.children;
+        let is_unheard = |child: &i32| {
+            let is_told = kin.is_silent(*child) || kin.held_exits.contains_key(child) || kin.heard.contains(child);
+            !is_told && !self.tracees.contains_key(child)
+        };
+        let told = |child| Some(SignalInfo::child_ended(child, status_of_zombie(child)?));
+        let told: Vec<SignalInfo> = kin.unreaped_of(parent).filter(is_unheard).filter_map(told).collect();
+        self.ahead.children.heard.extend(told.iter().map(SignalInfo::process));
+        self.hold_signals(parent, told);
+        Ok(())
+    }
+}
+
+/// The `wait(2)` status of a process that has ended, and for which its parent has not waited.
+fn status_of_zombie(pid: i32) -> Option<i32> {
+    const STATE: usize = 3;
+    const EXIT_CODE: usize = 52;
+    let fields = procfs::stat_fields(pid).ok()?;
+    let field = |number: usize| fields.get(number - 3);
+    if field(STATE)? != "Z" {
+        return None;
+    }
+    field(EXIT_CODE)?.parse().ok()
+}
 
 /// Whether the kernel may still tell a parent of a child's end: the child is there, perhaps as a zombie, or SIGCHLD
 /// waits, or its parent stands still for a signal that we have not looked at.

@@ -67,6 +67,8 @@ pub(crate) struct Children {
     buried: HashMap<i32, i32>,
     /// Ended for good, and not known to have been waited for.
     ended: HashSet<i32>,
+    /// Those of whose end the kernel's word has reached their parent.
+    pub heard: HashSet<i32>,
 }
 
 impl Children {
@@ -76,6 +78,7 @@ impl Children {
         let gone: Vec<i32> = self.kin.of(parent).filter(|&child| self.is_gone(child)).collect();
         for child in gone {
             self.ended.remove(&child);
+            self.heard.remove(&child);
             self.kin.remove(child);
         }
     }
@@ -84,6 +87,7 @@ impl Children {
         self.kin.insert(child, parent);
         self.silent.remove(&child);
         self.ended.remove(&child);
+        self.heard.remove(&child);
         if shares_memory {
             self.sharing.insert(child);
         }

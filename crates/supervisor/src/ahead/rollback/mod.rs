@@ -607,7 +607,11 @@ impl Supervisor {
             .collect();
         self.take_signals(pid, stopped, |info, shared| {
             shared && info.number() == libc::SIGCHLD && silent.contains(&info.process())
-        })
+        })?;
+        if silent.is_empty() {
+            return Ok(());
+        }
+        self.tell_of_joined(pid, stopped)
     }
 
     /// Take signals out of the queues of a process, in its name: those that are `unwanted(info, whether they wait for
