@@ -2,9 +2,7 @@
    another name, its memory is gone, the directory is another one, a link counts, the name is gone or has become
    something else. With an argument all of that is done in one guess. */
 #include "check.h"
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 static char *name;
 static struct stat about;
 static void put(const char *text) { strcpy(name, text); }
@@ -63,7 +61,7 @@ static void looks(void) {
     put("a");
     OK(stat(name, &about));
     reads(open(name, O_RDONLY), 'a');
-    name -= 4095 - 0;
+    name -= 4095;
     OK(close(dir));
 }
 static void memory(void) {

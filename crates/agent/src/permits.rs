@@ -51,7 +51,7 @@ unsafe fn told_device(buffer: u64) -> u64 {
     unsafe { (buffer as *const u64).read_unaligned() }
 }
 
-/// Its `st_mode`.
+/// The `st_mode` that a `stat` has just told.
 ///
 /// # Safety
 /// As `told_device`.

@@ -6,7 +6,7 @@ use bluefs::lease::Millis;
 use bluefs::{Csn, Key, SessionId};
 
 /// How long a change may go untold, ms, to a session that is told nothing else.
-pub const UNTOLD_MS_MAX: Millis = 200;
+const UNTOLD_MS_MAX: Millis = 200;
 /// Keys of all untold changes together. With more of them everybody is told at once.
 const UNTOLD_KEYS_MAX: usize = 100_000;
 

@@ -1,41 +1,27 @@
 //! The engine, turn by turn: what becomes of leases, writers and parked messages when a connection breaks or is
 //! refused, and when others are told of a change.
 
+mod support;
+
 use std::sync::Arc;
 
 use bluefs::lease::{EXCLUSIVE_TERM_MS, TERM_MS};
 use bluefs::op::Change;
 use bluefs::{Cred, Csn, Ino, Interval, Key, Kind, Name, Outcome, Runs, SessionId, Step, Time};
-use bluefs_server::{Access, Action, ConnectionId, Engine, Event, Grant, Now};
+use bluefs_server::{Action, ConnectionId, Engine, Event, Now};
 use bluefs_store::{CrashDisk, Store};
 use bluefs_wire::{Reply, Request, PROTOCOL_VERSION};
+use support::Numbered;
 
 const A: ConnectionId = ConnectionId(1);
 const B: ConnectionId = ConnectionId(2);
 const C: ConnectionId = ConnectionId(3);
 const ROOT: Ino = Ino(1);
 
-struct Anybody(std::cell::Cell<u64>);
-
-impl Access for Anybody {
-    fn check(&self, _: &[u8], _: &[u8], _: Time) -> Option<Grant> {
-        Some(Grant { invitation: 0, read_only: false })
-    }
-
-    fn stands(&self, _: u64, _: Time) -> bool {
-        true
-    }
-
-    fn random(&self) -> u64 {
-        self.0.set(self.0.get() + 1);
-        self.0.get()
-    }
-}
-
 struct Bench {
     disk: CrashDisk,
     engine: Engine,
-    access: Anybody,
+    access: Numbered,
     millis: u64,
 }
 
@@ -43,7 +29,7 @@ impl Bench {
     fn new() -> Bench {
         let disk = CrashDisk::new();
         let engine = engine(&disk);
-        Bench { disk, engine, access: Anybody(std::cell::Cell::new(0)), millis: 0 }
+        Bench { disk, engine, access: Numbered::default(), millis: 0 }
     }
 
     /// The server is killed and started again. Its clock begins anew.

@@ -259,7 +259,7 @@ rows! {
     219, restart_syscall, Tracked, Poll, Ready, Tracked, "goes on with a sleep, a futex or a poll";
     220, semtimedop, Barrier, Barrier, Everything, Waits(Unknown), "passes order between processes";
     221, fadvise64, Native, Native, Nothing, Free, "advice on the page cache, returns no data";
-    222, timer_create, Private, OwnTimer, Clock { id: 0 }, Waits(Lasting), "own timer, with a number that is never given again";
+    222, timer_create, Private, OwnTimer, Clock { id: 0 }, Waits(Lasting), "own timer, whose number is given once";
     223, timer_settime, Private, Lasting, Own, Waits(Lasting), "own timer";
     224, timer_gettime, Native, Native, Own, Free, "own timer";
     225, timer_getoverrun, Native, Native, Own, Free, "own timer";
@@ -366,7 +366,7 @@ rows! {
     326, copy_file_range, Output, Copy { input: 0, output: 2 }, Object, Certain, "moves data from one object to another";
     327, preadv2, Tracked, Read { fd: 0 }, Object, Tracked, "takes data from the object";
     328, pwritev2, Output, Write { fd: 0 }, Object, Held, "gives data to the object, or to the outside; RWF_SYNC becomes a dependency";
-    329, pkey_mprotect, Private, OwnPages, Own, Waits(Lasting), "own memory, unless it is ours; a checkpoint has no keys";
+    329, pkey_mprotect, Private, OwnPages, Own, Waits(Lasting), "own memory; a checkpoint has no keys";
     330, pkey_alloc, Private, Lasting, Own, ByArgument, "own protection keys";
     331, pkey_free, Private, Lasting, Own, ByArgument, "own protection keys";
     332, statx, Tracked, Statx, Names, Tracked, "observes the name and its attributes";
@@ -413,7 +413,7 @@ rows! {
     459, lsm_get_self_attr, Native, Native, Own, Free, "own label";
     460, lsm_set_self_attr, Barrier, Barrier, Everything, Waits(Unknown), "own label, by rules that we do not know";
     461, lsm_list_modules, Native, Native, Nothing, Free, "a constant";
-    462, mseal, Private, OwnPages, Own, Waits(Lasting), "own memory, unless it is ours; what is sealed cannot be put back";
+    462, mseal, Private, OwnPages, Own, Waits(Lasting), "own memory; a seal cannot be undone";
     463, setxattrat, Tracked, ModifyPath { dir: 0, path: 1 }, Names, Held, "changes attributes";
     464, getxattrat, Tracked, ObservePath { dir: 0, path: 1 }, Names, Tracked, "observes attributes";
     465, listxattrat, Tracked, ObservePath { dir: 0, path: 1 }, Names, Tracked, "observes attributes";

@@ -7,6 +7,8 @@
 
 mod client;
 mod history;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;
 
 use bluefs::lease::Millis;

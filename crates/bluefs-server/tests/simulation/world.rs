@@ -7,12 +7,13 @@ use std::sync::Arc;
 use bluefs::lease::{Millis, TERM_MS};
 use bluefs::query::{Answer, Query};
 use bluefs::{Change, Cred, Csn, Ino, Interval, Kind, Name, Outcome, Runs, SessionId, Step, Time};
-use bluefs_server::{Access, Action, ConnectionId, Engine, Event, Grant, Now};
+use bluefs_server::{Action, ConnectionId, Engine, Event, Now};
 use bluefs_store::{CrashDisk, Store};
 use bluefs_wire::{Reply, Request, PROTOCOL_VERSION};
 
 use crate::client::{contents, Client};
 use crate::history::History;
+use crate::support::Numbered;
 use crate::{Dice, Fault};
 
 const CLIENTS: usize = 4;
@@ -23,23 +24,6 @@ const END_MS: Millis = 120_000;
 /// How long the last messages need.
 const SETTLE_MS: Millis = 100;
 const PROBE: ConnectionId = ConnectionId(0);
-
-struct Invitations(std::cell::Cell<u64>);
-
-impl Access for Invitations {
-    fn check(&self, _: &[u8], _: &[u8], _: Time) -> Option<Grant> {
-        Some(Grant { invitation: 0, read_only: false })
-    }
-
-    fn stands(&self, _: u64, _: Time) -> bool {
-        true
-    }
-
-    fn random(&self) -> u64 {
-        self.0.set(self.0.get() + 1);
-        self.0.get()
-    }
-}
 
 #[derive(Debug)]
 enum Down {
@@ -64,7 +48,7 @@ pub struct World {
     started: Millis,
     /// When it looks at its clock next, and until when it is busy.
     look_at: Millis,
-    access: Invitations,
+    access: Numbered,
     lines: BTreeMap<ConnectionId, Line>,
     last_line: u64,
     clients: Vec<Client>,
@@ -90,7 +74,7 @@ impl World {
             disk,
             started: 0,
             look_at: 0,
-            access: Invitations(std::cell::Cell::new(0)),
+            access: Numbered::default(),
             lines: BTreeMap::new(),
             last_line: 0,
             clients: Vec::new(),

@@ -605,12 +605,12 @@ impl Supervisor {
             .filter(|info| info.number() == libc::SIGCHLD && is_silent(info.process()))
             .map(SignalInfo::process)
             .collect();
-        self.take_signals(pid, stopped, |info, shared| {
-            shared && info.number() == libc::SIGCHLD && silent.contains(&info.process())
-        })?;
         if silent.is_empty() {
             return Ok(());
         }
+        self.take_signals(pid, stopped, |info, shared| {
+            shared && info.number() == libc::SIGCHLD && silent.contains(&info.process())
+        })?;
         self.tell_of_joined(pid, stopped)
     }
 
