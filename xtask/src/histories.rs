@@ -1,11 +1,12 @@
 //! `histories`: random histories of several clients of BlueFS, judged by whether one copy could have answered so
 //! (`tests/histories`).
 
-use crate::shell::{build_comparer, build_judged, comparer, target, Job};
+use crate::shell::{build_comparer, build_judged, comparer, is_root, target, Job};
 
 /// Histories of a sample: a quarter of a minute.
 const SAMPLE: &str = "40";
-/// Errors that are made on purpose. `long-leases` shows in too few histories for a sample.
+/// Errors that are made on purpose. `long-leases` shows in too few histories for a sample, and
+/// `late-pages` needs mounts, and so root.
 const PLANTED: [&str; 7] = [
     "lost-invalidations",
     "stale-after-reconnection",
@@ -32,5 +33,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 /// Some histories, and that each planted error is found.
 pub fn sample() -> Result<(), String> {
     run(&[SAMPLE, "--seed=1"].map(str::to_owned))?;
-    PLANTED.iter().try_for_each(|error| histories().args([PLANTED_HISTORIES, "--seed=1", "--planted", error]).run())
+    let of_mounts = is_root().then_some("late-pages");
+    let mut planted = PLANTED.iter().copied().chain(of_mounts);
+    planted.try_for_each(|error| histories().args([PLANTED_HISTORIES, "--seed=1", "--planted", error]).run())
 }

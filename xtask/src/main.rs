@@ -48,7 +48,7 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     equivalence [--seeds N] [--programs N] [--for MINUTES] [--jobs N] [FILTER] | \
     everyday [--table] [NAME …] | replay [--runs N] [NAME …] | guarantee | faults [N] [--seed S] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | posix [--operations N] [--seed S] [NAME …] | \
-    histories [N] [--seed S] [--jobs N] [--planted ERROR] | stuck | contention | hostile | programs | \
+    histories [N] [--seed S] [--jobs N] [--pages] [--planted ERROR] | stuck | contention | hostile | programs | \
     fuzz [--for MINUTES] [--seed S] | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|bluefs-scale|\

@@ -290,6 +290,12 @@ impl Cache {
         self.sent.heard(number);
     }
 
+    /// Whether the session itself is changing contents, and has not heard what has become of that.
+    pub fn is_changing(&self, ino: Ino) -> bool {
+        let is_unsettled = self.unsettled.values().any(|inos| inos.contains(&ino));
+        is_unsettled || self.sent.may_change(&Query::Read { ino, offset: 0, len: 0 }, None)
+    }
+
     /// An inode, whether or not there is a lease.
     pub fn inode(&self, ino: Ino) -> Option<&Inode> {
         self.inodes.get(&ino)

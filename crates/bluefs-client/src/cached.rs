@@ -14,6 +14,8 @@ use crate::state::State;
 
 /// Groups that are leased one by one for an answer that is known; with more of them the question is asked again.
 const LEASES_MAX: usize = 8;
+/// How long whoever is refused a lease waits before asking again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(2);
 /// EPROTO.
 const PROTOCOL: Errno = Errno(71);
 
@@ -129,6 +131,41 @@ impl Client {
         let mut bytes = bytes(answer)?;
         bytes.truncate((end - from) as usize);
         Ok(bytes.split_off(((offset - from) as usize).min(bytes.len())))
+    }
+
+    /// Has contents known under leases, at least for a moment: [`Client::known_for`] says what they are. If others
+    /// write the lease is asked for again and again.
+    pub fn hold(&self, cred: &Cred, ino: Ino, offset: u64, len: u32, gives_up: GivesUp) -> Result<(), Errno> {
+        self.wait(gives_up, |state| match state.dead {
+            Some(errno) => Some(Err(errno)),
+            None => (!state.cache.is_changing(ino)).then_some(Ok(())),
+        })?;
+        let query = Query::Read { ino, offset, len };
+        let is_sure = |query: &Query| self.known_for(cred, query).is_some_and(|(_, sure)| !sure.is_zero());
+        if is_sure(&query) {
+            return Ok(());
+        }
+        if is_sure(&Query::Inode(ino)) && self.state().cached(cred, &query) == Said::Unknown {
+            return self.read(cred, ino, offset, len, gives_up).map(|_| ());
+        }
+        let group = ino.group();
+        let tag = self.begin(|state| state.ask(|tag| Request::LeaseNow { tag, group }))?;
+        // Behind the request for the lease, so that nothing changes in between. How long the file is is known, too.
+        let inode = self.begin(|state| {
+            let (cred, query) = (cred.clone(), Query::Inode(ino));
+            state.cache.inode(ino).is_none().then(|| state.ask(|tag| Request::AskLeased { tag, cred, query }))
+        })?;
+        if self.state().cached(cred, &query) == Said::Unknown {
+            self.read(cred, ino, offset, len, gives_up)?;
+        }
+        if let Some(tag) = inode {
+            self.reply(tag, gives_up)?;
+        }
+        if !matches!(self.reply(tag, gives_up)?, Reply::Leased { granted: true, .. }) {
+            // Somebody waits to write, which goes on as soon as all have given their leases back.
+            std::thread::sleep(REFUSED_PAUSE);
+        }
+        Ok(())
     }
 
     /// Carries out one change. Says what it has made of inodes, as far as that was told.

@@ -1,5 +1,6 @@
 //! A client: callers wait for their replies, one thread receives, one sends, and connects again.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -35,6 +36,8 @@ struct Shared {
     front: OnceLock<Arc<dyn Front>>,
     /// The connection, for whoever ends the client.
     cutter: Mutex<Option<Cutter>>,
+    /// How many there were.
+    connection: AtomicU64,
 }
 
 /// A session with a server. Clones are the same session; the last one that goes ends it.
@@ -63,9 +66,16 @@ impl Client {
     ) -> Result<Client, ConnectError> {
         let state = State::new();
         let line = line::connect(&address, fingerprint(&ticket), &hello(&address, &ticket, &state))?;
-        let (state, changed, cutter) = (Mutex::new(state), Condvar::new(), Mutex::new(None));
-        let shared =
-            Arc::new(Shared { address, ticket, on_disconnect, state, changed, front: OnceLock::new(), cutter });
+        let shared = Arc::new(Shared {
+            address,
+            ticket,
+            on_disconnect,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            front: OnceLock::new(),
+            cutter: Mutex::new(None),
+            connection: AtomicU64::new(0),
+        });
         let keeper = shared.clone();
         let spawned = std::thread::Builder::new().name("connection".to_owned()).spawn(move || keeper.keep(line));
         spawned.map_err(|source| ConnectError::Io { address: shared.address.clone(), source })?;
@@ -341,7 +351,7 @@ impl Shared {
     }
 
     /// Uses one connection after the other, until the client goes.
-    fn keep(&self, mut line: Line) {
+    fn keep(self: &Arc<Shared>, mut line: Line) {
         loop {
             if self.begin(&line) {
                 self.use_line(line);
@@ -368,14 +378,19 @@ impl Shared {
         true
     }
 
-    fn use_line(&self, line: Line) {
+    fn use_line(self: &Arc<Shared>, line: Line) {
         let Line { mut receiver, sender, .. } = line;
         let Ok(cutter) = sender.cutter() else { return };
         let (to_output, output) = mpsc::channel();
         let sending = std::thread::Builder::new().name("send".to_owned()).spawn(move || send(sender, &output));
         let Ok(sending) = sending else { return };
         // On a connection the first word is that no lease of the one before is used.
-        self.forget_in_front(None);
+        self.connection.fetch_add(1, Ordering::Relaxed);
+        if let Some(front) = self.front.get() {
+            if front.forget(None) {
+                front.forget_contents(None);
+            }
+        }
         {
             let mut state = self.lock();
             if state.dead.is_some() {
@@ -417,23 +432,34 @@ impl Shared {
         let _ = sending.join();
     }
 
-    fn take_in(&self, reply: Reply) {
+    fn take_in(self: &Arc<Shared>, reply: Reply) {
         let recalled = if let Reply::Recall { group } = reply { Some(group) } else { None };
         if let (Reply::Invalidate { keys, .. }, Some(front)) = (&reply, self.front.get()) {
             front.others_changed(keys);
         }
         self.lock().arrived(reply);
         if let Some(group) = recalled {
-            self.forget_in_front(recalled);
-            self.lock().give_back(group);
+            self.recalled(group);
         }
         self.changed.notify_all();
     }
 
-    fn forget_in_front(&self, group: Option<Group>) {
-        if let Some(front) = self.front.get() {
-            front.forget(group);
-        }
+    /// The cache uses a lease no more: what is in front forgets, and it is given back.
+    fn recalled(self: &Arc<Shared>, group: Group) {
+        let Some(front) = self.front.get().filter(|front| front.forget(Some(group))) else {
+            return self.lock().give_back(group);
+        };
+        let (shared, front, connection) = (self.clone(), front.clone(), self.connection.load(Ordering::Relaxed));
+        let forget = move || {
+            front.forget_contents(Some(group));
+            // On another connection it was given up already, and may be had again.
+            let mut state = shared.lock();
+            if shared.connection.load(Ordering::Relaxed) == connection {
+                state.give_back(group);
+            }
+        };
+        // If there is no thread to be had, the lease ends with its term.
+        let _ = std::thread::Builder::new().name("forget".to_owned()).spawn(forget);
     }
 
     fn connect_again(&self) -> Option<Line> {

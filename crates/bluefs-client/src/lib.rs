@@ -34,7 +34,12 @@ pub struct Ticket {
 pub trait Front: Send + Sync {
     /// Forgets what it was told of a group; `None`: everything. When this returns it says nothing of it any more.
     /// The thread that receives calls it: it must not wait for anything that a reply of the server may have to end.
-    fn forget(&self, group: Option<bluefs::Group>);
+    /// Whether there are contents besides: these it forgets in [`Front::forget_contents`].
+    fn forget(&self, group: Option<bluefs::Group>) -> bool;
+
+    /// Forgets contents of a group that it was told; `None`: of all. This may wait for replies of the server: a thread
+    /// of its own calls it, and the lease is given back behind it. On a new connection nobody is there to reply.
+    fn forget_contents(&self, group: Option<bluefs::Group>);
 
     /// Others have changed these, whether or not there was a lease. Nothing that comes behind it is known yet. The
     /// thread that receives calls it.

@@ -403,7 +403,10 @@ impl State {
                             self.cache.learn(query, Err(*errno))
                         }
                         (Request::Lock { lock, .. }, Reply::Locked { .. }) => self.locks.given(lock),
-                        (Request::Lease { group, .. }, Reply::Leased { granted, .. }) => {
+                        (
+                            Request::Lease { group, .. } | Request::LeaseNow { group, .. },
+                            Reply::Leased { granted, .. },
+                        ) => {
                             self.renewing.remove(group);
                             if *granted {
                                 self.cache.granted(*group, pending.asked, self.term);

@@ -336,7 +336,11 @@ struct Before {
 }
 
 impl bluefs_client::Front for Before {
-    fn forget(&self, _: Option<bluefs::Group>) {}
+    fn forget(&self, _: Option<bluefs::Group>) -> bool {
+        false
+    }
+
+    fn forget_contents(&self, _: Option<bluefs::Group>) {}
 
     fn others_changed(&self, _: &[bluefs::Key]) {}
 

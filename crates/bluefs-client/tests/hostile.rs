@@ -143,7 +143,7 @@ impl Dice {
                 Reply::Answer { tag: *tag, csn, answer: self.answer(Some(query)) }
             }
             Request::Submit { interval } => Reply::Decided { number: interval.number, outcome: self.outcome() },
-            Request::Lease { tag, .. } | Request::Exclusive { tag, .. } => {
+            Request::Lease { tag, .. } | Request::LeaseNow { tag, .. } | Request::Exclusive { tag, .. } => {
                 Reply::Leased { tag: *tag, granted: self.roll(4) != 0 }
             }
             Request::Lend { tag } => Reply::Lent { tag: *tag, group: Group(self.number()) },

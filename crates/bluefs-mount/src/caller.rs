@@ -81,6 +81,11 @@ impl Caller {
         status(self.thread).is_some_and(|status| pending(&status) & KILL != 0)
     }
 
+    /// Whether it has ended. Of a thread that cannot be looked at that is not known.
+    pub fn is_gone(&self) -> bool {
+        self.thread != 0 && !std::path::Path::new("/proc").join(self.thread.to_string()).exists()
+    }
+
     /// Whether it is ending, and closes what it had open: it has no signals any more.
     pub fn is_exiting(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.thread));

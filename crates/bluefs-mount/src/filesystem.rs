@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bluefs::op::{Content, Effect, Inode};
 use bluefs::query::{Answer, Query, NAMES_MAX};
 use bluefs::tree::Space;
-use bluefs::{Change, Cred, Errno, Ino, Kind, Name};
+use bluefs::{Change, Cred, Errno, Ino, Key, Kind, Name};
 use bluefs_client::{Client, Told};
 
 use crate::caller::{Caller, Who};
@@ -20,6 +20,11 @@ pub const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
 /// How long umount(8) waits for answers about the mount that it is to take away, and how long a process that ends waits
 /// for a server to hear which locks it gives back. So long a server that is there needs for no answer.
 const ENDING_WAITS_MAX: Duration = Duration::from_millis(300);
+/// Bytes that are had under a lease at once: with what makes blocks of them whole, no more than one question.
+const HELD_BYTES: u32 = WRITE_BYTES_MAX / 4;
+/// When a lease is prolonged under which the kernel has contents of open files, and when that has not come about.
+const PROLONGED: Duration = Duration::from_secs(4);
+const ENDING: Duration = Duration::from_millis(300);
 /// How long it may be said how much space there is.
 const SPACE_TTL: Duration = Duration::from_secs(5);
 
@@ -149,6 +154,73 @@ impl Volume {
         Ok(all)
     }
 
+    /// A READ for the kernel's pages: it is answered under a lease, and `answer` is called while nothing is forgotten.
+    pub fn read_pages(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        offset: u64,
+        size: u32,
+        answer: impl FnOnce(Result<Vec<u8>, Errno>),
+    ) {
+        if self.client.has_lost_lock(ino) {
+            return answer(Err(Errno::IO));
+        }
+        let reading = self.kernel.pages.read(ino, offset, u64::from(size));
+        // The kernel reads on for who has ended, and others wait for the pages.
+        let gives_up = || self.is_given_up(caller) || caller.is_gone();
+        if reading.is_waited_for {
+            // The kernel waits for it before a lease is given back.
+            let now = match self.client.is_connected() {
+                true => self.client.ask(&caller.cred, Query::Read { ino, offset, len: size }, &gives_up),
+                false => Err(Errno::IO),
+            };
+            if reading.may_be_answered_for_now() {
+                return answer(now.and_then(|(_, found)| bytes_of(found)));
+            }
+        }
+        let query = Query::Read { ino, offset, len: size };
+        loop {
+            {
+                let telling = self.kernel.telling();
+                let known = self.client.known_for(&caller.cred, &query).filter(|(_, sure)| !sure.is_zero());
+                if let Some((known, sure)) = known {
+                    telling.fills(reading, sure);
+                    return answer(known.and_then(bytes_of));
+                }
+            }
+            let end = offset + u64::from(size);
+            let pieces = (offset..end).step_by(HELD_BYTES as usize);
+            let mut each = pieces.map(|at| (at, (end - at).min(u64::from(HELD_BYTES)) as u32));
+            let held = each.try_for_each(|(at, len)| self.client.hold(&caller.cred, ino, at, len, &gives_up));
+            if let Err(errno) = held {
+                return answer(Err(errno));
+            }
+        }
+    }
+
+    /// Contents that the kernel has stay while their lease is prolonged, and are forgotten before it ends. Says when to
+    /// look again.
+    pub fn tend_pages(&self) {
+        let mut ending = Vec::new();
+        for (ino, until) in self.kernel.pages.filled() {
+            let now = Instant::now();
+            if until > now + PROLONGED {
+                continue;
+            }
+            let (_telling, sure) = self.is_sure(ino);
+            if !sure.is_zero() {
+                self.kernel.pages.may_stay(ino, sure);
+            }
+            if until.max(now + sure) < now + ENDING {
+                ending.push(Key::Data(ino));
+            }
+        }
+        if self.kernel.pages.change(&ending) {
+            self.kernel.forget_pages(|ino| ending.contains(&Key::Data(ino)));
+        }
+    }
+
     /// `pwrite`, or an append.
     pub fn write(&self, caller: &Caller, ino: Ino, offset: Option<u64>, data: Vec<u8>) -> Result<(), Errno> {
         if self.client.has_lost_lock(ino) {
@@ -163,10 +235,7 @@ impl Volume {
     }
 
     fn bytes(&self, caller: &Caller, query: Query) -> Result<Vec<u8>, Errno> {
-        match self.ask(caller, query)? {
-            Answer::Bytes(bytes) => Ok(bytes),
-            _ => Err(Errno::IO),
-        }
+        self.ask(caller, query).and_then(bytes_of)
     }
 
     pub fn create_inode(&self, caller: &Caller, create: Create) -> Result<(Ino, Inode), Errno> {
@@ -255,6 +324,13 @@ impl Found {
     /// Whether it is an answer for everybody.
     fn is_sure(&self) -> bool {
         matches!(self.found, Ok(_) | Err(Errno::NOENT))
+    }
+}
+
+fn bytes_of(answer: Answer) -> Result<Vec<u8>, Errno> {
+    match answer {
+        Answer::Bytes(bytes) => Ok(bytes),
+        _ => Err(Errno::IO),
     }
 }
 

@@ -27,6 +27,7 @@ use fuser::FopenFlags;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::listings::Listings;
+use crate::pages::{Pages, Reading};
 
 /// `FUSE_NOTIFY_INVAL_INODE`, `FUSE_NOTIFY_INC_EPOCH`.
 const INVAL_INODE: i32 = 2;
@@ -140,6 +141,8 @@ pub struct Kernel {
     has_epochs: AtomicBool,
     gate: RwLock<()>,
     told: Mutex<Told>,
+    /// Contents that it has.
+    pub pages: Pages,
 }
 
 /// While it is there the kernel is being told something, and is not told to forget.
@@ -150,7 +153,8 @@ pub struct Telling<'k> {
 
 impl Kernel {
     pub fn new(device: File) -> Kernel {
-        Kernel { device, has_epochs: AtomicBool::new(false), gate: RwLock::default(), told: Mutex::default() }
+        let (has_epochs, gate, told, pages) = Default::default();
+        Kernel { device, has_epochs, gate, told, pages }
     }
 
     /// The kernel speaks this version of FUSE.
@@ -186,8 +190,19 @@ impl Kernel {
     /// a program that is being answered from it.
     pub fn forget_old_listing(&self, ino: Ino) {
         if self.told().listings.is_old(ino) {
-            notify_inode(&self.device, ino, 0);
+            notify_inode(&self.device, ino, 0, 0);
         }
+    }
+
+    /// It forgets contents of these files that it may not have any more. That may wait for READs.
+    pub fn forget_pages(&self, of: impl Fn(Ino) -> bool) {
+        self.close_gate();
+        self.pages.forget(of, |ino, offset, len| notify_inode(&self.device, ino, offset as i64, len as i64));
+    }
+
+    /// Whether it has pages under leases. Before it had epochs mappings do not see changes.
+    pub fn has_pages(&self) -> bool {
+        self.has_epochs.load(Ordering::Relaxed)
     }
 
     /// This mount itself has changed inodes. What the kernel changes by itself for that, it changes without a version.
@@ -215,13 +230,13 @@ impl Kernel {
 
     fn forget_attributes(&self, ino: Ino) {
         // From -1: the attributes, and no contents.
-        notify_inode(&self.device, ino, -1);
+        notify_inode(&self.device, ino, -1, 0);
     }
 }
 
-/// Tells the kernel to forget an inode's attributes, and its pages from an offset on.
-fn notify_inode(device: &File, ino: Ino, offset: i64) {
-    let body = [ino.0.to_ne_bytes(), offset.to_ne_bytes(), 0i64.to_ne_bytes()].concat();
+/// Tells the kernel to forget an inode's attributes, and its pages from an offset on: so many bytes, or all (0).
+fn notify_inode(device: &File, ino: Ino, offset: i64, len: i64) {
+    let body = [ino.0.to_ne_bytes(), offset.to_ne_bytes(), len.to_ne_bytes()].concat();
     notify(device, INVAL_BYTES, INVAL_INODE, &body);
 }
 
@@ -273,6 +288,15 @@ impl Telling<'_> {
         self.kernel.told().listings.open(ino, handle, is_sure)
     }
 
+    /// A READ for pages is answered now, under a lease that lasts for so long. Answers about the file's length that the
+    /// kernel has not taken in yet are worth nothing: of a page that it fills now it would take the end away.
+    pub fn fills(&self, reading: Reading, sure: Duration) {
+        let ino = reading.ino;
+        if reading.answered(sure) {
+            self.kernel.forget_attributes(ino);
+        }
+    }
+
     fn of_kernels_with_epochs(&self, sure: Duration) -> Duration {
         if self.kernel.has_epochs.load(Ordering::Relaxed) {
             sure
@@ -283,7 +307,7 @@ impl Telling<'_> {
 }
 
 impl Front for Kernel {
-    fn forget(&self, group: Option<Group>) {
+    fn forget(&self, group: Option<Group>) -> bool {
         self.close_gate();
         // A name that is told after this has the epoch behind it, or is asked about before, and worth nothing.
         let mut told = self.told();
@@ -293,10 +317,17 @@ impl Front for Kernel {
         self.forget_names();
         let sure = self.told().take(group);
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
+        self.pages.change_group(group)
+    }
+
+    fn forget_contents(&self, group: Option<Group>) {
+        self.forget_pages(|ino| group.is_none_or(|group| ino.group() == group));
     }
 
     fn others_changed(&self, keys: &[Key]) {
         self.told().listings.change(keys);
+        // It has nothing of their contents: a lease was given back, or has ended.
+        self.pages.change(keys);
     }
 
     fn before_change(&self, touched: &Touched) {
@@ -306,6 +337,10 @@ impl Front for Kernel {
             self.forget_names();
         }
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
+        let has_pages = if touched.anything { self.pages.change_group(None) } else { self.pages.change(&touched.keys) };
+        if has_pages {
+            self.forget_pages(|ino| touched.anything || touched.keys.contains(&Key::Data(ino)));
+        }
     }
 }
 
@@ -391,6 +426,23 @@ mod tests {
         assert_eq!(codes(&mut theirs), [INVAL_INODE], "once for each inode");
         change(&kernel, &[], true);
         assert_eq!(codes(&mut theirs), [INC_EPOCH, INVAL_INODE]);
+    }
+
+    #[test]
+    fn what_was_said_of_a_length_before_pages_are_filled_is_worth_nothing() {
+        let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
+        let fill = |kernel: &Kernel| kernel.telling().fills(kernel.pages.read(INO, 0, 4096), SURE);
+        kernel.pages.open(INO, 1);
+        fill(&kernel);
+        assert_eq!(codes(&mut theirs), [INVAL_INODE]);
+        fill(&kernel);
+        assert_eq!(codes(&mut theirs), [], "only with the first page");
+        assert!(kernel.forget(Some(INO.group())));
+        assert_eq!(codes(&mut theirs), [INC_EPOCH]);
+        kernel.forget_contents(Some(INO.group()));
+        assert_eq!(codes(&mut theirs), [INVAL_INODE]);
+        fill(&kernel);
+        assert_eq!(codes(&mut theirs), [INVAL_INODE]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! A volume as a file system of the kernel, by FUSE. Changes are asked of the server, and return when the server has
 //! answered. What is known under leases is said without asking, names and attributes also by the kernel itself.
 //!
-//! - Contents go around the page cache (`FOPEN_DIRECT_IO`): shared mappings are refused by the kernel, private
-//!   ones read the file when a page is first touched.
+//! - Reads and writes go around the kernel's page cache (`FOPEN_DIRECT_IO`), and shared mappings are refused by the
+//!   kernel. Private mappings use it, under leases: [`pages`].
 //! - The server checks rights. So does the kernel (`default_permissions`), as the server has no `open`.
 //! - A request that is in this process is not ended by a signal: so whoever waits here looks whether the caller has
 //!   one, and whether the mount is still there.
@@ -15,6 +15,7 @@ mod handles;
 mod kernel;
 mod listings;
 mod locks;
+mod pages;
 mod requests;
 
 use std::fs::OpenOptions;
@@ -35,6 +36,8 @@ use requests::{Requests, THREADS};
 /// How long the end of a mount waits for requests that nobody waits for any more. Each looks about that every 0.1 s.
 const REQUESTS_END_MAX: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How often it is looked whether contents may stay in the kernel.
+const TEND_EVERY: Duration = Duration::from_millis(100);
 
 /// Why a volume is not mounted.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +90,15 @@ impl Mounted {
         let session = Session::from_fd(Requests::new(volume.clone()), device, SessionACL::All, config);
         let session =
             session.inspect_err(|_| Unmounter(at.clone()).unmount()).map_err(failed("speak to the kernel"))?;
+        let tended = Arc::downgrade(&volume);
+        let tend = move || {
+            while let Some(volume) = tended.upgrade() {
+                volume.tend_pages();
+                drop(volume);
+                std::thread::sleep(TEND_EVERY);
+            }
+        };
+        std::thread::Builder::new().name("pages".to_owned()).spawn(tend).map_err(failed("have a thread"))?;
         Ok(Mounted { session, volume, dir: at })
     }
 

@@ -26,7 +26,9 @@ use crate::locks::Wanted;
 
 /// What a change has made holds for no time: the kernel takes it without a version (see [`crate::kernel`]).
 const TTL: Duration = Duration::ZERO;
-/// Contents go around the page cache, and writes to one file do not wait for each other: the server orders them.
+/// Reads and writes go around the page cache, which only mappings use: the kernel does not surely know how long a file
+/// is (docs/decisions/0200). Writes to one file do not wait for each other: the server orders them. What the kernel has
+/// of a file it drops with each open.
 const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 /// `fallocate`, `open` and `setxattr` of Linux.
 const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
@@ -42,6 +44,8 @@ const BYTES_SHOWN_MAX: u64 = 1 << 50;
 pub const THREADS: usize = 16;
 /// How many of them may be busy before requests have threads of their own.
 const BUSY_MAX: usize = THREADS / 2;
+/// READs ahead of who reads, at once.
+const READS_MAX: u16 = 256;
 /// Requests at once. Further ones wait in the kernel.
 const REQUESTS_MAX: usize = 2048;
 
@@ -123,6 +127,8 @@ impl Filesystem for Requests {
         }
         let version = config.kernel_abi();
         self.volume.kernel.speaks((version.0, version.1));
+        // READs that wait for a lease do not keep others from being sent.
+        let _ = config.set_max_background(READS_MAX);
         config.set_max_write(WRITE_BYTES_MAX).map_err(|_| io::Error::other("the kernel's writes are too large"))?;
         Ok(())
     }
@@ -279,18 +285,20 @@ impl Filesystem for Requests {
         });
     }
 
-    fn open(&self, request: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let ino = convert::ino(ino);
         self.serve(request, move |volume, who| {
-            let opening = volume.client.opening();
-            match volume.inode(&Caller::of(who), Query::Inode(ino)) {
+            let (opening, caller) = (volume.client.opening(), Caller::of(who));
+            match volume.inode(&caller, Query::Inode(ino)) {
                 // It lost its last name since it was looked up, and nobody here keeps it.
                 Ok((_, inode)) if inode.nlink == 0 && !volume.client.is_open(ino) => {
                     reply.error(convert::errno(Errno::STALE));
                 }
                 Ok(_) => {
                     opening.opened(ino);
-                    reply.opened(FileHandle(volume.handles.open()), FILE_FLAGS);
+                    let handle = volume.handles.open();
+                    volume.kernel.pages.open(ino, handle);
+                    reply.opened(FileHandle(handle), FILE_FLAGS);
                 }
                 Err(errno) => reply.error(convert::errno(errno)),
             }
@@ -305,10 +313,19 @@ impl Filesystem for Requests {
         offset: u64,
         size: u32,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         let ino = convert::ino(ino);
+        // What goes around the pages names an owner of locks.
+        if owner.is_none() && self.volume.kernel.has_pages() {
+            return self.serve(request, move |volume, who| {
+                volume.read_pages(&Caller::of(who), ino, offset, size, |read| match read {
+                    Ok(bytes) => reply.data(&bytes),
+                    Err(errno) => reply.error(convert::errno(errno)),
+                });
+            });
+        }
         self.serve(request, move |volume, who| match volume.read(&Caller::of(who), ino, offset, size) {
             Ok(bytes) => reply.data(&bytes),
             Err(errno) => reply.error(convert::errno(errno)),
@@ -353,6 +370,7 @@ impl Filesystem for Requests {
         reply: ReplyEmpty,
     ) {
         let (ino, volume) = (convert::ino(ino), &self.volume);
+        volume.kernel.pages.close(ino, handle.0);
         volume.closed(ino);
         volume.unlock_released(ino, handle.0);
         reply.ok();
@@ -468,8 +486,9 @@ impl Filesystem for Requests {
                 Ok((ino, inode)) => {
                     opening.opened(ino);
                     let attr = convert::attr(ino, &inode);
-                    let handle = FileHandle(volume.handles.open());
-                    reply.created(&TTL, &attr, Generation(0), handle, FILE_FLAGS);
+                    let handle = volume.handles.open();
+                    volume.kernel.pages.open(ino, handle);
+                    reply.created(&TTL, &attr, Generation(0), FileHandle(handle), FILE_FLAGS);
                 }
                 // Somebody else has made it since the kernel looked. At ESTALE the kernel looks again, and opens it.
                 Err(Errno::EXIST) if flags & O_EXCL == 0 => reply.error(convert::errno(Errno::STALE)),

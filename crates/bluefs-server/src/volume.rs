@@ -234,6 +234,13 @@ impl Volume {
                 let granted = self.grant(batch, session, group, now)?;
                 self.send(session, Reply::Leased { tag, granted }, actions);
             }
+            Request::LeaseNow { tag, group } => {
+                let granted = self.leases.grant_now(session, group, now.millis).is_some();
+                if granted {
+                    self.note_leased(batch, session)?;
+                }
+                self.send(session, Reply::Leased { tag, granted }, actions);
+            }
             Request::GiveBack { group } => {
                 self.leases.give_back(session, group);
                 self.retry(batch, now, actions)?;

@@ -142,7 +142,7 @@ impl Dice {
 
     fn request(&mut self) -> Request {
         let tag = self.number();
-        match self.roll(17) {
+        match self.roll(18) {
             0 => Request::Ask { tag, cred: self.cred(), query: self.query() },
             1 => Request::AskLeased { tag, cred: self.cred(), query: self.query() },
             2..=5 => Request::Submit { interval: self.interval() },
@@ -155,6 +155,7 @@ impl Dice {
             12 => Request::Lock { tag, lock: self.lock() },
             13 => Request::Reclaim { tag, lock: self.lock() },
             14 => Request::TestLock { tag, lock: self.lock() },
+            16 => Request::LeaseNow { tag, group: Group(self.number()) },
             15 => match self.roll(4) {
                 0 => Request::CancelLock { tag },
                 1 => Request::Released { ino: self.ino() },

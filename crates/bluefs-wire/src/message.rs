@@ -108,6 +108,13 @@ pub enum Request {
         /// The group.
         group: Group,
     },
+    /// The same without the pause behind another's change: somebody waits for the lease, and not for an answer alone.
+    LeaseNow {
+        /// Repeated in the answer.
+        tag: u64,
+        /// The group.
+        group: Group,
+    },
     /// Gives a lease, or an exclusive one, back.
     GiveBack {
         /// The group.
@@ -329,6 +336,7 @@ wire_enum!("request" Request {
     16 GaveUp {},
     17 Reclaim { tag, lock },
     18 TestLock { tag, lock },
+    19 LeaseNow { tag, group },
 });
 
 wire_enum!("reply" Reply {

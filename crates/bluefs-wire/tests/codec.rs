@@ -208,6 +208,7 @@ fn every_message_has_an_encoding() {
         Request::Stage { id: 1, data: vec![1, 2] },
         Request::Acknowledge { number: 1 },
         Request::Lease { tag: 1, group: Group(2) },
+        Request::LeaseNow { tag: 1, group: Group(2) },
         Request::GiveBack { group: Group(2) },
         Request::Exclusive { tag: 1, keys: vec![Key::Listing(Ino(1))] },
         Request::Lend { tag: 1 },

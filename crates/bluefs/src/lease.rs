@@ -172,10 +172,20 @@ impl Leases {
     /// too many.
     pub fn grant(&mut self, session: SessionId, group: Group, now: Millis) -> Option<Millis> {
         self.expire(group, now);
+        if self.is_changed_by_others(session, group, now) {
+            self.tidy(group);
+            return None;
+        }
+        self.grant_now(session, group, now)
+    }
+
+    /// The same without the pause behind another's change.
+    pub fn grant_now(&mut self, session: SessionId, group: Group, now: Millis) -> Option<Millis> {
+        self.expire(group, now);
         if self.count(session) >= HELD_MAX {
             self.expire_all(now);
         }
-        let busy = self.is_changed_by_others(session, group, now) || self.queued.contains_key(&group);
+        let busy = self.queued.contains_key(&group);
         let count = self.counts.entry(session).or_default();
         let held = self.groups.entry(group).or_default();
         let others_write = held.writers.keys().any(|writer| *writer != session);

@@ -42,6 +42,7 @@ mod bluefs;
 mod bluefs_contention;
 mod bluefs_hostile;
 mod bluefs_locks;
+mod bluefs_pages;
 mod bluefs_programs;
 mod bluefs_shared;
 mod bluefs_stuck;

@@ -3,11 +3,12 @@
 //! [`crash`] is the machine that power is cut from: a disk that logs, an observer on the same clock, cuts, replay.
 //! [`workload`] is what runs on it, and what must hold afterwards. [`table`], and the program `crash-table`, put both
 //! together into 002's figure 3. [`faults`] ends and stops the processes that stand around a world. [`network`] is two
-//! hosts and a slow line.
+//! hosts and a slow line. [`mapping`] is a file as who maps it sees it.
 #![deny(unsafe_code)]
 
 pub mod crash;
 pub mod faults;
+pub mod mapping;
 pub mod network;
 pub mod table;
 pub mod workload;

@@ -12,6 +12,8 @@ pub const DIRS: [&str; 2] = ["p", "q"];
 pub const FILES: [&str; 3] = ["a", "b", "c"];
 /// Bytes of a record: they do not fit into the blocks of contents, so that some lie in two of them.
 pub const RECORD_BYTES: usize = 700;
+/// Bytes that say which record it is; a record has nothing else.
+pub const WORD_BYTES: usize = 4;
 /// Records of a file that is read, at most. Its bytes are one request of the kernel.
 pub const RECORDS_MAX: usize = 150;
 
@@ -45,6 +47,8 @@ pub enum Op {
     List(Ino),
     Stat(Ino),
     Read(Ino),
+    /// The record of this number, of a file that is open to be read: in turns in a private mapping and by `pread`.
+    Peek(Ino, usize),
     /// A record with this in all of its words, at the end.
     Append(Ino, u32),
     /// The same, as the record of this number.
@@ -79,6 +83,8 @@ pub enum Answer {
     /// Records of a file, and its names; of a directory only these.
     Stat(usize, u32),
     Records(Vec<u32>),
+    /// A page has nothing but zeros there: the file ends before, or it was never written.
+    Zeros,
     /// The error number.
     Refused(i32),
     /// It was surely not done.
@@ -101,6 +107,6 @@ pub struct Call {
 impl Op {
     /// Whether it changes nothing.
     pub fn only_looks(&self) -> bool {
-        matches!(self, Op::Lookup(_) | Op::List(_) | Op::Stat(_) | Op::Read(_))
+        matches!(self, Op::Lookup(_) | Op::List(_) | Op::Stat(_) | Op::Read(_) | Op::Peek(..))
     }
 }

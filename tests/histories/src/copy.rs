@@ -70,6 +70,7 @@ fn fits(did: &Did, answer: &Answer) -> bool {
         (Ok(_), Answer::Unknown) => true,
         // A directory that was made has no descriptor, and so no number that its maker knows.
         (Ok(Answer::Ino(untold)), Answer::Done) => *untold >= UNTOLD,
+        (Ok(Answer::Records(records)), Answer::Zeros) => records.iter().all(|record| *record == 0),
         (Ok(said), answer) => said == answer,
         // A directory that was removed may be shown as one without names.
         (Err(ENOENT), Answer::Names(names)) => names.is_empty(),
@@ -100,6 +101,7 @@ impl Copy {
             Op::List(dir) => Ok(Answer::Names(self.names_mut(*dir)?.keys().cloned().collect())),
             Op::Stat(ino) => self.stat(*ino),
             Op::Read(ino) => Ok(Answer::Records(self.records(*ino)?.clone())),
+            Op::Peek(ino, at) => Ok(Answer::Records(self.records(*ino)?.get(*at).copied().into_iter().collect())),
             Op::Append(ino, record) => self.write(*ino, None, *record),
             Op::Put(ino, at, record) => self.write(*ino, Some(*at), *record),
             Op::Cut(ino) => {
@@ -321,12 +323,24 @@ pub fn bytes_of(record: u32) -> Vec<u8> {
 
 /// The records of a file; `None`: some bytes are of one, and some of another. What was never written is 0.
 pub fn records_of(bytes: &[u8]) -> Option<Vec<u32>> {
-    let value = |word: &[u8]| match word {
-        [0, 0, 0, 0] => Some(0),
-        word => u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok(),
-    };
     let whole = |record: &[u8]| record.len() == RECORD_BYTES && record.chunks(4).all(|other| other == &record[..4]);
     bytes.chunks(RECORD_BYTES).map(|record| whole(record).then(|| value(&record[..4]))?).collect()
+}
+
+/// The record of which this is a word; of no bytes none.
+pub fn record_of(word: &[u8]) -> Vec<u32> {
+    match word {
+        [] => Vec::new(),
+        // No copy has such contents.
+        word => vec![value(word).unwrap_or(u32::MAX)],
+    }
+}
+
+fn value(word: &[u8]) -> Option<u32> {
+    match word {
+        [0, 0, 0, 0] => Some(0),
+        word => u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok(),
+    }
 }
 
 #[cfg(test)]

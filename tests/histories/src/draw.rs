@@ -8,11 +8,17 @@ const DIRS_KNOWN: usize = 3;
 /// Numbers of records that one call may use.
 const RECORDS_OF_CALL: u64 = 8;
 
+/// Of who looks into pages: how much of what it does is that, in percent, and at how many records.
+const PAGES_PART: u8 = 90;
+const RECORDS_OF_PAGES: usize = 3;
+
 /// A client's choices.
 pub struct Drawer {
     random: fastrand::Rng,
     /// Whoever only looks chooses something else once in so many times: it has an answer in its cache, mostly.
     only_looks: Option<u8>,
+    /// It writes few files, and looks mostly at single records of them.
+    looks_into_pages: bool,
     /// What it has looked at last.
     looked: Option<Op>,
     files: Vec<Ino>,
@@ -22,8 +28,8 @@ pub struct Drawer {
 
 impl Drawer {
     /// Of a client that does anything, or only looks.
-    pub fn new(random: fastrand::Rng, only_looks: Option<u8>) -> Drawer {
-        Drawer { random, only_looks, looked: None, files: Vec::new(), dirs: vec![ROOT], locked: None }
+    pub fn new(random: fastrand::Rng, only_looks: Option<u8>, looks_into_pages: bool) -> Drawer {
+        Drawer { random, only_looks, looks_into_pages, looked: None, files: Vec::new(), dirs: vec![ROOT], locked: None }
     }
 
     /// Begins anew: nothing is open.
@@ -77,6 +83,9 @@ impl Drawer {
                 _ => Op::Lookup(self.file_place()),
             };
         };
+        if self.looks_into_pages && self.random.u8(..100) < PAGES_PART {
+            return self.of_pages(file, record);
+        }
         match self.random.u8(..100) {
             0..10 => Op::Lookup(self.file_place()),
             10..15 => Op::Lookup(dir_place(&mut self.random)),
@@ -90,7 +99,8 @@ impl Drawer {
             48..55 => Op::List(self.dir()),
             55..61 => Op::Stat(file),
             61..63 => Op::Stat(self.dir()),
-            63..75 => Op::Read(file),
+            63..69 => Op::Read(file),
+            69..75 => Op::Peek(file, self.random.usize(..RECORDS_MAX / 20)),
             75..84 => Op::Append(file, record),
             84..87 => Op::Put(file, self.random.usize(..RECORDS_MAX / 20), record),
             87..88 => Op::Cut(file),
@@ -99,11 +109,25 @@ impl Drawer {
         }
     }
 
+    /// What shows a page that is not the server's: changes, and looks right behind them.
+    fn of_pages(&mut self, file: Ino, record: u32) -> Op {
+        let at = self.random.usize(..RECORDS_OF_PAGES);
+        match self.random.u8(..100) {
+            0..66 => Op::Peek(file, at),
+            66..92 => Op::Put(file, at, record),
+            92..98 => Op::Append(file, record),
+            _ => Op::Cut(file),
+        }
+    }
+
     fn dir(&mut self) -> Ino {
         self.dirs[self.random.usize(..self.dirs.len())]
     }
 
     fn file_place(&mut self) -> Place {
+        if self.looks_into_pages {
+            return Place { dir: ROOT, name: FILES[0].to_owned() };
+        }
         // Mostly in the root, where all meet.
         let dir = if self.random.bool() { ROOT } else { self.dir() };
         Place { dir, name: FILES[self.random.usize(..FILES.len())].to_owned() }

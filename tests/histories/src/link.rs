@@ -17,6 +17,9 @@ use falsify::Falsifier;
 /// How often somebody who waits looks around.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
+/// How much later than the rest a client is told what comes late.
+const LATE: Duration = Duration::from_millis(30);
+
 #[derive(Default)]
 struct State {
     /// Where the server listens; 0: it is away.
@@ -120,6 +123,8 @@ impl State {
 /// One connection of a client.
 struct Carried {
     client: TcpStream,
+    /// One at a time sends to the client.
+    sending: Mutex<()>,
     /// The server's end, which a falsified line may replace.
     server: Mutex<TcpStream>,
     falsifier: Mutex<Falsifier>,
@@ -130,7 +135,12 @@ fn carry(line: &Arc<State>, client: TcpStream, planted: Option<Planted>) {
         client.set_nodelay(true)?;
         let server = Mutex::new(line.connect()?);
         lock(&line.open).push(client.try_clone()?);
-        Ok(Arc::new(Carried { client, server, falsifier: Mutex::new(Falsifier::new(planted)) }))
+        Ok(Arc::new(Carried {
+            client,
+            sending: Mutex::default(),
+            server,
+            falsifier: Mutex::new(Falsifier::new(planted)),
+        }))
     };
     // A client whose server is away hears that the connection has ended.
     let Ok(carried) = connected() else { return };
@@ -167,7 +177,7 @@ impl Carried {
     }
 
     /// Ends well if the server has ended the connection.
-    fn down(&self, line: &State) -> io::Result<()> {
+    fn down(self: &Arc<Carried>, line: &State) -> io::Result<()> {
         let mut server = lock(&self.server).try_clone()?;
         let mut messages = Frames::new();
         let mut bytes = vec![0; 1 << 16];
@@ -183,11 +193,24 @@ impl Carried {
                 if let Some(request) = up {
                     lock(&self.server).write_all(&frame(&request))?;
                 }
-                if let Some(reply) = down {
-                    (&self.client).write_all(&frame(&reply))?;
+                match down {
+                    Some(reply) if lock(&self.falsifier).is_late(&reply) => {
+                        let carried = self.clone();
+                        std::thread::spawn(move || {
+                            std::thread::sleep(LATE);
+                            carried.send_down(&reply)
+                        });
+                    }
+                    Some(reply) => self.send_down(&reply)?,
+                    None => {}
                 }
             }
         }
+    }
+
+    fn send_down(&self, reply: &Reply) -> io::Result<()> {
+        let _one = lock(&self.sending);
+        (&self.client).write_all(&frame(reply))
     }
 
     /// Whether the line goes on with another connection to the server, without a word to the client.

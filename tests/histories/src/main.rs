@@ -44,6 +44,9 @@ struct Args {
     /// Without mounts, which need root
     #[arg(long)]
     no_mounts: bool,
+    /// Only histories of mounts whose clients look at what the kernel has of contents
+    #[arg(long, conflicts_with = "no_mounts")]
+    pages: bool,
     /// Where violations are written to
     #[arg(long, default_value = "target/histories")]
     into: PathBuf,
@@ -105,6 +108,6 @@ fn judge(args: Args) -> Result<bool, Box<dyn std::error::Error>> {
     }
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let (speculator, into) = (std::path::absolute(args.speculator)?, args.into);
-    let campaign = Campaign { speculator, into, mounts, planted: args.planted };
+    let campaign = Campaign { speculator, into, mounts, pages: args.pages, planted: args.planted };
     Ok(campaign.run(seed, args.count, args.jobs))
 }

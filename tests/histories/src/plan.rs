@@ -7,6 +7,11 @@ use crate::planted::Planted;
 /// Calls of a history, before everything is looked at.
 pub const CALLS: u64 = 150;
 
+/// How long clients wait between calls, at most: who looks at pages looks often, as a page that stays too long shows
+/// for a moment only.
+const PACE_MAX_MS: u64 = 25;
+const PACE_OF_PAGES_MAX_MS: u64 = 8;
+
 /// One plan in so many has both a server that starts again and clients that are killed.
 const PATIENT: u64 = 16;
 
@@ -41,6 +46,8 @@ pub struct Plan {
     /// Which of them only look, and how rarely at something else: with what they have in their caches they go on also
     /// without a server.
     pub lookers: Vec<Option<u8>>,
+    /// Some few files are written and looked at, mostly through what the kernel has of them.
+    pub looks_into_pages: bool,
     /// How long a lease lasts.
     pub term: Duration,
     /// How long after a change others get no lease.
@@ -52,21 +59,25 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of this seed; `mounts`: whether some clients may be mounts.
-    pub fn draw(seed: u64, mounts: bool, planted: Option<Planted>) -> Plan {
+    /// The plan of this seed; `mounts`: whether some clients may be mounts; `pages`: some are, and look into pages.
+    pub fn draw(seed: u64, mounts: bool, pages: bool, planted: Option<Planted>) -> Plan {
         let mut random = fastrand::Rng::with_seed(seed);
         // Mounts take long to come about, and longer terms.
-        let mounts = mounts && planted.is_none() && random.u8(..4) == 0;
+        let pages = pages || planted == Some(Planted::LatePages);
+        let mounts = mounts && (pages || planted.is_none() && random.u8(..4) == 0);
+        let looks_into_pages = mounts && (pages || random.bool());
         let members: Vec<Kind> = (0..random.usize(2..=4)).map(|i| kind(&mut random, mounts && i < 2)).collect();
         // The kernel is told of a lease less 2 s.
         let term = Duration::from_millis(if mounts { 3_500 } else { 800 });
         let lookers = members.iter().map(|_| (random.u8(..5) == 0).then_some(16)).collect();
+        let pace_max_ms = if looks_into_pages { PACE_OF_PAGES_MAX_MS } else { PACE_MAX_MS };
         let mut plan = Plan {
             members,
             lookers,
+            looks_into_pages,
             term,
             pause: Duration::from_millis(10),
-            pace: Duration::from_millis(random.u64(2..25)),
+            pace: Duration::from_millis(random.u64(2..pace_max_ms)),
             faults: vec![],
         };
         let count = random.usize(0..=6);

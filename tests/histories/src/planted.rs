@@ -11,6 +11,8 @@ pub enum Planted {
     LongLeases,
     /// Clients go on with their caches on a new connection.
     StaleAfterReconnection,
+    /// A lease is given back 30 ms before its client hears that it is recalled: so long the kernel keeps its pages.
+    LatePages,
     /// What the server has acknowledged is gone when it starts again.
     LostCommits,
     /// A rename takes the old name away, and makes the new one later.

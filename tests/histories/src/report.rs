@@ -26,6 +26,7 @@ pub struct Campaign {
     pub speculator: PathBuf,
     pub into: PathBuf,
     pub mounts: bool,
+    pub pages: bool,
     pub planted: Option<Planted>,
 }
 
@@ -78,7 +79,7 @@ impl Campaign {
 
     /// One history; whether it is right.
     fn one(&self, seed: u64, sums: &Mutex<Sums>) -> bool {
-        let plan = Plan::draw(seed, self.mounts, self.planted);
+        let plan = Plan::draw(seed, self.mounts, self.pages, self.planted);
         let happened = run(&self.speculator, seed, &plan, self.planted)
             .unwrap_or_else(|error| Happened { problems: vec![error.to_string()], ..Happened::default() });
         let verdict = judge::<Copy>(Copy::new(), &happened.calls, ATTEMPTS_MAX);

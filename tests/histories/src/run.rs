@@ -135,7 +135,7 @@ impl Run<'_> {
 
     fn use_client(&self, lane: &Lane, mut random: fastrand::Rng) {
         let member = &self.scene.members[lane.member];
-        let mut drawer = Drawer::new(random.fork(), self.plan.lookers[lane.member]);
+        let mut drawer = Drawer::new(random.fork(), self.plan.lookers[lane.member], self.plan.looks_into_pages);
         let mut worker: Option<(Worker, u64)> = None;
         while self.next_call.load(Ordering::SeqCst) < CALLS {
             if worker.is_none() {

@@ -40,6 +40,7 @@ impl Falsifier {
             Request::Ask { tag, .. }
             | Request::AskLeased { tag, .. }
             | Request::Lease { tag, .. }
+            | Request::LeaseNow { tag, .. }
             | Request::Lend { tag }
             | Request::Lock { tag, .. } => _ = self.asked.insert(*tag, request.clone()),
             _ => {}
@@ -67,6 +68,10 @@ impl Falsifier {
             (Some(Planted::LostInvalidations), Reply::Recall { group }) => {
                 return (None, Some(Request::GiveBack { group: *group }));
             }
+            (Some(Planted::LatePages), Reply::Recall { group }) => {
+                let give_back = Request::GiveBack { group: *group };
+                return (Some(reply), Some(give_back));
+            }
             (Some(Planted::LostInvalidations), Reply::Invalidate { .. }) => return (None, None),
             (Some(Planted::LockOfTwo), Reply::Error { tag, .. }) if matches!(asked, Some(Request::Lock { .. })) => {
                 return (Some(Reply::Locked { tag: *tag }), None);
@@ -74,6 +79,11 @@ impl Falsifier {
             _ => {}
         }
         (Some(reply), None)
+    }
+
+    /// Whether this is told later than the rest.
+    pub fn is_late(&self, reply: &Reply) -> bool {
+        self.planted == Some(Planted::LatePages) && matches!(reply, Reply::Recall { .. })
     }
 
     /// Takes the session up on another connection, as a client would, but for what the client has in its cache.

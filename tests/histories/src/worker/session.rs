@@ -7,8 +7,8 @@ use bluefs_client::{Batch, BatchError, Client};
 use bluefs_wire::{LockKind, LockRequest};
 
 use super::{is_of_dirs, list, refused, Worker};
-use crate::call::{Answer, Ino, Line, Mode, Op, Place, RECORDS_MAX, RECORD_BYTES};
-use crate::copy::{bytes_of, records_of};
+use crate::call::{Answer, Ino, Line, Mode, Op, Place, RECORDS_MAX, RECORD_BYTES, WORD_BYTES};
+use crate::copy::{bytes_of, record_of, records_of};
 use crate::planted::Planted;
 
 /// `flock` of a client's only process.
@@ -53,6 +53,11 @@ impl Session {
                 let bytes = self.client.read(&Cred::root(), bluefs::Ino(*ino), 0, len, &|| false)?;
                 // No copy has such contents.
                 Answer::Records(records_of(&bytes).unwrap_or_else(|| vec![u32::MAX]))
+            }
+            Op::Peek(ino, at) => {
+                let offset = (at * RECORD_BYTES) as u64;
+                let len = WORD_BYTES as u32;
+                Answer::Records(record_of(&self.client.read(&Cred::root(), bluefs::Ino(*ino), offset, len, &|| false)?))
             }
             Op::Append(ino, record) => {
                 self.change(Change::Append { ino: bluefs::Ino(*ino), content: Content::Inline(bytes_of(*record)) })?

@@ -1,0 +1,292 @@
+//! Contents that the kernel has in its page cache, for mappings, and when it is told to forget them.
+//!
+//! A page has neither a time nor a version, and mappings show it without asking. So a page is told under a lease only,
+//! and forgotten before that is given back or ends, and before the mount itself sends a change of it
+//! (docs/decisions/0200).
+//!
+//! - To forget a page waits for whoever reads it from the mount at that moment. What these READs are about is left out:
+//!   as long as one has no answer the kernel has nothing there, and it gets one under the next lease.
+//! - A READ that arrives meanwhile may be one that is waited for: if the forgetting does not end, it is answered
+//!   without a lease, and what it was answered is forgotten once more, still before the lease is given back.
+//! - Of a file that nobody has open nothing is noted: the kernel itself drops what it has of a file that is opened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bluefs::{Group, Ino, Key};
+
+/// How long a READ waits for pages that are being forgotten, until it may be what is waited for.
+const LEAVING_MAX: Duration = Duration::from_millis(20);
+/// The end of all files.
+const END: u64 = i64::MAX as u64;
+
+#[derive(Debug, Default)]
+struct File {
+    /// The kernel may have pages that it may keep, and such that it has to forget.
+    is_filled: bool,
+    is_old: bool,
+    /// Open files: through each the file may be mapped.
+    open: BTreeSet<u64>,
+    /// READs without an answer: from where, to where, and by which number they are known.
+    reading: Vec<(u64, u64, u64)>,
+    /// The kernel is being told to forget.
+    is_leaving: bool,
+    /// Until when pages may be kept.
+    until: Option<Instant>,
+}
+
+impl File {
+    /// What the kernel has it may not keep. Whether it has to forget something.
+    fn changes(&mut self) -> bool {
+        self.is_old |= std::mem::take(&mut self.is_filled);
+        self.is_old || self.is_leaving
+    }
+
+    fn is_unused(&self) -> bool {
+        self.open.is_empty() && !self.is_leaving && self.reading.is_empty()
+    }
+
+    /// Everything but what is being read: offsets and lengths.
+    fn unread(&self) -> Vec<(u64, u64)> {
+        let mut reading: Vec<(u64, u64)> = self.reading.iter().map(|(from, to, _)| (*from, *to)).collect();
+        reading.sort_unstable();
+        let (mut at, mut parts) = (0, Vec::new());
+        for (from, to) in reading {
+            if at < from {
+                parts.push((at, from - at));
+            }
+            at = at.max(to);
+        }
+        // To the end is said by no length.
+        parts.extend((at < END).then_some((at, 0)));
+        parts
+    }
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    files: BTreeMap<Ino, File>,
+    last: u64,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Pages {
+    files: Mutex<Files>,
+    /// Nothing is being forgotten any more of some file.
+    left: Condvar,
+    /// One at a time tells the kernel to forget.
+    forgetting: Mutex<()>,
+}
+
+/// A READ that has no answer yet.
+pub struct Reading<'p> {
+    pages: &'p Pages,
+    pub ino: Ino,
+    number: u64,
+    /// The kernel may wait for it while it forgets.
+    pub is_waited_for: bool,
+}
+
+impl Pages {
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file is opened.
+    pub fn open(&self, ino: Ino, handle: u64) {
+        self.files().files.entry(ino).or_default().open.insert(handle);
+    }
+
+    /// It is closed.
+    pub fn close(&self, ino: Ino, handle: u64) {
+        let files = &mut self.files().files;
+        if let Some(file) = files.get_mut(&ino) {
+            file.open.remove(&handle);
+            if file.open.is_empty() {
+                (file.is_filled, file.is_old) = (false, false);
+            }
+        }
+        tidy(files, ino);
+    }
+
+    /// What these keys are about has changed, or is about to. Whether the kernel has to forget something.
+    pub fn change<'k>(&self, keys: impl IntoIterator<Item = &'k Key>) -> bool {
+        let files = &mut self.files().files;
+        let inos = keys.into_iter().filter_map(|key| if let Key::Data(ino) = key { Some(*ino) } else { None });
+        inos.fold(false, |must, ino| files.get_mut(&ino).is_some_and(File::changes) | must)
+    }
+
+    /// The same of all files of a group; `None`: of all.
+    pub fn change_group(&self, group: Option<Group>) -> bool {
+        let numbers = group.map_or(0..u64::MAX, Group::inodes);
+        let mut files = self.files();
+        files.files.range_mut(Ino(numbers.start)..Ino(numbers.end)).fold(false, |must, (_, file)| file.changes() | must)
+    }
+
+    /// Has the kernel forget the pages that it may not keep. `forget` tells it, by offset and length (0: to the end),
+    /// and may wait. When this returns it has none.
+    pub fn forget(&self, of: impl Fn(Ino) -> bool, forget: impl Fn(Ino, u64, u64)) {
+        let _one = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let next = {
+                let mut files = self.files();
+                let next = files.files.iter_mut().find(|(ino, file)| of(**ino) && file.is_old);
+                next.map(|(ino, file)| {
+                    (file.is_old, file.is_leaving) = (false, true);
+                    (*ino, file.unread())
+                })
+            };
+            let Some((ino, parts)) = next else { return };
+            parts.into_iter().for_each(|(offset, len)| forget(ino, offset, len));
+            if let Some(file) = self.files().files.get_mut(&ino) {
+                file.is_leaving = false;
+            }
+            self.left.notify_all();
+        }
+    }
+
+    /// A READ has arrived. It is one until what is returned goes.
+    pub fn read(&self, ino: Ino, offset: u64, len: u64) -> Reading<'_> {
+        let mut files = self.files();
+        files.last += 1;
+        let number = files.last;
+        // Pages are read as a whole.
+        let (from, to) = (offset & !0xfff, offset.saturating_add(len).checked_next_multiple_of(0x1000).unwrap_or(END));
+        files.files.entry(ino).or_default().reading.push((from, to, number));
+        let is_leaving = |files: &mut Files| files.files.get(&ino).is_some_and(|file| file.is_leaving);
+        let waited = self.left.wait_timeout_while(files, LEAVING_MAX, is_leaving);
+        let is_waited_for = waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
+        Reading { pages: self, ino, number, is_waited_for }
+    }
+
+    /// Files of which the kernel has pages, and until when it may keep these.
+    pub fn filled(&self) -> Vec<(Ino, Instant)> {
+        let files = self.files();
+        let filled = files.files.iter().filter(|(_, file)| file.is_filled);
+        filled.filter_map(|(ino, file)| Some((*ino, file.until?))).collect()
+    }
+
+    /// It may keep them for so long from now on.
+    pub fn may_stay(&self, ino: Ino, sure: Duration) {
+        if let Some(file) = self.files().files.get_mut(&ino) {
+            file.until = file.until.max(Some(Instant::now() + sure));
+        }
+    }
+}
+
+/// Of what is not open nothing needs to be known.
+fn tidy(files: &mut BTreeMap<Ino, File>, ino: Ino) {
+    if files.get(&ino).is_some_and(File::is_unused) {
+        files.remove(&ino);
+    }
+}
+
+impl Reading<'_> {
+    /// It is answered now, under a lease that lasts for so long. While that is told nobody forgets. Whether it is the
+    /// first one of its file since the kernel forgot.
+    pub fn answered(self, sure: Duration) -> bool {
+        let mut files = self.pages.files();
+        let Some(file) = files.files.get_mut(&self.ino) else { return true };
+        file.reading.retain(|(.., number)| *number != self.number);
+        let is_first = !std::mem::replace(&mut file.is_filled, true);
+        file.until = if is_first { None } else { file.until }.max(Some(Instant::now() + sure));
+        is_first
+    }
+
+    /// If the kernel still waits for it, it may be answered now without a lease, and what the kernel has is forgotten
+    /// once more.
+    pub fn may_be_answered_for_now(&self) -> bool {
+        let mut files = self.pages.files();
+        let Some(file) = files.files.get_mut(&self.ino).filter(|file| file.is_leaving) else { return false };
+        file.reading.retain(|(.., number)| *number != self.number);
+        file.is_old = true;
+        true
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let files = &mut self.pages.files().files;
+        if let Some(file) = files.get_mut(&self.ino) {
+            file.reading.retain(|(.., number)| *number != self.number);
+        }
+        tidy(files, self.ino);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const INO: Ino = Ino(70);
+    const SURE: Duration = Duration::from_secs(5);
+
+    /// What the kernel is told to forget of the file.
+    fn forgotten(pages: &Pages) -> Vec<(u64, u64)> {
+        let parts: RefCell<Vec<(u64, u64)>> = RefCell::default();
+        pages.forget(|_| true, |_, offset, len| parts.borrow_mut().push((offset, len)));
+        parts.into_inner()
+    }
+
+    #[test]
+    fn what_somebody_has_open_is_forgotten_with_each_change() {
+        let pages = Pages::default();
+        pages.open(INO, 1);
+        assert!(!pages.change([&Key::Data(INO)]), "there is nothing yet");
+        pages.read(INO, 0, 4096).answered(SURE);
+        assert_eq!(pages.filled().len(), 1);
+        assert!(!pages.change([&Key::Attr(INO), &Key::Data(Ino(71))]) && forgotten(&pages).is_empty());
+        assert!(pages.change([&Key::Data(INO)]) && pages.filled().is_empty());
+        assert!(pages.change([&Key::Data(INO)]), "it is not forgotten yet");
+        assert_eq!(forgotten(&pages), [(0, 0)]);
+        assert!(!pages.change([&Key::Data(INO)]));
+        pages.open(INO, 2);
+        pages.read(INO, 0, 4096).answered(SURE);
+        pages.close(INO, 1);
+        assert!(pages.change_group(Some(INO.group())), "somebody else has it open");
+        pages.close(INO, 2);
+        assert!(!pages.change_group(None) && forgotten(&pages).is_empty());
+        assert!(pages.files().files.is_empty());
+    }
+
+    /// Nobody waits for a READ that waits for the lease that is to be given back.
+    #[test]
+    fn what_is_being_read_is_left_out() {
+        let pages = Pages::default();
+        pages.open(INO, 1);
+        pages.read(INO, 0, 4096).answered(SURE);
+        let (one, other) = (pages.read(INO, 8192, 100), pages.read(INO, 4096, 4096));
+        assert!(!one.is_waited_for && pages.change_group(None));
+        assert_eq!(forgotten(&pages), [(0, 4096), (12_288, 0)]);
+        assert!(!pages.change_group(None));
+        one.answered(SURE);
+        drop(other);
+        assert!(pages.change_group(None));
+        assert_eq!(forgotten(&pages), [(0, 0)]);
+    }
+
+    #[test]
+    fn who_is_waited_for_is_answered_and_forgotten_once_more() {
+        let pages = Pages::default();
+        pages.open(INO, 1);
+        pages.read(INO, 0, 4096).answered(SURE);
+        assert!(pages.change_group(None));
+        let told = RefCell::new(0);
+        pages.forget(
+            |_| true,
+            |_, _, _| {
+                if told.replace_with(|told| *told + 1) == 0 {
+                    let reading = pages.read(INO, 0, 4096);
+                    assert!(reading.is_waited_for && reading.may_be_answered_for_now());
+                }
+            },
+        );
+        assert_eq!(told.into_inner(), 2);
+        assert!(!pages.read(INO, 0, 4096).may_be_answered_for_now(), "nothing is being forgotten");
+        assert!(!pages.change_group(None));
+    }
+}
