@@ -16,10 +16,14 @@ pub use locks::{file_locks, FileLock, LockKind};
 pub use maps::{Mapping, Maps};
 pub use status::{SignalSets, Status};
 
+use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::process::Pid;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 /// Why something is not known of a process.
@@ -189,8 +193,12 @@ pub fn children(pid: i32) -> Result<Vec<i32>> {
 /// # Errors
 /// See [`Error`].
 pub fn descriptors(pid: i32) -> Result<Vec<i32>> {
-    numbers_in(pid, "fd")
+    // The kernel makes an entry for each when it is asked first: there where `descriptors_and_flags` needs it as well.
+    numbers_in(pid, FDINFO)
 }
+
+/// Where `/proc/PID` has a file for each descriptor.
+const FDINFO: &str = "fdinfo";
 
 /// The threads of a process, in the order of their numbers; those that have ended, too, until somebody has waited.
 ///
@@ -230,6 +238,47 @@ pub fn descriptor_field(pid: i32, fd: i32, field: &str) -> Result<String> {
 pub fn descriptor_flags(pid: i32, fd: i32) -> Result<u32> {
     let octal = descriptor_field(pid, fd, "flags")?;
     u32::from_str_radix(&octal, 8).map_err(|_| Error::no_field(pid, &format!("fdinfo/{fd}"), "flags"))
+}
+
+/// The descriptors that a process has open, with their flags as of open(2) and `O_CLOEXEC`, in no order. One that is
+/// closed meanwhile is not among them. This takes half as long as [`descriptors`] and [`descriptor_flags`] for each.
+///
+/// # Errors
+/// See [`Error`].
+pub fn descriptors_and_flags(pid: i32) -> Result<Vec<(i32, u32)>> {
+    let fail = |source: Errno| Error::of(pid, FDINFO, source.into());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(format!("/proc/{pid}/{FDINFO}"), flags, Mode::empty()).map_err(fail)?;
+    let mut room = [MaybeUninit::uninit(); 4 << 10];
+    let mut entries = RawDir::new(&directory, &mut room);
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry.map_err(fail)?;
+        let name = entry.file_name();
+        if matches!(name.to_bytes(), b"." | b"..") {
+            continue;
+        }
+        let number = name.to_str().ok().and_then(|name| name.parse().ok());
+        let fd = number.ok_or_else(|| Error::no_field(pid, FDINFO, "number"))?;
+        match flags_in(&directory, name) {
+            Ok(Some(flags)) => found.push((fd, flags)),
+            Ok(None) => return Err(Error::no_field(pid, &format!("{FDINFO}/{fd}"), "flags")),
+            Err(Errno::NOENT) => {}
+            Err(error) => return Err(Error::of(pid, &format!("{FDINFO}/{fd}"), error.into())),
+        }
+    }
+    Ok(found)
+}
+
+/// The flags that a file in `fdinfo` says; `None`: it says none.
+fn flags_in(fdinfo: &OwnedFd, name: &CStr) -> rustix::io::Result<Option<u32>> {
+    // They stand in the second line, whatever kind of file it is.
+    const HEAD: usize = 64;
+    let file = rustix::fs::openat(fdinfo, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut head = [0; HEAD];
+    let len = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut head))?;
+    let head = String::from_utf8_lossy(&head[..len]);
+    Ok(value(&head, "flags").and_then(|octal| u32::from_str_radix(octal, 8).ok()))
 }
 
 /// The number of the system call that a thread is in. `None`: it is in none, or it runs.
@@ -326,6 +375,9 @@ mod tests {
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
         assert!(descriptors(own()).unwrap().contains(&fd));
         assert_eq!(descriptor_flags(own(), fd).unwrap() & 3, 0);
+        let all = descriptors_and_flags(own()).unwrap();
+        assert!(all.contains(&(fd, descriptor_flags(own(), fd).unwrap())), "{all:?}");
+        assert!(matches!(descriptors_and_flags(NOBODY), Err(Error::Gone(_))));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use crate::sys;
 use std::collections::HashMap;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -28,6 +27,9 @@ impl ProcessDescriptors {
 
 /// The process of a thread.
 pub fn process_of(tid: i32) -> io::Result<i32> {
+    if sys::is_first_thread(tid) {
+        return Ok(tid);
+    }
     status_field(tid, "Tgid:", 0)
 }
 
@@ -61,7 +63,7 @@ fn word_of_status<T: std::str::FromStr>(
     name: &str,
     choose: impl FnOnce(std::str::SplitWhitespace<'_>) -> Option<&str>,
 ) -> io::Result<T> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
+    let status = procfs::text(tid, "status")?;
     status
         .lines()
         .find_map(|line| line.strip_prefix(name))

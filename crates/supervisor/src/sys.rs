@@ -227,11 +227,24 @@ pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
     unsafe { check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3).into()).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
-/// Whether a descriptor of this process, whoever owns it, is open for writing.
-pub fn is_own_open_for_writing(fd: i32) -> bool {
+/// Whether this process has a file open for writing, by its device and inode. If that is not known, it has.
+pub fn has_open_for_writing(file: (u64, u64)) -> bool {
+    let own = procfs::descriptors(std::process::id() as i32);
+    own.map_or(true, |own| own.into_iter().any(|fd| open_for_writing(fd).is_ok_and(|found| found == Some(file))))
+}
+
+/// Device and inode of a descriptor of this process, whoever owns it, if it is open for writing.
+fn open_for_writing(fd: i32) -> io::Result<Option<(u64, u64)>> {
     // SAFETY: no pointers; it changes nothing.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    flags >= 0 && flags & libc::O_PATH == 0 && flags & libc::O_ACCMODE != libc::O_RDONLY
+    let flags = check(unsafe { libc::fcntl(fd, libc::F_GETFL) }.into())? as i32;
+    if flags & libc::O_PATH != 0 || flags & libc::O_ACCMODE == libc::O_RDONLY {
+        return Ok(None);
+    }
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is written whole, or not.
+    check(unsafe { libc::fstat(fd, &mut stat) }.into())?;
+    Ok(Some((stat.st_dev, stat.st_ino)))
 }
 
 /// We keep open what processes inside have closed on a guess, and more: as much as we may. COMMAND is no child of
@@ -246,8 +259,23 @@ pub fn raise_limit_of_descriptors() -> io::Result<()> {
 pub fn is_short_of_descriptors() -> bool {
     const RESERVE: u64 = 64;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    let lowest = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).map(|new| new.as_raw_fd() as u64);
+    // A new number for a file that is open costs a third of a new file.
+    let lowest = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 0)
+        .or_else(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC))
+        .map(|new| new.as_raw_fd() as u64);
     lowest.map_or(true, |lowest| lowest + RESERVE.min(limit / 4) > limit)
+}
+
+/// The session of a process; 0 if its leader is of a namespace that we do not see.
+pub fn session_of(pid: i32) -> io::Result<i32> {
+    // SAFETY: no pointers; it only asks.
+    check(unsafe { libc::getsid(pid) }.into()).map(|session| session as i32)
+}
+
+/// Whether a thread is there, may be sent signals, and is the first one of its process.
+pub fn is_first_thread(tid: i32) -> bool {
+    // SAFETY: no pointers; signal 0 is not sent.
+    unsafe { libc::syscall(libc::SYS_tgkill, tid, tid, 0) == 0 }
 }
 
 /// Kill a process if it is still one that we hold.

@@ -147,7 +147,7 @@ pub fn all(settings: &Settings) -> Result<Vec<Scenario>, String> {
             files.push(entry.map_err(failed)?.path());
         }
     }
-    files.retain(|path: &PathBuf| path.extension().is_some());
+    files.retain(|path: &PathBuf| transparency::discover::is_scenario(path));
     files.extend(PROGRAMS.iter().map(|name| settings.repository.join("tests/programs").join(name)));
     let mut scenarios = files.iter().map(|path| Scenario::load(path)).collect::<Result<Vec<_>, _>>()?;
     scenarios.sort_by(|a, b| a.name.cmp(&b.name));

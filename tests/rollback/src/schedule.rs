@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use transparency::Settings;
 
@@ -150,11 +150,13 @@ impl<'a> Schedule<'a> {
             false => _with_others = Some(self.turn.read().unwrap_or_else(PoisonError::into_inner)),
         }
         let mut unwritten = Ok(());
+        let mut since = Instant::now();
         let result = unit.subject.run(self.settings, &unit.cells, &mut |cell, outcome| {
             if self.end.is_interrupted() {
                 return ControlFlow::Break(());
             }
-            show(unit, cell, &outcome.verdict);
+            show(unit, cell, &outcome.verdict, since.elapsed());
+            since = Instant::now();
             unwritten = locked(&self.journal).add(unit.key(cell), outcome);
             match unwritten.is_err() || self.end.has_come() {
                 true => ControlFlow::Break(()),
@@ -168,9 +170,11 @@ impl<'a> Schedule<'a> {
     }
 }
 
-fn show(unit: &Unit, cell: &Cell, verdict: &Verdict) {
+/// `took`: with the native run, if it is the first of its unit.
+fn show(unit: &Unit, cell: &Cell, verdict: &Verdict, took: Duration) {
     let problem = verdict.problem().map(|problem| format!("\n{problem}")).unwrap_or_default();
-    println!("{} --inject={} --seed={}: {}{problem}", unit.subject.name(), cell.inject, cell.seed, verdict.word());
+    let (name, word, took) = (unit.subject.name(), verdict.word(), took.as_secs_f64());
+    println!("{name} --inject={} --seed={}: {word} after {took:.1} s{problem}", cell.inject, cell.seed);
 }
 
 /// What came of all of `units`, of those runs that were made; and how many were not.

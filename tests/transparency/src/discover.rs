@@ -32,7 +32,8 @@ fn in_folder(folder: &Path) -> Result<Vec<Scenario>, String> {
     Ok(scenarios)
 }
 
-fn is_scenario(path: &Path) -> bool {
+/// Whether a file is one, by its name.
+pub fn is_scenario(path: &Path) -> bool {
     let ending = path.extension().unwrap_or_default().to_string_lossy();
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     ENDINGS.contains(&ending.as_ref()) && !name.starts_with("lib_")

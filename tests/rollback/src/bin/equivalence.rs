@@ -43,6 +43,9 @@ struct Arguments {
     /// Runs side by side; those that are heavy have the machine for themselves [default: three for two cores].
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
+    /// Without the scenarios that have the machine for themselves: these take most of the time.
+    #[arg(long)]
+    quick: bool,
     /// Make those runs again that ran out of time.
     #[arg(long)]
     again: bool,
@@ -117,6 +120,7 @@ fn planned(arguments: &Arguments, settings: &Settings) -> Result<Vec<Unit>, Stri
         }
         hindrance.is_none()
     });
+    scenarios.retain(|subject| !arguments.quick || !subject.is_alone());
     let batches = arguments.programs.div_ceil(programs::BATCH);
     let matrix = Matrix { first_seed: arguments.first_seed, seeds: arguments.seeds, batches };
     let filter = &arguments.filter;

@@ -12,7 +12,7 @@ use crate::ahead::objects::input::{self, Source};
 use crate::ahead::objects::sockets::accept::Listener;
 use crate::ahead::objects::sockets::shutdown::Closed;
 use crate::ahead::process::kill::SignalRequest;
-use crate::ahead::rollback::undo::{self, is_close_on_exec, position_of, Intent};
+use crate::ahead::rollback::undo::{self, position_of, Intent};
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{option, DeviceKind, FDS_MAX};
@@ -648,12 +648,10 @@ impl Supervisor {
     }
 
     fn descriptors_closed_by_exec(&self, pid: i32) -> procfs::Result<Vec<i32>> {
-        let mut closed = Vec::new();
-        for fd in self.descriptors_of(pid)? {
-            if is_close_on_exec(pid, fd)? {
-                closed.push(fd);
-            }
-        }
+        let open = procfs::unless_gone(procfs::descriptors_and_flags(pid))?;
+        let closed = open.into_iter().filter(|&(_, flags)| flags & undo::CLOSE_ON_EXEC != 0);
+        let mut closed: Vec<i32> = closed.map(|(fd, _)| fd).collect();
+        closed.sort_unstable();
         Ok(closed)
     }
 }

@@ -153,6 +153,11 @@ impl Found {
         self.inode() == other.inode()
     }
 
+    /// The same, by another descriptor.
+    fn again(&self) -> rustix::io::Result<Self> {
+        Ok(Self { fd: rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?, stat: self.stat })
+    }
+
     pub fn of(fd: OwnedFd) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(&fd)?;
         Ok(Self { fd, stat })
@@ -214,14 +219,18 @@ impl Supervisor {
     pub(in crate::ahead) fn walk(&self, tid: i32, pid: i32, dir: Option<i32>, path: &[u8], follows: bool) -> Way {
         let mut way =
             Way { through: Vec::new(), through_proc: false, is_held: false, is_open: false, end: End::Unknown };
-        let start = match (path.first(), dir) {
-            (Some(b'/'), _) => format!("/proc/{tid}/root"),
-            (_, Some(fd)) => format!("/proc/{tid}/fd/{fd}"),
-            (_, None) => format!("/proc/{tid}/cwd"),
+        let begin = || -> Result<_, Box<End>> {
+            let root = start_of(&format!("/proc/{tid}/root"))?;
+            let here = match (path.first(), dir) {
+                (Some(b'/'), _) => root.again().map_err(|_| Box::new(End::Unknown))?,
+                (_, Some(fd)) => start_of(&format!("/proc/{tid}/fd/{fd}"))?,
+                (_, None) => start_of(&format!("/proc/{tid}/cwd"))?,
+            };
+            Ok((root, here))
         };
-        let (root, here) = match (start_of(&format!("/proc/{tid}/root")), start_of(&start)) {
-            (Ok(root), Ok(here)) => (root, here),
-            (Err(end), _) | (_, Err(end)) => {
+        let (root, here) = match begin() {
+            Ok(both) => both,
+            Err(end) => {
                 way.end = *end;
                 return way;
             }
@@ -270,10 +279,7 @@ impl Supervisor {
             return match here {
                 Ok(here) => Ok(Step::End(End::File(here))),
                 // No directory: it was a descriptor, or a link in /proc.
-                Err(_) => Ok(Step::End(End::File(Found {
-                    fd: walk.here.fd.try_clone().map_err(|_| Errno::MFILE)?,
-                    stat: walk.here.stat,
-                }))),
+                Err(_) => Ok(Step::End(End::File(walk.here.again()?))),
             };
         };
         let is_last = walk.left.is_empty();
@@ -316,8 +322,7 @@ impl Supervisor {
             }
             Some(found) if is_last && walk.wants_dir && way.is_held && !found.is_dir() => Err(Errno::NOTDIR),
             found if is_last => {
-                let dir = std::mem::replace(&mut walk.here, Found::of_path("/")?);
-                Ok(Step::End(End::Entry(Entry { dir, name: OsString::from_vec(name), found })))
+                Ok(Step::End(End::Entry(Entry { dir: walk.here.again()?, name: OsString::from_vec(name), found })))
             }
             Some(found) => {
                 walk.here = found;

@@ -50,8 +50,7 @@ impl Supervisor {
 
     /// Whether we keep a file open for writing.
     pub(in crate::ahead) fn holds_for_writing(&self, file: &Stat) -> bool {
-        let own = self.descriptors_of(std::process::id() as i32);
-        own.is_ok_and(|own| own.into_iter().any(|fd| is_open_for_writing(fd, (file.st_dev, file.st_ino))))
+        crate::sys::has_open_for_writing((file.st_dev, file.st_ino))
     }
 
     /// Whether a process has a file open for writing that has not ended, also on no guess.
@@ -109,11 +108,4 @@ fn opened_for_writing(call: &Call) -> Option<(u8, u8)> {
         Op::ModifyPath { dir, path } if call.frame.nr == nr::truncate => Some((dir, path)),
         _ => None,
     }
-}
-
-/// Whether a descriptor of ours is this file, open for writing.
-fn is_open_for_writing(fd: i32, file: (u64, u64)) -> bool {
-    // We have many, and hardly any is open for writing: that is asked first, of the descriptor itself.
-    crate::sys::is_own_open_for_writing(fd)
-        && std::fs::metadata(format!("/proc/self/fd/{fd}")).is_ok_and(|found| (found.dev(), found.ino()) == file)
 }

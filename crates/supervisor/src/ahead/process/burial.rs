@@ -5,7 +5,6 @@
 //! back the wait takes the parent to before it had the child. Nobody asks for the child any more: it ends, and is
 //! forgotten, but for what it wrote.
 
-use crate::ahead::process::children::leads_session_at_terminal;
 use crate::ahead::rollback::undo::{Descriptor, Undo};
 use crate::ahead::{process, Object};
 use crate::event_loop::Supervisor;
@@ -105,4 +104,17 @@ impl Supervisor {
             ended => ended,
         }
     }
+}
+
+/// Whether a process leads a session that has a terminal: its end is a hang-up for others there (setsid(2)).
+pub(super) fn leads_session_at_terminal(pid: i32) -> procfs::Result<bool> {
+    const SESSION: usize = 6;
+    const TERMINAL: usize = 7;
+    if crate::sys::session_of(pid).is_ok_and(|session| session != pid) {
+        // Most lead none, and /proc takes much longer to say so.
+        return Ok(false);
+    }
+    let fields = procfs::unless_gone(procfs::stat_fields(pid))?;
+    let is = |field: usize, value: &str| fields.get(field - 3).is_some_and(|found| found == value);
+    Ok(is(SESSION, &pid.to_string()) && !is(TERMINAL, "0"))
 }

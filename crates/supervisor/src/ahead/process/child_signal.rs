@@ -50,31 +50,31 @@ pub(super) fn may_still_be_told(child: i32, parent: i32) -> bool {
 fn waits_for_child_signal(state: procfs::Result<char>, sets: impl FnOnce() -> procfs::Result<SignalSets>) -> bool {
     match state {
         Ok('t') => true,
-        Ok(_) => has_child_signal(sets(), |sets| sets.pending),
+        Ok(_) => has_child_signal(&sets(), |sets| sets.pending),
         Err(error) => !error.is_gone(),
     }
 }
 
 /// Whether SIGCHLD is in a set of a process. If its sets are not known, it is taken for one that has it.
-fn has_child_signal(sets: procfs::Result<SignalSets>, which: impl Fn(&SignalSets) -> u64) -> bool {
+fn has_child_signal(sets: &procfs::Result<SignalSets>, which: impl Fn(&SignalSets) -> u64) -> bool {
     let bit = 1u64 << (libc::SIGCHLD - 1);
-    sets.map_or_else(|error| !error.is_gone(), |sets| which(&sets) & bit != 0)
+    sets.as_ref().map_or_else(|error| !error.is_gone(), |sets| which(sets) & bit != 0)
 }
 
 /// Whether nobody waits for the children of this process: wait(2), under SIGCHLD.
-pub(super) fn ignores_children(pid: i32) -> bool {
-    has_child_signal(SignalSets::of(pid), |sets| sets.ignored)
+pub(super) fn ignores_children(sets: &procfs::Result<SignalSets>) -> bool {
+    has_child_signal(sets, |sets| sets.ignored)
 }
 
 /// Whether a process may get a SIGCHLD that is to be kept from it: not where it may be taken without a stop.
-pub(super) fn may_hear_of_burials(pid: i32) -> bool {
-    !has_child_signal(SignalSets::of(pid), |sets| sets.blocked & !sets.caught)
+pub(super) fn may_hear_of_burials(sets: &procfs::Result<SignalSets>) -> bool {
+    !has_child_signal(sets, |sets| sets.blocked & !sets.caught)
 }
 
 /// Whether SIGCHLD does anything in this process.
 pub(super) fn hears_of_children(pid: i32) -> bool {
     // Blocked, it may be taken by sigwait or a signal descriptor.
-    has_child_signal(SignalSets::of(pid), |sets| sets.caught | sets.blocked)
+    has_child_signal(&SignalSets::of(pid), |sets| sets.caught | sets.blocked)
 }
 
 #[cfg(test)]
@@ -88,8 +88,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_signal_may_wait_for_a_process_that_cannot_be_looked_at() {
-        assert!(has_child_signal(unreadable(), |sets| sets.ignored));
-        assert!(!has_child_signal(Err(procfs::Error::Gone(1)), |sets| sets.ignored));
+        assert!(has_child_signal(&unreadable(), |sets| sets.ignored));
+        assert!(!has_child_signal(&Err(procfs::Error::Gone(1)), |sets| sets.ignored));
         assert!(waits_for_child_signal(unreadable(), unreadable));
         assert!(waits_for_child_signal(Ok('S'), unreadable));
         assert!(!waits_for_child_signal(Err(procfs::Error::Gone(1)), unreadable));

@@ -9,6 +9,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::events;
 use crate::ahead::objects::descriptor::FileDescription;
+use crate::ahead::process::burial::leads_session_at_terminal;
 use crate::ahead::process::child_signal::{
     hears_of_children, ignores_children, may_hear_of_burials, may_still_be_told,
 };
@@ -23,7 +24,7 @@ use crate::ahead::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::Frame;
 use checkpoint::{CheckpointError, ToReap};
-use procfs::Status;
+use procfs::{SignalSets, Status};
 use speculation::Dependent;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -553,11 +554,13 @@ impl Supervisor {
             .filter(|&child| wanted.exited && wanted.matches(child))
             .find_map(|child| kin.held_exits.get(&child).map(|exit| (child, exit.status)));
         if let Some((child, status)) = found {
-            if ignores_children(call.pid) {
+            let sets = SignalSets::of(call.pid);
+            if ignores_children(&sets) {
                 // It gets no status, and hears that there are no children once they have ended for good.
                 return Ok(Decision::Wait);
             }
-            return self.reap_held_exit(stopped, call, &wanted, child, status);
+            let may_bury = may_hear_of_burials(&sets);
+            return self.reap_held_exit(stopped, call, &wanted, (child, status), may_bury);
         }
         if !self.ahead.is_speculative(call.pid) {
             if kin.of(call.pid).any(|child| kin.held_exits.get(&child).is_some_and(|exit| exit.reaped)) {
@@ -626,8 +629,8 @@ impl Supervisor {
         stopped: &Stopped,
         call: &Call,
         wanted: &Wanted,
-        child: i32,
-        status: i32,
+        (child, status): (i32, i32),
+        may_bury: bool,
     ) -> Result<Decision> {
         if self.ahead.children.to_tell.get(&call.pid).is_some_and(|untold| untold.contains(&child)) {
             // Nobody has waited for a child before the signal that tells of its end is there, and this one could not be
@@ -641,7 +644,7 @@ impl Supervisor {
             can_be_repeated: true,
         };
         // One that only looks leaves the child to a wait that may be younger, and undone though this one is not.
-        let buries = !wanted.nowait && may_hear_of_burials(call.pid) && self.may_bury(call.pid, child);
+        let buries = !wanted.nowait && may_bury && self.may_bury(call.pid, child);
         let intent = if wanted.nowait || buries { Intent::Nothing } else { Intent::Reap(child) };
         let modifies = vec![(Object::Children(call.pid), intent)];
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
@@ -697,7 +700,11 @@ impl Supervisor {
             self.forget_silent_children(pid, stopped)?;
         }
         match self.ahead.children.to_reap.remove(&pid) {
-            Some(dead) => self.wait_in(stopped, pid, &dead),
+            Some(dead) => {
+                self.wait_in(stopped, pid, &dead)?;
+                // Left in its queue, the kernel's word of them would stop it, and take it back to before its next call.
+                self.forget_silent_children(pid, stopped)
+            }
             None => Ok(()),
         }
     }
@@ -766,15 +773,6 @@ fn unless_gone(error: CheckpointError) -> Result<()> {
 /// Whether one of these children is such. If they are not known, one may be.
 fn has_child_of_whom(children: procfs::Result<Vec<i32>>, is_such: impl Fn(i32) -> bool) -> bool {
     procfs::unless_gone(children).map_or(true, |children| children.into_iter().any(is_such))
-}
-
-/// Whether a process leads a session that has a terminal: its end is a hang-up for others there (setsid(2)).
-pub(super) fn leads_session_at_terminal(pid: i32) -> procfs::Result<bool> {
-    const SESSION: usize = 6;
-    const TERMINAL: usize = 7;
-    let fields = procfs::unless_gone(procfs::stat_fields(pid))?;
-    let is = |field: usize, value: &str| fields.get(field - 3).is_some_and(|found| found == value);
-    Ok(is(SESSION, &pid.to_string()) && !is(TERMINAL, "0"))
 }
 
 #[cfg(test)]

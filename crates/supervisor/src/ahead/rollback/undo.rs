@@ -377,12 +377,14 @@ pub(crate) fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(own_path(pipe), flags, rustix::fs::Mode::empty())?)
 }
 
+/// `O_CLOEXEC`, as `/proc` says it of a descriptor that exec closes.
+pub(in crate::ahead) const CLOSE_ON_EXEC: u32 = libc::O_CLOEXEC as u32;
+
 /// Whether exec closes a descriptor of another process. One that is not open is not closed.
 pub(crate) fn is_close_on_exec(pid: i32, fd: i32) -> procfs::Result<bool> {
-    const O_CLOEXEC: u32 = 0o2000000;
     match procfs::descriptor_flags(pid, fd) {
         Err(procfs::Error::Gone(_) | procfs::Error::Missing { .. }) => Ok(false),
-        flags => Ok(flags? & O_CLOEXEC != 0),
+        flags => Ok(flags? & CLOSE_ON_EXEC != 0),
     }
 }
 
