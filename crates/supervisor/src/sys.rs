@@ -266,6 +266,12 @@ pub fn is_short_of_descriptors() -> bool {
     lowest.map_or(true, |lowest| lowest + RESERVE.min(limit / 4) > limit)
 }
 
+/// The group of a process; 0 if its leader is of a namespace that we do not see.
+pub fn group_of(pid: i32) -> io::Result<i32> {
+    // SAFETY: no pointers; it only asks.
+    check(unsafe { libc::getpgid(pid) }.into()).map(|group| group as i32)
+}
+
 /// The session of a process; 0 if its leader is of a namespace that we do not see.
 pub fn session_of(pid: i32) -> io::Result<i32> {
     // SAFETY: no pointers; it only asks.

@@ -90,6 +90,6 @@ fn process_behind(pid: i32, fd: i32) -> Option<i32> {
 }
 
 fn group_of(pid: i32) -> i32 {
-    let pid = rustix::process::Pid::from_raw(pid);
-    rustix::process::getpgid(pid).map_or(0, |group| group.as_raw_nonzero().get())
+    // One whose leader is of an outer namespace has the number 0, to the kernel's own wait as well.
+    crate::sys::group_of(pid).unwrap_or(0)
 }
