@@ -456,6 +456,7 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
         Ok(front) => front,
         Err(_) => return,
     };
+    let _ = front.another().map(crate::message::tell_of_panics);
     // Where it cannot be raised less runs ahead.
     let _ = sys::raise_limit_of_descriptors();
     let prepared = Prepared::new(&options, &volumes);

@@ -4,6 +4,7 @@ use crate::stats::Stats;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
 
 /// From supervisor to front.
 #[derive(Debug, Serialize, Deserialize)]
@@ -92,8 +93,42 @@ impl Sender {
     }
 }
 
+/// From here on the front hears of a panic in this process, whose own standard error nobody reads.
+pub fn tell_of_panics(front: Sender) {
+    let front = Mutex::new(front);
+    std::panic::set_hook(Box::new(move |panic| {
+        let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+        let payload = panic.payload();
+        let words = payload.downcast_ref::<&str>().copied();
+        let reason = words.or(payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no reason given");
+        let text = format!("the supervisor has an error at {place}: {reason}; please report this");
+        front.lock().unwrap_or_else(PoisonError::into_inner).tell(&Message::Warning { text });
+    }));
+}
+
 fn send<T: Serialize>(to: &mut UnixStream, what: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(what).map_err(io::Error::other)?;
     line.push(b'\n');
     to.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_front_hears_of_a_panic() {
+        let (mut front, supervisor) = Channel::pair().unwrap();
+        let usual = std::panic::take_hook();
+        tell_of_panics(supervisor.sender().unwrap());
+        let failed = std::thread::spawn(|| panic!("of {}", 3)).join();
+        std::panic::set_hook(usual);
+        assert!(failed.is_err());
+        match front.receive::<Message>().unwrap() {
+            Some(Message::Warning { text }) => {
+                assert!(text.contains("message.rs:") && text.contains(": of 3;"), "{text}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
