@@ -221,6 +221,7 @@ fn an_open_file_without_a_name_stays_until_it_is_closed_everywhere() {
     let (a, b) = (connect(), connect());
     let ino = create(&a, "file");
     append(&a, ino, "x").expect("appended");
+    b.look(&Cred::root(), Query::Inode(ino), &never).expect("it is there");
     b.opening().opened(ino);
     a.change(&Cred::root(), Change::Unlink { dir: Ino::ROOT, name: name("file") }, &never).expect("unlinked");
     assert_eq!(read(&b, ino).as_deref(), Ok("x"));

@@ -9,6 +9,7 @@ mod access;
 mod bounds;
 mod engine;
 mod locks;
+mod makers;
 mod serve;
 mod session;
 mod untold;

@@ -16,6 +16,7 @@ use bluefs_wire::{LockKind, Refusal, Reply, Request};
 
 use crate::engine::{Action, ConnectionId, Now};
 use crate::locks::{Locked, Locks};
+use crate::makers::Makers;
 use crate::session::{
     Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, STAGED_BYTES_MAX, STAGED_OF_ONE_BYTES_MAX, WANTED_MAX,
 };
@@ -44,6 +45,7 @@ pub struct Volume {
     locks: Locks,
     /// Files without a name, and who may have each open.
     orphans: BTreeMap<Ino, BTreeSet<SessionId>>,
+    makers: Makers,
     staged: Staged,
     /// When a parked interval is to be tried again, at the latest.
     retry_at: Option<Millis>,
@@ -89,6 +91,7 @@ impl Volume {
             sessions,
             locks,
             orphans,
+            makers: Makers::default(),
             staged,
             retry_at: None,
             sweep_at: now.millis + TERM_MS,
@@ -206,6 +209,7 @@ impl Volume {
         if changes && !live.parked.is_empty() {
             return Ok((!live.parked.push(message)).then_some((Refusal::Limit, "too much waits")));
         }
+        self.makers.heard(session, &message);
         match message {
             Request::Hello { .. } => unreachable!("the engine handles it"),
             Request::Ask { tag, cred, query } => {
@@ -349,6 +353,7 @@ impl Volume {
         let Some(live) = self.sessions.get_mut(&session) else { return };
         let Some(connection) = live.connection else { return };
         tell(&self.untold, session, live, self.csn, actions);
+        self.makers.told(session, &reply);
         actions.push(Action::Send(connection, reply));
     }
 
@@ -533,6 +538,7 @@ impl Volume {
             batch.set_csn(self.id, self.csn)?;
         }
         batch.write(self.id, &changes)?;
+        self.makers.made(session, &effects);
         let outcome = Outcome::Committed { csn: self.csn, effects };
         batch.set_outcome(self.id, session, number, &outcome)?;
         for id in &changes.unstaged {
@@ -541,9 +547,11 @@ impl Volume {
         }
         self.invalidate(session, number, &changes, now, actions);
         for ino in changes.orphans {
-            let everybody: BTreeSet<SessionId> = self.sessions.keys().copied().collect();
-            everybody.iter().for_each(|who| self.send(*who, Reply::Orphan { ino }, actions));
-            self.orphans.insert(ino, everybody);
+            let is_alone = self.makers.removed(session, ino);
+            let who: BTreeSet<SessionId> =
+                if is_alone { [session].into() } else { self.sessions.keys().copied().collect() };
+            who.iter().for_each(|who| self.send(*who, Reply::Orphan { ino }, actions));
+            self.orphans.insert(ino, who);
         }
         if !changes.keys.is_empty() {
             self.versions.commit(session, self.csn, changes.keys);

@@ -6,7 +6,8 @@ mod support;
 use std::sync::Arc;
 
 use bluefs::lease::{EXCLUSIVE_TERM_MS, TERM_MS};
-use bluefs::op::Change;
+use bluefs::op::{Change, RenameMode};
+use bluefs::query::{Answer, Query};
 use bluefs::{Cred, Csn, Ino, Interval, Key, Kind, Name, Outcome, Runs, SessionId, Step, Time};
 use bluefs_server::{Action, ConnectionId, Engine, Event, Now};
 use bluefs_store::{CrashDisk, Store};
@@ -57,6 +58,14 @@ impl Bench {
         let (version, volume, secret) = (PROTOCOL_VERSION, vec![], vec![]);
         let hello = Request::Hello { version, volume, session, acknowledged: 0, secret };
         self.handle(vec![Event::Opened(from), Event::Message(from, hello)])
+    }
+
+    /// The server is started again, and all come back.
+    fn reconnected(&mut self) {
+        self.restart();
+        for (from, number) in [(A, 1), (B, 2), (C, 3)] {
+            self.hello(from, Some((SessionId(number), 1)));
+        }
     }
 
     fn lease(&mut self, from: ConnectionId) -> bool {
@@ -318,4 +327,69 @@ fn who_says_nothing_is_told_soon() {
     bench.millis = due;
     assert_eq!(invalidated(&bench.handle(vec![]), B), [["one"]]);
     assert!(bench.engine.next_turn().is_none_or(|at| at > due));
+}
+
+fn lookup_of(file: &str) -> Query {
+    Query::Lookup { dir: ROOT, name: name(file) }
+}
+
+/// Who is told that a file has lost its last name.
+fn orphaned(actions: &[Action]) -> Vec<(ConnectionId, Ino)> {
+    let of = |action: &Action| match action {
+        Action::Send(to, Reply::Orphan { ino }) => Some((*to, *ino)),
+        _ => None,
+    };
+    actions.iter().filter_map(of).collect()
+}
+
+/// A makes a file, somebody does something in between, and A removes it.
+#[track_caller]
+fn orphaned_after(between: impl FnOnce(&mut Bench)) -> Vec<ConnectionId> {
+    let mut bench = Bench::with(&[A, B, C]);
+    assert!(committed(&bench.says(A, interval(1, vec![create("f")])), A));
+    between(&mut bench);
+    let actions = bench.says(A, interval(2, vec![Change::Unlink { dir: ROOT, name: name("f") }]));
+    let told = orphaned(&actions);
+    let ino = told.first().expect("somebody is told").1;
+    let look = Request::Ask { tag: 9, cred: Cred::root(), query: Query::Inode(ino) };
+    let is_there =
+        |bench: &mut Bench| matches!(bench.says(C, look.clone())[..], [.., Action::Send(C, Reply::Answer { .. })]);
+    for (who, _) in &told {
+        assert!(is_there(&mut bench), "somebody may have it open");
+        bench.says(*who, Request::Released { ino });
+    }
+    assert!(!is_there(&mut bench), "it is freed");
+    told.into_iter().map(|(who, _)| who).collect()
+}
+
+#[test]
+fn only_who_was_told_of_a_file_is_told_that_it_has_lost_its_last_name() {
+    assert_eq!(orphaned_after(|_| {}), [A]);
+    let ask = |query| move |bench: &mut Bench| _ = bench.says(B, Request::Ask { tag: 1, cred: Cred::root(), query });
+    assert_eq!(orphaned_after(ask(lookup_of("f"))), [A, B, C]);
+    assert_eq!(orphaned_after(ask(Query::List { dir: ROOT, after: None, max: 9 })), [A, B, C]);
+    let ino = |bench: &mut Bench| {
+        let said = bench.says(A, Request::Ask { tag: 1, cred: Cred::root(), query: lookup_of("f") });
+        match said.last() {
+            Some(Action::Send(A, Reply::Answer { answer: Answer::Inode(ino, _), .. })) => *ino,
+            other => panic!("{other:?}"),
+        }
+    };
+    let read = |bench: &mut Bench| {
+        let query = Query::Read { ino: ino(bench), offset: 0, len: 9 };
+        bench.says(B, Request::Ask { tag: 1, cred: Cred::root(), query });
+    };
+    assert_eq!(orphaned_after(read), [A, B, C]);
+    assert_eq!(orphaned_after(ask(Query::Space)), [A]);
+    let leased = Request::AskLeased { tag: 1, cred: Cred::root(), query: lookup_of("f") };
+    let ask_leased = |bench: &mut Bench| {
+        bench.says(B, leased);
+        bench.millis = TERM_MS;
+    };
+    assert_eq!(orphaned_after(ask_leased), [A, B, C]);
+    let (from, to, mode) = (name("f"), name("g"), RenameMode::Replace);
+    let away = Change::Rename { from_dir: ROOT, from, to_dir: ROOT, to, mode };
+    let back = Change::Rename { from_dir: ROOT, from: name("g"), to_dir: ROOT, to: name("f"), mode };
+    assert_eq!(orphaned_after(|bench| assert!(committed(&bench.says(B, interval(1, vec![away, back])), B))), [A, B, C]);
+    assert_eq!(orphaned_after(Bench::reconnected), [A, B, C]);
 }
