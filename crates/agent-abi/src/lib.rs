@@ -21,6 +21,7 @@ mod objects;
 mod slots;
 mod text;
 mod thread;
+mod ways;
 
 pub use confinement::Confinement;
 pub use door::Door;
@@ -40,13 +41,14 @@ pub use thread::{
     AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, FDS_MAX, PHASE_AFTER, PHASE_BEFORE, PHASE_PARTIAL, REPEATS, STUBS_MAX,
     SYNC_AFTER_WRITE, SYNC_OF_DATA, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_TRACES, THREAD_UNCACHED,
 };
+pub use ways::{WayEnd, WayKey, Ways, WAYS, WAY_LEN_MAX};
 
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use epochs::Permits;
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).
@@ -214,8 +216,8 @@ pub mod permitted {
     /// Of which kind the call with this number is, if there are permits for it.
     pub fn kind(nr: u64) -> Option<u32> {
         Some(match nr {
-            // stat, fstat, lstat, lseek, access, newfstatat, faccessat, statx, faccessat2
-            4 | 5 | 6 | 8 | 21 | 262 | 269 | 332 | 439 => LOOK,
+            // stat, fstat, lstat, lseek, access, readlink, newfstatat, readlinkat, faccessat, statx, faccessat2
+            4 | 5 | 6 | 8 | 21 | 89 | 262 | 267 | 269 | 332 | 439 => LOOK,
             // open, openat
             2 | 257 => OPEN,
             // read, pread64, readv, preadv, recvfrom; mmap
@@ -356,6 +358,8 @@ pub struct World {
     pub permitted: AtomicU32,
     /// Which permits hold: while something is speculative, who has one need not ask (`decisions/0092`).
     pub permits: Permits,
+    /// Names that may be looked up on a permit though something is held (`decisions/0196`).
+    pub ways: Ways,
     /// `PRIVATE_…` bits: what was done to files that somebody has mapped private.
     pub private_changed: AtomicU32,
     /// Transactions of every domain.

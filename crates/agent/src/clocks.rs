@@ -34,6 +34,8 @@ pub struct Call<'a> {
     replaced: Option<(u64, [u64; 6])>,
     /// A child gets a copy of the memory where its parent asked for one in the memory itself (`ahead::GO_APART`).
     pub is_apart: bool,
+    /// What the call says is compared before the program may have it ([`crate::permits`]).
+    pub is_compared: bool,
 }
 
 impl<'a> Call<'a> {
@@ -42,7 +44,7 @@ impl<'a> Call<'a> {
         let world = world();
         let process = &world.processes[page.process as usize % PROCESSES_MAX];
         let thread = &world.threads[page.thread as usize % THREADS_MAX];
-        Self { frame, page, world, process, thread, replaced: None, is_apart: false }
+        Self { frame, page, world, process, thread, replaced: None, is_apart: false, is_compared: false }
     }
 
     #[inline(always)]
@@ -105,7 +107,11 @@ impl<'a> Call<'a> {
     /// not wait for us.
     #[inline(always)]
     pub fn proceed_observing(&mut self) -> i64 {
-        self.page.after = agent_abi::AFTER_OBSERVES;
+        // A signal that comes with its end takes the thread out of the agent at once where only observing is left.
+        self.page.after = match self.is_compared {
+            true => agent_abi::AFTER_MUST_FINISH,
+            false => agent_abi::AFTER_OBSERVES,
+        };
         gate::program(self.frame)
     }
 

@@ -7,15 +7,18 @@
 //! besides, which says that this can be taken back.
 
 use crate::clocks::Call;
-use crate::descriptors::{private, Stat, S_IFDIR, S_IFREG};
+use crate::descriptors::{private, Stat, S_IFDIR, S_IFLNK, S_IFREG};
 use crate::dispatch::carry_out;
 use crate::exchange;
-use crate::gate::ENOENT;
+use crate::gate::{self, EINVAL, ENOENT};
 use crate::looked::forget_look;
 use crate::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE};
 use crate::names::AT_FDCWD;
 use crate::start::MARKS_BASE;
-use agent_abi::{ahead, option, permitted, DeviceKind, PHASE_BEFORE, PROCESS_IN_PSEUDO, THREAD_UNCACHED};
+use agent_abi::{
+    ahead, option, permitted, DeviceKind, WayEnd, WayKey, PHASE_BEFORE, PROCESS_IN_PSEUDO, THREAD_UNCACHED, WAY_LEN_MAX,
+};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
 use syscall_table::nr;
 
@@ -36,6 +39,7 @@ const O_NOFOLLOW: u64 = 0o400000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_EMPTY_PATH: u64 = 0x1000;
 const ENOTDIR: i64 = 20;
+const ENOENT_SAID: i64 = -ENOENT;
 
 fn mark(fd: u64) -> &'static AtomicU64 {
     // SAFETY: callers check the bound; the marks are mapped with the rest of what is this process's own.
@@ -49,6 +53,15 @@ fn mark(fd: u64) -> &'static AtomicU64 {
 unsafe fn told_device(buffer: u64) -> u64 {
     // SAFETY: see above. A program with several threads has no permit.
     unsafe { (buffer as *const u64).read_unaligned() }
+}
+
+/// The inode that a `stat` has just told, so far behind the beginning of the buffer.
+///
+/// # Safety
+/// As `told_device`.
+unsafe fn told_inode(buffer: u64, offset: u64) -> u64 {
+    // SAFETY: see above.
+    unsafe { ((buffer + offset) as *const u64).read_unaligned() }
 }
 
 /// The `st_mode` that a `stat` has just told.
@@ -244,8 +257,7 @@ impl Call<'_> {
         }
         let follows = bits & O_NOFOLLOW == 0;
         if dir == AT_FDCWD && self.has_just_looked(permit, path, follows) {
-            self.opens_what_is_there(permit);
-            return true;
+            return self.opens_what_is_there(permit, path, follows);
         }
         let flags = if follows { 0 } else { AT_SYMLINK_NOFOLLOW };
         let looked = Stat::of_name(dir, path, flags);
@@ -259,31 +271,49 @@ impl Call<'_> {
             self.end_permit();
             return false;
         }
+        let end = looked.as_ref().map(end_of).map_err(|&error| error);
+        if !self.leads_past_what_is_held(path, follows, || end) {
+            self.end_permit();
+            return false;
+        }
         match looked {
             Ok(stat) => {
                 if dir == AT_FDCWD {
                     self.remember_look(permit, path, stat.mode, follows);
                 }
-                self.opens_what_is_there(permit);
+                self.opens_what_is_there(permit, path, follows)
             }
             Err(error) => {
                 // Nothing is made: the open would say the same.
                 self.answer(error);
                 self.observe_names();
                 self.end_permit();
+                true
             }
         }
-        true
     }
 
-    /// It is a file or a directory that only the kernel keeps.
-    fn opens_what_is_there(&mut self, permit: u64) {
-        carry_out_apart(self);
-        self.end_permit();
+    /// It is a file or a directory that only the kernel keeps. Whether it was opened as the program wants it.
+    fn opens_what_is_there(&mut self, permit: u64, path: u64, follows: bool) -> bool {
+        let number = self.frame.nr;
+        carry_out_compared(self);
         let fd = self.frame.rax;
+        if !self.leads_past_what_is_held(path, follows, || Stat::of_fd(fd).map(|stat| end_of(&stat))) {
+            // It could not be opened, or somebody outside has made the name lead elsewhere since.
+            if fd as i64 >= 0 {
+                self.forget(fd);
+                // SAFETY: the program does not know of the descriptor.
+                unsafe { gate::call(nr::close, [fd, 0, 0, 0, 0, 0]) };
+            }
+            self.end_permit();
+            self.ask_instead(number);
+            return false;
+        }
+        self.end_permit();
         if fd < MARKS as u64 {
             mark(fd).store(permit << SHIFT | FRESH, Ordering::Relaxed);
         }
+        true
     }
 
     /// `stat` and `access`: they change nothing, so what they say is looked at first.
@@ -296,18 +326,31 @@ impl Call<'_> {
             nr::newfstatat | nr::faccessat2 => (self.directory(0), self.arg(1), self.arg(3)),
             nr::statx => (self.directory(0), self.arg(1), self.arg(2)),
             nr::faccessat => (self.directory(0), self.arg(1), 0),
+            nr::readlink if self.arg(2) as i32 > 0 => (AT_FDCWD, self.arg(0), 0),
+            nr::readlinkat if self.arg(3) as i32 > 0 => (self.directory(0), self.arg(1), 0),
             _ => return false,
         };
+        let is_readlink = matches!(number, nr::readlink | nr::readlinkat);
+        let follows = !is_readlink && number != nr::lstat && flags & AT_SYMLINK_NOFOLLOW == 0;
         let may_be_empty = flags & AT_EMPTY_PATH != 0;
         if !self.may_look_up() || may_be_empty && path == 0 || !self.begins_on(permit) {
             return false;
         }
-        carry_out_apart(self);
-        let is_sure = match self.frame.rax as i64 {
-            0 if number == nr::fstat => self.is_told_of_kept(number),
-            0 => self.is_told_of_kept(number) && (may_be_empty && is_empty(path) || self.stays_here(dir, path)),
-            // Both are said when the name has been read.
-            result if (result == -ENOENT || result == -ENOTDIR) && number != nr::fstat => self.stays_here(dir, path),
+        carry_out_compared(self);
+        let result = self.frame.rax as i64;
+        let is_sure = match result {
+            0 if number == nr::fstat => self.is_told_of_kept(number) && self.is_past_what_is_held(dir, permit),
+            0 if may_be_empty && is_empty(path) => self.is_told_of_kept(number) && self.is_past_what_is_held(dir, permit),
+            // All three are said when the name has been read.
+            _ if number == nr::fstat => false,
+            _ if result >= 0 || is_readlink && result == -EINVAL => {
+                self.is_told_of_kept(number)
+                    && self.stays_here(dir, path)
+                    && self.leads_past_what_is_held(path, follows, || self.end_of_result(number, dir, path, follows))
+            }
+            _ if result == -ENOENT || result == -ENOTDIR => {
+                self.stays_here(dir, path) && self.leads_past_what_is_held(path, follows, || Err(result))
+            }
             _ => false,
         };
         self.end_permit();
@@ -318,10 +361,85 @@ impl Call<'_> {
             }
         }
         if !is_sure {
-            self.set_phase(PHASE_BEFORE);
-            self.frame.rax = number;
+            self.ask_instead(number);
         }
         is_sure
+    }
+
+    /// The call was made, and may be made again: as if it had not been.
+    fn ask_instead(&mut self, number: u64) {
+        self.set_phase(PHASE_BEFORE);
+        self.frame.rax = number;
+    }
+
+    /// Whether a file, by its descriptor, is not one of which something is held.
+    fn is_past_what_is_held(&self, fd: u64, permit: u64) -> bool {
+        !self.world.ways.is_needed() || self.marks_of(fd, permit) & (FRESH | KEPT | SEEN) != 0
+    }
+
+    /// Whether a name that the kernel has read, from the root or the working directory, leads past everything that is
+    /// held. `end`: what it leads to now, or the error.
+    fn leads_past_what_is_held(&self, path: u64, follows: bool, end: impl FnOnce() -> Result<WayEnd, i64>) -> bool {
+        if !self.world.ways.is_needed() {
+            return true;
+        }
+        // SAFETY: the kernel has read the name.
+        let byte = |at: u64| unsafe { ((path + at) as *const u8).read_volatile() };
+        let start = match byte(0) {
+            b'/' => None,
+            _ => match Stat::of_name(AT_FDCWD, c".".as_ptr() as u64, 0) {
+                Ok(here) => Some((here.dev, here.ino)),
+                Err(_) => return false,
+            },
+        };
+        let mut key = WayKey::new(start, follows);
+        let mut length = 0;
+        while byte(length) != 0 {
+            if length >= WAY_LEN_MAX as u64 {
+                return false;
+            }
+            key.add(byte(length));
+            length += 1;
+        }
+        let Some(known) = self.world.ways.end_of(key) else { return false };
+        match (end(), known.length_before_missing()) {
+            (Ok(end), None) => end == known,
+            (Err(ENOENT_SAID), Some(length)) => missing_at(path, length) == Some(known),
+            _ => false,
+        }
+    }
+
+    /// Of which file a call told that has said something of one. Some do not say of which: then it is one of which they
+    /// would say the same now.
+    fn end_of_result(&self, number: u64, dir: u64, path: u64, follows: bool) -> Result<WayEnd, i64> {
+        let bits = if follows { 0 } else { AT_SYMLINK_NOFOLLOW };
+        let (mode, flags) = match number {
+            nr::access => (self.arg(1), 0),
+            nr::faccessat => (self.arg(2), 0),
+            nr::faccessat2 => (self.arg(2), self.arg(3)),
+            nr::readlink | nr::readlinkat => {
+                let stat = Stat::of_name(dir, path, bits)?;
+                // What a link says never changes, and no link that leads to more is held.
+                let is_same = (stat.kind() == S_IFLNK) == (self.frame.rax as i64 >= 0);
+                return if is_same { Ok(end_of(&stat)) } else { Err(-EINVAL) };
+            }
+            _ => return Ok(self.end_told_of(number)),
+        };
+        match mode {
+            0 => Stat::of_name(dir, path, bits).map(|stat| end_of(&stat)),
+            _ => end_accessible(dir, path, follows, mode, flags),
+        }
+    }
+
+    /// Of which file a call that has succeeded told.
+    fn end_told_of(&self, number: u64) -> WayEnd {
+        // SAFETY: the call has succeeded.
+        let (dev, ino) = match number {
+            nr::stat | nr::lstat => unsafe { (told_device(self.arg(1)), told_inode(self.arg(1), 8)) },
+            nr::statx => unsafe { (told_device_extended(self.arg(4)), told_inode(self.arg(4), 32)) },
+            _ => unsafe { (told_device(self.arg(2)), told_inode(self.arg(2), 8)) },
+        };
+        WayEnd::file(dev, ino)
     }
 
     /// Whether what a call told of is on a file system that only the kernel keeps.
@@ -376,14 +494,61 @@ impl Call<'_> {
     }
 }
 
+fn end_of(stat: &Stat) -> WayEnd {
+    WayEnd::file(stat.dev, stat.ino)
+}
+
+/// As what a name is known of which the next part is missing behind so many bytes, if these lead to a directory.
+fn missing_at(path: u64, length: usize) -> Option<WayEnd> {
+    let mut copy = [const { MaybeUninit::<u8>::uninit() }; WAY_LEN_MAX + 2];
+    if length > WAY_LEN_MAX {
+        return None;
+    }
+    for at in 0..length {
+        // SAFETY: the kernel has read the name, which is longer.
+        copy[at].write(unsafe { ((path + at as u64) as *const u8).read_volatile() });
+    }
+    // What begins here is looked for in the working directory.
+    if length == 0 {
+        copy[0].write(b'.');
+    }
+    copy[length.max(1)].write(0);
+    let dir = Stat::of_name(AT_FDCWD, copy.as_ptr() as u64, 0).ok()?;
+    Some(WayEnd::missing(length, dir.dev, dir.ino, dir.ctime))
+}
+
+/// Which file a name leads to, if the process has rights to it: the file is held on to, so that both are of the same.
+fn end_accessible(dir: u64, path: u64, follows: bool, mode: u64, flags: u64) -> Result<WayEnd, i64> {
+    const O_PATH: u64 = 0o10000000;
+    const O_CLOEXEC: u64 = 0o2000000;
+    let bits = O_PATH | O_CLOEXEC | if follows { 0 } else { O_NOFOLLOW };
+    // SAFETY: the kernel has read the name.
+    let fd = unsafe { gate::call(nr::openat, [dir, path, bits, 0, 0, 0]) };
+    if fd < 0 {
+        return Err(fd);
+    }
+    let (fd, empty) = (fd as u64, c"".as_ptr() as u64);
+    let stat = Stat::of_fd(fd);
+    // SAFETY: the name is ours.
+    let said = unsafe { gate::call(nr::faccessat2, [fd, empty, mode, flags | AT_EMPTY_PATH, 0, 0]) };
+    // SAFETY: the program does not know of the descriptor.
+    unsafe { gate::call(nr::close, [fd, 0, 0, 0, 0, 0]) };
+    match said {
+        0 => stat.map(|stat| end_of(&stat)),
+        error => Err(error),
+    }
+}
+
 /// Whether a name that the kernel has just read is empty: then the call is about the descriptor.
 fn is_empty(path: u64) -> bool {
     // SAFETY: see above.
     unsafe { (path as *const u8).read_volatile() == 0 }
 }
 
-/// Not once more in each place where it is needed.
+/// Not once more in each place where it is needed. What the call says is compared then.
 #[inline(never)]
-fn carry_out_apart(call: &mut Call) {
+fn carry_out_compared(call: &mut Call) {
+    call.is_compared = true;
     carry_out(call);
+    call.is_compared = false;
 }

@@ -4,12 +4,21 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 fn check(answer: libc::c_long) -> io::Result<libc::c_long> {
     if answer < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(answer)
+}
+
+/// The clock from which the kernel takes the times of files, since 1970. The one of the vDSO may be ahead of it.
+pub fn coarse_time() -> io::Result<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills `time`, which is ours.
+    check(unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_REALTIME_COARSE, &raw mut time) })?;
+    Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32))
 }
 
 /// A descriptor for a process.

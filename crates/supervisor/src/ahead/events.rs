@@ -321,6 +321,7 @@ impl Supervisor {
     }
 
     fn ahead_on_end_of_process(&mut self, pid: i32) {
+        self.ahead.known_ways.ended(pid);
         self.ahead.outcomes.forget(pid);
         self.ahead.costs.forget(pid);
         self.ahead.ledger.ended(pid, self.ahead.now());

@@ -411,6 +411,7 @@ pub(crate) struct Ahead {
     mirrors: filesystems::disk::mirrors::Mirrors,
     new_files: filesystems::disk::new_files::NewFiles,
     permits: calls::permits::Given,
+    known_ways: calls::known_ways::KnownWays,
     whole_objects: calls::exchange::WholeObjects,
     /// Transactions that held writes went into.
     written: Clock,
@@ -492,6 +493,7 @@ impl Ahead {
             mirrors: filesystems::disk::mirrors::Mirrors::default(),
             new_files: filesystems::disk::new_files::NewFiles::default(),
             permits: calls::permits::Given::default(),
+            known_ways: Default::default(),
             whole_objects: calls::exchange::WholeObjects::default(),
             written: Clock::NONE,
             standstill: speculations::standstill::Standstill::default(),

@@ -4,6 +4,7 @@ pub(in crate::ahead) mod ask;
 pub(in crate::ahead) mod births;
 pub(in crate::ahead) mod exchange;
 pub(in crate::ahead) mod interrupted;
+pub(in crate::ahead) mod known_ways;
 pub(in crate::ahead) mod own_state;
 pub(in crate::ahead) mod permits;
 pub(in crate::ahead) mod plan;

@@ -15,7 +15,7 @@ use agent_abi::{ahead, permitted, DeviceKind};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use syscall_table::nr;
+use syscall_table::{nr, Op};
 use tracee::{Result, Stopped};
 
 /// How long a thread may take for the last steps of a call.
@@ -173,6 +173,12 @@ impl Supervisor {
                 return decision;
             }
         }
+        if changes_roots(call) {
+            self.ahead.known_ways.roots_may_differ();
+        }
+        if matches!(decision, Decision::Answer(_)) && self.tells_only_of_a_name(call) {
+            return decision;
+        }
         if !is_allowed || !only_looks(call) {
             self.revoke_permits();
             return decision;
@@ -185,6 +191,7 @@ impl Supervisor {
             // This one may lead anywhere.
             false => {
                 self.give_permit(call.tid);
+                self.learn_way(call);
                 decision
             }
         }
@@ -202,6 +209,13 @@ impl Supervisor {
         }
     }
 
+    /// Whether a call that was answered from what is held has changed nothing: it tells of what a name leads to, and
+    /// its process depends on everything already.
+    fn tells_only_of_a_name(&self, call: &Call) -> bool {
+        let tells_of_name = permitted::kind(call.frame.nr) == Some(permitted::LOOK) && call.frame.nr != nr::lseek;
+        tells_of_name && self.ahead.core.depends_on_all(process(call.pid))
+    }
+
     fn may_have_permit(&mut self, call: &Call) -> bool {
         let kind = permitted::kind(call.frame.nr).unwrap_or(0);
         self.may_have_any_permit(call.tid, call.pid, kind)
@@ -209,13 +223,16 @@ impl Supervisor {
             && (!permitted::is_by_descriptor(call.frame.nr) || self.is_kept_by_kernel(call))
     }
 
-    /// Whether a process gains nothing by whatever it looks at in files, and none of that is answered by us.
-    fn may_look_at_all(&self, pid: i32) -> bool {
+    /// Whether a process gains nothing by whatever it looks at in files, and what of that is answered by us is known.
+    fn may_look_at_all(&mut self, pid: i32) -> bool {
         if self.ahead.permits.is_served || self.holds_what_is_looked_at() {
             return false;
         }
         let (core, who) = (&self.ahead.core, process(pid));
-        core.depends_on_all(who) || core.gains(who, &self.everything_looked_at(), &[]).is_empty()
+        if !core.depends_on_all(who) && !core.gains(who, &self.everything_looked_at(), &[]).is_empty() {
+            return false;
+        }
+        !self.is_anything_held() || self.has_our_root(pid)
     }
 
     /// Whether a thread may make calls of a kind without a question at all.
@@ -236,15 +253,10 @@ impl Supervisor {
         !self.ahead.signals.has_any_for(pid) && self.can_be_checkpointed(pid)
     }
 
-    /// Whether there is anything that some look would have to be answered from, or to wait for.
+    /// Whether there is anything that some look would have to be answered from, or to wait for, of which it is not
+    /// known which looks lead past it.
     fn holds_what_is_looked_at(&self) -> bool {
-        let ahead = &self.ahead;
-        !ahead.contents.is_empty()
-            || !ahead.held_names.is_empty()
-            || !ahead.attributes.is_empty()
-            || !ahead.new_files.is_empty()
-            || ahead.mirrors.is_any_uncertain()
-            || ahead.files.hides_any()
+        self.ahead.mirrors.is_any_uncertain() || self.ahead.files.hides_any()
     }
 
     /// Whatever is not as it was before all guesses, of what can be looked at in files.
@@ -254,10 +266,16 @@ impl Supervisor {
         self.ahead.touched.iter().filter(is_looked_at).cloned().map(speculation::Dependent::Object).collect()
     }
 
-    /// Whether a descriptor leads to a file that nobody serves, and that tells of nothing else.
+    /// Whether a descriptor leads to a file that nobody serves, that tells of nothing else, and of which nothing is
+    /// held.
     fn is_kept_by_kernel(&mut self, call: &Call) -> bool {
         let behind = self.file_description(call.tid, call.frame.args[0] as i32);
-        matches!(behind, FileDescription::File { device: DeviceKind::Domain | DeviceKind::Memory, .. })
+        match behind {
+            FileDescription::File { device: DeviceKind::Domain | DeviceKind::Memory, dev, ino, .. } => {
+                !self.is_held((dev, ino))
+            }
+            _ => false,
+        }
     }
 
     /// Its process may look at files from now on.
@@ -276,6 +294,7 @@ impl Supervisor {
             world.permits.revoke();
         }
         let thread = self.tracees.get(&tid)?.thread?;
+        self.forget_ways();
         self.ahead.permits.any = true;
         self.ahead.report.permits += 1;
         Some((world.permits.number(), thread))
@@ -317,6 +336,12 @@ fn only_looks(call: &Call) -> bool {
             _ => true,
         },
     }
+}
+
+/// Whether a call may give a process another root, or other mounts.
+fn changes_roots(call: &Call) -> bool {
+    let is_such = |op| matches!(op, Op::Mount | Op::Namespace);
+    matches!(call.frame.nr, nr::chroot | nr::pivot_root) || syscall_table::op(call.frame.nr).is_some_and(is_such)
 }
 
 /// Whether nothing has to be known when the call has been made.

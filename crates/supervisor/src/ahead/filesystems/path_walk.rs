@@ -55,7 +55,21 @@ pub(in crate::ahead) struct Way {
     pub is_held: bool,
     /// It is not known where that leads to for those inside.
     pub is_open: bool,
+    /// The directory where it begins, if that was found.
+    pub start: (u64, u64),
+    /// What was looked up, and in which directories.
+    pub by: Vec<((u64, u64), Vec<u8>)>,
+    /// A name of the path itself that is not there.
+    pub missing: Option<Missing>,
     pub end: End,
+}
+
+/// Where a path ends early, or at its last name.
+#[derive(Debug)]
+pub(in crate::ahead) struct Missing {
+    pub dir: Stat,
+    /// How many names of the path come behind it.
+    pub behind: usize,
 }
 
 /// What a path of a call means to the thread that makes the call.
@@ -187,6 +201,8 @@ struct Walk {
     root: Found,
     here: Found,
     left: VecDeque<Vec<u8>>,
+    /// How many of these are names of the path itself.
+    own: usize,
     /// The last name must be a directory's, for something like a slash follows it.
     wants_dir: bool,
     links: usize,
@@ -217,8 +233,16 @@ impl Supervisor {
 
     /// Resolve `path` as the thread would. `dir`: of the descriptor; the working directory if there is none.
     pub(in crate::ahead) fn walk(&self, tid: i32, pid: i32, dir: Option<i32>, path: &[u8], follows: bool) -> Way {
-        let mut way =
-            Way { through: Vec::new(), through_proc: false, is_held: false, is_open: false, end: End::Unknown };
+        let mut way = Way {
+            through: Vec::new(),
+            through_proc: false,
+            is_held: false,
+            is_open: false,
+            start: (0, 0),
+            by: Vec::new(),
+            missing: None,
+            end: End::Unknown,
+        };
         let begin = || -> Result<_, Box<End>> {
             let root = start_of(&format!("/proc/{tid}/root"))?;
             let here = match (path.first(), dir) {
@@ -235,12 +259,14 @@ impl Supervisor {
                 return way;
             }
         };
+        way.start = here.inode();
         if path.first() != Some(&b'/') && self.ahead.held_names.is_removed_dir(here.inode()) {
             // Nothing can be made there any more.
             (way.is_held, way.is_open) = (true, true);
         }
-        let mut walk = Walk { tid, pid, root, here, left: VecDeque::new(), wants_dir: false, links: 0 };
+        let mut walk = Walk { tid, pid, root, here, left: VecDeque::new(), own: 0, wants_dir: false, links: 0 };
         walk.push(path, true);
+        walk.own = walk.left.len();
         way.end = loop {
             match self.step(&mut walk, &mut way, follows) {
                 Ok(Step::On) => {}
@@ -283,11 +309,14 @@ impl Supervisor {
             };
         };
         let is_last = walk.left.is_empty();
+        let is_own = walk.left.len() < walk.own;
+        walk.own = walk.own.min(walk.left.len());
         let (kind, _) = self.world().device(walk.here.stat.st_dev);
         if kind == DeviceKind::Outside {
             // Whoever serves it may be inside, and wait for us.
             return Ok(Step::End(End::Unknown));
         }
+        way.by.push((walk.here.inode(), name.clone()));
         if name == b".." {
             if !walk.here.is(&walk.root) {
                 let (above, is_held) = self.above(&walk.here)?;
@@ -310,7 +339,14 @@ impl Supervisor {
             Some(None) if !is_last => return Err(Errno::NOENT),
             Some(found) => found,
             None => match Found::at(&walk.here.fd, &name, OFlags::NOFOLLOW) {
-                Err(Errno::NOENT) if is_last => None,
+                Err(Errno::NOENT) => {
+                    let missing = || Missing { dir: walk.here.stat, behind: walk.left.len() };
+                    way.missing = is_own.then(missing);
+                    if !is_last {
+                        return Err(Errno::NOENT);
+                    }
+                    None
+                }
                 Err(error) => return Err(error),
                 Ok(found) => Some(found),
             },

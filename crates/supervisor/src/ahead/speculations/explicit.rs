@@ -114,6 +114,7 @@ impl Supervisor {
             return;
         }
         self.revoke_permits();
+        self.ahead.known_ways.begin();
         self.ahead.quiet_since = Instant::now();
         if let Err(error) = self.learn_kinship() {
             self.end_world(&format!("it is not known which process is whose child ({error})"));

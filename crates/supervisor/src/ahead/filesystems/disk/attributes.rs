@@ -8,12 +8,13 @@
 //! quotas and no access lists.
 
 use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::known_ways::News;
 use crate::ahead::calls::plan::Plan;
 use crate::ahead::filesystems::disk::attribute_calls::{
     change_of, follows, is_change, named, now, Named, ACCESS_LIST, DEFAULT_LIST, UTIME_OMIT,
 };
 use crate::ahead::filesystems::disk::name_calls::is_held_change;
-use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_of};
+use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_of, tells_of_link};
 use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::stat::Shown;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
@@ -28,7 +29,7 @@ use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Stat, StatVfsMountFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid,
 };
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::RangeBounds;
 use std::os::fd::OwnedFd;
 use syscall_table::nr;
@@ -123,7 +124,10 @@ type Step = (u64, Change, Timespec);
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct Attributes {
     steps: HashMap<Inode, Vec<Step>>,
+    /// Directories that have a name on their disk.
+    dirs: HashSet<Inode>,
     next_number: u64,
+    pub news: News,
 }
 
 impl Attributes {
@@ -131,6 +135,8 @@ impl Attributes {
         self.next_number += 1;
         let number = self.next_number;
         self.steps.entry(inode).or_default().push((number, change, now));
+        self.news.of_file(inode);
+        self.news.of_dir(inode);
         HeldAttributes { number, file, inode, change }
     }
 
@@ -139,11 +145,28 @@ impl Attributes {
         steps.retain(|(number, ..)| *number != held.number);
         if steps.is_empty() {
             self.steps.remove(&held.inode);
+            self.dirs.remove(&held.inode);
         }
     }
 
+    /// A directory has a name on its disk.
+    pub fn is_reached(&mut self, dir: Inode) {
+        if self.has_inode(&dir) {
+            self.dirs.insert(dir);
+        }
+    }
+
+    /// Whether names can lead on the disk through a directory that is one of these.
+    pub fn has_any_that_leads_on(&self) -> bool {
+        !self.dirs.is_empty()
+    }
+
     pub fn has(&self, stat: &Stat) -> bool {
-        self.steps.contains_key(&(stat.st_dev, stat.st_ino))
+        self.has_inode(&(stat.st_dev, stat.st_ino))
+    }
+
+    pub fn has_inode(&self, inode: &Inode) -> bool {
+        self.steps.contains_key(inode)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -198,7 +221,11 @@ impl Supervisor {
         }
         self.observe_everything(call.tid);
         let inode = (file.stat.st_dev, file.stat.st_ino);
+        let is_reached = file.is_dir() && !self.ahead.new_files.has(&file.stat);
         let held = self.ahead.attributes.add(file.fd, inode, change, now);
+        if is_reached {
+            self.ahead.attributes.is_reached(inode);
+        }
         self.ahead.core.output(process(call.pid), Written::Attributes(held));
         Ok(Decision::Answer(0))
     }
@@ -342,7 +369,7 @@ impl Supervisor {
                 let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows);
                 way.found().map_or(matches!(way.end, End::Unknown), |found| self.ahead.attributes.has(&found.stat))
             };
-            leads(true) || leads(false)
+            !tells_of_link(call) && leads(true) || leads(false)
         })
     }
 

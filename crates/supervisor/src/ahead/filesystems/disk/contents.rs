@@ -1,6 +1,7 @@
 //! What files on disks hold once the writes and truncations that are held are made: their sizes, their bytes, and when
 //! the last of these changes was asked for.
 
+use crate::ahead::calls::known_ways::News;
 use crate::ahead::filesystems::disk::name_changes::{DirChange, Inode};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -83,6 +84,7 @@ pub(in crate::ahead) struct HeldContents {
     /// Those of which somebody was told when they were changed.
     shown: HashSet<Inode>,
     next_number: u64,
+    pub news: News,
 }
 
 impl HeldContents {
@@ -100,6 +102,7 @@ impl HeldContents {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let step = Step { number: self.next_number, change, since, attributes };
         self.files.entry(inode).or_default().push(step);
+        self.news.of_file(inode);
         (self.next_number, since)
     }
 

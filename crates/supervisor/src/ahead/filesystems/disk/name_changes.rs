@@ -1,5 +1,6 @@
 //! Changes of names on disks that are held, and what they make of each name for those inside.
 
+use crate::ahead::calls::known_ways::News;
 use crate::ahead::filesystems::disk::stages::Staged;
 use crate::ahead::filesystems::disk::staging;
 use crate::ahead::filesystems::path_walk::{Entry, Found};
@@ -24,13 +25,16 @@ pub(in crate::ahead) type Inode = (u64, u64);
 pub(in crate::ahead) struct Target {
     pub inode: Inode,
     pub is_dir: bool,
+    /// Names can lead through it: a directory or a link.
+    pub leads_on: bool,
     /// It names the file, and does not open it.
     pub fd: Arc<OwnedFd>,
 }
 
 impl Target {
     pub fn of(found: Found) -> Self {
-        Self { inode: found.inode(), is_dir: found.is_dir(), fd: Arc::new(found.fd) }
+        let leads_on = found.is_dir() || found.is_symlink();
+        Self { inode: found.inode(), is_dir: found.is_dir(), leads_on, fd: Arc::new(found.fd) }
     }
 
     /// Where the disk says that it is.
@@ -185,6 +189,8 @@ type Meaning = (u64, Option<Inode>);
 struct HeldName {
     /// What the disk says.
     disk: Option<Inode>,
+    /// That leads on to more.
+    leads_on: bool,
     /// What each change makes of it, the oldest first.
     steps: Vec<Meaning>,
 }
@@ -221,11 +227,19 @@ pub(in crate::ahead) struct HeldNames {
     /// What has such a name, or had one, or is made: how many names of each.
     targets: HashMap<Inode, (Target, usize)>,
     dirs: HashMap<Inode, HeldDir>,
+    /// How many names lead on to more on the disk.
+    leading_on: usize,
+    pub news: News,
 }
 
 impl HeldNames {
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
+    }
+
+    /// Whether a name of which a change is held leads on to more on the disk.
+    pub fn has_any_that_leads_on(&self) -> bool {
+        self.leading_on > 0
     }
 
     /// Whether what is held takes so many of our descriptors, one for each file and directory and perhaps one for what
@@ -345,15 +359,20 @@ impl HeldNames {
         self.next_number += 1;
         let number = self.next_number;
         for (name, meaning, before) in change.meanings() {
-            let fresh = || HeldName { disk: before.map(|target| target.inode), steps: Vec::new() };
-            let held = self.names.entry((name.dir.inode, name.name.clone())).or_insert_with(fresh);
+            let leads_on = before.is_some_and(|target| target.leads_on);
+            let held = self.names.entry((name.dir.inode, name.name.clone())).or_insert_with(|| {
+                self.leading_on += usize::from(leads_on);
+                HeldName { disk: before.map(|target| target.inode), leads_on, steps: Vec::new() }
+            });
             held.steps.push((number, meaning.map(|target| target.inode)));
+            self.news.of_name(name.dir.inode, name.name.as_bytes());
             let dir = self.dirs.entry(name.dir.inode).or_default();
             dir.names += 1;
             dir.since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             dir.attributes = attributes;
         }
         for target in targets_of(&change) {
+            self.news.of_file(target.inode);
             self.targets.entry(target.inode).or_insert_with(|| (target.clone(), 0)).1 += 1;
         }
         HeldChange { number, change }
@@ -365,9 +384,12 @@ impl HeldNames {
             let key = (name.dir.inode, name.name.clone());
             if let Some(held) = self.names.get_mut(&key) {
                 held.steps.retain(|(step, _)| step != number);
+                self.leading_on -= usize::from(held.leads_on);
                 if is_made {
                     held.disk = meaning.map(|target| target.inode);
+                    held.leads_on = meaning.is_some_and(|target| target.leads_on);
                 }
+                self.leading_on += usize::from(held.leads_on && !held.steps.is_empty());
                 if held.steps.is_empty() {
                     self.names.remove(&key);
                 }

@@ -11,6 +11,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::filesystems::disk::name_calls::{is_held_change, Refusal, Wanted};
 use crate::ahead::filesystems::disk::name_changes::{DiskName, HeldChange, Inode, NameChange, Target};
+use crate::ahead::filesystems::disk::new_files::descriptor_looked_at;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::disk::{attribute_calls, writes};
 use crate::ahead::filesystems::path_walk::{End, Found, Way};
@@ -191,6 +192,9 @@ impl Supervisor {
             let script = way.found().filter(|_| is_exec(call)).and_then(memory::interpreter);
             (self.shows_held(call, &way, entries_count), script)
         };
+        if tells_of_link(call) {
+            return leads(&text, false).0;
+        }
         let (followed, script) = leads(&text, true);
         followed || leads(&text, false).0 || script.is_some_and(|program| leads(&program, true).0)
     }
@@ -296,7 +300,10 @@ impl Supervisor {
 
     fn forget_name(&mut self, held: &HeldChange, is_made: bool) {
         self.ahead.held_names.remove(held, is_made);
-        held.change.made().into_iter().for_each(|inode| self.ahead.new_files.forget(inode));
+        if let Some(inode) = held.change.made() {
+            self.ahead.new_files.forget(inode);
+            self.ahead.attributes.is_reached(inode);
+        }
         self.ahead.changes += 1;
     }
 }
@@ -406,6 +413,12 @@ pub(in crate::ahead) fn follows_last_link(call: &Call) -> bool {
         _ => 0,
     };
     flags & AtFlags::SYMLINK_NOFOLLOW.bits() as u64 == 0
+}
+
+/// Whether a call tells of a link at the end of its path, and of nothing that this leads to.
+pub(in crate::ahead) fn tells_of_link(call: &Call) -> bool {
+    matches!(call.frame.nr, nr::readlink | nr::readlinkat)
+        || stat_buffer(call).is_some() && descriptor_looked_at(call).is_none() && !follows_last_link(call)
 }
 
 pub(in crate::ahead) fn dir_of(call: &Call, at: u8) -> Option<i32> {

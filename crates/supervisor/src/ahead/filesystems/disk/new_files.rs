@@ -153,7 +153,7 @@ impl Supervisor {
         }
         self.give_descriptor(stopped, call, creation.fd, &open, creation.flags)?;
         let file = Arc::new(file.fd);
-        let target = Target { inode: (dev, ino), is_dir: false, fd: file.clone() };
+        let target = Target { inode: (dev, ino), is_dir: false, leads_on: false, fd: file.clone() };
         let change = NameChange::Create { name: DiskName::of_new(creation.entry, target), file: file.clone() };
         self.ahead.new_files.add((dev, ino), file);
         self.hold_name_change(call, change);

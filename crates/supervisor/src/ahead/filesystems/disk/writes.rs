@@ -8,7 +8,7 @@ use crate::ahead::filesystems::disk::attribute_calls::{self, UTIME_OMIT};
 use crate::ahead::filesystems::disk::contents::ContentChange;
 use crate::ahead::filesystems::disk::name_calls::is_held_change;
 use crate::ahead::filesystems::disk::name_changes::Inode;
-use crate::ahead::filesystems::disk::names::paths_of;
+use crate::ahead::filesystems::disk::names::{paths_of, tells_of_link};
 use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::open::{open_flags, O_TRUNC};
 use crate::ahead::rollback::undo::{position_of, Intent};
@@ -295,6 +295,8 @@ impl Supervisor {
                     && paths_of(op).into_iter().any(|(dir, path)| self.names_deferred(call, dir, path))
             }
             Some(Op::Mmap) => self.is_deferred(call.tid, args[4] as i32),
+            // A link has none.
+            Some(Op::StatPath { .. } | Op::Statx) if tells_of_link(call) => false,
             Some(Op::StatPath { dir, path, .. } | Op::ModifyPath { dir, path }) => self.names_deferred(call, dir, path),
             Some(Op::Statx) => self.names_deferred(call, 0, 1),
             Some(Op::Execve) => self.names_deferred(call, syscall_table::CWD, 0),

@@ -1,0 +1,168 @@
+//! Names that lead past everything that is held for a guess (`decisions/0196`): who has a permit looks them up without
+//! a question. The supervisor writes down which names it has followed, and strikes out those on whose way something
+//! comes to be held; agents only read.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// How many names are known at once. Two that meet in a slot take it from each other.
+pub const WAYS: usize = 8192;
+/// Longer names are not written down.
+pub const WAY_LEN_MAX: usize = 512;
+
+/// What is known of names.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Ways {
+    /// Not 0: something is held, and names that are not known ask.
+    is_needed: AtomicU32,
+    slots: [Way; WAYS],
+}
+
+/// A name, and what it leads to.
+#[repr(C)]
+#[derive(Debug)]
+struct Way {
+    key: AtomicU64,
+    end: AtomicU64,
+    length: AtomicU64,
+}
+
+/// What a name leads to: a file, or a directory in which the next part of it is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WayEnd {
+    hash: u64,
+    /// How many bytes of the name lead to the directory.
+    length: u64,
+}
+
+impl WayEnd {
+    const WHOLE: u64 = u64::MAX;
+
+    /// A file, by its device and inode.
+    pub fn file(dev: u64, ino: u64) -> Self {
+        Self { hash: mix(mix(0, dev), ino), length: Self::WHOLE }
+    }
+
+    /// A directory that had this `st_ctime`.
+    pub fn missing(length: usize, dev: u64, ino: u64, changed: (i64, i64)) -> Self {
+        let time = mix(mix(0, changed.0 as u64), changed.1 as u64);
+        Self { hash: mix(mix(mix(0, dev), ino), time), length: length as u64 }
+    }
+
+    /// How many bytes of the name lead to a directory in which the next part is missing.
+    pub fn length_before_missing(self) -> Option<usize> {
+        (self.length != Self::WHOLE).then_some(self.length as usize)
+    }
+}
+
+/// A name as it is looked for: from where, whether a link at its end is followed, and its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct WayKey(u64);
+
+impl WayKey {
+    /// `start`: device and inode of the directory; of the root nothing.
+    pub fn new(start: Option<(u64, u64)>, follows: bool) -> Self {
+        let (dev, ino) = start.unwrap_or_default();
+        Self(mix(mix(mix(1, u64::from(follows)), dev), ino))
+    }
+
+    /// With one more byte.
+    #[inline(always)]
+    pub fn add(&mut self, byte: u8) {
+        self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(MULTIPLIER).rotate_left(23);
+    }
+
+    /// The slot, and what stands there.
+    fn place(self) -> (usize, u64) {
+        let key = mix(self.0, 3);
+        (key as usize % WAYS, key | 1)
+    }
+}
+
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn mix(state: u64, word: u64) -> u64 {
+    let product = u128::from(state ^ word ^ 0xa076_1d64_78bd_642f) * u128::from(MULTIPLIER);
+    (product >> 64) as u64 ^ product as u64
+}
+
+impl Ways {
+    /// Whether only what is known may be looked up.
+    #[inline(always)]
+    pub fn is_needed(&self) -> bool {
+        self.is_needed.load(Ordering::Acquire) != 0
+    }
+
+    /// The supervisor's.
+    pub fn set_needed(&self, is_needed: bool) {
+        self.is_needed.store(u32::from(is_needed), Ordering::SeqCst);
+    }
+
+    /// What a name leads to, if that is known.
+    pub fn end_of(&self, key: WayKey) -> Option<WayEnd> {
+        let (slot, key) = key.place();
+        let way = &self.slots[slot];
+        let is_it = || way.key.load(Ordering::Acquire) == key;
+        let load = |word: &AtomicU64| word.load(Ordering::Acquire);
+        let end = is_it().then(|| WayEnd { hash: load(&way.end), length: load(&way.length) })?;
+        is_it().then_some(end)
+    }
+
+    /// Write down what a name leads to; its slot. The supervisor's.
+    pub fn learn(&self, key: WayKey, end: WayEnd) -> usize {
+        let (slot, key) = key.place();
+        self.forget(slot);
+        self.slots[slot].end.store(end.hash, Ordering::SeqCst);
+        self.slots[slot].length.store(end.length, Ordering::SeqCst);
+        self.slots[slot].key.store(key, Ordering::SeqCst);
+        slot
+    }
+
+    /// What stands in this slot is not known any more. The supervisor's.
+    pub fn forget(&self, slot: usize) {
+        self.slots[slot % WAYS].key.store(0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+
+    fn key(start: Option<(u64, u64)>, follows: bool, name: &[u8]) -> WayKey {
+        let mut key = WayKey::new(start, follows);
+        name.iter().for_each(|&byte| key.add(byte));
+        key
+    }
+
+    #[test]
+    fn a_name_is_known_from_where_it_was_looked_for_until_it_is_forgotten() {
+        let free = |_| Way { key: AtomicU64::new(0), end: AtomicU64::new(0), length: AtomicU64::new(0) };
+        let ways = Ways { is_needed: AtomicU32::new(0), slots: core::array::from_fn(free) };
+        let known = key(Some((1, 2)), true, b"a/b");
+        let slot = ways.learn(known, WayEnd::file(8, 9));
+        assert_eq!(ways.end_of(known), Some(WayEnd::file(8, 9)));
+        assert!(WayEnd::file(8, 9).length_before_missing().is_none() && WayEnd::file(8, 9) != WayEnd::file(9, 8));
+        let missing = WayEnd::missing(2, 8, 9, (5, 6));
+        assert_eq!(missing.length_before_missing(), Some(2));
+        assert!(missing != WayEnd::missing(2, 8, 9, (5, 7)) && missing != WayEnd::missing(0, 8, 9, (5, 6)));
+        let others = [
+            key(None, true, b"a/b"),
+            key(Some((2, 1)), true, b"a/b"),
+            key(Some((1, 2)), false, b"a/b"),
+            key(Some((1, 2)), true, b"a/c"),
+            key(Some((1, 2)), true, b"a/b/"),
+        ];
+        assert!(others.iter().all(|&other| ways.end_of(other).is_none()));
+        ways.forget(slot);
+        assert!(ways.end_of(known).is_none());
+    }
+
+    #[test]
+    fn a_million_names_have_keys_of_their_own() {
+        let keys: std::collections::HashSet<u64> = (0..1_000_000u32)
+            .map(|n| key(Some((65024, u64::from(n % 7))), n % 2 == 0, std::format!("conf{n}.c").as_bytes()).place().1)
+            .collect();
+        assert_eq!(keys.len(), 1_000_000);
+    }
+}

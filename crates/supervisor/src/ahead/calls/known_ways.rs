@@ -1,0 +1,307 @@
+//! Names that lead past everything that is held
+//! ([0196](../../../../../docs/decisions/0196-names-past-what-is-held.md)): who has a permit looks them up without a
+//! question though something is held.
+//!
+//! When a call that looks up a name was allowed to be made as it is, the name is followed once more from here, and
+//! written down in the world's memory with what it leads to. The directories that it leads through, the names looked up
+//! there, and the end are its *places*. Whatever comes to be held tells of its own places: what leads by one is struck
+//! out before the next permit is given. Each time that something comes to be held all permits are revoked, so whoever
+//! looks on a permit finds only what leads past all that was held when he got it.
+//!
+//! Somebody outside may make a name lead elsewhere. The agent compares where the name has led to. If that is the same,
+//! it has led past all that is held, too: nothing that is held is on the disk and leads on to anything, else no name is
+//! known ([`Supervisor::knows_ways`]).
+
+use crate::ahead::filesystems::disk::name_changes::Inode;
+use crate::ahead::filesystems::disk::names::{dir_of, follows_last_link, path_text, paths_of};
+use crate::ahead::filesystems::path_walk::{Missing, Way};
+use crate::ahead::Call;
+use crate::event_loop::Supervisor;
+use crate::sys;
+use agent_abi::{WayEnd, WayKey, Ways, WAY_LEN_MAX};
+use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+use syscall_table::nr;
+
+/// What a name leads by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::ahead) enum Place {
+    /// A name that is looked up in a directory.
+    Name(Inode, Vec<u8>),
+    /// A directory in which a name is looked up.
+    Through(Inode),
+    End(Inode),
+}
+
+/// Places at which something has come to be held since they were taken last.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct News(Vec<Place>);
+
+impl News {
+    /// Of a file or directory itself.
+    pub fn of_file(&mut self, inode: Inode) {
+        self.0.push(Place::End(inode));
+    }
+
+    /// Of a directory, for whoever looks up names in it.
+    pub fn of_dir(&mut self, inode: Inode) {
+        self.0.push(Place::Through(inode));
+    }
+
+    pub fn of_name(&mut self, dir: Inode, name: &[u8]) {
+        self.0.push(Place::Name(dir, name.to_vec()));
+    }
+
+    fn take(&mut self) -> Vec<Place> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+/// Which names are written down, by their slots.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct KnownWays {
+    places: HashMap<usize, Vec<Place>>,
+    by_place: HashMap<Place, HashSet<usize>>,
+    /// Processes whose root and mounts are ours.
+    rooted: HashSet<i32>,
+    /// Some process may get other ones.
+    roots_differ: bool,
+    /// Whether a directory's times tell of each change, by the device.
+    keeps_times: HashMap<u64, bool>,
+}
+
+impl KnownWays {
+    /// A process has ended.
+    pub fn ended(&mut self, pid: i32) {
+        self.rooted.remove(&pid);
+    }
+
+    /// Nobody was asked about for some time.
+    pub fn begin(&mut self) {
+        self.rooted.clear();
+        self.keeps_times.clear();
+    }
+
+    /// Some process is about to get another root, or other mounts.
+    pub fn roots_may_differ(&mut self) {
+        self.roots_differ = true;
+    }
+
+    fn learn(&mut self, ways: &Ways, key: WayKey, end: WayEnd, places: Vec<Place>) {
+        let slot = ways.learn(key, end);
+        self.strike_out(slot);
+        for place in &places {
+            self.by_place.entry(place.clone()).or_default().insert(slot);
+        }
+        self.places.insert(slot, places);
+    }
+
+    fn strike_out(&mut self, slot: usize) {
+        for place in self.places.remove(&slot).unwrap_or_default() {
+            if let Some(slots) = self.by_place.get_mut(&place) {
+                slots.remove(&slot);
+                if slots.is_empty() {
+                    self.by_place.remove(&place);
+                }
+            }
+        }
+    }
+
+    fn forget_place(&mut self, ways: &Ways, place: &Place) {
+        for slot in self.by_place.get(place).cloned().unwrap_or_default() {
+            ways.forget(slot);
+            self.strike_out(slot);
+        }
+    }
+
+    fn forget_all(&mut self, ways: &Ways) {
+        self.by_place.clear();
+        self.places.drain().for_each(|(slot, _)| ways.forget(slot));
+    }
+
+    /// Where the kernel keeps the directories alone.
+    fn keeps_times(&mut self, dev: u64) -> bool {
+        *self.keeps_times.entry(dev).or_insert_with(|| {
+            let number = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+            let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+            let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&number));
+            let kind = mount.and_then(|line| line.split(" - ").nth(1)?.split(' ').next());
+            matches!(kind, Some("ext4" | "tmpfs" | "xfs"))
+        })
+    }
+}
+
+impl Supervisor {
+    /// Whether something is held that a look at it would have to be answered from.
+    pub(in crate::ahead) fn is_anything_held(&self) -> bool {
+        let ahead = &self.ahead;
+        !ahead.contents.is_empty()
+            || !ahead.held_names.is_empty()
+            || !ahead.attributes.is_empty()
+            || !ahead.new_files.is_empty()
+    }
+
+    /// Whether something is held of a file or directory, or in it.
+    pub(in crate::ahead) fn is_held(&self, inode: Inode) -> bool {
+        let ahead = &self.ahead;
+        ahead.contents.has(&inode)
+            || ahead.held_names.concerns(&inode)
+            || ahead.attributes.has_inode(&inode)
+            || ahead.new_files.has_inode(&inode)
+    }
+
+    /// Whether any name can be known: nothing that is held leads on to more on the disk. Else somebody outside could
+    /// make a name lead by it to the same end as before.
+    fn knows_ways(&self) -> bool {
+        !self.ahead.held_names.has_any_that_leads_on() && !self.ahead.attributes.has_any_that_leads_on()
+    }
+
+    /// A permit is about to be given: what leads by something that is held by now is not known any more.
+    pub(in crate::ahead) fn forget_ways(&mut self) {
+        let knows_ways = self.knows_ways();
+        let ways = &self.segment.world.ways;
+        let ahead = &mut self.ahead;
+        let news = [ahead.held_names.news.take(), ahead.contents.news.take(), ahead.attributes.news.take()];
+        match knows_ways {
+            true => news.iter().flatten().for_each(|place| ahead.known_ways.forget_place(ways, place)),
+            false => ahead.known_ways.forget_all(ways),
+        }
+        ways.set_needed(self.is_anything_held());
+    }
+
+    /// Whether a process finds under a name what we find.
+    pub(in crate::ahead) fn has_our_root(&mut self, pid: i32) -> bool {
+        if self.ahead.known_ways.roots_differ {
+            return false;
+        }
+        if self.ahead.known_ways.rooted.contains(&pid) {
+            return true;
+        }
+        let of = |path: String| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let is_same = |what: &str| {
+            let own = of(format!("/proc/self/{what}"));
+            own.is_some() && own == of(format!("/proc/{pid}/{what}"))
+        };
+        let is_ours = is_same("root") && is_same("ns/mnt");
+        if is_ours {
+            self.ahead.known_ways.rooted.insert(pid);
+        }
+        is_ours
+    }
+
+    /// A call that looks up a name was allowed: the name is known from here on, if it leads past all that is held.
+    pub(in crate::ahead) fn learn_way(&mut self, call: &Call) {
+        if !self.is_anything_held() || !self.knows_ways() || self.are_names_changing() {
+            return;
+        }
+        let Some(&(dir, at)) = syscall_table::op(call.frame.nr).map(paths_of).unwrap_or_default().first() else {
+            return;
+        };
+        let text = path_text(call, at).filter(|text| (1..=WAY_LEN_MAX).contains(&text.len()));
+        let Some(text) = text.filter(|text| text.starts_with(b"/") || dir_of(call, dir).is_none()) else { return };
+        let follows = follows_at_end(call);
+        // Before any of the directories is looked at.
+        let Ok(now) = sys::coarse_time() else { return };
+        let way = self.walk(call.tid, call.pid, None, &text, follows);
+        let Some(end) = self.end_past_what_is_held(&way, &text, now) else { return };
+        let start = (!text.starts_with(b"/")).then_some(way.start);
+        let mut key = WayKey::new(start, follows);
+        text.iter().for_each(|&byte| key.add(byte));
+        let mut places: Vec<Place> = way.found().map(|found| Place::End(found.inode())).into_iter().collect();
+        for (dir, name) in way.by {
+            places.extend([Place::Through(dir), Place::Name(dir, name)]);
+        }
+        self.ahead.known_ways.learn(&self.segment.world.ways, key, end, places);
+    }
+
+    /// What a name leads to, if it leads past everything that is held.
+    fn end_past_what_is_held(&mut self, way: &Way, text: &[u8], now: Duration) -> Option<WayEnd> {
+        let is_plain = !way.is_held && !way.is_open && !way.through_proc;
+        let goes_by_attributes = || way.by.iter().any(|(dir, _)| self.ahead.attributes.has_inode(dir));
+        if !is_plain || goes_by_attributes() {
+            return None;
+        }
+        match (way.found(), &way.missing) {
+            (Some(found), _) => {
+                (!self.is_held(found.inode())).then(|| WayEnd::file(found.stat.st_dev, found.stat.st_ino))
+            }
+            (None, Some(missing)) => self.end_before(missing, text, now),
+            (None, None) => None,
+        }
+    }
+
+    /// The directory where a name is missing, if each change of it after this time shows.
+    fn end_before(&mut self, missing: &Missing, text: &[u8], now: Duration) -> Option<WayEnd> {
+        let dir = &missing.dir;
+        let changed = Duration::new(u64::try_from(dir.st_ctime).ok()?, u32::try_from(dir.st_ctime_nsec).ok()?);
+        if !shows_changes_since(changed, now) || !self.ahead.known_ways.keeps_times(dir.st_dev) {
+            return None;
+        }
+        let length = length_up_to(text, missing.behind)?;
+        let time = (dir.st_ctime, dir.st_ctime_nsec as i64);
+        Some(WayEnd::missing(length, dir.st_dev, dir.st_ino, time))
+    }
+}
+
+/// Whether a directory that was changed last at one time gets another one by each change after the other. The kernel's
+/// clock goes by ticks, and some file systems keep only seconds.
+fn shows_changes_since(changed: Duration, now: Duration) -> bool {
+    let reached = if changed.subsec_nanos() == 0 { Duration::from_secs(now.as_secs()) } else { now };
+    reached > changed
+}
+
+/// How many bytes stand before the name that has so many names behind it.
+fn length_up_to(text: &[u8], behind: usize) -> Option<usize> {
+    let mut at = 0;
+    let mut beginnings = Vec::new();
+    for name in text.split(|&byte| byte == b'/') {
+        if !matches!(name, b"" | b".") {
+            beginnings.push(at);
+        }
+        at += name.len() + 1;
+    }
+    beginnings.iter().rev().nth(behind).copied()
+}
+
+/// Whether a call that only looks follows a link at the end of its name.
+fn follows_at_end(call: &Call) -> bool {
+    const O_NOFOLLOW: u64 = 0o400000;
+    const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
+    let args = &call.frame.args;
+    match call.frame.nr {
+        nr::readlink | nr::readlinkat => false,
+        nr::open => args[1] & O_NOFOLLOW == 0,
+        nr::openat => args[2] & O_NOFOLLOW == 0,
+        nr::faccessat2 => args[3] & AT_SYMLINK_NOFOLLOW == 0,
+        _ => follows_last_link(call),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{length_up_to, shows_changes_since};
+    use std::time::Duration;
+
+    #[test]
+    fn a_directory_shows_changes_once_its_time_has_passed() {
+        let check = |changed: (u64, u32), now: (u64, u32)| {
+            shows_changes_since(Duration::new(changed.0, changed.1), Duration::new(now.0, now.1))
+        };
+        assert!(!check((5, 7), (5, 7)) && !check((5, 7), (4, 9)) && check((5, 7), (5, 8)));
+        // Perhaps only seconds are kept.
+        assert!(!check((5, 0), (5, 999_999_999)) && check((5, 0), (6, 0)));
+    }
+
+    #[test]
+    fn a_missing_name_is_found_in_its_path() {
+        let check =
+            |text: &str, behind, expected| assert_eq!(length_up_to(text.as_bytes(), behind), expected, "{text}");
+        check("a", 0, Some(0));
+        check("/a", 0, Some(1));
+        check("a/./b//c/", 0, Some(7));
+        check("a/./b//c/", 1, Some(4));
+        check("/usr/../lib/x", 3, Some(1));
+        check("/", 0, None);
+    }
+}
