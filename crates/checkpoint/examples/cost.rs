@@ -7,6 +7,7 @@
 //! restore.
 
 use checkpoint::{Dying, Known, ToReap, Vessel};
+use procfs::ProcessId;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -112,26 +113,26 @@ fn measure(
 ) -> Result<[f64; 5], Box<dyn std::error::Error>> {
     let arguments = [mebibytes, rounds, dirty].map(|n| n.to_string());
     let mut child = Command::new(path).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let pid = child.id() as i32;
+    let pid = ProcessId::from_raw(child.id() as i32);
     let mut line = String::new();
     BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
     let native: f64 = line.trim().parse()?;
     // As a world's supervisor does.
     process_state::run_first();
-    tracee::seize(pid)?;
+    tracee::seize(pid.leader())?;
     drop(child.stdin.take());
     let mut p = next_trap(pid)?;
     let gate = gate(pid)?;
     let (mut discarded, mut deferred, mut forked, mut restored) = (vec![], vec![], vec![], vec![]);
     let (mut dying, mut dead): (Vec<Dying>, Vec<ToReap>) = (vec![], vec![]);
     // As the supervisor, which sees the calls that would change this, knows most processes.
-    let affinity = process_state::affinity(pid)?;
-    let affinity_of = Some((pid, affinity.clone()));
+    let affinity = process_state::affinity(pid.leader())?;
+    let affinity_of = Some((pid.leader(), affinity.clone()));
     let known = Known { one_thread: true, no_timers: true, own_memory: true, inherited_memory: true, affinity_of };
     for _ in 0..rounds {
         let start = Instant::now();
         // And as there, on a machine that has nothing else to do, on our core.
-        process_state::bring_near(pid);
+        process_state::bring_near(pid.leader());
         for vessel in std::mem::take(&mut dying) {
             match vessel.look() {
                 Ok(ended) => dead.push(ended),
@@ -147,7 +148,7 @@ fn measure(
         deferred.push(start.elapsed());
     }
     ToReap::all(dying.into_iter().map(Dying::await_end), &p, gate, false)?;
-    process_state::set_affinity(pid, &affinity)?;
+    process_state::set_affinity(pid.leader(), &affinity)?;
     for _ in 0..rounds {
         let start = Instant::now();
         let vessel = Vessel::fork(&p, gate)?;
@@ -168,9 +169,9 @@ fn measure(
     Ok([native, median(discarded), median(deferred), median(forked), median(restored)])
 }
 
-fn next_trap(pid: i32) -> tracee::Result<Stopped> {
+fn next_trap(pid: ProcessId) -> tracee::Result<Stopped> {
     loop {
-        let stopped = Stopped::await_thread(pid)?;
+        let stopped = Stopped::await_thread(pid.leader())?;
         if stopped.stop() == Stop::Signal(libc::SIGTRAP) {
             return Ok(stopped);
         }
@@ -185,7 +186,7 @@ fn median(mut times: Vec<Duration>) -> f64 {
 }
 
 /// A `syscall` instruction that every program has: in its vdso.
-fn gate(pid: i32) -> Result<u64, Box<dyn std::error::Error>> {
+fn gate(pid: ProcessId) -> Result<u64, Box<dyn std::error::Error>> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"))?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]")).ok_or("no vdso")?;
     let (start, end) = line.split(' ').next().and_then(|range| range.split_once('-')).ok_or("no range")?;

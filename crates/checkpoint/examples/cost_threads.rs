@@ -5,6 +5,7 @@
 //! line of numbers for programs: fork and reap, all threads stopped, checkpoint and discard, all put back.
 
 use checkpoint::ThreadedVessel;
+use procfs::{ProcessId, ThreadId};
 use std::collections::HashMap;
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -88,7 +89,7 @@ fn measure(program: &Path, mebibytes: usize, threads: usize) -> Result<[f64; 4],
     let rounds = if mebibytes < 100 { 101 } else { 21 };
     let arguments = [mebibytes, threads, rounds].map(|number| number.to_string());
     let mut child = Command::new(program).args(arguments).stdout(Stdio::piped()).spawn()?;
-    let pid = child.id() as i32;
+    let pid = ProcessId::from_raw(child.id() as i32);
     let mut line = String::new();
     BufReader::new(child.stdout.take().ok_or("no output")?).read_line(&mut line)?;
     // As a world's supervisor does.
@@ -108,7 +109,7 @@ fn measure(program: &Path, mebibytes: usize, threads: usize) -> Result<[f64; 4],
         vessel.restore(&mut threads, gate)?;
         restored.push(begin.elapsed());
         let begin = Instant::now();
-        vessel.discard(&threads[&pid], gate)?;
+        vessel.discard(&threads[&pid.leader()], gate)?;
         vessels.push(taken + begin.elapsed());
         resume(threads)?;
     }
@@ -121,7 +122,7 @@ fn measure(program: &Path, mebibytes: usize, threads: usize) -> Result<[f64; 4],
     Ok([line.trim().parse()?, median(stopped), median(vessels), median(restored)])
 }
 
-fn resume(threads: HashMap<i32, Stopped>) -> tracee::Result<()> {
+fn resume(threads: HashMap<ThreadId, Stopped>) -> tracee::Result<()> {
     threads.into_values().try_for_each(|stopped| stopped.resume(0))
 }
 
@@ -131,7 +132,7 @@ fn median(mut times: Vec<Duration>) -> f64 {
 }
 
 /// A `syscall` instruction that every program has: in its vdso.
-fn gate(pid: i32) -> Result<u64, Box<dyn Error>> {
+fn gate(pid: ProcessId) -> Result<u64, Box<dyn Error>> {
     let maps = procfs::text(pid, "maps")?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]")).ok_or("no vdso")?;
     let (start, end) = line.split(' ').next().and_then(|range| range.split_once('-')).ok_or("no range")?;

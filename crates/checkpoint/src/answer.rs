@@ -1,14 +1,15 @@
 //! Calls that have to succeed.
 
 use crate::{CheckpointError, Result};
+use procfs::ThreadId;
 use tracee::{RemoteCalls, Stopped};
 
 const ERRNO_MAX: i64 = 4095;
 
-/// A process that makes calls for us, and a name for it in errors.
+/// A thread that makes calls for us, and a name for it in errors.
 #[derive(Debug)]
 pub(crate) struct Caller<'a> {
-    pub pid: i32,
+    pub tid: ThreadId,
     pub calls: RemoteCalls<'a>,
 }
 
@@ -19,7 +20,7 @@ impl<'a> Caller<'a> {
             true => RemoteCalls::in_company(stopped, gate)?,
             false => RemoteCalls::new(stopped, gate)?,
         };
-        Ok(Self { pid: stopped.tid(), calls })
+        Ok(Self { tid: stopped.tid(), calls })
     }
 }
 
@@ -29,7 +30,7 @@ impl Caller<'_> {
         let answer = self.calls.call(number, arguments)?;
         if (-ERRNO_MAX..0).contains(&answer) {
             let source = std::io::Error::from_raw_os_error(-answer as i32);
-            return Err(CheckpointError::Refused { call, pid: self.pid, source });
+            return Err(CheckpointError::Refused { call, task: self.tid.into(), source });
         }
         Ok(answer as u64)
     }
@@ -42,17 +43,17 @@ impl Caller<'_> {
 
     /// Bytes at an address of it.
     pub fn read(&self, address: u64, len: usize) -> Result<Vec<u8>> {
-        tracee::read_bytes(self.pid, address, len).map_err(CheckpointError::access("memory", self.pid))
+        tracee::read_bytes(self.tid, address, len).map_err(CheckpointError::access("memory", self.tid))
     }
 
     /// Write to an address of it.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         // Mostly it could write there itself: then nothing has to be opened.
         let range = address..address + bytes.len() as u64;
-        if tracee::write_ranges(self.pid, &[range], bytes).is_ok_and(|written| written == bytes.len()) {
+        if tracee::write_ranges(self.tid, &[range], bytes).is_ok_and(|written| written == bytes.len()) {
             return Ok(());
         }
-        tracee::write_bytes(self.pid, address, bytes).map_err(CheckpointError::access("memory", self.pid))
+        tracee::write_bytes(self.tid, address, bytes).map_err(CheckpointError::access("memory", self.tid))
     }
 
     /// Write a path or name.

@@ -1,7 +1,7 @@
 //! The areas of an address space, as `/proc/PID/maps` lists them.
 
 use crate::Result;
-use procfs::{Mapping, Maps};
+use procfs::{Mapping, Maps, TaskId};
 use std::ops::Range;
 
 pub(crate) const PAGE: u64 = 4096;
@@ -75,8 +75,8 @@ impl Area {
 }
 
 /// The areas of a process, in ascending order.
-pub(crate) fn of(pid: i32) -> Result<Vec<Area>> {
-    Ok(areas(&Maps::of(pid)?))
+pub(crate) fn of(task: impl Into<TaskId>) -> Result<Vec<Area>> {
+    Ok(areas(&Maps::of(task)?))
 }
 
 fn areas(maps: &Maps) -> Vec<Area> {
@@ -121,7 +121,7 @@ b000-c000 rw-p 00000000 00:00 0
 c000-d000 rw-p 00000000 00:00 0                          [heap]
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
 ";
-        let areas = areas(&Maps::parse(1, text.to_owned()).unwrap());
+        let areas = areas(&Maps::parse(procfs::ProcessId::from_raw(1), text.to_owned()).unwrap());
         assert_eq!(areas.len(), 4);
         assert_eq!((areas[0].protection, areas[0].offset, areas[0].name.as_str()), (5, 0x2000, "/usr/bin/a b"));
         assert!(areas[1].is_segment() && areas[1].inode == 7);

@@ -11,8 +11,8 @@
 
 use crate::answer::Caller;
 use crate::areas::{self, Area, PAGE};
-use crate::{CheckpointError, Result};
-use procfs::Marks;
+use crate::{CheckpointError, Result, VesselId};
+use procfs::{Marks, ThreadId};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
@@ -87,19 +87,19 @@ fn gap(areas: &[&Area], len: u64) -> Option<u64> {
 /// more to be done than to move the break. `ours` and `theirs`: where everything is now, and in the vessel.
 pub(crate) fn restore(
     caller: &mut Caller,
-    vessel: i32,
+    vessel: VesselId,
     brk: u64,
     mut ours: Vec<Area>,
     theirs: &[Area],
 ) -> Result<Option<Stage>> {
-    let pid = caller.pid;
-    let marks = (Marks::of(pid)?, Marks::of(vessel)?);
-    let executable = (procfs::link(pid, "exe")?, procfs::link(vessel, "exe")?);
+    let tid = caller.tid;
+    let marks = (Marks::of(tid)?, Marks::of(vessel)?);
+    let executable = (procfs::link(tid, "exe")?, procfs::link(vessel, "exe")?);
     let same_program = marks.0 == marks.1 && executable.0 == executable.1;
     let mut broken = caller.call("brk", libc::SYS_brk, &[0])?;
     if broken != brk && marks.0.start_brk == marks.1.start_brk {
         broken = caller.call("brk", libc::SYS_brk, &[brk])?;
-        ours = areas::of(pid)?;
+        ours = areas::of(tid)?;
     }
     let is_whole = |area: &Area| compare(area, &ours) == (true, true);
     let is_same = areas::difference(&ours, theirs).is_none() && theirs.iter().all(is_whole);
@@ -119,15 +119,15 @@ pub(crate) fn restore(
         let changed = executable.0 != executable.1;
         set_marks(caller, &stage, vessel, &marks.1, brk, changed)?;
     }
-    verify(pid, &stage, theirs)?;
+    verify(tid, &stage, theirs)?;
     Ok(Some(stage))
 }
 
-fn verify(pid: i32, stage: &Stage, theirs: &[Area]) -> Result<()> {
+fn verify(tid: ThreadId, stage: &Stage, theirs: &[Area]) -> Result<()> {
     let staged = stage.range();
-    let ours: Vec<Area> = areas::of(pid)?.into_iter().filter(|area| !area.overlaps(&staged)).collect();
+    let ours: Vec<Area> = areas::of(tid)?.into_iter().filter(|area| !area.overlaps(&staged)).collect();
     match areas::difference(&ours, theirs) {
-        Some(difference) => Err(CheckpointError::Layout { pid, difference }),
+        Some(difference) => Err(CheckpointError::Layout { task: tid.into(), difference }),
         None => Ok(()),
     }
 }
@@ -196,7 +196,7 @@ fn compare(area: &Area, ours: &[Area]) -> (bool, bool) {
 struct Builder<'a, 'b> {
     caller: &'a mut Caller<'b>,
     stage: &'a Stage,
-    vessel: i32,
+    vessel: VesselId,
     /// The file that was opened last: a library is mapped in several pieces.
     open: Option<((u32, u32), u64, bool, u64)>,
 }
@@ -290,7 +290,14 @@ impl Builder<'_, '_> {
 }
 
 /// Tell the kernel where program, arguments, environment and break are, and of which file the program is.
-fn set_marks(caller: &mut Caller, stage: &Stage, vessel: i32, marks: &Marks, brk: u64, executable: bool) -> Result<()> {
+fn set_marks(
+    caller: &mut Caller,
+    stage: &Stage,
+    vessel: VesselId,
+    marks: &Marks,
+    brk: u64,
+    executable: bool,
+) -> Result<()> {
     const PR_SET_MM_MAP: u64 = 14;
     let mut file = None;
     if executable {

@@ -27,6 +27,7 @@
 
 mod answer;
 mod areas;
+mod id;
 mod layout;
 mod pages;
 mod reap;
@@ -34,10 +35,13 @@ mod state;
 mod threads;
 mod vessel;
 
+pub use id::VesselId;
 pub use pages::{give_memory, Copied};
 pub use reap::{Dying, ToReap};
 pub use threads::ThreadedVessel;
 pub use vessel::{Known, Vessel};
+
+use procfs::TaskId;
 
 /// Why a checkpoint could not be taken or a process not put back.
 #[derive(Debug, thiserror::Error)]
@@ -49,40 +53,41 @@ pub enum CheckpointError {
     #[error(transparent)]
     Trace(#[from] tracee::TraceError),
     /// The kernel refused a system call that the process made for us.
-    #[error("{call} in process {pid}: {source}")]
+    #[error("{call} in process {task}: {source}")]
     Refused {
         /// The call.
         call: &'static str,
         /// In whom.
-        pid: i32,
+        task: TaskId,
         /// The kernel's word.
         source: std::io::Error,
     },
     /// Something about it could not be read or written.
-    #[error("{what} of process {pid}: {source}")]
+    #[error("{what} of process {task}: {source}")]
     Access {
         /// What.
         what: &'static str,
         /// Of whom.
-        pid: i32,
+        task: TaskId,
         /// The kernel's word.
         source: std::io::Error,
     },
     /// Its memory is laid out differently from the vessel's, though every call that should have changed that succeeded.
-    #[error("the memory of process {pid} could not be laid out as it was: {difference}")]
+    #[error("the memory of process {task} could not be laid out as it was: {difference}")]
     Layout {
         /// Whose.
-        pid: i32,
+        task: TaskId,
         /// The first difference.
         difference: String,
     },
 }
 
 impl CheckpointError {
-    fn access(what: &'static str, pid: i32) -> impl FnOnce(std::io::Error) -> Self {
+    fn access(what: &'static str, task: impl Into<TaskId>) -> impl FnOnce(std::io::Error) -> Self {
+        let task = task.into();
         move |source| match source.raw_os_error() {
-            Some(libc::ESRCH) => Self::Trace(tracee::TraceError::Gone(pid)),
-            _ => Self::Access { what, pid, source },
+            Some(libc::ESRCH) => Self::Trace(tracee::TraceError::Gone(task)),
+            _ => Self::Access { what, task, source },
         }
     }
 

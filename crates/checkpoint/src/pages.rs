@@ -8,7 +8,8 @@
 
 use crate::answer::Caller;
 use crate::areas::{self, PAGE};
-use crate::{CheckpointError, Result};
+use crate::{CheckpointError, Result, VesselId};
+use procfs::{ProcessId, TaskId};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -30,18 +31,19 @@ pub struct Copied {
 
 /// One process's memory.
 struct Memory {
-    pid: i32,
+    task: TaskId,
     bytes: File,
     frames: File,
 }
 
 impl Memory {
-    fn of(pid: i32) -> Result<Self> {
-        let open = |name: &str, write| File::options().read(true).write(write).open(format!("/proc/{pid}/{name}"));
+    fn of(task: impl Into<TaskId>) -> Result<Self> {
+        let task = task.into();
+        let open = |name: &str, write| File::options().read(true).write(write).open(format!("/proc/{task}/{name}"));
         Ok(Self {
-            pid,
-            bytes: open("mem", true).map_err(CheckpointError::access("memory", pid))?,
-            frames: open("pagemap", false).map_err(CheckpointError::access("page map", pid))?,
+            task,
+            bytes: open("mem", true).map_err(CheckpointError::access("memory", task))?,
+            frames: open("pagemap", false).map_err(CheckpointError::access("page map", task))?,
         })
     }
 
@@ -50,14 +52,14 @@ impl Memory {
         match tracee::process_state::own_pages(&self.frames) {
             // Before Linux 6.7.
             Err(error) if error.kind() == io::ErrorKind::Unsupported => self.own_pages_by_entries(),
-            found => found.map_err(CheckpointError::access("page map", self.pid)),
+            found => found.map_err(CheckpointError::access("page map", self.task)),
         }
     }
 
     fn own_pages_by_entries(&self) -> Result<Vec<Range<u64>>> {
         let mut own: Vec<Range<u64>> = Vec::new();
         // The kernel's own areas and shared memory hold nothing of the process's own.
-        for area in areas::of(self.pid)?.into_iter().filter(|area| !area.is_special() && !area.shared) {
+        for area in areas::of(self.task)?.into_iter().filter(|area| !area.is_special() && !area.shared) {
             for window in pieces(area.range, WINDOW) {
                 for (index, entry) in self.entries(&window)?.into_iter().enumerate() {
                     let start = window.start + index as u64 * PAGE;
@@ -73,23 +75,23 @@ impl Memory {
     fn entries(&self, range: &Range<u64>) -> Result<Vec<u64>> {
         let mut bytes = vec![0; ((range.end - range.start) / PAGE * 8) as usize];
         let at = range.start / PAGE * 8;
-        self.frames.read_exact_at(&mut bytes, at).map_err(CheckpointError::access("page map", self.pid))?;
+        self.frames.read_exact_at(&mut bytes, at).map_err(CheckpointError::access("page map", self.task))?;
         Ok(bytes.chunks_exact(8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes"))).collect())
     }
 
     /// Read ranges into one buffer.
     fn read(&self, ranges: &[Range<u64>], into: &mut [u8]) -> Result<()> {
-        let all_at_once = |ranges: &[Range<u64>], into: &mut [u8]| tracee::read_ranges(self.pid, ranges, into);
+        let all_at_once = |ranges: &[Range<u64>], into: &mut [u8]| tracee::read_ranges(self.task, ranges, into);
         // What the process may not read itself can be read like this.
         let one = |range: &Range<u64>, into: &mut [u8]| self.bytes.read_exact_at(into, range.start);
-        in_turn(ranges, into, all_at_once, one).map_err(CheckpointError::access("memory", self.pid))
+        in_turn(ranges, into, all_at_once, one).map_err(CheckpointError::access("memory", self.task))
     }
 
     /// Write one buffer to ranges.
     fn write(&self, ranges: &[Range<u64>], bytes: &mut [u8]) -> Result<()> {
-        let all_at_once = |ranges: &[Range<u64>], bytes: &mut [u8]| tracee::write_ranges(self.pid, ranges, bytes);
+        let all_at_once = |ranges: &[Range<u64>], bytes: &mut [u8]| tracee::write_ranges(self.task, ranges, bytes);
         let one = |range: &Range<u64>, bytes: &mut [u8]| self.bytes.write_all_at(bytes, range.start);
-        in_turn(ranges, bytes, all_at_once, one).map_err(CheckpointError::access("memory", self.pid))
+        in_turn(ranges, bytes, all_at_once, one).map_err(CheckpointError::access("memory", self.task))
     }
 }
 
@@ -127,8 +129,8 @@ fn bytes_in(ranges: &[Range<u64>]) -> usize {
 
 /// Make the contents of the process's private memory, laid out like the vessel's but for a range of ours, equal to the
 /// vessel's.
-pub(crate) fn restore(caller: &mut Caller, vessel: i32, ours: Option<Range<u64>>) -> Result<Copied> {
-    let (now, then) = (Memory::of(caller.pid)?, Memory::of(vessel)?);
+pub(crate) fn restore(caller: &mut Caller, vessel: VesselId, ours: Option<Range<u64>>) -> Result<Copied> {
+    let (now, then) = (Memory::of(caller.tid)?, Memory::of(vessel)?);
     let (own_now, own_then) = (now.own_pages()?, then.own_pages()?);
     let mut copied = Copied::default();
     for range in minus(&minus(&own_now, &own_then), ours.as_slice()) {
@@ -151,7 +153,7 @@ pub(crate) fn restore(caller: &mut Caller, vessel: i32, ours: Option<Range<u64>>
 
 /// What a forked child has in its private memory becomes what its parent has there, but for the ranges in `kept` and
 /// for memory that the parent does not have. Both stand still, or do not use that memory. Says how many pages differed.
-pub fn give_memory(child: i32, parent: i32, kept: &[Range<u64>]) -> Result<u64> {
+pub fn give_memory(child: ProcessId, parent: ProcessId, kept: &[Range<u64>]) -> Result<u64> {
     let (now, then) = (Memory::of(parent)?, Memory::of(child)?);
     let private = areas::of(parent)?.into_iter().filter(|area| !area.is_special() && !area.shared);
     let private: Vec<Range<u64>> = private.map(|area| area.range).collect();
@@ -414,7 +416,7 @@ mod tests {
     fn a_kernel_that_cannot_scan_is_asked_page_by_page() {
         // Somebody who does nothing meanwhile.
         let mut idle = std::process::Command::new("sleep").arg("100").spawn().unwrap();
-        let memory = Memory::of(idle.id() as i32).unwrap();
+        let memory = Memory::of(ProcessId::from_raw(idle.id() as i32)).unwrap();
         let stable = (0..1000).find_map(|_| {
             let (before, by_entries, after) =
                 (memory.own_pages().unwrap(), memory.own_pages_by_entries().unwrap(), memory.own_pages().unwrap());

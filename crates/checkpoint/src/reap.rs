@@ -4,26 +4,27 @@
 //! reaped it is a zombie: a process id and a task structure, no memory.
 
 use crate::answer::Caller;
-use crate::Result;
+use crate::{Result, VesselId};
+use procfs::ProcessId;
 use tracee::Stopped;
 
 /// A vessel that was killed, and whose tracer has still to hear of its end.
 #[derive(Debug)]
 #[must_use = "its end has to be waited for"]
 pub struct Dying {
-    pub(crate) vessel: i32,
-    pub(crate) parent: i32,
+    pub(crate) vessel: VesselId,
+    pub(crate) parent: ProcessId,
     pub(crate) was_settled: bool,
 }
 
 impl Dying {
     /// The vessel.
-    pub fn vessel(&self) -> i32 {
+    pub fn vessel(&self) -> VesselId {
         self.vessel
     }
 
     /// The process that will have to reap it.
-    pub fn parent(&self) -> i32 {
+    pub fn parent(&self) -> ProcessId {
         self.parent
     }
 
@@ -34,7 +35,7 @@ impl Dying {
 
     /// If it has ended already.
     pub fn look(self) -> std::result::Result<ToReap, Self> {
-        match tracee::look_for_end(self.vessel) {
+        match tracee::look_for_end(self.vessel.thread()) {
             Ok(None) => Err(self),
             // There is nothing to wait for if somebody has.
             Ok(Some(_)) | Err(_) => Ok(self.ended()),
@@ -44,7 +45,7 @@ impl Dying {
     /// Wait for its end.
     pub fn await_end(self) -> ToReap {
         // There is nothing to wait for if somebody has.
-        let _ = tracee::await_end(self.vessel);
+        let _ = tracee::await_end(self.vessel.thread());
         self.ended()
     }
 }
@@ -54,19 +55,19 @@ impl Dying {
 #[derive(Debug)]
 #[must_use = "a zombie stays until its process reaps it"]
 pub struct ToReap {
-    pub(crate) vessel: i32,
-    pub(crate) parent: i32,
+    pub(crate) vessel: VesselId,
+    pub(crate) parent: ProcessId,
     can_wait: bool,
 }
 
 impl ToReap {
     /// The dead vessel.
-    pub fn vessel(&self) -> i32 {
+    pub fn vessel(&self) -> VesselId {
         self.vessel
     }
 
     /// The process that has to reap it.
-    pub fn parent(&self) -> i32 {
+    pub fn parent(&self) -> ProcessId {
         self.parent
     }
 
@@ -82,7 +83,7 @@ impl ToReap {
     }
 
     /// The process has ended, and `parent` is its parent now, and has been told.
-    pub fn reparented_to(self, parent: i32) -> Self {
+    pub fn reparented_to(self, parent: ProcessId) -> Self {
         Self { parent, can_wait: false, ..self }
     }
 
@@ -98,6 +99,6 @@ impl ToReap {
 
     pub(crate) fn reap(self, caller: &mut Caller) -> Result<()> {
         let flags = (libc::__WALL | libc::WNOHANG) as u64;
-        caller.call("wait4", libc::SYS_wait4, &[self.vessel as u64, 0, flags, 0]).map(drop)
+        caller.call("wait4", libc::SYS_wait4, &[self.vessel.as_raw() as u64, 0, flags, 0]).map(drop)
     }
 }

@@ -1,8 +1,8 @@
 //! What a process has beside memory and registers. What fork copied is asked of the vessel, when it is needed.
 
 use crate::answer::Caller;
-use crate::{areas, CheckpointError, Result};
-use procfs::Status;
+use crate::{areas, CheckpointError, Result, VesselId};
+use procfs::{ProcessId, Status, ThreadId};
 use std::io;
 use tracee::process_state as outside;
 
@@ -25,7 +25,7 @@ impl Timers {
         let (scratch, before) = match caller.read(scratch, TIMER_LEN) {
             Ok(before) => (scratch, before),
             Err(_) => {
-                let scratch = writable(&areas::of(caller.pid)?)?;
+                let scratch = writable(&areas::of(caller.tid)?)?;
                 (scratch, caller.read(scratch, TIMER_LEN)?)
             }
         };
@@ -94,7 +94,7 @@ pub(crate) fn writable(areas: &[areas::Area]) -> Result<u64> {
 /// Make everything but memory and registers as it is in the vessel. What `scratch` points to is changed.
 pub(crate) fn restore(
     caller: &mut Caller,
-    vessel: i32,
+    vessel: VesselId,
     scratch: u64,
     kept: &Kept,
     now: &Status,
@@ -111,7 +111,7 @@ pub(crate) fn restore(
     }
     working_directory(caller, vessel, scratch)?;
     let name = procfs::read(vessel, "comm")?;
-    if procfs::read(caller.pid, "comm")? != name {
+    if procfs::read(caller.tid, "comm")? != name {
         caller.write_name(scratch, name.strip_suffix(b"\n").unwrap_or(&name))?;
         caller.call("prctl", libc::SYS_prctl, &[libc::PR_SET_NAME as u64, scratch])?;
     }
@@ -121,17 +121,17 @@ pub(crate) fn restore(
         caller.call("prctl", libc::SYS_prctl, &[libc::PR_SET_DUMPABLE as u64, kept.dumpable])?;
     }
     let personality = procfs::text(vessel, "personality")?;
-    if procfs::text(caller.pid, "personality")? != personality {
+    if procfs::text(caller.tid, "personality")? != personality {
         let persona = u64::from_str_radix(personality.trim(), 16).unwrap_or(0);
         caller.call("personality", libc::SYS_personality, &[persona])?;
     }
-    core_filter(caller.pid, vessel)?;
+    core_filter(caller.tid, vessel)?;
     delete_timers(caller)
 }
 
 /// What a core dump would hold. Written from outside: the process may have no /proc.
-fn core_filter(pid: i32, vessel: i32) -> Result<()> {
-    let now = match procfs::text(pid, "coredump_filter") {
+fn core_filter(tid: ThreadId, vessel: VesselId) -> Result<()> {
+    let now = match procfs::text(tid, "coredump_filter") {
         // A kernel without core dumps.
         Err(procfs::Error::Missing { .. }) => return Ok(()),
         now => now?,
@@ -140,14 +140,16 @@ fn core_filter(pid: i32, vessel: i32) -> Result<()> {
     if now == then {
         return Ok(());
     }
-    let path = format!("/proc/{pid}/coredump_filter");
+    let path = format!("/proc/{tid}/coredump_filter");
     let write = std::fs::write(&path, format!("0x{}", then.trim()));
-    write.map_err(|source| procfs::Error::Unreadable { pid, name: "coredump_filter".to_owned(), source }.into())
+    write.map_err(|source| {
+        procfs::Error::Unreadable { task: tid.into(), name: "coredump_filter".to_owned(), source }.into()
+    })
 }
 
-fn working_directory(caller: &mut Caller, vessel: i32, scratch: u64) -> Result<()> {
+fn working_directory(caller: &mut Caller, vessel: VesselId, scratch: u64) -> Result<()> {
     let then = procfs::link(vessel, "cwd")?;
-    if procfs::link(caller.pid, "cwd")? == then {
+    if procfs::link(caller.tid, "cwd")? == then {
         return Ok(());
     }
     // The link leads there even if the directory was removed or renamed meanwhile. Without /proc, its name has to do.
@@ -161,7 +163,7 @@ fn working_directory(caller: &mut Caller, vessel: i32, scratch: u64) -> Result<(
 
 /// A process that has POSIX timers gets no checkpoint: those that it has now are younger.
 fn delete_timers(caller: &mut Caller) -> Result<()> {
-    let timers = procfs::text(caller.pid, "timers")?;
+    let timers = procfs::text(caller.tid, "timers")?;
     for id in timers.lines().filter_map(|line| line.strip_prefix("ID: ")?.trim().parse::<u64>().ok()) {
         caller.call("timer_delete", libc::SYS_timer_delete, &[id])?;
     }
@@ -170,7 +172,7 @@ fn delete_timers(caller: &mut Caller) -> Result<()> {
 
 /// Limits, nice value, processors, favour with the out-of-memory killer: what can be set from outside, and what only
 /// the privileged may raise again. This comes first, so that a refusal changes nothing that matters.
-pub(crate) fn restore_from_outside(pid: i32, vessel: i32, cores: &[u64]) -> Result<()> {
+pub(crate) fn restore_from_outside(pid: ProcessId, vessel: VesselId, cores: &[u64]) -> Result<()> {
     let error = |what: &'static str, unsupported: &'static str| {
         move |error: io::Error| match error.kind() {
             io::ErrorKind::PermissionDenied => CheckpointError::Unsupported(unsupported),
@@ -179,19 +181,19 @@ pub(crate) fn restore_from_outside(pid: i32, vessel: i32, cores: &[u64]) -> Resu
     };
     let limits = || error("limits", "limits lowered since");
     for resource in 0..LIMITS {
-        let then = outside::limit(vessel, resource).map_err(limits())?;
+        let then = outside::limit(vessel.process(), resource).map_err(limits())?;
         if outside::limit(pid, resource).map_err(limits())? != then {
             outside::set_limit(pid, resource, then).map_err(limits())?;
         }
     }
     let nice = || error("nice value", "a nice value raised since");
-    let then = outside::niceness(vessel).map_err(nice())?;
-    if outside::niceness(pid).map_err(nice())? != then {
-        outside::set_niceness(pid, then).map_err(nice())?;
+    let then = outside::niceness(vessel.thread()).map_err(nice())?;
+    if outside::niceness(pid.leader()).map_err(nice())? != then {
+        outside::set_niceness(pid.leader(), then).map_err(nice())?;
     }
     let affinity = || error("affinity", "processors that may not be used any more");
-    if outside::affinity(pid).map_err(affinity())? != cores {
-        outside::set_affinity(pid, cores).map_err(affinity())?;
+    if outside::affinity(pid.leader()).map_err(affinity())? != cores {
+        outside::set_affinity(pid.leader(), cores).map_err(affinity())?;
     }
     let score = || error("oom_score_adj", "oom_score_adj raised since");
     let then = procfs::read(vessel, "oom_score_adj")?;

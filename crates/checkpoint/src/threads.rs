@@ -11,8 +11,8 @@
 use crate::answer::Caller;
 use crate::state::{self, STACK_LEN};
 use crate::vessel::{pending_of, restarting};
-use crate::{areas, CheckpointError, Copied, Known, Result, ToReap, Vessel};
-use procfs::Status;
+use crate::{areas, CheckpointError, Copied, Known, Result, ToReap, Vessel, VesselId};
+use procfs::{ProcessId, Status, ThreadId};
 use std::collections::hash_map::{Entry, HashMap};
 use tracee::process_state::{self as outside, RseqConfiguration};
 use tracee::thread_state::{self, Scheduling};
@@ -41,7 +41,7 @@ pub struct ThreadedVessel {
 /// One thread, beside what is in memory. The first thread's state is the vessel's.
 #[derive(Debug)]
 struct Thread {
-    tid: i32,
+    tid: ThreadId,
     registers: Registers,
     extended: Vec<u8>,
     mask: u64,
@@ -60,12 +60,12 @@ struct Thread {
 impl ThreadedVessel {
     /// Take a checkpoint of process `pid`, whose threads are all in `threads`, stopped. `gate` is the address of a
     /// `syscall` instruction in it. Afterwards all threads stand where they stood; see [`Vessel::fork`].
-    pub fn fork(pid: i32, threads: &HashMap<i32, Stopped>, gate: u64) -> Result<Self> {
-        let stopped: HashMap<i32, &Stopped> = threads.iter().map(|(&tid, stopped)| (tid, stopped)).collect();
+    pub fn fork(pid: ProcessId, threads: &HashMap<ThreadId, Stopped>, gate: u64) -> Result<Self> {
+        let stopped: HashMap<ThreadId, &Stopped> = threads.iter().map(|(&tid, stopped)| (tid, stopped)).collect();
         let this = Self::fork_known(pid, &stopped, gate, Known::default(), &mut Vec::new())?;
         match this.vessel.settle() {
             Ok(()) => Ok(this),
-            Err(error) => this.discard(&threads[&pid], gate).and(Err(error)),
+            Err(error) => this.discard(&threads[&pid.leader()], gate).and(Err(error)),
         }
     }
 
@@ -77,17 +77,18 @@ impl ThreadedVessel {
 
     /// The same with what the caller knows; see [`Vessel::fork_known`].
     pub fn fork_known(
-        pid: i32,
-        threads: &HashMap<i32, &Stopped>,
+        pid: ProcessId,
+        threads: &HashMap<ThreadId, &Stopped>,
         gate: u64,
         known: Known,
         zombies: &mut Vec<ToReap>,
     ) -> Result<Self> {
-        let leader = *threads.get(&pid).ok_or(CheckpointError::Unsupported("a first thread that has ended"))?;
+        let leader =
+            *threads.get(&pid.leader()).ok_or(CheckpointError::Unsupported("a first thread that has ended"))?;
         refuse(pid, threads)?;
         let scratch = state::writable(&areas::of(pid)?)?;
         let before = tracee::read_bytes(pid, scratch, STACK_LEN).map_err(CheckpointError::access("memory", pid))?;
-        let mut tids: Vec<i32> = threads.keys().copied().filter(|&tid| tid != pid).collect();
+        let mut tids: Vec<ThreadId> = threads.keys().copied().filter(|tid| !tid.is_leader_of(pid)).collect();
         tids.sort_unstable();
         let looked: Result<(Vec<Thread>, u64)> = (|| {
             let others =
@@ -108,21 +109,21 @@ impl ThreadedVessel {
         &self.vessel
     }
 
-    /// The vessel's own process id.
-    pub fn pid(&self) -> i32 {
-        self.vessel.pid()
+    /// The vessel's own number.
+    pub fn id(&self) -> VesselId {
+        self.vessel.id()
     }
 
     /// The other threads that it has kept.
-    pub fn others(&self) -> impl Iterator<Item = i32> + '_ {
+    pub fn others(&self) -> impl Iterator<Item = ThreadId> + '_ {
         self.others.iter().map(|thread| thread.tid)
     }
 
     /// The signal for which a thread had stopped, if it had: `restore` leaves it to the caller to deliver it.
-    pub fn signal(&self, tid: i32) -> Option<SignalInfo> {
+    pub fn signal(&self, tid: ThreadId) -> Option<SignalInfo> {
         match self.others.iter().find(|thread| thread.tid == tid) {
             Some(thread) => thread.signal,
-            None => self.vessel.signal().filter(|_| tid == self.vessel.of()),
+            None => self.vessel.signal().filter(|_| tid.is_leader_of(self.vessel.of())),
         }
     }
 
@@ -130,14 +131,15 @@ impl ThreadedVessel {
     /// checkpoint. `gate` is the address of a `syscall` instruction in the program that it runs *now*.
     ///
     /// After an error other than `Unsupported` the process is half of each: kill it.
-    pub fn restore(&self, threads: &mut HashMap<i32, Stopped>, gate: u64) -> Result<Copied> {
+    pub fn restore(&self, threads: &mut HashMap<ThreadId, Stopped>, gate: u64) -> Result<Copied> {
         self.restore_known(threads, gate, Known::default())
     }
 
     /// The same with what the caller knows; see [`Vessel::restore_known`].
-    pub fn restore_known(&self, threads: &mut HashMap<i32, Stopped>, gate: u64, known: Known) -> Result<Copied> {
+    pub fn restore_known(&self, threads: &mut HashMap<ThreadId, Stopped>, gate: u64, known: Known) -> Result<Copied> {
         let pid = self.vessel.of();
-        let leader = threads.remove(&pid).ok_or(CheckpointError::Unsupported("a first thread that has ended"))?;
+        let leader =
+            threads.remove(&pid.leader()).ok_or(CheckpointError::Unsupported("a first thread that has ended"))?;
         let stops = std::mem::take(threads);
         let mut others = Others { kept: &self.others, tid_address: self.tid_address, stops };
         let copied = match self.vessel.restore_among(&leader, gate, known, &mut others) {
@@ -149,7 +151,7 @@ impl ThreadedVessel {
             copied => copied,
         };
         *threads = others.stops;
-        threads.insert(pid, leader);
+        threads.insert(pid.leader(), leader);
         copied
     }
 
@@ -165,22 +167,22 @@ impl ThreadedVessel {
 }
 
 /// What cannot be kept must not be tried.
-fn refuse(pid: i32, threads: &HashMap<i32, &Stopped>) -> Result<()> {
+fn refuse(pid: ProcessId, threads: &HashMap<ThreadId, &Stopped>) -> Result<()> {
     for (&tid, stopped) in threads {
         match stopped.stop() {
             Stop::Signal(_) | Stop::SystemCall | Stop::Trap => {}
             Stop::Group(_) => return Err(CheckpointError::Unsupported("a process stopped by job control")),
             _ => return Err(CheckpointError::Unsupported("a thread that ends or executes")),
         }
-        if tid != pid && !shares_files(tid, pid)? {
+        if !tid.is_leader_of(pid) && !shares_files(tid, pid)? {
             return Err(CheckpointError::Unsupported("a thread with descriptors or directories of its own"));
         }
     }
     Ok(())
 }
 
-fn shares_files(tid: i32, pid: i32) -> Result<bool> {
-    thread_state::same_files(tid, pid).map_err(CheckpointError::access("descriptors", tid))
+fn shares_files(tid: ThreadId, pid: ProcessId) -> Result<bool> {
+    thread_state::same_files(tid, pid.leader()).map_err(CheckpointError::access("descriptors", tid))
 }
 
 fn tid_address(caller: &mut Caller, scratch: u64) -> Result<u64> {
@@ -252,15 +254,15 @@ impl Thread {
         arguments[SET_TID] = scratch + len;
         arguments[SET_TID + 1] = 1;
         let mut bytes: Vec<u8> = arguments.iter().flat_map(|word| word.to_le_bytes()).collect();
-        bytes.extend(self.tid.to_le_bytes());
+        bytes.extend(self.tid.as_raw().to_le_bytes());
         maker.write(scratch, &bytes)?;
         thread_state::forget_former(self.tid);
         maker.call("clone3", libc::SYS_clone3, &[scratch, len])?;
-        Ok(tracee::await_stop(self.tid)?.ok_or(TraceError::Gone(self.tid))?)
+        Ok(tracee::await_stop(self.tid)?.ok_or(TraceError::Gone(self.tid.into()))?)
     }
 
     /// What it alone has and can only set itself, with bytes that lie at `scratch` for a moment.
-    fn give_state(&self, stopped: &Stopped, pid: i32, gate: u64, scratch: u64) -> Result<()> {
+    fn give_state(&self, stopped: &Stopped, pid: ProcessId, gate: u64, scratch: u64) -> Result<()> {
         let tid = self.tid;
         let now = Status::of(tid)?;
         let mut caller = Caller::of(stopped, gate, true)?;
@@ -280,7 +282,7 @@ impl Thread {
             if now.bits("SigPnd")? & 1 << (number - 1) == 0 {
                 // To itself a thread may send a signal with anything in it.
                 caller.write(scratch, info.as_bytes())?;
-                let arguments = [pid as u64, tid as u64, number as u64, scratch];
+                let arguments = [pid.as_raw() as u64, tid.as_raw() as u64, number as u64, scratch];
                 caller.call("rt_tgsigqueueinfo", libc::SYS_rt_tgsigqueueinfo, &arguments)?;
             }
         }
@@ -306,7 +308,7 @@ pub(crate) struct Others<'a> {
     kept: &'a [Thread],
     /// The first thread's, if there are others or were.
     tid_address: Option<u64>,
-    stops: HashMap<i32, Stopped>,
+    stops: HashMap<ThreadId, Stopped>,
 }
 
 impl Others<'_> {
@@ -326,7 +328,7 @@ impl Others<'_> {
     }
 
     /// What cannot be put back must not be begun. `now`: the first thread's.
-    pub fn refuse(&self, pid: i32, now: &Status) -> Result<()> {
+    pub fn refuse(&self, pid: ProcessId, now: &Status) -> Result<()> {
         /// `CAP_SYS_ADMIN`, `CAP_CHECKPOINT_RESTORE`: with either of them a thread may choose an id.
         const MAKERS: u64 = 1 << 21 | 1 << 40;
         for thread in self.kept {
@@ -362,13 +364,13 @@ impl Others<'_> {
     }
 
     /// Threads that were born since end.
-    pub fn end_newborn(&mut self, pid: i32, gate: u64) -> Result<()> {
-        let is_kept = |tid: i32| self.kept.iter().any(|thread| thread.tid == tid);
-        let newborn: Vec<i32> = self.stops.keys().copied().filter(|&tid| !is_kept(tid)).collect();
+    pub fn end_newborn(&mut self, pid: ProcessId, gate: u64) -> Result<()> {
+        let is_kept = |tid: ThreadId| self.kept.iter().any(|thread| thread.tid == tid);
+        let newborn: Vec<ThreadId> = self.stops.keys().copied().filter(|&tid| !is_kept(tid)).collect();
         for tid in newborn {
             let Some(stopped) = self.stops.remove(&tid) else { continue };
             for info in stopped.end_alone(gate)? {
-                info.send_again(pid, pid);
+                info.send_again(pid, pid.leader());
             }
         }
         Ok(())
@@ -402,7 +404,7 @@ impl Others<'_> {
                     made
                 }
             };
-            thread.give_state(stopped, leader.pid, gate, scratch)?;
+            thread.give_state(stopped, leader.tid.leads(), gate, scratch)?;
         }
         Ok(())
     }

@@ -9,8 +9,8 @@ use crate::areas::{self, Area};
 use crate::reap::{Dying, ToReap};
 use crate::state::{self, Timers};
 use crate::threads::Others;
-use crate::{layout, pages, CheckpointError, Copied, Result};
-use procfs::Status;
+use crate::{layout, pages, CheckpointError, Copied, Result, VesselId};
+use procfs::{ProcessId, Status, TaskId, ThreadId};
 use std::cell::{Cell, OnceCell};
 use std::sync::OnceLock;
 use tracee::process_state as outside;
@@ -34,7 +34,7 @@ pub struct Known {
     /// It keeps no memory from its children (`MADV_DONTFORK`).
     pub inherited_memory: bool,
     /// A thread of it, and the processors on which it may run, where that is not what the kernel says at the moment.
-    pub affinity_of: Option<(i32, Vec<u64>)>,
+    pub affinity_of: Option<(ThreadId, Vec<u64>)>,
 }
 
 /// A checkpoint of a process (000, 5.1).
@@ -45,11 +45,11 @@ pub struct Known {
 #[derive(Debug)]
 #[must_use = "a vessel is either discarded or kept: dropped, it stays until its tracer ends"]
 pub struct Vessel {
-    vessel: i32,
+    vessel: VesselId,
     /// From its first stop on, which need not be waited for before it is needed.
     held: OnceCell<Stopped>,
     is_settled: Cell<bool>,
-    of: i32,
+    of: ProcessId,
     gate: u64,
     registers: Registers,
     /// Where the vessel's own may lack something.
@@ -90,14 +90,14 @@ impl Vessel {
         zombies: &mut Vec<ToReap>,
         company: u64,
     ) -> Result<Self> {
-        let of = p.tid();
+        let of = p.tid().leads();
         refuse(p, &known, company)?;
         let pending = pending(p)?;
         let extended = if inherits_extended_state(p)? { None } else { Some(p.extended_state()?) };
         let robust_list = p.robust_list().map_err(CheckpointError::access("robust list", of))?;
         let affinity = match known.affinity_of {
-            Some((confined, affinity)) if confined == of => affinity,
-            _ => outside::affinity(of).map_err(CheckpointError::access("affinity", of))?,
+            Some((confined, affinity)) if confined == p.tid() => affinity,
+            _ => outside::affinity(p.tid()).map_err(CheckpointError::access("affinity", of))?,
         };
         let mut caller = Caller::of(p, gate, company > 1)?;
         while let Some(zombie) = zombies.pop() {
@@ -105,7 +105,8 @@ impl Vessel {
         }
         let timers = if known.no_timers { Timers::default() } else { Timers::of(&mut caller)? };
         // The table of descriptors is shared: it need not be copied only to be emptied.
-        let vessel = caller.call("clone", libc::SYS_clone, &[FLAGS])? as i32;
+        let vessel = caller.call("clone", libc::SYS_clone, &[FLAGS])?;
+        let vessel = VesselId::from_raw(vessel as i32);
         let (registers, mask, signal) = (*caller.calls.registers(), caller.calls.mask(), caller.calls.signal());
         let this = Self {
             vessel,
@@ -135,7 +136,7 @@ impl Vessel {
 
     /// Its first stop, if that was seen by whoever waits for all tracees.
     pub fn adopt(&self, stopped: Stopped) {
-        debug_assert_eq!(stopped.tid(), self.vessel);
+        debug_assert_eq!(stopped.tid(), self.vessel.thread());
         let _it_has_but_one = self.held.set(stopped);
     }
 
@@ -143,7 +144,7 @@ impl Vessel {
         if let Some(held) = self.held.get() {
             return Ok(held);
         }
-        let stopped = tracee::await_stop(self.vessel)?.ok_or(tracee::TraceError::Gone(self.vessel))?;
+        let stopped = tracee::await_stop(self.vessel.thread())?.ok_or(tracee::TraceError::Gone(self.vessel.into()))?;
         Ok(self.held.get_or_init(|| stopped))
     }
 
@@ -171,13 +172,13 @@ impl Vessel {
         Caller::of(self.held()?, self.gate, false)
     }
 
-    /// The vessel's own process id.
-    pub fn pid(&self) -> i32 {
+    /// The vessel's own number.
+    pub fn id(&self) -> VesselId {
         self.vessel
     }
 
     /// Whose checkpoint it is.
-    pub fn of(&self) -> i32 {
+    pub fn of(&self) -> ProcessId {
         self.of
     }
 
@@ -223,12 +224,12 @@ impl Vessel {
 
     /// The same with other threads.
     pub(crate) fn restore_among(&self, p: &Stopped, gate: u64, known: Known, others: &mut Others) -> Result<Copied> {
-        let (pid, vessel) = (p.tid(), self.pid());
+        let (pid, vessel) = (p.tid().leads(), self.id());
         if pid != self.of {
             return Err(CheckpointError::Unsupported("another process's checkpoint"));
         }
         // Nobody sees where they are: the vessel never runs, and the process does not yet.
-        outside::bring_near(vessel);
+        outside::bring_near(vessel.thread());
         let (now, then) = (Status::of(pid)?, Status::of(vessel)?);
         let (ours, theirs) = (areas::of(pid)?, areas::of(vessel)?);
         refuse_to_restore(pid, vessel, (&now, &ours), (&then, &theirs), others.company())?;
@@ -237,7 +238,7 @@ impl Vessel {
         others.restore_from_outside()?;
         let is_in_company = others.is_company();
         others.end_newborn(pid, gate)?;
-        outside::bring_near(pid);
+        outside::bring_near(p.tid());
         let kept = state::Kept::of(&mut self.caller()?, &theirs, &now, &then)?;
         others.unregister(gate)?;
         let mut caller = Caller::of(p, gate, is_in_company)?;
@@ -272,7 +273,7 @@ impl Vessel {
             None => p.set_extended_state(&self.held()?.extended_state()?)?,
         }
         caller.calls.finish_sending_again(&restarting(self.registers), self.mask)?;
-        outside::set_affinity(pid, &self.affinity).map_err(CheckpointError::access("affinity", pid))?;
+        outside::set_affinity(p.tid(), &self.affinity).map_err(CheckpointError::access("affinity", pid))?;
         Ok(copied)
     }
 
@@ -287,7 +288,7 @@ impl Vessel {
             }
             // To itself a process may send a signal with anything in it.
             caller.write(scratch, info.as_bytes())?;
-            let (pid, signal) = (caller.pid as u64, info.number() as u64);
+            let (pid, signal) = (caller.tid.as_raw() as u64, info.number() as u64);
             match shared {
                 true => caller.call(what, nr, &[pid, signal, scratch])?,
                 false => caller.call(what, nr, &[pid, pid, signal, scratch])?,
@@ -316,17 +317,17 @@ impl Vessel {
 
     /// Give the checkpoint up without waiting for its end.
     pub fn give_up(self) -> Result<Dying> {
-        tracee::kill(self.vessel)?;
+        tracee::kill(self.vessel.process())?;
         // It may have been confined when it was born: now it may end where there is room for that. Before the kill this
         // would wake another core.
-        let _ = outside::set_affinity(self.vessel, &self.affinity);
+        let _ = outside::set_affinity(self.vessel.thread(), &self.affinity);
         Ok(Dying { vessel: self.vessel, parent: self.of, was_settled: self.is_settled.get() })
     }
 }
 
 /// What cannot be kept must not be tried.
 fn refuse(p: &Stopped, known: &Known, company: u64) -> Result<()> {
-    let pid = p.tid();
+    let pid = p.tid().leads();
     if !(known.one_thread && company == 1) && threads(pid)? != company {
         return Err(CheckpointError::Unsupported("threads that are not stopped"));
     }
@@ -341,14 +342,14 @@ fn refuse(p: &Stopped, known: &Known, company: u64) -> Result<()> {
     }
     // A child of vfork runs in its parent's memory. A kernel without kcmp cannot say; a parent in vfork cannot be asked
     // for a checkpoint.
-    if outside::same_memory(pid, Status::of(pid)?.parent()?).unwrap_or(false) {
+    if shares_memory_with_parent(pid, &Status::of(pid)?)? {
         return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
     }
     Ok(())
 }
 
 /// A directory has two links and one for each directory in it.
-fn threads(pid: i32) -> Result<u64> {
+fn threads(pid: ProcessId) -> Result<u64> {
     let task = std::fs::metadata(format!("/proc/{pid}/task")).map_err(CheckpointError::access("threads", pid))?;
     Ok(std::os::unix::fs::MetadataExt::nlink(&task) - 2)
 }
@@ -369,14 +370,21 @@ fn inherits_extended_state(p: &Stopped) -> Result<bool> {
 }
 
 /// Memory that is kept from children is missing in the copy. Its size tells, the list of areas would cost more.
-fn has_all_memory(of: i32, vessel: i32) -> Result<bool> {
-    let total = |pid| -> Result<String> { Ok(procfs::text(pid, "statm")?.split(' ').next().unwrap_or("").to_owned()) };
-    Ok(total(of)? == total(vessel)?)
+fn has_all_memory(of: ProcessId, vessel: VesselId) -> Result<bool> {
+    let total = |task: TaskId| -> Result<String> {
+        Ok(procfs::text(task, "statm")?.split(' ').next().unwrap_or("").to_owned())
+    };
+    Ok(total(of.into())? == total(vessel.into())?)
+}
+
+/// A kernel without kcmp cannot say, nor can one whose parent is outside of our namespace be compared with it.
+fn shares_memory_with_parent(pid: ProcessId, status: &Status) -> Result<bool> {
+    Ok(status.parent()?.is_some_and(|parent| outside::same_memory(pid, parent).unwrap_or(false)))
 }
 
 fn refuse_to_restore(
-    pid: i32,
-    vessel: i32,
+    pid: ProcessId,
+    vessel: VesselId,
     (now, ours): (&Status, &[Area]),
     (then, theirs): (&Status, &[Area]),
     company: usize,
@@ -390,7 +398,7 @@ fn refuse_to_restore(
     if procfs::link(pid, "root")? != procfs::link(vessel, "root")? {
         return Err(CheckpointError::Unsupported("a root directory changed since"));
     }
-    if outside::same_memory(pid, now.parent()?).unwrap_or(false) {
+    if shares_memory_with_parent(pid, now)? {
         return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
     }
     let special = |areas: &[Area]| areas.iter().any(|area| area.name.contains("hugepage (deleted)"));

@@ -2,6 +2,7 @@
 
 mod common;
 use common::{compile, gate, Program};
+use procfs::ProcessId;
 use tracee::Stop;
 
 const OTHER: &str = r#"
@@ -40,7 +41,7 @@ fn restored_after_exec(name: &str, old: &[&str], other: &[&str], at_exec_stop: b
     let mut program = Program::start(&old, &[other.to_str().unwrap()]);
     program.trap();
     let vessel = program.fork();
-    let links = |pid: i32| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let links = |pid: ProcessId| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     let mut before = None;
     for round in 0..3 {
         program.resume();
@@ -59,12 +60,12 @@ fn restored_after_exec(name: &str, old: &[&str], other: &[&str], at_exec_stop: b
         assert_eq!(links(program.pid()), descriptors, "no descriptor is left behind");
     }
     assert!(before.unwrap().contains("renamed"));
-    let maps = |pid: i32| {
+    let maps = |pid: ProcessId| {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
         maps.lines().filter(|line| line.contains('[')).map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(maps(program.pid()), maps(vessel.pid()), "heap, stack and vdso are named as they were");
-    assert_eq!(gate(program.pid()), gate(vessel.pid()));
+    assert_eq!(maps(program.pid()), maps(vessel.id().process()), "heap, stack and vdso are named as they were");
+    assert_eq!(gate(program.pid()), gate(vessel.id().process()));
     program.discard(vessel);
     program.resume();
     program.await_stop(|stop| matches!(stop, Stop::Exec { .. }));

@@ -24,7 +24,7 @@ fn a_process_that_executes_all_the_time_is_stopped_each_time() {
     let program = Program::start(&path, &[]);
     let pid = program.pid();
     let mut stops = 0;
-    while let Some(stopped) = tracee::halt(pid).unwrap() {
+    while let Some(stopped) = tracee::halt(pid.leader()).unwrap() {
         stops += 1;
         stopped.resume(0).unwrap();
     }

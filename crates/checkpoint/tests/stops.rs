@@ -3,6 +3,7 @@
 mod common;
 use checkpoint::{CheckpointError, Known, ToReap, Vessel};
 use common::{compile, Program};
+use procfs::{ProcessId, ThreadId};
 use std::time::Duration;
 use tracee::{RemoteCalls, Stop, Stopped};
 
@@ -17,7 +18,7 @@ fn interrupted_in_a_sleep_it_sleeps_again() {
     );
     let mut program = Program::start(&path, &[]);
     program.await_call(&[libc::SYS_nanosleep, libc::SYS_clock_nanosleep]);
-    program.stopped = Some(Stopped::interrupt(program.pid()).unwrap());
+    program.stopped = Some(Stopped::interrupt(program.pid().leader()).unwrap());
     assert_eq!(program.stopped().stop(), Stop::Trap);
     let vessel = program.fork();
     for _ in 0..3 {
@@ -46,7 +47,7 @@ fn interrupted_in_a_read_it_reads_again() {
     );
     let mut program = Program::start(&path, &[]);
     program.await_call(&[libc::SYS_read]);
-    program.stopped = Some(Stopped::interrupt(program.pid()).unwrap());
+    program.stopped = Some(Stopped::interrupt(program.pid().leader()).unwrap());
     let vessel = program.fork();
     for _ in 0..3 {
         program.resume();
@@ -80,7 +81,7 @@ fn a_fault_at_the_moment_of_a_stop_is_no_answer_and_comes_again() {
         // It is to be met at every moment of what it does.
         let begin = std::time::Instant::now();
         while begin.elapsed() < Duration::from_nanos(round as u64 * 7919 % 60_000) {}
-        let stopped = Stopped::interrupt(pid).unwrap();
+        let stopped = Stopped::interrupt(pid.leader()).unwrap();
         if stopped.stop() != Stop::Trap {
             // A fault that was reported by itself.
             let signal = stopped.signal();
@@ -88,7 +89,7 @@ fn a_fault_at_the_moment_of_a_stop_is_no_answer_and_comes_again() {
             continue;
         }
         let mut calls = RemoteCalls::new(&stopped, program.gate()).unwrap();
-        assert_eq!(calls.call(libc::SYS_getpid, &[]).unwrap(), i64::from(pid));
+        assert_eq!(calls.call(libc::SYS_getpid, &[]).unwrap(), i64::from(pid.as_raw()));
         assert_eq!(calls.finish().unwrap().len(), 0);
         stopped.resume(0).unwrap();
     }
@@ -110,7 +111,7 @@ fn a_stop_signal_that_comes_after_the_last_call_is_told() {
         send(pid, "STOP");
         program.await_stop(|stop| stop == Stop::Group(libc::SIGSTOP));
         let mut calls = RemoteCalls::new(program.stopped(), program.gate()).unwrap();
-        assert_eq!(calls.call(libc::SYS_getpid, &[]).unwrap(), i64::from(pid));
+        assert_eq!(calls.call(libc::SYS_getpid, &[]).unwrap(), i64::from(pid.as_raw()));
         if continues {
             send(pid, "CONT");
         }
@@ -128,12 +129,12 @@ fn a_stop_signal_that_comes_after_the_last_call_is_told() {
 }
 
 /// In one letter (proc(5)).
-fn state(pid: i32) -> char {
+fn state(pid: ProcessId) -> char {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit(") ").next().unwrap().chars().next().unwrap()
 }
 
-fn send(pid: i32, signal: &str) {
+fn send(pid: ProcessId, signal: &str) {
     let kill = std::process::Command::new("kill").args([&format!("-{signal}"), &pid.to_string()]).status();
     assert!(kill.unwrap().success());
 }
@@ -160,7 +161,7 @@ fn a_vessel_that_nobody_knows_of_is_recognized() {
     let mut calls = RemoteCalls::new(program.stopped(), program.gate()).unwrap();
     for place in ["instead of the call", "at the gate"] {
         let vessel = calls.call(libc::SYS_clone, &[VESSEL]).unwrap() as i32;
-        let vessel = Stopped::await_thread(vessel).unwrap();
+        let vessel = Stopped::await_thread(ThreadId::from_raw(vessel)).unwrap();
         assert!(Vessel::is_stray(&vessel.registers().unwrap()), "{place}");
         vessel.kill().unwrap();
     }
@@ -258,10 +259,10 @@ fn a_vessel_has_no_descriptors() {
     let path = compile("plain", "int main(void) { begin(); STOP(); return 0; }", &[]);
     let mut program = Program::start(&path, &[]);
     program.trap();
-    let descriptors = |pid: i32| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let descriptors = |pid: ProcessId| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     let before = descriptors(program.pid());
     let vessel = program.fork();
-    assert_eq!((descriptors(vessel.pid()), descriptors(program.pid())), (0, before));
+    assert_eq!((descriptors(vessel.id().process()), descriptors(program.pid())), (0, before));
     program.discard(vessel);
 }
 
@@ -285,14 +286,14 @@ fn a_vessel_that_is_not_settled_holds_nothing_open() {
         assert_eq!(program.line(), "0");
         program.restore(&vessel);
     }
-    let group = |pid: i32| {
+    let group = |pid: ProcessId| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
         stat.rsplit(')').next().unwrap().split_whitespace().nth(2).unwrap().to_owned()
     };
-    assert_eq!(group(vessel.pid()), group(program.pid()));
+    assert_eq!(group(vessel.id().process()), group(program.pid()));
     vessel.settle().unwrap();
-    assert_ne!(group(vessel.pid()), group(program.pid()));
-    assert_eq!(std::fs::read_dir(format!("/proc/{}/fd", vessel.pid())).unwrap().count(), 0);
+    assert_ne!(group(vessel.id().process()), group(program.pid()));
+    assert_eq!(std::fs::read_dir(format!("/proc/{}/fd", vessel.id().process())).unwrap().count(), 0);
     program.discard(vessel);
     program.resume();
     program.trap();
@@ -351,10 +352,10 @@ fn a_process_may_run_where_it_might() {
     let path = compile("plain", "int main(void) { begin(); STOP(); return 0; }", &[]);
     let mut program = Program::start(&path, &[]);
     program.trap();
-    let affinity = || tracee::process_state::affinity(program.pid()).unwrap();
+    let affinity = || tracee::process_state::affinity(program.pid().leader()).unwrap();
     let before = affinity();
-    tracee::process_state::bring_near(program.pid());
-    let known = Known { affinity_of: Some((program.pid(), before.clone())), ..Known::default() };
+    tracee::process_state::bring_near(program.pid().leader());
+    let known = Known { affinity_of: Some((program.pid().leader(), before.clone())), ..Known::default() };
     let vessel = Vessel::fork_known(program.stopped(), program.gate(), known, &mut vec![]).unwrap();
     program.restore(&vessel);
     assert_eq!(affinity(), before);
@@ -395,14 +396,14 @@ fn a_death_is_reported() {
     let mut program = Program::start(&path, &[]);
     program.trap();
     let vessel = program.fork();
-    kill(vessel.pid());
+    kill(vessel.id().process());
     let registers = program.stopped().registers().unwrap();
     assert!(vessel.restore(program.stopped(), program.gate()).unwrap_err().is_gone());
     assert_eq!(program.stopped().registers().unwrap().rip, registers.rip);
     program.discard(vessel);
 }
 
-fn kill(pid: i32) {
+fn kill(pid: ProcessId) {
     assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
     std::thread::sleep(Duration::from_millis(50));
 }

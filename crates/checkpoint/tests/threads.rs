@@ -4,6 +4,7 @@
 mod common;
 use checkpoint::{CheckpointError, ThreadedVessel};
 use common::{compile, Program};
+use procfs::{ProcessId, ThreadId};
 use std::collections::{HashMap, HashSet};
 use tracee::{Stop, Stopped};
 
@@ -86,17 +87,17 @@ static void say_all(const char *what) {
 
 const FREEZE_MAX: usize = 100;
 
-fn tids(pid: i32) -> HashSet<i32> {
+fn tids(pid: ProcessId) -> HashSet<ThreadId> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
+    tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().map(ThreadId::from_raw).unwrap()).collect()
 }
 
 /// A program whose first thread is stopped: stop all others, and attach to those that are not attached yet.
-fn freeze(program: &mut Program) -> HashMap<i32, Stopped> {
+fn freeze(program: &mut Program) -> HashMap<ThreadId, Stopped> {
     let pid = program.pid();
-    let mut stops = HashMap::from([(pid, program.stopped.take().unwrap())]);
+    let mut stops = HashMap::from([(pid.leader(), program.stopped.take().unwrap())]);
     for _ in 0..FREEZE_MAX {
-        let running: Vec<i32> = tids(pid).into_iter().filter(|tid| !stops.contains_key(tid)).collect();
+        let running: Vec<ThreadId> = tids(pid).into_iter().filter(|tid| !stops.contains_key(tid)).collect();
         if running.is_empty() {
             return stops;
         }
@@ -112,8 +113,8 @@ fn freeze(program: &mut Program) -> HashMap<i32, Stopped> {
     panic!("threads are born faster than they are stopped");
 }
 
-fn resume(program: &mut Program, mut stops: HashMap<i32, Stopped>) {
-    let leader = stops.remove(&program.pid()).unwrap();
+fn resume(program: &mut Program, mut stops: HashMap<ThreadId, Stopped>) {
+    let leader = stops.remove(&program.pid().leader()).unwrap();
     for (_, stopped) in stops {
         let signal = stopped.signal();
         stopped.resume(signal).unwrap();
@@ -121,15 +122,15 @@ fn resume(program: &mut Program, mut stops: HashMap<i32, Stopped>) {
     leader.resume(0).unwrap();
 }
 
-fn sorted(stops: &HashMap<i32, Stopped>) -> Vec<i32> {
-    let mut sorted: Vec<i32> = stops.keys().copied().collect();
+fn sorted(stops: &HashMap<ThreadId, Stopped>) -> Vec<ThreadId> {
+    let mut sorted: Vec<ThreadId> = stops.keys().copied().collect();
     sorted.sort_unstable();
     sorted
 }
 
 /// What each thread has registered for restartable sequences.
-fn sequences(stops: &HashMap<i32, Stopped>) -> Vec<(i32, u64)> {
-    let pointer = |tid: &i32| stops[tid].rseq_configuration().unwrap().pointer;
+fn sequences(stops: &HashMap<ThreadId, Stopped>) -> Vec<(ThreadId, u64)> {
+    let pointer = |tid: &ThreadId| stops[tid].rseq_configuration().unwrap().pointer;
     sorted(stops).into_iter().map(|tid| (tid, pointer(&tid))).collect()
 }
 
@@ -165,8 +166,8 @@ fn check(name: &str, body: &str, workers: usize) {
         assert_eq!(program.line(), lines.1, "{name}: goes on as it did, round {round}");
     }
     let stops = freeze(&mut program);
-    let child = vessel.vessel().pid();
-    vessel.discard(&stops[&pid], gate).unwrap();
+    let child = vessel.vessel().id().process();
+    vessel.discard(&stops[&pid.leader()], gate).unwrap();
     assert!(!std::path::Path::new(&format!("/proc/{child}")).exists(), "nothing is left of a vessel");
     resume(&mut program, stops);
     assert_eq!(program.line(), "end", "{name}");
@@ -231,7 +232,7 @@ fn threads_that_an_exec_has_ended_are_there_again() {
     let mut line = String::new();
     for round in 0..3 {
         // The kernel goes on with the exec when their tracer has heard of the others' ends.
-        before.iter().filter(|&&tid| tid != pid).for_each(|&tid| drop(tracee::await_end(tid)));
+        before.iter().filter(|tid| !tid.is_leader_of(pid)).for_each(|&tid| drop(tracee::await_end(tid)));
         program.await_stop(|stop| matches!(stop, Stop::Exec { .. }));
         program.resume();
         program.trap();
@@ -248,7 +249,7 @@ fn threads_that_an_exec_has_ended_are_there_again() {
         }
     }
     let stops = freeze(&mut program);
-    vessel.discard(&stops[&pid], program.gate()).unwrap();
+    vessel.discard(&stops[&pid.leader()], program.gate()).unwrap();
     resume(&mut program, stops);
 }
 
@@ -291,7 +292,7 @@ fn a_thread_that_computes_goes_on_from_where_it_was() {
     }
     program.trap();
     let stops = freeze(&mut program);
-    vessel.discard(&stops[&pid], gate).unwrap();
+    vessel.discard(&stops[&pid.leader()], gate).unwrap();
 }
 
 #[test]
@@ -323,12 +324,12 @@ fn what_cannot_be_kept_is_refused() {
         match forked {
             Ok(vessel) => {
                 assert!(!is_refused, "{how}");
-                vessel.discard(&stops[&pid], gate).unwrap();
+                vessel.discard(&stops[&pid.leader()], gate).unwrap();
             }
             Err(error) => assert!(is_refused && matches!(error, CheckpointError::Unsupported(_)), "{how}: {error}"),
         }
         // One that nobody has stopped is no part of a checkpoint.
-        let other = *stops.keys().find(|&&tid| tid != pid).unwrap();
+        let other = *stops.keys().find(|tid| !tid.is_leader_of(pid)).unwrap();
         let missing = stops.remove(&other).unwrap();
         assert!(matches!(ThreadedVessel::fork(pid, &stops, gate), Err(CheckpointError::Unsupported(_))), "{how}");
         stops.insert(other, missing);

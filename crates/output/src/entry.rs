@@ -9,7 +9,7 @@ pub struct QueueId(pub u64);
 
 /// A process inside.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ProcessId(pub u32);
+pub struct WriterId(pub u32);
 
 /// Position in the order of writing, over all queues.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -19,7 +19,7 @@ pub struct Sequence(pub u64);
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<T> {
     pub queue: QueueId,
-    pub process: ProcessId,
+    pub process: WriterId,
     pub clock: Clock,
     pub bytes: usize,
     /// Absent once it was handed out by `next_release`.
@@ -34,7 +34,7 @@ pub struct Release<T> {
     /// Where it goes.
     pub queue: QueueId,
     /// Who wrote it.
-    pub process: ProcessId,
+    pub process: WriterId,
     /// What it is.
     pub payload: T,
 }
@@ -47,7 +47,7 @@ pub struct Dropped<T> {
     /// Where it would have gone.
     pub queue: QueueId,
     /// Who wrote it.
-    pub process: ProcessId,
+    pub process: WriterId,
     /// What it is; absent if `next_release` had handed it out.
     pub payload: Option<T>,
 }

@@ -13,11 +13,11 @@
 //! Events go in by methods, actions come out of [`OutputQueues::next_release`]:
 //! ```
 //! use commit_clock::Clock;
-//! use output::{Options, OutputQueues, ProcessId, QueueId};
+//! use output::{Options, OutputQueues, WriterId, QueueId};
 //! let mut queues = OutputQueues::new(Options::default());
 //! let mut clock = Clock::NONE;
 //! clock.0[0] = 3;
-//! queues.push(QueueId(1), ProcessId(8000), clock, "hello", 5).unwrap();
+//! queues.push(QueueId(1), WriterId(8000), clock, "hello", 5).unwrap();
 //! assert!(queues.next_release().is_none());
 //! queues.on_committed(&clock);
 //! let release = queues.next_release().unwrap();
@@ -31,5 +31,5 @@ mod entry;
 mod lanes;
 mod queues;
 
-pub use entry::{Dropped, ProcessId, PushError, Pushed, QueueId, Release, Sequence, Why};
+pub use entry::{Dropped, PushError, Pushed, QueueId, Release, Sequence, Why, WriterId};
 pub use queues::{Options, OutputQueues, Pending};

@@ -6,7 +6,7 @@
 //! stalled, so nothing of its queue or process is before it, and its queue is not blocked. Then it is itself an older
 //! head.
 
-use crate::entry::{Dropped, Entry, ProcessId, PushError, Pushed, QueueId, Release, Sequence, Why};
+use crate::entry::{Dropped, Entry, PushError, Pushed, QueueId, Release, Sequence, Why, WriterId};
 use crate::lanes::Lane;
 use commit_clock::{Clock, DOMAINS_MAX};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -39,7 +39,7 @@ pub struct OutputQueues<T> {
     options: Options,
     entries: BTreeMap<Sequence, Entry<T>>,
     queues: BTreeMap<QueueId, Lane>,
-    processes: BTreeMap<ProcessId, Lane>,
+    processes: BTreeMap<WriterId, Lane>,
     blocked: BTreeSet<QueueId>,
     broken: BTreeSet<QueueId>,
     failed_domains: BTreeSet<usize>,
@@ -79,7 +79,7 @@ impl<T> OutputQueues<T> {
     }
 
     /// Hold output that `process`, depending on `clock`, writes to `queue`.
-    pub fn push(&mut self, queue: QueueId, process: ProcessId, clock: Clock, payload: T, bytes: usize) -> Pushed<T> {
+    pub fn push(&mut self, queue: QueueId, process: WriterId, clock: Clock, payload: T, bytes: usize) -> Pushed<T> {
         if let Some(why) = self.refusal(queue, &clock, bytes) {
             return Err(PushError { why, payload });
         }
@@ -115,7 +115,7 @@ impl<T> OutputQueues<T> {
 
     /// Whether output may be written without being held: it is committed, and if it were pushed it would be the next to
     /// be released, and at once.
-    pub fn straight_through(&self, queue: QueueId, process: ProcessId, clock: &Clock, committed: &Clock) -> bool {
+    pub fn straight_through(&self, queue: QueueId, process: WriterId, clock: &Clock, committed: &Clock) -> bool {
         let mut known = self.committed;
         known.merge(committed);
         clock.is_resolved_by(&known)
@@ -202,7 +202,7 @@ impl<T> OutputQueues<T> {
     }
 
     /// What is held of a process.
-    pub fn pending_of(&self, process: ProcessId) -> Pending {
+    pub fn pending_of(&self, process: WriterId) -> Pending {
         pending(self.processes.get(&process))
     }
 

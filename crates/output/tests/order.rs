@@ -1,7 +1,7 @@
 //! Random events against the rules as they are written down, applied to a plain list.
 
 use commit_clock::Clock;
-use output::{Options, OutputQueues, ProcessId, PushError, QueueId, Sequence, Why};
+use output::{Options, OutputQueues, PushError, QueueId, Sequence, Why, WriterId};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -139,9 +139,9 @@ impl Pair {
         let clock = &mut self.model.clocks[process as usize];
         clock.0[domain] = clock.0[domain].max(self.model.committed.0[domain] + ahead);
         let clock = *clock;
-        let through = self.queues.straight_through(QueueId(queue), ProcessId(process), &clock, &self.model.committed);
+        let through = self.queues.straight_through(QueueId(queue), WriterId(process), &clock, &self.model.committed);
         self.pushed += 1;
-        let answer = self.queues.push(QueueId(queue), ProcessId(process), clock, self.pushed, bytes);
+        let answer = self.queues.push(QueueId(queue), WriterId(process), clock, self.pushed, bytes);
         match (self.model.refusal(queue, &clock, bytes), answer) {
             (Some(why), Err(PushError { why: given, payload })) => {
                 assert!(why == given && payload == self.pushed);
@@ -193,7 +193,7 @@ impl Pair {
         }
         for process in 0..4 {
             let entries = self.model.held.iter().filter(|held| held.process == process).count();
-            assert_eq!(self.queues.pending_of(ProcessId(process)).entries, entries);
+            assert_eq!(self.queues.pending_of(WriterId(process)).entries, entries);
         }
         assert_eq!(self.queues.is_empty(), self.model.held.is_empty());
         assert_eq!(self.queues.wanted().is_resolved_by(&self.model.committed), self.all_committed());

@@ -1,12 +1,12 @@
 //! The order of output, one rule a test.
 
 use commit_clock::Clock;
-use output::{Options, OutputQueues, ProcessId, QueueId, Release, Sequence, Why};
+use output::{Options, OutputQueues, QueueId, Release, Sequence, Why, WriterId};
 use std::time::Duration;
 
-const A: ProcessId = ProcessId(1);
-const B: ProcessId = ProcessId(2);
-const C: ProcessId = ProcessId(3);
+const A: WriterId = WriterId(1);
+const B: WriterId = WriterId(2);
+const C: WriterId = WriterId(3);
 const TERMINAL: QueueId = QueueId(1);
 const SOCKET: QueueId = QueueId(2);
 const PIPE: QueueId = QueueId(3);
@@ -19,7 +19,7 @@ fn at(transaction: u64) -> Clock {
     clock
 }
 
-fn push(queues: &mut Queues, queue: QueueId, process: ProcessId, transaction: u64, what: &'static str) -> Sequence {
+fn push(queues: &mut Queues, queue: QueueId, process: WriterId, transaction: u64, what: &'static str) -> Sequence {
     queues.push(queue, process, at(transaction), what, what.len()).unwrap()
 }
 
@@ -106,7 +106,7 @@ fn a_reader_that_does_not_read_holds_up_only_its_queue_and_its_writers() {
     push(&mut queues, TERMINAL, A, 0, "same process");
     push(&mut queues, PIPE, B, 0, "same queue");
     push(&mut queues, TERMINAL, C, 0, "behind the second");
-    push(&mut queues, SOCKET, ProcessId(4), 0, "free");
+    push(&mut queues, SOCKET, WriterId(4), 0, "free");
     assert_eq!(leaving(&mut queues), ["free"]);
     queues.on_unblocked(PIPE);
     assert_eq!(leaving(&mut queues), ["blocked", "same process", "same queue", "behind the second"]);
@@ -208,7 +208,7 @@ fn many_entries() {
     let mut queues: OutputQueues<u64> = OutputQueues::new(Options { queue_bytes_max: usize::MAX });
     for n in 0..100_000u64 {
         let queue = if n % 4 == 0 { TERMINAL } else { PIPE };
-        queues.push(queue, ProcessId((n % 4) as u32), at(n / 1000), n, 1).unwrap();
+        queues.push(queue, WriterId((n % 4) as u32), at(n / 1000), n, 1).unwrap();
     }
     let mut left = 0;
     for transaction in 0..100 {

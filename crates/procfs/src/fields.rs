@@ -1,11 +1,11 @@
 //! `/proc/PID/limits` and `/proc/PID/stat`.
 
-use crate::{text, Error, Result};
+use crate::{text, Error, Result, TaskId};
 
 /// `/proc/PID/limits`.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    pid: i32,
+    task: TaskId,
     text: String,
 }
 
@@ -14,8 +14,9 @@ impl Limits {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn of(pid: i32) -> Result<Self> {
-        Ok(Self { pid, text: text(pid, "limits")? })
+    pub fn of(task: impl Into<TaskId>) -> Result<Self> {
+        let task = task.into();
+        Ok(Self { task, text: text(task, "limits")? })
     }
 
     /// A soft limit, by its name (`Max open files`). `None`: unlimited.
@@ -23,7 +24,7 @@ impl Limits {
     /// # Errors
     /// There is no such limit.
     pub fn soft(&self, name: &str) -> Result<Option<u64>> {
-        let lacks = || Error::no_field(self.pid, "limits", name);
+        let lacks = || Error::no_field(self.task, "limits", name);
         let line = self.text.lines().find_map(|line| line.strip_prefix(name)).ok_or_else(lacks)?;
         match line.split_whitespace().next() {
             Some("unlimited") => Ok(None),
@@ -37,10 +38,11 @@ impl Limits {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn stat_fields(pid: i32) -> Result<Vec<String>> {
-    let stat = text(pid, "stat")?;
+pub fn stat_fields(task: impl Into<TaskId>) -> Result<Vec<String>> {
+    let task = task.into();
+    let stat = text(task, "stat")?;
     // The name in parentheses may contain anything, parentheses included.
-    let (_, rest) = stat.rsplit_once(')').ok_or_else(|| Error::no_field(pid, "stat", "name"))?;
+    let (_, rest) = stat.rsplit_once(')').ok_or_else(|| Error::no_field(task, "stat", "name"))?;
     Ok(rest.split_whitespace().map(str::to_owned).collect())
 }
 
@@ -67,11 +69,12 @@ impl Marks {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn of(pid: i32) -> Result<Self> {
-        let fields = stat_fields(pid)?;
+    pub fn of(task: impl Into<TaskId>) -> Result<Self> {
+        let task = task.into();
+        let fields = stat_fields(task)?;
         let field = |number: usize| {
             let found = fields.get(number - 3).and_then(|field| field.parse().ok());
-            found.ok_or_else(|| Error::no_field(pid, "stat", &format!("field {number}")))
+            found.ok_or_else(|| Error::no_field(task, "stat", &format!("field {number}")))
         };
         Ok(Self {
             code: [field(26)?, field(27)?],
@@ -87,21 +90,23 @@ impl Marks {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const OWN: fn() -> i32 = || std::process::id() as i32;
+    use crate::ProcessId;
 
     #[test]
     fn own_limits_are_numbers_or_none() {
-        let limits = Limits::of(OWN()).unwrap();
+        let limits = Limits::of(ProcessId::own()).unwrap();
         assert!(limits.soft("Max open files").unwrap().is_some_and(|most| most > 0));
         assert!(matches!(limits.soft("Max patience"), Err(Error::NoField { .. })));
-        let one = Limits { pid: 1, text: "Max file size             unlimited            unlimited   bytes".into() };
+        let one = Limits {
+            task: ProcessId::from_raw(1).into(),
+            text: "Max file size             unlimited            unlimited   bytes".into(),
+        };
         assert_eq!(one.soft("Max file size").unwrap(), None);
     }
 
     #[test]
     fn own_marks_are_in_order() {
-        let marks = Marks::of(OWN()).unwrap();
+        let marks = Marks::of(ProcessId::own()).unwrap();
         assert!(marks.code[0] < marks.code[1] && marks.arguments[0] < marks.environment[0]);
     }
 }

@@ -7,11 +7,13 @@
 #![forbid(unsafe_code)]
 
 mod fields;
+mod ids;
 mod locks;
 mod maps;
 mod status;
 
 pub use fields::{stat_fields, Limits, Marks};
+pub use ids::{process_of, ProcessId, TaskId, ThreadId};
 pub use locks::{file_locks, FileLock, LockKind};
 pub use maps::{Mapping, Maps};
 pub use status::{SignalSets, Status};
@@ -31,30 +33,30 @@ use std::path::PathBuf;
 pub enum Error {
     /// The process has ended, perhaps a moment ago. A zombie still has a status and a number.
     #[error("process {0} has ended")]
-    Gone(i32),
+    Gone(TaskId),
     /// The process is there, the file is not: a descriptor that is closed, or a kernel without this file.
-    #[error("there is no /proc/{pid}/{name}")]
+    #[error("there is no /proc/{task}/{name}")]
     Missing {
         /// The process.
-        pid: i32,
+        task: TaskId,
         /// Path of the file below `/proc/PID`.
         name: String,
     },
     /// The file is there and cannot be read.
-    #[error("cannot read /proc/{pid}/{name}: {source}")]
+    #[error("cannot read /proc/{task}/{name}: {source}")]
     Unreadable {
         /// The process.
-        pid: i32,
+        task: TaskId,
         /// Path of the file below `/proc/PID`.
         name: String,
         /// What the kernel said.
         source: io::Error,
     },
     /// The file was read and does not say what was asked for.
-    #[error("/proc/{pid}/{name} has no {field}")]
+    #[error("/proc/{task}/{name} has no {field}")]
     NoField {
         /// The process.
-        pid: i32,
+        task: TaskId,
         /// Path of the file below `/proc/PID`.
         name: String,
         /// What was looked for.
@@ -72,25 +74,26 @@ impl Error {
     }
 
     /// The process of which something is not known.
-    pub fn pid(&self) -> i32 {
+    pub fn task(&self) -> TaskId {
         match *self {
-            Self::Gone(pid) | Self::Missing { pid, .. } | Self::Unreadable { pid, .. } | Self::NoField { pid, .. } => {
-                pid
-            }
+            Self::Gone(task)
+            | Self::Missing { task, .. }
+            | Self::Unreadable { task, .. }
+            | Self::NoField { task, .. } => task,
         }
     }
 
-    pub(crate) fn no_field(pid: i32, name: &str, field: &str) -> Self {
-        Self::NoField { pid, name: name.to_owned(), field: field.to_owned() }
+    pub(crate) fn no_field(task: TaskId, name: &str, field: &str) -> Self {
+        Self::NoField { task, name: name.to_owned(), field: field.to_owned() }
     }
 
-    fn of(pid: i32, name: &str, source: io::Error) -> Self {
+    fn of(task: TaskId, name: &str, source: io::Error) -> Self {
         match source.raw_os_error() {
-            Some(libc::ESRCH) => Self::Gone(pid),
+            Some(libc::ESRCH) => Self::Gone(task),
             // The whole directory may be hidden (`hidepid`): the kernel is asked whether the process is there.
-            Some(libc::ENOENT) if has_ended(pid) => Self::Gone(pid),
-            Some(libc::ENOENT) => Self::Missing { pid, name: name.to_owned() },
-            _ => Self::Unreadable { pid, name: name.to_owned(), source },
+            Some(libc::ENOENT) if has_ended(task) => Self::Gone(task),
+            Some(libc::ENOENT) => Self::Missing { task, name: name.to_owned() },
+            _ => Self::Unreadable { task, name: name.to_owned(), source },
         }
     }
 }
@@ -118,8 +121,8 @@ pub fn unless_gone<T: Default>(found: Result<T>) -> Result<T> {
 }
 
 /// Whether a process has ended. A zombie has; the kernel still knows its number.
-fn has_ended(pid: i32) -> bool {
-    is_unknown(pid) || read_path(&format!("/proc/{pid}/stat")).is_ok_and(|stat| is_zombie(&stat))
+fn has_ended(task: TaskId) -> bool {
+    is_unknown(task) || read_path(&format!("/proc/{task}/stat")).is_ok_and(|stat| is_zombie(&stat))
 }
 
 fn is_zombie(stat: &[u8]) -> bool {
@@ -129,16 +132,17 @@ fn is_zombie(stat: &[u8]) -> bool {
 }
 
 /// Whether the kernel knows no process of this number: it was waited for, or never was.
-pub fn is_unknown(pid: i32) -> bool {
-    Pid::from_raw(pid).is_none_or(|pid| rustix::process::test_kill_process(pid) == Err(Errno::SRCH))
+pub fn is_unknown(task: impl Into<TaskId>) -> bool {
+    Pid::from_raw(task.into().as_raw()).is_none_or(|pid| rustix::process::test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 /// The whole of `/proc/PID/NAME`.
 ///
 /// # Errors
 /// See [`Error`]; the same holds for every function here.
-pub fn read(pid: i32, name: &str) -> Result<Vec<u8>> {
-    read_path(&format!("/proc/{pid}/{name}")).map_err(|source| Error::of(pid, name, source))
+pub fn read(task: impl Into<TaskId>, name: &str) -> Result<Vec<u8>> {
+    let task = task.into();
+    read_path(&format!("/proc/{task}/{name}")).map_err(|source| Error::of(task, name, source))
 }
 
 fn read_path(path: &str) -> io::Result<Vec<u8>> {
@@ -165,36 +169,39 @@ fn read_path(path: &str) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn text(pid: i32, name: &str) -> Result<String> {
-    Ok(String::from_utf8_lossy(&read(pid, name)?).into_owned())
+pub fn text(task: impl Into<TaskId>, name: &str) -> Result<String> {
+    let task = task.into();
+    Ok(String::from_utf8_lossy(&read(task, name)?).into_owned())
 }
 
 /// Where a link in `/proc/PID` leads.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn link(pid: i32, name: &str) -> Result<PathBuf> {
-    std::fs::read_link(format!("/proc/{pid}/{name}")).map_err(|source| Error::of(pid, name, source))
+pub fn link(task: impl Into<TaskId>, name: &str) -> Result<PathBuf> {
+    let task = task.into();
+    std::fs::read_link(format!("/proc/{task}/{name}")).map_err(|source| Error::of(task, name, source))
 }
 
-/// The children of the first thread of a process (`/proc/PID/task/PID/children`).
+/// The children that a thread has made (`/proc/TID/task/TID/children`); those of the other threads are not among them.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn children(pid: i32) -> Result<Vec<i32>> {
-    let name = format!("task/{pid}/children");
-    let text = text(pid, &name)?;
-    let numbers: Option<Vec<i32>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
-    numbers.ok_or_else(|| Error::no_field(pid, &name, "list of numbers"))
+pub fn children(tid: ThreadId) -> Result<Vec<ProcessId>> {
+    let name = format!("task/{tid}/children");
+    let text = text(tid, &name)?;
+    let numbers = text.split_whitespace().map(|word| word.parse().ok().map(ProcessId::from_raw));
+    numbers.collect::<Option<_>>().ok_or_else(|| Error::no_field(tid.into(), &name, "list of numbers"))
 }
 
 /// The numbers of the descriptors that a process has open, in their order.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn descriptors(pid: i32) -> Result<Vec<i32>> {
+pub fn descriptors(task: impl Into<TaskId>) -> Result<Vec<i32>> {
+    let task = task.into();
     // The kernel makes an entry for each when it is asked first: there where `descriptors_and_flags` needs it as well.
-    numbers_in(pid, FDINFO)
+    numbers_in(task, FDINFO)
 }
 
 /// Where `/proc/PID` has a file for each descriptor.
@@ -204,17 +211,18 @@ const FDINFO: &str = "fdinfo";
 ///
 /// # Errors
 /// See [`Error`].
-pub fn threads(pid: i32) -> Result<Vec<i32>> {
-    numbers_in(pid, "task")
+pub fn threads(pid: ProcessId) -> Result<Vec<ThreadId>> {
+    Ok(numbers_in(pid, "task")?.into_iter().map(ThreadId::from_raw).collect())
 }
 
-fn numbers_in(pid: i32, directory: &str) -> Result<Vec<i32>> {
-    let fail = |source| Error::of(pid, directory, source);
+fn numbers_in(task: impl Into<TaskId>, directory: &str) -> Result<Vec<i32>> {
+    let task = task.into();
+    let fail = |source| Error::of(task, directory, source);
     let mut numbers = Vec::new();
-    for entry in std::fs::read_dir(format!("/proc/{pid}/{directory}")).map_err(fail)? {
+    for entry in std::fs::read_dir(format!("/proc/{task}/{directory}")).map_err(fail)? {
         let name = entry.map_err(fail)?.file_name();
         let number = name.to_str().and_then(|name| name.parse().ok());
-        numbers.push(number.ok_or_else(|| Error::no_field(pid, directory, "number"))?);
+        numbers.push(number.ok_or_else(|| Error::no_field(task, directory, "number"))?);
     }
     numbers.sort_unstable();
     Ok(numbers)
@@ -224,20 +232,22 @@ fn numbers_in(pid: i32, directory: &str) -> Result<Vec<i32>> {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn descriptor_field(pid: i32, fd: i32, field: &str) -> Result<String> {
+pub fn descriptor_field(task: impl Into<TaskId>, fd: i32, field: &str) -> Result<String> {
+    let task = task.into();
     let name = format!("fdinfo/{fd}");
-    let text = text(pid, &name)?;
+    let text = text(task, &name)?;
     let found = value(&text, field).map(str::to_owned);
-    found.ok_or_else(|| Error::no_field(pid, &name, field))
+    found.ok_or_else(|| Error::no_field(task, &name, field))
 }
 
 /// The flags of a descriptor, as of open(2), with `O_CLOEXEC`.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn descriptor_flags(pid: i32, fd: i32) -> Result<u32> {
-    let octal = descriptor_field(pid, fd, "flags")?;
-    u32::from_str_radix(&octal, 8).map_err(|_| Error::no_field(pid, &format!("fdinfo/{fd}"), "flags"))
+pub fn descriptor_flags(task: impl Into<TaskId>, fd: i32) -> Result<u32> {
+    let task = task.into();
+    let octal = descriptor_field(task, fd, "flags")?;
+    u32::from_str_radix(&octal, 8).map_err(|_| Error::no_field(task, &format!("fdinfo/{fd}"), "flags"))
 }
 
 /// The descriptors that a process has open, with their flags as of open(2) and `O_CLOEXEC`, in no order. One that is
@@ -245,10 +255,11 @@ pub fn descriptor_flags(pid: i32, fd: i32) -> Result<u32> {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn descriptors_and_flags(pid: i32) -> Result<Vec<(i32, u32)>> {
-    let fail = |source: Errno| Error::of(pid, FDINFO, source.into());
+pub fn descriptors_and_flags(task: impl Into<TaskId>) -> Result<Vec<(i32, u32)>> {
+    let task = task.into();
+    let fail = |source: Errno| Error::of(task, FDINFO, source.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(format!("/proc/{pid}/{FDINFO}"), flags, Mode::empty()).map_err(fail)?;
+    let directory = rustix::fs::open(format!("/proc/{task}/{FDINFO}"), flags, Mode::empty()).map_err(fail)?;
     let mut room = [MaybeUninit::uninit(); 4 << 10];
     let mut entries = RawDir::new(&directory, &mut room);
     let mut found = Vec::new();
@@ -259,12 +270,12 @@ pub fn descriptors_and_flags(pid: i32) -> Result<Vec<(i32, u32)>> {
             continue;
         }
         let number = name.to_str().ok().and_then(|name| name.parse().ok());
-        let fd = number.ok_or_else(|| Error::no_field(pid, FDINFO, "number"))?;
+        let fd = number.ok_or_else(|| Error::no_field(task, FDINFO, "number"))?;
         match flags_in(&directory, name) {
             Ok(Some(flags)) => found.push((fd, flags)),
-            Ok(None) => return Err(Error::no_field(pid, &format!("{FDINFO}/{fd}"), "flags")),
+            Ok(None) => return Err(Error::no_field(task, &format!("{FDINFO}/{fd}"), "flags")),
             Err(Errno::NOENT) => {}
-            Err(error) => return Err(Error::of(pid, &format!("{FDINFO}/{fd}"), error.into())),
+            Err(error) => return Err(Error::of(task, &format!("{FDINFO}/{fd}"), error.into())),
         }
     }
     Ok(found)
@@ -285,13 +296,14 @@ fn flags_in(fdinfo: &OwnedFd, name: &CStr) -> rustix::io::Result<Option<u32>> {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn system_call(tid: i32) -> Result<Option<u64>> {
-    let text = text(tid, "syscall")?;
+pub fn system_call(task: impl Into<TaskId>) -> Result<Option<u64>> {
+    let task = task.into();
+    let text = text(task, "syscall")?;
     let first = text.split_whitespace().next().unwrap_or_default();
     match first.parse::<i64>() {
         Ok(number) => Ok(u64::try_from(number).ok()),
         Err(_) if first == "running" => Ok(None),
-        Err(_) => Err(Error::no_field(tid, "syscall", "number")),
+        Err(_) => Err(Error::no_field(task, "syscall", "number")),
     }
 }
 
@@ -299,14 +311,15 @@ pub fn system_call(tid: i32) -> Result<Option<u64>> {
 ///
 /// # Errors
 /// See [`Error`].
-pub fn waiting_call(tid: i32) -> Result<Option<(u64, [u64; 6])>> {
-    let text = text(tid, "syscall")?;
+pub fn waiting_call(task: impl Into<TaskId>) -> Result<Option<(u64, [u64; 6])>> {
+    let task = task.into();
+    let text = text(task, "syscall")?;
     let mut words = text.split_whitespace();
     let Some(number) = words.next().and_then(|word| word.parse::<u64>().ok()) else { return Ok(None) };
     let mut arguments = [0; 6];
     for argument in &mut arguments {
         let word = words.next().and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
-        *argument = word.ok_or_else(|| Error::no_field(tid, "syscall", "argument"))?;
+        *argument = word.ok_or_else(|| Error::no_field(task, "syscall", "argument"))?;
     }
     Ok(Some((number, arguments)))
 }
@@ -320,17 +333,17 @@ pub fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    const NOBODY: i32 = i32::MAX;
+    const NOBODY: ProcessId = ProcessId::from_raw(i32::MAX);
 
-    fn own() -> i32 {
-        std::process::id() as i32
+    fn own() -> ProcessId {
+        ProcessId::own()
     }
 
     #[test]
     fn a_process_that_has_ended_has_nothing() {
-        assert!(matches!(text(NOBODY, "status"), Err(Error::Gone(NOBODY))));
+        assert!(matches!(text(NOBODY, "status"), Err(Error::Gone(task)) if task == NOBODY.into()));
         assert!(matches!(descriptors(NOBODY), Err(Error::Gone(_))));
-        assert_eq!(unless_gone(children(NOBODY)).unwrap(), Vec::<i32>::new());
+        assert_eq!(unless_gone(children(NOBODY.leader())).unwrap(), Vec::new());
     }
 
     #[test]
@@ -342,7 +355,7 @@ mod tests {
             tell.send(link.file_name().unwrap().to_str().unwrap().parse::<i32>().unwrap()).unwrap();
             let _ = wait.recv();
         });
-        let tid: i32 = told.recv().unwrap();
+        let tid = ThreadId::from_raw(told.recv().unwrap());
         assert!(threads(own()).unwrap().contains(&tid));
         let number = loop {
             match waiting_call(tid).unwrap() {
@@ -383,16 +396,16 @@ mod tests {
     #[test]
     fn a_child_is_a_child_until_it_is_waited_for() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let pid = child.id() as i32;
+        let pid = ProcessId::from_raw(child.id() as i32);
         // Tests run in threads, and the list is one thread's.
-        assert!(children(own()).is_ok());
-        assert!(!is_unknown(pid) && !has_ended(pid));
-        assert_eq!(Status::of(pid).unwrap().parent().unwrap(), own());
+        assert!(children(own().leader()).is_ok());
+        assert!(!is_unknown(pid) && !has_ended(pid.into()));
+        assert_eq!(Status::of(pid).unwrap().parent().unwrap(), Some(own()));
         child.kill().unwrap();
         while Status::of(pid).unwrap().state().unwrap() != 'Z' {
             std::thread::yield_now();
         }
-        assert!(has_ended(pid) && !is_unknown(pid));
+        assert!(has_ended(pid.into()) && !is_unknown(pid));
         assert!(matches!(link(pid, "exe"), Err(Error::Gone(_))));
         child.wait().unwrap();
         assert!(is_unknown(pid));

@@ -1,5 +1,6 @@
 //! Locks of files, and leases.
 
+use crate::ProcessId;
 use std::io;
 
 /// What holds others off a file.
@@ -19,7 +20,7 @@ pub struct FileLock {
     /// What it is.
     pub kind: LockKind,
     /// Who has it, where that is a process.
-    pub pid: i32,
+    pub pid: Option<ProcessId>,
     /// The number of its file on that file's file system.
     pub inode: u64,
 }
@@ -39,7 +40,8 @@ fn parse(line: &str) -> Option<FileLock> {
         "LEASE" => LockKind::Lease,
         _ => LockKind::Other,
     };
-    let pid = words.nth(2)?.parse().ok()?;
+    let number: i32 = words.nth(2)?.parse().ok()?;
+    let pid = (number > 0).then(|| ProcessId::from_raw(number));
     let inode = words.next()?.rsplit(':').next()?.parse().ok()?;
     Some(FileLock { kind, pid, inode })
 }
@@ -50,7 +52,8 @@ mod tests {
 
     #[test]
     fn lines() {
-        let lock = |kind, pid, inode| Some(FileLock { kind, pid, inode });
+        let lock =
+            |kind, pid: i32, inode| Some(FileLock { kind, pid: (pid > 0).then(|| ProcessId::from_raw(pid)), inode });
         assert_eq!(parse("1: POSIX  ADVISORY  WRITE 3568 fd:00:2531452 0 EOF"), lock(LockKind::Record, 3568, 2531452));
         assert_eq!(parse("1: -> POSIX  ADVISORY  READ 7 fd:00:9 5 8"), lock(LockKind::Record, 7, 9));
         assert_eq!(parse("2: LEASE  ACTIVE    READ  1 08:01:3 0 EOF"), lock(LockKind::Lease, 1, 3));

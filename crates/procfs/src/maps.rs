@@ -1,6 +1,6 @@
 //! `/proc/PID/maps`.
 
-use crate::{text, Error, Result};
+use crate::{text, Error, Result, TaskId};
 use std::ops::Range;
 
 /// One line: an area of memory.
@@ -63,18 +63,19 @@ impl Maps {
     ///
     /// # Errors
     /// See [`Error`]; also a line that is not understood.
-    pub fn of(pid: i32) -> Result<Self> {
-        Self::parse(pid, text(pid, "maps")?)
+    pub fn of(task: impl Into<TaskId>) -> Result<Self> {
+        let task = task.into();
+        Self::parse(task, text(task, "maps")?)
     }
 
     /// Of a text that is the file of this process.
     ///
     /// # Errors
     /// A line is not understood.
-    pub fn parse(pid: i32, text: String) -> Result<Self> {
+    pub fn parse(task: impl Into<TaskId>, text: String) -> Result<Self> {
         match text.lines().all(|line| Mapping::of(line).is_some()) {
             true => Ok(Self(text)),
-            false => Err(Error::no_field(pid, "maps", "line that is understood")),
+            false => Err(Error::no_field(task.into(), "maps", "line that is understood")),
         }
     }
 
@@ -114,12 +115,13 @@ impl Maps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ProcessId;
 
     #[test]
     fn files_get_other_names() {
         let text = "1000-2000 r--p 00000000 08:01 7    /a/#7 (deleted)\n2000-3000 r--p 00000000 00:00 0 \n\
                     3000-4000 r--p 00000000 08:01 8    /b\n";
-        let maps = Maps::parse(1, text.to_owned()).unwrap();
+        let maps = Maps::parse(ProcessId::from_raw(1), text.to_owned()).unwrap();
         let named = |device, inode| Some((device == (8, 1) && inode == 7).then(|| b"/new name".to_vec()));
         let expected = text.replace("/a/#7 (deleted)", "/new name");
         assert_eq!(maps.renamed(named), Some(expected.into_bytes()));
@@ -144,15 +146,15 @@ mod tests {
 
     #[test]
     fn a_line_that_is_not_understood_is_an_error() {
-        assert!(Maps::parse(1, "1000-2000 rw-p 00000000 00:00 0\nhello\n".to_owned()).is_err());
-        assert_eq!(Maps::parse(1, String::new()).unwrap().iter().count(), 0);
+        assert!(Maps::parse(ProcessId::from_raw(1), "1000-2000 rw-p 00000000 00:00 0\nhello\n".to_owned()).is_err());
+        assert_eq!(Maps::parse(ProcessId::from_raw(1), String::new()).unwrap().iter().count(), 0);
     }
 
     #[test]
     fn own_program_is_mapped() {
         use std::os::unix::fs::MetadataExt;
         let own = std::fs::metadata("/proc/self/exe").unwrap().ino();
-        let maps = Maps::of(std::process::id() as i32).unwrap();
+        let maps = Maps::of(ProcessId::own()).unwrap();
         assert!(maps.files().any(|(_, inode)| inode == own));
     }
 }

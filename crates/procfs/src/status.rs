@@ -1,11 +1,11 @@
 //! `/proc/PID/status`.
 
-use crate::{text, value, Error, Result};
+use crate::{text, value, Error, ProcessId, Result, TaskId, ThreadId};
 
 /// `/proc/PID/status` as it was when it was read.
 #[derive(Clone, Debug)]
 pub struct Status {
-    pid: i32,
+    task: TaskId,
     text: String,
 }
 
@@ -14,8 +14,9 @@ impl Status {
     ///
     /// # Errors
     /// See [`Error`]; the same holds for every method: a field that is not there is an error.
-    pub fn of(pid: i32) -> Result<Self> {
-        Ok(Self { pid, text: text(pid, "status")? })
+    pub fn of(task: impl Into<TaskId>) -> Result<Self> {
+        let task = task.into();
+        Ok(Self { task, text: text(task, "status")? })
     }
 
     /// The value of a field, by its name without the colon.
@@ -27,7 +28,7 @@ impl Status {
     }
 
     fn lacks(&self, name: &str) -> Error {
-        Error::no_field(self.pid, "status", name)
+        Error::no_field(self.task, "status", name)
     }
 
     /// One of the numbers of a field.
@@ -55,28 +56,30 @@ impl Status {
         self.number("Threads", 0)
     }
 
-    /// The parent.
+    /// The parent, unless it is outside of our namespace.
     ///
     /// # Errors
     /// See [`Self::field`].
-    pub fn parent(&self) -> Result<i32> {
-        self.number("PPid", 0)
+    pub fn parent(&self) -> Result<Option<ProcessId>> {
+        let number: i32 = self.number("PPid", 0)?;
+        Ok((number > 0).then(|| ProcessId::from_raw(number)))
     }
 
-    /// Who traces the process; 0 if nobody does.
+    /// The thread that traces this one, if one does. The kernel names the thread, not its process.
     ///
     /// # Errors
     /// See [`Self::field`].
-    pub fn tracer(&self) -> Result<i32> {
-        self.number("TracerPid", 0)
+    pub fn tracer(&self) -> Result<Option<ThreadId>> {
+        let number: i32 = self.number("TracerPid", 0)?;
+        Ok((number > 0).then(|| ThreadId::from_raw(number)))
     }
 
     /// The process of a thread.
     ///
     /// # Errors
     /// See [`Self::field`].
-    pub fn process(&self) -> Result<i32> {
-        self.number("Tgid", 0)
+    pub fn process(&self) -> Result<ProcessId> {
+        self.number("Tgid", 0).map(ProcessId::from_raw)
     }
 
     /// The number in the innermost namespace of a field such as `NSpid`.
@@ -141,7 +144,7 @@ impl SignalSets {
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn of(tid: i32) -> Result<Self> {
+    pub fn of(tid: impl Into<TaskId>) -> Result<Self> {
         let status = Status::of(tid)?;
         Ok(Self {
             pending: status.bits("SigPnd")? | status.bits("ShdPnd")?,
@@ -158,7 +161,7 @@ mod tests {
 
     #[test]
     fn own_status_says_who_we_are() {
-        let own = std::process::id() as i32;
+        let own = ProcessId::own();
         let status = Status::of(own).unwrap();
         assert_eq!((status.process().unwrap(), status.innermost::<i32>("NStgid").is_ok()), (own, true));
         assert!(status.threads().unwrap() > 0);
@@ -167,7 +170,8 @@ mod tests {
 
     #[test]
     fn a_field_that_is_not_there_is_an_error() {
-        let status = Status { pid: 1, text: "Name:\tinit\nThreads:\tmany\nUid:\t0 0\n".to_owned() };
+        let status =
+            Status { task: ProcessId::from_raw(1).into(), text: "Name:\tinit\nThreads:\tmany\nUid:\t0 0\n".to_owned() };
         assert!(matches!(status.field("PPid"), Err(Error::NoField { .. })));
         assert!(status.threads().is_err() && status.bits("SigIgn").is_err());
         assert_eq!(status.number::<u32>("Uid", 1).unwrap(), 0);

@@ -10,6 +10,7 @@ use agent_abi::{hash_object, option, FdEntry, FdKind, World};
 use connections::{Connections, Inside, Verdict};
 pub(crate) use diag::Name;
 use holders::Holders;
+use procfs::{ProcessId, ThreadId};
 use rustix::net::sockopt::socket_cookie;
 use std::collections::HashSet;
 use std::io;
@@ -94,7 +95,7 @@ impl Supervisor {
 
     /// Whether another process inside than this one has a socket open, too. Whoever lets go of it last has it wait
     /// for what the others did.
-    pub(crate) fn is_held_by_others(&mut self, pid: i32, socket: &OwnedFd) -> bool {
+    pub(crate) fn is_held_by_others(&mut self, pid: ProcessId, socket: &OwnedFd) -> bool {
         let Ok(stat) = rustix::fs::fstat(socket) else { return false };
         self.with_classifier(|this, classifier| {
             let mut others = this.processes();
@@ -104,12 +105,12 @@ impl Supervisor {
     }
 
     /// Whether these processes have one descriptor of this socket among them.
-    pub(crate) fn is_held_once_among(&mut self, processes: &HashSet<i32>, ino: u64) -> bool {
+    pub(crate) fn is_held_once_among(&mut self, processes: &HashSet<ProcessId>, ino: u64) -> bool {
         self.with_classifier(|_, classifier| classifier.holders.holds_one(processes, ino))
     }
 
     /// Who of these processes has a descriptor of this socket: process and descriptor.
-    pub(crate) fn holder_among(&mut self, processes: &HashSet<i32>, ino: u64) -> Option<(i32, i32)> {
+    pub(crate) fn holder_among(&mut self, processes: &HashSet<ProcessId>, ino: u64) -> Option<(ProcessId, i32)> {
         self.with_classifier(|_, classifier| classifier.holders.find(processes, ino))
     }
 
@@ -144,13 +145,13 @@ impl Supervisor {
         &'a mut self,
         holders: &'a mut Holders,
         dev: u64,
-    ) -> Sockets<'a, impl FnMut() -> HashSet<i32> + use<'a>> {
+    ) -> Sockets<'a, impl FnMut() -> HashSet<ProcessId> + use<'a>> {
         Sockets { world: self.world(), dev, holders, processes: || self.processes() }
     }
 
     /// The world's processes. A program that has not begun yet still has descriptors of ours.
-    pub(crate) fn processes(&mut self) -> HashSet<i32> {
-        let tids: Vec<i32> =
+    pub(crate) fn processes(&mut self) -> HashSet<ProcessId> {
+        let tids: Vec<ThreadId> =
             self.tracees.iter().filter(|(_, tracee)| tracee.thread.is_some()).map(|(&tid, _)| tid).collect();
         tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect()
     }
@@ -179,7 +180,7 @@ struct Sockets<'a, P> {
     processes: P,
 }
 
-impl<P: FnMut() -> HashSet<i32>> Inside for Sockets<'_, P> {
+impl<P: FnMut() -> HashSet<ProcessId>> Inside for Sockets<'_, P> {
     fn is_marked_outside(&self, ino: u64) -> bool {
         self.world.is_outside(hash_object(self.dev, ino))
     }
@@ -192,7 +193,7 @@ impl<P: FnMut() -> HashSet<i32>> Inside for Sockets<'_, P> {
         self.holders.any_holds(&(self.processes)(), ino)
     }
 
-    fn has_process(&mut self, pid: i32) -> bool {
+    fn has_process(&mut self, pid: ProcessId) -> bool {
         (self.processes)().contains(&pid)
     }
 }

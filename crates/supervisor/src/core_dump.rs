@@ -8,6 +8,7 @@ use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
 use agent_abi::{DeviceKind, World, PROCESS_MAPPED_SERVED};
 use commit_clock::{Clock, DOMAINS_MAX};
+use procfs::ThreadId;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,7 @@ const MAKE_CORES: [i32; 10] = [
 impl Supervisor {
     /// A signal is about to be delivered. Returns what has to be committed before: what the process depends on
     /// elsewhere must not become durable after its core (002, 2.5).
-    pub(crate) fn before_core(&mut self, tid: i32, signal: i32) -> Option<Clock> {
+    pub(crate) fn before_core(&mut self, tid: ThreadId, signal: i32) -> Option<Clock> {
         if !MAKE_CORES.contains(&signal) || !may_be_written(tid) || !is_default(tid, signal) {
             return None;
         }
@@ -46,7 +47,7 @@ impl Supervisor {
         None
     }
 
-    fn join_core(&mut self, tid: i32, domain: usize) {
+    fn join_core(&mut self, tid: ThreadId, domain: usize) {
         let world = self.world();
         let Some(tracee) = self.tracees.get(&tid) else { return };
         let (Some(thread), process) = (tracee.thread, &world.processes[tracee.process]) else { return };
@@ -81,19 +82,19 @@ fn is_stored_without_a_call(world: &World, process: &agent_abi::Process, domain:
 }
 
 /// Whether the limit of the process lets a core be written (getrlimit(2), RLIMIT_CORE).
-fn may_be_written(tid: i32) -> bool {
+fn may_be_written(tid: ThreadId) -> bool {
     let limits = fs::read_to_string(format!("/proc/{tid}/limits")).unwrap_or_default();
     let limit = limits.lines().find_map(|line| line.strip_prefix("Max core file size"));
     limit.and_then(|rest| rest.split_whitespace().next()) != Some("0")
 }
 
-fn is_default(tid: i32, signal: i32) -> bool {
+fn is_default(tid: ThreadId, signal: i32) -> bool {
     let bit = 1u64 << (signal - 1);
     SignalSets::of(tid).map_or(true, |sets| (sets.caught | sets.ignored) & bit == 0)
 }
 
 /// Where the kernel puts the core of a thread (core(5)). None where a program outside gets it.
-fn folder_of(tid: i32, pattern: &str) -> Option<PathBuf> {
+fn folder_of(tid: ThreadId, pattern: &str) -> Option<PathBuf> {
     let pattern = pattern.trim_end_matches('\n');
     if pattern.starts_with(['|', '@']) {
         return None;
@@ -114,7 +115,7 @@ mod tests {
 
     #[track_caller]
     fn check(pattern: &str, expect: Option<&str>) {
-        let tid = std::process::id() as i32;
+        let tid = procfs::ProcessId::own().leader();
         let expect = expect.map(|folder| Path::new("/proc").join(tid.to_string()).join(folder));
         assert_eq!(folder_of(tid, pattern), expect, "{pattern:?}");
     }

@@ -10,7 +10,8 @@ use crate::requests::stream_of;
 use crate::sys;
 use agent_abi::{option, PROCESS_GIVES_BACK, PROCESS_MAPPED_PRIVATE, PROCESS_SHARES};
 use commit_clock::{Clock, DOMAINS_MAX};
-use output::ProcessId;
+use output::WriterId;
+use procfs::ThreadId;
 use rustix::fs::FileType;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,7 +43,7 @@ enum Then {
 
 impl GoesOnLater {
     /// The thread.
-    pub fn tid(&self) -> i32 {
+    pub fn tid(&self) -> ThreadId {
         self.stopped.tid()
     }
 }
@@ -115,7 +116,7 @@ impl Supervisor {
     }
 
     /// When all of this is committed, and the output of that process has left.
-    fn go_on_later(&mut self, stopped: Stopped, clock: Clock, output: Option<ProcessId>, then: Then) -> Result<()> {
+    fn go_on_later(&mut self, stopped: Stopped, clock: Clock, output: Option<WriterId>, then: Then) -> Result<()> {
         let world = self.world();
         let Ok(event_loop) = Waker::of_this_thread() else { return stopped.resume(0) };
         let may_go_on = Arc::new(AtomicBool::new(false));
@@ -181,7 +182,7 @@ impl Supervisor {
     }
 
     /// Whether nobody else inside has one of its sockets that have a name and no peer.
-    fn has_name_for_others(&mut self, tid: i32) -> bool {
+    fn has_name_for_others(&mut self, tid: ThreadId) -> bool {
         let Ok(pid) = self.pid_of(tid) else { return false };
         let Ok(listing) = fs::read_dir(format!("/proc/{tid}/fd")) else { return false };
         let sockets = listing.flatten().filter(|entry| {
@@ -196,7 +197,7 @@ impl Supervisor {
     }
 
     /// What the process of a thread depends on, and its slot.
-    pub(crate) fn dependencies_of(&self, tid: i32) -> Option<(Clock, usize)> {
+    pub(crate) fn dependencies_of(&self, tid: ThreadId) -> Option<(Clock, usize)> {
         let world = self.world();
         let process = self.tracees.get(&tid)?.process;
         let slot = &world.processes[process];
@@ -211,7 +212,7 @@ impl Supervisor {
     }
 
     /// The same, of a thread that ends, if it is not settled yet.
-    fn unsettled_clock(&self, tid: i32) -> Option<(Clock, usize)> {
+    fn unsettled_clock(&self, tid: ThreadId) -> Option<(Clock, usize)> {
         let world = self.world();
         let (clock, process) = self.dependencies_of(tid)?;
         let slot = &world.processes[process];
@@ -221,17 +222,17 @@ impl Supervisor {
     }
 
     /// Whether the process has another thread that will stop here, too.
-    fn has_companion(&mut self, tid: i32) -> bool {
+    fn has_companion(&mut self, tid: ThreadId) -> bool {
         let process = self.tracees.get(&tid).map(|tracee| tracee.process);
         let others = self.tracees.iter().filter(|(&other, tracee)| {
             other != tid && Some(tracee.process) == process && tracee.watched && !tracee.ending
         });
-        let others: Vec<i32> = others.map(|(&other, _)| other).collect();
+        let others: Vec<ThreadId> = others.map(|(&other, _)| other).collect();
         let Ok(pid) = self.pid_of(tid) else { return false };
         others.into_iter().any(|other| self.pid_of(other).is_ok_and(|found| found == pid))
     }
 
-    fn hold_ends(&mut self, tid: i32) {
+    fn hold_ends(&mut self, tid: ThreadId) {
         let world = self.world();
         let Some((clock, process)) = self.unsettled_clock(tid) else { return };
         let Some(&id) = self.output_ids.get(&process) else { return };
@@ -244,7 +245,7 @@ impl Supervisor {
     }
 
     /// Copies of what a thread has open that leads outside and whose other end can see it close.
-    fn outside_streams(&mut self, tid: i32) -> Vec<Target> {
+    fn outside_streams(&mut self, tid: ThreadId) -> Vec<Target> {
         let Ok(listing) = fs::read_dir(format!("/proc/{tid}/fd")) else { return Vec::new() };
         let streams = listing.flatten().filter(|entry| may_have_reader(&entry.path()));
         let numbers: Vec<i32> = streams.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -252,14 +253,14 @@ impl Supervisor {
         let is_outside = |copy: &OwnedFd| {
             let is_socket =
                 rustix::fs::fstat(copy).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
-            !is_socket || rustix::net::getpeername(copy).is_ok() && self.classify_socket(tid, copy) == 0
+            !is_socket || rustix::net::getpeername(copy).is_ok() && self.classify_socket(tid.as_raw(), copy) == 0
         };
         let copies: Vec<OwnedFd> = copies.into_iter().filter(is_outside).collect();
         copies.into_iter().filter(|copy| !self.is_end_of_new_fifo(copy)).filter_map(stream_of).collect()
     }
 
     /// The first thread of its process may have ended before this one.
-    fn copy_of_ending(&mut self, tid: i32, fd: i32) -> Option<OwnedFd> {
+    fn copy_of_ending(&mut self, tid: ThreadId, fd: i32) -> Option<OwnedFd> {
         match sys::pidfd_open_thread(tid) {
             Ok(thread) => sys::pidfd_getfd(thread.as_fd(), fd).ok(),
             Err(_) => self.copy_descriptor(tid, fd).ok(),
@@ -301,7 +302,7 @@ fn may_have_reader(link: &Path) -> bool {
 }
 
 /// Whether a thread belongs to the first process of a namespace of processes (proc(5)).
-pub(crate) fn is_of_first_process(tid: i32) -> bool {
+pub(crate) fn is_of_first_process(tid: ThreadId) -> bool {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|line| line.strip_prefix("NStgid:"));
     numbers.is_some_and(|numbers| numbers.split_whitespace().last() == Some("1"))

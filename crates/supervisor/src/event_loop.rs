@@ -16,7 +16,8 @@ use agent_abi::{PROCESSES_MAX, PROCESS_KEPT_BY_EXEC, REQUEST_NR, THREADS_MAX};
 use commit_clock::{Clock, DOMAINS_MAX};
 use external_sync::domain::DomainTable;
 use external_sync::engine::Handles;
-use output::ProcessId;
+use output::WriterId;
+use procfs::{ProcessId, ThreadId};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +40,7 @@ pub(crate) struct Tracee {
     /// Its `Process` slot.
     pub process: usize,
     /// Its process id, once somebody needed it.
-    pub pid: Option<i32>,
+    pub pid: Option<ProcessId>,
     /// What the injection wrote over, until it is put back or replaced.
     pub injection: Option<Injection>,
     /// How often the world's memory was given to its user since its last exec: another user may take it over in
@@ -57,7 +58,7 @@ pub(crate) struct Unsettled {
     /// What its status depends on.
     clock: Clock,
     /// Its id for the order of output: its status comes after what it wrote.
-    id: Option<ProcessId>,
+    id: Option<WriterId>,
 }
 
 /// Everything that the supervising process knows.
@@ -65,7 +66,7 @@ pub(crate) struct Supervisor {
     pub segment: WorldSegment,
     pub agent: Segment,
     pub image: AgentImage,
-    pub tracees: HashMap<i32, Tracee>,
+    pub tracees: HashMap<ThreadId, Tracee>,
     pub descriptors: ProcessDescriptors,
     pub outputs: Arc<Outputs>,
     pub texts: Texts,
@@ -75,11 +76,11 @@ pub(crate) struct Supervisor {
     pub stats: Stats,
     pub failed: Arc<AtomicBool>,
     /// COMMAND.
-    pub root: i32,
+    pub root: ProcessId,
     /// COMMAND has ended, and its status has not been released yet.
     pub unsettled: Option<Unsettled>,
     /// Ids for the order of output: a slot is used again, these are not.
-    pub output_ids: HashMap<usize, ProcessId>,
+    pub output_ids: HashMap<usize, WriterId>,
     pub next_output_id: u32,
     /// Addresses of call sites that stopped.
     pub stopped_sites: HashSet<(usize, u64)>,
@@ -93,9 +94,9 @@ pub(crate) struct Supervisor {
     /// Threads that end, or see a signal, when what their processes did is committed (`ending`).
     pub going_on_later: Vec<crate::ending::GoesOnLater>,
     /// Signals that were taken from a thread's queue and sent again as others.
-    pub resent_signals: HashMap<i32, Vec<SignalInfo>>,
+    pub resent_signals: HashMap<ThreadId, Vec<SignalInfo>>,
     /// Threads that were stepped until they asked for something, and whose processes ignore SIGTRAP.
-    pub traps_to_ignore: HashSet<i32>,
+    pub traps_to_ignore: HashSet<ThreadId>,
     /// Who wants to know how the world is.
     pub asked: Arc<Asked>,
     /// What resolvers outside say of guesses.
@@ -160,12 +161,12 @@ impl Supervisor {
     }
 
     /// Whoever waits for this thread's process is about to be woken: on our core.
-    fn draw_parent_near(&self, ended: i32) -> Option<Woken> {
+    fn draw_parent_near(&self, ended: ThreadId) -> Option<Woken> {
         let world = self.world();
         let parent = world.processes[self.tracees.get(&ended)?.process].parent.load(Ordering::Relaxed) as usize;
-        let pid = world.processes.get(parent)?.pid.load(Ordering::Relaxed) as i32;
-        let thread = self.tracees.get(&pid)?.thread?;
-        self.same_core.draw_near(pid, &world.threads[thread].door)
+        let first = ThreadId::from_raw(world.processes.get(parent)?.pid.load(Ordering::Relaxed) as i32);
+        let thread = self.tracees.get(&first)?.thread?;
+        self.same_core.draw_near(first, &world.threads[thread].door)
     }
 
     pub(crate) fn on_stop(&mut self, stopped: Stopped) {
@@ -173,7 +174,7 @@ impl Supervisor {
         let tid = stopped.tid();
         self.stats.tracee_stops += 1;
         if self.failed.load(Ordering::SeqCst) {
-            crate::sys::kill(tid, libc::SIGKILL);
+            crate::sys::kill_process_of(tid, libc::SIGKILL);
         }
         if self.world().options.load(Ordering::Relaxed) & agent_abi::option::TRAPS_IGNORED != 0 {
             tracee::mind_ignored_traps();
@@ -205,18 +206,18 @@ impl Supervisor {
                 self.front.tell(&Message::Warning {
                     text: format!("cannot go on with thread {tid}: {error}; it was killed"),
                 });
-                crate::sys::kill(tid, libc::SIGKILL);
+                crate::sys::kill_process_of(tid, libc::SIGKILL);
             }
         }
     }
 
     /// COMMAND, before its first exec: the first process of the world.
-    pub fn adopt_root(&mut self, pid: i32) {
+    pub fn adopt_root(&mut self, pid: ProcessId) {
         self.root = pid;
         let world = self.world();
         let process = world.process_map.take().expect("the first of many");
         world.processes[process].begin(PROCESSES_MAX, &Clock::NONE);
-        world.processes[process].pid.store(pid as u32, Ordering::Release);
+        world.processes[process].pid.store(pid.as_raw() as u32, Ordering::Release);
         if std::fs::read_link(format!("/proc/{pid}/cwd"))
             .is_ok_and(|cwd| cwd.starts_with("/proc") || cwd.starts_with("/sys"))
         {
@@ -227,14 +228,14 @@ impl Supervisor {
             world.options.fetch_or(agent_abi::option::TRAPS_IGNORED, Ordering::SeqCst);
         }
         self.begin_output(process);
-        self.tracees.insert(pid, Tracee { process, pid: Some(pid), ..Tracee::default() });
+        self.tracees.insert(pid.leader(), Tracee { process, pid: Some(pid), ..Tracee::default() });
         self.stats.processes += 1;
         self.stats.threads += 1;
     }
 
     fn begin_output(&mut self, process: usize) {
         self.next_output_id = self.next_output_id.wrapping_add(1);
-        let id = ProcessId(self.next_output_id);
+        let id = WriterId(self.next_output_id);
         self.output_ids.insert(process, id);
         self.outputs.begin_process(id, process);
     }
@@ -264,16 +265,16 @@ impl Supervisor {
     }
 
     /// The gate left the slots of a child in its registers.
-    fn on_birth(&mut self, tid: i32, registers: &Registers) -> usize {
+    fn on_birth(&mut self, tid: ThreadId, registers: &Registers) -> usize {
         let world = self.world();
         let thread = registers.r13 as usize % THREADS_MAX;
         let process = registers.r14 as usize % PROCESSES_MAX;
-        world.threads[thread].tid.store(tid as u32, Ordering::Release);
+        world.threads[thread].tid.store(tid.as_raw() as u32, Ordering::Release);
         let mut tracee = Tracee { thread: Some(thread), process, ..Tracee::default() };
         let slot = &world.processes[process];
         let is_process = slot.pid.load(Ordering::Acquire) == 0;
         if is_process {
-            slot.pid.store(tid as u32, Ordering::Release);
+            slot.pid.store(tid.as_raw() as u32, Ordering::Release);
             self.begin_output(process);
             self.stats.processes += 1;
             if self.stats.processes == PROCESSES_FEW {
@@ -290,26 +291,26 @@ impl Supervisor {
 
     /// A parent that made its child on its own core is free again before the child can look, and so is the child once
     /// it goes on.
-    fn free_near_birth(&self, tid: i32, thread: usize) -> Option<Confined> {
+    fn free_near_birth(&self, tid: ThreadId, thread: usize) -> Option<Confined> {
         let world = self.world();
         let parent = world.threads[thread].born_near.swap(0, Ordering::AcqRel) as usize;
         let Some(parent) = parent.checked_sub(1).and_then(|parent| world.threads.get(parent)) else {
             return self.same_core.confine(tid);
         };
-        let parent_tid = parent.tid.load(Ordering::Relaxed) as i32;
+        let parent_tid = ThreadId::from_raw(parent.tid.load(Ordering::Relaxed) as i32);
         if self.tracees.contains_key(&parent_tid) {
             parent.confinement.end_for(|| same_core::free(parent_tid));
         }
         self.same_core.take_over(tid)
     }
 
-    fn on_exec(&mut self, stopped: Stopped, former_tid: i32) -> Result<()> {
+    fn on_exec(&mut self, stopped: Stopped, former_tid: ThreadId) -> Result<()> {
         let tid = stopped.tid();
         if former_tid != tid {
             self.take_over_leader(tid, former_tid);
         }
-        if self.ahead.is_speculative(tid) {
-            self.count_threads(tid);
+        if self.ahead.is_speculative(tid.leads()) {
+            self.count_threads(tid.leads());
         }
         self.leave_shared_slot(tid);
         self.ahead_on_exec(&stopped, former_tid)?;
@@ -337,20 +338,20 @@ impl Supervisor {
 
     /// A thread that is not the first of its process called exec: it has the first one's id now, and the first one is
     /// gone without a word.
-    fn take_over_leader(&mut self, tid: i32, former_tid: i32) {
+    fn take_over_leader(&mut self, tid: ThreadId, former_tid: ThreadId) {
         if let Some(former) = self.tracees.remove(&former_tid) {
             if let Some(leader) = self.tracees.insert(tid, former) {
                 self.give_back(&leader);
             }
             if let Some(thread) = self.tracees[&tid].thread {
-                self.world().threads[thread].tid.store(tid as u32, Ordering::Release);
+                self.world().threads[thread].tid.store(tid.as_raw() as u32, Ordering::Release);
             }
         }
     }
 
     /// The new program shares memory with nobody: neither with a parent that waits in vfork nor with relatives by
     /// clone.
-    fn leave_shared_slot(&mut self, tid: i32) {
+    fn leave_shared_slot(&mut self, tid: ThreadId) {
         let world = self.world();
         let Some(tracee) = self.tracees.get_mut(&tid) else { return };
         let slot = &world.processes[tracee.process];
@@ -366,7 +367,7 @@ impl Supervisor {
                 slot.users.fetch_sub(1, Ordering::AcqRel);
                 world.processes[fresh].begin(parent, &clock);
                 world.processes[fresh].flags.store(kept, Ordering::Release);
-                world.processes[fresh].pid.store(tid as u32, Ordering::Release);
+                world.processes[fresh].pid.store(tid.as_raw() as u32, Ordering::Release);
                 tracee.process = fresh;
                 if tracee.watched {
                     self.watched.insert(fresh);
@@ -392,7 +393,7 @@ impl Supervisor {
             },
         };
         world.threads[thread].begin(tracee.process, 0);
-        world.threads[thread].tid.store(tid as u32, Ordering::Release);
+        world.threads[thread].tid.store(tid.as_raw() as u32, Ordering::Release);
         tracee.thread = Some(thread);
         let slots = (thread as u32, tracee.process as u32);
         let injection = match Injection::begin(&stopped, registers, &self.image, agent_id, world_id, slots) {
@@ -411,7 +412,7 @@ impl Supervisor {
         let name = std::fs::read_link(format!("/proc/{tid}/exe"))
             .map_or_else(|_| "a program".into(), |p| p.display().to_string());
         self.front.tell(&Message::Warning { text: format!("cannot run {name} inside: {why}; {what_to_do}") });
-        crate::sys::kill(tid, libc::SIGKILL);
+        crate::sys::kill_process_of(tid, libc::SIGKILL);
         stopped.resume(0)
     }
 
@@ -487,7 +488,8 @@ impl Supervisor {
         if signals::goes_on(&stopped, &look, &self.image)? {
             self.observe_signal(tid, &info);
             let resumed = stopped.resume(0);
-            self.call_receiver(tid);
+            // Of several threads the first one hears what was sent.
+            self.call_receiver(tid.leads());
             return resumed;
         }
         let mut more = Vec::new();
@@ -506,7 +508,7 @@ impl Supervisor {
             None => Ok(()),
         };
         // It may have more to hear.
-        self.call_receiver(tid);
+        self.call_receiver(tid.leads());
         resumed
     }
 
@@ -548,9 +550,14 @@ impl Supervisor {
 
     /// Signals were taken out of a thread's queue while the agent finished: put them back. Who has `left` the agent
     /// sends to itself, with its sender's name, what nobody else may. Only where no other thread can come in between.
-    pub(crate) fn put_back_signals(&mut self, left: Option<&Stopped>, tid: i32, taken: Vec<SignalInfo>) -> Result<()> {
+    pub(crate) fn put_back_signals(
+        &mut self,
+        left: Option<&Stopped>,
+        tid: ThreadId,
+        taken: Vec<SignalInfo>,
+    ) -> Result<()> {
         let taken: Vec<SignalInfo> = taken.into_iter().map(|info| self.as_it_was(tid, info)).collect();
-        let pid = self.pid_of(tid).unwrap_or(tid);
+        let pid = self.pid_of(tid).unwrap_or(tid.leads());
         let refused: Vec<SignalInfo> = taken.into_iter().filter(|info| !info.send_again(pid, tid)).collect();
         let again = match left.filter(|_| !refused.is_empty() && !self.has_company(tid)) {
             Some(stopped) => signals::send_to_itself(stopped, &self.image, &refused)?,
@@ -562,7 +569,7 @@ impl Supervisor {
 
     /// Send a signal again that was taken from a thread's queue. What the kernel does not let us send again as it was,
     /// we remember, and put in the place of what we send.
-    pub(crate) fn requeue(&mut self, tid: i32, info: &SignalInfo) {
+    pub(crate) fn requeue(&mut self, tid: ThreadId, info: &SignalInfo) {
         let is_queued = self.pid_of(tid).is_ok_and(|pid| info.send_again(pid, tid));
         if !is_queued {
             self.send_again_as_ours(tid, *info);
@@ -570,13 +577,13 @@ impl Supervisor {
     }
 
     /// Send a signal again as one of ours, and remember what it was.
-    pub(crate) fn send_again_as_ours(&mut self, tid: i32, info: SignalInfo) {
+    pub(crate) fn send_again_as_ours(&mut self, tid: ThreadId, info: SignalInfo) {
         self.resent_signals.entry(tid).or_default().push(info);
         crate::sys::kill_thread(tid, info.number());
     }
 
     /// What this signal was before it was sent again.
-    pub(crate) fn as_it_was(&mut self, tid: i32, info: SignalInfo) -> SignalInfo {
+    pub(crate) fn as_it_was(&mut self, tid: ThreadId, info: SignalInfo) -> SignalInfo {
         if self.resent_signals.is_empty() || !info.is_from_us() {
             return info;
         }
@@ -590,7 +597,7 @@ impl Supervisor {
     }
 
     /// A signal to a whole process group reaches COMMAND by itself: the front must not send it on.
-    fn note_signal(&mut self, tid: i32, info: &SignalInfo) {
+    fn note_signal(&mut self, tid: ThreadId, info: &SignalInfo) {
         if info.code() <= 0 && self.pid_of(tid).is_ok_and(|pid| pid == self.root) {
             self.received.note(info.number(), info.sender());
         }
@@ -598,7 +605,7 @@ impl Supervisor {
 
     /// A signal may end the process: then its parent observes what it did. One that the kernel sent tells of something
     /// that somebody did.
-    fn observe_signal(&self, tid: i32, info: &SignalInfo) {
+    fn observe_signal(&self, tid: ThreadId, info: &SignalInfo) {
         let world = self.world();
         if world.transactions.is_clean() {
             return;
@@ -616,10 +623,10 @@ impl Supervisor {
     /// What a signal tells of. Who sends one has given what it depends on to its receiver; but the end of a parent
     /// (`PR_SET_PDEATHSIG`) looks as if that had sent it, and the kernel's own (`F_SETSIG`, the end of a child, a
     /// reader that is gone) say nothing of who caused them.
-    fn causes_of_signal(&self, tid: i32, info: &SignalInfo) -> Clock {
+    fn causes_of_signal(&self, tid: ThreadId, info: &SignalInfo) -> Clock {
         let world = self.world();
         let is_of_own_timer = matches!(info.number(), libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF);
-        let sender = self.tracees.get(&info.sender()).map(|sender| sender.process);
+        let sender = self.tracees.get(&info.sender().leader()).map(|sender| sender.process);
         let own = self.tracees.get(&tid).map(|tracee| tracee.process);
         match info.code() {
             _ if info.number() == libc::SIGPIPE => world.transactions.dirty(),
@@ -665,18 +672,19 @@ impl Supervisor {
         stopped.listen()
     }
 
-    pub(crate) fn on_exit(&mut self, tid: i32) {
+    pub(crate) fn on_exit(&mut self, tid: ThreadId) {
         self.resent_signals.remove(&tid);
         self.traps_to_ignore.remove(&tid);
         self.stop_nobody_for(tid);
         let Some(tracee) = self.tracees.remove(&tid) else { return self.on_vessel_end(tid) };
         self.world().closes.fetch_add(1, Ordering::Relaxed);
-        self.descriptors.forget(tid);
-        if tid == self.root {
+        // Of a thread that is not the first one there are none.
+        self.descriptors.forget(tid.leads());
+        if tid == self.root.leader() {
             self.return_input();
             self.on_command_end(&tracee);
         }
-        let is_process = self.world().processes[tracee.process].pid.load(Ordering::Relaxed) as i32 == tid;
+        let is_process = self.world().processes[tracee.process].pid.load(Ordering::Relaxed) == tid.as_raw() as u32;
         self.give_back(&tracee);
         self.ahead_on_end(tid, is_process);
     }
@@ -739,7 +747,7 @@ impl Supervisor {
     }
 
     /// The process of a thread.
-    pub(crate) fn pid_of(&mut self, tid: i32) -> io::Result<i32> {
+    pub(crate) fn pid_of(&mut self, tid: ThreadId) -> io::Result<ProcessId> {
         if let Some(pid) = self.tracees.get(&tid).and_then(|tracee| tracee.pid) {
             return Ok(pid);
         }
@@ -752,7 +760,7 @@ impl Supervisor {
 }
 
 /// Whether a program would run with another user's rights, were it not traced.
-fn gives_rights(tid: i32) -> bool {
+fn gives_rights(tid: ThreadId) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(program) = std::fs::metadata(format!("/proc/{tid}/exe")) else { return false };
     program.mode() & libc::S_ISUID != 0 && user_of(tid).is_ok_and(|uid| uid != program.uid())

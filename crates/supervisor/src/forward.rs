@@ -2,6 +2,7 @@
 //! both by themselves.
 
 use crate::sys;
+use procfs::ProcessId;
 use std::collections::VecDeque;
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,15 +19,15 @@ const REMEMBERED: Duration = Duration::from_millis(500);
 
 /// Signals that COMMAND got from processes: number, sender, when.
 #[derive(Clone, Debug, Default)]
-pub struct Received(Arc<Mutex<VecDeque<(i32, i32, Instant)>>>);
+pub struct Received(Arc<Mutex<VecDeque<(i32, ProcessId, Instant)>>>);
 
 impl Received {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(i32, i32, Instant)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(i32, ProcessId, Instant)>> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// COMMAND is about to see a signal.
-    pub fn note(&self, signal: i32, sender: i32) {
+    pub fn note(&self, signal: i32, sender: ProcessId) {
         let now = Instant::now();
         let mut received = self.lock();
         // The oldest come first. COMMAND may get thousands in this time: only those that go are looked at.
@@ -37,9 +38,9 @@ impl Received {
     }
 
     /// Whether COMMAND got this one; each counts once.
-    fn take(&self, signal: i32, sender: i32) -> bool {
+    fn take(&self, signal: i32, sender: ProcessId) -> bool {
         let mut received = self.lock();
-        let is_it = |&(number, from, when): &(i32, i32, Instant)| {
+        let is_it = |&(number, from, when): &(i32, ProcessId, Instant)| {
             number == signal && from == sender && when.elapsed() < REMEMBERED
         };
         let found = received.iter().position(is_it);
@@ -47,7 +48,7 @@ impl Received {
     }
 
     /// The front got a signal: send it on to COMMAND unless it has it already.
-    pub fn forward(&self, command: i32, signal: i32, sender: i32) {
+    pub fn forward(&self, command: ProcessId, signal: i32, sender: ProcessId) {
         std::thread::sleep(APART);
         let end = Instant::now() + LATE;
         loop {
@@ -68,7 +69,7 @@ impl Received {
 }
 
 /// Whether a signal waits until the process no longer blocks it.
-fn is_pending(pid: i32, signal: i32) -> bool {
+fn is_pending(pid: ProcessId, signal: i32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
     let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
     let mask = pending.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
@@ -76,7 +77,7 @@ fn is_pending(pid: i32, signal: i32) -> bool {
 }
 
 /// Whether one of its threads has stopped for us.
-fn is_stopped(pid: i32) -> bool {
+fn is_stopped(pid: ProcessId) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let state = |stat: String| Some(stat.rsplit_once(") ")?.1.starts_with('t'));
     threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok().and_then(state)).any(|stops| stops)
@@ -91,10 +92,11 @@ mod tests {
 
     #[test]
     fn what_was_received_long_ago_is_forgotten() {
+        const INIT: ProcessId = ProcessId::from_raw(1);
         let received = Received::default();
         let long_ago = Instant::now().checked_sub(REMEMBERED).expect("the machine is up for longer");
-        received.lock().extend([(1, 1, long_ago), (2, 1, long_ago), (3, 1, Instant::now())]);
-        received.note(4, 1);
+        received.lock().extend([(1, INIT, long_ago), (2, INIT, long_ago), (3, INIT, Instant::now())]);
+        received.note(4, INIT);
         let left: Vec<i32> = received.lock().iter().map(|&(signal, ..)| signal).collect();
         assert_eq!(left, [3, 4]);
     }
@@ -106,10 +108,10 @@ mod tests {
         // When it answers, it has executed its program: that would be a stop, too.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        let (pid, signal, sender) = (child.id() as i32, libc::SIGUSR1, std::process::id() as i32);
-        tracee::seize(pid).unwrap();
+        let (pid, signal, sender) = (ProcessId::from_raw(child.id() as i32), libc::SIGUSR1, ProcessId::own());
+        tracee::seize(pid.leader()).unwrap();
         sys::kill(pid, signal);
-        let stopped = Stopped::await_thread(pid).unwrap();
+        let stopped = Stopped::await_thread(pid.leader()).unwrap();
         assert_eq!(stopped.stop(), Stop::Signal(signal));
         let received = Received::default();
         let seen = received.clone();

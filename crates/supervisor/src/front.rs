@@ -17,6 +17,7 @@ use agent_abi::{hash_object, option};
 use external_sync::domain::DomainTable;
 use external_sync::engine::{Engine, Handles, Policy};
 use external_sync::volume::WorldVolumes;
+use procfs::ProcessId;
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{CString, OsString};
@@ -188,7 +189,7 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
 }
 
 /// A supervisor that was killed may have made a segment that it could not mark for removal any more.
-fn tidy_up_after(supervisor: i32, began: SystemTime, problem: Option<&RunError>) {
+fn tidy_up_after(supervisor: ProcessId, began: SystemTime, problem: Option<&RunError>) {
     if matches!(problem, Some(RunError::SupervisorDied)) {
         tracee::remove_segments_of(
             supervisor,
@@ -210,10 +211,10 @@ fn await_ready(channel: &mut Channel) -> Result<(i32, i32), RunError> {
 fn start_command(
     options: &RunOptions,
     mask: &libc::sigset_t,
-    supervisor: i32,
+    supervisor: ProcessId,
     (agent_id, world_id): (i32, i32),
     channel: Channel,
-) -> Result<(i32, Receiver<Heard>), RunError> {
+) -> Result<(ProcessId, Receiver<Heard>), RunError> {
     let io_error = |e: io::Error| RunError::SetUp(e.to_string());
     let (go_reader, go_writer) = io::pipe().map_err(io_error)?;
     let (error_reader, error_writer) = io::pipe().map_err(io_error)?;
@@ -251,9 +252,9 @@ fn start_command(
 }
 
 /// Until COMMAND is held, and everything that it needs from us is there.
-fn await_seized(command: i32, mut channel: Channel, verbose: u8) -> Result<Receiver<Heard>, RunError> {
+fn await_seized(command: ProcessId, mut channel: Channel, verbose: u8) -> Result<Receiver<Heard>, RunError> {
     let io_error = |e: io::Error| RunError::SetUp(e.to_string());
-    channel.order(&Order::Seize { pid: command }).map_err(io_error)?;
+    channel.order(&Order::Seize { pid: command.as_raw() }).map_err(io_error)?;
     match channel.receive() {
         Ok(Some(Message::Seized)) => {}
         Ok(Some(Message::Failed { what })) => return Err(RunError::SetUp(what)),
@@ -331,7 +332,7 @@ fn become_command(
 
 /// A signal that somebody sends to us is meant for COMMAND; one from the terminal reaches it anyway.
 fn forward_signals(
-    command: i32,
+    command: ProcessId,
     mut supervisor: crate::message::Sender,
     heard: std::sync::mpsc::Sender<Heard>,
 ) -> io::Result<()> {
@@ -339,7 +340,7 @@ fn forward_signals(
         match sys::await_signal(&FORWARDED) {
             Ok((signal, true, sender)) if sender != command => {
                 let _ = heard.send(Heard::Signal(signal, Instant::now()));
-                supervisor.order(&Order::Forward { signal, sender });
+                supervisor.order(&Order::Forward { signal, sender: sender.as_raw() });
             }
             Ok(_) => {}
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -396,12 +397,12 @@ fn await_outcome(heard: &Receiver<Heard>, ended: Instant) -> Result<Option<Messa
 /// them; what is ignored was so when we were started.
 fn ends_us(signal: i32) -> bool {
     let stops = matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU);
-    let own = SignalSets::of(std::process::id() as i32);
+    let own = SignalSets::of(ProcessId::own());
     !stops && own.is_ok_and(|sets| sets.ignored & 1 << (signal - 1) == 0)
 }
 
 /// Until COMMAND has ended and its end may be shown.
-fn follow(command: i32, heard: &Receiver<Heard>, wants_stats: bool) -> Result<Ended, RunError> {
+fn follow(command: ProcessId, heard: &Receiver<Heard>, wants_stats: bool) -> Result<Ended, RunError> {
     /// Who was only told to end, and has not been heard of yet, needs no longer than this.
     const PATIENCE: Duration = Duration::from_millis(500);
     let (status, signal) = await_command(command);
@@ -428,7 +429,7 @@ fn follow(command: i32, heard: &Receiver<Heard>, wants_stats: bool) -> Result<En
     }
 }
 
-fn await_command(command: i32) -> (u8, Option<i32>) {
+fn await_command(command: ProcessId) -> (u8, Option<i32>) {
     loop {
         let Ok(status) = sys::wait_for(command) else { return (125, None) };
         if libc::WIFEXITED(status) {
@@ -440,7 +441,7 @@ fn await_command(command: i32) -> (u8, Option<i32>) {
         }
         if libc::WIFSTOPPED(status) {
             // The shell must see its job stopped; and when it continues the job, COMMAND goes on.
-            sys::kill(std::process::id() as i32, libc::SIGSTOP);
+            sys::kill(ProcessId::own(), libc::SIGSTOP);
             std::thread::sleep(Duration::from_millis(2));
             if !sys::was_continued(command) {
                 sys::kill(command, libc::SIGCONT);
@@ -451,7 +452,7 @@ fn await_command(command: i32) -> (u8, Option<i32>) {
 
 /// The supervising process, from its fork to its end.
 fn supervise(mut channel: Channel, mut options: RunOptions) {
-    let volumes = std::mem::take(&mut options.volumes);
+    let mut volumes = std::mem::take(&mut options.volumes);
     let mut front = match channel.sender() {
         Ok(front) => front,
         Err(_) => return,
@@ -459,8 +460,7 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
     let _ = front.another().map(crate::message::tell_of_panics);
     // Where it cannot be raised less runs ahead.
     let _ = sys::raise_limit_of_descriptors();
-    let prepared = Prepared::new(&options, &volumes);
-    let prepared = match prepared {
+    let prepared = match Prepared::new(&options, &volumes) {
         Ok(prepared) => prepared,
         Err(e) => {
             let _ = volumes.unmount();
@@ -470,7 +470,8 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
     front.tell(&Message::Ready { agent_id: prepared.agent.id(), world_id: prepared.segment.id() });
     match channel.receive::<Order>() {
         Ok(Some(Order::Seize { pid })) => {
-            if let Err(e) = tracee::seize(pid) {
+            let pid = ProcessId::from_raw(pid);
+            if let Err(e) = tracee::seize(pid.leader()) {
                 let _ = volumes.unmount();
                 return front.tell(&Message::Failed { what: format!("ptrace is not allowed: {e}") });
             }
@@ -478,7 +479,6 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
             // Before the first thread: what it blocks, all of them do. One that did not would be woken by every stop of
             // a tracee, to drop the signal.
             tracee::block_child_signal();
-            let mut volumes = volumes;
             let started = end_with_front(channel, pid, received.clone())
                 .and_then(|()| prepared.start(pid, &mut front, &mut volumes, received));
             match started {
@@ -499,12 +499,12 @@ fn supervise(mut channel: Channel, mut options: RunOptions) {
 }
 
 /// Whoever kills the front means COMMAND.
-fn end_with_front(mut channel: Channel, command: i32, received: Received) -> io::Result<()> {
+fn end_with_front(mut channel: Channel, command: ProcessId, received: Received) -> io::Result<()> {
     let end = move || {
         // The end of the channel is its end.
         while let Ok(Some(order)) = channel.receive() {
             if let Order::Forward { signal, sender } = order {
-                received.forward(command, signal, sender);
+                received.forward(command, signal, ProcessId::from_raw(sender));
             }
         }
         sys::kill_if_held(command);
@@ -527,7 +527,7 @@ struct Prepared {
     /// COMMAND and its arguments, for people.
     command_line: String,
     /// The process that the user started.
-    front_pid: i32,
+    front_pid: Option<ProcessId>,
     volatile: Vec<VolatilePath>,
 }
 
@@ -571,14 +571,14 @@ impl Prepared {
             ahead: options.ahead.clone(),
             volatile: options.volatile.clone(),
             command_line: command_line(&options.args),
-            front_pid: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
+            front_pid: sys::parent(),
         })
     }
 
     /// Everything that runs beside COMMAND. If that cannot be had, COMMAND has not begun.
     fn start(
         self,
-        pid: i32,
+        pid: ProcessId,
         front: &mut crate::message::Sender,
         volumes: &mut WorldVolumes,
         received: Received,
@@ -640,15 +640,16 @@ impl Prepared {
         };
         supervisor.adopt_root(pid);
         let known = status::Known {
-            front: self.front_pid,
-            command: pid,
+            front: self.front_pid.map_or(0, ProcessId::as_raw),
+            command: pid.as_raw(),
             command_line: self.command_line,
             begin,
             commits: record.clone(),
         };
         // Without it nobody can look at this world; it runs as well.
         let unseen = status::serve(known, asked).err();
-        let unseen = unseen.or(completions::serve(self.front_pid, &supervisor.completions).err());
+        let unseen =
+            unseen.or(completions::serve(self.front_pid.map_or(0, ProcessId::as_raw), &supervisor.completions).err());
         Ok(Running { supervisor, engine, output_thread, record, begin, unseen })
     }
 }
@@ -707,7 +708,7 @@ fn check_machine() -> io::Result<()> {
         return Err(io::Error::other("/proc is not mounted"));
     }
     let word = 0u64;
-    match tracee::read_value::<u64>(std::process::id() as i32, &raw const word as u64) {
+    match tracee::read_value::<u64>(ProcessId::own(), &raw const word as u64) {
         Ok(_) => Ok(()),
         Err(e) => Err(io::Error::other(format!("process_vm_readv is not allowed: {e}"))),
     }

@@ -4,6 +4,7 @@
 use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, DeviceKind, FdEntry, FdKind};
 use commit_clock::DOMAINS_MAX;
+use procfs::ThreadId;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -43,7 +44,7 @@ impl LogFiles {
 
 impl Supervisor {
     /// The number of the file behind a descriptor, known by the slot of its clock, or 0 if it cannot be a log.
-    pub(crate) fn propose_log(&mut self, tid: i32, fd: i32, slot: usize) -> Result<u64, i32> {
+    pub(crate) fn propose_log(&mut self, tid: ThreadId, fd: i32, slot: usize) -> Result<u64, i32> {
         // Opening it would be seen.
         if self.are_reads_heard() {
             return Ok(0);

@@ -5,7 +5,8 @@ use crate::stats::Samples;
 use agent_abi::{FdEntry, FdKind, World};
 use commit_clock::Clock;
 use external_sync::engine::{self, announce};
-use output::{OutputQueues, ProcessId, QueueId, Release, Why};
+use output::{OutputQueues, QueueId, Release, Why, WriterId};
+use procfs::ProcessId;
 use rustix::event::{PollFd, PollFlags};
 use std::collections::HashMap;
 use std::io;
@@ -58,7 +59,7 @@ struct State {
     /// Handed out and not yet wholly written, because the reader is slow.
     stuck: HashMap<QueueId, Release<Held>>,
     /// Slots of processes that are still alive.
-    slots: HashMap<ProcessId, usize>,
+    slots: HashMap<WriterId, usize>,
     holds: Samples,
     bytes_held: u64,
 }
@@ -103,17 +104,17 @@ impl Outputs {
     }
 
     /// A process that may write.
-    pub fn begin_process(&self, process: ProcessId, slot: usize) {
+    pub fn begin_process(&self, process: WriterId, slot: usize) {
         self.state().slots.insert(process, slot);
     }
 
     /// A process has ended; what it wrote still leaves.
-    pub fn end_process(&self, process: ProcessId) {
+    pub fn end_process(&self, process: WriterId) {
         self.state().slots.remove(&process);
     }
 
     /// Take output for later.
-    pub fn take(&self, target: &Target, process: ProcessId, clock: Clock, bytes: Vec<u8>) -> Taken {
+    pub fn take(&self, target: &Target, process: WriterId, clock: Clock, bytes: Vec<u8>) -> Taken {
         let len = bytes.len();
         let mut state = self.state();
         let committed = self.world.transactions.committed();
@@ -165,7 +166,7 @@ impl Outputs {
     }
 
     /// Whether nothing of this process is held.
-    pub fn is_empty_of(&self, process: ProcessId) -> bool {
+    pub fn is_empty_of(&self, process: WriterId) -> bool {
         self.state().queues.pending_of(process).entries == 0
     }
 
@@ -247,7 +248,7 @@ impl Outputs {
     }
 
     /// One entry less is held.
-    fn account(&self, state: &mut State, queue: QueueId, process: ProcessId) {
+    fn account(&self, state: &mut State, queue: QueueId, process: WriterId) {
         self.world.queue_pending[queue_index(queue.0)].fetch_sub(1, Ordering::AcqRel);
         if let Some(&slot) = state.slots.get(&process) {
             self.world.processes[slot].held_outputs.fetch_sub(1, Ordering::AcqRel);
@@ -388,7 +389,7 @@ impl engine::Observer for CommitObserver {
         for slot in self.world.process_map.taken() {
             let pid = self.world.processes[slot].pid.load(Ordering::Acquire);
             if pid > 1 {
-                crate::sys::kill(pid as i32, libc::SIGKILL);
+                crate::sys::kill(ProcessId::from_raw(pid as i32), libc::SIGKILL);
             }
         }
     }
@@ -401,7 +402,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
-    const WRITER: ProcessId = ProcessId(1);
+    const WRITER: WriterId = WriterId(1);
 
     fn world() -> &'static World {
         let world = tracee::WorldSegment::create().unwrap().world;

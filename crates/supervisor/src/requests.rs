@@ -5,6 +5,7 @@ use crate::message::Message;
 use crate::outputs::{Taken, Target, TargetKind};
 use agent_abi::{hash_object, Frame, Request};
 use commit_clock::DOMAINS_MAX;
+use procfs::ThreadId;
 use rustix::fs::FileType;
 use std::fs::File;
 use std::io;
@@ -60,7 +61,7 @@ impl Supervisor {
     }
 
     /// Take output for later.
-    fn on_output(&mut self, tid: i32, fd: i32, frame_at: u64) -> std::result::Result<u64, i32> {
+    fn on_output(&mut self, tid: ThreadId, fd: i32, frame_at: u64) -> std::result::Result<u64, i32> {
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(|_| libc::EOPNOTSUPP)?;
         let (target, bytes) = self.output_of(tid, fd, &frame).ok_or(libc::EOPNOTSUPP)?;
         let process = self.tracees.get(&tid).map(|tracee| tracee.process).ok_or(libc::EOPNOTSUPP)?;
@@ -75,7 +76,7 @@ impl Supervisor {
     }
 
     /// The bytes that a call writes, and where to; `None` if the program has to write itself.
-    pub(crate) fn output_of(&mut self, tid: i32, fd: i32, frame: &Frame) -> Option<(Target, Vec<u8>)> {
+    pub(crate) fn output_of(&mut self, tid: ThreadId, fd: i32, frame: &Frame) -> Option<(Target, Vec<u8>)> {
         let bytes = gather(tid, frame)?;
         if bytes.is_empty() || bytes.len() > OUTPUT_LEN_MAX {
             return None;
@@ -85,7 +86,7 @@ impl Supervisor {
     }
 
     /// Keep an outside stream open until what its end depends on is committed: an entry without bytes.
-    fn hold_end(&mut self, tid: i32, fd: i32) -> std::result::Result<u64, i32> {
+    fn hold_end(&mut self, tid: ThreadId, fd: i32) -> std::result::Result<u64, i32> {
         let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
         if self.is_end_of_new_fifo(&copy) {
             return Ok(0);
@@ -98,7 +99,7 @@ impl Supervisor {
         Ok(0)
     }
 
-    pub(crate) fn copy_descriptor(&mut self, tid: i32, fd: i32) -> io::Result<OwnedFd> {
+    pub(crate) fn copy_descriptor(&mut self, tid: ThreadId, fd: i32) -> io::Result<OwnedFd> {
         let pid = self.pid_of(tid)?;
         match self.descriptors.copy(pid, fd) {
             Ok(copy) => Ok(copy),
@@ -114,7 +115,7 @@ impl Supervisor {
         self.world().options.load(Ordering::Relaxed) & agent_abi::option::READS_HEARD != 0
     }
 
-    fn plan_executable(&mut self, tid: i32, interpreter_at: u64) -> std::result::Result<u64, i32> {
+    fn plan_executable(&mut self, tid: ThreadId, interpreter_at: u64) -> std::result::Result<u64, i32> {
         if self.are_reads_heard() {
             return Err(libc::EBUSY);
         }
@@ -129,7 +130,7 @@ impl Supervisor {
         Ok(0)
     }
 
-    fn plan_file(&mut self, tid: i32, fd: i32) -> std::result::Result<u64, i32> {
+    fn plan_file(&mut self, tid: ThreadId, fd: i32) -> std::result::Result<u64, i32> {
         if self.are_reads_heard() {
             return Err(libc::EBUSY);
         }
@@ -140,15 +141,15 @@ impl Supervisor {
         Ok(0)
     }
 
-    fn restore(&mut self, tid: i32) -> std::result::Result<u64, i32> {
+    fn restore(&mut self, tid: ThreadId) -> std::result::Result<u64, i32> {
         let injection = self.tracees.get_mut(&tid).and_then(|tracee| tracee.injection.take()).ok_or(libc::EINVAL)?;
         injection.restore(tid).map_err(|_| libc::EIO)?;
         Ok(0)
     }
 
-    fn classify(&mut self, tid: i32, fd: i32) -> std::result::Result<u64, i32> {
+    fn classify(&mut self, tid: ThreadId, fd: i32) -> std::result::Result<u64, i32> {
         let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
-        Ok(self.classify_socket(tid, &copy))
+        Ok(self.classify_socket(tid.as_raw(), &copy))
     }
 
     fn mounts(&mut self) -> std::result::Result<u64, i32> {
@@ -162,7 +163,7 @@ impl Supervisor {
 
     /// A domain is about to be changed, by a thread or by us. Whatever file system is mounted there now, it may be
     /// another than when we last looked.
-    pub(crate) fn hold_domain(&mut self, tid: Option<i32>, domain: usize) -> io::Result<()> {
+    pub(crate) fn hold_domain(&mut self, tid: Option<ThreadId>, domain: usize) -> io::Result<()> {
         self.domains.refresh()?;
         let world = self.world();
         crate::devices::publish(&self.domains, world, &self.handles)?;
@@ -207,7 +208,7 @@ impl Supervisor {
         Ok(0)
     }
 
-    fn refused(&mut self, tid: i32, nr: u64, argument: u64) -> std::result::Result<u64, i32> {
+    fn refused(&mut self, tid: ThreadId, nr: u64, argument: u64) -> std::result::Result<u64, i32> {
         let name = u16::try_from(nr)
             .ok()
             .and_then(|nr| syscall_table::row(u64::from(nr)))
@@ -222,14 +223,14 @@ impl Supervisor {
         Ok(0)
     }
 
-    fn fatal(&mut self, tid: i32, line: u64) -> std::result::Result<u64, i32> {
+    fn fatal(&mut self, tid: ThreadId, line: u64) -> std::result::Result<u64, i32> {
         self.front.tell(&Message::Warning { text: format!("the agent of thread {tid} could not go on (line {line})") });
         Ok(0)
     }
 }
 
 /// Whether a thread's process has a file of this device mapped shared.
-fn maps_shared(tid: i32, dev: u64) -> bool {
+fn maps_shared(tid: ThreadId, dev: u64) -> bool {
     let wanted = format!("{:02x}:{:02x}", rustix::fs::major(dev), rustix::fs::minor(dev));
     let Ok(maps) = std::fs::read_to_string(format!("/proc/{tid}/maps")) else { return true };
     maps.lines().any(|line| {
@@ -244,7 +245,7 @@ fn errno(error: io::Error) -> i32 {
 
 /// A file or directory on this file system, found among what a thread has open: where it was unmounted lazily, or
 /// covered, nothing else leads there.
-fn open_by_way_of(tid: i32, dev: u64) -> Option<OwnedFd> {
+fn open_by_way_of(tid: ThreadId, dev: u64) -> Option<OwnedFd> {
     use std::os::unix::fs::MetadataExt;
     let process = Path::new("/proc").join(tid.to_string());
     let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -255,7 +256,7 @@ fn open_by_way_of(tid: i32, dev: u64) -> Option<OwnedFd> {
     })
 }
 
-pub(crate) fn read_path(tid: i32, address: u64) -> Option<PathBuf> {
+pub(crate) fn read_path(tid: ThreadId, address: u64) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
     const PATH_MAX: usize = 4096;
     let mut path = Vec::new();
@@ -273,7 +274,7 @@ pub(crate) fn read_path(tid: i32, address: u64) -> Option<PathBuf> {
 }
 
 /// As `gather`, and `pwrite`: where it goes to is the caller's to see.
-pub(crate) fn gather_for_file(tid: i32, frame: &Frame) -> Option<Vec<u8>> {
+pub(crate) fn gather_for_file(tid: ThreadId, frame: &Frame) -> Option<Vec<u8>> {
     if !matches!(frame.nr, nr::write | nr::writev | nr::pwrite64) {
         return None;
     }
@@ -282,7 +283,7 @@ pub(crate) fn gather_for_file(tid: i32, frame: &Frame) -> Option<Vec<u8>> {
 }
 
 /// The bytes that a call wants to write; `None` if it is not a plain write of data.
-fn gather(tid: i32, frame: &Frame) -> Option<Vec<u8>> {
+fn gather(tid: ThreadId, frame: &Frame) -> Option<Vec<u8>> {
     let [_, a1, a2, a3, a4, _] = frame.args;
     const QUIET: u64 = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) as u64;
     match frame.nr {
@@ -297,12 +298,12 @@ fn gather(tid: i32, frame: &Frame) -> Option<Vec<u8>> {
     }
 }
 
-fn read_within(tid: i32, address: u64, len: u64) -> Option<Vec<u8>> {
+fn read_within(tid: ThreadId, address: u64, len: u64) -> Option<Vec<u8>> {
     let len = usize::try_from(len).ok().filter(|&len| len <= OUTPUT_LEN_MAX)?;
     tracee::read_bytes(tid, address, len).ok()
 }
 
-fn gather_vector(tid: i32, vector: u64, count: u64) -> Option<Vec<u8>> {
+fn gather_vector(tid: ThreadId, vector: u64, count: u64) -> Option<Vec<u8>> {
     const IOV_MAX: u64 = 1024;
     if count > IOV_MAX {
         return None;

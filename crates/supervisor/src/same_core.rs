@@ -11,6 +11,7 @@
 
 use crate::sys;
 use agent_abi::Door;
+use procfs::ThreadId;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,13 +38,13 @@ pub struct SameCore {
 #[derive(Debug)]
 #[must_use = "a tracee must not run on confined"]
 pub struct Confined {
-    tid: i32,
+    tid: ThreadId,
     before: sys::Cores,
 }
 
 impl Confined {
     /// Who.
-    pub fn tid(&self) -> i32 {
+    pub fn tid(&self) -> ThreadId {
         self.tid
     }
 
@@ -73,7 +74,7 @@ impl SameCore {
     /// `runs_first`: whether the supervisor has real-time priority. Without it a tracee could run, and look, before it
     /// is let go.
     pub fn new(runs_first: bool, told: &'static AtomicU64) -> Self {
-        let usual = sys::cores_of(0).unwrap_or(sys::Cores::ALL);
+        let usual = sys::cores_of(None).unwrap_or(sys::Cores::ALL);
         let load = if runs_first && usual.count() > 1 { File::open("/proc/loadavg").ok() } else { None };
         Self { load, usual, is_unrestricted: is_unrestricted(&usual), told }
     }
@@ -84,7 +85,7 @@ impl SameCore {
     }
 
     /// Confine a stopped tracee to our core.
-    pub fn confine(&self, tid: i32) -> Option<Confined> {
+    pub fn confine(&self, tid: ThreadId) -> Option<Confined> {
         if !self.is_calm(1) {
             return None;
         }
@@ -92,7 +93,7 @@ impl SameCore {
     }
 
     /// Have a thread that waits for a child be woken on our core by the end of that child, which we are about to see.
-    pub fn draw_near(&self, tid: i32, door: &'static Door) -> Option<Woken> {
+    pub fn draw_near(&self, tid: ThreadId, door: &'static Door) -> Option<Woken> {
         const OURSELVES_AND_WHO_ENDS: u32 = 2;
         if !self.is_calm(OURSELVES_AND_WHO_ENDS) || !door.shut() {
             return None;
@@ -107,21 +108,21 @@ impl SameCore {
     }
 
     /// A child that was born confined, on its parent's core, goes on on ours.
-    pub fn take_over(&self, tid: i32) -> Option<Confined> {
+    pub fn take_over(&self, tid: ThreadId) -> Option<Confined> {
         if self.is_calm(1) {
             // Where it cannot be moved it goes on where it is.
-            let _ = sys::current_core().map(|own| sys::set_cores(tid, &sys::Cores::only(own)));
+            let _ = sys::current_core().map(|own| sys::set_cores(Some(tid), &sys::Cores::only(own)));
             return Some(Confined { tid, before: sys::Cores::ALL });
         }
         free(tid);
         None
     }
 
-    fn confine_to_own(&self, tid: i32) -> Option<Confined> {
+    fn confine_to_own(&self, tid: ThreadId) -> Option<Confined> {
         let own = sys::current_core()?;
-        let before = sys::cores_of(tid).ok()?;
+        let before = sys::cores_of(Some(tid)).ok()?;
         let can_be_moved = before.count() > 1 && before.has(own) && sys::is_scheduled_normally(tid);
-        if !can_be_moved || sys::set_cores(tid, &sys::Cores::only(own)).is_err() {
+        if !can_be_moved || sys::set_cores(Some(tid), &sys::Cores::only(own)).is_err() {
             return None;
         }
         // The kernel remembers what was asked for and follows it when the cores that there are change: ask for no less
@@ -146,24 +147,24 @@ impl SameCore {
 /// Let a tracee that was confined run where it may.
 pub fn let_go(confined: Confined) {
     // It may have died meanwhile.
-    let _ = sys::set_cores(confined.tid, &confined.before);
+    let _ = sys::set_cores(Some(confined.tid), &confined.before);
 }
 
 /// Whether these, our own, are all that we could have.
 fn is_unrestricted(own: &sys::Cores) -> bool {
-    let widened = sys::set_cores(0, &sys::Cores::ALL).and_then(|()| sys::cores_of(0));
+    let widened = sys::set_cores(None, &sys::Cores::ALL).and_then(|()| sys::cores_of(None));
     let is_all = widened.is_ok_and(|all| all == *own);
     if !is_all {
         // As whoever started us wanted it.
-        let _ = sys::set_cores(0, own);
+        let _ = sys::set_cores(None, own);
     }
     is_all
 }
 
 /// Let a thread run everywhere.
-pub fn free(tid: i32) {
+pub fn free(tid: ThreadId) {
     // It may have died meanwhile.
-    let _ = sys::set_cores(tid, &sys::Cores::ALL);
+    let _ = sys::set_cores(Some(tid), &sys::Cores::ALL);
 }
 
 /// `0.20 0.18 0.12 1/80 11206`: the number before the slash (proc(5)).
@@ -185,17 +186,17 @@ mod tests {
 
     #[test]
     fn who_was_started_on_one_core_is_restricted() {
-        let all = sys::cores_of(0).expect("any thread may ask");
+        let all = sys::cores_of(None).expect("any thread may ask");
         let one = sys::Cores::only(sys::current_core().expect("it runs somewhere"));
-        sys::set_cores(0, &one).expect("it may run there");
+        sys::set_cores(None, &one).expect("it may run there");
         assert_eq!(is_unrestricted(&one), all.count() == 1);
-        assert_eq!(sys::cores_of(0).expect("any thread may ask"), one);
-        sys::set_cores(0, &all).expect("as it was");
+        assert_eq!(sys::cores_of(None).expect("any thread may ask"), one);
+        sys::set_cores(None, &all).expect("as it was");
     }
 
     #[test]
     fn without_priority_nobody_is_confined() {
         static TOLD: AtomicU64 = AtomicU64::new(0);
-        assert!(SameCore::new(false, &TOLD).confine(std::process::id() as i32).is_none());
+        assert!(SameCore::new(false, &TOLD).confine(procfs::ProcessId::own().leader()).is_none());
     }
 }

@@ -13,6 +13,7 @@ use agent_abi::{
     PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX, REPEATS, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
 pub(crate) use procfs::SignalSets;
+use procfs::ThreadId;
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
 use syscall_table::nr;
@@ -39,7 +40,7 @@ struct FrameAndPage {
 impl tracee::RemoteMemory for FrameAndPage {}
 
 impl Saved {
-    fn read(tid: i32, page: u64) -> Result<Self> {
+    fn read(tid: ThreadId, page: u64) -> Result<Self> {
         let kernel = |source| TraceError::kernel("read the agent's page", tid, source);
         let FrameAndPage { frame, words } =
             tracee::read_value(tid, page.wrapping_sub(offset_of!(FrameAndPage, words) as u64)).map_err(kernel)?;
@@ -208,7 +209,7 @@ pub fn is_call_made(stopped: &Stopped, image: &AgentImage) -> Result<bool> {
 }
 
 /// The frame is not complete yet, but all registers except the stack pointer are the program's.
-fn leave_entry(tid: i32, registers: &mut Registers) -> Result<()> {
+fn leave_entry(tid: ThreadId, registers: &mut Registers) -> Result<()> {
     let page = registers.gs_base;
     if (page.wrapping_sub(THREAD_PAGE_OFFSET)..=page).contains(&registers.rsp) {
         registers.rsp = Saved::read(tid, page)?.program_rsp;
@@ -395,7 +396,7 @@ pub fn send_to_itself(stopped: &Stopped, image: &AgentImage, signals: &[SignalIn
 
 /// The call that a thread is about to make, if it has not made it yet: also where it has come to a call site and no
 /// further.
-pub fn call_ahead(tid: i32, look: &Look) -> Option<Frame> {
+pub fn call_ahead(tid: ThreadId, look: &Look) -> Option<Frame> {
     let registers = &look.registers;
     match &look.position {
         Position::Before(saved) => Some(saved.frame),
@@ -415,7 +416,7 @@ fn frame_at_site(registers: &Registers, continuation: u64) -> Frame {
 
 /// Where the result is awaited of the call that a thread is about to make: it is at a `syscall`, at the restart point
 /// of a stub, or on from there to the agent (`call_sites::stub`).
-fn continuation_ahead(tid: i32, registers: &Registers) -> Option<u64> {
+fn continuation_ahead(tid: ThreadId, registers: &Registers) -> Option<u64> {
     const JMP_SHORT: u8 = 0xeb;
     const LEA_LEN: u64 = 7;
     let at = registers.rip;
@@ -550,7 +551,7 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
 }
 
 /// Whether a signal does nothing in this thread: ignored, or by default without effect and not caught.
-fn is_ignored(tid: i32, signal: i32) -> bool {
+fn is_ignored(tid: ThreadId, signal: i32) -> bool {
     let Ok(sets) = SignalSets::of(tid) else { return false };
     let bit = 1u64 << (signal - 1).clamp(0, 63);
     let has_no_default_effect = matches!(signal, libc::SIGCHLD | libc::SIGURG | libc::SIGWINCH | libc::SIGCONT);
@@ -558,9 +559,9 @@ fn is_ignored(tid: i32, signal: i32) -> bool {
 }
 
 /// The thread is taken out of its call: what it shares with others while it makes one is given up.
-fn leave_call(tid: i32, slot: usize, world: &World) {
+fn leave_call(tid: ThreadId, slot: usize, world: &World) {
     let thread = &world.threads[slot % THREADS_MAX];
-    if thread.tid.load(Ordering::Relaxed) == tid as u32 {
+    if thread.tid.load(Ordering::Relaxed) == tid.as_raw() as u32 {
         thread.work.end();
         thread.leave_change(&world.transactions);
         thread.door.reset();

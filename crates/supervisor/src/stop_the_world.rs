@@ -16,6 +16,7 @@ use crate::descriptors::last_status_word;
 use crate::event_loop::Supervisor;
 use crate::signals;
 use agent_abi::{stop_the_world, Frame};
+use procfs::ThreadId;
 use std::collections::HashMap;
 use tracee::{Registers, Result, Stop, Stopped};
 
@@ -32,9 +33,9 @@ const STOPPED: u32 = (libc::SIGSTOP as u32) << 8 | 0x7f;
 #[derive(Debug, Default)]
 pub(crate) struct StopTheWorld {
     /// Threads that are about to stop.
-    awaited: HashMap<i32, Attach>,
+    awaited: HashMap<ThreadId, Attach>,
     /// Threads that have stopped.
-    held: HashMap<i32, Held>,
+    held: HashMap<ThreadId, Held>,
 }
 
 /// Somebody waits until a thread has stopped.
@@ -49,7 +50,7 @@ struct Attach {
 #[derive(Debug)]
 struct Held {
     stopped: Stopped,
-    tracer: i32,
+    tracer: ThreadId,
     number: i32,
     /// Its tracer has been told.
     is_told: bool,
@@ -57,7 +58,7 @@ struct Held {
 
 impl StopTheWorld {
     /// Whether a thread is stopped, or about to be, for somebody inside, or waits for that.
-    pub fn concerns(&self, tid: i32) -> bool {
+    pub fn concerns(&self, tid: ThreadId) -> bool {
         let waits = || self.awaited.values().any(|attach| attach.tracer.tid() == tid);
         self.held.contains_key(&tid) || self.awaited.contains_key(&tid) || waits()
     }
@@ -90,7 +91,7 @@ impl Supervisor {
     }
 
     /// `wait4` of a thread that has stopped others.
-    pub(crate) fn wait_as_tracer(&mut self, tid: i32, frame_at: u64) -> Answer {
+    pub(crate) fn wait_as_tracer(&mut self, tid: ThreadId, frame_at: u64) -> Answer {
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(|_| libc::EAGAIN)?;
         let (number, status_at) = (frame.args[0] as i32, frame.args[1]);
         let target = self.held_by(tid, number).ok_or(libc::EAGAIN)?;
@@ -103,12 +104,13 @@ impl Supervisor {
     }
 
     /// The thread that a tracer means: of another process, with the same memory, and not stopped by anybody yet.
-    fn find_to_stop(&mut self, tracer: i32, number: i32) -> Answer32 {
-        let is_meant = |tid: i32| last_status_word(tid, "NSpid:").is_ok_and(|inner: i32| inner == number);
+    fn find_to_stop(&mut self, tracer: ThreadId, number: i32) -> Found {
+        let is_meant = |tid: ThreadId| last_status_word(tid, "NSpid:").is_ok_and(|inner: i32| inner == number);
         // A thread that was made a moment ago is held, though we have not heard of its birth.
-        let is_inside = self.tracees.contains_key(&number) || is_traced_by_us(number).unwrap_or(false);
-        let found = match is_inside && is_meant(number) {
-            true => Some(number),
+        let same = ThreadId::from_raw(number);
+        let is_inside = self.tracees.contains_key(&same) || is_traced_by_us(same).unwrap_or(false);
+        let found = match is_inside && is_meant(same) {
+            true => Some(same),
             // A process id namespace of its own: the tracer knows the thread by another number.
             false => self.tracees.keys().copied().find(|&tid| is_meant(tid) && shares_memory(tracer, tid)),
         };
@@ -122,7 +124,7 @@ impl Supervisor {
         Ok(target)
     }
 
-    fn begin_to_stop(&mut self, tracer: Stopped, target: i32, number: i32) -> Result<()> {
+    fn begin_to_stop(&mut self, tracer: Stopped, target: ThreadId, number: i32) -> Result<()> {
         if tracee::interrupt(target).is_err() {
             return answer(tracer, Err(libc::ESRCH));
         }
@@ -132,7 +134,7 @@ impl Supervisor {
 
     /// A thread has stopped, and the event loop has seen to it. Whatever it stopped for, that took the place of the
     /// stop that we had asked for.
-    pub(crate) fn ask_again_to_stop(&mut self, tid: i32) {
+    pub(crate) fn ask_again_to_stop(&mut self, tid: ThreadId) {
         if self.stop_the_world.awaited.contains_key(&tid) {
             let _ = tracee::interrupt(tid);
         }
@@ -159,7 +161,7 @@ impl Supervisor {
         Ok(None)
     }
 
-    fn let_go_of(&mut self, target: i32) -> Result<()> {
+    fn let_go_of(&mut self, target: ThreadId) -> Result<()> {
         let Some(held) = self.stop_the_world.held.remove(&target) else { return Ok(()) };
         match held.stopped.stop() {
             Stop::Group(_) => self.on_group_stop(held.stopped),
@@ -168,7 +170,7 @@ impl Supervisor {
     }
 
     /// A thread has ended: whom it held goes on, and who waited for it does not wait any more.
-    pub(crate) fn stop_nobody_for(&mut self, tid: i32) {
+    pub(crate) fn stop_nobody_for(&mut self, tid: ThreadId) {
         if self.stop_the_world.awaited.is_empty() && self.stop_the_world.held.is_empty() {
             return;
         }
@@ -183,12 +185,12 @@ impl Supervisor {
         }
     }
 
-    fn held_by(&self, tracer: i32, number: i32) -> Option<i32> {
+    fn held_by(&self, tracer: ThreadId, number: i32) -> Option<ThreadId> {
         let mut held = self.stop_the_world.held.iter();
         held.find(|(_, held)| held.tracer == tracer && held.number == number).map(|(&target, _)| target)
     }
 
-    fn tell_registers(&self, tracer: i32, frame: &Frame) -> Answer {
+    fn tell_registers(&self, tracer: ThreadId, frame: &Frame) -> Answer {
         let [request, number, set, data, ..] = frame.args;
         let target = self.held_by(tracer, number as i32).ok_or(libc::ESRCH)?;
         let stopped = &self.stop_the_world.held[&target].stopped;
@@ -230,14 +232,14 @@ impl Supervisor {
     }
 }
 
-/// A thread's number, or an error's.
-type Answer32 = std::result::Result<i32, i32>;
+/// A thread, or the number of an error.
+type Found = std::result::Result<ThreadId, i32>;
 
-fn shares_memory(a: i32, b: i32) -> bool {
+fn shares_memory(a: ThreadId, b: ThreadId) -> bool {
     tracee::process_state::same_memory(a, b).unwrap_or(false)
 }
 
-fn write(tid: i32, address: u64, bytes: &[u8]) -> std::result::Result<(), i32> {
+fn write(tid: ThreadId, address: u64, bytes: &[u8]) -> std::result::Result<(), i32> {
     let range = address..address.wrapping_add(bytes.len() as u64);
     match tracee::write_ranges(tid, std::slice::from_ref(&range), bytes) {
         Ok(written) if written == bytes.len() => Ok(()),

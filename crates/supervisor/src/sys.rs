@@ -1,5 +1,6 @@
 //! The few calls here that need `unsafe`.
 
+use procfs::{ProcessId, TaskId, ThreadId};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -22,16 +23,18 @@ pub fn coarse_time() -> io::Result<Duration> {
 }
 
 /// A descriptor for a process.
-pub fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
+pub fn pidfd_open(pid: ProcessId) -> io::Result<OwnedFd> {
     // SAFETY: no pointers; the answer is a new descriptor that is ours.
-    unsafe { check(libc::syscall(libc::SYS_pidfd_open, pid, 0)).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
+    unsafe { check(libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0)).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
 }
 
 /// A descriptor for one thread, which need not be the first of its process (Linux 6.9).
-pub fn pidfd_open_thread(tid: i32) -> io::Result<OwnedFd> {
+pub fn pidfd_open_thread(tid: ThreadId) -> io::Result<OwnedFd> {
     const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
     // SAFETY: as above.
-    unsafe { check(libc::syscall(libc::SYS_pidfd_open, tid, PIDFD_THREAD)).map(|fd| OwnedFd::from_raw_fd(fd as i32)) }
+    unsafe {
+        check(libc::syscall(libc::SYS_pidfd_open, tid.as_raw(), PIDFD_THREAD)).map(|fd| OwnedFd::from_raw_fd(fd as i32))
+    }
 }
 
 /// A copy of another process's descriptor.
@@ -44,24 +47,29 @@ pub fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
 }
 
 /// Whether a descriptor of another process and one of ours are the same open file (kcmp(2)).
-pub fn is_same_file(pid: i32, fd: i32, own: &OwnedFd) -> io::Result<bool> {
-    are_same_file((pid, fd), (std::process::id() as i32, own.as_raw_fd()))
+pub fn is_same_file(of: impl Into<TaskId>, fd: i32, own: &OwnedFd) -> io::Result<bool> {
+    are_same_file((of, fd), (ProcessId::own(), own.as_raw_fd()))
 }
 
 /// The same of descriptors of any two processes.
-pub fn are_same_file((pid, fd): (i32, i32), (other, other_fd): (i32, i32)) -> io::Result<bool> {
+pub fn are_same_file(
+    (one, fd): (impl Into<TaskId>, i32),
+    (other, other_fd): (impl Into<TaskId>, i32),
+) -> io::Result<bool> {
     const KCMP_FILE: libc::c_int = 0;
+    let (one, other) = (one.into().as_raw(), other.into().as_raw());
     // SAFETY: no pointers; it changes nothing.
-    unsafe { check(libc::syscall(libc::SYS_kcmp, pid, other, KCMP_FILE, fd, other_fd)).map(|order| order == 0) }
+    unsafe { check(libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILE, fd, other_fd)).map(|order| order == 0) }
 }
 
 /// Whether a descriptor of another process is the open file of a member of its epoll set: by the set's descriptor, the
 /// member's number, and how many members come before it that had the same number.
-pub fn is_member(pid: i32, fd: i32, (set, number, earlier): (i32, i32, usize)) -> io::Result<bool> {
+pub fn is_member(of: impl Into<TaskId>, fd: i32, (set, number, earlier): (i32, i32, usize)) -> io::Result<bool> {
     const KCMP_EPOLL_TFD: libc::c_int = 7;
+    let of = of.into().as_raw();
     let slot = [set as u32, number as u32, earlier as u32];
     // SAFETY: `slot` is a whole `struct kcmp_epoll_slot`, which is only read.
-    unsafe { check(libc::syscall(libc::SYS_kcmp, pid, pid, KCMP_EPOLL_TFD, fd, slot.as_ptr())).map(|order| order == 0) }
+    unsafe { check(libc::syscall(libc::SYS_kcmp, of, of, KCMP_EPOLL_TFD, fd, slot.as_ptr())).map(|order| order == 0) }
 }
 
 /// Block these signals in this thread and those that it starts; returns what was blocked before.
@@ -87,7 +95,7 @@ pub fn set_signal_mask(mask: &libc::sigset_t) {
 
 /// Wait for one of these (blocked) signals: its number, whether a process sent it (rather than the terminal or the
 /// kernel), and who.
-pub fn await_signal(signals: &[i32]) -> io::Result<(i32, bool, i32)> {
+pub fn await_signal(signals: &[i32]) -> io::Result<(i32, bool, ProcessId)> {
     // SAFETY: both are ours.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -97,7 +105,7 @@ pub fn await_signal(signals: &[i32]) -> io::Result<(i32, bool, i32)> {
         }
         let mut info: libc::siginfo_t = std::mem::zeroed();
         let number = check(libc::sigwaitinfo(&set, &mut info).into())? as i32;
-        Ok((number, info.si_code <= 0, info.si_pid()))
+        Ok((number, info.si_code <= 0, ProcessId::from_raw(info.si_pid())))
     }
 }
 
@@ -119,17 +127,28 @@ pub fn end_by(signal: i32) {
 }
 
 /// Send a signal.
-pub fn kill(pid: i32, signal: i32) {
+pub fn kill(pid: ProcessId, signal: i32) {
     // SAFETY: no pointers.
-    unsafe { libc::kill(pid, signal) };
+    unsafe { libc::kill(pid.as_raw(), signal) };
+}
+
+/// Our parent, if it is in our namespace.
+pub fn parent() -> Option<ProcessId> {
+    rustix::process::getppid().map(|parent| ProcessId::from_raw(parent.as_raw_nonzero().get()))
+}
+
+/// Send a signal to the process of a thread: kill(2) takes the number of any of its threads.
+pub fn kill_process_of(tid: ThreadId, signal: i32) {
+    // SAFETY: no pointers; a process that is gone already is no matter.
+    unsafe { libc::kill(tid.as_raw(), signal) };
 }
 
 /// What `waitpid` of a child says, stops included.
-pub fn wait_for(pid: i32) -> io::Result<i32> {
+pub fn wait_for(pid: ProcessId) -> io::Result<i32> {
     loop {
         let mut status = 0;
         // SAFETY: `status` is ours.
-        match check(unsafe { libc::waitpid(pid, &mut status, libc::WUNTRACED) }.into()) {
+        match check(unsafe { libc::waitpid(pid.as_raw(), &mut status, libc::WUNTRACED) }.into()) {
             Ok(_) => return Ok(status),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e),
@@ -138,16 +157,19 @@ pub fn wait_for(pid: i32) -> io::Result<i32> {
 }
 
 /// Whether a child has been continued since it was seen to stop.
-pub fn was_continued(pid: i32) -> bool {
+pub fn was_continued(pid: ProcessId) -> bool {
     let mut status = 0;
     // SAFETY: `status` is ours.
-    unsafe { libc::waitpid(pid, &mut status, libc::WCONTINUED | libc::WNOHANG) == pid && libc::WIFCONTINUED(status) }
+    unsafe {
+        libc::waitpid(pid.as_raw(), &mut status, libc::WCONTINUED | libc::WNOHANG) == pid.as_raw()
+            && libc::WIFCONTINUED(status)
+    }
 }
 
 /// Let this process be held by that one (Yama).
-pub fn allow_tracer(pid: i32) {
+pub fn allow_tracer(pid: ProcessId) {
     // SAFETY: no pointers. Fails without Yama, where nothing is needed.
-    unsafe { libc::prctl(libc::PR_SET_PTRACER, pid as libc::c_ulong, 0, 0, 0) };
+    unsafe { libc::prctl(libc::PR_SET_PTRACER, pid.as_raw() as libc::c_ulong, 0, 0, 0) };
 }
 
 /// Set what is done about a signal: default or ignored.
@@ -225,9 +247,9 @@ pub fn type_into(terminal: &OwnedFd, byte: u8) -> io::Result<()> {
 }
 
 /// Send a signal to one thread of another process.
-pub fn kill_thread(tid: i32, signal: i32) {
+pub fn kill_thread(tid: ThreadId, signal: i32) {
     // SAFETY: no pointers.
-    unsafe { libc::syscall(libc::SYS_tkill, tid, signal) };
+    unsafe { libc::syscall(libc::SYS_tkill, tid.as_raw(), signal) };
 }
 
 /// A close-on-exec copy of a descriptor that no object of this process owns, beyond the standard ones.
@@ -238,7 +260,7 @@ pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
 
 /// Whether this process has a file open for writing, by its device and inode. If that is not known, it has.
 pub fn has_open_for_writing(file: (u64, u64)) -> bool {
-    let own = procfs::descriptors(std::process::id() as i32);
+    let own = procfs::descriptors(ProcessId::own());
     own.map_or(true, |own| own.into_iter().any(|fd| open_for_writing(fd).is_ok_and(|found| found == Some(file))))
 }
 
@@ -276,32 +298,27 @@ pub fn is_short_of_descriptors() -> bool {
 }
 
 /// The group of a process; 0 if its leader is of a namespace that we do not see.
-pub fn group_of(pid: i32) -> io::Result<i32> {
+pub fn group_of(pid: ProcessId) -> io::Result<i32> {
     // SAFETY: no pointers; it only asks.
-    check(unsafe { libc::getpgid(pid) }.into()).map(|group| group as i32)
+    check(unsafe { libc::getpgid(pid.as_raw()) }.into()).map(|group| group as i32)
 }
 
 /// The session of a process; 0 if its leader is of a namespace that we do not see.
-pub fn session_of(pid: i32) -> io::Result<i32> {
+pub fn session_of(pid: ProcessId) -> io::Result<i32> {
     // SAFETY: no pointers; it only asks.
-    check(unsafe { libc::getsid(pid) }.into()).map(|session| session as i32)
+    check(unsafe { libc::getsid(pid.as_raw()) }.into()).map(|session| session as i32)
 }
 
 /// Whether a thread is there, may be sent signals, and is the first one of its process.
-pub fn is_first_thread(tid: i32) -> bool {
+pub fn is_first_thread(tid: ThreadId) -> bool {
     // SAFETY: no pointers; signal 0 is not sent.
-    unsafe { libc::syscall(libc::SYS_tgkill, tid, tid, 0) == 0 }
+    unsafe { libc::syscall(libc::SYS_tgkill, tid.as_raw(), tid.as_raw(), 0) == 0 }
 }
 
 /// Kill a process if it is still one that we hold.
-pub fn kill_if_held(pid: i32) {
-    let held_by_us = std::fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| {
-        let own = std::process::id();
-        status
-            .lines()
-            .any(|line| line.strip_prefix("TracerPid:").is_some_and(|tracer| tracer.trim() == own.to_string()))
-    });
-    if held_by_us {
+pub fn kill_if_held(pid: ProcessId) {
+    let tracer = procfs::Status::of(pid).and_then(|status| status.tracer());
+    if tracer.is_ok_and(|tracer| tracer == Some(ProcessId::own().leader())) {
         kill(pid, libc::SIGKILL);
     }
 }
@@ -344,8 +361,9 @@ impl Cores {
     }
 }
 
-/// Where a thread may run (0: this one).
-pub fn cores_of(tid: i32) -> io::Result<Cores> {
+/// Where a thread may run (`None`: this one).
+pub fn cores_of(tid: Option<ThreadId>) -> io::Result<Cores> {
+    let tid = tid.map_or(0, ThreadId::as_raw);
     let mut cores = Cores([0; CORES_WORDS]);
     let len = std::mem::size_of_val(&cores.0);
     // SAFETY: the kernel writes at most `len` bytes.
@@ -353,8 +371,9 @@ pub fn cores_of(tid: i32) -> io::Result<Cores> {
     Ok(cores)
 }
 
-/// Set where a thread may run.
-pub fn set_cores(tid: i32, cores: &Cores) -> io::Result<()> {
+/// Set where a thread may run (`None`: this one).
+pub fn set_cores(tid: Option<ThreadId>, cores: &Cores) -> io::Result<()> {
+    let tid = tid.map_or(0, ThreadId::as_raw);
     let len = std::mem::size_of_val(&cores.0);
     // SAFETY: the kernel reads `len` bytes.
     check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, len, cores.0.as_ptr()) }).map(drop)
@@ -367,9 +386,9 @@ pub fn current_core() -> Option<usize> {
 }
 
 /// Whether a thread is in the usual scheduling class, and so runs after whoever has real-time priority.
-pub fn is_scheduled_normally(tid: i32) -> bool {
+pub fn is_scheduled_normally(tid: ThreadId) -> bool {
     // SAFETY: no pointers.
-    unsafe { libc::sched_getscheduler(tid) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_OTHER }
+    unsafe { libc::sched_getscheduler(tid.as_raw()) & !libc::SCHED_RESET_ON_FORK == libc::SCHED_OTHER }
 }
 
 /// Let an empty buffer have room for so many bytes and a few more; in huge pages if it is large.

@@ -7,6 +7,7 @@
 
 use agent_abi::{text_index, FileVersion, Text, TextState, World, AGENT_BASE, MAPPINGS_MAX, OWN_END, TEXTS_MAX};
 use call_sites::{FilePlan, SegmentPlan};
+use procfs::ThreadId;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -56,7 +57,7 @@ impl Learned {
 
 /// Write the mappings of a process that are its program's, from an address on, into its memory at `at`: pairs of
 /// address and length. Returns how many.
-pub fn tell_mappings(tid: i32, world: &World, from: u64, at: u64) -> io::Result<u64> {
+pub fn tell_mappings(tid: ThreadId, world: &World, from: u64, at: u64) -> io::Result<u64> {
     let maps = std::fs::read_to_string(format!("/proc/{tid}/maps"))?;
     let stubs: Vec<u64> = world.texts.iter().map(|row| row.stub_shm.load(Ordering::Relaxed).into()).collect();
     let pairs = maps.lines().filter_map(|line| program_mapping(line, &stubs)).filter(|&[start, _]| start >= from);

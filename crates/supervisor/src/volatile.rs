@@ -3,6 +3,7 @@
 use crate::event_loop::Supervisor;
 use crate::requests::read_path;
 use agent_abi::{hash_object, FdEntry, FdKind, Frame};
+use procfs::ThreadId;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -103,7 +104,7 @@ impl Volatile {
 impl Supervisor {
     /// Whether the file behind a descriptor, known by the slot of its clock, is where nothing is waited for. It
     /// must have one name only.
-    pub(crate) fn is_volatile(&mut self, tid: i32, fd: i32, slot: usize) -> Result<u64, i32> {
+    pub(crate) fn is_volatile(&mut self, tid: ThreadId, fd: i32, slot: usize) -> Result<u64, i32> {
         let copy = self.copy_descriptor(tid, fd).map_err(|_| libc::EBADF)?;
         let stat = rustix::fs::fstat(&copy).map_err(|_| libc::EBADF)?;
         let is_file = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile;
@@ -120,7 +121,7 @@ impl Supervisor {
     }
 
     /// Whether a call that gives a name may move something out of there: 0 only if it certainly does not.
-    pub(crate) fn moves_out(&mut self, tid: i32, frame_at: u64) -> Result<u64, i32> {
+    pub(crate) fn moves_out(&mut self, tid: ThreadId, frame_at: u64) -> Result<u64, i32> {
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(|_| libc::EFAULT)?;
         let [a0, a1, a2, a3, flags, _] = frame.args;
         if frame.nr == nr::linkat && flags != 0 {
@@ -141,7 +142,7 @@ impl Supervisor {
 }
 
 /// The real path of a name, as a thread sees it; `None` if that cannot be told.
-fn place_of(tid: i32, dir: i32, path: &Path) -> Option<PathBuf> {
+fn place_of(tid: ThreadId, dir: i32, path: &Path) -> Option<PathBuf> {
     let process = Path::new("/proc").join(tid.to_string());
     let is_root_ours = std::fs::read_link(process.join("root")).is_ok_and(|root| root == Path::new("/"));
     let base = match dir {

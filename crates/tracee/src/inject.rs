@@ -4,6 +4,7 @@
 
 use crate::{memory, sys, AgentImage, Registers, RemoteCalls, Result, Stopped, TraceError};
 use agent_abi::AGENT_BASE;
+use procfs::ThreadId;
 
 const SHM_RDONLY: u64 = 0o10000;
 const SHM_EXEC: u64 = 0o100000;
@@ -21,7 +22,7 @@ const START_LEN: u64 = 64;
 pub fn call_before_start(stopped: &Stopped, number: i64, arguments: &[u64]) -> Result<i64> {
     const SYSCALL: u64 = 0x050f;
     let (tid, at) = (stopped.tid(), word_at_entry(stopped.registers()?.rip));
-    let kernel = |source| TraceError::Kernel { what: "read the entry point", tid, source };
+    let kernel = |source| TraceError::Kernel { what: "read the entry point", task: tid.into(), source };
     let original = memory::read_value(tid, at).map_err(kernel)?;
     sys::write_word(tid, at, SYSCALL)?;
     let mut calls = RemoteCalls::new(stopped, at)?;
@@ -59,7 +60,7 @@ impl Injection {
         let tid = stopped.tid();
         let entry = registers.rip;
         let at = word_at_entry(entry);
-        let kernel = |source| TraceError::Kernel { what: "read the entry point", tid, source };
+        let kernel = |source| TraceError::Kernel { what: "read the entry point", task: tid.into(), source };
         let original = memory::read_value(tid, at).map_err(kernel)?;
         sys::write_word(tid, at, u64::from_le_bytes(BOOTSTRAP))?;
         registers.rip = at;
@@ -96,7 +97,7 @@ impl Injection {
     }
 
     /// Put back what was there.
-    pub fn restore(self, tid: i32) -> Result<()> {
+    pub fn restore(self, tid: ThreadId) -> Result<()> {
         sys::write_word(tid, self.at, self.original)
     }
 }

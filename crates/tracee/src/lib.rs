@@ -29,44 +29,47 @@ pub use stop::{
 };
 pub use sys::{enter_world, fork_with, Forked, Registers, SignalInfo};
 
+use procfs::TaskId;
+
 /// Why something could not be done to a thread.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// the thread died meanwhile
     #[error("thread {0} died meanwhile")]
-    Gone(i32),
+    Gone(TaskId),
     /// the kernel refused
-    #[error("{what} of thread {tid}: {source}")]
+    #[error("{what} of thread {task}: {source}")]
     Kernel {
         /// What was tried.
         what: &'static str,
         /// On whom.
-        tid: i32,
+        task: TaskId,
         /// The kernel's word.
         source: std::io::Error,
     },
 }
 
 impl TraceError {
-    fn last(what: &'static str, tid: i32) -> Self {
-        Self::kernel(what, tid, std::io::Error::last_os_error())
+    fn last(what: &'static str, task: impl Into<TaskId>) -> Self {
+        Self::kernel(what, task, std::io::Error::last_os_error())
     }
 
     /// `what` could not be done to a thread. That there is no such thread (ESRCH) says that it died.
-    pub fn kernel(what: &'static str, tid: i32, source: std::io::Error) -> Self {
+    pub fn kernel(what: &'static str, task: impl Into<TaskId>, source: std::io::Error) -> Self {
+        let task = task.into();
         match source.raw_os_error() {
-            Some(libc::ESRCH) => Self::Gone(tid),
-            _ => Self::Kernel { what, tid, source },
+            Some(libc::ESRCH) => Self::Gone(task),
+            _ => Self::Kernel { what, task, source },
         }
     }
 }
 
 impl From<procfs::Error> for TraceError {
     fn from(error: procfs::Error) -> Self {
-        let tid = error.pid();
+        let task = error.task();
         match error {
-            procfs::Error::Gone(_) => Self::Gone(tid),
-            unknown => Self::Kernel { what: "read /proc", tid, source: std::io::Error::other(unknown) },
+            procfs::Error::Gone(_) => Self::Gone(task),
+            unknown => Self::Kernel { what: "read /proc", task, source: std::io::Error::other(unknown) },
         }
     }
 }

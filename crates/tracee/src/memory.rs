@@ -1,6 +1,7 @@
 //! Another process's memory. Addresses there are claims: everything read is checked by the kernel and bounded by us.
 
 use crate::sys;
+use procfs::TaskId;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -15,14 +16,14 @@ impl<const N: usize> RemoteMemory for [u64; N] {}
 impl RemoteMemory for agent_abi::Frame {}
 
 /// A value at an address of another process.
-pub fn read_value<T: RemoteMemory>(tid: i32, address: u64) -> io::Result<T> {
-    sys::read_remote_value(tid, address)
+pub fn read_value<T: RemoteMemory>(of: impl Into<TaskId>, address: u64) -> io::Result<T> {
+    sys::read_remote_value(of.into(), address)
 }
 
 /// Bytes at an address of another process; an error unless all of them can be read.
-pub fn read_bytes(tid: i32, address: u64, len: usize) -> io::Result<Vec<u8>> {
+pub fn read_bytes(of: impl Into<TaskId>, address: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
-    let got = sys::read_remote(tid, address, &mut bytes)?;
+    let got = sys::read_remote(of.into(), address, &mut bytes)?;
     if got != len {
         return Err(io::Error::from_raw_os_error(libc::EFAULT));
     }
@@ -34,17 +35,17 @@ pub const RANGES_MAX: usize = 1024;
 
 /// Read ranges of another process's memory, at most [`RANGES_MAX`], into one buffer, one after the other. How many
 /// bytes could be read: it ends where something cannot.
-pub fn read_ranges(pid: i32, ranges: &[Range<u64>], into: &mut [u8]) -> io::Result<usize> {
-    sys::read_ranges(pid, ranges, into)
+pub fn read_ranges(of: impl Into<TaskId>, ranges: &[Range<u64>], into: &mut [u8]) -> io::Result<usize> {
+    sys::read_ranges(of.into(), ranges, into)
 }
 
 /// Write one buffer to ranges of another process's memory, at most [`RANGES_MAX`], one after the other, where the
 /// process itself could write. How many bytes could be written: it ends where something cannot.
-pub fn write_ranges(pid: i32, ranges: &[Range<u64>], bytes: &[u8]) -> io::Result<usize> {
-    sys::write_ranges(pid, ranges, bytes)
+pub fn write_ranges(of: impl Into<TaskId>, ranges: &[Range<u64>], bytes: &[u8]) -> io::Result<usize> {
+    sys::write_ranges(of.into(), ranges, bytes)
 }
 
 /// Write to an address of a stopped thread's process, read-only pages included.
-pub fn write_bytes(tid: i32, address: u64, bytes: &[u8]) -> io::Result<()> {
-    File::options().write(true).open(format!("/proc/{tid}/mem"))?.write_all_at(bytes, address)
+pub fn write_bytes(of: impl Into<TaskId>, address: u64, bytes: &[u8]) -> io::Result<()> {
+    File::options().write(true).open(format!("/proc/{}/mem", of.into()))?.write_all_at(bytes, address)
 }

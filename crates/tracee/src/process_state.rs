@@ -3,6 +3,7 @@
 
 use crate::{sys, thread_state};
 use crate::{Result, SignalInfo, Stopped};
+use procfs::{ProcessId, TaskId, ThreadId};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -56,32 +57,32 @@ impl Stopped {
 }
 
 /// A process's limit of a resource (`RLIMIT_…`).
-pub fn limit(pid: i32, resource: u32) -> io::Result<Limit> {
+pub fn limit(pid: ProcessId, resource: u32) -> io::Result<Limit> {
     sys::limit(pid, resource, None)
 }
 
 /// Change a process's limit of a resource.
-pub fn set_limit(pid: i32, resource: u32, limit: Limit) -> io::Result<()> {
+pub fn set_limit(pid: ProcessId, resource: u32, limit: Limit) -> io::Result<()> {
     sys::limit(pid, resource, Some(limit)).map(drop)
 }
 
 /// A process's nice value.
-pub fn niceness(pid: i32) -> io::Result<i32> {
-    sys::niceness(pid)
+pub fn niceness(tid: ThreadId) -> io::Result<i32> {
+    sys::niceness(tid)
 }
 
 /// Change a process's nice value.
-pub fn set_niceness(pid: i32, nice: i32) -> io::Result<()> {
-    sys::set_niceness(pid, nice)
+pub fn set_niceness(tid: ThreadId, nice: i32) -> io::Result<()> {
+    sys::set_niceness(tid, nice)
 }
 
 /// The processors on which a thread may run, as the kernel's bit mask.
-pub fn affinity(tid: i32) -> io::Result<Vec<u64>> {
+pub fn affinity(tid: ThreadId) -> io::Result<Vec<u64>> {
     sys::affinity(tid)
 }
 
 /// Change the processors on which a thread may run.
-pub fn set_affinity(tid: i32, mask: &[u64]) -> io::Result<()> {
+pub fn set_affinity(tid: ThreadId, mask: &[u64]) -> io::Result<()> {
     sys::set_affinity(tid, mask)
 }
 
@@ -94,13 +95,13 @@ pub fn run_first() -> bool {
 /// Let a stopped thread run on the core that we are on, and on no other: what it is made to do from here is done
 /// soonest there, and waking somebody on another core costs more than most calls. Where that is refused, it stays where
 /// it is.
-pub fn bring_near(tid: i32) {
+pub fn bring_near(tid: ThreadId) {
     sys::bring_near(tid);
 }
 
 /// Whether two processes are the same address space (`vfork`, `CLONE_VM`).
-pub fn same_memory(a: i32, b: i32) -> io::Result<bool> {
-    thread_state::sys::same_memory(a, b)
+pub fn same_memory(a: impl Into<TaskId>, b: impl Into<TaskId>) -> io::Result<bool> {
+    thread_state::sys::same_memory(a.into(), b.into())
 }
 
 /// Ranges of a process's address space that have pages of their own: anonymous, or private copies of a file's, in

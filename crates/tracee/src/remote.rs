@@ -13,6 +13,7 @@
 use crate::stop::Stop;
 use crate::sys::{self, Registers, SignalInfo};
 use crate::{Result, Stopped, TraceError};
+use procfs::ThreadId;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -46,7 +47,7 @@ pub fn mind_ignored_traps() {
 }
 
 /// Whether a thread's process ignores SIGTRAP. False before [`mind_ignored_traps`].
-pub fn ignores_traps(tid: i32) -> bool {
+pub fn ignores_traps(tid: ThreadId) -> bool {
     TRAPS_MAY_BE_IGNORED.load(Ordering::Relaxed)
         && procfs::SignalSets::of(tid).is_ok_and(|sets| sets.ignored & TRAP_BIT != 0)
 }
@@ -119,11 +120,11 @@ impl<'a> RemoteCalls<'a> {
     /// How the thread stops next. Of its death the event loop learns as of any other.
     fn next_stop(&self) -> Result<i32> {
         let tid = self.stopped.tid();
-        let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
-        let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
+        let kernel = |source| TraceError::Kernel { what: "wait", task: tid.into(), source };
+        let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid.into()))?;
         if !libc::WIFSTOPPED(status) {
             sys::keep_for_later(tid, status);
-            return Err(TraceError::Gone(tid));
+            return Err(TraceError::Gone(tid.into()));
         }
         Ok(status)
     }
@@ -175,7 +176,7 @@ impl<'a> RemoteCalls<'a> {
             }
         }
         let source = io::Error::other(format!("call {number} did not come back"));
-        Err(TraceError::Kernel { what: "step", tid, source })
+        Err(TraceError::Kernel { what: "step", task: tid.into(), source })
     }
 
     /// The thread's registers with the arguments of a call in their places.
@@ -233,7 +234,11 @@ impl<'a> RemoteCalls<'a> {
                     let registers = sys::registers(tid)?;
                     if info.is_fault_at(registers.rip) {
                         let what = format!("signal {signal} instead of an answer at {registers:x?}");
-                        return Err(TraceError::Kernel { what: "system call", tid, source: io::Error::other(what) });
+                        return Err(TraceError::Kernel {
+                            what: "system call",
+                            task: tid.into(),
+                            source: io::Error::other(what),
+                        });
                     }
                     if info.is_synchronous() {
                         // What the program did just when it was stopped: it comes again with the instruction. The
@@ -246,7 +251,7 @@ impl<'a> RemoteCalls<'a> {
                 (libc::PTRACE_EVENT_SECCOMP | libc::PTRACE_EVENT_STOP, _) => {}
                 (event, _) => {
                     let source = io::Error::other(format!("event {event} instead of an answer"));
-                    return Err(TraceError::Kernel { what: "system call", tid, source });
+                    return Err(TraceError::Kernel { what: "system call", task: tid.into(), source });
                 }
             }
         }
@@ -365,20 +370,20 @@ impl Drop for RemoteCalls<'_> {
 impl Stopped {
     /// Wait for the next thing that happens to a thread, and to no other: the first stop of a child that was born held
     /// (`CLONE_PTRACE`), say.
-    pub fn await_thread(tid: i32) -> Result<Self> {
-        let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+    pub fn await_thread(tid: ThreadId) -> Result<Self> {
+        let kernel = |source| TraceError::Kernel { what: "wait", task: tid.into(), source };
         match sys::wait_for(tid).map_err(kernel)? {
             Some(status) if libc::WIFSTOPPED(status) => Ok(Self::from_status(tid, status)),
             Some(status) => {
                 sys::keep_for_later(tid, status);
-                Err(TraceError::Gone(tid))
+                Err(TraceError::Gone(tid.into()))
             }
-            None => Err(TraceError::Gone(tid)),
+            None => Err(TraceError::Gone(tid.into())),
         }
     }
 
     /// Stop a running thread, and wait until it has stopped, for this reason or another.
-    pub fn interrupt(tid: i32) -> Result<Self> {
+    pub fn interrupt(tid: ThreadId) -> Result<Self> {
         sys::interrupt(tid)?;
         Self::await_thread(tid)
     }
@@ -396,8 +401,8 @@ impl Stopped {
     /// Kill its process and wait for its end as its tracer. The process's parent is still to be told by the kernel.
     pub fn kill(self) -> Result<()> {
         let tid = self.tid();
-        sys::kill(tid)?;
-        let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+        sys::kill(tid.leads())?;
+        let kernel = |source| TraceError::Kernel { what: "wait", task: tid.into(), source };
         // A stop may have been on its way.
         while let Some(status) = sys::wait_for(tid).map_err(kernel)? {
             if !libc::WIFSTOPPED(status) {

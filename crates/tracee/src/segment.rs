@@ -2,6 +2,7 @@
 
 use crate::sys;
 use agent_abi::World;
+use procfs::ProcessId;
 use std::io;
 
 /// A segment of ours. It is marked for removal from the start, so it goes away with the last process that has it.
@@ -64,21 +65,21 @@ impl Drop for Segment {
 
 /// What a process of ours that has died, and was not waited for yet, has made since `since` (seconds since 1970) and
 /// could not mark for removal any more: nobody else would remove it. Returns how many there were.
-pub fn remove_segments_of(pid: i32, since: i64) -> usize {
+pub fn remove_segments_of(pid: ProcessId, since: i64) -> usize {
     let table = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
     let left = table.lines().filter_map(|line| left_behind(line, pid, since));
     left.filter(|&id| sys::mark_segment_for_removal(id).is_ok()).count()
 }
 
 /// The segment in a line of the kernel's table, if such a process has left it.
-fn left_behind(line: &str, pid: i32, since: i64) -> Option<i32> {
+fn left_behind(line: &str, pid: ProcessId, since: i64) -> Option<i32> {
     const PRIVATE: &str = "0";
     const FIELDS: [usize; 4] = [1, 2, 4, 13];
     const MARKED: i64 = 0o1000;
     let words: Vec<&str> = line.split_whitespace().collect();
     let [id, mode, creator, changed] = FIELDS.map(|field| words.get(field).copied().unwrap_or_default());
     let is_marked = i64::from_str_radix(mode, 8).ok()? & MARKED != 0;
-    let is_its = creator.parse() == Ok(pid) && changed.parse::<i64>().ok()? >= since;
+    let is_its = creator.parse() == Ok(pid.as_raw()) && changed.parse::<i64>().ok()? >= since;
     (words[0] == PRIVATE && is_its && !is_marked).then(|| id.parse().ok())?
 }
 
@@ -127,17 +128,17 @@ mod tests {
         segment.gather();
         assert_eq!(segment.at.align_offset(sys::HUGE_PAGE), 0);
         assert_eq!(segment.len, sys::HUGE_PAGE);
-        let bytes = crate::read_bytes(std::process::id() as i32, segment.at as u64, 8).expect("our own memory");
+        let bytes = crate::read_bytes(ProcessId::own(), segment.at as u64, 8).expect("our own memory");
         assert_eq!(&bytes, b"agent\0\0\0");
     }
     #[test]
     fn what_a_process_left_unmarked_is_removed() {
         let id = sys::tests_only_unmarked_segment();
-        let pid = std::process::id() as i32;
+        let pid = ProcessId::own();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
         let is_there = || std::fs::read_to_string("/proc/sysvipc/shm").unwrap().contains(&format!(" {id} "));
         assert_eq!(remove_segments_of(pid, now + 1000), 0, "it was made before");
-        assert_eq!(remove_segments_of(1, 0), 0, "another process made it");
+        assert_eq!(remove_segments_of(ProcessId::from_raw(1), 0), 0, "another process made it");
         assert!(is_there());
         // Other tests of this process may be between the two calls at this moment: none of them suffers.
         assert!(remove_segments_of(pid, now - 1000) >= 1);
@@ -146,12 +147,13 @@ mod tests {
 
     #[test]
     fn of_the_table_only_what_is_left_counts() {
+        let by = ProcessId::from_raw;
         let line = |key: &str, mode: &str| format!("{key} 7 {mode} 4096 33 33 0 0 0 0 0 1 1 900 0 0");
-        assert_eq!(left_behind(&line("0", "600"), 33, 900), Some(7));
-        assert_eq!(left_behind(&line("0", "1600"), 33, 900), None, "marked already");
-        assert_eq!(left_behind(&line("5", "600"), 33, 900), None, "somebody else may look for it");
-        assert_eq!(left_behind(&line("0", "600"), 33, 901), None);
-        assert_eq!(left_behind(&line("0", "600"), 34, 900), None);
-        assert_eq!(left_behind("key shmid perms size", 33, 900), None);
+        assert_eq!(left_behind(&line("0", "600"), by(33), 900), Some(7));
+        assert_eq!(left_behind(&line("0", "1600"), by(33), 900), None, "marked already");
+        assert_eq!(left_behind(&line("5", "600"), by(33), 900), None, "somebody else may look for it");
+        assert_eq!(left_behind(&line("0", "600"), by(33), 901), None);
+        assert_eq!(left_behind(&line("0", "600"), by(34), 900), None);
+        assert_eq!(left_behind("key shmid perms size", by(33), 900), None);
     }
 }

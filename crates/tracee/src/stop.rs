@@ -2,6 +2,7 @@
 
 use crate::sys::{self, Registers, SignalInfo};
 use crate::{Result, TraceError};
+use procfs::{ProcessId, ThreadId};
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,7 +15,7 @@ pub enum Event {
     /// It ended with this status; its parent has not been told yet when this is the last of its process.
     Exited {
         /// Who.
-        tid: i32,
+        tid: ThreadId,
         /// `wait(2)` status.
         status: i32,
     },
@@ -28,7 +29,7 @@ pub enum Stop {
     /// A new program was loaded; the thread that asked for it had this id before.
     Exec {
         /// Its thread id before.
-        former_tid: i32,
+        former_tid: ThreadId,
     },
     /// A signal is about to be delivered.
     Signal(i32),
@@ -44,7 +45,7 @@ pub enum Stop {
 #[derive(Debug)]
 #[must_use = "a stopped thread that is dropped never runs again"]
 pub struct Stopped {
-    tid: i32,
+    tid: ThreadId,
     stop: Cell<Stop>,
     /// What `wait(2)` said.
     status: Cell<i32>,
@@ -52,9 +53,9 @@ pub struct Stopped {
     is_in_call: Cell<bool>,
 }
 
-/// Begin to hold a process. If we die, it is killed.
-pub fn seize(pid: i32) -> Result<()> {
-    sys::seize(pid, OPTIONS)
+/// Begin to hold a thread, of a process with one thread all of it. If we die, it is killed.
+pub fn seize(tid: ThreadId) -> Result<()> {
+    sys::seize(tid, OPTIONS)
 }
 
 const OPTIONS: i32 = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC | libc::PTRACE_O_TRACESECCOMP;
@@ -66,7 +67,7 @@ pub fn wait() -> io::Result<Option<Option<Event>>> {
 }
 
 /// As `wait`; `before_end` is called with a thread that has ended before its parent is told, if that can be known.
-pub fn wait_before_end<T>(before_end: impl FnOnce(i32) -> T) -> io::Result<(Option<Option<Event>>, Option<T>)> {
+pub fn wait_before_end<T>(before_end: impl FnOnce(ThreadId) -> T) -> io::Result<(Option<Option<Event>>, Option<T>)> {
     let ended = match sys::is_anything_kept() {
         true => None,
         false => match sys::look_for_end() {
@@ -81,7 +82,7 @@ pub fn wait_before_end<T>(before_end: impl FnOnce(i32) -> T) -> io::Result<(Opti
 /// Ends the waits of the thread that made it, from other threads of the same process.
 #[derive(Clone, Copy, Debug)]
 pub struct Waker {
-    tid: i32,
+    tid: ThreadId,
 }
 
 impl Waker {
@@ -108,20 +109,20 @@ pub fn block_child_signal() {
 }
 
 /// Make a running thread stop: it reports `Stop::Trap`, or whatever it stops for before that.
-pub fn interrupt(tid: i32) -> Result<()> {
+pub fn interrupt(tid: ThreadId) -> Result<()> {
     sys::interrupt(tid)
 }
 
 /// Stop a thread, wherever it is, and wait until it has stopped; what happens to others meanwhile is kept for `wait`.
 /// `None` if it died instead: its end is kept for `wait`, too. A stop that it had reported and nobody looked at is what
 /// it stopped for.
-pub fn halt(tid: i32) -> Result<Option<Stopped>> {
+pub fn halt(tid: ThreadId) -> Result<Option<Stopped>> {
     Ok(halt_all(&[tid])?.remove(&tid))
 }
 
 /// The same for several threads, of which none waits for another one to stop. Those that died are missing, and so is
 /// one that executes: it has its leader's id then.
-pub fn halt_all(tids: &[i32]) -> Result<HashMap<i32, Stopped>> {
+pub fn halt_all(tids: &[ThreadId]) -> Result<HashMap<ThreadId, Stopped>> {
     let (mut halted, mut awaited) = (HashMap::new(), HashSet::new());
     for &tid in tids {
         if let Some(status) = sys::take_kept(tid) {
@@ -135,13 +136,17 @@ pub fn halt_all(tids: &[i32]) -> Result<HashMap<i32, Stopped>> {
         }
     }
     while let Some(&any) = awaited.iter().next() {
-        let kernel = |source| TraceError::Kernel { what: "wait", tid: any, source };
+        let kernel = |source| TraceError::Kernel { what: "wait", task: any.into(), source };
         // Nobody left to wait for: they are gone.
         let Some((tid, status)) = sys::wait_new().map_err(kernel)? else { break };
         if status >> 16 == libc::PTRACE_EVENT_EXEC {
             // Nothing is ever told of the id that it had, if that was another one.
-            if let Some(former) = sys::event_message(tid).ok().filter(|former| *former as i32 != tid) {
-                awaited.remove(&(former as i32));
+            if let Some(former) = sys::event_message(tid)
+                .ok()
+                .map(|former| ThreadId::from_raw(former as i32))
+                .filter(|&former| former != tid)
+            {
+                awaited.remove(&former);
             }
         }
         if awaited.remove(&tid) {
@@ -154,31 +159,31 @@ pub fn halt_all(tids: &[i32]) -> Result<HashMap<i32, Stopped>> {
 }
 
 /// Wait for the next thing that happens to one thread. `None` if it ended: its end is kept for `wait`.
-pub fn await_stop(tid: i32) -> Result<Option<Stopped>> {
+pub fn await_stop(tid: ThreadId) -> Result<Option<Stopped>> {
     if let Some(status) = sys::take_kept(tid) {
         return Ok(stop_or_end(tid, status));
     }
-    let kernel = |source| TraceError::Kernel { what: "wait", tid, source };
+    let kernel = |source| TraceError::Kernel { what: "wait", task: tid.into(), source };
     Ok(sys::wait_for(tid).map_err(kernel)?.and_then(|status| stop_or_end(tid, status)))
 }
 
 /// Kill a process, whatever it is doing. Its end is still to be waited for.
-pub fn kill(pid: i32) -> Result<()> {
+pub fn kill(pid: ProcessId) -> Result<()> {
     sys::kill(pid)
 }
 
 /// Wait for the end of a thread that was killed, as its tracer; its `wait(2)` status.
-pub fn await_end(tid: i32) -> io::Result<i32> {
+pub fn await_end(tid: ThreadId) -> io::Result<i32> {
     let ended = sys::wait_end(tid, 0)?;
     ended.ok_or_else(|| io::Error::other("a wait without end ended"))
 }
 
 /// The same, if it has ended already.
-pub fn look_for_end(tid: i32) -> io::Result<Option<i32>> {
+pub fn look_for_end(tid: ThreadId) -> io::Result<Option<i32>> {
     sys::wait_end(tid, libc::WNOHANG)
 }
 
-fn stop_or_end(tid: i32, status: i32) -> Option<Stopped> {
+fn stop_or_end(tid: ThreadId, status: i32) -> Option<Stopped> {
     match event_of(tid, status) {
         Event::Stopped(stopped) => Some(stopped),
         Event::Exited { .. } => {
@@ -188,7 +193,7 @@ fn stop_or_end(tid: i32, status: i32) -> Option<Stopped> {
     }
 }
 
-fn event_of(tid: i32, status: i32) -> Event {
+fn event_of(tid: ThreadId, status: i32) -> Event {
     if !libc::WIFSTOPPED(status) {
         return Event::Exited { tid, status };
     }
@@ -197,11 +202,13 @@ fn event_of(tid: i32, status: i32) -> Event {
 
 impl Stopped {
     /// What a `wait(2)` status says of a thread that has stopped.
-    pub(crate) fn from_status(tid: i32, status: i32) -> Self {
+    pub(crate) fn from_status(tid: ThreadId, status: i32) -> Self {
         let signal = libc::WSTOPSIG(status);
         let stop = match status >> 16 {
             libc::PTRACE_EVENT_SECCOMP => Stop::SystemCall,
-            libc::PTRACE_EVENT_EXEC => Stop::Exec { former_tid: sys::event_message(tid).map_or(tid, |m| m as i32) },
+            libc::PTRACE_EVENT_EXEC => Stop::Exec {
+                former_tid: sys::event_message(tid).map_or(tid, |former| ThreadId::from_raw(former as i32)),
+            },
             libc::PTRACE_EVENT_EXIT => Stop::Exit,
             libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Trap,
             libc::PTRACE_EVENT_STOP => Stop::Group(signal),
@@ -212,7 +219,7 @@ impl Stopped {
     }
 
     /// Who.
-    pub fn tid(&self) -> i32 {
+    pub fn tid(&self) -> ThreadId {
         self.tid
     }
 
@@ -324,8 +331,10 @@ impl Stopped {
     /// event loop.
     fn await_stop(&self, collected: &mut Vec<SignalInfo>) -> Result<bool> {
         let status = loop {
-            let kernel = |source| TraceError::Kernel { what: "wait", tid: self.tid, source };
-            let Some((tid, status)) = sys::wait_new().map_err(kernel)? else { return Err(TraceError::Gone(self.tid)) };
+            let kernel = |source| TraceError::Kernel { what: "wait", task: self.tid.into(), source };
+            let Some((tid, status)) = sys::wait_new().map_err(kernel)? else {
+                return Err(TraceError::Gone(self.tid.into()));
+            };
             let is_event = matches!(status >> 16, libc::PTRACE_EVENT_EXEC | libc::PTRACE_EVENT_EXIT);
             let is_step = tid == self.tid && libc::WIFSTOPPED(status) && !is_event;
             if is_step {
@@ -333,7 +342,7 @@ impl Stopped {
             }
             sys::keep_for_later(tid, status);
             if tid == self.tid {
-                return Err(TraceError::Gone(tid));
+                return Err(TraceError::Gone(tid.into()));
             }
         };
         if status >> 16 == libc::PTRACE_EVENT_SECCOMP {
@@ -352,7 +361,7 @@ impl Stopped {
             if is_fault {
                 // Repeating the instruction would repeat the fault, for ever.
                 let source = io::Error::other(format!("signal {signal} while it was being stepped"));
-                return Err(TraceError::Kernel { what: "step", tid: self.tid, source });
+                return Err(TraceError::Kernel { what: "step", task: self.tid.into(), source });
             }
             collected.push(info);
         }

@@ -5,6 +5,7 @@ mod signal_info;
 pub use signal_info::SignalInfo;
 
 use crate::{Result, TraceError};
+use procfs::{ProcessId, TaskId, ThreadId};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
@@ -12,84 +13,84 @@ use std::io;
 /// A thread's general registers, as the kernel lays them out (`struct user_regs_struct`).
 pub type Registers = libc::user_regs_struct;
 
-fn ptrace(what: &'static str, request: libc::c_uint, tid: i32, address: usize, data: usize) -> Result<i64> {
+fn ptrace(what: &'static str, request: libc::c_uint, tid: ThreadId, address: usize, data: usize) -> Result<i64> {
     // SAFETY: the callers below pass, as address and data, integers or pointers to whole objects of the type that the
     // request wants.
-    let answer = unsafe { libc::ptrace(request, tid, address, data) };
+    let answer = unsafe { libc::ptrace(request, tid.as_raw(), address, data) };
     if answer == -1 {
         return Err(TraceError::last(what, tid));
     }
     Ok(answer)
 }
 
-pub(crate) fn seize(tid: i32, options: i32) -> Result<()> {
+pub(crate) fn seize(tid: ThreadId, options: i32) -> Result<()> {
     ptrace("attach", libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop)
 }
 
-pub(crate) fn set_options(tid: i32, options: i32) -> Result<()> {
+pub(crate) fn set_options(tid: ThreadId, options: i32) -> Result<()> {
     ptrace("options", libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
 }
 
-pub(crate) fn resume(tid: i32, request: libc::c_uint, signal: i32) -> Result<()> {
+pub(crate) fn resume(tid: ThreadId, request: libc::c_uint, signal: i32) -> Result<()> {
     ptrace("resume", request, tid, 0, signal as usize).map(drop)
 }
 
-pub(crate) fn registers(tid: i32) -> Result<Registers> {
+pub(crate) fn registers(tid: ThreadId) -> Result<Registers> {
     // SAFETY: integers only.
     let mut registers: Registers = unsafe { std::mem::zeroed() };
     ptrace("registers", libc::PTRACE_GETREGS, tid, 0, &raw mut registers as usize)?;
     Ok(registers)
 }
 
-pub(crate) fn set_registers(tid: i32, registers: &Registers) -> Result<()> {
+pub(crate) fn set_registers(tid: ThreadId, registers: &Registers) -> Result<()> {
     ptrace("set registers", libc::PTRACE_SETREGS, tid, 0, registers as *const _ as usize).map(drop)
 }
 
-pub(crate) fn event_message(tid: i32) -> Result<u64> {
+pub(crate) fn event_message(tid: ThreadId) -> Result<u64> {
     let mut message: libc::c_ulong = 0;
     ptrace("event", libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut message as usize)?;
     Ok(message)
 }
 
-pub(crate) fn signal_info(tid: i32) -> Result<SignalInfo> {
+pub(crate) fn signal_info(tid: ThreadId) -> Result<SignalInfo> {
     // SAFETY: plain data.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     ptrace("signal", libc::PTRACE_GETSIGINFO, tid, 0, &raw mut info as usize)?;
     Ok(SignalInfo(info))
 }
 
-pub(crate) fn set_signal_info(tid: i32, info: &SignalInfo) -> Result<()> {
+pub(crate) fn set_signal_info(tid: ThreadId, info: &SignalInfo) -> Result<()> {
     ptrace("set signal", libc::PTRACE_SETSIGINFO, tid, 0, &raw const info.0 as usize).map(drop)
 }
 
-pub(crate) fn signal_mask(tid: i32) -> Result<u64> {
+pub(crate) fn signal_mask(tid: ThreadId) -> Result<u64> {
     let mut mask = 0u64;
     ptrace("signal mask", libc::PTRACE_GETSIGMASK, tid, 8, &raw mut mask as usize)?;
     Ok(mask)
 }
 
-pub(crate) fn set_signal_mask(tid: i32, mask: u64) -> Result<()> {
+pub(crate) fn set_signal_mask(tid: ThreadId, mask: u64) -> Result<()> {
     ptrace("set signal mask", libc::PTRACE_SETSIGMASK, tid, 8, &raw const mask as usize).map(drop)
 }
 
 /// Write a word to a stopped thread's process, to read-only pages too.
-pub(crate) fn write_word(tid: i32, address: u64, word: u64) -> Result<()> {
+pub(crate) fn write_word(tid: ThreadId, address: u64, word: u64) -> Result<()> {
     ptrace("write", libc::PTRACE_POKETEXT, tid, address as usize, word as usize).map(drop)
 }
 
 thread_local! {
     /// What happened to other threads while one was being stepped.
-    static LATER: RefCell<VecDeque<(i32, i32)>> = const { RefCell::new(VecDeque::new()) };
+    static LATER: RefCell<VecDeque<(ThreadId, i32)>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Keep something that happened for the next `wait_any`.
-pub(crate) fn keep_for_later(tid: i32, status: i32) {
+pub(crate) fn keep_for_later(tid: ThreadId, status: i32) {
     LATER.with_borrow_mut(|later| later.push_back((tid, status)));
 }
 
 /// Wait for any tracee, those first that were kept. `None` when there are none left, `Some(None)` when somebody woke
 /// us.
-pub(crate) fn wait_any() -> io::Result<Option<Option<(i32, i32)>>> {
+pub(crate) fn wait_any() -> io::Result<Option<Option<(ThreadId, i32)>>> {
     match LATER.with_borrow_mut(VecDeque::pop_front) {
         Some(event) => Ok(Some(Some(event))),
         None => wait_once(),
@@ -98,7 +99,7 @@ pub(crate) fn wait_any() -> io::Result<Option<Option<(i32, i32)>>> {
 
 /// Wait until something new has happened to any tracee, and leave it there: the next `wait_new` mostly finds it. `Some`
 /// if it has ended; an error also when somebody woke us.
-pub(crate) fn look_for_end() -> io::Result<Option<i32>> {
+pub(crate) fn look_for_end() -> io::Result<Option<ThreadId>> {
     const LEAVE: i32 = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
     let mut info = SignalInfo::default();
     // SAFETY: `info` is ours.
@@ -107,7 +108,8 @@ pub(crate) fn look_for_end() -> io::Result<Option<i32>> {
         return Err(io::Error::last_os_error());
     }
     let has_ended = matches!(info.code(), libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
-    Ok(has_ended.then(|| info.process()))
+    // A wait tells of a thread where that is what has ended.
+    Ok(has_ended.then(|| ThreadId::from_raw(info.process().as_raw())))
 }
 
 /// Whether something is kept for the next `wait_any`.
@@ -116,7 +118,7 @@ pub(crate) fn is_anything_kept() -> bool {
 }
 
 /// Wait for something new of any tracee. `None` when there are none left.
-pub(crate) fn wait_new() -> io::Result<Option<(i32, i32)>> {
+pub(crate) fn wait_new() -> io::Result<Option<(ThreadId, i32)>> {
     loop {
         match wait_once()? {
             Some(Some(event)) => return Ok(Some(event)),
@@ -127,12 +129,12 @@ pub(crate) fn wait_new() -> io::Result<Option<(i32, i32)>> {
 }
 
 /// The same, or until a signal was handled.
-fn wait_once() -> io::Result<Option<Option<(i32, i32)>>> {
+fn wait_once() -> io::Result<Option<Option<(ThreadId, i32)>>> {
     let mut status = 0;
     // SAFETY: `status` is ours.
     let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL) };
     if tid > 0 {
-        return Ok(Some(Some((tid, status))));
+        return Ok(Some(Some((ThreadId::from_raw(tid), status))));
     }
     match io::Error::last_os_error() {
         e if e.raw_os_error() == Some(libc::ECHILD) => Ok(None),
@@ -145,7 +147,7 @@ fn wait_once() -> io::Result<Option<Option<(i32, i32)>>> {
 const WAKE: i32 = libc::SIGURG;
 
 /// Let `wake` end the waits of this thread; its id.
-pub(crate) fn can_be_woken() -> io::Result<i32> {
+pub(crate) fn can_be_woken() -> io::Result<ThreadId> {
     extern "C" fn nothing(_: i32) {}
     let handler: extern "C" fn(i32) = nothing;
     // SAFETY: the handler does nothing; without SA_RESTART the wait that it interrupts ends.
@@ -153,22 +155,22 @@ pub(crate) fn can_be_woken() -> io::Result<i32> {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as usize;
         match libc::sigaction(WAKE, &action, std::ptr::null_mut()) {
-            0 => Ok(libc::syscall(libc::SYS_gettid) as i32),
+            0 => Ok(ThreadId::from_raw(libc::syscall(libc::SYS_gettid) as i32)),
             _ => Err(io::Error::last_os_error()),
         }
     }
 }
 
 /// Send a thread of ours out of its wait.
-pub(crate) fn wake(tid: i32) {
+pub(crate) fn wake(tid: ThreadId) {
     // SAFETY: no pointers; it handles the signal.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, WAKE) };
+    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid.as_raw(), WAKE) };
 }
 
 /// Wait for any tracee until `deadline` at the latest; `Some(None)` when the time is up or somebody woke us. SIGCHLD
 /// must be blocked (`block_child_signal`): then it stays pending from the moment of an event until somebody waits, and
 /// none is missed between the two looks.
-pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<Option<(i32, i32)>>> {
+pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<Option<(ThreadId, i32)>>> {
     if let Some(event) = LATER.with_borrow_mut(VecDeque::pop_front) {
         return Ok(Some(Some(event)));
     }
@@ -177,7 +179,7 @@ pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<
         // SAFETY: `status` is ours.
         let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::WNOHANG) };
         if tid > 0 {
-            return Ok(Some(Some((tid, status))));
+            return Ok(Some(Some((ThreadId::from_raw(tid), status))));
         }
         if tid < 0 {
             match io::Error::last_os_error() {
@@ -216,11 +218,11 @@ pub(crate) fn block_child_signal() {
 }
 
 /// Wait for one thread only; what others do stays in the kernel. `None` when it is no tracee or child of ours.
-pub(crate) fn wait_for(tid: i32) -> io::Result<Option<i32>> {
+pub(crate) fn wait_for(tid: ThreadId) -> io::Result<Option<i32>> {
     loop {
         let mut status = 0;
         // SAFETY: `status` is ours.
-        if unsafe { libc::waitpid(tid, &mut status, libc::__WALL) } == tid {
+        if unsafe { libc::waitpid(tid.as_raw(), &mut status, libc::__WALL) } == tid.as_raw() {
             return Ok(Some(status));
         }
         match io::Error::last_os_error() {
@@ -232,9 +234,9 @@ pub(crate) fn wait_for(tid: i32) -> io::Result<Option<i32>> {
 }
 
 /// Kill a process.
-pub(crate) fn kill(pid: i32) -> Result<()> {
+pub(crate) fn kill(pid: ProcessId) -> Result<()> {
     // SAFETY: no pointers.
-    match unsafe { libc::kill(pid, libc::SIGKILL) } {
+    match unsafe { libc::kill(pid.as_raw(), libc::SIGKILL) } {
         0 => Ok(()),
         _ => Err(TraceError::last("kill", pid)),
     }
@@ -242,7 +244,7 @@ pub(crate) fn kill(pid: i32) -> Result<()> {
 
 /// Wait for the end of a thread that was killed, or only look (`WNOHANG` in `flags`; then `None`: not yet); its stops
 /// on the way there do not matter any more.
-pub(crate) fn wait_end(tid: i32, flags: i32) -> io::Result<Option<i32>> {
+pub(crate) fn wait_end(tid: ThreadId, flags: i32) -> io::Result<Option<i32>> {
     while let Some(status) = take_kept(tid) {
         if !libc::WIFSTOPPED(status) {
             return Ok(Some(status));
@@ -252,10 +254,10 @@ pub(crate) fn wait_end(tid: i32, flags: i32) -> io::Result<Option<i32>> {
     loop {
         let mut status = 0;
         // SAFETY: `status` is ours.
-        match unsafe { libc::waitpid(tid, &mut status, libc::__WALL | flags) } {
+        match unsafe { libc::waitpid(tid.as_raw(), &mut status, libc::__WALL | flags) } {
             0 => return Ok(None),
-            waited if waited == tid && !libc::WIFSTOPPED(status) => return Ok(Some(status)),
-            waited if waited == tid => {
+            waited if waited == tid.as_raw() && !libc::WIFSTOPPED(status) => return Ok(Some(status)),
+            waited if waited == tid.as_raw() => {
                 // On its way out one may stop once more (PTRACE_O_TRACEEXIT).
                 let _ = resume(tid, libc::PTRACE_CONT, 0);
                 continue;
@@ -270,23 +272,23 @@ pub(crate) fn wait_end(tid: i32, flags: i32) -> io::Result<Option<i32>> {
 }
 
 /// The next thing that was kept for later about this thread.
-pub(crate) fn take_kept(tid: i32) -> Option<i32> {
+pub(crate) fn take_kept(tid: ThreadId) -> Option<i32> {
     LATER.with_borrow_mut(|later| {
         let at = later.iter().position(|&(kept, _)| kept == tid)?;
         later.remove(at).map(|(_, status)| status)
     })
 }
 
-pub(crate) fn interrupt(tid: i32) -> Result<()> {
+pub(crate) fn interrupt(tid: ThreadId) -> Result<()> {
     ptrace("interrupt", libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)
 }
 
 /// Read another process's memory; how many bytes could be read.
-pub(crate) fn read_remote(pid: i32, address: u64, into: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_remote(task: TaskId, address: u64, into: &mut [u8]) -> io::Result<usize> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: into.len() };
     // SAFETY: `local` is exactly `into`; the kernel checks `remote`.
-    let got = unsafe { libc::process_vm_readv(pid, &local, 1, &remote, 1, 0) };
+    let got = unsafe { libc::process_vm_readv(task.as_raw(), &local, 1, &remote, 1, 0) };
     if got < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -305,32 +307,34 @@ fn remote_vectors(ranges: &[std::ops::Range<u64>]) -> (Vec<libc::iovec>, usize) 
 }
 
 /// Read ranges of another process's memory, at most `IOV_MAX`, into one buffer; how many bytes could be read.
-pub(crate) fn read_ranges(pid: i32, ranges: &[std::ops::Range<u64>], into: &mut [u8]) -> io::Result<usize> {
+pub(crate) fn read_ranges(task: TaskId, ranges: &[std::ops::Range<u64>], into: &mut [u8]) -> io::Result<usize> {
     let (remote, len) = remote_vectors(ranges);
     assert!(len <= into.len());
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: len };
     // SAFETY: `local` lies in `into`; the kernel checks `remote`.
-    let got = unsafe { libc::process_vm_readv(pid, &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) };
+    let got =
+        unsafe { libc::process_vm_readv(task.as_raw(), &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) };
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
 /// Write one buffer to ranges of another process's memory, at most `IOV_MAX`; how many bytes could be written.
-pub(crate) fn write_ranges(pid: i32, ranges: &[std::ops::Range<u64>], bytes: &[u8]) -> io::Result<usize> {
+pub(crate) fn write_ranges(task: TaskId, ranges: &[std::ops::Range<u64>], bytes: &[u8]) -> io::Result<usize> {
     let (remote, len) = remote_vectors(ranges);
     assert!(len <= bytes.len());
     let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: len };
     // SAFETY: `local` lies in `bytes` and is only read; the kernel checks `remote`.
-    let put = unsafe { libc::process_vm_writev(pid, &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) };
+    let put =
+        unsafe { libc::process_vm_writev(task.as_raw(), &local, 1, remote.as_ptr(), remote.len() as libc::c_ulong, 0) };
     usize::try_from(put).map_err(|_| io::Error::last_os_error())
 }
 
 /// A value of any plain type from another process.
-pub(crate) fn read_remote_value<T: Copy>(pid: i32, address: u64) -> io::Result<T> {
+pub(crate) fn read_remote_value<T: Copy>(task: TaskId, address: u64) -> io::Result<T> {
     let mut value = std::mem::MaybeUninit::<T>::zeroed();
     // SAFETY: the slice covers the value; callers use only types for which every bit pattern is valid (see
     // `memory::Plain`).
     let bytes = unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast::<u8>(), std::mem::size_of::<T>()) };
-    let got = read_remote(pid, address, bytes)?;
+    let got = read_remote(task, address, bytes)?;
     if got != bytes.len() {
         return Err(io::Error::from_raw_os_error(libc::EFAULT));
     }
@@ -453,7 +457,7 @@ pub(crate) fn collapse_world(world: &'static agent_abi::World) {
 #[derive(Debug)]
 pub enum Forked {
     /// In the parent: the child's pid.
-    Parent(i32),
+    Parent(ProcessId),
     /// In the child.
     Child,
 }
@@ -464,7 +468,7 @@ pub fn fork_with() -> io::Result<Forked> {
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(Forked::Child),
-        pid => Ok(Forked::Parent(pid)),
+        pid => Ok(Forked::Parent(ProcessId::from_raw(pid))),
     }
 }
 
@@ -488,7 +492,7 @@ pub fn enter_world(filter: &crate::Filter, no_new_privileges: bool) -> io::Resul
 
 const NT_X86_XSTATE: usize = 0x202;
 
-pub(crate) fn extended_state(tid: i32) -> Result<Vec<u8>> {
+pub(crate) fn extended_state(tid: ThreadId) -> Result<Vec<u8>> {
     // What a processor of today has at most, tiles included; the kernel says how much it is.
     let mut state = vec![0u8; 12 << 10];
     let mut iov = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
@@ -497,7 +501,7 @@ pub(crate) fn extended_state(tid: i32) -> Result<Vec<u8>> {
     Ok(state)
 }
 
-pub(crate) fn set_extended_state(tid: i32, state: &[u8]) -> Result<()> {
+pub(crate) fn set_extended_state(tid: ThreadId, state: &[u8]) -> Result<()> {
     let iov = libc::iovec { iov_base: state.as_ptr() as *mut _, iov_len: state.len() };
     ptrace("set vector registers", libc::PTRACE_SETREGSET, tid, NT_X86_XSTATE, &raw const iov as usize).map(drop)
 }
@@ -518,7 +522,7 @@ pub struct RseqConfiguration {
     pub pad: u32,
 }
 
-pub(crate) fn rseq_configuration(tid: i32) -> Result<RseqConfiguration> {
+pub(crate) fn rseq_configuration(tid: ThreadId) -> Result<RseqConfiguration> {
     const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
     let mut configuration = RseqConfiguration::default();
     let len = std::mem::size_of::<RseqConfiguration>();
@@ -526,7 +530,7 @@ pub(crate) fn rseq_configuration(tid: i32) -> Result<RseqConfiguration> {
     Ok(configuration)
 }
 
-pub(crate) fn pending_signals(tid: i32, shared: bool) -> Result<Vec<SignalInfo>> {
+pub(crate) fn pending_signals(tid: ThreadId, shared: bool) -> Result<Vec<SignalInfo>> {
     const MOST: usize = 8;
     let mut infos = vec![SignalInfo::default(); MOST];
     let mut pending = Vec::new();
@@ -553,15 +557,15 @@ fn checked(answer: i64) -> io::Result<i64> {
     Ok(answer)
 }
 
-pub(crate) fn robust_list(tid: i32) -> io::Result<(u64, u64)> {
+pub(crate) fn robust_list(tid: ThreadId) -> io::Result<(u64, u64)> {
     let (mut head, mut len) = (0u64, 0u64);
     // SAFETY: both are ours and of the kernel's size.
-    checked(unsafe { libc::syscall(libc::SYS_get_robust_list, tid, &mut head, &mut len) })?;
+    checked(unsafe { libc::syscall(libc::SYS_get_robust_list, tid.as_raw(), &mut head, &mut len) })?;
     Ok((head, len))
 }
 
 pub(crate) fn limit(
-    pid: i32,
+    pid: ProcessId,
     resource: u32,
     new: Option<crate::process_state::Limit>,
 ) -> io::Result<crate::process_state::Limit> {
@@ -569,32 +573,35 @@ pub(crate) fn limit(
     let new = new.map(|limit| libc::rlimit64 { rlim_cur: limit.soft, rlim_max: limit.hard });
     let from = new.as_ref().map_or(std::ptr::null(), |limit| &raw const *limit);
     // SAFETY: `from` is null or a whole limit; `old` is ours.
-    checked(unsafe { libc::prlimit64(pid, resource, from, &mut old) }.into())?;
+    checked(unsafe { libc::prlimit64(pid.as_raw(), resource, from, &mut old) }.into())?;
     Ok(crate::process_state::Limit { soft: old.rlim_cur, hard: old.rlim_max })
 }
 
-pub(crate) fn niceness(pid: i32) -> io::Result<i32> {
+pub(crate) fn niceness(tid: ThreadId) -> io::Result<i32> {
     // SAFETY: no pointers. The bare call answers 20 - nice, so that -1 is always an error.
-    let answer = checked(unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, pid) })?;
+    let answer = checked(unsafe { libc::syscall(libc::SYS_getpriority, libc::PRIO_PROCESS, tid.as_raw()) })?;
     Ok(20 - answer as i32)
 }
 
-pub(crate) fn set_niceness(pid: i32, nice: i32) -> io::Result<()> {
+pub(crate) fn set_niceness(tid: ThreadId, nice: i32) -> io::Result<()> {
     // SAFETY: no pointers.
-    checked(unsafe { libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, pid, nice) }).map(drop)
+    checked(unsafe { libc::syscall(libc::SYS_setpriority, libc::PRIO_PROCESS, tid.as_raw(), nice) }).map(drop)
 }
 
-pub(crate) fn affinity(tid: i32) -> io::Result<Vec<u64>> {
+pub(crate) fn affinity(tid: ThreadId) -> io::Result<Vec<u64>> {
     let mut mask = vec![0u64; 128];
     // SAFETY: the length is that of the buffer.
-    let len = checked(unsafe { libc::syscall(libc::SYS_sched_getaffinity, tid, mask.len() * 8, mask.as_mut_ptr()) })?;
+    let len = checked(unsafe {
+        libc::syscall(libc::SYS_sched_getaffinity, tid.as_raw(), mask.len() * 8, mask.as_mut_ptr())
+    })?;
     mask.truncate(len as usize / 8);
     Ok(mask)
 }
 
-pub(crate) fn set_affinity(tid: i32, mask: &[u64]) -> io::Result<()> {
+pub(crate) fn set_affinity(tid: ThreadId, mask: &[u64]) -> io::Result<()> {
     // SAFETY: the length is that of the buffer.
-    checked(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, mask.len() * 8, mask.as_ptr()) }).map(drop)
+    checked(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid.as_raw(), mask.len() * 8, mask.as_ptr()) })
+        .map(drop)
 }
 
 pub(crate) fn run_first() -> bool {
@@ -603,7 +610,7 @@ pub(crate) fn run_first() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, &param) == 0 }
 }
 
-pub(crate) fn bring_near(tid: i32) {
+pub(crate) fn bring_near(tid: ThreadId) {
     // SAFETY: no arguments.
     let Ok(core) = usize::try_from(unsafe { libc::sched_getcpu() }) else { return };
     let mut mask = vec![0u64; core / 64 + 1];

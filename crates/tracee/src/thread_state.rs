@@ -4,6 +4,7 @@
 pub(crate) mod sys;
 
 use crate::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
+use procfs::ThreadId;
 use std::io;
 
 /// Policy, priority and nice value of a thread (`struct sched_attr`).
@@ -11,24 +12,24 @@ use std::io;
 pub struct Scheduling([u8; sys::SCHEDULING_LEN]);
 
 /// How a thread is scheduled.
-pub fn scheduling(tid: i32) -> io::Result<Scheduling> {
+pub fn scheduling(tid: ThreadId) -> io::Result<Scheduling> {
     sys::scheduling(tid).map(Scheduling)
 }
 
 /// Change how a thread is scheduled.
-pub fn set_scheduling(tid: i32, scheduling: &Scheduling) -> io::Result<()> {
+pub fn set_scheduling(tid: ThreadId, scheduling: &Scheduling) -> io::Result<()> {
     sys::set_scheduling(tid, &scheduling.0)
 }
 
 /// Whether two threads have the same table of descriptors (`CLONE_FILES`) and the same directories and umask
 /// (`CLONE_FS`). Threads of one process mostly do, but need not (`unshare`).
-pub fn same_files(a: i32, b: i32) -> io::Result<bool> {
+pub fn same_files(a: ThreadId, b: ThreadId) -> io::Result<bool> {
     sys::same_files(a, b)
 }
 
 /// Wait for the next thing that happens to a thread; what happens to others meanwhile is kept for the event loop. If
 /// its process dies, the first thread is reported only after all others, so that one has to wait for all of them.
-pub(crate) fn wait_among(tid: i32) -> io::Result<Option<i32>> {
+pub(crate) fn wait_among(tid: ThreadId) -> io::Result<Option<i32>> {
     while let Some((other, status)) = sys::wait_own()? {
         if other == tid {
             return Ok(Some(status));
@@ -39,7 +40,7 @@ pub(crate) fn wait_among(tid: i32) -> io::Result<Option<i32>> {
 }
 
 /// What was kept for the event loop of a thread that had this id is not to be told: another one is about to have it.
-pub fn forget_former(tid: i32) {
+pub fn forget_former(tid: ThreadId) {
     while crate::sys::take_kept(tid).is_some() {}
 }
 
@@ -66,8 +67,8 @@ impl Stopped {
         })?;
         loop {
             crate::sys::resume(tid, libc::PTRACE_CONT, 0)?;
-            let kernel = |source| TraceError::Kernel { what: "wait for the end", tid, source };
-            let status = wait_among(tid).map_err(kernel)?.ok_or(TraceError::Gone(tid))?;
+            let kernel = |source| TraceError::Kernel { what: "wait for the end", task: tid.into(), source };
+            let status = wait_among(tid).map_err(kernel)?.ok_or(TraceError::Gone(tid.into()))?;
             if !libc::WIFSTOPPED(status) {
                 crate::sys::keep_for_later(tid, status);
                 return Ok(collected);

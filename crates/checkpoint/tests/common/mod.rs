@@ -3,6 +3,7 @@
 #![allow(dead_code, missing_docs)]
 
 use checkpoint::Vessel;
+use procfs::{ProcessId, ThreadId};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -72,19 +73,19 @@ impl Program {
             command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         lines.read_line(&mut String::new()).unwrap();
-        tracee::seize(child.id() as i32).unwrap();
+        tracee::seize(ThreadId::from_raw(child.id() as i32)).unwrap();
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         Self { child, lines, stopped: None }
     }
 
-    pub fn pid(&self) -> i32 {
-        self.child.id() as i32
+    pub fn pid(&self) -> ProcessId {
+        ProcessId::from_raw(self.child.id() as i32)
     }
 
     /// Wait for its next stop of this kind; others are passed over.
     pub fn await_stop(&mut self, stop: impl Fn(Stop) -> bool) -> &Stopped {
         loop {
-            let stopped = Stopped::await_thread(self.pid()).expect("it stops");
+            let stopped = Stopped::await_thread(self.pid().leader()).expect("it stops");
             if stop(stopped.stop()) {
                 return self.stopped.insert(stopped);
             }
@@ -143,7 +144,7 @@ impl Program {
     }
 
     pub fn discard(&self, vessel: Vessel) {
-        let pid = vessel.pid();
+        let pid = vessel.id().process();
         assert!(vessel.discard(Some((self.stopped(), self.gate()))).unwrap().is_none());
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "nothing is left of a vessel");
     }
@@ -160,8 +161,8 @@ impl Drop for Program {
         let _ = self.child.kill();
         // The first thread's end is told after those of the others, which their tracer has to hear of.
         let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
-        let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse::<i32>().ok());
-        for tid in tids.filter(|&tid| tid != self.pid()) {
+        let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok().map(ThreadId::from_raw));
+        for tid in tids.filter(|tid| !tid.is_leader_of(self.pid())) {
             let _ = tracee::await_end(tid);
         }
         let _ = self.child.wait();
@@ -169,7 +170,7 @@ impl Drop for Program {
 }
 
 /// A `syscall` instruction that every program has: in its vdso.
-pub fn gate(pid: i32) -> u64 {
+pub fn gate(pid: ProcessId) -> u64 {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
     let line = maps.lines().find(|line| line.ends_with("[vdso]")).expect("there is a vdso");
     let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();

@@ -2,10 +2,11 @@
 
 use super::calls::ask::Decision;
 use super::process::signals::{can_be_queued, is_own};
-use super::{process, Call, Object, UnderWay};
+use super::{pid_of, process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, PROCESSES_MAX};
+use procfs::{ProcessId, ThreadId};
 use speculation::SpeculationId;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -87,17 +88,18 @@ impl Supervisor {
             return;
         }
         let ahead = &self.ahead;
-        let has_ended = |pid: i32| !self.tracees.contains_key(&pid) || ahead.children.held_exits.contains_key(&pid);
-        let is_doomed = |pid: i32, held: &[SignalInfo]| {
+        let has_ended =
+            |pid: ProcessId| !self.tracees.contains_key(&pid.leader()) || ahead.children.held_exits.contains_key(&pid);
+        let is_doomed = |pid: ProcessId, held: &[SignalInfo]| {
             ahead.is_speculative(pid)
                 && !has_ended(pid)
-                && held.iter().any(|info| was_sent(info) && is_fatal(pid, info.number()))
+                && held.iter().any(|info| was_sent(info) && is_fatal(pid.leader(), info.number()))
         };
         let mut failing = Vec::new();
         for (&pid, _) in ahead.held_signals.iter().filter(|(&pid, held)| is_doomed(pid, held)) {
             let depends_on = ahead.core.dependencies_of_process(process(pid));
             let is_own = |id: SpeculationId| {
-                let maker = id.process.0 as i32;
+                let maker = pid_of(id.process);
                 depends_on.contains(id) && (maker == pid || has_ended(maker))
             };
             failing.extend(ahead.explicit.iter().filter(|(_, &id)| is_own(id)).map(|(&number, _)| (number, true)));
@@ -221,7 +223,7 @@ impl Supervisor {
     /// A thread that is kept waiting cannot hear signals: those that have one are sent out to hear it, and ask again.
     fn let_signals_in(&mut self, now: Instant) {
         const PATIENCE: Duration = Duration::from_millis(3);
-        let waiting: Vec<(u64, i32)> = self
+        let waiting: Vec<(u64, ThreadId)> = self
             .ahead
             .parked
             .iter()
@@ -242,35 +244,37 @@ impl Supervisor {
     }
 
     /// A thread or process was born; `is_process`: it is the first of its process.
-    pub(crate) fn ahead_on_birth(&mut self, tid: i32, slot: usize, thread: usize, is_process: bool) {
+    pub(crate) fn ahead_on_birth(&mut self, tid: ThreadId, slot: usize, thread: usize, is_process: bool) {
         self.ahead.vessels.is_no_more(tid);
         if !is_process || self.world().ahead.load(Ordering::Relaxed) == 0 {
             return;
         }
         let world = self.world();
         let parent = world.processes[slot].parent.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
-        let parent = world.processes[parent].pid.load(Ordering::Relaxed) as i32;
+        let parent = ProcessId::from_raw(world.processes[parent].pid.load(Ordering::Relaxed) as i32);
+        let child = tid.leads();
         let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
-        self.ahead.children.born(parent, tid, shares_memory);
+        self.ahead.children.born(parent, child, shares_memory);
         if self.threads_of(parent).iter().any(|tid| self.ahead.under_way.get(tid).is_some_and(|call| call.is_apart)) {
-            self.ahead.children.apart.begin(tid, parent);
+            self.ahead.children.apart.begin(child, parent);
         }
         if self.ahead.is_speculative(parent) {
-            self.ahead.core.fork(process(parent), process(tid));
+            self.ahead.core.fork(process(parent), process(child));
             self.ahead.touched.insert(Object::Children(parent));
-            self.ahead.note_fork(parent, tid);
+            self.ahead.note_fork(parent, child);
         }
     }
 
-    pub(crate) fn ahead_on_exec(&mut self, stopped: &Stopped, former_tid: i32) -> Result<()> {
-        let tid = stopped.tid();
+    pub(crate) fn ahead_on_exec(&mut self, stopped: &Stopped, former_tid: ThreadId) -> Result<()> {
+        // Whoever executes is the first thread of its process from then on.
+        let (tid, pid) = (stopped.tid(), stopped.tid().leads());
         let made = self.ahead.under_way.remove(&former_tid);
         if former_tid != tid {
             // The first thread is gone.
             self.ahead.under_way.remove(&tid);
             self.ahead.asked_before.remove(&former_tid);
             self.ahead.unsettled.retain(|other| ![tid, former_tid].contains(other));
-            self.ahead.thread_groups.executed(tid);
+            self.ahead.thread_groups.executed(pid);
         }
         // What it has closed is held by what undoes that: who waits at the other end would not hear of it.
         let hung_up = made.as_ref().map_or_else(Vec::new, UnderWay::hung_up);
@@ -283,23 +287,23 @@ impl Supervisor {
         self.end_work(tid);
         // Another thread may have executed, and have the id of the first one, which was kept at a call.
         self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
-        self.ahead.children.executed(tid);
-        self.ahead.costs.forget(tid);
-        self.ahead.ledger.executed(tid);
+        self.ahead.children.executed(pid);
+        self.ahead.costs.forget(pid);
+        self.ahead.ledger.executed(pid);
         if self.world().ahead.load(Ordering::Relaxed) != 0 {
             self.ahead.starting.insert(tid);
-            self.permit_new_program(tid);
+            self.permit_new_program(pid);
         }
         Ok(())
     }
 
     /// A thread's agent is there.
-    pub(crate) fn ahead_on_request(&mut self, tid: i32) {
+    pub(crate) fn ahead_on_request(&mut self, tid: ThreadId) {
         self.ahead.starting.remove(&tid);
     }
 
     /// A thread has ended; `is_process`: with its process.
-    pub(crate) fn ahead_on_end(&mut self, tid: i32, is_process: bool) {
+    pub(crate) fn ahead_on_end(&mut self, tid: ThreadId, is_process: bool) {
         self.forget_unmapped_mirrors();
         self.ahead.under_way.remove(&tid);
         self.end_work(tid);
@@ -314,13 +318,13 @@ impl Supervisor {
         self.ahead.input.polls.remove(&tid);
         self.ahead.thread_groups.forget(tid);
         if is_process {
-            self.ahead_on_end_of_process(tid);
+            self.ahead_on_end_of_process(tid.leads());
         }
         self.ahead.changes += 1;
         self.settle_calls();
     }
 
-    fn ahead_on_end_of_process(&mut self, pid: i32) {
+    fn ahead_on_end_of_process(&mut self, pid: ProcessId) {
         self.ahead.known_ways.ended(pid);
         self.ahead.outcomes.forget(pid);
         self.ahead.costs.forget(pid);
@@ -352,14 +356,14 @@ impl Supervisor {
         }
         let pid = self.pid_of(tid).ok();
         // Of several threads the first one hears what was sent.
-        if pid == Some(tid) && self.ahead.signals.has_any_for(tid) {
+        if pid.is_some_and(|pid| tid.is_leader_of(pid) && self.ahead.signals.has_any_for(pid)) {
             self.interrupt_in_call(&stopped)?;
         }
         signals::take_back(&stopped, &self.image, self.segment.world)?;
         if let Some(pid) = pid {
             self.reap_unseen(&stopped, pid)?;
             self.deliver_child_signal(&stopped, pid, None)?;
-            if pid == tid && self.ahead.signals.has_any_for(pid) {
+            if tid.is_leader_of(pid) && self.ahead.signals.has_any_for(pid) {
                 match self.deliver_in_program(stopped, pid)? {
                     Some(left) => stopped = left,
                     None => {
@@ -378,7 +382,7 @@ impl Supervisor {
 
     /// A thread was taken back and is held by somebody inside (`stop_the_world`): nobody has to wait until it is
     /// settled.
-    pub(crate) fn ahead_on_hold(&mut self, tid: i32) {
+    pub(crate) fn ahead_on_hold(&mut self, tid: ThreadId) {
         if self.ahead.unsettled.remove(&tid) {
             self.settle_calls();
         }
@@ -453,7 +457,7 @@ impl Supervisor {
         stopped.resume(0)
     }
 
-    pub(super) fn end_by_signal(&mut self, stopped: Stopped, pid: i32, info: SignalInfo) -> Result<()> {
+    pub(super) fn end_by_signal(&mut self, stopped: Stopped, pid: ProcessId, info: SignalInfo) -> Result<()> {
         let frame = Frame { nr: nr::exit_group, ..Frame::default() };
         let call = Call { ends_by: Some(info), ..Call::new(stopped.tid(), pid, frame, 0) };
         self.hand_back(pid)?;
@@ -477,7 +481,7 @@ impl Supervisor {
             };
             match done {
                 Ok(()) | Err(tracee::TraceError::Gone(_)) => {}
-                Err(error) => self.give_up(pid, &error),
+                Err(error) => self.give_up(pid.leader(), &error),
             }
         }
     }
@@ -495,7 +499,7 @@ pub(super) fn own_page(thread: usize) -> u64 {
 }
 
 /// Whether a signal that this thread does not block waits for it. If that is not known, it is asked again later.
-fn has_signals(tid: i32) -> bool {
+fn has_signals(tid: ThreadId) -> bool {
     SignalSets::of(tid).is_ok_and(|sets| sets.pending & !sets.blocked != 0)
 }
 
@@ -504,7 +508,7 @@ pub(super) fn end_by(stopped: Stopped, info: &SignalInfo) -> Result<()> {
     if let Stop::Signal(_) = stopped.stop() {
         return stopped.resume_with(info);
     }
-    crate::sys::kill(stopped.tid(), info.number());
+    crate::sys::kill_process_of(stopped.tid(), info.number());
     match stopped.resume(0) {
         Err(TraceError::Gone(_)) => Ok(()),
         done => done,
@@ -512,7 +516,7 @@ pub(super) fn end_by(stopped: Stopped, info: &SignalInfo) -> Result<()> {
 }
 
 /// Whether a signal ends this process: not caught, and by default fatal.
-pub(crate) fn is_fatal(tid: i32, signal: i32) -> bool {
+pub(crate) fn is_fatal(tid: ThreadId, signal: i32) -> bool {
     let Ok(sets) = SignalSets::of(tid) else { return true };
     let bit = 1u64 << (signal - 1).clamp(0, 63);
     let is_harmless = matches!(

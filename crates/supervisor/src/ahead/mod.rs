@@ -28,6 +28,7 @@ mod speculations;
 pub(crate) use events::is_fatal;
 
 pub(crate) use filesystems::memory::inverse::Memory;
+use procfs::{ProcessId, ThreadId};
 pub(crate) use rollback::is_traced_by_us;
 pub use speculations::history::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
 pub use speculations::inject::{Family, Injection, InjectionError};
@@ -73,11 +74,11 @@ pub(crate) enum Object {
     /// The position in an open file: by the file, because descriptions have no name.
     Position(u64, u64),
     /// The descriptors of a process.
-    Descriptors(i32),
+    Descriptors(ProcessId),
     /// What a process knows of its children.
-    Children(i32),
+    Children(ProcessId),
     /// Signals that were sent to a process.
-    Signals(i32),
+    Signals(ProcessId),
 }
 
 impl Object {
@@ -102,7 +103,7 @@ impl Object {
 #[derive(Debug)]
 pub(crate) enum Written {
     /// To a terminal, pipe or socket that leads outside.
-    Stream { target: Target, writer: output::ProcessId, clock: Clock, bytes: Vec<u8> },
+    Stream { target: Target, writer: output::WriterId, clock: Clock, bytes: Vec<u8> },
     /// To the other end of a TCP connection inside.
     Sent(objects::sockets::tcp::Sent),
     /// To a file on a disk.
@@ -185,8 +186,8 @@ impl Default for Limits {
 /// A call that was asked about.
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub tid: i32,
-    pub pid: i32,
+    pub tid: ThreadId,
+    pub pid: ProcessId,
     pub frame: Frame,
     pub frame_at: u64,
     /// Not looked at before: only then may it become a speculation.
@@ -202,12 +203,12 @@ pub(crate) struct Call {
     /// It is the end by this signal, wherever the thread is, and no call of its program.
     pub ends_by: Option<SignalInfo>,
     /// It has made this child, and waits for it as in `vfork`.
-    pub awaits: Option<i32>,
+    pub awaits: Option<ProcessId>,
 }
 
 impl Call {
     /// Looked at before: nothing is known of it but this.
-    fn new(tid: i32, pid: i32, frame: Frame, frame_at: u64) -> Self {
+    fn new(tid: ThreadId, pid: ProcessId, frame: Frame, frame_at: u64) -> Self {
         Self {
             tid,
             pid,
@@ -313,13 +314,13 @@ impl UnderWay {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub vessel: ThreadedVessel,
-    pub pid: i32,
+    pub pid: ProcessId,
     /// The thread that made it necessary.
-    pub tid: i32,
+    pub tid: ThreadId,
     /// The call at whose entry it was taken; none if it was taken elsewhere.
     pub call: Option<Call>,
     /// What the other threads were doing.
-    pub others: HashMap<i32, process::thread_group::Then>,
+    pub others: HashMap<ThreadId, process::thread_group::Then>,
     /// Descriptors that were open.
     pub descriptors: Vec<i32>,
     /// Sockets among them, by inode.
@@ -332,7 +333,7 @@ pub(crate) struct Kept {
     /// included.
     pub injected: u64,
     /// Its parent, which waits for it, if its memory was to be its parent's.
-    pub apart: Option<i32>,
+    pub apart: Option<ProcessId>,
 }
 
 /// State of full speculation in a world.
@@ -347,7 +348,7 @@ pub(crate) struct Ahead {
     quiet_since: Instant,
     parked: BTreeMap<u64, Parked>,
     next_parked: u64,
-    under_way: HashMap<i32, UnderWay>,
+    under_way: HashMap<ThreadId, UnderWay>,
     kept: HashMap<Checkpoint, Kept>,
     /// Taken for the checkpoint that the core is about to ask for.
     fresh_vessel: Option<Kept>,
@@ -356,13 +357,13 @@ pub(crate) struct Ahead {
     explicit: BTreeMap<u64, SpeculationId>,
     next_explicit: u64,
     outside: speculations::outside::Outside,
-    held_signals: HashMap<i32, Vec<SignalInfo>>,
+    held_signals: HashMap<ProcessId, Vec<SignalInfo>>,
     signals: process::signals::Queues,
     /// Processes that were asked to stop so that everything they do from now on is asked about.
-    unsettled: HashSet<i32>,
+    unsettled: HashSet<ThreadId>,
     children: process::children::Children,
     /// A signal ends them, once nobody is at their pipes.
-    ending: BTreeMap<i32, (Stopped, SignalInfo)>,
+    ending: BTreeMap<ProcessId, (Stopped, SignalInfo)>,
     vessels: rollback::vessels::Vessels,
     /// Objects that may be speculative.
     touched: BTreeSet<Object>,
@@ -379,11 +380,11 @@ pub(crate) struct Ahead {
     shutdowns: objects::sockets::shutdown::Shutdowns,
     sends: objects::sockets::tcp::Sends,
     /// Their call was looked at before they were sent to hear a signal.
-    asked_before: HashSet<i32>,
+    asked_before: HashSet<ThreadId>,
     /// Counts whatever may let a waiting call go on.
     changes: u64,
     /// They may have made a child of which they have not told yet.
-    giving_birth: HashSet<i32>,
+    giving_birth: HashSet<ThreadId>,
     /// While a rollback puts objects back no waiting call is looked at: it would find some of them as before and some
     /// as after it. An error leaves this set, and ends the world (`resolve`): nobody may go on in what was half put
     /// back.
@@ -391,7 +392,7 @@ pub(crate) struct Ahead {
     /// Every process inside was killed, because nothing here can be trusted any more.
     is_doomed: bool,
     /// Executed, and not yet heard of from their agent: no call can be made in them.
-    starting: HashSet<i32>,
+    starting: HashSet<ThreadId>,
     outside_ends: process::burial::OutsideEnds,
     /// Where output that is held goes to, by object.
     targets: HashMap<u64, Weak<OwnedFd>>,
@@ -532,12 +533,12 @@ impl Ahead {
         !self.options.injection.is_empty()
     }
 
-    pub fn is_speculative(&self, pid: i32) -> bool {
+    pub fn is_speculative(&self, pid: ProcessId) -> bool {
         self.core.is_speculative(process(pid))
     }
 
     /// The checkpoints that a process has, in no order.
-    fn checkpoints_of(&self, pid: i32) -> impl Iterator<Item = &Kept> {
+    fn checkpoints_of(&self, pid: ProcessId) -> impl Iterator<Item = &Kept> {
         self.kept.values().filter(move |kept| kept.pid == pid)
     }
 
@@ -579,6 +580,11 @@ impl Ahead {
 /// makes for us.
 pub(crate) const SCRATCH: u64 = 0x6000;
 
-pub(crate) fn process(pid: i32) -> Process {
-    Process(pid as u32)
+pub(crate) fn process(pid: ProcessId) -> Process {
+    Process(pid.as_raw() as u32)
+}
+
+/// The process that the core knows by this number: what [`process`] has made of it.
+pub(crate) fn pid_of(process: Process) -> ProcessId {
+    ProcessId::from_raw(process.0 as i32)
 }

@@ -11,6 +11,7 @@
 
 use super::diag::{Diag, Name, TcpEnd, UnixEnd};
 use agent_abi::hash_object;
+use procfs::ProcessId;
 use rustix::net::sockopt::{socket_cookie, socket_domain, socket_peercred, socket_protocol, socket_type};
 use rustix::net::{getpeername, getsockname, ipproto, AddressFamily, SocketAddrAny, SocketType};
 use std::collections::HashMap;
@@ -40,7 +41,7 @@ pub trait Inside {
     /// Whether a process of the world has a descriptor of it. Takes long.
     fn is_held(&mut self, ino: u64) -> bool;
     /// Whether this is a process of the world.
-    fn has_process(&mut self, pid: i32) -> bool;
+    fn has_process(&mut self, pid: ProcessId) -> bool;
 
     /// Whether only the world can reach it.
     fn is_ours(&self, ino: u64, cookie: u64) -> bool {
@@ -277,7 +278,7 @@ fn is_unix_peer_inside(socket: BorrowedFd<'_>, peer: &UnixEnd, world: &mut impl 
         return Ok(true);
     }
     // Whoever connected, or whoever listened: its children may hold the peer by now.
-    let is_probable = world.has_process(socket_peercred(socket)?.pid.as_raw_pid());
+    let is_probable = world.has_process(ProcessId::from_raw(socket_peercred(socket)?.pid.as_raw_pid()));
     Ok(is_peer_ours_after_all(peer.ino, peer.cookie, is_probable, world))
 }
 

@@ -1,5 +1,6 @@
 //! Which of the world's processes holds a socket.
 
+use procfs::ProcessId;
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -7,7 +8,7 @@ use std::ffi::CString;
 /// Remembers who held something lately: a server's connections are looked for in the server first.
 #[derive(Debug, Default)]
 pub struct Holders {
-    recent: Vec<i32>,
+    recent: Vec<ProcessId>,
 }
 
 impl Holders {
@@ -15,12 +16,12 @@ impl Holders {
     const RECENT_MAX: usize = 8;
 
     /// Whether one of these processes has a descriptor of the socket with this inode.
-    pub fn any_holds(&mut self, processes: &HashSet<i32>, ino: u64) -> bool {
+    pub fn any_holds(&mut self, processes: &HashSet<ProcessId>, ino: u64) -> bool {
         self.find(processes, ino).is_some()
     }
 
     /// One of these processes that has a descriptor of the socket with this inode, and that descriptor.
-    pub fn find(&mut self, processes: &HashSet<i32>, ino: u64) -> Option<(i32, i32)> {
+    pub fn find(&mut self, processes: &HashSet<ProcessId>, ino: u64) -> Option<(ProcessId, i32)> {
         let recent = self.recent.iter().filter(|pid| processes.contains(pid));
         let others = processes.iter().filter(|pid| !self.recent.contains(pid));
         let mut all = recent.chain(others).copied();
@@ -33,13 +34,13 @@ impl Holders {
 
     /// Whether there is one descriptor of this socket in all of these processes. What cannot be looked at may have
     /// more.
-    pub fn holds_one(&self, processes: &HashSet<i32>, ino: u64) -> bool {
+    pub fn holds_one(&self, processes: &HashSet<ProcessId>, ino: u64) -> bool {
         processes.iter().map(|&pid| held_as(pid, ino, 2).map_or(2, |held| held.len())).sum::<usize>() == 1
     }
 }
 
 /// Descriptors that a process has of this socket, at most `count`.
-fn held_as(pid: i32, ino: u64, count: usize) -> rustix::io::Result<Vec<i32>> {
+fn held_as(pid: ProcessId, ino: u64, count: usize) -> rustix::io::Result<Vec<i32>> {
     let socket = CString::new(format!("socket:[{ino}]")).map_err(|_| rustix::io::Errno::INVAL)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let folder = rustix::fs::open(format!("/proc/{pid}/fd"), flags, Mode::empty())?;
@@ -67,8 +68,8 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
     use std::os::unix::net::UnixStream;
 
-    fn own_pid() -> i32 {
-        std::process::id() as i32
+    fn own_pid() -> ProcessId {
+        ProcessId::own()
     }
 
     #[test]
@@ -76,7 +77,7 @@ mod tests {
         let (socket, _peer) = UnixStream::pair().unwrap();
         let ino = rustix::fs::fstat(&socket).unwrap().st_ino;
         let mut holders = Holders::default();
-        let processes = HashSet::from([own_pid(), 1]);
+        let processes = HashSet::from([own_pid(), ProcessId::from_raw(1)]);
         assert!(holders.any_holds(&processes, ino));
         assert!(holders.holds_one(&HashSet::from([own_pid()]), ino));
         let copy = socket.try_clone().unwrap();

@@ -1,5 +1,7 @@
 //! What comes with a signal, in the layout of the kernel.
 
+use procfs::{ProcessId, ThreadId};
+
 /// A signal with everything that came with it (`siginfo_t`).
 #[derive(Clone, Copy)]
 pub struct SignalInfo(pub(crate) libc::siginfo_t);
@@ -28,9 +30,8 @@ impl SignalInfo {
         self.0.si_code
     }
     /// `si_pid`: of whom a signal of a process, or SIGCHLD, tells.
-    pub fn process(&self) -> i32 {
-        // SAFETY: every layout of the union has an integer here.
-        unsafe { self.0.si_pid() }
+    pub fn process(&self) -> ProcessId {
+        self.sender()
     }
     /// Whether the kernel could not do the instruction at this address, or refused the call before it.
     pub(crate) fn is_fault_at(&self, instruction: u64) -> bool {
@@ -46,7 +47,7 @@ impl SignalInfo {
         fault && self.0.si_code > 0
     }
     /// What the kernel tells a parent when a child has ended with this `wait(2)` status.
-    pub fn child_ended(child: i32, status: i32) -> Self {
+    pub fn child_ended(child: ProcessId, status: i32) -> Self {
         let mut info = Self::default();
         info.0.si_signo = libc::SIGCHLD;
         let (code, value) = match libc::WIFSIGNALED(status) {
@@ -55,22 +56,22 @@ impl SignalInfo {
         };
         info.0.si_code = code;
         // `si_pid`, `si_uid`, `si_status`: the first words of the union, which begins at 16.
-        let words: [i32; 3] = [child, 0, value];
+        let words: [i32; 3] = [child.as_raw(), 0, value];
         // SAFETY: a `siginfo_t` has 128 bytes; these twelve are inside, and plain.
         unsafe { (&raw mut info.0).cast::<i32>().add(4).copy_from_nonoverlapping(words.as_ptr(), 3) };
         info
     }
     /// What `kill` of a process says.
-    pub fn sent_by(process: i32, user: u32, number: i32) -> Self {
+    pub fn sent_by(process: ProcessId, user: u32, number: i32) -> Self {
         let mut info = Self::default();
         info.0.si_signo = number;
         // SAFETY: as in `child_ended`: `si_pid`, `si_uid`.
-        unsafe { (&raw mut info.0).cast::<[i32; 2]>().add(2).write([process, user as i32]) };
+        unsafe { (&raw mut info.0).cast::<[i32; 2]>().add(2).write([process.as_raw(), user as i32]) };
         info
     }
     /// A signal of ours that only brings its receiver into a stop ([`Self::only_stops`]).
     pub(crate) fn that_only_stops(signal: i32) -> Self {
-        let mut info = Self::sent_by(std::process::id() as i32, 0, signal);
+        let mut info = Self::sent_by(ProcessId::own(), 0, signal);
         info.0.si_code = libc::SI_QUEUE;
         info.with_note(NOTE_STOPS)
     }
@@ -107,24 +108,26 @@ impl SignalInfo {
         self.0.si_signo
     }
     /// `si_pid`: who sent it, if a process did.
-    pub fn sender(&self) -> i32 {
+    pub fn sender(&self) -> ProcessId {
         // SAFETY: any bits are an integer.
-        unsafe { self.0.si_pid() }
+        ProcessId::from_raw(unsafe { self.0.si_pid() })
     }
     /// Whether it may be one that we have sent to a single thread. In another namespace of processes we have no number.
     pub fn is_from_us(&self) -> bool {
-        self.code() == libc::SI_TKILL && (self.sender() == std::process::id() as i32 || self.sender() == 0)
+        self.code() == libc::SI_TKILL && [ProcessId::own().as_raw(), 0].contains(&self.sender().as_raw())
     }
     /// Send it again to a thread, with all that came with it if the kernel lets us. SIGSTOP and what else cannot be
     /// blocked carry nothing that a program could see.
-    pub(crate) fn resend(&self, tid: i32) {
-        if !self.send_again(tid, tid) {
+    pub(crate) fn resend(&self, tid: ThreadId) {
+        // Any other thread than the first one is refused so.
+        if !self.send_again(tid.leads(), tid) {
             // SAFETY: no pointers.
-            unsafe { libc::syscall(libc::SYS_tkill, tid, self.number()) };
+            unsafe { libc::syscall(libc::SYS_tkill, tid.as_raw(), self.number()) };
         }
     }
     /// Send it, with all that came with it, to a thread; false where the kernel does not let others say such a thing.
-    pub fn send_again(&self, pid: i32, tid: i32) -> bool {
+    pub fn send_again(&self, pid: ProcessId, tid: ThreadId) -> bool {
+        let (pid, tid) = (pid.as_raw(), tid.as_raw());
         // SAFETY: a whole `siginfo_t`.
         unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, self.number(), &raw const self.0) == 0 }
     }

@@ -1,5 +1,6 @@
 //! What is asked of the kernel about one thread among several, and about what two processes have in common.
 
+use procfs::{TaskId, ThreadId};
 use std::io;
 
 /// `struct sched_attr` in its first version.
@@ -13,13 +14,13 @@ fn checked(answer: i64) -> io::Result<i64> {
 }
 
 /// Wait for any tracee of this thread of ours. `None` when there is none.
-pub(super) fn wait_own() -> io::Result<Option<(i32, i32)>> {
+pub(super) fn wait_own() -> io::Result<Option<(ThreadId, i32)>> {
     loop {
         let mut status = 0;
         // SAFETY: `status` is ours.
         let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD) };
         if tid > 0 {
-            return Ok(Some((tid, status)));
+            return Ok(Some((ThreadId::from_raw(tid), status)));
         }
         match io::Error::last_os_error() {
             e if e.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
@@ -29,29 +30,31 @@ pub(super) fn wait_own() -> io::Result<Option<(i32, i32)>> {
     }
 }
 
-pub(super) fn scheduling(tid: i32) -> io::Result<[u8; SCHEDULING_LEN]> {
+pub(super) fn scheduling(tid: ThreadId) -> io::Result<[u8; SCHEDULING_LEN]> {
     let mut attributes = [0u8; SCHEDULING_LEN];
     // SAFETY: the length is that of the buffer.
-    checked(unsafe { libc::syscall(libc::SYS_sched_getattr, tid, attributes.as_mut_ptr(), SCHEDULING_LEN, 0) })?;
+    checked(unsafe {
+        libc::syscall(libc::SYS_sched_getattr, tid.as_raw(), attributes.as_mut_ptr(), SCHEDULING_LEN, 0)
+    })?;
     Ok(attributes)
 }
 
-pub(super) fn set_scheduling(tid: i32, attributes: &[u8; SCHEDULING_LEN]) -> io::Result<()> {
+pub(super) fn set_scheduling(tid: ThreadId, attributes: &[u8; SCHEDULING_LEN]) -> io::Result<()> {
     // SAFETY: the attributes begin with their length.
-    checked(unsafe { libc::syscall(libc::SYS_sched_setattr, tid, attributes.as_ptr(), 0) }).map(drop)
+    checked(unsafe { libc::syscall(libc::SYS_sched_setattr, tid.as_raw(), attributes.as_ptr(), 0) }).map(drop)
 }
 
 /// Whether two threads have the same table of descriptors, and the same directories and umask.
-pub(super) fn same_files(a: i32, b: i32) -> io::Result<bool> {
+pub(super) fn same_files(a: ThreadId, b: ThreadId) -> io::Result<bool> {
     const KCMP_FILES: i32 = 2;
     const KCMP_FS: i32 = 3;
     // SAFETY: no pointers.
-    let same = |what: i32| unsafe { libc::syscall(libc::SYS_kcmp, a, b, what, 0, 0) };
+    let same = |what: i32| unsafe { libc::syscall(libc::SYS_kcmp, a.as_raw(), b.as_raw(), what, 0, 0) };
     Ok(checked(same(KCMP_FILES))? == 0 && checked(same(KCMP_FS))? == 0)
 }
 
-pub(crate) fn same_memory(a: i32, b: i32) -> io::Result<bool> {
+pub(crate) fn same_memory(a: TaskId, b: TaskId) -> io::Result<bool> {
     const KCMP_VM: i32 = 1;
     // SAFETY: no pointers.
-    Ok(checked(unsafe { libc::syscall(libc::SYS_kcmp, a, b, KCMP_VM, 0, 0) })? == 0)
+    Ok(checked(unsafe { libc::syscall(libc::SYS_kcmp, a.as_raw(), b.as_raw(), KCMP_VM, 0, 0) })? == 0)
 }

@@ -18,6 +18,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::{ahead, Frame, PHASE_AFTER, SPECULATE_NR};
 use checkpoint::{CheckpointError, Known, ThreadedVessel};
 use commit_clock::DOMAINS_MAX;
+use procfs::{ProcessId, ThreadId};
 use speculation::Dependent;
 use std::collections::HashMap;
 use std::mem::offset_of;
@@ -99,19 +100,21 @@ impl Supervisor {
             self.note_taken(stopped.tid(), taking, result)?;
         }
         let is_apart = made.as_ref().is_some_and(|made| made.is_apart) && result > 0;
-        let child = result as i32;
-        if is_apart && !self.tracees.contains_key(&child) && !self.ahead.children.knows(child) {
+        let child = ProcessId::from_raw(result as i32);
+        if is_apart && !self.tracees.contains_key(&child.leader()) && !self.ahead.children.knows(child) {
             // Of one that was born it is noted already; it may have ended since, so that nobody has to wait for it.
             self.ahead.children.apart.begin(child, pid);
         }
         if made.is_some_and(|made| made.makes_child) && result > 0 {
             let tid = stopped.tid();
-            let children =
-                if self.counts_as_we_do(tid) { vec![result as i32] } else { self.unannounced_children(tid)? };
-            children.into_iter().try_for_each(|child| self.await_birth(child))?;
+            match self.counts_as_we_do(tid) {
+                // A process or a thread.
+                true => self.await_birth(ThreadId::from_raw(result as i32))?,
+                false => self.hear_of_children(tid)?,
+            }
         }
         if is_apart {
-            self.await_apart(stopped, pid, result as i32)?;
+            self.await_apart(stopped, pid, child)?;
             self.settle_calls();
             return Ok(());
         }
@@ -218,11 +221,11 @@ impl Supervisor {
         }
     }
 
-    pub(in crate::ahead) fn give_up(&mut self, tid: i32, error: &dyn std::fmt::Display) {
+    pub(in crate::ahead) fn give_up(&mut self, tid: ThreadId, error: &dyn std::fmt::Display) {
         self.front.tell(&crate::message::Message::Warning {
             text: format!("cannot go on with thread {tid}: {error}; it was killed"),
         });
-        crate::sys::kill(tid, libc::SIGKILL);
+        crate::sys::kill_process_of(tid, libc::SIGKILL);
     }
 
     /// Answer a request of the agent.
@@ -533,7 +536,7 @@ impl Supervisor {
     /// What undoes each change; `None` if one of them cannot be undone.
     fn undos_of(
         &mut self,
-        tid: i32,
+        tid: ThreadId,
         modifies: Vec<(Object, Intent)>,
         is_needed: bool,
     ) -> Result<Option<Vec<(Object, Undo)>>> {
@@ -546,7 +549,7 @@ impl Supervisor {
             match undo {
                 Ok(undo) => changes.push((object, undo)),
                 Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(None),
-                Err(source) => return Err(TraceError::Kernel { what: "prepare an undo", tid, source }),
+                Err(source) => return Err(TraceError::Kernel { what: "prepare an undo", task: tid.into(), source }),
             }
         }
         Ok(Some(changes))
@@ -587,18 +590,23 @@ impl Supervisor {
     }
 
     /// How long a process would have to wait until the dependencies that a call would give it are resolved.
-    pub(in crate::ahead) fn wait_for(&self, pid: i32, observes: &[Dependent<Object>], keys: &[Object]) -> Duration {
+    pub(in crate::ahead) fn wait_for(
+        &self,
+        pid: ProcessId,
+        observes: &[Dependent<Object>],
+        keys: &[Object],
+    ) -> Duration {
         let gained = self.ahead.core.gains(process(pid), observes, keys);
         self.ahead.ledger.known_after(&gained, self.ahead.options.limits.expected_wait, Instant::now())
     }
 
     /// Whether a checkpoint of a process costs at most the wait that it would hide.
-    pub(in crate::ahead) fn is_worth_a_checkpoint(&mut self, pid: i32, wait: Duration) -> bool {
+    pub(in crate::ahead) fn is_worth_a_checkpoint(&mut self, pid: ProcessId, wait: Duration) -> bool {
         self.ahead.options.always_checkpoints || self.ahead.costs.is_worth(pid, wait, || worth::resident_pages(pid))
     }
 
     /// It costs more.
-    pub(in crate::ahead) fn waits_instead(&mut self, pid: i32, wait: Duration) {
+    pub(in crate::ahead) fn waits_instead(&mut self, pid: ProcessId, wait: Duration) {
         self.ahead.report.not_worth += 1;
         self.ahead.costs.waits(pid, wait);
     }
@@ -608,12 +616,12 @@ impl Supervisor {
     pub(in crate::ahead) fn prepare_checkpoint(
         &mut self,
         stopped: &Stopped,
-        pid: i32,
+        pid: ProcessId,
         call: Option<&Call>,
         wait: Duration,
     ) -> Result<bool> {
         // None of the threads makes a call of its own while one of them has lent their memory.
-        if !self.can_be_checkpointed(pid) || self.ahead.thread_groups.is_lent_by_another(pid, 0) {
+        if !self.can_be_checkpointed(pid) || self.ahead.thread_groups.is_lent(pid) {
             return Ok(false);
         }
         if !self.is_worth_a_checkpoint(pid, wait) {
@@ -627,7 +635,7 @@ impl Supervisor {
         let begin = Instant::now();
         let known = self.known_of(pid, stopped.tid());
         let gate = self.image.header.gate_program;
-        let forked = match self.has_company(pid) {
+        let forked = match self.has_company(pid.leader()) {
             false => {
                 let alone = ThreadedVessel::fork_alone(stopped, gate, known, &mut unreaped);
                 alone.map(|vessel| Some((vessel, HashMap::new())))
@@ -639,17 +647,17 @@ impl Supervisor {
             Ok(None) => Ok(false),
             Ok(Some((vessel, others))) => {
                 let took = begin.elapsed();
-                self.ahead.vessels.born(vessel.pid());
+                self.ahead.vessels.born(vessel.id());
                 self.ahead.report.checkpoint(took);
                 self.ahead.costs.measured(pid, took);
                 // Those of the copy: other threads may have opened some since, and go on with that already.
-                let descriptors = self.descriptors_of(vessel.pid())?;
-                let sockets = accept::sockets_among(vessel.pid(), &descriptors)?;
-                let open = young::open_files(vessel.pid(), &descriptors);
+                let descriptors = self.descriptors_of(vessel.id())?;
+                let sockets = accept::sockets_among(vessel.id().into(), &descriptors)?;
+                let open = young::open_files(vessel.id().into(), &descriptors);
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
-                let sent_again = self.resent_signals.get(&pid).cloned().unwrap_or_default();
+                let sent_again = self.resent_signals.get(&pid.leader()).cloned().unwrap_or_default();
                 let apart = self.ahead.children.apart.parent(pid);
                 let tid = stopped.tid();
                 let kept =
@@ -669,25 +677,25 @@ impl Supervisor {
     }
 
     /// What need not be looked for in a process, of which this thread has stopped.
-    pub(in crate::ahead) fn known_of(&self, pid: i32, tid: i32) -> Known {
+    pub(in crate::ahead) fn known_of(&self, pid: ProcessId, tid: ThreadId) -> Known {
         let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
         let users = |slot: usize| self.world().processes[slot].users.load(Ordering::Relaxed);
-        let one_thread = self.tracees.get(&pid).is_some_and(|tracee| users(tracee.process) == 1);
-        let no_timers =
-            self.tracees.get(&pid).is_some_and(|tracee| flags(tracee.process) & agent_abi::PROCESS_TIMERS == 0);
+        let first = self.tracees.get(&pid.leader());
+        let one_thread = first.is_some_and(|tracee| users(tracee.process) == 1);
+        let no_timers = first.is_some_and(|tracee| flags(tracee.process) & agent_abi::PROCESS_TIMERS == 0);
         // Whoever was born while nobody asked may run in its parent's memory: then its agent has a page of its own
         // there.
         let has_own_page =
             |thread: usize| self.world().threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
         let own_memory = self.ahead.is_always_on()
-            || self.tracees.get(&pid).and_then(|tracee| tracee.thread).is_some_and(|thread| !has_own_page(thread));
+            || first.and_then(|tracee| tracee.thread).is_some_and(|thread| !has_own_page(thread));
         let confined = self.confined.iter().rev().find(|confined| confined.tid() == tid);
         let affinity_of = confined.map(|confined| (tid, confined.before()));
         Known { one_thread, no_timers, own_memory, affinity_of, ..Known::default() }
     }
 
-    pub(in crate::ahead) fn can_be_checkpointed(&self, pid: i32) -> bool {
-        let Some(tracee) = self.tracees.get(&pid) else { return false };
+    pub(in crate::ahead) fn can_be_checkpointed(&self, pid: ProcessId) -> bool {
+        let Some(tracee) = self.tracees.get(&pid.leader()) else { return false };
         let slot = &self.world().processes[tracee.process];
         let has = |flag: u32| slot.flags.load(Ordering::Relaxed) & flag != 0;
         let is_alone = slot.users.load(Ordering::Relaxed) == 1 || self.is_one_process(pid);
@@ -698,20 +706,20 @@ impl Supervisor {
             return false;
         }
         !has(agent_abi::PROCESS_PRIVILEGES)
-            || has_our_rights(pid) && has_our_numbers(pid) && children_have_our_numbers(pid)
+            || has_our_rights(pid) && has_our_numbers(pid.leader()) && children_have_our_numbers(pid)
     }
 
-    pub(in crate::ahead) fn may_have_locks(&self, pid: i32) -> bool {
+    pub(in crate::ahead) fn may_have_locks(&self, pid: ProcessId) -> bool {
         let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
-        let slot = self.tracees.get(&pid).map(|tracee| tracee.process);
+        let slot = self.tracees.get(&pid.leader()).map(|tracee| tracee.process);
         slot.is_none_or(|slot| flags(slot) & agent_abi::PROCESS_LOCKS != 0) && has_locks(pid)
     }
 
-    /// Whether the numbers of processes that a process asks for, or is told, are ours.
-    pub(in crate::ahead) fn counts_as_we_do(&self, pid: i32) -> bool {
-        let Some(tracee) = self.tracees.get(&pid) else { return true };
+    /// Whether the numbers of processes that a thread asks for, or is told, are ours.
+    pub(in crate::ahead) fn counts_as_we_do(&self, tid: ThreadId) -> bool {
+        let Some(tracee) = self.tracees.get(&tid) else { return true };
         let flags = self.world().processes[tracee.process].flags.load(Ordering::Relaxed);
-        flags & agent_abi::PROCESS_PRIVILEGES == 0 || has_our_numbers(pid)
+        flags & agent_abi::PROCESS_PRIVILEGES == 0 || has_our_numbers(tid)
     }
 
     /// `None` where this process cannot run ahead now. `delay`: how long until the outcome is known, if anybody knows.
@@ -781,7 +789,7 @@ fn holds_something(class: &Class) -> bool {
 
 /// Whether a process has record locks: it loses them when it closes any descriptor of the file, which a rollback does
 /// too, and cannot get them back.
-fn has_locks(pid: i32) -> bool {
-    let is_its = |lock: &procfs::FileLock| lock.kind == procfs::LockKind::Record && lock.pid == pid;
+fn has_locks(pid: ProcessId) -> bool {
+    let is_its = |lock: &procfs::FileLock| lock.kind == procfs::LockKind::Record && lock.pid == Some(pid);
     procfs::file_locks().map_or(true, |locks| locks.iter().any(is_its))
 }

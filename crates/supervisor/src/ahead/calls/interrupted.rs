@@ -7,6 +7,7 @@
 use crate::event_loop::Supervisor;
 use crate::signals::{self, Look};
 use agent_abi::Frame;
+use procfs::ThreadId;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, OFlags};
 use syscall_table::nr;
@@ -36,7 +37,7 @@ impl Supervisor {
     }
 
     /// What the kernel would answer inside if a call that waits is interrupted; `None` if it is not known to wait.
-    fn restart_of(&mut self, tid: i32, frame: &Frame) -> Option<i64> {
+    fn restart_of(&mut self, tid: ThreadId, frame: &Frame) -> Option<i64> {
         if frame.nr == nr::pause || sleeps(tid, frame) {
             return Some(ERESTARTNOHAND);
         }
@@ -53,7 +54,7 @@ impl Supervisor {
         }
     }
 
-    fn waits_for_bytes(&mut self, tid: i32, nr: u64, fd: i32) -> bool {
+    fn waits_for_bytes(&mut self, tid: ThreadId, nr: u64, fd: i32) -> bool {
         if nr != nr::read || self.ahead.input.has_any() || !self.deceived_ends().is_empty() {
             return false;
         }
@@ -70,7 +71,7 @@ impl Supervisor {
 }
 
 /// Whether a call sleeps; all of the time is left, and it says so.
-fn sleeps(tid: i32, frame: &Frame) -> bool {
+fn sleeps(tid: ThreadId, frame: &Frame) -> bool {
     let (is_absolute, time, left) = match (frame.nr, frame.args) {
         (nr::nanosleep, [time, left, ..]) => (false, time, left),
         (nr::clock_nanosleep, [_, flags, time, left, ..]) => (flags as i32 & libc::TIMER_ABSTIME != 0, time, left),
@@ -84,7 +85,7 @@ fn sleeps(tid: i32, frame: &Frame) -> bool {
 }
 
 /// Whether a call watches nothing and only lets time pass.
-fn waits_for_time(tid: i32, frame: &Frame) -> bool {
+fn waits_for_time(tid: ThreadId, frame: &Frame) -> bool {
     let is_some_time = |at: u64| at == 0 || tracee::read_value::<[u64; 2]>(tid, at).is_ok_and(|time| time != [0, 0]);
     let args = &frame.args;
     match frame.nr {

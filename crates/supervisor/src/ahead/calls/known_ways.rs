@@ -19,6 +19,7 @@ use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use crate::sys;
 use agent_abi::{WayEnd, WayKey, Ways, WAY_LEN_MAX};
+use procfs::ProcessId;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -64,7 +65,7 @@ pub(in crate::ahead) struct KnownWays {
     places: HashMap<usize, Vec<Place>>,
     by_place: HashMap<Place, HashSet<usize>>,
     /// Processes whose root and mounts are ours.
-    rooted: HashSet<i32>,
+    rooted: HashSet<ProcessId>,
     /// Some process may get other ones.
     roots_differ: bool,
     /// Whether a directory's times tell of each change, by the device.
@@ -73,7 +74,7 @@ pub(in crate::ahead) struct KnownWays {
 
 impl KnownWays {
     /// A process has ended.
-    pub fn ended(&mut self, pid: i32) {
+    pub fn ended(&mut self, pid: ProcessId) {
         self.rooted.remove(&pid);
     }
 
@@ -171,7 +172,7 @@ impl Supervisor {
     }
 
     /// Whether a process finds under a name what we find.
-    pub(in crate::ahead) fn has_our_root(&mut self, pid: i32) -> bool {
+    pub(in crate::ahead) fn has_our_root(&mut self, pid: ProcessId) -> bool {
         if self.ahead.known_ways.roots_differ {
             return false;
         }

@@ -5,6 +5,8 @@ use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::rollback::undo::own_path;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
+use checkpoint::VesselId;
+use procfs::ProcessId;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use syscall_table::{nr, Op, Shows};
@@ -21,8 +23,9 @@ pub(in crate::ahead) fn plan_limit(call: &Call) -> Option<Plan> {
     Some(Plan::new(if can_be_put_back { Class::Free } else { Class::Barrier }).once())
 }
 
-fn is_own(call: &Call, pid: i32) -> bool {
-    pid == 0 || pid == call.pid
+/// Whether a number that a call was given means its own process.
+fn is_own(call: &Call, number: i32) -> bool {
+    number == 0 || number == call.pid.as_raw()
 }
 
 /// Whether only the soft limit is another one at `new`: a hard limit that was lowered can be raised again by some only.
@@ -109,7 +112,7 @@ impl Supervisor {
     pub(in crate::ahead) fn leads_as_long_as_it_lives(&self, call: &Call) -> bool {
         const TERMINAL: usize = 7;
         let [who, group, ..] = call.frame.args;
-        let is_itself = |id: u64| id as i32 == 0 || id as i32 == call.pid;
+        let is_itself = |id: u64| is_own(call, id as i32);
         let has_no_terminal = || {
             let fields = procfs::stat_fields(call.pid);
             fields.is_ok_and(|fields| fields.get(TERMINAL - 3).is_some_and(|terminal| terminal == "0"))
@@ -126,20 +129,20 @@ impl Supervisor {
     pub(in crate::ahead) fn locks_young_memory(&self, call: &Call) -> bool {
         let [start, len, ..] = call.frame.args;
         let end = start.saturating_add(len);
-        let has_it = |pid: i32| {
+        let has_it = |vessel: VesselId| {
             let overlaps = |maps: procfs::Maps| {
                 let mut areas = maps.iter().map(|mapping| mapping.addresses());
                 areas.any(|area| area.start < end && start < area.end)
             };
-            procfs::Maps::of(pid).map_or(true, overlaps)
+            procfs::Maps::of(vessel).map_or(true, overlaps)
         };
         matches!(call.frame.nr, nr::mlock | nr::mlock2 | nr::munlock)
-            && !self.ahead.checkpoints_of(call.pid).any(|kept| has_it(kept.vessel.pid()))
+            && !self.ahead.checkpoints_of(call.pid).any(|kept| has_it(kept.vessel.id()))
     }
 }
 
 /// Whether a file says what of its process a core dump would hold. Each rollback puts that back.
-pub(in crate::ahead) fn is_own_core_filter(pid: i32, file: &OwnedFd) -> bool {
+pub(in crate::ahead) fn is_own_core_filter(pid: ProcessId, file: &OwnedFd) -> bool {
     let path = std::fs::read_link(own_path(file));
     path.is_ok_and(|path| path.as_os_str() == format!("/proc/{pid}/coredump_filter").as_str())
 }

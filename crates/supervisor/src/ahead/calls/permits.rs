@@ -12,6 +12,7 @@ use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, permitted, DeviceKind};
+use procfs::{ProcessId, ThreadId};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -41,9 +42,9 @@ pub(in crate::ahead) struct Given {
     /// A call waits until nobody works on one: meanwhile none is given.
     is_awaited: bool,
     /// The thread whose call waited last, and since when one has, if nobody's call could be made since then.
-    awaiting: Option<(i32, Instant)>,
+    awaiting: Option<(ThreadId, Instant)>,
     /// Threads that were called out of such a call when it was made, and since when they are about to leave it.
-    leaving: HashMap<i32, Instant>,
+    leaving: HashMap<ThreadId, Instant>,
     /// Somebody inside may serve a file system: who looks there waits for him.
     is_served: bool,
 }
@@ -78,7 +79,7 @@ impl Supervisor {
 
     /// Of these objects each gets dependencies. Whether nobody is in a call on any of them of which we were not asked;
     /// who is comes back to his call and asks.
-    pub(in crate::ahead) fn is_settled_with_permits(&mut self, caller: i32, gaining: &[&Object]) -> bool {
+    pub(in crate::ahead) fn is_settled_with_permits(&mut self, caller: ThreadId, gaining: &[&Object]) -> bool {
         let is_permitted = |object: &&Object| {
             let is_looked_at =
                 matches!(object, Object::File(..) | Object::Names(..) | Object::Position(..) | Object::Created(..));
@@ -91,12 +92,13 @@ impl Supervisor {
     }
 
     /// Who is in a call of which we were not asked, but the caller, comes back to it and asks. Whether there is nobody.
-    pub(in crate::ahead) fn call_out_who_works(&mut self, caller: i32) -> bool {
+    pub(in crate::ahead) fn call_out_who_works(&mut self, caller: ThreadId) -> bool {
         let world = self.world();
         let mut working = Vec::new();
         world.permits.revoke_and_look(|| {
             let works = |slot: usize| world.threads[slot].work.is_under_way();
-            let others = self.tracees.iter().filter(|(&tid, _)| tid != caller && !self.ahead.children.stands(tid));
+            let others =
+                self.tracees.iter().filter(|(&tid, _)| tid != caller && !self.ahead.children.stands(tid.leads()));
             working.extend(others.filter(|(_, other)| other.thread.is_some_and(works)).map(|(&tid, _)| tid));
             !working.is_empty()
         });
@@ -118,20 +120,20 @@ impl Supervisor {
     /// ask, go on, and ask again, on a core that those others need to get out of their calls.
     pub(in crate::ahead) fn stands_back(&self, call: &Call) -> bool {
         let permits = &self.ahead.permits;
-        let is_kept = |(caller, since): (i32, Instant)| caller != call.tid && since.elapsed() < KEEPS_OTHERS;
+        let is_kept = |(caller, since): (ThreadId, Instant)| caller != call.tid && since.elapsed() < KEEPS_OTHERS;
         permits.is_awaited && permits.awaiting.is_some_and(is_kept) && permitted::kind(call.frame.nr).is_some()
     }
 
     /// A thread that was called out goes on. If its call was made already it has a few steps to go before it says so:
     /// called out once more at once, it would not make one of them.
-    pub(in crate::ahead) fn may_leave_work(&mut self, tid: i32) {
+    pub(in crate::ahead) fn may_leave_work(&mut self, tid: ThreadId) {
         if self.sleeps_on_permit(tid) {
             self.ahead.permits.leaving.insert(tid, Instant::now());
         }
     }
 
     /// Whether a thread is in a call of which we were not asked: for long only if it waits for somebody else.
-    pub(in crate::ahead) fn sleeps_on_permit(&self, tid: i32) -> bool {
+    pub(in crate::ahead) fn sleeps_on_permit(&self, tid: ThreadId) -> bool {
         let slot = self.tracees.get(&tid).and_then(|tracee| tracee.thread);
         slot.is_some_and(|slot| self.world().threads[slot].work.is_under_way())
     }
@@ -142,7 +144,7 @@ impl Supervisor {
     }
 
     /// A thread is in no call any more, wherever it was.
-    pub(in crate::ahead) fn end_work(&self, tid: i32) {
+    pub(in crate::ahead) fn end_work(&self, tid: ThreadId) {
         if let Some(slot) = self.tracees.get(&tid).and_then(|tracee| tracee.thread) {
             self.world().threads[slot].work.end();
         }
@@ -199,13 +201,13 @@ impl Supervisor {
 
     /// A process has begun another program. The first look of that would get a permit; it need not ask for one. Whoever
     /// has children may have to hear of them.
-    pub(in crate::ahead) fn permit_new_program(&mut self, pid: i32) {
+    pub(in crate::ahead) fn permit_new_program(&mut self, pid: ProcessId) {
         let ahead = &self.ahead;
         let has_to_hear = ahead.children.of(pid).next().is_some()
             || ahead.children.has_to_hear(pid)
             || ahead.held_signals.get(&pid).is_some_and(|held| !held.is_empty());
-        if !has_to_hear && self.may_have_any_permit(pid, pid, permitted::LOOK) && self.may_look_at_all(pid) {
-            self.give_permit(pid);
+        if !has_to_hear && self.may_have_any_permit(pid.leader(), pid, permitted::LOOK) && self.may_look_at_all(pid) {
+            self.give_permit(pid.leader());
         }
     }
 
@@ -224,7 +226,7 @@ impl Supervisor {
     }
 
     /// Whether a process gains nothing by whatever it looks at in files, and what of that is answered by us is known.
-    fn may_look_at_all(&mut self, pid: i32) -> bool {
+    fn may_look_at_all(&mut self, pid: ProcessId) -> bool {
         if self.ahead.permits.is_served || self.holds_what_is_looked_at() {
             return false;
         }
@@ -236,7 +238,7 @@ impl Supervisor {
     }
 
     /// Whether a thread may make calls of a kind without a question at all.
-    pub(in crate::ahead) fn may_have_any_permit(&mut self, tid: i32, pid: i32, kind: u32) -> bool {
+    pub(in crate::ahead) fn may_have_any_permit(&mut self, tid: ThreadId, pid: ProcessId, kind: u32) -> bool {
         let ahead = &self.ahead;
         let is_permitted = self.world().permitted.load(Ordering::Relaxed) & kind != 0;
         let is_waited_for = ahead.permits.is_awaited || !ahead.unsettled.is_empty() || ahead.is_rolling_back;
@@ -279,7 +281,7 @@ impl Supervisor {
     }
 
     /// Its process may look at files from now on.
-    fn give_permit(&mut self, tid: i32) -> Option<(u64, usize)> {
+    fn give_permit(&mut self, tid: ThreadId) -> Option<(u64, usize)> {
         let (permit, thread) = self.permit_now(tid)?;
         let process = self.tracees.get(&tid)?.process;
         self.world().processes[process].permit.store(permit, Ordering::SeqCst);
@@ -287,7 +289,7 @@ impl Supervisor {
     }
 
     /// The number of the permits that hold from now on, one of which a call gets, and its thread's slot.
-    fn permit_now(&mut self, tid: i32) -> Option<(u64, usize)> {
+    fn permit_now(&mut self, tid: ThreadId) -> Option<(u64, usize)> {
         let world = self.world();
         if world.permits.number() == 0 {
             // 0 is none.

@@ -16,6 +16,7 @@ use crate::ahead::rollback::undo::{self, position_of, Intent};
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{option, DeviceKind, FDS_MAX};
+use procfs::{ProcessId, TaskId};
 use rustix::fs::FileType;
 use speculation::Dependent;
 use std::os::fd::OwnedFd;
@@ -197,8 +198,8 @@ impl Supervisor {
             Op::Fork | Op::Vfork | Op::Clone | Op::Clone3 => plan_fork(call),
             Op::Wait => Plan::new(Class::Wait),
             Op::Exit | Op::ExitGroup => Plan::new(Class::Exit { status: (arg(0) as i32 & 0xff) << 8 }),
-            Op::Tgkill if arg(0) as i32 == call.pid => plan_own_signal(arg(2) as i32),
-            Op::Kill if arg(0) as i32 == call.pid => plan_own_signal(arg(1) as i32),
+            Op::Tgkill if arg(0) as i32 == call.pid.as_raw() => plan_own_signal(arg(2) as i32),
+            Op::Kill if arg(0) as i32 == call.pid.as_raw() => plan_own_signal(arg(1) as i32),
             Op::Kill => self.plan_kill(call),
             Op::Execve | Op::Execveat => self.plan_exec(call),
             Op::Prctl => plan_prctl(call),
@@ -461,7 +462,7 @@ impl Supervisor {
     }
 
     /// A name is looked up: it is not known yet which. What is speculative in any directory counts.
-    pub(in crate::ahead) fn plan_lookup(&mut self, pid: i32) -> Plan {
+    pub(in crate::ahead) fn plan_lookup(&mut self, pid: ProcessId) -> Plan {
         let mut plan = Plan::new(Class::Tracked);
         // Of files on disks it matters only what they add.
         if self.ahead.files.is_empty() && self.ahead.core.depends_on_all(process(pid)) {
@@ -643,11 +644,11 @@ impl Supervisor {
         }
     }
 
-    pub(crate) fn descriptors_of(&self, pid: i32) -> procfs::Result<Vec<i32>> {
-        procfs::unless_gone(procfs::descriptors(pid))
+    pub(crate) fn descriptors_of(&self, task: impl Into<TaskId>) -> procfs::Result<Vec<i32>> {
+        procfs::unless_gone(procfs::descriptors(task))
     }
 
-    fn descriptors_closed_by_exec(&self, pid: i32) -> procfs::Result<Vec<i32>> {
+    fn descriptors_closed_by_exec(&self, pid: ProcessId) -> procfs::Result<Vec<i32>> {
         let open = procfs::unless_gone(procfs::descriptors_and_flags(pid))?;
         let closed = open.into_iter().filter(|&(_, flags)| flags & undo::CLOSE_ON_EXEC != 0);
         let mut closed: Vec<i32> = closed.map(|(fd, _)| fd).collect();
@@ -662,7 +663,7 @@ fn can_be_member(description: &FileDescription) -> bool {
 }
 
 /// Whether a file of proc or sysfs tells of nobody but this process, or of the machine.
-fn tells_only_of(pid: i32, file: &std::os::fd::OwnedFd) -> bool {
+fn tells_only_of(pid: ProcessId, file: &std::os::fd::OwnedFd) -> bool {
     // No process that is speculative makes a control group, or gets a device a number.
     const MACHINE: [&str; 10] =
         ["cpuinfo", "meminfo", "filesystems", "version", "uptime", "loadavg", "stat", "sys", "cgroups", "devices"];
@@ -692,7 +693,7 @@ fn leads_to_others(call: &Call, dir: u8, path: u8) -> bool {
     };
     let base = std::fs::read_link(&base).unwrap_or_default();
     let whole = base.join(path).into_os_string().into_vec();
-    syscall_table::may_lead_to_others(whole, |id| id == call.pid || id == call.tid)
+    syscall_table::may_lead_to_others(whole, |id| is_caller(call, id))
 }
 
 /// Whether `FIONBIO` asks for what is so already.
@@ -737,14 +738,19 @@ pub(in crate::ahead) fn is_of_pipefs(dev: u64) -> bool {
     *PIPEFS.get_or_init(one) == Some(dev)
 }
 
+/// Whether a number means the caller or its process.
+fn is_caller(call: &Call, number: i32) -> bool {
+    number == call.pid.as_raw() || number == call.tid.as_raw()
+}
+
 /// Looks at a process: at another one only while it has done nothing on a guess.
 fn plan_look_around(call: &Call) -> Plan {
     let Some((_, shows)) = syscall_table::look_up(call.frame.nr) else { return Plan::new(Class::Window).once() };
     match shows.whom(&call.frame.args) {
         Whom::Caller => Plan::new(Class::Free),
-        Whom::Process(id) if id == call.pid || id == call.tid => Plan::new(Class::Free),
+        Whom::Process(id) if is_caller(call, id) => Plan::new(Class::Free),
         Whom::At(address) => match tracee::read_value::<u32>(call.tid, address) {
-            Ok(id) if id == 0 || id == call.pid as u32 || id == call.tid as u32 => Plan::new(Class::Free),
+            Ok(id) if id == 0 || is_caller(call, id as i32) => Plan::new(Class::Free),
             _ => Plan::new(Class::Window).once(),
         },
         Whom::Process(_) | Whom::Anybody => Plan::new(Class::Window).once(),

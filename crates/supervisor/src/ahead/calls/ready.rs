@@ -9,6 +9,7 @@ use crate::ahead::objects::input::Source;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use agent_abi::Frame;
+use procfs::{ProcessId, ThreadId};
 use rustix::event::{epoll, poll, PollFd, PollFlags, Timespec};
 use std::collections::HashSet;
 use std::io;
@@ -98,18 +99,18 @@ impl Supervisor {
         }
     }
 
-    fn source_behind(&mut self, tid: i32, fd: i32) -> Option<Source> {
+    fn source_behind(&mut self, tid: ThreadId, fd: i32) -> Option<Source> {
         Source::of(self.copy_descriptor(tid, fd).ok()?)
     }
 
     /// Whether input is given again there, or a connection.
-    fn given_again(&mut self, tid: i32, fd: i32) -> bool {
+    fn given_again(&mut self, tid: ThreadId, fd: i32) -> bool {
         let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
         let waits = rustix::fs::fstat(&copy).is_ok_and(|stat| self.ahead.listeners.waits_at(stat.st_ino));
         waits || Source::of(copy).is_some_and(|source| self.ahead.input.pushback_len(source.id).is_some())
     }
 
-    fn asked(&mut self, tid: i32, fd: i32, events: PollFlags) -> Asked {
+    fn asked(&mut self, tid: ThreadId, fd: i32, events: PollFlags) -> Asked {
         let has_pushback = self.given_again(tid, fd);
         Asked { events, copy: self.copy_descriptor(tid, fd).ok(), has_pushback }
     }
@@ -175,7 +176,7 @@ impl Supervisor {
         }
     }
 
-    fn poll_question(&mut self, tid: i32, at: u64, count: u64) -> Option<Question> {
+    fn poll_question(&mut self, tid: ThreadId, at: u64, count: u64) -> Option<Question> {
         let mut asked = Vec::new();
         for entry in 0..count.min(FDS_MAX) {
             let word: u64 = tracee::read_value(tid, at + entry * ENTRY_LEN).ok()?;
@@ -186,7 +187,7 @@ impl Supervisor {
         Some(Question::Poll { at, asked })
     }
 
-    fn select_question(&mut self, tid: i32, args: &[u64; 6]) -> Option<Question> {
+    fn select_question(&mut self, tid: ThreadId, args: &[u64; 6]) -> Option<Question> {
         let count = args[0].min(FDS_MAX) as usize;
         let sets = [args[1], args[2], args[3]];
         let mut words = [const { Vec::new() }; 3];
@@ -268,7 +269,7 @@ impl Question {
 }
 
 /// Whether a descriptor is one of these sockets, or an epoll set with one of them.
-fn leads_to(pid: i32, fd: i32, sockets: &HashSet<u64>) -> bool {
+fn leads_to(pid: ProcessId, fd: i32, sockets: &HashSet<u64>) -> bool {
     let behind = |fd: i32| std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?.into_os_string().into_string().ok();
     let is_set = |link: &str| link == "anon_inode:[eventpoll]";
     let is_socket = |link: &str| {
@@ -279,7 +280,7 @@ fn leads_to(pid: i32, fd: i32, sockets: &HashSet<u64>) -> bool {
     if !is_set(&link) {
         return is_socket(&link);
     }
-    let Ok(members) = members_of(pid, fd) else { return true };
+    let Ok(members) = members_of(pid.leader(), fd) else { return true };
     // What is in a set keeps the number that it had; a set in a set is not looked at.
     members
         .into_iter()
@@ -352,7 +353,7 @@ mod tests {
         let (a, b) = std::os::unix::net::UnixStream::pair().unwrap();
         let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         epoll::add(&set, &a, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
-        let own = std::process::id() as i32;
+        let own = ProcessId::own();
         let ino = |fd: &dyn AsFd| rustix::fs::fstat(fd.as_fd()).unwrap().st_ino;
         let is_led = |fd: &dyn AsRawFd, to: u64| leads_to(own, fd.as_raw_fd(), &HashSet::from([to]));
         assert!(is_led(&a, ino(&a)) && is_led(&set, ino(&a)));

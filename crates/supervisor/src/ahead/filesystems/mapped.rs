@@ -53,17 +53,20 @@ fn files_of(maps: &Maps) -> impl Iterator<Item = Inode> + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use procfs::ProcessId;
+
+    const INIT: ProcessId = ProcessId::from_raw(1);
 
     fn unreadable() -> procfs::Result<Maps> {
         let source = std::io::Error::from_raw_os_error(libc::EACCES);
-        Err(procfs::Error::Unreadable { pid: 1, name: "maps".to_owned(), source })
+        Err(procfs::Error::Unreadable { task: INIT.into(), name: "maps".to_owned(), source })
     }
 
     #[test]
     fn a_file_is_mapped_unless_all_maps_could_be_read() {
         let mut mapped = Mapped::default();
-        mapped.learn(Err(procfs::Error::Gone(1)));
-        mapped.learn(Maps::parse(1, "1000-2000 r--p 00000000 08:01 7 /a".to_owned()));
+        mapped.learn(Err(procfs::Error::Gone(INIT.into())));
+        mapped.learn(Maps::parse(INIT, "1000-2000 r--p 00000000 08:01 7 /a".to_owned()));
         let disk = rustix::fs::makedev(8, 1);
         assert!(mapped.may_be((disk, 7)) && !mapped.may_be((disk, 8)));
         mapped.learn(unreadable());
@@ -73,7 +76,7 @@ mod tests {
     #[test]
     fn what_is_mapped_below_a_directory_is_found_by_its_path() {
         let below = |dir: &str| {
-            let maps = Maps::parse(1, "1000-2000 r--p 00000000 08:01 7    /a/bc/d".to_owned());
+            let maps = Maps::parse(INIT, "1000-2000 r--p 00000000 08:01 7    /a/bc/d".to_owned());
             may_map_below(maps, &[dir.into()])
         };
         assert!(below("/a/bc") && !below("/a/b") && !below("/d"));
@@ -83,6 +86,6 @@ mod tests {
     #[test]
     fn a_process_that_cannot_be_looked_at_may_have_mapped_anything() {
         assert!(may_map(unreadable(), |_| false));
-        assert!(!may_map(Err(procfs::Error::Gone(1)), |_| true));
+        assert!(!may_map(Err(procfs::Error::Gone(INIT.into())), |_| true));
     }
 }

@@ -12,6 +12,7 @@ use crate::ahead::Call;
 use crate::descriptors::user_of;
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
+use procfs::ThreadId;
 use rustix::fs::FileType;
 use syscall_table::nr;
 use syscall_table::Op;
@@ -148,7 +149,7 @@ fn is_nothing(found: &Found) -> bool {
 
 /// Whether `O_CREAT` itself makes no difference: in a directory where everybody may create files it can be refused for
 /// those of others (`fs.protected_regular`).
-fn may_create(tid: i32, dir: &Found, found: &Found) -> bool {
+fn may_create(tid: ThreadId, dir: &Found, found: &Found) -> bool {
     const STICKY: u32 = 0o1000;
     dir.stat.st_mode & STICKY == 0 || user_of(tid).is_ok_and(|user| user == found.stat.st_uid)
 }

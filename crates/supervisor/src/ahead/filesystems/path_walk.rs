@@ -9,6 +9,7 @@ use crate::ahead::filesystems::disk::names::{dir_of, path_text};
 use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
+use procfs::{ProcessId, ThreadId};
 use rustix::fs::{FileType, Mode, OFlags, Stat, CWD};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -196,8 +197,8 @@ pub(in crate::ahead) fn object_of(stat: &Stat) -> Object {
 
 /// One path on its way.
 struct Walk {
-    tid: i32,
-    pid: i32,
+    tid: ThreadId,
+    pid: ProcessId,
     root: Found,
     here: Found,
     left: VecDeque<Vec<u8>>,
@@ -232,7 +233,14 @@ impl Supervisor {
     }
 
     /// Resolve `path` as the thread would. `dir`: of the descriptor; the working directory if there is none.
-    pub(in crate::ahead) fn walk(&self, tid: i32, pid: i32, dir: Option<i32>, path: &[u8], follows: bool) -> Way {
+    pub(in crate::ahead) fn walk(
+        &self,
+        tid: ThreadId,
+        pid: ProcessId,
+        dir: Option<i32>,
+        path: &[u8],
+        follows: bool,
+    ) -> Way {
         let mut way = Way {
             through: Vec::new(),
             through_proc: false,
@@ -281,7 +289,7 @@ impl Supervisor {
     }
 
     /// All directories from the working directory to the root.
-    pub(in crate::ahead) fn walk_up(&self, tid: i32) -> Vec<Object> {
+    pub(in crate::ahead) fn walk_up(&self, tid: ThreadId) -> Vec<Object> {
         let mut through = Vec::new();
         let root = Found::of_path(&format!("/proc/{tid}/root"));
         let here = Found::of_path(&format!("/proc/{tid}/cwd"));
@@ -405,7 +413,7 @@ impl Walk {
         }
         // `/proc/mounts` and `/proc/net` are links by their text, `self/…`.
         if is_proc && !matches!(name, b"mounts" | b"net") {
-            if matches!(name, b"self" | b"thread-self") && !rights::has_our_numbers(self.pid) {
+            if matches!(name, b"self" | b"thread-self") && !rights::has_our_numbers(self.pid.leader()) {
                 // There it has another number.
                 return Err(Errno::XDEV);
             }

@@ -3,6 +3,7 @@
 use crate::ahead::objects::kind::OpenObject;
 use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, option, DeviceKind};
+use procfs::ThreadId;
 use rustix::fs::{FileType, Stat};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -29,7 +30,7 @@ pub(crate) enum FileDescription {
 }
 
 impl Supervisor {
-    pub(crate) fn file_description(&mut self, tid: i32, fd: i32) -> FileDescription {
+    pub(crate) fn file_description(&mut self, tid: ThreadId, fd: i32) -> FileDescription {
         let Ok(copy) = self.copy_descriptor(tid, fd) else { return FileDescription::Bad };
         self.description_of(copy)
     }

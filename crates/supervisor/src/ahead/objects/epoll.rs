@@ -13,6 +13,7 @@ use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
 use agent_abi::option;
+use procfs::{ProcessId, TaskId, ThreadId};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -42,7 +43,7 @@ pub(crate) struct Change {
 /// What a set was.
 #[derive(Debug)]
 pub(crate) struct Before {
-    pid: i32,
+    pid: ProcessId,
     fd: i32,
     set: Set,
     members: Vec<Member>,
@@ -118,10 +119,10 @@ impl Supervisor {
     /// Whether another process has the set: who waits there sleeps in the kernel, and would be told of a member before
     /// anybody could keep it from him; and a rollback of several processes would have to put the set back in order.
     fn is_shared(&mut self, call: &Call, fd: i32) -> bool {
-        let tids: Vec<i32> = self.tracees.keys().copied().collect();
-        let pids: BTreeSet<i32> = tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect();
-        let may_have = |pid: i32| {
-            let is_it = |other: i32| is_set(pid, other) && may_be_same((call.tid, fd), (pid, other));
+        let tids: Vec<ThreadId> = self.tracees.keys().copied().collect();
+        let pids: BTreeSet<ProcessId> = tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect();
+        let may_have = |pid: ProcessId| {
+            let is_it = |other: i32| is_set(pid.leader(), other) && may_be_same((call.tid, fd), (pid, other));
             self.descriptors_of(pid).map_or(true, |open| open.into_iter().any(is_it))
         };
         pids.into_iter().any(|pid| pid != call.pid && may_have(pid))
@@ -156,7 +157,7 @@ impl Supervisor {
 
     /// Whether a file is still open when this descriptor of it is closed: it stays in its sets.
     fn stays_open(&self, call: &Call, fd: i32, left: &[i32]) -> bool {
-        let is_its_childs = |child: i32| crate::sys::are_same_file((call.tid, fd), (child, fd)).unwrap_or(false);
+        let is_its_childs = |child: ProcessId| crate::sys::are_same_file((call.tid, fd), (child, fd)).unwrap_or(false);
         left.iter().any(|&other| crate::sys::are_same_file((call.tid, fd), (call.tid, other)).unwrap_or(false))
             || self.is_its_parents(call, fd)
             || self.ahead.children.of(call.pid).any(is_its_childs)
@@ -198,7 +199,7 @@ impl Supervisor {
     }
 
     /// What a set is before a call changes it.
-    pub(in crate::ahead) fn remember_set(&mut self, tid: i32, change: Change) -> io::Result<Before> {
+    pub(in crate::ahead) fn remember_set(&mut self, tid: ThreadId, change: Change) -> io::Result<Before> {
         let Change { set, fd, member } = change;
         let members = open_members_of(tid, fd).map_err(io::Error::other)?;
         if members.iter().any(|found| Some(found.fd) == member && !found.can_come_back()) {
@@ -208,7 +209,7 @@ impl Supervisor {
     }
 
     /// A process has its descriptors of the checkpoint again: its sets are made what they were.
-    pub(in crate::ahead) fn restore_sets(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+    pub(in crate::ahead) fn restore_sets(&mut self, pid: ProcessId, stopped: &Stopped) -> Result<()> {
         let undone: Vec<Before> = self.ahead.epoll_sets.undone.extract_if(.., |before| before.pid == pid).collect();
         for before in undone {
             self.restore_set(&before, stopped)?;
@@ -220,7 +221,7 @@ impl Supervisor {
         let pid = before.pid;
         let kernel = |source| TraceError::kernel("put back an epoll set", pid, source);
         let Some(fd) = self.descriptor_of_set(before).map_err(kernel)? else { return Ok(()) };
-        let now = open_members_of(pid, fd).map_err(|error| kernel(io::Error::other(error)))?;
+        let now = open_members_of(pid.leader(), fd).map_err(|error| kernel(io::Error::other(error)))?;
         let changes = changes_back(&before.members, &now, before.has_told);
         if changes.is_empty() {
             return Ok(());
@@ -244,7 +245,7 @@ impl Supervisor {
     fn descriptor_of_set(&self, before: &Before) -> io::Result<Option<i32>> {
         let open = self.descriptors_of(before.pid).map_err(io::Error::other)?;
         for fd in [before.fd].into_iter().chain(open.iter().copied()).filter(|fd| open.contains(fd)) {
-            let Some(file) = before.set.file().filter(|_| is_set(before.pid, fd)) else { continue };
+            let Some(file) = before.set.file().filter(|_| is_set(before.pid.leader(), fd)) else { continue };
             if crate::sys::is_same_file(before.pid, fd, file)? {
                 return Ok(Some(fd));
             }
@@ -291,25 +292,25 @@ fn has_member(members: procfs::Result<Vec<Member>>, is_such: impl Fn(&Member) ->
     }
 }
 
-fn may_be_same(one: (i32, i32), other: (i32, i32)) -> bool {
+fn may_be_same(one: (impl Into<TaskId>, i32), other: (impl Into<TaskId>, i32)) -> bool {
     match crate::sys::are_same_file(one, other) {
         Ok(is_same) => is_same,
         Err(error) => !matches!(error.raw_os_error(), Some(libc::EBADF | libc::ESRCH)),
     }
 }
 
-fn is_set(tid: i32, fd: i32) -> bool {
+fn is_set(tid: ThreadId, fd: i32) -> bool {
     procfs::link(tid, &format!("fd/{fd}")).is_ok_and(|link| link.as_os_str() == LINK)
 }
 
 /// What is in an epoll set.
-pub(in crate::ahead) fn members_of(tid: i32, fd: i32) -> procfs::Result<Vec<Member>> {
+pub(in crate::ahead) fn members_of(tid: ThreadId, fd: i32) -> procfs::Result<Vec<Member>> {
     Ok(procfs::text(tid, &format!("fdinfo/{fd}"))?.lines().filter_map(Member::of).collect())
 }
 
 /// The same without those whose descriptor was closed, and whose file somebody else keeps open, such as a checkpoint's
 /// copy of the process: the kernel will forget them, and nobody can name them.
-fn open_members_of(tid: i32, fd: i32) -> procfs::Result<Vec<Member>> {
+fn open_members_of(tid: ThreadId, fd: i32) -> procfs::Result<Vec<Member>> {
     let members = members_of(tid, fd)?;
     let is_open = |&(index, member): &(usize, &Member)| {
         let earlier = members[..index].iter().filter(|other| other.fd == member.fd).count();
@@ -420,7 +421,7 @@ mod tests {
             epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&now)).unwrap()
         };
         assert_eq!((told(), told()), (1, 0));
-        let members = members_of(std::process::id() as i32, set.as_raw_fd()).unwrap();
+        let members = members_of(ProcessId::own().leader(), set.as_raw_fd()).unwrap();
         assert_eq!((members.len(), members[0].fd, members[0].data), (1, reader.as_raw_fd(), 7));
         let again = changes_back(&members, &members, true);
         assert_eq!(again, [(libc::EPOLL_CTL_MOD, members[0])]);

@@ -15,6 +15,7 @@ use crate::ahead::rollback::undo::{is_close_on_exec, own_path, position_of, Desc
 use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::{option, DeviceKind};
+use procfs::ProcessId;
 use rustix::fs::{FlockOperation, SeekFrom};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -209,7 +210,7 @@ fn mode_in(info: &str) -> Option<Mode> {
 }
 
 fn are_same(one: &OwnedFd, other: &OwnedFd) -> bool {
-    crate::sys::is_same_file(std::process::id() as i32, one.as_raw_fd(), other).unwrap_or(false)
+    crate::sys::is_same_file(ProcessId::own(), one.as_raw_fd(), other).unwrap_or(false)
 }
 
 impl Supervisor {
@@ -335,9 +336,9 @@ impl Supervisor {
     }
 
     /// Who has this open file, of those that have not ended.
-    fn holders_of(&mut self, file: &OwnedFd, inode: Inode) -> Vec<(i32, i32)> {
-        let own = (std::process::id() as i32, file.as_raw_fd());
-        let pids: Vec<i32> =
+    fn holders_of(&mut self, file: &OwnedFd, inode: Inode) -> Vec<(ProcessId, i32)> {
+        let own = (ProcessId::own(), file.as_raw_fd());
+        let pids: Vec<ProcessId> =
             self.processes().into_iter().filter(|&pid| !self.ahead.children.held_exits.contains_key(&pid)).collect();
         let mut holders = Vec::new();
         for pid in pids {
@@ -352,7 +353,7 @@ impl Supervisor {
     }
 
     /// Whether a descriptor may become that of an open file that nobody has any more, and nobody can tell.
-    fn can_be_exchanged(&mut self, own: (i32, i32), copy: &OwnedFd, locked: &LockedFile, mode: Mode) -> bool {
+    fn can_be_exchanged(&mut self, own: (ProcessId, i32), copy: &OwnedFd, locked: &LockedFile, mode: Mode) -> bool {
         let options = self.world().options.load(Ordering::Relaxed);
         let path = |file: &OwnedFd| std::fs::read_link(own_path(file)).ok();
         let flags = |file: &OwnedFd| rustix::fs::fcntl_getfl(file).ok();
@@ -393,9 +394,9 @@ impl Supervisor {
 
     /// Whether a lock is only held because we keep open what was closed on a guess, or a process whose end is held.
     fn is_lock_kept(&mut self, inode: Inode, copy: &OwnedFd) -> bool {
-        let own = std::process::id() as i32;
-        let ended: Vec<i32> = self.ahead.children.held_exits.keys().copied().collect();
-        let is_locked = |(pid, fd): (i32, i32)| {
+        let own = ProcessId::own();
+        let ended: Vec<ProcessId> = self.ahead.children.held_exits.keys().copied().collect();
+        let is_locked = |(pid, fd): (ProcessId, i32)| {
             inode_behind(pid, fd) == Some(inode)
                 && procfs::text(pid, &format!("fdinfo/{fd}")).map_or(true, |info| mode_in(&info).is_some())
         };
@@ -420,7 +421,7 @@ impl Supervisor {
 }
 
 /// The file of a descriptor of a process.
-fn inode_behind(pid: i32, fd: i32) -> Option<Inode> {
+fn inode_behind(pid: ProcessId, fd: i32) -> Option<Inode> {
     let stat = rustix::fs::stat(format!("/proc/{pid}/fd/{fd}")).ok()?;
     Some((stat.st_dev, stat.st_ino))
 }

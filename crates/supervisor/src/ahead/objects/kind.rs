@@ -12,6 +12,7 @@ use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::objects::KINDS;
 use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{Call, Object};
+use procfs::ProcessId;
 use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
@@ -143,7 +144,7 @@ impl Identities {
         self.known.retain(|(_, file)| file.strong_count() > 0);
         for (number, known) in &self.known {
             let Some(known) = known.upgrade() else { continue };
-            if crate::sys::is_same_file(std::process::id() as i32, file.as_raw_fd(), &known)? {
+            if crate::sys::is_same_file(ProcessId::own(), file.as_raw_fd(), &known)? {
                 return Ok(Identity { kind, readiness, number: *number, file: Some(known) });
             }
         }
@@ -156,7 +157,7 @@ impl Identities {
 
 /// What `/proc/self/fdinfo` says of a file of ours.
 pub(in crate::ahead) fn info_of(file: &OwnedFd) -> io::Result<String> {
-    Ok(procfs::text(std::process::id() as i32, &format!("fdinfo/{}", file.as_raw_fd()))?)
+    Ok(procfs::text(ProcessId::own(), &format!("fdinfo/{}", file.as_raw_fd()))?)
 }
 
 /// A descriptor of ours for an object of such a kind.

@@ -9,6 +9,7 @@ use crate::ahead::rollback::undo::{Descriptor, Undo};
 use crate::ahead::{process, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{PROCESS_GIVES_BACK, PROCESS_LOCKS, PROCESS_SHARES};
+use procfs::ProcessId;
 use rustix::fs::{FileType, OFlags};
 use speculation::Dependent;
 use std::collections::HashMap;
@@ -50,11 +51,11 @@ impl Supervisor {
     }
 
     /// Whether a child whose exit is held, and for which its parent waits now, need not be kept for anybody.
-    pub(in crate::ahead) fn may_bury(&mut self, parent: i32, child: i32) -> bool {
+    pub(in crate::ahead) fn may_bury(&mut self, parent: ProcessId, child: ProcessId) -> bool {
         let (core, kin) = (&self.ahead.core, &self.ahead.children);
-        let of = |pid: i32| core.dependencies_of_process(process(pid));
+        let of = |pid: ProcessId| core.dependencies_of_process(process(pid));
         let observes = [Dependent::Process(process(child))];
-        let flags = self.tracees.get(&child).map(|tracee| &self.world().processes[tracee.process].flags);
+        let flags = self.tracees.get(&child.leader()).map(|tracee| &self.world().processes[tracee.process].flags);
         let leaves = PROCESS_GIVES_BACK | PROCESS_LOCKS | PROCESS_SHARES;
         self.ahead.is_speculative(parent)
             && of(parent) == of(child)
@@ -62,7 +63,7 @@ impl Supervisor {
             && core.gains(process(parent), &observes, &[Object::Children(parent)]).is_empty()
             && self.ahead.kept.values().chain(&self.ahead.fresh_vessel).all(|kept| kept.pid != child)
             && kin.leaves_nothing(child)
-            && !self.has_company(child)
+            && !self.has_company(child.leader())
             && flags.is_some_and(|flags| flags.load(Ordering::Relaxed) & leaves == 0)
             && !self.ahead.signals.has_any_for(child)
             && self.ahead.held_signals.get(&child).is_none_or(Vec::is_empty)
@@ -72,7 +73,7 @@ impl Supervisor {
     }
 
     /// Whether nothing that a process has closed has to be kept for others. What leads outside is held for them.
-    fn forgets_descriptors(&mut self, pid: i32) -> bool {
+    fn forgets_descriptors(&mut self, pid: ProcessId) -> bool {
         let ahead = &mut self.ahead;
         ahead.core.payloads(&Object::Descriptors(pid)).all(|undo| match undo {
             Undo::Nothing | Undo::CloseOnExec { .. } | Undo::Descriptor { was: Descriptor::PipeEnd { .. }, .. } => true,
@@ -88,7 +89,7 @@ impl Supervisor {
     }
 
     /// It ends, and is forgotten.
-    pub(in crate::ahead) fn bury(&mut self, parent: i32, child: i32) -> Result<()> {
+    pub(in crate::ahead) fn bury(&mut self, parent: ProcessId, child: ProcessId) -> Result<()> {
         let Some((stopped, _)) = self.ahead.children.take_standing(child) else { return Ok(()) };
         self.ahead.core.bury(process(child));
         for object in [Object::Descriptors(child), Object::Children(child), Object::Signals(child)] {
@@ -107,10 +108,10 @@ impl Supervisor {
 }
 
 /// Whether a process leads a session that has a terminal: its end is a hang-up for others there (setsid(2)).
-pub(super) fn leads_session_at_terminal(pid: i32) -> procfs::Result<bool> {
+pub(super) fn leads_session_at_terminal(pid: ProcessId) -> procfs::Result<bool> {
     const SESSION: usize = 6;
     const TERMINAL: usize = 7;
-    if crate::sys::session_of(pid).is_ok_and(|session| session != pid) {
+    if crate::sys::session_of(pid).is_ok_and(|session| session != pid.as_raw()) {
         // Most lead none, and /proc takes much longer to say so.
         return Ok(false);
     }

@@ -2,22 +2,22 @@
 
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
-use procfs::Status;
+use procfs::{ProcessId, Status};
 use tracee::{Result, SignalInfo, Stopped};
 
 impl Supervisor {
     /// The kernel joins its word of a child's end with one that waits already, and says nothing of the second child.
     /// The first word is kept from the program, which knows of that end: then we tell of the others.
-    pub(in crate::ahead) fn tell_of_joined(&mut self, parent: i32, stopped: &Stopped) -> Result<()> {
+    pub(in crate::ahead) fn tell_of_joined(&mut self, parent: ProcessId, stopped: &Stopped) -> Result<()> {
         if stopped.pending_signals(true)?.iter().any(|info| info.number() == libc::SIGCHLD) {
             // The next word was not joined with this one.
             return Ok(());
         }
         // Of a child whose end we have not heard of ourselves the kernel has not told its parent either.
         let kin = &self.ahead.children;
-        let is_unheard = |child: &i32| {
+        let is_unheard = |child: &ProcessId| {
             let is_told = kin.is_silent(*child) || kin.held_exits.contains_key(child) || kin.heard.contains(child);
-            !is_told && !self.tracees.contains_key(child)
+            !is_told && !self.tracees.contains_key(&child.leader())
         };
         let told = |child| Some(SignalInfo::child_ended(child, status_of_zombie(child)?));
         let told: Vec<SignalInfo> = kin.unreaped_of(parent).filter(is_unheard).filter_map(told).collect();
@@ -28,7 +28,7 @@ impl Supervisor {
 }
 
 /// The `wait(2)` status of a process that has ended, and for which its parent has not waited.
-fn status_of_zombie(pid: i32) -> Option<i32> {
+fn status_of_zombie(pid: ProcessId) -> Option<i32> {
     const STATE: usize = 3;
     const EXIT_CODE: usize = 52;
     let fields = procfs::stat_fields(pid).ok()?;
@@ -41,9 +41,11 @@ fn status_of_zombie(pid: i32) -> Option<i32> {
 
 /// Whether the kernel may still tell a parent of a child's end: the child is there, perhaps as a zombie, or SIGCHLD
 /// waits, or its parent stands still for a signal that we have not looked at.
-pub(super) fn may_still_be_told(child: i32, parent: i32) -> bool {
-    !procfs::is_unknown(child)
-        || waits_for_child_signal(Status::of(parent).and_then(|status| status.state()), || SignalSets::of(parent))
+pub(super) fn may_still_be_told(child: ProcessId, parent: Option<ProcessId>) -> bool {
+    let may_hear = |parent: ProcessId| {
+        waits_for_child_signal(Status::of(parent).and_then(|status| status.state()), || SignalSets::of(parent))
+    };
+    !procfs::is_unknown(child) || parent.is_some_and(may_hear)
 }
 
 /// Whether SIGCHLD may wait for a process of this state. If that is not known, it may.
@@ -72,7 +74,7 @@ pub(super) fn may_hear_of_burials(sets: &procfs::Result<SignalSets>) -> bool {
 }
 
 /// Whether SIGCHLD does anything in this process.
-pub(super) fn hears_of_children(pid: i32) -> bool {
+pub(super) fn hears_of_children(pid: ProcessId) -> bool {
     // Blocked, it may be taken by sigwait or a signal descriptor.
     has_child_signal(&SignalSets::of(pid), |sets| sets.caught | sets.blocked)
 }
@@ -81,17 +83,19 @@ pub(super) fn hears_of_children(pid: i32) -> bool {
 pub(super) mod tests {
     use super::*;
 
+    const INIT: ProcessId = ProcessId::from_raw(1);
+
     pub fn unreadable<T>() -> procfs::Result<T> {
         let source = std::io::Error::from_raw_os_error(libc::EMFILE);
-        Err(procfs::Error::Unreadable { pid: 1, name: "status".to_owned(), source })
+        Err(procfs::Error::Unreadable { task: INIT.into(), name: "status".to_owned(), source })
     }
 
     #[test]
     fn a_signal_may_wait_for_a_process_that_cannot_be_looked_at() {
         assert!(has_child_signal(&unreadable(), |sets| sets.ignored));
-        assert!(!has_child_signal(&Err(procfs::Error::Gone(1)), |sets| sets.ignored));
+        assert!(!has_child_signal(&Err(procfs::Error::Gone(INIT.into())), |sets| sets.ignored));
         assert!(waits_for_child_signal(unreadable(), unreadable));
         assert!(waits_for_child_signal(Ok('S'), unreadable));
-        assert!(!waits_for_child_signal(Err(procfs::Error::Gone(1)), unreadable));
+        assert!(!waits_for_child_signal(Err(procfs::Error::Gone(INIT.into())), unreadable));
     }
 }

@@ -24,7 +24,7 @@ use crate::ahead::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::Frame;
 use checkpoint::{CheckpointError, ToReap};
-use procfs::{SignalSets, Status};
+use procfs::{ProcessId, SignalSets, Status, ThreadId};
 use speculation::Dependent;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -34,7 +34,8 @@ use tracee::{Result, SignalInfo, Stopped, TraceError};
 /// A process that has ended as far as its program is concerned.
 #[derive(Debug)]
 pub(crate) struct HeldExit {
-    parent: i32,
+    /// `None`: nobody inside.
+    parent: Option<ProcessId>,
     /// `wait(2)` status.
     status: i32,
     /// Its parent has waited for it.
@@ -50,33 +51,33 @@ pub(crate) struct HeldExit {
 pub(crate) struct Children {
     kin: Kin,
     /// They share their parent's memory until they call exec.
-    sharing: HashSet<i32>,
-    pub held_exits: BTreeMap<i32, HeldExit>,
+    sharing: HashSet<ProcessId>,
+    pub held_exits: BTreeMap<ProcessId, HeldExit>,
     pub apart: Apart,
-    standing: HashMap<i32, (Stopped, Option<SignalInfo>)>,
+    standing: HashMap<ProcessId, (Stopped, Option<SignalInfo>)>,
     /// Whom to send SIGCHLD, and about whom.
-    to_tell: HashMap<i32, Vec<i32>>,
+    to_tell: HashMap<ProcessId, Vec<ProcessId>>,
     /// Ended in the kernel; their parent has waited for them while their exits were held, which can still be undone.
-    provisionally_reaped: HashMap<i32, i32>,
+    provisionally_reaped: HashMap<ProcessId, ProcessId>,
     /// Their parent has waited for them, for good, while their exits were held, and must still do so in the kernel.
-    to_reap: HashMap<i32, Vec<i32>>,
+    to_reap: HashMap<ProcessId, Vec<ProcessId>>,
     /// What the kernel says about them, to their parent, has been said, or never happened.
-    silent: HashMap<i32, i32>,
+    silent: HashMap<ProcessId, Option<ProcessId>>,
     /// Their end is being told by us.
-    announced: HashSet<i32>,
+    announced: HashSet<ProcessId>,
     /// Those that end in earnest on a guess, and are forgotten, until the kernel tells of it, with their parents.
-    buried: HashMap<i32, i32>,
+    buried: HashMap<ProcessId, ProcessId>,
     /// Ended for good, and not known to have been waited for.
-    ended: HashSet<i32>,
+    ended: HashSet<ProcessId>,
     /// Those of whose end the kernel's word has reached their parent.
-    pub heard: HashSet<i32>,
+    pub heard: HashSet<ProcessId>,
 }
 
 impl Children {
     /// A process depends on nothing: those of its children that have ended and were waited for are forgotten. Whoever
     /// asks for children looks at all that are known, and their numbers are given to others.
-    pub fn forget_gone(&mut self, parent: i32) {
-        let gone: Vec<i32> = self.kin.of(parent).filter(|&child| self.is_gone(child)).collect();
+    pub fn forget_gone(&mut self, parent: ProcessId) {
+        let gone: Vec<ProcessId> = self.kin.of(parent).filter(|&child| self.is_gone(child)).collect();
         for child in gone {
             self.ended.remove(&child);
             self.heard.remove(&child);
@@ -84,7 +85,7 @@ impl Children {
         }
     }
 
-    pub fn born(&mut self, parent: i32, child: i32, shares_memory: bool) {
+    pub fn born(&mut self, parent: ProcessId, child: ProcessId, shares_memory: bool) {
         self.kin.insert(child, parent);
         self.silent.remove(&child);
         self.ended.remove(&child);
@@ -95,7 +96,7 @@ impl Children {
     }
 
     /// Whether a process has children to wait for that its program has heard of already.
-    pub fn is_anything_to_reap(&self, parent: i32) -> bool {
+    pub fn is_anything_to_reap(&self, parent: ProcessId) -> bool {
         self.to_reap.contains_key(&parent)
     }
 
@@ -120,70 +121,70 @@ impl Children {
             && self.buried.is_empty()
     }
 
-    pub fn shares_memory(&self, pid: i32) -> bool {
+    pub fn shares_memory(&self, pid: ProcessId) -> bool {
         self.sharing.contains(&pid)
     }
 
-    pub fn executed(&mut self, pid: i32) {
+    pub fn executed(&mut self, pid: ProcessId) {
         self.sharing.remove(&pid);
         self.apart.leave(pid);
     }
 
     /// A process whose exit is held stands still: at its last call, or where a signal ended it.
-    pub fn keep(&mut self, pid: i32, stopped: Stopped, by: Option<SignalInfo>) {
+    pub fn keep(&mut self, pid: ProcessId, stopped: Stopped, by: Option<SignalInfo>) {
         self.standing.insert(pid, (stopped, by));
     }
 
     /// The thread with which a process whose exit is held stands still.
-    pub fn standing_thread(&self, pid: i32) -> Option<i32> {
+    pub fn standing_thread(&self, pid: ProcessId) -> Option<ThreadId> {
         self.standing.get(&pid).map(|(stopped, _)| stopped.tid())
     }
 
     /// Whether a process has a child that uses its memory.
-    pub fn any_shares_with(&self, pid: i32) -> bool {
+    pub fn any_shares_with(&self, pid: ProcessId) -> bool {
         self.sharing.iter().any(|&child| self.kin.parent(child) == Some(pid))
     }
 
     /// Whether a process has still to be told of a child, or to wait for one in the kernel.
-    pub fn has_to_hear(&self, pid: i32) -> bool {
+    pub fn has_to_hear(&self, pid: ProcessId) -> bool {
         self.to_tell.get(&pid).is_some_and(|told| !told.is_empty()) || self.to_reap.contains_key(&pid)
     }
 
     /// Those that have still to be told of a child.
-    pub fn parents_to_tell(&self) -> Vec<i32> {
+    pub fn parents_to_tell(&self) -> Vec<ProcessId> {
         self.to_tell.iter().filter(|(_, told)| !told.is_empty()).map(|(&pid, _)| pid).collect()
     }
 
-    pub fn stands(&self, pid: i32) -> bool {
+    pub fn stands(&self, pid: ProcessId) -> bool {
         self.standing.contains_key(&pid)
     }
 
-    pub fn take_standing(&mut self, pid: i32) -> Option<(Stopped, Option<SignalInfo>)> {
+    pub fn take_standing(&mut self, pid: ProcessId) -> Option<(Stopped, Option<SignalInfo>)> {
         self.standing.remove(&pid)
     }
 
     /// A process lives again.
-    pub fn revive(&mut self, pid: i32) {
+    pub fn revive(&mut self, pid: ProcessId) {
         if let Some(exit) = self.held_exits.remove(&pid) {
             self.kin.not_reaped(pid);
-            if let Some(told) = self.to_tell.get_mut(&exit.parent) {
+            if let Some(told) = exit.parent.and_then(|parent| self.to_tell.get_mut(&parent)) {
                 told.retain(|&child| child != pid);
             }
         }
     }
 
     /// A process never was.
-    pub fn unmake(&mut self, pid: i32) {
+    pub fn unmake(&mut self, pid: ProcessId) {
         self.revive(pid);
         let parent = self.kin.remove(pid);
         self.sharing.remove(&pid);
         self.apart.leave(pid);
         // What was told of its end is undone, too: what the kernel says of it is not that.
         self.announced.remove(&pid);
-        self.silent.insert(pid, parent.unwrap_or(0));
+        self.silent.insert(pid, parent);
     }
 
-    pub fn ended(&mut self, pid: i32) {
+    pub fn ended(&mut self, pid: ProcessId) {
         self.sharing.remove(&pid);
         self.apart.leave(pid);
         self.to_tell.remove(&pid);
@@ -194,9 +195,9 @@ impl Children {
             return self.reap_later(parent, pid);
         }
         match self.held_exits.remove(&pid) {
-            Some(exit) if exit.reaped && exit.for_good => self.reap_later(exit.parent, pid),
-            Some(exit) if exit.reaped => {
-                self.provisionally_reaped.insert(pid, exit.parent);
+            Some(HeldExit { parent: Some(parent), reaped: true, for_good: true, .. }) => self.reap_later(parent, pid),
+            Some(HeldExit { parent: Some(parent), reaped: true, .. }) => {
+                self.provisionally_reaped.insert(pid, parent);
             }
             _ => {
                 self.ended.insert(pid);
@@ -205,7 +206,7 @@ impl Children {
     }
 
     /// That a parent has waited for a child whose exit is held is true for good.
-    pub fn reaped_for_good(&mut self, child: i32) {
+    pub fn reaped_for_good(&mut self, child: ProcessId) {
         if let Some(parent) = self.provisionally_reaped.remove(&child) {
             self.reap_later(parent, child);
         } else if let Some(exit) = self.held_exits.get_mut(&child) {
@@ -214,7 +215,7 @@ impl Children {
     }
 
     /// A parent has not waited for a child whose exit is held.
-    pub fn not_reaped(&mut self, child: i32) {
+    pub fn not_reaped(&mut self, child: ProcessId) {
         self.silent.remove(&child);
         self.kin.not_reaped(child);
         if self.provisionally_reaped.remove(&child).is_some() {
@@ -224,13 +225,13 @@ impl Children {
         }
     }
 
-    pub fn reap_later(&mut self, parent: i32, child: i32) {
+    pub fn reap_later(&mut self, parent: ProcessId, child: ProcessId) {
         self.kin.remove(child);
         self.to_reap.entry(parent).or_default().push(child);
     }
 
     /// Whether a process has ended by itself, and nothing that it has left is seen by anybody when it is not there.
-    pub fn leaves_nothing(&self, pid: i32) -> bool {
+    pub fn leaves_nothing(&self, pid: ProcessId) -> bool {
         self.held_exits.get(&pid).is_some_and(|exit| exit.closes_unseen)
             && self.standing.get(&pid).is_some_and(|(_, by)| by.is_none())
             && self.kin.of(pid).next().is_none()
@@ -240,22 +241,22 @@ impl Children {
     }
 
     /// Whether its program has ended, though the process may not have.
-    pub fn has_ended(&self, pid: i32) -> bool {
+    pub fn has_ended(&self, pid: ProcessId) -> bool {
         self.held_exits.contains_key(&pid) || self.buried.contains_key(&pid)
     }
 
     /// Those that were buried and are not known to have ended.
-    pub fn dying(&self) -> impl Iterator<Item = i32> + '_ {
+    pub fn dying(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.buried.keys().copied()
     }
 
-    pub fn bury(&mut self, parent: i32, child: i32) {
+    pub fn bury(&mut self, parent: ProcessId, child: ProcessId) {
         self.held_exits.remove(&child);
         self.to_tell.remove(&child);
         self.kin.remove(child);
         self.buried.insert(child, parent);
         // The kernel's word of its end is no news.
-        self.silent.insert(child, parent);
+        self.silent.insert(child, Some(parent));
         if let Some(told) = self.to_tell.get_mut(&parent) {
             told.retain(|&other| other != child);
         }
@@ -263,7 +264,7 @@ impl Children {
 
     /// A parent has not heard of a child's end. False if the child has really ended meanwhile: then the kernel has told
     /// what nobody was to hear.
-    pub fn tell_again(&mut self, parent: i32, child: i32) -> bool {
+    pub fn tell_again(&mut self, parent: ProcessId, child: ProcessId) -> bool {
         self.silent.remove(&child);
         self.announced.remove(&child);
         let is_held = self.held_exits.contains_key(&child);
@@ -282,50 +283,50 @@ impl Children {
     }
 
     /// Its children.
-    pub fn of(&self, parent: i32) -> impl Iterator<Item = i32> + '_ {
+    pub fn of(&self, parent: ProcessId) -> impl Iterator<Item = ProcessId> + '_ {
         self.kin.of(parent)
     }
 
     /// Those for whom it has not waited.
-    pub fn unreaped_of(&self, parent: i32) -> impl Iterator<Item = i32> + '_ {
+    pub fn unreaped_of(&self, parent: ProcessId) -> impl Iterator<Item = ProcessId> + '_ {
         self.kin.unreaped_of(parent)
     }
 
-    pub fn parent(&self, pid: i32) -> Option<i32> {
+    pub fn parent(&self, pid: ProcessId) -> Option<ProcessId> {
         self.kin.parent(pid)
     }
 
-    pub fn knows(&self, pid: i32) -> bool {
+    pub fn knows(&self, pid: ProcessId) -> bool {
         self.kin.parent(pid).is_some()
     }
 
     /// Whether its parent has waited for it, as far as its program knows.
-    fn is_reaped(&self, child: i32) -> bool {
+    fn is_reaped(&self, child: ProcessId) -> bool {
         self.provisionally_reaped.contains_key(&child) || self.held_exits.get(&child).is_some_and(|exit| exit.reaped)
     }
 
     /// Whether it has ended and was waited for in the kernel.
-    fn is_gone(&self, child: i32) -> bool {
+    fn is_gone(&self, child: ProcessId) -> bool {
         self.ended.contains(&child) && procfs::is_unknown(child)
     }
 
     /// Whether a SIGCHLD about this process is ours.
-    pub fn take_announced(&mut self, pid: i32) -> bool {
+    pub fn take_announced(&mut self, pid: ProcessId) -> bool {
         self.announced.remove(&pid)
     }
 
     /// Its end is told by us.
-    pub fn announce(&mut self, pid: i32) {
+    pub fn announce(&mut self, pid: ProcessId) {
         self.announced.insert(pid);
     }
 
     /// Whether we have told of its end, and its parent has not heard it yet.
-    pub fn is_announced(&self, pid: i32) -> bool {
+    pub fn is_announced(&self, pid: ProcessId) -> bool {
         self.announced.contains(&pid)
     }
 
     /// Whether the kernel's SIGCHLD about this process is to be kept from its parent.
-    pub fn is_silent(&self, pid: i32) -> bool {
+    pub fn is_silent(&self, pid: ProcessId) -> bool {
         self.silent.contains_key(&pid)
     }
 }
@@ -333,7 +334,7 @@ impl Children {
 impl Supervisor {
     /// Its parent goes on when the child is known: otherwise it might ask for a child that we have not heard of. What
     /// was known of an earlier process of this number says nothing. One that has ended already does not stop any more.
-    pub(in crate::ahead) fn await_birth(&mut self, child: i32) -> Result<()> {
+    pub(in crate::ahead) fn await_birth(&mut self, child: ThreadId) -> Result<()> {
         if self.tracees.contains_key(&child) {
             return Ok(());
         }
@@ -348,25 +349,27 @@ impl Supervisor {
 
     /// A process stopped while it was making a child, and will not tell of it: if there is one, it is heard of before
     /// its parent does anything else, which might make it seem to be a child of a later guess.
-    pub(in crate::ahead) fn hear_of_births(&mut self, parent: i32) -> Result<()> {
-        if !self.ahead.giving_birth.remove(&parent) {
-            return Ok(());
+    pub(in crate::ahead) fn hear_of_births(&mut self, tid: ThreadId) -> Result<()> {
+        match self.ahead.giving_birth.remove(&tid) {
+            true => self.hear_of_children(tid),
+            false => Ok(()),
         }
-        for child in self.unannounced_children(parent)? {
-            self.await_birth(child)?;
-        }
-        Ok(())
     }
 
-    /// Children of whose birth we have not heard.
-    pub(in crate::ahead) fn unannounced_children(&self, parent: i32) -> Result<Vec<i32>> {
-        let children = procfs::unless_gone(procfs::children(parent))?;
+    /// Children that a thread has made are heard of.
+    pub(in crate::ahead) fn hear_of_children(&mut self, tid: ThreadId) -> Result<()> {
+        self.unannounced_children(tid)?.into_iter().try_for_each(|child| self.await_birth(child.leader()))
+    }
+
+    /// Children that a thread has made, and of whose birth we have not heard.
+    pub(in crate::ahead) fn unannounced_children(&self, tid: ThreadId) -> Result<Vec<ProcessId>> {
+        let children = procfs::unless_gone(procfs::children(tid))?;
         let kept = self.ahead.kept.values().chain(&self.ahead.fresh_vessel);
-        let vessels: Vec<i32> = kept.map(|kept| kept.vessel.pid()).collect();
-        let is_known = |child: &i32| {
-            self.tracees.contains_key(child)
+        let vessels: Vec<ProcessId> = kept.map(|kept| kept.vessel.id().process()).collect();
+        let is_known = |child: &ProcessId| {
+            self.tracees.contains_key(&child.leader())
                 || vessels.contains(child)
-                || self.ahead.vessels.is_given_up(parent, *child)
+                || self.ahead.vessels.is_given_up(tid.leads(), *child)
         };
         let mut unheard = Vec::new();
         for child in children.into_iter().filter(|child| !is_known(child)) {
@@ -450,7 +453,7 @@ impl Supervisor {
     }
 
     /// Whether a process has children that its program has not waited for.
-    fn would_orphan(&self, pid: i32) -> bool {
+    fn would_orphan(&self, pid: ProcessId) -> bool {
         let kin = &self.ahead.children;
         kin.unreaped_of(pid).any(|child| !kin.is_gone(child))
     }
@@ -458,19 +461,19 @@ impl Supervisor {
     /// Whether anybody inside would learn at once that a process has ended which has children: whoever adopts them,
     /// or who asked for a signal at the end of its parent, or the session that it leads at a terminal. Otherwise
     /// whoever adopts them is outside, and only the children themselves can ask who their parent is.
-    fn would_tell_orphans(&self, pid: i32) -> bool {
+    fn would_tell_orphans(&self, pid: ProcessId) -> bool {
         let options = self.world().options.load(Ordering::Relaxed);
         options & agent_abi::option::ENDS_OF_PARENTS_HEARD != 0 || leads_session_at_terminal(pid).unwrap_or(true)
     }
 
     /// Whether the parent of a process has ended on a guess: natively the process would have another one.
-    pub(in crate::ahead) fn is_orphan(&self, pid: i32) -> bool {
+    pub(in crate::ahead) fn is_orphan(&self, pid: ProcessId) -> bool {
         let kin = &self.ahead.children;
         kin.parent(pid).is_some_and(|parent| kin.held_exits.contains_key(&parent))
     }
 
-    fn hold_exit(&mut self, pid: i32, status: i32, closes_unseen: bool) -> Result<()> {
-        let parent = self.ahead.children.parent(pid).unwrap_or(0);
+    fn hold_exit(&mut self, pid: ProcessId, status: i32, closes_unseen: bool) -> Result<()> {
+        let parent = self.ahead.children.parent(pid);
         let exit = HeldExit { parent, status, reaped: false, for_good: false, closes_unseen };
         self.ahead.children.held_exits.insert(pid, exit);
         self.ahead.children.apart.leave(pid);
@@ -480,15 +483,15 @@ impl Supervisor {
         self.ahead.report.held_exits += 1;
         self.ahead.changes += 1;
         self.carry_out()?;
-        if self.tracees.contains_key(&parent) {
+        if let Some(parent) = parent.filter(|parent| self.tracees.contains_key(&parent.leader())) {
             self.ahead.children.to_tell.entry(parent).or_default().push(pid);
             // Wherever it is: it has to hear of it. One that waits for us already does.
             // One whose call would end early, with a part done, hears of it when it asks again.
-            let is_busy = self.ahead.under_way.get(&parent).is_some_and(|call| !call.can_be_repeated);
+            let is_busy = self.ahead.under_way.get(&parent.leader()).is_some_and(|call| !call.can_be_repeated);
             // One that has ended hears of it if that is taken back.
             let has_ended = self.ahead.children.held_exits.contains_key(&parent);
-            if !is_busy && !has_ended && !self.is_kept(parent, parent) {
-                let _ = tracee::interrupt(parent);
+            if !is_busy && !has_ended && !self.is_kept(parent, parent.leader()) {
+                let _ = tracee::interrupt(parent.leader());
             }
         }
         Ok(())
@@ -498,10 +501,10 @@ impl Supervisor {
     pub(in crate::ahead) fn deliver_child_signal(
         &mut self,
         stopped: &Stopped,
-        pid: i32,
+        pid: ProcessId,
         call: Option<&Call>,
     ) -> Result<bool> {
-        if stopped.tid() != pid {
+        if stopped.tid() != pid.leader() {
             // Of several threads the first one is told.
             return Ok(false);
         }
@@ -533,7 +536,7 @@ impl Supervisor {
             children.retain(|&other| other != child);
         }
         self.forget_silent_children(pid, stopped)?;
-        self.ahead.children.silent.insert(child, pid);
+        self.ahead.children.silent.insert(child, Some(pid));
         self.ahead.children.announced.insert(child);
         self.send_in_name_of(pid, stopped, &SignalInfo::child_ended(child, status), false)?;
         Ok(true)
@@ -595,27 +598,27 @@ impl Supervisor {
     }
 
     /// Whether a process has a child that depends on more than it does: which group that is in may be a guess.
-    fn has_child_further_ahead(&self, pid: i32) -> bool {
+    fn has_child_further_ahead(&self, pid: ProcessId) -> bool {
         let kin = &self.ahead.children;
-        let depends_on = |pid: i32| self.ahead.core.dependencies_of_process(process(pid));
+        let depends_on = |pid: ProcessId| self.ahead.core.dependencies_of_process(process(pid));
         let mut children = kin.unreaped_of(pid).filter(|&child| !kin.is_gone(child));
         children.any(|child| !depends_on(child).is_subset(depends_on(pid)))
     }
 
     /// Whether a call waits for children of which none has ended.
-    pub(in crate::ahead) fn waits_for_the_living(&self, pid: i32, frame: &Frame) -> bool {
+    pub(in crate::ahead) fn waits_for_the_living(&self, pid: ProcessId, frame: &Frame) -> bool {
         let wanted = Wanted::of(pid, frame);
         let kin = &self.ahead.children;
-        let lives = |child: i32| !kin.ended.contains(&child) && !kin.held_exits.contains_key(&child);
+        let lives = |child: ProcessId| !kin.ended.contains(&child) && !kin.held_exits.contains_key(&child);
         let mut children = kin.unreaped_of(pid).filter(|&child| wanted.matches(child)).peekable();
         !wanted.nohang && children.peek().is_some() && children.all(lives)
     }
 
     /// Whether the kernel has a child for this wait that was born to somebody else and orphaned, or that shares memory
     /// and so is no process to us.
-    fn knows_only_kernel(&self, pid: i32, wanted: &Wanted) -> bool {
+    fn knows_only_kernel(&self, pid: ProcessId, wanted: &Wanted) -> bool {
         let kin = &self.ahead.children;
-        has_child_of_whom(procfs::children(pid), |child| {
+        has_child_of_whom(procfs::children(pid.leader()), |child| {
             let is_ours = self.ahead.vessels.has(child);
             let is_dead = kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
             let is_waited_for = kin.is_reaped(child) || kin.buried.contains_key(&child) || is_dead;
@@ -629,7 +632,7 @@ impl Supervisor {
         stopped: &Stopped,
         call: &Call,
         wanted: &Wanted,
-        (child, status): (i32, i32),
+        (child, status): (ProcessId, i32),
         may_bury: bool,
     ) -> Result<Decision> {
         if self.ahead.children.to_tell.get(&call.pid).is_some_and(|untold| untold.contains(&child)) {
@@ -666,7 +669,7 @@ impl Supervisor {
         } else {
             write(args[1], &status.to_ne_bytes())?;
             write_usage(args[3])?;
-            i64::from(child)
+            i64::from(child.as_raw())
         };
         if buries {
             self.bury(call.pid, child)?;
@@ -677,7 +680,7 @@ impl Supervisor {
                 // A process that depends on nothing is never rolled back to before this.
                 exit.for_good = !is_speculative;
             }
-            self.ahead.children.silent.insert(child, call.pid);
+            self.ahead.children.silent.insert(child, Some(call.pid));
             if let Some(children) = self.ahead.children.to_tell.get_mut(&call.pid) {
                 // Linux tells nevertheless; but one that was told already is not told twice.
                 children.retain(|&other| other != child);
@@ -688,7 +691,7 @@ impl Supervisor {
 
     /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has waited already
     /// (held exits).
-    pub(in crate::ahead) fn reap_unseen(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+    pub(in crate::ahead) fn reap_unseen(&mut self, stopped: &Stopped, pid: ProcessId) -> Result<()> {
         if self.ahead.starting.contains(&stopped.tid()) {
             // There is nothing of ours in it yet that could make the calls.
             return Ok(());
@@ -696,7 +699,7 @@ impl Supervisor {
         let unreaped = self.ahead.vessels.take_unreaped(pid);
         if !unreaped.is_empty() {
             let gate = self.image.header.gate_program;
-            ToReap::all(unreaped, stopped, gate, self.has_company(pid)).or_else(unless_gone)?;
+            ToReap::all(unreaped, stopped, gate, self.has_company(pid.leader())).or_else(unless_gone)?;
             self.forget_silent_children(pid, stopped)?;
         }
         match self.ahead.children.to_reap.remove(&pid) {
@@ -709,11 +712,11 @@ impl Supervisor {
         }
     }
 
-    pub(in crate::ahead) fn wait_in(&mut self, stopped: &Stopped, pid: i32, dead: &[i32]) -> Result<()> {
+    pub(in crate::ahead) fn wait_in(&mut self, stopped: &Stopped, pid: ProcessId, dead: &[ProcessId]) -> Result<()> {
         let mut remote = self.remote_calls(stopped)?;
         let options = (libc::__WALL | libc::WNOHANG) as u64;
         for &child in dead {
-            remote.call(libc::SYS_wait4, &[child as u64, 0, options])?;
+            remote.call(libc::SYS_wait4, &[child.as_raw() as u64, 0, options])?;
         }
         let signals = remote.finish()?;
         self.hold_signals(pid, signals);
@@ -722,7 +725,7 @@ impl Supervisor {
 
     /// Nothing can fail any more: the process whose exit was held ends. What it has to reap would be given to whoever
     /// adopts orphans, who may be a program.
-    pub(in crate::ahead) fn release_exit(&mut self, pid: i32) {
+    pub(in crate::ahead) fn release_exit(&mut self, pid: ProcessId) {
         let Some((stopped, signal)) = self.ahead.children.take_standing(pid) else { return };
         let _ = self.reap_all(&stopped, pid).and_then(|()| match signal {
             None => self.reply(stopped, agent_abi::ahead::GO),
@@ -733,11 +736,8 @@ impl Supervisor {
     /// The end of a process that could not reap its vessels: a program may have adopted them.
     pub(in crate::ahead) fn reparent(&mut self, unreaped: Vec<ToReap>) {
         for dead in unreaped {
-            let Some(parent) = Status::of(dead.vessel())
-                .and_then(|of| of.parent())
-                .ok()
-                .filter(|parent| self.tracees.contains_key(parent))
-            else {
+            let parent = Status::of(dead.vessel()).and_then(|of| of.parent()).ok().flatten();
+            let Some(parent) = parent.filter(|parent| self.tracees.contains_key(&parent.leader())) else {
                 continue;
             };
             self.ahead.vessels.are_unreaped([dead.reparented_to(parent)]);
@@ -746,16 +746,19 @@ impl Supervisor {
 
     /// Whether a process other than `pid` has still to wait in the kernel for a child for which its program has waited.
     /// It is made to, if it can be.
-    pub(in crate::ahead) fn is_reaping_due(&self, pid: i32) -> bool {
-        let can_stop = |parent: &i32| {
-            let is_busy = self.ahead.under_way.get(parent).is_some_and(|call| !call.can_be_repeated);
-            *parent != pid && self.tracees.contains_key(parent) && !is_busy && !self.ahead.starting.contains(parent)
+    pub(in crate::ahead) fn is_reaping_due(&self, pid: ProcessId) -> bool {
+        let can_stop = |parent: &ProcessId| {
+            let is_busy = self.ahead.under_way.get(&parent.leader()).is_some_and(|call| !call.can_be_repeated);
+            *parent != pid
+                && self.tracees.contains_key(&parent.leader())
+                && !is_busy
+                && !self.ahead.starting.contains(&parent.leader())
         };
         let mut is_due = false;
         for &parent in self.ahead.children.to_reap.keys().filter(|parent| can_stop(parent)) {
             is_due = true;
-            if !self.is_kept(parent, parent) {
-                let _ = tracee::interrupt(parent);
+            if !self.is_kept(parent, parent.leader()) {
+                let _ = tracee::interrupt(parent.leader());
             }
         }
         is_due
@@ -771,7 +774,7 @@ fn unless_gone(error: CheckpointError) -> Result<()> {
 }
 
 /// Whether one of these children is such. If they are not known, one may be.
-fn has_child_of_whom(children: procfs::Result<Vec<i32>>, is_such: impl Fn(i32) -> bool) -> bool {
+fn has_child_of_whom(children: procfs::Result<Vec<ProcessId>>, is_such: impl Fn(ProcessId) -> bool) -> bool {
     procfs::unless_gone(children).map_or(true, |children| children.into_iter().any(is_such))
 }
 
@@ -780,10 +783,13 @@ mod tests {
     use super::*;
     use crate::ahead::process::child_signal::tests::unreadable;
 
+    const ONE: ProcessId = ProcessId::from_raw(1);
+    const OTHER: ProcessId = ProcessId::from_raw(2);
+
     #[test]
     fn children_that_cannot_be_listed_may_be_there() {
         assert!(has_child_of_whom(unreadable(), |_| false));
-        assert!(!has_child_of_whom(Err(procfs::Error::Gone(1)), |_| true));
-        assert!(!has_child_of_whom(Ok(vec![2]), |child| child == 3));
+        assert!(!has_child_of_whom(Err(procfs::Error::Gone(ONE.into())), |_| true));
+        assert!(!has_child_of_whom(Ok(vec![ONE]), |child| child == OTHER));
     }
 }

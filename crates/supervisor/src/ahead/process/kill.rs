@@ -16,6 +16,7 @@ use crate::ahead::{process, Call};
 use crate::descriptors::real_user_of;
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
+use procfs::ProcessId;
 use speculation::Dependent;
 use syscall_table::nr;
 use tracee::{Result, SignalInfo, Stop, Stopped};
@@ -23,7 +24,7 @@ use tracee::{Result, SignalInfo, Stop, Stopped};
 /// Who is to end, and by what.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignalRequest {
-    pub receiver: i32,
+    pub receiver: ProcessId,
     pub signal: i32,
 }
 
@@ -31,14 +32,14 @@ impl Supervisor {
     /// `kill`: a group, or a process that we do not know, may be there only because of a checkpoint or a held exit.
     pub(in crate::ahead) fn plan_kill(&self, call: &Call) -> Plan {
         let [receiver, signal, ..] = call.frame.args;
-        let request = SignalRequest { receiver: receiver as i32, signal: signal as i32 };
-        if !self.counts_as_we_do(call.pid) {
+        let request = SignalRequest { receiver: ProcessId::from_raw(receiver as i32), signal: signal as i32 };
+        if !self.counts_as_we_do(call.pid.leader()) {
             // Whoever it means is in a namespace like its own, and so is never speculative.
             return Plan::new(Class::Free);
         }
-        let is_living = self.tracees.get(&request.receiver).is_some_and(|tracee| tracee.thread.is_some())
+        let is_living = self.tracees.get(&request.receiver.leader()).is_some_and(|tracee| tracee.thread.is_some())
             && !self.ahead.children.held_exits.contains_key(&request.receiver)
-            && !self.ahead.starting.contains(&request.receiver);
+            && !self.ahead.starting.contains(&request.receiver.leader());
         if call.frame.nr != nr::kill || !is_living || !(1..=libc::SIGSYS).contains(&request.signal) {
             return Plan::new(Class::Window).once();
         }
@@ -58,12 +59,12 @@ impl Supervisor {
         request: SignalRequest,
     ) -> Result<Decision> {
         let receiver = request.receiver;
-        let is_in_the_middle = self.ahead.under_way.get(&receiver).is_some_and(|other| !other.can_be_repeated);
+        let is_in_the_middle = self.ahead.under_way.get(&receiver.leader()).is_some_and(|other| !other.can_be_repeated);
         if is_in_the_middle
             || !self.ahead.unsettled.is_empty()
             || self.ahead.ending.contains_key(&receiver)
             || !self.can_be_checkpointed(receiver)
-            || self.has_company(receiver)
+            || self.has_company(receiver.leader())
         {
             return Ok(Decision::Wait);
         }
@@ -98,12 +99,12 @@ impl Supervisor {
 
     /// Stop a process where a checkpoint can be taken, and at which call if it waits at one. `None`: it had something
     /// else to do first.
-    fn catch(&mut self, pid: i32) -> Result<Option<(Stopped, Option<Call>)>> {
+    fn catch(&mut self, pid: ProcessId) -> Result<Option<(Stopped, Option<Call>)>> {
         let key = self.ahead.parked.iter().find(|(_, parked)| parked.call.pid == pid).map(|(&key, _)| key);
         if let Some(parked) = key.and_then(|key| self.ahead.parked.remove(&key)) {
             return Ok(Some((parked.stopped, Some(parked.call))));
         }
-        let Some(stopped) = tracee::halt(pid)? else { return Ok(None) };
+        let Some(stopped) = tracee::halt(pid.leader())? else { return Ok(None) };
         if stopped.stop() != Stop::Trap {
             // Not now: what it has to say may take back who is being looked at.
             stopped.keep();
@@ -115,9 +116,9 @@ impl Supervisor {
     }
 
     /// Whether the sender may: what the kernel says to signal 0.
-    pub(in crate::ahead) fn probe(&mut self, stopped: &Stopped, pid: i32, receiver: i32) -> Result<i64> {
+    pub(in crate::ahead) fn probe(&mut self, stopped: &Stopped, pid: ProcessId, receiver: ProcessId) -> Result<i64> {
         let mut remote = self.remote_calls(stopped)?;
-        let result = remote.call(libc::SYS_kill, &[receiver as u64, 0]);
+        let result = remote.call(libc::SYS_kill, &[receiver.as_raw() as u64, 0]);
         let signals = remote.finish()?;
         self.hold_signals(pid, signals);
         result
@@ -128,5 +129,5 @@ impl Supervisor {
 fn ends(request: SignalRequest) -> bool {
     let bit = 1u64 << (request.signal - 1);
     let is_blocked = SignalSets::of(request.receiver).map_or(true, |sets| sets.blocked & bit != 0);
-    (request.signal == libc::SIGKILL || !is_blocked) && is_fatal(request.receiver, request.signal)
+    (request.signal == libc::SIGKILL || !is_blocked) && is_fatal(request.receiver.leader(), request.signal)
 }

@@ -22,6 +22,7 @@ use crate::descriptors::real_user_of;
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use commit_clock::DOMAINS_MAX;
+use procfs::{ProcessId, ThreadId};
 use speculation::Dependent;
 use std::collections::{HashMap, HashSet, VecDeque};
 use syscall_table::Op;
@@ -37,38 +38,38 @@ pub(crate) struct Sent {
 /// What was sent, by receiver, in the order in which it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    queues: HashMap<i32, VecDeque<Sent>>,
+    queues: HashMap<ProcessId, VecDeque<Sent>>,
     /// Who could not be given what it is to hear next: it blocked it, was in the middle of something, or could not be
     /// checkpointed. That may end without a word to us.
-    unreached: HashSet<i32>,
+    unreached: HashSet<ProcessId>,
     next: u64,
 }
 
 impl Queues {
-    pub fn push(&mut self, receiver: i32, info: SignalInfo) -> u64 {
+    pub fn push(&mut self, receiver: ProcessId, info: SignalInfo) -> u64 {
         self.next += 1;
         self.queues.entry(receiver).or_default().push_back(Sent { number: self.next, info });
         self.next
     }
 
     /// It was never sent.
-    pub fn remove(&mut self, receiver: i32, number: u64) {
+    pub fn remove(&mut self, receiver: ProcessId, number: u64) {
         self.change(receiver, |queue| queue.retain(|sent| sent.number != number));
     }
 
     /// It has not been heard.
-    pub fn put_back(&mut self, receiver: i32, sent: Sent) {
+    pub fn put_back(&mut self, receiver: ProcessId, sent: Sent) {
         self.queues.entry(receiver).or_default().push_front(sent);
     }
 
     /// The receiver has ended.
-    pub fn forget(&mut self, receiver: i32) {
+    pub fn forget(&mut self, receiver: ProcessId) {
         self.queues.remove(&receiver);
         self.unreached.remove(&receiver);
     }
 
     /// These wait in the kernel again.
-    pub fn forget_those_like(&mut self, receiver: i32, pending: &SignalInfo) {
+    pub fn forget_those_like(&mut self, receiver: ProcessId, pending: &SignalInfo) {
         self.change(receiver, |queue| {
             let is_same =
                 |sent: &Sent| sent.info.number() == pending.number() && sent.info.process() == pending.process();
@@ -87,19 +88,19 @@ impl Queues {
         !self.unreached.is_empty()
     }
 
-    pub fn has_any_for(&self, receiver: i32) -> bool {
+    pub fn has_any_for(&self, receiver: ProcessId) -> bool {
         self.queues.contains_key(&receiver)
     }
 
-    fn receivers(&self) -> Vec<i32> {
+    fn receivers(&self) -> Vec<ProcessId> {
         self.queues.keys().copied().collect()
     }
 
-    fn first(&self, receiver: i32) -> Option<Sent> {
+    fn first(&self, receiver: ProcessId) -> Option<Sent> {
         self.queues.get(&receiver)?.front().copied()
     }
 
-    fn change(&mut self, receiver: i32, change: impl FnOnce(&mut VecDeque<Sent>)) {
+    fn change(&mut self, receiver: ProcessId, change: impl FnOnce(&mut VecDeque<Sent>)) {
         if let Some(queue) = self.queues.get_mut(&receiver) {
             change(queue);
             if queue.is_empty() {
@@ -129,7 +130,7 @@ pub(in crate::ahead) fn can_be_queued(signal: i32) -> bool {
 
 /// Whether a signal belongs to what its receiver itself does, and comes again if that is done again: its own, and those
 /// of its timers, which a checkpoint keeps.
-pub(in crate::ahead) fn is_own(info: &SignalInfo, pid: i32) -> bool {
+pub(in crate::ahead) fn is_own(info: &SignalInfo, pid: ProcessId) -> bool {
     const SI_KERNEL: i32 = 0x80;
     let is_of_timer =
         info.code() == SI_KERNEL && matches!(info.number(), libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF);
@@ -175,27 +176,27 @@ impl Supervisor {
 
     /// A signal carries what its sender depends on in external synchrony, and that it could be sent says something of
     /// its receiver.
-    pub(in crate::ahead) fn share_clocks(&self, sender: i32, receiver: i32) {
+    pub(in crate::ahead) fn share_clocks(&self, sender: ProcessId, receiver: ProcessId) {
         let slot = |pid| self.tracees.get(&pid).map(|tracee| &self.world().processes[tracee.process].clock);
-        if let (Some(from), Some(to)) = (slot(sender), slot(receiver)) {
+        if let (Some(from), Some(to)) = (slot(sender.leader()), slot(receiver.leader())) {
             to.merge(&from.load(DOMAINS_MAX), DOMAINS_MAX);
             from.merge(&to.load(DOMAINS_MAX), DOMAINS_MAX);
         }
     }
 
     /// Somebody has a signal to hear: bring it to a place where it can, if it does not come to one by itself.
-    pub(crate) fn call_receiver(&mut self, pid: i32) {
+    pub(crate) fn call_receiver(&mut self, pid: ProcessId) {
         let Some(sent) = self.ahead.signals.first(pid) else { return };
         // Of several threads the first one hears it.
-        if self.ahead.parked.values().any(|parked| parked.call.tid == pid) {
+        if self.ahead.parked.values().any(|parked| parked.call.tid == pid.leader()) {
             self.ahead.changes += 1;
             return;
         }
         let stands = self.ahead.children.stands(pid) || self.ahead.ending.contains_key(&pid);
-        if stands || !self.tracees.contains_key(&pid) {
+        if stands || !self.tracees.contains_key(&pid.leader()) {
             return;
         }
-        if self.ahead.starting.contains(&pid) {
+        if self.ahead.starting.contains(&pid.leader()) {
             self.ahead.signals.unreached.insert(pid);
             return;
         }
@@ -206,7 +207,7 @@ impl Supervisor {
             self.ahead.signals.unreached.insert(pid);
             return;
         }
-        let _ = tracee::interrupt(pid);
+        let _ = tracee::interrupt(pid.leader());
     }
 
     pub(in crate::ahead) fn call_receivers(&mut self) {
@@ -218,8 +219,8 @@ impl Supervisor {
     /// Those that could not hear what they were sent, and do not block it any more, are brought to where they hear it.
     pub(in crate::ahead) fn call_the_unreached(&mut self) {
         let signals = &self.ahead.signals;
-        let hears = |pid: i32| signals.first(pid).is_none_or(|sent| !is_blocked(pid, sent.info.number()));
-        let hearing: Vec<i32> = signals.unreached.iter().copied().filter(|&pid| hears(pid)).collect();
+        let hears = |pid: ProcessId| signals.first(pid).is_none_or(|sent| !is_blocked(pid, sent.info.number()));
+        let hearing: Vec<ProcessId> = signals.unreached.iter().copied().filter(|&pid| hears(pid)).collect();
         for pid in hearing {
             self.ahead.signals.unreached.remove(&pid);
             self.call_receiver(pid);
@@ -227,8 +228,8 @@ impl Supervisor {
     }
 
     /// Whether a process is in a call that has a part of its effect if it is interrupted.
-    fn would_end_early(&self, pid: i32) -> bool {
-        if self.ahead.under_way.get(&pid).is_some_and(|call| !call.can_be_repeated) {
+    fn would_end_early(&self, pid: ProcessId) -> bool {
+        if self.ahead.under_way.get(&pid.leader()).is_some_and(|call| !call.can_be_repeated) {
             return true;
         }
         has_part_of_its_effect(procfs::system_call(pid))
@@ -239,10 +240,10 @@ impl Supervisor {
     pub(in crate::ahead) fn deliver_signals(
         &mut self,
         stopped: &Stopped,
-        pid: i32,
+        pid: ProcessId,
         call: Option<&Call>,
     ) -> Result<bool> {
-        if stopped.tid() != pid {
+        if stopped.tid() != pid.leader() {
             return Ok(false);
         }
         let keys = [Object::Signals(pid)];
@@ -275,7 +276,7 @@ impl Supervisor {
     /// A process is sent a signal of which it says itself who sent it.
     pub(in crate::ahead) fn send_in_name_of(
         &mut self,
-        pid: i32,
+        pid: ProcessId,
         stopped: &Stopped,
         info: &SignalInfo,
         to_process: bool,
@@ -289,7 +290,7 @@ impl Supervisor {
         Ok(())
     }
 
-    fn note_heard(&mut self, pid: i32, sent: Sent) -> Result<()> {
+    fn note_heard(&mut self, pid: ProcessId, sent: Sent) -> Result<()> {
         let heard = (Object::Signals(pid), Undo::Heard { receiver: pid, sent });
         self.ahead.core.system_call(process(pid), Vec::new(), vec![heard]);
         self.carry_out()
@@ -297,7 +298,7 @@ impl Supervisor {
 
     /// A speculative process hears a signal of somebody who does not depend on its guesses. False: not yet, because
     /// others were sent before.
-    pub(in crate::ahead) fn hear_again_if_taken_back(&mut self, pid: i32, info: SignalInfo) -> Result<bool> {
+    pub(in crate::ahead) fn hear_again_if_taken_back(&mut self, pid: ProcessId, info: SignalInfo) -> Result<bool> {
         let number = self.ahead.signals.push(pid, info);
         let is_first = self.ahead.signals.first(pid).is_some_and(|first| first.number == number);
         if !is_first || self.ahead.core.needs_checkpoint(process(pid), &[], &[Object::Signals(pid)]) {
@@ -310,15 +311,15 @@ impl Supervisor {
     }
 
     /// A signal that a speculative process was about to hear.
-    pub(in crate::ahead) fn keep_signal(&mut self, pid: i32, info: SignalInfo) {
-        match can_be_queued(info.number()) && !is_fatal(pid, info.number()) {
+    pub(in crate::ahead) fn keep_signal(&mut self, pid: ProcessId, info: SignalInfo) {
+        match can_be_queued(info.number()) && !is_fatal(pid.leader(), info.number()) {
             true => drop(self.ahead.signals.push(pid, info)),
             false => self.ahead.held_signals.entry(pid).or_default().push(info),
         }
     }
 
     /// It stopped for us, somewhere, and a signal waits for it here. `None`: it asks us something first.
-    pub(in crate::ahead) fn deliver_in_program(&mut self, stopped: Stopped, pid: i32) -> Result<Option<Stopped>> {
+    pub(in crate::ahead) fn deliver_in_program(&mut self, stopped: Stopped, pid: ProcessId) -> Result<Option<Stopped>> {
         let tid = stopped.tid();
         let (mut more, mut has_run) = (Vec::new(), false);
         let look = signals::look(&stopped, &self.image)?;
@@ -335,14 +336,14 @@ impl Supervisor {
 /// true of it. `at` is room in its memory.
 pub(in crate::ahead) fn send_to_itself(
     remote: &mut RemoteCalls,
-    (pid, tid): (i32, i32),
+    (pid, tid): (ProcessId, ThreadId),
     at: u64,
     info: &SignalInfo,
     to_process: bool,
 ) -> Result<()> {
     let kernel = |source| TraceError::kernel("write a signal", pid, source);
     tracee::write_bytes(pid, at, info.as_bytes()).map_err(kernel)?;
-    let (process, thread, number) = (pid as u64, tid as u64, info.number() as u64);
+    let (process, thread, number) = (pid.as_raw() as u64, tid.as_raw() as u64, info.number() as u64);
     match to_process {
         true => remote.call(libc::SYS_rt_sigqueueinfo, &[process, number, at])?,
         false => remote.call(libc::SYS_rt_tgsigqueueinfo, &[process, thread, number, at])?,
@@ -350,7 +351,7 @@ pub(in crate::ahead) fn send_to_itself(
     Ok(())
 }
 
-fn is_blocked(pid: i32, signal: i32) -> bool {
+fn is_blocked(pid: ProcessId, signal: i32) -> bool {
     SignalSets::of(pid).map_or(true, |sets| sets.blocked & 1 << (signal - 1) != 0)
 }
 
@@ -376,12 +377,14 @@ pub(in crate::ahead) fn has_part_of_its_effect(call: procfs::Result<Option<u64>>
 mod tests {
     use super::*;
 
+    const INIT: ProcessId = ProcessId::from_raw(1);
+
     #[test]
     fn a_call_that_cannot_be_looked_at_is_not_interrupted() {
         let source = std::io::Error::from_raw_os_error(libc::EPERM);
-        let unreadable = procfs::Error::Unreadable { pid: 1, name: "syscall".to_owned(), source };
+        let unreadable = procfs::Error::Unreadable { task: INIT.into(), name: "syscall".to_owned(), source };
         assert!(has_part_of_its_effect(Err(unreadable)));
-        assert!(!has_part_of_its_effect(Err(procfs::Error::Gone(1))));
+        assert!(!has_part_of_its_effect(Err(procfs::Error::Gone(INIT.into()))));
         assert!(!has_part_of_its_effect(Ok(None)));
         assert!(has_part_of_its_effect(Ok(Some(libc::SYS_write as u64))));
         assert!(!has_part_of_its_effect(Ok(Some(libc::SYS_wait4 as u64))));

@@ -19,6 +19,7 @@ use crate::event_loop::{Supervisor, Tracee};
 use crate::signals;
 use agent_abi::{option, Request, ThreadPage, PROCESSES_MAX, THREADS_MAX};
 use checkpoint::{CheckpointError, Known, ThreadedVessel, ToReap};
+use procfs::{ProcessId, ThreadId};
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::sync::atomic::Ordering;
@@ -28,7 +29,7 @@ use tracee::{RemoteCalls, Result, Stop, Stopped, TraceError};
 /// A thread that goes on only if a rollback makes it.
 #[derive(Debug)]
 pub(in crate::ahead) struct Retired {
-    pid: i32,
+    pid: ProcessId,
     stopped: Stopped,
     /// It stands at its own end; otherwise its process's.
     is_at_exit: bool,
@@ -49,17 +50,17 @@ pub(crate) enum Then {
 }
 
 /// A checkpoint, and what the threads do after a rollback that did not make it necessary.
-pub(in crate::ahead) type Forked = (ThreadedVessel, HashMap<i32, Then>);
+pub(in crate::ahead) type Forked = (ThreadedVessel, HashMap<ThreadId, Then>);
 
 /// What is known of threads besides their processes.
 #[derive(Debug, Default)]
 pub(crate) struct ThreadGroups {
-    retired: HashMap<i32, Retired>,
+    retired: HashMap<ThreadId, Retired>,
     /// Processes of which one thread has lent the memory to a child, or executes a program, and that thread (`apart`,
     /// [`Supervisor::hold_first`]).
-    lenders: HashMap<i32, i32>,
+    lenders: HashMap<ProcessId, ThreadId>,
     /// Their other threads, with their process.
-    held: HashMap<i32, (i32, Stopped)>,
+    held: HashMap<ThreadId, (ProcessId, Stopped)>,
     /// A checkpoint could not be taken because a thread was in the middle of something.
     is_awaited: bool,
     /// And of something that may take long: a write that would end early.
@@ -72,40 +73,45 @@ impl ThreadGroups {
     }
 
     /// Whether this thread stands still until another one has its memory back.
-    pub fn is_held(&self, tid: i32) -> bool {
+    pub fn is_held(&self, tid: ThreadId) -> bool {
         self.held.contains_key(&tid)
     }
 
     /// Whether a thread may do nothing, because another one has lent the memory of their process.
-    pub fn is_lent_by_another(&self, pid: i32, tid: i32) -> bool {
+    pub fn is_lent_by_another(&self, pid: ProcessId, tid: ThreadId) -> bool {
         self.lenders.get(&pid).is_some_and(|&lender| lender != tid)
     }
 
-    pub fn is_retired(&self, tid: i32) -> bool {
+    /// Whether a process has lent its memory, and not got it back yet.
+    pub fn is_lent(&self, pid: ProcessId) -> bool {
+        self.lenders.contains_key(&pid)
+    }
+
+    pub fn is_retired(&self, tid: ThreadId) -> bool {
         self.retired.contains_key(&tid)
     }
 
-    pub fn retire(&mut self, pid: i32, stopped: Stopped, is_at_exit: bool) {
+    pub fn retire(&mut self, pid: ProcessId, stopped: Stopped, is_at_exit: bool) {
         self.retired.insert(stopped.tid(), Retired { pid, stopped, is_at_exit });
     }
 
-    pub fn take_retired(&mut self, tid: i32) -> Option<Stopped> {
+    pub fn take_retired(&mut self, tid: ThreadId) -> Option<Stopped> {
         self.retired.remove(&tid).map(|retired| retired.stopped)
     }
 
     /// A process has executed a program.
-    pub fn executed(&mut self, pid: i32) {
+    pub fn executed(&mut self, pid: ProcessId) {
         self.lenders.remove(&pid);
         self.held.retain(|_, (of, _)| *of != pid);
     }
 
     /// A thread has ended.
-    pub fn forget(&mut self, tid: i32) {
+    pub fn forget(&mut self, tid: ThreadId) {
         self.retired.remove(&tid);
         self.held.remove(&tid);
     }
 
-    pub fn take_held(&mut self, tid: i32) -> Option<Stopped> {
+    pub fn take_held(&mut self, tid: ThreadId) -> Option<Stopped> {
         self.held.remove(&tid).map(|(_, stopped)| stopped)
     }
 
@@ -125,14 +131,14 @@ impl ThreadGroups {
         std::mem::take(&mut self.is_awaited)
     }
 
-    fn of(&self, pid: i32) -> impl Iterator<Item = &Retired> {
+    fn of(&self, pid: ProcessId) -> impl Iterator<Item = &Retired> {
         self.retired.values().filter(move |retired| retired.pid == pid)
     }
 }
 
 impl Supervisor {
     /// Whether a thread's process has, or is about to have, other threads, or others that share its memory.
-    pub(crate) fn has_company(&self, tid: i32) -> bool {
+    pub(crate) fn has_company(&self, tid: ThreadId) -> bool {
         let users = |process: usize| self.world().processes[process].users.load(Ordering::Relaxed);
         self.tracees.get(&tid).is_some_and(|tracee| users(tracee.process) != 1)
     }
@@ -147,41 +153,46 @@ impl Supervisor {
     }
 
     /// The threads of a process of which we have heard, its first one included, also where that one has ended.
-    pub(in crate::ahead) fn threads_of(&mut self, pid: i32) -> Vec<i32> {
-        if !self.has_company(pid) {
-            return vec![pid];
+    pub(in crate::ahead) fn threads_of(&mut self, pid: ProcessId) -> Vec<ThreadId> {
+        if !self.has_company(pid.leader()) {
+            return vec![pid.leader()];
         }
-        let Some(slot) = self.tracees.get(&pid).map(|tracee| tracee.process) else { return vec![pid] };
-        let company: Vec<i32> =
+        let Some(slot) = self.tracees.get(&pid.leader()).map(|tracee| tracee.process) else {
+            return vec![pid.leader()];
+        };
+        let company: Vec<ThreadId> =
             self.tracees.iter().filter(|(_, tracee)| tracee.process == slot).map(|(&tid, _)| tid).collect();
-        let mut threads: Vec<i32> =
-            company.into_iter().filter(|&tid| tid != pid && self.pid_of(tid).is_ok_and(|of| of == pid)).collect();
+        let mut threads: Vec<ThreadId> = company
+            .into_iter()
+            .filter(|&tid| !tid.is_leader_of(pid) && self.pid_of(tid).is_ok_and(|of| of == pid))
+            .collect();
         threads.sort_unstable();
-        threads.insert(0, pid);
+        threads.insert(0, pid.leader());
         threads
     }
 
     /// Who shares a process's memory and has been born.
-    fn users_of(&self, pid: i32) -> impl Iterator<Item = (i32, &Tracee)> {
-        let slot = self.tracees.get(&pid).map(|tracee| tracee.process);
+    fn users_of(&self, pid: ProcessId) -> impl Iterator<Item = (ThreadId, &Tracee)> {
+        let slot = self.tracees.get(&pid.leader()).map(|tracee| tracee.process);
         let users = self.tracees.iter().filter(move |(_, tracee)| Some(tracee.process) == slot);
         users.map(|(&tid, tracee)| (tid, tracee))
     }
 
     /// Whether somebody who shares a process's memory is about to be born: the agent counts it before the call.
-    pub(in crate::ahead) fn expects_birth(&self, pid: i32) -> bool {
-        let Some(tracee) = self.tracees.get(&pid) else { return false };
+    pub(in crate::ahead) fn expects_birth(&self, pid: ProcessId) -> bool {
+        let Some(tracee) = self.tracees.get(&pid.leader()) else { return false };
         let counted = self.world().processes[tracee.process].users.load(Ordering::Acquire);
         counted as usize > self.users_of(pid).count()
     }
 
     /// Whether those that share a process's memory are its threads, the first one among them, and nobody else. Who is
     /// about to be born may be a process (`CLONE_VM`).
-    pub(in crate::ahead) fn is_one_process(&self, pid: i32) -> bool {
+    pub(in crate::ahead) fn is_one_process(&self, pid: ProcessId) -> bool {
         let options = self.world().options.load(Ordering::Relaxed);
-        let is_its = |tid: i32, known: Option<i32>| known.or_else(|| procfs::Status::of(tid).ok()?.process().ok());
+        let is_its =
+            |tid: ThreadId, known: Option<ProcessId>| known.or_else(|| procfs::Status::of(tid).ok()?.process().ok());
         options & option::INDEPENDENT_THREADS == 0
-            && self.tracees.contains_key(&pid)
+            && self.tracees.contains_key(&pid.leader())
             && !self.ahead.children.any_shares_with(pid)
             && procfs::Status::of(pid).and_then(|status| status.state()).is_ok_and(|state| state != 'Z')
             && !self.expects_birth(pid)
@@ -193,13 +204,13 @@ impl Supervisor {
     pub(in crate::ahead) fn fork_with_others(
         &mut self,
         stopped: &Stopped,
-        pid: i32,
+        pid: ProcessId,
         known: Known,
         dead: &mut Vec<ToReap>,
     ) -> std::result::Result<Option<Forked>, CheckpointError> {
         let Some(others) = self.stop_others(pid, stopped.tid())? else { return Ok(None) };
-        let mut then: HashMap<i32, Then> = others.iter().map(|other| (other.tid(), Then::GoesOn)).collect();
-        let mut all: HashMap<i32, &Stopped> =
+        let mut then: HashMap<ThreadId, Then> = others.iter().map(|other| (other.tid(), Then::GoesOn)).collect();
+        let mut all: HashMap<ThreadId, &Stopped> =
             others.iter().chain([stopped]).map(|stopped| (stopped.tid(), stopped)).collect();
         for parked in self.ahead.parked.values().filter(|parked| parked.call.pid == pid) {
             all.insert(parked.call.tid, &parked.stopped);
@@ -218,11 +229,11 @@ impl Supervisor {
     /// Stop all other threads of a process where a checkpoint can be taken. The answer has those that ran, and are to
     /// go on. `None`: one of them is in the middle of something; whoever asked is looked at again when that may be
     /// over.
-    pub(in crate::ahead) fn stop_others(&mut self, pid: i32, caller: i32) -> Result<Option<Vec<Stopped>>> {
+    pub(in crate::ahead) fn stop_others(&mut self, pid: ProcessId, caller: ThreadId) -> Result<Option<Vec<Stopped>>> {
         let mut stopped = Vec::new();
         let mut is_put_off = false;
         while !is_put_off {
-            let standing: HashSet<i32> = stopped.iter().map(Stopped::tid).chain([caller]).collect();
+            let standing: HashSet<ThreadId> = stopped.iter().map(Stopped::tid).chain([caller]).collect();
             let running = self.running_threads(pid, &standing)?;
             if running.is_empty() {
                 break;
@@ -258,7 +269,7 @@ impl Supervisor {
 
     /// The threads of a process that are neither among these nor kept by us. Of all of them it is known that they were
     /// born.
-    fn running_threads(&mut self, pid: i32, standing: &HashSet<i32>) -> Result<Vec<i32>> {
+    fn running_threads(&mut self, pid: ProcessId, standing: &HashSet<ThreadId>) -> Result<Vec<ThreadId>> {
         let mut running = procfs::unless_gone(procfs::threads(pid))?;
         running.retain(|&tid| !standing.contains(&tid) && !self.is_kept(pid, tid));
         for &tid in &running {
@@ -268,7 +279,7 @@ impl Supervisor {
     }
 
     /// Whether a thread is stopped by us already.
-    pub(in crate::ahead) fn is_kept(&self, pid: i32, tid: i32) -> bool {
+    pub(in crate::ahead) fn is_kept(&self, pid: ProcessId, tid: ThreadId) -> bool {
         let ahead = &self.ahead;
         ahead.thread_groups.is_retired(tid)
             || ahead.thread_groups.is_held(tid)
@@ -278,7 +289,7 @@ impl Supervisor {
     }
 
     /// Whether a thread may not stop when it is asked to, or stands for somebody else.
-    fn is_elsewhere(&self, tid: i32) -> bool {
+    fn is_elsewhere(&self, tid: ThreadId) -> bool {
         let ahead = &self.ahead;
         ahead.unsettled.contains(&tid)
             || ahead.starting.contains(&tid)
@@ -288,7 +299,7 @@ impl Supervisor {
     }
 
     /// Whether a thread is in a call that has a part of its effect if it is interrupted.
-    fn would_be_cut_short(&self, tid: i32) -> bool {
+    fn would_be_cut_short(&self, tid: ThreadId) -> bool {
         let can_be_repeated = self.ahead.under_way.get(&tid).is_some_and(|call| call.can_be_repeated);
         !can_be_repeated && has_part_of_its_effect(procfs::system_call(tid))
     }
@@ -317,7 +328,7 @@ impl Supervisor {
 
     /// Threads that were stopped for a checkpoint go on. What one of them may have been asked to stop for is asked
     /// again.
-    pub(in crate::ahead) fn let_go_on(&mut self, pid: i32, stopped: Vec<Stopped>) -> Result<()> {
+    pub(in crate::ahead) fn let_go_on(&mut self, pid: ProcessId, stopped: Vec<Stopped>) -> Result<()> {
         for stopped in stopped {
             match stopped.resume(0) {
                 Ok(()) | Err(TraceError::Gone(_)) => {}
@@ -325,8 +336,8 @@ impl Supervisor {
             }
         }
         let has_to_hear = self.ahead.signals.has_any_for(pid) || self.ahead.children.has_to_hear(pid);
-        if has_to_hear && !self.is_kept(pid, pid) {
-            let _ = tracee::interrupt(pid);
+        if has_to_hear && !self.is_kept(pid, pid.leader()) {
+            let _ = tracee::interrupt(pid.leader());
         }
         Ok(())
     }
@@ -338,18 +349,21 @@ impl Supervisor {
     ///
     /// If the first one is the caller, nobody is held: only the others get no answer. To hold the first one while it
     /// executes would be to wait for it, as it waits until the others, which have ended, are reaped.
-    pub(in crate::ahead) fn hold_first(&mut self, pid: i32, caller: i32) -> Result<bool> {
+    pub(in crate::ahead) fn hold_first(&mut self, pid: ProcessId, caller: ThreadId) -> Result<bool> {
         let has_ended = || procfs::Status::of(pid).and_then(|status| status.state()).is_ok_and(|state| state == 'Z');
         // Who is in a call that would be cut short stays there: it stops for nobody.
-        let leave_alone = caller == pid || self.is_kept(pid, pid) || self.would_be_cut_short(pid) || has_ended();
+        let leave_alone = caller == pid.leader()
+            || self.is_kept(pid, pid.leader())
+            || self.would_be_cut_short(pid.leader())
+            || has_ended();
         let mut first = None;
         if !leave_alone {
-            self.await_birth(pid)?;
-            if self.is_elsewhere(pid) {
+            self.await_birth(pid.leader())?;
+            if self.is_elsewhere(pid.leader()) {
                 self.ahead.thread_groups.await_birth();
                 return Ok(false);
             }
-            first = match tracee::halt(pid)? {
+            first = match tracee::halt(pid.leader())? {
                 Some(stopped) if self.stands_before_its_call(&stopped)? => Some(stopped),
                 Some(stopped) => {
                     stopped.keep();
@@ -362,13 +376,13 @@ impl Supervisor {
         first.iter().try_for_each(|stopped| self.forget_unborn(stopped))?;
         let groups = &mut self.ahead.thread_groups;
         groups.lenders.insert(pid, caller);
-        groups.held.extend(first.map(|stopped| (pid, (pid, stopped))));
+        groups.held.extend(first.map(|stopped| (pid.leader(), (pid, stopped))));
         Ok(true)
     }
 
     /// One thread of several is about to lend the memory of its process to a child, which gets a copy: no other one
     /// changes it until what the child has written is in it again. False: not now.
-    pub(in crate::ahead) fn lend_memory(&mut self, pid: i32, lender: i32) -> Result<bool> {
+    pub(in crate::ahead) fn lend_memory(&mut self, pid: ProcessId, lender: ThreadId) -> Result<bool> {
         let Some(others) = self.stop_others(pid, lender)? else { return Ok(false) };
         let groups = &mut self.ahead.thread_groups;
         groups.lenders.insert(pid, lender);
@@ -379,12 +393,12 @@ impl Supervisor {
     /// Where a child does not use its parent's memory any more, the parent's threads go on. Whether there was one.
     pub(in crate::ahead) fn end_lending(&mut self) -> Result<bool> {
         let ahead = &self.ahead;
-        let lends = |tid: i32| {
+        let lends = |tid: ThreadId| {
             ahead.under_way.get(&tid).is_some_and(|call| call.is_apart || call.replaces_first)
                 || ahead.parked.values().any(|parked| parked.call.tid == tid && parked.call.awaits.is_some())
         };
         let lenders = &ahead.thread_groups.lenders;
-        let over: Vec<i32> = lenders.iter().filter(|(_, &tid)| !lends(tid)).map(|(&pid, _)| pid).collect();
+        let over: Vec<ProcessId> = lenders.iter().filter(|(_, &tid)| !lends(tid)).map(|(&pid, _)| pid).collect();
         for &pid in &over {
             self.ahead.thread_groups.lenders.remove(&pid);
             let held = self.ahead.thread_groups.held.extract_if(|_, (of, _)| *of == pid);
@@ -419,8 +433,8 @@ impl Supervisor {
 
     /// A rollback has put back a process, or it has executed a program: those of its threads that were born since, or
     /// were about to be, are not counted any more.
-    pub(crate) fn count_threads(&self, pid: i32) {
-        let Some(slot) = self.tracees.get(&pid).map(|tracee| tracee.process) else { return };
+    pub(crate) fn count_threads(&self, pid: ProcessId) {
+        let Some(slot) = self.tracees.get(&pid.leader()).map(|tracee| tracee.process) else { return };
         let users = self.tracees.values().filter(|tracee| tracee.process == slot).count();
         self.world().processes[slot].users.store(users as u32, Ordering::Release);
     }
@@ -429,12 +443,12 @@ impl Supervisor {
     /// `stops`. `halted` has those that have been stopped for that.
     pub(in crate::ahead) fn halt_group(
         &mut self,
-        pid: i32,
-        halted: &mut HashMap<i32, Stopped>,
-        stops: &mut HashMap<i32, Stopped>,
+        pid: ProcessId,
+        halted: &mut HashMap<ThreadId, Stopped>,
+        stops: &mut HashMap<ThreadId, Stopped>,
     ) -> Result<()> {
         let mut threads = self.threads_of(pid);
-        let mut tried: HashSet<i32> = HashSet::new();
+        let mut tried: HashSet<ThreadId> = HashSet::new();
         while !threads.is_empty() {
             for tid in threads {
                 tried.insert(tid);
@@ -448,7 +462,7 @@ impl Supervisor {
                     None => drop(self.ahead.under_way.remove(&tid)),
                 }
             }
-            threads = match self.has_company(pid) {
+            threads = match self.has_company(pid.leader()) {
                 true => self.running_threads(pid, &tried)?,
                 false => Vec::new(),
             };
@@ -458,8 +472,8 @@ impl Supervisor {
     }
 
     /// The process ends on a guess: none of its other threads makes another step.
-    pub(in crate::ahead) fn retire_others(&mut self, pid: i32, caller: i32) -> Result<()> {
-        if !self.has_company(pid) {
+    pub(in crate::ahead) fn retire_others(&mut self, pid: ProcessId, caller: ThreadId) -> Result<()> {
+        if !self.has_company(pid.leader()) {
             return Ok(());
         }
         let mut tried = HashSet::from([caller]);
@@ -502,8 +516,8 @@ impl Supervisor {
     /// Whether a process may execute a program on a guess though it has other threads, which that ends: none of them is
     /// in a checkpoint of it. The first thread keeps what is its own in the world's memory, so it is to be that one.
     pub(in crate::ahead) fn can_end_other_threads(&self, call: &Call) -> bool {
-        let is_alone = |kept: &Kept| kept.others.is_empty() && kept.tid == call.pid;
-        call.tid == call.pid
+        let is_alone = |kept: &Kept| kept.others.is_empty() && kept.tid == call.pid.leader();
+        call.tid == call.pid.leader()
             && !self.ahead.thread_groups.lenders.contains_key(&call.pid)
             && self.is_one_process(call.pid)
             && self.ahead.checkpoints_of(call.pid).all(is_alone)
@@ -511,7 +525,7 @@ impl Supervisor {
 
     /// A thread of a process that depends on a guess ends. Whoever waits for it is told, as the kernel tells him.
     pub(in crate::ahead) fn end_thread(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
-        if call.tid == call.pid || has_robust_futexes(stopped) {
+        if call.tid == call.pid.leader() || has_robust_futexes(stopped) {
             return Ok(self.wait_at_barrier(call));
         }
         const PR_GET_TID_ADDRESS: u64 = 40;
@@ -541,11 +555,11 @@ impl Supervisor {
     }
 
     /// A process depends on nothing: those of its threads that have ended do so in earnest.
-    pub(in crate::ahead) fn release_retired(&mut self, pid: i32) {
+    pub(in crate::ahead) fn release_retired(&mut self, pid: ProcessId) {
         if self.ahead.thread_groups.is_quiet() || self.ahead.children.stands(pid) {
             return;
         }
-        let ended: Vec<i32> = self
+        let ended: Vec<ThreadId> = self
             .ahead
             .thread_groups
             .of(pid)
@@ -562,17 +576,18 @@ impl Supervisor {
     /// Parents that could not be told of a child, because one of their threads was in the middle of something, are
     /// asked to stop again.
     pub(in crate::ahead) fn call_parents(&mut self) {
-        let parents: Vec<i32> = self.ahead.children.parents_to_tell();
-        for pid in parents.into_iter().filter(|&pid| self.has_company(pid) && !self.is_kept(pid, pid)) {
-            let is_busy = self.ahead.under_way.get(&pid).is_some_and(|call| !call.can_be_repeated);
+        let parents: Vec<ProcessId> = self.ahead.children.parents_to_tell();
+        for pid in parents.into_iter().filter(|&pid| self.has_company(pid.leader()) && !self.is_kept(pid, pid.leader()))
+        {
+            let is_busy = self.ahead.under_way.get(&pid.leader()).is_some_and(|call| !call.can_be_repeated);
             if !is_busy {
-                let _ = tracee::interrupt(pid);
+                let _ = tracee::interrupt(pid.leader());
             }
         }
     }
 
     /// Whether a thread waits for another one of its process, and for no time.
-    pub(in crate::ahead) fn waits_for_a_thread(&self, tid: i32) -> bool {
+    pub(in crate::ahead) fn waits_for_a_thread(&self, tid: ThreadId) -> bool {
         const COMMAND: u64 = 0x7f;
         /// `FUTEX_WAIT`, `FUTEX_LOCK_PI`, `FUTEX_WAIT_BITSET`, `FUTEX_LOCK_PI2`.
         const WAITS: [u64; 4] = [0, 6, 9, 13];

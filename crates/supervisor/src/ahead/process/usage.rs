@@ -1,13 +1,15 @@
 //! What a process has used, from `/proc`: a process whose exit is held has not ended, so that the kernel would not tell
 //! its parent yet.
 
+use procfs::ProcessId;
+
 /// Length of a `struct rusage`.
 const LEN: usize = 144;
 /// `USER_HZ`, the unit of times in `/proc/PID/stat`, a second.
 const TICKS: u64 = 100;
 
 /// The `struct rusage` of a process and its children that it has waited for (getrusage(2)); what cannot be known is 0.
-pub(in crate::ahead) fn of(pid: i32) -> [u8; LEN] {
+pub(in crate::ahead) fn of(pid: ProcessId) -> [u8; LEN] {
     let read = |name: &str| procfs::text(pid, name).unwrap_or_default();
     Usage::of(&read("stat"), &read("schedstat"), &read("status"), &read("io")).to_bytes()
 }
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn this_process_has_used_something() {
-        let bytes = of(std::process::id() as i32);
+        let bytes = of(ProcessId::own());
         assert!(bytes[32..40] != [0; 8], "its memory");
     }
 }

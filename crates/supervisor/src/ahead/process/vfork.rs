@@ -10,6 +10,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::{Frame, AGENT_BASE, OWN_END};
 use checkpoint::CheckpointError;
 use commit_clock::DOMAINS_MAX;
+use procfs::ProcessId;
 use speculation::Dependent;
 use std::collections::HashMap;
 use syscall_table::nr;
@@ -24,27 +25,27 @@ const SIGNAL: u64 = 0xff;
 /// Children that have a copy of the memory that they asked to share, and whose parent waits: by child, its parent.
 #[derive(Debug, Default)]
 pub(crate) struct Apart {
-    parents: HashMap<i32, i32>,
+    parents: HashMap<ProcessId, ProcessId>,
     /// One has executed a program or ended: its parent may go on.
     has_left: bool,
 }
 
 impl Apart {
-    pub fn begin(&mut self, child: i32, parent: i32) {
+    pub fn begin(&mut self, child: ProcessId, parent: ProcessId) {
         self.parents.insert(child, parent);
     }
 
     /// It has memory of its own, or has ended.
-    pub fn leave(&mut self, child: i32) {
+    pub fn leave(&mut self, child: ProcessId) {
         self.has_left |= self.parents.remove(&child).is_some();
     }
 
-    pub fn parent(&self, child: i32) -> Option<i32> {
+    pub fn parent(&self, child: ProcessId) -> Option<ProcessId> {
         self.parents.get(&child).copied()
     }
 
     /// A rollback has put it back to where it was this.
-    pub fn put_back(&mut self, child: i32, parent: Option<i32>) {
+    pub fn put_back(&mut self, child: ProcessId, parent: Option<ProcessId>) {
         match parent {
             Some(parent) => self.begin(child, parent),
             None => self.leave(child),
@@ -81,16 +82,21 @@ impl Supervisor {
     }
 
     /// The child is born. Its parent goes on when it has memory of its own, or has ended.
-    pub(in crate::ahead) fn await_apart(&mut self, stopped: Stopped, pid: i32, child: i32) -> Result<()> {
+    pub(in crate::ahead) fn await_apart(&mut self, stopped: Stopped, pid: ProcessId, child: ProcessId) -> Result<()> {
         let tid = stopped.tid();
         let frame = Frame { nr: nr::vfork, ..Frame::default() };
-        let call = Call { awaits: Some(child), ..Call::new(tid, pid, frame, 0) };
+        let call = Call { awaits: Some(ProcessId::from_raw(child.as_raw())), ..Call::new(tid, pid, frame, 0) };
         self.park(stopped, call);
         Ok(())
     }
 
     /// Whether a parent may go on: what its child has done until then it has observed.
-    pub(in crate::ahead) fn decide_apart(&mut self, stopped: &Stopped, call: &Call, child: i32) -> Result<Decision> {
+    pub(in crate::ahead) fn decide_apart(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        child: ProcessId,
+    ) -> Result<Decision> {
         if self.ahead.children.apart.parent(child).is_some() {
             return Ok(Decision::Wait);
         }
@@ -104,11 +110,11 @@ impl Supervisor {
     }
 
     /// What a child has written becomes its parent's, before the child executes a program or ends.
-    pub(in crate::ahead) fn hand_back(&mut self, child: i32) -> Result<()> {
+    pub(in crate::ahead) fn hand_back(&mut self, child: ProcessId) -> Result<()> {
         let Some(parent) = self.ahead.children.apart.parent(child) else { return Ok(()) };
         #[allow(clippy::single_range_in_vec_init)]
         let given = checkpoint::give_memory(child, parent, &[AGENT_BASE..OWN_END]);
-        let slot = |pid: i32| Some(&self.world().processes[self.tracees.get(&pid)?.process]);
+        let slot = |pid: ProcessId| Some(&self.world().processes[self.tracees.get(&pid.leader())?.process]);
         if let (Some(child), Some(parent)) = (slot(child), slot(parent)) {
             parent.depend(&self.world().transactions, &child.clock.load(DOMAINS_MAX));
         }
@@ -118,7 +124,7 @@ impl Supervisor {
             Err(CheckpointError::Trace(error)) => return Err(error),
             Err(error) => {
                 let source = std::io::Error::other(error.to_string());
-                return Err(TraceError::Kernel { what: "give memory to a parent", tid: child, source });
+                return Err(TraceError::Kernel { what: "give memory to a parent", task: child.into(), source });
             }
         }
         Ok(())
@@ -133,6 +139,10 @@ pub(in crate::ahead) fn lets_go(call: &Call, class: &Class) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PARENT: ProcessId = ProcessId::from_raw(1);
+    const CHILD: ProcessId = ProcessId::from_raw(2);
+    const OTHER: ProcessId = ProcessId::from_raw(3);
 
     #[test]
     fn threads_and_what_shares_more_are_no_vfork() {
@@ -150,13 +160,13 @@ mod tests {
     #[test]
     fn a_parent_waits_until_its_child_has_left() {
         let mut apart = Apart::default();
-        apart.begin(2, 1);
-        assert!(apart.parent(2) == Some(1) && !apart.take_leaving());
-        apart.leave(3);
+        apart.begin(CHILD, PARENT);
+        assert!(apart.parent(CHILD) == Some(PARENT) && !apart.take_leaving());
+        apart.leave(OTHER);
         assert!(!apart.take_leaving());
-        apart.leave(2);
-        assert!(apart.parent(2).is_none() && apart.take_leaving() && !apart.take_leaving());
-        apart.put_back(2, Some(1));
-        assert_eq!(apart.parent(2), Some(1));
+        apart.leave(CHILD);
+        assert!(apart.parent(CHILD).is_none() && apart.take_leaving() && !apart.take_leaving());
+        apart.put_back(CHILD, Some(PARENT));
+        assert_eq!(apart.parent(CHILD), Some(PARENT));
     }
 }

@@ -1,6 +1,7 @@
 //! Which children a wait asks for, and what of them (wait4(2), waitid(2)).
 
 use agent_abi::Frame;
+use procfs::ProcessId;
 use syscall_table::nr;
 
 /// What a wait asks for.
@@ -14,6 +15,7 @@ pub(super) struct Wanted {
     pub alive: bool,
 }
 
+/// Numbers as the program says them.
 enum Which {
     Any,
     Pid(i32),
@@ -21,7 +23,7 @@ enum Which {
 }
 
 impl Wanted {
-    pub fn of(pid: i32, frame: &Frame) -> Self {
+    pub fn of(pid: ProcessId, frame: &Frame) -> Self {
         let args = &frame.args;
         let own_group = || Which::Group(group_of(pid));
         let (which, options, exited) = if frame.nr == nr::waitid {
@@ -52,7 +54,7 @@ impl Wanted {
     }
 
     /// Whether the kernel does not refuse a wait at once.
-    pub fn is_known(pid: i32, frame: &Frame) -> bool {
+    pub fn is_known(pid: ProcessId, frame: &Frame) -> bool {
         const ALWAYS: i32 =
             libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED | libc::__WNOTHREAD | libc::__WALL | libc::__WCLONE;
         let args = &frame.args;
@@ -75,21 +77,21 @@ impl Wanted {
         matches!(self.which, Which::Group(_))
     }
 
-    pub fn matches(&self, child: i32) -> bool {
+    pub fn matches(&self, child: ProcessId) -> bool {
         match self.which {
             Which::Any => true,
-            Which::Pid(pid) => pid == child,
+            Which::Pid(pid) => pid == child.as_raw(),
             Which::Group(group) => group_of(child) == group,
         }
     }
 }
 
 /// The process that a descriptor of another one's means.
-fn process_behind(pid: i32, fd: i32) -> Option<i32> {
+fn process_behind(pid: ProcessId, fd: i32) -> Option<i32> {
     procfs::descriptor_field(pid, fd, "Pid").ok()?.parse().ok()
 }
 
-fn group_of(pid: i32) -> i32 {
+fn group_of(pid: ProcessId) -> i32 {
     // One whose leader is of an outer namespace has the number 0, to the kernel's own wait as well.
     crate::sys::group_of(pid).unwrap_or(0)
 }

@@ -10,10 +10,11 @@ use crate::ahead::process::thread_group::Then;
 use crate::ahead::rollback::undo::{apply_to_object, Undo};
 use crate::ahead::speculations::ledger::{us, Undone};
 use crate::ahead::speculations::report::Rollback;
-use crate::ahead::{Kept, Object, Written, SCRATCH};
+use crate::ahead::{pid_of, Kept, Object, Written, SCRATCH};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
 use checkpoint::CheckpointError;
+use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,10 +26,10 @@ type CoreAction = Action<Object, Undo, Written>;
 /// What a rollback does, sorted.
 #[derive(Default)]
 struct Extent {
-    processes: Vec<i32>,
+    processes: Vec<ProcessId>,
     undo: Vec<Undo>,
-    restore: Vec<(i32, Checkpoint)>,
-    destroy: Vec<i32>,
+    restore: Vec<(ProcessId, Checkpoint)>,
+    destroy: Vec<ProcessId>,
 }
 
 impl Supervisor {
@@ -63,7 +64,7 @@ impl Supervisor {
         self.ahead.trace(|| format!("  {action:?}"));
         match action {
             Action::TakeCheckpoint { checkpoint, process } => {
-                self.ahead.ledger.went_ahead(process.0 as i32, self.ahead.now());
+                self.ahead.ledger.went_ahead(pid_of(process), self.ahead.now());
                 let kept = self.ahead.fresh_vessel.take();
                 let kept = kept.expect("whoever tells the core of a call that needs a checkpoint prepares it before");
                 self.keep_checkpoint(checkpoint, kept);
@@ -96,14 +97,14 @@ impl Supervisor {
                 };
                 self.ahead.report.output_dropped += len as u64;
             }
-            Action::ProcessResolved { process } => self.on_resolved(process.0 as i32),
+            Action::ProcessResolved { process } => self.on_resolved(pid_of(process)),
             Action::ObjectResolved { object } => {
                 self.ahead.touched.remove(&object);
                 self.ahead.whole_objects.resolved(&object);
                 self.make_shutdowns();
                 self.ahead.changes += 1;
             }
-            Action::ReleasePid { process } => self.release_exit(process.0 as i32),
+            Action::ReleasePid { process } => self.release_exit(pid_of(process)),
             Action::RollForward { payloads, .. } => {
                 let may_be_locked = self.may_files_be_locked();
                 for payload in payloads {
@@ -131,16 +132,16 @@ impl Supervisor {
     fn roll_back(&mut self, first: Process) -> Result<()> {
         let begin = Instant::now();
         self.ahead.whole_objects.forget();
-        let mut extent = Extent { processes: vec![first.0 as i32], ..Extent::default() };
+        let mut extent = Extent { processes: vec![pid_of(first)], ..Extent::default() };
         let mut failed = Vec::new();
         while let Some(action) = self.ahead.core.next_action() {
             match action {
-                Action::Stop { process } => extent.processes.push(process.0 as i32),
+                Action::Stop { process } => extent.processes.push(pid_of(process)),
                 Action::RollBack { payloads, .. } => extent.undo.extend(payloads),
                 Action::RestoreProcess { process, checkpoint } => {
-                    extent.restore.push((process.0 as i32, checkpoint));
+                    extent.restore.push((pid_of(process), checkpoint));
                 }
-                Action::DestroyProcess { process } => extent.destroy.push(process.0 as i32),
+                Action::DestroyProcess { process } => extent.destroy.push(pid_of(process)),
                 Action::Failed { speculation } => failed.push(speculation),
                 Action::RollbackComplete => break,
                 other => self.carry_out_one(other)?,
@@ -180,7 +181,7 @@ impl Supervisor {
             };
             self.ahead.crash.step();
             let threads = self.take_group(pid, &mut stops);
-            match threads.contains_key(&pid) {
+            match threads.contains_key(&pid.leader()) {
                 true => match self.put_back(pid, threads, kept) {
                     Err(TraceError::Gone(_)) => self.ahead.report.lost += 1,
                     done => done?,
@@ -206,20 +207,23 @@ impl Supervisor {
     }
 
     /// The threads of a process, of all that were stopped.
-    fn take_group(&mut self, pid: i32, stops: &mut HashMap<i32, Stopped>) -> HashMap<i32, Stopped> {
-        if !self.has_company(pid) {
-            return stops.remove_entry(&pid).into_iter().collect();
+    fn take_group(&mut self, pid: ProcessId, stops: &mut HashMap<ThreadId, Stopped>) -> HashMap<ThreadId, Stopped> {
+        if !self.has_company(pid.leader()) {
+            return stops.remove_entry(&pid.leader()).into_iter().collect();
         }
-        let group: Vec<i32> =
-            stops.keys().copied().filter(|&tid| tid == pid || self.pid_of(tid).is_ok_and(|of| of == pid)).collect();
+        let group: Vec<ThreadId> = stops
+            .keys()
+            .copied()
+            .filter(|&tid| tid == pid.leader() || self.pid_of(tid).is_ok_and(|of| of == pid))
+            .collect();
         group.into_iter().filter_map(|tid| stops.remove_entry(&tid)).collect()
     }
 
     /// A thread is stopped, by us before or now; stop it where a rollback can begin. `None` if it is dead.
     pub(in crate::ahead) fn halt_at_once(
         &mut self,
-        pid: i32,
-        tid: i32,
+        pid: ProcessId,
+        tid: ThreadId,
         mut stopped: Option<Stopped>,
     ) -> Result<Option<Stopped>> {
         if self.ahead.children.standing_thread(pid) == Some(tid) {
@@ -281,14 +285,14 @@ impl Supervisor {
     }
 
     /// They were forked by an execution that never happened (000, 6.8).
-    fn destroy(&mut self, children: &[i32], stops: &mut HashMap<i32, Stopped>) -> Result<()> {
+    fn destroy(&mut self, children: &[ProcessId], stops: &mut HashMap<ThreadId, Stopped>) -> Result<()> {
         for &pid in children {
             self.ahead.crash.step();
             let _stopped_for_good = self.take_group(pid, stops);
             let mut threads = self.threads_of(pid);
             threads.iter().try_for_each(|&tid| self.destroy_unannounced(tid))?;
             // If it is not there any more it was killed from outside, and its end has been heard of.
-            let is_alive = self.tracees.contains_key(&pid);
+            let is_alive = self.tracees.contains_key(&pid.leader());
             if is_alive {
                 end(&threads)?;
             }
@@ -301,7 +305,7 @@ impl Supervisor {
                 threads.into_iter().for_each(|tid| self.on_exit(tid));
             }
             if let Some(parent) = parent {
-                match stops.get(&parent) {
+                match stops.get(&parent.leader()) {
                     Some(stopped) => {
                         let dead = [pid];
                         self.wait_in(stopped, parent, &dead)?;
@@ -313,17 +317,17 @@ impl Supervisor {
         Ok(())
     }
 
-    fn apply(&mut self, undo: Undo, stops: &HashMap<i32, Stopped>) -> Result<()> {
-        let failed = |source| TraceError::Kernel { what: "undo an operation", tid: 0, source };
+    fn apply(&mut self, undo: Undo, stops: &HashMap<ThreadId, Stopped>) -> Result<()> {
+        let failed = |source| TraceError::Kernel { what: "undo an operation", task: TaskId::NONE, source };
         apply_to_object(&undo).map_err(failed)?;
         match undo {
             Undo::Descriptor { pid, fd, was, close_on_exec } => {
-                let Some(stopped) = stops.get(&pid) else { return Ok(()) };
+                let Some(stopped) = stops.get(&pid.leader()) else { return Ok(()) };
                 let open = was.open().map_err(failed)?;
                 self.install(stopped, pid, fd, &open, close_on_exec)
             }
             Undo::CloseOnExec { pid, fd, was } => {
-                let Some(stopped) = stops.get(&pid) else { return Ok(()) };
+                let Some(stopped) = stops.get(&pid.leader()) else { return Ok(()) };
                 const F_SETFD: u64 = 2;
                 let mut remote = self.remote_calls(stopped)?;
                 remote.call(libc::SYS_fcntl, &[fd as u64, F_SETFD, u64::from(was)])?;
@@ -350,7 +354,7 @@ impl Supervisor {
                 Ok(())
             }
             Undo::Heard { receiver, sent } => {
-                if self.tracees.contains_key(&receiver) {
+                if self.tracees.contains_key(&receiver.leader()) {
                     self.ahead.signals.put_back(receiver, sent);
                 }
                 Ok(())
@@ -394,22 +398,27 @@ impl Supervisor {
 
     /// Whether the kernel's word of a child's end, which is not to be kept from its parent any more, has reached it and
     /// was not heard yet.
-    fn is_about_to_hear(&self, parent: i32, child: i32, stops: &HashMap<i32, Stopped>) -> Result<bool> {
+    fn is_about_to_hear(
+        &self,
+        parent: ProcessId,
+        child: ProcessId,
+        stops: &HashMap<ThreadId, Stopped>,
+    ) -> Result<bool> {
         let tells = |info: &SignalInfo| info.number() == libc::SIGCHLD && info.process() == child;
-        let is_pending = match stops.get(&parent) {
+        let is_pending = match stops.get(&parent.leader()) {
             Some(stopped) => stopped.pending_signals(true)?.iter().any(tells),
             None => false,
         };
-        let is_held =
-            |signals: &HashMap<i32, Vec<SignalInfo>>| signals.get(&parent).is_some_and(|list| list.iter().any(tells));
-        Ok(is_pending || is_held(&self.ahead.held_signals) || is_held(&self.resent_signals))
+        let is_in = |signals: Option<&Vec<SignalInfo>>| signals.is_some_and(|list| list.iter().any(tells));
+        let resent = self.resent_signals.get(&parent.leader());
+        Ok(is_pending || is_in(self.ahead.held_signals.get(&parent)) || is_in(resent))
     }
 
     /// Put a descriptor of ours into another process, under a number of its own.
     pub(in crate::ahead) fn install(
         &mut self,
         stopped: &Stopped,
-        pid: i32,
+        pid: ProcessId,
         fd: i32,
         open: &OwnedFd,
         close_on_exec: bool,
@@ -437,14 +446,14 @@ impl Supervisor {
         self.hold_signals(pid, signals);
         if result < 0 {
             let source = std::io::Error::from_raw_os_error(-(result as i32));
-            return Err(TraceError::Kernel { what: "put back a descriptor", tid: pid, source });
+            return Err(TraceError::Kernel { what: "put back a descriptor", task: pid.into(), source });
         }
         Ok(())
     }
 
     /// Put a process back to its checkpoint; its call is looked at again, and made without running ahead. `threads` has
     /// all of its threads, stopped.
-    fn put_back(&mut self, pid: i32, mut threads: HashMap<i32, Stopped>, kept: Kept) -> Result<()> {
+    fn put_back(&mut self, pid: ProcessId, mut threads: HashMap<ThreadId, Stopped>, kept: Kept) -> Result<()> {
         threads.values().try_for_each(|stopped| self.forget_unborn(stopped))?;
         // Only who was in the middle of a fork has children of whose birth we have not heard: of all others it was told
         // (`on_done`). Those of a thread that ends here are children of another one then.
@@ -455,11 +464,12 @@ impl Supervisor {
         let restored = self.restore_from(&kept, pid, &mut threads);
         let Kept { vessel, tid, call, mut others, apart, .. } = kept;
         self.ahead.children.apart.put_back(pid, apart);
-        let signals: HashMap<i32, Option<SignalInfo>> = threads.keys().map(|&tid| (tid, vessel.signal(tid))).collect();
+        let signals: HashMap<ThreadId, Option<SignalInfo>> =
+            threads.keys().map(|&tid| (tid, vessel.signal(tid))).collect();
         // Also where the process was killed meanwhile: nobody else knows of its vessel.
         self.discard_vessel(vessel.into_vessel());
         restored?;
-        let first = threads.get(&pid).ok_or(TraceError::Gone(pid))?;
+        let first = threads.get(&pid.leader()).ok_or(TraceError::Gone(pid.into()))?;
         let mut unannounced = Vec::new();
         for &tid in threads.keys().filter(|_| was_giving_birth) {
             unannounced.extend(self.end_unannounced(tid)?);
@@ -473,7 +483,7 @@ impl Supervisor {
         let own = call.map_or(Then::GoesOn, |call| Then::Asks(Box::new(call)));
         others.insert(tid, own);
         // The one at whose call the checkpoint was taken is looked at first.
-        let mut order: Vec<i32> = threads.keys().copied().collect();
+        let mut order: Vec<ThreadId> = threads.keys().copied().collect();
         order.sort_unstable_by_key(|&thread| (thread != tid, thread));
         for thread in order {
             let Some(stopped) = threads.remove(&thread) else { continue };
@@ -487,7 +497,7 @@ impl Supervisor {
     }
 
     /// A thread of a process that has been put back.
-    fn go_on_again(&mut self, pid: i32, stopped: Stopped, then: Then, signal: Option<SignalInfo>) -> Result<()> {
+    fn go_on_again(&mut self, pid: ProcessId, stopped: Stopped, then: Then, signal: Option<SignalInfo>) -> Result<()> {
         match (then, signal) {
             (Then::Asks(call), _) => match call.ends_by {
                 Some(info) => drop(self.ahead.ending.insert(pid, (stopped, info))),
@@ -500,11 +510,11 @@ impl Supervisor {
         Ok(())
     }
 
-    fn restore_from(&mut self, kept: &Kept, pid: i32, threads: &mut HashMap<i32, Stopped>) -> Result<()> {
+    fn restore_from(&mut self, kept: &Kept, pid: ProcessId, threads: &mut HashMap<ThreadId, Stopped>) -> Result<()> {
         let gate = self.image.header.gate_program;
-        let stopped = threads.get(&pid).ok_or(TraceError::Gone(pid))?;
+        let stopped = threads.get(&pid.leader()).ok_or(TraceError::Gone(pid.into()))?;
         let open = self.descriptors_of(pid)?;
-        let known = self.known_of(pid, pid);
+        let known = self.known_of(pid, pid.leader());
         if !known.no_timers {
             self.stop_timers(pid, stopped)?;
         }
@@ -523,7 +533,7 @@ impl Supervisor {
             CheckpointError::Trace(error) => error,
             other => TraceError::Kernel {
                 what: "restore a checkpoint",
-                tid: pid,
+                task: pid.into(),
                 source: std::io::Error::other(other.to_string()),
             },
         })?;
@@ -531,8 +541,8 @@ impl Supervisor {
         self.ahead.outcomes.back_to(pid, kept.injected, Instant::now());
         self.ahead.children.revive(pid);
         self.count_threads(pid);
-        self.ahead.starting.remove(&pid);
-        if let Some(tracee) = self.tracees.get_mut(&pid) {
+        self.ahead.starting.remove(&pid.leader());
+        if let Some(tracee) = self.tracees.get_mut(&pid.leader()) {
             tracee.injection = None;
         }
         Ok(())
@@ -540,7 +550,7 @@ impl Supervisor {
 
     /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held
     /// since are not sent by us, too.
-    fn forget_pending_again(&mut self, pid: i32, kept: &Kept) {
+    fn forget_pending_again(&mut self, pid: ProcessId, kept: &Kept) {
         for (pending, shared) in kept.vessel.vessel().pending() {
             let is_ours = pending.is_from_us();
             let was =
@@ -553,8 +563,8 @@ impl Supervisor {
                 }
             }
             let is_there = |list: &Vec<SignalInfo>| list.iter().any(|info| info.number() == was.number());
-            if is_ours && !self.resent_signals.get(&pid).is_some_and(is_there) {
-                self.resent_signals.entry(pid).or_default().push(*was);
+            if is_ours && !self.resent_signals.get(&pid.leader()).is_some_and(is_there) {
+                self.resent_signals.entry(pid.leader()).or_default().push(*was);
             }
             if !is_ours && pending.number() == libc::SIGCHLD && pending.code() > 0 && !shared {
                 // What we have told of a child, and what may have been heard since.
@@ -565,7 +575,7 @@ impl Supervisor {
 
     /// A timer that goes on while its process is put back would send a signal that nobody takes out any more, to a
     /// process that may have no handler again. The checkpoint has the timers that are to go on.
-    fn stop_timers(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+    fn stop_timers(&mut self, pid: ProcessId, stopped: &Stopped) -> Result<()> {
         const NEVER: [u8; 32] = [0; 32];
         let at = stopped.registers()?.gs_base - SCRATCH;
         let mut remote = self.remote_calls(stopped)?;
@@ -582,8 +592,8 @@ impl Supervisor {
     /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has
     /// sent itself, what a timer did, what we have told it of a child or sent it in the name of another one. Those that
     /// waited at the checkpoint are sent again with it.
-    fn forget_undone_signals(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
-        let is_first = stopped.tid() == pid;
+    fn forget_undone_signals(&mut self, pid: ProcessId, stopped: &Stopped) -> Result<()> {
+        let is_first = stopped.tid() == pid.leader();
         self.take_signals(pid, stopped, |info, shared| {
             if shared && !is_first {
                 // Those of the whole process are looked at once.
@@ -596,10 +606,10 @@ impl Supervisor {
 
     /// A SIGCHLD that waits in the kernel, about a child of which the program knows nothing: one that another would be
     /// joined with, or that is taken by `sigwait` without a stop.
-    pub(in crate::ahead) fn forget_silent_children(&mut self, pid: i32, stopped: &Stopped) -> Result<()> {
+    pub(in crate::ahead) fn forget_silent_children(&mut self, pid: ProcessId, stopped: &Stopped) -> Result<()> {
         let (vessels, kin) = (&self.ahead.vessels, &self.ahead.children);
         let is_silent = |child| vessels.has(child) || kin.is_silent(child) && !kin.is_announced(child);
-        let silent: Vec<i32> = stopped
+        let silent: Vec<ProcessId> = stopped
             .pending_signals(true)?
             .iter()
             .filter(|info| info.number() == libc::SIGCHLD && is_silent(info.process()))
@@ -619,7 +629,7 @@ impl Supervisor {
     /// again.
     fn take_signals(
         &mut self,
-        pid: i32,
+        pid: ProcessId,
         stopped: &Stopped,
         unwanted: impl Fn(&SignalInfo, bool) -> bool,
     ) -> Result<()> {
@@ -656,17 +666,17 @@ impl Supervisor {
     }
 
     /// Children of whose birth we have not heard: forked by an execution that never happened.
-    fn destroy_unannounced(&mut self, parent: i32) -> Result<()> {
-        match self.ahead.giving_birth.remove(&parent) {
-            true => self.end_unannounced(parent).map(drop),
+    fn destroy_unannounced(&mut self, tid: ThreadId) -> Result<()> {
+        match self.ahead.giving_birth.remove(&tid) {
+            true => self.end_unannounced(tid).map(drop),
             false => Ok(()),
         }
     }
 
-    fn end_unannounced(&mut self, parent: i32) -> Result<Vec<i32>> {
-        let unannounced_children = self.unannounced_children(parent)?;
+    fn end_unannounced(&mut self, tid: ThreadId) -> Result<Vec<ProcessId>> {
+        let unannounced_children = self.unannounced_children(tid)?;
         for &child in &unannounced_children {
-            end(&[child])?;
+            end(&[child.leader()])?;
             self.ahead.children.unmake(child);
         }
         Ok(unannounced_children)
@@ -715,7 +725,7 @@ impl Supervisor {
     }
 
     /// The process depends on nothing any more: what waited for that.
-    fn on_resolved(&mut self, pid: i32) {
+    fn on_resolved(&mut self, pid: ProcessId) {
         self.ahead.changes += 1;
         self.ahead.outcomes.settle(pid);
         if self.ahead.core.open_speculations() == 0 {
@@ -725,32 +735,32 @@ impl Supervisor {
         self.release_retired(pid);
         self.ahead.ledger.settled(pid, self.ahead.now());
         for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
-            self.send_again_as_ours(pid, info);
+            self.send_again_as_ours(pid.leader(), info);
         }
         self.call_receiver(pid);
     }
 
     /// Signals that reached a process while it was made to do something for us.
-    pub(in crate::ahead) fn hold_signals(&mut self, pid: i32, signals: Vec<SignalInfo>) {
+    pub(in crate::ahead) fn hold_signals(&mut self, pid: ProcessId, signals: Vec<SignalInfo>) {
         for info in signals {
             if self.ahead.is_speculative(pid) {
                 self.ahead.held_signals.entry(pid).or_default().push(info);
             } else {
-                self.send_again_as_ours(pid, info);
+                self.send_again_as_ours(pid.leader(), info);
             }
         }
     }
 }
 
 /// Kill a process with these threads, and wait for its end, which is told after those of all threads but the first.
-fn end(threads: &[i32]) -> Result<()> {
-    let Some((&pid, others)) = threads.split_first() else { return Ok(()) };
-    crate::sys::kill(pid, libc::SIGKILL);
+fn end(threads: &[ThreadId]) -> Result<()> {
+    let Some((&first, others)) = threads.split_first() else { return Ok(()) };
+    crate::sys::kill_process_of(first, libc::SIGKILL);
     for &tid in others {
         // There is nothing to wait for if somebody has.
         let _ = tracee::await_end(tid);
     }
-    tracee::await_end(pid).map(drop).map_err(|source| TraceError::kernel("wait for the end", pid, source))
+    tracee::await_end(first).map(drop).map_err(|source| TraceError::kernel("wait for the end", first, source))
 }
 
 /// What is done to a process that died meanwhile need not be done.
@@ -761,9 +771,8 @@ fn unless_dead(error: TraceError) -> Result<()> {
     }
 }
 
-/// Whether we trace a process; of one that has ended the answer is no.
-pub(crate) fn is_traced_by_us(pid: i32) -> procfs::Result<bool> {
-    procfs::unless_gone(
-        procfs::Status::of(pid).and_then(|of| of.tracer()).map(|tracer| tracer == std::process::id() as i32),
-    )
+/// Whether we trace a process or a thread, as our first thread does; of one that has ended the answer is no.
+pub(crate) fn is_traced_by_us(task: impl Into<TaskId>) -> procfs::Result<bool> {
+    let own = ProcessId::own().leader();
+    procfs::unless_gone(procfs::Status::of(task).and_then(|of| of.tracer()).map(|tracer| tracer == Some(own)))
 }

@@ -15,6 +15,7 @@ use crate::ahead::process::signals::Sent;
 use crate::ahead::speculations::bounds::Counted;
 use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
+use procfs::{ProcessId, TaskId, ThreadId};
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -56,9 +57,9 @@ pub(crate) enum Intent {
     /// Change a file in memory, or its name.
     Memory(Change),
     /// Learn how a child ended.
-    Reap(i32),
+    Reap(ProcessId),
     /// Send a signal.
-    Send { receiver: i32, number: u64 },
+    Send { receiver: ProcessId, number: u64 },
     /// Something whose undo is part of another one.
     Nothing,
 }
@@ -86,9 +87,9 @@ pub(crate) enum Undo {
     /// Where the position was.
     Position { file: OwnedFd, position: u64 },
     /// What was behind the descriptor.
-    Descriptor { pid: i32, fd: i32, was: Descriptor, close_on_exec: bool },
+    Descriptor { pid: ProcessId, fd: i32, was: Descriptor, close_on_exec: bool },
     /// Whether exec would have closed it.
-    CloseOnExec { pid: i32, fd: i32, was: bool },
+    CloseOnExec { pid: ProcessId, fd: i32, was: bool },
     /// Whether it was locked.
     Lock(LockBefore),
     /// That there is this mirror of a mapped file.
@@ -97,17 +98,17 @@ pub(crate) enum Undo {
     Flags { file: Arc<OwnedFd>, flags: OFlags },
     /// Those of a pipe's end, and who had it open, by which descriptors. The end itself is not kept, so that
     /// end-of-file and EPIPE stay true.
-    EndFlags { pipe: (u64, u64), holders: Vec<(i32, i32)>, flags: OFlags },
+    EndFlags { pipe: (u64, u64), holders: Vec<(ProcessId, i32)>, flags: OFlags },
     /// The file in memory, or its name.
     Memory(Box<Before>, #[expect(dead_code, reason = "its end counts")] Counted),
     /// The child that had not been waited for.
-    Reap { child: i32 },
+    Reap { child: ProcessId },
     /// The child of whose end the process had not heard.
-    Told { parent: i32, child: i32, status: i32 },
+    Told { parent: ProcessId, child: ProcessId, status: i32 },
     /// The signal that was sent.
-    Sent { receiver: i32, number: u64 },
+    Sent { receiver: ProcessId, number: u64 },
     /// The signal that was heard.
-    Heard { receiver: i32, sent: Sent },
+    Heard { receiver: ProcessId, sent: Sent },
     /// Nothing.
     Nothing,
 }
@@ -152,7 +153,7 @@ impl Undo {
 }
 
 impl Supervisor {
-    pub(crate) fn undo_of(&mut self, tid: i32, intent: Intent) -> io::Result<Undo> {
+    pub(crate) fn undo_of(&mut self, tid: ThreadId, intent: Intent) -> io::Result<Undo> {
         Ok(match intent {
             Intent::Stream(pipe) => {
                 let contents = Contents::of(&pipe)?;
@@ -196,7 +197,7 @@ impl Supervisor {
             Intent::EndFlags { fd, end } => {
                 let pipe = rustix::fs::fstat(&end)?;
                 let pid = self.pid_of(tid)?;
-                let holders = self.holders_of_end((pid, fd));
+                let holders = self.holders_of_end((pid.leader(), fd));
                 let flags = rustix::fs::fcntl_getfl(&end)?;
                 Undo::EndFlags { pipe: (pipe.st_dev, pipe.st_ino), holders, flags }
             }
@@ -215,23 +216,29 @@ impl Supervisor {
     }
 
     /// All who have the same end of a pipe open, as processes and their descriptors.
-    fn holders_of_end(&mut self, end: (i32, i32)) -> Vec<(i32, i32)> {
-        let link = |(pid, fd): (i32, i32)| std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok();
-        let pipe = link(end);
+    fn holders_of_end(&mut self, end: (ThreadId, i32)) -> Vec<(ProcessId, i32)> {
+        let link = |task: TaskId, fd: i32| std::fs::read_link(format!("/proc/{task}/fd/{fd}")).ok();
+        let pipe = link(end.0.into(), end.1);
         let pids = self.processes();
-        let of = |pid: i32| {
+        let of = |pid: ProcessId| {
             let descriptors = self.descriptors_of(pid).unwrap_or_default();
             descriptors.into_iter().map(move |fd| (pid, fd))
         };
-        let is_same =
-            |&other: &(i32, i32)| link(other) == pipe && crate::sys::are_same_file(end, other).unwrap_or(false);
+        let is_same = |&other: &(ProcessId, i32)| {
+            link(other.0.into(), other.1) == pipe && crate::sys::are_same_file(end, other).unwrap_or(false)
+        };
         pids.into_iter().flat_map(of).filter(is_same).collect()
     }
 
     /// Whoever has the end of the pipe, or has it again, finds its flags as they were.
-    pub(in crate::ahead) fn restore_end_flags(&mut self, pipe: (u64, u64), holders: &[(i32, i32)], flags: OFlags) {
+    pub(in crate::ahead) fn restore_end_flags(
+        &mut self,
+        pipe: (u64, u64),
+        holders: &[(ProcessId, i32)],
+        flags: OFlags,
+    ) {
         for &(pid, fd) in holders {
-            let Ok(copy) = self.copy_descriptor(pid, fd) else { continue };
+            let Ok(copy) = self.copy_descriptor(pid.leader(), fd) else { continue };
             let is_pipe = rustix::fs::fstat(&copy).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == pipe);
             let mode = |flags: OFlags| flags & OFlags::RWMODE;
             if is_pipe && rustix::fs::fcntl_getfl(&copy).is_ok_and(|now| mode(now) == mode(flags)) {
@@ -278,7 +285,7 @@ impl Supervisor {
         }
     }
 
-    fn is_plain_file(&mut self, tid: i32, fd: i32) -> bool {
+    fn is_plain_file(&mut self, tid: ThreadId, fd: i32) -> bool {
         let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
         let kind = rustix::fs::fstat(&copy).map(|stat| FileType::from_raw_mode(stat.st_mode));
         // With its last descriptor a lock would go, before what is held under it.
@@ -381,7 +388,7 @@ pub(crate) fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
 pub(in crate::ahead) const CLOSE_ON_EXEC: u32 = libc::O_CLOEXEC as u32;
 
 /// Whether exec closes a descriptor of another process. One that is not open is not closed.
-pub(crate) fn is_close_on_exec(pid: i32, fd: i32) -> procfs::Result<bool> {
+pub(crate) fn is_close_on_exec(pid: ProcessId, fd: i32) -> procfs::Result<bool> {
     match procfs::descriptor_flags(pid, fd) {
         Err(procfs::Error::Gone(_) | procfs::Error::Missing { .. }) => Ok(false),
         flags => Ok(flags? & CLOSE_ON_EXEC != 0),

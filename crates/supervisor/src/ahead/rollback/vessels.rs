@@ -8,7 +8,8 @@
 use crate::ahead::calls::plan::Class;
 use crate::ahead::Kept;
 use crate::event_loop::Supervisor;
-use checkpoint::{Dying, ToReap, Vessel};
+use checkpoint::{Dying, ToReap, Vessel, VesselId};
+use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::Checkpoint;
 use std::collections::{HashMap, HashSet};
 use syscall_table::Op;
@@ -21,29 +22,29 @@ const UNREAPED_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct Vessels {
     /// They have not let go of what others could notice, by their process id.
-    new: HashMap<i32, Checkpoint>,
+    new: HashMap<TaskId, Checkpoint>,
     /// They were killed, and their end has not been seen yet, by their process id.
-    dying: HashMap<i32, Dying>,
+    dying: HashMap<TaskId, Dying>,
     /// They died, and their process has to wait for them.
-    unreaped: HashMap<i32, Vec<ToReap>>,
+    unreaped: HashMap<ProcessId, Vec<ToReap>>,
     /// Process ids that vessels had or have, and no process of the world has had since.
-    ids: HashSet<i32>,
+    ids: HashSet<TaskId>,
 }
 
 impl Vessels {
     /// A vessel was forked: it has this process id.
-    pub fn born(&mut self, id: i32) {
-        self.ids.insert(id);
+    pub fn born(&mut self, id: VesselId) {
+        self.ids.insert(id.into());
     }
 
     /// A thread or process of the world has this id now.
-    pub fn is_no_more(&mut self, id: i32) {
-        self.ids.remove(&id);
+    pub fn is_no_more(&mut self, id: ThreadId) {
+        self.ids.remove(&id.into());
     }
 
     /// Whether a process id is one of a vessel, or was.
-    pub fn has(&self, id: i32) -> bool {
-        self.ids.contains(&id)
+    pub fn has(&self, id: impl Into<TaskId>) -> bool {
+        self.ids.contains(&id.into())
     }
 
     /// Whether nothing is to be done for any that was given up.
@@ -56,13 +57,13 @@ impl Vessels {
     }
 
     /// Whether a child of a process is a vessel that was given up.
-    pub fn is_given_up(&self, parent: i32, child: i32) -> bool {
-        let is_it = |dead: &ToReap| dead.vessel() == child;
-        self.dying.contains_key(&child) || self.unreaped.get(&parent).is_some_and(|dead| dead.iter().any(is_it))
+    pub fn is_given_up(&self, parent: ProcessId, child: ProcessId) -> bool {
+        let is_it = |dead: &ToReap| dead.vessel().process() == child;
+        self.dying.contains_key(&child.into()) || self.unreaped.get(&parent).is_some_and(|dead| dead.iter().any(is_it))
     }
 
     /// Those that a process has to wait for, which is somebody else's task from here on.
-    pub fn take_unreaped(&mut self, parent: i32) -> Vec<ToReap> {
+    pub fn take_unreaped(&mut self, parent: ProcessId) -> Vec<ToReap> {
         self.unreaped.remove(&parent).unwrap_or_default()
     }
 
@@ -96,14 +97,14 @@ pub(in crate::ahead) fn would_notice(class: &Class, nr: u64) -> bool {
 impl Supervisor {
     /// If it is a vessel that has stopped, that is the core's business no more than anybody's: `None`.
     pub(crate) fn adopt_vessel(&mut self, stopped: Stopped) -> Option<Stopped> {
-        let pid = stopped.tid();
-        if self.ahead.vessels.dying.contains_key(&pid) {
+        let task = stopped.tid().into();
+        if self.ahead.vessels.dying.contains_key(&task) {
             // On its way out.
             let _ = stopped.resume(0);
             return None;
         }
-        let fresh = self.ahead.fresh_vessel.as_ref().filter(|kept| kept.vessel.pid() == pid);
-        let new = self.ahead.vessels.new.get(&pid).and_then(|checkpoint| self.ahead.kept.get(checkpoint));
+        let fresh = self.ahead.fresh_vessel.as_ref().filter(|kept| TaskId::from(kept.vessel.id()) == task);
+        let new = self.ahead.vessels.new.get(&task).and_then(|checkpoint| self.ahead.kept.get(checkpoint));
         match fresh.or(new) {
             Some(kept) => {
                 kept.vessel.vessel().adopt(stopped);
@@ -115,7 +116,7 @@ impl Supervisor {
 
     /// A checkpoint is the core's from here on.
     pub(in crate::ahead) fn keep_checkpoint(&mut self, checkpoint: Checkpoint, kept: Kept) {
-        self.ahead.vessels.new.insert(kept.vessel.pid(), checkpoint);
+        self.ahead.vessels.new.insert(kept.vessel.id().into(), checkpoint);
         self.ahead.kept.insert(checkpoint, kept);
     }
 
@@ -125,12 +126,13 @@ impl Supervisor {
             // What it was for came to nothing.
             self.discard(stale);
         }
-        for (pid, checkpoint) in std::mem::take(&mut self.ahead.vessels.new) {
+        for checkpoint in std::mem::take(&mut self.ahead.vessels.new).into_values() {
             let Some(kept) = self.ahead.kept.get(&checkpoint) else { continue };
             if let Err(error) = kept.vessel.vessel().settle() {
                 // A copy that may be noticed is worse than none: without it a rollback ends the world.
-                self.ahead.trace(|| format!("vessel {pid}: {error}"));
-                crate::sys::kill(pid, libc::SIGKILL);
+                let vessel = kept.vessel.id();
+                self.ahead.trace(|| format!("vessel {vessel}: {error}"));
+                crate::sys::kill(vessel.process(), libc::SIGKILL);
             }
         }
         self.await_dying();
@@ -146,7 +148,7 @@ impl Supervisor {
 
     /// A process has stopped. Those of its dead vessels that nobody can have noticed wait until its next checkpoint,
     /// for which it makes calls for us anyway.
-    pub(in crate::ahead) fn reap_if_due(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+    pub(in crate::ahead) fn reap_if_due(&mut self, stopped: &Stopped, pid: ProcessId) -> Result<()> {
         let is_patient = |dead: &Vec<ToReap>| dead.len() < UNREAPED_MAX && dead.iter().all(ToReap::can_wait);
         let can_wait = self.ahead.core.open_speculations() > 0
             && self.ahead.vessels.unreaped.get(&pid).is_some_and(is_patient)
@@ -158,20 +160,20 @@ impl Supervisor {
     }
 
     /// A process is about to end, or to look: nothing is left of its vessels that were given up.
-    pub(in crate::ahead) fn reap_all(&mut self, stopped: &Stopped, pid: i32) -> Result<()> {
+    pub(in crate::ahead) fn reap_all(&mut self, stopped: &Stopped, pid: ProcessId) -> Result<()> {
         self.await_dying();
         self.reap_unseen(stopped, pid)
     }
 
     /// The end of somebody who is no thread of the world.
-    pub(crate) fn on_vessel_end(&mut self, pid: i32) {
-        if let Some(dying) = self.ahead.vessels.dying.remove(&pid) {
+    pub(crate) fn on_vessel_end(&mut self, id: ThreadId) {
+        if let Some(dying) = self.ahead.vessels.dying.remove(&id.into()) {
             self.keep_unreaped(dying.ended());
         }
     }
 
     fn keep_unreaped(&mut self, dead: ToReap) {
-        match self.tracees.contains_key(&dead.parent()) {
+        match self.tracees.contains_key(&dead.parent().leader()) {
             true => self.ahead.vessels.are_unreaped([dead]),
             false => self.reparent(vec![dead]),
         }
@@ -182,14 +184,14 @@ impl Supervisor {
     }
 
     pub(in crate::ahead) fn discard_vessel(&mut self, vessel: Vessel) {
-        self.ahead.vessels.new.remove(&vessel.pid());
+        self.ahead.vessels.new.remove(&vessel.id().into());
         if let Ok(dying) = vessel.give_up() {
-            self.ahead.vessels.dying.insert(dying.vessel(), dying);
+            self.ahead.vessels.dying.insert(dying.vessel().into(), dying);
         }
     }
 
     /// A process has ended for good: nobody can be put back, and what its vessels may have open is to be closed.
-    pub(in crate::ahead) fn discard_vessels_of(&mut self, pid: i32) {
+    pub(in crate::ahead) fn discard_vessels_of(&mut self, pid: ProcessId) {
         let of_it: Vec<Checkpoint> =
             self.ahead.kept.iter().filter(|(_, kept)| kept.pid == pid).map(|(&checkpoint, _)| checkpoint).collect();
         if let Some(stale) = self.ahead.fresh_vessel.take_if(|fresh| fresh.pid == pid) {

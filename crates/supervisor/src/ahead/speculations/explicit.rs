@@ -6,6 +6,7 @@ use crate::ahead::rollback;
 use crate::ahead::{process, Ahead, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::speculate;
+use procfs::ThreadId;
 use speculation::{Access, SpeculationId};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -108,7 +109,7 @@ impl Supervisor {
     }
 
     /// From now on every call is asked about. Threads that are past that question are taken back to it.
-    pub(in crate::ahead) fn switch_on(&mut self, caller: i32) {
+    pub(in crate::ahead) fn switch_on(&mut self, caller: ThreadId) {
         let world = self.world();
         if world.ahead.swap(1, Ordering::SeqCst) != 0 {
             return;
@@ -120,7 +121,7 @@ impl Supervisor {
             self.end_world(&format!("it is not known which process is whose child ({error})"));
         }
         self.learn_mappings();
-        let others: Vec<i32> = self
+        let others: Vec<ThreadId> = self
             .tracees
             .iter()
             .filter(|(&tid, tracee)| tracee.thread.is_some() && tid != caller)
@@ -138,15 +139,15 @@ impl Supervisor {
 
     /// Who is whose child, of those that were born while nobody asked.
     fn learn_kinship(&mut self) -> Result<()> {
-        let pids: Vec<i32> = self.tracees.keys().copied().collect();
-        for pid in pids {
-            for child in procfs::unless_gone(procfs::children(pid))? {
-                if self.tracees.contains_key(&child) {
-                    self.ahead.children.born(pid, child, false);
+        let tids: Vec<ThreadId> = self.tracees.keys().copied().collect();
+        for tid in tids {
+            for child in procfs::unless_gone(procfs::children(tid))? {
+                if self.tracees.contains_key(&child.leader()) {
+                    self.ahead.children.born(tid.leads(), child, false);
                 } else if rollback::is_traced_by_us(child)? {
                     // Born a moment ago: its birth is to be heard of before its parent runs ahead, or it would seem to
                     // be a child of the guess.
-                    let _ = self.await_birth(child);
+                    let _ = self.await_birth(child.leader());
                 }
             }
         }
@@ -159,9 +160,9 @@ impl Supervisor {
             return;
         }
         self.front.tell(&crate::message::Message::Warning { text: format!("{why}; every process inside was killed") });
-        let pids: Vec<i32> = self.tracees.keys().copied().collect();
-        for pid in pids {
-            crate::sys::kill(pid, libc::SIGKILL);
+        let tids: Vec<ThreadId> = self.tracees.keys().copied().collect();
+        for tid in tids {
+            crate::sys::kill_process_of(tid, libc::SIGKILL);
         }
     }
 }

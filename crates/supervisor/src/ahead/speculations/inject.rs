@@ -6,6 +6,7 @@ use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::{process, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::Frame;
+use procfs::ProcessId;
 use speculation::{Access, SpeculationId};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -286,7 +287,7 @@ impl Injector {
 /// the slow operations between the two have ended: when they are asked for again, their results are known, and nobody
 /// waits for them a second time.
 #[derive(Debug, Default)]
-pub(crate) struct Outcomes(HashMap<i32, History>);
+pub(crate) struct Outcomes(HashMap<ProcessId, History>);
 
 #[derive(Debug, Default)]
 struct History {
@@ -310,21 +311,21 @@ impl Outcomes {
     const EXPECTED_MAX: usize = 4096;
 
     /// A call is about to become a speculation.
-    pub fn count(&mut self, pid: i32) {
+    pub fn count(&mut self, pid: ProcessId) {
         self.0.entry(pid).or_default().count += 1;
     }
 
     /// It did not.
-    pub fn uncount(&mut self, pid: i32) {
+    pub fn uncount(&mut self, pid: ProcessId) {
         self.0.entry(pid).or_default().count -= 1;
     }
 
-    pub fn counted(&self, pid: i32) -> u64 {
+    pub fn counted(&self, pid: ProcessId) -> u64 {
         self.0.get(&pid).map_or(0, |history| history.count)
     }
 
     /// It did, and this is how it will turn out.
-    pub fn expect(&mut self, pid: i32, at: Instant, is_right: bool) {
+    pub fn expect(&mut self, pid: ProcessId, at: Instant, is_right: bool) {
         let history = self.0.entry(pid).or_default();
         let number = history.count;
         history.expected.push_back(Expected { number, at, is_right });
@@ -335,7 +336,7 @@ impl Outcomes {
 
     /// The process is where it was after `count` speculations. Those that are known now are so in the next execution,
     /// up to the first wrong one: what was asked for after that was asked for in error.
-    pub fn back_to(&mut self, pid: i32, count: u64, now: Instant) {
+    pub fn back_to(&mut self, pid: ProcessId, count: u64, now: Instant) {
         let Some(history) = self.0.get_mut(&pid) else { return };
         let first = history.expected.partition_point(|expected| expected.number <= count);
         let undone = history.expected.split_off(first);
@@ -361,7 +362,7 @@ impl Outcomes {
     }
 
     /// An injected call comes again; whether its outcome is known.
-    pub fn is_known_again(&mut self, pid: i32) -> bool {
+    pub fn is_known_again(&mut self, pid: ProcessId) -> bool {
         let Some(history) = self.0.get_mut(&pid) else { return false };
         if history.again.pop_front() != Some(true) {
             return false;
@@ -373,14 +374,14 @@ impl Outcomes {
     }
 
     /// The process depends on nothing: nothing takes it back to before this.
-    pub fn settle(&mut self, pid: i32) {
+    pub fn settle(&mut self, pid: ProcessId) {
         if let Some(history) = self.0.get_mut(&pid) {
             history.expected.clear();
         }
     }
 
     /// The process has ended.
-    pub fn forget(&mut self, pid: i32) {
+    pub fn forget(&mut self, pid: ProcessId) {
         self.0.remove(&pid);
     }
 }
@@ -430,6 +431,9 @@ impl Supervisor {
 mod tests {
     use super::*;
 
+    const ONE: ProcessId = ProcessId::from_raw(7);
+    const OTHER: ProcessId = ProcessId::from_raw(8);
+
     #[test]
     fn texts() {
         let injection = Injection::parse("open:0.5,stat:10%:30").unwrap();
@@ -447,20 +451,20 @@ mod tests {
         let (early, late) = (Instant::now(), Instant::now() + Duration::from_secs(60));
         let mut outcomes = Outcomes::default();
         for (at, is_right) in [(early, true), (early, true), (early, false), (late, true)] {
-            outcomes.count(7);
-            outcomes.expect(7, at, is_right);
+            outcomes.count(ONE);
+            outcomes.expect(ONE, at, is_right);
         }
         // The checkpoint was taken at the first one, which is made again without a guess.
-        outcomes.back_to(7, 1, Instant::now());
-        let again: Vec<bool> = (0..3).map(|_| outcomes.is_known_again(7)).collect();
+        outcomes.back_to(ONE, 1, Instant::now());
+        let again: Vec<bool> = (0..3).map(|_| outcomes.is_known_again(ONE)).collect();
         assert_eq!(again, [true, true, false], "the one that failed is known, too; the one after it was made in error");
         // An older checkpoint: they are still known.
-        outcomes.back_to(7, 0, Instant::now());
-        let again: Vec<bool> = (0..4).map(|_| outcomes.is_known_again(7)).collect();
+        outcomes.back_to(ONE, 0, Instant::now());
+        let again: Vec<bool> = (0..4).map(|_| outcomes.is_known_again(ONE)).collect();
         assert_eq!(again, [true, true, true, false]);
-        outcomes.settle(7);
-        assert_eq!(outcomes.counted(7), 3);
-        assert_eq!(outcomes.counted(8), 0);
+        outcomes.settle(ONE);
+        assert_eq!(outcomes.counted(ONE), 3);
+        assert_eq!(outcomes.counted(OTHER), 0);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! whether a checkpoint is worth its cost.
 
 use crate::ahead::speculations::history::{Outcome, Recorder, TakenBack};
-use crate::ahead::{process, Ahead, Object};
+use crate::ahead::{pid_of, process, Ahead, Object};
+use procfs::ProcessId;
 use speculation::{DependencySet, Dependent, SpeculationId};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 /// An open guess.
 #[derive(Clone, Debug)]
 pub(crate) struct Guess {
-    pub pid: i32,
+    pub pid: ProcessId,
     /// At which call: a family of `--inject`, or `begin`.
     pub why: String,
     /// Since when, from the beginning of the world.
@@ -25,7 +26,7 @@ pub(crate) struct Guess {
 /// What a rollback did, besides the guesses that it took back.
 #[derive(Debug)]
 pub(crate) struct Undone {
-    pub pids: Vec<i32>,
+    pub pids: Vec<ProcessId>,
     pub operations: usize,
     pub took: Duration,
 }
@@ -35,7 +36,7 @@ pub(crate) struct Undone {
 pub(crate) struct Ledger {
     open: HashMap<SpeculationId, Guess>,
     /// Processes that depend on a guess, and since when.
-    since: BTreeMap<i32, Duration>,
+    since: BTreeMap<ProcessId, Duration>,
     pub history: Option<Recorder>,
 }
 
@@ -45,8 +46,8 @@ impl Ledger {
     }
 
     pub fn made(&mut self, id: SpeculationId, why: &str, due: Option<Instant>, now: Duration) {
-        let pid = id.process.0 as i32;
-        let entry = self.history.as_mut().and_then(|history| history.guessed(pid, why, us(now)));
+        let pid = pid_of(id.process);
+        let entry = self.history.as_mut().and_then(|history| history.guessed(pid.as_raw(), why, us(now)));
         self.open.insert(id, Guess { pid, why: why.to_owned(), since: now, due, entry });
     }
 
@@ -63,9 +64,10 @@ impl Ledger {
             cause = cause.or(closed);
             outcome = Outcome::Unmade;
         }
-        let (cause, why) = cause.map_or((0, "unknown".to_owned()), |guess| (guess.pid, guess.why));
+        let (cause, why) = cause.map_or((0, "unknown".to_owned()), |guess| (guess.pid.as_raw(), guess.why));
         if let Some(history) = &mut self.history {
             let Undone { pids, operations, took } = undone;
+            let pids = pids.into_iter().map(ProcessId::as_raw).collect();
             let (at_us, cost_us) = (us(now), us(took));
             history.rolled_back(TakenBack { at_us, cost_us, why: why.clone(), cause, pids, operations });
         }
@@ -97,63 +99,63 @@ impl Ledger {
     }
 
     /// A process depends on a guess.
-    pub fn went_ahead(&mut self, pid: i32, now: Duration) {
+    pub fn went_ahead(&mut self, pid: ProcessId, now: Duration) {
         let mut is_new = false;
         self.since.entry(pid).or_insert_with(|| {
             is_new = true;
             now
         });
         if let (true, Some(history)) = (is_new, &mut self.history) {
-            history.went_ahead(pid, us(now));
+            history.went_ahead(pid.as_raw(), us(now));
         }
     }
 
     /// It depends on none any more.
-    pub fn settled(&mut self, pid: i32, now: Duration) {
+    pub fn settled(&mut self, pid: ProcessId, now: Duration) {
         let was_ahead = self.since.remove(&pid).is_some();
         if let (true, Some(history)) = (was_ahead, &mut self.history) {
-            history.settled(pid, us(now));
+            history.settled(pid.as_raw(), us(now));
         }
     }
 
     /// Since when a process depends on a guess.
-    pub fn ahead_since(&self, pid: i32) -> Option<Duration> {
+    pub fn ahead_since(&self, pid: ProcessId) -> Option<Duration> {
         self.since.get(&pid).copied()
     }
 
-    pub fn checkpoint(&mut self, pid: i32, took: Duration, now: Duration) {
+    pub fn checkpoint(&mut self, pid: ProcessId, took: Duration, now: Duration) {
         if let Some(history) = &mut self.history {
-            history.checkpoint(pid, us(took), us(now));
+            history.checkpoint(pid.as_raw(), us(took), us(now));
         }
     }
 
-    pub fn executed(&mut self, pid: i32) {
+    pub fn executed(&mut self, pid: ProcessId) {
         if let Some(history) = &mut self.history {
-            history.executed(pid);
+            history.executed(pid.as_raw());
         }
     }
 
-    pub fn ended(&mut self, pid: i32, now: Duration) {
+    pub fn ended(&mut self, pid: ProcessId, now: Duration) {
         self.since.remove(&pid);
         if let Some(history) = &mut self.history {
-            history.ended(pid, us(now));
+            history.ended(pid.as_raw(), us(now));
         }
     }
 }
 
 impl Ahead {
     /// A process that depends on guesses made a child, which depends on them as well.
-    pub fn note_fork(&mut self, parent: i32, child: i32) {
+    pub fn note_fork(&mut self, parent: ProcessId, child: ProcessId) {
         let now = self.now();
         self.ledger.went_ahead(child, now);
         if let Some(history) = &mut self.ledger.history {
-            history.flows_to(parent, child, "fork".to_owned(), us(now));
+            history.flows_to(parent.as_raw(), child.as_raw(), "fork".to_owned(), us(now));
         }
     }
 
     /// A call takes dependencies from what it observes and modifies, and gives those of its process to what it
     /// modifies.
-    pub fn note_flows(&mut self, pid: i32, observes: &[Dependent<Object>], modifies: &[Object]) {
+    pub fn note_flows(&mut self, pid: ProcessId, observes: &[Dependent<Object>], modifies: &[Object]) {
         let now = us(self.begin.elapsed());
         let Some(history) = &mut self.ledger.history else { return };
         let own = self.core.dependencies_of_process(process(pid));
@@ -163,17 +165,17 @@ impl Ahead {
         });
         for object in observed.chain(modifies) {
             if !self.core.dependencies_of_object(object).is_subset(own) {
-                history.takes(pid, object.to_string(), now);
+                history.takes(pid.as_raw(), object.to_string(), now);
             }
         }
         for dependent in observes {
             let Dependent::Process(other) = dependent else { continue };
             if !self.core.dependencies_of_process(*other).is_subset(own) {
-                history.flows_to(other.0 as i32, pid, "its end".to_owned(), now);
+                history.flows_to(other.0 as i32, pid.as_raw(), "its end".to_owned(), now);
             }
         }
         for object in modifies {
-            history.gives(pid, object.to_string());
+            history.gives(pid.as_raw(), object.to_string());
         }
     }
 }
@@ -186,6 +188,8 @@ pub(in crate::ahead) fn us(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use speculation::Process;
+
+    const SEVEN: ProcessId = ProcessId::from_raw(7);
 
     fn id(pid: u32, counter: u64) -> SpeculationId {
         SpeculationId { process: Process(pid), counter }
@@ -200,7 +204,7 @@ mod tests {
             ledger.made(id(7, counter), why, None, MS * counter as u32);
         }
         ledger.right(id(7, 1), MS * 4);
-        let undone = Undone { pids: vec![7], operations: 2, took: MS };
+        let undone = Undone { pids: vec![SEVEN], operations: 2, took: MS };
         assert_eq!(ledger.rolled_back(&[id(7, 2), id(7, 3)], undone, MS * 5), "begin");
         let history = ledger.history.unwrap().written;
         let outcomes: Vec<Outcome> = history.guesses.iter().map(|guess| guess.outcome).collect();
@@ -224,10 +228,10 @@ mod tests {
     #[test]
     fn a_process_is_ahead_from_its_first_guess_to_its_last() {
         let mut ledger = Ledger::new(false);
-        ledger.went_ahead(7, MS);
-        ledger.went_ahead(7, MS * 2);
-        assert_eq!(ledger.ahead_since(7), Some(MS));
-        ledger.settled(7, MS * 3);
-        assert_eq!(ledger.ahead_since(7), None);
+        ledger.went_ahead(SEVEN, MS);
+        ledger.went_ahead(SEVEN, MS * 2);
+        assert_eq!(ledger.ahead_since(SEVEN), Some(MS));
+        ledger.settled(SEVEN, MS * 3);
+        assert_eq!(ledger.ahead_since(SEVEN), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Guesses that a program has made for somebody outside of the world to resolve ([`crate::completions`]).
 
-use crate::ahead::{process, Ahead};
+use crate::ahead::Ahead;
 use crate::completions::{Listener, News, Order, Outcome};
 use crate::event_loop::Supervisor;
 use speculation::{SpeculationId, State};
@@ -38,7 +38,7 @@ impl Outside {
 impl Ahead {
     /// `id`, which has this number, is for somebody outside, who calls it by `tag`.
     pub(in crate::ahead) fn begun_for_outside(&mut self, number: u64, id: SpeculationId, tag: u64) {
-        let maker = process(id.process.0 as i32);
+        let maker = id.process;
         let before = self.core.dependencies_of_process(maker).iter().filter(|&other| other != id);
         let (mut depends_on, mut others) = (Vec::new(), 0);
         for other in before {

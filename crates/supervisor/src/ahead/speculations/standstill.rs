@@ -6,6 +6,7 @@
 
 use crate::ahead::{Object, UnderWay};
 use crate::event_loop::Supervisor;
+use procfs::{ProcessId, ThreadId};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ pub(in crate::ahead) struct Standstill {
 
 impl crate::ahead::Ahead {
     /// Whether a thread can go on only if another one does something first.
-    fn waits_for_others(&self, tid: i32) -> bool {
+    fn waits_for_others(&self, tid: ThreadId) -> bool {
         let waits_inside = |under_way: &UnderWay| {
             let are_inside = |objects: &[Object]| {
                 let is_inside = |object: &Object| {
@@ -45,7 +46,7 @@ impl crate::ahead::Ahead {
             let sleeps = under_way.can_be_repeated || is_asleep(tid);
             sleeps && !under_way.watches && are_inside(&under_way.objects)
         };
-        self.children.stands(tid)
+        self.children.stands(tid.leads())
             || self.thread_groups.is_retired(tid)
             || self.thread_groups.is_held(tid)
             || self.parked.values().any(|parked| parked.call.tid == tid)
@@ -85,7 +86,7 @@ impl Supervisor {
     }
 
     /// Whether nobody can go on but other threads of these processes.
-    fn is_stuck(&mut self, stalled: &HashSet<i32>) -> bool {
+    fn is_stuck(&mut self, stalled: &HashSet<ProcessId>) -> bool {
         let ahead = &self.ahead;
         if ahead.outside.has_any()
             || !ahead.deadlines.is_empty()
@@ -94,9 +95,9 @@ impl Supervisor {
         {
             return false;
         }
-        let mut others: Vec<i32> = self.tracees.keys().copied().collect();
+        let mut others: Vec<ThreadId> = self.tracees.keys().copied().collect();
         others.retain(|&tid| !self.pid_of(tid).is_ok_and(|pid| stalled.contains(&pid)));
-        let waits = |&tid: &i32| {
+        let waits = |&tid: &ThreadId| {
             self.ahead.waits_for_others(tid)
                 || self.sleeps_on_permit(tid)
                 || self.waits_for_a_thread(tid)
@@ -115,7 +116,7 @@ impl Supervisor {
 
     /// Whether a thread waits in poll, select or epoll, and for no time. It may be something of outside that it waits
     /// for: that alone is no standstill.
-    fn polls_without_limit(&self, tid: i32) -> bool {
+    fn polls_without_limit(&self, tid: ThreadId) -> bool {
         let Ok(Some((number, args))) = procfs::waiting_call(tid) else { return false };
         // A poll that was interrupted goes on as a call that does not say what it is.
         let restarted =
@@ -131,7 +132,7 @@ impl Supervisor {
     }
 
     /// Processes of which a thread has waited for a guess for long.
-    fn stalled_processes(&self, now: Instant) -> HashSet<i32> {
+    fn stalled_processes(&self, now: Instant) -> HashSet<ProcessId> {
         let parked = self.ahead.parked.values();
         let is_long = |parked: &&crate::ahead::Parked| now.duration_since(parked.begin) >= STALLED;
         let long = parked.filter(is_long).filter(|parked| !self.waits_for_child(&parked.call));
@@ -140,7 +141,7 @@ impl Supervisor {
 }
 
 /// Whether a thread waits, and for no time, until somebody who shares its memory wakes it: that is somebody inside.
-fn waits_for_memory(tid: i32) -> bool {
+fn waits_for_memory(tid: ThreadId) -> bool {
     const COMMAND: u64 = 0x7f;
     const WAIT: u64 = 0;
     const WAIT_BITSET: u64 = 9;
@@ -150,6 +151,6 @@ fn waits_for_memory(tid: i32) -> bool {
 
 /// Whether a thread sleeps in the kernel: one that writes into a pipe whose room has been used up has done a part, and
 /// cannot be made to repeat it. If that is not known, it may go on.
-fn is_asleep(tid: i32) -> bool {
+fn is_asleep(tid: ThreadId) -> bool {
     procfs::Status::of(tid).and_then(|status| status.state()).is_ok_and(|state| state == 'S')
 }

@@ -5,16 +5,18 @@ use crate::ahead::speculations::ledger::us;
 use crate::ahead::{process, Ahead, Parked};
 use crate::event_loop::Supervisor;
 use crate::status::{AheadStatus, OpenGuess, ProcessStatus};
+use procfs::{ProcessId, ThreadId};
 use std::time::Instant;
 
 impl Supervisor {
     pub(crate) fn ahead_status(&mut self) -> AheadStatus {
         /// Guesses that are told one by one.
         const OLDEST_MAX: usize = 100;
-        let mut pids: Vec<i32> = self.tracees.keys().copied().collect();
-        pids.sort_unstable();
+        let mut tids: Vec<ThreadId> = self.tracees.keys().copied().collect();
+        tids.sort_unstable();
         // Threads that are not the first of their process are not told of.
-        pids.retain(|&tid| self.pid_of(tid).is_ok_and(|pid| pid == tid));
+        let pids = tids.into_iter().filter_map(|tid| self.pid_of(tid).ok().filter(|&pid| tid.is_leader_of(pid)));
+        let pids: Vec<ProcessId> = pids.collect();
         let ahead = &self.ahead;
         let report = &ahead.report;
         AheadStatus {
@@ -35,18 +37,18 @@ impl Ahead {
         let now = self.now();
         let open = self.ledger.open().into_iter().take(max).map(|(id, guess)| OpenGuess {
             number: self.number_of(id),
-            pid: guess.pid,
+            pid: guess.pid.as_raw(),
             why: guess.why.clone(),
             age_us: us(now.saturating_sub(guess.since)),
         });
         open.collect()
     }
 
-    fn process_status(&self, pid: i32) -> ProcessStatus {
+    fn process_status(&self, pid: ProcessId) -> ProcessStatus {
         let since = self.ledger.ahead_since(pid);
         ProcessStatus {
-            pid,
-            program: history::program_of(pid),
+            pid: pid.as_raw(),
+            program: history::program_of(pid.as_raw()),
             ahead_us: since.map(|since| us(self.now().saturating_sub(since))),
             guesses: self.core.dependencies_of_process(process(pid)).len() as usize,
             checkpoints: self.checkpoints_of(pid).count(),
@@ -54,7 +56,7 @@ impl Ahead {
         }
     }
 
-    fn what_it_waits_for(&self, pid: i32) -> Option<String> {
+    fn what_it_waits_for(&self, pid: ProcessId) -> Option<String> {
         if self.children.stands(pid) {
             return Some("the outcome of its guesses, to end".to_owned());
         }

@@ -1,6 +1,7 @@
 //! Connections within this process, of which some sockets count as held by the world.
 
 use super::*;
+use procfs::ProcessId;
 use std::collections::HashSet;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
@@ -30,8 +31,8 @@ impl Inside for Held {
         self.held.contains(&ino)
     }
 
-    fn has_process(&mut self, pid: i32) -> bool {
-        pid == std::process::id() as i32
+    fn has_process(&mut self, pid: ProcessId) -> bool {
+        pid == ProcessId::own()
     }
 }
 

@@ -25,6 +25,7 @@ use crate::ahead::rollback::undo::{own_path, Intent};
 use crate::ahead::{process, Call, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
+use procfs::ProcessId;
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, Stat, StatVfsMountFlags, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid,
 };
@@ -245,7 +246,7 @@ impl Supervisor {
         self.change_attributes(stopped, call, file, change)
     }
 
-    fn is_sure_to_change(&self, pid: i32, file: &Found, change: &Change) -> bool {
+    fn is_sure_to_change(&self, pid: ProcessId, file: &Found, change: &Change) -> bool {
         let (device, _) = self.world().device(file.stat.st_dev);
         let is_on_disk = device == DeviceKind::Domain && !self.is_private(file.stat.st_dev);
         let is_such = file.is_regular() || file.is_dir() || is_fifo(&file.stat);

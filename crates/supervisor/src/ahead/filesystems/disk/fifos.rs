@@ -15,6 +15,7 @@ use crate::ahead::filesystems::path_walk::Found;
 use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{Call, Object, UnderWay, SCRATCH};
 use crate::event_loop::Supervisor;
+use procfs::ProcessId;
 use rustix::fs::Stat;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
@@ -35,7 +36,7 @@ impl Supervisor {
     }
 
     /// Whether what a process does to a FIFO could be taken back alone, and be seen by somebody outside before.
-    pub(in crate::ahead) fn changes_fifo_of_others(&self, pid: i32, end: &OwnedFd) -> bool {
+    pub(in crate::ahead) fn changes_fifo_of_others(&self, pid: ProcessId, end: &OwnedFd) -> bool {
         let Ok(stat) = rustix::fs::fstat(end) else { return false };
         let pipe = Object::Pipe(stat.st_dev, stat.st_ino);
         self.is_new_fifo(&stat) && !self.is_as_certain_as_its_file(pid, &pipe, (stat.st_dev, stat.st_ino))

@@ -22,6 +22,7 @@ use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{process, Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
+use procfs::{ProcessId, ThreadId};
 use rustix::fs::{FileType, MemfdFlags, OFlags, Stat};
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -50,7 +51,7 @@ struct Mirror {
     base: Vec<u8>,
     /// Who made it.
     slot: usize,
-    pid: i32,
+    pid: ProcessId,
     /// Nothing that it depends on can fail any more.
     is_certain: bool,
 }
@@ -202,7 +203,8 @@ impl Supervisor {
     fn is_mapped_by_anybody(&mut self, inode: Inode) -> bool {
         let inside = self.processes();
         let Ok(processes) = std::fs::read_dir("/proc") else { return true };
-        let mut pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut pids =
+            processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(ProcessId::from_raw));
         pids.any(|pid| match procfs::Maps::of(pid) {
             // Nobody may look at some processes outside.
             Err(_) if !inside.contains(&pid) => false,
@@ -224,12 +226,12 @@ impl Supervisor {
     fn map_over(&mut self, stopped: &Stopped, file: &OwnedFd, mappings: &[Mapping]) -> Result<()> {
         let pid = self.pid_of(stopped.tid()).map_err(|source| TraceError::Kernel {
             what: "find a process",
-            tid: stopped.tid(),
+            task: stopped.tid().into(),
             source,
         })?;
         let failed = |error: i32| TraceError::Kernel {
             what: "map a file",
-            tid: pid,
+            task: pid.into(),
             source: std::io::Error::from_raw_os_error(error),
         };
         let own = self.free_descriptor(pid).ok_or_else(|| failed(libc::EMFILE))?;
@@ -293,8 +295,8 @@ impl Supervisor {
         }
         self.forget_unmapped_mirrors();
         // Who waits in a call looks at it again, and leaves the mirror before that.
-        let has_one = |pid: i32| may_map(procfs::Maps::of(pid), |found| *found == copied);
-        let waiting: Vec<i32> =
+        let has_one = |tid: ThreadId| may_map(procfs::Maps::of(tid), |found| *found == copied);
+        let waiting: Vec<ThreadId> =
             self.ahead.under_way.iter().filter(|(_, call)| call.can_be_repeated).map(|(&tid, _)| tid).collect();
         for tid in waiting.into_iter().filter(|&tid| has_one(tid)) {
             let _ = tracee::interrupt(tid);

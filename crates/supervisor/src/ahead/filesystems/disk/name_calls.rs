@@ -13,6 +13,7 @@ use crate::ahead::rollback::undo::own_path;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
+use procfs::ProcessId;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -319,7 +320,7 @@ fn is_changeable_in(found: &Found, dir: &Found) -> bool {
 
 /// Whether a process may change the entries of a directory, whatever they are: it is its owner, who may write there, or
 /// has root's rights.
-fn may_change(pid: i32, dir: &Found) -> bool {
+fn may_change(pid: ProcessId, dir: &Found) -> bool {
     const OWNER_MAY: u32 = 0o300;
     // CAP_DAC_OVERRIDE and CAP_FOWNER
     const OVERRIDES: u64 = 1 << 1 | 1 << 3;

@@ -20,6 +20,7 @@ use crate::ahead::rollback::undo::{own_path, Intent};
 use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, DeviceKind};
+use procfs::ThreadId;
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
@@ -238,11 +239,11 @@ impl Supervisor {
     }
 
     /// Whether a process may have mapped a file that is not where the disk says, for its directory was moved.
-    pub(in crate::ahead) fn maps_below_moved(&self, tid: i32) -> bool {
+    pub(in crate::ahead) fn maps_below_moved(&self, tid: ThreadId) -> bool {
         mapped::may_map_below(procfs::Maps::of(tid), &self.moved_paths())
     }
 
-    pub(in crate::ahead) fn maps_held_file(&self, tid: i32) -> bool {
+    pub(in crate::ahead) fn maps_held_file(&self, tid: ThreadId) -> bool {
         let is_held = |file: &Inode| self.ahead.held_names.concerns(file) || self.ahead.new_files.has_inode(file);
         mapped::may_map(procfs::Maps::of(tid), is_held)
     }

@@ -26,6 +26,7 @@ use crate::ahead::{process, Call, Object};
 use crate::descriptors::{file_system_user_of, status_field};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
+use procfs::ProcessId;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -244,7 +245,7 @@ impl Supervisor {
     }
 
     /// The number that the next descriptor gets, if there may be another one besides.
-    pub(in crate::ahead) fn free_descriptor(&self, pid: i32) -> Option<i32> {
+    pub(in crate::ahead) fn free_descriptor(&self, pid: ProcessId) -> Option<i32> {
         let limit = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max open files")).ok()?;
         let limit = limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX);
         let open = self.descriptors_of(pid).ok()?;
@@ -368,7 +369,12 @@ impl Supervisor {
     }
 
     /// Whether whatever takes back what a process does to this object of a new file takes the file itself back.
-    pub(in crate::ahead) fn is_as_certain_as_its_file(&self, pid: i32, object: &Object, file: (u64, u64)) -> bool {
+    pub(in crate::ahead) fn is_as_certain_as_its_file(
+        &self,
+        pid: ProcessId,
+        object: &Object,
+        file: (u64, u64),
+    ) -> bool {
         let core = &self.ahead.core;
         let mut own = core.dependencies_of_process(process(pid)).clone();
         own.merge(core.dependencies_of_object(object));
@@ -385,7 +391,7 @@ impl Supervisor {
 
     /// Whether this is a file that is taken back with whatever a process does now: nobody who is put back will have it
     /// open.
-    pub(in crate::ahead) fn goes_with(&self, pid: i32, file: &OwnedFd) -> bool {
+    pub(in crate::ahead) fn goes_with(&self, pid: ProcessId, file: &OwnedFd) -> bool {
         if self.ahead.new_files.is_empty() {
             return false;
         }
@@ -478,20 +484,20 @@ pub(in crate::ahead) fn has_known_flags(call: &Call) -> bool {
 }
 
 /// Whether a process is root as we are, so that what we make for it is what it would make.
-pub(in crate::ahead) fn is_root_as_we_are(pid: i32) -> bool {
-    file_system_user_of(pid).is_ok_and(|user| user == 0) && has_our_rights(pid)
+pub(in crate::ahead) fn is_root_as_we_are(pid: ProcessId) -> bool {
+    file_system_user_of(pid.leader()).is_ok_and(|user| user == 0) && has_our_rights(pid)
 }
 
 /// The rights that a process never gives to what it makes.
-pub(in crate::ahead) fn umask_of(pid: i32) -> Option<u32> {
-    u32::from_str_radix(&status_field::<String>(pid, "Umask:", 0).ok()?, 8).ok()
+pub(in crate::ahead) fn umask_of(pid: ProcessId) -> Option<u32> {
+    u32::from_str_radix(&status_field::<String>(pid.leader(), "Umask:", 0).ok()?, 8).ok()
 }
 
 /// The group of a file that a process makes in a directory.
-pub(in crate::ahead) fn group_in(pid: i32, dir: &Stat) -> Option<Gid> {
+pub(in crate::ahead) fn group_in(pid: ProcessId, dir: &Stat) -> Option<Gid> {
     const SET_GROUP: u32 = 0o2000;
     if dir.st_mode & SET_GROUP != 0 {
         return Some(Gid::from_raw(dir.st_gid));
     }
-    status_field(pid, "Gid:", 3).ok().map(Gid::from_raw)
+    status_field(pid.leader(), "Gid:", 3).ok().map(Gid::from_raw)
 }

@@ -15,6 +15,7 @@ use crate::ahead::filesystems::path_walk::{End, Entry, Found};
 use crate::ahead::rollback::undo::own_path;
 use crate::ahead::{Call, Object, UnderWay, SCRATCH};
 use crate::event_loop::Supervisor;
+use procfs::ThreadId;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use syscall_table::nr;
@@ -297,7 +298,7 @@ fn layout(
 }
 
 /// The pointers in a list of arguments, but for the first one.
-fn arguments_behind_first(tid: i32, argv: u64) -> Option<Vec<u64>> {
+fn arguments_behind_first(tid: ThreadId, argv: u64) -> Option<Vec<u64>> {
     let mut pointers = Vec::new();
     if argv == 0 {
         return Some(pointers);

@@ -15,6 +15,7 @@ use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
 use crate::ahead::rollback::undo::own_path;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
+use procfs::ThreadId;
 use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
@@ -252,7 +253,7 @@ impl Supervisor {
     }
 
     /// Whether the kernel says where the working directory is, as those inside see it.
-    pub(in crate::ahead) fn is_cwd_where_it_was(&self, tid: i32) -> bool {
+    pub(in crate::ahead) fn is_cwd_where_it_was(&self, tid: ThreadId) -> bool {
         !self.ahead.held_names.moves_directories() || matches!(self.path_of_cwd(tid), Some(Cwd::AsOnDisk))
     }
 
@@ -274,7 +275,7 @@ impl Supervisor {
     }
 
     /// Where a file that has no name on the disk will be, if that is one place.
-    fn path_of_new(&self, tid: i32, inode: (u64, u64)) -> Option<Vec<u8>> {
+    fn path_of_new(&self, tid: ThreadId, inode: (u64, u64)) -> Option<Vec<u8>> {
         let (dir, name) = self.ahead.held_names.only_name(inode)?;
         let path = match self.path_of_dir(tid, Found::of(dir.try_clone().ok()?).ok()?)? {
             Cwd::Moved(path) => path,
@@ -310,12 +311,12 @@ impl Supervisor {
     }
 
     /// `None`: it cannot be told.
-    fn path_of_cwd(&self, tid: i32) -> Option<Cwd> {
+    fn path_of_cwd(&self, tid: ThreadId) -> Option<Cwd> {
         self.path_of_dir(tid, Found::of_path(&format!("/proc/{tid}/cwd")).ok()?)
     }
 
     /// The same for any directory.
-    fn path_of_dir(&self, tid: i32, mut here: Found) -> Option<Cwd> {
+    fn path_of_dir(&self, tid: ThreadId, mut here: Found) -> Option<Cwd> {
         const DEPTH_MAX: usize = 1000;
         let root = Found::of_path(&format!("/proc/{tid}/root")).ok()?;
         let (mut names, mut is_moved) = (Vec::new(), false);

@@ -16,6 +16,7 @@ use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use commit_clock::DOMAINS_MAX;
+use procfs::{ProcessId, ThreadId};
 use rustix::fs::{FileType, OFlags, Timespec, Timestamps};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -36,7 +37,7 @@ pub(crate) struct DeferredWrite {
     pub(in crate::ahead) change: ContentChange,
     /// Slot of the writer.
     pub slot: usize,
-    pub pid: i32,
+    pub pid: ProcessId,
     /// Among those that are held, and when it was asked for.
     pub(in crate::ahead) number: u64,
     pub(in crate::ahead) since: Duration,
@@ -244,7 +245,7 @@ impl Supervisor {
         world.objects[object.slot()].raise(domain, transaction);
         world.dirty_bytes[domain].fetch_add(write.len() as u64, Ordering::Relaxed);
         let slot = &world.processes[write.slot];
-        if slot.pid.load(Ordering::Acquire) as i32 == write.pid {
+        if slot.pid.load(Ordering::Acquire) as i32 == write.pid.as_raw() {
             slot.clock.raise(domain, transaction);
         }
         // Whoever wrote may be gone; what it wrote after this is held with a clock from before.
@@ -325,13 +326,13 @@ impl Supervisor {
     }
 
     /// Whether a write would take an extended attribute away.
-    fn has_capabilities(&mut self, tid: i32, fd: i32) -> bool {
+    fn has_capabilities(&mut self, tid: ThreadId, fd: i32) -> bool {
         let Ok(copy) = self.copy_descriptor(tid, fd) else { return true };
         let found = rustix::fs::fgetxattr(&copy, "security.capability", &mut [0; 1][..]);
         found != Err(rustix::io::Errno::NODATA)
     }
 
-    fn is_deferred(&mut self, tid: i32, fd: i32) -> bool {
+    fn is_deferred(&mut self, tid: ThreadId, fd: i32) -> bool {
         let Ok(copy) = self.copy_descriptor(tid, fd) else { return false };
         rustix::fs::fstat(&copy).is_ok_and(|stat| self.ahead.contents.has(&(stat.st_dev, stat.st_ino)))
     }
@@ -344,7 +345,7 @@ pub(in crate::ahead) fn slot_clock(domain: usize, transaction: commit_clock::Tra
 }
 
 /// Whether files that this process writes may not grow as they like (`RLIMIT_FSIZE`).
-pub(super) fn has_size_limit(pid: i32) -> bool {
+pub(super) fn has_size_limit(pid: ProcessId) -> bool {
     let limit = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max file size"));
     !matches!(limit, Ok(None))
 }

@@ -21,6 +21,7 @@ use crate::ahead::rollback::undo::{self, position_of, Intent};
 use crate::ahead::{Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
+use procfs::ThreadId;
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -44,7 +45,7 @@ pub(in crate::ahead) struct Files {
     /// File systems where events tell of changes.
     watched: bool,
     /// Threads whose call changes where paths lead.
-    renaming: HashSet<i32>,
+    renaming: HashSet<ThreadId>,
 }
 
 impl Files {
@@ -255,9 +256,9 @@ impl Supervisor {
         if self.ahead.files.memories.is_empty() {
             return;
         }
-        let pids: Vec<i32> = self.tracees.keys().copied().collect();
-        for pid in pids {
-            self.ahead.files.mapped.learn(procfs::Maps::of(pid));
+        let tids: Vec<ThreadId> = self.tracees.keys().copied().collect();
+        for tid in tids {
+            self.ahead.files.mapped.learn(procfs::Maps::of(tid));
         }
     }
 
@@ -538,7 +539,7 @@ impl Supervisor {
         }
         let (Some(a), Some(b)) = (self.place(from), self.place(to)) else { return self.wait_for_files() };
         // Where everybody's paths lead may change: the others' calls first.
-        let is_looked = |(tid, other): (&i32, &UnderWay)| {
+        let is_looked = |(tid, other): (&ThreadId, &UnderWay)| {
             *tid != call.tid
                 && !other.can_be_repeated
                 && other.objects.iter().any(|object| matches!(object, Object::Names(..)))
@@ -693,7 +694,7 @@ pub(in crate::ahead) fn naming(fd: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(undo::own_path(fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn read_path(tid: i32, at: u64) -> Option<Vec<u8>> {
+fn read_path(tid: ThreadId, at: u64) -> Option<Vec<u8>> {
     const PATH_MAX: usize = 4096;
     const PAGE: u64 = 4096;
     let mut text = Vec::new();

@@ -26,6 +26,7 @@ use crate::ahead::{Call, Object, Taking, UnderWay};
 use crate::event_loop::Supervisor;
 use crate::signals;
 use agent_abi::Frame;
+use procfs::{ProcessId, ThreadId};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::net::RecvFlags;
@@ -184,7 +185,7 @@ struct Buffers(Vec<(u64, usize)>);
 
 impl Buffers {
     /// `None` if the call is none that we can make in its place.
-    fn of(tid: i32, frame: &Frame) -> Option<Self> {
+    fn of(tid: ThreadId, frame: &Frame) -> Option<Self> {
         let [_, at, count, ..] = frame.args;
         match frame.nr {
             nr::read | nr::recvfrom => Some(Self(vec![(at, count as usize)])),
@@ -197,7 +198,7 @@ impl Buffers {
         }
     }
 
-    fn of_vector(tid: i32, at: u64, count: u64) -> Option<Self> {
+    fn of_vector(tid: ThreadId, at: u64, count: u64) -> Option<Self> {
         const IOV_MAX: u64 = 1024;
         if count > IOV_MAX {
             return None;
@@ -212,7 +213,7 @@ impl Buffers {
     }
 
     /// The first `len` bytes of them.
-    fn gather(&self, tid: i32, len: usize) -> io::Result<Vec<u8>> {
+    fn gather(&self, tid: ThreadId, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(len);
         for &(at, room) in &self.0 {
             let part = room.min(len - bytes.len());
@@ -221,7 +222,7 @@ impl Buffers {
         Ok(bytes)
     }
 
-    fn scatter(&self, tid: i32, mut bytes: &[u8]) -> io::Result<()> {
+    fn scatter(&self, tid: ThreadId, mut bytes: &[u8]) -> io::Result<()> {
         for &(at, room) in &self.0 {
             let (part, rest) = bytes.split_at(room.min(bytes.len()));
             tracee::write_bytes(tid, at, part)?;
@@ -240,7 +241,7 @@ pub(in crate::ahead) struct Input {
     alone: HashMap<SourceId, (bool, Instant)>,
     kept_len: Arc<AtomicUsize>,
     /// The poll that each thread made last.
-    pub polls: HashMap<i32, Frame>,
+    pub polls: HashMap<ThreadId, Frame>,
     /// Somebody wants more than is given again, and waits for the kernel to have the rest.
     pub awaits_more: bool,
     /// When it was last looked whether anybody can still read what is given again.
@@ -369,7 +370,7 @@ impl Supervisor {
         if self.ahead.core.open_speculations() == 0 {
             return true;
         }
-        let is_there = |(&tid, other): &(&i32, &UnderWay)| tid != call.tid && other.objects.contains(object);
+        let is_there = |(&tid, other): &(&ThreadId, &UnderWay)| tid != call.tid && other.objects.contains(object);
         let Some((&other, _)) = self.ahead.under_way.iter().find(is_there) else { return true };
         if never_waits {
             // It is not to wait for one that does: that one asks again, after us.
@@ -422,12 +423,12 @@ impl Supervisor {
     }
 
     /// The world's processes, and those that only stand around it.
-    fn those_inside(&mut self) -> HashSet<i32> {
-        let tids: Vec<i32> = self.tracees.keys().copied().collect();
-        let mut inside: HashSet<i32> = tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect();
-        inside.insert(std::process::id() as i32);
+    fn those_inside(&mut self) -> HashSet<ProcessId> {
+        let tids: Vec<ThreadId> = self.tracees.keys().copied().collect();
+        let mut inside: HashSet<ProcessId> = tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect();
+        inside.insert(ProcessId::own());
         // The front has what COMMAND has, and reads nothing.
-        inside.extend(rustix::process::getppid().map(|front| front.as_raw_nonzero().get()));
+        inside.extend(crate::sys::parent());
         inside
     }
 
@@ -449,7 +450,7 @@ impl Supervisor {
     }
 
     /// A call has ended with this result: what it took is to be given again if it is undone.
-    pub(in crate::ahead) fn note_taken(&mut self, tid: i32, taking: &Taking, result: i64) -> Result<()> {
+    pub(in crate::ahead) fn note_taken(&mut self, tid: ThreadId, taking: &Taking, result: i64) -> Result<()> {
         match taking {
             Taking::Input(input) => note_input(tid, input, result),
             Taking::Connection(accepted) => self.note_accepted(tid, accepted, result),
@@ -478,9 +479,9 @@ impl Supervisor {
         }
         self.ahead.input.looked_at = Some(Instant::now());
         let inside = self.those_inside();
-        let own =
-            [std::process::id() as i32, rustix::process::getppid().map_or(0, |front| front.as_raw_nonzero().get())];
-        let is_read = |ino| inside.iter().any(|&pid: &i32| !own.contains(&pid) && can_read(pid, ino).unwrap_or(true));
+        let own = [Some(ProcessId::own()), crate::sys::parent()];
+        let is_read =
+            |ino| inside.iter().any(|&pid: &ProcessId| !own.contains(&Some(pid)) && can_read(pid, ino).unwrap_or(true));
         let ends = &self.ahead.ends;
         // A connection may wait to be accepted, or to be opened again.
         let may_be_read = |ino| ends.get(ino).is_some() || is_read(ino);
@@ -516,7 +517,7 @@ fn deliver(call: &Call, buffers: &Buffers, bytes: &[u8]) -> i64 {
 }
 
 /// A call has ended with this result.
-fn note_input(tid: i32, input: &ReadUnderWay, result: i64) -> Result<()> {
+fn note_input(tid: ThreadId, input: &ReadUnderWay, result: i64) -> Result<()> {
     let Ok(len) = usize::try_from(result) else { return Ok(()) };
     if len == 0 && !(input.source.is_terminal() && terminal::has_lines(&input.source.copy)) {
         // The end of a pipe stays where it is. At a terminal it is typed.
@@ -534,19 +535,19 @@ pub(in crate::ahead) fn expect_result(call: &Call) -> Result<()> {
         .map_err(|source| kernel("write into a frame", call.tid, source))
 }
 
-fn kernel(what: &'static str, tid: i32, source: io::Error) -> TraceError {
+fn kernel(what: &'static str, tid: ThreadId, source: io::Error) -> TraceError {
     TraceError::kernel(what, tid, source)
 }
 
 /// Whether anybody but those inside can read from a pipe. What cannot be looked at may.
-fn is_read_by_others(ino: u64, inside: &HashSet<i32>) -> bool {
+fn is_read_by_others(ino: u64, inside: &HashSet<ProcessId>) -> bool {
     let Ok(entries) = std::fs::read_dir("/proc") else { return true };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(ProcessId::from_raw));
     pids.filter(|pid| !inside.contains(pid)).any(|pid| can_read(pid, ino).unwrap_or(true))
 }
 
 /// Whether a process has a descriptor to read from a pipe or socket.
-fn can_read(pid: i32, ino: u64) -> io::Result<bool> {
+fn can_read(pid: ProcessId, ino: u64) -> io::Result<bool> {
     let folder = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
         // It has ended meanwhile.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => return Ok(false),
@@ -579,7 +580,7 @@ mod tests {
 
     #[test]
     fn who_can_only_write_reads_nothing() {
-        let own = std::process::id() as i32;
+        let own = ProcessId::own();
         let (reader, writer) = pipe().unwrap();
         let ino = ino(&writer);
         assert!(can_read(own, ino).unwrap());

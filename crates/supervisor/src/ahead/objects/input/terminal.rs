@@ -1,6 +1,7 @@
 //! Terminals as sources of input: which one it is, who may read there, and how what was typed is put back into it.
 
 use crate::ahead::objects::input::pushback::Chunk;
+use procfs::ProcessId;
 use rustix::termios::{
     tcgetattr, tcsetattr, InputModes, LocalModes, OptionalActions, SpecialCodeIndex, SpecialCodes, Termios,
 };
@@ -27,7 +28,7 @@ pub(crate) fn has_lines(terminal: &OwnedFd) -> bool {
 
 /// Whether this terminal would stop a process that reads now: it is the process's own, and has another group in the
 /// foreground.
-pub(crate) fn is_in_background(pid: i32, number: u64) -> bool {
+pub(crate) fn is_in_background(pid: ProcessId, number: u64) -> bool {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     // The name before may hold anything, a parenthesis as well.
     let Some((_, rest)) = text.rsplit_once(") ") else { return false };

@@ -26,6 +26,7 @@ use crate::ahead::{Call, Object, Taking};
 use crate::classify::Name;
 use crate::event_loop::Supervisor;
 use agent_abi::{Private, PRIVATE_BASE};
+use procfs::{TaskId, ThreadId};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -172,7 +173,7 @@ impl Supervisor {
     }
 
     /// What somebody has learned may depend on anything that anybody did.
-    pub(in crate::ahead) fn observe_everything(&mut self, tid: i32) {
+    pub(in crate::ahead) fn observe_everything(&mut self, tid: ThreadId) {
         let world = self.world();
         if let Some(tracee) = self.tracees.get(&tid) {
             world.processes[tracee.process].depend(&world.transactions, &world.transactions.dirty());
@@ -180,7 +181,7 @@ impl Supervisor {
     }
 
     /// A call to accept has ended with this result.
-    pub(in crate::ahead) fn note_accepted(&mut self, tid: i32, accepted: &Accepted, result: i64) -> Result<()> {
+    pub(in crate::ahead) fn note_accepted(&mut self, tid: ThreadId, accepted: &Accepted, result: i64) -> Result<()> {
         let Ok(fd) = i32::try_from(result) else { return Ok(()) };
         if fd < 0 {
             return Ok(());
@@ -354,10 +355,10 @@ impl Supervisor {
 }
 
 /// Which of a process's descriptors are sockets, by inode.
-pub(in crate::ahead) fn sockets_among(pid: i32, descriptors: &[i32]) -> procfs::Result<HashSet<u64>> {
+pub(in crate::ahead) fn sockets_among(task: TaskId, descriptors: &[i32]) -> procfs::Result<HashSet<u64>> {
     let mut sockets = HashSet::new();
     for fd in descriptors {
-        let link = match procfs::link(pid, &format!("fd/{fd}")) {
+        let link = match procfs::link(task, &format!("fd/{fd}")) {
             // Closed meanwhile, by a process that shares the table.
             Err(procfs::Error::Missing { .. }) => continue,
             other => procfs::unless_gone(other)?,
@@ -373,7 +374,7 @@ fn ino_of(socket: &OwnedFd) -> Option<u64> {
 }
 
 /// The peer's name, where a call that accepts wants it.
-fn write_address(tid: i32, at: u64, len_at: u64, socket: &OwnedFd) -> io::Result<()> {
+fn write_address(tid: ThreadId, at: u64, len_at: u64, socket: &OwnedFd) -> io::Result<()> {
     if at == 0 {
         return Ok(());
     }

@@ -24,6 +24,7 @@ use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::option;
+use procfs::{ProcessId, ThreadId};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{socket_domain, socket_type};
 use rustix::net::{AddressFamily, SocketType};
@@ -157,16 +158,16 @@ impl Supervisor {
     }
 
     /// Processes that have not ended for their program.
-    fn living(&mut self) -> HashSet<i32> {
+    fn living(&mut self) -> HashSet<ProcessId> {
         let mut inside = self.inside();
         inside.retain(|pid| !self.ahead.children.held_exits.contains_key(pid));
         inside
     }
 
     /// Processes that may have descriptors of the program, also those whose agent is not there yet.
-    pub(in crate::ahead) fn inside(&mut self) -> HashSet<i32> {
-        let tids: Vec<i32> = self.tracees.keys().copied().collect();
-        tids.into_iter().map(|tid| self.pid_of(tid).unwrap_or(tid)).collect()
+    pub(in crate::ahead) fn inside(&mut self) -> HashSet<ProcessId> {
+        let tids: Vec<ThreadId> = self.tracees.keys().copied().collect();
+        tids.into_iter().map(|tid| self.pid_of(tid).unwrap_or(tid.leads())).collect()
     }
 
     /// Sockets, by inode, of which the kernel does not know yet what has become of the connection: who polls there
@@ -244,9 +245,9 @@ impl Supervisor {
     /// ended on a guess was no object then.
     fn plan_end_of_file(&mut self, connection: &Connection) -> Plan {
         let own = Object::Socket(connection.own);
-        let held_exits: Vec<i32> = self.ahead.children.held_exits.keys().copied().collect();
-        let has_it = |&pid: &i32| self.holder_among(&HashSet::from([pid]), connection.peer).is_some();
-        let ended: Vec<i32> = held_exits.into_iter().filter(has_it).collect();
+        let held_exits: Vec<ProcessId> = self.ahead.children.held_exits.keys().copied().collect();
+        let has_it = |&pid: &ProcessId| self.holder_among(&HashSet::from([pid]), connection.peer).is_some();
+        let ended: Vec<ProcessId> = held_exits.into_iter().filter(has_it).collect();
         if ended.is_empty() && self.ahead.core.dependencies_of_object(&own).is_empty() {
             return Plan::new(Class::Later);
         }
@@ -260,7 +261,7 @@ impl Supervisor {
     }
 
     /// What a speculative process shows by closing its last descriptor of a socket: both directions end.
-    pub(in crate::ahead) fn hang_up(&mut self, pid: i32, ino: u64, copy: OwnedFd) -> Vec<(Object, Intent)> {
+    pub(in crate::ahead) fn hang_up(&mut self, pid: ProcessId, ino: u64, copy: OwnedFd) -> Vec<(Object, Intent)> {
         let Some(connection) = self.connection(ino, copy) else { return Vec::new() };
         let mut others = self.living();
         others.remove(&pid);
@@ -374,7 +375,7 @@ fn is_special_message(call: &Call) -> bool {
 }
 
 /// Whether ancillary data is nothing but descriptors.
-fn has_only_descriptors(tid: i32, at: u64, len: usize) -> bool {
+fn has_only_descriptors(tid: ThreadId, at: u64, len: usize) -> bool {
     /// More than a message can have.
     const LEN_MAX: usize = 4096;
     const HEADER_LEN: usize = 16;

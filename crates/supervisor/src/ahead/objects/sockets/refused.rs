@@ -7,6 +7,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
+use procfs::ThreadId;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -75,7 +76,7 @@ fn own_address(call: &Call) -> Option<SocketAddr> {
 }
 
 /// Whether anybody may listen at a port, on whatever address, where this thread is.
-fn listens(tid: i32, port: u16) -> bool {
+fn listens(tid: ThreadId, port: u16) -> bool {
     const IPV4: &str = "net/tcp";
     let is_there = |name: &str| {
         match procfs::text(tid, name) {

@@ -8,6 +8,7 @@ use crate::ahead::calls::plan::Plan;
 use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
+use procfs::ThreadId;
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -134,7 +135,7 @@ impl Supervisor {
 
     /// Something was closed at these sockets and is held: who waits there in the kernel would not hear of it, and asks
     /// again.
-    pub(in crate::ahead) fn call_out_who_waits_at(&mut self, caller: i32, sockets: &[Object]) {
+    pub(in crate::ahead) fn call_out_who_waits_at(&mut self, caller: ThreadId, sockets: &[Object]) {
         for (&tid, other) in &self.ahead.under_way {
             let is_concerned = sockets.iter().any(|socket| other.concerns(socket));
             if tid != caller && is_concerned && other.can_be_repeated {
