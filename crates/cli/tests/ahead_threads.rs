@@ -73,6 +73,38 @@ int main(int argc, char **argv) {
 }
 
 #[test]
+fn a_child_that_another_thread_made_before_the_guess_is_waited_for() {
+    // Who is whose child was learned by thread: the first thread waited for a child that seemed to be another's, and
+    // was not told of its end.
+    let program = r#"
+static int to_child[2];
+static volatile pid_t child;
+static void *make(void *unused) {
+    pid_t made = fork();
+    if (made == 0) { char c; close(to_child[1]); _exit(read(to_child[0], &c, 1) == 1 ? c : 99); }
+    child = made;
+    for (;;) pause();
+}
+static int end_of_child(char code) {
+    int status; CHECK(write(to_child[1], &code, 1) == 1);
+    CHECK(waitpid(child, &status, 0) == child);
+    return WEXITSTATUS(status);
+}
+int main(int argc, char **argv) {
+    pthread_t maker; char line[64];
+    CHECK(pipe(to_child) == 0 && pthread_create(&maker, NULL, make, NULL) == 0);
+    while (!child) sched_yield();
+    say("start\n");
+    long id = begin();
+    if (id < 0) { snprintf(line, 64, "again %d\n", end_of_child(7)); say(line); return 0; }
+    snprintf(line, 64, "ahead %d\n", end_of_child(5)); say(line);
+    finish(id, argv[1]);
+    return 0;
+}"#;
+    check("another's", program, "start\nagain 7\n", "start\nahead 5\n", &["wait4", "write", "exit_group"]);
+}
+
+#[test]
 fn a_thread_that_is_not_the_first_guesses_and_is_taken_back_to_its_call() {
     let program = r#"
 static volatile int seen;

@@ -141,9 +141,15 @@ impl Supervisor {
     fn learn_kinship(&mut self) -> Result<()> {
         let tids: Vec<ThreadId> = self.tracees.keys().copied().collect();
         for tid in tids {
-            for child in procfs::unless_gone(procfs::children(tid))? {
+            let children = procfs::unless_gone(procfs::children(tid))?;
+            if children.is_empty() {
+                continue;
+            }
+            // Whichever thread has made it, its parent is the process.
+            let Some(parent) = procfs::unless_gone(procfs::process_of(tid).map(Some))? else { continue };
+            for child in children {
                 if self.tracees.contains_key(&child.leader()) {
-                    self.ahead.children.born(tid.leads(), child, false);
+                    self.ahead.children.born(parent, child, false);
                 } else if rollback::is_traced_by_us(child)? {
                     // Born a moment ago: its birth is to be heard of before its parent runs ahead, or it would seem to
                     // be a child of the guess.
