@@ -340,7 +340,9 @@ impl Call<'_> {
         let result = self.frame.rax as i64;
         let is_sure = match result {
             0 if number == nr::fstat => self.is_told_of_kept(number) && self.is_past_what_is_held(dir, permit),
-            0 if may_be_empty && is_empty(path) => self.is_told_of_kept(number) && self.is_past_what_is_held(dir, permit),
+            0 if may_be_empty && is_empty(path) => {
+                self.is_told_of_kept(number) && self.is_past_what_is_held(dir, permit)
+            }
             // All three are said when the name has been read.
             _ if number == nr::fstat => false,
             _ if result >= 0 || is_readlink && result == -EINVAL => {
@@ -504,9 +506,9 @@ fn missing_at(path: u64, length: usize) -> Option<WayEnd> {
     if length > WAY_LEN_MAX {
         return None;
     }
-    for at in 0..length {
+    for (at, byte) in copy.iter_mut().enumerate().take(length) {
         // SAFETY: the kernel has read the name, which is longer.
-        copy[at].write(unsafe { ((path + at as u64) as *const u8).read_volatile() });
+        byte.write(unsafe { ((path + at as u64) as *const u8).read_volatile() });
     }
     // What begins here is looked for in the working directory.
     if length == 0 {

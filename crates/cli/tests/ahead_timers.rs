@@ -182,3 +182,33 @@ int main(int argc, char **argv) {
 }"#;
     check_both_ends("interval", program, "end\n", "end\n", &["setitimer", "rt_sigaction"]);
 }
+
+/// As `timeout` does it: its process is taken back with all that it has.
+#[test]
+fn a_process_that_a_guess_has_made_sets_timers_of_its_own() {
+    let program = r#"
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+int main(int argc, char **argv) {
+    long id = begin();
+    if (id < 0) { say("again\n"); return 0; }
+    if (OK(fork()) == 0) {
+        struct sigevent never = {.sigev_notify = SIGEV_NONE};
+        struct itimerspec far = {.it_value = {500, 0}};
+        timer_t timer;
+        OK(timer_create(CLOCK_REALTIME, &never, &timer));
+        OK(timer_settime(timer, 0, &far, NULL));
+        OK(timer_delete(timer));
+        _exit(7);
+    }
+    int status = 0;
+    OK(wait(&status));
+    EQUAL(WEXITSTATUS(status), 7);
+    finish(id, argv[1]);
+    say("after\n");
+    return 0;
+}"#;
+    let calls = ["timer_create", "timer_settime", "timer_delete"];
+    check_both_ends("own", program, "again\n", "after\n", &calls);
+}

@@ -138,11 +138,12 @@ fn what_is_written_there_still_tells() {
         return;
     }
     let scene = scene_with_log();
-    let body = "ready, told = os.pipe()\n\
-                if os.fork() == 0:\n    \
-                    os.close(told); os.read(ready, 1)\n    \
-                    assert os.read(os.open('dir/log/access', os.O_RDONLY), 10) == b'0123456789'; say(); os._exit(0)\n\
-                put(os.open('dir/other', os.O_WRONLY)); put(log)";
+    // The writer does not end before its child has said it: its end is waited for as well, and commits.
+    let body = "if os.fork() == 0:\n    \
+                    seen = os.open('dir/log/access', os.O_RDONLY)\n    \
+                    while os.pread(seen, 10, 0) != b'0123456789': pass\n    \
+                    say(); os._exit(0)\n\
+                put(os.open('dir/other', os.O_WRONLY)); put(log); os.wait()";
     let stats = run(&scene, ON_THE_VOLUME, &program(body));
     assert!(waits(&stats).0 > 0, "{stats}");
 }

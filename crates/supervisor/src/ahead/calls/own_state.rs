@@ -9,7 +9,7 @@ use checkpoint::VesselId;
 use procfs::ProcessId;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
-use syscall_table::{nr, Op, Shows};
+use syscall_table::{nr, Op, Shows, Whom};
 
 /// `prlimit64` and `setrlimit`, as far as they set a limit of the caller; `None`: it is another call.
 pub(in crate::ahead) fn plan_limit(call: &Call) -> Option<Plan> {
@@ -102,7 +102,12 @@ impl Supervisor {
     /// Whether a call sets something of its process that nobody else sees, and a rollback takes it back by ending the
     /// process: it was born on a guess and has no checkpoint. One that it takes later finds what was set.
     pub(in crate::ahead) fn lasts_no_longer_than_its_process(&self, call: &Call) -> bool {
-        let is_own = matches!(syscall_table::look_up(call.frame.nr), Some((Op::Lasting, Shows::Own)));
+        let is_own = match syscall_table::look_up(call.frame.nr) {
+            Some((Op::Lasting, Shows::Own)) => true,
+            // Of no other process's clock.
+            Some((Op::OwnTimer, shows)) => matches!(shows.whom(&call.frame.args), Whom::Caller),
+            _ => false,
+        };
         is_own && self.ahead.checkpoints_of(call.pid).next().is_none()
     }
 
