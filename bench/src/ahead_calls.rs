@@ -31,12 +31,17 @@ const FORK_RATIO_MAX: f64 = 1.5;
 
 /// Runs it.
 pub fn run(options: &Options) -> Result<Figure, String> {
+    let names = OPERATIONS.map(|(name, _)| name);
+    if let Some(other) = options.only.iter().find(|only| !names.contains(&only.as_str())) {
+        return Err(format!("--only {other}: there are {}", names.join(", ")));
+    }
+    let is_wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let shop = Workshop::open()?;
     let program = shop.compile("aheadcalls", &[])?;
     let memory = shop.file("memory");
     std::fs::create_dir_all(&memory).map_err(|error| format!("cannot make {}: {error}", memory.display()))?;
     let (mut series, mut targets) = (Vec::new(), Vec::new());
-    for (operation, count) in OPERATIONS {
+    for (operation, count) in OPERATIONS.into_iter().filter(|(operation, _)| is_wanted(operation)) {
         let count = if options.quick { count / 100 + 10 } else { count };
         let mut ways: Vec<Series> =
             ["run", "guess", "guess, asking"].iter().map(|way| Series::new(format!("{operation} {way}"))).collect();
