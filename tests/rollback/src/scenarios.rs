@@ -134,7 +134,9 @@ const HEAVY: &[&str] = &[
     "pipeline_long",
     "python_multiprocessing",
     "sort_big",
+    "static_busybox_like",
     "threads_node",
+    "valgrind_static",
 ];
 
 /// All of them, in order of name.

@@ -6,7 +6,6 @@ use crate::ahead::calls::permits::Permitted;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers, has_our_rights};
 use crate::ahead::events::own_page;
-use crate::ahead::objects::sockets::accept;
 use crate::ahead::objects::young;
 use crate::ahead::process::vfork;
 use crate::ahead::rollback::undo::{Intent, Undo};
@@ -651,8 +650,7 @@ impl Supervisor {
                 self.ahead.report.checkpoint(took);
                 self.ahead.costs.measured(pid, took);
                 // Those of the copy: other threads may have opened some since, and go on with that already.
-                let descriptors = self.descriptors_of(vessel.id())?;
-                let sockets = accept::sockets_among(vessel.id().into(), &descriptors)?;
+                let (vessel, descriptors, sockets) = self.look_into_copy(vessel)?;
                 let open = young::open_files(vessel.id().into(), &descriptors);
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);

@@ -454,7 +454,10 @@ impl Supervisor {
     /// Put a process back to its checkpoint; its call is looked at again, and made without running ahead. `threads` has
     /// all of its threads, stopped.
     fn put_back(&mut self, pid: ProcessId, mut threads: HashMap<ThreadId, Stopped>, kept: Kept) -> Result<()> {
-        threads.values().try_for_each(|stopped| self.forget_unborn(stopped))?;
+        if let Err(error) = threads.values().try_for_each(|stopped| self.forget_unborn(stopped)) {
+            self.discard(kept);
+            return Err(error);
+        }
         // Only who was in the middle of a fork has children of whose birth we have not heard: of all others it was told
         // (`on_done`). Those of a thread that ends here are children of another one then.
         let mut was_giving_birth = false;

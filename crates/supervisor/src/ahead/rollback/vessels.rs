@@ -6,9 +6,10 @@
 //! open that it has in common with its process.
 
 use crate::ahead::calls::plan::Class;
+use crate::ahead::objects::sockets::accept;
 use crate::ahead::Kept;
 use crate::event_loop::Supervisor;
-use checkpoint::{Dying, ToReap, Vessel, VesselId};
+use checkpoint::{Dying, ThreadedVessel, ToReap, Vessel, VesselId};
 use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::Checkpoint;
 use std::collections::{HashMap, HashSet};
@@ -118,6 +119,25 @@ impl Supervisor {
     pub(in crate::ahead) fn keep_checkpoint(&mut self, checkpoint: Checkpoint, kept: Kept) {
         self.ahead.vessels.new.insert(kept.vessel.id().into(), checkpoint);
         self.ahead.kept.insert(checkpoint, kept);
+    }
+
+    /// What a new copy has open, and which sockets are among that. If it cannot be looked at, it ends: nobody else knows
+    /// of it, and the end of the world would not be seen.
+    pub(in crate::ahead) fn look_into_copy(
+        &mut self,
+        copy: ThreadedVessel,
+    ) -> Result<(ThreadedVessel, Vec<i32>, HashSet<u64>)> {
+        let looked = self.descriptors_of(copy.id()).and_then(|descriptors| {
+            let sockets = accept::sockets_among(copy.id().into(), &descriptors)?;
+            Ok((descriptors, sockets))
+        });
+        match looked {
+            Ok((descriptors, sockets)) => Ok((copy, descriptors, sockets)),
+            Err(error) => {
+                self.discard_vessel(copy.into_vessel());
+                Err(error.into())
+            }
+        }
     }
 
     /// All vessels are as if they were not there, and those that were given up are not.
