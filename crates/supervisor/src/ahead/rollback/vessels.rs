@@ -121,8 +121,8 @@ impl Supervisor {
         self.ahead.kept.insert(checkpoint, kept);
     }
 
-    /// What a new copy has open, and which sockets are among that. If it cannot be looked at, it ends: nobody else knows
-    /// of it, and the end of the world would not be seen.
+    /// The descriptors that a new copy has open, and the inodes of the sockets among them. A copy that cannot be looked
+    /// at is given up. Nobody else knows of it, and the world would wait for its end.
     pub(in crate::ahead) fn look_into_copy(
         &mut self,
         copy: ThreadedVessel,
