@@ -129,6 +129,9 @@ impl Call<'_> {
         if number == nr::close {
             return self.close_on_permit(permit);
         }
+        if matches!(number, nr::dup2 | nr::dup3) {
+            self.forget_mark(u64::from(self.arg(1) as u32));
+        }
         let kinds = self.world.permitted.load(Ordering::Relaxed);
         let is_permitted = permitted::kind(number).is_some_and(|kind| kinds & kind != 0);
         if permit != 0 && (!is_permitted || number == nr::mmap) {
@@ -229,6 +232,13 @@ impl Call<'_> {
             marked & ((1 << SHIFT) - 1)
         } else {
             0
+        }
+    }
+
+    /// The number of a descriptor may soon be another file's.
+    fn forget_mark(&self, fd: u64) {
+        if fd < MARKS as u64 && self.has_marks() && mark(fd).load(Ordering::Relaxed) != 0 {
+            mark(fd).store(0, Ordering::Relaxed);
         }
     }
 

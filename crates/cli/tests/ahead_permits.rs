@@ -45,6 +45,22 @@ const CALLS: &[&str] = &[
     "libc.munmap(mapped(f), 4096)",
     "resource.getrlimit(resource.RLIMIT_NOFILE)",
     "libc.open(b'missing', os.O_RDONLY); libc.open(b'a/b', os.O_RDONLY)",
+    "fcntl.fcntl(f, fcntl.F_GETFD)",
+];
+
+/// Calls that are made again and again in one guess, and how many of them stop their process, once each. The others
+/// need no question: the `stat` shows that the process has kept, or got, its permit.
+const STOPS: &[(&str, u64)] = &[
+    ("h = fcntl.fcntl(f, fcntl.F_DUPFD, 100); os.close(h); os.stat('a')", 1),
+    ("os.close(libc.dup(f)); os.stat('a')", 1),
+    ("os.dup2(f, 50); os.stat('a'); os.fstat(f)", 1),
+    ("fcntl.fcntl(f, fcntl.F_SETFD, 1); os.stat('a')", 1),
+    ("os.getcwd(); os.stat('a')", 1),
+    ("os.statvfs('.'); os.stat('a')", 1),
+    ("os.posix_fadvise(f, 0, 0, os.POSIX_FADV_SEQUENTIAL); os.stat('a')", 1),
+    ("os.isatty(f); os.stat('a')", 1),
+    ("os.close(os.open('new', os.O_WRONLY | os.O_CREAT)); os.stat('a')", 2),
+    ("os.chmod('d/e', 0o644); os.stat('a')", 1),
 ];
 
 /// What somebody sees who goes on after a guess of his failed, or came true. Twice as often as not it looks without a
@@ -59,6 +75,12 @@ const LOOKS: &[&str] = &[
     "os.stat('a'); g = os.open('a', os.O_RDONLY); os.close(f); os.read(g, 3); h = os.open('a', os.O_RDONLY); \
      os.close(h); os.close(g)",
     "os.stat('a'); g = os.open('a', os.O_RDONLY); os.dup2(g, f); os.read(f, 3); os.close(g); os.read(f, 1)",
+    // The number of a descriptor that no checkpoint has becomes that of one that it has.
+    "os.stat('a'); g = os.open('a', os.O_RDONLY); os.dup2(f, g); os.read(g, 3); os.lseek(g, 1, 1)",
+    "os.stat('a'); g = os.open('a', os.O_RDONLY); libc.dup3(f, g, 0); os.read(g, 3); h = os.open('a', os.O_RDONLY); \
+     os.dup2(h, g); os.close(h); os.read(g, 2)",
+    "os.stat('a'); g = os.open('a', os.O_RDONLY); os.close(g); h = libc.dup(f); os.read(h, 2); os.close(h)",
+    "os.stat('a'); fcntl.fcntl(f, fcntl.F_SETFD, 0); g = os.open('a', os.O_RDONLY); os.dup2(g, f); os.read(f, 3)",
     "os.stat('a'); g = os.open('a', os.O_RDONLY); os.read(g, 1); inner = begin(); os.read(g, 2); os.close(g); \
      commit(inner)",
     "os.stat('a'); g = os.open('a', os.O_RDONLY)\nif os.fork() == 0:\n  os.read(g, 2); os.read(f, 2); \
@@ -114,6 +136,51 @@ fn no_call_is_asked_about_in_steady_state() {
     let program = "guess = begin()\nfor i in range(count): os.stat('a')\ncommit(guess)";
     let asked = |count| run(&dir, &["--ahead=ask"], program, count).1["ahead"]["asked"].as_u64().unwrap();
     assert!(asked(300) >= asked(100) + 200, "the reference asks about each call");
+}
+
+/// What a process does to its own descriptors, and what it asks of itself, stops it once and costs it no permit.
+#[test]
+fn what_concerns_nobody_else_takes_one_stop() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    for (calls, expected) in STOPS {
+        let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = place.path().join("here");
+        fs::create_dir(&dir).unwrap();
+        folder(&dir);
+        let program = format!("guess = begin()\nfor i in range(count):\n  {calls}\ncommit(guess)");
+        let stops = |count| run(&dir, &[], &program, count).1["tracee_stops"].as_u64().unwrap();
+        let (some, more) = (stops(100), stops(300));
+        assert!(more < some + 200 * expected + 60, "{calls}: {some} stops for 100 times, {more} for 300");
+    }
+}
+
+/// While one process changes its own descriptors another one keeps its permit.
+#[test]
+fn what_concerns_nobody_else_takes_nobodys_permit() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = place.path().join("here");
+    fs::create_dir(&dir).unwrap();
+    folder(&dir);
+    let program = "
+guess = begin()
+if os.fork() == 0:
+  for i in range(count):
+    os.dup2(f, 50); fcntl.fcntl(f, fcntl.F_SETFD, 1); fcntl.fcntl(f, fcntl.F_GETFD); os.getcwd(); os.isatty(f)
+    os.posix_fadvise(f, 0, 0, os.POSIX_FADV_SEQUENTIAL); os.close(libc.dup(f))
+  os._exit(0)
+while os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+  for i in range(5000): os.stat('a')
+os.wait()
+commit(guess)";
+    let asked = |count| run(&dir, &[], program, count).1["ahead"]["asked"].as_u64().unwrap();
+    let (some, more) = (asked(100), asked(300));
+    // Six of the child's calls are asked about each time.
+    assert!(more < some + 200 * 6 + 150, "{some} questions for 100 times, {more} for 300");
 }
 
 #[test]

@@ -69,6 +69,9 @@ pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
     const MAP_SHARED_OR_FIXED_TYPE: u64 = 0x03;
     const MAP_PRIVATE: u64 = 2;
     const MAP_ANONYMOUS: u64 = 0x20;
+    const F_DUPFD: u64 = 0;
+    const F_GETFD: u64 = 1;
+    const F_DUPFD_CLOEXEC: u64 = 1030;
     const ARCH_SET_FS: u64 = 0x1002;
     const ARCH_GET_FS: u64 = 0x1003;
     match (ahead(nr), look_up(nr)) {
@@ -79,6 +82,10 @@ pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
         }
         (Ahead::ByArgument, Some((Op::Mmap, _))) => {
             args[3] & MAP_ANONYMOUS != 0 && args[3] & MAP_SHARED_OR_FIXED_TYPE == MAP_PRIVATE
+        }
+        // Flags and numbers of its descriptors.
+        (Ahead::ByArgument, Some((Op::Fcntl, _))) => {
+            nr == crate::nr::dup || matches!(args[1], F_GETFD | F_DUPFD | F_DUPFD_CLOEXEC)
         }
         // The address of a thread's own memory is in its registers.
         (Ahead::Free, Some((Op::ArchPrctl, _))) => matches!(args[0], ARCH_SET_FS | ARCH_GET_FS),

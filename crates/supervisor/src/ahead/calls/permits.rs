@@ -3,8 +3,9 @@
 //! A process that may make such a call depends on whatever any file, directory or position depends on that is not as it
 //! was before all guesses; nothing is held that a look would have to be answered from; and nothing waits to be told to
 //! it. As long as all that stays so, its next look needs no decision. Whatever may change it revokes all permits: each
-//! stop of a thread but a question about such a call, each answer to another question, each action of the core, each
-//! checkpoint. An object that comes to depend on more waits besides until nobody is in a call that was not asked about.
+//! stop of a thread but a question, each answer to one about a call that may concern others, each action of the core,
+//! each checkpoint. An object that comes to depend on more waits besides until nobody is in a call that was not asked
+//! about.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::exchange::Covered;
@@ -170,19 +171,31 @@ impl Supervisor {
                     false => decision,
                 };
             }
-            under_way.only_closes = only_closes(call, under_way);
-            if under_way.only_closes {
-                return decision;
+            if is_of_own_descriptors(call, under_way) {
+                if self.permit_next_looks(call) {
+                    // Nobody else has to know when it has been made.
+                    return Decision::Go;
+                }
+                under_way.only_closes = permitted::kind(call.frame.nr) == Some(permitted::CLOSE);
+                if under_way.only_closes {
+                    return decision;
+                }
             }
         }
         if changes_roots(call) {
             self.ahead.known_ways.roots_may_differ();
         }
-        if matches!(decision, Decision::Answer(_)) && self.tells_only_of_a_name(call) {
+        let is_answered = matches!(decision, Decision::Answer(_));
+        let is_free = matches!(decision, Decision::Go) && self.concerns_nobody_else(call);
+        if is_free || is_answered && self.tells_only_of_a_name(call) {
+            self.permit_next_looks(call);
             return decision;
         }
         if !is_allowed || !only_looks(call) {
             self.revoke_permits();
+            if is_answered && changes_files(call) {
+                self.permit_next_looks(call);
+            }
             return decision;
         }
         if !self.may_have_permit(call) {
@@ -197,6 +210,27 @@ impl Supervisor {
                 decision
             }
         }
+    }
+
+    /// The next looks of a process that has asked about something else need no question, if there may be permits: it has
+    /// just been told whatever it has to hear. Whether it may have any.
+    fn permit_next_looks(&mut self, call: &Call) -> bool {
+        let may_have_any = self.may_have_any_permit(call.tid, call.pid, permitted::LOOK);
+        if may_have_any && self.may_look_at_all(call.pid) {
+            self.give_permit(call.tid);
+        }
+        may_have_any
+    }
+
+    /// Whether a call that is made as it is changes nothing that anybody else could look at.
+    fn concerns_nobody_else(&self, call: &Call) -> bool {
+        let is_such = match call.frame.nr {
+            nr::fcntl => matches!(call.frame.args[1] as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFL),
+            nr::dup | nr::pipe | nr::pipe2 | nr::ioctl => true,
+            nr::getcwd | nr::statfs | nr::fstatfs | nr::fadvise64 => true,
+            _ => false,
+        };
+        is_such && self.ahead.is_speculative(call.pid)
     }
 
     /// A process has begun another program. The first look of that would get a permit; it need not ask for one. Whoever
@@ -315,11 +349,32 @@ impl Supervisor {
     }
 }
 
-/// Whether a call closes a descriptor of its process and changes nothing else. The agent forgets by itself what was
-/// known of one that it closes.
-fn only_closes(call: &Call, under_way: &UnderWay) -> bool {
-    let is_close = permitted::kind(call.frame.nr) == Some(permitted::CLOSE);
-    is_close && is_plain(under_way) && under_way.objects.iter().all(|object| matches!(object, Object::Descriptors(_)))
+/// Whether a call changes descriptors of its process and nothing else. The agent forgets by itself what was known of one
+/// that is closed or replaced.
+fn is_of_own_descriptors(call: &Call, under_way: &UnderWay) -> bool {
+    let is_such = matches!(call.frame.nr, nr::close | nr::dup2 | nr::dup3 | nr::fcntl);
+    is_such && is_plain(under_way) && under_way.objects.iter().all(|object| matches!(object, Object::Descriptors(_)))
+}
+
+/// Whether a call that was answered has changed files or names, if anything.
+fn changes_files(call: &Call) -> bool {
+    const CONTENTS: [u64; 6] = [nr::open, nr::openat, nr::creat, nr::write, nr::pwrite64, nr::ftruncate];
+    const NAMES: [u64; 12] = [
+        nr::unlink,
+        nr::unlinkat,
+        nr::rename,
+        nr::renameat,
+        nr::renameat2,
+        nr::mkdir,
+        nr::mkdirat,
+        nr::rmdir,
+        nr::link,
+        nr::linkat,
+        nr::symlink,
+        nr::symlinkat,
+    ];
+    const ATTRIBUTES: [u64; 4] = [nr::chmod, nr::fchmod, nr::fchmodat, nr::utimensat];
+    [&CONTENTS[..], &NAMES, &ATTRIBUTES].iter().any(|calls| calls.contains(&call.frame.nr))
 }
 
 /// Whether a call can change nothing but a position.
