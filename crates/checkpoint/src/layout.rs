@@ -3,8 +3,9 @@
 //! Nearly always nothing has to be done, or the break has to be moved back. Otherwise, in this order: calls are made
 //! from a page of our own, the
 //! *stage*, put where neither process has anything, for whatever else is there may go. The kernel's own areas (vdso)
-//! step aside onto the stage. What the vessel does not have is unmapped. What it has is kept, protected differently, or
-//! mapped anew as a whole. The kernel's areas go to their places. Last, the two lists of areas are compared.
+//! step aside onto the stage, or are mapped there again if they are gone (valgrind unmaps them). What the vessel does
+//! not have is unmapped. What it has is kept, protected differently, or mapped anew as a whole. The kernel's areas go
+//! to their places. Last, the two lists of areas are compared.
 //!
 //! An area that has lost a part, or is in pieces, is mapped anew rather than patched: the kernel might keep the pieces
 //! as areas of their own, and then mremap of the whole would fail.
@@ -28,11 +29,13 @@ pub(crate) struct Stage(u64);
 
 impl Stage {
     const LEN: u64 = 2 * PAGE;
+    /// Room for the kernel's areas: they have 8 pages in Linux 6.18, and 6 before 6.12.
+    const ASIDE_LEN: u64 = 64 * PAGE;
 
     fn put(caller: &mut Caller, ours: &[Area], theirs: &[Area]) -> Result<Self> {
-        let special: u64 = ours.iter().filter(|area| area.is_special()).map(Area::len).sum();
         let taken: Vec<&Area> = ours.iter().chain(theirs).collect();
-        let this = Self(gap(&taken, Self::LEN + special).ok_or(CheckpointError::Unsupported("a full address space"))?);
+        let place = gap(&taken, Self::LEN + Self::ASIDE_LEN);
+        let this = Self(place.ok_or(CheckpointError::Unsupported("a full address space"))?);
         let both = (libc::PROT_READ | libc::PROT_WRITE) as u64;
         let run = (libc::PROT_READ | libc::PROT_EXEC) as u64;
         caller.call("mmap", libc::SYS_mmap, &[this.0, PAGE, run, FIXED, NO_FILE, 0])?;
@@ -57,8 +60,9 @@ impl Stage {
         self.0..self.0 + Self::LEN
     }
 
-    fn aside(&self) -> u64 {
-        self.0 + Self::LEN
+    /// Where the kernel's areas step aside to.
+    fn aside(&self) -> Range<u64> {
+        self.range().end..self.range().end + Self::ASIDE_LEN
     }
 
     /// Take it away. The step over the instruction ends behind it, where nothing is any more and nothing is fetched.
@@ -107,6 +111,7 @@ pub(crate) fn restore(
         return Ok(None);
     }
     let stage = Stage::put(caller, &ours, theirs)?;
+    ours = kernel_areas_again(caller, &stage, ours, theirs)?;
     let moved = step_aside(caller, &stage, &ours, theirs)?;
     for range in surplus(&ours, theirs) {
         caller.call("munmap", libc::SYS_munmap, &[range.start, range.end - range.start])?;
@@ -115,6 +120,7 @@ pub(crate) fn restore(
     for (at, area) in moved {
         move_area(caller, at, &area)?;
     }
+    protect_kernel_areas(caller, &ours, theirs)?;
     if !(same_program && broken == brk) {
         let changed = executable.0 != executable.1;
         set_marks(caller, &stage, vessel, &marks.1, brk, changed)?;
@@ -132,23 +138,61 @@ fn verify(tid: ThreadId, stage: &Stage, theirs: &[Area]) -> Result<()> {
     }
 }
 
+fn special(areas: &[Area]) -> impl Iterator<Item = &Area> {
+    areas.iter().filter(|area| area.is_special())
+}
+
+/// The same one of the kernel's areas in the other process. The kernel lets nobody take a part of one.
+fn counterpart<'a>(area: &Area, others: &'a [Area]) -> Option<&'a Area> {
+    special(others).find(|other| other.name == area.name && other.len() == area.len())
+}
+
+/// Let the kernel map its areas on the stage if the process has unmapped one that the vessel has: it maps them all, and
+/// only for a process that has none. Answers what the process has then, without the stage.
+fn kernel_areas_again(caller: &mut Caller, stage: &Stage, ours: Vec<Area>, theirs: &[Area]) -> Result<Vec<Area>> {
+    const ARCH_MAP_VDSO_64: u64 = 0x2003;
+    if special(theirs).all(|area| counterpart(area, &ours).is_some()) {
+        return Ok(ours);
+    }
+    for area in special(&ours) {
+        caller.call("munmap", libc::SYS_munmap, &[area.range.start, area.len()])?;
+    }
+    let arguments = [ARCH_MAP_VDSO_64, stage.aside().start];
+    caller.call("arch_prctl(ARCH_MAP_VDSO_64)", libc::SYS_arch_prctl, &arguments)?;
+    let mut ours = areas::of(caller.tid)?;
+    ours.retain(|area| !area.overlaps(&stage.range()));
+    Ok(ours)
+}
+
 /// Move the kernel's areas onto the stage if they have to go elsewhere: where they have to go, others of them may be.
-/// Answers where each is now, and where it belongs.
+/// Those that the vessel does not have are unmapped. Answers where each is now, and where it belongs.
 fn step_aside(caller: &mut Caller, stage: &Stage, ours: &[Area], theirs: &[Area]) -> Result<Vec<(u64, Area)>> {
     let mut moved = Vec::new();
-    let mut aside = stage.aside();
-    for area in ours.iter().filter(|area| area.is_special()) {
-        let Some(place) = theirs.iter().find(|their| their.name == area.name && their.len() == area.len()) else {
-            return Err(CheckpointError::Unsupported("areas of the kernel that the vessel does not have"));
-        };
-        if place.range != area.range {
-            let there = Area { range: aside..aside + area.len(), ..area.clone() };
-            move_area(caller, area.range.start, &there)?;
-            moved.push((aside, place.clone()));
-            aside += area.len();
+    let mut aside = stage.aside().start;
+    for area in special(ours) {
+        match counterpart(area, theirs) {
+            None => {
+                caller.call("munmap", libc::SYS_munmap, &[area.range.start, area.len()])?;
+            }
+            Some(place) if area.overlaps(&stage.aside()) => moved.push((area.range.start, place.clone())),
+            Some(place) if place.range != area.range => {
+                let there = Area { range: aside..aside + area.len(), ..area.clone() };
+                move_area(caller, area.range.start, &there)?;
+                moved.push((aside, place.clone()));
+                aside += area.len();
+            }
+            Some(_) => {}
         }
     }
     Ok(moved)
+}
+
+fn protect_kernel_areas(caller: &mut Caller, ours: &[Area], theirs: &[Area]) -> Result<()> {
+    let is_protected = |area: &&Area| counterpart(area, ours).is_some_and(|our| our.protection == area.protection);
+    for area in special(theirs).filter(|area| !is_protected(area)) {
+        caller.call("mprotect", libc::SYS_mprotect, &[area.range.start, area.len(), area.protection])?;
+    }
+    Ok(())
 }
 
 fn move_area(caller: &mut Caller, from: u64, to: &Area) -> Result<()> {

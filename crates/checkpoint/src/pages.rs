@@ -58,8 +58,8 @@ impl Memory {
 
     fn own_pages_by_entries(&self) -> Result<Vec<Range<u64>>> {
         let mut own: Vec<Range<u64>> = Vec::new();
-        // The kernel's own areas and shared memory hold nothing of the process's own.
-        for area in areas::of(self.task)?.into_iter().filter(|area| !area.is_special() && !area.shared) {
+        // The kernel's data (vvar) and shared memory hold nothing of the process's own. A vdso that was written does.
+        for area in areas::of(self.task)?.into_iter().filter(|area| !area.name.starts_with("[vvar") && !area.shared) {
             for window in pieces(area.range, WINDOW) {
                 for (index, entry) in self.entries(&window)?.into_iter().enumerate() {
                     let start = window.start + index as u64 * PAGE;

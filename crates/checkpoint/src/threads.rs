@@ -127,6 +127,16 @@ impl ThreadedVessel {
         }
     }
 
+    /// The signals that were pending, of which thread, and whether for the whole process (with the first thread). A
+    /// restore sends those again that are not pending any more.
+    pub fn pending(&self) -> impl Iterator<Item = (ThreadId, SignalInfo, bool)> + '_ {
+        let first = self.vessel.of().leader();
+        let of_process = self.vessel.pending().iter().map(move |&(info, shared)| (first, info, shared));
+        let of_others =
+            self.others.iter().flat_map(|thread| thread.pending.iter().map(|&info| (thread.tid, info, false)));
+        of_process.chain(of_others)
+    }
+
     /// Put the process back. `threads` has all threads that it has now, stopped; afterwards it has those of the
     /// checkpoint. `gate` is the address of a `syscall` instruction in the program that it runs *now*.
     ///

@@ -131,3 +131,53 @@ fn a_deep_stack() {
         "#,
     );
 }
+
+/// The areas that the kernel maps for each program, as their lengths and protections, and what is behind the vdso's
+/// first bytes; `syscall` instructions that calls can be made from are elsewhere, too.
+const KERNEL_AREAS: &str = r#"
+    #include <sys/auxv.h>
+    enum { P = 4096 };
+    static struct { char *at; size_t len; char name[32]; } areas[8]; static int count;
+    static void look(void) {
+        FILE *f = fopen("/proc/self/maps", "r"); char line[512]; count = 0;
+        while (fgets(line, sizeof line, f)) { char *v = strstr(line, "[v"); unsigned long a, b;
+            if (!v || strstr(line, "[vsyscall]") || sscanf(line, "%lx-%lx", &a, &b) != 2) continue;
+            areas[count].at = (char *)a; areas[count].len = b - a; sscanf(v, "%31s", areas[count].name); count++; }
+        fclose(f); }
+    static char *vdso(void) {
+        for (int i = 0; i < count; i++) if (!strcmp(areas[i].name, "[vdso]")) return areas[i].at;
+        return 0; }
+    static void report(void) {
+        FILE *f = fopen("/proc/self/maps", "r"); char line[512], all[4096] = ""; char *v;
+        while (fgets(line, sizeof line, f)) if ((v = strstr(line, "[v"))) {
+            line[strcspn(line, "\n")] = ';'; strcat(all, line); }
+        fclose(f); look(); SAY("%s %lx", all, vdso() ? hash(vdso(), 2 * P) : 0); }
+    static void setup(void) { look(); }
+"#;
+
+#[test]
+fn kernel_areas_that_were_unmapped_are_back() {
+    let change = "static void change(void) { for (int i = 0; i < count; i++) munmap(areas[i].at, areas[i].len); }";
+    check("kernel_areas_unmapped", &format!("{KERNEL_AREAS}{change}"));
+}
+
+#[test]
+fn the_vdso_alone_is_back() {
+    let change = "static void change(void) { munmap(vdso(), 2 * P); }";
+    check("vdso_unmapped", &format!("{KERNEL_AREAS}{change}"));
+}
+
+#[test]
+fn kernel_areas_that_come_again_go_again() {
+    let setup = "static void unmap(void) { for (int i = 0; i < count; i++) munmap(areas[i].at, areas[i].len); }\n\
+                 #define setup() (look(), unmap())\n";
+    let change = "static void change(void) { if (syscall(SYS_arch_prctl, 0x2003, 0x700000000000) < 0) _exit(5); }";
+    check("kernel_areas_again", &format!("{KERNEL_AREAS}{setup}{change}"));
+}
+
+#[test]
+fn what_was_written_into_the_vdso_is_gone() {
+    let change =
+        "static void change(void) { char *v = vdso(); if (mprotect(v, 2 * P, 7)) _exit(6); v[P + 4000] ^= 1; }";
+    check("vdso_written", &format!("{KERNEL_AREAS}{change}"));
+}
