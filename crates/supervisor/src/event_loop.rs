@@ -582,6 +582,13 @@ impl Supervisor {
         crate::sys::kill_thread(tid, info.number());
     }
 
+    /// The signals of all threads of a process that we have sent again, as they were.
+    pub(crate) fn sent_again_to(&mut self, pid: ProcessId) -> HashMap<ThreadId, Vec<SignalInfo>> {
+        let mut sent = self.resent_signals.clone();
+        sent.retain(|&tid, _| tid == pid.leader() || self.pid_of(tid).is_ok_and(|of| of == pid));
+        sent
+    }
+
     /// What this signal was before it was sent again.
     pub(crate) fn as_it_was(&mut self, tid: ThreadId, info: SignalInfo) -> SignalInfo {
         if self.resent_signals.is_empty() || !info.is_from_us() {

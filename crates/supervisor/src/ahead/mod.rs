@@ -327,8 +327,8 @@ pub(crate) struct Kept {
     pub sockets: HashSet<u64>,
     /// What they lead to: device and inode.
     pub open: HashSet<(u64, u64)>,
-    /// What the signals of ours were that waited for it.
-    pub sent_again: Vec<SignalInfo>,
+    /// What the signals of ours were that waited for its threads.
+    pub sent_again: HashMap<ThreadId, Vec<SignalInfo>>,
     /// How many calls of the process had become speculations by injection, the one at whose entry it was taken
     /// included.
     pub injected: u64,

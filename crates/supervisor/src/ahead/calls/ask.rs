@@ -655,7 +655,7 @@ impl Supervisor {
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
-                let sent_again = self.resent_signals.get(&pid.leader()).cloned().unwrap_or_default();
+                let sent_again = self.sent_again_to(pid);
                 let apart = self.ahead.children.apart.parent(pid);
                 let tid = stopped.tid();
                 let kept =

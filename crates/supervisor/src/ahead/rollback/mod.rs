@@ -554,11 +554,11 @@ impl Supervisor {
     /// Signals that waited in the kernel at the checkpoint wait there again: those of them that were heard and held
     /// since are not sent by us, too.
     fn forget_pending_again(&mut self, pid: ProcessId, kept: &Kept) {
-        for (pending, shared) in kept.vessel.vessel().pending() {
+        for (tid, pending, shared) in kept.vessel.pending() {
             let is_ours = pending.is_from_us();
-            let was =
-                kept.sent_again.iter().find(|info| is_ours && info.number() == pending.number()).unwrap_or(pending);
-            self.ahead.signals.forget_those_like(pid, was);
+            let mut sent_again = kept.sent_again.get(&tid).into_iter().flatten();
+            let was = sent_again.find(|info| is_ours && info.number() == pending.number()).copied().unwrap_or(pending);
+            self.ahead.signals.forget_those_like(pid, &was);
             let is_same = |info: &SignalInfo| info.number() == was.number() && info.process() == was.process();
             if let Some(held) = self.ahead.held_signals.get_mut(&pid) {
                 if let Some(at) = held.iter().position(is_same) {
@@ -566,8 +566,8 @@ impl Supervisor {
                 }
             }
             let is_there = |list: &Vec<SignalInfo>| list.iter().any(|info| info.number() == was.number());
-            if is_ours && !self.resent_signals.get(&pid.leader()).is_some_and(is_there) {
-                self.resent_signals.entry(pid.leader()).or_default().push(*was);
+            if is_ours && !self.resent_signals.get(&tid).is_some_and(is_there) {
+                self.resent_signals.entry(tid).or_default().push(was);
             }
             if !is_ours && pending.number() == libc::SIGCHLD && pending.code() > 0 && !shared {
                 // What we have told of a child, and what may have been heard since.
@@ -594,17 +594,28 @@ impl Supervisor {
 
     /// Signals that wait in the kernel because of what is undone: SIGPIPE of a write, a fault, what the process has
     /// sent itself, what a timer did, what we have told it of a child or sent it in the name of another one. Those that
-    /// waited at the checkpoint are sent again with it.
+    /// waited at the checkpoint are sent again with it. What we have sent again in the place of such a signal is one.
     fn forget_undone_signals(&mut self, pid: ProcessId, stopped: &Stopped) -> Result<()> {
-        let is_first = stopped.tid() == pid.leader();
+        let tid = stopped.tid();
+        let is_first = tid == pid.leader();
+        let sent_again = self.resent_signals.get(&tid).cloned().unwrap_or_default();
+        let what_it_was = |info: &SignalInfo| sent_again.iter().find(|was| was.number() == info.number()).copied();
+        let is_undone = |info: &SignalInfo| info.is_noted() || is_own(info, pid);
+        let is_undone_again =
+            |info: &SignalInfo| info.is_from_us() && what_it_was(info).is_some_and(|was| is_undone(&was));
+        let taken: Vec<SignalInfo> = stopped.pending_signals(false)?.into_iter().filter(is_undone_again).collect();
         self.take_signals(pid, stopped, |info, shared| {
             if shared && !is_first {
                 // Those of the whole process are looked at once.
                 return false;
             }
             let is_told = info.number() == libc::SIGCHLD && info.code() > 0 && !shared;
-            is_told || info.is_noted() || is_own(info, pid) || info.number() == libc::SIGPIPE && !shared
-        })
+            is_told || is_undone(info) || is_undone_again(info) || info.number() == libc::SIGPIPE && !shared
+        })?;
+        for info in taken {
+            self.as_it_was(tid, info);
+        }
+        Ok(())
     }
 
     /// A SIGCHLD that waits in the kernel, about a child of which the program knows nothing: one that another would be
