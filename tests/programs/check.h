@@ -34,6 +34,12 @@
 #define FAILS(call, error) do { errno = 0; long fails_value = (long)(call); if (fails_value != -1 || errno != (error)) FAIL("%s: returned %ld, expected errno %d %s", #call, fails_value, (error), strerror(error)); } while (0)
 #define EQUAL(a, b) do { long long equal_a = (long long)(a), equal_b = (long long)(b); if (equal_a != equal_b) FAIL("%s is %lld, %s is %lld", #a, equal_a, #b, equal_b); } while (0)
 
+/* How many of so many rounds are made: where each program runs under many seeds, fewer. */
+static inline int rounds(int all) {
+    const char *divisor = getenv("ROUNDS_DIVIDED_BY");
+    return divisor ? all / atoi(divisor) : all;
+}
+
 /* Waits for a child; its exit status, or 128+n for a signal. */
 static inline int wait_for(pid_t pid) {
     int status;

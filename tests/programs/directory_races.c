@@ -6,7 +6,7 @@ int main(void) {
     for (int who = 0; who < 4; who++) if (OK(fork()) == 0) {
         char a[32], b[32];
         unsigned seed = who;
-        for (int i = 0; i < 500; i++) {
+        for (int i = 0; i < rounds(500); i++) {
             sprintf(a, "d/%d", rand_r(&seed) % 5); sprintf(b, "d/%d", rand_r(&seed) % 5);
             int r = 0, fd;
             switch (rand_r(&seed) % 4) {

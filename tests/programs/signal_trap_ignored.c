@@ -7,18 +7,18 @@ int main(void) {
     on_signal(SIGUSR1, hears, SA_RESTART);
     pid_t sender = OK(fork());
     if (sender == 0) {
-        for (int i = 0; i < 400; i++) kill(getppid(), SIGUSR1), usleep(500);
+        for (int i = 0; i < rounds(400); i++) kill(getppid(), SIGUSR1), usleep(500);
         _exit(0);
     }
     int status;
-    while (waitpid(sender, &status, WNOHANG) == 0) {
+    do {
         struct stat s;
         stat("/", &s);
         int fd = OK(open("kept", O_RDWR | O_CREAT, 0600));
         CHECK(write(fd, "x", 1) == 1);
         close(fd);
         OK(kill(getpid(), SIGTRAP));
-    }
+    } while (waitpid(sender, &status, WNOHANG) == 0);
     struct sigaction action;
     OK(sigaction(SIGTRAP, NULL, &action));
     printf("ignored %d, heard some %d\n", action.sa_handler == SIG_IGN, heard > 0);
@@ -30,14 +30,14 @@ int main(void) {
     OK(kill(getpid(), SIGTRAP));
     sender = OK(fork());
     if (sender == 0) {
-        for (int i = 0; i < 200; i++) kill(getppid(), SIGUSR1), usleep(500);
+        for (int i = 0; i < rounds(200); i++) kill(getppid(), SIGUSR1), usleep(500);
         _exit(0);
     }
-    while (waitpid(sender, &status, WNOHANG) == 0) {
+    do {
         int fd = OK(open("kept", O_RDWR | O_CREAT, 0600));
         CHECK(write(fd, "x", 1) == 1);
         close(fd);
-    }
+    } while (waitpid(sender, &status, WNOHANG) == 0);
     OK(sigpending(&pending));
     printf("pending %d\n", sigismember(&pending, SIGTRAP));
     OK(unlink("kept"));

@@ -1,7 +1,7 @@
 /* Threads fork and exec at the same time: each child has one thread, no deadlock, no lost descriptor. */
 #include "check.h"
 static void *forking(void *argument) {
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < rounds(30); i++) {
         pid_t pid = OK(fork());
         if (pid == 0) { if ((i & 1) == 0) _exit(i); execl("/bin/sh", "sh", "-c", "exit 77", NULL); _exit(1); }
         int status;

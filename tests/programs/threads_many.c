@@ -17,7 +17,7 @@ static void *work(void *argument) {
 }
 int main(void) {
     long sum = 0;
-    for (int round = 0; round < 10; round++) {
+    for (int round = 0; round < rounds(10); round++) {
         pthread_t threads[20];
         for (int i = 0; i < 20; i++) CHECK(pthread_create(&threads[i], NULL, work, (void *)(intptr_t)i) == 0);
         for (int i = 0; i < 20; i++) {

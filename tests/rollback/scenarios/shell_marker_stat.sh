@@ -1,6 +1,6 @@
 # Every wrong answer of stat, access, open or readdir makes it say so.
 # @never WRONG
-for i in $(seq 30); do
+for i in $(seq $((30 / ${ROUNDS_DIVIDED_BY:-1}))); do
     test -e /etc/passwd && echo yes || echo WRONG stat
     [ -r /etc/hostname ] || echo WRONG access
     read -r line < /etc/passwd || echo WRONG open

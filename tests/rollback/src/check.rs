@@ -15,6 +15,9 @@ use crate::subject::Tell;
 /// programs make many thousands.
 pub const PATIENCE: u32 = 4;
 
+/// By how much programs divide their rounds: each runs with many seeds, and a wrong guess costs more than its call.
+const ROUNDS_DIVISOR: u32 = 5;
+
 /// A directory in memory, for what is to run in one.
 pub fn in_memory() -> PathBuf {
     Path::new("/dev/shm").join(format!("speculator-rollback-{}", std::process::id()))
@@ -42,6 +45,7 @@ impl Stats {
 /// Runs `scenario` natively, and inside as each of `cells` says.
 pub fn check(scenario: &Scenario, settings: &Settings, cells: &[Cell], tell: Tell) -> Result<(), String> {
     let mut settings = settings.clone();
+    settings.rounds_divisor = Some(ROUNDS_DIVISOR);
     if scenario.directives.has("memory") {
         settings.runs = in_memory();
     }
@@ -110,7 +114,7 @@ fn shown(settings: &Settings, cell: &Cell, scenario: &Scenario, place: &Place, w
     };
     format!(
         "  mkdir -p {directory} && cd {directory} && env -i PATH={} HOME={directory} TMPDIR={directory} LC_ALL=C TZ=UTC TERM=xterm SOURCES={} \
-         {} {} {stdin} cat",
+         ROUNDS_DIVIDED_BY={ROUNDS_DIVISOR} {} {} {stdin} cat",
         transparency::run::PATH,
         settings.sources.display(),
         prefix.join(" "),

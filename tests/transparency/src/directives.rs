@@ -21,6 +21,9 @@
 //! | `@memory` | `tests/rollback`: it runs in a directory in memory |
 //! | `@heavy` | `tests/rollback`: it runs once in the short form |
 //! | `@alone` | runs while no other scenario runs |
+//!
+//! A scenario that repeats something makes its rounds divided by `$ROUNDS_DIVIDED_BY`, if that is set, as
+//! `tests/rollback` does (`rounds` in `check.h`).
 
 /// The directives of one scenario.
 #[derive(Clone, Debug, Default)]

@@ -136,6 +136,9 @@ pub fn run_once(scenario: &Scenario, settings: &Settings, place: &Place, prefix:
     let mut words = prefix.to_vec();
     words.extend(command(scenario, settings, &place.run)?);
     let mut environment = vec![("SOURCES".to_owned(), settings.sources.display().to_string())];
+    if let Some(divisor) = settings.rounds_divisor {
+        environment.push(("ROUNDS_DIVIDED_BY".to_owned(), divisor.to_string()));
+    }
     if let Some(compiler) = &settings.rustc {
         environment.push(("TEST_RUSTC".to_owned(), compiler.display().to_string()));
     }

@@ -22,6 +22,8 @@ pub struct Settings {
     pub repository: PathBuf,
     /// How many times as long as a scenario says a run may take: on a busy machine, and inside.
     pub patience: u32,
+    /// By how much scenarios that repeat something divide their rounds; in `$ROUNDS_DIVIDED_BY`.
+    pub rounds_divisor: Option<u32>,
 }
 
 impl Settings {
@@ -36,7 +38,17 @@ impl Settings {
         let runs = variable("TRANSPARENCY_DIR").map_or_else(|| base.join("runs"), PathBuf::from);
         let cache = variable("TRANSPARENCY_CACHE").map_or_else(|| base.join("cache"), PathBuf::from);
         let sources = repository.join("target/sources");
-        Settings { prefix, prefix_problem, cache, runs, sources, rustc: rustc(), repository, patience: 4 }
+        Settings {
+            prefix,
+            prefix_problem,
+            cache,
+            runs,
+            sources,
+            rustc: rustc(),
+            repository,
+            patience: 4,
+            rounds_divisor: None,
+        }
     }
 }
 

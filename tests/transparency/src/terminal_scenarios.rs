@@ -244,10 +244,16 @@ fn quit_signal() -> TerminalScenario {
 fn stty_modes() -> TerminalScenario {
     TerminalScenario {
         name: "terminal_modes",
-        command: &["bash", "-c", "stty -a; read -s -n 1 k; echo key $k; stty raw -echo; stty -a | head -3; stty sane; tty | sed 's/[0-9]//'; sleep 1000"],
+        // A key that is typed before `read` has taken the echo away would be shown.
+        command: &[
+            "bash",
+            "-c",
+            "stty -a; stty -echo; echo begin; read -s -n 1 k; echo key $k; stty raw -echo; stty -a | head -3; \
+             stty sane; tty | sed 's/[0-9]//'; sleep 1000",
+        ],
         needs: &[],
         files: &[],
-        steps: &[Await("echo"), Keys(&["k"]), Await("key k"), Await("/dev/pts"), Screen],
+        steps: &[Await("begin"), Keys(&["k"]), Await("key k"), Await("/dev/pts"), Screen],
     }
 }
 

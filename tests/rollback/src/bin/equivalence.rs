@@ -1,5 +1,5 @@
-//! The full matrix: every scenario with every rate and many seeds, and many random programs. It takes hours; what was
-//! made is written down, and the next invocation goes on from there.
+//! The full matrix: every scenario with every rate and many seeds, and many random programs. What was made is written
+//! down, and the next invocation goes on from there.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +40,7 @@ struct Arguments {
     /// Begin no run after this time.
     #[arg(long = "for", value_name = "MINUTES")]
     minutes: Option<u64>,
-    /// Runs side by side; those that are heavy have the machine for themselves [default: three for two cores].
+    /// Runs side by side; those that are heavy have the machine for themselves [default: three for each core].
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Without the scenarios that have the machine for themselves: these take most of the time.
@@ -85,9 +85,9 @@ fn equivalence(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     }
     let units = planned(arguments, &settings)?;
     let before = Before::look();
-    // A run mostly waits until its guesses are known: one of 25 random programs takes 1 to 3 s of a processor in 5.
+    // A run mostly waits until its guesses are known: most take a core for a third of their time.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let jobs = arguments.jobs.unwrap_or((cores * 3).div_ceil(2));
+    let jobs = arguments.jobs.unwrap_or(cores * 3);
     let mut problems = Schedule::new(units.clone(), &mut journal, &settings, end).run(jobs);
     // Not empty if something failed: what it left is kept.
     let _ = fs::remove_dir(&settings.runs);
