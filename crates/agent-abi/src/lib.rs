@@ -180,9 +180,11 @@ pub mod ahead {
     pub const GO_ON_EXCHANGE: i64 = 6;
     /// The same for a write to a file that is put back as a whole.
     pub const GO_ON_WRITE: i64 = 7;
+    /// The same for a call that reads a file without a name, or moves its position.
+    pub const GO_ON_NEW_FILE: i64 = 8;
     /// Make another call that means the same, and tell when it has been made. Where its number and its arguments stand
     /// is said above these bits.
-    pub const GO_INSTEAD: i64 = 8;
+    pub const GO_INSTEAD: i64 = 9;
     /// The bits of an answer that say which one it is.
     pub const KINDS: i64 = 0xff;
     /// How far above them the permit, or the address, begins.

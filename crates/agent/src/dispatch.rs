@@ -35,7 +35,7 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
             OnPermit::Begun => is_permitted = true,
             OnPermit::Ask => match call.ask() {
                 ahead::ANSWERED => return,
-                answer if (ahead::GO_ON_PERMIT..=ahead::GO_ON_WRITE).contains(&(answer & ahead::KINDS)) => {
+                answer if (ahead::GO_ON_PERMIT..=ahead::GO_ON_NEW_FILE).contains(&(answer & ahead::KINDS)) => {
                     call.take_permit(answer);
                     is_permitted = true;
                 }

@@ -31,7 +31,10 @@ const KEPT: u64 = 2;
 /// It leads to a file that nobody serves.
 const SEEN: u64 = 4;
 /// Above these, and those of [`crate::exchange`], stands the permit on which a mark was made.
-const SHIFT: u32 = 7;
+const SHIFT: u32 = 8;
+/// It leads to a new file, of which its attributes and names are held, but not what is in it; and what puts its position
+/// back is kept.
+const KEPT_NEW: u64 = 128;
 /// Longer names are asked about.
 const NAME_MAX: u64 = 512;
 
@@ -93,9 +96,9 @@ fn moves_position(number: u64) -> bool {
 /// One of these marks a descriptor needs for a call on it.
 fn marks_needed(number: u64) -> u64 {
     match number {
-        nr::pread64 | nr::preadv => FRESH | KEPT | SEEN,
+        nr::pread64 | nr::preadv => FRESH | KEPT | SEEN | KEPT_NEW,
         _ if exchange::is_change(number) => 0,
-        _ => FRESH | KEPT,
+        _ => FRESH | KEPT | KEPT_NEW,
     }
 }
 
@@ -198,6 +201,7 @@ impl Call<'_> {
         let more = match answer & ahead::KINDS {
             ahead::GO_ON_EXCHANGE => exchange::marks_of_exchange(number),
             ahead::GO_ON_WRITE => exchange::marks_of_write(number),
+            ahead::GO_ON_NEW_FILE => KEPT_NEW,
             // Only for what moves the position it is kept.
             _ if moves_position(number) => KEPT | SEEN,
             _ => SEEN,

@@ -61,6 +61,14 @@ const STOPS: &[(&str, u64)] = &[
     ("os.isatty(f); os.stat('a')", 1),
     ("os.close(os.open('new', os.O_WRONLY | os.O_CREAT)); os.stat('a')", 2),
     ("os.chmod('d/e', 0o644); os.stat('a')", 1),
+    ("r, w = os.pipe(); os.close(r); os.close(w); os.stat('a')", 3),
+    ("r, w = os.pipe(); os.dup2(r, w); os.close(r); os.close(w); os.stat('a')", 4),
+    ("libc.waitpid(-1, None, 1); os.stat('a')", 1),
+    (
+        "n = os.open('n', os.O_RDWR | os.O_CREAT)\n  for k in range(9): os.lseek(n, 0, 2); os.lseek(n, 0, 0); os.read(n, 1)\n  \
+         os.close(n); os.unlink('n')",
+        4,
+    ),
 ];
 
 /// What somebody sees who goes on after a guess of his failed, or came true. Twice as often as not it looks without a
@@ -75,6 +83,20 @@ const LOOKS: &[&str] = &[
     "os.stat('a'); g = os.open('a', os.O_RDONLY); os.close(f); os.read(g, 3); h = os.open('a', os.O_RDONLY); \
      os.close(h); os.close(g)",
     "os.stat('a'); g = os.open('a', os.O_RDONLY); os.dup2(g, f); os.read(f, 3); os.close(g); os.read(f, 1)",
+    // A file that the guess has made, with a position that a second guess has to put back.
+    "n = os.open('n', os.O_RDWR | os.O_CREAT); os.write(n, b'abcdef'); os.lseek(n, 1, 0); os.read(n, 1)\n\
+     inner = begin()\nif inner > 0: os.lseek(n, 0, 1); os.read(n, 2); os.lseek(n, 5, 0); fail(inner)\n\
+     seen.append(os.lseek(n, 0, 1)); seen.append(os.read(n, 9)); at = mapped(n); os.close(n)",
+    "n = os.open('n', os.O_RDWR | os.O_CREAT); os.write(n, b'abcdef'); os.lseek(n, 0, 0); seen.append(os.read(n, 9)); \
+     seen.append([os.fstat(n).st_nlink, os.fstat(n).st_size])\ninner = begin()\nif inner > 0:\n  \
+     os.lseek(n, 0, 0); os.read(n, 1); os.pwrite(n, b'XYZXYZXYZ', 3); os.lseek(n, 0, 0); seen.append(os.read(n, 99)); \
+     seen.append([os.lseek(n, 0, 2), os.fstat(n).st_size]); commit(inner)\nos.close(n)",
+    // Ends of a pipe that a second guess has closed.
+    "r, w = os.pipe(); os.write(w, b'xyz'); os.read(r, 1)\ninner = begin()\nif inner > 0:\n  \
+     os.close(w); os.read(r, 1); os.dup2(f, r); os.read(r, 1); fail(inner)\n\
+     seen.append([os.read(r, 9), position(r), position(w)]); os.close(w); seen.append(os.read(r, 9)); os.close(r)",
+    "r, w = os.pipe()\nif os.fork() == 0:\n  os.close(r); os.write(w, b'told'); os.close(w); os._exit(0)\n\
+     os.close(w); seen.append([os.read(r, 9), os.read(r, 9), os.wait()[1]]); os.close(r)",
     // The number of a descriptor that no checkpoint has becomes that of one that it has.
     "os.stat('a'); g = os.open('a', os.O_RDONLY); os.dup2(f, g); os.read(g, 3); os.lseek(g, 1, 1)",
     "os.stat('a'); g = os.open('a', os.O_RDONLY); libc.dup3(f, g, 0); os.read(g, 3); h = os.open('a', os.O_RDONLY); \

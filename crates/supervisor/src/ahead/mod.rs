@@ -263,6 +263,8 @@ pub(crate) struct UnderWay {
     pub changes_names: bool,
     /// It closes a descriptor of a file, and changes nothing else.
     pub only_closes: bool,
+    /// It adds no dependency to anything.
+    pub adds_nothing: bool,
     /// It adds no dependency to anything, and what undoes it is kept already.
     pub covered: Option<calls::exchange::Covered>,
     /// It executes what only those inside find.

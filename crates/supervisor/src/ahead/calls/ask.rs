@@ -493,6 +493,7 @@ impl Supervisor {
                 self.without_covered_changes(call, &plan, modifies)
             }
         };
+        let adds_nothing = self.ahead.core.adds_nothing(who, &plan.observes, &keys);
         let kept_whole = exchange::kept_whole(&modifies);
         let Some(changes) = self.undos_of(call.tid, modifies, will_be_speculative)? else {
             return Ok(self.wait_at_barrier(call));
@@ -528,6 +529,7 @@ impl Supervisor {
             makes_child: makes_process(call),
             can_be_repeated: plan.can_be_repeated,
             covered,
+            adds_nothing,
             ..UnderWay::default()
         }))
     }

@@ -199,6 +199,6 @@ fn has_no_effect_before_its_end(call: &Call) -> bool {
 }
 
 /// Whether a parked call is looked at again when something was put in or taken out.
-fn waits_for_readiness(call: &Call) -> bool {
+pub(in crate::ahead) fn waits_for_readiness(call: &Call) -> bool {
     !matches!(syscall_table::op(call.frame.nr), Some(Op::Wait | Op::Exit | Op::ExitGroup) | None)
 }

@@ -8,9 +8,10 @@
 //! about.
 
 use crate::ahead::calls::ask::Decision;
-use crate::ahead::calls::exchange::Covered;
+use crate::ahead::calls::exchange::{waits_for_readiness, Covered};
+use crate::ahead::calls::plan::is_of_pipefs;
 use crate::ahead::objects::descriptor::FileDescription;
-use crate::ahead::{process, Call, Object, UnderWay};
+use crate::ahead::{process, Call, Object, Parked, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, permitted, DeviceKind};
 use procfs::{ProcessId, ThreadId};
@@ -31,6 +32,10 @@ const KEEPS_OTHERS: Duration = Duration::from_millis(50);
 pub(crate) enum Permitted {
     /// Looking at files.
     Looks,
+    /// Reading a file that a guess has made, of which only attributes and names are held.
+    NewFile,
+    /// Only this call: whoever has to know that it has been made finds that its thread works on none.
+    ThisOne,
     /// More changes of the same object, which are covered by what is kept.
     Changes(Covered),
 }
@@ -181,13 +186,19 @@ impl Supervisor {
                     return decision;
                 }
             }
+            if is_of_own_ends(call, under_way) && self.may_be_left_alone(call) {
+                if !under_way.adds_nothing {
+                    self.revoke_permits();
+                }
+                return Decision::GoOnPermit(Permitted::ThisOne);
+            }
         }
         if changes_roots(call) {
             self.ahead.known_ways.roots_may_differ();
         }
         let is_answered = matches!(decision, Decision::Answer(_));
         let is_free = matches!(decision, Decision::Go) && self.concerns_nobody_else(call);
-        if is_free || is_answered && self.tells_only_of_a_name(call) {
+        if is_free || is_answered && (self.tells_only_of_a_name(call) || self.tells_of_own_children(call)) {
             self.permit_next_looks(call);
             return decision;
         }
@@ -202,6 +213,7 @@ impl Supervisor {
             return decision;
         }
         match permitted::is_by_descriptor(call.frame.nr) {
+            true if self.is_in_new_file(call) => Decision::GoOnPermit(Permitted::NewFile),
             true => Decision::GoOnPermit(Permitted::Looks),
             // This one may lead anywhere.
             false => {
@@ -250,6 +262,18 @@ impl Supervisor {
     fn tells_only_of_a_name(&self, call: &Call) -> bool {
         let tells_of_name = permitted::kind(call.frame.nr) == Some(permitted::LOOK) && call.frame.nr != nr::lseek;
         tells_of_name && self.ahead.core.depends_on_all(process(call.pid))
+    }
+
+    /// Whether it is enough to know that a call is being made, as its thread says: nobody has to be told when it has been.
+    fn may_be_left_alone(&mut self, call: &Call) -> bool {
+        let is_awaited = |parked: &Parked| waits_for_readiness(&parked.call);
+        self.may_have_any_permit(call.tid, call.pid, permitted::CLOSE) && !self.ahead.parked.values().any(is_awaited)
+    }
+
+    /// Whether a call that was answered has told its process of its own children: what others could look at has not
+    /// changed by it.
+    fn tells_of_own_children(&self, call: &Call) -> bool {
+        matches!(syscall_table::op(call.frame.nr), Some(Op::Wait)) && self.ahead.is_speculative(call.pid)
     }
 
     fn may_have_permit(&mut self, call: &Call) -> bool {
@@ -308,7 +332,21 @@ impl Supervisor {
         let behind = self.file_description(call.tid, call.frame.args[0] as i32);
         match behind {
             FileDescription::File { device: DeviceKind::Domain | DeviceKind::Memory, dev, ino, .. } => {
-                !self.is_held((dev, ino))
+                !self.is_held((dev, ino)) || self.is_in_new_file(call)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a call reads a file that a guess has made, or moves its position. What is in there is in the file, if
+    /// nothing of it is held; what is said of the file is not.
+    fn is_in_new_file(&mut self, call: &Call) -> bool {
+        if self.ahead.new_files.is_empty() || !matches!(call.frame.nr, nr::lseek | nr::read | nr::readv) {
+            return false;
+        }
+        match self.file_description(call.tid, call.frame.args[0] as i32) {
+            FileDescription::File { dev, ino, .. } => {
+                self.ahead.new_files.has_inode(&(dev, ino)) && !self.ahead.contents.has(&(dev, ino))
             }
             _ => false,
         }
@@ -340,6 +378,11 @@ impl Supervisor {
     pub(in crate::ahead) fn go_on_permit(&mut self, stopped: Stopped, call: &Call, permitted: Permitted) -> Result<()> {
         let (given, answer) = match permitted {
             Permitted::Looks => (self.give_permit(call.tid), ahead::GO_ON_PERMIT),
+            Permitted::NewFile => (self.give_permit(call.tid), ahead::GO_ON_NEW_FILE),
+            Permitted::ThisOne => match self.may_look_at_all(call.pid) {
+                true => (self.give_permit(call.tid), ahead::GO_ON_PERMIT),
+                false => (self.permit_now(call.tid), ahead::GO_ON_PERMIT),
+            },
             Permitted::Changes(Covered::Exchange) => (self.permit_now(call.tid), ahead::GO_ON_EXCHANGE),
             Permitted::Changes(Covered::Write) => (self.permit_now(call.tid), ahead::GO_ON_WRITE),
         };
@@ -354,6 +397,18 @@ impl Supervisor {
 fn is_of_own_descriptors(call: &Call, under_way: &UnderWay) -> bool {
     let is_such = matches!(call.frame.nr, nr::close | nr::dup2 | nr::dup3 | nr::fcntl);
     is_such && is_plain(under_way) && under_way.objects.iter().all(|object| matches!(object, Object::Descriptors(_)))
+}
+
+/// Whether a call closes, or replaces, ends of pipes of its process and changes nothing else.
+fn is_of_own_ends(call: &Call, under_way: &UnderWay) -> bool {
+    let is_such = matches!(call.frame.nr, nr::close | nr::dup2 | nr::dup3);
+    let is_own = |object: &Object| match object {
+        Object::Descriptors(_) => true,
+        // Who opens a FIFO waits for its other end.
+        Object::Pipe(dev, _) => is_of_pipefs(*dev),
+        _ => false,
+    };
+    is_such && is_plain(under_way) && under_way.objects.iter().all(is_own)
 }
 
 /// Whether a call that was answered has changed files or names, if anything.
