@@ -30,7 +30,7 @@ pub use objects::{
     SOCKETS,
 };
 pub use slots::{
-    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_GIVES_BACK, PROCESS_HEARS_OTHERS, PROCESS_IN_PSEUDO,
+    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_GIVES_BACK, PROCESS_GOES, PROCESS_HEARS_OTHERS, PROCESS_IN_PSEUDO,
     PROCESS_KEPT_BY_EXEC, PROCESS_LOCKS, PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED,
     PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_SEES_OTHERS, PROCESS_SHARES, PROCESS_SHARES_STATE,
     PROCESS_TIMERS, PROCESS_UNDOES, THREADS_MAX,
@@ -210,7 +210,7 @@ pub mod permitted {
     /// So much at most is put into a pipe or socket: it goes in as a whole, or the call waits (pipe(7), `PIPE_BUF`).
     pub const ATOMIC_LEN: u64 = 4096;
     /// So much a process writes to files between two questions: then it is looked whether there is room for more.
-    pub const WRITTEN_LEN: u64 = 64 << 20;
+    pub const WRITTEN_LEN: u64 = 4 << 20;
     /// With no other flags than these an open makes, empties and changes nothing: `O_NOCTTY`, `O_NONBLOCK`,
     /// `O_LARGEFILE`, `O_DIRECTORY`, `O_NOFOLLOW`, `O_CLOEXEC`.
     pub const OPEN_BITS: u64 = 0o400 | 0o4000 | 0o100000 | 0o200000 | 0o400000 | 0o2000000;

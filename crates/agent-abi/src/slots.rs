@@ -38,11 +38,19 @@ pub const PROCESS_SHARES_STATE: u32 = 256;
 pub const PROCESS_HEARS_OTHERS: u32 = 512;
 /// The process has changed semaphores in a way that its end takes back (`SEM_UNDO`), also over exec.
 pub const PROCESS_UNDOES: u32 = 1024;
+/// The process was born on a guess and has no checkpoint: nothing of it is put back, it ends if the guess was wrong. Only
+/// the supervisor says so.
+pub const PROCESS_GOES: u32 = 2048;
 /// Each of these is seen by whoever has something in common with the process, when it ends.
 pub const PROCESS_GIVES_BACK: u32 = PROCESS_LOCKS_OUTSIDE | PROCESS_UNDOES;
 /// What a new program has of the one before: what belongs to the process and not to its memory.
-pub const PROCESS_KEPT_BY_EXEC: u32 =
-    PROCESS_TIMERS | PROCESS_LOCKS | PROCESS_PRIVILEGES | PROCESS_IN_PSEUDO | PROCESS_GIVES_BACK | PROCESS_SHARES_STATE;
+pub const PROCESS_KEPT_BY_EXEC: u32 = PROCESS_TIMERS
+    | PROCESS_LOCKS
+    | PROCESS_PRIVILEGES
+    | PROCESS_IN_PSEUDO
+    | PROCESS_GIVES_BACK
+    | PROCESS_SHARES_STATE
+    | PROCESS_GOES;
 /// Each of these makes a process depend on whatever anybody knows to be changed (`Transactions::known`).
 pub const PROCESS_SHARES: u32 = PROCESS_MAPPED_SHARED | PROCESS_SEES_OTHERS;
 /// Each of these makes it depend on whatever anybody changed: it sees more of others than their memory.

@@ -10,13 +10,14 @@ use crate::clocks::Call;
 use crate::descriptors::{private, Stat, S_IFDIR, S_IFLNK, S_IFREG};
 use crate::dispatch::carry_out;
 use crate::exchange;
-use crate::gate::{self, EINVAL, ENOENT};
+use crate::gate::{self, EBADF, EINVAL, ENOENT};
 use crate::looked::forget_look;
 use crate::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE};
 use crate::names::AT_FDCWD;
 use crate::start::MARKS_BASE;
 use agent_abi::{
-    ahead, option, permitted, DeviceKind, WayEnd, WayKey, PHASE_BEFORE, PROCESS_IN_PSEUDO, THREAD_UNCACHED, WAY_LEN_MAX,
+    ahead, option, permitted, DeviceKind, WayEnd, WayKey, PHASE_BEFORE, PROCESS_GOES, PROCESS_IN_PSEUDO,
+    PROCESS_SHARES_STATE, THREAD_UNCACHED, WAY_LEN_MAX,
 };
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +33,8 @@ const KEPT: u64 = 2;
 const SEEN: u64 = 4;
 /// Above these, and those of [`crate::exchange`], stands the permit on which a mark was made.
 const SHIFT: u32 = 8;
-/// It leads to a new file, of which its attributes and names are held, but not what is in it; and what puts its position
-/// back is kept.
+/// It leads to a new file, of which its attributes and names are held, but not what is in it; and what puts its
+/// position back is kept.
 const KEPT_NEW: u64 = 128;
 /// Longer names are asked about.
 const NAME_MAX: u64 = 512;
@@ -130,7 +131,10 @@ impl Call<'_> {
         let permit = self.process.permit.load(Ordering::Relaxed);
         let number = self.frame.nr;
         if number == nr::close {
-            return self.close_on_permit(permit);
+            return match self.close_on_permit(permit) {
+                OnPermit::Ask if self.changes_what_goes() => OnPermit::Begun,
+                decided => decided,
+            };
         }
         if matches!(number, nr::dup2 | nr::dup3) {
             self.forget_mark(u64::from(self.arg(1) as u32));
@@ -141,7 +145,7 @@ impl Call<'_> {
             forget_look();
         }
         if !is_permitted {
-            return OnPermit::Ask;
+            return if self.changes_what_goes() { OnPermit::Begun } else { OnPermit::Ask };
         }
         // Looked at again when the thread has published that it works.
         let now = self.world.permits.number();
@@ -261,6 +265,39 @@ impl Call<'_> {
         match may_close && is_fresh && self.begins_on(permit) {
             true => OnPermit::Begun,
             false => OnPermit::Ask,
+        }
+    }
+
+    /// Whether the call changes nothing but descriptors of a process of which nothing is put back, and nobody else can
+    /// tell: what it closes, if anything, is a file or directory that only the kernel keeps. With its last descriptor a
+    /// lock or a lease would go, and who watches it would hear of that.
+    fn changes_what_goes(&self) -> bool {
+        const F_SETFD: u32 = 2;
+        const OTHERS_MAY_TELL: u32 =
+            option::FILES_LOCKED | option::READS_HEARD | option::DESCRIPTORS_PASSED | option::DESCRIPTORS_TAKEN;
+        let closed = match self.frame.nr {
+            nr::fcntl if self.arg(1) as u32 == F_SETFD => None,
+            nr::close => Some(self.arg(0)),
+            nr::dup2 | nr::dup3 if self.arg(0) as u32 != self.arg(1) as u32 => Some(self.arg(1)),
+            _ => return false,
+        };
+        let flags = self.process.flags.load(Ordering::Relaxed);
+        flags & (PROCESS_GOES | PROCESS_SHARES_STATE) == PROCESS_GOES
+            && self.process.users.load(Ordering::Relaxed) == 1
+            && self.has_marks()
+            && self.world.permitted.load(Ordering::Relaxed) & permitted::CLOSE != 0
+            && !self.has_option(OTHERS_MAY_TELL)
+            && closed.is_none_or(|fd| self.is_plain_or_none(fd))
+    }
+
+    fn is_plain_or_none(&self, fd: u64) -> bool {
+        const F_GETLEASE: u64 = 1025;
+        const F_UNLCK: i64 = 2;
+        // SAFETY: no pointers.
+        let is_leased = || unsafe { gate::call(nr::fcntl, [fd, F_GETLEASE, 0, 0, 0, 0]) } != F_UNLCK;
+        match Stat::of_fd(fd) {
+            Ok(stat) => matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev) && !is_leased(),
+            Err(error) => error == -EBADF,
         }
     }
 

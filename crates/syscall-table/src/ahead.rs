@@ -36,6 +36,13 @@ pub enum Because {
     NotBuilt,
 }
 
+/// Whether a request of `ioctl` tells of a terminal's settings and groups (`TCGETS`, `TCGETS2`, `TIOCGWINSZ`,
+/// `TIOCGPGRP`, `TIOCGSID`), which a speculative process cannot change.
+#[inline]
+pub const fn looks_at_terminal(request: u64) -> bool {
+    matches!(request as u32, 0x5401 | 0x802c_542a | 0x5413 | 0x540f | 0x5429)
+}
+
 /// The same size as `index`: more than the newest kernel has.
 const NUMBERS: usize = 512;
 
@@ -87,6 +94,11 @@ pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
         (Ahead::ByArgument, Some((Op::Fcntl, _))) => {
             nr == crate::nr::dup || matches!(args[1], F_GETFD | F_DUPFD | F_DUPFD_CLOEXEC)
         }
+        // Nobody else has what is new.
+        (Ahead::Free, Some((Op::Pipe, _))) => true,
+        // A terminal's settings and groups, which nobody changes on a guess.
+        (Ahead::ByArgument, Some((Op::Ioctl, _))) => looks_at_terminal(args[1]),
+        _ if nr == crate::nr::fadvise64 => true,
         // The address of a thread's own memory is in its registers.
         (Ahead::Free, Some((Op::ArchPrctl, _))) => matches!(args[0], ARCH_SET_FS | ARCH_GET_FS),
         // What the own limits are: no new ones are given.

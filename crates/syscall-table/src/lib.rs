@@ -15,7 +15,7 @@ mod rows;
 mod shows;
 mod socket_options;
 
-pub use ahead::{ahead, concerns_only_its_process, Ahead, Because};
+pub use ahead::{ahead, concerns_only_its_process, looks_at_terminal, Ahead, Because};
 pub use index::{look_up, op};
 pub use op::{Class, Op, SyncKind, CWD};
 pub use proc::may_lead_to_others;

@@ -224,8 +224,8 @@ impl Supervisor {
         }
     }
 
-    /// The next looks of a process that has asked about something else need no question, if there may be permits: it has
-    /// just been told whatever it has to hear. Whether it may have any.
+    /// The next looks of a process that has asked about something else need no question, if there may be permits: it
+    /// has just been told whatever it has to hear. Whether it may have any.
     fn permit_next_looks(&mut self, call: &Call) -> bool {
         let may_have_any = self.may_have_any_permit(call.tid, call.pid, permitted::LOOK);
         if may_have_any && self.may_look_at_all(call.pid) {
@@ -264,7 +264,8 @@ impl Supervisor {
         tells_of_name && self.ahead.core.depends_on_all(process(call.pid))
     }
 
-    /// Whether it is enough to know that a call is being made, as its thread says: nobody has to be told when it has been.
+    /// Whether it is enough to know that a call is being made, as its thread says: nobody has to be told when it has
+    /// been.
     fn may_be_left_alone(&mut self, call: &Call) -> bool {
         let is_awaited = |parked: &Parked| waits_for_readiness(&parked.call);
         self.may_have_any_permit(call.tid, call.pid, permitted::CLOSE) && !self.ahead.parked.values().any(is_awaited)
@@ -392,8 +393,8 @@ impl Supervisor {
     }
 }
 
-/// Whether a call changes descriptors of its process and nothing else. The agent forgets by itself what was known of one
-/// that is closed or replaced.
+/// Whether a call changes descriptors of its process and nothing else. The agent forgets by itself what was known of
+/// one that is closed or replaced.
 fn is_of_own_descriptors(call: &Call, under_way: &UnderWay) -> bool {
     let is_such = matches!(call.frame.nr, nr::close | nr::dup2 | nr::dup3 | nr::fcntl);
     is_such && is_plain(under_way) && under_way.objects.iter().all(|object| matches!(object, Object::Descriptors(_)))

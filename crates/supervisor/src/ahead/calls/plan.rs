@@ -477,10 +477,7 @@ impl Supervisor {
     }
 
     fn plan_ioctl(&mut self, call: &Call) -> Plan {
-        // TCGETS, TCGETS2, TIOCGWINSZ, TIOCGPGRP, TIOCGSID: a terminal's settings, which a speculative process cannot
-        // change.
-        const LOOKS: [u64; 5] = [0x5401, 0x802c_542a, 0x5413, 0x540f, 0x5429];
-        if LOOKS.contains(&(call.frame.args[1] & 0xffff_ffff)) {
+        if syscall_table::looks_at_terminal(call.frame.args[1]) {
             return Plan::new(Class::Free);
         }
         // FIOCLEX, FIONCLEX

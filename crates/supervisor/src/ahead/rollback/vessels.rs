@@ -13,6 +13,7 @@ use checkpoint::{Dying, ThreadedVessel, ToReap, Vessel, VesselId};
 use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::Checkpoint;
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
@@ -117,8 +118,16 @@ impl Supervisor {
 
     /// A checkpoint is the core's from here on.
     pub(in crate::ahead) fn keep_checkpoint(&mut self, checkpoint: Checkpoint, kept: Kept) {
+        self.is_put_back_from_now_on(kept.pid);
         self.ahead.vessels.new.insert(kept.vessel.id().into(), checkpoint);
         self.ahead.kept.insert(checkpoint, kept);
+    }
+
+    /// What the process does to its own descriptors has to be undone: it asks.
+    fn is_put_back_from_now_on(&self, pid: ProcessId) {
+        if let Some(tracee) = self.tracees.get(&pid.leader()) {
+            self.world().processes[tracee.process].flags.fetch_and(!agent_abi::PROCESS_GOES, Ordering::Relaxed);
+        }
     }
 
     /// The descriptors that a new copy has open, and the inodes of the sockets among them. A copy that cannot be looked
