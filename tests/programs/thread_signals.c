@@ -2,12 +2,13 @@
 #include "check.h"
 static volatile sig_atomic_t handled_by[4];
 static __thread int self = -1;
-static volatile int stop;
+static volatile int stop, ready;
 static void handler(int s) { if (self >= 0) handled_by[self]++; }
 static void *worker(void *argument) {
     self = (int)(intptr_t)argument;
     int fds[2];
     OK(pipe2(fds, O_NONBLOCK));
+    __atomic_add_fetch(&ready, 1, __ATOMIC_SEQ_CST);
     while (!stop) { char b; if (self % 2) read(fds[0], &b, 1); else { struct pollfd p = {fds[0], POLLIN, 0}; poll(&p, 1, 5); } }
     return NULL;
 }
@@ -15,6 +16,7 @@ int main(void) {
     on_signal(SIGUSR1, handler, SA_RESTART);
     pthread_t t[4];
     for (int i = 0; i < 4; i++) CHECK(pthread_create(&t[i], NULL, worker, (void *)(intptr_t)i) == 0);
+    while (ready < 4) sleep_ms(1);
     sleep_ms(50);
     for (int i = 0; i < 4; i++) for (int j = 0; j <= i; j++) {
         int before = handled_by[i];
