@@ -5,15 +5,16 @@ use std::time::{Duration, Instant};
 use bluefs::op::GROUPS_MAX;
 use bluefs::Cred;
 use fuser::Request;
+use procfs::{Activity, Stat, Status, ThreadId};
 
 /// Bit of SIGKILL in a mask of signals. A signal that ends a process for want of a handler is pending as SIGKILL.
 const KILL: u64 = 1 << 8;
 /// `PF_EXITING` of Linux, in the flags of a thread.
 const EXITING: u64 = 4;
-/// Requests to `fcntl`, as `/proc` shows arguments.
-const F_OFD_GETLK: &str = "0x24";
-const F_OFD_SETLK: &str = "0x25";
-const F_OFD_SETLKW: &str = "0x26";
+/// Requests to `fcntl`.
+const F_OFD_GETLK: u64 = 36;
+const F_OFD_SETLK: u64 = 37;
+const F_OFD_SETLKW: u64 = 38;
 /// How long a caller is awaited that runs between its request and its wait for the answer, and how often looked at.
 const RUNNING_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_micros(200);
@@ -66,7 +67,7 @@ impl Caller {
     pub fn of(who: Who) -> Caller {
         let Who { uid, gid, thread } = who;
         // Root has every right.
-        let status = if uid == 0 { None } else { status(thread) };
+        let status = if uid == 0 { None } else { Status::of(id(thread)).ok() };
         let groups = status.map_or_else(Vec::new, |status| groups(&status));
         Caller { cred: Cred { uid, gid, groups }, thread, since: Instant::now() }
     }
@@ -78,85 +79,77 @@ impl Caller {
 
     /// Whether it is about to end.
     pub fn is_killed(&self) -> bool {
-        status(self.thread).is_some_and(|status| pending(&status) & KILL != 0)
+        self.status().is_some_and(|status| pending(&status) & KILL != 0)
     }
 
     /// Whether it has ended. Of a thread that cannot be looked at that is not known.
     pub fn is_gone(&self) -> bool {
-        self.thread != 0 && !std::path::Path::new("/proc").join(self.thread.to_string()).exists()
+        self.thread != 0 && procfs::is_unknown(id(self.thread))
     }
 
     /// Whether it is ending, and closes what it had open: it has no signals any more.
     pub fn is_exiting(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.thread));
-        stat.is_ok_and(|stat| flags(&stat) & EXITING != 0)
+        let flags = Stat::of(id(self.thread)).and_then(|stat| stat.flags());
+        flags.is_ok_and(|flags| flags & EXITING != 0)
     }
 
     /// Whether it is umount(8), which looks at a mount before it takes it away.
     pub fn unmounts(&self) -> bool {
-        std::fs::read_to_string(format!("/proc/{}/comm", self.thread)).is_ok_and(|name| name.trim_end() == "umount")
+        procfs::program_name(id(self.thread)).is_ok_and(|name| name == "umount")
     }
 
     /// Which call for a lock it is in. A request says that too, but fuser does not pass it on.
     pub fn lock_call(&self) -> LockCall {
         let begun = Instant::now();
         loop {
-            let call = std::fs::read_to_string(format!("/proc/{}/syscall", self.thread));
-            match call.as_deref().map(str::trim_end) {
+            match procfs::activity(id(self.thread)) {
                 // It has sent its request, and does not wait for the answer yet.
-                Ok("running") if begun.elapsed() < RUNNING_MAX => std::thread::sleep(LOOK_EVERY),
-                Ok(call) => return lock_call(call),
-                Err(_) => return LockCall::Unknown,
+                Ok(Activity::Runs) if begun.elapsed() < RUNNING_MAX => std::thread::sleep(LOOK_EVERY),
+                Ok(Activity::InCall(number, arguments)) => return lock_call(number, &arguments),
+                _ => return LockCall::Unknown,
             }
         }
     }
 
     /// Whether it has a signal to handle.
     pub fn has_signal(&self) -> bool {
-        let wanted = |status: &String| pending(status) & !mask(status, "SigBlk") & !mask(status, "SigIgn") != 0;
-        status(self.thread).is_some_and(|status| pending(&status) & KILL != 0 || wanted(&status))
+        let wanted = |status: &Status| pending(status) & !mask(status, "SigBlk") & !mask(status, "SigIgn") != 0;
+        self.status().is_some_and(|status| pending(&status) & KILL != 0 || wanted(&status))
+    }
+
+    fn status(&self) -> Option<Status> {
+        Status::of(id(self.thread)).ok()
     }
 }
 
-/// Of a thread in another namespace of processes, or of the kernel, the number is 0.
-fn status(thread: u32) -> Option<String> {
-    std::fs::read_to_string(format!("/proc/{thread}/status")).ok()
+/// Of a thread in another namespace of processes, or of the kernel, the number is 0: `/proc` knows no such thread.
+fn id(thread: u32) -> ThreadId {
+    ThreadId::from_raw(thread as i32)
 }
 
-/// Of a line of `/proc/PID/syscall`. No other call of either number takes locks.
-fn lock_call(line: &str) -> LockCall {
-    let mut words = line.split(' ');
-    let (call, command) = (words.next(), words.nth(1));
+/// Of a call and its arguments. No other call of either number takes locks.
+fn lock_call(number: u64, arguments: &[u64; 6]) -> LockCall {
+    let [_, command, ..] = *arguments;
     // The numbers of x86-64 and i386.
-    match (call.unwrap_or_default(), command) {
-        ("73" | "143", _) => LockCall::Flock,
-        ("72" | "55" | "221", Some(F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW)) => LockCall::OpenFile,
-        ("72" | "55" | "221", _) => LockCall::Fcntl,
+    match number {
+        73 | 143 => LockCall::Flock,
+        72 | 55 | 221 if matches!(command, F_OFD_GETLK | F_OFD_SETLK | F_OFD_SETLKW) => LockCall::OpenFile,
+        72 | 55 | 221 => LockCall::Fcntl,
         _ => LockCall::Unknown,
     }
 }
 
-/// Of a line of `/proc/PID/stat`: the seventh field behind the name, which may hold anything.
-fn flags(stat: &str) -> u64 {
-    let fields = stat.rsplit(')').next().unwrap_or_default();
-    fields.split_whitespace().nth(6).and_then(|flags| flags.parse().ok()).unwrap_or(0)
+fn mask(status: &Status, name: &str) -> u64 {
+    status.bits(name).unwrap_or(0)
 }
 
-fn field<'s>(status: &'s str, name: &str) -> &'s str {
-    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    line.map_or("", str::trim)
-}
-
-fn mask(status: &str, name: &str) -> u64 {
-    u64::from_str_radix(field(status, name), 16).unwrap_or(0)
-}
-
-fn pending(status: &str) -> u64 {
+fn pending(status: &Status) -> u64 {
     mask(status, "SigPnd") | mask(status, "ShdPnd")
 }
 
-fn groups(status: &str) -> Vec<u32> {
-    field(status, "Groups").split_whitespace().filter_map(|group| group.parse().ok()).take(GROUPS_MAX).collect()
+fn groups(status: &Status) -> Vec<u32> {
+    let groups = status.field("Groups").unwrap_or_default();
+    groups.split_whitespace().filter_map(|group| group.parse().ok()).take(GROUPS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -168,23 +161,19 @@ mod tests {
 
     #[test]
     fn fields_of_status() {
-        assert_eq!(groups(STATUS), [4, 24, 27]);
-        assert_eq!(pending(STATUS), 0x102);
-        assert_eq!((mask(STATUS, "SigBlk"), mask(STATUS, "SigCgt")), (2, 0));
+        let status = Status::parse(ThreadId::from_raw(1), STATUS.to_owned());
+        assert_eq!(groups(&status), [4, 24, 27]);
+        assert_eq!(pending(&status), 0x102);
+        assert_eq!((mask(&status, "SigBlk"), mask(&status, "SigCgt")), (2, 0));
     }
 
     #[test]
     fn calls_that_take_locks() {
-        assert_eq!(lock_call("73 0x3 0x2 0x0 0x0 0x0 0x0 0x7ffd 0x7f05"), LockCall::Flock);
-        assert_eq!(lock_call("72 0x3 0x7 0x0 0x0 0x0 0x0 0x7ffd 0x7f05"), LockCall::Fcntl);
-        assert_eq!(lock_call("72 0x3 0x25 0x7ffc 0x0 0x0 0x0 0x7ffd 0x7f05"), LockCall::OpenFile);
-        assert_eq!((lock_call("running"), lock_call("-1 0x0 0x0")), (LockCall::Unknown, LockCall::Unknown));
-    }
-
-    #[test]
-    fn flags_behind_a_name_with_everything() {
-        assert_eq!(flags("77 (a) b (c)) S 1 77 77 0 -1 4194564 120"), 4_194_564);
-        assert_eq!(flags(""), 0);
+        let check = |number, command, expected| assert_eq!(lock_call(number, &[3, command, 0, 0, 0, 0]), expected);
+        check(73, 2, LockCall::Flock);
+        check(72, 7, LockCall::Fcntl);
+        check(72, 0x25, LockCall::OpenFile);
+        check(0, 0x25, LockCall::Unknown);
     }
 
     #[test]

@@ -13,7 +13,7 @@
 use crate::answer::Caller;
 use crate::areas::{self, Area, PAGE};
 use crate::{CheckpointError, Result, VesselId};
-use procfs::{Marks, ThreadId};
+use procfs::{MagicLink, Marks, ThreadId};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
@@ -98,7 +98,7 @@ pub(crate) fn restore(
 ) -> Result<Option<Stage>> {
     let tid = caller.tid;
     let marks = (Marks::of(tid)?, Marks::of(vessel)?);
-    let executable = (procfs::link(tid, "exe")?, procfs::link(vessel, "exe")?);
+    let executable = (MagicLink::Exe.shown(tid)?, MagicLink::Exe.shown(vessel)?);
     let same_program = marks.0 == marks.1 && executable.0 == executable.1;
     let mut broken = caller.call("brk", libc::SYS_brk, &[0])?;
     if broken != brk && marks.0.start_brk == marks.1.start_brk {
@@ -301,7 +301,7 @@ impl Builder<'_, '_> {
             _ => self.close()?,
         }
         // The link leads to the file even if its name is gone; only root may follow it.
-        let link = format!("/proc/{}/map_files/{:x}-{:x}", self.vessel, area.range.start, area.range.end);
+        let link = MagicLink::MapFile(area.range.clone()).path(self.vessel);
         let mut answer = self.open_path(link.as_bytes(), area.shared);
         if answer.is_err() {
             answer = self.open_path(area.name.as_bytes(), area.shared);
@@ -345,11 +345,11 @@ fn set_marks(
     const PR_SET_MM_MAP: u64 = 14;
     let mut file = None;
     if executable {
-        let path = format!("/proc/{vessel}/exe");
+        let path = MagicLink::Exe.path(vessel);
         caller.write_name(stage.data(), path.as_bytes())?;
         let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as u64;
         let opened = caller.call("open", libc::SYS_open, &[stage.data(), flags, 0]).or_else(|_| {
-            let path = procfs::link(vessel, "exe")?;
+            let path = MagicLink::Exe.shown(vessel)?;
             caller.write_name(stage.data(), path.as_os_str().as_bytes())?;
             caller.call("open", libc::SYS_open, &[stage.data(), flags, 0])
         })?;

@@ -39,12 +39,7 @@ struct Memory {
 impl Memory {
     fn of(task: impl Into<TaskId>) -> Result<Self> {
         let task = task.into();
-        let open = |name: &str, write| File::options().read(true).write(write).open(format!("/proc/{task}/{name}"));
-        Ok(Self {
-            task,
-            bytes: open("mem", true).map_err(CheckpointError::access("memory", task))?,
-            frames: open("pagemap", false).map_err(CheckpointError::access("page map", task))?,
-        })
+        Ok(Self { task, bytes: procfs::memory(task)?, frames: procfs::page_map(task)? })
     }
 
     /// The ranges that have pages of the process's own, in ascending order.

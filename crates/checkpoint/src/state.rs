@@ -2,7 +2,7 @@
 
 use crate::answer::Caller;
 use crate::{areas, CheckpointError, Result, VesselId};
-use procfs::{ProcessId, Status, ThreadId};
+use procfs::{MagicLink, ProcessId, Status, ThreadId};
 use std::io;
 use tracee::process_state as outside;
 
@@ -140,20 +140,16 @@ fn core_filter(tid: ThreadId, vessel: VesselId) -> Result<()> {
     if now == then {
         return Ok(());
     }
-    let path = format!("/proc/{tid}/coredump_filter");
-    let write = std::fs::write(&path, format!("0x{}", then.trim()));
-    write.map_err(|source| {
-        procfs::Error::Unreadable { task: tid.into(), name: "coredump_filter".to_owned(), source }.into()
-    })
+    Ok(procfs::write(tid, "coredump_filter", format!("0x{}", then.trim()))?)
 }
 
 fn working_directory(caller: &mut Caller, vessel: VesselId, scratch: u64) -> Result<()> {
-    let then = procfs::link(vessel, "cwd")?;
-    if procfs::link(caller.tid, "cwd")? == then {
+    let then = MagicLink::Cwd.shown(vessel)?;
+    if MagicLink::Cwd.shown(caller.tid)? == then {
         return Ok(());
     }
     // The link leads there even if the directory was removed or renamed meanwhile. Without /proc, its name has to do.
-    caller.write_name(scratch, format!("/proc/{vessel}/cwd").as_bytes())?;
+    caller.write_name(scratch, MagicLink::Cwd.path(vessel).as_bytes())?;
     if caller.call("chdir", libc::SYS_chdir, &[scratch]).is_ok() {
         return Ok(());
     }
@@ -198,7 +194,7 @@ pub(crate) fn restore_from_outside(pid: ProcessId, vessel: VesselId, cores: &[u6
     let score = || error("oom_score_adj", "oom_score_adj raised since");
     let then = procfs::read(vessel, "oom_score_adj")?;
     if procfs::read(pid, "oom_score_adj")? != then {
-        std::fs::write(format!("/proc/{pid}/oom_score_adj"), then).map_err(score())?;
+        procfs::write(pid, "oom_score_adj", then).map_err(io::Error::from).map_err(score())?;
     }
     Ok(())
 }

@@ -359,7 +359,7 @@ impl Others<'_> {
             if now.privileges() != thread.privileges {
                 return Err(CheckpointError::Unsupported("privileges or filters changed since"));
             }
-            if std::path::Path::new(&format!("/proc/{}", thread.tid)).exists() {
+            if !procfs::is_unknown(thread.tid) {
                 return Err(CheckpointError::Unsupported("a thread whose id somebody else has by now"));
             }
         }

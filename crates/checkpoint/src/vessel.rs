@@ -10,7 +10,7 @@ use crate::reap::{Dying, ToReap};
 use crate::state::{self, Timers};
 use crate::threads::Others;
 use crate::{layout, pages, CheckpointError, Copied, Result, VesselId};
-use procfs::{ProcessId, Status, TaskId, ThreadId};
+use procfs::{MagicLink, ProcessId, Status, TaskId, ThreadId};
 use std::cell::{Cell, OnceCell};
 use std::sync::OnceLock;
 use tracee::process_state as outside;
@@ -328,7 +328,7 @@ impl Vessel {
 /// What cannot be kept must not be tried.
 fn refuse(p: &Stopped, known: &Known, company: u64) -> Result<()> {
     let pid = p.tid().leads();
-    if !(known.one_thread && company == 1) && threads(pid)? != company {
+    if !(known.one_thread && company == 1) && procfs::thread_count(pid)? != company {
         return Err(CheckpointError::Unsupported("threads that are not stopped"));
     }
     if let Stop::Group(_) = p.stop() {
@@ -346,12 +346,6 @@ fn refuse(p: &Stopped, known: &Known, company: u64) -> Result<()> {
         return Err(CheckpointError::Unsupported("memory shared with the parent (vfork)"));
     }
     Ok(())
-}
-
-/// A directory has two links and one for each directory in it.
-fn threads(pid: ProcessId) -> Result<u64> {
-    let task = std::fs::metadata(format!("/proc/{pid}/task")).map_err(CheckpointError::access("threads", pid))?;
-    Ok(std::os::unix::fs::MetadataExt::nlink(&task) - 2)
 }
 
 /// Whether a child has all of its parent's floating-point and vector registers. It has not what is given only to those
@@ -395,7 +389,7 @@ fn refuse_to_restore(
     if now.privileges() != then.privileges() {
         return Err(CheckpointError::Unsupported("privileges or filters changed since"));
     }
-    if procfs::link(pid, "root")? != procfs::link(vessel, "root")? {
+    if MagicLink::Root.shown(pid)? != MagicLink::Root.shown(vessel)? {
         return Err(CheckpointError::Unsupported("a root directory changed since"));
     }
     if shares_memory_with_parent(pid, now)? {

@@ -2,12 +2,12 @@
 //! what to do about it.
 
 use std::io;
-use std::path::Path;
 
 use serde::Serialize;
 
 use crate::domain::{self, FileSystem, Promise};
-use crate::{e2fsprogs, mountinfo, sys, why};
+use crate::{e2fsprogs, sys, why};
+use procfs::ProcessId;
 
 /// Oldest kernel on which everything that `run` uses is there: `close_range`, LOOP_CONFIGURE, `stx_mnt_id`, `clone3`.
 const KERNEL_MIN: (u32, u32) = (5, 10);
@@ -176,17 +176,16 @@ fn architecture() -> Finding {
 }
 
 fn proc_mounted() -> Finding {
-    match Path::new(mountinfo::PATH).exists() {
+    match procfs::machine::is_mounted() {
         true => ok("/proc", "mounted"),
         false => lacking("/proc", Need::Run, "not mounted", "mount -t proc proc /proc"),
     }
 }
 
 fn ptrace() -> Finding {
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
-    let scope = match scope.as_deref().map(str::trim) {
-        Some(scope) => format!("yama ptrace_scope {scope}"),
-        None => "no yama".to_owned(),
+    let scope = match procfs::machine::setting("kernel/yama/ptrace_scope") {
+        Ok(scope) => format!("yama ptrace_scope {scope}"),
+        Err(_) => "no yama".to_owned(),
     };
     match sys::try_ptrace() {
         Ok(()) => ok("ptrace", format!("works (tried); {scope}")),
@@ -205,7 +204,7 @@ fn is_first_user_namespace(uid_map: &str) -> bool {
 }
 
 fn user() -> Finding {
-    let uid_map = std::fs::read_to_string("/proc/self/uid_map");
+    let uid_map = procfs::text(ProcessId::own(), "uid_map");
     match rustix::process::geteuid() {
         uid if uid.is_root() && uid_map.is_ok_and(|map| !is_first_user_namespace(&map)) => lacking(
             "user",

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::mountinfo::{self, Mount};
+use procfs::mountinfo::{self, Mount};
 
 pub use table::{Domain, DomainId, DomainTable, Place, DOMAINS_MAX};
 

@@ -9,7 +9,6 @@ pub mod e2fsprogs;
 pub mod engine;
 pub mod journal;
 pub mod loop_device;
-pub mod mountinfo;
 mod rest;
 mod superblock;
 #[allow(unsafe_code)]

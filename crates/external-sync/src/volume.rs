@@ -12,7 +12,6 @@ mod world;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -187,7 +186,7 @@ impl NewImage {
 
     /// A path by which a child process finds the file, name or no name.
     fn path_for_others(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
+        procfs::path_for_others(&self.file).into()
     }
 
     fn publish(mut self) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! One try, from its beginning to the decision. Until then nothing outside has changed, and if this process ends,
 //! however that comes about, the kernel drops everything.
 
+use procfs::{MagicLink, ProcessId, Status};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -201,7 +202,7 @@ fn intent(what: &str) -> impl FnOnce(io::Error) -> LayerError {
 
 /// The machine's boot.
 pub fn boot() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+    procfs::machine::setting("kernel/random/boot_id").unwrap_or_default()
 }
 
 fn write_plan(plan: &Plan, image: &Path) -> io::Result<()> {
@@ -503,13 +504,14 @@ impl Input {
 
 /// The processes in the first one's namespace but for itself and those that are dead.
 fn processes_of(first: i32) -> Vec<LeftRunning> {
-    let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let namespace = |pid: ProcessId| MagicLink::Namespace("pid").shown(pid).ok();
+    let first = ProcessId::from_raw(first);
     let Some(own) = namespace(first) else { return Vec::new() };
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let mut left: Vec<LeftRunning> = pids
+    let mut left: Vec<LeftRunning> = procfs::machine::processes()
+        .unwrap_or_default()
+        .into_iter()
         .filter(|&pid| pid != first && namespace(pid).as_ref() == Some(&own))
-        .filter_map(|pid| Some(LeftRunning { pid, command: command_line(pid)? }))
+        .filter_map(|pid| Some(LeftRunning { pid: pid.as_raw(), command: command_line(pid)? }))
         .collect();
     left.sort_by_key(|process| process.pid);
     left
@@ -517,18 +519,17 @@ fn processes_of(first: i32) -> Vec<LeftRunning> {
 
 /// `None` of a process that is dead already. One that has no command line, as for a moment in `execve`, is shown by its
 /// name, as ps(1) does.
-fn command_line(pid: i32) -> Option<String> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    if status.lines().any(|line| line.starts_with("State:") && line.contains('Z')) {
+fn command_line(pid: ProcessId) -> Option<String> {
+    let status = Status::of(pid).ok()?;
+    if status.state().is_ok_and(|state| state == 'Z') {
         return None;
     }
-    let mut line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let mut line = procfs::read(pid, "cmdline").ok()?;
     while line.last() == Some(&0) {
         line.pop();
     }
     if line.is_empty() {
-        let name = status.lines().find_map(|line| line.strip_prefix("Name:")).unwrap_or_default();
-        return Some(format!("[{}]", name.trim()));
+        return Some(format!("[{}]", status.field("Name").unwrap_or_default()));
     }
     line.iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
     Some(OsString::from_vec(line).to_string_lossy().into_owned())
@@ -536,10 +537,9 @@ fn command_line(pid: i32) -> Option<String> {
 
 /// The number that a process of the first one's namespace has outside.
 fn outside_number(first: i32, inside: i32) -> Option<i32> {
-    let number_of = |pid: i32| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-        numbers.split_whitespace().last()?.parse::<i32>().ok()
+    let is_it = |&pid: &i32| {
+        let number = Status::of(ProcessId::from_raw(pid)).and_then(|status| status.innermost("NSpid"));
+        number.is_ok_and(|number: i32| number == inside)
     };
-    processes_of(first).into_iter().map(|process| process.pid).find(|&pid| number_of(pid) == Some(inside))
+    processes_of(first).into_iter().map(|process| process.pid).find(is_it)
 }

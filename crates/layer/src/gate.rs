@@ -5,6 +5,7 @@
 //! that was allowed. Namespaces and capabilities that were given up stand behind this: what the filter does not see,
 //! the kernel refuses.
 
+use procfs::{MagicLink, ThreadId};
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -245,7 +246,7 @@ impl Gate {
             Address::Abstract(name) => self.decide(question, format!("{verb} @{name}"), libc::ECONNREFUSED),
             Address::Path(path) => {
                 // The layer has no sockets of others: the kernel refuses these itself.
-                if self.is_outside(question.tid, &path) {
+                if self.is_outside(ThreadId::from_raw(question.tid), &path) {
                     self.note(question, format!("{verb} {}", path.display()), Verdict::Refused);
                     return Some(libc::ECONNREFUSED);
                 }
@@ -273,8 +274,8 @@ impl Gate {
     }
 
     fn attempt(&self, question: &Question, what: String, verdict: Verdict) -> Reached {
-        let program = std::fs::read_to_string(format!("/proc/{}/comm", question.tid)).unwrap_or_default();
-        Reached { program: program.trim().to_owned(), what, verdict, times: 1 }
+        let program = procfs::program_name(ThreadId::from_raw(question.tid)).unwrap_or_default();
+        Reached { program, what, verdict, times: 1 }
     }
 
     fn note(&self, question: &Question, what: String, verdict: Verdict) {
@@ -290,13 +291,13 @@ impl Gate {
     }
 
     /// A socket that was there before: the same name outside is a socket, and the one inside is not a newer one.
-    fn is_outside(&self, tid: i32, path: &Path) -> bool {
+    fn is_outside(&self, tid: ThreadId, path: &Path) -> bool {
         let seen = match path.is_absolute() {
             true => path.to_owned(),
-            false => std::fs::read_link(format!("/proc/{tid}/cwd")).unwrap_or_default().join(path),
+            false => MagicLink::Cwd.shown(tid).unwrap_or_default().join(path),
         };
         let Ok(below) = seen.strip_prefix("/") else { return false };
-        let inside = std::fs::metadata(Path::new(&format!("/proc/{tid}/root")).join(below));
+        let inside = std::fs::metadata(MagicLink::Root.below(tid, below));
         let (Ok(inside), Ok(outside)) = (inside, std::fs::metadata(&seen)) else { return false };
         let changed = |found: &std::fs::Metadata| (found.ctime(), found.ctime_nsec());
         outside.file_type().is_socket() && inside.file_type().is_socket() && changed(&inside) == changed(&outside)
@@ -360,9 +361,8 @@ fn parse_address(bytes: &[u8]) -> Option<Address> {
 }
 
 fn descriptor(tid: i32, fd: u64) -> Option<OwnedFd> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    let pid = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
-    sys::descriptor_of(pid, i32::try_from(fd).ok()?).ok()
+    let pid = procfs::process_of(ThreadId::from_raw(tid)).ok()?;
+    sys::descriptor_of(pid.as_raw(), i32::try_from(fd).ok()?).ok()
 }
 
 fn protocol(tid: i32, fd: u64) -> &'static str {

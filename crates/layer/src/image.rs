@@ -4,7 +4,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -76,7 +75,7 @@ impl LayerImage {
     pub fn publish(&mut self) -> io::Result<PathBuf> {
         rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
         self.file.sync_all()?;
-        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let own = procfs::own_path(&self.file);
         for number in 0u32.. {
             let name = PathBuf::from(format!("{NAME_PREFIX}{}-{number}{NAME_SUFFIX}", std::process::id()));
             match rustix::fs::linkat(CWD, &own, &self.dir, &name, AtFlags::SYMLINK_FOLLOW) {
@@ -105,7 +104,7 @@ impl LayerImage {
 
 fn make_file_system(file: &File) -> Result<(), LayerError> {
     let mkfs = e2fsprogs::find("mkfs.ext4").ok_or_else(|| LayerError::Mkfs("not found".to_owned()))?;
-    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    let path = procfs::path_for_others(file);
     // No journal: before it is published it is nothing, and then it is synced as a whole. Large inodes: nanoseconds,
     // and xattrs.
     let features = "none,ext_attr,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,\

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use external_sync::mountinfo::{self, Mount};
+use procfs::mountinfo::{self, Mount};
 use rustix::fs::{statx, AtFlags, StatxFlags, CWD};
 
 /// What COMMAND sees in the place of a mount.

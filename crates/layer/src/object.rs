@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub fn kind(stat: &Stat) -> FileType {
 
 /// A name by which calls that want a path reach the object itself, even if it is a symbolic link.
 pub fn name_of(object: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", object.as_raw_fd())
+    procfs::own_path(&object)
 }
 
 /// Opens an object that is held.

@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use external_sync::mountinfo::{self, Mount};
+use procfs::mountinfo::{self, Mount};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use crate::error::{set_up, LayerError};

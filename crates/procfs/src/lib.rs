@@ -1,4 +1,5 @@
-//! Reader of `/proc/PID` (proc(5)).
+//! Reader of `/proc` (proc(5)): no other crate of the supervising side opens anything there, and none builds a path there
+//! (`tests/only_reader.rs`).
 //!
 //! **Invariant:** a file that cannot be read is an [`Error`], never an empty answer. Only [`Error::Gone`] is an answer:
 //! the process has ended, and has no memory, no descriptors and no children. Every other error means that nothing is
@@ -8,15 +9,21 @@
 
 mod fields;
 mod ids;
+mod links;
 mod locks;
+pub mod machine;
 mod maps;
+pub mod mountinfo;
 mod status;
+mod watches;
 
-pub use fields::{stat_fields, Limits, Marks};
+pub use fields::{auxiliary, resident_pages, Limits, Marks, Stat};
 pub use ids::{process_of, ProcessId, TaskId, ThreadId};
+pub use links::{is_open_for_reading, own_name, own_path, path_for_others, visit_descriptors, MagicLink};
 pub use locks::{file_locks, FileLock, LockKind};
 pub use maps::{Mapping, Maps};
 pub use status::{SignalSets, Status};
+pub use watches::{watches, Watch};
 
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -26,7 +33,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 
 /// Why something is not known of a process.
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +51,16 @@ pub enum Error {
     /// The file is there and cannot be read.
     #[error("cannot read /proc/{task}/{name}: {source}")]
     Unreadable {
+        /// The process.
+        task: TaskId,
+        /// Path of the file below `/proc/PID`.
+        name: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The file is there and cannot be written.
+    #[error("cannot write /proc/{task}/{name}: {source}")]
+    Unwritable {
         /// The process.
         task: TaskId,
         /// Path of the file below `/proc/PID`.
@@ -79,6 +95,7 @@ impl Error {
             Self::Gone(task)
             | Self::Missing { task, .. }
             | Self::Unreadable { task, .. }
+            | Self::Unwritable { task, .. }
             | Self::NoField { task, .. } => task,
         }
     }
@@ -90,8 +107,9 @@ impl Error {
     fn of(task: TaskId, name: &str, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ESRCH) => Self::Gone(task),
-            // The whole directory may be hidden (`hidepid`): the kernel is asked whether the process is there.
-            Some(libc::ENOENT) if has_ended(task) => Self::Gone(task),
+            // The whole directory may be hidden (`hidepid`): the kernel is asked whether the process is there. Of one that
+            // has just ended, links say EACCES.
+            Some(libc::ENOENT | libc::EACCES) if has_ended(task) => Self::Gone(task),
             Some(libc::ENOENT) => Self::Missing { task, name: name.to_owned() },
             _ => Self::Unreadable { task, name: name.to_owned(), source },
         }
@@ -101,7 +119,7 @@ impl Error {
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         match error {
-            Error::Unreadable { source, .. } => source,
+            Error::Unreadable { source, .. } | Error::Unwritable { source, .. } => source,
             Error::Gone(_) => Self::from_raw_os_error(libc::ESRCH),
             Error::Missing { .. } => Self::from_raw_os_error(libc::ENOENT),
             other @ Error::NoField { .. } => Self::other(other),
@@ -174,13 +192,57 @@ pub fn text(task: impl Into<TaskId>, name: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&read(task, name)?).into_owned())
 }
 
-/// Where a link in `/proc/PID` leads.
+/// Write a setting of a process, such as `oom_score_adj`.
 ///
 /// # Errors
 /// See [`Error`].
-pub fn link(task: impl Into<TaskId>, name: &str) -> Result<PathBuf> {
+pub fn write(task: impl Into<TaskId>, name: &str, bytes: impl AsRef<[u8]>) -> Result<()> {
     let task = task.into();
-    std::fs::read_link(format!("/proc/{task}/{name}")).map_err(|source| Error::of(task, name, source))
+    std::fs::write(format!("/proc/{task}/{name}"), bytes).map_err(|source| match Error::of(task, name, source) {
+        Error::Unreadable { task, name, source } => Error::Unwritable { task, name, source },
+        other => other,
+    })
+}
+
+/// The memory of a process, by its addresses, to read and to write what the process itself may only read as well.
+///
+/// # Errors
+/// See [`Error`].
+pub fn memory(task: impl Into<TaskId>) -> Result<File> {
+    open(task.into(), "mem", File::options().read(true).write(true))
+}
+
+/// What is known of each page of a process's memory: a word of 64 bits for each, by number (proc_pid_pagemap(5)).
+///
+/// # Errors
+/// See [`Error`].
+pub fn page_map(task: impl Into<TaskId>) -> Result<File> {
+    open(task.into(), "pagemap", File::options().read(true))
+}
+
+fn open(task: TaskId, name: &str, how: &std::fs::OpenOptions) -> Result<File> {
+    how.open(format!("/proc/{task}/{name}")).map_err(|source| Error::of(task, name, source))
+}
+
+/// The name of the program that a thread runs (`comm`), which it may have set itself.
+///
+/// # Errors
+/// See [`Error`].
+pub fn program_name(task: impl Into<TaskId>) -> Result<String> {
+    let name = text(task, "comm")?;
+    Ok(name.strip_suffix('\n').unwrap_or(&name).to_owned())
+}
+
+/// How many threads a process has; those that have ended count until somebody has waited. Faster than [`threads`].
+///
+/// # Errors
+/// See [`Error`].
+pub fn thread_count(pid: ProcessId) -> Result<u64> {
+    const NAME: &str = "task";
+    let task = std::fs::metadata(format!("/proc/{pid}/{NAME}"));
+    let task = task.map_err(|source| Error::of(pid.into(), NAME, source))?;
+    // A directory has two links and one for each directory in it.
+    Ok(std::os::unix::fs::MetadataExt::nlink(&task) - 2)
 }
 
 /// The children that a thread has made (`/proc/TID/task/TID/children`); those of the other threads are not among them.
@@ -297,14 +359,7 @@ fn flags_in(fdinfo: &OwnedFd, name: &CStr) -> rustix::io::Result<Option<u32>> {
 /// # Errors
 /// See [`Error`].
 pub fn system_call(task: impl Into<TaskId>) -> Result<Option<u64>> {
-    let task = task.into();
-    let text = text(task, "syscall")?;
-    let first = text.split_whitespace().next().unwrap_or_default();
-    match first.parse::<i64>() {
-        Ok(number) => Ok(u64::try_from(number).ok()),
-        Err(_) if first == "running" => Ok(None),
-        Err(_) => Err(Error::no_field(task, "syscall", "number")),
-    }
+    Ok(waiting_call(task)?.map(|(number, _)| number))
 }
 
 /// The system call that a thread waits in, with its arguments. `None`: it is in none, or it runs.
@@ -312,16 +367,49 @@ pub fn system_call(task: impl Into<TaskId>) -> Result<Option<u64>> {
 /// # Errors
 /// See [`Error`].
 pub fn waiting_call(task: impl Into<TaskId>) -> Result<Option<(u64, [u64; 6])>> {
-    let task = task.into();
-    let text = text(task, "syscall")?;
-    let mut words = text.split_whitespace();
-    let Some(number) = words.next().and_then(|word| word.parse::<u64>().ok()) else { return Ok(None) };
-    let mut arguments = [0; 6];
-    for argument in &mut arguments {
-        let word = words.next().and_then(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
-        *argument = word.ok_or_else(|| Error::no_field(task, "syscall", "argument"))?;
+    match activity(task)? {
+        Activity::InCall(number, arguments) => Ok(Some((number, arguments))),
+        Activity::Runs | Activity::Stands => Ok(None),
     }
-    Ok(Some((number, arguments)))
+}
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// It runs, or would if it had a processor.
+    Runs,
+    /// It waits, and not in a system call: for a page of its memory, or stopped.
+    Stands,
+    /// It waits in this system call, with these arguments.
+    InCall(u64, [u64; 6]),
+}
+
+impl Activity {
+    /// `running`, `-1 SP PC`, or `NUMBER 0x… 0x… 0x… 0x… 0x… 0x… SP PC`.
+    fn of(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        match words.next()? {
+            "running" => Some(Self::Runs),
+            "-1" => Some(Self::Stands),
+            number => {
+                let mut arguments = [0; 6];
+                for argument in &mut arguments {
+                    *argument = u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok()?;
+                }
+                Some(Self::InCall(number.parse().ok()?, arguments))
+            }
+        }
+    }
+}
+
+/// What a thread is doing at this moment (`/proc/TID/syscall`).
+///
+/// # Errors
+/// See [`Error`].
+pub fn activity(task: impl Into<TaskId>) -> Result<Activity> {
+    const NAME: &str = "syscall";
+    let task = task.into();
+    Activity::of(&text(task, NAME)?).ok_or_else(|| Error::no_field(task, NAME, "call"))
 }
 
 /// The value of a line `NAME: VALUE` of such a file. `name` is without the colon.
@@ -370,9 +458,18 @@ mod tests {
     }
 
     #[test]
+    fn activities() {
+        assert_eq!(Activity::of("running\n"), Some(Activity::Runs));
+        assert_eq!(Activity::of("-1 0x7ffd 0x7f05\n"), Some(Activity::Stands));
+        let call = Activity::InCall(72, [3, 0x25, 0x7ffc, 0, 0, 0]);
+        assert_eq!(Activity::of("72 0x3 0x25 0x7ffc 0x0 0x0 0x0 0x7ffd 0x7f05\n"), Some(call));
+        assert_eq!((Activity::of(""), Activity::of("72 0x3\n"), Activity::of("-72 0x3\n")), (None, None, None));
+    }
+
+    #[test]
     fn what_is_missing_of_a_process_that_is_there_is_not_its_end() {
         assert!(matches!(descriptor_flags(own(), 100_000), Err(Error::Missing { .. })));
-        assert!(unless_gone(link(own(), "no-such-link").map(Some)).is_err());
+        assert!(unless_gone(text(own(), "no-such-file").map(Some)).is_err());
     }
 
     #[test]
@@ -380,6 +477,33 @@ mod tests {
         // A directory opens, and does not read.
         assert!(matches!(text(own(), "fd"), Err(Error::Unreadable { .. })));
         assert!(unless_gone(text(own(), "fd")).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error() {
+        assert!(matches!(write(own(), "stat", "x"), Err(Error::Unwritable { .. })));
+        assert!(matches!(write(NOBODY, "oom_score_adj", "0"), Err(Error::Gone(_))));
+        let score = read(own(), "oom_score_adj").unwrap();
+        write(own(), "oom_score_adj", score).unwrap();
+    }
+
+    #[test]
+    fn own_memory_name_and_threads() {
+        use std::os::unix::fs::FileExt;
+        let (word, mut found) = (7u64, [0; 8]);
+        memory(own()).unwrap().read_exact_at(&mut found, &raw const word as u64).unwrap();
+        assert_eq!(u64::from_ne_bytes(found), word);
+        assert!(page_map(own()).is_ok());
+        assert!(!program_name(own()).unwrap().contains('\n'));
+        assert!(thread_count(own()).unwrap() >= 1);
+        assert!(matches!(thread_count(NOBODY), Err(Error::Gone(_))));
+    }
+
+    #[test]
+    fn whoever_has_ended_refuses_nothing() {
+        let refused = || io::Error::from_raw_os_error(libc::EACCES);
+        assert!(Error::of(NOBODY.into(), "fd", refused()).is_gone());
+        assert!(matches!(Error::of(own().into(), "fd", refused()), Error::Unreadable { .. }));
     }
 
     #[test]
@@ -406,7 +530,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(has_ended(pid.into()) && !is_unknown(pid));
-        assert!(matches!(link(pid, "exe"), Err(Error::Gone(_))));
+        assert!(matches!(MagicLink::Exe.shown(pid), Err(Error::Gone(_))));
         child.wait().unwrap();
         assert!(is_unknown(pid));
         assert!(matches!(Status::of(pid), Err(Error::Gone(_))));

@@ -16,7 +16,12 @@ impl Status {
     /// See [`Error`]; the same holds for every method: a field that is not there is an error.
     pub fn of(task: impl Into<TaskId>) -> Result<Self> {
         let task = task.into();
-        Ok(Self { task, text: text(task, "status")? })
+        Ok(Self::parse(task, text(task, "status")?))
+    }
+
+    /// Of a text that is the file of this task.
+    pub fn parse(task: impl Into<TaskId>, text: String) -> Self {
+        Self { task: task.into(), text }
     }
 
     /// The value of a field, by its name without the colon.
@@ -72,6 +77,38 @@ impl Status {
     pub fn tracer(&self) -> Result<Option<ThreadId>> {
         let number: i32 = self.number("TracerPid", 0)?;
         Ok((number > 0).then(|| ThreadId::from_raw(number)))
+    }
+
+    /// Real, effective and saved user, and the one as whom files are used.
+    ///
+    /// # Errors
+    /// See [`Self::field`].
+    pub fn users(&self) -> Result<[u32; 4]> {
+        self.four("Uid")
+    }
+
+    /// The same of the group.
+    ///
+    /// # Errors
+    /// See [`Self::field`].
+    pub fn groups(&self) -> Result<[u32; 4]> {
+        self.four("Gid")
+    }
+
+    fn four(&self, name: &str) -> Result<[u32; 4]> {
+        let mut four = [0; 4];
+        for (position, number) in four.iter_mut().enumerate() {
+            *number = self.number(name, position)?;
+        }
+        Ok(four)
+    }
+
+    /// Whether a filter of system calls applies (seccomp(2)). A kernel without them has no such field.
+    ///
+    /// # Errors
+    /// See [`Self::field`].
+    pub fn is_filtered(&self) -> Result<bool> {
+        self.number::<u32>("Seccomp", 0).map(|mode| mode != 0)
     }
 
     /// The process of a thread.
@@ -165,16 +202,19 @@ mod tests {
         let status = Status::of(own).unwrap();
         assert_eq!((status.process().unwrap(), status.innermost::<i32>("NStgid").is_ok()), (own, true));
         assert!(status.threads().unwrap() > 0);
+        assert_eq!(status.users().unwrap()[1], rustix::process::geteuid().as_raw());
+        assert_eq!(status.groups().unwrap()[1], rustix::process::getegid().as_raw());
         assert!(SignalSets::of(own).is_ok());
     }
 
     #[test]
     fn a_field_that_is_not_there_is_an_error() {
-        let status =
-            Status { task: ProcessId::from_raw(1).into(), text: "Name:\tinit\nThreads:\tmany\nUid:\t0 0\n".to_owned() };
+        let text = "Name:\tinit\nThreads:\tmany\nUid:\t0 0\n";
+        let status = Status::parse(ProcessId::from_raw(1), text.to_owned());
         assert!(matches!(status.field("PPid"), Err(Error::NoField { .. })));
         assert!(status.threads().is_err() && status.bits("SigIgn").is_err());
         assert_eq!(status.number::<u32>("Uid", 1).unwrap(), 0);
+        assert!(status.users().is_err() && status.is_filtered().is_err());
         assert!(status.number::<u32>("Uid", 3).is_err());
     }
 }

@@ -8,7 +8,7 @@ use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
 use agent_abi::{DeviceKind, World, PROCESS_MAPPED_SERVED};
 use commit_clock::{Clock, DOMAINS_MAX};
-use procfs::ThreadId;
+use procfs::{MagicLink, ThreadId};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ impl Supervisor {
         if !MAKE_CORES.contains(&signal) || !may_be_written(tid) || !is_default(tid, signal) {
             return None;
         }
-        let folder = fs::read_to_string("/proc/sys/kernel/core_pattern").ok().and_then(|name| folder_of(tid, &name));
+        let folder = procfs::machine::setting("kernel/core_pattern").ok().and_then(|name| folder_of(tid, &name));
         let found = fs::metadata(folder?).ok()?;
         let (DeviceKind::Domain, domain) = self.world().device(found.dev()) else { return None };
         let (mut elsewhere, _) = self.dependencies_of(tid)?;
@@ -83,9 +83,8 @@ fn is_stored_without_a_call(world: &World, process: &agent_abi::Process, domain:
 
 /// Whether the limit of the process lets a core be written (getrlimit(2), RLIMIT_CORE).
 fn may_be_written(tid: ThreadId) -> bool {
-    let limits = fs::read_to_string(format!("/proc/{tid}/limits")).unwrap_or_default();
-    let limit = limits.lines().find_map(|line| line.strip_prefix("Max core file size"));
-    limit.and_then(|rest| rest.split_whitespace().next()) != Some("0")
+    let limit = procfs::Limits::of(tid).and_then(|limits| limits.soft("Max core file size"));
+    !matches!(limit, Ok(Some(0)))
 }
 
 fn is_default(tid: ThreadId, signal: i32) -> bool {
@@ -99,14 +98,10 @@ fn folder_of(tid: ThreadId, pattern: &str) -> Option<PathBuf> {
     if pattern.starts_with(['|', '@']) {
         return None;
     }
-    let process = Path::new("/proc").join(tid.to_string());
     let folder = Path::new(pattern).parent().unwrap_or(Path::new(""));
-    let (base, folder) = match folder.strip_prefix("/") {
-        Ok(folder) => (process.join("root"), folder),
-        Err(_) => (process.join("cwd"), folder),
-    };
+    let base = if folder.has_root() { MagicLink::Root } else { MagicLink::Cwd };
     // What stands for a number or a name is not there under that name: then the first folder that is.
-    folder.ancestors().map(|folder| base.join(folder)).find(|folder| folder.exists())
+    folder.ancestors().map(|folder| base.below(tid, folder)).find(|folder| folder.exists())
 }
 
 #[cfg(test)]
@@ -114,18 +109,18 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(pattern: &str, expect: Option<&str>) {
+    fn check(pattern: &str, expect: Option<(MagicLink, &str)>) {
         let tid = procfs::ProcessId::own().leader();
-        let expect = expect.map(|folder| Path::new("/proc").join(tid.to_string()).join(folder));
+        let expect = expect.map(|(base, folder)| base.below(tid, Path::new(folder)));
         assert_eq!(folder_of(tid, pattern), expect, "{pattern:?}");
     }
 
     #[test]
     fn a_core_goes_where_its_pattern_says() {
-        check("core\n", Some("cwd/"));
-        check("core.%p", Some("cwd/"));
-        check("/tmp/core.%e", Some("root/tmp"));
-        check("/tmp/%u-no-such/core", Some("root/tmp"));
+        check("core\n", Some((MagicLink::Cwd, "")));
+        check("core.%p", Some((MagicLink::Cwd, "")));
+        check("/tmp/core.%e", Some((MagicLink::Root, "tmp")));
+        check("/tmp/%u-no-such/core", Some((MagicLink::Root, "tmp")));
         check("|/usr/lib/systemd/systemd-coredump %P", None);
         check("@/run/socket", None);
     }

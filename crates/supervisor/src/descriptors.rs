@@ -1,7 +1,7 @@
 //! Descriptors of processes inside.
 
 use crate::sys;
-use procfs::{ProcessId, ThreadId};
+use procfs::{ProcessId, Status, ThreadId};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,47 +27,24 @@ impl ProcessDescriptors {
 }
 
 /// The process of a thread.
-pub fn process_of(tid: ThreadId) -> io::Result<ProcessId> {
+pub fn process_of(tid: ThreadId) -> procfs::Result<ProcessId> {
     if sys::is_first_thread(tid) {
         return Ok(tid.leads());
     }
-    status_field(tid, "Tgid:", 0).map(ProcessId::from_raw)
+    procfs::process_of(tid)
 }
 
 /// The effective user of a thread.
-pub fn user_of(tid: ThreadId) -> io::Result<u32> {
-    status_field(tid, "Uid:", 1)
+pub fn user_of(tid: ThreadId) -> procfs::Result<u32> {
+    Ok(Status::of(tid)?.users()?[1])
 }
 
 /// The user whom others see as the sender of its signals.
-pub fn real_user_of(tid: ThreadId) -> io::Result<u32> {
-    status_field(tid, "Uid:", 0)
+pub fn real_user_of(tid: ThreadId) -> procfs::Result<u32> {
+    Ok(Status::of(tid)?.users()?[0])
 }
 
 /// The user as whom a thread uses files.
-pub fn file_system_user_of(tid: ThreadId) -> io::Result<u32> {
-    status_field(tid, "Uid:", 3)
-}
-
-/// The last of the words behind a name in `/proc/TID/status`.
-pub fn last_status_word<T: std::str::FromStr>(tid: ThreadId, name: &str) -> io::Result<T> {
-    word_of_status(tid, name, |words| words.last())
-}
-
-/// One of the words behind a name in `/proc/TID/status`.
-pub fn status_field<T: std::str::FromStr>(tid: ThreadId, name: &str, position: usize) -> io::Result<T> {
-    word_of_status(tid, name, |mut words| words.nth(position))
-}
-
-fn word_of_status<T: std::str::FromStr>(
-    tid: ThreadId,
-    name: &str,
-    choose: impl FnOnce(std::str::SplitWhitespace<'_>) -> Option<&str>,
-) -> io::Result<T> {
-    let status = procfs::text(tid, "status")?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name))
-        .and_then(|rest| choose(rest.split_whitespace())?.parse().ok())
-        .ok_or_else(|| io::Error::other(format!("no {name} in /proc/PID/status")))
+pub fn file_system_user_of(tid: ThreadId) -> procfs::Result<u32> {
+    Ok(Status::of(tid)?.users()?[3])
 }

@@ -11,12 +11,10 @@ use crate::sys;
 use agent_abi::{option, PROCESS_GIVES_BACK, PROCESS_MAPPED_PRIVATE, PROCESS_SHARES};
 use commit_clock::{Clock, DOMAINS_MAX};
 use output::WriterId;
-use procfs::ThreadId;
+use procfs::{MagicLink, Status, ThreadId};
 use rustix::fs::FileType;
-use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,13 +182,12 @@ impl Supervisor {
     /// Whether nobody else inside has one of its sockets that have a name and no peer.
     fn has_name_for_others(&mut self, tid: ThreadId) -> bool {
         let Ok(pid) = self.pid_of(tid) else { return false };
-        let Ok(listing) = fs::read_dir(format!("/proc/{tid}/fd")) else { return false };
-        let sockets = listing.flatten().filter(|entry| {
-            fs::metadata(entry.path())
-                .is_ok_and(|metadata| FileType::from_raw_mode(metadata.mode()) == FileType::Socket)
-        });
-        let numbers: Vec<i32> = sockets.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        numbers.into_iter().any(|fd| {
+        let Ok(descriptors) = procfs::descriptors(tid) else { return false };
+        let is_socket = |fd: i32| {
+            let found = MagicLink::Fd(fd).metadata(tid);
+            found.is_ok_and(|found| FileType::from_raw_mode(found.mode()) == FileType::Socket)
+        };
+        descriptors.into_iter().filter(|&fd| is_socket(fd)).any(|fd| {
             let copy = self.copy_of_ending(tid, fd);
             copy.is_some_and(|copy| is_name_without_peer(&copy) && !self.is_held_by_others(pid, &copy))
         })
@@ -246,10 +243,9 @@ impl Supervisor {
 
     /// Copies of what a thread has open that leads outside and whose other end can see it close.
     fn outside_streams(&mut self, tid: ThreadId) -> Vec<Target> {
-        let Ok(listing) = fs::read_dir(format!("/proc/{tid}/fd")) else { return Vec::new() };
-        let streams = listing.flatten().filter(|entry| may_have_reader(&entry.path()));
-        let numbers: Vec<i32> = streams.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        let copies: Vec<OwnedFd> = numbers.into_iter().filter_map(|fd| self.copy_of_ending(tid, fd)).collect();
+        let Ok(descriptors) = procfs::descriptors(tid) else { return Vec::new() };
+        let streams = descriptors.into_iter().filter(|&fd| may_have_reader(tid, &MagicLink::Fd(fd)));
+        let copies: Vec<OwnedFd> = streams.filter_map(|fd| self.copy_of_ending(tid, fd)).collect();
         let is_outside = |copy: &OwnedFd| {
             let is_socket =
                 rustix::fs::fstat(copy).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Socket);
@@ -290,20 +286,16 @@ fn is_name_without_peer(socket: &OwnedFd) -> bool {
 
 /// Whether what is open there is a socket, or a FIFO that has a name; pipes that were inherited are kept anyway
 /// (`kept`).
-fn may_have_reader(link: &Path) -> bool {
-    let Ok(metadata) = fs::metadata(link) else { return false };
+fn may_have_reader(tid: ThreadId, link: &MagicLink) -> bool {
+    let Ok(metadata) = link.metadata(tid) else { return false };
     match FileType::from_raw_mode(metadata.mode()) {
         FileType::Socket => true,
-        FileType::Fifo => {
-            fs::read_link(link).is_ok_and(|name| !name.as_os_str().as_encoded_bytes().starts_with(b"pipe:"))
-        }
+        FileType::Fifo => link.shown(tid).is_ok_and(|name| !name.as_os_str().as_encoded_bytes().starts_with(b"pipe:")),
         _ => false,
     }
 }
 
 /// Whether a thread belongs to the first process of a namespace of processes (proc(5)).
 pub(crate) fn is_of_first_process(tid: ThreadId) -> bool {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NStgid:"));
-    numbers.is_some_and(|numbers| numbers.split_whitespace().last() == Some("1"))
+    Status::of(tid).and_then(|status| status.innermost("NStgid")).is_ok_and(|number: i32| number == 1)
 }

@@ -17,7 +17,7 @@ use commit_clock::{Clock, DOMAINS_MAX};
 use external_sync::domain::DomainTable;
 use external_sync::engine::Handles;
 use output::WriterId;
-use procfs::{ProcessId, ThreadId};
+use procfs::{MagicLink, ProcessId, ThreadId};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -218,9 +218,7 @@ impl Supervisor {
         let process = world.process_map.take().expect("the first of many");
         world.processes[process].begin(PROCESSES_MAX, &Clock::NONE);
         world.processes[process].pid.store(pid.as_raw() as u32, Ordering::Release);
-        if std::fs::read_link(format!("/proc/{pid}/cwd"))
-            .is_ok_and(|cwd| cwd.starts_with("/proc") || cwd.starts_with("/sys"))
-        {
+        if MagicLink::Cwd.shown(pid).is_ok_and(|cwd| cwd.starts_with("/proc") || cwd.starts_with("/sys")) {
             world.processes[process].flags.fetch_or(agent_abi::PROCESS_IN_PSEUDO, Ordering::Release);
         }
         const TRAP_BIT: u64 = 1 << (libc::SIGTRAP - 1);
@@ -409,8 +407,7 @@ impl Supervisor {
 
     pub(crate) fn refuse_program(&mut self, stopped: Stopped, why: &str, what_to_do: &str) -> Result<()> {
         let tid = stopped.tid();
-        let name = std::fs::read_link(format!("/proc/{tid}/exe"))
-            .map_or_else(|_| "a program".into(), |p| p.display().to_string());
+        let name = MagicLink::Exe.shown(tid).map_or_else(|_| "a program".into(), |p| p.display().to_string());
         self.front.tell(&Message::Warning { text: format!("cannot run {name} inside: {why}; {what_to_do}") });
         crate::sys::kill_process_of(tid, libc::SIGKILL);
         stopped.resume(0)
@@ -656,7 +653,7 @@ impl Supervisor {
         if errno == libc::EACCES && self.is_root_user && tracee.segment_given < SEGMENT_GIVEN_MAX {
             tracee.segment_given += 1;
             // A program that gave up root: the world's memory is its user's from here on.
-            if user_of(tid).and_then(|uid| self.segment.set_owner(uid)).is_ok() {
+            if user_of(tid).is_ok_and(|uid| self.segment.set_owner(uid).is_ok()) {
                 if let Some(injection) = tracee.injection.take() {
                     registers.rip = injection.entry();
                     injection.restore(tid)?;
@@ -769,6 +766,6 @@ impl Supervisor {
 /// Whether a program would run with another user's rights, were it not traced.
 fn gives_rights(tid: ThreadId) -> bool {
     use std::os::unix::fs::MetadataExt;
-    let Ok(program) = std::fs::metadata(format!("/proc/{tid}/exe")) else { return false };
+    let Ok(program) = MagicLink::Exe.metadata(tid) else { return false };
     program.mode() & libc::S_ISUID != 0 && user_of(tid).is_ok_and(|uid| uid != program.uid())
 }

@@ -2,9 +2,8 @@
 //! both by themselves.
 
 use crate::sys;
-use procfs::ProcessId;
+use procfs::{ProcessId, Stat, Status, ThreadId};
 use std::collections::VecDeque;
-use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -70,17 +69,14 @@ impl Received {
 
 /// Whether a signal waits until the process no longer blocks it.
 fn is_pending(pid: ProcessId, signal: i32) -> bool {
-    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
-    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-    let mask = pending.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    mask & 1 << (signal - 1).clamp(0, 63) != 0
+    let pending = Status::of(pid).and_then(|status| status.bits("ShdPnd"));
+    pending.is_ok_and(|mask| mask & 1 << (signal - 1).clamp(0, 63) != 0)
 }
 
 /// Whether one of its threads has stopped for us.
 fn is_stopped(pid: ProcessId) -> bool {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let state = |stat: String| Some(stat.rsplit_once(") ")?.1.starts_with('t'));
-    threads.filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok().and_then(state)).any(|stops| stops)
+    let stops = |tid: ThreadId| Stat::of(tid).and_then(|stat| stat.state()).is_ok_and(|state| state == 't');
+    procfs::threads(pid).is_ok_and(|threads| threads.into_iter().any(stops))
 }
 
 #[cfg(test)]

@@ -17,14 +17,14 @@ use agent_abi::{hash_object, option};
 use external_sync::domain::DomainTable;
 use external_sync::engine::{Engine, Handles, Policy};
 use external_sync::volume::WorldVolumes;
-use procfs::ProcessId;
+use procfs::{MagicLink, ProcessId, Status};
 use rustix::fs::FileType;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -704,7 +704,7 @@ fn command_line(args: &[OsString]) -> String {
 
 /// What would otherwise fail later and say less.
 fn check_machine() -> io::Result<()> {
-    if !Path::new("/proc/self/fd").exists() {
+    if !procfs::machine::is_mounted() {
         return Err(io::Error::other("/proc is not mounted"));
     }
     let word = 0u64;
@@ -730,8 +730,7 @@ fn option_bits(options: &RunOptions) -> u32 {
 
 /// Whether a system-call filter applies to us already (proc(5)).
 fn is_filtered() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status.lines().any(|line| line.strip_prefix("Seccomp:").is_some_and(|mode| mode.trim() != "0"))
+    Status::of(ProcessId::own()).and_then(|status| status.is_filtered()).unwrap_or(false)
 }
 
 fn fill(stats: &mut Stats, world: &agent_abi::World, outputs: &Outputs, record: &Mutex<CommitRecord>, begin: Instant) {
@@ -765,7 +764,7 @@ fn outside_count(world: &agent_abi::World) -> u64 {
 fn mark_inherited(world: &agent_abi::World, inherited: &[i32]) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
     for fd in inherited {
-        let metadata = std::fs::metadata(Path::new("/proc/self/fd").join(fd.to_string()))?;
+        let metadata = MagicLink::Fd(*fd).metadata(ProcessId::own())?;
         match FileType::from_raw_mode(metadata.mode()) {
             kind @ (FileType::Fifo | FileType::Socket) => {
                 world.mark_outside(hash_object(metadata.dev(), metadata.ino()));

@@ -4,11 +4,12 @@
 use crate::sys;
 use agent_abi::World;
 use external_sync::engine::await_commit;
+use procfs::{MagicLink, ProcessId};
 use rustix::fs::FileType;
-use std::fs;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +34,10 @@ impl Kept {
     pub fn of(descriptors: &[i32]) -> io::Result<Self> {
         let mut kept = Vec::new();
         for &fd in descriptors {
-            let link = Path::new("/proc/self/fd").join(fd.to_string());
-            let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&link)?);
+            let (link, own) = (MagicLink::Fd(fd), ProcessId::own());
+            let mode = std::os::unix::fs::MetadataExt::mode(&link.metadata(own)?);
             if matches!(FileType::from_raw_mode(mode), FileType::Fifo | FileType::Socket) {
-                kept.push(Stream { name: fs::read_link(&link)?, _copy: sys::copy_descriptor(fd)? });
+                kept.push(Stream { name: link.shown(own)?, _copy: sys::copy_descriptor(fd)? });
             }
         }
         Ok(Self(kept))
@@ -69,7 +70,7 @@ impl Kept {
                 return;
             }
             if pid != 0 {
-                remove_held(pid, &mut missing);
+                remove_held(ProcessId::from_raw(pid as i32), &mut missing);
             }
         }
         if missing.is_empty() || !await_commit(world, &world.transactions.dirty(), || failed.load(Ordering::SeqCst)) {
@@ -79,20 +80,16 @@ impl Kept {
     }
 }
 
-fn remove_held(pid: u32, missing: &mut Vec<PathBuf>) {
-    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
-        // Just ended, or not ours to look at: then somebody may hold them still.
-        if Path::new(&format!("/proc/{pid}")).exists() {
-            missing.clear();
+fn remove_held(pid: ProcessId, missing: &mut Vec<PathBuf>) {
+    let visited = procfs::visit_descriptors(pid, |_, name| {
+        missing.retain(|wanted| wanted.as_os_str().as_encoded_bytes() != name);
+        match missing.is_empty() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
         }
-        return;
-    };
-    for entry in descriptors.flatten() {
-        if let Ok(name) = fs::read_link(entry.path()) {
-            missing.retain(|wanted| *wanted != name);
-            if missing.is_empty() {
-                return;
-            }
-        }
+    });
+    if visited.is_err_and(|error| !error.is_gone()) {
+        // Not ours to look at: then it may hold them still.
+        missing.clear();
     }
 }

@@ -7,7 +7,6 @@ use commit_clock::DOMAINS_MAX;
 use procfs::ThreadId;
 use rustix::fs::{FileType, Mode, OFlags};
 use std::collections::HashMap;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -63,7 +62,7 @@ impl Supervisor {
             return Ok(u64::from(number));
         }
         // A description of our own: an error that the program's own fsync was told of is told to us, too.
-        let path = format!("/proc/self/fd/{}", copy.as_raw_fd());
+        let path = procfs::own_path(&copy);
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Ok(0) };
         let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

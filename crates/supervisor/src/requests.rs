@@ -5,12 +5,12 @@ use crate::message::Message;
 use crate::outputs::{Taken, Target, TargetKind};
 use agent_abi::{hash_object, Frame, Request};
 use commit_clock::DOMAINS_MAX;
-use procfs::ThreadId;
-use rustix::fs::FileType;
+use procfs::{MagicLink, ThreadId};
+use rustix::fs::{FileType, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use syscall_table::nr;
@@ -119,13 +119,11 @@ impl Supervisor {
         if self.are_reads_heard() {
             return Err(libc::EBUSY);
         }
-        let program = File::open(format!("/proc/{tid}/exe")).map_err(errno)?;
-        self.texts.learn(program).map_err(errno)?;
+        let program = MagicLink::Exe.open(tid, OFlags::RDONLY).map_err(|error| errno(error.into()))?;
+        self.texts.learn(program.into()).map_err(errno)?;
         if interpreter_at != 0 {
             let path = read_path(tid, interpreter_at).ok_or(libc::EFAULT)?;
-            let rooted =
-                Path::new("/proc").join(tid.to_string()).join("root").join(path.strip_prefix("/").unwrap_or(&path));
-            self.texts.learn(File::open(rooted).map_err(errno)?).map_err(errno)?;
+            self.texts.learn(File::open(MagicLink::Root.below(tid, &path)).map_err(errno)?).map_err(errno)?;
         }
         Ok(0)
     }
@@ -136,8 +134,7 @@ impl Supervisor {
         }
         let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
         // The copy shares its offset with the program's: open the file anew.
-        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&copy));
-        self.texts.learn(File::open(path).map_err(errno)?).map_err(errno)?;
+        self.texts.learn(File::open(procfs::own_path(&copy)).map_err(errno)?).map_err(errno)?;
         Ok(0)
     }
 
@@ -231,12 +228,10 @@ impl Supervisor {
 
 /// Whether a thread's process has a file of this device mapped shared.
 fn maps_shared(tid: ThreadId, dev: u64) -> bool {
-    let wanted = format!("{:02x}:{:02x}", rustix::fs::major(dev), rustix::fs::minor(dev));
-    let Ok(maps) = std::fs::read_to_string(format!("/proc/{tid}/maps")) else { return true };
-    maps.lines().any(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        fields.next().is_some_and(|rights| rights.ends_with('s')) && fields.nth(1) == Some(&wanted)
-    })
+    let wanted = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let Ok(maps) = procfs::Maps::of(tid) else { return true };
+    let is_mapped = maps.iter().any(|mapping| mapping.is_shared() && mapping.device == wanted);
+    is_mapped
 }
 
 fn errno(error: io::Error) -> i32 {
@@ -247,12 +242,11 @@ fn errno(error: io::Error) -> i32 {
 /// covered, nothing else leads there.
 fn open_by_way_of(tid: ThreadId, dev: u64) -> Option<OwnedFd> {
     use std::os::unix::fs::MetadataExt;
-    let process = Path::new("/proc").join(tid.to_string());
-    let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
-    files.chain([process.join("cwd"), process.join("root")]).find_map(|path| {
-        let metadata = std::fs::metadata(&path).ok()?;
+    let files = procfs::descriptors(tid).unwrap_or_default().into_iter().map(MagicLink::Fd);
+    files.chain([MagicLink::Cwd, MagicLink::Root]).find_map(|link| {
+        let metadata = link.metadata(tid).ok()?;
         let is_there = metadata.dev() == dev && (metadata.is_file() || metadata.is_dir());
-        is_there.then(|| File::open(path).ok().map(OwnedFd::from)).flatten()
+        is_there.then(|| link.open(tid, OFlags::RDONLY).ok()).flatten()
     })
 }
 
@@ -348,7 +342,7 @@ fn target_of(fd: OwnedFd) -> Option<Target> {
 /// description stays as it is.
 fn without_waiting(fd: OwnedFd) -> OwnedFd {
     use std::os::unix::fs::OpenOptionsExt;
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
+    let path = procfs::own_path(&fd);
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     File::options().write(true).custom_flags(flags).open(path).map_or(fd, OwnedFd::from)
 }

@@ -11,9 +11,8 @@
 
 use crate::sys;
 use agent_abi::Door;
+use procfs::machine::Load;
 use procfs::ThreadId;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Threads that may run besides those that a stop is about: the parent that goes on to wait for its child, and one
@@ -24,8 +23,8 @@ const OTHERS_MAX: u32 = 2;
 /// Whether and how parents and children are kept on one core.
 #[derive(Debug)]
 pub struct SameCore {
-    /// `/proc/loadavg`; `None` where tracees are left alone.
-    load: Option<File>,
+    /// `None` where tracees are left alone.
+    load: Option<Load>,
     /// Where the supervisor may run: what a program may that never asked for anything else.
     usual: sys::Cores,
     /// Nobody has asked for less than there is (`taskset`): whoever has the usual cores may be told to run on all.
@@ -75,7 +74,7 @@ impl SameCore {
     /// is let go.
     pub fn new(runs_first: bool, told: &'static AtomicU64) -> Self {
         let usual = sys::cores_of(None).unwrap_or(sys::Cores::ALL);
-        let load = if runs_first && usual.count() > 1 { File::open("/proc/loadavg").ok() } else { None };
+        let load = if runs_first && usual.count() > 1 { Load::open().ok() } else { None };
         Self { load, usual, is_unrestricted: is_unrestricted(&usual), told }
     }
 
@@ -135,9 +134,7 @@ impl SameCore {
     /// Whether hardly more threads run or could run on the machine than these, which include us.
     fn is_calm(&self, threads: u32) -> bool {
         let Some(load) = &self.load else { return false };
-        let mut text = [0u8; 64];
-        let len = load.read_at(&mut text, 0).unwrap_or(0);
-        let is_calm = running(&text[..len]).is_some_and(|running| running <= threads + OTHERS_MAX);
+        let is_calm = load.running().is_some_and(|running| running <= threads + OTHERS_MAX);
         let told = if is_calm && self.is_unrestricted { self.usual.word() } else { None };
         self.told.store(told.unwrap_or(0), Ordering::Relaxed);
         is_calm
@@ -167,22 +164,9 @@ pub fn free(tid: ThreadId) {
     let _ = sys::set_cores(Some(tid), &sys::Cores::ALL);
 }
 
-/// `0.20 0.18 0.12 1/80 11206`: the number before the slash (proc(5)).
-fn running(loadavg: &[u8]) -> Option<u32> {
-    let text = std::str::from_utf8(loadavg).ok()?;
-    text.split(' ').nth(3)?.split('/').next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_running_threads_are_read_from_loadavg() {
-        assert_eq!(running(b"0.20 0.18 0.12 1/80 11206\n"), Some(1));
-        assert_eq!(running(b"10.20 0.18 0.12 12/80 11206\n"), Some(12));
-        assert_eq!(running(b""), None);
-    }
 
     #[test]
     fn who_was_started_on_one_core_is_restricted() {

@@ -16,19 +16,9 @@ use std::time::Duration;
 /// # Errors
 /// `/proc/net/unix` cannot be read.
 pub fn names(prefix: &str) -> io::Result<Vec<String>> {
-    Ok(listening(&std::fs::read_to_string("/proc/net/unix")?, prefix))
-}
-
-/// The names in a listing of sockets.
-fn listening(sockets: &str, prefix: &str) -> Vec<String> {
-    /// `__SO_ACCEPTCON`: connections have the same name, and not this flag.
-    const LISTENS: &str = "00010000";
-    let lines = sockets.lines().filter(|line| line.split_whitespace().nth(3) == Some(LISTENS));
-    let names = lines.filter_map(|line| line.split_whitespace().nth(7)?.strip_prefix('@'));
-    let mut names: Vec<String> = names.filter(|name| name.starts_with(prefix)).map(str::to_owned).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
+    let mut names = procfs::machine::listening_names()?;
+    names.retain(|name| name.starts_with(prefix));
+    Ok(names)
 }
 
 /// A connection to who listens at a name.
@@ -63,24 +53,4 @@ pub fn ask<T: DeserializeOwned>(name: &str, patience: Duration) -> io::Result<T>
 pub fn may_be_answered(stream: &UnixStream) -> io::Result<bool> {
     let who = socket_peercred(stream)?.uid;
     Ok(who.is_root() || who == geteuid())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_those_of_listening_sockets_with_the_prefix() {
-        let sockets = "\
-Num       RefCount Protocol Flags    Type St Inode Path
-000000001: 00000002 00000000 00010000 0001 01 100 @speculator-world-7
-000000002: 00000003 00000000 00000000 0001 03 101 @speculator-world-7
-000000003: 00000002 00000000 00010000 0001 01 102 /run/speculator-world-8
-000000004: 00000002 00000000 00010000 0001 01 103 @other
-000000005: 00000003 00000000 00000000 0001 03 104
-000000006: 00000002 00000000 00010000 0001 01 105 @speculator-mount-8
-";
-        assert_eq!(listening(sockets, "speculator-world-"), ["speculator-world-7"]);
-        assert_eq!(listening(sockets, "speculator-mount-"), ["speculator-mount-8"]);
-    }
 }

@@ -12,11 +12,10 @@
 //! **Invariant:** a thread that is held has no handle open: commits do not wait for it.
 
 use crate::ahead::is_traced_by_us;
-use crate::descriptors::last_status_word;
 use crate::event_loop::Supervisor;
 use crate::signals;
 use agent_abi::{stop_the_world, Frame};
-use procfs::ThreadId;
+use procfs::{Status, ThreadId};
 use std::collections::HashMap;
 use tracee::{Registers, Result, Stop, Stopped};
 
@@ -105,7 +104,9 @@ impl Supervisor {
 
     /// The thread that a tracer means: of another process, with the same memory, and not stopped by anybody yet.
     fn find_to_stop(&mut self, tracer: ThreadId, number: i32) -> Found {
-        let is_meant = |tid: ThreadId| last_status_word(tid, "NSpid:").is_ok_and(|inner: i32| inner == number);
+        let is_meant = |tid: ThreadId| {
+            Status::of(tid).and_then(|status| status.innermost("NSpid")).is_ok_and(|inner: i32| inner == number)
+        };
         // A thread that was made a moment ago is held, though we have not heard of its birth.
         let same = ThreadId::from_raw(number);
         let is_inside = self.tracees.contains_key(&same) || is_traced_by_us(same).unwrap_or(false);

@@ -202,9 +202,8 @@ pub fn replace(new: BorrowedFd<'_>, old: i32) -> io::Result<()> {
 /// Descriptors that a program started by us would inherit, the standard ones included.
 pub fn inherited() -> io::Result<Vec<i32>> {
     let mut inherited = Vec::new();
-    for entry in std::fs::read_dir("/proc/self/fd")? {
-        let Some(fd) = entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        // SAFETY: no pointers; the directory's own descriptor, closed since, answers -1.
+    for fd in procfs::descriptors(ProcessId::own())? {
+        // SAFETY: no pointers; that of the directory that was read, closed since, answers -1.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
         if flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
             inherited.push(fd);

@@ -10,9 +10,8 @@ use call_sites::{FilePlan, SegmentPlan};
 use procfs::ThreadId;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use tracee::Segment;
 
@@ -58,22 +57,20 @@ impl Learned {
 /// Write the mappings of a process that are its program's, from an address on, into its memory at `at`: pairs of
 /// address and length. Returns how many.
 pub fn tell_mappings(tid: ThreadId, world: &World, from: u64, at: u64) -> io::Result<u64> {
-    let maps = std::fs::read_to_string(format!("/proc/{tid}/maps"))?;
+    let maps = procfs::Maps::of(tid)?;
     let stubs: Vec<u64> = world.texts.iter().map(|row| row.stub_shm.load(Ordering::Relaxed).into()).collect();
-    let pairs = maps.lines().filter_map(|line| program_mapping(line, &stubs)).filter(|&[start, _]| start >= from);
+    let pairs = maps.iter().filter_map(|mapping| program_mapping(&mapping, &stubs)).filter(|&[start, _]| start >= from);
     let pairs: Vec<[u64; 2]> = pairs.take(MAPPINGS_MAX).collect();
     let bytes: Vec<u8> = pairs.iter().flatten().flat_map(|word| word.to_ne_bytes()).collect();
     tracee::write_bytes(tid, at, &bytes)?;
     Ok(pairs.len() as u64)
 }
 
-/// Address and length of a line of `/proc/PID/maps`, unless it is ours, or the kernel's page for old programs.
-fn program_mapping(line: &str, stubs: &[u64]) -> Option<[u64; 2]> {
-    let mut fields = line.split_ascii_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+/// Address and length of a mapping, unless it is ours, or the kernel's page for old programs.
+fn program_mapping(mapping: &procfs::Mapping<'_>, stubs: &[u64]) -> Option<[u64; 2]> {
+    let (start, end) = mapping.range;
     // What a System V segment has as its inode is its number.
-    let (number, name) = (fields.nth(3)?.parse().ok()?, fields.next().unwrap_or(""));
+    let (number, name) = (mapping.inode, mapping.name);
     let is_stub = name.starts_with("/SYSV") && number != 0 && stubs.contains(&number);
     let is_ours = start >= AGENT_BASE && end <= OWN_END || is_stub;
     (!is_ours && name != "[vsyscall]").then_some([start, end - start])
@@ -110,7 +107,7 @@ impl Texts {
         if self.is_known(&version) {
             return Ok(());
         }
-        let path = std::fs::read_link(Path::new("/proc/self/fd").join(file.as_raw_fd().to_string())).ok();
+        let path = procfs::own_name(&file).ok();
         self.buffer.clear();
         if metadata.len() <= FILE_LEN_MAX {
             crate::sys::make_room(&mut self.buffer, metadata.len() as usize);
@@ -282,7 +279,7 @@ mod tests {
     }
 
     /// So many copies of a program, each learned.
-    fn learn_copies(texts: &mut Texts, folder: &Path, count: usize) -> Vec<FileVersion> {
+    fn learn_copies(texts: &mut Texts, folder: &std::path::Path, count: usize) -> Vec<FileVersion> {
         let learn = |i: usize| {
             let copy = folder.join(i.to_string());
             fs::copy(PROGRAM, &copy).unwrap();

@@ -3,10 +3,9 @@
 use crate::event_loop::Supervisor;
 use crate::requests::read_path;
 use agent_abi::{hash_object, FdEntry, FdKind, Frame};
-use procfs::ThreadId;
+use procfs::{MagicLink, ThreadId};
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use syscall_table::nr;
@@ -112,7 +111,7 @@ impl Supervisor {
         if !is_file || stat.st_nlink != 1 || entry.slot() != slot {
             return Ok(0);
         }
-        let path = std::fs::read_link(format!("/proc/self/fd/{}", copy.as_raw_fd())).map_err(|_| libc::ENOENT)?;
+        let path = procfs::own_name(&copy).map_err(|_| libc::ENOENT)?;
         let is_volatile = self.volatile.contains(&path, stat.st_dev);
         if is_volatile {
             self.volatile.files.insert((stat.st_dev, stat.st_ino));
@@ -143,14 +142,13 @@ impl Supervisor {
 
 /// The real path of a name, as a thread sees it; `None` if that cannot be told.
 fn place_of(tid: ThreadId, dir: i32, path: &Path) -> Option<PathBuf> {
-    let process = Path::new("/proc").join(tid.to_string());
-    let is_root_ours = std::fs::read_link(process.join("root")).is_ok_and(|root| root == Path::new("/"));
+    let is_root_ours = MagicLink::Root.shown(tid).is_ok_and(|root| root == Path::new("/"));
     let base = match dir {
-        _ if path.is_absolute() => PathBuf::from("/"),
-        libc::AT_FDCWD => process.join("cwd"),
-        fd => process.join("fd").join(fd.to_string()),
+        _ if path.is_absolute() => "/".to_owned(),
+        libc::AT_FDCWD => MagicLink::Cwd.path(tid),
+        fd => MagicLink::Fd(fd).path(tid),
     };
-    let parent = std::fs::canonicalize(base.join(path.parent()?)).ok()?;
+    let parent = std::fs::canonicalize(Path::new(&base).join(path.parent()?)).ok()?;
     // A file can be moved by way of /proc/self/fd, which means our own here.
     (is_root_ours && !parent.starts_with("/proc")).then(|| path.file_name().map(|name| parent.join(name))).flatten()
 }

@@ -2,7 +2,6 @@
 
 use crate::sys;
 use procfs::TaskId;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -47,5 +46,5 @@ pub fn write_ranges(of: impl Into<TaskId>, ranges: &[Range<u64>], bytes: &[u8]) 
 
 /// Write to an address of a stopped thread's process, read-only pages included.
 pub fn write_bytes(of: impl Into<TaskId>, address: u64, bytes: &[u8]) -> io::Result<()> {
-    File::options().write(true).open(format!("/proc/{}/mem", of.into()))?.write_all_at(bytes, address)
+    procfs::memory(of)?.write_all_at(bytes, address)
 }

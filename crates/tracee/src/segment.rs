@@ -2,6 +2,7 @@
 
 use crate::sys;
 use agent_abi::World;
+use procfs::machine::SharedSegment;
 use procfs::ProcessId;
 use std::io;
 
@@ -66,21 +67,16 @@ impl Drop for Segment {
 /// What a process of ours that has died, and was not waited for yet, has made since `since` (seconds since 1970) and
 /// could not mark for removal any more: nobody else would remove it. Returns how many there were.
 pub fn remove_segments_of(pid: ProcessId, since: i64) -> usize {
-    let table = std::fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
-    let left = table.lines().filter_map(|line| left_behind(line, pid, since));
-    left.filter(|&id| sys::mark_segment_for_removal(id).is_ok()).count()
+    let all = procfs::machine::shared_segments().unwrap_or_default();
+    let left = all.iter().filter(|segment| is_left_behind(segment, pid, since));
+    left.filter(|segment| sys::mark_segment_for_removal(segment.id).is_ok()).count()
 }
 
-/// The segment in a line of the kernel's table, if such a process has left it.
-fn left_behind(line: &str, pid: ProcessId, since: i64) -> Option<i32> {
-    const PRIVATE: &str = "0";
-    const FIELDS: [usize; 4] = [1, 2, 4, 13];
-    const MARKED: i64 = 0o1000;
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let [id, mode, creator, changed] = FIELDS.map(|field| words.get(field).copied().unwrap_or_default());
-    let is_marked = i64::from_str_radix(mode, 8).ok()? & MARKED != 0;
-    let is_its = creator.parse() == Ok(pid.as_raw()) && changed.parse::<i64>().ok()? >= since;
-    (words[0] == PRIVATE && is_its && !is_marked).then(|| id.parse().ok())?
+/// Whether such a process has left a segment.
+fn is_left_behind(segment: &SharedSegment, pid: ProcessId, since: i64) -> bool {
+    const PRIVATE: i64 = 0;
+    let is_its = segment.creator == pid && segment.changed_at >= since;
+    segment.key == PRIVATE && is_its && !segment.is_marked()
 }
 
 /// The segment with the world's shared memory. It is never given up: threads of ours look at it until the end.
@@ -136,7 +132,7 @@ mod tests {
         let id = sys::tests_only_unmarked_segment();
         let pid = ProcessId::own();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
-        let is_there = || std::fs::read_to_string("/proc/sysvipc/shm").unwrap().contains(&format!(" {id} "));
+        let is_there = || procfs::machine::shared_segments().unwrap().iter().any(|segment| segment.id == id);
         assert_eq!(remove_segments_of(pid, now + 1000), 0, "it was made before");
         assert_eq!(remove_segments_of(ProcessId::from_raw(1), 0), 0, "another process made it");
         assert!(is_there());
@@ -148,12 +144,11 @@ mod tests {
     #[test]
     fn of_the_table_only_what_is_left_counts() {
         let by = ProcessId::from_raw;
-        let line = |key: &str, mode: &str| format!("{key} 7 {mode} 4096 33 33 0 0 0 0 0 1 1 900 0 0");
-        assert_eq!(left_behind(&line("0", "600"), by(33), 900), Some(7));
-        assert_eq!(left_behind(&line("0", "1600"), by(33), 900), None, "marked already");
-        assert_eq!(left_behind(&line("5", "600"), by(33), 900), None, "somebody else may look for it");
-        assert_eq!(left_behind(&line("0", "600"), by(33), 901), None);
-        assert_eq!(left_behind(&line("0", "600"), by(34), 900), None);
-        assert_eq!(left_behind("key shmid perms size", by(33), 900), None);
+        let segment = |key, mode| SharedSegment { id: 7, key, mode, creator: by(33), changed_at: 900 };
+        assert!(is_left_behind(&segment(0, 0o600), by(33), 900));
+        assert!(!is_left_behind(&segment(0, 0o1600), by(33), 900), "marked already");
+        assert!(!is_left_behind(&segment(5, 0o600), by(33), 900), "somebody else may look for it");
+        assert!(!is_left_behind(&segment(0, 0o600), by(33), 901));
+        assert!(!is_left_behind(&segment(0, 0o600), by(34), 900));
     }
 }

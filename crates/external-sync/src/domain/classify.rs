@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Class;
 use crate::loop_device;
-use crate::mountinfo::Mount;
+use procfs::mountinfo::Mount;
 
 const MEMORY: &[&str] = &["tmpfs", "ramfs", "devtmpfs", "hugetlbfs", "rootfs"];
 
@@ -139,7 +139,7 @@ pub fn mount_of<'a>(path: &Path, all: &'a [Mount]) -> Option<&'a Mount> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mountinfo;
+    use procfs::mountinfo;
 
     #[track_caller]
     fn check(fs_type_source_options: &str, expect: Class) {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 
 use super::{classify_all, Class, FileSystem};
-use crate::mountinfo;
+use procfs::mountinfo;
 
 /// The most domains that a world can have; what is beyond them counts as outside.
 pub const DOMAINS_MAX: usize = commit_clock::DOMAINS_MAX;

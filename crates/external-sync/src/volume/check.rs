@@ -3,7 +3,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -132,7 +131,7 @@ fn copying(image: &Path, source: &io::Error) -> VolumeError {
 }
 
 fn path_of(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()))
+    procfs::path_for_others(file).into()
 }
 
 /// A copy without a name, with holes where the image has holes, beside the image (or in the temporary folder).

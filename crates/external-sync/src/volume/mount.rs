@@ -12,9 +12,9 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 use super::VolumeError;
 use crate::loop_device::{self, AttachError, LoopDevice};
-use crate::mountinfo::{self, Mount};
 use crate::superblock::Superblock;
 use crate::sys;
+use procfs::mountinfo::{self, Mount};
 
 /// Barriers and the five seconds are ext4's defaults; they are named because everything rests on them.
 const OPTIONS: &std::ffi::CStr = c"data=journal,commit=5,barrier=1,errors=remount-ro";

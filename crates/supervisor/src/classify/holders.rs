@@ -1,9 +1,8 @@
 //! Which of the world's processes holds a socket.
 
 use procfs::ProcessId;
-use rustix::fs::{Mode, OFlags};
 use std::collections::HashSet;
-use std::ffi::CString;
+use std::ops::ControlFlow;
 
 /// Remembers who held something lately: a server's connections are looked for in the server first.
 #[derive(Debug, Default)]
@@ -40,25 +39,17 @@ impl Holders {
 }
 
 /// Descriptors that a process has of this socket, at most `count`.
-fn held_as(pid: ProcessId, ino: u64, count: usize) -> rustix::io::Result<Vec<i32>> {
-    let socket = CString::new(format!("socket:[{ino}]")).map_err(|_| rustix::io::Errno::INVAL)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(format!("/proc/{pid}/fd"), flags, Mode::empty())?;
-    let mut space = Vec::with_capacity(64);
+fn held_as(pid: ProcessId, ino: u64, count: usize) -> procfs::Result<Vec<i32>> {
+    let socket = format!("socket:[{ino}]");
     let mut held = Vec::new();
-    for entry in rustix::fs::Dir::read_from(&folder)? {
-        // A descriptor that was closed meanwhile is not the one: its owner still runs, the one that asks waits.
-        let entry = entry?;
-        if let Ok(link) = rustix::fs::readlinkat(&folder, entry.file_name(), std::mem::take(&mut space)) {
-            if link == socket {
-                held.extend(entry.file_name().to_str().ok().and_then(|fd| fd.parse::<i32>().ok()));
-                if held.len() == count {
-                    break;
-                }
-            }
-            space = link.into_bytes();
+    // A descriptor that was closed meanwhile is not the one: its owner still runs, the one that asks waits.
+    procfs::visit_descriptors(pid, |fd, link| {
+        held.extend((link == socket.as_bytes()).then_some(fd));
+        if held.len() == count {
+            return ControlFlow::Break(());
         }
-    }
+        ControlFlow::Continue(())
+    })?;
     Ok(held)
 }
 

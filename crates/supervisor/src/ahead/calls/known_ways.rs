@@ -19,7 +19,7 @@ use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use crate::sys;
 use agent_abi::{WayEnd, WayKey, Ways, WAY_LEN_MAX};
-use procfs::ProcessId;
+use procfs::{MagicLink, ProcessId};
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -124,11 +124,8 @@ impl KnownWays {
     /// Where the kernel keeps the directories alone.
     fn keeps_times(&mut self, dev: u64) -> bool {
         *self.keeps_times.entry(dev).or_insert_with(|| {
-            let number = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
-            let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-            let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&number));
-            let kind = mount.and_then(|line| line.split(" - ").nth(1)?.split(' ').next());
-            matches!(kind, Some("ext4" | "tmpfs" | "xfs"))
+            let mount = procfs::mountinfo::of_device(dev).ok().flatten();
+            mount.is_some_and(|mount| matches!(&mount.fs_type[..], "ext4" | "tmpfs" | "xfs"))
         })
     }
 }
@@ -179,12 +176,12 @@ impl Supervisor {
         if self.ahead.known_ways.rooted.contains(&pid) {
             return true;
         }
-        let of = |path: String| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
-        let is_same = |what: &str| {
-            let own = of(format!("/proc/self/{what}"));
-            own.is_some() && own == of(format!("/proc/{pid}/{what}"))
+        let is_same = |what: MagicLink| {
+            let of = |pid: ProcessId| what.metadata(pid).ok().map(|found| (found.dev(), found.ino()));
+            let own = of(ProcessId::own());
+            own.is_some() && own == of(pid)
         };
-        let is_ours = is_same("root") && is_same("ns/mnt");
+        let is_ours = is_same(MagicLink::Root) && is_same(MagicLink::Namespace("mnt"));
         if is_ours {
             self.ahead.known_ways.rooted.insert(pid);
         }

@@ -2,11 +2,10 @@
 //! puts back (`checkpoint::state`) may be set on a guess; what is only asked may be asked; all else waits.
 
 use crate::ahead::calls::plan::{Class, Plan};
-use crate::ahead::rollback::undo::own_path;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use checkpoint::VesselId;
-use procfs::ProcessId;
+use procfs::{ProcessId, Stat, Status};
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use syscall_table::{nr, Op, Shows, Whom};
@@ -39,34 +38,41 @@ fn keeps_hard_limit(call: &Call, new: u64) -> bool {
 /// `setresuid` and its kin. What asks for the one user or group that the process has, as `posix_spawn` does, changes
 /// nothing.
 pub(in crate::ahead) fn plan_identity(call: &Call) -> Plan {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", call.pid)).unwrap_or_default();
-    let changes = ids_asked_for(call.frame.nr, &call.frame.args).is_none_or(|(field, asked)| {
-        let own = only_id(&status, field);
+    let changes = ids_asked_for(call.frame.nr, &call.frame.args).is_none_or(|(kind, asked)| {
+        let own = Status::of(call.pid).ok().and_then(|status| only_id(&status, kind));
         own.is_none_or(|own| asked.iter().any(|&id| id as u32 != own && id as u32 != u32::MAX))
     });
     Plan::new(if changes { Class::Barrier } else { Class::Free }).once()
 }
 
+/// Of which kind an id is.
+#[derive(Clone, Copy)]
+enum Ids {
+    User,
+    Group,
+}
+
 /// Of which kind a call sets ids, and which.
-fn ids_asked_for(nr: u64, args: &[u64; 6]) -> Option<(&'static str, &[u64])> {
+fn ids_asked_for(nr: u64, args: &[u64; 6]) -> Option<(Ids, &[u64])> {
     match nr {
         // setuid, setreuid, setresuid
-        nr::setuid => Some(("Uid:", &args[..1])),
-        nr::setreuid => Some(("Uid:", &args[..2])),
-        nr::setresuid => Some(("Uid:", &args[..3])),
+        nr::setuid => Some((Ids::User, &args[..1])),
+        nr::setreuid => Some((Ids::User, &args[..2])),
+        nr::setresuid => Some((Ids::User, &args[..3])),
         // setgid, setregid, setresgid
-        nr::setgid => Some(("Gid:", &args[..1])),
-        nr::setregid => Some(("Gid:", &args[..2])),
-        nr::setresgid => Some(("Gid:", &args[..3])),
+        nr::setgid => Some((Ids::Group, &args[..1])),
+        nr::setregid => Some((Ids::Group, &args[..2])),
+        nr::setresgid => Some((Ids::Group, &args[..3])),
         _ => None,
     }
 }
 
 /// The real, effective and saved id, and that for files, if they are one.
-fn only_id(status: &str, field: &str) -> Option<u32> {
-    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
-    let ids: Option<Vec<u32>> = line.split_whitespace().map(|id| id.parse().ok()).collect();
-    let ids = ids.filter(|ids| ids.len() == 4)?;
+fn only_id(status: &Status, kind: Ids) -> Option<u32> {
+    let ids = match kind {
+        Ids::User => status.users().ok()?,
+        Ids::Group => status.groups().ok()?,
+    };
     ids.iter().all(|&id| id == ids[0]).then_some(ids[0])
 }
 
@@ -92,8 +98,7 @@ pub(in crate::ahead) fn is_refused_key(call: &Call) -> bool {
     static HAS_KEYS: OnceLock<bool> = OnceLock::new();
     let has_keys = || {
         // Where that is not known, it has some.
-        let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_else(|_| "ospke".to_owned());
-        flags.split_whitespace().any(|flag| flag == "ospke")
+        procfs::machine::processor_has("ospke").unwrap_or(true)
     };
     matches!(call.frame.nr, nr::pkey_alloc | nr::pkey_free) && !HAS_KEYS.get_or_init(has_keys)
 }
@@ -115,12 +120,11 @@ impl Supervisor {
     /// the process. Whoever asks for its group, or sends a signal to one, waits. At a terminal a group says who may
     /// read there: what is read for a process would not be refused.
     pub(in crate::ahead) fn leads_as_long_as_it_lives(&self, call: &Call) -> bool {
-        const TERMINAL: usize = 7;
         let [who, group, ..] = call.frame.args;
         let is_itself = |id: u64| is_own(call, id as i32);
         let has_no_terminal = || {
-            let fields = procfs::stat_fields(call.pid);
-            fields.is_ok_and(|fields| fields.get(TERMINAL - 3).is_some_and(|terminal| terminal == "0"))
+            let terminal = Stat::of(call.pid).and_then(|stat| stat.terminal());
+            terminal.is_ok_and(|terminal| terminal.is_none())
         };
         let leads = match call.frame.nr {
             nr::setsid => true,
@@ -148,7 +152,7 @@ impl Supervisor {
 
 /// Whether a file says what of its process a core dump would hold. Each rollback puts that back.
 pub(in crate::ahead) fn is_own_core_filter(pid: ProcessId, file: &OwnedFd) -> bool {
-    let path = std::fs::read_link(own_path(file));
+    let path = procfs::own_name(file);
     path.is_ok_and(|path| path.as_os_str() == format!("/proc/{pid}/coredump_filter").as_str())
 }
 
@@ -173,7 +177,10 @@ mod tests {
 
     #[test]
     fn one_id_is_known_only_where_all_four_are_the_same() {
-        let check = |status, expected| assert_eq!(only_id(status, "Uid:"), expected, "{status}");
+        let check = |text: &str, expected| {
+            let status = Status::parse(ProcessId::own(), text.to_owned());
+            assert_eq!(only_id(&status, Ids::User), expected, "{text}");
+        };
         check("Name:\tx\nUid:\t7\t7\t7\t7\nGid:\t1\t1\t1\t1\n", Some(7));
         check("Uid:\t7\t7\t0\t7\n", None);
         check("Gid:\t7\t7\t7\t7\n", None);

@@ -14,6 +14,7 @@ use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::{process, Call, Object, Parked, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, permitted, DeviceKind};
+use procfs::mountinfo::Mount;
 use procfs::{ProcessId, ThreadId};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -465,10 +466,7 @@ fn is_plain(under_way: &UnderWay) -> bool {
 
 /// Whether a program may serve a file system that is mounted. It is asked only when something was mounted.
 fn is_anything_served() -> bool {
-    let Ok(mounts) = std::fs::read_to_string("/proc/self/mounts") else { return true };
-    let is_served = |line: &str| {
-        let kind = line.split(' ').nth(2).unwrap_or_default();
-        ["fuse", "nfs", "9p", "autofs", "cifs", "smb"].iter().any(|served| kind.starts_with(served))
-    };
-    mounts.lines().any(is_served)
+    const SERVED: [&str; 6] = ["fuse", "nfs", "9p", "autofs", "cifs", "smb"];
+    let is_served = |mount: &Mount| SERVED.iter().any(|served| mount.fs_type.starts_with(served));
+    procfs::mountinfo::of(ProcessId::own()).map_or(true, |mounts| mounts.iter().any(is_served))
 }

@@ -16,11 +16,12 @@ use crate::ahead::rollback::undo::{self, position_of, Intent};
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{option, DeviceKind, FDS_MAX};
-use procfs::{ProcessId, TaskId};
+use procfs::{MagicLink, ProcessId, TaskId};
 use rustix::fs::FileType;
 use speculation::Dependent;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::OnceLock;
 use syscall_table::nr;
@@ -664,7 +665,7 @@ fn tells_only_of(pid: ProcessId, file: &std::os::fd::OwnedFd) -> bool {
     // No process that is speculative makes a control group, or gets a device a number.
     const MACHINE: [&str; 10] =
         ["cpuinfo", "meminfo", "filesystems", "version", "uptime", "loadavg", "stat", "sys", "cgroups", "devices"];
-    let Ok(path) = std::fs::read_link(undo::own_path(file)) else { return false };
+    let Ok(path) = procfs::own_name(file) else { return false };
     if path.starts_with("/sys") {
         return true;
     }
@@ -684,11 +685,12 @@ fn leads_to_others(call: &Call, dir: u8, path: u8) -> bool {
     let args = &call.frame.args;
     let Some(path) = crate::requests::read_path(call.tid, args[usize::from(path) % 6]) else { return false };
     let base = match args[usize::from(dir) % 6] as i32 {
-        _ if path.is_absolute() => "/".into(),
-        fd if dir != syscall_table::CWD && fd != libc::AT_FDCWD => format!("/proc/{}/fd/{fd}", call.tid),
-        _ => format!("/proc/{}/cwd", call.tid),
+        _ if path.is_absolute() => PathBuf::new(),
+        fd if dir != syscall_table::CWD && fd != libc::AT_FDCWD => {
+            MagicLink::Fd(fd).shown(call.tid).unwrap_or_default()
+        }
+        _ => MagicLink::Cwd.shown(call.tid).unwrap_or_default(),
     };
-    let base = std::fs::read_link(&base).unwrap_or_default();
     let whole = base.join(path).into_os_string().into_vec();
     syscall_table::may_lead_to_others(whole, |id| is_caller(call, id))
 }

@@ -9,7 +9,7 @@ use crate::ahead::objects::input::Source;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use agent_abi::Frame;
-use procfs::{ProcessId, ThreadId};
+use procfs::{MagicLink, ProcessId, ThreadId};
 use rustix::event::{epoll, poll, PollFd, PollFlags, Timespec};
 use std::collections::HashSet;
 use std::io;
@@ -270,7 +270,7 @@ impl Question {
 
 /// Whether a descriptor is one of these sockets, or an epoll set with one of them.
 fn leads_to(pid: ProcessId, fd: i32, sockets: &HashSet<u64>) -> bool {
-    let behind = |fd: i32| std::fs::read_link(format!("/proc/{pid}/fd/{fd}")).ok()?.into_os_string().into_string().ok();
+    let behind = |fd: i32| MagicLink::Fd(fd).shown(pid).ok()?.into_os_string().into_string().ok();
     let is_set = |link: &str| link == "anon_inode:[eventpoll]";
     let is_socket = |link: &str| {
         let ino = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']')?.parse().ok());

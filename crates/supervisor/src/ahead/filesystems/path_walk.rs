@@ -9,7 +9,7 @@ use crate::ahead::filesystems::disk::names::{dir_of, path_text};
 use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
-use procfs::{ProcessId, ThreadId};
+use procfs::{MagicLink, ProcessId, TaskId, ThreadId};
 use rustix::fs::{FileType, Mode, OFlags, Stat, CWD};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -182,6 +182,11 @@ impl Found {
         Self::of(rustix::fs::openat(dir, name, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
     }
 
+    /// What a process has as its root, as its working directory, … `None`: it cannot be told.
+    pub(in crate::ahead) fn behind(link: &MagicLink, task: impl Into<TaskId>) -> Option<Self> {
+        Self::of(link.open(task, OFlags::PATH).ok()?).ok()
+    }
+
     pub(in crate::ahead) fn of_path(path: &str) -> rustix::io::Result<Self> {
         Self::at(&CWD, path.as_bytes(), OFlags::empty())
     }
@@ -216,12 +221,13 @@ enum Step {
     End(End),
 }
 
-/// Where a walk begins, by a name in `/proc/TID`. What cannot be opened there is unknown, unless it is not there.
-fn start_of(path: &str) -> Result<Found, Box<End>> {
-    Found::of_path(path).map_err(|error| match error {
-        Errno::NOENT => Box::new(End::Nowhere(Errno::BADF)),
+/// Where a walk begins. What cannot be opened there is unknown, unless it is not there.
+fn start_of(link: &MagicLink, tid: ThreadId) -> Result<Found, Box<End>> {
+    let fd = link.open(tid, OFlags::PATH).map_err(|error| match error {
+        procfs::Error::Missing { .. } | procfs::Error::Gone(_) => Box::new(End::Nowhere(Errno::BADF)),
         _ => Box::new(End::Unknown),
-    })
+    })?;
+    Found::of(fd).map_err(|_| Box::new(End::Unknown))
 }
 
 impl Supervisor {
@@ -252,11 +258,11 @@ impl Supervisor {
             end: End::Unknown,
         };
         let begin = || -> Result<_, Box<End>> {
-            let root = start_of(&format!("/proc/{tid}/root"))?;
+            let root = start_of(&MagicLink::Root, tid)?;
             let here = match (path.first(), dir) {
                 (Some(b'/'), _) => root.again().map_err(|_| Box::new(End::Unknown))?,
-                (_, Some(fd)) => start_of(&format!("/proc/{tid}/fd/{fd}"))?,
-                (_, None) => start_of(&format!("/proc/{tid}/cwd"))?,
+                (_, Some(fd)) => start_of(&MagicLink::Fd(fd), tid)?,
+                (_, None) => start_of(&MagicLink::Cwd, tid)?,
             };
             Ok((root, here))
         };
@@ -291,9 +297,8 @@ impl Supervisor {
     /// All directories from the working directory to the root.
     pub(in crate::ahead) fn walk_up(&self, tid: ThreadId) -> Vec<Object> {
         let mut through = Vec::new();
-        let root = Found::of_path(&format!("/proc/{tid}/root"));
-        let here = Found::of_path(&format!("/proc/{tid}/cwd"));
-        let (Ok(root), Ok(mut here)) = (root, here) else { return through };
+        let (root, here) = (Found::behind(&MagicLink::Root, tid), Found::behind(&MagicLink::Cwd, tid));
+        let (Some(root), Some(mut here)) = (root, here) else { return through };
         const DEPTH_MAX: usize = 4096;
         for _ in 0..DEPTH_MAX {
             if self.is_private(here.stat.st_dev) {

@@ -6,7 +6,7 @@
 
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
-use procfs::{ProcessId, TaskId, ThreadId};
+use procfs::{MagicLink, ProcessId, TaskId, ThreadId};
 use rustix::fs::{FileType, OFlags, Stat};
 use std::os::unix::fs::MetadataExt;
 use syscall_table::nr;
@@ -57,7 +57,7 @@ impl Supervisor {
     /// Whether a process has a file open for writing that has not ended, also on no guess.
     pub(in crate::ahead) fn is_written_inside(&self, file: (u64, u64)) -> bool {
         let is_it = |tid: ThreadId, fd: i32| {
-            std::fs::metadata(format!("/proc/{tid}/fd/{fd}")).is_ok_and(|found| (found.dev(), found.ino()) == file)
+            MagicLink::Fd(fd).metadata(tid).is_ok_and(|found| (found.dev(), found.ino()) == file)
         };
         let writes = |tid: ThreadId, fd: i32| {
             is_it(tid, fd) && procfs::descriptor_flags(tid, fd).is_ok_and(|flags| flags & ACCESS_MODE != 0)
@@ -70,9 +70,7 @@ impl Supervisor {
         let found = self.look_up(call, dir, path);
         let found = found.known().filter(|found| is_program(found));
         let Some(program) = found.map(|found| (found.st_dev, found.st_ino)) else { return false };
-        let runs = |task: TaskId| {
-            std::fs::metadata(format!("/proc/{task}/exe")).is_ok_and(|exe| (exe.dev(), exe.ino()) == program)
-        };
+        let runs = |task: TaskId| MagicLink::Exe.metadata(task).is_ok_and(|exe| (exe.dev(), exe.ino()) == program);
         // Those that were given up are as good as gone, and so is one that nobody wanted in the end.
         if let Some(stale) = self.ahead.fresh_vessel.take() {
             self.discard(stale);
@@ -80,7 +78,7 @@ impl Supervisor {
         self.await_dying();
         let kin = &self.ahead.children;
         // Of one that is let go its memory is nobody's before its program can be written.
-        let has_no_program = |pid: ProcessId| std::fs::metadata(format!("/proc/{pid}/exe")).is_err();
+        let has_no_program = |pid: ProcessId| MagicLink::Exe.metadata(pid).is_err();
         let mut held_exits = kin.held_exits.keys();
         let is_kept = self.ahead.kept.values().any(|kept| runs(kept.vessel.id().into()))
             || held_exits.any(|&pid| runs(pid.into()) || !kin.stands(pid) && has_no_program(pid))

@@ -13,7 +13,7 @@ use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
 use agent_abi::option;
-use procfs::{ProcessId, TaskId, ThreadId};
+use procfs::{MagicLink, ProcessId, TaskId, ThreadId};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::Ordering;
@@ -300,7 +300,7 @@ fn may_be_same(one: (impl Into<TaskId>, i32), other: (impl Into<TaskId>, i32)) -
 }
 
 fn is_set(tid: ThreadId, fd: i32) -> bool {
-    procfs::link(tid, &format!("fd/{fd}")).is_ok_and(|link| link.as_os_str() == LINK)
+    MagicLink::Fd(fd).shown(tid).is_ok_and(|link| link.as_os_str() == LINK)
 }
 
 /// What is in an epoll set.

@@ -11,14 +11,15 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::objects::kind::info_of;
-use crate::ahead::rollback::undo::{is_close_on_exec, own_path, position_of, Descriptor, Intent, Undo};
+use crate::ahead::rollback::undo::{is_close_on_exec, position_of, Descriptor, Intent, Undo};
 use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::{option, DeviceKind};
-use procfs::ProcessId;
+use procfs::{MagicLink, ProcessId};
 use rustix::fs::{FlockOperation, SeekFrom};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tracee::{Result, Stopped};
@@ -355,7 +356,7 @@ impl Supervisor {
     /// Whether a descriptor may become that of an open file that nobody has any more, and nobody can tell.
     fn can_be_exchanged(&mut self, own: (ProcessId, i32), copy: &OwnedFd, locked: &LockedFile, mode: Mode) -> bool {
         let options = self.world().options.load(Ordering::Relaxed);
-        let path = |file: &OwnedFd| std::fs::read_link(own_path(file)).ok();
+        let path = |file: &OwnedFd| procfs::own_name(file).ok();
         let flags = |file: &OwnedFd| rustix::fs::fcntl_getfl(file).ok();
         options & (option::DESCRIPTORS_PASSED | option::DESCRIPTORS_TAKEN) == 0
             && mode_of(&locked.file) == Some(mode)
@@ -422,6 +423,6 @@ impl Supervisor {
 
 /// The file of a descriptor of a process.
 fn inode_behind(pid: ProcessId, fd: i32) -> Option<Inode> {
-    let stat = rustix::fs::stat(format!("/proc/{pid}/fd/{fd}")).ok()?;
-    Some((stat.st_dev, stat.st_ino))
+    let found = MagicLink::Fd(fd).metadata(pid).ok()?;
+    Some((found.dev(), found.ino()))
 }

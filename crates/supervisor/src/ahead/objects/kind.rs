@@ -171,7 +171,7 @@ pub(crate) struct OpenObject {
 impl OpenObject {
     /// `None`: it is of none of the kinds, or is not known to be.
     pub(in crate::ahead) fn behind(file: OwnedFd, identities: &mut Identities) -> Option<Self> {
-        let link = std::fs::read_link(crate::ahead::rollback::undo::own_path(&file)).ok()?;
+        let link = procfs::own_name(&file).ok()?;
         let kind = *KINDS.iter().find(|kind| link.as_os_str() == kind.link())?;
         let (name, readiness) = (kind.name(), kind.readiness());
         match kind.number(&file).ok()? {

@@ -6,7 +6,7 @@
 
 use crate::event_loop::Supervisor;
 use agent_abi::option;
-use procfs::TaskId;
+use procfs::{MagicLink, TaskId};
 use rustix::fs::FileType;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 
 /// What the descriptors of a process lead to: device and inode.
 pub(in crate::ahead) fn open_files(task: TaskId, descriptors: &[i32]) -> HashSet<(u64, u64)> {
-    let behind = |fd: &i32| std::fs::metadata(format!("/proc/{task}/fd/{fd}")).ok();
+    let behind = |fd: &i32| MagicLink::Fd(*fd).metadata(task).ok();
     descriptors.iter().filter_map(behind).map(|found| (found.dev(), found.ino())).collect()
 }
 

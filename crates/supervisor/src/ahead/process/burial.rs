@@ -9,7 +9,7 @@ use crate::ahead::rollback::undo::{Descriptor, Undo};
 use crate::ahead::{process, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{PROCESS_GIVES_BACK, PROCESS_LOCKS, PROCESS_SHARES};
-use procfs::ProcessId;
+use procfs::{ProcessId, Stat};
 use rustix::fs::{FileType, OFlags};
 use speculation::Dependent;
 use std::collections::HashMap;
@@ -109,13 +109,11 @@ impl Supervisor {
 
 /// Whether a process leads a session that has a terminal: its end is a hang-up for others there (setsid(2)).
 pub(super) fn leads_session_at_terminal(pid: ProcessId) -> procfs::Result<bool> {
-    const SESSION: usize = 6;
-    const TERMINAL: usize = 7;
     if crate::sys::session_of(pid).is_ok_and(|session| session != pid.as_raw()) {
         // Most lead none, and /proc takes much longer to say so.
         return Ok(false);
     }
-    let fields = procfs::unless_gone(procfs::stat_fields(pid))?;
-    let is = |field: usize, value: &str| fields.get(field - 3).is_some_and(|found| found == value);
-    Ok(is(SESSION, &pid.to_string()) && !is(TERMINAL, "0"))
+    procfs::unless_gone(
+        Stat::of(pid).and_then(|stat| Ok(stat.session()? == pid.as_raw() && stat.terminal()?.is_some())),
+    )
 }

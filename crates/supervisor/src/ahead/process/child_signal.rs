@@ -2,7 +2,7 @@
 
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
-use procfs::{ProcessId, Status};
+use procfs::{ProcessId, Stat, Status};
 use tracee::{Result, SignalInfo, Stopped};
 
 impl Supervisor {
@@ -29,14 +29,8 @@ impl Supervisor {
 
 /// The `wait(2)` status of a process that has ended, and for which its parent has not waited.
 fn status_of_zombie(pid: ProcessId) -> Option<i32> {
-    const STATE: usize = 3;
-    const EXIT_CODE: usize = 52;
-    let fields = procfs::stat_fields(pid).ok()?;
-    let field = |number: usize| fields.get(number - 3);
-    if field(STATE)? != "Z" {
-        return None;
-    }
-    field(EXIT_CODE)?.parse().ok()
+    let stat = Stat::of(pid).ok()?;
+    stat.exit_code().ok().filter(|_| stat.state().is_ok_and(|state| state == 'Z'))
 }
 
 /// Whether the kernel may still tell a parent of a child's end: the child is there, perhaps as a zombie, or SIGCHLD

@@ -15,10 +15,10 @@ use crate::ahead::process::signals::Sent;
 use crate::ahead::speculations::bounds::Counted;
 use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
-use procfs::{ProcessId, TaskId, ThreadId};
+use procfs::{MagicLink, ProcessId, TaskId, ThreadId};
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// What a call is about to do to an object: enough to make its undo, if one is needed.
@@ -217,7 +217,7 @@ impl Supervisor {
 
     /// All who have the same end of a pipe open, as processes and their descriptors.
     fn holders_of_end(&mut self, end: (ThreadId, i32)) -> Vec<(ProcessId, i32)> {
-        let link = |task: TaskId, fd: i32| std::fs::read_link(format!("/proc/{task}/fd/{fd}")).ok();
+        let link = |task: TaskId, fd: i32| MagicLink::Fd(fd).shown(task).ok();
         let pipe = link(end.0.into(), end.1);
         let pids = self.processes();
         let of = |pid: ProcessId| {
@@ -350,11 +350,7 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
 
 /// A descriptor that names a pipe without being one of its ends.
 pub(crate) fn path_to(pipe: &OwnedFd) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(own_path(pipe), OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
-}
-
-pub(crate) fn own_path(fd: &impl AsRawFd) -> String {
-    format!("/proc/self/fd/{}", fd.as_raw_fd())
+    Ok(rustix::fs::open(procfs::own_path(pipe), OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
 }
 
 /// Open an end of a pipe again.
@@ -362,12 +358,17 @@ pub(crate) fn open_end(path: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
     let is_in_packets = flags.contains(OFlags::DIRECT);
     let flags = flags & (OFlags::RWMODE | OFlags::APPEND | OFlags::NONBLOCK);
     // Without O_NONBLOCK an open would wait for the other end.
-    let fd = rustix::fs::open(own_path(path), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, rustix::fs::Mode::empty());
+    let fd =
+        rustix::fs::open(procfs::own_path(path), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, rustix::fs::Mode::empty());
     let fd = match fd {
         // Nobody reads: both ends for a moment, so that one of them can be opened.
         Err(rustix::io::Errno::NXIO) => {
             let _both = open_both(path)?;
-            rustix::fs::open(own_path(path), flags | OFlags::NONBLOCK | OFlags::CLOEXEC, rustix::fs::Mode::empty())?
+            rustix::fs::open(
+                procfs::own_path(path),
+                flags | OFlags::NONBLOCK | OFlags::CLOEXEC,
+                rustix::fs::Mode::empty(),
+            )?
         }
         other => other?,
     };
@@ -381,7 +382,7 @@ pub(crate) fn open_end(path: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
 
 pub(crate) fn open_both(pipe: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(own_path(pipe), flags, rustix::fs::Mode::empty())?)
+    Ok(rustix::fs::open(procfs::own_path(pipe), flags, rustix::fs::Mode::empty())?)
 }
 
 /// `O_CLOEXEC`, as `/proc` says it of a descriptor that exec closes.

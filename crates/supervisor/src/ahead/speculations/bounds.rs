@@ -5,6 +5,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use crate::message::Message;
+use procfs::machine::memory_bytes;
 use rustix::process::Resource;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
@@ -53,7 +54,7 @@ pub(in crate::ahead) fn are_many_bytes_kept() -> bool {
     const LEAST: u64 = 64 << 20;
     const MOST: u64 = 1 << 30;
     static MAX: OnceLock<u64> = OnceLock::new();
-    let max = *MAX.get_or_init(|| (memory("MemTotal:").unwrap_or(0) / SHARE).clamp(LEAST, MOST));
+    let max = *MAX.get_or_init(|| (memory_bytes("MemTotal").unwrap_or(0) / SHARE).clamp(LEAST, MOST));
     KEPT.load(Ordering::Relaxed) >= max
 }
 
@@ -64,8 +65,8 @@ pub(in crate::ahead) fn are_many_ended(count: usize) -> bool {
     const FEW: usize = 256;
     const SHARE: u64 = 8;
     static MAX: OnceLock<usize> = OnceLock::new();
-    let is_short = || match (memory("MemTotal:"), memory("MemAvailable:")) {
-        (Some(total), Some(available)) => available < total / SHARE,
+    let is_short = || match (memory_bytes("MemTotal"), memory_bytes("MemAvailable")) {
+        (Ok(total), Ok(available)) => available < total / SHARE,
         _ => true,
     };
     count >= *MAX.get_or_init(ended_max) || count > FEW && is_short()
@@ -76,22 +77,15 @@ fn ended_max() -> usize {
     const MOST: u64 = agent_abi::PROCESSES_MAX as u64 / 2;
     const DESCRIPTORS_EACH: u64 = 5;
     const SHARE: u64 = 4;
-    let numbers = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let setting = |name: &str| procfs::machine::setting(name).ok()?.parse::<u64>().ok();
     let soft = |resource| rustix::process::getrlimit(resource).current;
     let limits = [
         soft(Resource::Nofile).map(|limit| limit / DESCRIPTORS_EACH),
         soft(Resource::Nproc).map(|limit| limit / SHARE),
-        numbers("/proc/sys/kernel/pid_max").map(|limit| limit / SHARE),
-        numbers("/proc/sys/kernel/threads-max").map(|limit| limit / SHARE),
+        setting("kernel/pid_max").map(|limit| limit / SHARE),
+        setting("kernel/threads-max").map(|limit| limit / SHARE),
     ];
     limits.into_iter().flatten().fold(MOST, u64::min) as usize
-}
-
-/// A line of /proc/meminfo, bytes.
-fn memory(name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| kb << 10)
 }
 
 impl Supervisor {

@@ -2,6 +2,7 @@
 //! through what, and what was taken back. It is kept only if somebody wants it (`--report=svg:FILE` and its kin), and
 //! for the first of many events only.
 
+use procfs::ProcessId;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -134,7 +135,7 @@ impl Recorder {
     fn life(&mut self, pid: i32, at_us: u64) -> Option<&mut Life> {
         if !self.alive.contains_key(&pid) && self.has_room() {
             self.alive.insert(pid, self.written.lives.len());
-            let (name, ahead_us) = (program_of(pid), Vec::new());
+            let (name, ahead_us) = (program_of(ProcessId::from_raw(pid)), Vec::new());
             self.written.lives.push(Life { pid, name, since_us: at_us, until_us: None, ahead_us });
         }
         let index = *self.alive.get(&pid)?;
@@ -144,7 +145,7 @@ impl Recorder {
     /// A process runs a new program.
     pub fn executed(&mut self, pid: i32) {
         if let Some(life) = self.alive.get(&pid).and_then(|&index| self.written.lives.get_mut(index)) {
-            life.name = program_of(pid);
+            life.name = program_of(ProcessId::from_raw(pid));
         }
     }
 
@@ -226,9 +227,8 @@ fn end_span(life: &mut Life, at_us: u64) {
 }
 
 /// Name of the program that a process runs.
-pub(in crate::ahead) fn program_of(pid: i32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    name.trim_end().to_owned()
+pub(in crate::ahead) fn program_of(pid: ProcessId) -> String {
+    procfs::program_name(pid).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Ahead {
         let since = self.ledger.ahead_since(pid);
         ProcessStatus {
             pid: pid.as_raw(),
-            program: history::program_of(pid.as_raw()),
+            program: history::program_of(pid),
             ahead_us: since.map(|since| us(self.now().saturating_sub(since))),
             guesses: self.core.dependencies_of_process(process(pid)).len() as usize,
             checkpoints: self.checkpoints_of(pid).count(),

@@ -91,8 +91,7 @@ impl Costs {
 
 /// Pages that a process has in memory; 0 if it is gone.
 pub(in crate::ahead) fn resident_pages(pid: ProcessId) -> u64 {
-    let sizes = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    sizes.split(' ').nth(1).and_then(|resident| resident.parse().ok()).unwrap_or(0)
+    procfs::resident_pages(pid).unwrap_or(0)
 }
 
 #[cfg(test)]

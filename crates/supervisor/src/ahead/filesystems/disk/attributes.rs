@@ -21,7 +21,7 @@ use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::memory::inverse::extended_of;
 use crate::ahead::filesystems::open::{arguments, O_EXCL, O_NOFOLLOW};
 use crate::ahead::filesystems::path_walk::{End, Found};
-use crate::ahead::rollback::undo::{own_path, Intent};
+use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{process, Call, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
@@ -64,7 +64,7 @@ pub(in crate::ahead) enum Change {
 impl Change {
     /// Make it, whatever the file's name is now.
     pub fn make(&self, file: &OwnedFd) -> rustix::io::Result<()> {
-        let path = own_path(file);
+        let path = procfs::own_path(file);
         match *self {
             Self::Mode(mode) => rustix::fs::chmod(path, Mode::from_raw_mode(mode)),
             Self::Permissions(bits) => {
@@ -427,16 +427,14 @@ fn concerns_links(change: &Change) -> bool {
 
 /// Whether a file, or a directory, could have an access list, and has none.
 fn keeps_access_lists(file: &Found) -> bool {
-    let read = |name: &str| rustix::fs::getxattr(own_path(&file.fd), name, &mut [0; 1][..]);
+    let read = |name: &str| rustix::fs::getxattr(procfs::own_path(&file.fd), name, &mut [0; 1][..]);
     let is_absent = |name: &str| read(name) == Err(Errno::NODATA);
     is_absent(ACCESS_LIST) && (!file.is_dir() || is_absent(DEFAULT_LIST))
 }
 
 fn has_quotas(stat: &Stat) -> bool {
-    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&device));
-    mount.and_then(|line| line.rsplit(' ').next()).is_none_or(|options| options.contains("quota"))
+    let mount = procfs::mountinfo::of_device(stat.st_dev).ok().flatten();
+    mount.is_none_or(|mount| mount.fs_options.contains("quota"))
 }
 
 /// Of the calls that observe a descriptor, those that show what is held: fstat is answered before, extended

@@ -17,7 +17,7 @@ use crate::ahead::{Call, Object, UnderWay, SCRATCH};
 use crate::event_loop::Supervisor;
 use procfs::ProcessId;
 use rustix::fs::Stat;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use syscall_table::{nr, Op};
 use tracee::{Result, Stopped, TraceError};
@@ -96,7 +96,7 @@ const PATH_AT: u64 = 7 * 8;
 
 /// The call as the agent makes it, for an address.
 fn opening(at: u64, fifo: &Arc<OwnedFd>, flags: u64) -> Vec<u8> {
-    let path = format!("/proc/{}/fd/{}\0", std::process::id(), fifo.as_raw_fd());
+    let path = procfs::path_for_others(fifo) + "\0";
     let words = [nr::openat, libc::AT_FDCWD as u64, at + PATH_AT, flags, 0, 0, 0];
     words.iter().flat_map(|word| word.to_ne_bytes()).chain(path.into_bytes()).collect()
 }

@@ -202,10 +202,8 @@ impl Supervisor {
     /// not see.
     fn is_mapped_by_anybody(&mut self, inode: Inode) -> bool {
         let inside = self.processes();
-        let Ok(processes) = std::fs::read_dir("/proc") else { return true };
-        let mut pids =
-            processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(ProcessId::from_raw));
-        pids.any(|pid| match procfs::Maps::of(pid) {
+        let Ok(processes) = procfs::machine::processes() else { return true };
+        processes.into_iter().any(|pid| match procfs::Maps::of(pid) {
             // Nobody may look at some processes outside.
             Err(_) if !inside.contains(&pid) => false,
             maps => may_map(maps, |found| *found == inode),

@@ -9,7 +9,6 @@ use crate::ahead::filesystems::disk::new_files::{group_in, is_root_as_we_are, um
 use crate::ahead::filesystems::disk::stages::{Kind, Staged, Stages};
 use crate::ahead::filesystems::disk::staging::{self, Rights};
 use crate::ahead::filesystems::path_walk::{End, Entry, Found};
-use crate::ahead::rollback::undo::own_path;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
@@ -245,7 +244,7 @@ impl Supervisor {
         let above = Found::at(&dir.fd, b"..", OFlags::empty()).map_err(|_| Unsure)?;
         sure_if(!staging::is_watched(&dir.stat) && !staging::is_watched(&above.stat))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOATIME | OFlags::CLOEXEC;
-        let open = rustix::fs::open(own_path(&dir.fd), flags, Mode::empty()).map_err(|_| Unsure)?;
+        let open = rustix::fs::open(procfs::own_path(&dir.fd), flags, Mode::empty()).map_err(|_| Unsure)?;
         for entry in rustix::fs::Dir::new(open).map_err(|_| Unsure)? {
             let entry = entry.map_err(|_| Unsure)?;
             let name = entry.file_name().to_bytes();

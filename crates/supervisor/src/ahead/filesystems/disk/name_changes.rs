@@ -4,7 +4,6 @@ use crate::ahead::calls::known_ways::News;
 use crate::ahead::filesystems::disk::stages::Staged;
 use crate::ahead::filesystems::disk::staging;
 use crate::ahead::filesystems::path_walk::{Entry, Found};
-use crate::ahead::rollback::undo::own_path;
 use rustix::fs::{AtFlags, RenameFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
@@ -39,7 +38,7 @@ impl Target {
 
     /// Where the disk says that it is.
     pub fn path(&self) -> PathBuf {
-        std::fs::read_link(own_path(&self.fd)).unwrap_or_default()
+        procfs::own_name(&self.fd).unwrap_or_default()
     }
 
     /// Take another one's descriptor, which leads to the same by the same way: we hold one of each then.

@@ -16,11 +16,12 @@ use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::disk::{attribute_calls, writes};
 use crate::ahead::filesystems::path_walk::{End, Found, Way};
 use crate::ahead::filesystems::{mapped, memory};
-use crate::ahead::rollback::undo::{own_path, Intent};
+use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, DeviceKind};
-use procfs::ThreadId;
+use procfs::mountinfo::Mount;
+use procfs::{MagicLink, ThreadId};
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
@@ -185,8 +186,8 @@ impl Supervisor {
         let Some(text) = path_text(call, at) else { return false };
         if text.is_empty() {
             // AT_EMPTY_PATH: the descriptor itself.
-            let fd = format!("/proc/{}/fd/{}", call.tid, call.frame.args[usize::from(dir) % 6] as i32);
-            return rustix::fs::stat(fd.as_str()).is_ok_and(|stat| self.is_held_file(&stat));
+            let fd = MagicLink::Fd(call.frame.args[usize::from(dir) % 6] as i32);
+            return Found::behind(&fd, call.tid).is_some_and(|found| self.is_held_file(&found.stat));
         }
         let leads = |text: &[u8], follows| {
             let way = self.walk(call.tid, call.pid, dir_of(call, dir), text, follows);
@@ -217,13 +218,13 @@ impl Supervisor {
             Told::Nothing => false,
             Told::Mappings => self.maps_held_file(call.tid) || !moved.is_empty() && self.maps_below_moved(call.tid),
             Told::Program => {
-                let program = std::fs::read_link(format!("/proc/{}/exe", call.tid));
+                let program = MagicLink::Exe.shown(call.tid);
                 program.map_or(true, |program| is_moved(&program)) || self.maps_held_file(call.tid)
             }
             Told::Mounts => {
-                let mounts = procfs::text(call.tid, "mountinfo");
-                let place = |line: &str| line.split(' ').nth(4).is_none_or(|place| is_moved(Path::new(place)));
-                !moved.is_empty() && mounts.map_or(true, |mounts| mounts.lines().any(place))
+                let mounts = procfs::mountinfo::of(call.tid);
+                let is_below = |mount: &Mount| is_moved(&mount.mount_point);
+                !moved.is_empty() && mounts.map_or(true, |mounts| mounts.iter().any(is_below))
             }
             Told::Anything => !moved.is_empty() || self.maps_held_file(call.tid),
         }
@@ -327,7 +328,7 @@ impl Told {
             End::File(_) | End::Nowhere(_) => return Self::Nothing,
             End::Unknown => return Self::Anything,
         };
-        let is_setting = || std::fs::read_link(own_path(&entry.dir.fd)).is_ok_and(|dir| dir.starts_with("/proc/sys"));
+        let is_setting = || procfs::own_name(&entry.dir.fd).is_ok_and(|dir| dir.starts_with("/proc/sys"));
         match entry.name.as_bytes() {
             _ if entry.dir.stat.st_ino == PROC_ROOT => Self::Nothing,
             b"auxv" | b"cgroup" | b"cmdline" | b"comm" | b"coredump_filter" | b"environ" | b"io" | b"limits" => {

@@ -21,12 +21,12 @@ use crate::ahead::filesystems::memory::{naming, written_range};
 use crate::ahead::filesystems::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC};
 use crate::ahead::filesystems::path_walk::{Entry, Found};
 use crate::ahead::objects::descriptor::FileDescription;
-use crate::ahead::rollback::undo::{own_path, position_of, Intent};
+use crate::ahead::rollback::undo::{position_of, Intent};
 use crate::ahead::{process, Call, Object};
-use crate::descriptors::{file_system_user_of, status_field};
+use crate::descriptors::file_system_user_of;
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
-use procfs::ProcessId;
+use procfs::{ProcessId, Status};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Gid, Mode, OFlags, Stat};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -187,7 +187,7 @@ impl Supervisor {
         }
         let known = flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC);
         let how = OFlags::from_bits_retain(known as u32) | OFlags::CLOEXEC;
-        let Ok(open) = rustix::fs::open(own_path(&file.fd), how, Mode::empty()) else { return Ok(None) };
+        let Ok(open) = rustix::fs::open(procfs::own_path(&file.fd), how, Mode::empty()) else { return Ok(None) };
         self.give_descriptor(stopped, call, fd, &open, flags)?;
         Ok(Some(Decision::Answer(i64::from(fd))))
     }
@@ -264,7 +264,7 @@ impl Supervisor {
         let file = Found::of(naming(&unnamed).ok()?).ok()?;
         let flags = creation.flags & (O_ACCMODE | O_APPEND | O_NONBLOCK);
         let flags = OFlags::from_bits_retain(flags as u32) | OFlags::CLOEXEC;
-        let open = rustix::fs::open(own_path(&file.fd), flags, Mode::empty()).ok()?;
+        let open = rustix::fs::open(procfs::own_path(&file.fd), flags, Mode::empty()).ok()?;
         let is_its_own = file.stat.st_uid == 0 && file.stat.st_dev == creation.entry.dir.stat.st_dev;
         is_its_own.then_some((file, open))
     }
@@ -445,7 +445,7 @@ fn would_be_given(file: &OwnedFd, operation: u64) -> bool {
         libc::LOCK_EX => FlockOperation::NonBlockingLockExclusive,
         _ => return false,
     };
-    let other = rustix::fs::open(own_path(file), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let other = rustix::fs::open(procfs::own_path(file), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     other.is_ok_and(|other| rustix::fs::flock(other, operation).is_ok())
 }
 
@@ -490,7 +490,7 @@ pub(in crate::ahead) fn is_root_as_we_are(pid: ProcessId) -> bool {
 
 /// The rights that a process never gives to what it makes.
 pub(in crate::ahead) fn umask_of(pid: ProcessId) -> Option<u32> {
-    u32::from_str_radix(&status_field::<String>(pid.leader(), "Umask:", 0).ok()?, 8).ok()
+    Status::of(pid).and_then(|status| status.umask()).ok()?.try_into().ok()
 }
 
 /// The group of a file that a process makes in a directory.
@@ -499,5 +499,6 @@ pub(in crate::ahead) fn group_in(pid: ProcessId, dir: &Stat) -> Option<Gid> {
     if dir.st_mode & SET_GROUP != 0 {
         return Some(Gid::from_raw(dir.st_gid));
     }
-    status_field(pid.leader(), "Gid:", 3).ok().map(Gid::from_raw)
+    let [_, _, _, for_files] = Status::of(pid).and_then(|status| status.groups()).ok()?;
+    Some(Gid::from_raw(for_files))
 }

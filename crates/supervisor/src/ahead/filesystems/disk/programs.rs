@@ -12,12 +12,11 @@ use crate::ahead::filesystems::disk::names::path_text;
 use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::staging;
 use crate::ahead::filesystems::path_walk::{End, Entry, Found};
-use crate::ahead::rollback::undo::own_path;
 use crate::ahead::{Call, Object, UnderWay, SCRATCH};
 use crate::event_loop::Supervisor;
 use procfs::ThreadId;
 use rustix::fs::{Mode, OFlags};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use syscall_table::nr;
 use tracee::{Result, Stopped, TraceError};
 
@@ -74,9 +73,7 @@ impl Executed {
         const AT_EXECFN: u64 = 31;
         let tid = stopped.tid();
         let kernel = |source| TraceError::kernel("name a program", tid, source);
-        let words = std::fs::read(format!("/proc/{tid}/auxv")).map_err(kernel)?;
-        let word = |at: &[u8]| u64::from_ne_bytes(at.try_into().unwrap_or_default());
-        let at = words.chunks_exact(16).find(|pair| word(&pair[..8]) == AT_EXECFN).map(|pair| word(&pair[8..]));
+        let at = procfs::auxiliary(tid, AT_EXECFN).map_err(|error| kernel(error.into()))?;
         let Some(at) = at else { return Ok(()) };
         let mut text = self.name.clone();
         text.resize(self.len.max(self.name.len()) + 1, 0);
@@ -241,7 +238,7 @@ impl Supervisor {
 
 /// Whether a file may be open for writing.
 fn has_writers(file: &Found) -> bool {
-    let open = rustix::fs::open(own_path(&file.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let open = rustix::fs::open(procfs::own_path(&file.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     open.map_or(true, |open| crate::sys::is_open_for_writing(open.as_fd()))
 }
 
@@ -261,9 +258,10 @@ fn named(call: &Call) -> Option<(Vec<u8>, u64, u64)> {
 
 /// Where the process finds a file of ours; as long as `len` at least.
 fn path_of(file: &OwnedFd, len: usize) -> Vec<u8> {
-    let (own, fd) = (format!("/proc/{}/fd/", std::process::id()), file.as_raw_fd().to_string());
-    let slashes = "/".repeat(len.saturating_sub(own.len() + fd.len()));
-    format!("{own}{slashes}{fd}").into_bytes()
+    let path = procfs::path_for_others(file);
+    let slashes = "/".repeat(len.saturating_sub(path.len()));
+    let (dir, fd) = path.rsplit_once('/').unwrap_or_default();
+    format!("{dir}/{slashes}{fd}").into_bytes()
 }
 
 /// Where the path stands: behind the number of the call and its arguments.
@@ -316,7 +314,7 @@ impl Head {
     fn of(file: &Found) -> Option<Self> {
         // Nobody's lease is waited for.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let open = rustix::fs::open(own_path(&file.fd), flags, Mode::empty()).ok()?;
+        let open = rustix::fs::open(procfs::own_path(&file.fd), flags, Mode::empty()).ok()?;
         let mut head = [0; HEAD_LEN];
         let len = rustix::io::pread(&open, &mut head, 0).ok()?;
         match &head[..len] {
@@ -376,9 +374,8 @@ impl Head {
 
 /// Whether nobody has told the kernel of formats of his own (`binfmt_misc`).
 fn are_formats_known() -> bool {
-    let Ok(formats) = std::fs::read_dir("/proc/sys/fs/binfmt_misc") else { return true };
-    let is_format = |name: std::ffi::OsString| name != "register" && name != "status";
-    !formats.flatten().any(|format| is_format(format.file_name()))
+    let Ok(names) = procfs::machine::settings_in("fs/binfmt_misc") else { return true };
+    names.iter().all(|name| name == "register" || name == "status")
 }
 
 /// So much of a file the kernel looks at to know what it is.

@@ -51,7 +51,7 @@ impl Supervisor {
     }
 
     fn copy_of_held(&self, open: &OwnedFd, inode: (u64, u64)) -> Option<OwnedFd> {
-        let path = std::fs::read_link(crate::ahead::rollback::undo::own_path(open)).ok()?;
+        let path = procfs::own_name(open).ok()?;
         let name = path.file_name().unwrap_or_default();
         let size = self.held_size(open, inode);
         let bytes = self.held_bytes(open, inode, 0, size, size)?;

@@ -10,7 +10,6 @@
 //! are in use.
 
 use crate::ahead::filesystems::disk::staging;
-use crate::ahead::rollback::undo::own_path;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -127,7 +126,7 @@ impl Staged {
             rustix::fs::chownat(&file, "", None, Some(rights.group), AtFlags::EMPTY_PATH).ok()?;
         }
         if !matches!(kind, Kind::Link(_)) {
-            rustix::fs::chmod(own_path(&file), rights.mode).ok()?;
+            rustix::fs::chmod(procfs::own_path(&file), rights.mode).ok()?;
         }
         Some(file)
     }
@@ -221,7 +220,7 @@ mod tests {
         let program = staged.open().unwrap();
         assert_eq!(inode(&program), inode(&made));
         staged.place(&open(above.path()), OsStr::new("name")).unwrap();
-        assert_eq!(std::fs::read_link(own_path(&program)).unwrap(), above.path().join("name"));
+        assert_eq!(procfs::own_name(&program).unwrap(), above.path().join("name"));
         drop((staged, stage));
         assert_eq!(std::fs::read_dir(above.path()).unwrap().count(), 1, "only the name");
     }

@@ -9,7 +9,7 @@
 //! The directory is reached through the mount of the directory where the file will be: a link does not cross mounts.
 
 use crate::ahead::filesystems::memory::inverse::extended_of;
-use crate::ahead::rollback::undo::own_path;
+use procfs::Watch;
 use rustix::fs::{AtFlags, Gid, IFlags, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -139,7 +139,7 @@ fn has_no_flags(dir: &OwnedFd) -> bool {
 }
 
 fn flags_by_opening(file: &OwnedFd) -> Option<IFlags> {
-    let open = rustix::fs::open(own_path(file), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let open = rustix::fs::open(procfs::own_path(file), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     rustix::fs::ioctl_getflags(&open).ok()
 }
 
@@ -147,17 +147,14 @@ fn flags_by_opening(file: &OwnedFd) -> Option<IFlags> {
 fn gives_group(dir: &OwnedFd) -> bool {
     const OPTIONS: [&str; 2] = ["grpid", "bsdgroups"];
     let Ok(stat) = rustix::fs::fstat(dir) else { return true };
-    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&device));
-    let options = mount.and_then(|line| line.rsplit(' ').next());
-    options.is_none_or(|options| options.split(',').any(|option| OPTIONS.contains(&option)))
+    let mount = procfs::mountinfo::of_device(stat.st_dev).ok().flatten();
+    mount.is_none_or(|mount| OPTIONS.iter().any(|option| mount.has_fs_option(option)))
 }
 
 /// The file gets its name. If it was closed already, whoever watches the directory hears that, too.
 pub(in crate::ahead) fn give_name(file: &OwnedFd, dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
     // As long as it has no name nobody else can open it.
-    let open = rustix::fs::open(own_path(file), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let open = rustix::fs::open(procfs::own_path(file), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let is_closed = open.is_ok_and(|open| !crate::sys::is_open_for_writing(open.as_fd()));
     rustix::fs::linkat(file, "", dir, name, AtFlags::EMPTY_PATH)?;
     if is_closed {
@@ -174,37 +171,19 @@ pub(in crate::ahead) fn is_watched(dir: &Stat) -> bool {
 
 /// What is watched on this machine. What cannot be looked at may be.
 #[derive(Debug)]
-struct Marks(Option<Vec<String>>);
+struct Marks(Option<Vec<Watch>>);
 
 impl Marks {
     fn read() -> Self {
-        let Ok(processes) = std::fs::read_dir("/proc") else { return Self(None) };
-        let is_process = |entry: &std::fs::DirEntry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit();
-        let all = processes.flatten().filter(is_process).map(|process| marks_of(&process.path()));
+        let Ok(processes) = procfs::machine::processes() else { return Self(None) };
+        let all = processes.into_iter().map(|pid| procfs::unless_gone(procfs::watches(pid)).ok());
         Self(all.collect::<Option<Vec<_>>>().map(|all| all.concat()))
     }
 
     fn concern(&self, file: &Stat) -> bool {
-        self.0.as_ref().is_none_or(|marks| marks.iter().any(|mark| concerns(mark, file)))
+        let device = (rustix::fs::major(file.st_dev), rustix::fs::minor(file.st_dev));
+        self.0.as_ref().is_none_or(|watches| watches.iter().any(|watch| watch.concerns(device, file.st_ino)))
     }
-}
-
-fn marks_of(process: &Path) -> Option<Vec<String>> {
-    let descriptors = match std::fs::read_dir(process.join("fd")) {
-        Ok(descriptors) => descriptors.flatten(),
-        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return None,
-        Err(_) => return Some(Vec::new()),
-    };
-    let hears = |link: &Path| {
-        let target = std::fs::read_link(link).unwrap_or_default();
-        let target = target.as_os_str().as_encoded_bytes();
-        target == b"anon_inode:inotify" || target == b"inotify" || target == b"anon_inode:[fanotify]"
-    };
-    let listening = descriptors.filter(|descriptor| hears(&descriptor.path()));
-    let marks = |descriptor: std::fs::DirEntry| {
-        std::fs::read_to_string(process.join("fdinfo").join(descriptor.file_name())).unwrap_or_default()
-    };
-    Some(listening.flat_map(|descriptor| marks(descriptor).lines().map(str::to_owned).collect::<Vec<_>>()).collect())
 }
 
 /// Who hears of what happens to files, as of a moment ago: for many files at once.
@@ -221,44 +200,9 @@ impl Watchers {
         if self.read.as_ref().is_none_or(|(at, _)| at.elapsed() > Self::TIME) {
             self.read = Some((Instant::now(), Marks::read()));
         }
-        let path = std::fs::read_link(own_path(file)).unwrap_or_default();
+        let path = procfs::own_name(file).unwrap_or_default();
         let dir = rustix::fs::stat(path.parent().unwrap_or(Path::new("/")));
         let (Some((_, marks)), Ok(file), Ok(dir)) = (&self.read, rustix::fs::fstat(file), dir) else { return true };
         marks.concern(&file) || marks.concern(&dir)
-    }
-}
-
-/// A line of proc(5)'s fdinfo: `inotify wd:1 ino:b sdev:fe00000 …`, `fanotify ino:b sdev:fe00000 …`, or marks of
-/// whole mounts and file systems.
-fn concerns(mark: &str, dir: &Stat) -> bool {
-    let number = |key: &str| {
-        let field = mark.split_ascii_whitespace().find_map(|word| word.strip_prefix(key));
-        field.and_then(|hex| u64::from_str_radix(hex, 16).ok())
-    };
-    let is_dir = |ino| {
-        let dev = u64::from(rustix::fs::major(dir.st_dev)) << 20 | u64::from(rustix::fs::minor(dir.st_dev));
-        ino == dir.st_ino && number("sdev:") == Some(dev)
-    };
-    let is_mark = mark.starts_with("inotify ") || mark.starts_with("fanotify ") && !mark.starts_with("fanotify flags:");
-    is_mark && number("ino:").is_none_or(is_dir)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn marks_are_read() {
-        let mut dir = rustix::fs::stat("/").unwrap();
-        (dir.st_dev, dir.st_ino) = (rustix::fs::makedev(254, 1), 11);
-        let check = |mark: &str, expected| assert_eq!(concerns(mark, &dir), expected, "{mark}");
-        check("inotify wd:1 ino:b sdev:fe00001 mask:fce ignored_mask:0 fhandle-bytes:8", true);
-        check("inotify wd:1 ino:c sdev:fe00001 mask:fce ignored_mask:0 fhandle-bytes:8", false);
-        check("inotify wd:1 ino:b sdev:fe00000 mask:fce ignored_mask:0 fhandle-bytes:8", false);
-        check("fanotify ino:b sdev:fe00001 mflags:0 mask:8 ignored_mask:0", true);
-        check("fanotify sdev:fe00000 mflags:0 mask:8 ignored_mask:0", true);
-        check("fanotify mnt_id:1d mflags:0 mask:8 ignored_mask:0", true);
-        check("fanotify flags:10 event-flags:8000", false);
-        check("pos:\t0", false);
     }
 }

@@ -12,10 +12,9 @@ use crate::ahead::filesystems::disk::new_files::{is_root_as_we_are, KNOWN_FLAGS,
 use crate::ahead::filesystems::memory;
 use crate::ahead::filesystems::open::{arguments, O_CREAT, O_EXCL, O_NOFOLLOW};
 use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
-use crate::ahead::rollback::undo::own_path;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
-use procfs::ThreadId;
+use procfs::{MagicLink, ThreadId};
 use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
@@ -183,7 +182,7 @@ impl Supervisor {
         if found.is_symlink() {
             return None;
         }
-        let (path, mut bytes) = (own_path(&found.fd), vec![0; 1 << 16]);
+        let (path, mut bytes) = (procfs::own_path(&found.fd), vec![0; 1 << 16]);
         let (at, room) = if lists { (args[1], args[2]) } else { (args[2], args[3]) };
         let len = match lists {
             true => rustix::fs::listxattr(path, &mut bytes[..]),
@@ -279,7 +278,7 @@ impl Supervisor {
         let (dir, name) = self.ahead.held_names.only_name(inode)?;
         let path = match self.path_of_dir(tid, Found::of(dir.try_clone().ok()?).ok()?)? {
             Cwd::Moved(path) => path,
-            Cwd::AsOnDisk => std::fs::read_link(own_path(&dir)).ok()?.into_os_string().into_encoded_bytes(),
+            Cwd::AsOnDisk => procfs::own_name(&dir).ok()?.into_os_string().into_encoded_bytes(),
         };
         let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
         Some([&path[..], slash, name.as_encoded_bytes()].concat())
@@ -288,15 +287,15 @@ impl Supervisor {
     /// What a process has mapped, if a call opens the list of that and it has mapped files without a name on the disk:
     /// a copy of the list, where these have the names that those inside see.
     fn list_of_mappings(&self, call: &Call, flags: u64) -> Option<Found> {
-        let path = format!("/proc/{}/maps", call.pid);
         let (dir, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
-        let text = path_text(call, at).filter(|text| text == b"/proc/self/maps" || text == path.as_bytes())?;
+        let by_number = format!("/proc/{}/maps", call.pid);
+        let text = path_text(call, at).filter(|text| text == b"/proc/self/maps" || text == by_number.as_bytes())?;
         let is_read = flags & O_ACCMODE == 0 && flags & (O_CREAT | O_DIRECTORY | O_PATH) == 0;
         if !is_read || !self.maps_held_file(call.tid) || self.maps_below_moved(call.tid) {
             return None;
         }
         let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, true);
-        if way.found()?.inode() != Found::of_path(&path).ok()?.inode() {
+        if way.found()?.inode() != Found::of_path(&by_number).ok()?.inode() {
             return None;
         }
         let shown = procfs::Maps::of(call.pid).ok()?.renamed(|(major, minor), inode| {
@@ -312,13 +311,13 @@ impl Supervisor {
 
     /// `None`: it cannot be told.
     fn path_of_cwd(&self, tid: ThreadId) -> Option<Cwd> {
-        self.path_of_dir(tid, Found::of_path(&format!("/proc/{tid}/cwd")).ok()?)
+        self.path_of_dir(tid, Found::behind(&MagicLink::Cwd, tid)?)
     }
 
     /// The same for any directory.
     fn path_of_dir(&self, tid: ThreadId, mut here: Found) -> Option<Cwd> {
         const DEPTH_MAX: usize = 1000;
-        let root = Found::of_path(&format!("/proc/{tid}/root")).ok()?;
+        let root = Found::behind(&MagicLink::Root, tid)?;
         let (mut names, mut is_moved) = (Vec::new(), false);
         while here.inode() != root.inode() && names.len() < DEPTH_MAX {
             let is_held = self.ahead.held_names.parent(here.inode()).is_some();
@@ -335,7 +334,7 @@ impl Supervisor {
         if let Some((_, name)) = self.ahead.held_names.parent(dir.inode()) {
             return Some(name.as_encoded_bytes().to_vec());
         }
-        let path = std::fs::read_link(own_path(&dir.fd)).ok().filter(|_| dir.stat.st_nlink > 0)?;
+        let path = procfs::own_name(&dir.fd).ok().filter(|_| dir.stat.st_nlink > 0)?;
         path.file_name().map(|name| name.as_encoded_bytes().to_vec())
     }
 

@@ -25,8 +25,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::ahead::rollback::undo::own_path;
-
 /// Bytes kept for one call at most; who would change more waits.
 pub(in crate::ahead) const KEPT_LEN_MAX: u64 = 64 << 20;
 const PAGE: u64 = 4096;
@@ -71,7 +69,7 @@ impl Memory {
 
     /// A directory that the world knows, as we reach it. `None` if it has no path any more, or another one.
     pub(in crate::ahead) fn own(&self, dir: &Found) -> Option<OwnedFd> {
-        let path = rustix::fs::readlinkat(CWD, own_path(&dir.fd), Vec::new()).ok()?;
+        let path = rustix::fs::readlinkat(CWD, procfs::own_path(&dir.fd), Vec::new()).ok()?;
         let path = PathBuf::from(OsStr::from_bytes(path.as_bytes()));
         let path = std::path::Path::new(WORLD).join(path.strip_prefix(&self.dir).ok()?);
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
@@ -230,7 +228,7 @@ impl Before {
 }
 
 fn reopen(file: &OwnedFd, flags: OFlags) -> io::Result<OwnedFd> {
-    Ok(rustix::fs::open(own_path(file), flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?)
+    Ok(rustix::fs::open(procfs::own_path(file), flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())?)
 }
 
 fn remember_contents(file: OwnedFd, range: Range<u64>) -> io::Result<Before> {
@@ -337,14 +335,14 @@ impl Attributes {
             self.restore_extended(file)?;
             // A change of the owner took bits away.
             if rustix::fs::fstat(file)?.st_mode != self.mode {
-                rustix::fs::chmod(own_path(file), Mode::from_raw_mode(self.mode))?;
+                rustix::fs::chmod(procfs::own_path(file), Mode::from_raw_mode(self.mode))?;
             }
         }
         set_times(file, &self.times)
     }
 
     fn restore_extended(&self, file: &OwnedFd) -> io::Result<()> {
-        let path = own_path(file);
+        let path = procfs::own_path(file);
         let now = extended_of(file)?;
         for (name, _) in now.iter().filter(|(name, _)| !self.extended.iter().any(|(was, _)| was == name)) {
             rustix::fs::removexattr(&path, name)?;
@@ -358,7 +356,7 @@ impl Attributes {
 
 pub(in crate::ahead) fn extended_of(file: &OwnedFd) -> io::Result<Vec<(CString, Vec<u8>)>> {
     const LEN_MAX: usize = 65536;
-    let path = own_path(file);
+    let path = procfs::own_path(file);
     let mut list = vec![0u8; LEN_MAX];
     let len = match rustix::fs::listxattr(&path, &mut list[..]) {
         Err(Errno::OPNOTSUPP) => 0,

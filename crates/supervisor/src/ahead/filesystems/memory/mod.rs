@@ -17,7 +17,7 @@ use crate::ahead::filesystems::memory::inverse::{Change, Memory, Place, KEPT_LEN
 use crate::ahead::filesystems::open::{O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TMPFILE, O_TRUNC};
 use crate::ahead::filesystems::path_walk::{object_of, End, Entry, Found, Way};
 use crate::ahead::objects::descriptor::FileDescription;
-use crate::ahead::rollback::undo::{self, position_of, Intent};
+use crate::ahead::rollback::undo::{position_of, Intent};
 use crate::ahead::{Call, Object, UnderWay};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
@@ -691,7 +691,7 @@ fn is_fifo(found: &Found) -> bool {
 
 /// A descriptor that only names the file: it keeps nobody from executing it.
 pub(in crate::ahead) fn naming(fd: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(undo::own_path(fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(procfs::own_path(fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn read_path(tid: ThreadId, at: u64) -> Option<Vec<u8>> {
@@ -720,7 +720,7 @@ pub(in crate::ahead) fn names_file(call: &Call) -> bool {
 
 /// The program that a script names.
 pub(in crate::ahead) fn interpreter(script: &Found) -> Option<Vec<u8>> {
-    let open = rustix::fs::open(undo::own_path(&script.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let open = rustix::fs::open(procfs::own_path(&script.fd), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut head = [0u8; 256];
     let len = rustix::io::pread(&open, &mut head, 0).ok()?;
     let line = head[..len].strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;

@@ -21,7 +21,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::objects::input::pushback::{Chunk, Pushback};
 use crate::ahead::objects::sockets::tcp::is_tcp;
-use crate::ahead::rollback::undo::{own_path, path_to, Intent};
+use crate::ahead::rollback::undo::{path_to, Intent};
 use crate::ahead::{Call, Object, Taking, UnderWay};
 use crate::event_loop::Supervisor;
 use crate::signals;
@@ -33,6 +33,7 @@ use rustix::net::RecvFlags;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::mem::offset_of;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -139,7 +140,7 @@ impl Source {
             rustix::net::recv(&self.copy, bytes.as_mut_slice(), RecvFlags::DONTWAIT | peek)?.0
         } else {
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-            let reader = rustix::fs::open(own_path(&self.copy), flags, Mode::empty())?;
+            let reader = rustix::fs::open(procfs::own_path(&self.copy), flags, Mode::empty())?;
             rustix::io::read(&reader, &mut bytes)?
         };
         bytes.truncate(len);
@@ -541,32 +542,24 @@ fn kernel(what: &'static str, tid: ThreadId, source: io::Error) -> TraceError {
 
 /// Whether anybody but those inside can read from a pipe. What cannot be looked at may.
 fn is_read_by_others(ino: u64, inside: &HashSet<ProcessId>) -> bool {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return true };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok().map(ProcessId::from_raw));
-    pids.filter(|pid| !inside.contains(pid)).any(|pid| can_read(pid, ino).unwrap_or(true))
+    let Ok(processes) = procfs::machine::processes() else { return true };
+    let mut others = processes.into_iter().filter(|pid| !inside.contains(pid));
+    others.any(|pid| procfs::unless_gone(can_read(pid, ino)).unwrap_or(true))
 }
 
 /// Whether a process has a descriptor to read from a pipe or socket.
-fn can_read(pid: ProcessId, ino: u64) -> io::Result<bool> {
-    let folder = match std::fs::read_dir(format!("/proc/{pid}/fd")) {
-        // It has ended meanwhile.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => return Ok(false),
-        other => other?,
-    };
+fn can_read(pid: ProcessId, ino: u64) -> procfs::Result<bool> {
     let names = [format!("pipe:[{ino}]"), format!("socket:[{ino}]")];
-    for entry in folder.flatten() {
-        let is_it = |link: std::path::PathBuf| names.iter().any(|name| link.as_os_str() == name.as_str());
-        if std::fs::read_link(entry.path()).is_ok_and(is_it) {
-            use std::os::unix::fs::PermissionsExt;
-            // The link's permissions are what the descriptor was opened for.
-            const READ_PERMISSION: u32 = 0o400;
-            let link = std::fs::symlink_metadata(entry.path());
-            if link.map_or(true, |link| link.permissions().mode() & READ_PERMISSION != 0) {
-                return Ok(true);
-            }
+    let mut can_read = false;
+    procfs::visit_descriptors(pid, |fd, link| {
+        let is_it = names.iter().any(|name| link == name.as_bytes());
+        can_read = is_it && procfs::is_open_for_reading(pid, fd).unwrap_or(true);
+        if can_read {
+            return ControlFlow::Break(());
         }
-    }
-    Ok(false)
+        ControlFlow::Continue(())
+    })?;
+    Ok(can_read)
 }
 
 #[cfg(test)]

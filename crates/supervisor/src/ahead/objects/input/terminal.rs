@@ -1,7 +1,7 @@
 //! Terminals as sources of input: which one it is, who may read there, and how what was typed is put back into it.
 
 use crate::ahead::objects::input::pushback::Chunk;
-use procfs::ProcessId;
+use procfs::{ProcessId, Stat, Status};
 use rustix::termios::{
     tcgetattr, tcsetattr, InputModes, LocalModes, OptionalActions, SpecialCodeIndex, SpecialCodes, Termios,
 };
@@ -29,20 +29,18 @@ pub(crate) fn has_lines(terminal: &OwnedFd) -> bool {
 /// Whether this terminal would stop a process that reads now: it is the process's own, and has another group in the
 /// foreground.
 pub(crate) fn is_in_background(pid: ProcessId, number: u64) -> bool {
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The name before may hold anything, a parenthesis as well.
-    let Some((_, rest)) = text.rsplit_once(") ") else { return false };
-    let fields: Vec<i32> = rest.split_whitespace().skip(2).take(4).filter_map(|field| field.parse().ok()).collect();
-    let &[group, _session, terminal, foreground] = fields.as_slice() else { return false };
-    u64::from(terminal as u32) == number && group != foreground
+    let is_in_background = |stat: Stat| {
+        let (terminal, group, foreground) = (stat.terminal()?, stat.group()?, stat.foreground()?);
+        Ok(terminal == Some(number) && group != foreground)
+    };
+    Stat::of(pid).and_then(is_in_background).unwrap_or(false)
 }
 
 /// Whether we may put something into a terminal that is not ours (`TIOCSTI` needs `CAP_SYS_ADMIN`).
 pub(crate) fn can_be_returned_to() -> bool {
     const SYS_ADMIN: u64 = 1 << 21;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|set| set & SYS_ADMIN != 0)
+    let effective = Status::of(ProcessId::own()).and_then(|status| status.bits("CapEff"));
+    effective.is_ok_and(|set| set & SYS_ADMIN != 0)
 }
 
 /// Put what was read back in front of what has been typed since. Its echo was seen when it was typed, and is not seen

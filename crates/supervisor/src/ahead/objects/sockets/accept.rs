@@ -26,7 +26,7 @@ use crate::ahead::{Call, Object, Taking};
 use crate::classify::Name;
 use crate::event_loop::Supervisor;
 use agent_abi::{Private, PRIVATE_BASE};
-use procfs::{TaskId, ThreadId};
+use procfs::{MagicLink, TaskId, ThreadId};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -358,7 +358,7 @@ impl Supervisor {
 pub(in crate::ahead) fn sockets_among(task: TaskId, descriptors: &[i32]) -> procfs::Result<HashSet<u64>> {
     let mut sockets = HashSet::new();
     for fd in descriptors {
-        let link = match procfs::link(task, &format!("fd/{fd}")) {
+        let link = match MagicLink::Fd(*fd).shown(task) {
             // Closed meanwhile, by a process that shares the table.
             Err(procfs::Error::Missing { .. }) => continue,
             other => procfs::unless_gone(other)?,

@@ -1,9 +1,12 @@
 //! `/proc/self/mountinfo` as data (proc_pid_mountinfo(5)).
 
+use crate::{Error, Result, TaskId};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::{fs, io};
 
 /// One line: one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +45,65 @@ impl Mount {
 pub const PATH: &str = "/proc/thread-self/mountinfo";
 
 /// The mounts that this thread sees, in the kernel's order: a later one covers an earlier one at the same place.
+///
+/// # Errors
+/// As of reading a file; so for the others.
 pub fn read() -> io::Result<Vec<Mount>> {
-    Ok(parse(&fs::read(PATH)?))
+    Ok(parse(&std::fs::read(PATH)?))
+}
+
+/// The first mount that this thread sees of the file system with this device number, as of `st_dev`.
+///
+/// # Errors
+/// As of reading a file.
+pub fn of_device(dev: u64) -> io::Result<Option<Mount>> {
+    Ok(read()?.into_iter().find(|mount| mount.dev == dev))
+}
+
+/// The mounts that another thread sees.
+///
+/// # Errors
+/// See [`Error`]; also a line that is not understood.
+pub fn of(task: impl Into<TaskId>) -> Result<Vec<Mount>> {
+    const NAME: &str = "mountinfo";
+    let task = task.into();
+    let text = crate::read(task, NAME)?;
+    let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(parse_line);
+    lines.collect::<Option<_>>().ok_or_else(|| Error::no_field(task, NAME, "line that is understood"))
+}
+
+/// The table of our process, kept open: the kernel tells once of each change, by an exceptional condition (`POLLPRI`).
+#[derive(Debug)]
+pub struct Table(File);
+
+impl Table {
+    /// Open it, and read it: later changes will be told.
+    ///
+    /// # Errors
+    /// As of reading a file.
+    pub fn open() -> io::Result<Self> {
+        let mut table = Self(File::open("/proc/self/mountinfo")?);
+        table.read_again()?;
+        Ok(table)
+    }
+
+    /// The change is known.
+    ///
+    /// # Errors
+    /// As of reading a file.
+    pub fn read_again(&mut self) -> io::Result<Vec<Mount>> {
+        let mut text = Vec::new();
+        self.0.rewind()?;
+        self.0.read_to_end(&mut text)?;
+        Ok(parse(&text))
+    }
+}
+
+/// To wait for a change.
+impl AsFd for Table {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
 }
 
 /// Parses the file's contents; a line that cannot be understood is left out.
@@ -140,7 +200,10 @@ mod tests {
 
     #[test]
     fn the_mounts_of_this_machine_parse() {
-        let text = fs::read(PATH).unwrap();
+        let text = std::fs::read(PATH).unwrap();
         assert_eq!(parse(&text).len(), text.iter().filter(|&&byte| byte == b'\n').count());
+        let first = read().unwrap().remove(0);
+        assert_eq!(of_device(first.dev).unwrap(), Some(first));
+        assert_eq!(of(crate::ProcessId::own()).unwrap().len(), Table::open().unwrap().read_again().unwrap().len());
     }
 }
