@@ -107,8 +107,9 @@ pub fn own_name(file: &impl AsRawFd) -> io::Result<PathBuf> {
     std::fs::read_link(own_path(file))
 }
 
-/// Each descriptor of a process and what it is said to refer to, until `visit` breaks. One that is closed meanwhile may
-/// be left out.
+/// Each descriptor of a process and what it is said to refer to, until `visit` breaks. Those whose link cannot be read
+/// are left out: they were closed meanwhile, or the kernel lets us list them and not look at them, as it does to root
+/// with the first process of some machines.
 ///
 /// # Errors
 /// See [`Error`].
@@ -129,15 +130,11 @@ pub fn visit_descriptors(task: impl Into<TaskId>, mut visit: impl FnMut(i32, &[u
         }
         let number = name.to_str().ok().and_then(|name| name.parse().ok());
         let fd = number.ok_or_else(|| Error::no_field(task, NAME, "number"))?;
-        match rustix::fs::readlinkat(&directory, name, std::mem::take(&mut space)) {
-            Ok(link) => {
-                if visit(fd, link.to_bytes()).is_break() {
-                    return Ok(());
-                }
-                space = link.into_bytes();
+        if let Ok(link) = rustix::fs::readlinkat(&directory, name, std::mem::take(&mut space)) {
+            if visit(fd, link.to_bytes()).is_break() {
+                return Ok(());
             }
-            Err(Errno::NOENT) => {}
-            Err(error) => return Err(fail(error)),
+            space = link.into_bytes();
         }
     }
     Ok(())

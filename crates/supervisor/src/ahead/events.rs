@@ -2,7 +2,9 @@
 
 use super::calls::ask::Decision;
 use super::process::signals::{can_be_queued, is_own};
-use super::{pid_of, process, Call, Object, UnderWay};
+use super::{pid_of, process, Call, Object};
+use crate::ahead::calls::under_way::UnderWay;
+use crate::ahead::calls::waiting::Parked;
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, PROCESSES_MAX};
@@ -16,17 +18,17 @@ use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 impl super::Ahead {
     /// Whether there is anything to look after.
     pub fn is_idle(&self) -> bool {
-        self.parked.is_empty() && self.deadlines.is_empty() && self.overflow.is_empty() && self.explicit.is_empty()
+        self.waiting.is_empty() && self.deadlines.is_empty() && self.overflow.is_empty() && !self.explicit.is_any_open()
     }
 
     /// Whether nothing is speculative, nor waits for us in any other way.
     fn is_quiet(&mut self) -> bool {
         self.is_idle()
             && self.core.open_speculations() == 0
-            && self.kept.is_empty()
+            && self.checkpoints.count() == 0
             && self.vessels.is_quiet()
             && self.unsettled.is_empty()
-            && self.to_resolve.is_empty()
+            && !self.explicit.is_any_said()
             && self.held_signals.values().all(Vec::is_empty)
             && self.signals.is_empty()
             && !self.input.has_any()
@@ -34,7 +36,7 @@ impl super::Ahead {
             && self.shutdowns.is_empty()
             && self.sends.is_empty()
             && self.mirrors.is_empty()
-            && !self.under_way.values().any(|call| call.makes_child)
+            && !self.under_way.iter().any(|(_, call)| call.makes_child)
             && self.thread_groups.is_quiet()
             && self.children.is_quiet()
     }
@@ -69,7 +71,7 @@ impl Supervisor {
         if !self.ahead.overflow.is_empty() {
             self.release_overflow();
         }
-        let waits_over = self.ahead.parked.values().any(|parked| parked.call.not_before.is_some_and(|at| at <= now));
+        let waits_over = self.ahead.waiting.iter().any(|parked| parked.call.not_before.is_some_and(|at| at <= now));
         if is_due || waits_over {
             self.settle_calls();
         }
@@ -84,7 +86,7 @@ impl Supervisor {
     /// before the process made it. So it does where its maker has ended, as `speculator begin` has when its shell goes
     /// on. Others will resolve theirs.
     fn fail_guesses_of_the_doomed(&mut self) {
-        if self.ahead.explicit.is_empty() || self.ahead.held_signals.is_empty() {
+        if !self.ahead.explicit.is_any_open() || self.ahead.held_signals.is_empty() {
             return;
         }
         let ahead = &self.ahead;
@@ -102,10 +104,10 @@ impl Supervisor {
                 let maker = pid_of(id.process);
                 depends_on.contains(id) && (maker == pid || has_ended(maker))
             };
-            failing.extend(ahead.explicit.iter().filter(|(_, &id)| is_own(id)).map(|(&number, _)| (number, true)));
+            failing.extend(ahead.explicit.iter().filter(|&(_, id)| is_own(id)).map(|(number, _)| number));
         }
         if !failing.is_empty() {
-            self.ahead.to_resolve.extend(failing);
+            failing.into_iter().for_each(|number| self.ahead.explicit.say(number, true));
             self.settle_calls();
         }
     }
@@ -114,8 +116,7 @@ impl Supervisor {
     pub(crate) fn ahead_on_last_exit(&mut self) {
         self.return_input();
         self.forget_unmapped_mirrors();
-        let kept = std::mem::take(&mut self.ahead.kept).into_values().chain(self.ahead.fresh_vessel.take());
-        for kept in kept {
+        for kept in self.ahead.checkpoints.take_all() {
             // Their ends are the last that there is to wait for.
             let _ = kept.vessel.into_vessel().give_up();
         }
@@ -124,24 +125,25 @@ impl Supervisor {
     /// A process that waits for a guess which only a program can resolve may wait for ever: somebody should know.
     fn tell_who_waits_long(&mut self, now: Instant) {
         const LONG: Duration = Duration::from_secs(5);
-        if self.ahead.explicit.is_empty() {
+        if !self.ahead.explicit.is_any_open() {
             return;
         }
-        let due = |parked: &super::Parked| !parked.is_told && now.duration_since(parked.begin) >= LONG;
-        let due: Vec<u64> = self.ahead.parked.iter().filter(|(_, parked)| due(parked)).map(|(&key, _)| key).collect();
+        let due = |parked: &Parked| !parked.is_told && now.duration_since(parked.begin) >= LONG;
+        let due: Vec<u64> =
+            self.ahead.waiting.entries().filter(|(_, parked)| due(parked)).map(|(key, _)| key).collect();
         for key in due {
-            let Some(parked) = self.ahead.parked.get(&key) else { continue };
+            let Some(parked) = self.ahead.waiting.get(key) else { continue };
             if self.waits_for_child(&parked.call) {
                 continue;
             }
-            let Some(parked) = self.ahead.parked.get_mut(&key) else { continue };
+            let Some(parked) = self.ahead.waiting.get_mut(key) else { continue };
             parked.is_told = true;
             let depends_on = self.ahead.core.dependencies_of_process(process(parked.call.pid));
             let open: Vec<String> = self
                 .ahead
                 .explicit
                 .iter()
-                .filter(|(&number, &id)| depends_on.contains(id) && !self.ahead.outside.has(number))
+                .filter(|&(number, id)| depends_on.contains(id) && !self.ahead.outside.has(number))
                 .map(|(number, _)| number.to_string())
                 .collect();
             if open.is_empty() {
@@ -173,7 +175,7 @@ impl Supervisor {
             let has_resolved = self.resolve_pending();
             self.end_those_that_wait();
             self.reconsider();
-            if !has_resolved && self.ahead.to_resolve.is_empty() {
+            if !has_resolved && !self.ahead.explicit.is_any_said() {
                 return;
             }
         }
@@ -204,7 +206,7 @@ impl Supervisor {
         if self.ahead.is_quiet() {
             self.ahead.children = Default::default();
             self.ahead.epoll_sets = Default::default();
-            self.ahead.asked_before.clear();
+            self.ahead.waiting.forget_who_asks_again();
             self.ahead.trace(|| "off".to_owned());
             world.ahead.store(0, Ordering::SeqCst);
         }
@@ -225,19 +227,19 @@ impl Supervisor {
         const PATIENCE: Duration = Duration::from_millis(3);
         let waiting: Vec<(u64, ThreadId)> = self
             .ahead
-            .parked
-            .iter()
+            .waiting
+            .entries()
             .filter(|(_, parked)| now.duration_since(parked.since) >= PATIENCE && parked.call.hears_signals())
             .filter(|(_, parked)| !self.ahead.thread_groups.is_lent_by_another(parked.call.pid, parked.call.tid))
-            .map(|(&key, parked)| (key, parked.call.tid))
+            .map(|(key, parked)| (key, parked.call.tid))
             .collect();
         for (key, tid) in waiting {
             if has_signals(tid) {
-                if let Some(parked) = self.ahead.parked.remove(&key) {
-                    self.ahead.asked_before.insert(tid);
+                if let Some(parked) = self.ahead.waiting.take(key) {
+                    self.ahead.waiting.asks_again(tid);
                     let _ = self.reply(parked.stopped, agent_abi::ahead::AGAIN);
                 }
-            } else if let Some(parked) = self.ahead.parked.get_mut(&key) {
+            } else if let Some(parked) = self.ahead.waiting.get_mut(key) {
                 parked.since = now;
             }
         }
@@ -255,7 +257,7 @@ impl Supervisor {
         let child = tid.leads();
         let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
         self.ahead.children.born(parent, child, shares_memory);
-        if self.threads_of(parent).iter().any(|tid| self.ahead.under_way.get(tid).is_some_and(|call| call.is_apart)) {
+        if self.threads_of(parent).iter().any(|tid| self.ahead.under_way.of(*tid).is_some_and(|call| call.is_apart)) {
             self.ahead.children.apart.begin(child, parent);
         }
         if self.ahead.is_speculative(parent) {
@@ -271,11 +273,11 @@ impl Supervisor {
     pub(crate) fn ahead_on_exec(&mut self, stopped: &Stopped, former_tid: ThreadId) -> Result<()> {
         // Whoever executes is the first thread of its process from then on.
         let (tid, pid) = (stopped.tid(), stopped.tid().leads());
-        let made = self.ahead.under_way.remove(&former_tid);
+        let made = self.ahead.under_way.end(former_tid);
         if former_tid != tid {
             // The first thread is gone.
-            self.ahead.under_way.remove(&tid);
-            self.ahead.asked_before.remove(&former_tid);
+            self.ahead.under_way.end(tid);
+            self.ahead.waiting.forget(former_tid);
             self.ahead.unsettled.retain(|other| ![tid, former_tid].contains(other));
             self.ahead.thread_groups.executed(pid);
         }
@@ -289,7 +291,7 @@ impl Supervisor {
         }
         self.end_work(tid);
         // Another thread may have executed, and have the id of the first one, which was kept at a call.
-        self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
+        self.ahead.waiting.forget(tid);
         self.ahead.children.executed(pid);
         self.ahead.costs.forget(pid);
         self.ahead.ledger.executed(pid);
@@ -308,7 +310,7 @@ impl Supervisor {
     /// A thread has ended; `is_process`: with its process.
     pub(crate) fn ahead_on_end(&mut self, tid: ThreadId, is_process: bool) {
         self.forget_unmapped_mirrors();
-        self.ahead.under_way.remove(&tid);
+        self.ahead.under_way.end(tid);
         self.end_work(tid);
         if self.world().ahead.load(Ordering::Relaxed) == 0 {
             return;
@@ -316,8 +318,7 @@ impl Supervisor {
         self.ahead.unsettled.remove(&tid);
         self.ahead.giving_birth.remove(&tid);
         self.ahead.starting.remove(&tid);
-        self.ahead.asked_before.remove(&tid);
-        self.ahead.parked.retain(|_, parked| parked.call.tid != tid);
+        self.ahead.waiting.forget(tid);
         self.ahead.input.polls.remove(&tid);
         self.ahead.thread_groups.forget(tid);
         if is_process {
@@ -344,11 +345,11 @@ impl Supervisor {
     pub(crate) fn on_taken_back(&mut self, mut stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         self.ahead.trace(|| format!("{tid} taken back"));
-        if self.ahead.under_way.contains_key(&tid) {
+        if self.ahead.under_way.of(tid).is_some() {
             self.end_call(&stopped)?;
             self.hear_of_births(tid)?;
             // It asks about the same call again: that is no occasion for another guess.
-            self.ahead.asked_before.insert(tid);
+            self.ahead.waiting.asks_again(tid);
         }
         self.ahead.unsettled.remove(&tid);
         if self.ahead.starting.contains(&tid) {

@@ -36,12 +36,11 @@ pub use speculations::report::{Report, Rollback};
 
 use crate::outputs::Target;
 use agent_abi::Frame;
-use checkpoint::ThreadedVessel;
 use commit_clock::Clock;
 use filesystems::disk::writes::DeferredWrite;
 use objects::kind::{Identities, Identity, Readiness};
 use rollback::undo::Undo;
-use speculation::{Checkpoint, Process, SpeculationId};
+use speculation::Process;
 use speculations::inject::{Deadlines, Injector, Outcomes};
 use speculations::ledger::Ledger;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -235,109 +234,6 @@ impl Call {
     }
 }
 
-/// A call that waits for its answer.
-#[derive(Debug)]
-pub(crate) struct Parked {
-    pub stopped: Stopped,
-    pub call: Call,
-    /// When it was last looked whether a signal waits for it.
-    pub since: Instant,
-    pub begin: Instant,
-    /// Its user was told.
-    pub is_told: bool,
-}
-
-/// A call that was allowed and is to be told of.
-#[derive(Debug, Default)]
-pub(crate) struct UnderWay {
-    pub objects: Vec<Object>,
-    /// It waits for any of many.
-    pub watches: bool,
-    /// It is fork or one of its kin.
-    pub makes_child: bool,
-    /// The child gets memory of its own where the call asks for its parent's.
-    pub is_apart: bool,
-    /// It may wait for long and has no effect until it ends: it can be interrupted and made again.
-    pub can_be_repeated: bool,
-    /// It changes names on a disk, which are not what they seem to be until it ends.
-    pub changes_names: bool,
-    /// It closes a descriptor of a file, and changes nothing else.
-    pub only_closes: bool,
-    /// It adds no dependency to anything.
-    pub adds_nothing: bool,
-    /// It adds no dependency to anything, and what undoes it is kept already.
-    pub covered: Option<calls::exchange::Covered>,
-    /// It executes what only those inside find.
-    pub executes: Option<filesystems::disk::programs::Executed>,
-    /// It opens this by way of a descriptor of ours.
-    pub _opens: Option<Arc<OwnedFd>>,
-    /// It takes something that a rollback has to give back.
-    pub takes: Option<Taking>,
-    /// It maps a file that is to have a mirror.
-    mirrors: Option<filesystems::disk::mirrors::Mapping>,
-    /// It may wait, deaf to everything, until a child does not use the memory of its process any more (`vfork`).
-    pub lends_memory: bool,
-    /// It executes a program in the place of its process's first thread.
-    pub replaces_first: bool,
-}
-
-/// What a call takes that is known only when it has been made.
-#[derive(Debug)]
-pub(crate) enum Taking {
-    /// What it reads from a stream of outside.
-    Input(objects::input::ReadUnderWay),
-    /// The connection that it accepts.
-    Connection(Arc<objects::sockets::accept::Accepted>),
-}
-
-impl UnderWay {
-    /// The sockets, with those at the other ends, of which it has closed the last descriptor.
-    fn hung_up(&self) -> Vec<Object> {
-        let closes = self.objects.iter().any(|object| matches!(object, Object::Descriptors(_)));
-        let sockets = self.objects.iter().filter(|object| closes && matches!(object, Object::Socket(_)));
-        sockets.cloned().collect()
-    }
-
-    /// Whether something is left to be done when it has been made: a child is to be waited for, a mirror to be mapped,
-    /// or whoever waits at another end to be called out.
-    fn leaves_something(&self) -> bool {
-        self.is_apart || self.mirrors.is_some() || !self.hung_up().is_empty()
-    }
-
-    /// Whether it may observe or modify this.
-    fn concerns(&self, object: &Object) -> bool {
-        self.objects.contains(object)
-            || self.watches && object.can_be_awaited()
-            || matches!(object, Object::Socket(_)) && self.objects.contains(&Object::SOME_SOCKET)
-    }
-}
-
-/// A checkpoint and what goes with it.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    pub vessel: ThreadedVessel,
-    pub pid: ProcessId,
-    /// The thread that made it necessary.
-    pub tid: ThreadId,
-    /// The call at whose entry it was taken; none if it was taken elsewhere.
-    pub call: Option<Call>,
-    /// What the other threads were doing.
-    pub others: HashMap<ThreadId, process::thread_group::Then>,
-    /// Descriptors that were open.
-    pub descriptors: Vec<i32>,
-    /// Sockets among them, by inode.
-    pub sockets: HashSet<u64>,
-    /// What they lead to: device and inode.
-    pub open: HashSet<(u64, u64)>,
-    /// What the signals of ours were that waited for its threads.
-    pub sent_again: HashMap<ThreadId, Vec<SignalInfo>>,
-    /// How many calls of the process had become speculations by injection, the one at whose entry it was taken
-    /// included.
-    pub injected: u64,
-    /// Its parent, which waits for it, if its memory was to be its parent's.
-    pub apart: Option<ProcessId>,
-}
-
 /// State of full speculation in a world.
 #[derive(Debug)]
 pub(crate) struct Ahead {
@@ -348,16 +244,11 @@ pub(crate) struct Ahead {
     begin: Instant,
     /// When something was speculative last.
     quiet_since: Instant,
-    parked: BTreeMap<u64, Parked>,
-    next_parked: u64,
-    under_way: HashMap<ThreadId, UnderWay>,
-    kept: HashMap<Checkpoint, Kept>,
-    /// Taken for the checkpoint that the core is about to ask for.
-    fresh_vessel: Option<Kept>,
+    waiting: calls::waiting::WaitingCalls,
+    under_way: calls::under_way::CallsUnderWay,
+    checkpoints: rollback::checkpoints::Checkpoints,
     deadlines: Deadlines,
-    /// Speculations that programs made, by the number that they were given.
-    explicit: BTreeMap<u64, SpeculationId>,
-    next_explicit: u64,
+    explicit: speculations::explicit::ExplicitGuesses,
     outside: speculations::outside::Outside,
     held_signals: HashMap<ProcessId, Vec<SignalInfo>>,
     signals: process::signals::Queues,
@@ -381,8 +272,6 @@ pub(crate) struct Ahead {
     listeners: objects::sockets::accept::Listeners,
     shutdowns: objects::sockets::shutdown::Shutdowns,
     sends: objects::sockets::tcp::Sends,
-    /// Their call was looked at before they were sent to hear a signal.
-    asked_before: HashSet<ThreadId>,
     /// Counts whatever may let a waiting call go on.
     changes: u64,
     /// They may have made a child of which they have not told yet.
@@ -421,8 +310,6 @@ pub(crate) struct Ahead {
     standstill: speculations::standstill::Standstill,
     /// Where decisions are written down, for whoever looks for a fault here: the file that SPECULATOR_TRACE names.
     trace: Option<std::fs::File>,
-    /// What programs have said of their speculations: number, and whether it failed.
-    to_resolve: Vec<(u64, bool)>,
     pub ledger: Ledger,
     crash: rollback::crash::Crash,
     thread_groups: process::thread_group::ThreadGroups,
@@ -450,14 +337,11 @@ impl Ahead {
             outcomes: Outcomes::default(),
             begin: Instant::now(),
             quiet_since: Instant::now(),
-            parked: BTreeMap::new(),
-            next_parked: 0,
-            under_way: HashMap::new(),
-            kept: HashMap::new(),
-            fresh_vessel: None,
+            waiting: Default::default(),
+            under_way: Default::default(),
+            checkpoints: Default::default(),
             deadlines: Deadlines::default(),
-            explicit: BTreeMap::new(),
-            next_explicit: 0,
+            explicit: Default::default(),
             outside: Default::default(),
             held_signals: HashMap::new(),
             signals: process::signals::Queues::default(),
@@ -476,9 +360,7 @@ impl Ahead {
             listeners: objects::sockets::accept::Listeners::default(),
             shutdowns: objects::sockets::shutdown::Shutdowns::default(),
             sends: objects::sockets::tcp::Sends::default(),
-            asked_before: HashSet::new(),
             changes: 0,
-            to_resolve: Vec::new(),
             giving_birth: HashSet::new(),
             is_rolling_back: false,
             is_doomed: false,
@@ -539,11 +421,6 @@ impl Ahead {
         self.core.is_speculative(process(pid))
     }
 
-    /// The checkpoints that a process has, in no order.
-    fn checkpoints_of(&self, pid: ProcessId) -> impl Iterator<Item = &Kept> {
-        self.kept.values().filter(move |kept| kept.pid == pid)
-    }
-
     /// Write down what was decided.
     fn trace(&mut self, what: impl FnOnce() -> String) {
         if let Some(file) = &mut self.trace {
@@ -566,13 +443,13 @@ impl Ahead {
         /// Signals of a thread that is kept waiting are looked for this often.
         const PATIENCE: Duration = Duration::from_millis(3);
         let deadline = self.deadlines.next();
-        let waits = !self.parked.is_empty()
+        let waits = !self.waiting.is_empty()
             || !self.overflow.is_empty()
             || !self.sends.is_empty()
             || self.signals.any_unreached();
         let parked = waits.then(|| Instant::now() + PATIENCE);
-        let injected = self.parked.values().filter_map(|parked| parked.call.not_before).min();
-        let explicit = (!self.explicit.is_empty()).then(|| Instant::now() + Duration::from_millis(250));
+        let injected = self.waiting.iter().filter_map(|parked| parked.call.not_before).min();
+        let explicit = self.explicit.is_any_open().then(|| Instant::now() + Duration::from_millis(250));
         let unaccepted = self.listeners.any_waits().then(|| Instant::now() + objects::sockets::accept::PATIENCE);
         [deadline, parked, injected, explicit, unaccepted, self.permits.next_look()].into_iter().flatten().min()
     }

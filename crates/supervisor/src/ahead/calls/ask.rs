@@ -5,14 +5,16 @@ use crate::ahead::calls::exchange;
 use crate::ahead::calls::permits::Permitted;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers, has_our_rights};
+use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::events::own_page;
 use crate::ahead::objects::young;
 use crate::ahead::process::vfork;
+use crate::ahead::rollback::checkpoints::Kept;
 use crate::ahead::rollback::undo::{Intent, Undo};
 use crate::ahead::rollback::vessels;
 use crate::ahead::speculations::bounds::{self, Bound};
 use crate::ahead::speculations::worth;
-use crate::ahead::{process, Call, Kept, Object, Parked, UnderWay, Written};
+use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, Frame, PHASE_AFTER, SPECULATE_NR};
 use checkpoint::{CheckpointError, Known, ThreadedVessel};
@@ -67,12 +69,12 @@ impl Supervisor {
     /// The agent asks about a call.
     pub(crate) fn on_ahead(&mut self, stopped: Stopped, frame_at: u64) -> Result<()> {
         let tid = stopped.tid();
-        self.ahead.under_way.remove(&tid);
+        self.ahead.under_way.end(tid);
         self.ahead.report.asked += 1;
         let kernel = |source| TraceError::kernel("read a call", tid, source);
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
         let pid = self.pid_of(tid).map_err(kernel)?;
-        let is_fresh = !self.ahead.asked_before.remove(&tid);
+        let is_fresh = self.ahead.waiting.asks_anew(tid);
         let call = Call { is_fresh, ..Call::new(tid, pid, frame, frame_at) };
         self.consider(stopped, call)?;
         self.settle_calls();
@@ -81,7 +83,7 @@ impl Supervisor {
 
     /// A call that was to be told of has been made.
     pub(crate) fn on_done(&mut self, stopped: Stopped, result: i64) -> Result<()> {
-        let made = self.ahead.under_way.remove(&stopped.tid());
+        let made = self.ahead.under_way.end(stopped.tid());
         let kernel = |source| TraceError::kernel("tell a process", stopped.tid(), source);
         let pid = self.pid_of(stopped.tid()).map_err(kernel)?;
         if !made.as_ref().is_some_and(|made| made.only_closes || made.covered.is_some()) {
@@ -146,24 +148,14 @@ impl Supervisor {
         });
     }
 
-    pub(in crate::ahead) fn park(&mut self, stopped: Stopped, call: Call) {
-        self.ahead.next_parked += 1;
-        let now = Instant::now();
-        let parked = Parked { stopped, call, since: now, begin: now, is_told: false };
-        self.ahead.parked.insert(self.ahead.next_parked, parked);
-    }
-
     /// Something changed: look again at all calls that wait, the longest-waiting first.
     pub(crate) fn reconsider(&mut self) {
         loop {
             let before = self.ahead.changes;
-            let waiting: Vec<u64> = self.ahead.parked.keys().copied().collect();
-            for key in waiting {
-                let Some(mut parked) = self.ahead.parked.remove(&key) else { continue };
+            for key in self.ahead.waiting.keys() {
+                let Some(mut parked) = self.ahead.waiting.take(key) else { continue };
                 match self.decide(&parked.stopped, &mut parked.call) {
-                    Ok(Decision::Wait) => {
-                        self.ahead.parked.insert(key, parked);
-                    }
+                    Ok(Decision::Wait) => self.ahead.waiting.put_back(key, parked),
                     Ok(decision) => {
                         self.trace_decision(&parked.call, &decision);
                         self.revoke_permits();
@@ -193,16 +185,16 @@ impl Supervisor {
                     self.ahead.giving_birth.insert(call.tid);
                 }
                 let answer = if under_way.is_apart { ahead::GO_APART } else { ahead::GO_AND_TELL };
-                self.ahead.under_way.insert(call.tid, under_way);
+                self.ahead.under_way.begin(call.tid, under_way);
                 self.reply(stopped, answer)
             }
             Decision::GoInstead(under_way, at) => {
-                self.ahead.under_way.insert(call.tid, under_way);
+                self.ahead.under_way.begin(call.tid, under_way);
                 self.reply(stopped, ahead::GO_INSTEAD | (at as i64) << ahead::PERMIT_SHIFT)
             }
             Decision::Answer(result) => self.answer_call(stopped, &call, result),
             Decision::Again => {
-                self.ahead.asked_before.insert(call.tid);
+                self.ahead.waiting.asks_again(call.tid);
                 self.reply(stopped, ahead::AGAIN)
             }
             Decision::Keep => {
@@ -214,7 +206,7 @@ impl Supervisor {
                 Ok(())
             }
             Decision::Wait => {
-                self.park(stopped, call);
+                self.ahead.waiting.park(stopped, call);
                 Ok(())
             }
         }
@@ -577,9 +569,8 @@ impl Supervisor {
         let gaining: Vec<Object> = gaining.into_iter().cloned().collect();
         let gaining: Vec<&Object> = gaining.iter().collect();
         let mut is_settled = self.is_settled_with_permits(call.tid, &gaining);
-        for (&tid, other) in &self.ahead.under_way {
-            let meets = gaining.iter().any(|key| other.concerns(key));
-            if tid != call.tid && meets {
+        for (tid, other) in self.ahead.under_way.of_others(call.tid) {
+            if gaining.iter().any(|key| other.concerns(key)) {
                 is_settled = false;
                 if other.can_be_repeated {
                     // It will ask again, after us.
@@ -662,8 +653,7 @@ impl Supervisor {
                 let tid = stopped.tid();
                 let kept =
                     Kept { vessel, pid, tid, call, others, descriptors, sockets, open, sent_again, injected, apart };
-                if let Some(stale) = self.ahead.fresh_vessel.replace(kept) {
-                    // What it was for came to nothing.
+                if let Some(stale) = self.ahead.checkpoints.prepare(kept) {
                     self.discard(stale);
                 }
                 Ok(true)
@@ -744,7 +734,7 @@ impl Supervisor {
                 Ok(Some(created.id))
             }
             Err(_) => {
-                if let Some(kept) = self.ahead.fresh_vessel.take() {
+                if let Some(kept) = self.ahead.checkpoints.take_prepared() {
                     self.discard(kept);
                 }
                 Ok(None)

@@ -151,7 +151,7 @@ impl Supervisor {
                 Covered::Write => self.has_room_for_more(call),
             }
             && self.may_have_any_permit(call.tid, call.pid, permitted::kind(call.frame.nr).unwrap_or(0))
-            && !self.ahead.parked.values().any(|parked| waits_for_readiness(&parked.call))
+            && !self.ahead.waiting.iter().any(|parked| waits_for_readiness(&parked.call))
     }
 }
 

@@ -113,7 +113,7 @@ impl Supervisor {
             Some((Op::OwnTimer, shows)) => matches!(shows.whom(&call.frame.args), Whom::Caller),
             _ => false,
         };
-        is_own && self.ahead.checkpoints_of(call.pid).next().is_none()
+        is_own && self.ahead.checkpoints.of(call.pid).next().is_none()
     }
 
     /// Whether a call makes its process lead a group or a session of its own, and a rollback takes that back by ending
@@ -131,7 +131,7 @@ impl Supervisor {
             nr::setpgid => is_itself(who) && is_itself(group) && has_no_terminal(),
             _ => false,
         };
-        leads && self.ahead.checkpoints_of(call.pid).next().is_none()
+        leads && self.ahead.checkpoints.of(call.pid).next().is_none()
     }
 
     /// Whether a call locks or unlocks memory that no checkpoint of its process has: a rollback unmaps that.
@@ -146,7 +146,7 @@ impl Supervisor {
             procfs::Maps::of(vessel).map_or(true, overlaps)
         };
         matches!(call.frame.nr, nr::mlock | nr::mlock2 | nr::munlock)
-            && !self.ahead.checkpoints_of(call.pid).any(|kept| has_it(kept.vessel.id()))
+            && !self.ahead.checkpoints.of(call.pid).any(|kept| has_it(kept.vessel.id()))
     }
 }
 

@@ -10,8 +10,10 @@
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::exchange::{waits_for_readiness, Covered};
 use crate::ahead::calls::plan::is_of_pipefs;
+use crate::ahead::calls::under_way::UnderWay;
+use crate::ahead::calls::waiting::Parked;
 use crate::ahead::objects::descriptor::FileDescription;
-use crate::ahead::{process, Call, Object, Parked, UnderWay};
+use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, permitted, DeviceKind};
 use procfs::mountinfo::Mount;
@@ -269,7 +271,7 @@ impl Supervisor {
     /// been.
     fn may_be_left_alone(&mut self, call: &Call) -> bool {
         let is_awaited = |parked: &Parked| waits_for_readiness(&parked.call);
-        self.may_have_any_permit(call.tid, call.pid, permitted::CLOSE) && !self.ahead.parked.values().any(is_awaited)
+        self.may_have_any_permit(call.tid, call.pid, permitted::CLOSE) && !self.ahead.waiting.iter().any(is_awaited)
     }
 
     /// Whether a call that was answered has told its process of its own children: what others could look at has not

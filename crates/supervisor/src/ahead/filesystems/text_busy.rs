@@ -20,7 +20,8 @@ impl Supervisor {
     /// Whether this call would fail because of what we hold.
     pub(in crate::ahead) fn meets_busy_program(&mut self, call: &Call) -> bool {
         let ahead = &self.ahead;
-        let has_vessels = !ahead.kept.is_empty() || ahead.vessels.any_dying() || ahead.fresh_vessel.is_some();
+        let checkpoints = &ahead.checkpoints;
+        let has_vessels = checkpoints.count() > 0 || ahead.vessels.any_dying() || checkpoints.is_any_prepared();
         let has_ended = ahead.children.any_held_exits() || ahead.children.dying().next().is_some();
         if ahead.core.open_speculations() == 0 && !has_vessels && !has_ended {
             return false;
@@ -72,7 +73,7 @@ impl Supervisor {
         let Some(program) = found.map(|found| (found.st_dev, found.st_ino)) else { return false };
         let runs = |task: TaskId| MagicLink::Exe.metadata(task).is_ok_and(|exe| (exe.dev(), exe.ino()) == program);
         // Those that were given up are as good as gone, and so is one that nobody wanted in the end.
-        if let Some(stale) = self.ahead.fresh_vessel.take() {
+        if let Some(stale) = self.ahead.checkpoints.take_prepared() {
             self.discard(stale);
         }
         self.await_dying();
@@ -80,7 +81,7 @@ impl Supervisor {
         // Of one that is let go its memory is nobody's before its program can be written.
         let has_no_program = |pid: ProcessId| MagicLink::Exe.metadata(pid).is_err();
         let mut held_exits = kin.held_exits.keys();
-        let is_kept = self.ahead.kept.values().any(|kept| runs(kept.vessel.id().into()))
+        let is_kept = self.ahead.checkpoints.iter().any(|kept| runs(kept.vessel.id().into()))
             || held_exits.any(|&pid| runs(pid.into()) || !kin.stands(pid) && has_no_program(pid))
             || kin.dying().any(|pid| runs(pid.into()) || has_no_program(pid));
         // Where somebody runs it in earnest, that is what the call is told.

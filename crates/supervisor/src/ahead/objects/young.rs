@@ -24,7 +24,7 @@ impl Supervisor {
     pub(in crate::ahead) fn is_young(&self, file: &OwnedFd) -> bool {
         let Ok(stat) = rustix::fs::fstat(file) else { return false };
         let inode = (stat.st_dev, stat.st_ino);
-        !self.are_descriptors_passed() && !self.ahead.kept.values().any(|kept| kept.open.contains(&inode))
+        !self.are_descriptors_passed() && !self.ahead.checkpoints.has_open(inode)
     }
 
     /// Whether nobody has to be told again, or given back, what is closed here.

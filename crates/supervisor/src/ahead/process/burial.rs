@@ -61,7 +61,7 @@ impl Supervisor {
             && of(parent) == of(child)
             && core.has_ended_for_good(process(child))
             && core.gains(process(parent), &observes, &[Object::Children(parent)]).is_empty()
-            && self.ahead.kept.values().chain(&self.ahead.fresh_vessel).all(|kept| kept.pid != child)
+            && self.ahead.checkpoints.has_none(child)
             && kin.leaves_nothing(child)
             && !self.has_company(child.leader())
             && flags.is_some_and(|flags| flags.load(Ordering::Relaxed) & leaves == 0)

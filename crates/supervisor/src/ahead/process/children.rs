@@ -7,6 +7,7 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::events;
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::process::burial::leads_session_at_terminal;
@@ -20,7 +21,7 @@ use crate::ahead::process::wanted::Wanted;
 use crate::ahead::rollback;
 use crate::ahead::rollback::undo::{Intent, Undo};
 use crate::ahead::speculations::bounds;
-use crate::ahead::{process, Call, Object, UnderWay};
+use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::Frame;
 use checkpoint::{CheckpointError, ToReap};
@@ -364,8 +365,7 @@ impl Supervisor {
     /// Children that a thread has made, and of whose birth we have not heard.
     pub(in crate::ahead) fn unannounced_children(&self, tid: ThreadId) -> Result<Vec<ProcessId>> {
         let children = procfs::unless_gone(procfs::children(tid))?;
-        let kept = self.ahead.kept.values().chain(&self.ahead.fresh_vessel);
-        let vessels: Vec<ProcessId> = kept.map(|kept| kept.vessel.id().process()).collect();
+        let vessels: Vec<ProcessId> = self.ahead.checkpoints.vessels().map(|vessel| vessel.process()).collect();
         let is_known = |child: &ProcessId| {
             self.tracees.contains_key(&child.leader())
                 || vessels.contains(child)
@@ -487,7 +487,7 @@ impl Supervisor {
             self.ahead.children.to_tell.entry(parent).or_default().push(pid);
             // Wherever it is: it has to hear of it. One that waits for us already does.
             // One whose call would end early, with a part done, hears of it when it asks again.
-            let is_busy = self.ahead.under_way.get(&parent.leader()).is_some_and(|call| !call.can_be_repeated);
+            let is_busy = self.ahead.under_way.cannot_be_repeated(parent.leader());
             // One that has ended hears of it if that is taken back.
             let has_ended = self.ahead.children.held_exits.contains_key(&parent);
             if !is_busy && !has_ended && !self.is_kept(parent, parent.leader()) {
@@ -748,7 +748,7 @@ impl Supervisor {
     /// It is made to, if it can be.
     pub(in crate::ahead) fn is_reaping_due(&self, pid: ProcessId) -> bool {
         let can_stop = |parent: &ProcessId| {
-            let is_busy = self.ahead.under_way.get(&parent.leader()).is_some_and(|call| !call.can_be_repeated);
+            let is_busy = self.ahead.under_way.cannot_be_repeated(parent.leader());
             *parent != pid
                 && self.tracees.contains_key(&parent.leader())
                 && !is_busy

@@ -59,7 +59,7 @@ impl Supervisor {
         request: SignalRequest,
     ) -> Result<Decision> {
         let receiver = request.receiver;
-        let is_in_the_middle = self.ahead.under_way.get(&receiver.leader()).is_some_and(|other| !other.can_be_repeated);
+        let is_in_the_middle = self.ahead.under_way.cannot_be_repeated(receiver.leader());
         if is_in_the_middle
             || !self.ahead.unsettled.is_empty()
             || self.ahead.ending.contains_key(&receiver)
@@ -83,7 +83,7 @@ impl Supervisor {
         let wait = self.wait_for(receiver, &observes, &[]);
         if needs && !self.prepare_checkpoint(&target, receiver, at.as_ref(), wait)? {
             match at {
-                Some(at) => self.park(target, at),
+                Some(at) => self.ahead.waiting.park(target, at),
                 None => target.resume(0)?,
             }
             return Ok(Decision::Wait);
@@ -100,8 +100,7 @@ impl Supervisor {
     /// Stop a process where a checkpoint can be taken, and at which call if it waits at one. `None`: it had something
     /// else to do first.
     fn catch(&mut self, pid: ProcessId) -> Result<Option<(Stopped, Option<Call>)>> {
-        let key = self.ahead.parked.iter().find(|(_, parked)| parked.call.pid == pid).map(|(&key, _)| key);
-        if let Some(parked) = key.and_then(|key| self.ahead.parked.remove(&key)) {
+        if let Some(parked) = self.ahead.waiting.take_of_process(pid) {
             return Ok(Some((parked.stopped, Some(parked.call))));
         }
         let Some(stopped) = tracee::halt(pid.leader())? else { return Ok(None) };

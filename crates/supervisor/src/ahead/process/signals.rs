@@ -188,7 +188,7 @@ impl Supervisor {
     pub(crate) fn call_receiver(&mut self, pid: ProcessId) {
         let Some(sent) = self.ahead.signals.first(pid) else { return };
         // Of several threads the first one hears it.
-        if self.ahead.parked.values().any(|parked| parked.call.tid == pid.leader()) {
+        if self.ahead.waiting.has(pid.leader()) {
             self.ahead.changes += 1;
             return;
         }
@@ -229,7 +229,7 @@ impl Supervisor {
 
     /// Whether a process is in a call that has a part of its effect if it is interrupted.
     fn would_end_early(&self, pid: ProcessId) -> bool {
-        if self.ahead.under_way.get(&pid.leader()).is_some_and(|call| !call.can_be_repeated) {
+        if self.ahead.under_way.cannot_be_repeated(pid.leader()) {
             return true;
         }
         has_part_of_its_effect(procfs::system_call(pid))

@@ -14,7 +14,8 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::process::signals::has_part_of_its_effect;
-use crate::ahead::{Call, Kept, SCRATCH};
+use crate::ahead::rollback::checkpoints::Kept;
+use crate::ahead::{Call, SCRATCH};
 use crate::event_loop::{Supervisor, Tracee};
 use crate::signals;
 use agent_abi::{option, Request, ThreadPage, PROCESSES_MAX, THREADS_MAX};
@@ -212,7 +213,7 @@ impl Supervisor {
         let mut then: HashMap<ThreadId, Then> = others.iter().map(|other| (other.tid(), Then::GoesOn)).collect();
         let mut all: HashMap<ThreadId, &Stopped> =
             others.iter().chain([stopped]).map(|stopped| (stopped.tid(), stopped)).collect();
-        for parked in self.ahead.parked.values().filter(|parked| parked.call.pid == pid) {
+        for parked in self.ahead.waiting.iter().filter(|parked| parked.call.pid == pid) {
             all.insert(parked.call.tid, &parked.stopped);
             then.insert(parked.call.tid, Then::Asks(Box::new(parked.call.again())));
         }
@@ -285,7 +286,7 @@ impl Supervisor {
             || ahead.thread_groups.is_held(tid)
             || ahead.children.standing_thread(pid) == Some(tid)
             || ahead.ending.get(&pid).is_some_and(|(stopped, _)| stopped.tid() == tid)
-            || ahead.parked.values().any(|parked| parked.call.tid == tid)
+            || ahead.waiting.has(tid)
     }
 
     /// Whether a thread may not stop when it is asked to, or stands for somebody else.
@@ -293,14 +294,14 @@ impl Supervisor {
         let ahead = &self.ahead;
         ahead.unsettled.contains(&tid)
             || ahead.starting.contains(&tid)
-            || ahead.under_way.get(&tid).is_some_and(|call| call.lends_memory)
+            || ahead.under_way.of(tid).is_some_and(|call| call.lends_memory)
             || self.stop_the_world.concerns(tid)
             || self.going_on_later.iter().any(|later| later.tid() == tid)
     }
 
     /// Whether a thread is in a call that has a part of its effect if it is interrupted.
     fn would_be_cut_short(&self, tid: ThreadId) -> bool {
-        let can_be_repeated = self.ahead.under_way.get(&tid).is_some_and(|call| call.can_be_repeated);
+        let can_be_repeated = self.ahead.under_way.of(tid).is_some_and(|call| call.can_be_repeated);
         !can_be_repeated && has_part_of_its_effect(procfs::system_call(tid))
     }
 
@@ -316,8 +317,8 @@ impl Supervisor {
             _ => return Ok(false),
         }
         let tid = stopped.tid();
-        if self.ahead.under_way.contains_key(&tid) {
-            self.ahead.asked_before.insert(tid);
+        if self.ahead.under_way.of(tid).is_some() {
+            self.ahead.waiting.asks_again(tid);
         }
         self.end_call(stopped)?;
         self.hear_of_births(tid)?;
@@ -394,8 +395,8 @@ impl Supervisor {
     pub(in crate::ahead) fn end_lending(&mut self) -> Result<bool> {
         let ahead = &self.ahead;
         let lends = |tid: ThreadId| {
-            ahead.under_way.get(&tid).is_some_and(|call| call.is_apart || call.replaces_first)
-                || ahead.parked.values().any(|parked| parked.call.tid == tid && parked.call.awaits.is_some())
+            ahead.under_way.of(tid).is_some_and(|call| call.is_apart || call.replaces_first)
+                || ahead.waiting.iter().any(|parked| parked.call.tid == tid && parked.call.awaits.is_some())
         };
         let lenders = &ahead.thread_groups.lenders;
         let over: Vec<ProcessId> = lenders.iter().filter(|(_, &tid)| !lends(tid)).map(|(&pid, _)| pid).collect();
@@ -459,7 +460,7 @@ impl Supervisor {
                         self.end_call(&stopped)?;
                         stops.insert(tid, stopped);
                     }
-                    None => drop(self.ahead.under_way.remove(&tid)),
+                    None => drop(self.ahead.under_way.end(tid)),
                 }
             }
             threads = match self.has_company(pid.leader()) {
@@ -477,13 +478,8 @@ impl Supervisor {
             return Ok(());
         }
         let mut tried = HashSet::from([caller]);
-        let is_other = |call: &Call| call.pid == pid && call.tid != caller;
-        let parked = self.ahead.parked.iter().filter(|(_, parked)| is_other(&parked.call));
-        let parked: Vec<u64> = parked.map(|(&key, _)| key).collect();
-        for key in parked {
-            if let Some(parked) = self.ahead.parked.remove(&key) {
-                self.ahead.thread_groups.retire(pid, parked.stopped, false);
-            }
+        for parked in self.ahead.waiting.take_of_others(pid, caller) {
+            self.ahead.thread_groups.retire(pid, parked.stopped, false);
         }
         let groups = &mut self.ahead.thread_groups;
         groups.lenders.remove(&pid);
@@ -520,7 +516,7 @@ impl Supervisor {
         call.tid == call.pid.leader()
             && !self.ahead.thread_groups.lenders.contains_key(&call.pid)
             && self.is_one_process(call.pid)
-            && self.ahead.checkpoints_of(call.pid).all(is_alone)
+            && self.ahead.checkpoints.of(call.pid).all(is_alone)
     }
 
     /// A thread of a process that depends on a guess ends. Whoever waits for it is told, as the kernel tells him.
@@ -579,7 +575,7 @@ impl Supervisor {
         let parents: Vec<ProcessId> = self.ahead.children.parents_to_tell();
         for pid in parents.into_iter().filter(|&pid| self.has_company(pid.leader()) && !self.is_kept(pid, pid.leader()))
         {
-            let is_busy = self.ahead.under_way.get(&pid.leader()).is_some_and(|call| !call.can_be_repeated);
+            let is_busy = self.ahead.under_way.cannot_be_repeated(pid.leader());
             if !is_busy {
                 let _ = tracee::interrupt(pid.leader());
             }

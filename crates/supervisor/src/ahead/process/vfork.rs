@@ -86,7 +86,7 @@ impl Supervisor {
         let tid = stopped.tid();
         let frame = Frame { nr: nr::vfork, ..Frame::default() };
         let call = Call { awaits: Some(ProcessId::from_raw(child.as_raw())), ..Call::new(tid, pid, frame, 0) };
-        self.park(stopped, call);
+        self.ahead.waiting.park(stopped, call);
         Ok(())
     }
 

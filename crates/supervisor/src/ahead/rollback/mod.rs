@@ -1,5 +1,6 @@
 //! What the core wants done: checkpoints, rollbacks, output (000, 5.1, 5.3, 6.1).
 
+pub(in crate::ahead) mod checkpoints;
 pub(in crate::ahead) mod crash;
 pub(in crate::ahead) mod undo;
 pub(in crate::ahead) mod vessels;
@@ -7,10 +8,11 @@ pub(in crate::ahead) mod vessels;
 use crate::ahead::objects::sockets::tcp;
 use crate::ahead::process::signals::{is_own, send_to_itself};
 use crate::ahead::process::thread_group::Then;
+use crate::ahead::rollback::checkpoints::Kept;
 use crate::ahead::rollback::undo::{apply_to_object, Undo};
 use crate::ahead::speculations::ledger::{us, Undone};
 use crate::ahead::speculations::report::Rollback;
-use crate::ahead::{pid_of, Kept, Object, Written, SCRATCH};
+use crate::ahead::{pid_of, Object, Written, SCRATCH};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
 use checkpoint::CheckpointError;
@@ -65,12 +67,10 @@ impl Supervisor {
         match action {
             Action::TakeCheckpoint { checkpoint, process } => {
                 self.ahead.ledger.went_ahead(pid_of(process), self.ahead.now());
-                let kept = self.ahead.fresh_vessel.take();
-                let kept = kept.expect("whoever tells the core of a call that needs a checkpoint prepares it before");
-                self.keep_checkpoint(checkpoint, kept);
+                self.keep_checkpoint(checkpoint);
             }
             Action::DiscardCheckpoint { checkpoint, .. } => {
-                if let Some(kept) = self.ahead.kept.remove(&checkpoint) {
+                if let Some(kept) = self.ahead.checkpoints.take(checkpoint) {
                     self.discard(kept);
                 }
             }
@@ -174,7 +174,7 @@ impl Supervisor {
             self.apply(undo, &stops).or_else(unless_dead)?;
         }
         for (pid, checkpoint) in extent.restore {
-            let Some(kept) = self.ahead.kept.remove(&checkpoint) else {
+            let Some(kept) = self.ahead.checkpoints.take(checkpoint) else {
                 // Its process has ended for good.
                 self.ahead.report.lost += 1;
                 continue;
@@ -236,8 +236,7 @@ impl Supervisor {
         if let Some(stopped) = groups.take_retired(tid).or_else(|| groups.take_held(tid)) {
             return Ok(Some(stopped));
         }
-        let parked = self.ahead.parked.iter().find(|(_, parked)| parked.call.tid == tid).map(|(&key, _)| key);
-        if let Some(parked) = parked.and_then(|key| self.ahead.parked.remove(&key)) {
+        if let Some(parked) = self.ahead.waiting.take_of_thread(tid) {
             return Ok(Some(parked.stopped));
         }
         // A new program without its agent could make no call for us: let it come so far.
@@ -504,7 +503,7 @@ impl Supervisor {
         match (then, signal) {
             (Then::Asks(call), _) => match call.ends_by {
                 Some(info) => drop(self.ahead.ending.insert(pid, (stopped, info))),
-                None => self.park(stopped, *call),
+                None => self.ahead.waiting.park(stopped, *call),
             },
             (Then::IsRetired { is_at_exit }, _) => self.ahead.thread_groups.retire(pid, stopped, is_at_exit),
             (Then::GoesOn, Some(signal)) => stopped.resume_with(&signal)?,

@@ -260,7 +260,7 @@ impl Supervisor {
                 *intent = Intent::Nothing;
             }
         }
-        if !self.ahead.is_speculative(call.pid) || self.ahead.checkpoints_of(call.pid).next().is_some() {
+        if !self.ahead.is_speculative(call.pid) || self.ahead.checkpoints.of(call.pid).next().is_some() {
             return modifies;
         }
         for (_, intent) in &mut modifies {

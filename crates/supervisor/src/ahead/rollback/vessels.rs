@@ -1,4 +1,4 @@
-//! Vessels that nobody waits for: just born, or killed.
+//! Vessels that nobody waits for: just born (`checkpoints` has them), or killed.
 //!
 //! A checkpoint costs its process one call, the fork. That the copy has come to its first stop, has let go of what
 //! others could notice, and in the end has died, is waited for only before somebody could notice: before a call that
@@ -7,7 +7,7 @@
 
 use crate::ahead::calls::plan::Class;
 use crate::ahead::objects::sockets::accept;
-use crate::ahead::Kept;
+use crate::ahead::rollback::checkpoints::Kept;
 use crate::event_loop::Supervisor;
 use checkpoint::{Dying, ThreadedVessel, ToReap, Vessel, VesselId};
 use procfs::{ProcessId, TaskId, ThreadId};
@@ -23,8 +23,6 @@ const UNREAPED_MAX: usize = 8;
 /// What there is of vessels besides those that a rollback may need.
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct Vessels {
-    /// They have not let go of what others could notice, by their process id.
-    new: HashMap<TaskId, Checkpoint>,
     /// They were killed, and their end has not been seen yet, by their process id.
     dying: HashMap<TaskId, Dying>,
     /// They died, and their process has to wait for them.
@@ -105,9 +103,7 @@ impl Supervisor {
             let _ = stopped.resume(0);
             return None;
         }
-        let fresh = self.ahead.fresh_vessel.as_ref().filter(|kept| TaskId::from(kept.vessel.id()) == task);
-        let new = self.ahead.vessels.new.get(&task).and_then(|checkpoint| self.ahead.kept.get(checkpoint));
-        match fresh.or(new) {
+        match self.ahead.checkpoints.of_unsettled_vessel(task) {
             Some(kept) => {
                 kept.vessel.vessel().adopt(stopped);
                 None
@@ -116,11 +112,10 @@ impl Supervisor {
         }
     }
 
-    /// A checkpoint is the core's from here on.
-    pub(in crate::ahead) fn keep_checkpoint(&mut self, checkpoint: Checkpoint, kept: Kept) {
-        self.is_put_back_from_now_on(kept.pid);
-        self.ahead.vessels.new.insert(kept.vessel.id().into(), checkpoint);
-        self.ahead.kept.insert(checkpoint, kept);
+    /// The checkpoint that is prepared is the core's from here on.
+    pub(in crate::ahead) fn keep_checkpoint(&mut self, checkpoint: Checkpoint) {
+        let pid = self.ahead.checkpoints.keep_prepared(checkpoint);
+        self.is_put_back_from_now_on(pid);
     }
 
     /// What the process does to its own descriptors has to be undone: it asks.
@@ -151,18 +146,16 @@ impl Supervisor {
 
     /// All vessels are as if they were not there, and those that were given up are not.
     pub(in crate::ahead) fn settle_vessels(&mut self) {
-        if let Some(stale) = self.ahead.fresh_vessel.take() {
+        if let Some(stale) = self.ahead.checkpoints.take_prepared() {
             // What it was for came to nothing.
             self.discard(stale);
         }
-        for checkpoint in std::mem::take(&mut self.ahead.vessels.new).into_values() {
-            let Some(kept) = self.ahead.kept.get(&checkpoint) else { continue };
-            if let Err(error) = kept.vessel.vessel().settle() {
-                // A copy that may be noticed is worse than none: without it a rollback ends the world.
-                let vessel = kept.vessel.id();
-                self.ahead.trace(|| format!("vessel {vessel}: {error}"));
-                crate::sys::kill(vessel.process(), libc::SIGKILL);
-            }
+        let unsettled = |kept: &Kept| Some((kept.vessel.id(), kept.vessel.vessel().settle().err()?));
+        let failed: Vec<_> = self.ahead.checkpoints.take_new().filter_map(unsettled).collect();
+        for (vessel, error) in failed {
+            // A copy that may be noticed is worse than none: without it a rollback ends the world.
+            self.ahead.trace(|| format!("vessel {vessel}: {error}"));
+            crate::sys::kill(vessel.process(), libc::SIGKILL);
         }
         self.await_dying();
         // Of those of others no more is done: they are not stopped.
@@ -213,7 +206,6 @@ impl Supervisor {
     }
 
     pub(in crate::ahead) fn discard_vessel(&mut self, vessel: Vessel) {
-        self.ahead.vessels.new.remove(&vessel.id().into());
         if let Ok(dying) = vessel.give_up() {
             self.ahead.vessels.dying.insert(dying.vessel().into(), dying);
         }
@@ -221,15 +213,6 @@ impl Supervisor {
 
     /// A process has ended for good: nobody can be put back, and what its vessels may have open is to be closed.
     pub(in crate::ahead) fn discard_vessels_of(&mut self, pid: ProcessId) {
-        let of_it: Vec<Checkpoint> =
-            self.ahead.kept.iter().filter(|(_, kept)| kept.pid == pid).map(|(&checkpoint, _)| checkpoint).collect();
-        if let Some(stale) = self.ahead.fresh_vessel.take_if(|fresh| fresh.pid == pid) {
-            self.discard(stale);
-        }
-        for checkpoint in of_it {
-            if let Some(kept) = self.ahead.kept.remove(&checkpoint) {
-                self.discard(kept);
-            }
-        }
+        self.ahead.checkpoints.take_all_of(pid).into_iter().for_each(|kept| self.discard(kept));
     }
 }

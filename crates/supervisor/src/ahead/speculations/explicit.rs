@@ -3,19 +3,67 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::rollback;
-use crate::ahead::{process, Ahead, Call};
+use crate::ahead::{process, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::speculate;
 use procfs::ThreadId;
 use speculation::{Access, SpeculationId};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use tracee::{Result, Stopped};
 
-impl Ahead {
-    /// The number of a speculation, if a program made it.
-    pub(in crate::ahead) fn number_of(&self, id: SpeculationId) -> Option<u64> {
-        self.explicit.iter().find(|(_, &explicit)| explicit == id).map(|(&number, _)| number)
+/// Speculations that programs made.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct ExplicitGuesses {
+    /// Those that are not resolved, by the number that their program was given, the oldest first.
+    open: BTreeMap<u64, SpeculationId>,
+    /// The number that was given last.
+    last: u64,
+    /// What was said of them and is to be carried out: number, and whether it failed.
+    said: Vec<(u64, bool)>,
+}
+
+impl ExplicitGuesses {
+    /// One was made. Its number, which no other one has had.
+    fn begin(&mut self, id: SpeculationId) -> u64 {
+        self.last += 1;
+        self.open.insert(self.last, id);
+        self.last
+    }
+
+    /// It is resolved from here on: what is said of it later is about none. `None`: it was already.
+    pub fn close(&mut self, number: u64) -> Option<SpeculationId> {
+        self.open.remove(&number)
+    }
+
+    pub fn is_any_open(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    pub fn is_open(&self, number: u64) -> bool {
+        self.open.contains_key(&number)
+    }
+
+    /// Those that are open, with their numbers, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, SpeculationId)> + '_ {
+        self.open.iter().map(|(&number, &id)| (number, id))
+    }
+
+    /// The number of a speculation, if it is one of these.
+    pub fn number_of(&self, id: SpeculationId) -> Option<u64> {
+        self.iter().find(|&(_, open)| open == id).map(|(number, _)| number)
+    }
+
+    /// Somebody says whether it is right. [`Supervisor::resolve_pending`] carries that out: whoever says it may depend on
+    /// it.
+    pub fn say(&mut self, number: u64, is_failure: bool) {
+        self.said.push((number, is_failure));
+    }
+
+    /// Whether something was said that is to be carried out.
+    pub fn is_any_said(&self) -> bool {
+        !self.said.is_empty()
     }
 }
 
@@ -54,12 +102,10 @@ impl Supervisor {
                 false => Decision::Answer(-i64::from(libc::EAGAIN)),
             });
         };
-        self.ahead.next_explicit += 1;
-        let number = self.ahead.next_explicit;
+        let number = self.ahead.explicit.begin(id);
         if let Some(tag) = tag {
             self.ahead.begun_for_outside(number, id, tag);
         }
-        self.ahead.explicit.insert(number, id);
         self.ahead.report.explicit += 1;
         self.ahead.ledger.made(id, "begin", None, self.ahead.now());
         Ok(Decision::Answer(number as i64))
@@ -68,20 +114,20 @@ impl Supervisor {
     /// The caller may depend on what it resolves: it waits until that is done, and is looked at again if it is still
     /// there.
     fn resolve_explicitly(&mut self, call: &mut Call, is_failure: bool, number: u64) -> Decision {
-        if !self.ahead.explicit.contains_key(&number) {
+        if !self.ahead.explicit.is_open(number) {
             return Decision::Answer(-i64::from(libc::ESRCH));
         }
-        self.ahead.to_resolve.push((number, is_failure));
+        self.ahead.explicit.say(number, is_failure);
         call.answer = Some(0);
         Decision::Wait
     }
 
     /// Resolve what programs have said of their speculations. False if they have said nothing.
     pub(in crate::ahead) fn resolve_pending(&mut self) -> bool {
-        let pending = std::mem::take(&mut self.ahead.to_resolve);
+        let pending = std::mem::take(&mut self.ahead.explicit.said);
         let any = !pending.is_empty();
         for (number, is_failure) in pending {
-            if let Some(id) = self.ahead.explicit.remove(&number) {
+            if let Some(id) = self.ahead.explicit.close(number) {
                 self.resolve(id, !is_failure);
             }
         }
@@ -129,8 +175,7 @@ impl Supervisor {
             .collect();
         for tid in others {
             // It stands before a call already.
-            let is_kept = self.ahead.thread_groups.is_held(tid)
-                || self.ahead.parked.values().any(|parked| parked.call.tid == tid);
+            let is_kept = self.ahead.thread_groups.is_held(tid) || self.ahead.waiting.has(tid);
             if !is_kept && tracee::interrupt(tid).is_ok() {
                 self.ahead.unsettled.insert(tid);
             }

@@ -408,7 +408,7 @@ impl Supervisor {
             self.ahead.report.waited += 1;
             return Ok(Some(Decision::Wait));
         }
-        if self.ahead.parked.values().any(|parked| parked.call.wants_window) {
+        if self.ahead.waiting.iter().any(|parked| parked.call.wants_window) {
             // Somebody waits until nothing is speculative: with new guesses all the time that would never be.
             return Ok(None);
         }

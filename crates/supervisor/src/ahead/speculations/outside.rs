@@ -42,7 +42,7 @@ impl Ahead {
         let before = self.core.dependencies_of_process(maker).iter().filter(|&other| other != id);
         let (mut depends_on, mut others) = (Vec::new(), 0);
         for other in before {
-            match self.number_of(other) {
+            match self.explicit.number_of(other) {
                 Some(number) => depends_on.push(number),
                 None => others += 1,
             }
@@ -61,7 +61,7 @@ impl Ahead {
         for (number, ended) in ended {
             self.outside.open.remove(&number);
             if ended != id {
-                self.explicit.remove(&number);
+                self.explicit.close(number);
                 let verdict = self.core.fail_speculation(ended);
                 self.report.resolved(false, &verdict);
             }
@@ -86,13 +86,13 @@ impl Supervisor {
                 Order::Resolve(Outcome::Commit(number), asker) => (number, false, asker),
                 Order::Resolve(Outcome::Fail(number), asker) => (number, true, asker),
             };
-            if !self.ahead.explicit.contains_key(&number) {
+            if !self.ahead.explicit.is_open(number) {
                 // Whoever has gone does not want to know.
                 asker.tell(News::Unknown(number));
                 continue;
             }
             let is_told = self.ahead.outside.has(number);
-            self.ahead.to_resolve.push((number, is_failure));
+            self.ahead.explicit.say(number, is_failure);
             self.settle_calls();
             if !is_told {
                 // One that a program inside was to resolve: nobody else hears of it.

@@ -4,7 +4,9 @@
 //! guess was no good one: it fails, and those who made it go on from there without it. While a guess is open that
 //! somebody outside resolves, nothing stands still for good.
 
-use crate::ahead::{Object, UnderWay};
+use crate::ahead::calls::under_way::UnderWay;
+use crate::ahead::calls::waiting::Parked;
+use crate::ahead::Object;
 use crate::event_loop::Supervisor;
 use procfs::{ProcessId, ThreadId};
 use std::collections::HashSet;
@@ -49,15 +51,15 @@ impl crate::ahead::Ahead {
         self.children.stands(tid.leads())
             || self.thread_groups.is_retired(tid)
             || self.thread_groups.is_held(tid)
-            || self.parked.values().any(|parked| parked.call.tid == tid)
-            || self.under_way.get(&tid).is_some_and(waits_inside)
+            || self.waiting.has(tid)
+            || self.under_way.of(tid).is_some_and(waits_inside)
     }
 }
 
 impl Supervisor {
     /// The oldest guess of a program fails if nobody inside has gone on for long.
     pub(in crate::ahead) fn fail_if_stuck(&mut self, now: Instant) {
-        let Some((&number, &id)) = self.ahead.explicit.first_key_value() else { return };
+        let Some((number, id)) = self.ahead.explicit.iter().next() else { return };
         // Each look is at every thread, also of those that have ended on a guess.
         if self.ahead.standstill.looked.is_some_and(|last| now.duration_since(last) < BETWEEN_LOOKS) {
             return;
@@ -77,7 +79,7 @@ impl Supervisor {
             return;
         }
         self.ahead.standstill.since = None;
-        self.ahead.explicit.remove(&number);
+        self.ahead.explicit.close(number);
         self.front.tell(&crate::message::Message::Warning {
             text: format!("everything inside waits for speculation {number}, which nobody can resolve: it has failed"),
         });
@@ -90,8 +92,8 @@ impl Supervisor {
         let ahead = &self.ahead;
         if ahead.outside.has_any()
             || !ahead.deadlines.is_empty()
-            || !ahead.to_resolve.is_empty()
-            || ahead.parked.values().any(|parked| parked.call.not_before.is_some())
+            || ahead.explicit.is_any_said()
+            || ahead.waiting.iter().any(|parked| parked.call.not_before.is_some())
         {
             return false;
         }
@@ -133,8 +135,8 @@ impl Supervisor {
 
     /// Processes of which a thread has waited for a guess for long.
     fn stalled_processes(&self, now: Instant) -> HashSet<ProcessId> {
-        let parked = self.ahead.parked.values();
-        let is_long = |parked: &&crate::ahead::Parked| now.duration_since(parked.begin) >= STALLED;
+        let parked = self.ahead.waiting.iter();
+        let is_long = |parked: &&Parked| now.duration_since(parked.begin) >= STALLED;
         let long = parked.filter(is_long).filter(|parked| !self.waits_for_child(&parked.call));
         long.map(|parked| parked.call.pid).collect()
     }

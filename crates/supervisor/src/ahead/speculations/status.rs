@@ -1,8 +1,9 @@
 //! What is speculative just now, for `speculator top`.
 
+use crate::ahead::calls::waiting::Parked;
 use crate::ahead::speculations::history;
 use crate::ahead::speculations::ledger::us;
-use crate::ahead::{process, Ahead, Parked};
+use crate::ahead::{process, Ahead};
 use crate::event_loop::Supervisor;
 use crate::status::{AheadStatus, OpenGuess, ProcessStatus};
 use procfs::{ProcessId, ThreadId};
@@ -23,7 +24,7 @@ impl Supervisor {
             open: ahead.core.open_speculations(),
             oldest: ahead.open_guesses(OLDEST_MAX),
             resolved: [report.committed, report.failed, report.unmade],
-            kept: ahead.kept.len(),
+            kept: ahead.checkpoints.count(),
             checkpoints: report.checkpoints,
             checkpoint_us: report.checkpoint_us,
             rollbacks: report.causes.clone(),
@@ -36,7 +37,7 @@ impl Ahead {
     fn open_guesses(&self, max: usize) -> Vec<OpenGuess> {
         let now = self.now();
         let open = self.ledger.open().into_iter().take(max).map(|(id, guess)| OpenGuess {
-            number: self.number_of(id),
+            number: self.explicit.number_of(id),
             pid: guess.pid.as_raw(),
             why: guess.why.clone(),
             age_us: us(now.saturating_sub(guess.since)),
@@ -51,7 +52,7 @@ impl Ahead {
             program: history::program_of(pid),
             ahead_us: since.map(|since| us(self.now().saturating_sub(since))),
             guesses: self.core.dependencies_of_process(process(pid)).len() as usize,
-            checkpoints: self.checkpoints_of(pid).count(),
+            checkpoints: self.checkpoints.of(pid).count(),
             waits_for: self.what_it_waits_for(pid),
         }
     }
@@ -63,7 +64,7 @@ impl Ahead {
         if self.ending.contains_key(&pid) {
             return Some("others at its pipes, to end by a signal".to_owned());
         }
-        let parked = self.parked.values().find(|parked| parked.call.pid == pid)?;
+        let parked = self.waiting.iter().find(|parked| parked.call.pid == pid)?;
         Some(self.what_a_call_waits_for(parked))
     }
 

@@ -8,12 +8,13 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
+use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::filesystems::disk::names::is_fifo;
 use crate::ahead::filesystems::disk::new_files::barrier;
 use crate::ahead::filesystems::open::{O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC};
 use crate::ahead::filesystems::path_walk::Found;
 use crate::ahead::rollback::undo::Intent;
-use crate::ahead::{Call, Object, UnderWay, SCRATCH};
+use crate::ahead::{Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
 use procfs::ProcessId;
 use rustix::fs::Stat;

@@ -9,6 +9,7 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::filesystems::disk::contents::ContentChange;
 use crate::ahead::filesystems::disk::name_changes::Inode;
 use crate::ahead::filesystems::disk::names::paths_of;
@@ -19,7 +20,7 @@ use crate::ahead::filesystems::mapped::may_map;
 use crate::ahead::filesystems::open::{open_flags, O_TRUNC};
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::rollback::undo::Intent;
-use crate::ahead::{process, Call, Object, UnderWay};
+use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use procfs::{ProcessId, ThreadId};
@@ -295,7 +296,7 @@ impl Supervisor {
         // Who waits in a call looks at it again, and leaves the mirror before that.
         let has_one = |tid: ThreadId| may_map(procfs::Maps::of(tid), |found| *found == copied);
         let waiting: Vec<ThreadId> =
-            self.ahead.under_way.iter().filter(|(_, call)| call.can_be_repeated).map(|(&tid, _)| tid).collect();
+            self.ahead.under_way.iter().filter(|(_, call)| call.can_be_repeated).map(|(tid, _)| tid).collect();
         for tid in waiting.into_iter().filter(|&tid| has_one(tid)) {
             let _ = tracee::interrupt(tid);
         }

@@ -62,7 +62,7 @@ impl Supervisor {
     /// Whether somebody was allowed to change names and has not said yet that it is done: what the disk says is not
     /// what it will say.
     pub(in crate::ahead) fn are_names_changing(&self) -> bool {
-        self.ahead.under_way.values().any(|call| call.changes_names)
+        self.ahead.under_way.iter().any(|(_, call)| call.changes_names)
     }
 
     /// Hold a change of a speculative process; it waits where it is not sure to succeed.

@@ -8,11 +8,12 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::filesystems::disk::names::path_text;
 use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::staging;
 use crate::ahead::filesystems::path_walk::{End, Entry, Found};
-use crate::ahead::{Call, Object, UnderWay, SCRATCH};
+use crate::ahead::{Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
 use procfs::ThreadId;
 use rustix::fs::{Mode, OFlags};

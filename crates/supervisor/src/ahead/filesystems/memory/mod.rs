@@ -12,13 +12,14 @@
 pub(in crate::ahead) mod inverse;
 
 use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::filesystems::mapped::Mapped;
 use crate::ahead::filesystems::memory::inverse::{Change, Memory, Place, KEPT_LEN_MAX};
 use crate::ahead::filesystems::open::{O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TMPFILE, O_TRUNC};
 use crate::ahead::filesystems::path_walk::{object_of, End, Entry, Found, Way};
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::rollback::undo::{position_of, Intent};
-use crate::ahead::{Call, Object, UnderWay};
+use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use procfs::ThreadId;
@@ -539,12 +540,10 @@ impl Supervisor {
         }
         let (Some(a), Some(b)) = (self.place(from), self.place(to)) else { return self.wait_for_files() };
         // Where everybody's paths lead may change: the others' calls first.
-        let is_looked = |(tid, other): (&ThreadId, &UnderWay)| {
-            *tid != call.tid
-                && !other.can_be_repeated
-                && other.objects.iter().any(|object| matches!(object, Object::Names(..)))
+        let is_looked = |(_, other): (ThreadId, &UnderWay)| {
+            !other.can_be_repeated && other.objects.iter().any(|object| matches!(object, Object::Names(..)))
         };
-        if self.ahead.under_way.iter().any(is_looked) {
+        if self.ahead.under_way.of_others(call.tid).any(is_looked) {
             return Plan::new(Class::Later);
         }
         self.ahead.files.renaming.insert(call.tid);
@@ -586,7 +585,7 @@ impl Supervisor {
         if self.ahead.files.watched {
             return self.wait_for_files();
         }
-        if self.ahead.files.renaming.iter().any(|tid| self.ahead.under_way.contains_key(tid)) {
+        if self.ahead.files.renaming.iter().any(|&tid| self.ahead.under_way.of(tid).is_some()) {
             return Plan::new(Class::Later);
         }
         plan.observing_all(seen)

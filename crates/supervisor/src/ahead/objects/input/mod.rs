@@ -19,10 +19,11 @@ pub(in crate::ahead) mod terminal;
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::calls::under_way::{Taking, UnderWay};
 use crate::ahead::objects::input::pushback::{Chunk, Pushback};
 use crate::ahead::objects::sockets::tcp::is_tcp;
 use crate::ahead::rollback::undo::{path_to, Intent};
-use crate::ahead::{Call, Object, Taking, UnderWay};
+use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
 use crate::signals;
 use agent_abi::Frame;
@@ -371,8 +372,8 @@ impl Supervisor {
         if self.ahead.core.open_speculations() == 0 {
             return true;
         }
-        let is_there = |(&tid, other): &(&ThreadId, &UnderWay)| tid != call.tid && other.objects.contains(object);
-        let Some((&other, _)) = self.ahead.under_way.iter().find(is_there) else { return true };
+        let mut others = self.ahead.under_way.of_others(call.tid);
+        let Some((other, _)) = others.find(|(_, other)| other.objects.contains(object)) else { return true };
         if never_waits {
             // It is not to wait for one that does: that one asks again, after us.
             let _ = tracee::interrupt(other);
@@ -437,11 +438,11 @@ impl Supervisor {
     /// where something is left to be done, the thread will say that it has been made before it goes on.
     pub(in crate::ahead) fn end_call(&mut self, stopped: &Stopped) -> Result<()> {
         let tid = stopped.tid();
-        let leaves_something = self.ahead.under_way.get(&tid).is_some_and(UnderWay::leaves_something);
+        let leaves_something = self.ahead.under_way.of(tid).is_some_and(UnderWay::leaves_something);
         if leaves_something && signals::is_call_made(stopped, &self.image)? {
             return Ok(());
         }
-        let Some(taking) = self.ahead.under_way.remove(&tid).and_then(|made| made.takes) else {
+        let Some(taking) = self.ahead.under_way.end(tid).and_then(|made| made.takes) else {
             return Ok(());
         };
         match signals::result_of_call(stopped, &self.image)? {

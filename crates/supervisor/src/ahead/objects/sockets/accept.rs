@@ -16,13 +16,14 @@
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::rights::has_our_rights;
+use crate::ahead::calls::under_way::Taking;
 use crate::ahead::filesystems::memory::names_file;
 use crate::ahead::filesystems::path_walk::{End, Entry};
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::objects::input;
 use crate::ahead::objects::sockets::tcp::is_tcp;
 use crate::ahead::rollback::undo::Intent;
-use crate::ahead::{Call, Object, Taking};
+use crate::ahead::{Call, Object};
 use crate::classify::Name;
 use crate::event_loop::Supervisor;
 use agent_abi::{Private, PRIVATE_BASE};
@@ -246,8 +247,7 @@ impl Supervisor {
 
     /// Whether a socket was made since the last checkpoint, and nobody else has it: a rollback closes it.
     pub(in crate::ahead) fn is_fresh(&mut self, call: &Call, ino: u64) -> bool {
-        let kept = self.ahead.kept.iter().filter(|(_, kept)| kept.pid == call.pid);
-        let last = kept.max_by_key(|(checkpoint, _)| checkpoint.0).map(|(_, kept)| kept);
+        let last = self.ahead.checkpoints.last_of(call.pid);
         // Whoever was born since its parent's last checkpoint has none of its own: it got what its parent had.
         let is_since = last.is_none_or(|kept| !kept.sockets.contains(&ino));
         let all = self.inside();

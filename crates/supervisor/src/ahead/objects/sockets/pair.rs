@@ -56,12 +56,12 @@ impl Supervisor {
 
     fn is_young_pair(&self, own: u64, peer: Option<u64>) -> bool {
         let ahead = &self.ahead;
-        let is_one = |ino: u64| ino == own || Some(ino) == peer;
-        let is_held = || [Some(own), peer].into_iter().flatten().any(|ino| ahead.ends.get(ino).is_some());
+        let both = || [Some(own), peer].into_iter().flatten();
+        let is_held = || both().any(|ino| ahead.ends.get(ino).is_some());
         self.is_pair(own)
             && !self.are_descriptors_passed()
             && !is_held()
-            && !ahead.kept.values().any(|kept| kept.sockets.iter().copied().any(is_one))
+            && !both().any(|ino| ahead.checkpoints.has_socket(ino))
     }
 
     /// Whether a socket was made inside as one of two.

@@ -136,9 +136,9 @@ impl Supervisor {
     /// Something was closed at these sockets and is held: who waits there in the kernel would not hear of it, and asks
     /// again.
     pub(in crate::ahead) fn call_out_who_waits_at(&mut self, caller: ThreadId, sockets: &[Object]) {
-        for (&tid, other) in &self.ahead.under_way {
+        for (tid, other) in self.ahead.under_way.of_others(caller) {
             let is_concerned = sockets.iter().any(|socket| other.concerns(socket));
-            if tid != caller && is_concerned && other.can_be_repeated {
+            if is_concerned && other.can_be_repeated {
                 let _ = tracee::interrupt(tid);
             }
         }

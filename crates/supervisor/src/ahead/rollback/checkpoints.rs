@@ -1,0 +1,153 @@
+//! The checkpoints that a rollback may need.
+//!
+//! A checkpoint is *prepared* before the core is told of the call that needs it: whether it can be taken decides whether
+//! the call may be made at all. The core then says that it is to be *kept*, or says nothing, and it is given up. While it
+//! is *new*, its vessel has not let go of what others could notice (`vessels`).
+//!
+//! **Invariants**
+//! * At most one is prepared.
+//! * What is new is kept.
+
+use crate::ahead::process::thread_group::Then;
+use crate::ahead::Call;
+use checkpoint::{ThreadedVessel, VesselId};
+use procfs::{ProcessId, TaskId, ThreadId};
+use speculation::Checkpoint;
+use std::collections::{HashMap, HashSet};
+use tracee::SignalInfo;
+
+/// A checkpoint and what goes with it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub vessel: ThreadedVessel,
+    pub pid: ProcessId,
+    /// The thread that made it necessary.
+    pub tid: ThreadId,
+    /// The call at whose entry it was taken; none if it was taken elsewhere.
+    pub call: Option<Call>,
+    /// What the other threads were doing.
+    pub others: HashMap<ThreadId, Then>,
+    /// Descriptors that were open.
+    pub descriptors: Vec<i32>,
+    /// Sockets among them, by inode.
+    pub sockets: HashSet<u64>,
+    /// What they lead to: device and inode.
+    pub open: HashSet<(u64, u64)>,
+    /// What the signals of ours were that waited for its threads.
+    pub sent_again: HashMap<ThreadId, Vec<SignalInfo>>,
+    /// How many calls of the process had become speculations by injection, the one at whose entry it was taken
+    /// included.
+    pub injected: u64,
+    /// Its parent, which waits for it, if its memory was to be its parent's.
+    pub apart: Option<ProcessId>,
+}
+
+/// All of a world.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct Checkpoints {
+    kept: HashMap<Checkpoint, Kept>,
+    prepared: Option<Kept>,
+    /// By the process id of their vessels.
+    new: HashMap<TaskId, Checkpoint>,
+}
+
+impl Checkpoints {
+    /// One was taken, for the call that the core is about to be told of. What an earlier one was for came to nothing: it
+    /// is to be given up.
+    #[must_use]
+    pub fn prepare(&mut self, kept: Kept) -> Option<Kept> {
+        self.prepared.replace(kept)
+    }
+
+    /// The one that is prepared, if one is: nobody wants it any more.
+    pub fn take_prepared(&mut self) -> Option<Kept> {
+        self.prepared.take()
+    }
+
+    pub fn is_any_prepared(&self) -> bool {
+        self.prepared.is_some()
+    }
+
+    /// The one that is prepared is the core's from here on. Whose it is.
+    pub fn keep_prepared(&mut self, checkpoint: Checkpoint) -> ProcessId {
+        let kept = self.prepared.take();
+        let kept = kept.expect("whoever tells the core of a call that needs a checkpoint prepares it before");
+        let pid = kept.pid;
+        self.new.insert(kept.vessel.id().into(), checkpoint);
+        self.kept.insert(checkpoint, kept);
+        pid
+    }
+
+    /// It is put back or given up. `None`: its process has ended for good.
+    pub fn take(&mut self, checkpoint: Checkpoint) -> Option<Kept> {
+        let kept = self.kept.remove(&checkpoint)?;
+        self.new.remove(&kept.vessel.id().into());
+        Some(kept)
+    }
+
+    /// All that a process has, the one that is prepared included.
+    pub fn take_all_of(&mut self, pid: ProcessId) -> Vec<Kept> {
+        let of_it: Vec<Checkpoint> =
+            self.kept.iter().filter(|(_, kept)| kept.pid == pid).map(|(&checkpoint, _)| checkpoint).collect();
+        let prepared = self.prepared.take_if(|prepared| prepared.pid == pid);
+        prepared.into_iter().chain(of_it.into_iter().filter_map(|checkpoint| self.take(checkpoint))).collect()
+    }
+
+    /// All that there are, the one that is prepared included.
+    pub fn take_all(&mut self) -> impl Iterator<Item = Kept> {
+        self.new.clear();
+        std::mem::take(&mut self.kept).into_values().chain(self.prepared.take())
+    }
+
+    /// Those that were new. None is any more: their vessels are to let go of what others could notice.
+    pub fn take_new(&mut self) -> impl Iterator<Item = &Kept> {
+        std::mem::take(&mut self.new).into_values().filter_map(|checkpoint| self.kept.get(&checkpoint))
+    }
+
+    /// The one whose vessel this is, if that may not have stopped yet.
+    pub fn of_unsettled_vessel(&self, task: TaskId) -> Option<&Kept> {
+        let prepared = self.prepared.as_ref().filter(|kept| TaskId::from(kept.vessel.id()) == task);
+        prepared.or_else(|| self.kept.get(self.new.get(&task)?))
+    }
+
+    /// How many are kept.
+    pub fn count(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Those that are kept, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Kept> {
+        self.kept.values()
+    }
+
+    /// Those of a process that are kept, in no order.
+    pub fn of(&self, pid: ProcessId) -> impl Iterator<Item = &Kept> {
+        self.iter().filter(move |kept| kept.pid == pid)
+    }
+
+    /// Whether a process has none, also none that is prepared.
+    pub fn has_none(&self, pid: ProcessId) -> bool {
+        self.iter().chain(&self.prepared).all(|kept| kept.pid != pid)
+    }
+
+    /// The one of a process that was kept last.
+    pub fn last_of(&self, pid: ProcessId) -> Option<&Kept> {
+        let of_it = self.kept.iter().filter(|(_, kept)| kept.pid == pid);
+        of_it.max_by_key(|(checkpoint, _)| checkpoint.0).map(|(_, kept)| kept)
+    }
+
+    /// Whether somebody who is put back will have this file open: device and inode.
+    pub fn has_open(&self, inode: (u64, u64)) -> bool {
+        self.iter().any(|kept| kept.open.contains(&inode))
+    }
+
+    /// Whether somebody who is put back will have a socket, by its inode.
+    pub fn has_socket(&self, ino: u64) -> bool {
+        self.iter().any(|kept| kept.sockets.contains(&ino))
+    }
+
+    /// The vessels of all that there are.
+    pub fn vessels(&self) -> impl Iterator<Item = VesselId> + '_ {
+        self.iter().chain(&self.prepared).map(|kept| kept.vessel.id())
+    }
+}
