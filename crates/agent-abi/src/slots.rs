@@ -38,8 +38,8 @@ pub const PROCESS_SHARES_STATE: u32 = 256;
 pub const PROCESS_HEARS_OTHERS: u32 = 512;
 /// The process has changed semaphores in a way that its end takes back (`SEM_UNDO`), also over exec.
 pub const PROCESS_UNDOES: u32 = 1024;
-/// The process was born on a guess and has no checkpoint: nothing of it is put back, it ends if the guess was wrong. Only
-/// the supervisor says so.
+/// The process was born on a guess and has no checkpoint: nothing of it is put back, it ends if the guess was wrong.
+/// Only the supervisor says so.
 pub const PROCESS_GOES: u32 = 2048;
 /// Each of these is seen by whoever has something in common with the process, when it ends.
 pub const PROCESS_GIVES_BACK: u32 = PROCESS_LOCKS_OUTSIDE | PROCESS_UNDOES;

@@ -1,5 +1,5 @@
-//! Reader of `/proc` (proc(5)): no other crate of the supervising side opens anything there, and none builds a path there
-//! (`tests/only_reader.rs`).
+//! Reader of `/proc` (proc(5)): no other crate of the supervising side opens anything there, and none builds a path
+//! there (`tests/only_reader.rs`).
 //!
 //! **Invariant:** a file that cannot be read is an [`Error`], never an empty answer. Only [`Error::Gone`] is an answer:
 //! the process has ended, and has no memory, no descriptors and no children. Every other error means that nothing is
@@ -107,8 +107,8 @@ impl Error {
     fn of(task: TaskId, name: &str, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ESRCH) => Self::Gone(task),
-            // The whole directory may be hidden (`hidepid`): the kernel is asked whether the process is there. Of one that
-            // has just ended, links say EACCES.
+            // The whole directory may be hidden (`hidepid`): the kernel is asked whether the process is there. Of one
+            // that has just ended, links say EACCES.
             Some(libc::ENOENT | libc::EACCES) if has_ended(task) => Self::Gone(task),
             Some(libc::ENOENT) => Self::Missing { task, name: name.to_owned() },
             _ => Self::Unreadable { task, name: name.to_owned(), source },

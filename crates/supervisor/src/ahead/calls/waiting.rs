@@ -2,8 +2,8 @@
 //!
 //! **Invariants**
 //! * A thread waits at one call at most.
-//! * Whoever is sent out of a wait asks about the same call again, and that is no occasion for another guess: it is noted
-//!   until it asks or ends.
+//! * Whoever is sent out of a wait asks about the same call again, and that is no occasion for another guess: it is
+//!   noted until it asks or ends.
 
 use crate::ahead::Call;
 use procfs::{ProcessId, ThreadId};

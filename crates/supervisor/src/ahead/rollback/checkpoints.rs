@@ -1,8 +1,8 @@
 //! The checkpoints that a rollback may need.
 //!
-//! A checkpoint is *prepared* before the core is told of the call that needs it: whether it can be taken decides whether
-//! the call may be made at all. The core then says that it is to be *kept*, or says nothing, and it is given up. While it
-//! is *new*, its vessel has not let go of what others could notice (`vessels`).
+//! A checkpoint is *prepared* before the core is told of the call that needs it: whether it can be taken decides
+//! whether the call may be made at all. The core then says that it is to be *kept*, or says nothing, and it is given
+//! up. While it is *new*, its vessel has not let go of what others could notice (`vessels`).
 //!
 //! **Invariants**
 //! * At most one is prepared.
@@ -52,8 +52,8 @@ pub(in crate::ahead) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// One was taken, for the call that the core is about to be told of. What an earlier one was for came to nothing: it
-    /// is to be given up.
+    /// One was taken, for the call that the core is about to be told of. What an earlier one was for came to nothing:
+    /// it is to be given up.
     #[must_use]
     pub fn prepare(&mut self, kept: Kept) -> Option<Kept> {
         self.prepared.replace(kept)

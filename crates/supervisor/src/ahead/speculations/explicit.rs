@@ -55,8 +55,8 @@ impl ExplicitGuesses {
         self.iter().find(|&(_, open)| open == id).map(|(number, _)| number)
     }
 
-    /// Somebody says whether it is right. [`Supervisor::resolve_pending`] carries that out: whoever says it may depend on
-    /// it.
+    /// Somebody says whether it is right. [`Supervisor::resolve_pending`] carries that out: whoever says it may depend
+    /// on it.
     pub fn say(&mut self, number: u64, is_failure: bool) {
         self.said.push((number, is_failure));
     }
