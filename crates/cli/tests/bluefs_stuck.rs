@@ -437,6 +437,28 @@ fn many_that_wait_are_in_nobodys_way() {
     kill_process(Pid::from_child(&server.child), Signal::CONT).expect("sent");
 }
 
+/// It looks at all that is mounted, also where it does not work.
+#[test]
+fn a_try_does_not_wait_for_the_server_of_a_mount() {
+    let scene = Scene::new();
+    let server =
+        Server::with(&scene.path("store"), &["--plain", "--listen", "127.0.0.1:0", "--lease-pause", "3600000"]);
+    let mount = Mount::new(&server.address, &scene.path("mount"), &[]);
+    stop(&server.child);
+    let mut looks = Command::new("stat").arg(&mount.0).stdout(Stdio::null()).spawn().expect("stat");
+    let begun = Instant::now();
+    let mut tries =
+        speculator().args(["try", "--yes", "--", "true"]).current_dir(scene.dir.path()).spawn().expect("try");
+    let (status, took) = ended(&mut tries, begun);
+    assert!(status.success(), "{status}");
+    assert!(took < PATIENCE, "{took:?}");
+    assert!(looks.try_wait().expect("a child").is_none(), "who asks for what the server has waits");
+    looks.kill().expect("sent");
+    looks.wait().expect("a child");
+    assert!(umount(&["-l"], &mount.0).1 < over_max());
+    kill_process(Pid::from_child(&server.child), Signal::CONT).expect("sent");
+}
+
 /// A client that has leases and whose line is cut: who writes waits for a term at most.
 #[test]
 fn a_client_whose_line_is_cut_is_waited_for_no_longer_than_a_term() {

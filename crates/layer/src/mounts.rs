@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use procfs::mountinfo::{self, Mount};
-use rustix::fs::{statx, AtFlags, StatxFlags, CWD};
+use rustix::fs::{statx, AtFlags, FileType, Statx, StatxFlags, CWD};
 
 /// What COMMAND sees in the place of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,14 +65,19 @@ pub fn places() -> io::Result<Vec<Place>> {
 }
 
 fn is_visible(mount: &Mount) -> bool {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    statx(CWD, &mount.mount_point, flags, StatxFlags::MNT_ID).is_ok_and(|found| found.stx_mnt_id == mount.id)
+    look(mount).is_some_and(|found| found.stx_mnt_id == mount.id)
+}
+
+/// What the kernel knows by itself of where something is mounted: a server that is away would be waited for.
+fn look(mount: &Mount) -> Option<Statx> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    statx(CWD, &mount.mount_point, flags, StatxFlags::MNT_ID | StatxFlags::TYPE).ok()
 }
 
 fn treatment(mount: &Mount) -> Treatment {
     let below = |dir: &str| mount.mount_point.starts_with(dir);
     let read_only = mount.mount_options.split(',').any(|option| option == "ro") || mount.has_fs_option("ro");
-    let is_dir = std::fs::symlink_metadata(&mount.mount_point).is_ok_and(|found| found.is_dir());
+    let is_dir = look(mount).is_some_and(|found| FileType::from_raw_mode(found.stx_mode.into()).is_dir());
     match mount.fs_type.as_str() {
         "proc" if mount.mount_point == Path::new("/proc") => Treatment::Fresh,
         _ if below("/proc") => Treatment::Leave,
