@@ -403,6 +403,24 @@ fn a_death_is_reported() {
     program.discard(vessel);
 }
 
+/// Of whom it was asked that they stop once more before they end. Whoever is to hear of that stop lets it go on.
+#[test]
+fn who_is_killed_in_a_call_of_ours_stops_on_the_way_out() {
+    let path = compile("killed_in_a_call", "int main(void) { begin(); STOP(); for (;;) pause(); }", &[]);
+    let mut program = Program::start(&path, &[]);
+    program.trap();
+    let (pid, gate) = (program.pid(), program.gate());
+    program.stopped().trace_exit().unwrap();
+    let mut calls = tracee::RemoteCalls::new(program.stopped(), gate).unwrap();
+    let killed = calls.call(libc::SYS_kill, &[pid.as_raw() as u64, libc::SIGKILL as u64]);
+    assert!(matches!(killed, Err(tracee::TraceError::Gone(_))), "{killed:?}");
+    drop(calls);
+    let stopped = tracee::await_stop(pid.leader()).unwrap().expect("it is on its way");
+    assert_eq!(stopped.stop(), Stop::Exit);
+    stopped.resume(0).unwrap();
+    assert_eq!(tracee::await_end(pid.leader()).unwrap(), libc::SIGKILL);
+}
+
 fn kill(pid: ProcessId) {
     assert!(std::process::Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
     std::thread::sleep(Duration::from_millis(50));

@@ -117,12 +117,13 @@ impl<'a> RemoteCalls<'a> {
         }
     }
 
-    /// How the thread stops next. Of its death the event loop learns as of any other.
+    /// How the thread stops next. Of its death the event loop learns as of any other, and of its stop on the way there:
+    /// somebody may kill it while it makes a call for us.
     fn next_stop(&self) -> Result<i32> {
         let tid = self.stopped.tid();
         let kernel = |source| TraceError::Kernel { what: "wait", task: tid.into(), source };
         let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid.into()))?;
-        if !libc::WIFSTOPPED(status) {
+        if !libc::WIFSTOPPED(status) || status >> 16 == libc::PTRACE_EVENT_EXIT {
             sys::keep_for_later(tid, status);
             return Err(TraceError::Gone(tid.into()));
         }
