@@ -248,14 +248,20 @@ impl Supervisor {
             self.ahead.thread_groups.may_take_long = false;
             let mut halted = tracee::halt_all(&running)?;
             for tid in running {
-                match halted.remove(&tid) {
-                    Some(now) if self.stands_before_its_call(&now)? => stopped.push(now),
-                    Some(now) => {
+                // It is about to end, or ended while it was looked at: what is known of the others must not be lost. One
+                // of them may have stopped on its way to the end of a process that was killed.
+                let Some(now) = halted.remove(&tid) else {
+                    is_put_off = true;
+                    continue;
+                };
+                match self.stands_before_its_call(&now) {
+                    Ok(true) => stopped.push(now),
+                    Ok(false) => {
                         is_put_off = true;
                         now.keep();
                     }
-                    // It is about to end.
-                    None => is_put_off = true,
+                    Err(TraceError::Gone(_)) => is_put_off = true,
+                    Err(error) => return Err(error),
                 }
             }
         }
