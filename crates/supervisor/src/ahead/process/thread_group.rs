@@ -248,8 +248,8 @@ impl Supervisor {
             self.ahead.thread_groups.may_take_long = false;
             let mut halted = tracee::halt_all(&running)?;
             for tid in running {
-                // It is about to end, or ended while it was looked at: what is known of the others must not be lost. One
-                // of them may have stopped on its way to the end of a process that was killed.
+                // It is about to end, or ended while it was looked at: what is known of the others must not be lost.
+                // One of them may have stopped on its way to the end of a process that was killed.
                 let Some(now) = halted.remove(&tid) else {
                     is_put_off = true;
                     continue;
