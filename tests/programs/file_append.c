@@ -4,7 +4,11 @@ int main(void) {
     int shared = OK(open("log", O_WRONLY | O_CREAT | O_APPEND, 0644));
     for (int i = 0; i < 4; i++) if (OK(fork()) == 0) {
         int own = OK(open("log", O_WRONLY | O_APPEND));
-        for (int j = 0; j < rounds(500); j++) { char line[32]; int n = sprintf(line, "%d %03d\n", i, j); EQUAL(write(j % 2 ? own : shared, line, n), n); }
+        for (int j = 0; j < rounds(500); j++) {
+            char line[32];
+            int n = sprintf(line, "%d %03d\n", i, j);
+            EQUAL(write(j % 2 ? own : shared, line, n), n);
+        }
         _exit(0);
     }
     while (wait(NULL) > 0) {}

@@ -5,7 +5,8 @@ for i in 5 3 1 2 4; do wait "${pids[i]}"; echo "job $i: $?"; done
 set -m; sleep 100 & kill -STOP %1; sleep 0.2; jobs | sed 's/ *$//'; kill -CONT %1; kill %1; wait %1 2>/dev/null; echo "$?"; set +m
 sleep 100 & disown; kill $!; sleep 0.1; jobs
 { for i in $(seq $((200 / ${ROUNDS_DIVIDED_BY:-1}))); do (exit $((i % 3))) & done; wait; echo all; }
-for i in $(seq $((20 / ${ROUNDS_DIVIDED_BY:-1}))); do echo "$i" >> appended & done; wait; sort -n appended | tail -1; sort -n -o appended appended
+for i in $(seq $((20 / ${ROUNDS_DIVIDED_BY:-1}))); do echo "$i" >> appended & done; wait
+sort -n appended | tail -1; sort -n -o appended appended
 (echo a; exit 3) | cat | (cat; exit 4); echo "${PIPESTATUS[*]}"
 set -o pipefail; false | true; echo "pipefail $?"
 coproc_result=$( { sleep 0.1; echo late; } & echo early; wait ); echo "$coproc_result"
