@@ -121,6 +121,8 @@ pub struct ThreadPage {
     /// Not 0: a signal that the program ignores came with the end of a transfer. Without a tracer it would not have
     /// ended it.
     pub cut: u64,
+    /// The number of the call that `restart_syscall` goes on with; its arguments are the same.
+    pub restarts: u64,
 }
 
 /// The start of a process's own memory.

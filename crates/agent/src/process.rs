@@ -277,6 +277,7 @@ impl Call<'_> {
                 log_written: 0,
                 log_flushed: 0,
                 cut: 0,
+                restarts: 0,
                 looks: AtomicU32::new(0),
             });
             ((at - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
@@ -764,6 +765,7 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
             log_written: 0,
             log_flushed: 0,
             cut: 0,
+            restarts: page.restarts,
             looks: AtomicU32::new(0),
         };
         (home as *mut ThreadPage).write(moved);

@@ -102,6 +102,7 @@ fn prepare_first_page(at: u64, thread: u64, process: u64) {
             log_written: 0,
             log_flushed: 0,
             cut: 0,
+            restarts: 0,
             looks: AtomicU32::new(0),
         });
         gate::call(nr::arch_prctl, [ARCH_SET_GS, at, 0, 0, 0, 0]);

@@ -241,13 +241,56 @@ fn interruption(saved: &Saved, result: u64) -> u64 {
     }
 }
 
-/// Just behind the call, with the kernel's answer: it decides whether the call begins again.
-fn to_interrupted(registers: &mut Registers, saved: &Saved) {
+/// Just behind the call, with the kernel's answer: it decides whether the call begins again. One that goes on with what
+/// the kernel remembers of it comes back as `restart_syscall`, and its number is written down.
+fn to_interrupted(tid: ThreadId, registers: &mut Registers, saved: &Saved) -> Result<()> {
+    const ERESTART_RESTARTBLOCK: i64 = -516;
+    let page = registers.gs_base;
+    let nr = match saved.frame.nr {
+        nr::restart_syscall => restarted_call(tid, page).unwrap_or(nr::restart_syscall),
+        nr => nr,
+    };
+    if registers.rax as i64 == ERESTART_RESTARTBLOCK {
+        let kernel = |source| TraceError::kernel("write the agent's page", tid, source);
+        let at = page.wrapping_add(offset_of!(ThreadPage, restarts) as u64);
+        tracee::write_bytes(tid, at, &nr.to_ne_bytes()).map_err(kernel)?;
+    }
     let result = interruption(saved, registers.rax);
     to_program(registers, saved);
     registers.rip = saved.frame.continuation;
     registers.rax = result;
-    registers.orig_rax = saved.frame.nr;
+    registers.orig_rax = nr;
+    Ok(())
+}
+
+/// The call that `restart_syscall` goes on with in a thread. `None`: none was interrupted so, or it has no page yet.
+fn restarted_call(tid: ThreadId, page: u64) -> Option<u64> {
+    let at = page.wrapping_add(offset_of!(ThreadPage, restarts) as u64);
+    tracee::read_value::<u64>(tid, at).ok().filter(|&number| number != 0)
+}
+
+/// A thread was put back to before its call. Where that is `restart_syscall`, the kernel would go on with the call that
+/// it has interrupted last, which may be one of what was taken back: the thread makes its own call again, as a whole
+/// (000, 5.1). `frame`: what it asks, and where that is written; `None` if it is on its way to its call.
+pub fn repeat_restarted(stopped: &Stopped, frame: Option<(&mut Frame, u64)>) -> Result<()> {
+    let tid = stopped.tid();
+    let mut registers = stopped.registers()?;
+    match frame {
+        Some((frame, at)) if frame.nr == nr::restart_syscall => {
+            let Some(number) = restarted_call(tid, registers.gs_base) else { return Ok(()) };
+            let kernel = |source| TraceError::kernel("write a call's number", tid, source);
+            let at = at.wrapping_add(offset_of!(Frame, nr) as u64);
+            tracee::write_bytes(tid, at, &number.to_ne_bytes()).map_err(kernel)?;
+            frame.nr = number;
+        }
+        None if registers.rax == nr::restart_syscall && continuation_ahead(tid, &registers).is_some() => {
+            let Some(number) = restarted_call(tid, registers.gs_base) else { return Ok(()) };
+            registers.rax = number;
+            stopped.set_registers(&registers)?;
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// Whether a call that an ignored signal interrupts is made again for the time that is left.
@@ -322,7 +365,7 @@ pub fn leave_agent(
         }
         Position::Interrupted(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
-            to_interrupted(&mut registers, &saved);
+            to_interrupted(stopped.tid(), &mut registers, &saved)?;
         }
         Position::Done(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
@@ -454,7 +497,7 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
             registers.rax = restart as u64;
-            to_interrupted(&mut registers, &saved);
+            to_interrupted(stopped.tid(), &mut registers, &saved)?;
         }
         at_site @ (Position::Program | Position::Entering) => {
             let nr = registers.rax;
@@ -486,7 +529,7 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
         }
         Position::Interrupted(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
-            to_interrupted(&mut registers, &saved);
+            to_interrupted(stopped.tid(), &mut registers, &saved)?;
         }
         Position::Partial(saved) => {
             leave_call(stopped.tid(), saved.thread, world);

@@ -4,8 +4,9 @@
 //! Who was kept has been in its call for as long, as far as its program is concerned, and a handler that only notes the
 //! signal (Perl, shells) relies on the call to end. Where the call would not have to wait, the signal comes before it.
 
+use crate::ahead::process::thread_group::Then;
 use crate::event_loop::Supervisor;
-use crate::signals::{self, Look};
+use crate::signals::{self, repeat_restarted, Look};
 use agent_abi::Frame;
 use procfs::ThreadId;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -94,4 +95,14 @@ fn waits_for_time(tid: ThreadId, frame: &Frame) -> bool {
         nr::select | nr::pselect6 => args[0] as i32 == 0 && is_some_time(args[4]),
         _ => false,
     }
+}
+
+/// A thread was put back; what it does then. See [`repeat_restarted`].
+pub(in crate::ahead) fn make_own_call_again(stopped: &Stopped, mut then: Then) -> Result<Then> {
+    match &mut then {
+        Then::GoesOn => repeat_restarted(stopped, None)?,
+        Then::Asks(call) if call.frame_at != 0 => repeat_restarted(stopped, Some((&mut call.frame, call.frame_at)))?,
+        Then::Asks(_) | Then::IsRetired { .. } => {}
+    }
+    Ok(then)
 }

@@ -5,6 +5,7 @@ pub(in crate::ahead) mod crash;
 pub(in crate::ahead) mod undo;
 pub(in crate::ahead) mod vessels;
 
+use crate::ahead::calls::interrupted::make_own_call_again;
 use crate::ahead::objects::sockets::tcp;
 use crate::ahead::process::signals::{is_own, send_to_itself};
 use crate::ahead::process::thread_group::Then;
@@ -493,6 +494,7 @@ impl Supervisor {
                 Some(_) if ends && thread != tid => Then::IsRetired { is_at_exit: false },
                 then => then.unwrap_or(Then::GoesOn),
             };
+            let then = make_own_call_again(&stopped, then)?;
             self.go_on_again(pid, stopped, then, signals.get(&thread).copied().flatten())?;
         }
         Ok(())

@@ -1,0 +1,83 @@
+//! Calls with a limit of time that a signal without effect has interrupted: the kernel goes on with what it remembers
+//! of them (`restart_syscall`), which is the last one of each thread only.
+
+use crate::support;
+
+use support::guess::check_both_ends as check;
+
+#[test]
+fn who_is_taken_back_polls_its_own_descriptors() {
+    // The end of a child interrupts the first poll, which goes on and finds what is a guess. The second one is
+    // interrupted by the rollback. Who went on with it would find that 400 is not open, and write so.
+    let program = r#"
+int main(int argc, char **argv) {
+    int first[2], second[2];
+    OK(pipe(first)); OK(pipe(second));
+    struct pollfd a = {first[0], POLLIN, 0}, b = {400, POLLIN, 0};
+    pid_t brief = OK(fork());
+    if (brief == 0) { sleep_ms(20); _exit(0); }
+    pid_t writer = OK(fork());
+    if (writer == 0) {
+        sleep_ms(60);
+        long id = begin();
+        OK(write(first[1], id < 0 ? "n" : "y", 1));
+        sleep_ms(150);
+        if (id >= 0) finish(id, argv[1]);
+        _exit(0);
+    }
+    char line[64], byte;
+    int found = poll(&a, 1, 3000);
+    int other = b.revents;
+    OK(read(first[0], &byte, 1));
+    if (byte == 'y') {
+        b.fd = second[0];
+        found += poll(&b, 1, 300);
+    }
+    snprintf(line, 64, "%c: found %d, the other %x\n", byte, found, other); say(line);
+    EQUAL(wait_for(brief), 0); EQUAL(wait_for(writer), 0);
+    return 0;
+}"#;
+    let right = "y: found 1, the other 0\n";
+    check("poll", program, "n: found 1, the other 0\n", right, &["poll", "restart_syscall"]);
+}
+
+#[test]
+fn a_thread_sleeps_on_however_often_checkpoints_interrupt_it() {
+    let program = r#"
+static int slept = 7, waited = 7, polled = 7;
+static long long took;
+static void *sleeper(void *unused) {
+    struct timespec time = {0, 400000000}, left;
+    long long start = now_us();
+    slept = nanosleep(&time, &left) == 0 ? 0 : errno;
+    took = now_us() - start;
+    return NULL;
+}
+static void *waiter(void *unused) {
+    pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+    struct timespec until; clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 1;
+    pthread_mutex_lock(&lock);
+    waited = pthread_cond_timedwait(&never, &lock, &until);
+    return NULL;
+}
+static void *poller(void *unused) {
+    struct pollfd none = {-1, 0, 0};
+    polled = poll(&none, 1, 400) == 0 ? 0 : errno;
+    return NULL;
+}
+int main(int argc, char **argv) {
+    pthread_t threads[3]; char line[64];
+    void *(*what[3])(void *) = {sleeper, waiter, poller};
+    for (int i = 0; i < 3; i++) CHECK(pthread_create(&threads[i], NULL, what[i], NULL) == 0);
+    sleep_ms(50);
+    for (int i = 0; i < 3; i++) { long id = begin(); sleep_ms(5); finish(id, "commit"); }
+    long id = begin();
+    if (id >= 0) { sleep_ms(50); finish(id, argv[1]); }
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    const char *end = id < 0 ? "failed" : "right";
+    snprintf(line, 64, "%s: %d %d %d %d\n", end, slept, waited == ETIMEDOUT, polled, took >= 400000); say(line);
+    return 0;
+}"#;
+    check("sleep", program, "failed: 0 1 0 1\n", "right: 0 1 0 1\n", &["nanosleep", "poll", "restart_syscall"]);
+}
