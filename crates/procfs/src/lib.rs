@@ -25,13 +25,13 @@ pub use maps::{Mapping, Maps};
 pub use status::{SignalSets, Status};
 pub use watches::{watches, Watch};
 
-use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
 /// Why something is not known of a process.
@@ -319,27 +319,16 @@ pub fn descriptor_flags(task: impl Into<TaskId>, fd: i32) -> Result<u32> {
 /// See [`Error`].
 pub fn descriptors_and_flags(task: impl Into<TaskId>) -> Result<Vec<(i32, u32)>> {
     let task = task.into();
-    let fail = |source: Errno| Error::of(task, FDINFO, source.into());
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(format!("/proc/{task}/{FDINFO}"), flags, Mode::empty()).map_err(fail)?;
-    let mut room = [MaybeUninit::uninit(); 4 << 10];
-    let mut entries = RawDir::new(&directory, &mut room);
     let mut found = Vec::new();
-    while let Some(entry) = entries.next() {
-        let entry = entry.map_err(fail)?;
-        let name = entry.file_name();
-        if matches!(name.to_bytes(), b"." | b"..") {
-            continue;
-        }
-        let number = name.to_str().ok().and_then(|name| name.parse().ok());
-        let fd = number.ok_or_else(|| Error::no_field(task, FDINFO, "number"))?;
-        match flags_in(&directory, name) {
+    links::visit_numbers(task, FDINFO, |directory, fd, name| {
+        match flags_in(directory, name) {
             Ok(Some(flags)) => found.push((fd, flags)),
             Ok(None) => return Err(Error::no_field(task, &format!("{FDINFO}/{fd}"), "flags")),
             Err(Errno::NOENT) => {}
             Err(error) => return Err(Error::of(task, &format!("{FDINFO}/{fd}"), error.into())),
         }
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(found)
 }
 

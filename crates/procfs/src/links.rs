@@ -3,6 +3,7 @@
 use crate::{Error, Result, TaskId};
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::Errno;
+use std::ffi::CStr;
 use std::fmt;
 use std::fs::Metadata;
 use std::io;
@@ -114,14 +115,29 @@ pub fn own_name(file: &impl AsRawFd) -> io::Result<PathBuf> {
 /// # Errors
 /// See [`Error`].
 pub fn visit_descriptors(task: impl Into<TaskId>, mut visit: impl FnMut(i32, &[u8]) -> ControlFlow<()>) -> Result<()> {
-    const NAME: &str = "fd";
-    let task = task.into();
-    let fail = |source: Errno| Error::of(task, NAME, source.into());
+    let mut space = Vec::with_capacity(64);
+    visit_numbers(task.into(), "fd", |directory, fd, name| {
+        let Ok(link) = rustix::fs::readlinkat(directory, name, std::mem::take(&mut space)) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let goes_on = visit(fd, link.to_bytes());
+        space = link.into_bytes();
+        Ok(goes_on)
+    })
+}
+
+/// Each file of a directory of a task whose names are numbers, until `visit` breaks or fails: the directory, the number,
+/// and the name.
+pub(crate) fn visit_numbers(
+    task: TaskId,
+    of: &str,
+    mut visit: impl FnMut(&OwnedFd, i32, &CStr) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    let fail = |source: Errno| Error::of(task, of, source.into());
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(format!("/proc/{task}/{NAME}"), flags, Mode::empty()).map_err(fail)?;
+    let directory = rustix::fs::open(format!("/proc/{task}/{of}"), flags, Mode::empty()).map_err(fail)?;
     let mut room = [MaybeUninit::uninit(); 4 << 10];
     let mut entries = RawDir::new(&directory, &mut room);
-    let mut space = Vec::with_capacity(64);
     while let Some(entry) = entries.next() {
         let entry = entry.map_err(fail)?;
         let name = entry.file_name();
@@ -129,12 +145,9 @@ pub fn visit_descriptors(task: impl Into<TaskId>, mut visit: impl FnMut(i32, &[u
             continue;
         }
         let number = name.to_str().ok().and_then(|name| name.parse().ok());
-        let fd = number.ok_or_else(|| Error::no_field(task, NAME, "number"))?;
-        if let Ok(link) = rustix::fs::readlinkat(&directory, name, std::mem::take(&mut space)) {
-            if visit(fd, link.to_bytes()).is_break() {
-                return Ok(());
-            }
-            space = link.into_bytes();
+        let number = number.ok_or_else(|| Error::no_field(task, of, "number"))?;
+        if visit(&directory, number, name)?.is_break() {
+            break;
         }
     }
     Ok(())
