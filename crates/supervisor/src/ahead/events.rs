@@ -29,7 +29,7 @@ impl super::Ahead {
             && self.vessels.is_quiet()
             && self.unsettled.is_empty()
             && !self.explicit.is_any_said()
-            && self.held_signals.values().all(Vec::is_empty)
+            && self.held_signals.is_empty()
             && self.signals.is_empty()
             && !self.input.has_any()
             && !self.listeners.any_waits()
@@ -98,7 +98,7 @@ impl Supervisor {
                 && held.iter().any(|info| was_sent(info) && is_fatal(pid.leader(), info.number()))
         };
         let mut failing = Vec::new();
-        for (&pid, _) in ahead.held_signals.iter().filter(|(&pid, held)| is_doomed(pid, held)) {
+        for (pid, _) in ahead.held_signals.iter().filter(|&(pid, held)| is_doomed(pid, held)) {
             let depends_on = ahead.core.dependencies_of_process(process(pid));
             let is_own = |id: SpeculationId| {
                 let maker = pid_of(id.process);
@@ -337,6 +337,7 @@ impl Supervisor {
         let unreaped = self.ahead.vessels.take_unreaped(pid);
         self.reparent(unreaped);
         self.ahead.signals.forget(pid);
+        self.ahead.held_signals.forget(pid);
         self.ahead.ending.remove(&pid);
         self.ahead.children.ended(pid);
     }

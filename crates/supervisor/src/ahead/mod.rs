@@ -250,7 +250,7 @@ pub(crate) struct Ahead {
     deadlines: Deadlines,
     explicit: speculations::explicit::ExplicitGuesses,
     outside: speculations::outside::Outside,
-    held_signals: HashMap<ProcessId, Vec<SignalInfo>>,
+    held_signals: process::held_signals::HeldSignals,
     signals: process::signals::Queues,
     /// Processes that were asked to stop so that everything they do from now on is asked about.
     unsettled: HashSet<ThreadId>,
@@ -343,7 +343,7 @@ impl Ahead {
             deadlines: Deadlines::default(),
             explicit: Default::default(),
             outside: Default::default(),
-            held_signals: HashMap::new(),
+            held_signals: Default::default(),
             signals: process::signals::Queues::default(),
             unsettled: HashSet::new(),
             children: process::children::Children::default(),

@@ -254,7 +254,7 @@ impl Supervisor {
         let ahead = &self.ahead;
         let has_to_hear = ahead.children.of(pid).next().is_some()
             || ahead.children.has_to_hear(pid)
-            || ahead.held_signals.get(&pid).is_some_and(|held| !held.is_empty());
+            || !ahead.held_signals.of(pid).is_empty();
         if !has_to_hear && self.may_have_any_permit(pid.leader(), pid, permitted::LOOK) && self.may_look_at_all(pid) {
             self.give_permit(pid.leader());
         }

@@ -66,7 +66,7 @@ impl Supervisor {
             && !self.has_company(child.leader())
             && flags.is_some_and(|flags| flags.load(Ordering::Relaxed) & leaves == 0)
             && !self.ahead.signals.has_any_for(child)
-            && self.ahead.held_signals.get(&child).is_none_or(Vec::is_empty)
+            && self.ahead.held_signals.of(child).is_empty()
             && self.ahead.mirrors.is_empty()
             && !leads_session_at_terminal(child).unwrap_or(true)
             && self.forgets_descriptors(child)

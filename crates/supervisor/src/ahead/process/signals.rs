@@ -314,7 +314,7 @@ impl Supervisor {
     pub(in crate::ahead) fn keep_signal(&mut self, pid: ProcessId, info: SignalInfo) {
         match can_be_queued(info.number()) && !is_fatal(pid.leader(), info.number()) {
             true => drop(self.ahead.signals.push(pid, info)),
-            false => self.ahead.held_signals.entry(pid).or_default().push(info),
+            false => self.ahead.held_signals.hold(pid, info),
         }
     }
 

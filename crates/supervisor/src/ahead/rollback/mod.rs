@@ -253,7 +253,7 @@ impl Supervisor {
                 Stop::Signal(signal) if self.is_of_injection(&now, signal)? => self.on_stop(now),
                 Stop::Signal(_) => {
                     let info = now.signal_info()?;
-                    self.ahead.held_signals.entry(pid).or_default().push(info);
+                    self.ahead.held_signals.hold(pid, info);
                     now.resume(0)?;
                 }
                 Stop::Group(_) | Stop::Trap | Stop::Exit => now.resume(0)?,
@@ -298,7 +298,7 @@ impl Supervisor {
             }
             let parent = self.ahead.children.parent(pid);
             self.ahead.children.unmake(pid);
-            self.ahead.held_signals.remove(&pid);
+            self.ahead.held_signals.forget(pid);
             if is_alive {
                 // Its first thread last.
                 threads.reverse();
@@ -345,7 +345,7 @@ impl Supervisor {
                 let is_held = self.ahead.children.tell_again(parent, child);
                 if !is_held && !self.is_about_to_hear(parent, child, stops)? {
                     let info = SignalInfo::child_ended(child, status);
-                    self.ahead.held_signals.entry(parent).or_default().push(info);
+                    self.ahead.held_signals.hold(parent, info);
                 }
                 Ok(())
             }
@@ -409,9 +409,9 @@ impl Supervisor {
             Some(stopped) => stopped.pending_signals(true)?.iter().any(tells),
             None => false,
         };
-        let is_in = |signals: Option<&Vec<SignalInfo>>| signals.is_some_and(|list| list.iter().any(tells));
+        let is_held = self.ahead.held_signals.of(parent).iter().any(tells);
         let resent = self.resent_signals.get(&parent.leader());
-        Ok(is_pending || is_in(self.ahead.held_signals.get(&parent)) || is_in(resent))
+        Ok(is_pending || is_held || resent.is_some_and(|list| list.iter().any(tells)))
     }
 
     /// Put a descriptor of ours into another process, under a number of its own.
@@ -560,12 +560,7 @@ impl Supervisor {
             let mut sent_again = kept.sent_again.get(&tid).into_iter().flatten();
             let was = sent_again.find(|info| is_ours && info.number() == pending.number()).copied().unwrap_or(pending);
             self.ahead.signals.forget_those_like(pid, &was);
-            let is_same = |info: &SignalInfo| info.number() == was.number() && info.process() == was.process();
-            if let Some(held) = self.ahead.held_signals.get_mut(&pid) {
-                if let Some(at) = held.iter().position(is_same) {
-                    held.remove(at);
-                }
-            }
+            self.ahead.held_signals.forget_one_like(pid, &was);
             let is_there = |list: &Vec<SignalInfo>| list.iter().any(|info| info.number() == was.number());
             if is_ours && !self.resent_signals.get(&tid).is_some_and(is_there) {
                 self.resent_signals.entry(tid).or_default().push(was);
@@ -749,7 +744,7 @@ impl Supervisor {
         self.ahead.children.forget_gone(pid);
         self.release_retired(pid);
         self.ahead.ledger.settled(pid, self.ahead.now());
-        for info in self.ahead.held_signals.remove(&pid).unwrap_or_default() {
+        for info in self.ahead.held_signals.take(pid) {
             self.send_again_as_ours(pid.leader(), info);
         }
         self.call_receiver(pid);
@@ -759,7 +754,7 @@ impl Supervisor {
     pub(in crate::ahead) fn hold_signals(&mut self, pid: ProcessId, signals: Vec<SignalInfo>) {
         for info in signals {
             if self.ahead.is_speculative(pid) {
-                self.ahead.held_signals.entry(pid).or_default().push(info);
+                self.ahead.held_signals.hold(pid, info);
             } else {
                 self.send_again_as_ours(pid.leader(), info);
             }
