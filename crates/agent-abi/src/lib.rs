@@ -30,10 +30,10 @@ pub use objects::{
     SOCKETS,
 };
 pub use slots::{
-    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_GIVES_BACK, PROCESS_GOES, PROCESS_HEARS_OTHERS, PROCESS_IN_PSEUDO,
-    PROCESS_KEPT_BY_EXEC, PROCESS_LOCKS, PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED,
-    PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_SEES_OTHERS, PROCESS_SHARES, PROCESS_SHARES_STATE,
-    PROCESS_TIMERS, PROCESS_UNDOES, THREADS_MAX,
+    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_CHILDLESS, PROCESS_GIVES_BACK, PROCESS_GOES, PROCESS_HEARS_OTHERS,
+    PROCESS_IN_PSEUDO, PROCESS_KEPT_BY_EXEC, PROCESS_LOCKS, PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE,
+    PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_SEES_OTHERS, PROCESS_SHARES,
+    PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextRow, TextState, TEXTS_MAX};
 pub use thread::{
@@ -205,8 +205,10 @@ pub mod permitted {
     pub const CLOSE: u32 = 16;
     /// Writing to a file, pipe or socket.
     pub const WRITE: u32 = 32;
+    /// Being told that there is no child to wait for. It needs no permit, and has no `kind`.
+    pub const WAIT: u32 = 64;
     /// All of them.
-    pub const ALL: u32 = 63;
+    pub const ALL: u32 = 127;
     /// So much at most is put into a pipe or socket: it goes in as a whole, or the call waits (pipe(7), `PIPE_BUF`).
     pub const ATOMIC_LEN: u64 = 4096;
     /// So much a process writes to files between two questions: then it is looked whether there is room for more.

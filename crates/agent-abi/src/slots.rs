@@ -41,6 +41,9 @@ pub const PROCESS_UNDOES: u32 = 1024;
 /// The process was born on a guess and has no checkpoint: nothing of it is put back, it ends if the guess was wrong.
 /// Only the supervisor says so.
 pub const PROCESS_GOES: u32 = 2048;
+/// The process has no child to wait for, in its program's eyes. Only the supervisor says so, of one that goes with a
+/// guess; the process takes it back before it makes a child.
+pub const PROCESS_CHILDLESS: u32 = 4096;
 /// Each of these is seen by whoever has something in common with the process, when it ends.
 pub const PROCESS_GIVES_BACK: u32 = PROCESS_LOCKS_OUTSIDE | PROCESS_UNDOES;
 /// What a new program has of the one before: what belongs to the process and not to its memory.

@@ -406,12 +406,19 @@ pub fn is_doubtful_socket(entry: FdEntry) -> bool {
     entry.kind() == FdKind::Pseudo && entry.has(FdEntry::SOCKET)
 }
 
+/// Major and minor number of the device that a device's inode means.
+fn device_numbers(stat: &Stat) -> (u64, u64) {
+    ((stat.rdev >> 8) & 0xfff, (stat.rdev & 0xff) | ((stat.rdev >> 12) & 0xfff00))
+}
+
+/// Whether it is a device that carries nothing from one process to another: null, zero, full, random, urandom.
+pub fn is_carrying_nothing(stat: &Stat) -> bool {
+    stat.kind() == S_IFCHR && matches!(device_numbers(stat), (1, 3 | 5 | 7 | 8 | 9))
+}
+
 fn device_entry(stat: &Stat) -> FdEntry {
-    let major = (stat.rdev >> 8) & 0xfff;
-    let minor = (stat.rdev & 0xff) | ((stat.rdev >> 12) & 0xfff00);
-    match (major, minor) {
-        // null, zero, full, random, urandom
-        (1, 3 | 5 | 7 | 8 | 9) => FdEntry::new(FdKind::Nothing, 0, 0),
+    match device_numbers(stat) {
+        _ if is_carrying_nothing(stat) => FdEntry::new(FdKind::Nothing, 0, 0),
         // Terminals: 4 consoles and serial lines, 5 /dev/tty and console, 136-143 the slaves of pseudo-terminals.
         (4, _) | (5, 0 | 1) | (136..=143, _) => {
             FdEntry::new(FdKind::Outside, 0, hash_object(u64::MAX, stat.rdev)).with(FdEntry::TERMINAL)

@@ -7,17 +7,17 @@
 //! besides, which says that this can be taken back.
 
 use crate::clocks::Call;
-use crate::descriptors::{private, Stat, S_IFDIR, S_IFLNK, S_IFREG};
+use crate::descriptors::{is_carrying_nothing, private, Stat, S_IFDIR, S_IFLNK, S_IFREG};
 use crate::dispatch::carry_out;
 use crate::exchange;
-use crate::gate::{self, EBADF, EINVAL, ENOENT};
+use crate::gate::{self, EBADF, ECHILD, EINVAL, ENOENT};
 use crate::looked::forget_look;
 use crate::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE};
 use crate::names::AT_FDCWD;
 use crate::start::MARKS_BASE;
 use agent_abi::{
-    ahead, option, permitted, DeviceKind, WayEnd, WayKey, PHASE_BEFORE, PROCESS_GOES, PROCESS_IN_PSEUDO,
-    PROCESS_SHARES_STATE, THREAD_UNCACHED, WAY_LEN_MAX,
+    ahead, option, permitted, DeviceKind, WayEnd, WayKey, PHASE_BEFORE, PROCESS_CHILDLESS, PROCESS_GOES,
+    PROCESS_IN_PSEUDO, PROCESS_SHARES_STATE, THREAD_TRACES, THREAD_UNCACHED, WAY_LEN_MAX,
 };
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -144,6 +144,10 @@ impl Call<'_> {
         if permit != 0 && (!is_permitted || number == nr::mmap) {
             forget_look();
         }
+        if number == nr::wait4 && self.has_nobody_to_wait_for() {
+            self.answer(-ECHILD);
+            return OnPermit::Made;
+        }
         if !is_permitted {
             return if self.changes_what_goes() { OnPermit::Begun } else { OnPermit::Ask };
         }
@@ -268,9 +272,25 @@ impl Call<'_> {
         }
     }
 
+    /// Whether a `wait4` says that there are no children, of a process of which nothing is put back: that depends on
+    /// what the process itself has done. The kernel may know of some for which the program has waited already.
+    fn has_nobody_to_wait_for(&self) -> bool {
+        // WNOHANG, WUNTRACED, WCONTINUED, __WNOTHREAD, __WALL, __WCLONE: with others it is refused (wait4(2)).
+        const OPTIONS: u64 = 0x1 | 0x2 | 0x8 | 0x2000_0000 | 0x4000_0000 | 0x8000_0000;
+        const ALONE: u32 = PROCESS_GOES | PROCESS_CHILDLESS;
+        let flags = self.process.flags.load(Ordering::Relaxed);
+        flags & (ALONE | PROCESS_SHARES_STATE) == ALONE
+            && self.process.users.load(Ordering::Relaxed) == 1
+            && u64::from(self.arg(2) as u32) & !OPTIONS == 0
+            && self.arg(0) as i32 != i32::MIN
+            && self.page.flags & THREAD_TRACES == 0
+            && self.world.permitted.load(Ordering::Relaxed) & permitted::WAIT != 0
+            && !self.has_option(option::ENDS_OF_PARENTS_HEARD)
+    }
+
     /// Whether the call changes nothing but descriptors of a process of which nothing is put back, and nobody else can
-    /// tell: what it closes, if anything, is a file or directory that only the kernel keeps. With its last descriptor a
-    /// lock or a lease would go, and who watches it would hear of that.
+    /// tell: what it closes, if anything, is a file or directory that only the kernel keeps, or a device that carries
+    /// nothing. With its last descriptor a lock or a lease would go, and who watches it would hear of that.
     fn changes_what_goes(&self) -> bool {
         const F_SETFD: u32 = 2;
         const OTHERS_MAY_TELL: u32 =
@@ -296,6 +316,7 @@ impl Call<'_> {
         // SAFETY: no pointers.
         let is_leased = || unsafe { gate::call(nr::fcntl, [fd, F_GETLEASE, 0, 0, 0, 0]) } != F_UNLCK;
         match Stat::of_fd(fd) {
+            Ok(stat) if is_carrying_nothing(&stat) => true,
             Ok(stat) => matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev) && !is_leased(),
             Err(error) => error == -EBADF,
         }

@@ -8,9 +8,9 @@ use crate::gate::{self, EACCES, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
 use crate::memory::{home_of_thread, map_thread_page, read_program, read_program_bytes};
 use crate::timed::Limit;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_HEARS_OTHERS, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES,
-    PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, THREAD_FORKED, THREAD_PAGE_OFFSET,
-    THREAD_UNCACHED,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_CHILDLESS, PROCESS_HEARS_OTHERS, PROCESS_MAPPED_SHARED,
+    PROCESS_PRIVILEGES, PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, THREAD_FORKED,
+    THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::nr;
@@ -118,6 +118,10 @@ impl Call<'_> {
             // The world's memory is System V memory of this namespace.
             gate::request(Request::Refused, self.frame.nr, 0, 0);
             return self.answer(-EPERM);
+        }
+        if self.process.flags.load(Ordering::Relaxed) & PROCESS_CHILDLESS != 0 {
+            // First: whoever is told of the child later may wait for it at once.
+            self.process.flags.fetch_and(!PROCESS_CHILDLESS, Ordering::Relaxed);
         }
         if birth.flags & CLONE_FILES != 0 && birth.flags & CLONE_VM == 0 {
             forget_forever();

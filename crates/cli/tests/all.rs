@@ -35,6 +35,7 @@ mod ahead_streams;
 mod ahead_tcp;
 mod ahead_threads;
 mod ahead_timers;
+mod ahead_waits;
 mod ahead_watchers;
 mod ahead_young;
 mod answers;

@@ -8,6 +8,7 @@ use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers, ha
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::events::own_page;
 use crate::ahead::objects::young;
+use crate::ahead::process::childless::may_say_of_child;
 use crate::ahead::process::vfork;
 use crate::ahead::rollback::checkpoints::Kept;
 use crate::ahead::rollback::undo::{Intent, Undo};
@@ -238,7 +239,10 @@ impl Supervisor {
         // From here on a signal must not take the thread back to before the call.
         const PHASE: u64 = 24;
         tracee::write_bytes(tid, page + PHASE, &PHASE_AFTER.to_ne_bytes()).map_err(kernel)?;
-        self.reply(stopped, ahead::ANSWERED)
+        match may_say_of_child(call) {
+            true => self.leave_with_answer(stopped, call),
+            false => self.reply(stopped, ahead::ANSWERED),
+        }
     }
 
     /// May this call be made?
@@ -269,9 +273,11 @@ impl Supervisor {
 
     fn decide_alone(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
         self.reap_if_due(stopped, call.pid)?;
-        if self.deliver_child_signal(stopped, call.pid, Some(call))?
-            || self.deliver_signals(stopped, call.pid, Some(call))?
-        {
+        let hears_of_child = self.deliver_child_signal(stopped, call.pid, Some(call))?;
+        if hears_of_child && may_say_of_child(call) && !self.ahead.signals.has_any_for(call.pid) {
+            return self.decide_wait_with_signal(stopped, call);
+        }
+        if hears_of_child || self.deliver_signals(stopped, call.pid, Some(call))? {
             return Ok(Decision::Again);
         }
         if !self.ahead.is_speculative(call.pid) && !self.leave_mirrors(stopped, call)? {

@@ -542,7 +542,8 @@ impl Supervisor {
         Ok(true)
     }
 
-    pub(in crate::ahead) fn decide_wait(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
+    /// A wait is answered from what is known of children, or waits for one.
+    pub(super) fn find_child(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
         if !Wanted::is_known(call.pid, &call.frame) {
             // The kernel says what is wrong with it.
             return Ok(Decision::Go);
@@ -616,7 +617,7 @@ impl Supervisor {
 
     /// Whether the kernel has a child for this wait that was born to somebody else and orphaned, or that shares memory
     /// and so is no process to us.
-    fn knows_only_kernel(&self, pid: ProcessId, wanted: &Wanted) -> bool {
+    pub(super) fn knows_only_kernel(&self, pid: ProcessId, wanted: &Wanted) -> bool {
         let kin = &self.ahead.children;
         has_child_of_whom(procfs::children(pid.leader()), |child| {
             let is_ours = self.ahead.vessels.has(child);

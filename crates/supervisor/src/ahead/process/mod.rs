@@ -2,6 +2,7 @@
 
 pub(in crate::ahead) mod burial;
 mod child_signal;
+pub(in crate::ahead) mod childless;
 pub(in crate::ahead) mod children;
 pub(in crate::ahead) mod held_signals;
 pub(in crate::ahead) mod kill;

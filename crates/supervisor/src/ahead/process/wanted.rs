@@ -23,6 +23,9 @@ enum Which {
 }
 
 impl Wanted {
+    /// Any child that has ended.
+    pub const ANY: Self = Self { which: Which::Any, nohang: false, nowait: false, exited: true, alive: false };
+
     pub fn of(pid: ProcessId, frame: &Frame) -> Self {
         let args = &frame.args;
         let own_group = || Which::Group(group_of(pid));

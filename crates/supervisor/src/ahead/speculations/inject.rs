@@ -268,6 +268,7 @@ impl Injector {
             Family::Readdir => permitted::READ_DIRECTORY,
             Family::Close => permitted::CLOSE,
             Family::Write => permitted::WRITE,
+            Family::Wait => permitted::WAIT,
             _ => 0,
         };
         permitted::ALL & !self.rates.keys().map(kind_of).fold(0, |all, kind| all | kind)
