@@ -1,11 +1,12 @@
-//! Locks of files that were there (`flock`), taken and given up on a guess: nobody waits for the guess, a wrong one
-//! gives back what it took, and whoever is outside gets a lock only when what was written under it is there.
+//! Locks of files that were there (`flock` and `fcntl`), taken and given up on a guess: nobody waits for the guess, a
+//! wrong one gives back what it took, and whoever is outside gets a lock only when what was written under it is there.
 
 use crate::ahead_new_files::{errors, folder, has_never_been, has_root, is_as_natively, speculator, text};
 use crate::support;
 
-use rustix::fs::{flock, FlockOperation};
+use rustix::fs::{fcntl_lock, flock, FlockOperation};
 use std::fs::{self, File};
+use std::io::Read;
 use std::process::Stdio;
 use support::places::{await_running, pause, pause_until};
 
@@ -40,12 +41,73 @@ const BEFORE: &str =
     "import fcntl; f = os.open('a', os.O_RDWR); lock = fcntl.flock; S = fcntl.LOCK_SH | fcntl.LOCK_NB; \
                       U = fcntl.LOCK_UN; X = fcntl.LOCK_EX | fcntl.LOCK_NB\n";
 
+/// Record locks: of each process, by ranges. None of these waits.
+const RECORDS: &[&str] = &[
+    "lock(f, X, 10); os.pwrite(f, b'J', 0); look(0, 1); lock(f, U, 10); look(0, 1); see(f)",
+    // Ranges that are split and joined; to give up what one does not have; what the kernel refuses.
+    "lock(f, X, 0); lock(f, U, 5, 10); look(0, 3); look(10, 5); look(12, 9); lock(f, X, 5, 10); look(3, 0); \
+     lock(f, U, 5, 3); lock(f, U, 5, 3); g = os.open('a', os.O_RDONLY); seen.append(errno_of(lock, g, X)); look(0, 0)",
+    // As SQLite does: pending, shared, reserved, exclusive, and back.
+    "P = 1 << 30\nfor i in range(3):\n  lock(f, S, 1, P); lock(f, S, 510, P + 2); lock(f, U, 1, P); look(P, 600); \
+     lock(f, X, 1, P + 1); lock(f, X, 1, P); lock(f, X, 510, P + 2); look(P, 1); look(P + 2, 1); \
+     os.pwrite(f, b'x', i); \
+     lock(f, S, 510, P + 2); lock(f, U, 2, P); look(P, 600); lock(f, U, 0)",
+    "import sqlite3\nfor i in range(3):\n  d = sqlite3.connect('base'); d.execute('insert into t values (?)', (i,)); \
+     d.commit(); seen.append(d.execute('select * from t').fetchall()); d.close()",
+    // To close any descriptor of the file gives them up, and so do dup2, close_range and the end of the process.
+    "lock(f, X, 0); g = os.open('a', os.O_RDONLY); os.close(g); look(0, 0)",
+    "lock(f, X, 0); g = os.open('shared', os.O_RDONLY); h = os.dup(f); os.dup2(g, h); look(0, 0); \
+     lock(f, X, 0); seen.append(errno_of(os.dup2, 999, f)); look(0, 0); os.closerange(h, h + 1); look(0, 0)",
+    "for i in range(3):\n  if os.fork() == 0: lock(os.open('a', os.O_RDWR), X, 3, i); os._exit(i)\n  \
+     seen.append(os.wait()[1] >> 8); look(0, 0)",
+    // A child has none of its parent's; who does not wait is told.
+    "lock(f, X, 4, 2)\nif os.fork() == 0:\n  e = errno_of(lock, f, X, 9), errno_of(lock, f, S, 1, 5), \
+     errno_of(lock, f, X, 2); os.close(f); os._exit(e[0] * 2 + e[1] + e[2])\nseen.append(os.wait()[1] >> 8); \
+     look(0, 0); lock(f, X, 0)",
+    // A reader does not keep others from reading, and is in the way of who would write.
+    "lock(f, S, 0)\nif os.fork() == 0: os._exit(errno_of(lock, f, S, 0) * 2 + errno_of(lock, f, X, 0))\n\
+     seen.append(os.wait()[1] >> 8); lock(f, X, 0); look(0, 0)",
+    // Who waits gets it when it is given up.
+    "r, w = os.pipe(); lock(f, X, 0)\nif os.fork() == 0:\n  os.write(w, b'1'); lock(f, fcntl.LOCK_EX, 0); \
+     os._exit(os.pread(f, 1, 0)[0])\nos.read(r, 1); os.pwrite(f, b'K', 0); lock(f, U, 0); \
+     seen.append(os.wait()[1] >> 8); look(0, 0)",
+    // From the position of the open file, and what is before it.
+    "os.lseek(f, 7, 0); lock(f, X, 2, 0, 1); look(0, 0); look(9, 0); lock(f, X, -3, 0, 1); look(0, 0)",
+];
+
+const BEFORE_RECORDS: &str = "
+import fcntl, struct
+f = os.open('a', os.O_RDWR); lock = fcntl.lockf; S = fcntl.LOCK_SH | fcntl.LOCK_NB
+U = fcntl.LOCK_UN; X = fcntl.LOCK_EX | fcntl.LOCK_NB
+def look(start, len):
+    r, w = os.pipe()
+    if os.fork() == 0:
+        asked = struct.pack('hhqqi', fcntl.F_WRLCK, 0, start, len, 0)
+        kind, _, start, len, pid = struct.unpack('hhqqi', fcntl.fcntl(f, fcntl.F_GETLK, asked))
+        os.write(w, repr((kind, start, len, pid == os.getppid())).encode()); os._exit(0)
+    os.close(w); seen.append(os.read(r, 99)); os.close(r); os.wait()
+";
+
+/// With a small database.
+fn folder_of_records() -> tempfile::TempDir {
+    let dir = folder();
+    let make = "import sqlite3; d = sqlite3.connect('base'); d.execute('create table t(a)'); d.commit()";
+    assert!(std::process::Command::new(support::python())
+        .args(["-c", make])
+        .current_dir(dir.path())
+        .status()
+        .unwrap()
+        .success());
+    dir
+}
+
 #[test]
 fn locks_on_a_right_guess_are_as_natively() {
     if !has_root() {
         return;
     }
     LOCKS.iter().for_each(|what| is_as_natively(folder, &format!("{BEFORE}{what}")));
+    RECORDS.iter().for_each(|what| is_as_natively(folder_of_records, &format!("{BEFORE_RECORDS}{what}")));
 }
 
 #[test]
@@ -54,6 +116,7 @@ fn locks_of_a_wrong_guess_have_never_been() {
         return;
     }
     LOCKS.iter().for_each(|what| has_never_been(folder, &format!("{BEFORE}{what}")));
+    RECORDS.iter().for_each(|what| has_never_been(folder_of_records, &format!("{BEFORE_RECORDS}{what}")));
 }
 
 /// While the guess is open the lock is taken, also where it was given up on the guess: what was written under it is not
@@ -140,4 +203,105 @@ fn who_waits_for_a_lock_of_outside_gets_it() {
     drop(lock);
     let output = child.wait_with_output().unwrap();
     assert_eq!((text(&output).as_str(), errors(&output).as_str(), output.status.code()), ("1\ngot\n", "", Some(0)));
+}
+
+/// Runs a program of Python that locks a file on a guess, and asks for the lock outside: while the guess is open, and
+/// then until it is had. What was written under the lock is there then.
+fn asks_outside(gives_up: &str, (end, status, data): (&str, i32, &str)) {
+    const AROUND: &str = "
+import ctypes, fcntl, os, sys
+def write(what): f = os.open('data', os.O_WRONLY | os.O_TRUNC); os.write(f, what); os.close(f)
+call, X = ctypes.CDLL(None).syscall, fcntl.LOCK_EX | fcntl.LOCK_NB
+f = os.open('lock', os.O_RDWR); id = call(0x5bed, 1, 0)
+if id < 0: sys.exit(7)
+exec(sys.argv[1]); os.system(sys.argv[2]); call(0x5bed, 2 if sys.argv[3] == 'commit' else 3, id); exec(sys.argv[4])
+";
+    let (dir, other) = (folder(), folder());
+    fs::write(dir.path().join("data"), "old").unwrap();
+    fs::write(dir.path().join("lock"), "").unwrap();
+    let (pause, go) = (pause("0.02"), other.path().join("go"));
+    let (during, after) = gives_up.split_once(" // ").unwrap_or((gives_up, ""));
+    let mut command = speculator();
+    command.args([&support::python(), "-c", AROUND, during, &pause_until(&pause, &go), end, after]);
+    let child = command.current_dir(dir.path()).stderr(Stdio::piped()).spawn().unwrap();
+    await_running(&pause);
+    let lock = File::options().read(true).write(true).open(dir.path().join("lock")).unwrap();
+    let taken = fcntl_lock(&lock, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(taken, Err(rustix::io::Errno::AGAIN), "{gives_up}; {end}");
+    assert_eq!(fs::read_to_string(dir.path().join("data")).unwrap(), "old");
+    fs::write(&go, "").unwrap();
+    fcntl_lock(&lock, FlockOperation::LockExclusive).unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join("data")).unwrap(), data, "{gives_up}; {end}");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), errors(&output).as_str()), (Some(status), ""), "{gives_up}; {end}");
+}
+
+#[test]
+fn outside_a_record_lock_is_taken_until_the_guess_is_resolved() {
+    if !has_root() {
+        return;
+    }
+    const GIVES_UP: [&str; 3] = [
+        "fcntl.lockf(f, X); write(b'new'); fcntl.lockf(f, fcntl.LOCK_UN)",
+        "fcntl.lockf(f, X); write(b'new'); os.close(os.open('lock', os.O_RDONLY))",
+        "if os.fork() == 0: fcntl.lockf(f, X); write(b'new'); os._exit(0)\nos.wait()",
+    ];
+    for gives_up in GIVES_UP {
+        asks_outside(gives_up, ("commit", 0, "new"));
+        asks_outside(gives_up, ("fail", 7, "old"));
+    }
+}
+
+/// Who still has a record lock when the guess is right keeps it.
+#[test]
+fn a_record_lock_outlives_a_right_guess() {
+    if !has_root() {
+        return;
+    }
+    for gives_up in
+        ["fcntl.lockf(f, fcntl.LOCK_UN)", "os.close(f)", "os.dup2(0, f)", "os._exit(0)", "os.execlp('true', 'true')"]
+    {
+        let gives_up =
+            format!("fcntl.lockf(f, X); write(b'new') // os.system('sleep 0.3'); write(b'last'); {gives_up}");
+        asks_outside(&gives_up, ("commit", 0, "last"));
+    }
+}
+
+/// Who has a record lock outside keeps it, and who waits for it inside gets it then.
+#[test]
+fn who_waits_for_a_record_lock_of_outside_gets_it() {
+    if !has_root() {
+        return;
+    }
+    const PROGRAM: &str = "
+import ctypes, fcntl, os, sys
+call, X = ctypes.CDLL(None).syscall, fcntl.LOCK_EX | fcntl.LOCK_NB
+f = os.open('lock', os.O_RDWR); id = call(0x5bed, 1, 0)
+if id < 0: sys.exit(7)
+try: fcntl.lockf(f, X, 1)
+except OSError as e: r = e.errno
+fcntl.lockf(f, X, 1, 5); os.system(sys.argv[1]); call(0x5bed, 2, id)
+fcntl.lockf(f, fcntl.LOCK_EX); print(r, 'got')
+";
+    let (dir, other) = (folder(), folder());
+    fs::write(dir.path().join("lock"), "").unwrap();
+    let lock = "import fcntl, os, sys; f = os.open('lock', os.O_RDWR); fcntl.lockf(f, fcntl.LOCK_EX, 1); \
+                print('locked', flush=True); sys.stdin.read()";
+    let mut holder = std::process::Command::new(support::python());
+    holder.args(["-c", lock]).current_dir(dir.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut holder = holder.spawn().unwrap();
+    let mut line = [0; 7];
+    holder.stdout.as_mut().unwrap().read_exact(&mut line).unwrap();
+    let (pause, go) = (pause("0.02"), other.path().join("go"));
+    let mut command = speculator();
+    command.args([&support::python(), "-c", PROGRAM, &pause_until(&pause, &go)]);
+    command.current_dir(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    await_running(&pause);
+    fs::write(&go, "").unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((text(&output).as_str(), errors(&output).as_str(), output.status.code()), ("11 got\n", "", Some(0)));
 }

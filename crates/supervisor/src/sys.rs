@@ -46,6 +46,25 @@ pub fn pidfd_getfd(process: BorrowedFd<'_>, fd: i32) -> io::Result<OwnedFd> {
     }
 }
 
+/// What is asked of record locks that belong to an open file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordCommand {
+    /// Take one, without waiting, or give it up.
+    Set,
+    /// Look who is in the way of one.
+    Look,
+}
+
+/// Record locks of an open file.
+pub fn record_lock(file: BorrowedFd<'_>, command: RecordCommand, lock: &mut libc::flock) -> io::Result<()> {
+    let command = match command {
+        RecordCommand::Set => libc::F_OFD_SETLK,
+        RecordCommand::Look => libc::F_OFD_GETLK,
+    };
+    // SAFETY: the kernel reads and writes this one structure.
+    unsafe { check(libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(lock)).into()).map(drop) }
+}
+
 /// Whether a descriptor of another process and one of ours are the same open file (kcmp(2)).
 pub fn is_same_file(of: impl Into<TaskId>, fd: i32, own: &OwnedFd) -> io::Result<bool> {
     are_same_file((of, fd), (ProcessId::own(), own.as_raw_fd()))

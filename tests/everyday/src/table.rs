@@ -40,7 +40,7 @@ const LACKING: &[(&str, &str)] = &[
     ("mmap", "a file that was there is mapped to be written, so that it changes without a call"),
     ("clone", "a process with several threads has no checkpoint"),
     ("clone3", "a process with several threads has no checkpoint"),
-    ("fcntl", "a record lock or a lease is not taken back with its process"),
+    ("fcntl", "a lease tells who has a file open, and some record locks cannot be taken back"),
     ("newfstatat", "the name leads to a file that was moved, has a name only for this guess, or tells of processes"),
     ("renameat2", "the move cannot be held beside what is held already"),
     ("unlinkat", "the removal cannot be held: of a directory, or of what is held itself"),

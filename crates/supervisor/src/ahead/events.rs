@@ -36,6 +36,7 @@ impl super::Ahead {
             && self.shutdowns.is_empty()
             && self.sends.is_empty()
             && self.mirrors.is_empty()
+            && self.record_locks.is_empty()
             && !self.under_way.iter().any(|(_, call)| call.makes_child)
             && self.thread_groups.is_quiet()
             && self.children.is_quiet()
@@ -294,6 +295,7 @@ impl Supervisor {
         self.ahead.waiting.forget(tid);
         self.ahead.children.executed(pid);
         self.ahead.costs.forget(pid);
+        self.records_after_exec(pid);
         self.ahead.ledger.executed(pid);
         if self.world().ahead.load(Ordering::Relaxed) != 0 {
             self.ahead.starting.insert(tid);
@@ -331,6 +333,7 @@ impl Supervisor {
     fn ahead_on_end_of_process(&mut self, pid: ProcessId) {
         self.ahead.known_ways.ended(pid);
         self.ahead.outcomes.forget(pid);
+        self.ahead.record_locks.ended(pid);
         self.ahead.costs.forget(pid);
         self.ahead.ledger.ended(pid, self.ahead.now());
         self.discard_vessels_of(pid);

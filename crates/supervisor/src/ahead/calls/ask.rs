@@ -359,6 +359,11 @@ impl Supervisor {
             Class::Sync { fd } if is_speculative => return Ok(self.hold_sync(call, fd)),
             Class::Sync { .. } => return Ok(Decision::Go),
             Class::Lock { fd } => return self.lock_file(stopped, call, fd),
+            Class::Record => return self.lock_record(stopped, call),
+            Class::CloseLocked { ref files } => {
+                let files = files.clone();
+                return self.close_locked(stopped, call, Plan { class: Class::Tracked, ..plan }, &files);
+            }
             Class::Mirror => return self.map_mirror(stopped, call),
             Class::Apart if is_speculative => return self.bear_apart(stopped, call, plan),
             Class::Apart if self.has_company(call.tid) => {

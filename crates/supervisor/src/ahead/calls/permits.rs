@@ -314,7 +314,8 @@ impl Supervisor {
         if !self.tracees.get(&tid).is_some_and(|tracee| has_one_thread(tracee.process)) {
             return false;
         }
-        !self.ahead.signals.has_any_for(pid) && self.can_be_checkpointed(pid)
+        // Whatever it closes, even what it has only looked at, may give up a record lock.
+        !self.ahead.signals.has_any_for(pid) && !self.ahead.record_locks.has_owner(pid) && self.can_be_checkpointed(pid)
     }
 
     /// Whether there is anything that some look would have to be answered from, or to wait for, of which it is not

@@ -44,6 +44,10 @@ pub(crate) enum Class {
     Sync { fd: i32 },
     /// It takes the lock of a file, or gives it up.
     Lock { fd: i32 },
+    /// It takes a record lock, gives it up, or looks who has it.
+    Record,
+    /// It closes what its process has record locks of.
+    CloseLocked { files: Vec<(u64, u64)> },
     /// It makes a child that is to use its memory, and waits until the child does not any more.
     Apart,
     /// It connects to a port where nobody listens.
@@ -331,7 +335,7 @@ impl Supervisor {
     fn plan_close(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
         let mut plan = Plan::new(Class::Tracked).once();
         let fds: Vec<i32> = fds.collect();
-        let mut may_be_members = false;
+        let (mut may_be_members, mut locked) = (false, Vec::new());
         for &fd in &fds {
             let copy = self.copy_descriptor(call.tid, fd);
             if copy.is_ok_and(|copy| is_missed_when_open(&copy) || self.changes_fifo_of_others(call.pid, &copy)) {
@@ -348,13 +352,20 @@ impl Supervisor {
                 FileDescription::Socket { ino, copy } if self.ahead.is_speculative(call.pid) => {
                     plan.modifies.extend(self.hang_up(call.pid, ino, copy));
                 }
+                FileDescription::File { dev, ino, .. } if self.ahead.record_locks.is_owner_of(call.pid, (dev, ino)) => {
+                    locked.push((dev, ino));
+                }
                 _ => {}
             }
             plan = plan.modifying(Object::Descriptors(call.pid), Intent::Close(fd));
         }
+        if !locked.is_empty() {
+            plan.class = Class::CloseLocked { files: locked };
+        }
         if may_be_members && self.is_anything_speculative() {
             match self.members_left(call, &fds) {
                 Ok(members) if members.is_empty() => {}
+                Ok(_) if matches!(plan.class, Class::CloseLocked { .. }) => plan.class = Class::Barrier,
                 Ok(members) => plan.class = Class::CloseMembers { members },
                 Err(_) => plan.class = Class::Barrier,
             }
@@ -430,6 +441,8 @@ impl Supervisor {
                 FileDescription::Object(object) => object.plan(call, Op::Fcntl),
                 FileDescription::Outside { .. } | FileDescription::Other => Plan::new(Class::Barrier).once(),
             },
+            // F_GETLK, F_SETLK, F_SETLKW.
+            5..=7 => Plan::new(Class::Record).once(),
             // Leases tell who has a file open.
             F_SETLEASE..=F_NOTIFY => Plan::new(Class::Window).once(),
             _ => Plan::new(Class::Barrier).once(),

@@ -125,6 +125,9 @@ impl FileLocks {
 
     /// Nothing undoes this any more. What was locked stays so until what is held has been made.
     pub fn roll_forward(&mut self, undo: Undo, may_be_locked: bool) {
+        if let Undo::Records(before) = &undo {
+            return before.is_certain();
+        }
         let is_kept = match &undo {
             Undo::Lock(_) => true,
             Undo::Descriptor { was: Descriptor::Open(file), .. } => may_be_locked && mode_of(file).is_some(),

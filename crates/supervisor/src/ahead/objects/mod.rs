@@ -8,6 +8,7 @@ pub(in crate::ahead) mod file_lock;
 pub(in crate::ahead) mod input;
 pub(in crate::ahead) mod kind;
 pub(in crate::ahead) mod pipe;
+pub(in crate::ahead) mod record_lock;
 pub(in crate::ahead) mod sockets;
 pub(in crate::ahead) mod timerfd;
 pub(in crate::ahead) mod young;

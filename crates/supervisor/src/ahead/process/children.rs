@@ -431,11 +431,13 @@ impl Supervisor {
             }
         }
         let plan = Plan::tracked_once();
+        let locked = self.give_up_all_records(call.pid, &mut modifies);
         let is_socket = |object: &&Object| matches!(object, Object::Socket(_));
         let hung_up: Vec<Object> = modifies.iter().map(|(object, _)| object).filter(is_socket).cloned().collect();
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
+        self.gave_up_records(call.pid, &locked);
         self.retire_others(call.pid, call.tid)?;
         if !ends.is_empty() {
             let mut remote = self.remote_calls(stopped)?;

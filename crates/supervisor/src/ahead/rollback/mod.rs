@@ -52,14 +52,15 @@ impl Supervisor {
                 other => self.carry_out_one(other)?,
             }
         }
-        self.let_go_of_locks();
+        self.settle_locks();
         Ok(())
     }
 
     /// Unless something that was held has not been made yet.
-    fn let_go_of_locks(&mut self) {
+    pub(in crate::ahead) fn settle_locks(&mut self) {
         if self.ahead.overflow.is_empty() {
             self.ahead.file_locks.let_go();
+            self.settle_record_locks();
         }
     }
 
@@ -392,6 +393,7 @@ impl Supervisor {
             | Undo::Position { .. }
             | Undo::Flags { .. }
             | Undo::Lock(_)
+            | Undo::Records(_)
             | Undo::Nothing => Ok(()),
         }
     }
@@ -731,7 +733,7 @@ impl Supervisor {
         for output in std::mem::take(&mut self.ahead.overflow) {
             self.release_output(output);
         }
-        self.let_go_of_locks();
+        self.settle_locks();
     }
 
     /// The process depends on nothing any more: what waited for that.

@@ -7,6 +7,7 @@ use crate::ahead::objects::file_lock::LockBefore;
 use crate::ahead::objects::input::{Reading, SourceId};
 use crate::ahead::objects::kind::{OpenObject, State};
 use crate::ahead::objects::pipe::Contents;
+use crate::ahead::objects::record_lock::RecordsBefore;
 use crate::ahead::objects::sockets::accept::Accepted;
 use crate::ahead::objects::sockets::queue::Queued;
 use crate::ahead::objects::sockets::shutdown::Closed;
@@ -48,6 +49,8 @@ pub(crate) enum Intent {
     CloseOnExec(i32),
     /// Take the lock of a file, or give it up.
     Lock(LockBefore),
+    /// Take a record lock of a file, or give it up.
+    Records(RecordsBefore),
     /// Map a file that gets this mirror.
     Mirror((u64, u64)),
     /// Change an open file's flags.
@@ -92,6 +95,8 @@ pub(crate) enum Undo {
     CloseOnExec { pid: ProcessId, fd: i32, was: bool },
     /// Whether it was locked.
     Lock(LockBefore),
+    /// Who had record locks.
+    Records(RecordsBefore),
     /// That there is this mirror of a mapped file.
     Mirror((u64, u64)),
     /// The open file's flags.
@@ -202,6 +207,7 @@ impl Supervisor {
                 Undo::EndFlags { pipe: (pipe.st_dev, pipe.st_ino), holders, flags }
             }
             Intent::Lock(before) => Undo::Lock(before),
+            Intent::Records(before) => Undo::Records(before),
             Intent::Input { id, pin, reading } => Undo::Input { id, pin, reading },
             Intent::Memory(change) => {
                 let before = change.remember()?;
@@ -325,6 +331,10 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
         }
         Undo::Queue(queued, _) => queued.restore(),
         Undo::Lock(before) => {
+            before.restore();
+            Ok(())
+        }
+        Undo::Records(before) => {
             before.restore();
             Ok(())
         }

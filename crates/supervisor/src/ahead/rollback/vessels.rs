@@ -85,6 +85,8 @@ pub(in crate::ahead) fn would_notice(class: &Class, nr: u64) -> bool {
             | Class::Input { .. }
             | Class::Names
             | Class::Existing
+            | Class::Record
+            | Class::CloseLocked { .. }
             | Class::Deferred { .. }
             | Class::EndOfFile
             | Class::Later
