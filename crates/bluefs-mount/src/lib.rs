@@ -69,7 +69,7 @@ pub struct Unmounter(PathBuf);
 
 impl Mounted {
     /// Mounts a volume. `source` is what the table of mounts shows.
-    pub fn new(client: Client, source: &str, dir: &Path) -> Result<Mounted, MountError> {
+    pub fn new(client: Client, source: &str, dir: &Path, mut flags: MountFlags) -> Result<Mounted, MountError> {
         let failed = |what| move |source| MountError::Mount { dir: dir.to_owned(), what, source };
         let dir_failed = failed("look at the directory");
         let at = dir.canonicalize().map_err(dir_failed)?;
@@ -77,7 +77,7 @@ impl Mounted {
         let device: OwnedFd = device.map_err(failed("open /dev/fuse"))?.into();
         let options = "rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,max_read=1048576";
         let options = std::ffi::CString::new(format!("fd={},{options}", device.as_raw_fd())).unwrap_or_default();
-        let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
+        flags |= MountFlags::NODEV | MountFlags::NOSUID;
         if client.is_read_only() {
             flags |= MountFlags::RDONLY;
         }

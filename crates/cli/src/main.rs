@@ -24,6 +24,7 @@ mod try_run;
 mod usage;
 mod volume;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::Action;
@@ -31,11 +32,31 @@ use bluefs::args::BluefsAction;
 use error::Failure;
 
 fn main() -> ExitCode {
-    let line = std::env::args_os().collect();
+    let line: Vec<OsString> = std::env::args_os().collect();
+    if let Some(said) = bluefs::line_of_helper(&line) {
+        return help_mount(said);
+    }
     let result = usage::parse(line).and_then(|cli| perform(cli.action));
     match result {
         Ok(status) => ExitCode::from(status),
         Err(failure) => failure.report(),
+    }
+}
+
+/// What mount(8) has started; its statuses are those of mount(8).
+fn help_mount(said: Result<Option<Vec<OsString>>, String>) -> ExitCode {
+    const WRONG_CALL: u8 = 1;
+    const MOUNT_FAILURE: u8 = 32;
+    let result = said
+        .map_err(Failure::Usage)
+        .and_then(|line| line.map_or(Ok(0), |line| usage::parse(line).and_then(|cli| perform(cli.action))));
+    match result {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::from(MOUNT_FAILURE),
+        Err(failure) => {
+            let _told = failure.report();
+            ExitCode::from(if let Failure::Usage(_) = failure { WRONG_CALL } else { MOUNT_FAILURE })
+        }
     }
 }
 

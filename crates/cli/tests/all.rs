@@ -43,6 +43,7 @@ mod appended;
 mod bad_input_run;
 mod bluefs;
 mod bluefs_contention;
+mod bluefs_fstab;
 mod bluefs_hostile;
 mod bluefs_locks;
 mod bluefs_pages;

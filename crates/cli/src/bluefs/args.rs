@@ -98,8 +98,15 @@ pub struct MountOptions {
     ///
     /// With `block` a signal that ends the program ends its wait. With `error` it is not known whether what was on its
     /// way is done.
-    #[arg(long, value_name = "WHAT", value_enum, default_value_t = WhenDisconnected::Block, require_equals = true)]
-    pub on_disconnect: WhenDisconnected,
+    #[arg(long, value_name = "WHAT", value_enum, require_equals = true)]
+    pub on_disconnect: Option<WhenDisconnected>,
+
+    /// Options of mount(8), separated by commas
+    ///
+    /// ro, noexec, noatime and what belongs to them; invitation=FILE and on-disconnect=WHAT; remount changes the mount
+    /// that is there. What is for mount(8) and the system's start (_netdev, nofail, x-…) has no effect.
+    #[arg(short, long = "options", value_name = "OPTIONS")]
+    pub options: Vec<String>,
 
     /// Say when it is mounted, and leave the terminal's session
     #[arg(long, hide = true)]
@@ -109,7 +116,7 @@ pub struct MountOptions {
 /// `--on-disconnect`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhenDisconnected {
-    /// They wait until the server is back
+    /// They wait until the server is back; so it is when nothing is said
     Block,
     /// They get EIO
     Error,

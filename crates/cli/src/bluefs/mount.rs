@@ -1,15 +1,19 @@
 //! `speculator mount`.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bluefs_client::OnDisconnect;
 use bluefs_mount::Mounted;
+use clap::ValueEnum;
+use rustix::mount::{mount_remount, MountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::args::{MountOptions, WhenDisconnected};
 use super::invite::connect;
+use super::mount_options::FileSystemOptions;
 use super::status;
 use crate::error::{plain, Failure, STATUS_OURS};
 
@@ -18,16 +22,22 @@ const MOUNTED: &str = "mounted";
 
 /// Mounts a volume; returns when it is mounted, or with `--foreground` when it is unmounted.
 pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
-    if !options.foreground {
-        return in_background();
+    let listed = FileSystemOptions::parse(&options.options.join(","))
+        .map_err(|error| Failure::Usage(format!("{error}; see speculator mount --help")))?;
+    if listed.remount {
+        return remount(&options.dir, listed.flags());
     }
-    let on_disconnect = match options.on_disconnect {
-        WhenDisconnected::Block => OnDisconnect::Block,
-        WhenDisconnected::Error => OnDisconnect::Error,
+    if !options.foreground {
+        return in_background(options);
+    }
+    let on_disconnect = match options.on_disconnect.or(listed.on_disconnect) {
+        Some(WhenDisconnected::Error) => OnDisconnect::Error,
+        Some(WhenDisconnected::Block) | None => OnDisconnect::Block,
     };
-    let client = connect(options.address.clone(), options.invitation.as_deref(), on_disconnect)?;
+    let invitation = options.invitation.as_deref().or(listed.invitation.as_deref());
+    let client = connect(options.address.clone(), invitation, on_disconnect)?;
     let watch = client.watch();
-    let mounted = Mounted::new(client, &options.address.to_string(), &options.dir);
+    let mounted = Mounted::new(client, &options.address.to_string(), &options.dir, listed.flags());
     let mounted = mounted.map_err(|error| Failure::Bluefs(error.to_string()))?;
     let unmounter = mounted.unmounter();
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
@@ -48,12 +58,36 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Changes the flags of a mount that is there.
+fn remount(dir: &Path, flags: MountFlags) -> Result<u8, Failure> {
+    mount_remount(dir, flags, "").map_err(|errno| {
+        let why = plain(&errno.into());
+        Failure::Bluefs(format!(
+            "cannot mount {} with other options: {why}; is it mounted, and are you root?",
+            dir.display()
+        ))
+    })?;
+    Ok(0)
+}
+
 /// Starts this command again as a process of its own, and waits until it has mounted the volume.
-fn in_background() -> Result<u8, Failure> {
+fn in_background(options: &MountOptions) -> Result<u8, Failure> {
     let failed = |error: std::io::Error| Failure::Bluefs(format!("cannot start a process: {}", plain(&error)));
-    let mut child = Command::new("/proc/self/exe")
-        .args(std::env::args_os().skip(1))
-        .args(["--foreground", "--detached"])
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["mount", "--foreground", "--detached"]);
+    if let Some(file) = &options.invitation {
+        command.arg("--invitation").arg(file);
+    }
+    if let Some(what) = options.on_disconnect.and_then(|what| what.to_possible_value()) {
+        command.arg(format!("--on-disconnect={}", what.get_name()));
+    }
+    for list in &options.options {
+        command.args(["-o", list]);
+    }
+    let mut child = command
+        .arg("--")
+        .arg(options.address.to_string())
+        .arg(&options.dir)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
