@@ -64,6 +64,7 @@ const STOPS: &[(&str, u64)] = &[
     ("r, w = os.pipe(); os.close(r); os.close(w); os.stat('a')", 2),
     ("r, w = os.pipe(); os.dup2(r, w); os.close(r); os.close(w); os.stat('a')", 3),
     ("libc.waitpid(-1, None, 1); os.stat('a')", 1),
+    ("libc.execve(b'missing', None, None); os.stat('a')", 1),
     (
         "n = os.open('n', os.O_RDWR | os.O_CREAT)\n  \
          for k in range(9): os.lseek(n, 0, 2); os.lseek(n, 0, 0); os.read(n, 1)\n  \
@@ -105,6 +106,13 @@ const LOOKS: &[&str] = &[
      os._exit(position(f) + 10 * fcntl.fcntl(f, fcntl.F_GETFD))\nseen.append(os.wait()[1])",
     "if os.fork() == 0:\n  inner = begin()\n  if inner > 0:\n    os.close(f); fail(inner)\n  \
      os._exit(position(f))\nseen.append(os.wait()[1])",
+    // Programs that are not there, and files that are none; what exec would have closed is still there.
+    "r, w = os.pipe(); os.write(w, b'ab'); os.stat('a'); os.symlink('nowhere', 'link')\n\
+     def execute(name): seen.append((name, libc.execve(name, None, None), ctypes.get_errno()))\n\
+     for name in b'missing', b'missing/b', b'a/b', b'a', b'd', b'', b'd/../missing', b'/proc/self/no', b'link':\n  \
+     execute(name); os.stat('a'); execute(name)\n\
+     os.rename('d', 'dd'); execute(b'd/e'); execute(b'dd/no'); os.rename('dd', 'd'); os.unlink('a'); execute(b'a')\n\
+     os.unlink('link'); execute(b'link'); seen.append(os.read(r, 9)); os.close(r); os.close(w)",
     // The same, with children; it has one that a guess of its own has to leave to it.
     "r, w = os.pipe()\nif os.fork() == 0:\n  log, ended = [], ctypes.c_int(-1)\n  def wait(which, how):\n    \
      ended.value = -1; told = libc.waitpid(which, ctypes.byref(ended), how)\n    \

@@ -1,6 +1,7 @@
 //! Waits for children on a guess that take fewer questions, or none
 //! (docs/decisions/0217-a-wait-is-answered-with-its-signal.md).
 
+use crate::ahead_new_files::{folder, has_never_been, has_root, is_as_natively};
 use crate::support;
 
 use std::fs;
@@ -75,4 +76,24 @@ fn a_parent_is_told_of_each_child_once() {
     // With a second one about the same child, or one to hear that there are no more, it would be 350.
     asked(&["--ahead=ask"], "10");
     assert!(more < some + 50 * 6 + 20, "{some} questions for 10 children, {more} for 60");
+}
+
+/// A program that is not there is looked for, and nothing is closed for it.
+const MISSING: &str = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); r, w = os.pipe(); os.write(w, b'ab')\n\
+    names = [b'missing', b'missing/b', b'/bin/true/b', b'/etc/passwd', b'/etc', b'', b'/etc/../missing', b'missing/', \
+    b'/proc/self/no', b'x' * 300, b'x/' * 2000, b'x/' * 3000, None, b'/etc/passwd/', b'/proc/self/exe/no']\n\
+    os.symlink('nowhere', 'link'); os.symlink('loop', 'loop'); names += [b'link', b'loop', b'loop/b']\n\
+    for name in names: seen.append((name, libc.execve(name, None, None), ctypes.get_errno()))\n\
+    put('b', 'no program'); os.unlink('a'); os.mkdir('e'); os.rename('e', 'f')\n\
+    names = [b'a', b'b', b'e/a', b'f/a', b'f']\n\
+    for name in names: seen.append((name, libc.execve(name, None, None), ctypes.get_errno()))\n\
+    os.unlink('link'); os.unlink('loop'); seen.append(os.read(r, 9))";
+
+#[test]
+fn a_program_that_is_missing_is_missed_as_natively() {
+    if !has_root() {
+        return;
+    }
+    is_as_natively(folder, MISSING);
+    has_never_been(folder, MISSING);
 }

@@ -263,7 +263,12 @@ impl Supervisor {
     /// Whether a call that was answered from what is held has changed nothing: it tells of what a name leads to, and
     /// its process depends on everything already.
     fn tells_only_of_a_name(&self, call: &Call) -> bool {
-        let tells_of_name = permitted::kind(call.frame.nr) == Some(permitted::LOOK) && call.frame.nr != nr::lseek;
+        let tells_of_name = match call.frame.nr {
+            nr::lseek => false,
+            // The program is not there.
+            nr::execve => true,
+            nr => permitted::kind(nr) == Some(permitted::LOOK),
+        };
         tells_of_name && self.ahead.core.depends_on_all(process(call.pid))
     }
 

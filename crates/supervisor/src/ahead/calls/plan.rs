@@ -382,6 +382,11 @@ impl Supervisor {
         {
             return Plan::new(Class::Barrier).once();
         }
+        if let Some(error) = self.missing_program(call) {
+            // A look at a name, and nothing else.
+            let class = Class::Known { result: -i64::from(error.raw_os_error()) };
+            return Plan { class, ..self.plan_lookup(call.pid) };
+        }
         let Ok(closed) = self.descriptors_closed_by_exec(call.pid) else { return Plan::new(Class::Barrier).once() };
         let mut plan = self.plan_close(call, closed.into_iter());
         match plan.class {

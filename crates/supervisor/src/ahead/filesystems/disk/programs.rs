@@ -17,6 +17,7 @@ use crate::ahead::{Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
 use procfs::ThreadId;
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use syscall_table::nr;
 use tracee::{Result, Stopped, TraceError};
@@ -85,6 +86,25 @@ impl Executed {
 }
 
 impl Supervisor {
+    /// What the kernel says of a program that is not there: it looks for that before it looks at anything else, but for
+    /// the name itself. `None`: it is there, or that is not known. Of names that are held it is said elsewhere.
+    pub(in crate::ahead) fn missing_program(&self, call: &Call) -> Option<Errno> {
+        const PATH_MAX: usize = 4096;
+        if call.frame.nr != nr::execve {
+            return None;
+        }
+        let path = path_text(call, 0).filter(|path| (1..PATH_MAX).contains(&path.len()))?;
+        let way = self.walk(call.tid, call.pid, None, &path, true);
+        if way.is_held || way.is_open || way.through_proc {
+            return None;
+        }
+        match way.end {
+            End::Entry(Entry { found: None, .. }) => Some(Errno::NOENT),
+            End::Nowhere(error @ (Errno::NOENT | Errno::NOTDIR)) => Some(error),
+            _ => None,
+        }
+    }
+
     /// A speculative process executes what the kernel would not find; `None` where that is not so, or cannot be done.
     pub(in crate::ahead) fn execute_held(
         &mut self,
