@@ -207,8 +207,10 @@ pub mod permitted {
     pub const WRITE: u32 = 32;
     /// Being told that there is no child to wait for. It needs no permit, and has no `kind`.
     pub const WAIT: u32 = 64;
+    /// Being told that a program is not there. It has no `kind`: most such calls begin another program.
+    pub const EXECUTE: u32 = 128;
     /// All of them.
-    pub const ALL: u32 = 127;
+    pub const ALL: u32 = 255;
     /// So much at most is put into a pipe or socket: it goes in as a whole, or the call waits (pipe(7), `PIPE_BUF`).
     pub const ATOMIC_LEN: u64 = 4096;
     /// So much a process writes to files between two questions: then it is looked whether there is room for more.

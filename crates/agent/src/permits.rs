@@ -148,6 +148,9 @@ impl Call<'_> {
             self.answer(-ECHILD);
             return OnPermit::Made;
         }
+        if number == nr::execve && permit != 0 && kinds & permitted::EXECUTE != 0 && self.misses_program(permit) {
+            return OnPermit::Made;
+        }
         if !is_permitted {
             return if self.changes_what_goes() { OnPermit::Begun } else { OnPermit::Ask };
         }
@@ -270,6 +273,26 @@ impl Call<'_> {
             true => OnPermit::Begun,
             false => OnPermit::Ask,
         }
+    }
+
+    /// Whether a program that is to be executed is not there: to say so is a look at its name. If it is there, the
+    /// supervisor decides.
+    fn misses_program(&mut self, permit: u64) -> bool {
+        let path = self.arg(0);
+        if permit != self.world.permits.number() || !self.may_look_up() || !self.begins_on(permit) {
+            return false;
+        }
+        let error = Stat::of_name(AT_FDCWD, path, 0).err().unwrap_or(0);
+        // The kernel has read the name.
+        let is_missing = matches!(-error, ENOENT | ENOTDIR)
+            && self.stays_here(AT_FDCWD, path)
+            && self.leads_past_what_is_held(path, true, || Err(error));
+        if is_missing {
+            self.answer(error);
+            self.observe_names();
+        }
+        self.end_permit();
+        is_missing
     }
 
     /// Whether a `wait4` says that there are no children, of a process of which nothing is put back: that depends on

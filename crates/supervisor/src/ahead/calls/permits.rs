@@ -203,6 +203,10 @@ impl Supervisor {
         let is_free = matches!(decision, Decision::Go) && self.concerns_nobody_else(call);
         if is_free || is_answered && (self.tells_only_of_a_name(call) || self.tells_of_own_children(call)) {
             self.permit_next_looks(call);
+            if call.frame.nr == nr::execve {
+                // It will be missed again.
+                self.learn_way(call);
+            }
             return decision;
         }
         if !is_allowed || !only_looks(call) {

@@ -269,6 +269,7 @@ impl Injector {
             Family::Close => permitted::CLOSE,
             Family::Write => permitted::WRITE,
             Family::Wait => permitted::WAIT,
+            Family::Exec => permitted::EXECUTE,
             _ => 0,
         };
         permitted::ALL & !self.rates.keys().map(kind_of).fold(0, |all, kind| all | kind)
