@@ -12,7 +12,15 @@ const EXPECTED: [(&str, &str); 0] = [];
 /// What pjdfstest is told of the file system. Its two users are Debian's.
 const FEATURES: &str = "[features]\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
     [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n\
-    [settings]\nnaptime = 0.01\nallow_remount = false\n";
+    [settings]\nnaptime = 0.01\nallow_remount = true\n";
+
+/// mount(8) looks for what mounts a volume again in /sbin only: for the tests it is there, for nobody else. `$1` is the
+/// program, `$2` a directory for it; the test follows.
+const WITH_HELPER: &str = r#"
+    mount -t tmpfs none "$2" && mkdir "$2/upper" "$2/work" &&
+    mount -t overlay none -o "lowerdir=/usr/sbin,upperdir=$2/upper,workdir=$2/work" /usr/sbin &&
+    ln -s "$1" /usr/sbin/mount.fuse.bluefs || exit 1
+    shift 2; exec "$@""#;
 
 /// What fsx does. Shared mappings are refused (docs/BLUEFS.md).
 const OPERATIONS: &str = "[weights]\nclose_open = 2.0\ninvalidate = 0.0\nmapread = 0.0\nmapwrite = 0.0\nread = 10.0\n\
@@ -94,7 +102,8 @@ fn pjdfstest(mount: &Mount, filter: &[String]) -> Result<(), String> {
     for (name, why) in EXPECTED {
         println!("expected to fail: {name}: {why}");
     }
-    let test = job(root().join("bin/pjdfstest")).args(["-c"]).args([config]);
+    let helper = job("unshare").args(["-m", "sh", "-c", WITH_HELPER, "sh"]).args([speculator(), mount.file("helper")]);
+    let test = helper.args([root().join("bin/pjdfstest")]).args(["-c"]).args([config]);
     test.args(["-p"]).args([mount.dir()]).args(["-s"]).args([mount.file("other")]).args(["--"]).args(filter).run()
 }
 
@@ -119,7 +128,7 @@ struct Mount {
 impl Mount {
     fn new() -> Result<Mount, String> {
         let place = std::env::temp_dir().join(format!("speculator-posix-{}", std::process::id()));
-        for folder in ["mount", "other"] {
+        for folder in ["mount", "other", "helper"] {
             let folder = place.join(folder);
             std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         }
