@@ -12,7 +12,7 @@ const EXPECTED: [(&str, &str); 0] = [];
 /// What pjdfstest is told of the file system. Its two users are Debian's.
 const FEATURES: &str = "[features]\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
     [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n\
-    [settings]\nnaptime = 0.01\nallow_remount = true\n";
+    [settings]\nnaptime = 0.01\n";
 
 /// mount(8) looks for what mounts a volume again in /sbin only: for the tests it is there, for nobody else. `$1` is the
 /// program, `$2` a directory for it; the test follows.
@@ -97,11 +97,22 @@ fn install() -> Result<(), String> {
 
 fn pjdfstest(mount: &Mount, filter: &[String]) -> Result<(), String> {
     let names: Vec<String> = EXPECTED.iter().map(|(name, _)| format!("\"{name}\"")).collect();
-    let config = mount.file("pjdfstest.toml");
-    write(&config, &format!("{FEATURES}expected_failures = [{}]\n", names.join(", ")))?;
     for (name, why) in EXPECTED {
         println!("expected to fail: {name}: {why}");
     }
+    let expected = names.join(", ");
+    run_pjdfstest(mount, &format!("allow_remount = false\nexpected_failures = [{expected}]\n"), filter)?;
+    // Those that mount again for reading only, in a process of their own: an earlier test leaves a file open to be
+    // written, which makes the file system busy (on tmpfs, too).
+    match filter {
+        [] => run_pjdfstest(mount, "allow_remount = true\n", &["erofs".to_owned()]),
+        _ => Ok(()),
+    }
+}
+
+fn run_pjdfstest(mount: &Mount, settings: &str, filter: &[String]) -> Result<(), String> {
+    let config = mount.file("pjdfstest.toml");
+    write(&config, &format!("{FEATURES}{settings}"))?;
     let helper = job("unshare").args(["-m", "sh", "-c", WITH_HELPER, "sh"]).args([speculator(), mount.file("helper")]);
     let test = helper.args([root().join("bin/pjdfstest")]).args(["-c"]).args([config]);
     test.args(["-p"]).args([mount.dir()]).args(["-s"]).args([mount.file("other")]).args(["--"]).args(filter).run()
