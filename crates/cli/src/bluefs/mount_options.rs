@@ -103,7 +103,6 @@ impl FileSystemOptions {
 
 /// The command line that the helper's stands for. `None`: this command was not started as the helper. A dry run of
 /// mount(8) (`-f`) is `Some(Ok(None))`.
-#[expect(clippy::type_complexity, reason = "three answers, each asked for once")]
 pub fn line_of_helper(line: &[OsString]) -> Option<Result<Option<Vec<OsString>>, String>> {
     let (name, rest) = line.split_first()?;
     (Path::new(name).file_name() == Some(OsStr::new(HELPER))).then(|| translate(rest))
