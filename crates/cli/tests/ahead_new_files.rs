@@ -123,6 +123,15 @@ const MAKES: &[&str] = &[
      put('a', 'other'); os.rename('a', 'b'); see('b'); seen.append(open('b').read())",
     "os.system('echo one > a; cat a; echo two >> a; cat a; wc -c < a; sort -r a; truncate -s 3 a; cat a; \
      sed -i s/o/0/ a; cat a')",
+    // A pipe by its descriptor, as rustc opens that of cargo, while directories are new and moved.
+    "os.mkdir('dir'); os.rename('shared', 'dir/moved'); r, w = os.pipe(); x = os.open('/dev/fd/%d' % r, os.O_RDONLY); \
+     os.write(w, b'1'); seen.append((os.read(x, 9), os.readlink('/proc/self/fd/%d' % x)[:6]))",
+    // The file system, as cargo asks for that of its lock files.
+    "put('new', 'x'); os.rename('a', 'b'); os.symlink('b', 'link'); os.makedirs('dir/in'); put('dir/in/new', 'x'); \
+     os.rename('shared', 'dir/moved')\n\
+     for n in ('new', 'b', 'link', '.', 'dir', 'dir/in', 'dir/in/new', 'dir/moved'):\n  \
+     s = os.statvfs(n); seen.append((s.f_bsize, s.f_blocks, s.f_files, \
+     s.f_namemax, s.f_flag, s.f_fsid, s.f_bfree > 0))\nos.unlink('new'); seen.append(errno_of(os.statvfs, 'new'))",
     // Entries.
     "put('new', 'x'); seen.append(sorted(os.listdir('.'))); os.unlink('a'); seen.append(sorted(os.listdir('.'))); \
      put('a', ''); seen.append(sorted(os.listdir('.')))",

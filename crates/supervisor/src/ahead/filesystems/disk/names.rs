@@ -14,7 +14,7 @@ use crate::ahead::filesystems::disk::name_changes::{DiskName, HeldChange, Inode,
 use crate::ahead::filesystems::disk::new_files::descriptor_looked_at;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::disk::{attribute_calls, writes};
-use crate::ahead::filesystems::path_walk::{End, Found, Way};
+use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
 use crate::ahead::filesystems::{mapped, memory};
 use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{process, Call, Object, Written};
@@ -343,10 +343,16 @@ impl Told {
             b"mountinfo" | b"mounts" => Self::Mounts,
             // What the machine's network is, and no socket's path.
             b"dev" | b"if_inet6" | b"ipv6_route" | b"route" => Self::Nothing,
-            _ if is_setting() => Self::Nothing,
+            _ if is_setting() || names_no_file(entry) => Self::Nothing,
             _ => Self::Anything,
         }
     }
+}
+
+/// Whether it is the link of a descriptor that leads to a pipe, a socket or the like, which has a number and no name.
+fn names_no_file(entry: &Entry) -> bool {
+    let text = rustix::fs::readlinkat(&entry.dir.fd, &entry.name, Vec::new());
+    text.is_ok_and(|text| [&b"pipe:["[..], b"socket:["].iter().any(|kind| text.as_bytes().starts_with(kind)))
 }
 
 fn has_path(call: &Call) -> bool {

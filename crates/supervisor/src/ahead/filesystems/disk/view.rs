@@ -15,6 +15,7 @@ use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use procfs::{MagicLink, ThreadId};
+use std::os::fd::OwnedFd;
 use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
@@ -31,6 +32,8 @@ enum View {
     Answer(i64),
     /// These bytes are written into its buffer of such a length, as far as there is room.
     Text { text: Vec<u8>, at: u64, room: u64 },
+    /// These bytes are written where it asks for them.
+    Totals { text: Vec<u8>, at: u64 },
     /// It is opened.
     Open { file: Found, flags: u64 },
     /// One end of it is opened, by the process itself, for that may take for ever.
@@ -85,6 +88,10 @@ impl Supervisor {
         match view {
             View::Answer(result) => Ok(Some(Decision::Answer(result))),
             View::Text { text, at, room } => Ok(Some(give_text(call, &text, at, room))),
+            View::Totals { text, at } => Ok(Some(match give_text(call, &text, at, text.len() as u64) {
+                Decision::Answer(0..) => Decision::Answer(0),
+                failed => failed,
+            })),
             View::Open { file, flags } => self.open_found(stopped, call, &file, flags),
             View::OpenFifo { fifo, flags } => self.open_new_fifo(stopped, call, &fifo, flags),
             View::Enter(dir) => self.enter(stopped, call, &dir),
@@ -155,7 +162,7 @@ impl Supervisor {
         Some(View::Answer(-i64::from(error)))
     }
 
-    /// What asks for rights, a link's text, or extended attributes.
+    /// What asks for rights, a link's text, extended attributes, or the file system.
     fn view_of_look(&self, call: &Call, op: Op) -> Option<View> {
         let args = &call.frame.args;
         match call.frame.nr {
@@ -164,6 +171,7 @@ impl Supervisor {
             nr::faccessat2 => self.view_of_access(call, op, args[2], args[3]),
             nr::readlink => self.view_of_link(call, op, args[1], args[2]),
             nr::readlinkat => self.view_of_link(call, op, args[2], args[3]),
+            nr::statfs => self.view_of_totals(call, op),
             nr::getxattr | nr::lgetxattr | nr::listxattr | nr::llistxattr => self.view_of_extended(call, op),
             _ => None,
         }
@@ -199,6 +207,18 @@ impl Supervisor {
         };
         bytes.truncate(len);
         Some(View::Text { text: bytes, at, room })
+    }
+
+    /// The file system of a file or directory. What has no name yet was made by way of the mount where it will be
+    /// ([`staging`](super::staging)), whose flags are told, too.
+    fn view_of_totals(&self, call: &Call, op: Op) -> Option<View> {
+        let found = match self.viewed(call, op, true)? {
+            Viewed::Found(found) if found.is_regular() || found.is_dir() => found,
+            Viewed::Found(_) => return None,
+            Viewed::Nothing(error) => return Some(View::Answer(-i64::from(error))),
+        };
+        let text = totals_of(&found.fd).ok()?;
+        Some(View::Totals { text, at: call.frame.args[1] })
     }
 
     fn view_of_access(&self, call: &Call, op: Op, mode: u64, flags: u64) -> Option<View> {
@@ -378,4 +398,24 @@ fn give_text(call: &Call, text: &[u8], at: u64, room: u64) -> Decision {
     let text = &text[..text.len().min(room as usize)];
     let written = tracee::write_bytes(call.tid, at, text);
     Decision::Answer(if written.is_ok() { text.len() as i64 } else { -i64::from(libc::EFAULT) })
+}
+
+/// `struct statfs`, as the kernel writes it.
+fn totals_of(file: &OwnedFd) -> rustix::io::Result<Vec<u8>> {
+    let (found, id) = (rustix::fs::fstatfs(file)?, rustix::fs::fstatvfs(file)?.f_fsid);
+    let words = [
+        found.f_type as u64,
+        found.f_bsize as u64,
+        found.f_blocks,
+        found.f_bfree,
+        found.f_bavail,
+        found.f_files,
+        found.f_ffree,
+        id,
+        found.f_namelen as u64,
+        found.f_frsize as u64,
+        found.f_flags as u64,
+    ];
+    let spare = [0; 4];
+    Ok(words.into_iter().chain(spare).flat_map(u64::to_ne_bytes).collect())
 }
