@@ -6,10 +6,11 @@ use std::process::Command;
 
 use support::{text, Scene};
 
-/// mount(8) looks for its helpers in /sbin only: one more is there in a namespace of this script. `$1` is the program,
-/// `$2` the server's address, `$3` a directory to work in.
+/// mount(8) looks for its helpers in /sbin only, and notes in /run what it has mounted: both are this script's own, in a
+/// namespace. `$1` is the program, `$2` the server's address, `$3` a directory to work in.
 const SCRIPT: &str = r#"
 set -e
+mount -t tmpfs none /run
 mount -t tmpfs none "$3"
 mkdir "$3/upper" "$3/work" "$3/dir"
 mount -t overlay none -o "lowerdir=/usr/sbin,upperdir=$3/upper,workdir=$3/work" /usr/sbin
