@@ -3,6 +3,7 @@
 
 use crate::support;
 
+use std::process::Command;
 use support::guess::check_both_ends as check;
 
 #[test]
@@ -80,4 +81,42 @@ int main(int argc, char **argv) {
     return 0;
 }"#;
     check("sleep", program, "failed: 0 1 0 1\n", "right: 0 1 0 1\n", &["nanosleep", "poll", "restart_syscall"]);
+}
+
+#[test]
+fn a_program_that_never_asks_is_taken_back() {
+    // It is known, and begins with a permit: nothing of what it does before it sleeps is asked about.
+    let dir = tempfile::tempdir().unwrap();
+    let (text, sleeper) = (dir.path().join("sleeper.c"), dir.path().join("sleeper"));
+    std::fs::write(&text, "#include <unistd.h>\nint main(int count, char **words) { sleep(count - 1); }").unwrap();
+    let compiled = Command::new("cc").args(["-O1", "-static"]).arg(&text).arg("-o").arg(&sleeper).status();
+    assert!(compiled.unwrap().success());
+    let program = r#"
+static void run(int times) {
+    char *words[1002] = {"sleeper"};
+    for (int i = 1; i <= times; i++) words[i] = "x";
+    execv("SLEEPER", words);
+}
+int main(int argc, char **argv) {
+    int pipes[2]; long id;
+    OK(pipe(pipes));
+    pid_t child = OK(fork());
+    if (child == 0) { run(0); _exit(1); }
+    EQUAL(wait_for(child), 0);
+    child = OK(fork());
+    if (child == 0) {
+        id = begin();
+        OK(write(pipes[1], &id, sizeof id));
+        if (id < 0) _exit(3);
+        run(1000);
+    }
+    EQUAL(read(pipes[0], &id, sizeof id), sizeof id);
+    if (id < 0) { EQUAL(wait_for(child), 3); say("failed\n"); return 0; }
+    sleep_ms(300);
+    finish(id, argv[1]);
+    OK(kill(child, SIGKILL)); EQUAL(wait_for(child), 137); say("right\n");
+    return 0;
+}"#;
+    let program = program.replace("SLEEPER", sleeper.to_str().unwrap());
+    check("sleeper", &program, "failed\n", "right\n", &[]);
 }

@@ -309,6 +309,14 @@ impl Supervisor {
         self.ahead.starting.remove(&tid);
     }
 
+    /// Whether a new program's agent is not there yet. Where it knows the program and has a permit it asks nothing, and
+    /// neither may the program ever.
+    pub(in crate::ahead) fn is_without_agent(&self, tid: ThreadId) -> bool {
+        let thread = self.tracees.get(&tid).and_then(|tracee| tracee.thread);
+        let has_page = thread.is_some_and(|thread| self.world().threads[thread].page.load(Ordering::Acquire) != 0);
+        self.ahead.starting.contains(&tid) && !has_page
+    }
+
     /// A thread has ended; `is_process`: with its process.
     pub(crate) fn ahead_on_end(&mut self, tid: ThreadId, is_process: bool) {
         self.forget_unmapped_mirrors();

@@ -244,7 +244,7 @@ impl Supervisor {
         // A new program without its agent could make no call for us: let it come so far.
         while let Some(now) = stopped.take() {
             let is_new = matches!(now.stop(), Stop::Exec { .. });
-            if !is_new && !self.ahead.starting.contains(&tid) || self.is_request(&now) {
+            if !is_new && !self.is_without_agent(tid) || self.is_request(&now) {
                 stopped = Some(now);
                 break;
             }
