@@ -6,8 +6,8 @@ use std::process::Command;
 
 use support::{text, Scene};
 
-/// mount(8) looks for its helpers in /sbin only, and notes in /run what it has mounted: both are this script's own, in a
-/// namespace. `$1` is the program, `$2` the server's address, `$3` a directory to work in.
+/// mount(8) looks for its helpers in /sbin only, and notes in /run what it has mounted. Both are this script's own, in
+/// a namespace. `$1` is the program, `$2` the server's address, `$3` a directory to work in.
 const SCRIPT: &str = r#"
 set -e
 mount -t tmpfs none /run

@@ -126,8 +126,8 @@ pub fn visit_descriptors(task: impl Into<TaskId>, mut visit: impl FnMut(i32, &[u
     })
 }
 
-/// Each file of a directory of a task whose names are numbers, until `visit` breaks or fails: the directory, the number,
-/// and the name.
+/// Each file of a directory of a task, whose names are numbers, until `visit` breaks or fails. `visit` gets the
+/// directory, the number and the name.
 pub(crate) fn visit_numbers(
     task: TaskId,
     of: &str,
