@@ -45,7 +45,6 @@ pub unsafe extern "C" fn start(thread: u64, process: u64, entry: u64, stack: *co
     map_private();
     let page = PRIVATE_BASE + FIRST_PAGE;
     prepare_first_page(page, thread, process);
-    world.threads[thread as usize % THREADS_MAX].page.store(page, Ordering::Release);
     let slot = &world.processes[process as usize % PROCESSES_MAX];
     // SAFETY: the stack is as the kernel made it.
     let auxv = unsafe { read_auxv(stack) };
@@ -61,6 +60,8 @@ pub unsafe extern "C" fn start(thread: u64, process: u64, entry: u64, stack: *co
     if !restored {
         gate::request(Request::Restore, 0, 0, 0);
     }
+    // From here on a checkpoint can be taken, and calls be made for the supervisor: nothing is left to be put back.
+    world.threads[thread as usize % THREADS_MAX].page.store(page, Ordering::Release);
 }
 
 fn map_private() {

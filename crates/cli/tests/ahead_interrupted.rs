@@ -3,6 +3,7 @@
 
 use crate::support;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::guess::check_both_ends as check;
 
@@ -86,17 +87,8 @@ int main(int argc, char **argv) {
 #[test]
 fn a_program_that_never_asks_is_taken_back() {
     // It is known, and begins with a permit: nothing of what it does before it sleeps is asked about.
-    let dir = tempfile::tempdir().unwrap();
-    let (text, sleeper) = (dir.path().join("sleeper.c"), dir.path().join("sleeper"));
-    std::fs::write(&text, "#include <unistd.h>\nint main(int count, char **words) { sleep(count - 1); }").unwrap();
-    let compiled = Command::new("cc").args(["-O1", "-static"]).arg(&text).arg("-o").arg(&sleeper).status();
-    assert!(compiled.unwrap().success());
+    let (_dir, sleeper) = sleeper();
     let program = r#"
-static void run(int times) {
-    char *words[1002] = {"sleeper"};
-    for (int i = 1; i <= times; i++) words[i] = "x";
-    execv("SLEEPER", words);
-}
 int main(int argc, char **argv) {
     int pipes[2]; long id;
     OK(pipe(pipes));
@@ -117,6 +109,50 @@ int main(int argc, char **argv) {
     OK(kill(child, SIGKILL)); EQUAL(wait_for(child), 137); say("right\n");
     return 0;
 }"#;
-    let program = program.replace("SLEEPER", sleeper.to_str().unwrap());
-    check("sleeper", &program, "failed\n", "right\n", &[]);
+    check("sleeper", &format!("{}{program}", run_of(&sleeper)), "failed\n", "right\n", &[]);
+}
+
+#[test]
+fn a_program_that_never_asks_is_killed_on_a_guess() {
+    // Its agent is there, and says so by no call: whoever kills it waits for nothing.
+    let (_dir, sleeper) = sleeper();
+    let program = r#"
+int main(int argc, char **argv) {
+    pid_t child = OK(fork());
+    if (child == 0) { run(0); _exit(1); }
+    EQUAL(wait_for(child), 0);
+    long id = begin();
+    if (id < 0) { say("failed\n"); return 0; }
+    child = OK(fork());
+    if (child == 0) { run(1000); _exit(1); }
+    // No call comes in between that would take the permit away.
+    for (volatile long i = 0; i < 300000000; i++) {}
+    OK(kill(child, SIGKILL));
+    EQUAL(wait_for(child), 137);
+    finish(id, argv[1]);
+    say("right\n");
+    return 0;
+}"#;
+    check("killer", &format!("{}{program}", run_of(&sleeper)), "failed\n", "right\n", &[]);
+}
+
+/// A program that sleeps as many seconds as it has arguments, and asks about nothing.
+fn sleeper() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let (text, sleeper) = (dir.path().join("sleeper.c"), dir.path().join("sleeper"));
+    std::fs::write(&text, "#include <unistd.h>\nint main(int count, char **words) { sleep(count - 1); }").unwrap();
+    let compiled = Command::new("cc").args(["-O1", "-static"]).arg(&text).arg("-o").arg(&sleeper).status();
+    assert!(compiled.unwrap().success());
+    (dir, sleeper)
+}
+
+/// How C programs execute it; the first one to do so makes it known.
+fn run_of(sleeper: &Path) -> String {
+    let program = r#"
+static void run(int times) {
+    char *words[1002] = {"sleeper"};
+    for (int i = 1; i <= times; i++) words[i] = "x";
+    execv("SLEEPER", words);
+}"#;
+    program.replace("SLEEPER", sleeper.to_str().unwrap())
 }

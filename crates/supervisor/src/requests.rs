@@ -23,14 +23,15 @@ impl Supervisor {
     pub(crate) fn on_request(&mut self, stopped: Stopped, mut registers: Registers) -> Result<()> {
         let tid = stopped.tid();
         let [a, b] = [registers.rsi, registers.rdx];
-        self.ahead_on_request(tid);
-        match Request::from_raw(registers.rdi) {
+        let request = Request::from_raw(registers.rdi);
+        self.ahead_on_request(tid, request);
+        match request {
             Some(Request::Ahead) => return self.on_ahead(stopped, a),
             Some(Request::Done) => return self.on_done(stopped, a as i64),
             Some(Request::Trace) => return self.on_trace(stopped, a),
             _ => self.revoke_permits(),
         }
-        let answer = match Request::from_raw(registers.rdi) {
+        let answer = match request {
             Some(Request::Output) => self.on_output(tid, a as i32, b),
             Some(Request::PlanExecutable) => self.plan_executable(tid, a),
             Some(Request::PlanFile) => self.plan_file(tid, a as i32),

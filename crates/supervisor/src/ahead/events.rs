@@ -7,7 +7,7 @@ use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::calls::waiting::Parked;
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
-use agent_abi::{Frame, PROCESSES_MAX};
+use agent_abi::{Frame, Request, PROCESSES_MAX};
 use procfs::{ProcessId, ThreadId};
 use speculation::SpeculationId;
 use std::sync::atomic::Ordering;
@@ -47,6 +47,7 @@ impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
         self.reset_unaccepted();
+        let have_begun = self.take_begun();
         self.call_the_unreached();
         let awaits_permits = self.take_awaited_permits();
         let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
@@ -55,7 +56,7 @@ impl Supervisor {
         if awaits_threads {
             self.call_parents();
         }
-        if self.flush_sends() || awaits_more || has_left || awaits_permits || awaits_threads {
+        if self.flush_sends() || awaits_more || has_left || awaits_permits || awaits_threads || have_begun {
             self.settle_calls();
         }
         if self.ahead.is_idle() {
@@ -304,17 +305,31 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A thread's agent is there.
-    pub(crate) fn ahead_on_request(&mut self, tid: ThreadId) {
-        self.ahead.starting.remove(&tid);
+    /// A thread's agent asks something. While it starts it may ask for what is known of a program's text.
+    pub(crate) fn ahead_on_request(&mut self, tid: ThreadId, request: Option<Request>) {
+        if request != Some(Request::PlanExecutable) {
+            self.ahead.starting.remove(&tid);
+        }
     }
 
     /// Whether a new program's agent is not there yet. Where it knows the program and has a permit it asks nothing, and
-    /// neither may the program ever.
+    /// neither may the program ever: the page that it names when its start is over says that it is there.
     pub(in crate::ahead) fn is_without_agent(&self, tid: ThreadId) -> bool {
+        self.ahead.starting.contains(&tid) && !self.has_begun(tid)
+    }
+
+    fn has_begun(&self, tid: ThreadId) -> bool {
         let thread = self.tracees.get(&tid).and_then(|tracee| tracee.thread);
-        let has_page = thread.is_some_and(|thread| self.world().threads[thread].page.load(Ordering::Acquire) != 0);
-        self.ahead.starting.contains(&tid) && !has_page
+        thread.is_some_and(|thread| self.world().threads[thread].page.load(Ordering::Acquire) != 0)
+    }
+
+    /// The agents of new programs are there that were not when this was looked at last. Whether any is: who waits for
+    /// one of them is looked at again. Nothing tells of it, but while anybody waits there are looks
+    /// ([`super::Ahead::next_look`]).
+    fn take_begun(&mut self) -> bool {
+        let begun: Vec<ThreadId> = self.ahead.starting.iter().copied().filter(|&tid| self.has_begun(tid)).collect();
+        self.ahead.starting.retain(|tid| !begun.contains(tid));
+        !begun.is_empty()
     }
 
     /// A thread has ended; `is_process`: with its process.
@@ -364,7 +379,7 @@ impl Supervisor {
             self.ahead.waiting.asks_again(tid);
         }
         self.ahead.unsettled.remove(&tid);
-        if self.ahead.starting.contains(&tid) {
+        if self.is_without_agent(tid) {
             // A new program without its agent: it has made no call that could be taken back.
             stopped.resume(0)?;
             self.settle_calls();
@@ -466,7 +481,7 @@ impl Supervisor {
 
     /// The signal is not delivered; what it interrupted goes on.
     fn swallow(&mut self, stopped: Stopped) -> Result<()> {
-        if self.ahead.starting.contains(&stopped.tid()) {
+        if self.is_without_agent(stopped.tid()) {
             return stopped.resume(0);
         }
         signals::take_back(&stopped, &self.image, self.segment.world)?;

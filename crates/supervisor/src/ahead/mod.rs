@@ -283,7 +283,7 @@ pub(crate) struct Ahead {
     is_rolling_back: bool,
     /// Every process inside was killed, because nothing here can be trusted any more.
     is_doomed: bool,
-    /// Executed, and not yet heard of from their agent: no call can be made in them.
+    /// Executed, and not yet heard of from their agent, which may be there (`is_without_agent`).
     starting: HashSet<ThreadId>,
     outside_ends: process::burial::OutsideEnds,
     /// Where output that is held goes to, by object.

@@ -259,7 +259,9 @@ impl Supervisor {
         let has_to_hear = ahead.children.of(pid).next().is_some()
             || ahead.children.has_to_hear(pid)
             || !ahead.held_signals.of(pid).is_empty();
-        if !has_to_hear && self.may_have_any_permit(pid.leader(), pid, permitted::LOOK) && self.may_look_at_all(pid) {
+        // One that a rollback lets come to its agent is about to be taken back.
+        let is_concerned = has_to_hear || ahead.is_rolling_back;
+        if !is_concerned && self.may_have_any_permit(pid.leader(), pid, permitted::LOOK) && self.may_look_at_all(pid) {
             self.give_permit(pid.leader());
         }
     }

@@ -695,7 +695,7 @@ impl Supervisor {
     /// Wait, in the name of a process, for children of which its program knows nothing (vessels) or has waited already
     /// (held exits).
     pub(in crate::ahead) fn reap_unseen(&mut self, stopped: &Stopped, pid: ProcessId) -> Result<()> {
-        if self.ahead.starting.contains(&stopped.tid()) {
+        if self.is_without_agent(stopped.tid()) {
             // There is nothing of ours in it yet that could make the calls.
             return Ok(());
         }
@@ -755,7 +755,7 @@ impl Supervisor {
             *parent != pid
                 && self.tracees.contains_key(&parent.leader())
                 && !is_busy
-                && !self.ahead.starting.contains(&parent.leader())
+                && !self.is_without_agent(parent.leader())
         };
         let mut is_due = false;
         for &parent in self.ahead.children.to_reap.keys().filter(|parent| can_stop(parent)) {

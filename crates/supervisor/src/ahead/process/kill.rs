@@ -39,7 +39,7 @@ impl Supervisor {
         }
         let is_living = self.tracees.get(&request.receiver.leader()).is_some_and(|tracee| tracee.thread.is_some())
             && !self.ahead.children.held_exits.contains_key(&request.receiver)
-            && !self.ahead.starting.contains(&request.receiver.leader());
+            && !self.is_without_agent(request.receiver.leader());
         if call.frame.nr != nr::kill || !is_living || !(1..=libc::SIGSYS).contains(&request.signal) {
             return Plan::new(Class::Window).once();
         }

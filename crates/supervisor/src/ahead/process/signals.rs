@@ -196,7 +196,7 @@ impl Supervisor {
         if stands || !self.tracees.contains_key(&pid.leader()) {
             return;
         }
-        if self.ahead.starting.contains(&pid.leader()) {
+        if self.is_without_agent(pid.leader()) {
             self.ahead.signals.unreached.insert(pid);
             return;
         }

@@ -299,7 +299,7 @@ impl Supervisor {
     fn is_elsewhere(&self, tid: ThreadId) -> bool {
         let ahead = &self.ahead;
         ahead.unsettled.contains(&tid)
-            || ahead.starting.contains(&tid)
+            || self.is_without_agent(tid)
             || ahead.under_way.of(tid).is_some_and(|call| call.lends_memory)
             || self.stop_the_world.concerns(tid)
             || self.going_on_later.iter().any(|later| later.tid() == tid)

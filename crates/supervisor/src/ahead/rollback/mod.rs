@@ -21,10 +21,13 @@ use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 
 type CoreAction = Action<Object, Undo, Written>;
+
+/// So long a new program may run until it is stopped again to see whether its agent is there.
+const AGENT_PAUSE: Duration = Duration::from_micros(200);
 
 /// What a rollback does, sorted.
 #[derive(Default)]
@@ -241,7 +244,7 @@ impl Supervisor {
         if let Some(parked) = self.ahead.waiting.take_of_thread(tid) {
             return Ok(Some(parked.stopped));
         }
-        // A new program without its agent could make no call for us: let it come so far.
+        // A new program without its agent could make no call for us: let it come so far. It may never stop by itself.
         while let Some(now) = stopped.take() {
             let is_new = matches!(now.stop(), Stop::Exec { .. });
             if !is_new && !self.is_without_agent(tid) || self.is_request(&now) {
@@ -259,7 +262,8 @@ impl Supervisor {
                 }
                 Stop::Group(_) | Stop::Trap | Stop::Exit => now.resume(0)?,
             }
-            stopped = tracee::await_stop(tid)?;
+            std::thread::sleep(AGENT_PAUSE);
+            stopped = tracee::halt(tid)?;
         }
         if let Some(stopped) = &stopped {
             if let Stop::Signal(_) = stopped.stop() {
