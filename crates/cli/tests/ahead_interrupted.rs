@@ -156,3 +156,23 @@ static void run(int times) {
 }"#;
     program.replace("SLEEPER", sleeper.to_str().unwrap())
 }
+
+#[test]
+fn who_waits_for_a_child_hears_that_a_signal_has_ended_it() {
+    // Nobody else does anything meanwhile: there is no other occasion to look at the parent's wait again.
+    let program = r#"
+int main(int argc, char **argv) {
+    long id = begin();
+    if (id < 0) { say("failed\n"); return 0; }
+    pid_t child = OK(fork());
+    if (child == 0) {
+        for (volatile long i = 0; i < 300000000; i++) {}
+        *(volatile int *)0 = 1;
+    }
+    EQUAL(wait_for(child), 128 + SIGSEGV);
+    finish(id, argv[1]);
+    say("right\n");
+    return 0;
+}"#;
+    check("fault", program, "failed\n", "right\n", &[]);
+}

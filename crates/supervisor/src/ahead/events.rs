@@ -466,6 +466,8 @@ impl Supervisor {
         }
         if is_fatal {
             self.end_by_signal(stopped, pid, *info)?;
+            // Its parent may wait for it here.
+            self.settle_calls();
             return Ok(None);
         }
         Ok(Some(stopped))
