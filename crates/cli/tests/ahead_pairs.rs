@@ -71,3 +71,38 @@ call(0x5bed, 2, one)
     let output = speculator().args([crate::support::python().as_str(), "-c", script]).output().unwrap();
     assert_eq!((text(&output).as_str(), errors(&output).as_str()), ("b'before after'\nb'x' b''\n", ""));
 }
+
+/// A call that is itself guessed has its checkpoint before it is made, and that has the pair: what was received on the
+/// guess was not put back, and its receiver waited for ever.
+#[test]
+fn what_a_guessed_call_receives_is_put_back() {
+    const PROGRAM: &str = r#"
+#include "check.h"
+#include <sys/stat.h>
+int main(void) {
+    int ends[2]; struct stat about; char byte = 7;
+    long id = syscall(0x5bed, 1, 0, 0);
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends));
+    EQUAL(send(ends[0], &byte, 1, 0), 1);
+    pid_t child = OK(fork());
+    if (child == 0) {
+        EQUAL(recv(ends[1], &byte, 1, 0), 1);
+        _exit(stat("/", &about) == 0 ? byte : 1);
+    }
+    EQUAL(wait_for(child), 7);
+    // A guess that everybody waits for fails.
+    puts(syscall(0x5bed, 2, id, 0) == 0 ? "right" : "failed");
+    return 0;
+}"#;
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("pair.c"), dir.path().join("pair"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs");
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-O1", "-static", "-I", headers]).arg(&source).arg("-o").arg(&program);
+    assert!(compiler.status().unwrap().success());
+    // What the child receives is a guess that is right, and its look at `/`, from the same checkpoint, one that is not.
+    let mut run = std::process::Command::new(env!("CARGO_BIN_EXE_speculator"));
+    let output = run.args(["run", "--inject=read:0%:500,stat:100%:20", "--"]).arg(&program).output().unwrap();
+    assert_eq!((text(&output).as_str(), errors(&output).as_str()), ("right\n", ""));
+}

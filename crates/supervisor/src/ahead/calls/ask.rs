@@ -312,6 +312,8 @@ impl Supervisor {
                 if let Some(decision) = self.inject_into(stopped, call, &plan, chosen)? {
                     return Ok(decision);
                 }
+                // Its checkpoint has what was young before: that is to be put back from now on.
+                plan = self.plan(call);
             }
         }
         if matches!(plan.class, Class::Wait) {
