@@ -84,6 +84,11 @@ int main(int count, char **arguments) {
     close(writer);
     run("./written", "and not any more");
     OK(link("written", "below/second"));
+    run("below/second", "by its second name");
+    run("./written", "by its first name");
+    OK(rename("below/second", "below/third"));
+    run("below/third", "by a second name that was moved");
+    OK(rename("below/third", "below/second"));
     OK(unlink("written"));
     run("below/second", "by another name");
     OK(unlink("shell"));

@@ -102,6 +102,42 @@ fn a_program_is_known_by_the_name_of_its_file_when_it_has_one() {
     assert!(staged().is_empty(), "{:?}", staged());
 }
 
+/// One that has several names is known by the one that it was executed by, and so is its neighbour, before and after
+/// these are given: `cargo` links what it builds to where it is run.
+#[test]
+fn a_program_with_several_names_is_known_by_its_own() {
+    if !has_root() {
+        return;
+    }
+    let (dir, other) = (folder(), folder());
+    let tell = "readlink /proc/self/exe; readlink /proc/$$/exe; stat -Lc %h /proc/$$/exe
+        grep -o \"$PWD/.*\" /proc/$$/maps | sort -u";
+    let script = format!(
+        "mkdir new there; id=$($S begin); [ $id = failed ] && exit 7
+        cp $(command -v bash) new/first; ln new/first there/linked; mv there/linked there/second
+        new/first -c 'while read -r line; do echo \"${{line##* }}\"; done < /proc/self/maps > first.maps
+                      echo > ready; until [ -e told ]; do sleep 0.01; done; readlink /proc/$$/exe; true' &
+        until [ -e ready ]; do sleep 0.01; done
+        there/second -c 'while read -r line; do echo \"${{line##* }}\"; done < /proc/self/maps > second.maps
+                         \"$S\" commit '$id'; {tell}'
+        echo > told; wait"
+    );
+    let output = run(&script, dir.path(), &other.path().join("stats"));
+    let at = dir.path().display();
+    let expected = format!("/usr/bin/readlink\n{at}/there/second\n2\n{at}/there/second\n{at}/new/first\n");
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), expected), "{}", text(&output.stderr));
+    for (name, own) in [("first", "new/first"), ("second", "there/second")] {
+        let maps = fs::read_to_string(dir.path().join(format!("{name}.maps"))).unwrap();
+        let names: std::collections::BTreeSet<&str> =
+            maps.lines().filter(|line| line.starts_with(&at.to_string())).collect();
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), [format!("{at}/{own}")], "{maps}");
+        assert!(!maps.contains("lost+found"), "{maps}");
+    }
+    let stats: serde_json::Value = serde_json::from_slice(&fs::read(other.path().join("stats")).unwrap()).unwrap();
+    assert!(stats["ahead"]["barriers"]["openat"].is_null(), "{}", stats["ahead"]["barriers"]);
+    assert!(staged().is_empty(), "{:?}", staged());
+}
+
 /// A script's interpreter that may be executed since a guess is not executed as it was.
 #[test]
 fn who_executes_a_script_waits_for_what_is_held_of_its_interpreter() {

@@ -307,3 +307,45 @@ show('over')
 "#;
     check_failure(program, "again\n", &[]);
 }
+
+/// While one thread makes files, whose descriptors the supervisor gives it, another one is given numbers by the kernel:
+/// each is of the file that was opened. (`go build` found that its files had changed.)
+#[test]
+fn two_threads_never_get_the_same_number() {
+    let program = r#"
+enum { FILES = 400 };
+static volatile int done;
+static ino_t other;
+static void *open_and_close(void *unused) {
+    struct stat found;
+    while (!done) {
+        int fd = OK(open("/etc/passwd", O_RDONLY | O_CLOEXEC));
+        OK(fstat(fd, &found));
+        EQUAL(found.st_ino, other);
+        OK(close(fd));
+    }
+    return unused;
+}
+int main(int argc, char **argv) {
+    pthread_t thread; struct stat found; char name[32]; ino_t last = 0;
+    OK(stat("/etc/passwd", &found));
+    other = found.st_ino;
+    long id = begin();
+    CHECK(pthread_create(&thread, NULL, open_and_close, NULL) == 0);
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "new-%d", i);
+        int fd = OK(open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+        EQUAL(write(fd, name, strlen(name)), (ssize_t)strlen(name));
+        OK(fstat(fd, &found));
+        CHECK(found.st_ino != other && found.st_ino != last && found.st_size == (off_t)strlen(name));
+        last = found.st_ino;
+        OK(close(fd));
+    }
+    done = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+    say(id < 0 ? "again\n" : "ahead\n");
+    if (id >= 0) finish(id, argv[1]);
+    return 0;
+}"#;
+    check("numbers", program, "again\n", "ahead\n", &["openat", "ftruncate"]);
+}

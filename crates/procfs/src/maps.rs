@@ -84,13 +84,13 @@ impl Maps {
         self.0.lines().filter_map(Mapping::of)
     }
 
-    /// The list as a program reads it, where some files have other names: what `name_of` says of a device and an inode.
-    /// `None` if it cannot say.
-    pub fn renamed(&self, name_of: impl Fn((u32, u32), u64) -> Option<Option<Vec<u8>>>) -> Option<Vec<u8>> {
+    /// The list as a program reads it, where some files have other names: what `name_of` says of an area's file. `None`
+    /// if it cannot say.
+    pub fn renamed(&self, name_of: impl Fn(&Mapping) -> Option<Option<Vec<u8>>>) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         for line in self.0.lines() {
             let mapping = Mapping::of(line)?;
-            let name = if mapping.inode == 0 { None } else { name_of(mapping.device, mapping.inode)? };
+            let name = if mapping.inode == 0 { None } else { name_of(&mapping)? };
             match name {
                 None => text.extend(line.as_bytes()),
                 Some(name) => {
@@ -122,10 +122,11 @@ mod tests {
         let text = "1000-2000 r--p 00000000 08:01 7    /a/#7 (deleted)\n2000-3000 r--p 00000000 00:00 0 \n\
                     3000-4000 r--p 00000000 08:01 8    /b\n";
         let maps = Maps::parse(ProcessId::from_raw(1), text.to_owned()).unwrap();
-        let named = |device, inode| Some((device == (8, 1) && inode == 7).then(|| b"/new name".to_vec()));
+        let is_seven = |mapping: &Mapping| mapping.device == (8, 1) && mapping.inode == 7;
+        let named = |mapping: &Mapping| Some(is_seven(mapping).then(|| b"/new name".to_vec()));
         let expected = text.replace("/a/#7 (deleted)", "/new name");
         assert_eq!(maps.renamed(named), Some(expected.into_bytes()));
-        assert_eq!(maps.renamed(|_, _| None), None);
+        assert_eq!(maps.renamed(|_| None), None);
     }
 
     #[test]

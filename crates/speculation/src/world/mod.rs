@@ -208,7 +208,8 @@ impl<K: Ord + Clone, P, O> World<K, P, O> {
         }
     }
 
-    fn dependencies_of(&self, dependent: &Dependent<K>) -> &DependencySet {
+    /// All speculations on which one or the other depends.
+    pub fn dependencies_of(&self, dependent: &Dependent<K>) -> &DependencySet {
         match dependent {
             Dependent::Process(process) => self.dependencies_of_process(*process),
             Dependent::Object(object) => self.dependencies_of_object(object),

@@ -5,6 +5,7 @@ mod child_signal;
 pub(in crate::ahead) mod childless;
 pub(in crate::ahead) mod children;
 pub(in crate::ahead) mod held_signals;
+mod installed;
 pub(in crate::ahead) mod kill;
 pub(in crate::ahead) mod kin;
 pub(in crate::ahead) mod signals;

@@ -20,7 +20,7 @@ use checkpoint::CheckpointError;
 use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::{Action, Checkpoint, Process};
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 
@@ -418,43 +418,6 @@ impl Supervisor {
         let is_held = self.ahead.held_signals.of(parent).iter().any(tells);
         let resent = self.resent_signals.get(&parent.leader());
         Ok(is_pending || is_held || resent.is_some_and(|list| list.iter().any(tells)))
-    }
-
-    /// Put a descriptor of ours into another process, under a number of its own.
-    pub(in crate::ahead) fn install(
-        &mut self,
-        stopped: &Stopped,
-        pid: ProcessId,
-        fd: i32,
-        open: &OwnedFd,
-        close_on_exec: bool,
-    ) -> Result<()> {
-        const O_CLOEXEC: u64 = 0o2000000;
-        let mut remote = self.remote_calls(stopped)?;
-        let own = std::process::id();
-        let supervisor = remote.call(libc::SYS_pidfd_open, &[u64::from(own)])?;
-        let copy = remote.call(libc::SYS_pidfd_getfd, &[supervisor as u64, open.as_raw_fd() as u64, 0])?;
-        let result = if copy < 0 {
-            copy
-        } else if copy == i64::from(fd) {
-            // The free number that it got is its own.
-            remote.call(libc::SYS_fcntl, &[copy as u64, 2, u64::from(close_on_exec)])?
-        } else {
-            let flags = if close_on_exec { O_CLOEXEC } else { 0 };
-            let moved = remote.call(libc::SYS_dup3, &[copy as u64, fd as u64, flags])?;
-            remote.call(libc::SYS_close, &[copy as u64])?;
-            moved
-        };
-        if supervisor >= 0 && supervisor != i64::from(fd) {
-            remote.call(libc::SYS_close, &[supervisor as u64])?;
-        }
-        let signals = remote.finish()?;
-        self.hold_signals(pid, signals);
-        if result < 0 {
-            let source = std::io::Error::from_raw_os_error(-(result as i32));
-            return Err(TraceError::Kernel { what: "put back a descriptor", task: pid.into(), source });
-        }
-        Ok(())
     }
 
     /// Put a process back to its checkpoint; its call is looked at again, and made without running ahead. `threads` has

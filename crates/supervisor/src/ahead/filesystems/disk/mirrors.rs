@@ -184,7 +184,7 @@ impl Supervisor {
         let is_open = flags & OFlags::RWMODE == OFlags::RDWR && !flags.intersects(OFlags::APPEND | OFlags::PATH);
         let is_held = self.ahead.contents.has(&(dev, ino));
         let can_be = is_usual && is_open && !is_held && self.has_room_for(&copy, 1 << 20);
-        (can_be && self.free_descriptor(call.pid).is_some()).then_some((copy, stat))
+        (can_be && self.has_free_descriptors(call.pid)).then_some((copy, stat))
     }
 
     fn mirror_of(&self, call: &Call, file: OwnedFd, stat: &Stat) -> Option<Mirror> {
@@ -233,8 +233,7 @@ impl Supervisor {
             task: pid.into(),
             source: std::io::Error::from_raw_os_error(error),
         };
-        let own = self.free_descriptor(pid).ok_or_else(|| failed(libc::EMFILE))?;
-        self.install(stopped, pid, own, file, true)?;
+        let own = self.install_free(stopped, pid, file, true)?.ok_or_else(|| failed(libc::EMFILE))?;
         let mut remote = self.remote_calls(stopped)?;
         let mut result = 0;
         for mapping in mappings {

@@ -11,6 +11,7 @@ pub(in crate::ahead) mod name_calls;
 pub(in crate::ahead) mod name_changes;
 pub(in crate::ahead) mod names;
 pub(in crate::ahead) mod new_files;
+pub(in crate::ahead) mod program_names;
 pub(in crate::ahead) mod programs;
 pub(in crate::ahead) mod seen;
 pub(in crate::ahead) mod snapshots;

@@ -148,14 +148,18 @@ impl NameChange {
     }
 
     /// Make it. What somebody outside did with the name meanwhile came after. `program`: what the kernel knows the file
-    /// by, if it was executed.
+    /// by, if it was executed by this name.
     pub fn make(&self, program: Option<&Staged>) -> rustix::io::Result<()> {
         match self {
-            Self::Create { name, file } => match program.map(|program| program.place(&name.dir.fd, &name.name)) {
-                // Without one, or where the stage is reached through another mount.
-                None | Some(Err(Errno::XDEV)) => staging::give_name(file, &name.dir.fd, &name.name),
-                Some(placed) => placed,
-            },
+            Self::Create { name, .. } | Self::Link { name, .. } if program.is_some() => {
+                match program.map(|program| program.place(&name.dir.fd, &name.name)) {
+                    // The stage is reached through another mount.
+                    Some(Err(Errno::XDEV)) => self.make(None),
+                    Some(placed) => placed,
+                    None => Ok(()),
+                }
+            }
+            Self::Create { name, file } => staging::give_name(file, &name.dir.fd, &name.name),
             Self::Place { name, staged } => staged.place(&name.dir.fd, &name.name),
             Self::Link { name, file } => rustix::fs::linkat(file, "", &name.dir.fd, &name.name, AtFlags::EMPTY_PATH),
             Self::Remove(name) if name.is_as_it_was() => {
@@ -176,7 +180,7 @@ impl NameChange {
 /// A change that is held, by the number that it has here.
 #[derive(Debug)]
 pub(crate) struct HeldChange {
-    number: u64,
+    pub(in crate::ahead) number: u64,
     pub change: NameChange,
 }
 
@@ -291,6 +295,31 @@ impl HeldNames {
     pub fn only_name(&self, inode: Inode) -> Option<(Arc<OwnedFd>, &OsStr)> {
         let mut names = self.names.iter().filter(|(_, held)| held.meaning() == Some(inode));
         let ((dir, name), _) = names.next().filter(|_| names.next().is_none())?;
+        Some((self.targets.get(dir)?.0.fd.clone(), name))
+    }
+
+    /// The change that gives a file the name which this one is now, or was before the file was renamed: it makes the
+    /// file, or links it. `None`: the name was given before, or is none.
+    pub fn giver(&self, dir: Inode, name: &OsStr) -> Option<u64> {
+        let (mut key, mut before) = ((dir, name.to_owned()), u64::MAX);
+        loop {
+            let steps = &self.names.get(&key)?.steps;
+            let &(number, meaning) = steps.iter().rev().find(|(step, _)| *step < before)?;
+            meaning?;
+            // The change that takes a name away in the same step is a rename.
+            let mut others = self.names.iter().filter(|(other, _)| **other != key);
+            match others.find(|(_, held)| held.steps.contains(&(number, None))) {
+                None => return Some(number),
+                Some((from, _)) => (key, before) = (from.clone(), number),
+            }
+        }
+    }
+
+    /// The name of a file that such a change gives, as it is now: its directory, and the name there.
+    pub fn name_given(&self, inode: Inode, giver: u64) -> Option<(Arc<OwnedFd>, &OsStr)> {
+        let is_it = |(dir, name): &(Inode, OsString)| self.giver(*dir, name) == Some(giver);
+        let mut names = self.names.iter().filter(|(_, held)| held.meaning() == Some(inode));
+        let ((dir, name), _) = names.find(|(key, _)| is_it(key))?;
         Some((self.targets.get(dir)?.0.fd.clone(), name))
     }
 
@@ -483,6 +512,33 @@ mod tests {
         held.remove(&removed, false);
         held.remove(&moved, false);
         assert!(held.is_empty() && held.targets.is_empty());
+    }
+
+    #[test]
+    fn a_name_is_followed_from_the_change_that_gives_it() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("old"), "").unwrap();
+        let at = |name: &str| entry(dir.path(), name);
+        let (dir_inode, file) = (at("old").dir.inode, at("old").inode().unwrap());
+        let of_file = |name: &str| DiskName { file: at("old").file, ..at(name) };
+        let link = |name: &str| NameChange::Link { name: of_file(name), file: at("old").file.unwrap().fd };
+        let mut held = HeldNames::default();
+        let (one, two) = (held.add(link("one"), 0), held.add(link("two"), 0));
+        let moved = held.add(NameChange::Rename { from: of_file("one"), to: at("moved"), keeps: false }, 0);
+        let again = held.add(link("one"), 0);
+        let giver = |held: &HeldNames, name: &str| held.giver(dir_inode, OsStr::new(name));
+        assert_eq!(giver(&held, "moved"), Some(one.number));
+        assert_eq!((giver(&held, "two"), giver(&held, "one")), (Some(two.number), Some(again.number)));
+        assert_eq!(held.name_given(file, one.number).unwrap().1, OsStr::new("moved"));
+        held.remove(&one, true);
+        held.remove(&moved, true);
+        assert!(held.name_given(file, one.number).is_none());
+        let renamed = held.add(NameChange::Rename { from: at("old"), to: at("new"), keeps: false }, 0);
+        assert_eq!((giver(&held, "new"), giver(&held, "old")), (None, None), "it was there before");
+        for change in [two, again, renamed] {
+            held.remove(&change, false);
+        }
+        assert!(held.is_empty());
     }
 
     #[test]

@@ -252,7 +252,7 @@ impl Supervisor {
     /// Nothing that it depends on can fail any more: the change is made.
     pub(in crate::ahead) fn make_name_change(&mut self, held: &HeldChange) {
         let change = &held.change;
-        let program = change.made().and_then(|inode| self.ahead.new_files.take_program(&inode));
+        let program = self.ahead.program_names.take(held.number);
         self.forget_name(held, true);
         if self.ahead.is_doomed {
             return;
@@ -302,6 +302,7 @@ impl Supervisor {
 
     fn forget_name(&mut self, held: &HeldChange, is_made: bool) {
         self.ahead.held_names.remove(held, is_made);
+        self.ahead.program_names.take(held.number);
         if let Some(inode) = held.change.made() {
             self.ahead.new_files.forget(inode);
             self.ahead.attributes.is_reached(inode);

@@ -15,7 +15,6 @@ use crate::ahead::filesystems::disk::attributes::Change;
 use crate::ahead::filesystems::disk::name_calls::Refusal;
 use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
 use crate::ahead::filesystems::disk::names::is_fifo;
-use crate::ahead::filesystems::disk::stages::Staged;
 use crate::ahead::filesystems::disk::staging::{self, Rights};
 use crate::ahead::filesystems::memory::{naming, written_range};
 use crate::ahead::filesystems::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC};
@@ -44,17 +43,9 @@ const O_CLOEXEC: u64 = 0o2000000;
 pub(in crate::ahead) const KNOWN_FLAGS: u64 =
     O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_LARGEFILE | O_CLOEXEC | O_NOFOLLOW;
 
-/// A file, directory or link without a name.
-#[derive(Debug)]
-struct NewFile {
-    fd: Arc<OwnedFd>,
-    /// Of a file that was executed: what the kernel knows its program by.
-    program: Option<Staged>,
-}
-
 /// Files, directories and links without a name, by device and inode.
 #[derive(Debug, Default)]
-pub(in crate::ahead) struct NewFiles(HashMap<(u64, u64), NewFile>);
+pub(in crate::ahead) struct NewFiles(HashMap<(u64, u64), Arc<OwnedFd>>);
 
 impl NewFiles {
     pub fn is_empty(&self) -> bool {
@@ -70,7 +61,7 @@ impl NewFiles {
     }
 
     pub fn add(&mut self, inode: (u64, u64), file: Arc<OwnedFd>) {
-        self.0.insert(inode, NewFile { fd: file, program: None });
+        self.0.insert(inode, file);
     }
 
     /// The file of a name.
@@ -80,30 +71,7 @@ impl NewFiles {
 
     /// A descriptor that only names it.
     pub fn file_of(&self, stat: &Stat) -> Option<Arc<OwnedFd>> {
-        self.0.get(&(stat.st_dev, stat.st_ino)).map(|file| file.fd.clone())
-    }
-
-    /// The file as it is executed; `stage` makes what the kernel knows it by.
-    pub fn open_program(
-        &mut self,
-        inode: (u64, u64),
-        stage: impl FnOnce(&OwnedFd) -> Option<Staged>,
-    ) -> Option<OwnedFd> {
-        let file = self.0.get_mut(&inode)?;
-        if file.program.is_none() {
-            file.program = stage(&file.fd);
-        }
-        file.program.as_ref()?.open()
-    }
-
-    /// Whether the disk counts one name more for it than it has.
-    pub fn is_staged_program(&self, stat: &Stat) -> bool {
-        self.0.get(&(stat.st_dev, stat.st_ino)).is_some_and(|file| file.program.is_some())
-    }
-
-    /// What gets the name that the file is made for.
-    pub fn take_program(&mut self, inode: &(u64, u64)) -> Option<Staged> {
-        self.0.get_mut(inode)?.program.take()
+        self.0.get(&(stat.st_dev, stat.st_ino)).cloned()
     }
 
     /// It has got its name, or will never have one.
@@ -117,8 +85,6 @@ struct Creation {
     entry: Entry,
     rights: Rights,
     flags: u64,
-    /// The number that its descriptor gets.
-    fd: i32,
 }
 
 impl Supervisor {
@@ -152,21 +118,23 @@ impl Supervisor {
         if matches!(self.track(stopped, call, Plan::tracked_once(), modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
-        self.give_descriptor(stopped, call, creation.fd, &open, creation.flags)?;
+        let Some(fd) = self.give_descriptor(stopped, call, &open, creation.flags)? else {
+            return Ok(self.wait_at_barrier(call));
+        };
         let file = Arc::new(file.fd);
         let target = Target { inode: (dev, ino), is_dir: false, leads_on: false, fd: file.clone() };
         let change = NameChange::Create { name: DiskName::of_new(creation.entry, target), file: file.clone() };
         self.ahead.new_files.add((dev, ino), file);
         self.hold_name_change(call, change);
-        Ok(Decision::Answer(i64::from(creation.fd)))
+        Ok(Decision::Answer(i64::from(fd)))
     }
 
-    /// The answer to an `open`.
-    fn give_descriptor(&mut self, stopped: &Stopped, call: &Call, fd: i32, open: &OwnedFd, flags: u64) -> Result<()> {
-        self.install(stopped, call.pid, fd, open, flags & O_CLOEXEC != 0)?;
+    /// The answer to an `open`; `None`: no number is free any more.
+    fn give_descriptor(&mut self, stopped: &Stopped, call: &Call, open: &OwnedFd, flags: u64) -> Result<Option<i32>> {
+        let fd = self.install_free(stopped, call.pid, open, flags & O_CLOEXEC != 0)?;
         // The agent does not see what the path led through: it may have been anything that is not committed yet.
         self.observe_everything(call.tid);
-        Ok(())
+        Ok(fd)
     }
 
     /// What the kernel does not find by itself is opened, by one who depends on it now. `None`: it has to wait for
@@ -178,7 +146,9 @@ impl Supervisor {
         file: &Found,
         flags: u64,
     ) -> Result<Option<Decision>> {
-        let Some(fd) = self.free_descriptor(call.pid) else { return Ok(None) };
+        if !self.has_free_descriptors(call.pid) {
+            return Ok(None);
+        }
         if flags & O_TRUNC != 0 {
             let Some(plan) = self.change_at_once(call, file, 0) else { return Ok(None) };
             if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
@@ -188,8 +158,8 @@ impl Supervisor {
         let known = flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC);
         let how = OFlags::from_bits_retain(known as u32) | OFlags::CLOEXEC;
         let Ok(open) = rustix::fs::open(procfs::own_path(&file.fd), how, Mode::empty()) else { return Ok(None) };
-        self.give_descriptor(stopped, call, fd, &open, flags)?;
-        Ok(Some(Decision::Answer(i64::from(fd))))
+        let fd = self.give_descriptor(stopped, call, &open, flags)?;
+        Ok(fd.map(|fd| Decision::Answer(i64::from(fd))))
     }
 
     /// The attributes of a new file are changed by its name.
@@ -240,17 +210,8 @@ impl Supervisor {
         }
         let mode = Mode::from_raw_mode((mode & PERMISSIONS) as u32 & !umask_of(call.pid)?);
         let rights = Rights { mode, group: group_in(call.pid, &entry.dir.stat)? };
-        let fd = self.free_descriptor(call.pid)?;
-        self.has_room_for(&entry.dir.fd, 0).then_some(Creation { entry, rights, flags, fd })
-    }
-
-    /// The number that the next descriptor gets, if there may be another one besides.
-    pub(in crate::ahead) fn free_descriptor(&self, pid: ProcessId) -> Option<i32> {
-        let limit = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max open files")).ok()?;
-        let limit = limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX);
-        let open = self.descriptors_of(pid).ok()?;
-        let mut free = (0..limit).filter(|fd| open.binary_search(fd).is_err());
-        free.next().filter(|_| free.next().is_some())
+        let can_be = self.has_free_descriptors(call.pid) && self.has_room_for(&entry.dir.fd, 0);
+        can_be.then_some(Creation { entry, rights, flags })
     }
 
     /// The file, and its descriptor for the program.
@@ -409,7 +370,7 @@ impl Supervisor {
         let copy = self.copy_descriptor(call.tid, fd).ok()?;
         let is_one = |stat: &Stat| self.ahead.new_files.has(stat) && is_regular(stat);
         let stat = rustix::fs::fstat(&copy).ok().filter(is_one)?;
-        let fd = self.ahead.new_files.0.get(&(stat.st_dev, stat.st_ino))?.fd.try_clone().ok()?;
+        let fd = self.ahead.new_files.0.get(&(stat.st_dev, stat.st_ino))?.try_clone().ok()?;
         Some((Found { fd, stat }, copy))
     }
 }

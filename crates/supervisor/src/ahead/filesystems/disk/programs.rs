@@ -13,11 +13,12 @@ use crate::ahead::filesystems::disk::names::path_text;
 use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::staging;
 use crate::ahead::filesystems::path_walk::{End, Entry, Found};
-use crate::ahead::{Call, Object, SCRATCH};
+use crate::ahead::{process, Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
 use procfs::ThreadId;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 use syscall_table::nr;
 use tracee::{Result, Stopped, TraceError};
@@ -39,8 +40,9 @@ pub(crate) struct Executed {
 /// What a call executes.
 struct Program {
     file: Found,
-    /// The directory where its name stands.
+    /// The directory where its name stands, and the name.
     dir: Found,
+    name: OsString,
     /// What comes in the place of the first argument; `None`: nothing does.
     arguments: Option<Vec<Vec<u8>>>,
     /// What it depends on.
@@ -134,7 +136,7 @@ impl Supervisor {
             Execution::Waits => return Ok(Some(self.wait_at_barrier(call))),
             Execution::Kernel => return Ok(None),
         };
-        let Some(file) = self.open_program(&program) else { return Ok(None) };
+        let Some(file) = self.open_program(call, plan, &program) else { return Ok(None) };
         let path = path_of(&file, name.len());
         let executed = Executed { name, len: path.len(), _file: file };
         let at = stopped.registers()?.gs_base - SCRATCH;
@@ -172,8 +174,8 @@ impl Supervisor {
             }
             // What is the kernel's to say is left to it.
             let fails = |error| if is_concerned { Execution::Error(error) } else { Execution::Kernel };
-            let (dir, file) = match way.end {
-                End::Entry(Entry { dir, found: Some(file), .. }) => (dir, file),
+            let (dir, name, file) = match way.end {
+                End::Entry(Entry { dir, name, found: Some(file) }) => (dir, name, file),
                 End::Entry(_) => return fails(libc::ENOENT),
                 End::Nowhere(error) => return fails(error.raw_os_error()),
                 End::File(_) | End::Unknown => return Execution::Kernel,
@@ -198,7 +200,7 @@ impl Supervisor {
             match head {
                 Head::Elf(loader) => {
                     let can_be_loaded = loader.is_none_or(|loader| self.is_as_on_disk(call, &loader));
-                    let program = Box::new(Program { file, dir, arguments, observes });
+                    let program = Box::new(Program { file, dir, name, arguments, observes });
                     let is_executed = is_concerned && can_be_loaded;
                     return if is_executed { Execution::Program(program) } else { Execution::Kernel };
                 }
@@ -225,24 +227,39 @@ impl Supervisor {
         !way.is_held && way.is_known() && way.found().is_some_and(|file| !is_held(file))
     }
 
-    /// What the process executes. A new file gets a name in a stage for it: what has none cannot get one later that the
-    /// kernel knows the program by. Whoever watches its directory would hear that it was moved there.
-    fn open_program(&mut self, program: &Program) -> Option<OwnedFd> {
-        let Program { file, dir, .. } = program;
-        if !self.ahead.new_files.has(&file.stat) {
-            return file.fd.try_clone().ok().filter(|_| !self.holds_for_writing(&file.stat));
-        }
+    /// What the process executes. A new file gets a name in a stage for each name by which it is executed: what has
+    /// none cannot get one later that the kernel knows the program by. Whoever watches the directory would hear that
+    /// it was moved there.
+    fn open_program(&mut self, call: &Call, plan: &Plan, program: &Program) -> Option<OwnedFd> {
+        let Program { file, dir, name, .. } = program;
+        let giver = self.ahead.held_names.giver(dir.inode(), name);
+        let Some(unnamed) = self.ahead.new_files.file_of(&file.stat) else {
+            // The kernel knows an older file by an older name, and would by that of a link to it as well.
+            return file.fd.try_clone().ok().filter(|_| giver.is_none() && !self.holds_for_writing(&file.stat));
+        };
+        let giver = giver?;
         if has_writers(file) && !self.is_written_inside(file.inode()) {
             // It is by what we keep: natively the program could be executed.
             return None;
         }
-        let is_staged = self.ahead.new_files.is_staged_program(&file.stat);
+        let is_known = self.ahead.program_names.has(giver);
         let is_heard = || !self.ahead.new_files.has(&dir.stat) && staging::is_watched(&dir.stat);
-        if !is_staged && is_heard() {
+        if !is_known && (is_heard() || !self.are_names_given_at_once(call, plan, program)) {
             return None;
         }
         let stages = &mut self.ahead.stages;
-        self.ahead.new_files.open_program(file.inode(), |unnamed| stages.link(&dir.fd, unnamed))
+        self.ahead.program_names.open(giver, file.inode(), || stages.link(&dir.fd, &unnamed))
+    }
+
+    /// Whether the name by which a new file is executed is given when the file's first one is: until it has all, the
+    /// disk counts one too many. The process depends on whatever the name depends on, once it has looked at it.
+    fn are_names_given_at_once(&self, call: &Call, plan: &Plan, program: &Program) -> bool {
+        let core = &self.ahead.core;
+        let (dev, ino) = program.file.inode();
+        let mut all = core.dependencies_of_process(process(call.pid)).clone();
+        plan.observes.iter().for_each(|seen| all.merge(core.dependencies_of(seen)));
+        program.observes.iter().for_each(|object| all.merge(core.dependencies_of_object(object)));
+        all.is_subset(core.dependencies_of_object(&Object::Created(dev, ino)))
     }
 
     /// Whether the process can execute by the path that was put there for it: its `/proc` may be another one, or none.

@@ -136,11 +136,11 @@ impl Supervisor {
         let inode: Inode = (stat.st_dev, stat.st_ino);
         let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         shown.links = shown.links.saturating_add_signed(self.ahead.held_names.links_gained(inode, is_dir));
-        // A new link or FIFO has one in its stage, and so has a new file that was executed.
+        // A new link or FIFO has one in its stage, and so has a file for each new name by which it was executed.
         let new_files = &self.ahead.new_files;
         let is_one_there = matches!(FileType::from_raw_mode(stat.st_mode), FileType::Symlink | FileType::Fifo);
-        let is_staged = is_one_there && new_files.has(stat) || new_files.is_staged_program(stat);
-        shown.links -= u64::from(is_staged && shown.links > 0);
+        let staged = usize::from(is_one_there && new_files.has(stat)) + self.ahead.program_names.count(&inode);
+        shown.links = shown.links.saturating_sub(staged as u64);
         let contents = &self.ahead.contents;
         if contents.has(&inode) {
             const BLOCK: u64 = 4096;

@@ -34,14 +34,13 @@ impl Supervisor {
         let Some((open, inode)) = self.held_file(call, fd as i32).filter(|(open, _)| can_be_read(open)) else {
             return Ok(None);
         };
-        let Some(own) = self.free_descriptor(call.pid) else { return Ok(None) };
         let plan = Plan::tracked_once().observing(Object::File(inode.0, inode.1));
         if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }
         self.observe_everything(call.tid);
         let Some(copy) = self.copy_of_held(&open, inode) else { return Ok(None) };
-        self.install(stopped, call.pid, own, &copy, true)?;
+        let Some(own) = self.install_free(stopped, call.pid, &copy, true)? else { return Ok(None) };
         let mut remote = self.remote_calls(stopped)?;
         let result = remote.call(libc::SYS_mmap, &[at, len, protection, flags, own as u64, offset])?;
         remote.call(libc::SYS_close, &[own as u64])?;

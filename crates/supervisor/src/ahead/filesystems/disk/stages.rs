@@ -137,6 +137,12 @@ impl Staged {
         rustix::fs::openat(&self.stage.dir, &self.number, flags, Mode::empty()).ok()
     }
 
+    /// Whether a path as the kernel says it leads there, for a file that is known to be this one.
+    pub fn is_called(&self, path: &[u8]) -> bool {
+        let mut names = path.rsplit(|&byte| byte == b'/');
+        names.next() == Some(self.number.as_bytes()) && names.next() == Some(self.stage.name.as_bytes())
+    }
+
     /// It gets its name.
     pub fn place(&self, dir: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
         rustix::fs::renameat_with(&self.stage.dir, &self.number, dir, name, RenameFlags::NOREPLACE)

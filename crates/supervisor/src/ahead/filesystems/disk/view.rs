@@ -15,7 +15,9 @@ use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use procfs::{MagicLink, ThreadId};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
@@ -278,7 +280,8 @@ impl Supervisor {
 
     /// Whether a path leads through `/proc` to the program that its process runs, if that has no name on the disk.
     pub(in crate::ahead) fn is_own_program(&self, call: &Call, text: &[u8], way: &Way) -> bool {
-        let is_new = |found: &Found| self.ahead.new_files.has(&found.stat);
+        let ahead = &self.ahead;
+        let is_new = |found: &Found| ahead.new_files.has(&found.stat) || ahead.program_names.count(&found.inode()) > 0;
         way.through_proc && !way.is_open && names_own_program(call, text) && way.found().is_some_and(is_new)
     }
 
@@ -290,12 +293,27 @@ impl Supervisor {
         if !self.is_own_program(call, &text, &way) {
             return None;
         }
-        self.path_of_new(call.tid, way.found()?.inode())
+        let known_by = MagicLink::Exe.shown(call.tid).ok()?.into_os_string().into_encoded_bytes();
+        self.path_of_held(call.tid, way.found()?.inode(), &known_by)
     }
 
-    /// Where a file that has no name on the disk will be, if that is one place.
-    fn path_of_new(&self, tid: ThreadId, inode: (u64, u64)) -> Option<Vec<u8>> {
-        let (dir, name) = self.ahead.held_names.only_name(inode)?;
+    /// Where a file will be that is not where the disk says, and that the kernel knows by this path. `None`: it has no
+    /// such name any more, or which of several it is known by cannot be told.
+    fn path_of_held(&self, tid: ThreadId, inode: (u64, u64), known_by: &[u8]) -> Option<Vec<u8>> {
+        let names = &self.ahead.held_names;
+        if let Some(giver) = self.ahead.program_names.giver_of(&inode, known_by) {
+            return self.path_in(tid, names.name_given(inode, giver)?);
+        }
+        let (dir, name) = names.only_name(inode)?;
+        // What was there before is known by its older name, also while it gets a further one.
+        let is_older = !self.ahead.new_files.has_inode(&inode);
+        if is_older && names.giver(Found::of(dir.try_clone().ok()?).ok()?.inode(), name).is_some() {
+            return None;
+        }
+        self.path_in(tid, (dir, name))
+    }
+
+    fn path_in(&self, tid: ThreadId, (dir, name): (Arc<OwnedFd>, &OsStr)) -> Option<Vec<u8>> {
         let path = match self.path_of_dir(tid, Found::of(dir.try_clone().ok()?).ok()?)? {
             Cwd::Moved(path) => path,
             Cwd::AsOnDisk => procfs::own_name(&dir).ok()?.into_os_string().into_encoded_bytes(),
@@ -318,10 +336,11 @@ impl Supervisor {
         if way.found()?.inode() != Found::of_path(&by_number).ok()?.inode() {
             return None;
         }
-        let shown = procfs::Maps::of(call.pid).ok()?.renamed(|(major, minor), inode| {
-            let file = (rustix::fs::makedev(major, minor), inode);
+        let shown = procfs::Maps::of(call.pid).ok()?.renamed(|mapping| {
+            let (major, minor) = mapping.device;
+            let file = (rustix::fs::makedev(major, minor), mapping.inode);
             match self.ahead.held_names.concerns(&file) || self.ahead.new_files.has_inode(&file) {
-                true => self.path_of_new(call.tid, file).map(Some),
+                true => self.path_of_held(call.tid, file, mapping.name.as_bytes()).map(Some),
                 false => Some(None),
             }
         })?;
@@ -378,8 +397,7 @@ impl Supervisor {
 
     /// The working directory becomes one that the call cannot find by itself.
     fn enter(&mut self, stopped: &Stopped, call: &Call, dir: &Found) -> Result<Option<Decision>> {
-        let Some(fd) = self.free_descriptor(call.pid) else { return Ok(None) };
-        self.install(stopped, call.pid, fd, &dir.fd, true)?;
+        let Some(fd) = self.install_free(stopped, call.pid, &dir.fd, true)? else { return Ok(None) };
         let mut remote = self.remote_calls(stopped)?;
         let result = remote.call(libc::SYS_fchdir, &[fd as u64])?;
         remote.call(libc::SYS_close, &[fd as u64])?;

@@ -146,6 +146,9 @@ impl Supervisor {
         if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 {
             return Ok(-i64::from(libc::EINVAL));
         }
+        if !self.has_free_descriptors(call.pid) {
+            return Ok(-i64::from(libc::EMFILE));
+        }
         self.ahead.listeners.take_first(listener);
         self.ahead.changes += 1;
         if let Err(error) = write_address(call.tid, address, len_at, socket) {
@@ -156,9 +159,9 @@ impl Supervisor {
         let fresh = if flags & libc::SOCK_NONBLOCK != 0 { OFlags::NONBLOCK } else { OFlags::empty() };
         let kernel = |source| TraceError::kernel("give a connection again", call.tid, source);
         rustix::fs::fcntl_setfl(&**socket, fresh).map_err(|error| kernel(error.into()))?;
-        let open = self.descriptors_of(call.pid)?;
-        let fd = (0..).find(|fd| !open.contains(fd)).unwrap_or(i32::MAX);
-        self.install(stopped, call.pid, fd, socket, flags & libc::SOCK_CLOEXEC != 0)?;
+        let fd = self.install_free(stopped, call.pid, socket, flags & libc::SOCK_CLOEXEC != 0)?;
+        // Another thread was faster, and the connection has been taken.
+        let fd = fd.ok_or_else(|| kernel(io::Error::from_raw_os_error(libc::EMFILE)))?;
         self.note_stream(stopped, call, fd)?;
         self.observe_everything(call.tid);
         Ok(i64::from(fd))

@@ -1,0 +1,99 @@
+//! Descriptors that the supervisor puts into processes.
+//!
+//! While one thread is stopped at its call another one may be in a call that takes the next free number. So a number is
+//! never chosen here that is free now, and taken then: the kernel gives the free one
+//! ([0222](../../../../../docs/decisions/0222-the-kernel-gives-the-number.md)).
+
+use crate::event_loop::Supervisor;
+use procfs::ProcessId;
+use std::os::fd::{AsRawFd, OwnedFd};
+use tracee::{Result, Stopped, TraceError};
+
+impl Supervisor {
+    /// Whether a process may have another two descriptors: one that it gets, and one while it gets it.
+    pub(in crate::ahead) fn has_free_descriptors(&self, pid: ProcessId) -> bool {
+        const NEEDED: usize = 2;
+        let Ok(limit) = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max open files")) else { return false };
+        let limit = limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX);
+        let Ok(open) = self.descriptors_of(pid) else { return false };
+        (0..limit).filter(|fd| open.binary_search(fd).is_err()).take(NEEDED).count() == NEEDED
+    }
+
+    /// Put a descriptor of ours into another process, under a number that is free. `None`: none is, for another thread
+    /// was faster.
+    pub(in crate::ahead) fn install_free(
+        &mut self,
+        stopped: &Stopped,
+        pid: ProcessId,
+        open: &OwnedFd,
+        close_on_exec: bool,
+    ) -> Result<Option<i32>> {
+        let mut remote = self.remote_calls(stopped)?;
+        let lowest = remote.call(libc::SYS_pidfd_open, &[u64::from(std::process::id())])?;
+        let mut result = lowest;
+        if lowest >= 0 {
+            // The lowest number is for the file, and no copy of that is closed: record locks would go with it.
+            let above = [lowest as u64, libc::F_DUPFD_CLOEXEC as u64, lowest as u64 + 1];
+            let supervisor = remote.call(libc::SYS_fcntl, &above)?;
+            remote.call(libc::SYS_close, &[lowest as u64])?;
+            result = supervisor;
+            if supervisor >= 0 {
+                let given = [supervisor as u64, open.as_raw_fd() as u64, 0];
+                result = remote.call(libc::SYS_pidfd_getfd, &given)?;
+                remote.call(libc::SYS_close, &[supervisor as u64])?;
+            }
+        }
+        if result >= 0 && !close_on_exec {
+            remote.call(libc::SYS_fcntl, &[result as u64, libc::F_SETFD as u64, 0])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        match i32::try_from(result) {
+            Ok(fd) if fd >= 0 => Ok(Some(fd)),
+            // `F_DUPFD` says the latter of a number above the limit.
+            Ok(error) if [-libc::EMFILE, -libc::EINVAL].contains(&error) => Ok(None),
+            _ => {
+                let source = std::io::Error::from_raw_os_error(-(result as i32));
+                Err(TraceError::Kernel { what: "give a descriptor", task: pid.into(), source })
+            }
+        }
+    }
+
+    /// Put a descriptor of ours into another process, under a number that is known: what stands there is its own, or it
+    /// stands still, all of it.
+    pub(in crate::ahead) fn install(
+        &mut self,
+        stopped: &Stopped,
+        pid: ProcessId,
+        fd: i32,
+        open: &OwnedFd,
+        close_on_exec: bool,
+    ) -> Result<()> {
+        const O_CLOEXEC: u64 = 0o2000000;
+        let mut remote = self.remote_calls(stopped)?;
+        let own = std::process::id();
+        let supervisor = remote.call(libc::SYS_pidfd_open, &[u64::from(own)])?;
+        let copy = remote.call(libc::SYS_pidfd_getfd, &[supervisor as u64, open.as_raw_fd() as u64, 0])?;
+        let result = if copy < 0 {
+            copy
+        } else if copy == i64::from(fd) {
+            // The free number that it got is its own.
+            remote.call(libc::SYS_fcntl, &[copy as u64, 2, u64::from(close_on_exec)])?
+        } else {
+            let flags = if close_on_exec { O_CLOEXEC } else { 0 };
+            let moved = remote.call(libc::SYS_dup3, &[copy as u64, fd as u64, flags])?;
+            remote.call(libc::SYS_close, &[copy as u64])?;
+            moved
+        };
+        if supervisor >= 0 && supervisor != i64::from(fd) {
+            remote.call(libc::SYS_close, &[supervisor as u64])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        if result < 0 {
+            let source = std::io::Error::from_raw_os_error(-(result as i32));
+            return Err(TraceError::Kernel { what: "put back a descriptor", task: pid.into(), source });
+        }
+        Ok(())
+    }
+}
