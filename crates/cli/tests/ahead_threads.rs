@@ -5,7 +5,10 @@ use crate::support;
 
 use support::guess::{check_both_ends as check, check_failure};
 
+use rustix::process::{kill_process, Pid, Signal};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 #[test]
 fn two_threads_and_what_they_count_behind_a_lock() {
@@ -348,4 +351,100 @@ int main(int argc, char **argv) {
     return 0;
 }"#;
     check("numbers", program, "again\n", "ahead\n", &["openat", "ftruncate"]);
+}
+
+/// A process with several threads, which stop once more before they end (`mq_notify`), is killed from outside, and the
+/// supervisor hears of that only when it takes the process back. What it knew of the threads' stops was lost: the
+/// process stood for ever, and the rollback waited for it.
+#[test]
+fn threads_on_their_way_to_their_end_are_not_forgotten_by_a_rollback() {
+    const PROGRAM: &str = r#"
+#include "check.h"
+#include <pthread.h>
+static void *wait_long(void *unused) { for (;;) sleep(1000); return unused; }
+int main(void) {
+    int pipes[2]; long id; pthread_t thread; char text[40];
+    OK(pipe(pipes));
+    pid_t victim = OK(fork());
+    if (victim == 0) {
+        close(pipes[0]);
+        syscall(SYS_mq_notify, -1, 0);
+        for (int i = 0; i < 3; i++) pthread_create(&thread, NULL, wait_long, NULL);
+        id = syscall(0x5bed, 1, 0, 0);
+        OK(write(pipes[1], &id, sizeof id));
+        wait_long(NULL);
+    }
+    close(pipes[1]);
+    sprintf(text, "%d %d\n", getpid(), victim);
+    OK(write(1, text, strlen(text)));
+    if (read(pipes[0], &id, sizeof id) == sizeof id && OK(fork()) == 0) {
+        sleep_ms(1000);
+        syscall(0x5bed, 3, id, 0);
+        _exit(0);
+    }
+    sprintf(text, "%d\n", wait_for(victim));
+    OK(write(1, text, strlen(text)));
+    return 0;
+}"#;
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("killed.c"), dir.path().join("killed"));
+    std::fs::write(&source, PROGRAM).unwrap();
+    let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-pthread", "-I", headers]).arg(&source).arg("-o").arg(&program);
+    assert!(compiler.status().unwrap().success());
+
+    let mut run = Command::new("timeout");
+    run.args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_speculator"), "run", "--"]).arg(&program);
+    let mut run = run.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(run.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    let pids: Vec<i32> = line.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    let [first, victim] = pids[..] else { panic!("{line:?}") };
+    // The one that will say that the guess was wrong sleeps.
+    let sleeps = |pid: &i32| *pid != victim && read(*pid, "syscall").starts_with("230 ");
+    let last = until(|| children(first).into_iter().find(sleeps));
+    let status = read(victim, "status");
+    let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).unwrap().trim().parse().unwrap();
+    signal(tracer, Signal::STOP);
+    signal(victim, Signal::KILL);
+    until(|| (state(last) == 't' && state(victim) != 'S').then_some(()));
+    signal(tracer, Signal::CONT);
+
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(run.wait().unwrap().success(), "it does not end");
+    assert_eq!(rest, "137\n");
+}
+
+fn read(pid: i32, name: &str) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default()
+}
+
+fn state(pid: i32) -> char {
+    let stat = read(pid, "stat");
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).unwrap_or('X')
+}
+
+fn children(pid: i32) -> Vec<i32> {
+    read(pid, &format!("task/{pid}/children")).split_whitespace().map(|child| child.parse().unwrap()).collect()
+}
+
+#[track_caller]
+fn signal(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// Look again until there is one, for as long as one that is to come may take.
+#[track_caller]
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "it never comes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

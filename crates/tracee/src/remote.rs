@@ -402,6 +402,7 @@ impl Stopped {
     /// Kill its process and wait for its end as its tracer. The process's parent is still to be told by the kernel.
     pub fn kill(self) -> Result<()> {
         let tid = self.tid();
+        self.give_up();
         sys::kill(tid.leads())?;
         let kernel = |source| TraceError::Kernel { what: "wait", task: tid.into(), source };
         // A stop may have been on its way.

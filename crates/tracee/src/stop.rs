@@ -41,7 +41,9 @@ pub enum Stop {
     Exit,
 }
 
-/// A stopped thread. Resuming it gives it up.
+/// A stopped thread. Resuming it gives it up. One that is dropped never runs again, unless it is on its way to its end:
+/// nothing else would let it come there, and the first thread of a process is reported after all others. The event loop
+/// hears of such a stop once more.
 #[derive(Debug)]
 #[must_use = "a stopped thread that is dropped never runs again"]
 pub struct Stopped {
@@ -51,6 +53,16 @@ pub struct Stopped {
     status: Cell<i32>,
     /// It stands at the entry of a call that it has not come out of: what it makes of that can still be changed.
     is_in_call: Cell<bool>,
+    /// It does not stand still for us any more, or its stop was kept.
+    is_given_up: Cell<bool>,
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if self.stop() == Stop::Exit && !self.is_given_up.get() {
+            sys::keep_for_later(self.tid, self.status.get());
+        }
+    }
 }
 
 /// Begin to hold a thread, of a process with one thread all of it. If we die, it is killed.
@@ -215,7 +227,8 @@ impl Stopped {
             _ => Stop::Signal(signal),
         };
         let is_in_call = Cell::new(stop == Stop::SystemCall);
-        Self { tid, stop: Cell::new(stop), status: Cell::new(status), is_in_call }
+        let (stop, status) = (Cell::new(stop), Cell::new(status));
+        Self { tid, stop, status, is_in_call, is_given_up: Cell::new(false) }
     }
 
     /// Who.
@@ -231,6 +244,7 @@ impl Stopped {
     /// It was made to run for a moment, and has stopped again.
     pub(crate) fn stands_anew(&self, status: i32) {
         let now = Self::from_status(self.tid, status);
+        now.give_up();
         self.stop.set(now.stop());
         self.status.set(status);
     }
@@ -242,7 +256,13 @@ impl Stopped {
 
     /// Leave it stopped: the event loop hears of it later, as of any other.
     pub fn keep(self) {
+        self.give_up();
         sys::keep_for_later(self.tid, self.status.get());
+    }
+
+    /// It does not stand still for us any more.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.set(true);
     }
 
     /// The signal that it stopped for; 0 if it stopped for another reason.
@@ -275,22 +295,26 @@ impl Stopped {
 
     /// Let it run; at a signal stop, with this signal (0: none).
     pub fn resume(self, signal: i32) -> Result<()> {
+        self.give_up();
         sys::resume(self.tid, libc::PTRACE_CONT, signal)
     }
 
     /// Let it run with another signal than it stopped for.
     pub fn resume_with(self, info: &SignalInfo) -> Result<()> {
         sys::set_signal_info(self.tid, info)?;
+        self.give_up();
         sys::resume(self.tid, libc::PTRACE_CONT, info.number())
     }
 
     /// Trace it no more: it goes on, and its end is not told.
     pub fn let_go(self) -> Result<()> {
+        self.give_up();
         sys::resume(self.tid, libc::PTRACE_DETACH, 0)
     }
 
     /// Leave it stopped by job control, but let it hear SIGCONT. Who is not stopped by it any more goes on.
     pub fn listen(self) -> Result<()> {
+        self.give_up();
         let request = if matches!(self.stop(), Stop::Group(_)) { libc::PTRACE_LISTEN } else { libc::PTRACE_CONT };
         sys::resume(self.tid, request, 0)
     }

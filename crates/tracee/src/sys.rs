@@ -85,7 +85,8 @@ thread_local! {
 
 /// Keep something that happened for the next `wait_any`.
 pub(crate) fn keep_for_later(tid: ThreadId, status: i32) {
-    LATER.with_borrow_mut(|later| later.push_back((tid, status)));
+    // Nobody hears of anything any more where a thread of ours ends.
+    let _ = LATER.try_with(|later| later.borrow_mut().push_back((tid, status)));
 }
 
 /// Wait for any tracee, those first that were kept. `None` when there are none left, `Some(None)` when somebody woke

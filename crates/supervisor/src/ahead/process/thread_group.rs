@@ -446,9 +446,34 @@ impl Supervisor {
         self.world().processes[slot].users.store(users as u32, Ordering::Release);
     }
 
-    /// Stop a process with all its threads for a rollback, or for its end; those that have stopped are added to
-    /// `stops`. `halted` has those that have been stopped for that.
+    /// Stop a process with all its threads for a rollback; those that have stopped are added to `stops`. `halted` has
+    /// those that have been stopped for that. A thread on its way to its end says that its process was killed, for
+    /// while a process is speculative no thread of it ends by itself: then none of them is put back, and none stays
+    /// with us. Were one kept while another one is made to run, that one's end would never be told.
     pub(in crate::ahead) fn halt_group(
+        &mut self,
+        pid: ProcessId,
+        halted: &mut HashMap<ThreadId, Stopped>,
+        stops: &mut HashMap<ThreadId, Stopped>,
+    ) -> Result<()> {
+        let done = self.halt_threads(pid, halted, stops);
+        let is_ending = |stopped: &Stopped| stopped.stop() == Stop::Exit;
+        let group = self.take_group(pid, stops);
+        let of_group: Vec<ThreadId> = halted.keys().copied().filter(|&tid| self.is_of(tid, pid)).collect();
+        if group.values().any(is_ending) || of_group.iter().any(|tid| is_ending(&halted[tid])) {
+            of_group.iter().for_each(|tid| drop(halted.remove(tid)));
+            crate::sys::kill_process_of(pid.leader(), libc::SIGKILL);
+            return Err(TraceError::Gone(pid.into()));
+        }
+        stops.extend(group);
+        done
+    }
+
+    fn is_of(&mut self, tid: ThreadId, pid: ProcessId) -> bool {
+        tid == pid.leader() || self.pid_of(tid).is_ok_and(|of| of == pid)
+    }
+
+    fn halt_threads(
         &mut self,
         pid: ProcessId,
         halted: &mut HashMap<ThreadId, Stopped>,

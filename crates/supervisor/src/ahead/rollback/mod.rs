@@ -212,7 +212,11 @@ impl Supervisor {
     }
 
     /// The threads of a process, of all that were stopped.
-    fn take_group(&mut self, pid: ProcessId, stops: &mut HashMap<ThreadId, Stopped>) -> HashMap<ThreadId, Stopped> {
+    pub(in crate::ahead) fn take_group(
+        &mut self,
+        pid: ProcessId,
+        stops: &mut HashMap<ThreadId, Stopped>,
+    ) -> HashMap<ThreadId, Stopped> {
         if !self.has_company(pid.leader()) {
             return stops.remove_entry(&pid.leader()).into_iter().collect();
         }
@@ -293,7 +297,8 @@ impl Supervisor {
     fn destroy(&mut self, children: &[ProcessId], stops: &mut HashMap<ThreadId, Stopped>) -> Result<()> {
         for &pid in children {
             self.ahead.crash.step();
-            let _stopped_for_good = self.take_group(pid, stops);
+            // They are killed where they stand. One that stands at its end already is let go for that.
+            drop(self.take_group(pid, stops));
             let mut threads = self.threads_of(pid);
             threads.iter().try_for_each(|&tid| self.destroy_unannounced(tid))?;
             // If it is not there any more it was killed from outside, and its end has been heard of.
