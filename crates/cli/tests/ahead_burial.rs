@@ -69,8 +69,8 @@ commit(one)
 }
 
 /// 1,500 are more than may stand at their end, where a guess has 1,000 descriptors.
-#[test]
-fn so_many_children_as_one_likes() {
+#[track_caller]
+fn ends_so_many_children(input: std::process::Stdio) {
     let scene = tempfile::tempdir().unwrap();
     let script = "id=$($S begin); [ $id = failed ] && { echo WRONG; exit 7; }
         perl -e 'for (1 .. 1500) { my $p = fork // die; exit 3 if !$p; waitpid $p, 0; die if $? != 768 }'
@@ -80,8 +80,22 @@ fn so_many_children_as_one_likes() {
         .args(["-c", run, script])
         .env("S", env!("CARGO_BIN_EXE_speculator"))
         .current_dir(scene.path())
+        .stdin(input)
         .output()
         .unwrap();
     let said = std::fs::read_to_string(scene.path().join("said")).unwrap();
     assert_eq!((text(&output).as_str(), said.contains("are held")), ("all\n", false), "{said}");
+}
+
+#[test]
+fn so_many_children_as_one_likes() {
+    ends_so_many_children(std::process::Stdio::null());
+}
+
+/// Standard input of who logs in over a network, or is started by a daemon, is a socket that all have in common.
+#[test]
+fn so_many_children_with_a_socket_of_outside() {
+    let (own, inside) = std::os::unix::net::UnixStream::pair().unwrap();
+    ends_so_many_children(std::os::fd::OwnedFd::from(inside).into());
+    drop(own);
 }

@@ -420,7 +420,7 @@ impl Supervisor {
                 }
                 // It stays open while the exit is held.
                 FileDescription::Socket { ino, copy } => {
-                    closes_unseen = false;
+                    closes_unseen &= self.has_other_holder(call.pid, ino);
                     modifies.extend(self.hang_up(call.pid, ino, copy));
                 }
                 FileDescription::File { copy, .. } | FileDescription::Outside { copy } => {

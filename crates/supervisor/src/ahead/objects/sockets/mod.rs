@@ -263,12 +263,17 @@ impl Supervisor {
     /// What a speculative process shows by closing its last descriptor of a socket: both directions end.
     pub(in crate::ahead) fn hang_up(&mut self, pid: ProcessId, ino: u64, copy: OwnedFd) -> Vec<(Object, Intent)> {
         let Some(connection) = self.connection(ino, copy) else { return Vec::new() };
-        let mut others = self.living();
-        others.remove(&pid);
-        if self.holder_among(&others, ino).is_some() {
+        if self.has_other_holder(pid, ino) {
             return Vec::new();
         }
         [connection.peer, connection.own].map(|ino| (Object::Socket(ino), Intent::Nothing)).into()
+    }
+
+    /// Whether somebody else inside, who has not ended, has a socket as well: nobody is told of its close here.
+    pub(in crate::ahead) fn has_other_holder(&mut self, pid: ProcessId, ino: u64) -> bool {
+        let mut others = self.living();
+        others.remove(&pid);
+        self.holder_among(&others, ino).is_some()
     }
 
     /// The queue of a direction, as it is.
