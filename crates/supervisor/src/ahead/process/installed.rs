@@ -5,11 +5,24 @@
 //! ([0222](../../../../../docs/decisions/0222-the-kernel-gives-the-number.md)).
 
 use crate::event_loop::Supervisor;
+use agent_abi::{PROCESS_LOCKS, PROCESS_SHARES_STATE};
 use procfs::ProcessId;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use tracee::{Result, Stopped, TraceError};
 
+const O_CLOEXEC: u64 = 0o2000000;
+
 impl Supervisor {
+    /// Whether nobody else gives numbers to a process's descriptors, and it has no record lock that the close of a
+    /// needless copy would take away: then four calls do where there are five or six otherwise.
+    fn may_choose_number(&self, pid: ProcessId) -> bool {
+        let Some(tracee) = self.tracees.get(&pid.leader()) else { return false };
+        let slot = &self.world().processes[tracee.process];
+        let shares = slot.flags.load(Ordering::Relaxed) & (PROCESS_LOCKS | PROCESS_SHARES_STATE) != 0;
+        !shares && slot.users.load(Ordering::Relaxed) == 1 && !self.ahead.record_locks.has_owner(pid)
+    }
+
     /// Whether a process may have another two descriptors: one that it gets, and one while it gets it.
     pub(in crate::ahead) fn has_free_descriptors(&self, pid: ProcessId) -> bool {
         const NEEDED: usize = 2;
@@ -28,10 +41,20 @@ impl Supervisor {
         open: &OwnedFd,
         close_on_exec: bool,
     ) -> Result<Option<i32>> {
+        let is_simple = self.may_choose_number(pid);
         let mut remote = self.remote_calls(stopped)?;
         let lowest = remote.call(libc::SYS_pidfd_open, &[u64::from(std::process::id())])?;
         let mut result = lowest;
-        if lowest >= 0 {
+        if lowest >= 0 && is_simple {
+            let copy = remote.call(libc::SYS_pidfd_getfd, &[lowest as u64, open.as_raw_fd() as u64, 0])?;
+            result = copy;
+            if copy >= 0 {
+                let flags = if close_on_exec { O_CLOEXEC } else { 0 };
+                result = remote.call(libc::SYS_dup3, &[copy as u64, lowest as u64, flags])?;
+            }
+            let needless = if copy >= 0 { copy } else { lowest };
+            remote.call(libc::SYS_close, &[needless as u64])?;
+        } else if lowest >= 0 {
             // The lowest number is for the file, and no copy of that is closed: record locks would go with it.
             let above = [lowest as u64, libc::F_DUPFD_CLOEXEC as u64, lowest as u64 + 1];
             let supervisor = remote.call(libc::SYS_fcntl, &above)?;
@@ -42,9 +65,9 @@ impl Supervisor {
                 result = remote.call(libc::SYS_pidfd_getfd, &given)?;
                 remote.call(libc::SYS_close, &[supervisor as u64])?;
             }
-        }
-        if result >= 0 && !close_on_exec {
-            remote.call(libc::SYS_fcntl, &[result as u64, libc::F_SETFD as u64, 0])?;
+            if result >= 0 && !close_on_exec {
+                remote.call(libc::SYS_fcntl, &[result as u64, libc::F_SETFD as u64, 0])?;
+            }
         }
         let signals = remote.finish()?;
         self.hold_signals(pid, signals);
@@ -69,7 +92,6 @@ impl Supervisor {
         open: &OwnedFd,
         close_on_exec: bool,
     ) -> Result<()> {
-        const O_CLOEXEC: u64 = 0o2000000;
         let mut remote = self.remote_calls(stopped)?;
         let own = std::process::id();
         let supervisor = remote.call(libc::SYS_pidfd_open, &[u64::from(own)])?;
