@@ -266,6 +266,17 @@ pub fn descriptors(task: impl Into<TaskId>) -> Result<Vec<i32>> {
     numbers_in(task, FDINFO)
 }
 
+/// How many descriptors a process has open. `None` before Linux 6.2, which does not say.
+///
+/// # Errors
+/// See [`Error`].
+pub fn descriptor_count(pid: ProcessId) -> Result<Option<i32>> {
+    const NAME: &str = "fd";
+    let found =
+        std::fs::metadata(format!("/proc/{pid}/{NAME}")).map_err(|source| Error::of(pid.into(), NAME, source))?;
+    Ok(i32::try_from(found.len()).ok().filter(|&count| count > 0))
+}
+
 /// Where `/proc/PID` has a file for each descriptor.
 const FDINFO: &str = "fdinfo";
 
@@ -501,6 +512,10 @@ mod tests {
         let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
         assert!(descriptors(own()).unwrap().contains(&fd));
         assert_eq!(descriptor_flags(own(), fd).unwrap() & 3, 0);
+        if let Some(count) = descriptor_count(ProcessId::own()).unwrap() {
+            // Other tests open and close some meanwhile.
+            assert!((1..=1 << 16).contains(&count));
+        }
         let all = descriptors_and_flags(own()).unwrap();
         assert!(all.contains(&(fd, descriptor_flags(own(), fd).unwrap())), "{all:?}");
         assert!(matches!(descriptors_and_flags(NOBODY), Err(Error::Gone(_))));

@@ -277,9 +277,30 @@ pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
 }
 
 /// Whether this process has a file open for writing, by its device and inode. If that is not known, it has.
+///
+/// There may be thousands of descriptors. To say of a number whether it is one takes the kernel a small part of the time
+/// that it takes to list one, and new ones get the lowest numbers: few others are below the highest, unless many were
+/// closed.
 pub fn has_open_for_writing(file: (u64, u64)) -> bool {
-    let own = procfs::descriptors(ProcessId::own());
-    own.map_or(true, |own| own.into_iter().any(|fd| open_for_writing(fd).is_ok_and(|found| found == Some(file))))
+    /// So many numbers more are looked at: other threads may open some meanwhile, below the highest.
+    const MORE: i32 = 64;
+    let own = ProcessId::own();
+    let is_it = |fd: i32| open_for_writing(fd).is_ok_and(|found| found == Some(file));
+    if let Some(count) = procfs::descriptor_count(own).ok().flatten() {
+        let (mut fd, mut seen) = (0, 0);
+        while seen < count && fd < 8 * count + 1024 {
+            match open_for_writing(fd) {
+                Ok(found) if found == Some(file) => return true,
+                Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
+                _ => seen += 1,
+            }
+            fd += 1;
+        }
+        if seen == count {
+            return (fd..fd + MORE).any(is_it);
+        }
+    }
+    procfs::descriptors(own).map_or(true, |own| own.into_iter().any(is_it))
 }
 
 /// Device and inode of a descriptor of this process, whoever owns it, if it is open for writing.
@@ -646,4 +667,27 @@ pub fn is_open_for_writing(file: BorrowedFd<'_>) -> bool {
 pub fn is_leased(file: &OwnedFd) -> bool {
     // SAFETY: no pointers.
     !matches!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) }, -1 | libc::F_UNLCK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_file_is_open_for_writing_among_many_descriptors() {
+        let inode = |file: &std::fs::File| file.metadata().map(|found| (found.dev(), found.ino())).unwrap();
+        let (_read, write) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let read_only = std::fs::File::open("/proc/self/exe").unwrap();
+        let others: Vec<_> = (0..300).map(|_| write.try_clone().unwrap()).collect();
+        let last = tempfile::tempfile().unwrap();
+        let sought = inode(&last);
+        assert!(has_open_for_writing(sought) && has_open_for_writing(inode(&write)));
+        assert!(!has_open_for_writing(inode(&read_only)));
+        // Numbers are missing now.
+        others.into_iter().step_by(2).for_each(drop);
+        assert!(has_open_for_writing(sought));
+        drop(last);
+        assert!(!has_open_for_writing(sought));
+    }
 }

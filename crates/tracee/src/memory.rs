@@ -5,6 +5,7 @@ use procfs::TaskId;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::slice;
 
 /// Types for which every pattern of bits is valid.
 pub trait RemoteMemory: Copy {}
@@ -44,7 +45,14 @@ pub fn write_ranges(of: impl Into<TaskId>, ranges: &[Range<u64>], bytes: &[u8]) 
     sys::write_ranges(of.into(), ranges, bytes)
 }
 
-/// Write to an address of a stopped thread's process, read-only pages included.
+/// Write to an address of a stopped thread's process, read-only pages included. Only for these a file of `/proc` is
+/// opened.
 pub fn write_bytes(of: impl Into<TaskId>, address: u64, bytes: &[u8]) -> io::Result<()> {
-    procfs::memory(of)?.write_all_at(bytes, address)
+    let of = of.into();
+    let end = address.checked_add(bytes.len() as u64);
+    let written = end.map_or(Ok(0), |end| sys::write_ranges(of, slice::from_ref(&(address..end)), bytes));
+    match written {
+        Ok(written) if written == bytes.len() => Ok(()),
+        _ => procfs::memory(of)?.write_all_at(bytes, address),
+    }
 }

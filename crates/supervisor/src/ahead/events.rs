@@ -227,6 +227,8 @@ impl Supervisor {
     /// A thread that is kept waiting cannot hear signals: those that have one are sent out to hear it, and ask again.
     fn let_signals_in(&mut self, now: Instant) {
         const PATIENCE: Duration = Duration::from_millis(3);
+        /// At one of so many looks it does not matter whether the kernel has kept a record of the signal.
+        const SURE: u32 = 32;
         let waiting: Vec<(u64, ThreadId)> = self
             .ahead
             .waiting
@@ -236,13 +238,16 @@ impl Supervisor {
             .map(|(key, parked)| (key, parked.call.tid))
             .collect();
         for (key, tid) in waiting {
-            if has_signals(tid) {
-                if let Some(parked) = self.ahead.waiting.take(key) {
-                    self.ahead.waiting.asks_again(tid);
-                    let _ = self.reply(parked.stopped, agent_abi::ahead::AGAIN);
-                }
-            } else if let Some(parked) = self.ahead.waiting.get_mut(key) {
-                parked.since = now;
+            let Some(parked) = self.ahead.waiting.get_mut(key) else { continue };
+            parked.since = now;
+            parked.looks = parked.looks.wrapping_add(1);
+            let is_worth_a_look = may_have_signals(&parked.stopped) || parked.looks.is_multiple_of(SURE);
+            if !is_worth_a_look || !has_signals(tid) {
+                continue;
+            }
+            if let Some(parked) = self.ahead.waiting.take(key) {
+                self.ahead.waiting.asks_again(tid);
+                let _ = self.reply(parked.stopped, agent_abi::ahead::AGAIN);
             }
         }
     }
@@ -529,6 +534,14 @@ fn was_sent(info: &SignalInfo) -> bool {
 /// Where the agent of a thread that was born into its parent's memory has its page.
 pub(super) fn own_page(thread: usize) -> u64 {
     agent_abi::THREADS_BASE + thread as u64 * agent_abi::THREAD_LEN + agent_abi::THREAD_PAGE_OFFSET
+}
+
+/// Whether the kernel has a record of a signal that waits for a thread, also of one that it blocks: that is asked for
+/// without a file of `/proc`. There is none of what a thread sends to another one where that would exceed the user's
+/// limit (`RLIMIT_SIGPENDING`).
+fn may_have_signals(stopped: &Stopped) -> bool {
+    let has_any = |shared: bool| stopped.pending_signals(shared).map_or(true, |pending| !pending.is_empty());
+    has_any(false) || has_any(true)
 }
 
 /// Whether a signal that this thread does not block waits for it. If that is not known, it is asked again later.

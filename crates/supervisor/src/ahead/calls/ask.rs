@@ -4,7 +4,7 @@ use crate::ahead::calls::births::makes_process;
 use crate::ahead::calls::exchange;
 use crate::ahead::calls::permits::Permitted;
 use crate::ahead::calls::plan::{Class, Plan};
-use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers, has_our_rights};
+use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers};
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::events::own_page;
 use crate::ahead::objects::young;
@@ -709,7 +709,7 @@ impl Supervisor {
             return false;
         }
         !has(agent_abi::PROCESS_PRIVILEGES)
-            || has_our_rights(pid) && has_our_numbers(pid.leader()) && children_have_our_numbers(pid)
+            || self.has_our_rights(pid) && has_our_numbers(pid.leader()) && children_have_our_numbers(pid)
     }
 
     pub(in crate::ahead) fn may_have_locks(&self, pid: ProcessId) -> bool {

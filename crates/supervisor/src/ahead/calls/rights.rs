@@ -1,10 +1,46 @@
 //! What a process may do.
 
+use crate::descriptors::file_system_user_of;
+use crate::event_loop::Supervisor;
+use agent_abi::PROCESS_PRIVILEGES;
 use procfs::{MagicLink, ProcessId, Status, TaskId, ThreadId};
+use rustix::process::Gid;
+use std::sync::atomic::Ordering;
 
-/// Whether a process may do what we may. One that gave something up can neither take descriptors from us nor have its
-/// limits put back.
-pub(in crate::ahead) fn has_our_rights(pid: ProcessId) -> bool {
+impl Supervisor {
+    /// Whether a process may do what we may. One that gave something up can neither take descriptors from us nor have
+    /// its limits put back.
+    pub(in crate::ahead) fn has_our_rights(&self, pid: ProcessId) -> bool {
+        !self.may_have_changed_rights(pid) || compares_rights(pid)
+    }
+
+    /// Whether a process is root as we are, so that what we make for it is what it would make.
+    pub(in crate::ahead) fn is_root_as_we_are(&self, pid: ProcessId) -> bool {
+        let is_root = || file_system_user_of(pid.leader()).is_ok_and(|user| user == 0) && compares_rights(pid);
+        match self.may_have_changed_rights(pid) {
+            true => is_root(),
+            false => rustix::process::geteuid().is_root(),
+        }
+    }
+
+    /// The group that a process gives to what it makes, where the directory does not say otherwise.
+    pub(in crate::ahead) fn file_system_group_of(&self, pid: ProcessId) -> Option<Gid> {
+        if !self.may_have_changed_rights(pid) {
+            return Some(rustix::process::getegid());
+        }
+        let [_, _, _, for_files] = Status::of(pid).and_then(|status| status.groups()).ok()?;
+        Some(Gid::from_raw(for_files))
+    }
+
+    /// Whether a process, or one that it descends from, has tried to change its user, groups, capabilities or
+    /// namespaces. If not, it has those with which COMMAND began, which are ours: two files of `/proc` need not be read.
+    pub(in crate::ahead) fn may_have_changed_rights(&self, pid: ProcessId) -> bool {
+        let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
+        self.tracees.get(&pid.leader()).is_none_or(|tracee| flags(tracee.process) & PROCESS_PRIVILEGES != 0)
+    }
+}
+
+fn compares_rights(pid: ProcessId) -> bool {
     const NAMES: [&str; 5] = ["Uid", "Gid", "CapPrm", "CapEff", "CapBnd"];
     let own = ProcessId::own();
     let (Ok(its), Ok(ours)) = (Status::of(pid), Status::of(own)) else { return false };

@@ -18,6 +18,8 @@ pub(in crate::ahead) struct Parked {
     pub call: Call,
     /// When it was last looked whether a signal waits for it.
     pub since: Instant,
+    /// How often that was looked at.
+    pub looks: u32,
     pub begin: Instant,
     /// Its user was told.
     pub is_told: bool,
@@ -38,7 +40,7 @@ impl WaitingCalls {
     pub fn park(&mut self, stopped: Stopped, call: Call) {
         self.last += 1;
         let now = Instant::now();
-        self.parked.insert(self.last, Parked { stopped, call, since: now, begin: now, is_told: false });
+        self.parked.insert(self.last, Parked { stopped, call, since: now, looks: 0, begin: now, is_told: false });
     }
 
     /// It was taken to be looked at, and waits on in its place.

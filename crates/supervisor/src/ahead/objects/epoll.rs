@@ -16,6 +16,7 @@ use agent_abi::option;
 use procfs::{MagicLink, ProcessId, TaskId, ThreadId};
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use syscall_table::Op;
 use tracee::{Result, Stopped, TraceError};
@@ -140,10 +141,16 @@ impl Supervisor {
     /// The close of these descriptors takes some of them out of sets that stay open: by which descriptor of the set,
     /// and which member.
     pub(in crate::ahead) fn members_left(&mut self, call: &Call, closed: &[i32]) -> procfs::Result<Vec<(i32, i32)>> {
-        let open = self.descriptors_of(call.pid)?;
-        let left: Vec<i32> = open.into_iter().filter(|fd| !closed.contains(fd)).collect();
+        let (mut left, mut sets) = (Vec::new(), Vec::new());
+        procfs::unless_gone(procfs::visit_descriptors(call.pid, |fd, link| {
+            if !closed.contains(&fd) {
+                left.push(fd);
+                sets.extend((link == LINK.as_bytes()).then_some(fd));
+            }
+            ControlFlow::Continue(())
+        }))?;
         let mut found = Vec::new();
-        for &set in left.iter().filter(|&&fd| is_set(call.tid, fd)) {
+        for set in sets {
             let members = members_of(call.tid, set)?;
             for (index, member) in members.iter().enumerate() {
                 let earlier = members[..index].iter().filter(|other| other.fd == member.fd).count();

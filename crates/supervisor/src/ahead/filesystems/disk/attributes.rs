@@ -15,7 +15,6 @@ use crate::ahead::filesystems::disk::attribute_calls::{
 };
 use crate::ahead::filesystems::disk::name_calls::is_held_change;
 use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_of, tells_of_link};
-use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::stat::Shown;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::memory::inverse::extended_of;
@@ -252,7 +251,7 @@ impl Supervisor {
         let is_such = file.is_regular() || file.is_dir() || is_fifo(&file.stat);
         let is_such = is_such || file.is_symlink() && concerns_links(change);
         let is_usual = is_such && file.stat.st_nlink > 0;
-        is_on_disk && is_usual && is_root_as_we_are(pid) && can_change(file, change)
+        is_on_disk && is_usual && self.is_root_as_we_are(pid) && can_change(file, change)
     }
 
     /// What a call changes, if that is known.
@@ -298,7 +297,7 @@ impl Supervisor {
                 self.is_held_of(call, fd)
             }
             Op::ObserveFd { fd } if shows_attributes(call.frame.nr) => self.is_held_of(call, fd),
-            Op::ObservePath { .. } if !is_harmless_access(call) => self.leads_to_held_attributes(call, op),
+            Op::ObservePath { .. } if !self.is_harmless_access(call) => self.leads_to_held_attributes(call, op),
             Op::Open | Op::OpenAt | Op::OpenAt2 | Op::Creat if self.creates_file(call) && !self.makes_nothing(call) => {
                 self.leads_to_held_attributes(call, op) || self.makes_in_held_dir(call, op)
             }
@@ -339,7 +338,7 @@ impl Supervisor {
         let End::Entry(entry) = way.end else { return false };
         let is_usual = entry.dir.stat.st_mode & STICKY == 0 && !self.ahead.attributes.has(&entry.dir.stat);
         let is_there = entry.found.is_some_and(|found| found.is_regular());
-        is_usual && is_there && self.ahead.is_speculative(call.pid) && is_root_as_we_are(call.pid)
+        is_usual && is_there && self.ahead.is_speculative(call.pid) && self.is_root_as_we_are(call.pid)
     }
 
     /// What is made gets its group from the directory, and whether it may be made can depend on the directory's
@@ -349,7 +348,7 @@ impl Supervisor {
             let Some(text) = path_text(call, at) else { return false };
             let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, true);
             let End::Entry(entry) = way.end else { return false };
-            let goes_by_rights = self.ahead.attributes.has(&entry.dir.stat) && !is_root_as_we_are(call.pid);
+            let goes_by_rights = self.ahead.attributes.has(&entry.dir.stat) && !self.is_root_as_we_are(call.pid);
             goes_by_rights || self.may_give_held_group(&entry.dir.stat)
         })
     }
@@ -443,16 +442,18 @@ fn shows_attributes(nr: u64) -> bool {
     nr == nr::fstat
 }
 
-/// Whether a call asks for a name and what root may do with it besides execution: the mode says nothing about that.
-/// A link's text, extended attributes and the file system are not changed either.
-fn is_harmless_access(call: &Call) -> bool {
-    const X_OK: u64 = 1;
-    let mode = match call.frame.nr {
-        nr::access => call.frame.args[1],
-        nr::faccessat | nr::faccessat2 => call.frame.args[2],
-        _ => return true,
-    };
-    mode & X_OK == 0 && is_root_as_we_are(call.pid)
+impl Supervisor {
+    /// Whether a call asks for a name and what root may do with it besides execution: the mode says nothing about that.
+    /// A link's text, extended attributes and the file system are not changed either.
+    fn is_harmless_access(&self, call: &Call) -> bool {
+        const X_OK: u64 = 1;
+        let mode = match call.frame.nr {
+            nr::access => call.frame.args[1],
+            nr::faccessat | nr::faccessat2 => call.frame.args[2],
+            _ => return true,
+        };
+        mode & X_OK == 0 && self.is_root_as_we_are(call.pid)
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::filesystems::disk::contents::ContentChange;
 use crate::ahead::filesystems::disk::name_changes::Inode;
 use crate::ahead::filesystems::disk::names::paths_of;
-use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::disk::writes::DeferredWrite;
 use crate::ahead::filesystems::mapped::may_map;
@@ -129,7 +128,7 @@ impl Supervisor {
     pub(in crate::ahead) fn plan_shared_mapping(&mut self, call: &Call) -> Plan {
         let [_, _, protection, flags, ..] = call.frame.args;
         let is_usual = flags == MAP_SHARED && protection & PROT_EXEC == 0;
-        let is_one = is_usual && self.ahead.is_speculative(call.pid) && is_root_as_we_are(call.pid);
+        let is_one = is_usual && self.ahead.is_speculative(call.pid) && self.is_root_as_we_are(call.pid);
         Plan::new(if is_one { Class::Mirror } else { Class::Barrier }).once()
     }
 

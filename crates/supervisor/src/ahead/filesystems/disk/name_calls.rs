@@ -5,7 +5,7 @@
 
 use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
 use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_of};
-use crate::ahead::filesystems::disk::new_files::{group_in, is_root_as_we_are, umask_of};
+use crate::ahead::filesystems::disk::new_files::umask_of;
 use crate::ahead::filesystems::disk::stages::{Kind, Staged, Stages};
 use crate::ahead::filesystems::disk::staging::{self, Rights};
 use crate::ahead::filesystems::path_walk::{End, Entry, Found};
@@ -132,7 +132,7 @@ impl Supervisor {
         let inherited = entry.dir.stat.st_mode & SET_GROUP;
         let umask = umask_of(call.pid).ok_or(Unsure)?;
         let mode = Mode::from_raw_mode((mode & MAY_BE_GIVEN) as u32 & !umask | inherited);
-        let group = group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
+        let group = self.group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
         Ok(Wanted::Make { entry, what: Made::Directory, rights: Rights { mode, group } })
     }
 
@@ -141,7 +141,7 @@ impl Supervisor {
         let text = path_text(call, 0).filter(|text| text.len() <= TEXT_MAX).ok_or(Unsure)?;
         refuse_if(text.is_empty(), libc::ENOENT)?;
         let entry = self.entry_to_make(call)?;
-        let group = group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
+        let group = self.group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
         let rights = Rights { mode: Mode::empty(), group };
         Ok(Wanted::Make { entry, what: Made::Link(OsString::from_vec(text)), rights })
     }
@@ -154,7 +154,7 @@ impl Supervisor {
         let entry = self.entry_to_make(call)?;
         let umask = umask_of(call.pid).ok_or(Unsure)?;
         let mode = Mode::from_raw_mode((mode & MAY_BE_GIVEN) as u32 & !umask);
-        let group = group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
+        let group = self.group_in(call.pid, &entry.dir.stat).ok_or(Unsure)?;
         Ok(Wanted::Make { entry, what: Made::Fifo, rights: Rights { mode, group } })
     }
 
@@ -162,7 +162,7 @@ impl Supervisor {
         let entry = self.entry_to_change(call, 0)?;
         refuse_if(entry.found.is_some(), libc::EEXIST)?;
         let has_room = self.has_room_for(&entry.dir.fd, 0) && entry.dir.stat.st_nlink < LINKS_MAX;
-        sure_if(has_room && is_root_as_we_are(call.pid) && entry.name.len() <= NAME_MAX)?;
+        sure_if(has_room && self.is_root_as_we_are(call.pid) && entry.name.len() <= NAME_MAX)?;
         sure_if(!self.may_give_held_group(&entry.dir.stat))?;
         // A watcher would hear that it was moved here, not that it was made.
         sure_if(self.ahead.new_files.has(&entry.dir.stat) || !staging::is_watched(&entry.dir.stat))?;
@@ -262,10 +262,10 @@ impl Supervisor {
         let text = path_text(call, path).ok_or(Unsure)?;
         refuse_if(text.is_empty(), libc::ENOENT)?;
         let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, false);
-        sure_if(way.is_known() && !way.through_proc && (!way.is_held || is_root_as_we_are(call.pid)))?;
+        sure_if(way.is_known() && !way.through_proc && (!way.is_held || self.is_root_as_we_are(call.pid)))?;
         let entry = match way.end {
             // What another user may look up is the kernel's to say.
-            End::Nowhere(error) if is_root_as_we_are(call.pid) => return Err(Error(error.raw_os_error())),
+            End::Nowhere(error) if self.is_root_as_we_are(call.pid) => return Err(Error(error.raw_os_error())),
             End::Entry(entry) => entry,
             End::File(_) if matches!(call.frame.nr, nr::mkdir | nr::mkdirat) => return Err(Error(libc::EEXIST)),
             End::Nowhere(_) | End::File(_) | End::Unknown => return Err(Unsure),

@@ -10,7 +10,6 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
-use crate::ahead::calls::rights::has_our_rights;
 use crate::ahead::filesystems::disk::attributes::Change;
 use crate::ahead::filesystems::disk::name_calls::Refusal;
 use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
@@ -22,7 +21,6 @@ use crate::ahead::filesystems::path_walk::{Entry, Found};
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::rollback::undo::{position_of, Intent};
 use crate::ahead::{process, Call, Object};
-use crate::descriptors::file_system_user_of;
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use procfs::{ProcessId, Status};
@@ -205,11 +203,11 @@ impl Supervisor {
         let [_, _, flags, mode] = arguments(call)?;
         let is_usual = flags as u32 & !(KNOWN_FLAGS as u32) == 0 && flags & O_ACCMODE != O_ACCMODE;
         let is_new = is_usual && entry.found.is_none() && entry.name.len() <= NAME_MAX;
-        if !is_new || mode & ALL & !PERMISSIONS != 0 || !is_root_as_we_are(call.pid) {
+        if !is_new || mode & ALL & !PERMISSIONS != 0 || !self.is_root_as_we_are(call.pid) {
             return None;
         }
         let mode = Mode::from_raw_mode((mode & PERMISSIONS) as u32 & !umask_of(call.pid)?);
-        let rights = Rights { mode, group: group_in(call.pid, &entry.dir.stat)? };
+        let rights = Rights { mode, group: self.group_in(call.pid, &entry.dir.stat)? };
         let can_be = self.has_free_descriptors(call.pid) && self.has_room_for(&entry.dir.fd, 0);
         can_be.then_some(Creation { entry, rights, flags })
     }
@@ -444,22 +442,18 @@ pub(in crate::ahead) fn has_known_flags(call: &Call) -> bool {
     }
 }
 
-/// Whether a process is root as we are, so that what we make for it is what it would make.
-pub(in crate::ahead) fn is_root_as_we_are(pid: ProcessId) -> bool {
-    file_system_user_of(pid.leader()).is_ok_and(|user| user == 0) && has_our_rights(pid)
-}
-
 /// The rights that a process never gives to what it makes.
 pub(in crate::ahead) fn umask_of(pid: ProcessId) -> Option<u32> {
     Status::of(pid).and_then(|status| status.umask()).ok()?.try_into().ok()
 }
 
-/// The group of a file that a process makes in a directory.
-pub(in crate::ahead) fn group_in(pid: ProcessId, dir: &Stat) -> Option<Gid> {
-    const SET_GROUP: u32 = 0o2000;
-    if dir.st_mode & SET_GROUP != 0 {
-        return Some(Gid::from_raw(dir.st_gid));
+impl Supervisor {
+    /// The group of a file that a process makes in a directory.
+    pub(in crate::ahead) fn group_in(&self, pid: ProcessId, dir: &Stat) -> Option<Gid> {
+        const SET_GROUP: u32 = 0o2000;
+        match dir.st_mode & SET_GROUP {
+            0 => self.file_system_group_of(pid),
+            _ => Some(Gid::from_raw(dir.st_gid)),
+        }
     }
-    let [_, _, _, for_files] = Status::of(pid).and_then(|status| status.groups()).ok()?;
-    Some(Gid::from_raw(for_files))
 }

@@ -10,7 +10,6 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::filesystems::disk::names::path_text;
-use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::staging;
 use crate::ahead::filesystems::path_walk::{End, Entry, Found};
 use crate::ahead::{process, Call, Object, SCRATCH};
@@ -122,7 +121,7 @@ impl Supervisor {
         if !call.executes() || !is_any || !ahead.is_speculative(call.pid) || !matches!(plan.class, Class::Tracked) {
             return Ok(None);
         }
-        if self.has_company(call.tid) || !is_root_as_we_are(call.pid) || !self.would_find(stopped, call)? {
+        if self.has_company(call.tid) || !self.is_root_as_we_are(call.pid) || !self.would_find(stopped, call)? {
             return Ok(None);
         }
         let Some((name, argv, envp)) = named(call) else { return Ok(None) };

@@ -9,7 +9,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
 use crate::ahead::filesystems::disk::name_changes::Inode;
 use crate::ahead::filesystems::disk::names::{dir_of, follows_last_link, path_text, paths_of, stat_buffer};
-use crate::ahead::filesystems::disk::new_files::{descriptor_looked_at, has_known_flags, is_root_as_we_are};
+use crate::ahead::filesystems::disk::new_files::{descriptor_looked_at, has_known_flags};
 use crate::ahead::filesystems::disk::stat::{self, Shown};
 use crate::ahead::filesystems::path_walk::{object_of, End, Entry, Found};
 use crate::ahead::Call;
@@ -50,7 +50,7 @@ impl Supervisor {
         }
         let Some((at, _)) = stat_buffer(call).filter(|_| has_known_flags(call)) else { return Ok(None) };
         let Some(looked_at) = self.attributes_looked_at(call) else { return Ok(None) };
-        if looked_at.stat().is_some_and(|stat| self.is_size_held(stat)) && !is_root_as_we_are(call.pid) {
+        if looked_at.stat().is_some_and(|stat| self.is_size_held(stat)) && !self.is_root_as_we_are(call.pid) {
             return Ok(Some(self.wait_at_barrier(call)));
         }
         let plan = match &looked_at {
@@ -116,7 +116,7 @@ impl Supervisor {
             let stat = way.found().map(|found| found.stat)?;
             return is_concerned(self, &stat).then_some(LookedAt::Kernel(stat));
         }
-        if !is_root_as_we_are(call.pid) {
+        if !self.is_root_as_we_are(call.pid) {
             return None;
         }
         match way.end {

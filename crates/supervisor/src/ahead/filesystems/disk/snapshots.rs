@@ -4,7 +4,6 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
-use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
 use rustix::fs::{MemfdFlags, OFlags};
@@ -28,7 +27,7 @@ impl Supervisor {
         }
         // Where it is to stand somewhere, that may be ours; program text is patched.
         let is_data = flags & MAP_TYPE == MAP_PRIVATE && flags & MAP_ANONYMOUS == 0 && protection & PROT_EXEC == 0;
-        if !is_data || flags & MAP_FIXED != 0 || at != 0 || !is_root_as_we_are(call.pid) {
+        if !is_data || flags & MAP_FIXED != 0 || at != 0 || !self.is_root_as_we_are(call.pid) {
             return Ok(None);
         }
         let Some((open, inode)) = self.held_file(call, fd as i32).filter(|(open, _)| can_be_read(open)) else {

@@ -7,7 +7,6 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
 use crate::ahead::filesystems::disk::contents::ContentChange;
 use crate::ahead::filesystems::disk::name_calls::is_writable;
-use crate::ahead::filesystems::disk::new_files::is_root_as_we_are;
 use crate::ahead::filesystems::disk::writes::has_size_limit;
 use crate::ahead::filesystems::mapped;
 use crate::ahead::filesystems::open::{arguments, O_CREAT, O_TRUNC};
@@ -43,7 +42,7 @@ impl Supervisor {
             && is_usual
             && len <= LEN_MAX
             && !self.ahead.new_files.has(&file.stat)
-            && is_root_as_we_are(call.pid)
+            && self.is_root_as_we_are(call.pid)
             && is_writable(&file.fd)
             && !has_size_limit(call.pid)
             && !self.tracees.keys().any(|&pid| mapped::may_map(procfs::Maps::of(pid), is_one))

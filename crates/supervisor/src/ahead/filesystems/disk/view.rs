@@ -8,7 +8,7 @@ use crate::ahead::calls::plan::Plan;
 use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::filesystems::disk::name_calls::is_held_change;
 use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_of};
-use crate::ahead::filesystems::disk::new_files::{is_root_as_we_are, KNOWN_FLAGS, O_ACCMODE};
+use crate::ahead::filesystems::disk::new_files::{KNOWN_FLAGS, O_ACCMODE};
 use crate::ahead::filesystems::memory;
 use crate::ahead::filesystems::open::{arguments, O_CREAT, O_EXCL, O_NOFOLLOW};
 use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
@@ -68,7 +68,7 @@ impl Supervisor {
         if self.ahead.held_names.is_empty() {
             return Ok(None);
         }
-        let Some(view) = self.view_of(call).filter(|_| is_root_as_we_are(call.pid)) else { return Ok(None) };
+        let Some(view) = self.view_of(call).filter(|_| self.is_root_as_we_are(call.pid)) else { return Ok(None) };
         match view {
             View::Change => return self.hold_names(stopped, call).map(Some),
             View::HoldAttributes => return self.hold_attributes(stopped, call).map(Some),

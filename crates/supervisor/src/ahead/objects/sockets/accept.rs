@@ -15,7 +15,6 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
-use crate::ahead::calls::rights::has_our_rights;
 use crate::ahead::calls::under_way::Taking;
 use crate::ahead::filesystems::memory::names_file;
 use crate::ahead::filesystems::path_walk::{End, Entry};
@@ -219,7 +218,7 @@ impl Supervisor {
             _ => return None,
         };
         // What we can look up it can.
-        (is_disks && has_our_rights(call.pid)).then_some(error)
+        (is_disks && self.has_our_rights(call.pid)).then_some(error)
     }
 
     fn path_to_connect_to(&self, call: &Call) -> Option<Vec<u8>> {
