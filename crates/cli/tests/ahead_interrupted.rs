@@ -1,6 +1,7 @@
 //! Calls with a limit of time that a signal without effect has interrupted: the kernel goes on with what it remembers
 //! of them (`restart_syscall`), which is the last one of each thread only.
 
+use crate::ahead_young::BEFORE;
 use crate::support;
 
 use std::path::{Path, PathBuf};
@@ -175,4 +176,32 @@ int main(int argc, char **argv) {
     return 0;
 }"#;
     check("fault", program, "failed\n", "right\n", &[]);
+}
+
+/// A guess that everything inside waits for fails, also where who waits handles signals all the time: it waits on, and
+/// what it asks meanwhile is no progress (decision 0131).
+#[test]
+fn who_handles_signals_while_it_waits_for_a_guess_waits_on() {
+    let scene = tempfile::tempdir().unwrap();
+    let script = format!(
+        "{BEFORE}
+import signal, socket
+heard = []
+signal.signal(signal.SIGALRM, lambda number, frame: heard.append(number))
+signal.setitimer(signal.ITIMER_REAL, .005, .005)
+guess = begin()
+if guess >= 0:
+    socket.socket(socket.AF_UNIX).bind('name')
+    print('never', flush=True)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print('failed', flush=True)
+"
+    );
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_speculator"), "run", "--", support::python().as_str(), "-c"])
+        .arg(script)
+        .current_dir(scene.path())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "failed\n", "{output:?}");
 }

@@ -246,7 +246,10 @@ impl Supervisor {
                 continue;
             }
             if let Some(parked) = self.ahead.waiting.take(key) {
-                self.ahead.waiting.asks_again(tid);
+                match self.waits_for_child(&parked.call) {
+                    true => self.ahead.waiting.asks_again(tid),
+                    false => self.ahead.waiting.send_out(&parked),
+                }
                 let _ = self.reply(parked.stopped, agent_abi::ahead::AGAIN);
             }
         }

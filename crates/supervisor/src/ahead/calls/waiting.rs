@@ -7,8 +7,8 @@
 
 use crate::ahead::Call;
 use procfs::{ProcessId, ThreadId};
-use std::collections::{BTreeMap, HashSet};
-use std::time::Instant;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::{Duration, Instant};
 use tracee::Stopped;
 
 /// A call that waits for its answer.
@@ -25,6 +25,19 @@ pub(in crate::ahead) struct Parked {
     pub is_told: bool,
 }
 
+/// A thread that was sent out of a wait to hear a signal, and will ask about the same call again.
+#[derive(Clone, Copy, Debug)]
+struct SentOut {
+    pid: ProcessId,
+    nr: u64,
+    args: [u64; 6],
+    /// When it began to wait.
+    begin: Instant,
+    /// Its user was told of that.
+    is_told: bool,
+    at: Instant,
+}
+
 /// All of a world.
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct WaitingCalls {
@@ -33,6 +46,7 @@ pub(in crate::ahead) struct WaitingCalls {
     last: u64,
     /// They ask about a call that was looked at before.
     will_ask_again: HashSet<ThreadId>,
+    sent_out: HashMap<ThreadId, SentOut>,
 }
 
 impl WaitingCalls {
@@ -40,7 +54,27 @@ impl WaitingCalls {
     pub fn park(&mut self, stopped: Stopped, call: Call) {
         self.last += 1;
         let now = Instant::now();
-        self.parked.insert(self.last, Parked { stopped, call, since: now, looks: 0, begin: now, is_told: false });
+        let (nr, args) = (call.frame.nr, call.frame.args);
+        let before = self.sent_out.remove(&call.tid).filter(|before| (before.nr, before.args) == (nr, args));
+        let (begin, is_told) = before.map_or((now, false), |before| (before.begin, before.is_told));
+        self.parked.insert(self.last, Parked { stopped, call, since: now, looks: 0, begin, is_told });
+    }
+
+    /// A thread goes to hear a signal. It waits on, unless it makes another call that waits.
+    pub fn send_out(&mut self, parked: &Parked) {
+        let Call { tid, pid, frame, .. } = &parked.call;
+        let Parked { begin, is_told, .. } = *parked;
+        let out = SentOut { pid: *pid, nr: frame.nr, args: frame.args, begin, is_told, at: Instant::now() };
+        self.sent_out.insert(*tid, out);
+        self.asks_again(*tid);
+    }
+
+    /// Processes of which a thread has just been sent out of a wait that began so long ago.
+    pub fn sent_out_after(&self, wait: Duration, now: Instant) -> impl Iterator<Item = ProcessId> + '_ {
+        /// Whoever has not come back by then does something else.
+        const BACK: Duration = Duration::from_millis(100);
+        let is_such = move |out: &&SentOut| now.duration_since(out.begin) >= wait && now.duration_since(out.at) < BACK;
+        self.sent_out.values().filter(is_such).map(|out| out.pid)
     }
 
     /// It was taken to be looked at, and waits on in its place.
@@ -120,11 +154,13 @@ impl WaitingCalls {
     /// Nobody's next call is one that was looked at before.
     pub fn forget_who_asks_again(&mut self) {
         self.will_ask_again.clear();
+        self.sent_out.clear();
     }
 
     /// A thread of this id is not there any more, or is another one from here on.
     pub fn forget(&mut self, tid: ThreadId) {
         self.parked.retain(|_, parked| parked.call.tid != tid);
         self.will_ask_again.remove(&tid);
+        self.sent_out.remove(&tid);
     }
 }

@@ -138,7 +138,8 @@ impl Supervisor {
         let parked = self.ahead.waiting.iter();
         let is_long = |parked: &&Parked| now.duration_since(parked.begin) >= STALLED;
         let long = parked.filter(is_long).filter(|parked| !self.waits_for_child(&parked.call));
-        long.map(|parked| parked.call.pid).collect()
+        let sent_out = self.ahead.waiting.sent_out_after(STALLED, now);
+        long.map(|parked| parked.call.pid).chain(sent_out).collect()
     }
 }
 
