@@ -47,6 +47,8 @@ const RECORDS: &[&str] = &[
     // Ranges that are split and joined; to give up what one does not have; what the kernel refuses.
     "lock(f, X, 0); lock(f, U, 5, 10); look(0, 3); look(10, 5); look(12, 9); lock(f, X, 5, 10); look(3, 0); \
      lock(f, U, 5, 3); lock(f, U, 5, 3); g = os.open('a', os.O_RDONLY); seen.append(errno_of(lock, g, X)); look(0, 0)",
+    // Of a file that the guess has made: by who would wait for it, and then by who would not.
+    "n = os.open('new', os.O_RDWR | os.O_CREAT)\nlock(n, fcntl.LOCK_SH, 0); lock(n, X, 0); lock(n, U, 0); os.close(n)",
     // As SQLite does: pending, shared, reserved, exclusive, and back.
     "P = 1 << 30\nfor i in range(3):\n  lock(f, S, 1, P); lock(f, S, 510, P + 2); lock(f, U, 1, P); look(P, 600); \
      lock(f, X, 1, P + 1); lock(f, X, 1, P); lock(f, X, 510, P + 2); look(P, 1); look(P + 2, 1); \

@@ -332,6 +332,11 @@ impl RecordLockedFiles {
         self.0.iter().find(|locks| locks.inode == inode).cloned()
     }
 
+    /// Whether somebody's locks of a file are kept here.
+    pub fn knows(&self, inode: Inode) -> bool {
+        self.of(inode).is_some()
+    }
+
     fn known_or_new(&mut self, inode: Inode, file: OwnedFd) -> Arc<RecordLocks> {
         if let Some(locks) = self.of(inode) {
             return locks;

@@ -261,6 +261,10 @@ impl Supervisor {
             // the guess is resolved.
             Op::Fcntl if locks_at_once(call) => {
                 let (file, _) = self.new_file_behind(call, fd(0))?;
+                if self.ahead.record_locks.knows(file.inode()) {
+                    // The supervisor has a lock of it in the place of somebody who may have waited for that.
+                    return None;
+                }
                 Some(self.change_at_once(call, &file, 0).unwrap_or_else(barrier))
             }
             // So does a lock of the open file, unless somebody else has it, as far as the kernel knows.
