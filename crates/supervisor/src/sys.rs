@@ -278,9 +278,8 @@ pub fn copy_descriptor(fd: i32) -> io::Result<OwnedFd> {
 
 /// Whether this process has a file open for writing, by its device and inode. If that is not known, it has.
 ///
-/// There may be thousands of descriptors. To say of a number whether it is one takes the kernel a small part of the time
-/// that it takes to list one, and new ones get the lowest numbers: few others are below the highest, unless many were
-/// closed.
+/// There may be thousands of descriptors. To say of a number whether it is one takes the kernel less time than to list
+/// one, and new ones get the lowest numbers: few others are below the highest, unless many were closed.
 pub fn has_open_for_writing(file: (u64, u64)) -> bool {
     /// So many numbers more are looked at: other threads may open some meanwhile, below the highest.
     const MORE: i32 = 64;

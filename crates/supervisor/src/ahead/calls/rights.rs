@@ -33,7 +33,7 @@ impl Supervisor {
     }
 
     /// Whether a process, or one that it descends from, has tried to change its user, groups, capabilities or
-    /// namespaces. If not, it has those with which COMMAND began, which are ours: two files of `/proc` need not be read.
+    /// namespaces. If not, it has those with which COMMAND began, which are ours, and no file of `/proc` need be read.
     pub(in crate::ahead) fn may_have_changed_rights(&self, pid: ProcessId) -> bool {
         let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
         self.tracees.get(&pid.leader()).is_none_or(|tracee| flags(tracee.process) & PROCESS_PRIVILEGES != 0)
