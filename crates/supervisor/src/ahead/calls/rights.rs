@@ -16,9 +16,8 @@ impl Supervisor {
 
     /// Whether a process is root as we are, so that what we make for it is what it would make.
     pub(in crate::ahead) fn is_root_as_we_are(&self, pid: ProcessId) -> bool {
-        let is_root = || file_system_user_of(pid.leader()).is_ok_and(|user| user == 0) && compares_rights(pid);
         match self.may_have_changed_rights(pid) {
-            true => is_root(),
+            true => file_system_user_of(pid.leader()).is_ok_and(|user| user == 0) && compares_rights(pid),
             false => rustix::process::geteuid().is_root(),
         }
     }
