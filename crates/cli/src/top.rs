@@ -106,7 +106,10 @@ impl Keys {
     /// Only where keys are ours: there is a terminal, and we are in its foreground.
     fn new() -> Keys {
         let input = std::io::stdin();
-        let is_ours = termios::tcgetpgrp(&input).is_ok_and(|group| group == rustix::process::getpgrp());
+        // Our group is 0 where its leader is outside of our pid namespace.
+        let ours = procfs::Stat::of(procfs::ProcessId::own()).and_then(|stat| stat.group());
+        let foreground = termios::tcgetpgrp(&input).map(|group| group.as_raw_nonzero().get());
+        let is_ours = foreground.is_ok_and(|group| ours.is_ok_and(|ours| group == ours));
         let before = is_ours.then(|| termios::tcgetattr(&input).ok()).flatten();
         if let Some(before) = &before {
             let mut one_by_one = before.clone();

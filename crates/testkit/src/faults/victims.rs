@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use rustix::process::{getsid, Pid};
+use procfs::{ProcessId, Stat};
+use rustix::process::Pid;
 
 /// Whom it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +27,9 @@ pub fn find(victim: Victim, front: i32) -> Option<Pid> {
     }
 }
 
+/// The session is 0 where its leader is outside of our pid namespace.
 fn leads_session(pid: i32) -> bool {
-    let pid = Pid::from_raw(pid);
-    pid.is_some() && getsid(pid).ok() == pid
+    pid > 0 && Stat::of(ProcessId::from_raw(pid)).and_then(|stat| stat.session()).is_ok_and(|session| session == pid)
 }
 
 fn is_speculator(pid: i32) -> bool {
