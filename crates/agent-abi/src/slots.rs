@@ -44,6 +44,9 @@ pub const PROCESS_GOES: u32 = 2048;
 /// The process has no child to wait for, in its program's eyes. Only the supervisor says so, of one that goes with a
 /// guess; the process takes it back before it makes a child.
 pub const PROCESS_CHILDLESS: u32 = 4096;
+/// The kernel may tell the parent of the process of its end by another signal than SIGCHLD, or by none: what it says
+/// of the process (`exit_signal`) is to be looked at. A new program has SIGCHLD.
+pub const PROCESS_EXIT_SIGNAL: u32 = 8192;
 /// Each of these is seen by whoever has something in common with the process, when it ends.
 pub const PROCESS_GIVES_BACK: u32 = PROCESS_LOCKS_OUTSIDE | PROCESS_UNDOES;
 /// What a new program has of the one before: what belongs to the process and not to its memory.

@@ -8,9 +8,9 @@ use crate::gate::{self, EACCES, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
 use crate::memory::{home_of_thread, map_thread_page, read_program, read_program_bytes};
 use crate::timed::Limit;
 use agent_abi::{
-    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_CHILDLESS, PROCESS_HEARS_OTHERS, PROCESS_MAPPED_SHARED,
-    PROCESS_PRIVILEGES, PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, THREAD_FORKED,
-    THREAD_PAGE_OFFSET, THREAD_UNCACHED,
+    option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_CHILDLESS, PROCESS_EXIT_SIGNAL, PROCESS_HEARS_OTHERS,
+    PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES,
+    THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::nr;
@@ -40,6 +40,8 @@ const CLONE_ARGS_WORDS: usize = 11;
 struct Birth {
     flags: u64,
     stack: u64,
+    /// By which the kernel tells of the child's end; 0: by none.
+    exit_signal: u64,
     nr: u64,
     args: [u64; 6],
 }
@@ -56,7 +58,8 @@ impl Birth {
 
 impl Call<'_> {
     pub fn fork(&mut self) {
-        self.give_birth(Birth { flags: 0, stack: 0, nr: nr::clone, args: [CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0] });
+        let args = [CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0];
+        self.give_birth(Birth { flags: 0, stack: 0, exit_signal: SIGCHLD, nr: nr::clone, args });
     }
 
     pub fn vfork(&mut self) {
@@ -64,21 +67,24 @@ impl Call<'_> {
         self.give_birth(Birth {
             flags,
             stack: 0,
+            exit_signal: SIGCHLD,
             nr: nr::clone,
             args: [flags | CLONE_PTRACE | SIGCHLD, 0, 0, 0, 0, 0],
         });
     }
 
     pub fn clone(&mut self) {
+        const SIGNAL: u64 = 0xff;
         let mut args = self.frame.args;
         let (flags, stack) = (self.flags_of_birth(args[0]), args[1]);
         // With the flag, the kernel attaches the child to our supervisor itself, and the parent need not stop.
         args[0] = flags | CLONE_PTRACE;
-        self.give_birth(Birth { flags, stack, nr: nr::clone, args });
+        self.give_birth(Birth { flags, stack, exit_signal: args[0] & SIGNAL, nr: nr::clone, args });
     }
 
     pub fn clone3(&mut self) {
         const FLAGS: usize = 0;
+        const EXIT_SIGNAL: usize = 4;
         const STACK: usize = 5;
         const STACK_SIZE: usize = 6;
         const SIZE_MIN: u64 = 64;
@@ -101,7 +107,7 @@ impl Call<'_> {
         let stack = if words[STACK] == 0 { 0 } else { words[STACK].wrapping_add(words[STACK_SIZE]) };
         words[FLAGS] = flags | CLONE_PTRACE;
         let args = [words.as_ptr() as u64, known, 0, 0, 0, 0];
-        self.give_birth(Birth { flags, stack, nr: nr::clone3, args });
+        self.give_birth(Birth { flags, stack, exit_signal: words[EXIT_SIGNAL], nr: nr::clone3, args });
     }
 
     /// On a guess a child has memory of its own: the supervisor gives what it writes there to its parent, which waits.
@@ -212,6 +218,10 @@ impl Call<'_> {
         slot.inherit_mappings(self.process);
         if birth.shares_state() {
             slot.flags.fetch_or(PROCESS_SHARES_STATE, Ordering::Relaxed);
+        }
+        // With `CLONE_PARENT` it has its maker's.
+        if birth.exit_signal != SIGCHLD || birth.flags & CLONE_PARENT != 0 {
+            slot.flags.fetch_or(PROCESS_EXIT_SIGNAL, Ordering::Relaxed);
         }
         if birth.flags & CLONE_SYSVSEM != 0 {
             slot.flags.fetch_or(self.process.flags.load(Ordering::Relaxed) & PROCESS_UNDOES, Ordering::Relaxed);

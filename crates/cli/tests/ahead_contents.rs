@@ -24,6 +24,22 @@ show(os.stat('file').st_size)
     check_success(program, "0\n", &[]);
 }
 
+/// No bytes are no change, of a file that was there and is held as well as of one that is not.
+#[test]
+fn who_writes_nothing_does_not_wait() {
+    let program = r#"
+open('file', 'w').write('old')
+f = os.open('file', os.O_RDWR)
+guess = begin()
+show(os.write(f, b''), os.pwrite(f, b'', 9), os.fstat(f).st_size, os.lseek(f, 0, 1))
+os.write(f, b'newer')
+show(os.write(f, b''), os.fstat(f).st_size, os.lseek(f, 0, 1))
+if guess >= 0: finish(guess)
+"#;
+    check_failure(program, "0 0 3 0\n0 5 5\n", &["write", "pwrite64"]);
+    check_success(program, "0 0 3 0\n0 5 5\n", &["write", "pwrite64"]);
+}
+
 /// A copy into what is no file is refused without a look at the contents, and what is read in its place is answered.
 #[test]
 fn what_is_held_is_read_where_a_copy_is_refused() {

@@ -355,11 +355,32 @@ fn check_runs_ahead(scene: &Scene, command: &str) {
 /// sees that it does not, and nobody waits for the guess.
 #[test]
 fn who_spawns_does_not_wait() {
+    check_program_runs_ahead("vfork_memory.c");
+}
+
+/// So does the child whose descriptor its parent asks for, by which it waits; and one whose end no signal tells.
+#[test]
+fn who_makes_a_child_with_a_descriptor_does_not_wait() {
+    check_program_runs_ahead("clone_pidfd.c");
+}
+
+#[track_caller]
+fn check_program_runs_ahead(program: &str) {
     let scene = Scene::new();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/vfork_memory.c");
-    let compiled = Command::new("cc").args(["-O1", "-o"]).arg(scene.path("spawns")).arg(source).status();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/").to_owned() + program;
+    let compiled = Command::new("cc").args(["-O1", "-o"]).arg(scene.path("program")).arg(source).status();
     assert!(compiled.unwrap().success());
-    check_runs_ahead(&scene, "../spawns");
+    check_runs_ahead(&scene, "../program");
+}
+
+/// A child that has ended on a guess still has its parent's epoll set open, and waits there no more.
+#[test]
+fn who_changes_a_set_that_only_an_ended_child_has_does_not_wait() {
+    let program =
+        "import os, select; e = select.epoll(); r, w = os.pipe(); e.register(r, select.EPOLLIN); p = os.fork()
+if p == 0: os._exit(3)
+print(os.waitpid(p, 0)[1] >> 8); e.unregister(r); e.register(w, select.EPOLLOUT); print(e.poll(1)[0][0] == w)";
+    check_runs_ahead(&Scene::new(), &format!("{} -c '{program}'", support::python()));
 }
 
 /// What is written and made durable on a guess is durable when the guess was right, before anything of it is shown.

@@ -130,6 +130,14 @@ impl Stat {
     pub fn exit_code(&self) -> Result<i32> {
         self.field(52)
     }
+
+    /// The signal by which its parent is told of its end; 0: none.
+    ///
+    /// # Errors
+    /// See [`Self::field`].
+    pub fn exit_signal(&self) -> Result<i32> {
+        self.field(38)
+    }
 }
 
 /// How many pages of a process are in memory.

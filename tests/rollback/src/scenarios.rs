@@ -64,6 +64,7 @@ const PROGRAMS: &[&str] = &[
     "tree_output_order.c",
     "unix_sockets.c",
     "vfork_exec.c",
+    "clone_pidfd.c",
     "vfork_memory.c",
     "vfork_signals.c",
     "wait_spellings.c",

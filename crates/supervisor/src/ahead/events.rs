@@ -270,6 +270,7 @@ impl Supervisor {
         if self.threads_of(parent).iter().any(|tid| self.ahead.under_way.of(*tid).is_some_and(|call| call.is_apart)) {
             self.ahead.children.apart.begin(child, parent);
         }
+        self.share_pidfd(parent, child);
         if self.ahead.is_speculative(parent) {
             self.ahead.core.fork(process(parent), process(child));
             self.ahead.touched.insert(Object::Children(parent));

@@ -6,12 +6,14 @@ use crate::ahead::calls::own_state::{self, plan_identity, plan_limit, plan_prctl
 use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::filesystems::disk::names::is_fifo;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
+use crate::ahead::filesystems::disk::writes::writes_nothing;
 use crate::ahead::filesystems::open::{O_CREAT, O_TMPFILE, O_TRUNC};
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::objects::input::{self, Source};
 use crate::ahead::objects::sockets::accept::Listener;
 use crate::ahead::objects::sockets::shutdown::Closed;
 use crate::ahead::process::kill::SignalRequest;
+use crate::ahead::process::wanted;
 use crate::ahead::rollback::undo::{self, position_of, Intent};
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -169,6 +171,9 @@ impl Supervisor {
             Ahead::Alone => return Plan::new(Class::Window).once(),
             Ahead::Waits(_) if self.lasts_no_longer_than_its_process(call) => return Plan::new(Class::Free).once(),
             Ahead::Waits(_) if self.leads_as_long_as_it_lives(call) => return Plan::new(Class::Free).once(),
+            Ahead::Waits(_) if wanted::sends_itself_nothing(call) => {
+                return Plan::new(Class::Known { result: 0 }).once()
+            }
             Ahead::Waits(_) => return Plan::new(Class::Barrier).once(),
             Ahead::Tracked | Ahead::Held | Ahead::ByArgument | Ahead::Certain => {}
         }
@@ -324,6 +329,10 @@ impl Supervisor {
             FileDescription::Nothing | FileDescription::Bad => Plan::new(Class::Free),
             FileDescription::File { dev, ino, copy, .. } if own_state::is_own_core_filter(call.pid, &copy) => {
                 Plan::tracked_once().modifying(position_of(dev, ino), Intent::Position(copy))
+            }
+            // No bytes: no file on a disk, or in memory, is changed by that, not even its times.
+            FileDescription::File { device: DeviceKind::Domain | DeviceKind::Memory, .. } if writes_nothing(call) => {
+                Plan::new(Class::Free)
             }
             FileDescription::File { .. } => Plan::new(Class::Deferred { fd }).once(),
             FileDescription::Other => Plan::new(Class::Barrier).once(),

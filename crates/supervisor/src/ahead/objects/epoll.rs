@@ -119,6 +119,7 @@ impl Supervisor {
 
     /// Whether another process has the set: who waits there sleeps in the kernel, and would be told of a member before
     /// anybody could keep it from him; and a rollback of several processes would have to put the set back in order.
+    /// Whoever has ended on a guess waits nowhere, and has changed nothing there since it was shared.
     fn is_shared(&mut self, call: &Call, fd: i32) -> bool {
         let tids: Vec<ThreadId> = self.tracees.keys().copied().collect();
         let pids: BTreeSet<ProcessId> = tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect();
@@ -126,7 +127,8 @@ impl Supervisor {
             let is_it = |other: i32| is_set(pid.leader(), other) && may_be_same((call.tid, fd), (pid, other));
             self.descriptors_of(pid).map_or(true, |open| open.into_iter().any(is_it))
         };
-        pids.into_iter().any(|pid| pid != call.pid && may_have(pid))
+        let has_ended = |pid: ProcessId| self.ahead.children.held_exits.contains_key(&pid);
+        pids.into_iter().any(|pid| pid != call.pid && !has_ended(pid) && may_have(pid))
     }
 
     /// Whether the parent of a process has the same open file under the same number, or may have it.

@@ -2,7 +2,9 @@
 
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
+use agent_abi::PROCESS_EXIT_SIGNAL;
 use procfs::{ProcessId, Stat, Status};
+use std::sync::atomic::Ordering;
 use tracee::{Result, SignalInfo, Stopped};
 
 impl Supervisor {
@@ -25,11 +27,27 @@ impl Supervisor {
         self.hold_signals(parent, told);
         Ok(())
     }
+
+    /// The signal by which the kernel tells of the end of a process; 0: none. `None`: it is not known (any more).
+    pub(in crate::ahead) fn exit_signal(&self, pid: ProcessId) -> Option<i32> {
+        let tracee = self.tracees.get(&pid.leader())?;
+        match self.world().processes[tracee.process].flags.load(Ordering::Relaxed) & PROCESS_EXIT_SIGNAL {
+            0 => Some(libc::SIGCHLD),
+            _ => Stat::of(pid).and_then(|stat| stat.exit_signal()).ok(),
+        }
+    }
 }
 
-/// The `wait(2)` status of a process that has ended, and for which its parent has not waited.
+/// Whether a process whose end this signal tells is a child of `clone`, as `wait(2)` calls those of `__WCLONE`.
+pub(super) fn is_by_clone(exit_signal: Option<i32>) -> Option<bool> {
+    exit_signal.map(|signal| signal != libc::SIGCHLD)
+}
+
+/// The `wait(2)` status of a process that has ended, of which SIGCHLD tells, and for which its parent has not waited.
 fn status_of_zombie(pid: ProcessId) -> Option<i32> {
     let stat = Stat::of(pid).ok()?;
+    // Of others it tells by another signal, or by none.
+    stat.exit_signal().ok().filter(|&signal| signal == libc::SIGCHLD)?;
     stat.exit_code().ok().filter(|_| stat.state().is_ok_and(|state| state == 'Z'))
 }
 

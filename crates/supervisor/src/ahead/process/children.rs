@@ -12,7 +12,7 @@ use crate::ahead::events;
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::process::burial::leads_session_at_terminal;
 use crate::ahead::process::child_signal::{
-    hears_of_children, ignores_children, may_hear_of_burials, may_still_be_told,
+    hears_of_children, ignores_children, is_by_clone, may_hear_of_burials, may_still_be_told,
 };
 use crate::ahead::process::kin::Kin;
 use crate::ahead::process::usage;
@@ -307,7 +307,7 @@ impl Children {
     }
 
     /// Whether it has ended and was waited for in the kernel.
-    fn is_gone(&self, child: ProcessId) -> bool {
+    pub(super) fn is_gone(&self, child: ProcessId) -> bool {
         self.ended.contains(&child) && procfs::is_unknown(child)
     }
 
@@ -389,6 +389,10 @@ impl Supervisor {
     ) -> Result<Decision> {
         if self.would_orphan(call.pid) && self.would_tell_orphans(call.pid) {
             return Ok(Decision::Wait);
+        }
+        if self.exit_signal(call.pid).is_none_or(|signal| !matches!(signal, 0 | libc::SIGCHLD)) {
+            // We tell of an end by SIGCHLD only.
+            return Ok(self.wait_at_barrier(call));
         }
         if self.may_have_locks(call.pid) {
             // They would stay while the exit is held.
@@ -486,7 +490,9 @@ impl Supervisor {
         self.ahead.changes += 1;
         self.carry_out()?;
         if let Some(parent) = parent.filter(|parent| self.tracees.contains_key(&parent.leader())) {
-            self.ahead.children.to_tell.entry(parent).or_default().push(pid);
+            if is_by_clone(self.exit_signal(pid)) != Some(true) {
+                self.ahead.children.to_tell.entry(parent).or_default().push(pid);
+            }
             // Wherever it is: it has to hear of it. One that waits for us already does.
             // One whose call would end early, with a part done, hears of it when it asks again.
             let is_busy = self.ahead.under_way.cannot_be_repeated(parent.leader());
@@ -555,9 +561,11 @@ impl Supervisor {
             return Ok(Decision::Wait);
         }
         let kin = &self.ahead.children;
+        let is_wanted =
+            |child: ProcessId| wanted.matches(child) && wanted.wants(|| is_by_clone(self.exit_signal(child)));
         let found = kin
             .unreaped_of(call.pid)
-            .filter(|&child| wanted.exited && wanted.matches(child))
+            .filter(|&child| wanted.exited && is_wanted(child))
             .find_map(|child| kin.held_exits.get(&child).map(|exit| (child, exit.status)));
         if let Some((child, status)) = found {
             let sets = SignalSets::of(call.pid);
@@ -578,7 +586,7 @@ impl Supervisor {
         }
         let mut any = false;
         for child in kin.unreaped_of(call.pid) {
-            if !wanted.matches(child) || kin.is_gone(child) {
+            if !is_wanted(child) || kin.is_gone(child) {
                 continue;
             }
             if kin.ended.contains(&child) {
@@ -598,14 +606,6 @@ impl Supervisor {
             (true, true) => Decision::Answer(0),
             (true, false) => Decision::Wait,
         })
-    }
-
-    /// Whether a process has a child that depends on more than it does: which group that is in may be a guess.
-    fn has_child_further_ahead(&self, pid: ProcessId) -> bool {
-        let kin = &self.ahead.children;
-        let depends_on = |pid: ProcessId| self.ahead.core.dependencies_of_process(process(pid));
-        let mut children = kin.unreaped_of(pid).filter(|&child| !kin.is_gone(child));
-        children.any(|child| !depends_on(child).is_subset(depends_on(pid)))
     }
 
     /// Whether a call waits for children of which none has ended.

@@ -12,4 +12,4 @@ pub(in crate::ahead) mod signals;
 pub(in crate::ahead) mod thread_group;
 pub(in crate::ahead) mod usage;
 pub(in crate::ahead) mod vfork;
-mod wanted;
+pub(in crate::ahead) mod wanted;

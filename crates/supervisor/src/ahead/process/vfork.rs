@@ -4,6 +4,7 @@
 //! child calls exec, and before it ends, what it has written is copied to its parent.
 
 use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::births;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::{process, Call};
 use crate::event_loop::Supervisor;
@@ -17,6 +18,7 @@ use syscall_table::nr;
 use tracee::{Result, Stopped, TraceError};
 
 const CLONE_VM: u64 = 0x100;
+const CLONE_PIDFD: u64 = 0x1000;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
 /// The signal of the end.
@@ -26,6 +28,8 @@ const SIGNAL: u64 = 0xff;
 #[derive(Debug, Default)]
 pub(crate) struct Apart {
     parents: HashMap<ProcessId, ProcessId>,
+    /// Where the kernel writes the descriptor of the child that a process makes (`CLONE_PIDFD`), by process.
+    descriptors: HashMap<ProcessId, u64>,
     /// One has executed a program or ended: its parent may go on.
     has_left: bool,
 }
@@ -35,9 +39,20 @@ impl Apart {
         self.parents.insert(child, parent);
     }
 
+    /// A process is about to make such a child, whose descriptor goes there.
+    fn expect(&mut self, parent: ProcessId, descriptor: Option<u64>) {
+        match descriptor {
+            Some(at) => self.descriptors.insert(parent, at),
+            None => self.descriptors.remove(&parent),
+        };
+    }
+
     /// It has memory of its own, or has ended.
     pub fn leave(&mut self, child: ProcessId) {
-        self.has_left |= self.parents.remove(&child).is_some();
+        if let Some(parent) = self.parents.remove(&child) {
+            self.descriptors.remove(&parent);
+            self.has_left = true;
+        }
     }
 
     pub fn parent(&self, child: ProcessId) -> Option<ProcessId> {
@@ -61,7 +76,7 @@ impl Apart {
 /// Whether these flags of `clone` ask for a child in the memory of its parent, which waits, and for nothing else.
 pub(in crate::ahead) fn is_vfork(flags: u64) -> bool {
     const BOTH: u64 = CLONE_VM | CLONE_VFORK;
-    flags & BOTH == BOTH && flags & !(BOTH | CLONE_CLEAR_SIGHAND | SIGNAL) == 0
+    flags & BOTH == BOTH && flags & !(BOTH | CLONE_PIDFD | CLONE_CLEAR_SIGHAND | SIGNAL) == 0
 }
 
 impl Supervisor {
@@ -69,6 +84,7 @@ impl Supervisor {
     pub(in crate::ahead) fn bear_apart(&mut self, stopped: &Stopped, call: &Call, mut plan: Plan) -> Result<Decision> {
         let modifies = std::mem::take(&mut plan.modifies);
         let tracked = self.track(stopped, call, Plan { class: Class::Tracked, ..plan }, modifies)?;
+        self.ahead.children.apart.expect(call.pid, births::pidfd_address(call));
         Ok(match tracked {
             Decision::GoAndTell(_) if self.has_company(call.tid) && !self.lend_memory(call.pid, call.tid)? => {
                 Decision::Wait
@@ -79,6 +95,16 @@ impl Supervisor {
             }
             other => other,
         })
+    }
+
+    /// A child is born, and has not run yet. It finds its descriptor's number where it has its parent's memory: the
+    /// kernel has written that when the child had its copy already.
+    pub(in crate::ahead) fn share_pidfd(&self, parent: ProcessId, child: ProcessId) {
+        let apart = &self.ahead.children.apart;
+        let Some(&at) = apart.descriptors.get(&parent).filter(|_| apart.parent(child) == Some(parent)) else { return };
+        // What cannot be written is memory that the child does not have, and does not give back.
+        let _ = tracee::read_value::<u32>(parent.leader(), at)
+            .and_then(|number| tracee::write_bytes(child.leader(), at, &number.to_ne_bytes()));
     }
 
     /// The child is born. Its parent goes on when it has memory of its own, or has ended.
@@ -151,8 +177,9 @@ mod tests {
         check(CLONE_VM | CLONE_VFORK | CLONE_CLEAR_SIGHAND, true);
         check(CLONE_VM | 17, false);
         check(CLONE_VFORK | 17, false);
-        // CLONE_FILES, CLONE_SIGHAND, CLONE_THREAD, CLONE_PIDFD
-        for shared in [0x400, 0x800, 0x1_0000, 0x1000] {
+        check(CLONE_VM | CLONE_VFORK | CLONE_PIDFD, true);
+        // CLONE_FILES, CLONE_SIGHAND, CLONE_THREAD
+        for shared in [0x400, 0x800, 0x1_0000] {
             check(CLONE_VM | CLONE_VFORK | shared, false);
         }
     }

@@ -1,5 +1,7 @@
 //! Which children a wait asks for, and what of them (wait4(2), waitid(2)).
 
+use crate::ahead::{process, Call};
+use crate::event_loop::Supervisor;
 use agent_abi::Frame;
 use procfs::ProcessId;
 use syscall_table::nr;
@@ -11,6 +13,8 @@ pub(super) struct Wanted {
     /// Looks, and leaves the child to be waited for again.
     pub nowait: bool,
     pub exited: bool,
+    /// Whether only those whose end SIGCHLD does not tell, or only the others.
+    by_clone: Option<bool>,
     /// Children that were stopped or continued are told of, too.
     pub alive: bool,
 }
@@ -24,7 +28,8 @@ enum Which {
 
 impl Wanted {
     /// Any child that has ended.
-    pub const ANY: Self = Self { which: Which::Any, nohang: false, nowait: false, exited: true, alive: false };
+    pub const ANY: Self =
+        Self { which: Which::Any, nohang: false, nowait: false, exited: true, by_clone: None, alive: false };
 
     pub fn of(pid: ProcessId, frame: &Frame) -> Self {
         let args = &frame.args;
@@ -52,6 +57,7 @@ impl Wanted {
             nohang: options & libc::WNOHANG != 0,
             nowait: frame.nr == nr::waitid && options & libc::WNOWAIT != 0,
             exited,
+            by_clone: (options & libc::__WALL == 0).then_some(options & libc::__WCLONE != 0),
             alive: options & (libc::WUNTRACED | libc::WCONTINUED) != 0,
         }
     }
@@ -76,6 +82,11 @@ impl Wanted {
         options & !(ALWAYS | libc::WEXITED | libc::WNOWAIT) == 0 && has_event && is_kind
     }
 
+    /// Whether it asks for children of this kind.
+    pub fn wants(&self, is_by_clone: impl FnOnce() -> Option<bool>) -> bool {
+        self.by_clone.is_none_or(|wanted| is_by_clone().is_none_or(|is| is == wanted))
+    }
+
     pub fn is_for_group(&self) -> bool {
         matches!(self.which, Which::Group(_))
     }
@@ -89,9 +100,28 @@ impl Wanted {
     }
 }
 
+impl Supervisor {
+    /// Whether a process has a child that depends on more than it does: which group that is in may be a guess.
+    pub(super) fn has_child_further_ahead(&self, pid: ProcessId) -> bool {
+        let kin = &self.ahead.children;
+        let depends_on = |pid: ProcessId| self.ahead.core.dependencies_of_process(process(pid));
+        let mut children = kin.unreaped_of(pid).filter(|&child| !kin.is_gone(child));
+        children.any(|child| !depends_on(child).is_subset(depends_on(pid)))
+    }
+}
+
 /// The process that a descriptor of another one's means.
 fn process_behind(pid: ProcessId, fd: i32) -> Option<i32> {
     procfs::descriptor_field(pid, fd, "Pid").ok()?.parse().ok()
+}
+
+/// Whether a call asks whether signals can be sent by a descriptor, which is that of the caller's own process: as Go
+/// does to know whether there is the call.
+pub(in crate::ahead) fn sends_itself_nothing(call: &Call) -> bool {
+    let [fd, signal, info, flags, ..] = call.frame.args;
+    call.frame.nr == nr::pidfd_send_signal
+        && (signal as i32, info, flags as u32) == (0, 0, 0)
+        && process_behind(call.pid, fd as i32) == Some(call.pid.as_raw())
 }
 
 fn group_of(pid: ProcessId) -> i32 {

@@ -74,6 +74,11 @@ impl DeferredWrite {
     }
 }
 
+/// Whether a call writes no bytes.
+pub(in crate::ahead) fn writes_nothing(call: &Call) -> bool {
+    matches!(call.frame.nr, nr::write | nr::pwrite64) && call.frame.args[2] == 0
+}
+
 impl Supervisor {
     /// A write to a file: held where it depends on a guess, or begins at a position that does; else made now. Then
     /// whoever moves that position on a guess waits until it has been made: a rollback must not put back one from
