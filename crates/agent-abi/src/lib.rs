@@ -46,9 +46,10 @@ pub use ways::{WayEnd, WayKey, Ways, WAYS, WAY_LEN_MAX};
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use epochs::Permits;
+pub use epochs::{About, Work};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).

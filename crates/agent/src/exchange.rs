@@ -9,7 +9,7 @@
 
 use crate::clocks::Call;
 use crate::start::WRITTEN_BASE;
-use agent_abi::permitted;
+use agent_abi::{permitted, About};
 use core::sync::atomic::{AtomicU64, Ordering};
 use syscall_table::nr;
 
@@ -67,6 +67,19 @@ fn is_left(len: u64) -> bool {
 /// Whether that much goes in as a whole or not at all. Of nothing nobody knows what it is: an empty packet is one.
 fn is_atomic(len: u64) -> bool {
     (1..=permitted::ATOMIC_LEN).contains(&len)
+}
+
+/// What a call on a descriptor with these marks is about, if it may be made.
+pub fn about(number: u64, marks: u64) -> About {
+    let is_of_stream = match number {
+        nr::read | nr::readv | nr::recvfrom => marks & TAKES != 0,
+        nr::write | nr::sendto => marks & GIVES != 0,
+        _ => false,
+    };
+    match is_of_stream {
+        true => About::Stream,
+        false => About::Anything,
+    }
 }
 
 impl Call<'_> {

@@ -16,7 +16,7 @@ use crate::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE};
 use crate::names::AT_FDCWD;
 use crate::start::MARKS_BASE;
 use agent_abi::{
-    ahead, option, permitted, DeviceKind, WayEnd, WayKey, PHASE_BEFORE, PROCESS_CHILDLESS, PROCESS_GOES,
+    ahead, option, permitted, About, DeviceKind, WayEnd, WayKey, PHASE_BEFORE, PROCESS_CHILDLESS, PROCESS_GOES,
     PROCESS_IN_PSEUDO, PROCESS_SHARES_STATE, THREAD_TRACES, THREAD_UNCACHED, WAY_LEN_MAX,
 };
 use core::mem::MaybeUninit;
@@ -176,8 +176,12 @@ impl Call<'_> {
     #[inline(always)]
     fn go_on_mark(&mut self, permit: u64) -> OnPermit {
         let marks = self.marks_of(self.arg(0), permit);
-        let is_covered = marks & marks_needed(self.frame.nr) != 0 || marks != 0 && self.may_exchange(marks);
-        match is_covered && self.begins_on(permit) {
+        let about = match marks & marks_needed(self.frame.nr) {
+            0 if marks != 0 && self.may_exchange(marks) => exchange::about(self.frame.nr, marks),
+            0 => return OnPermit::Ask,
+            _ => About::Anything,
+        };
+        match self.thread.work.begin(&self.world.permits, permit, about) {
             true => OnPermit::Begun,
             false => OnPermit::Ask,
         }
@@ -227,7 +231,7 @@ impl Call<'_> {
     }
 
     fn begins_on(&self, permit: u64) -> bool {
-        self.thread.work.begin(&self.world.permits, permit)
+        self.thread.work.begin(&self.world.permits, permit, About::Anything)
     }
 
     /// Whether the marks in this memory are those of the thread's descriptors.

@@ -32,7 +32,7 @@ mod thread;
 
 pub use agent::{Ask, Want};
 pub use object::Object;
-pub use permit::{Permits, Work};
+pub use permit::{About, Permits, Work};
 pub use supervisor::{Asker, Busy};
 pub use thread::{Process, Thread, OBJECTS_MAX};
 

@@ -59,7 +59,19 @@ impl Default for Permits {
     }
 }
 
-/// The permit on which a thread works now; all zeros is none.
+/// What a call on a permit is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    /// Anything.
+    Anything,
+    /// What is in a pipe or socket, and nothing else: such a call may sleep until somebody puts something in.
+    Stream,
+}
+
+/// Set beside the permit of a call that is about a stream. Permits never get there.
+const STREAM: u64 = 1 << 63;
+
+/// The permit on which a thread works now, and what about; all zeros is none.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Work(AtomicU64);
@@ -72,14 +84,14 @@ impl Work {
 
     /// Whether the thread may make its call on this permit. If so, it works until [`Work::end`].
     #[inline(always)]
-    pub fn begin(&self, permits: &Permits, permit: u64) -> bool {
+    pub fn begin(&self, permits: &Permits, permit: u64, about: About) -> bool {
         let holds = || permit != 0 && permits.number() == permit;
         let early = planted(Fault::PermitLookedAtFirst).then(holds);
         if planted(Fault::WorkRelaxed) {
-            self.0.store(permit, Ordering::Relaxed);
+            self.0.store(published(permit, about), Ordering::Relaxed);
         } else if !planted(Fault::WorkNotPublished) {
             // Sequentially consistent: before the look at the number.
-            self.0.swap(permit, Ordering::SeqCst);
+            self.0.swap(published(permit, about), Ordering::SeqCst);
             look_after();
         }
         let holds = early.unwrap_or_else(holds);
@@ -90,8 +102,8 @@ impl Work {
     }
 
     /// The supervisor lets a thread work that stands still: it need not look.
-    pub fn begin_for(&self, permit: u64) {
-        self.0.store(permit, Ordering::SeqCst);
+    pub fn begin_for(&self, permit: u64, about: About) {
+        self.0.store(published(permit, about), Ordering::SeqCst);
     }
 
     /// The call is over: its effects are there. Or the thread was taken out of it, or has ended.
@@ -104,6 +116,20 @@ impl Work {
     #[inline(always)]
     pub fn is_under_way(&self) -> bool {
         self.0.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether the thread is in such a call that may be about more than what is in a stream.
+    #[inline(always)]
+    pub fn is_under_way_elsewhere(&self) -> bool {
+        let published = self.0.load(Ordering::SeqCst);
+        published != 0 && published & STREAM == 0
+    }
+}
+
+fn published(permit: u64, about: About) -> u64 {
+    match about {
+        About::Anything if !planted(Fault::StreamPublished) => permit,
+        _ => permit | STREAM,
     }
 }
 

@@ -35,6 +35,8 @@ pub enum Fault {
     WorkRelaxed,
     /// It looks whether its permit holds before it publishes that it works.
     PermitLookedAtFirst,
+    /// It publishes that all that it does is about a stream.
+    StreamPublished,
     /// Permits are revoked with an ordinary store.
     RevokedRelaxed,
     /// The supervisor does not look who works before it goes on.

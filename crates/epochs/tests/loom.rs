@@ -7,7 +7,7 @@
 #![cfg(loom)]
 
 use epochs::planted::{plant, planted, Fault};
-use epochs::{Ask, Asker, Busy, Epoch, Epochs, Object, Permits, Process, Thread, Want, Work};
+use epochs::{About, Ask, Asker, Busy, Epoch, Epochs, Object, Permits, Process, Thread, Want, Work};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
@@ -249,7 +249,7 @@ fn nobody_works_on_what_changes() {
         let (permits, work, contents) = &*worker;
         // Twice: a publication that was taken back is no hindrance to the next one.
         for _ in 0..2 {
-            if work.begin(permits, permit) {
+            if work.begin(permits, permit, About::Anything) {
                 // SAFETY: what the model is about: loom looks at it.
                 assert_eq!(contents.with(|contents| unsafe { *contents }), 0, "a guess was seen");
                 work.end();
@@ -265,12 +265,39 @@ fn nobody_works_on_what_changes() {
     assert!(!work.is_under_way());
 }
 
+/// Whoever changes what is in a file lets those go on who sleep until there is something in a stream. Their next look
+/// at the file needs another permit.
+fn a_stream_is_read_while_a_file_changes() {
+    let permits = Arc::new((Permits::new(), Work::new(), UnsafeCell::new(0u64)));
+    permits.0.revoke();
+    let permit = permits.0.number();
+    let worker = permits.clone();
+    let thread = loom::thread::spawn(move || {
+        let (permits, work, file) = &*worker;
+        for about in [About::Stream, About::Anything] {
+            if work.begin(permits, permit, about) {
+                if about == About::Anything {
+                    // SAFETY: what the model is about: loom looks at it.
+                    assert_eq!(file.with(|file| unsafe { *file }), 0, "a guess was seen");
+                }
+                work.end();
+            }
+        }
+    });
+    let (permits, work, file) = &*permits;
+    if !permits.revoke_and_look(|| work.is_under_way_elsewhere()) {
+        // SAFETY: as above.
+        file.with_mut(|file| unsafe { *file = GUESSED });
+    }
+    thread.join().unwrap();
+}
+
 /// A thread that asked is let go with a permit; meanwhile somebody else is granted a change.
 fn who_was_let_go_is_seen() {
     let permits = Arc::new((Permits::new(), Work::new(), UnsafeCell::new(0u64)));
     permits.0.revoke();
     // It stands still: the supervisor publishes for it.
-    permits.1.begin_for(permits.0.number());
+    permits.1.begin_for(permits.0.number(), About::Anything);
     let worker = permits.clone();
     let thread = loom::thread::spawn(move || {
         let (_, work, contents) = &*worker;
@@ -297,7 +324,7 @@ fn a_failure_keeps_what_was_done_on_a_permit() {
         let (permits, work, contents) = &*worker;
         let mut made = 0;
         for _ in 0..2 {
-            if work.begin(permits, permit) {
+            if work.begin(permits, permit, About::Anything) {
                 contents.fetch_add(1, Ordering::Relaxed);
                 work.end();
                 made += 1;
@@ -325,7 +352,7 @@ fn a_sleeper_takes_nothing_of_a_guess() {
     let sleeper = shared.clone();
     let thread = loom::thread::spawn(move || {
         let (permits, work, contents, called) = &*sleeper;
-        if !work.begin(permits, permit) {
+        if !work.begin(permits, permit, About::Anything) {
             return;
         }
         if planted(Fault::SleepsUnpublished) {
@@ -365,7 +392,7 @@ fn a_mark_means_nothing_on_the_next_permit() {
     let thread = loom::thread::spawn(move || {
         let (permits, work, contents) = &*worker;
         let permit = if planted(Fault::OldMarkUsed) { permits.number() } else { marked_on };
-        if work.begin(permits, permit) {
+        if work.begin(permits, permit, About::Anything) {
             assert_eq!(contents.load(Ordering::Acquire), 0, "a mark was used after its permit");
             work.end();
         }
@@ -377,11 +404,12 @@ fn a_mark_means_nothing_on_the_next_permit() {
     thread.join().unwrap();
 }
 
-const MODELS: [(&str, fn()); 10] = [
+const MODELS: [(&str, fn()); 11] = [
     ("a failure keeps what was done on a permit", a_failure_keeps_what_was_done_on_a_permit),
     ("a sleeper takes nothing of a guess", a_sleeper_takes_nothing_of_a_guess),
     ("a mark means nothing on the next permit", a_mark_means_nothing_on_the_next_permit),
     ("nobody works on what changes", nobody_works_on_what_changes),
+    ("a stream is read while a file changes", a_stream_is_read_while_a_file_changes),
     ("who was let go is seen", who_was_let_go_is_seen),
     ("a reader depends on what it sees", a_reader_depends_on_what_it_sees),
     ("a reader of two depends on what it sees", a_reader_of_two_depends_on_what_it_sees),
@@ -414,6 +442,7 @@ fn the_protocol_holds_and_each_planted_error_is_found() {
         Fault::WorkNotPublished,
         Fault::WorkRelaxed,
         Fault::PermitLookedAtFirst,
+        Fault::StreamPublished,
         Fault::RevokedRelaxed,
         Fault::WorkersIgnored,
         Fault::WorkersLookedAtFirst,

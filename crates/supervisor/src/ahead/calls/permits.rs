@@ -15,7 +15,7 @@ use crate::ahead::calls::waiting::Parked;
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
-use agent_abi::{ahead, permitted, DeviceKind};
+use agent_abi::{ahead, permitted, About, DeviceKind, Work};
 use procfs::mountinfo::Mount;
 use procfs::{ProcessId, ThreadId};
 use std::collections::HashMap;
@@ -87,25 +87,29 @@ impl Supervisor {
     }
 
     /// Of these objects each gets dependencies. Whether nobody is in a call on any of them of which we were not asked;
-    /// who is comes back to his call and asks.
+    /// who is comes back to his call and asks. Who waits until something is in a stream is at work on no file.
     pub(in crate::ahead) fn is_settled_with_permits(&mut self, caller: ThreadId, gaining: &[&Object]) -> bool {
-        let is_permitted = |object: &&Object| {
-            let is_looked_at =
-                matches!(object, Object::File(..) | Object::Names(..) | Object::Position(..) | Object::Created(..));
-            is_looked_at || matches!(object, Object::Pipe(..) | Object::Socket(_))
+        let is_stream = |object: &&Object| matches!(object, Object::Pipe(..) | Object::Socket(_));
+        let is_looked_at = |object: &&Object| {
+            matches!(object, Object::File(..) | Object::Names(..) | Object::Position(..) | Object::Created(..))
         };
-        if !gaining.iter().any(is_permitted) {
-            return true;
+        if gaining.iter().any(is_stream) {
+            return self.call_out(caller, Work::is_under_way);
         }
-        self.call_out_who_works(caller)
+        !gaining.iter().any(is_looked_at) || self.call_out(caller, Work::is_under_way_elsewhere)
     }
 
     /// Who is in a call of which we were not asked, but the caller, comes back to it and asks. Whether there is nobody.
     pub(in crate::ahead) fn call_out_who_works(&mut self, caller: ThreadId) -> bool {
+        self.call_out(caller, Work::is_under_way)
+    }
+
+    /// The same for those whose work is such.
+    fn call_out(&mut self, caller: ThreadId, is_such: impl Fn(&Work) -> bool) -> bool {
         let world = self.world();
         let mut working = Vec::new();
         world.permits.revoke_and_look(|| {
-            let works = |slot: usize| world.threads[slot].work.is_under_way();
+            let works = |slot: usize| is_such(&world.threads[slot].work);
             let others =
                 self.tracees.iter().filter(|(&tid, _)| tid != caller && !self.ahead.children.stands(tid.leads()));
             working.extend(others.filter(|(_, other)| other.thread.is_some_and(works)).map(|(&tid, _)| tid));
@@ -403,7 +407,11 @@ impl Supervisor {
             Permitted::Changes(Covered::Write) => (self.permit_now(call.tid), ahead::GO_ON_WRITE),
         };
         let Some((permit, thread)) = given else { return self.reply(stopped, ahead::GO) };
-        self.world().threads[thread].work.begin_for(permit);
+        let about = match permitted {
+            Permitted::Changes(Covered::Exchange) => About::Stream,
+            _ => About::Anything,
+        };
+        self.world().threads[thread].work.begin_for(permit, about);
         self.reply(stopped, answer | (permit as i64) << ahead::PERMIT_SHIFT)
     }
 }
