@@ -10,7 +10,7 @@ use crate::shell::{build_judged, cargo, is_root, job, speculator, target};
 const EXPECTED: [(&str, &str); 0] = [];
 
 /// What pjdfstest is told of the file system. Its two users are Debian's.
-const FEATURES: &str = "[features]\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
+const FEATURES: &str = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
     [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n\
     [settings]\nnaptime = 0.01\n";
 
@@ -24,8 +24,8 @@ const WITH_HELPER: &str = r#"
 
 /// What fsx does. Shared mappings are refused (docs/BLUEFS.md).
 const OPERATIONS: &str = "[weights]\nclose_open = 2.0\ninvalidate = 0.0\nmapread = 0.0\nmapwrite = 0.0\nread = 10.0\n\
-    write = 10.0\ntruncate = 3.0\nfsync = 1.0\nfdatasync = 1.0\npunch_hole = 3.0\nsendfile = 3.0\n\
-    posix_fadvise = 1.0\ncopy_file_range = 3.0\n";
+    write = 10.0\ntruncate = 3.0\nfsync = 1.0\nfdatasync = 1.0\npunch_hole = 3.0\nposix_fallocate = 3.0\n\
+    sendfile = 3.0\nposix_fadvise = 1.0\ncopy_file_range = 3.0\n";
 
 /// Operations of fsx if nothing else is said.
 const OPERATIONS_MAX: u64 = 20_000;

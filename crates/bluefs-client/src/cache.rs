@@ -274,9 +274,13 @@ impl Cache {
                     let offset = if let Change::Write { offset, .. } = &step.change { *offset } else { *offset };
                     self.patch(*ino, offset, data, *size);
                 }
-                (Change::Write { ino, .. } | Change::Append { ino, .. } | Change::Punch { ino, .. }, _) => {
-                    self.forget_blocks(*ino);
-                }
+                (
+                    Change::Write { ino, .. }
+                    | Change::Append { ino, .. }
+                    | Change::Punch { ino, .. }
+                    | Change::Allocate { ino, .. },
+                    _,
+                ) => self.forget_blocks(*ino),
                 (Change::SetAttr { ino, set }, _) if set.size.is_some() => self.forget_blocks(*ino),
                 _ => {}
             }

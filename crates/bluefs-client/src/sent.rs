@@ -96,7 +96,10 @@ impl Touched {
             Change::SetAttr { ino, .. } => {
                 self.keys.extend([Key::Attr(*ino), Key::Data(*ino), Key::Listing(*ino)]);
             }
-            Change::Write { ino, .. } | Change::Append { ino, .. } | Change::Punch { ino, .. } => {
+            Change::Write { ino, .. }
+            | Change::Append { ino, .. }
+            | Change::Punch { ino, .. }
+            | Change::Allocate { ino, .. } => {
                 self.keys.extend([Key::Data(*ino), Key::Attr(*ino)]);
             }
             Change::SetXattr { ino, .. } | Change::RemoveXattr { ino, .. } => {

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bluefs::op::{Content, Effect, Inode};
+use bluefs::op::{Content, Effect, Inode, ALLOCATE_BYTES_MAX, FILE_BYTES_MAX};
 use bluefs::query::{Answer, Query, NAMES_MAX};
 use bluefs::tree::Space;
 use bluefs::{Change, Cred, Errno, Ino, Key, Kind, Name};
@@ -25,6 +25,9 @@ const HELD_BYTES: u32 = WRITE_BYTES_MAX / 4;
 /// When a lease is prolonged under which the kernel has contents of open files, and when that has not come about.
 const PROLONGED: Duration = Duration::from_secs(4);
 const ENDING: Duration = Duration::from_millis(300);
+/// Bytes that one call reserves, at most. Each block takes a row in the store, and nobody sees how much room the
+/// server's disk has: what is surely a mistake is refused before it fills that.
+const RESERVED_BYTES_MAX: u64 = 64 << 30;
 /// How long it may be said how much space there is.
 const SPACE_TTL: Duration = Duration::from_secs(5);
 
@@ -232,6 +235,36 @@ impl Volume {
             None => Change::Append { ino, content },
         };
         self.change(caller, change).map(|_| ())
+    }
+
+    /// `fallocate` of a range (offset, length). It is reserved in parts, and with the last one the file grows: if one
+    /// is refused, the file is as long as it was.
+    pub fn allocate(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        (offset, len): (u64, u64),
+        keep_size: bool,
+        zero: bool,
+    ) -> Result<(), Errno> {
+        if self.client.has_lost_lock(ino) {
+            return Err(Errno::IO);
+        }
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Errno::FBIG)?;
+        if len > RESERVED_BYTES_MAX {
+            return Err(Errno::NOSPC);
+        }
+        let mut at = offset;
+        loop {
+            let len = (end - at).min(ALLOCATE_BYTES_MAX);
+            let is_last = at + len == end;
+            let keep_size = keep_size || !is_last;
+            self.change(caller, Change::Allocate { ino, offset: at, len, keep_size, zero })?;
+            if is_last {
+                return Ok(());
+            }
+            at += len;
+        }
     }
 
     fn bytes(&self, caller: &Caller, query: Query) -> Result<Vec<u8>, Errno> {

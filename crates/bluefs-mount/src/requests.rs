@@ -31,7 +31,9 @@ const TTL: Duration = Duration::ZERO;
 /// of a file it drops with each open.
 const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 /// `fallocate`, `open` and `setxattr` of Linux.
-const PUNCH_HOLE_KEEP_SIZE: i32 = 3;
+const KEEP_SIZE: i32 = 1;
+const PUNCH_HOLE: i32 = 2;
+const ZERO_RANGE: i32 = 16;
 const O_APPEND: i32 = 0o2000;
 const O_EXCL: i32 = 0o200;
 const XATTR_CREATE: i32 = 1;
@@ -546,11 +548,14 @@ impl Filesystem for Requests {
         reply: ReplyEmpty,
     ) {
         let ino = convert::ino(ino);
-        let change = match mode {
-            PUNCH_HOLE_KEEP_SIZE => Ok(Change::Punch { ino, offset, len }),
-            _ => Err(Errno::OPNOTSUPP),
-        };
-        self.change(request, change, reply);
+        let (keep_size, zero) = (mode & KEEP_SIZE != 0, mode & ZERO_RANGE != 0);
+        match mode & !KEEP_SIZE {
+            0 | ZERO_RANGE => self.serve(request, move |volume, who| {
+                reply_empty(reply, volume.allocate(&Caller::of(who), ino, (offset, len), keep_size, zero));
+            }),
+            PUNCH_HOLE if keep_size => self.change(request, Ok(Change::Punch { ino, offset, len }), reply),
+            _ => reply.error(convert::errno(Errno::OPNOTSUPP)),
+        }
     }
 }
 

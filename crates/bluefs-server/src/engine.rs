@@ -212,8 +212,8 @@ impl State {
         now: Now,
         access: &dyn Access,
     ) -> Result<Result<(VolumeId, SessionId), (Refusal, &'static str)>, StoreError> {
-        if hello.version != PROTOCOL_VERSION {
-            return Ok(Err((Refusal::Version, "the server speaks version 1 of the protocol")));
+        if !(1..=PROTOCOL_VERSION).contains(&hello.version) {
+            return Ok(Err((Refusal::Version, "the server speaks versions 1 and 2 of the protocol")));
         }
         let name = if hello.volume.is_empty() { DEFAULT_VOLUME } else { &hello.volume };
         // Who is not invited does not learn which volumes there are.

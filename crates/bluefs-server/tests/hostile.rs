@@ -101,7 +101,7 @@ impl Dice {
             _ => Content::Inline(self.bytes()),
         };
         let kind = [Kind::File, Kind::Dir, Kind::Symlink, Kind::Char][self.roll(4) as usize];
-        match self.roll(12) {
+        match self.roll(13) {
             0..=2 => {
                 let (ino, target) = ((self.roll(2) == 0).then(|| self.ino()), vec![b't'; 50 * self.roll(3) as usize]);
                 Change::Create { dir, name, ino, kind, mode: self.number() as u16, rdev: 0, target }
@@ -117,6 +117,10 @@ impl Dice {
             }
             8 => Change::Write { ino, offset: self.number(), content },
             9 => Change::Append { ino, content },
+            11 => {
+                let (keep_size, zero) = (self.roll(2) == 0, self.roll(2) == 0);
+                Change::Allocate { ino, offset: self.number(), len: self.number(), keep_size, zero }
+            }
             10 => Change::Punch { ino, offset: self.number(), len: self.number() },
             _ => Change::SetXattr { ino, name, value: self.bytes(), mode: XattrMode::Either },
         }

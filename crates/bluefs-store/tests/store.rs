@@ -77,6 +77,9 @@ fn changes() -> impl Strategy<Value = Change> {
         3 => (ino(), 0u64..60_000, data()).prop_map(|(ino, offset, content)| Change::Write { ino, offset, content }),
         1 => (ino(), data()).prop_map(|(ino, content)| Change::Append { ino, content }),
         1 => (ino(), 0u64..60_000, 1u64..40_000).prop_map(|(ino, offset, len)| Change::Punch { ino, offset, len }),
+        1 => (ino(), 0u64..60_000, 1u64..40_000, any::<bool>(), any::<bool>()).prop_map(
+            |(ino, offset, len, keep_size, zero)| Change::Allocate { ino, offset, len, keep_size, zero }
+        ),
         1 => (ino(), 0u64..60_000).prop_map(|(ino, size)| Change::SetAttr {
             ino, set: SetAttr { size: Some(size), ..SetAttr::default() },
         }),

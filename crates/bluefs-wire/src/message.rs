@@ -7,8 +7,9 @@ use bluefs::{Cred, Csn, Errno, Group, Ino, Interval, Key, Name, Outcome, Session
 
 use crate::codec::{get_bytes, put_bytes, wire_enum, wire_struct, wire_tuples, Reader, Wire, WireError};
 
-/// Version of this protocol. A server refuses any other.
-pub const PROTOCOL_VERSION: u16 = 1;
+/// Version of this protocol, which a client says. A server also speaks with clients of all versions before it: each of
+/// their messages means the same in this one. It refuses any other.
+pub const PROTOCOL_VERSION: u16 = 2;
 /// Bytes of a volume's name, at most.
 const VOLUME_BYTES_MAX: usize = 64;
 /// Bytes of an invitation's secret, at most.

@@ -118,6 +118,7 @@ wire_enum!("change" Change {
     9 Punch { ino, offset, len },
     10 SetXattr { ino, name, value ["extended attribute", XATTR_BYTES_MAX], mode },
     11 RemoveXattr { ino, name },
+    12 Allocate { ino, offset, len, keep_size, zero },
 });
 
 impl Wire for Key {

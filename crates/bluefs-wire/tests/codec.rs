@@ -25,8 +25,8 @@ fn check<T: Wire + PartialEq + std::fmt::Debug>(value: T, bytes: &str) {
 #[test]
 fn test_vectors() {
     check(
-        Request::Hello { version: 1, volume: b"default".to_vec(), session: None, acknowledged: 0, secret: vec![] },
-        "01 0100 07000000 64656661756c74 00 0000000000000000 00000000",
+        Request::Hello { version: 2, volume: b"default".to_vec(), session: None, acknowledged: 0, secret: vec![] },
+        "01 0200 07000000 64656661756c74 00 0000000000000000 00000000",
     );
     let cred = Cred { uid: 1000, gid: 100, groups: vec![4] };
     let query = Query::Lookup { dir: Ino::ROOT, name: name("a") };
@@ -117,7 +117,7 @@ fn arb_key() -> impl Strategy<Value = Key> {
 
 fn arb_change() -> impl Strategy<Value = Change> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..50);
-    (0..11u8, any::<(u64, u64, u64, u16, bool)>(), arb_name(), arb_name(), bytes()).prop_map(
+    (0..12u8, any::<(u64, u64, u64, u16, bool)>(), arb_name(), arb_name(), bytes()).prop_map(
         |(which, n, name, to, bytes)| {
             let (ino, dir) = (Ino(n.0), Ino(n.1));
             let content = if n.4 { Content::Inline(bytes.clone()) } else { Content::Staged(n.2) };
@@ -140,6 +140,7 @@ fn arb_change() -> impl Strategy<Value = Change> {
                 6 => Change::Write { ino, offset: n.2, content },
                 7 => Change::Append { ino, content },
                 8 => Change::Punch { ino, offset: n.1, len: n.2 },
+                10 => Change::Allocate { ino, offset: n.1, len: n.2, keep_size: n.4, zero: !n.4 },
                 9 => Change::SetXattr { ino, name, value: bytes, mode: XattrMode::Create },
                 _ => Change::RemoveXattr { ino, name },
             }

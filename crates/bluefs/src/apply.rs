@@ -62,8 +62,13 @@ pub fn free<T: Tree>(tree: &T, inos: &[Ino]) -> Result<Changes, T::Error> {
 fn within_bounds(interval: &Interval) -> bool {
     let sized = interval.steps.len() <= STEPS_MAX && interval.reads.len() <= READS_MAX;
     let light = interval.steps.iter().map(|step| step.change.bytes()).sum::<usize>() <= INTERVAL_BYTES_MAX;
+    let reserved = interval.steps.iter().fold(0u64, |sum, step| sum.saturating_add(step.change.reserved_bytes()));
     let creds = interval.steps.iter().all(|step| usize::from(step.cred) < interval.creds.len());
-    sized && light && creds && interval.creds.iter().all(|cred| cred.groups.len() <= GROUPS_MAX)
+    sized
+        && light
+        && reserved <= ALLOCATE_BYTES_MAX
+        && creds
+        && interval.creds.iter().all(|cred| cred.groups.len() <= GROUPS_MAX)
 }
 
 /// One step.
@@ -95,6 +100,9 @@ impl<T: Tree> One<'_, '_, T> {
             Change::Write { ino, offset, content } => self.write(*ino, Some(*offset), content),
             Change::Append { ino, content } => self.write(*ino, None, content),
             Change::Punch { ino, offset, len } => self.punch(*ino, *offset, *len),
+            Change::Allocate { ino, offset, len, keep_size, zero } => {
+                self.allocate(*ino, (*offset, *len), *keep_size, *zero)
+            }
             Change::SetXattr { ino, name, value, mode } => self.set_xattr(*ino, name, Some(value), *mode),
             Change::RemoveXattr { ino, name } => self.set_xattr(*ino, name, None, XattrMode::Replace),
         }
@@ -533,6 +541,39 @@ impl<T: Tree> One<'_, '_, T> {
         }
         inode.mtime = inode.mtime.max(self.time);
         self.view.touch(Key::Data(ino));
+        self.put_changed(ino, inode);
+        Ok(Effect::Done)
+    }
+
+    /// A block that is reserved is there and has no bytes: zeros follow. So it counts in the room that is used, and a
+    /// write to it takes no more.
+    fn allocate(&mut self, ino: Ino, (offset, len): (u64, u64), keep_size: bool, zero: bool) -> Did<Effect, T::Error> {
+        let mut inode = self.view.inode(ino)?;
+        self.writable_file(&inode)?;
+        if len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Errno::FBIG)?;
+        let mut more = 0;
+        for index in offset / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES) {
+            let (first, last) = (index * BLOCK_BYTES, (index + 1) * BLOCK_BYTES);
+            let (from, to) = (first.max(offset), last.min(end));
+            if self.view.block(ino, index)?.is_none() || (zero && (from, to) == (first, last)) {
+                more += self.view.put_block(ino, index, Some(Vec::new()))?;
+            } else if zero {
+                self.zero_within(ino, from, to - from)?;
+            }
+        }
+        self.grow(&mut inode, more)?;
+        let grows = !keep_size && end > inode.size;
+        if grows {
+            inode.size = end;
+        }
+        if grows || zero {
+            inode.mtime = inode.mtime.max(self.time);
+            self.view.touch(Key::Data(ino));
+        }
+        inode.mode = mode_after_write(self.cred, &inode);
         self.put_changed(ino, inode);
         Ok(Effect::Done)
     }

@@ -11,6 +11,8 @@ pub const STEPS_MAX: usize = 4096;
 pub const STEP_BYTES_MAX: usize = 1 << 20;
 /// Bytes that the steps of one interval carry, at most; more has to be staged.
 pub const INTERVAL_BYTES_MAX: usize = 8 << 20;
+/// Bytes that the steps of one interval reserve ([`Change::Allocate`]), at most: each block is a row of its own.
+pub const ALLOCATE_BYTES_MAX: u64 = 64 << 20;
 /// Keys that one interval has read, at most.
 pub const READS_MAX: usize = 100_000;
 /// Bytes of one extended attribute, at most (`XATTR_SIZE_MAX`).
@@ -272,6 +274,19 @@ pub enum Change {
         /// How many bytes.
         len: u64,
     },
+    /// `fallocate` without `FALLOC_FL_PUNCH_HOLE`: every block of the range is there afterwards.
+    Allocate {
+        /// Of which file.
+        ino: Ino,
+        /// From which byte on.
+        offset: u64,
+        /// How many bytes; at most [`ALLOCATE_BYTES_MAX`].
+        len: u64,
+        /// `FALLOC_FL_KEEP_SIZE`: the file does not grow.
+        keep_size: bool,
+        /// `FALLOC_FL_ZERO_RANGE`: what was in the range is zeros.
+        zero: bool,
+    },
     /// `setxattr`.
     SetXattr {
         /// Of which.
@@ -301,6 +316,15 @@ impl Change {
             Change::SetXattr { value, .. } => value.len(),
             Change::Create { target, .. } => target.len(),
             _ => 0,
+        }
+    }
+
+    /// Bytes that it reserves without carrying them.
+    pub fn reserved_bytes(&self) -> u64 {
+        if let Change::Allocate { len, .. } = self {
+            *len
+        } else {
+            0
         }
     }
 }

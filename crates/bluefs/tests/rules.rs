@@ -156,6 +156,33 @@ fn sparse_files_have_holes() {
 }
 
 #[test]
+fn a_reserved_range_has_zeros_and_counts() {
+    let (mut volume, root) = (Volume::new(), Cred::root());
+    let file = volume.made(&root, create(ROOT, "a", Kind::File, 0o644));
+    let allocate = |offset, len, keep_size, zero| Change::Allocate { ino: file, offset, len, keep_size, zero };
+    volume.done(&root, write(file, 1, b"abc"));
+    volume.done(&root, allocate(2, 2 * BLOCK_BYTES, false, false));
+    let (inode, end) = (volume.inode(file), 2 + 2 * BLOCK_BYTES);
+    assert_eq!((inode.size, inode.blocks), (end, 3));
+    assert_eq!(volume.bytes(file, 0, 6), b"\0abc\0\0");
+    assert_eq!(volume.bytes(file, end - 2, 9), [0, 0]);
+    volume.done(&root, allocate(4 * BLOCK_BYTES, 1, true, false));
+    assert_eq!((volume.inode(file).size, volume.inode(file).blocks), (end, 4));
+    volume.done(&root, write(file, 4 * BLOCK_BYTES, b"there"));
+    assert_eq!((volume.inode(file).blocks, volume.bytes(file, 4 * BLOCK_BYTES, 9)), (4, b"there".to_vec()));
+    volume.done(&root, allocate(2, 1, false, true));
+    assert_eq!(volume.bytes(file, 0, 5), b"\0a\0c\0");
+    volume.done(&root, allocate(0, 5 * BLOCK_BYTES, true, true));
+    assert_eq!((volume.inode(file).size, volume.inode(file).blocks), (4 * BLOCK_BYTES + 5, 5));
+    assert_eq!(volume.bytes(file, 0, 4), [0; 4]);
+    assert_eq!(volume.bytes(file, 4 * BLOCK_BYTES, 9), [0; 5]);
+    volume.refused(&root, allocate(0, 0, false, false), Errno::INVAL);
+    volume.refused(&root, allocate(FILE_BYTES_MAX, 1, true, false), Errno::FBIG);
+    volume.refused(&root, allocate(u64::MAX, 1, true, false), Errno::FBIG);
+    volume.refused(&user(10), allocate(0, 1, true, false), Errno::ACCES);
+}
+
+#[test]
 fn rights_are_checked_here_too() {
     let (mut volume, root, me, other) = (Volume::new(), Cred::root(), user(10), user(11));
     volume.refused(&me, create(ROOT, "a", Kind::File, 0o644), Errno::ACCES);
@@ -292,6 +319,9 @@ fn arb_change() -> impl Strategy<Value = Change> {
             Change::SetAttr { ino, set: SetAttr { size: Some(size), ..SetAttr::default() } }
         }),
         1 => (ino(), 0u64..100_000, 1u64..80_000).prop_map(|(ino, offset, len)| Change::Punch { ino, offset, len }),
+        1 => (ino(), 0u64..100_000, 1u64..80_000, any::<bool>(), any::<bool>()).prop_map(
+            |(ino, offset, len, keep_size, zero)| Change::Allocate { ino, offset, len, keep_size, zero }
+        ),
     ]
 }
 

@@ -26,6 +26,17 @@ for i in 1 2 3; do echo line $i >> log; done; cat log
 seq 1 200000 > big; md5sum < big; truncate -s 1000 big; truncate -s 300000 big; md5sum < big
 dd if=/dev/zero of=hole bs=1 seek=500000 count=1 2>/dev/null; stat -c %s hole
 fallocate -p -o 0 -l 100000 big; md5sum < big
+fallocate -o 299990 -l 50000 big; stat -c %s big; md5sum < big
+fallocate -n -o 400000 -l 70000 big; stat -c %s big; md5sum < big
+fallocate -z -o 200000 -l 99999 big; md5sum < big; fallocate -z -n -o 340000 -l 50000 big; stat -c %s big
+truncate -s 345000 big; truncate -s 420000 big; md5sum < big; fallocate -l 9 big 9< big; stat -c %s big
+python3 -c 'import os, errno
+def tried(*of):
+    try: print(os.posix_fallocate(*of))
+    except OSError as e: print(errno.errorcode[e.errno])
+f = os.open("big", os.O_RDWR)
+tried(f, 0, 0); tried(f, 0, 1 << 62); tried(os.open("big", os.O_RDONLY), 0, 9); tried(os.pipe()[1], 0, 9)
+tried(f, 430000, 9); print(os.fstat(f).st_size)'
 chmod 600 log; chmod 4755 hole; chown 1000:1000 one 2>/dev/null; echo chown $?
 chown 7:8 log; stat -c '%u %g %a' log hole
 touch -d 2001-02-03T04:05:06 a/one; stat -c %Y a/one a/moved/link
