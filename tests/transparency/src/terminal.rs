@@ -159,11 +159,19 @@ impl Tmux {
 
     fn perform(&self, steps: &[Step]) -> Result<Vec<String>, Problem> {
         let mut screens = Vec::new();
+        // The screen before the last keys. As long as it is there, the program has not got them, and a prompt is the
+        // one before them.
+        let mut before = String::new();
         for step in steps {
             match step {
-                Step::Keys(keys) => self.call(&[&["send-keys"], *keys].concat()).map(drop)?,
+                Step::Keys(keys) => {
+                    before = self.screen()?;
+                    self.call(&[&["send-keys"], *keys].concat()).map(drop)?;
+                }
                 Step::Await(text) => self.wait(text, |screen| screen.contains(text))?,
-                Step::Prompt(text) => self.wait(text, |screen| screen.trim_end().lines().last() == Some(text))?,
+                Step::Prompt(text) => {
+                    self.wait(text, |screen| screen != before && screen.trim_end().lines().last() == Some(text))?
+                }
                 Step::Runs(command) => self.wait(command, |_| runs(&self.mark, command))?,
                 Step::AwaitEnd => self.wait_for_end()?,
                 Step::Resize(width, height) => {
