@@ -312,6 +312,10 @@ impl Call<'_> {
 
     /// Descriptors in a range are about to be closed, or all of them by the end of the process.
     pub fn before_close_range(&mut self, first: u64, last: u64) {
+        // Which of them are streams inside is not looked at. Whoever is at another end is told.
+        if !self.is_clean() {
+            self.modify(&self.world.messages);
+        }
         let mut fd = u64::from(first as u32);
         let end = private().outside_streams_end.min(u64::from(last as u32).saturating_add(1));
         if end > fd || fd <= 2 {

@@ -145,6 +145,15 @@ static void saw_it(int signal) { (void)signal, saw(), _exit(0); }
 static void ends_pipe_handler(int r) {
     if (r == B) { close(p[0]), later(), signal(SIGPIPE, saw_it); (void)!write(p[1], "x", 1); } else ends_pipe_blocked(r);
 }
+static void ends_pipe_range(int r) { // One call closes it, with what else stands in a range. B waits already.
+    if (r == S) ck(pipe(p));
+    if (r == A) ms(300), dirty(), ck(syscall(SYS_close_range, p[1], p[1], 0));
+    if (r == B) close(p[1]), must(ready(p[0], POLLIN) & POLLHUP), saw();
+}
+static void ends_pipe_exec(int r) {
+    if (r != A) { ends_pipe_range(r); return; }
+    ck(fcntl(p[1], F_SETFD, FD_CLOEXEC)), ms(300), dirty(), ck(execl("/bin/sleep", "sleep", "2", (char *)0));
+}
 static void ends_splice(int r) {
     if (r == B) {
         ck(pipe(q)), ck(write(q[1], "x", 1)), close(p[0]), later();
@@ -386,6 +395,7 @@ CASES(endings) = {
     CH(ends_full_backlog),
     CH(ends_unix_reset), CH(ends_unix_reset_readv), CH(ends_unix_write), CH(ends_tcp_reset),
     CH(ends_tcp_reset_write), CH(ends_pipe_blocked),
+    CH(ends_pipe_range), CH(ends_pipe_exec),
     CH(ends_pipe_writev), CH(ends_pipe_handler), CH(ends_splice), CH(ends_terminal), CH(ends_terminal_poll),
     EX(ends_terminal_exit), CH(ends_master),
     CH(ends_master_write), CH(ends_master_poll), CH(ends_vfork_exec), CH(ends_vfork_exit), CH(ends_vfork_killed),
