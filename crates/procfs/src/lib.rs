@@ -138,8 +138,9 @@ pub fn unless_gone<T: Default>(found: Result<T>) -> Result<T> {
     }
 }
 
-/// Whether a process has ended. A zombie has; the kernel still knows its number.
-fn has_ended(task: TaskId) -> bool {
+/// Whether a process or thread has ended. A zombie has; the kernel still knows its number.
+pub fn has_ended(task: impl Into<TaskId>) -> bool {
+    let task = task.into();
     is_unknown(task) || read_path(&format!("/proc/{task}/stat")).is_ok_and(|stat| is_zombie(&stat))
 }
 
@@ -527,13 +528,13 @@ mod tests {
         let pid = ProcessId::from_raw(child.id() as i32);
         // Tests run in threads, and the list is one thread's.
         assert!(children(own().leader()).is_ok());
-        assert!(!is_unknown(pid) && !has_ended(pid.into()));
+        assert!(!is_unknown(pid) && !has_ended(pid));
         assert_eq!(Status::of(pid).unwrap().parent().unwrap(), Some(own()));
         child.kill().unwrap();
         while Status::of(pid).unwrap().state().unwrap() != 'Z' {
             std::thread::yield_now();
         }
-        assert!(has_ended(pid.into()) && !is_unknown(pid));
+        assert!(has_ended(pid) && !is_unknown(pid));
         assert!(matches!(MagicLink::Exe.shown(pid), Err(Error::Gone(_))));
         child.wait().unwrap();
         assert!(is_unknown(pid));

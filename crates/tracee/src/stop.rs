@@ -1,6 +1,7 @@
 //! Stops as types: what happened to a thread, and what can be done to it while it is stopped.
 
 use crate::sys::{self, Registers, SignalInfo};
+use crate::thread_state::{next_of, stands_at_end, Next};
 use crate::{Result, TraceError};
 use procfs::{ProcessId, ThreadId};
 use std::cell::Cell;
@@ -147,10 +148,19 @@ pub fn halt_all(tids: &[ThreadId]) -> Result<HashMap<ThreadId, Stopped>> {
             Err(error) => return Err(error),
         }
     }
+    let mut ends_stand = sys::is_end_kept() || halted.values().any(|stopped: &Stopped| stopped.stop() == Stop::Exit);
     while let Some(&any) = awaited.iter().next() {
         let kernel = |source| TraceError::Kernel { what: "wait", task: any.into(), source };
-        // Nobody left to wait for: they are gone.
-        let Some((tid, status)) = sys::wait_new().map_err(kernel)? else { break };
+        let (tid, status) = match next_of(ends_stand, awaited.iter()).map_err(kernel)? {
+            Some(Next::Event(tid, status)) => (tid, status),
+            Some(Next::Dead(tid)) => {
+                awaited.remove(&tid);
+                continue;
+            }
+            // Nobody left to wait for: they are gone.
+            None => break,
+        };
+        ends_stand |= stands_at_end(status);
         if status >> 16 == libc::PTRACE_EVENT_EXEC {
             // Nothing is ever told of the id that it had, if that was another one.
             if let Some(former) = sys::event_message(tid)

@@ -113,6 +113,11 @@ pub(crate) fn look_for_end() -> io::Result<Option<ThreadId>> {
     Ok(has_ended.then(|| ThreadId::from_raw(info.process().as_raw())))
 }
 
+/// Whether somebody's stop at his end is kept for the next `wait_any`.
+pub(crate) fn is_end_kept() -> bool {
+    LATER.with_borrow(|later| later.iter().any(|&(_, status)| crate::thread_state::stands_at_end(status)))
+}
+
 /// Whether something is kept for the next `wait_any`.
 pub(crate) fn is_anything_kept() -> bool {
     LATER.with_borrow(|later| !later.is_empty())

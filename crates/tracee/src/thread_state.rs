@@ -6,6 +6,7 @@ pub(crate) mod sys;
 use crate::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
 use procfs::ThreadId;
 use std::io;
+use std::time::Duration;
 
 /// Policy, priority and nice value of a thread (`struct sched_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +28,60 @@ pub fn same_files(a: ThreadId, b: ThreadId) -> io::Result<bool> {
     sys::same_files(a, b)
 }
 
-/// Wait for the next thing that happens to a thread; what happens to others meanwhile is kept for the event loop. If
-/// its process dies, the first thread is reported only after all others, so that one has to wait for all of them.
-pub(crate) fn wait_among(tid: ThreadId) -> io::Result<Option<i32>> {
-    while let Some((other, status)) = sys::wait_own()? {
-        if other == tid {
-            return Ok(Some(status));
+/// How long a wait that looks whether a first thread is dead pauses between two looks.
+const PAUSE: Duration = Duration::from_micros(200);
+
+/// What a wait for several threads has found.
+pub(crate) enum Next {
+    /// This has happened to a thread, be it one of them or not.
+    Event(ThreadId, i32),
+    /// This one of them is dead: the event loop is told, of a first thread when all others of its process have ended.
+    Dead(ThreadId),
+}
+
+/// Wait for the next thing that happens to any thread of ours. `ends_stand`: some thread stands at its end, and waits
+/// for us. If that is because its process was killed, the first thread of that may be dead, which the kernel tells
+/// only after the others have ended: whoever waited for that would wait for ever. `None` when there is no thread left.
+pub(crate) fn next_of<'a>(
+    ends_stand: bool,
+    awaited: impl Iterator<Item = &'a ThreadId> + Clone,
+) -> io::Result<Option<Next>> {
+    let event = |(tid, status)| Next::Event(tid, status);
+    if !ends_stand {
+        return Ok(sys::wait_own()?.map(event));
+    }
+    loop {
+        match sys::look_own()? {
+            None => return Ok(None),
+            Some(Some(happened)) => return Ok(Some(event(happened))),
+            Some(None) => {}
         }
-        crate::sys::keep_for_later(other, status);
+        // Of one that is no first thread the event loop is told in a moment.
+        if let Some(&dead) = awaited.clone().find(|&&tid| procfs::has_ended(tid)) {
+            return Ok(Some(Next::Dead(dead)));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether a thread says with this that it stands at its end.
+pub(crate) fn stands_at_end(status: i32) -> bool {
+    libc::WIFSTOPPED(status) && status >> 16 == libc::PTRACE_EVENT_EXIT
+}
+
+/// Wait for the next thing that happens to a thread; what happens to others meanwhile is kept for the event loop. If
+/// its process dies, the first thread is reported only after all others: `None`, as soon as it is dead.
+pub(crate) fn wait_among(tid: ThreadId) -> io::Result<Option<i32>> {
+    let mut ends_stand = crate::sys::is_end_kept();
+    while let Some(next) = next_of(ends_stand, std::iter::once(&tid))? {
+        match next {
+            Next::Event(other, status) if other == tid => return Ok(Some(status)),
+            Next::Event(other, status) => {
+                ends_stand |= stands_at_end(status);
+                crate::sys::keep_for_later(other, status);
+            }
+            Next::Dead(_) => break,
+        }
     }
     Ok(None)
 }
@@ -68,7 +115,7 @@ impl Stopped {
         loop {
             crate::sys::resume(tid, libc::PTRACE_CONT, 0)?;
             let kernel = |source| TraceError::Kernel { what: "wait for the end", task: tid.into(), source };
-            let status = wait_among(tid).map_err(kernel)?.ok_or(TraceError::Gone(tid.into()))?;
+            let Some(status) = wait_among(tid).map_err(kernel)? else { return Ok(collected) };
             if !libc::WIFSTOPPED(status) {
                 crate::sys::keep_for_later(tid, status);
                 return Ok(collected);

@@ -30,6 +30,21 @@ pub(super) fn wait_own() -> io::Result<Option<(ThreadId, i32)>> {
     }
 }
 
+/// The same without waiting. `None` when there is none, `Some(None)` when nothing has happened.
+pub(super) fn look_own() -> io::Result<Option<Option<(ThreadId, i32)>>> {
+    let mut status = 0;
+    // SAFETY: `status` is ours.
+    match unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD | libc::WNOHANG) } {
+        0 => Ok(Some(None)),
+        tid if tid > 0 => Ok(Some(Some((ThreadId::from_raw(tid), status)))),
+        _ => match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+            e if e.kind() == io::ErrorKind::Interrupted => Ok(Some(None)),
+            e => Err(e),
+        },
+    }
+}
+
 pub(super) fn scheduling(tid: ThreadId) -> io::Result<[u8; SCHEDULING_LEN]> {
     let mut attributes = [0u8; SCHEDULING_LEN];
     // SAFETY: the length is that of the buffer.
