@@ -312,7 +312,7 @@ impl Call<'_> {
 
     /// Descriptors in a range are about to be closed, or all of them by the end of the process.
     pub fn before_close_range(&mut self, first: u64, last: u64) {
-        // Which of them are streams inside is not looked at. Whoever is at another end is told.
+        // Some may be ends of streams inside. Whoever hears of their close depends on what this process depends on.
         if !self.is_clean() {
             self.modify(&self.world.messages);
         }

@@ -35,7 +35,8 @@ const PAUSE: Duration = Duration::from_micros(200);
 pub(crate) enum Next {
     /// This has happened to a thread, be it one of them or not.
     Event(ThreadId, i32),
-    /// This one of them is dead: the event loop is told, of a first thread when all others of its process have ended.
+    /// This one of them is dead. The event loop hears of its end later: the kernel tells of a first thread's end when
+    /// all other threads of the process have ended.
     Dead(ThreadId),
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn next_of<'a>(
             Some(Some(happened)) => return Ok(Some(event(happened))),
             Some(None) => {}
         }
-        // Of one that is no first thread the event loop is told in a moment.
+        // The end of a thread that is not the first one can be waited for a moment later: the event loop hears of it.
         if let Some(&dead) = awaited.clone().find(|&&tid| procfs::has_ended(tid)) {
             return Ok(Some(Next::Dead(dead)));
         }
@@ -64,7 +65,7 @@ pub(crate) fn next_of<'a>(
     }
 }
 
-/// Whether a thread says with this that it stands at its end.
+/// Whether this status of wait(2) is a thread's stop on the way to its end (`PTRACE_EVENT_EXIT`).
 pub(crate) fn stands_at_end(status: i32) -> bool {
     libc::WIFSTOPPED(status) && status >> 16 == libc::PTRACE_EVENT_EXIT
 }
