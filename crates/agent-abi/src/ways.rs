@@ -4,8 +4,10 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// How many names are known at once. Two that meet in a slot take it from each other.
-pub const WAYS: usize = 8192;
+/// How many names are known at once.
+pub const WAYS: usize = 16384;
+/// So many slots a name may stand in. Where all are taken it takes the place of another name.
+const PLACES: usize = 4;
 /// Longer names are not written down.
 pub const WAY_LEN_MAX: usize = 512;
 
@@ -72,10 +74,11 @@ impl WayKey {
         self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(MULTIPLIER).rotate_left(23);
     }
 
-    /// The slot, and what stands there.
-    fn place(self) -> (usize, u64) {
+    /// The slots, and what stands in one of them.
+    fn places(self) -> (core::ops::Range<usize>, u64) {
         let key = mix(self.0, 3);
-        (key as usize % WAYS, key | 1)
+        let first = key as usize % (WAYS / PLACES) * PLACES;
+        (first..first + PLACES, key | 1)
     }
 }
 
@@ -100,17 +103,22 @@ impl Ways {
 
     /// What a name leads to, if that is known.
     pub fn end_of(&self, key: WayKey) -> Option<WayEnd> {
-        let (slot, key) = key.place();
-        let way = &self.slots[slot];
+        let (slots, key) = key.places();
+        let way = self.slots[slots].iter().find(|way| way.key.load(Ordering::Acquire) == key)?;
         let is_it = || way.key.load(Ordering::Acquire) == key;
         let load = |word: &AtomicU64| word.load(Ordering::Acquire);
-        let end = is_it().then(|| WayEnd { hash: load(&way.end), length: load(&way.length) })?;
+        let end = WayEnd { hash: load(&way.end), length: load(&way.length) };
         is_it().then_some(end)
     }
 
     /// Write down what a name leads to; its slot. The supervisor's.
     pub fn learn(&self, key: WayKey, end: WayEnd) -> usize {
-        let (slot, key) = key.place();
+        let (slots, key) = key.places();
+        let has = |slot: usize, word: u64| self.slots[slot].key.load(Ordering::Relaxed) == word;
+        // Which one goes is as good as chance.
+        let other = slots.start + (key >> 32) as usize % PLACES;
+        let slot = slots.clone().find(|&slot| has(slot, key)).or_else(|| slots.clone().find(|&slot| has(slot, 0)));
+        let slot = slot.unwrap_or(other);
         self.forget(slot);
         self.slots[slot].end.store(end.hash, Ordering::SeqCst);
         self.slots[slot].length.store(end.length, Ordering::SeqCst);
@@ -159,9 +167,28 @@ mod tests {
     }
 
     #[test]
+    fn names_that_meet_do_not_take_each_others_place() {
+        let free = |_| Way { key: AtomicU64::new(0), end: AtomicU64::new(0), length: AtomicU64::new(0) };
+        let ways = Ways { is_needed: AtomicU32::new(0), slots: core::array::from_fn(free) };
+        let name = |n: u32| key(None, true, std::format!("/usr/include/{n}.h").as_bytes());
+        let (first, _) = name(0).places();
+        let meeting: std::vec::Vec<WayKey> = (0..).map(name).filter(|key| key.places().0 == first).take(6).collect();
+        let end = |n: usize| WayEnd::file(1, n as u64);
+        let known = || meeting.iter().enumerate().filter(|&(n, &key)| ways.end_of(key) == Some(end(n))).count();
+        let learned: std::collections::HashSet<usize> =
+            meeting[..4].iter().enumerate().map(|(n, &key)| ways.learn(key, end(n))).collect();
+        assert_eq!((learned.len(), known()), (4, 4));
+        assert_eq!((ways.learn(meeting[1], end(1)), known()), (1 + first.start, 4), "the same name once more");
+        ways.learn(meeting[4], end(4));
+        assert_eq!(known(), 4, "it has taken a place");
+        learned.into_iter().for_each(|slot| ways.forget(slot));
+        assert_eq!(known(), 0);
+    }
+
+    #[test]
     fn a_million_names_have_keys_of_their_own() {
         let keys: std::collections::HashSet<u64> = (0..1_000_000u32)
-            .map(|n| key(Some((65024, u64::from(n % 7))), n % 2 == 0, std::format!("conf{n}.c").as_bytes()).place().1)
+            .map(|n| key(Some((65024, u64::from(n % 7))), n % 2 == 0, std::format!("conf{n}.c").as_bytes()).places().1)
             .collect();
         assert_eq!(keys.len(), 1_000_000);
     }

@@ -2,7 +2,7 @@
 
 use crate::clocks::Call;
 use crate::descriptors::Stat;
-use crate::gate;
+use crate::gate::{self, ETXTBSY};
 use crate::names::AT_FDCWD;
 use crate::permits::OnPermit;
 use crate::timed::Limit;
@@ -28,35 +28,39 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
     let mut call = Call::new(frame, page);
     let calls = &call.thread.calls;
     calls.store(calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    let (mut is_told, mut is_permitted) = (false, false);
-    if call.world.ahead.load(Ordering::Relaxed) != 0 || call.frame.nr == u64::from(agent_abi::SPECULATE_NR) {
-        match call.go_on_permit() {
-            OnPermit::Made => return,
-            OnPermit::Begun => is_permitted = true,
-            OnPermit::Ask => match call.ask() {
-                ahead::ANSWERED => return,
-                answer if (ahead::GO_ON_PERMIT..=ahead::GO_ON_NEW_FILE).contains(&(answer & ahead::KINDS)) => {
-                    call.take_permit(answer);
-                    is_permitted = true;
-                }
-                answer if answer & ahead::KINDS == ahead::GO_INSTEAD => {
-                    call.take_other_call((answer >> ahead::PERMIT_SHIFT) as u64);
-                    is_told = true;
-                }
-                answer => {
-                    is_told = matches!(answer, ahead::GO_AND_TELL | ahead::GO_APART);
-                    call.is_apart = answer == ahead::GO_APART;
-                }
-            },
+    let number = call.frame.nr;
+    let mut is_busy = false;
+    loop {
+        let Some(decided) = call.decide(is_busy) else { return };
+        carry_out(&mut call);
+        if decided.is_told {
+            gate::request(Request::Done, call.frame.rax, 0, 0);
         }
+        if decided.is_permitted {
+            call.end_permit();
+        }
+        if decided.is_opening {
+            call.mark_opened();
+        }
+        is_busy = decided.is_program && call.frame.rax as i64 == -ETXTBSY;
+        if !is_busy {
+            return;
+        }
+        // Perhaps only by what is kept for a guess: nothing has happened yet.
+        call.ask_instead(number);
     }
-    carry_out(&mut call);
-    if is_told {
-        gate::request(Request::Done, call.frame.rax, 0, 0);
-    }
-    if is_permitted {
-        call.end_permit();
-    }
+}
+
+/// How a call is to be made.
+#[derive(Default)]
+struct Decided {
+    /// The supervisor is told when it has been made.
+    is_told: bool,
+    is_permitted: bool,
+    /// It was asked about, and executes what it names.
+    is_program: bool,
+    /// It was asked about, and opens what it names.
+    is_opening: bool,
 }
 
 /// The call is made, and what belongs to it.
@@ -163,16 +167,47 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
 }
 
 impl Call<'_> {
+    /// How the call is to be made; `None`: it was. `is_busy`: it was made, and the program was open for writing.
+    #[inline(always)]
+    fn decide(&mut self, is_busy: bool) -> Option<Decided> {
+        let mut decided = Decided::default();
+        if self.world.ahead.load(Ordering::Relaxed) == 0 && self.frame.nr != u64::from(agent_abi::SPECULATE_NR) {
+            return Some(decided);
+        }
+        match self.go_on_permit() {
+            OnPermit::Made => return None,
+            OnPermit::Begun => decided.is_permitted = true,
+            OnPermit::Ask => match self.ask(is_busy) {
+                ahead::ANSWERED => return None,
+                answer if (ahead::GO_ON_PERMIT..=ahead::GO_ON_NEW_FILE).contains(&(answer & ahead::KINDS)) => {
+                    self.take_permit(answer);
+                    decided.is_permitted = true;
+                }
+                answer if answer & ahead::KINDS == ahead::GO_INSTEAD => {
+                    self.take_other_call((answer >> ahead::PERMIT_SHIFT) as u64);
+                    decided.is_told = true;
+                }
+                answer => {
+                    decided.is_told = matches!(answer, ahead::GO_AND_TELL | ahead::GO_APART);
+                    decided.is_program = matches!(self.frame.nr, nr::execve | nr::execveat);
+                    decided.is_opening = answer == ahead::GO && matches!(self.frame.nr, nr::open | nr::openat);
+                    self.is_apart = answer == ahead::GO_APART;
+                }
+            },
+        }
+        Some(decided)
+    }
+
     /// Something is speculative: what this call may touch is the supervisor's to decide.
     #[cold]
     #[inline(never)]
-    fn ask(&mut self) -> i64 {
+    fn ask(&mut self, is_busy: bool) -> i64 {
         if syscall_table::concerns_only_its_process(self.frame.nr, &self.frame.args) {
             return ahead::GO;
         }
         let frame = &raw const *self.frame as u64;
         loop {
-            match gate::request(Request::Ahead, frame, 0, 0) {
+            match gate::request(Request::Ahead, frame, u64::from(is_busy), 0) {
                 ahead::AGAIN => {}
                 answer => return answer,
             }

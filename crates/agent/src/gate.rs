@@ -20,6 +20,7 @@ pub const ENOMEM: i64 = 12;
 pub const EACCES: i64 = 13;
 pub const EFAULT: i64 = 14;
 pub const EINVAL: i64 = 22;
+pub const ETXTBSY: i64 = 26;
 pub const ENOSYS: i64 = 38;
 pub const EOPNOTSUPP: i64 = 95;
 

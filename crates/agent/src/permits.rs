@@ -415,6 +415,30 @@ impl Call<'_> {
         true
     }
 
+    /// The supervisor has allowed an `open`, perhaps with a permit for what comes next. If the name is known to lead past
+    /// all that is held, the descriptor is as if it were opened on that permit.
+    #[cold]
+    pub fn mark_opened(&self) {
+        let fd = self.frame.rax;
+        let (dir, path, bits) = match self.frame.nr {
+            nr::open => (AT_FDCWD, self.arg(0), self.arg(1)),
+            _ => (self.directory(0), self.arg(1), self.arg(2)),
+        };
+        let permit = self.process.permit.load(Ordering::Relaxed);
+        let is_permitted = permit != 0 && permit == self.world.permits.number();
+        if fd >= MARKS as u64 || !is_permitted || bits & !permitted::OPEN_BITS != 0 {
+            return;
+        }
+        if !self.may_look_up() || !self.has_marks() || !self.stays_here(dir, path) {
+            return;
+        }
+        let Ok(stat) = Stat::of_fd(fd) else { return };
+        let is_plain = matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev);
+        if is_plain && self.leads_past_what_is_held(path, bits & O_NOFOLLOW == 0, || Ok(end_of(&stat))) {
+            mark(fd).store(permit << SHIFT | FRESH, Ordering::Relaxed);
+        }
+    }
+
     /// `stat` and `access`: they change nothing, so what they say is looked at first.
     fn looks_on_permit(&mut self, permit: u64) -> bool {
         let number = self.frame.nr;
@@ -468,7 +492,7 @@ impl Call<'_> {
     }
 
     /// The call was made, and may be made again: as if it had not been.
-    fn ask_instead(&mut self, number: u64) {
+    pub fn ask_instead(&mut self, number: u64) {
         self.set_phase(PHASE_BEFORE);
         self.frame.rax = number;
     }

@@ -176,3 +176,33 @@ show(m[:5], open('file').read())
     check_failure(program, expected, &["mmap"]);
     check_success(program, expected, &["mmap"]);
 }
+
+/// A program that only what undoes a close keeps open for writing is not busy natively: who executes it waits. One that
+/// is open for writing anyway is busy at once.
+#[test]
+fn a_program_is_busy_as_natively() {
+    if !has_root() {
+        return;
+    }
+    let program = |closes: &str| {
+        format!(
+            r#"
+import shutil
+shutil.copy('/bin/true', 'program')
+held = os.open('program', os.O_WRONLY | os.O_APPEND)
+guess = begin()
+{closes}
+child = os.fork()
+if child == 0:
+    try: os.execv('program', ['program'])
+    except OSError as error: os._exit(error.errno)
+show('ended with', status(child))
+finish(guess)
+"#
+        )
+    };
+    check_failure(&program("os.close(held)"), "ended with 0\n", &[]);
+    check_success(&program("os.close(held)"), "ended with 0\n", &[]);
+    check_failure(&program("os.fstat(held)"), "ended with 26\n", &["execve"]);
+    check_success(&program("os.fstat(held)"), "ended with 26\n", &["execve"]);
+}

@@ -26,7 +26,7 @@ impl Supervisor {
         let request = Request::from_raw(registers.rdi);
         self.ahead_on_request(tid, request);
         match request {
-            Some(Request::Ahead) => return self.on_ahead(stopped, a),
+            Some(Request::Ahead) => return self.on_ahead(stopped, a, b != 0),
             Some(Request::Done) => return self.on_done(stopped, a as i64),
             Some(Request::Trace) => return self.on_trace(stopped, a),
             _ => self.revoke_permits(),

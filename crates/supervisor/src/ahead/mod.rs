@@ -197,6 +197,8 @@ pub(crate) struct Call {
     pub answer: Option<i64>,
     /// It was made before, by an execution that was taken back.
     pub was_rolled_back: bool,
+    /// It was made just now, and failed because the program was open for writing.
+    pub was_busy: bool,
     /// It waits until nothing at all is speculative.
     pub wants_window: bool,
     /// It is the end by this signal, wherever the thread is, and no call of its program.
@@ -217,6 +219,7 @@ impl Call {
             not_before: None,
             answer: None,
             was_rolled_back: false,
+            was_busy: false,
             wants_window: false,
             ends_by: None,
             awaits: None,

@@ -67,8 +67,8 @@ pub(crate) enum Decision {
 }
 
 impl Supervisor {
-    /// The agent asks about a call.
-    pub(crate) fn on_ahead(&mut self, stopped: Stopped, frame_at: u64) -> Result<()> {
+    /// The agent asks about a call; once more, if its program was busy when it was made.
+    pub(crate) fn on_ahead(&mut self, stopped: Stopped, frame_at: u64, was_busy: bool) -> Result<()> {
         let tid = stopped.tid();
         self.ahead.under_way.end(tid);
         self.ahead.report.asked += 1;
@@ -76,7 +76,7 @@ impl Supervisor {
         let frame: Frame = tracee::read_value(tid, frame_at).map_err(kernel)?;
         let pid = self.pid_of(tid).map_err(kernel)?;
         let is_fresh = self.ahead.waiting.asks_anew(tid);
-        let call = Call { is_fresh, ..Call::new(tid, pid, frame, frame_at) };
+        let call = Call { is_fresh, was_busy, ..Call::new(tid, pid, frame, frame_at) };
         self.consider(stopped, call)?;
         self.settle_calls();
         Ok(())
@@ -159,7 +159,7 @@ impl Supervisor {
                     Ok(Decision::Wait) => self.ahead.waiting.put_back(key, parked),
                     Ok(decision) => {
                         self.trace_decision(&parked.call, &decision);
-                        self.revoke_permits();
+                        let decision = self.without_permits(&parked.call, decision);
                         self.ahead.changes += 1;
                         let tid = parked.call.tid;
                         match self.carry_decision(parked.stopped, parked.call, decision) {
@@ -450,7 +450,7 @@ impl Supervisor {
             return Ok(Some(decision));
         }
         let waits = self.looks_at_held_names(call) || self.meets_mirror(call) || self.meets_busy_program(call);
-        Ok(waits.then(|| self.wait_at_barrier(call)))
+        Ok(waits.then(|| self.wait_at_barrier(call)).or_else(|| call.busy_error().map(Decision::Answer)))
     }
 
     /// Whether there is a process that natively would not be there, or not any more.

@@ -203,6 +203,10 @@ impl Supervisor {
         if changes_roots(call) {
             self.ahead.known_ways.roots_may_differ();
         }
+        if waits_for_children(call) && matches!(decision, Decision::Go | Decision::Wait) {
+            // Nothing has changed yet.
+            return decision;
+        }
         let is_answered = matches!(decision, Decision::Answer(_));
         let is_free = matches!(decision, Decision::Go) && self.concerns_nobody_else(call);
         if is_free || is_answered && (self.tells_only_of_a_name(call) || self.tells_of_own_children(call)) {
@@ -235,6 +239,16 @@ impl Supervisor {
         }
     }
 
+    /// What was decided of a call that has waited. What others look at may have changed since, but where it only waits for
+    /// children.
+    pub(in crate::ahead) fn without_permits(&mut self, call: &Call, decision: Decision) -> Decision {
+        if waits_for_children(call) {
+            return self.with_permit(call, decision);
+        }
+        self.revoke_permits();
+        decision
+    }
+
     /// The next looks of a process that has asked about something else need no question, if there may be permits: it
     /// has just been told whatever it has to hear. Whether it may have any.
     fn permit_next_looks(&mut self, call: &Call) -> bool {
@@ -251,6 +265,8 @@ impl Supervisor {
             nr::fcntl => matches!(call.frame.args[1] as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFL),
             nr::dup | nr::pipe | nr::pipe2 | nr::ioctl => true,
             nr::getcwd | nr::statfs | nr::fstatfs | nr::fadvise64 => true,
+            // Of what nobody keeps, and what nobody else has locked.
+            nr::close => true,
             _ => false,
         };
         is_such && self.ahead.is_speculative(call.pid)
@@ -292,7 +308,7 @@ impl Supervisor {
     /// Whether a call that was answered has told its process of its own children: what others could look at has not
     /// changed by it.
     fn tells_of_own_children(&self, call: &Call) -> bool {
-        matches!(syscall_table::op(call.frame.nr), Some(Op::Wait)) && self.ahead.is_speculative(call.pid)
+        waits_for_children(call) && self.ahead.is_speculative(call.pid)
     }
 
     fn may_have_permit(&mut self, call: &Call) -> bool {
@@ -414,6 +430,11 @@ impl Supervisor {
         self.world().threads[thread].work.begin_for(permit, about);
         self.reply(stopped, answer | (permit as i64) << ahead::PERMIT_SHIFT)
     }
+}
+
+/// Whether a call waits for children of its process: until they have ended, or go without its memory.
+pub(in crate::ahead) fn waits_for_children(call: &Call) -> bool {
+    call.awaits.is_some() || matches!(syscall_table::op(call.frame.nr), Some(Op::Wait))
 }
 
 /// Whether a call changes descriptors of its process and nothing else. The agent forgets by itself what was known of

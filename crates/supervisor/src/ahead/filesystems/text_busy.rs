@@ -2,7 +2,10 @@
 //! there.
 //!
 //! What undoes an operation on an open file keeps it open, also for writing. A checkpoint, and a process whose exit is
-//! held, still run their program. Who would execute the one, or write to the other, waits until that is over.
+//! held, still run their program. Who would execute the one, or write to the other, waits until that is over. Whether
+//! we keep a program open for writing is looked up only when the kernel says that somebody does: there may be thousands
+//! of descriptors, and an `execve` that meets ETXTBSY has done nothing yet
+//! ([0229](../../../../../docs/decisions/0229-the-kernel-says-who-is-busy.md)).
 
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
@@ -16,6 +19,14 @@ const EXECUTABLE: u32 = 0o111;
 /// `O_ACCMODE`.
 const ACCESS_MODE: u32 = 3;
 
+impl Call {
+    /// What the kernel has said of a program, if nobody keeps it open for writing for a guess. Who has waited for that
+    /// tries again.
+    pub(in crate::ahead) fn busy_error(&self) -> Option<i64> {
+        (self.was_busy && self.is_fresh).then_some(-i64::from(libc::ETXTBSY))
+    }
+}
+
 impl Supervisor {
     /// Whether this call would fail because of what we hold.
     pub(in crate::ahead) fn meets_busy_program(&mut self, call: &Call) -> bool {
@@ -27,8 +38,8 @@ impl Supervisor {
             return false;
         }
         match syscall_table::op(call.frame.nr) {
-            Some(Op::Execve) => self.is_kept_for_writing(call, CWD, 0),
-            Some(Op::Execveat) => self.is_kept_for_writing(call, 0, 1),
+            Some(Op::Execve) => call.was_busy && self.is_kept_for_writing(call, CWD, 0),
+            Some(Op::Execveat) => call.was_busy && self.is_kept_for_writing(call, 0, 1),
             _ => match opened_for_writing(call) {
                 Some((dir, path)) => self.is_kept_running(call, dir, path),
                 None => false,

@@ -32,6 +32,15 @@ use tracee::{Result, Stopped};
 
 const GETDENTS: [u64; 2] = [nr::getdents, nr::getdents64];
 
+/// What became of something that is to get a name.
+enum Staged {
+    Done(NameChange),
+    /// It cannot be made without its name.
+    Never,
+    /// Others are in calls that they have to leave first.
+    Later,
+}
+
 impl Supervisor {
     /// A call that changes names on a disk.
     pub(in crate::ahead) fn plan_names(&self, call: &Call, op: Op) -> Plan {
@@ -91,8 +100,9 @@ impl Supervisor {
             Err(Refusal::Error(error)) => return Ok(Decision::Answer(-i64::from(error))),
             Ok(Wanted::Change(change)) => change,
             Ok(make) => match self.make_staged(stopped, call, make)? {
-                Some(change) => change,
-                None => return Ok(self.wait_at_barrier(call)),
+                Staged::Done(change) => change,
+                Staged::Never => return Ok(self.wait_at_barrier(call)),
+                Staged::Later => return Ok(Decision::Wait),
             },
             Err(Refusal::Unsure) => return Ok(self.wait_at_barrier(call)),
         };
@@ -100,10 +110,10 @@ impl Supervisor {
         Ok(Decision::Answer(0))
     }
 
-    /// Make a directory, a link or a FIFO that has no name yet. `None`: it has to wait for its name.
-    fn make_staged(&mut self, stopped: &Stopped, call: &Call, make: Wanted) -> Result<Option<NameChange>> {
-        let Some((staged, fd)) = make.make(&mut self.ahead.stages) else { return Ok(None) };
-        let (Wanted::Make { entry, .. }, Ok(found)) = (make, Found::of(fd)) else { return Ok(None) };
+    /// Make a directory, a link or a FIFO that has no name yet.
+    fn make_staged(&mut self, stopped: &Stopped, call: &Call, make: Wanted) -> Result<Staged> {
+        let Some((staged, fd)) = make.make(&mut self.ahead.stages) else { return Ok(Staged::Never) };
+        let (Wanted::Make { entry, .. }, Ok(found)) = (make, Found::of(fd)) else { return Ok(Staged::Never) };
         let is_fifo = is_fifo(&found.stat);
         let made = Target::of(found);
         let (dev, ino) = made.inode;
@@ -111,10 +121,10 @@ impl Supervisor {
         let objects = [Object::File(dev, ino), contents, Object::Created(dev, ino)];
         let modifies = objects.map(|object| (object, Intent::Nothing)).into();
         if matches!(self.track(stopped, call, Plan::tracked_once(), modifies)?, Decision::Wait) {
-            return Ok(None);
+            return Ok(Staged::Later);
         }
         self.ahead.new_files.add(made.inode, made.fd.clone());
-        Ok(Some(NameChange::Place { name: DiskName::of_new(entry, made), staged }))
+        Ok(Staged::Done(NameChange::Place { name: DiskName::of_new(entry, made), staged }))
     }
 
     pub(in crate::ahead) fn hold_name_change(&mut self, call: &Call, change: NameChange) {
