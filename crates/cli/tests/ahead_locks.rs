@@ -29,6 +29,13 @@ const LOCKS: &[&str] = &[
     // Several readers.
     "g = os.open('a', os.O_RDONLY); lock(f, S); lock(g, S); h = os.open('a', os.O_RDONLY); \
      seen.append(errno_of(lock, h, X)); lock(f, U); lock(g, U); os.close(g); os.close(h)",
+    // As Go does with go.mod: read under a shared lock, written under an exclusive one of another open file.
+    "g = os.open('a', os.O_RDONLY); lock(g, S); seen.append(os.read(g, 9)); lock(g, U); os.close(g); \
+     h = os.open('a', os.O_RDWR | os.O_CREAT); lock(h, X); os.pwrite(h, b'J', 0); lock(h, U); os.close(h); see('a')",
+    "g = os.open('a', os.O_RDONLY)\nfor i in range(3): lock(f, X); lock(f, U); lock(g, S); lock(g, U)\nlock(f, S); \
+     lock(g, S)",
+    "g = os.open('a', os.O_RDONLY)\nfor i in range(3):\n  if os.fork() == 0: lock(g, X); lock(g, U); lock(f, X); \
+     lock(f, U); os._exit(i)\n  seen.append(os.wait()[1] >> 8); lock(g, X); lock(g, U)",
     // A directory.
     "d = os.open('shared', os.O_RDONLY); lock(d, X); e = os.open('shared', os.O_RDONLY); \
      seen.append(errno_of(lock, e, X)); lock(d, U); os.close(d); os.close(e)",
@@ -156,6 +163,118 @@ fn outside_a_lock_is_taken_until_the_guess_is_resolved() {
             assert_eq!((output.status.code(), errors(&output).as_str()), (Some(status), ""), "{gives_up}; {end}");
         }
     }
+}
+
+/// Runs a program of Python that gives up a lock on a guess, and asks for the lock outside while the guess is open.
+/// Then the guess is resolved, and the lock is had.
+fn gives_up(before: &str, during: &str, is_free: bool, (end, status, data): (&str, i32, &str)) {
+    const AROUND: &str = "
+import ctypes, fcntl, mmap, os, sys
+def write(what): f = os.open('data', os.O_WRONLY | os.O_TRUNC); os.write(f, what); os.close(f)
+def stored(): return mmap.mmap(os.open('data', os.O_RDWR), 3)
+call, lock = ctypes.CDLL(None).syscall, fcntl.flock
+S, X, U = fcntl.LOCK_SH | fcntl.LOCK_NB, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN
+f = os.open('lock', os.O_RDWR); other = None; exec(sys.argv[1]); id = call(0x5bed, 1, 0)
+if id < 0: sys.exit(7)
+exec(sys.argv[2]); os.system(sys.argv[3]); call(0x5bed, 2 if sys.argv[4] == 'commit' else 3, id)
+if other is not None: call(0x5bed, 2, other)
+";
+    let (dir, ready) = (folder(), folder());
+    fs::write(dir.path().join("data"), "old").unwrap();
+    fs::write(dir.path().join("lock"), "text").unwrap();
+    let (pause, go) = (pause("0.02"), ready.path().join("go"));
+    let mut command = speculator();
+    command.args([&support::python(), "-c", AROUND, before, during, &pause_until(&pause, &go), end]);
+    command.current_dir(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    await_running(&pause);
+    let lock = File::open(dir.path().join("lock")).unwrap();
+    let taken = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(taken.is_ok(), is_free, "{before}; {during}; {end}");
+    assert_eq!(fs::read_to_string(dir.path().join("data")).unwrap(), "old", "{before}; {during}; {end}");
+    fs::write(&go, "").unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(fs::read_to_string(dir.path().join("data")).unwrap(), data, "{before}; {during}; {end}");
+    let said = (output.status.code(), errors(&output));
+    assert_eq!(said, (Some(status), String::new()), "{before}; {during}; {end}");
+}
+
+/// Nothing is to be found of what was done under the lock, and nobody comes back to where it was had.
+#[test]
+fn outside_a_lock_under_which_nothing_was_changed_is_free() {
+    if !has_root() {
+        return;
+    }
+    const GIVES_UP: [&str; 5] = [
+        "lock(f, S); os.read(f, 2); os.fstat(f); os.stat('data'); lock(f, U)",
+        "lock(f, X); lock(f, X); lock(f, U); lock(f, S); lock(f, U)",
+        "write(b'old'); lock(f, X); lock(f, U)",
+        "m = stored(); m[0:3] = b'old'; lock(f, X); lock(f, U)",
+        "if os.fork() == 0: lock(f, S); os.read(f, 2); lock(f, U); os._exit(0)\nos.wait()",
+    ];
+    for during in GIVES_UP {
+        gives_up("", during, true, ("commit", 0, "old"));
+        gives_up("", during, true, ("fail", 7, "old"));
+    }
+}
+
+/// What was done under the lock comes later, or the guess may be taken back to where the lock was had.
+#[test]
+fn outside_a_lock_under_which_something_was_changed_is_taken() {
+    if !has_root() {
+        return;
+    }
+    const GIVES_UP: [(&str, &str, &str); 8] = [
+        ("", "lock(f, S); write(b'new'); lock(f, U)", "new"),
+        ("", "lock(f, S); write(b'new'); lock(f, U); lock(f, S); lock(f, U)", "new"),
+        ("", "m = stored(); lock(f, S); m[0:3] = b'new'; lock(f, U)", "new"),
+        ("", "lock(f, S)\nif os.fork() == 0: write(b'new'); os._exit(0)\nos.wait(); lock(f, U)", "new"),
+        ("", "lock(f, S); os.close(1); lock(f, U)", "old"),
+        ("", "lock(f, S); os.chmod('data', 0o600); lock(f, U)", "old"),
+        ("", "lock(f, S); other = call(0x5bed, 1, 0); lock(f, U)", "old"),
+        ("lock(f, S)", "lock(f, U)", "old"),
+    ];
+    for (before, during, data) in GIVES_UP {
+        gives_up(before, during, false, ("commit", 0, data));
+        gives_up(before, during, false, ("fail", 7, "old"));
+    }
+}
+
+/// Who learns of a younger guess while it has a lock may be taken back to where it has it.
+#[test]
+fn a_lock_that_was_taken_on_an_older_guess_is_kept() {
+    if !has_root() {
+        return;
+    }
+    const PROGRAM: &str = "
+import ctypes, fcntl, os, sys, time
+call, lock = ctypes.CDLL(None).syscall, fcntl.flock
+f = os.open('lock', os.O_RDWR); r, w = os.pipe(); id = call(0x5bed, 1, 0); child = os.fork()
+if child == 0:
+    os.write(w, b'%d' % call(0x5bed, 1, 0)); os.execlp('sleep', *sys.argv[1].split())
+while not os.path.exists(sys.argv[2]): time.sleep(0.02)
+lock(f, fcntl.LOCK_SH); young = int(os.read(r, 9)); lock(f, fcntl.LOCK_UN); os.system(sys.argv[3])
+if young >= 0: call(0x5bed, 3, young)
+call(0x5bed, 2, id); os.kill(child, 9); print(young < 0)
+";
+    let (dir, ready) = (folder(), folder());
+    fs::write(dir.path().join("lock"), "").unwrap();
+    let (guessed, go) = (ready.path().join("guessed"), ready.path().join("go"));
+    let (sleep, pause) = (pause("60"), pause("0.02"));
+    let mut command = speculator();
+    command.args([&support::python(), "-c", PROGRAM, &sleep]).arg(&guessed).arg(pause_until(&pause, &go));
+    command.current_dir(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    await_running(&sleep);
+    fs::write(&guessed, "").unwrap();
+    await_running(&pause);
+    let lock = File::open(dir.path().join("lock")).unwrap();
+    let taken = flock(&lock, FlockOperation::NonBlockingLockExclusive);
+    fs::write(&go, "").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(taken, Err(rustix::io::Errno::WOULDBLOCK));
+    assert_eq!((text(&output).as_str(), errors(&output).as_str()), ("True\n", ""));
 }
 
 /// A lock that was taken before the guess, and given up on it.

@@ -178,6 +178,7 @@ impl Supervisor {
     }
 
     fn carry_decision(&mut self, stopped: Stopped, call: Call, decision: Decision) -> Result<()> {
+        self.note_shown_later(&call, &decision);
         match decision {
             Decision::Go => self.reply(stopped, ahead::GO),
             Decision::GoOnPermit(permitted) => self.go_on_permit(stopped, &call, permitted),

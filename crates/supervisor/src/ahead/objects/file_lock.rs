@@ -2,10 +2,11 @@
 //! ([0170](../../../../../docs/decisions/0170-a-lock-is-taken-in-earnest.md)). A lock that can be had at once is
 //! taken in earnest: who holds it must not meet somebody outside who holds it, too. A rollback gives it back. That it
 //! is given up is held, as writes are, and made after those that were made under it: whoever gets it next, outside,
-//! finds them.
+//! finds them. Where nothing is to be found, and no rollback can lead to a moment at which the program has the lock,
+//! it is given up at once ([0230](../../../../../docs/decisions/0230-a-lock-under-which-nothing-was-changed.md)).
 //!
-//! So the kernel says "taken" of a lock that its program has given up. Whoever inside wants it then gets that open file
-//! in the place of its own, if nobody else has either of them; otherwise it waits.
+//! Otherwise the kernel says "taken" of a lock that its program has given up. Whoever inside wants it then gets that
+//! open file in the place of its own, if nobody else has either of them; otherwise it waits.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
@@ -17,11 +18,13 @@ use crate::event_loop::Supervisor;
 use agent_abi::{option, DeviceKind};
 use procfs::{MagicLink, ProcessId};
 use rustix::fs::{FlockOperation, SeekFrom};
+use speculation::{DependencySet, Dependent};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use syscall_table::{Ahead, Op};
 use tracee::{Result, Stopped};
 
 /// Device and inode.
@@ -73,6 +76,17 @@ pub(crate) struct LockedFile {
     is_given_up: AtomicBool,
     /// Releases up to that of this turn can fail no more.
     certain: AtomicU64,
+    /// What was to be shown later when the kernel was asked for the lock.
+    later: Mutex<Option<ShownLater>>,
+}
+
+/// What calls have left to be shown outside when the guess is right, up to some moment. Two of these are equal if
+/// nothing was added between them.
+#[derive(Debug, PartialEq, Eq)]
+struct ShownLater {
+    calls: u64,
+    /// What is stored in mirrors passes no call.
+    mirrors: Vec<(Inode, Vec<u8>)>,
 }
 
 /// What its lock was: what undoes a change of it.
@@ -97,6 +111,8 @@ pub(in crate::ahead) struct FileLocks {
     known: Vec<Weak<LockedFile>>,
     /// What undoes nothing any more, but keeps files open whose locks go when what is held has been made.
     leaving: Vec<Undo>,
+    /// Counts calls that may have left something to be shown later.
+    calls_shown_later: u64,
 }
 
 impl FileLocks {
@@ -117,10 +133,16 @@ impl FileLocks {
             turn: AtomicU64::new(1),
             is_given_up: AtomicBool::new(false),
             certain: AtomicU64::new(0),
+            later: Mutex::new(None),
         };
         let locked = Arc::new(locked);
         self.known.push(Arc::downgrade(&locked));
         locked
+    }
+
+    /// Something was done that is shown outside when the guess is right.
+    pub fn is_shown_later(&mut self) {
+        self.calls_shown_later += 1;
     }
 
     /// Nothing undoes this any more. What was locked stays so until what is held has been made.
@@ -164,6 +186,15 @@ impl LockedFile {
     /// `had_none`: it is not locked.
     fn changing(self: &Arc<Self>, had_none: bool) -> (Object, Intent) {
         (Object::Lock(self.inode.0, self.inode.1), Intent::Lock(self.remember(had_none)))
+    }
+
+    fn note_later(&self, later: Option<ShownLater>) {
+        *self.later.lock().unwrap_or_else(PoisonError::into_inner) = later;
+    }
+
+    /// Whether nothing was done since it was locked that is shown later.
+    fn has_seen_nothing(&self, later: Option<&ShownLater>) -> bool {
+        later.is_some() && self.later.lock().unwrap_or_else(PoisonError::into_inner).as_ref() == later
     }
 
     fn unlock(&self) {
@@ -238,9 +269,13 @@ impl Supervisor {
             Wanted::Lock { mode, waits } => (mode, waits),
             Wanted::Unlock => return self.give_up_lock(stopped, call, inode, copy),
         };
+        // Before the lock is had: whoever is refused outside because of it has seen no more than this.
+        let later = self.shown_later();
         match mode_of(&copy) {
-            None if rustix::fs::flock(&copy, mode.operation()).is_ok() => self.took_lock(stopped, call, inode, copy),
-            None => self.want_taken_lock(stopped, call, (inode, fd, copy), (mode, waits)),
+            None if rustix::fs::flock(&copy, mode.operation()).is_ok() => {
+                self.took_lock(stopped, call, (inode, copy), later)
+            }
+            None => self.want_taken_lock(stopped, call, (inode, fd, copy), (mode, waits), later),
             Some(now) if now == mode => self.lock_again(stopped, call, inode, copy),
             // The kernel lets others in between.
             Some(_) => Ok(self.wait_unless_certain(call)),
@@ -255,8 +290,15 @@ impl Supervisor {
     }
 
     /// The lock has been taken. Whoever has to wait first gives it back.
-    fn took_lock(&mut self, stopped: &Stopped, call: &Call, inode: Inode, copy: OwnedFd) -> Result<Decision> {
+    fn took_lock(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        (inode, copy): (Inode, OwnedFd),
+        later: Option<ShownLater>,
+    ) -> Result<Decision> {
         let locked = self.ahead.file_locks.note(inode, copy);
+        locked.note_later(later);
         let decision = self.change_lock(stopped, call, &locked, true);
         if !matches!(decision, Ok(Decision::Answer(_))) {
             locked.unlock();
@@ -294,10 +336,85 @@ impl Supervisor {
         if matches!(tracked, Decision::Wait) || !self.ahead.is_speculative(call.pid) {
             return Ok(tracked);
         }
+        if self.may_be_given_up(&locked) {
+            locked.unlock();
+            return Ok(Decision::Answer(0));
+        }
         let turn = locked.turn.load(Ordering::Relaxed);
         locked.is_given_up.store(true, Ordering::Relaxed);
+        self.ahead.file_locks.is_shown_later();
         self.ahead.core.output(process(call.pid), Written::Unlock(HeldRelease { locked, turn }));
         Ok(Decision::Answer(0))
+    }
+
+    /// Whether a lock that its program has just given up may be had by somebody outside. Whoever gets it looks for what
+    /// was done under it: that must not come later. And what undoes that it was given up must undo that it was taken,
+    /// for it could not be had again.
+    fn may_be_given_up(&mut self, locked: &Arc<LockedFile>) -> bool {
+        let object = Object::Lock(locked.inode.0, locked.inode.1);
+        let core = &self.ahead.core;
+        let undos: Vec<&Undo> = core.payloads(&object).collect();
+        let added = core.log_dependencies(&Dependent::Object(object));
+        let takes =
+            |undo: &&Undo| matches!(undo, Undo::Lock(before) if before.had_none && Arc::ptr_eq(&before.locked, locked));
+        let taken = undos.iter().rposition(takes);
+        // An entry that adds a dependency is one where a cut may begin.
+        let is_undone_with =
+            |at: usize| added.len() == undos.len() && added.iter().skip(at + 1).all(DependencySet::is_empty);
+        let m = std::env::var("MUT").unwrap_or_default();
+        if m == "never" {
+            return false;
+        }
+        (taken.is_some_and(is_undone_with) || m == "cut")
+            && (m == "seen" || locked.has_seen_nothing(self.shown_later().as_ref()))
+    }
+
+    /// `None`: it is not known.
+    fn shown_later(&self) -> Option<ShownLater> {
+        let mirrors = if std::env::var("MUT").unwrap_or_default() == "mirrors" {
+            Vec::new()
+        } else {
+            self.ahead.mirrors.contents()?
+        };
+        Some(ShownLater { calls: self.ahead.file_locks.calls_shown_later, mirrors })
+    }
+
+    /// A call is made. What is not known to be nothing but a look, or to concern only its process, may leave something
+    /// to be shown later.
+    pub(in crate::ahead) fn note_shown_later(&mut self, call: &Call, decision: &Decision) {
+        let is_made = !matches!(decision, Decision::Wait | Decision::Again);
+        if is_made && !self.is_shown_at_once(call) {
+            self.ahead.file_locks.is_shown_later();
+        }
+    }
+
+    fn is_shown_at_once(&self, call: &Call) -> bool {
+        let (nr, args) = (call.frame.nr, call.frame.args);
+        if matches!(syscall_table::ahead(nr), Ahead::Own | Ahead::Free) {
+            return true;
+        }
+        match syscall_table::op(nr) {
+            Some(
+                Op::Read { .. }
+                | Op::ObserveFd { .. }
+                | Op::ObservePath { .. }
+                | Op::StatPath { .. }
+                | Op::Statx
+                | Op::Look
+                | Op::Poll
+                | Op::Select
+                | Op::EpollWait
+                | Op::Clone
+                | Op::Clone3
+                | Op::Fork
+                | Op::Vfork,
+            ) => true,
+            // Locks are taken in earnest. What gives one up counts itself, unless it is given up in earnest, too.
+            Some(Op::Flock) => true,
+            // Go's threads interrupt each other.
+            Some(Op::Tgkill) => args[0] == call.pid.as_raw() as u64 && self.counts_as_we_do(call.tid),
+            _ => false,
+        }
     }
 
     /// Somebody has it, or only the kernel thinks so.
@@ -307,6 +424,7 @@ impl Supervisor {
         call: &Call,
         (inode, fd, copy): (Inode, i32, OwnedFd),
         (mode, waits): (Mode, bool),
+        later: Option<ShownLater>,
     ) -> Result<Decision> {
         let known: Vec<_> =
             self.ahead.file_locks.of(inode).into_iter().filter(|locked| mode_of(&locked.file).is_some()).collect();
@@ -330,6 +448,7 @@ impl Supervisor {
         }
         // Whoever has it is outside, or has not taken it on a guess.
         let locked = self.ahead.file_locks.note(inode, copy);
+        locked.note_later(later);
         let modifies = vec![locked.changing(true)];
         let plan = Plan { can_be_repeated: true, ..Plan::tracked_once() };
         let tracked = self.track(stopped, call, plan, modifies)?;

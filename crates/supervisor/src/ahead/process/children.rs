@@ -483,6 +483,7 @@ impl Supervisor {
         let exit = HeldExit { parent, status, reaped: false, for_good: false, closes_unseen };
         self.ahead.children.held_exits.insert(pid, exit);
         self.ahead.children.apart.leave(pid);
+        self.ahead.file_locks.is_shown_later();
         // Many stand like this, and nobody asks for what they have open.
         self.descriptors.forget(pid);
         self.ahead.core.exit(process(pid));

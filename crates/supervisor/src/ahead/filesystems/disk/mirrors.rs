@@ -84,6 +84,20 @@ impl Mirrors {
         self.0.retain(|mirror| mirror.copied != copied);
     }
 
+    /// What is in each of them. `None`: it is not known, or too much to be compared.
+    pub fn contents(&self) -> Option<Vec<(Inode, Vec<u8>)>> {
+        const LEN_MAX: usize = 1 << 20;
+        let len: usize = self.0.iter().map(|mirror| mirror.base.len()).sum();
+        if len > LEN_MAX {
+            return None;
+        }
+        let read = |mirror: &Mirror| {
+            let mut now = vec![0; mirror.base.len()];
+            mirror.copy.read_exact_at(&mut now, 0).ok().map(|()| (mirror.copied, now))
+        };
+        self.0.iter().map(read).collect()
+    }
+
     fn of(&self, inode: Inode) -> Option<&Mirror> {
         self.0.iter().find(|mirror| mirror.inode == inode)
     }
