@@ -108,6 +108,42 @@ int main(int argc, char **argv) {
 }
 
 #[test]
+fn children_that_end_at_the_same_time_are_all_heard_of() {
+    // Each time that the first thread stopped it was told of one child. Of the others it would have been told before
+    // its next call, and it made none, so that the thread that waits for them waited for ever.
+    let program = r#"
+enum { CHILDREN = 20 };
+static pid_t child[CHILDREN];
+static int ends[2], sum;
+static void hear(int number) { (void)number; }
+static void *wait_for_all(void *unused) {
+    int status;
+    for (int i = 0; i < CHILDREN; i++) { EQUAL(waitpid(child[i], &status, 0), child[i]); sum += WEXITSTATUS(status); }
+    return unused;
+}
+static int all(void) {
+    pthread_t other; char c;
+    signal(SIGCHLD, hear);
+    CHECK(pipe(ends) == 0);
+    for (int i = 0; i < CHILDREN; i++)
+        if ((child[i] = fork()) == 0) { close(ends[1]); _exit(read(ends[0], &c, 1) == 0 ? 1 : 99); }
+    close(ends[1]);
+    CHECK(pthread_create(&other, NULL, wait_for_all, NULL) == 0 && pthread_join(other, NULL) == 0);
+    return sum;
+}
+int main(int argc, char **argv) {
+    char line[64];
+    say("start\n");
+    long id = begin();
+    if (id < 0) { snprintf(line, 64, "again %d\n", all()); say(line); return 0; }
+    snprintf(line, 64, "ahead %d\n", all()); say(line);
+    finish(id, argv[1]);
+    return 0;
+}"#;
+    check("burst", program, "start\nagain 20\n", "start\nahead 20\n", &["wait4", "write", "exit_group"]);
+}
+
+#[test]
 fn a_thread_that_is_not_the_first_guesses_and_is_taken_back_to_its_call() {
     let program = r#"
 static volatile int seen;

@@ -1,6 +1,7 @@
 //! Where the event loop meets full speculation: time passes, threads are born, end, execute, stop, and hear signals.
 
 use super::calls::ask::Decision;
+use super::process::child_signal::may_hear_of_burials;
 use super::process::signals::{can_be_queued, is_own};
 use super::{pid_of, process, Call, Object};
 use crate::ahead::calls::under_way::UnderWay;
@@ -402,7 +403,11 @@ impl Supervisor {
         signals::take_back(&stopped, &self.image, self.segment.world)?;
         if let Some(pid) = pid {
             self.reap_unseen(&stopped, pid)?;
-            self.deliver_child_signal(&stopped, pid, None)?;
+            let is_told = self.deliver_child_signal(&stopped, pid, None)?;
+            if is_told && !may_hear_of_burials(&SignalSets::of(pid)) {
+                // Nobody says when it takes that word.
+                self.call_parent(pid);
+            }
             if tid.is_leader_of(pid) && self.ahead.signals.has_any_for(pid) {
                 match self.deliver_in_program(stopped, pid)? {
                     Some(left) => stopped = left,
@@ -441,6 +446,8 @@ impl Supervisor {
         // Also one that was sent again: it may have reached its process while we told of the same child.
         if info.number() == libc::SIGCHLD {
             if self.ahead.children.take_announced(info.process()) {
+                // Then it can be told of the next child: both words would be one if they waited together.
+                self.call_parent(pid);
                 return Ok(Some(stopped));
             }
             // The kernel tells of a vessel whose process has executed a program since, or was orphaned.

@@ -121,7 +121,7 @@ impl Supervisor {
             return Ok(());
         }
         let answered = self.reply(stopped, 0);
-        self.call_receiver(pid);
+        self.call_to_hear(pid);
         self.settle_calls();
         answered
     }

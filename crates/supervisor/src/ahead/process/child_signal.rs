@@ -81,7 +81,7 @@ pub(super) fn ignores_children(sets: &procfs::Result<SignalSets>) -> bool {
 }
 
 /// Whether a process may get a SIGCHLD that is to be kept from it: not where it may be taken without a stop.
-pub(super) fn may_hear_of_burials(sets: &procfs::Result<SignalSets>) -> bool {
+pub(in crate::ahead) fn may_hear_of_burials(sets: &procfs::Result<SignalSets>) -> bool {
     !has_child_signal(sets, |sets| sets.blocked & !sets.caught)
 }
 

@@ -148,7 +148,11 @@ impl Children {
 
     /// Whether a process has still to be told of a child, or to wait for one in the kernel.
     pub fn has_to_hear(&self, pid: ProcessId) -> bool {
-        self.to_tell.get(&pid).is_some_and(|told| !told.is_empty()) || self.to_reap.contains_key(&pid)
+        self.is_to_be_told(pid) || self.to_reap.contains_key(&pid)
+    }
+
+    pub fn is_to_be_told(&self, pid: ProcessId) -> bool {
+        self.to_tell.get(&pid).is_some_and(|told| !told.is_empty())
     }
 
     /// Those that have still to be told of a child.
@@ -494,14 +498,7 @@ impl Supervisor {
             if is_by_clone(self.exit_signal(pid)) != Some(true) {
                 self.ahead.children.to_tell.entry(parent).or_default().push(pid);
             }
-            // Wherever it is: it has to hear of it. One that waits for us already does.
-            // One whose call would end early, with a part done, hears of it when it asks again.
-            let is_busy = self.ahead.under_way.cannot_be_repeated(parent.leader());
-            // One that has ended hears of it if that is taken back.
-            let has_ended = self.ahead.children.held_exits.contains_key(&parent);
-            if !is_busy && !has_ended && !self.is_kept(parent, parent.leader()) {
-                let _ = tracee::interrupt(parent.leader());
-            }
+            self.interrupt_parent(parent);
         }
         Ok(())
     }

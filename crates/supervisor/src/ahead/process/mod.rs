@@ -1,7 +1,7 @@
 //! Processes: birth, end, `wait`, and the signals between them.
 
 pub(in crate::ahead) mod burial;
-mod child_signal;
+pub(in crate::ahead) mod child_signal;
 pub(in crate::ahead) mod childless;
 pub(in crate::ahead) mod children;
 pub(in crate::ahead) mod held_signals;

@@ -210,6 +210,12 @@ impl Supervisor {
         let _ = tracee::interrupt(pid.leader());
     }
 
+    /// The same, also for the end of a child.
+    pub(in crate::ahead) fn call_to_hear(&mut self, pid: ProcessId) {
+        self.call_receiver(pid);
+        self.call_parent(pid);
+    }
+
     pub(in crate::ahead) fn call_receivers(&mut self) {
         for pid in self.ahead.signals.receivers() {
             self.call_receiver(pid);

@@ -603,13 +603,29 @@ impl Supervisor {
     /// Parents that could not be told of a child, because one of their threads was in the middle of something, are
     /// asked to stop again.
     pub(in crate::ahead) fn call_parents(&mut self) {
-        let parents: Vec<ProcessId> = self.ahead.children.parents_to_tell();
-        for pid in parents.into_iter().filter(|&pid| self.has_company(pid.leader()) && !self.is_kept(pid, pid.leader()))
-        {
-            let is_busy = self.ahead.under_way.cannot_be_repeated(pid.leader());
-            if !is_busy {
-                let _ = tracee::interrupt(pid.leader());
+        for pid in self.ahead.children.parents_to_tell() {
+            if self.has_company(pid.leader()) {
+                self.call_parent(pid);
             }
+        }
+    }
+
+    /// A parent that has still to be told of a child is brought to where it can be.
+    pub(in crate::ahead) fn call_parent(&mut self, pid: ProcessId) {
+        if self.ahead.children.is_to_be_told(pid) {
+            self.interrupt_parent(pid);
+        }
+    }
+
+    /// A child of a process has ended on a guess: wherever the parent is, it has to hear of it. One that waits for us
+    /// already does.
+    pub(in crate::ahead) fn interrupt_parent(&mut self, pid: ProcessId) {
+        // One whose call would end early, with a part done, hears of it when that is over.
+        let is_busy = self.ahead.under_way.cannot_be_repeated(pid.leader());
+        // One that has ended hears of it if that is taken back.
+        let has_ended = self.ahead.children.held_exits.contains_key(&pid);
+        if !is_busy && !has_ended && self.tracees.contains_key(&pid.leader()) && !self.is_kept(pid, pid.leader()) {
+            let _ = tracee::interrupt(pid.leader());
         }
     }
 
