@@ -308,6 +308,7 @@ pub(crate) struct Ahead {
     new_files: filesystems::disk::new_files::NewFiles,
     program_names: filesystems::disk::program_names::ProgramNames,
     permits: calls::permits::Given,
+    busy_programs: filesystems::text_busy::BusyPrograms,
     known_ways: calls::known_ways::KnownWays,
     whole_objects: calls::exchange::WholeObjects,
     /// Transactions that held writes went into.
@@ -385,6 +386,7 @@ impl Ahead {
             new_files: filesystems::disk::new_files::NewFiles::default(),
             program_names: filesystems::disk::program_names::ProgramNames::default(),
             permits: calls::permits::Given::default(),
+            busy_programs: filesystems::text_busy::BusyPrograms::default(),
             known_ways: Default::default(),
             whole_objects: calls::exchange::WholeObjects::default(),
             written: Clock::NONE,
@@ -434,6 +436,22 @@ impl Ahead {
             let line = format!("{:>10} {}\n", self.begin.elapsed().as_micros(), what());
             let _ = std::io::Write::write_all(file, line.as_bytes());
         }
+    }
+
+    /// Write down what was decided of a call.
+    fn trace_decision(&mut self, call: &Call, decision: &calls::ask::Decision) {
+        if self.trace.is_none() {
+            return;
+        }
+        let (pid, [a, b, c, ..]) = (call.pid, call.frame.args);
+        let depth = self.core.dependencies_of_process(process(pid)).len();
+        let paths = syscall_table::op(call.frame.nr).map_or([None; 2], |op| op.paths());
+        let path = |(_, at): (u8, u8)| crate::requests::read_path(call.tid, call.frame.args[usize::from(at) % 6]);
+        let paths: Vec<_> = paths.into_iter().flatten().filter_map(path).collect();
+        self.trace(|| {
+            let name = syscall_table::row(call.frame.nr).map_or("speculate", |row| row.name);
+            format!("{pid} ({depth}) {name}({a:#x}, {b:#x}, {c:#x}) {paths:?}: {decision:?}")
+        });
     }
 
     /// Time since the world began.

@@ -77,6 +77,7 @@ impl Supervisor {
         let pid = self.pid_of(tid).map_err(kernel)?;
         let is_fresh = self.ahead.waiting.asks_anew(tid);
         let call = Call { is_fresh, was_busy, ..Call::new(tid, pid, frame, frame_at) };
+        self.ahead.busy_programs.asks(tid, was_busy);
         self.consider(stopped, call)?;
         self.settle_calls();
         Ok(())
@@ -130,23 +131,8 @@ impl Supervisor {
         let decision = self.decide(&stopped, &mut call)?;
         let decision = self.with_permit(&call, decision);
         call.is_fresh = false;
-        self.trace_decision(&call, &decision);
+        self.ahead.trace_decision(&call, &decision);
         self.carry_decision(stopped, call, decision)
-    }
-
-    fn trace_decision(&mut self, call: &Call, decision: &Decision) {
-        if self.ahead.trace.is_none() {
-            return;
-        }
-        let (pid, [a, b, c, ..]) = (call.pid, call.frame.args);
-        let depth = self.ahead.core.dependencies_of_process(process(pid)).len();
-        let paths = syscall_table::op(call.frame.nr).map_or([None; 2], |op| op.paths());
-        let path = |(_, at): (u8, u8)| crate::requests::read_path(call.tid, call.frame.args[usize::from(at) % 6]);
-        let paths: Vec<_> = paths.into_iter().flatten().filter_map(path).collect();
-        self.ahead.trace(|| {
-            let name = syscall_table::row(call.frame.nr).map_or("speculate", |row| row.name);
-            format!("{pid} ({depth}) {name}({a:#x}, {b:#x}, {c:#x}) {paths:?}: {decision:?}")
-        });
     }
 
     /// Something changed: look again at all calls that wait, the longest-waiting first.
@@ -158,7 +144,7 @@ impl Supervisor {
                 match self.decide(&parked.stopped, &mut parked.call) {
                     Ok(Decision::Wait) => self.ahead.waiting.put_back(key, parked),
                     Ok(decision) => {
-                        self.trace_decision(&parked.call, &decision);
+                        self.ahead.trace_decision(&parked.call, &decision);
                         let decision = self.without_permits(&parked.call, decision);
                         self.ahead.changes += 1;
                         let tid = parked.call.tid;
@@ -308,7 +294,7 @@ impl Supervisor {
             self.settle_vessels();
             self.reap_unseen(stopped, call.pid)?;
         }
-        if call.is_fresh && !self.is_known_already(call, &plan) {
+        if call.is_fresh && !call.was_busy && !self.is_known_already(call, &plan) {
             if let Some(chosen) = self.ahead.injector.choose(&call.frame) {
                 if let Some(decision) = self.inject_into(stopped, call, &plan, chosen)? {
                     return Ok(decision);
@@ -451,7 +437,7 @@ impl Supervisor {
             return Ok(Some(decision));
         }
         let waits = self.looks_at_held_names(call) || self.meets_mirror(call) || self.meets_busy_program(call);
-        Ok(waits.then(|| self.wait_at_barrier(call)).or_else(|| call.busy_error().map(Decision::Answer)))
+        Ok(if waits { Some(self.wait_at_barrier(call)) } else { self.busy_error(call).map(Decision::Answer) })
     }
 
     /// Whether there is a process that natively would not be there, or not any more.

@@ -11,6 +11,7 @@ use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use procfs::{MagicLink, ProcessId, TaskId, ThreadId};
 use rustix::fs::{FileType, OFlags, Stat};
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use syscall_table::nr;
 use syscall_table::{Op, CWD};
@@ -19,15 +20,43 @@ const EXECUTABLE: u32 = 0o111;
 /// `O_ACCMODE`.
 const ACCESS_MODE: u32 = 3;
 
-impl Call {
-    /// What the kernel has said of a program, if nobody keeps it open for writing for a guess. Who has waited for that
-    /// tries again.
-    pub(in crate::ahead) fn busy_error(&self) -> Option<i64> {
-        (self.was_busy && self.is_fresh).then_some(-i64::from(libc::ETXTBSY))
+/// Threads whose program was busy though we did not keep it open any more. What we had a moment before, for a guess or
+/// only to look at it, may have been the reason: they try once more.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct BusyPrograms {
+    /// Counts whatever may have closed what was kept.
+    let_go: u64,
+    /// By thread, what it was when it was told to try.
+    tried: HashMap<ThreadId, u64>,
+}
+
+impl BusyPrograms {
+    /// Something that was kept open may not be so any more.
+    pub fn let_go(&mut self) {
+        self.let_go += 1;
+    }
+
+    /// A thread asks about a call; `was_busy`: once more, because its program was busy.
+    pub fn asks(&mut self, tid: ThreadId, was_busy: bool) {
+        if !was_busy {
+            self.tried.remove(&tid);
+        }
+    }
+
+    /// Whether a program is busy by itself: nothing was let go since its thread was told to try once more.
+    fn is_busy_again(&mut self, tid: ThreadId) -> bool {
+        self.tried.insert(tid, self.let_go) == Some(self.let_go)
     }
 }
 
 impl Supervisor {
+    /// What the kernel has said of a program, if nobody keeps it open for writing for a guess. Who has waited for that
+    /// tries again.
+    pub(in crate::ahead) fn busy_error(&mut self, call: &Call) -> Option<i64> {
+        let is_said = call.was_busy && call.is_fresh && self.ahead.busy_programs.is_busy_again(call.tid);
+        is_said.then_some(-i64::from(libc::ETXTBSY))
+    }
+
     /// Whether this call would fail because of what we hold.
     pub(in crate::ahead) fn meets_busy_program(&mut self, call: &Call) -> bool {
         let ahead = &self.ahead;
@@ -119,5 +148,23 @@ fn opened_for_writing(call: &Call) -> Option<(u8, u8)> {
         Op::OpenAt2 if tracee::read_value::<u64>(call.tid, args[2]).is_ok_and(writes) => Some((0, 1)),
         Op::ModifyPath { dir, path } if call.frame.nr == nr::truncate => Some((dir, path)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_busy_that_is_so_twice_while_nothing_is_let_go() {
+        let (mut busy, tid, other) = (BusyPrograms::default(), ThreadId::from_raw(7), ThreadId::from_raw(8));
+        busy.asks(tid, true);
+        assert!(!busy.is_busy_again(tid) && !busy.is_busy_again(other), "what we had may have been the reason");
+        busy.let_go();
+        assert!(!busy.is_busy_again(tid));
+        busy.asks(tid, true);
+        assert!(busy.is_busy_again(tid));
+        busy.asks(tid, false);
+        assert!(!busy.is_busy_again(tid), "it is about another program");
     }
 }

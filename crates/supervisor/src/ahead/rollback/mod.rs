@@ -42,6 +42,9 @@ impl Supervisor {
     /// Do what the core wants done.
     pub(in crate::ahead) fn carry_out(&mut self) -> Result<()> {
         while let Some(action) = self.ahead.core.next_action() {
+            if !matches!(action, Action::TakeCheckpoint { .. }) {
+                self.ahead.busy_programs.let_go();
+            }
             // What is not undone because nobody guesses leaves everything as it is.
             if !matches!(action, Action::RollForward { .. }) {
                 self.revoke_permits();

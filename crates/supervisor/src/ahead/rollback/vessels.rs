@@ -208,6 +208,7 @@ impl Supervisor {
     }
 
     pub(in crate::ahead) fn discard_vessel(&mut self, vessel: Vessel) {
+        self.ahead.busy_programs.let_go();
         if let Ok(dying) = vessel.give_up() {
             self.ahead.vessels.dying.insert(dying.vessel().into(), dying);
         }
