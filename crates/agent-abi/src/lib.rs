@@ -31,9 +31,9 @@ pub use objects::{
 };
 pub use slots::{
     Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_CHILDLESS, PROCESS_EXIT_SIGNAL, PROCESS_GIVES_BACK, PROCESS_GOES,
-    PROCESS_HEARS_OTHERS, PROCESS_IN_PSEUDO, PROCESS_KEPT_BY_EXEC, PROCESS_LOCKS, PROCESS_LOCKS_OUTSIDE,
-    PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_SEES_OTHERS,
-    PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, THREADS_MAX,
+    PROCESS_HAS_TO_HEAR, PROCESS_HEARS_OTHERS, PROCESS_IN_PSEUDO, PROCESS_KEPT_BY_EXEC, PROCESS_LOCKS,
+    PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES,
+    PROCESS_SEES_OTHERS, PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextRow, TextState, TEXTS_MAX};
 pub use thread::{
@@ -46,10 +46,10 @@ pub use ways::{WayEnd, WayKey, Ways, WAYS, WAY_LEN_MAX};
 use commit_clock::{AtomicClock, Transactions, DOMAINS_MAX};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use epochs::Permits;
-pub use epochs::{About, Work};
+pub use epochs::{About, Work, YoungPipes};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 12;
+pub const PROTOCOL_VERSION: u32 = 13;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).
@@ -368,6 +368,8 @@ pub struct World {
     pub permits: Permits,
     /// Names that may be looked up on a permit though something is held (`decisions/0196`).
     pub ways: Ways,
+    /// Pipes of a guess that all who have them depend on alike (`decisions/0231`).
+    pub young: YoungPipes,
     /// `PRIVATE_…` bits: what was done to files that somebody has mapped private.
     pub private_changed: AtomicU32,
     /// Transactions of every domain.

@@ -47,6 +47,8 @@ pub const PROCESS_CHILDLESS: u32 = 4096;
 /// The kernel may tell the parent of the process of its end by another signal than SIGCHLD, or by none: what it says
 /// of the process (`exit_signal`) is to be looked at. A new program has SIGCHLD.
 pub const PROCESS_EXIT_SIGNAL: u32 = 8192;
+/// The process has to hear of a signal or a child, on a guess: it asks at its next call. Only the supervisor says so.
+pub const PROCESS_HAS_TO_HEAR: u32 = 16384;
 /// Each of these is seen by whoever has something in common with the process, when it ends.
 pub const PROCESS_GIVES_BACK: u32 = PROCESS_LOCKS_OUTSIDE | PROCESS_UNDOES;
 /// What a new program has of the one before: what belongs to the process and not to its memory.
@@ -56,7 +58,8 @@ pub const PROCESS_KEPT_BY_EXEC: u32 = PROCESS_TIMERS
     | PROCESS_IN_PSEUDO
     | PROCESS_GIVES_BACK
     | PROCESS_SHARES_STATE
-    | PROCESS_GOES;
+    | PROCESS_GOES
+    | PROCESS_HAS_TO_HEAR;
 /// Each of these makes a process depend on whatever anybody knows to be changed (`Transactions::known`).
 pub const PROCESS_SHARES: u32 = PROCESS_MAPPED_SHARED | PROCESS_SEES_OTHERS;
 /// Each of these makes it depend on whatever anybody changed: it sees more of others than their memory.
@@ -90,6 +93,8 @@ pub struct Process {
     pub taken: AtomicU32,
     /// On which permit it may look names up, and read what it opened or asked about (`World::permits`); 0 = none.
     pub permit: AtomicU64,
+    /// In which epoch it was known to depend on all guesses that are open (`YoungPipes`); 0 = none.
+    pub young: AtomicU64,
 }
 
 /// What is shared about one thread.
@@ -212,6 +217,7 @@ impl Process {
         self.parent_seen.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
         self.permit.store(0, Ordering::Relaxed);
+        self.young.store(0, Ordering::Relaxed);
         self.watched.iter().for_each(|slot| slot.store(0, Ordering::Relaxed));
         self.patched_sites.store(0, Ordering::Release);
     }

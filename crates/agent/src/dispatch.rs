@@ -174,7 +174,7 @@ impl Call<'_> {
         if self.world.ahead.load(Ordering::Relaxed) == 0 && self.frame.nr != u64::from(agent_abi::SPECULATE_NR) {
             return Some(decided);
         }
-        match self.go_on_permit() {
+        match self.go_unasked() {
             OnPermit::Made => return None,
             OnPermit::Begun => decided.is_permitted = true,
             OnPermit::Ask => match self.ask(is_busy) {

@@ -435,6 +435,7 @@ impl Call<'_> {
         if result == 0 && crate::memory::read_program(self.arg(0), &mut ends) {
             if let Ok(stat) = Stat::of_fd(ends[0] & 0xffff_ffff) {
                 self.world.remember_pipe(stat.hash());
+                self.note_pipe(stat.hash());
             }
         }
     }

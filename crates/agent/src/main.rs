@@ -37,6 +37,7 @@ mod timed;
 mod trace;
 mod transfer;
 mod volatile;
+mod young;
 
 /// There is nobody to tell: stop here, so that the supervisor sees where.
 #[panic_handler]

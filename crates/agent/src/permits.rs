@@ -125,9 +125,17 @@ impl OnPermit {
 }
 
 impl Call<'_> {
-    /// Begins the call, if the process has a permit for it, and makes it where more belongs to it than in other calls.
+    /// Begins the call, if nobody has to be asked, and makes it where more belongs to it than in other calls.
+    pub fn go_unasked(&mut self) -> OnPermit {
+        match self.go_on_permit() {
+            OnPermit::Ask if self.begins_on_young_pipe() => OnPermit::Begun,
+            decided => decided,
+        }
+    }
+
+    /// The same, if the process has a permit for it.
     #[inline(never)]
-    pub fn go_on_permit(&mut self) -> OnPermit {
+    fn go_on_permit(&mut self) -> OnPermit {
         let permit = self.process.permit.load(Ordering::Relaxed);
         let number = self.frame.nr;
         if number == nr::close {
@@ -235,7 +243,7 @@ impl Call<'_> {
     }
 
     /// Whether the marks in this memory are those of the thread's descriptors.
-    fn has_marks(&self) -> bool {
+    pub fn has_marks(&self) -> bool {
         self.page.flags & THREAD_UNCACHED == 0 && private().uncached == 0
     }
 

@@ -233,6 +233,39 @@ commit(guess)";
     assert!(more >= some + 200 * 10, "the reference asks about each call");
 }
 
+/// A pipe that was made on a guess, while no other guess is made, goes with all who have it: nobody asks about it.
+#[test]
+fn a_pipe_of_a_guess_needs_no_question() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = place.path().join("here");
+    fs::create_dir(&dir).unwrap();
+    folder(&dir);
+    let program = "
+guess = begin()
+seen = []
+there, back = os.pipe(), os.pipe()
+if os.fork() == 0:
+  for i in range(count): os.write(back[1], os.read(there[0], 9) + b'!')
+  os._exit(0)
+for i in range(count):
+  r, w = os.pipe()
+  os.write(w, b'abcdefghij'); seen.append(os.read(r, 4)); os.fstat(r); os.dup2(w, 60); os.close(w); os.close(60)
+  seen.append(os.read(r, 9)); seen.append(os.read(r, 9)); os.close(r)
+  os.write(there[1], b'%d' % i); seen.append(os.read(back[0], 9))
+os.wait()
+print(seen, flush=True)
+commit(guess)";
+    let (expected, stats) = run(&dir, &["--ahead=ask"], program, 50);
+    let asked = |stats: &serde_json::Value| stats["ahead"]["asked"].as_u64().unwrap();
+    assert!(asked(&stats) >= 50 * 12, "the reference asks about each call");
+    assert_eq!(run(&dir, &[], program, 50).0, expected);
+    let (some, more) = (asked(&run(&dir, &[], program, 100).1), asked(&run(&dir, &[], program, 300).1));
+    assert!(more < some + 100, "{some} questions for 100 times, {more} for 300");
+}
+
 /// While one process changes its own descriptors another one keeps its permit.
 #[test]
 fn what_concerns_nobody_else_takes_nobodys_permit() {

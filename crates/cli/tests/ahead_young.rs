@@ -93,3 +93,58 @@ commit(one)
         "b'before and after' 3\n",
     );
 }
+
+/// Of a pipe that all who have it depend on alike nobody is asked (decision 0231). Who sleeps there is called out when
+/// somebody has guessed since, and reads again what a wrong guess has taken back.
+#[test]
+fn who_sleeps_at_an_unasked_pipe_reads_again() {
+    prints(
+        "
+import time
+one = begin()
+r, w = os.pipe(); back, answer = os.pipe()
+if os.fork() == 0:
+    os.close(w)
+    said = os.read(r, 9)
+    while said: os.write(answer, said + b'!'); said = os.read(r, 9)
+    os._exit(0)
+os.write(w, b'first'); print(os.read(back, 9)); time.sleep(0.1)
+two = begin()
+if two >= 0:
+    os.write(w, b'wrong'); os.read(back, 9); os.close(w); os.read(back, 0)
+    fail(two)
+os.write(w, b'right'); print(os.read(back, 9))
+os.close(w); os.close(answer)
+print(os.read(back, 9), os.wait()[1], flush=True)
+commit(one)
+",
+        "b'first!'\nb'right!'\nb'' 0\n",
+    );
+}
+
+/// Who makes no calls but such hears signals all the same, and of children.
+#[test]
+fn who_asks_nothing_hears_signals() {
+    prints(
+        "
+import signal
+one = begin()
+r, w = os.pipe(); ready, tell = os.pipe()
+child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(7))
+    os.write(tell, b'x')
+    while True: os.write(w, b'y'); os.read(r, 1)
+os.read(ready, 1)
+os.kill(child, signal.SIGUSR1)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+heard = []
+signal.signal(signal.SIGCHLD, lambda *_: heard.append(os.wait()[1]))
+if os.fork() == 0: os._exit(0)
+while not heard: os.write(w, b'y'); os.read(r, 1)
+print(heard, flush=True)
+commit(one)
+",
+        "7\n[0]\n",
+    );
+}

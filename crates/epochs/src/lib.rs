@@ -29,12 +29,14 @@ pub mod planted;
 mod planted;
 mod supervisor;
 mod thread;
+mod young;
 
 pub use agent::{Ask, Want};
 pub use object::Object;
 pub use permit::{About, Permits, Work};
 pub use supervisor::{Asker, Busy};
 pub use thread::{Process, Thread, OBJECTS_MAX};
+pub use young::YoungPipes;
 
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU64, Ordering};

@@ -35,6 +35,8 @@ pub enum Fault {
     WorkRelaxed,
     /// It looks whether its permit holds before it publishes that it works.
     PermitLookedAtFirst,
+    /// The supervisor revokes the permits for young pipes before it ends their epoch.
+    EpochEndedLast,
     /// It publishes that all that it does is about a stream.
     StreamPublished,
     /// Permits are revoked with an ordinary store.

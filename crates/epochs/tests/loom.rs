@@ -7,7 +7,7 @@
 #![cfg(loom)]
 
 use epochs::planted::{plant, planted, Fault};
-use epochs::{About, Ask, Asker, Busy, Epoch, Epochs, Object, Permits, Process, Thread, Want, Work};
+use epochs::{About, Ask, Asker, Busy, Epoch, Epochs, Object, Permits, Process, Thread, Want, Work, YoungPipes};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
@@ -292,6 +292,34 @@ fn a_stream_is_read_while_a_file_changes() {
     thread.join().unwrap();
 }
 
+/// Whoever ends the epoch of a pipe goes on when nobody is in a call on it, and nobody begins one.
+fn nobody_works_on_a_pipe_that_is_young_no_more() {
+    const PIPE: u64 = 40;
+    let young = Arc::new((YoungPipes::new(), Work::new(), UnsafeCell::new(0u64)));
+    young.0.begin_epoch(1);
+    young.0.note(PIPE, 1);
+    young.0.go_on();
+    let supervisor = young.clone();
+    let thread = loom::thread::spawn(move || {
+        let (young, work, contents) = &*supervisor;
+        young.begin_epoch(2);
+        young.go_on();
+        if !work.is_under_way() {
+            // SAFETY: what the model is about: loom looks at it.
+            contents.with_mut(|contents| unsafe { *contents = GUESSED });
+        }
+    });
+    let (young, work, contents) = &*young;
+    for _ in 0..2 {
+        if young.begin(work, |epoch| young.has(PIPE, epoch)) {
+            // SAFETY: what the model is about: loom looks at it.
+            assert_eq!(contents.with(|contents| unsafe { *contents }), 0, "a guess was seen");
+            work.end();
+        }
+    }
+    thread.join().unwrap();
+}
+
 /// A thread that asked is let go with a permit; meanwhile somebody else is granted a change.
 fn who_was_let_go_is_seen() {
     let permits = Arc::new((Permits::new(), Work::new(), UnsafeCell::new(0u64)));
@@ -404,12 +432,13 @@ fn a_mark_means_nothing_on_the_next_permit() {
     thread.join().unwrap();
 }
 
-const MODELS: [(&str, fn()); 11] = [
+const MODELS: [(&str, fn()); 12] = [
     ("a failure keeps what was done on a permit", a_failure_keeps_what_was_done_on_a_permit),
     ("a sleeper takes nothing of a guess", a_sleeper_takes_nothing_of_a_guess),
     ("a mark means nothing on the next permit", a_mark_means_nothing_on_the_next_permit),
     ("nobody works on what changes", nobody_works_on_what_changes),
     ("a stream is read while a file changes", a_stream_is_read_while_a_file_changes),
+    ("nobody works on a pipe that is young no more", nobody_works_on_a_pipe_that_is_young_no_more),
     ("who was let go is seen", who_was_let_go_is_seen),
     ("a reader depends on what it sees", a_reader_depends_on_what_it_sees),
     ("a reader of two depends on what it sees", a_reader_of_two_depends_on_what_it_sees),
@@ -443,6 +472,7 @@ fn the_protocol_holds_and_each_planted_error_is_found() {
         Fault::WorkRelaxed,
         Fault::PermitLookedAtFirst,
         Fault::StreamPublished,
+        Fault::EpochEndedLast,
         Fault::RevokedRelaxed,
         Fault::WorkersIgnored,
         Fault::WorkersLookedAtFirst,

@@ -134,6 +134,7 @@ impl Supervisor {
             if self.completions.has_any() {
                 self.take_completions();
             }
+            self.renew_youth();
             if self.asked.is_wanted() {
                 let status = self.ahead_status();
                 self.asked.answer(status);

@@ -276,6 +276,7 @@ impl Supervisor {
             self.ahead.core.fork(process(parent), process(child));
             self.ahead.touched.insert(Object::Children(parent));
             self.ahead.note_fork(parent, child);
+            self.note_whether_all(child);
             if !shares_memory && self.ahead.is_speculative(child) {
                 world.processes[slot].flags.fetch_or(agent_abi::PROCESS_GOES, Ordering::Relaxed);
             }

@@ -309,6 +309,7 @@ pub(crate) struct Ahead {
     program_names: filesystems::disk::program_names::ProgramNames,
     permits: calls::permits::Given,
     busy_programs: filesystems::text_busy::BusyPrograms,
+    youth: objects::young_pipes::Youth,
     known_ways: calls::known_ways::KnownWays,
     whole_objects: calls::exchange::WholeObjects,
     /// Transactions that held writes went into.
@@ -387,6 +388,7 @@ impl Ahead {
             program_names: filesystems::disk::program_names::ProgramNames::default(),
             permits: calls::permits::Given::default(),
             busy_programs: filesystems::text_busy::BusyPrograms::default(),
+            youth: objects::young_pipes::Youth::default(),
             known_ways: Default::default(),
             whole_objects: calls::exchange::WholeObjects::default(),
             written: Clock::NONE,

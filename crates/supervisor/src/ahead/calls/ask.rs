@@ -77,6 +77,7 @@ impl Supervisor {
         let pid = self.pid_of(tid).map_err(kernel)?;
         let is_fresh = self.ahead.waiting.asks_anew(tid);
         let call = Call { is_fresh, was_busy, ..Call::new(tid, pid, frame, frame_at) };
+        self.note_whether_all(pid);
         self.ahead.busy_programs.asks(tid, was_busy);
         self.consider(stopped, call)?;
         self.settle_calls();
@@ -623,6 +624,7 @@ impl Supervisor {
             return Ok(false);
         }
         self.revoke_permits();
+        self.end_youth();
         let mut unreaped = self.ahead.vessels.take_unreaped(pid);
         let begin = Instant::now();
         let known = self.known_of(pid, stopped.tid());
@@ -729,6 +731,7 @@ impl Supervisor {
         let created = self.ahead.core.create_speculation(process(call.pid), access, now);
         match created {
             Ok(created) => {
+                self.end_youth();
                 self.carry_out()?;
                 self.ahead.report.open(self.ahead.core.open_speculations());
                 Ok(Some(created.id))

@@ -94,13 +94,14 @@ impl Supervisor {
             matches!(object, Object::File(..) | Object::Names(..) | Object::Position(..) | Object::Created(..))
         };
         if gaining.iter().any(is_stream) {
-            return self.call_out(caller, Work::is_under_way);
+            return self.call_out_who_works(caller);
         }
         !gaining.iter().any(is_looked_at) || self.call_out(caller, Work::is_under_way_elsewhere)
     }
 
     /// Who is in a call of which we were not asked, but the caller, comes back to it and asks. Whether there is nobody.
     pub(in crate::ahead) fn call_out_who_works(&mut self, caller: ThreadId) -> bool {
+        self.suspend_youth();
         self.call_out(caller, Work::is_under_way)
     }
 
@@ -135,6 +136,11 @@ impl Supervisor {
         let permits = &self.ahead.permits;
         let is_kept = |(caller, since): (ThreadId, Instant)| caller != call.tid && since.elapsed() < KEEPS_OTHERS;
         permits.is_awaited && permits.awaiting.is_some_and(is_kept) && permitted::kind(call.frame.nr).is_some()
+    }
+
+    /// Whether a call waits until nobody is in a call of which we were not asked.
+    pub(in crate::ahead) fn are_calls_awaited(&self) -> bool {
+        self.ahead.permits.is_awaited
     }
 
     /// A thread that was called out goes on. If its call was made already it has a few steps to go before it says so:

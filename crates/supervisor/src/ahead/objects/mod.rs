@@ -12,6 +12,7 @@ pub(in crate::ahead) mod record_lock;
 pub(in crate::ahead) mod sockets;
 pub(in crate::ahead) mod timerfd;
 pub(in crate::ahead) mod young;
+pub(in crate::ahead) mod young_pipes;
 
 /// All kinds of objects that come in by [`kind`].
 static KINDS: [&dyn kind::Kind; 2] = [&eventfd::Counters, &timerfd::Timers];

@@ -1,11 +1,33 @@
 //! What SIGCHLD does in a process.
 
+use crate::ahead::process::children::Children;
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
 use agent_abi::PROCESS_EXIT_SIGNAL;
 use procfs::{ProcessId, Stat, Status};
 use std::sync::atomic::Ordering;
 use tracee::{Result, SignalInfo, Stopped};
+
+impl Children {
+    /// Whether a process has still to be told of a child, or to wait for one in the kernel.
+    pub fn has_to_hear(&self, pid: ProcessId) -> bool {
+        self.is_to_be_told(pid) || self.to_reap.contains_key(&pid)
+    }
+
+    pub fn is_to_be_told(&self, pid: ProcessId) -> bool {
+        self.to_tell.get(&pid).is_some_and(|told| !told.is_empty())
+    }
+
+    /// All that have.
+    pub fn who_has_to_hear(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.to_tell.keys().chain(self.to_reap.keys()).copied().filter(|&pid| self.has_to_hear(pid))
+    }
+
+    /// Those that have still to be told of a child.
+    pub fn parents_to_tell(&self) -> Vec<ProcessId> {
+        self.to_tell.iter().filter(|(_, told)| !told.is_empty()).map(|(&pid, _)| pid).collect()
+    }
+}
 
 impl Supervisor {
     /// The kernel joins its word of a child's end with one that waits already, and says nothing of the second child.

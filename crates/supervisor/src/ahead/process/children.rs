@@ -57,11 +57,11 @@ pub(crate) struct Children {
     pub apart: Apart,
     standing: HashMap<ProcessId, (Stopped, Option<SignalInfo>)>,
     /// Whom to send SIGCHLD, and about whom.
-    to_tell: HashMap<ProcessId, Vec<ProcessId>>,
+    pub(super) to_tell: HashMap<ProcessId, Vec<ProcessId>>,
     /// Ended in the kernel; their parent has waited for them while their exits were held, which can still be undone.
     provisionally_reaped: HashMap<ProcessId, ProcessId>,
     /// Their parent has waited for them, for good, while their exits were held, and must still do so in the kernel.
-    to_reap: HashMap<ProcessId, Vec<ProcessId>>,
+    pub(super) to_reap: HashMap<ProcessId, Vec<ProcessId>>,
     /// What the kernel says about them, to their parent, has been said, or never happened.
     silent: HashMap<ProcessId, Option<ProcessId>>,
     /// Their end is being told by us.
@@ -144,20 +144,6 @@ impl Children {
     /// Whether a process has a child that uses its memory.
     pub fn any_shares_with(&self, pid: ProcessId) -> bool {
         self.sharing.iter().any(|&child| self.kin.parent(child) == Some(pid))
-    }
-
-    /// Whether a process has still to be told of a child, or to wait for one in the kernel.
-    pub fn has_to_hear(&self, pid: ProcessId) -> bool {
-        self.is_to_be_told(pid) || self.to_reap.contains_key(&pid)
-    }
-
-    pub fn is_to_be_told(&self, pid: ProcessId) -> bool {
-        self.to_tell.get(&pid).is_some_and(|told| !told.is_empty())
-    }
-
-    /// Those that have still to be told of a child.
-    pub fn parents_to_tell(&self) -> Vec<ProcessId> {
-        self.to_tell.iter().filter(|(_, told)| !told.is_empty()).map(|(&pid, _)| pid).collect()
     }
 
     pub fn stands(&self, pid: ProcessId) -> bool {

@@ -92,7 +92,7 @@ impl Queues {
         self.queues.contains_key(&receiver)
     }
 
-    fn receivers(&self) -> Vec<ProcessId> {
+    pub fn receivers(&self) -> Vec<ProcessId> {
         self.queues.keys().copied().collect()
     }
 

@@ -48,6 +48,7 @@ impl Supervisor {
             // What is not undone because nobody guesses leaves everything as it is.
             if !matches!(action, Action::RollForward { .. }) {
                 self.revoke_permits();
+                self.end_youth();
             }
             match action {
                 Action::Stop { process } => {

@@ -137,6 +137,7 @@ impl Supervisor {
     /// A guess turned out right or wrong.
     pub(in crate::ahead) fn resolve(&mut self, id: SpeculationId, is_right: bool) {
         self.revoke_permits();
+        self.end_youth();
         let verdict = match is_right {
             true => self.ahead.core.commit_speculation(id),
             false => self.ahead.core.fail_speculation(id),
@@ -161,6 +162,7 @@ impl Supervisor {
             return;
         }
         self.revoke_permits();
+        self.end_youth();
         self.ahead.known_ways.begin();
         self.ahead.quiet_since = Instant::now();
         if let Err(error) = self.learn_kinship() {
