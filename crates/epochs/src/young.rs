@@ -3,8 +3,8 @@
 //!
 //! A pipe is young for one *epoch* of the world. An epoch ends when a guess is made or resolved and when a checkpoint
 //! is taken. While it lasts, only processes have the pipe that depend on all guesses that are open: the one that made
-//! it, and those born to it since. What one of them reads there adds nothing to what it depends on, and a rollback takes
-//! back all of them, and the pipe.
+//! it, and those born to it since. What one of them reads there adds nothing to what it depends on, and a rollback
+//! takes back all of them, and the pipe.
 //!
 //! *Look at the permit first.* A thread looks up the permit, then the epoch and the pipe, and then publishes that it
 //! works on that permit. Whoever ends an epoch changes it first, and then revokes.

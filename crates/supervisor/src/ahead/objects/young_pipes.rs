@@ -77,8 +77,8 @@ impl Supervisor {
         self.ahead.youth.hearers = now;
     }
 
-    /// The pipes that a process makes from now on are young, if it depends on all guesses that are open: it does so until
-    /// the epoch is over.
+    /// The pipes that a process makes from now on are young, if it depends on all guesses that are open: it does so
+    /// until the epoch is over.
     pub(in crate::ahead) fn note_whether_all(&self, pid: ProcessId) {
         let epoch = self.world().young.epoch();
         let Some(tracee) = self.tracees.get(&pid.leader()) else { return };
