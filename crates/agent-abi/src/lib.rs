@@ -102,9 +102,9 @@ pub enum Request {
     Fatal = 8,
     /// A descriptor of an outside stream is about to be closed: its other end must not see that before it may: `(fd)`.
     HoldEnd = 9,
-    /// May this call be made, and as what: `(frame, busy)`. Answer: `ahead::…`. While the supervisor has no answer the
-    /// thread stays stopped. `busy`: not 0 if the call has executed a program as it was answered, and has failed with
-    /// ETXTBSY.
+    /// May this call be made, and as what: `(frame, busy)`. Answer: `ahead::…`. While the supervisor has no answer
+    /// the thread stays stopped. `busy`: not 0 if the call has executed a program as it was answered, and has failed
+    /// with ETXTBSY.
     Ahead = 10,
     /// A call that was to be told of has been made: `(result)`.
     Done = 11,

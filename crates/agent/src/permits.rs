@@ -423,8 +423,8 @@ impl Call<'_> {
         true
     }
 
-    /// The supervisor has allowed an `open`, perhaps with a permit for what comes next. If the name is known to lead past
-    /// all that is held, the descriptor is as if it were opened on that permit.
+    /// The supervisor has allowed an `open`, perhaps with a permit for what comes next. If the name is known to lead
+    /// past all that is held, the descriptor is as if it were opened on that permit.
     #[cold]
     pub fn mark_opened(&self) {
         let fd = self.frame.rax;

@@ -245,8 +245,8 @@ impl Supervisor {
         }
     }
 
-    /// What was decided of a call that has waited. What others look at may have changed since, but where it only waits for
-    /// children.
+    /// What was decided of a call that has waited. What others look at may have changed since, but where it only waits
+    /// for children.
     pub(in crate::ahead) fn without_permits(&mut self, call: &Call, decision: Decision) -> Decision {
         if waits_for_children(call) {
             return self.with_permit(call, decision);
