@@ -166,15 +166,21 @@ fn run(dir: &Path, words: &[&str], program: &str, count: u32) -> (String, serde_
     (said, serde_json::from_str(&fs::read_to_string(stats).unwrap()).unwrap())
 }
 
+/// A directory with what the programs look at, in one of its own.
+fn place() -> (tempfile::TempDir, PathBuf) {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = place.path().join("here");
+    fs::create_dir(&dir).unwrap();
+    folder(&dir);
+    (place, dir)
+}
+
 #[test]
 fn no_call_is_asked_about_in_steady_state() {
     if !support::has_root_for("running ahead") {
         return;
     }
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let dir = place.path().join("here");
-    fs::create_dir(&dir).unwrap();
-    folder(&dir);
+    let (_place, dir) = place();
     let loops: Vec<String> = CALLS.iter().map(|calls| format!("for i in range(count):\n  {calls}\n")).collect();
     let program = format!("guess = begin()\n{}commit(guess)", loops.concat());
     let asked = |count| run(&dir, &[], &program, count).1["ahead"]["asked"].as_u64().unwrap();
@@ -194,10 +200,7 @@ fn what_concerns_nobody_else_takes_one_stop() {
         return;
     }
     for (calls, expected) in STOPS {
-        let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let dir = place.path().join("here");
-        fs::create_dir(&dir).unwrap();
-        folder(&dir);
+        let (_place, dir) = place();
         let program = format!("guess = begin()\nfor i in range(count):\n  {calls}\ncommit(guess)");
         let stops = |count| run(&dir, &[], &program, count).1["tracee_stops"].as_u64().unwrap();
         let (some, more) = (stops(100), stops(300));
@@ -211,10 +214,7 @@ fn who_goes_with_a_guess_changes_descriptors_of_files_without_a_question() {
     if !support::has_root_for("running ahead") {
         return;
     }
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let dir = place.path().join("here");
-    fs::create_dir(&dir).unwrap();
-    folder(&dir);
+    let (_place, dir) = place();
     let program = "
 guess = begin()
 if os.fork() == 0:
@@ -239,10 +239,7 @@ fn a_pipe_of_a_guess_needs_no_question() {
     if !support::has_root_for("running ahead") {
         return;
     }
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let dir = place.path().join("here");
-    fs::create_dir(&dir).unwrap();
-    folder(&dir);
+    let (_place, dir) = place();
     let program = "
 guess = begin()
 seen = []
@@ -272,10 +269,7 @@ fn what_concerns_nobody_else_takes_nobodys_permit() {
     if !support::has_root_for("running ahead") {
         return;
     }
-    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let dir = place.path().join("here");
-    fs::create_dir(&dir).unwrap();
-    folder(&dir);
+    let (_place, dir) = place();
     let program = "
 guess = begin()
 if os.fork() == 0:
@@ -301,10 +295,7 @@ fn what_is_not_asked_about_is_taken_back_as_if_it_were() {
     for ending in ["commit", "fail"] {
         let mut said = Vec::new();
         for ahead in ["--ahead=ask", "--ahead=permits"] {
-            let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-            let dir = place.path().join("here");
-            fs::create_dir(&dir).unwrap();
-            folder(&dir);
+            let (_place, dir) = place();
             for number in 0..LOOKS.len() {
                 fs::create_dir(dir.join(number.to_string())).unwrap();
                 folder(&dir.join(number.to_string()));
