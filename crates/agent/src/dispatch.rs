@@ -56,6 +56,7 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
 struct Decided {
     /// The supervisor is told when it has been made.
     is_told: bool,
+    /// It was published as one that nobody is asked about, which ends with the call.
     is_permitted: bool,
     /// It was asked about, and executes what it names.
     is_program: bool,

@@ -36,6 +36,7 @@ impl Call<'_> {
             && self.world.young.begin(&self.thread.work, |epoch| self.concerns_young_pipe(epoch))
     }
 
+    /// Whether the descriptor that the call uses or replaces leads to a pipe that is young in this epoch.
     fn concerns_young_pipe(&self, epoch: u64) -> bool {
         let is_young =
             |fd: u64| Stat::of_fd(fd).map(|stat| stat.kind() == S_IFIFO && self.world.young.has(stat.hash(), epoch));
@@ -47,8 +48,9 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the call is one of those, its process alone has its descriptors and has nothing to hear, and nobody can
-    /// have got one in another way than by birth, or hears of what happens there.
+    /// Whether the call is of a kind that is made on young pipes without a question. The process has to be alone with
+    /// its descriptors and must have nothing to hear. Nobody may have got a descriptor in another way than by birth, or
+    /// be told by a signal that a pipe is ready.
     fn may_concern_young_pipes(&self) -> bool {
         const OTHERS_MAY_TELL: u32 =
             option::DESCRIPTORS_PASSED | option::DESCRIPTORS_TAKEN | option::READINESS_SIGNALLED | option::READS_HEARD;

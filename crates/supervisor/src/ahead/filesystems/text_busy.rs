@@ -20,13 +20,13 @@ const EXECUTABLE: u32 = 0o111;
 /// `O_ACCMODE`.
 const ACCESS_MODE: u32 = 3;
 
-/// Threads whose program was busy though we did not keep it open any more. What we had a moment before, for a guess or
-/// only to look at it, may have been the reason: they try once more.
+/// Threads whose program the kernel called busy (ETXTBSY), though no descriptor of ours had it open for writing when we
+/// were asked. One that we have closed since may have been the reason, so that these threads try once more.
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct BusyPrograms {
     /// Counts whatever may have closed what was kept.
     let_go: u64,
-    /// By thread, what it was when it was told to try.
+    /// By thread, the count at which the thread was told to try once more.
     tried: HashMap<ThreadId, u64>,
 }
 
