@@ -6,6 +6,7 @@ use crate::descriptors::{process_of, user_of, ProcessDescriptors};
 use crate::forward::Received;
 use crate::message::{Message, Sender};
 use crate::outputs::Outputs;
+use crate::resent_signals::ResentSignals;
 use crate::same_core::{self, Confined, SameCore, Woken};
 use crate::signals;
 use crate::stats::Stats;
@@ -94,7 +95,7 @@ pub(crate) struct Supervisor {
     /// Threads that end, or see a signal, when what their processes did is committed (`ending`).
     pub going_on_later: Vec<crate::ending::GoesOnLater>,
     /// Signals that were taken from a thread's queue and sent again as others.
-    pub resent_signals: HashMap<ThreadId, Vec<SignalInfo>>,
+    pub resent_signals: ResentSignals,
     /// Threads that were stepped until they asked for something, and whose processes ignore SIGTRAP.
     pub traps_to_ignore: HashSet<ThreadId>,
     /// Who wants to know how the world is.
@@ -475,7 +476,8 @@ impl Supervisor {
             return stopped.resume(0);
         }
         let sent = stopped.signal_info()?;
-        let info = self.as_it_was(tid, sent);
+        let info = self.resent_signals.take(tid, sent);
+        self.resent_signals.forget_dropped(&stopped);
         if info.is_synchronous() && crate::ahead::is_fatal(tid, signal) && crate::ending::is_of_first_process(tid) {
             self.observe_signal(tid, &info);
             return self.let_first_process_die(stopped);
@@ -495,13 +497,15 @@ impl Supervisor {
         let left = self.leave_agent(stopped, look, &mut more, &mut has_run)?;
         self.observe_signal(tid, &info);
         if left.is_none() {
-            self.requeue(tid, &info);
             self.ahead_on_requeue(&info);
+            self.requeue(tid, &info);
         }
         self.put_back_signals(left.as_ref(), tid, more)?;
         let resumed = match left {
             // The kernel still has what came with the signal.
-            Some(stopped) if !has_run && !sent.is_from_us() && !info.is_noted() => self.deliver(stopped, signal, None),
+            Some(stopped) if !has_run && sent.is_in_place_of().is_none() && !info.is_noted() => {
+                self.deliver(stopped, signal, None)
+            }
             Some(stopped) => self.deliver(stopped, signal, Some(info.unnoted())),
             None => Ok(()),
         };
@@ -554,7 +558,7 @@ impl Supervisor {
         tid: ThreadId,
         taken: Vec<SignalInfo>,
     ) -> Result<()> {
-        let taken: Vec<SignalInfo> = taken.into_iter().map(|info| self.as_it_was(tid, info)).collect();
+        let taken: Vec<SignalInfo> = taken.into_iter().map(|info| self.resent_signals.take(tid, info)).collect();
         let pid = self.pid_of(tid).unwrap_or(tid.leads());
         let refused: Vec<SignalInfo> = taken.into_iter().filter(|info| !info.send_again(pid, tid)).collect();
         let again = match left.filter(|_| !refused.is_empty() && !self.has_company(tid)) {
@@ -576,29 +580,14 @@ impl Supervisor {
 
     /// Send a signal again as one of ours, and remember what it was.
     pub(crate) fn send_again_as_ours(&mut self, tid: ThreadId, info: SignalInfo) {
-        self.resent_signals.entry(tid).or_default().push(info);
-        crate::sys::kill_thread(tid, info.number());
-    }
-
-    /// The signals of all threads of a process that we have sent again, as they were.
-    pub(crate) fn sent_again_to(&mut self, pid: ProcessId) -> HashMap<ThreadId, Vec<SignalInfo>> {
-        let mut sent = self.resent_signals.clone();
-        sent.retain(|&tid, _| tid == pid.leader() || self.pid_of(tid).is_ok_and(|of| of == pid));
-        sent
-    }
-
-    /// What this signal was before it was sent again.
-    pub(crate) fn as_it_was(&mut self, tid: ThreadId, info: SignalInfo) -> SignalInfo {
-        if self.resent_signals.is_empty() || !info.is_from_us() {
-            return info;
+        let pid = self.pid_of(tid).unwrap_or(tid.leads());
+        let is_told = self.ahead_tells_by(&info);
+        let ours = self.resent_signals.in_place_of(tid, info, is_told);
+        if !ours.send_again(pid, tid) {
+            // It has ended, or as many signals wait for it as may.
+            self.resent_signals.take(tid, ours);
+            crate::sys::kill_thread(tid, info.number());
         }
-        let Some(resent) = self.resent_signals.get_mut(&tid) else { return info };
-        let found = resent.iter().position(|saved| saved.number() == info.number());
-        let saved = found.map_or(info, |found| resent.remove(found));
-        if resent.is_empty() {
-            self.resent_signals.remove(&tid);
-        }
-        saved
     }
 
     /// A signal to a whole process group reaches COMMAND by itself: the front must not send it on.
@@ -678,7 +667,7 @@ impl Supervisor {
     }
 
     pub(crate) fn on_exit(&mut self, tid: ThreadId) {
-        self.resent_signals.remove(&tid);
+        self.resent_signals.forget(tid);
         self.traps_to_ignore.remove(&tid);
         self.stop_nobody_for(tid);
         let Some(tracee) = self.tracees.remove(&tid) else { return self.on_vessel_end(tid) };

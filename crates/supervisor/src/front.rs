@@ -628,7 +628,7 @@ impl Prepared {
             confined: Vec::new(),
             watched: HashSet::new(),
             going_on_later: Vec::new(),
-            resent_signals: HashMap::new(),
+            resent_signals: Default::default(),
             traps_to_ignore: HashSet::new(),
             asked: asked.clone(),
             completions: Default::default(),

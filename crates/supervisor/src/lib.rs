@@ -31,6 +31,7 @@ mod mount_watch;
 mod outputs;
 mod request_names;
 mod requests;
+mod resent_signals;
 mod same_core;
 mod signals;
 mod stats;

@@ -490,7 +490,12 @@ impl Supervisor {
         Ok(Some(stopped))
     }
 
-    /// A signal that was to be delivered was sent again instead. If we tell of a child's end by it, it is still to be
+    /// Whether we tell a parent of a child's end by this signal.
+    pub(crate) fn ahead_tells_by(&self, info: &SignalInfo) -> bool {
+        info.number() == libc::SIGCHLD && self.ahead.children.is_announced(info.process())
+    }
+
+    /// A signal that was to be delivered is sent again instead. If we tell of a child's end by it, it is still to be
     /// taken for ours, and not for the kernel's word of the same end.
     pub(crate) fn ahead_on_requeue(&mut self, info: &SignalInfo) {
         if info.number() == libc::SIGCHLD && self.ahead.children.is_silent(info.process()) {

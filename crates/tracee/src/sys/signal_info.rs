@@ -1,5 +1,7 @@
 //! What comes with a signal, in the layout of the kernel.
 
+use std::num::NonZeroU64;
+
 use procfs::{ProcessId, ThreadId};
 
 /// A signal with everything that came with it (`siginfo_t`).
@@ -19,10 +21,14 @@ impl Default for SignalInfo {
     }
 }
 
-/// In eights of bytes: the kernel keeps 48, and only SIGCHLD uses more than 32 of them.
+/// In eights of bytes: the kernel keeps 48, and only its own SIGCHLD uses more than 32 of them.
 const NOTE_AT: usize = 4;
+const RESENT_AT: usize = NOTE_AT + 1;
 const NOTE: u64 = u64::from_be_bytes(*b"ourswell");
 const NOTE_STOPS: u64 = u64::from_be_bytes(*b"ourstops");
+const NOTE_RESENT: u64 = u64::from_be_bytes(*b"oursagin");
+/// `SI_ASYNCNL`: no process says it, and Linux does not use it.
+const CODE_OF_RESENT: i32 = -60;
 
 impl SignalInfo {
     /// `si_code`.
@@ -90,13 +96,30 @@ impl SignalInfo {
             false => self,
         }
     }
+    /// What is sent in its place where the kernel lets nobody but its receiver say what it says. `id` finds what it
+    /// was. Who takes such a signal without a stop sees whose it is, and the code that a queued signal has if a process
+    /// sent it. One of the kernel's has a code for which the agent knows no sender.
+    pub fn in_its_place(&self, id: NonZeroU64) -> Self {
+        let mut info = self.with_note(NOTE_RESENT);
+        info.0.si_code = if self.code() <= 0 { libc::SI_QUEUE } else { CODE_OF_RESENT };
+        // SAFETY: as in `has_note`.
+        unsafe { (&raw mut info.0).cast::<u64>().add(RESENT_AT).write(id.get()) };
+        info
+    }
+    /// The `id` of a signal that was sent in the place of another one ([`Self::in_its_place`]).
+    pub fn is_in_place_of(&self) -> Option<NonZeroU64> {
+        // SAFETY: as in `has_note`.
+        let id = unsafe { (&raw const self.0).cast::<u64>().add(RESENT_AT).read() };
+        NonZeroU64::new(id).filter(|_| self.has_note(NOTE_RESENT))
+    }
     /// Whether it has the note.
     pub fn is_noted(&self) -> bool {
         self.has_note(NOTE)
     }
     fn has_note(&self, note: u64) -> bool {
+        let is_of_kernel = self.number() == libc::SIGCHLD && self.code() > 0;
         // SAFETY: a `siginfo_t` has 128 bytes; these eight are inside, aligned, and plain.
-        self.number() != libc::SIGCHLD && unsafe { (&raw const self.0).cast::<u64>().add(NOTE_AT).read() } == note
+        !is_of_kernel && unsafe { (&raw const self.0).cast::<u64>().add(NOTE_AT).read() } == note
     }
     fn with_note(mut self, note: u64) -> Self {
         // SAFETY: as in `is_noted`.
@@ -112,15 +135,13 @@ impl SignalInfo {
         // SAFETY: any bits are an integer.
         ProcessId::from_raw(unsafe { self.0.si_pid() })
     }
-    /// Whether it may be one that we have sent to a single thread. In another namespace of processes we have no number.
-    pub fn is_from_us(&self) -> bool {
-        self.code() == libc::SI_TKILL && [ProcessId::own().as_raw(), 0].contains(&self.sender().as_raw())
-    }
     /// Send it again to a thread, with all that came with it if the kernel lets us. SIGSTOP and what else cannot be
     /// blocked carry nothing that a program could see.
     pub(crate) fn resend(&self, tid: ThreadId) {
-        // Any other thread than the first one is refused so.
-        if !self.send_again(tid.leads(), tid) {
+        // Any other thread than the first one is refused with its own number.
+        let is_sent = self.send_again(tid.leads(), tid)
+            || procfs::process_of(tid).is_ok_and(|pid| pid != tid.leads() && self.send_again(pid, tid));
+        if !is_sent {
             // SAFETY: no pointers.
             unsafe { libc::syscall(libc::SYS_tkill, tid.as_raw(), self.number()) };
         }

@@ -650,7 +650,8 @@ impl Supervisor {
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);
-                let sent_again = self.sent_again_to(pid);
+                let mut sent_again = self.resent_signals.originals();
+                sent_again.retain(|&tid, _| tid == pid.leader() || self.pid_of(tid).is_ok_and(|of| of == pid));
                 let apart = self.ahead.children.apart.parent(pid);
                 let tid = stopped.tid();
                 let kept =

@@ -10,11 +10,11 @@
 
 use crate::ahead::process::thread_group::Then;
 use crate::ahead::Call;
+use crate::resent_signals::Original;
 use checkpoint::{ThreadedVessel, VesselId};
 use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::Checkpoint;
 use std::collections::{HashMap, HashSet};
-use tracee::SignalInfo;
 
 /// A checkpoint and what goes with it.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Kept {
     /// What they lead to: device and inode.
     pub open: HashSet<(u64, u64)>,
     /// What the signals of ours were that waited for its threads.
-    pub sent_again: HashMap<ThreadId, Vec<SignalInfo>>,
+    pub sent_again: HashMap<ThreadId, Vec<Original>>,
     /// How many calls of the process had become speculations by injection, the one at whose entry it was taken
     /// included.
     pub injected: u64,

@@ -16,6 +16,7 @@ use crate::ahead::speculations::report::Rollback;
 use crate::ahead::{pid_of, Object, Written, SCRATCH};
 use crate::event_loop::Supervisor;
 use crate::outputs::Taken;
+use crate::resent_signals;
 use checkpoint::CheckpointError;
 use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::{Action, Checkpoint, Process};
@@ -264,7 +265,7 @@ impl Supervisor {
                 // Its agent may not attach the world, and tries again when it may.
                 Stop::Signal(signal) if self.is_of_injection(&now, signal)? => self.on_stop(now),
                 Stop::Signal(_) => {
-                    let info = now.signal_info()?;
+                    let info = self.resent_signals.take(tid, now.signal_info()?);
                     self.ahead.held_signals.hold(pid, info);
                     now.resume(0)?;
                 }
@@ -276,7 +277,7 @@ impl Supervisor {
         if let Some(stopped) = &stopped {
             if let Stop::Signal(_) = stopped.stop() {
                 let info = stopped.signal_info()?;
-                let info = self.as_it_was(tid, info);
+                let info = self.resent_signals.take(tid, info);
                 // Its own SIGPIPE, abort and the like belong to what is taken back; what we have told of a child is
                 // told again.
                 let is_own = is_own(&info, pid);
@@ -421,12 +422,15 @@ impl Supervisor {
     ) -> Result<bool> {
         let tells = |info: &SignalInfo| info.number() == libc::SIGCHLD && info.process() == child;
         let is_pending = match stops.get(&parent.leader()) {
-            Some(stopped) => stopped.pending_signals(true)?.iter().any(tells),
+            Some(stopped) => {
+                let original = |info: &SignalInfo| self.resent_signals.original(parent.leader(), info);
+                let is_resent = |info: &SignalInfo| original(info).is_some_and(|was| tells(&was.info));
+                stopped.pending_signals(true)?.iter().any(tells)
+                    || stopped.pending_signals(false)?.iter().any(is_resent)
+            }
             None => false,
         };
-        let is_held = self.ahead.held_signals.of(parent).iter().any(tells);
-        let resent = self.resent_signals.get(&parent.leader());
-        Ok(is_pending || is_held || resent.is_some_and(|list| list.iter().any(tells)))
+        Ok(is_pending || self.ahead.held_signals.of(parent).iter().any(tells))
     }
 
     /// Put a process back to its checkpoint; its call is looked at again, and made without running ahead. `threads` has
@@ -443,10 +447,12 @@ impl Supervisor {
             was_giving_birth |= self.ahead.giving_birth.remove(tid);
         }
         let restored = self.restore_from(&kept, pid, &mut threads);
-        let Kept { vessel, tid, call, mut others, apart, .. } = kept;
+        let Kept { vessel, tid, call, mut others, apart, sent_again, .. } = kept;
         self.ahead.children.apart.put_back(pid, apart);
+        let as_it_was =
+            |tid: ThreadId, info| resent_signals::find(sent_again.get(&tid), &info).map_or(info, |was| was.info);
         let signals: HashMap<ThreadId, Option<SignalInfo>> =
-            threads.keys().map(|&tid| (tid, vessel.signal(tid))).collect();
+            threads.keys().map(|&tid| (tid, vessel.signal(tid).map(|info| as_it_was(tid, info)))).collect();
         // Also where the process was killed meanwhile: nobody else knows of its vessel.
         self.discard_vessel(vessel.into_vessel());
         restored?;
@@ -534,18 +540,14 @@ impl Supervisor {
     /// since are not sent by us, too.
     fn forget_pending_again(&mut self, pid: ProcessId, kept: &Kept) {
         for (tid, pending, shared) in kept.vessel.pending() {
-            let is_ours = pending.is_from_us();
-            let mut sent_again = kept.sent_again.get(&tid).into_iter().flatten();
-            let was = sent_again.find(|info| is_ours && info.number() == pending.number()).copied().unwrap_or(pending);
+            let original = self.resent_signals.waits_again(tid, &pending, kept.sent_again.get(&tid));
+            let was = original.map_or(pending, |original| original.info);
             self.ahead.signals.forget_those_like(pid, &was);
             self.ahead.held_signals.forget_one_like(pid, &was);
-            let is_there = |list: &Vec<SignalInfo>| list.iter().any(|info| info.number() == was.number());
-            if is_ours && !self.resent_signals.get(&tid).is_some_and(is_there) {
-                self.resent_signals.entry(tid).or_default().push(was);
-            }
-            if !is_ours && pending.number() == libc::SIGCHLD && pending.code() > 0 && !shared {
+            let is_told = original.map_or(!shared, |original| original.is_told);
+            if is_told && was.number() == libc::SIGCHLD && was.code() > 0 {
                 // What we have told of a child, and what may have been heard since.
-                self.ahead.children.announce(pending.process());
+                self.ahead.children.announce(was.process());
             }
         }
     }
@@ -572,12 +574,14 @@ impl Supervisor {
     fn forget_undone_signals(&mut self, pid: ProcessId, stopped: &Stopped) -> Result<()> {
         let tid = stopped.tid();
         let is_first = tid == pid.leader();
-        let sent_again = self.resent_signals.get(&tid).cloned().unwrap_or_default();
-        let what_it_was = |info: &SignalInfo| sent_again.iter().find(|was| was.number() == info.number()).copied();
         let is_undone = |info: &SignalInfo| info.is_noted() || is_own(info, pid);
-        let is_undone_again =
-            |info: &SignalInfo| info.is_from_us() && what_it_was(info).is_some_and(|was| is_undone(&was));
-        let taken: Vec<SignalInfo> = stopped.pending_signals(false)?.into_iter().filter(is_undone_again).collect();
+        let mut taken = stopped.pending_signals(false)?;
+        taken.retain(|info| {
+            let original = self.resent_signals.original(tid, info);
+            original.is_some_and(|was| was.is_told || is_undone(&was.info))
+        });
+        let places: Vec<_> = taken.iter().filter_map(SignalInfo::is_in_place_of).collect();
+        let is_undone_again = |info: &SignalInfo| info.is_in_place_of().is_some_and(|id| places.contains(&id));
         self.take_signals(pid, stopped, |info, shared| {
             if shared && !is_first {
                 // Those of the whole process are looked at once.
@@ -586,8 +590,8 @@ impl Supervisor {
             let is_told = info.number() == libc::SIGCHLD && info.code() > 0 && !shared;
             is_told || is_undone(info) || is_undone_again(info) || info.number() == libc::SIGPIPE && !shared
         })?;
-        for info in taken {
-            self.as_it_was(tid, info);
+        for info in &taken {
+            self.resent_signals.take(tid, *info);
         }
         Ok(())
     }
@@ -731,6 +735,7 @@ impl Supervisor {
     /// Signals that reached a process while it was made to do something for us.
     pub(in crate::ahead) fn hold_signals(&mut self, pid: ProcessId, signals: Vec<SignalInfo>) {
         for info in signals {
+            let info = self.resent_signals.take(pid.leader(), info);
             if self.ahead.is_speculative(pid) {
                 self.ahead.held_signals.hold(pid, info);
             } else {
