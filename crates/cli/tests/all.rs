@@ -58,6 +58,7 @@ mod flush_error;
 mod mounts;
 mod outside;
 mod outside_guesses;
+mod quotas;
 mod refused_programs;
 mod signals;
 mod slow_readers;

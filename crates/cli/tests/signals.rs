@@ -100,12 +100,15 @@ fn no_thread_of_the_supervisor_takes_the_signal_of_a_stop() {
 /// What a number means is told by its name.
 #[test]
 fn what_is_refused_is_told_by_its_name() {
-    let python = "import ctypes\nlibc = ctypes.CDLL(None)\nlibc.prctl(22, 2, 0)\nlibc.ptrace(0, 0, 0, 0)\n";
+    // Accounting is refused before the path is looked at, which names no file.
+    let python = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\nlibc.prctl(22, 2, 0)\n\
+        libc.ptrace(0, 0, 0, 0)\nassert libc.acct(b'/no/such/file') == -1 and ctypes.get_errno() == 38\n";
     let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
     let command = command.args(["run", "-vv", "--", "/usr/bin/python3", "-I", "-c", python]);
     let output = command.stdin(Stdio::null()).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    for name in ["prctl(PR_SET_SECCOMP)", "ptrace(PTRACE_TRACEME)"] {
+    assert!(output.status.success(), "{stderr}");
+    for name in ["prctl(PR_SET_SECCOMP)", "ptrace(PTRACE_TRACEME)", "acct"] {
         assert!(stderr.contains(name), "{stderr}");
     }
 }
