@@ -266,6 +266,9 @@ impl crate::World {
 
     /// This pipe was made inside. One that was made long ago may be forgotten for it.
     pub fn remember_pipe(&self, object: u64) {
+        if self.is_inside_pipe(object) {
+            return;
+        }
         let places = self.places_of_pipe(object);
         for place in places {
             if place.compare_exchange(0, object, Ordering::AcqRel, Ordering::Acquire).is_ok() {
@@ -273,6 +276,11 @@ impl crate::World {
             }
         }
         places[(object >> 1) as usize % PIPE_PLACES].store(object, Ordering::Release);
+    }
+
+    /// Whether a thread may have made a pipe that nobody was told of yet.
+    pub fn is_any_pipe_untold(&self) -> bool {
+        self.thread_map.taken().any(|slot| self.threads[slot].makes_pipe.load(Ordering::Acquire) != 0)
     }
 
     /// Where a pipe may be remembered. With one place each, of a hundred pipes two would share one in every third

@@ -123,7 +123,9 @@ pub struct Thread {
     pub calls: AtomicU64,
     /// The domain whose log a call of it is changing that flushes it (`Transactions::join_flushed`), plus 1.
     pub flushing: AtomicU32,
-    _pad: AtomicU32,
+    /// Not 0: it is in a call that makes a pipe, or has made one and not told of it yet (`World::remember_pipe`).
+    /// Whoever was born meanwhile, or shares its descriptors, may have that pipe.
+    pub makes_pipe: AtomicU32,
     /// The permit on which it makes a call now.
     pub work: Work,
 }
@@ -239,6 +241,7 @@ impl Thread {
     pub fn begin(&self, process: usize, page: u64) {
         self.handle.close();
         self.flushing.store(0, Ordering::Relaxed);
+        self.makes_pipe.store(0, Ordering::Relaxed);
         self.work.end();
         self.door.reset();
         self.ignores_sigchld.store(0, Ordering::Relaxed);

@@ -428,8 +428,10 @@ impl Call<'_> {
         }
     }
 
-    /// A pipe that is made inside is inside.
+    /// A pipe that is made inside is inside. Others may have it before this is told. They see that somebody is about to
+    /// tell (decisions/0232).
     pub fn pipe(&mut self) {
+        self.thread.makes_pipe.store(1, Ordering::SeqCst);
         let result = self.proceed();
         let mut ends = [0u64; 1];
         if result == 0 && crate::memory::read_program(self.arg(0), &mut ends) {
@@ -438,6 +440,7 @@ impl Call<'_> {
                 self.note_pipe(stat.hash());
             }
         }
+        self.thread.makes_pipe.store(0, Ordering::Release);
     }
 
     pub fn close(&mut self) {

@@ -364,6 +364,13 @@ fn who_makes_a_child_with_a_descriptor_does_not_wait() {
     check_program_runs_ahead("clone_pidfd.c");
 }
 
+/// A child has the pipe that another thread of its parent was just making, and closes it before that thread can tell
+/// that it is inside (decision 0232): whoever reads from it hears of its end all the same.
+#[test]
+fn a_pipe_that_is_not_told_of_yet_has_an_end() {
+    check_program_runs_ahead("pipes_inherited.c");
+}
+
 #[track_caller]
 fn check_program_runs_ahead(program: &str) {
     let scene = Scene::new();

@@ -659,6 +659,7 @@ impl Supervisor {
     pub(crate) fn on_group_stop(&mut self, stopped: Stopped) -> Result<()> {
         let Some(stopped) = self.hold_for_tracer(stopped)? else { return Ok(()) };
         if self.tracees.get(&stopped.tid()).is_some_and(|tracee| tracee.thread.is_some()) {
+            self.tell_of_pipe(&stopped)?;
             signals::release_commits(&stopped, &self.image, self.segment.world)?;
             self.observe_signal(stopped.tid(), &stopped.signal_info().unwrap_or_default());
             self.return_input();

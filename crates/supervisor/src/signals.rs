@@ -199,6 +199,15 @@ pub fn result_of_call(stopped: &Stopped, image: &AgentImage) -> Result<Option<i6
     })
 }
 
+/// If the thread is in the agent and has made a pipe: where the numbers of its ends are.
+pub fn pipe_made(stopped: &Stopped, image: &AgentImage) -> Result<Option<u64>> {
+    if result_of_call(stopped, image)? != Some(0) {
+        return Ok(None);
+    }
+    let frame = Saved::read(stopped.tid(), stopped.registers()?.gs_base)?.frame;
+    Ok(matches!(frame.nr, nr::pipe | nr::pipe2).then_some(frame.args[0]))
+}
+
 /// Whether the program's call has been made, and the thread is still in the agent.
 pub fn is_call_made(stopped: &Stopped, image: &AgentImage) -> Result<bool> {
     let registers = stopped.registers()?;
@@ -606,6 +615,7 @@ fn leave_call(tid: ThreadId, slot: usize, world: &World) {
     let thread = &world.threads[slot % THREADS_MAX];
     if thread.tid.load(Ordering::Relaxed) == tid.as_raw() as u32 {
         thread.work.end();
+        thread.makes_pipe.store(0, Ordering::Relaxed);
         thread.leave_change(&world.transactions);
         thread.door.reset();
         thread.ignores_sigchld.store(0, Ordering::Relaxed);

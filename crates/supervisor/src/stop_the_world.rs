@@ -153,6 +153,7 @@ impl Supervisor {
             return Ok(Some(stopped));
         }
         let world = self.segment.world;
+        self.tell_of_pipe(&stopped)?;
         signals::take_back(&stopped, &self.image, world)?;
         signals::release_commits(&stopped, &self.image, world)?;
         let held = Held { stopped, tracer: tracer.tid(), number, is_told: false };

@@ -52,12 +52,14 @@ impl Supervisor {
         self.call_the_unreached();
         let awaits_permits = self.take_awaited_permits();
         let awaits_more = std::mem::take(&mut self.ahead.input.awaits_more);
+        let awaits_pipes = std::mem::take(&mut self.ahead.awaits_pipes);
         let has_left = self.ahead.children.apart.take_leaving();
         let awaits_threads = self.ahead.thread_groups.take_awaited() | self.has_lending_ended();
         if awaits_threads {
             self.call_parents();
         }
-        if self.flush_sends() || awaits_more || has_left || awaits_permits || awaits_threads || have_begun {
+        let awaits_others = awaits_permits || awaits_threads || awaits_pipes || have_begun;
+        if self.flush_sends() || awaits_more || has_left || awaits_others {
             self.settle_calls();
         }
         if self.ahead.is_idle() {

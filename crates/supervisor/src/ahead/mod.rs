@@ -288,6 +288,8 @@ pub(crate) struct Ahead {
     is_doomed: bool,
     /// Executed, and not yet heard of from their agent, which may be there (`is_without_agent`).
     starting: HashSet<ThreadId>,
+    /// A call waits until it is known whether a pipe is inside ([`objects::new_pipes`]).
+    awaits_pipes: bool,
     outside_ends: process::burial::OutsideEnds,
     /// Where output that is held goes to, by object.
     targets: HashMap<u64, Weak<OwnedFd>>,
@@ -373,6 +375,7 @@ impl Ahead {
             is_rolling_back: false,
             is_doomed: false,
             starting: HashSet::new(),
+            awaits_pipes: false,
             outside_ends: Default::default(),
             targets: HashMap::new(),
             contents: Default::default(),

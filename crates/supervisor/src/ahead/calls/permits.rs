@@ -167,6 +167,7 @@ impl Supervisor {
         if let Some(slot) = self.tracees.get(&tid).and_then(|tracee| tracee.thread) {
             self.world().threads[slot].work.end();
         }
+        self.makes_no_pipe(tid);
     }
 
     /// A file system was mounted.

@@ -302,7 +302,7 @@ impl Supervisor {
             FileDescription::Object(object) => object.plan(call, Op::Read { fd: 0 }),
             FileDescription::Nothing | FileDescription::Bad => Plan::new(Class::Free),
             FileDescription::Outside { copy } => self.plan_input(call, copy),
-            FileDescription::Other => Plan::new(Class::Barrier),
+            FileDescription::Untold | FileDescription::Other => Plan::new(Class::Barrier),
         }
     }
 
@@ -335,7 +335,7 @@ impl Supervisor {
                 Plan::new(Class::Free)
             }
             FileDescription::File { .. } => Plan::new(Class::Deferred { fd }).once(),
-            FileDescription::Other => Plan::new(Class::Barrier).once(),
+            FileDescription::Untold | FileDescription::Other => Plan::new(Class::Barrier).once(),
         }
     }
 
@@ -354,6 +354,7 @@ impl Supervisor {
             may_be_members |= can_be_member(&description);
             match description {
                 FileDescription::Bad => continue,
+                FileDescription::Untold => return Plan::new(Class::Later),
                 // The last end's close throws away what is in the pipe: first the end is undone, then the contents.
                 FileDescription::Pipe { dev, ino, copy } => {
                     plan = plan.modifying(Object::Pipe(dev, ino), Intent::Stream(copy));
@@ -401,7 +402,7 @@ impl Supervisor {
         match plan.class {
             // A checkpoint now would have the threads that it ends.
             Class::Tracked if has_company => plan.class = Class::Fresh,
-            Class::Tracked => {}
+            Class::Tracked | Class::Later => {}
             _ => return Plan::new(Class::Barrier).once(),
         }
         plan.observes = self.plan_lookup(call.pid).observes;
@@ -453,7 +454,7 @@ impl Supervisor {
                 FileDescription::Socket { ino, copy } => self.plan_socket(call, Op::Fcntl, ino, copy),
                 FileDescription::Bad | FileDescription::Nothing => Plan::new(Class::Free),
                 FileDescription::Object(object) => object.plan(call, Op::Fcntl),
-                FileDescription::Outside { .. } | FileDescription::Other => Plan::new(Class::Barrier).once(),
+                _ => Plan::new(Class::Barrier).once(),
             },
             // F_GETLK, F_SETLK, F_SETLKW.
             5..=7 => Plan::new(Class::Record).once(),

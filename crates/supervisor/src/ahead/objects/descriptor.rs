@@ -13,6 +13,8 @@ use std::sync::atomic::Ordering;
 pub(crate) enum FileDescription {
     /// A pipe or FIFO that only the world can reach.
     Pipe { dev: u64, ino: u64, copy: OwnedFd },
+    /// A pipe of which somebody inside may be about to tell that it is one that only the world can reach.
+    Untold,
     /// A file or directory.
     File { dev: u64, ino: u64, device: DeviceKind, copy: OwnedFd },
     /// A terminal or a pipe that leads outside.
@@ -52,7 +54,10 @@ impl Supervisor {
         let world = self.world();
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Fifo => {
-                if self.is_inside_pipe(&stat) {
+                // In this order: who is about to tell has told afterwards.
+                if !self.is_inside_pipe(&stat) && self.may_be_untold(&stat) {
+                    FileDescription::Untold
+                } else if self.is_inside_pipe(&stat) {
                     FileDescription::Pipe { dev, ino, copy }
                 } else {
                     FileDescription::Outside { copy }

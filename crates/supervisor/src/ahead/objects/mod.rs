@@ -7,6 +7,7 @@ pub(in crate::ahead) mod eventfd;
 pub(in crate::ahead) mod file_lock;
 pub(in crate::ahead) mod input;
 pub(in crate::ahead) mod kind;
+pub(in crate::ahead) mod new_pipes;
 pub(in crate::ahead) mod pipe;
 pub(in crate::ahead) mod record_lock;
 pub(in crate::ahead) mod sockets;

@@ -420,6 +420,7 @@ impl Supervisor {
                 FileDescription::File { copy, .. } | FileDescription::Outside { copy } => {
                     closes_unseen &= self.closes_unseen(copy);
                 }
+                FileDescription::Untold => return Ok(Decision::Wait),
                 FileDescription::Nothing | FileDescription::Bad => {}
                 FileDescription::Object(_) | FileDescription::Other => closes_unseen = false,
             }

@@ -328,6 +328,7 @@ impl Supervisor {
         }
         self.end_call(stopped)?;
         self.hear_of_births(tid)?;
+        self.tell_of_pipe(stopped)?;
         self.end_work(tid);
         signals::take_back(stopped, &self.image, self.segment.world)?;
         Ok(true)
@@ -485,6 +486,7 @@ impl Supervisor {
             for tid in threads {
                 tried.insert(tid);
                 let stopped = self.halt_at_once(pid, tid, halted.remove(&tid))?;
+                stopped.iter().try_for_each(|stopped| self.tell_of_pipe(stopped))?;
                 self.end_work(tid);
                 match stopped {
                     Some(stopped) => {
@@ -524,6 +526,7 @@ impl Supervisor {
             }
             tried.extend(&running);
             for (tid, stopped) in tracee::halt_all(&running)? {
+                self.tell_of_pipe(&stopped)?;
                 self.end_work(tid);
                 self.end_call(&stopped)?;
                 self.hear_of_births(tid)?;
