@@ -19,6 +19,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 
 #[path = "channels/rows.rs"]
@@ -209,7 +210,8 @@ impl Watcher {
     /// Whether it saw what A did, if A did it. When is not asked: it looks all the time.
     fn saw(mut self, is_done: bool) -> Option<Duration> {
         if !is_done {
-            let _ = self.child.kill();
+            // `timeout` passes SIGTERM on; SIGKILL would end it alone.
+            let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         }
         let saw = self.lines.next().and_then(Result::ok).as_deref() == Some("saw");
         let _ = self.child.wait();
