@@ -35,6 +35,7 @@ compiler() {
         thread) mistakes=race ;;
         undefined) mistakes="integer shift" ;;
         memory) mistakes=uninitialized ;;
+        dataflow) mistakes= ;;
         esac
         report "$sanitizer" "./program-$sanitizer"
         for mistake in $mistakes; do report "$sanitizer $mistake" "./program-$sanitizer" "$mistake"; done

@@ -3,4 +3,4 @@
 # @timeout 120
 # @heavy
 . "$(dirname "$0")/lib_sanitizers.sh"
-compiler clang memory
+compiler clang 'memory dataflow'
