@@ -454,6 +454,56 @@ int main(void) {
     assert_eq!(rest, "137\n");
 }
 
+/// A thread that makes pipes is often kept from its processor where it has made one and not told of it yet. A child
+/// that another thread makes has that pipe and executes a program before it is told of: whoever reads from the pipe
+/// hears of its end all the same (decision 0232). Without the wait for that thread most runs stand still.
+#[test]
+fn a_child_waits_until_its_pipe_is_told_of() {
+    let program = r#"
+static volatile int made[2], is_over;
+static void *make_pipes(void *count) {
+    cpu_set_t first; CPU_ZERO(&first); CPU_SET(0, &first);
+    OK(sched_setaffinity(0, sizeof first, &first));
+    while (!is_over) {
+        int ends[2]; char byte;
+        OK(pipe2(ends, O_CLOEXEC)); OK(close(ends[1])); EQUAL(read(ends[0], &byte, 1), 0); OK(close(ends[0]));
+        *(volatile int *)count = 1;
+    }
+    return NULL;
+}
+int main(int argc, char **argv) {
+    pthread_t makers[2];
+    for (int i = 0; i < 2; i++) CHECK(pthread_create(&makers[i], NULL, make_pipes, (void *)&made[i]) == 0);
+    while (!made[0] || !made[1]) sleep_ms(1);
+    long id = begin();
+    if (id < 0) { say("again\n"); return 0; }
+    for (int i = 0; i < 400; i++) {
+        pid_t child = OK(fork());
+        if (child == 0) { execl("/bin/true", "true", NULL); _exit(1); }
+        EQUAL(wait_for(child), 0);
+    }
+    is_over = 1;
+    for (int i = 0; i < 2; i++) pthread_join(makers[i], NULL);
+    say("ahead\n"); finish(id, argv[1]);
+    return 0;
+}"#;
+    // Outside of the world: it takes the processor away for 4 ms, and gives it back for a moment.
+    let takes_processor = "
+import os, time
+os.sched_setaffinity(0, {0}); os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+end = time.monotonic() + 100
+while os.getppid() != 1 and time.monotonic() < end:
+    until = time.monotonic() + 0.004
+    while time.monotonic() < until: pass
+    time.sleep(0.0003)
+";
+    let mut other = Command::new("python3").args(["-c", takes_processor]).spawn().unwrap();
+    let checked = std::panic::catch_unwind(|| check("untold", program, "again\n", "ahead\n", &["execve", "close"]));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    checked.unwrap();
+}
+
 fn read(pid: i32, name: &str) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default()
 }
