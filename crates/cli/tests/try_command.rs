@@ -374,11 +374,15 @@ fn the_report_for_programs() {
     tree::run(&scene.path("dir"), "echo 1 > a; echo 1 > b; mkdir d; echo x > d/f");
     let report = scene.path("report");
     let option = format!("--no --diff --report=json:{}", report.display());
-    let outcome = Try::new(&scene, &option).sh("echo 2 >> a; rm b; mv d e; echo > new; chmod 600 e/f; echo out");
+    let outcome = Try::new(&scene, &option).sh("echo 2 >> a; rm b; mv d e; echo > new; chmod 600 e/f; seq 10000");
     let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
     assert_eq!(json["decision"], "undone");
-    assert_eq!(json["stdout_bytes"], 4);
-    assert_eq!(json["printed"], serde_json::json!([{ "stream": "stdout", "text": "out\n" }]));
+    // All of it, also where the report for people shows the last lines only.
+    let lines: String = (1..=10_000).map(|n| format!("{n}\n")).collect();
+    assert_eq!(json["stdout_bytes"], lines.len());
+    let printed = json["printed"].as_array().unwrap();
+    assert!(printed.iter().all(|piece| piece["stream"] == "stdout"));
+    assert_eq!(printed.iter().map(|piece| piece["text"].as_str().unwrap()).collect::<String>(), lines);
     let told: Vec<(String, String)> = json["changes"].as_array().unwrap().iter().map(told).collect();
     let expected = [("changed", "a"), ("removed", "b"), ("renamed", "e"), ("changed", "e/f"), ("created", "new")]
         .map(|(a, b)| (a.to_owned(), b.to_owned()));
