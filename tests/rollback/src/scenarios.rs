@@ -35,6 +35,7 @@ const PROGRAMS: &[&str] = &[
     "pair_hang_up.c",
     "pipe_partial.c",
     "pipe_spliced_guess.c",
+    "pipes_inherited.c",
     "pipeline_long.c",
     "posix_spawn.c",
     "process_groups.c",
