@@ -79,7 +79,8 @@ impl<'a> RemoteCalls<'a> {
     /// call, the stop is passed over, and the call made.
     pub fn new(stopped: &'a Stopped, gate: u64) -> Result<Self> {
         let tid = stopped.tid();
-        let registers = sys::registers(tid)?;
+        let registers = stopped.registers()?;
+        stopped.forget_registers();
         let mask = sys::signal_mask(tid)?;
         let signal = match stopped.stop() {
             Stop::Signal(_) => Some(sys::signal_info(tid)?),

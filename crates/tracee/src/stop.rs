@@ -9,6 +9,8 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 
 /// Something that happened to a thread of the world.
+// It lives for one turn of the event loop: no reason to put it on the heap.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug)]
 pub enum Event {
     /// It stopped.
@@ -56,6 +58,8 @@ pub struct Stopped {
     is_in_call: Cell<bool>,
     /// It does not stand still for us any more, or its stop was kept.
     is_given_up: Cell<bool>,
+    /// Its registers, once somebody has read them: they are read several times for most stops.
+    registers: Cell<Option<Registers>>,
 }
 
 impl Drop for Stopped {
@@ -238,7 +242,7 @@ impl Stopped {
         };
         let is_in_call = Cell::new(stop == Stop::SystemCall);
         let (stop, status) = (Cell::new(stop), Cell::new(status));
-        Self { tid, stop, status, is_in_call, is_given_up: Cell::new(false) }
+        Self { tid, stop, status, is_in_call, is_given_up: Cell::new(false), registers: Cell::new(None) }
     }
 
     /// Who.
@@ -257,6 +261,7 @@ impl Stopped {
         now.give_up();
         self.stop.set(now.stop());
         self.status.set(status);
+        self.forget_registers();
     }
 
     /// Whether it stood at the entry of a call until now; from here on it does not.
@@ -288,14 +293,25 @@ impl Stopped {
         sys::set_options(self.tid, OPTIONS | libc::PTRACE_O_TRACEEXIT)
     }
 
-    /// Its registers.
+    /// Its registers. Who has been killed since they were read first still has them here.
     pub fn registers(&self) -> Result<Registers> {
-        sys::registers(self.tid)
+        let registers = match self.registers.get() {
+            Some(registers) => registers,
+            None => sys::registers(self.tid)?,
+        };
+        self.registers.set(Some(registers));
+        Ok(registers)
     }
 
     /// Change its registers.
     pub fn set_registers(&self, registers: &Registers) -> Result<()> {
+        self.forget_registers();
         sys::set_registers(self.tid, registers)
+    }
+
+    /// They are about to change, or have changed.
+    pub(crate) fn forget_registers(&self) {
+        self.registers.set(None);
     }
 
     /// The signal that it stopped for, with everything that came with it.
@@ -343,6 +359,7 @@ impl Stopped {
             sys::set_signal_mask(self.tid, mask & !trap)?;
         }
         while inside(self.registers()?.rip) {
+            self.forget_registers();
             sys::resume(self.tid, libc::PTRACE_SINGLESTEP, 0)?;
             if !self.await_stop(collected)? {
                 sys::set_signal_mask(self.tid, mask)?;

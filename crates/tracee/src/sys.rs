@@ -180,6 +180,11 @@ pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<
     if let Some(event) = LATER.with_borrow_mut(VecDeque::pop_front) {
         return Ok(Some(Some(event)));
     }
+    // A SIGCHLD of what has been waited for by its own id since tells nothing. To look at all tracees takes the longer
+    // the more of them stand still: not once for that, and then once more.
+    if !is_woken_by_child(std::time::Duration::ZERO) {
+        return Ok(Some(None));
+    }
     loop {
         let mut status = 0;
         // SAFETY: `status` is ours.
@@ -198,18 +203,23 @@ pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<
         if left.is_zero() {
             return Ok(Some(None));
         }
-        let left = libc::timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        // SAFETY: the set and the time are ours; no information about the signal is wanted.
-        let answer = unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            libc::sigaddset(&mut set, libc::SIGCHLD);
-            libc::sigtimedwait(&set, std::ptr::null_mut(), &left)
-        };
-        if answer < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+        if !is_woken_by_child(left) {
             return Ok(Some(None));
         }
     }
+}
+
+/// Take the SIGCHLD that waits, or comes within this time, if one does. False: somebody else has woken us.
+fn is_woken_by_child(within: std::time::Duration) -> bool {
+    let within = libc::timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
+    // SAFETY: the set and the time are ours; no information about the signal is wanted.
+    let answer = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGCHLD);
+        libc::sigtimedwait(&set, std::ptr::null_mut(), &within)
+    };
+    answer >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted
 }
 
 /// Block SIGCHLD in this thread and those that it starts.

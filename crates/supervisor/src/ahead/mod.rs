@@ -43,6 +43,7 @@ use rollback::undo::Undo;
 use speculation::Process;
 use speculations::inject::{Deadlines, Injector, Outcomes};
 use speculations::ledger::Ledger;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -205,6 +206,8 @@ pub(crate) struct Call {
     pub ends_by: Option<SignalInfo>,
     /// It has made this child, and waits for it as in `vfork`.
     pub awaits: Option<ProcessId>,
+    /// The paths among its arguments, by their addresses, that were read since it has begun to be considered.
+    pub texts: RefCell<Vec<(u64, Vec<u8>)>>,
 }
 
 impl Call {
@@ -223,6 +226,7 @@ impl Call {
             wants_window: false,
             ends_by: None,
             awaits: None,
+            texts: RefCell::default(),
         }
     }
 
@@ -304,6 +308,7 @@ pub(crate) struct Ahead {
     /// What is held for terminals, pipes and sockets.
     shown_bytes: u64,
     held_names: filesystems::disk::name_changes::HeldNames,
+    walks: filesystems::walks::Walks,
     stages: filesystems::disk::stages::Stages,
     attributes: filesystems::disk::attributes::Attributes,
     mirrors: filesystems::disk::mirrors::Mirrors,
@@ -384,6 +389,7 @@ impl Ahead {
             reached: BTreeSet::new(),
             shown_bytes: 0,
             held_names: filesystems::disk::name_changes::HeldNames::default(),
+            walks: Default::default(),
             stages: filesystems::disk::stages::Stages::default(),
             attributes: filesystems::disk::attributes::Attributes::default(),
             mirrors: filesystems::disk::mirrors::Mirrors::default(),

@@ -38,6 +38,7 @@ impl Call {
             answer: None,
             was_rolled_back: true,
             wants_window: false,
+            texts: Default::default(),
             ..*self
         }
     }
@@ -129,8 +130,10 @@ impl Supervisor {
     }
 
     fn consider(&mut self, stopped: Stopped, mut call: Call) -> Result<()> {
-        let decision = self.decide(&stopped, &mut call)?;
-        let decision = self.with_permit(&call, decision);
+        self.ahead.walks.begin(&mut call);
+        let decision = self.decide(&stopped, &mut call).map(|decision| self.with_permit(&call, decision));
+        self.ahead.walks.end();
+        let decision = decision?;
         call.is_fresh = false;
         self.ahead.trace_decision(&call, &decision);
         self.carry_decision(stopped, call, decision)
@@ -142,7 +145,10 @@ impl Supervisor {
             let before = self.ahead.changes;
             for key in self.ahead.waiting.keys() {
                 let Some(mut parked) = self.ahead.waiting.take(key) else { continue };
-                match self.decide(&parked.stopped, &mut parked.call) {
+                self.ahead.walks.begin(&mut parked.call);
+                let decision = self.decide(&parked.stopped, &mut parked.call);
+                self.ahead.walks.end();
+                match decision {
                     Ok(Decision::Wait) => self.ahead.waiting.put_back(key, parked),
                     Ok(decision) => {
                         self.ahead.trace_decision(&parked.call, &decision);

@@ -17,7 +17,6 @@ use crate::ahead::filesystems::disk::names::{dir_of, follows_last_link, path_tex
 use crate::ahead::filesystems::path_walk::{Missing, Way};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
-use crate::sys;
 use agent_abi::{WayEnd, WayKey, Ways, WAY_LEN_MAX};
 use procfs::{MagicLink, ProcessId};
 use std::collections::{HashMap, HashSet};
@@ -200,9 +199,9 @@ impl Supervisor {
         let Some(text) = text.filter(|text| text.starts_with(b"/") || dir_of(call, dir).is_none()) else { return };
         let follows = follows_at_end(call);
         // Before any of the directories is looked at.
-        let Ok(now) = sys::coarse_time() else { return };
+        let Some(since) = self.ahead.walks.since() else { return };
         let way = self.walk(call.tid, call.pid, None, &text, follows);
-        let Some(end) = self.end_past_what_is_held(&way, &text, now) else { return };
+        let Some(end) = self.end_past_what_is_held(&way, &text, since) else { return };
         let start = (!text.starts_with(b"/")).then_some(way.start);
         let mut key = WayKey::new(start, follows);
         text.iter().for_each(|&byte| key.add(byte));

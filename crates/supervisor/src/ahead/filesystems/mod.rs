@@ -7,3 +7,4 @@ pub(in crate::ahead) mod memory;
 pub(in crate::ahead) mod open;
 pub(in crate::ahead) mod path_walk;
 pub(in crate::ahead) mod text_busy;
+pub(in crate::ahead) mod walks;

@@ -6,6 +6,7 @@
 
 use crate::ahead::calls::rights;
 use crate::ahead::filesystems::disk::names::{dir_of, path_text};
+use crate::ahead::filesystems::walks::Asked;
 use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
@@ -16,16 +17,17 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
+use std::sync::Arc;
 
 /// A file, by a descriptor that only names it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::ahead) struct Found {
-    pub fd: OwnedFd,
+    pub fd: Arc<OwnedFd>,
     pub stat: Stat,
 }
 
 /// A last name in its directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::ahead) struct Entry {
     pub dir: Found,
     pub name: OsString,
@@ -33,7 +35,7 @@ pub(in crate::ahead) struct Entry {
 }
 
 /// Where a path leads to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::ahead) enum End {
     /// To a name, which may be there or not.
     Entry(Entry),
@@ -46,7 +48,7 @@ pub(in crate::ahead) enum End {
 }
 
 /// A path, resolved.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::ahead) struct Way {
     /// What was looked at in private memory on the way.
     pub through: Vec<Object>,
@@ -62,11 +64,13 @@ pub(in crate::ahead) struct Way {
     pub by: Vec<((u64, u64), Vec<u8>)>,
     /// A name of the path itself that is not there.
     pub missing: Option<Missing>,
+    /// The last name of the path itself was a link, which was followed.
+    pub ends_with_link: bool,
     pub end: End,
 }
 
 /// Where a path ends early, or at its last name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::ahead) struct Missing {
     pub dir: Stat,
     /// How many names of the path come behind it.
@@ -168,14 +172,9 @@ impl Found {
         self.inode() == other.inode()
     }
 
-    /// The same, by another descriptor.
-    fn again(&self) -> rustix::io::Result<Self> {
-        Ok(Self { fd: rustix::io::fcntl_dupfd_cloexec(&self.fd, 0)?, stat: self.stat })
-    }
-
     pub fn of(fd: OwnedFd) -> rustix::io::Result<Self> {
         let stat = rustix::fs::fstat(&fd)?;
-        Ok(Self { fd, stat })
+        Ok(Self { fd: Arc::new(fd), stat })
     }
 
     pub(in crate::ahead) fn at(dir: &impl std::os::fd::AsFd, name: &[u8], flags: OFlags) -> rustix::io::Result<Self> {
@@ -204,7 +203,8 @@ pub(in crate::ahead) fn object_of(stat: &Stat) -> Object {
 struct Walk {
     tid: ThreadId,
     pid: ProcessId,
-    root: Found,
+    /// Once it is needed.
+    root: Option<Found>,
     here: Found,
     left: VecDeque<Vec<u8>>,
     /// How many of these are names of the path itself.
@@ -247,6 +247,18 @@ impl Supervisor {
         path: &[u8],
         follows: bool,
     ) -> Way {
+        let asked = Asked { tid, dir, path, follows };
+        if let Some(way) = self.ahead.walks.known(&asked) {
+            return way;
+        }
+        // What is found is as it was at this time, or later.
+        self.ahead.walks.since();
+        let way = self.walk_anew(tid, pid, dir, path, follows);
+        self.ahead.walks.learn(&asked, &way);
+        way
+    }
+
+    fn walk_anew(&self, tid: ThreadId, pid: ProcessId, dir: Option<i32>, path: &[u8], follows: bool) -> Way {
         let mut way = Way {
             through: Vec::new(),
             through_proc: false,
@@ -255,16 +267,18 @@ impl Supervisor {
             start: (0, 0),
             by: Vec::new(),
             missing: None,
+            ends_with_link: false,
             end: End::Unknown,
         };
         let begin = || -> Result<_, Box<End>> {
-            let root = start_of(&MagicLink::Root, tid)?;
-            let here = match (path.first(), dir) {
-                (Some(b'/'), _) => root.again().map_err(|_| Box::new(End::Unknown))?,
-                (_, Some(fd)) => start_of(&MagicLink::Fd(fd), tid)?,
-                (_, None) => start_of(&MagicLink::Cwd, tid)?,
-            };
-            Ok((root, here))
+            Ok(match (path.first(), dir) {
+                (Some(b'/'), _) => {
+                    let root = start_of(&MagicLink::Root, tid)?;
+                    (Some(root.clone()), root)
+                }
+                (_, Some(fd)) => (None, start_of(&MagicLink::Fd(fd), tid)?),
+                (_, None) => (None, start_of(&MagicLink::Cwd, tid)?),
+            })
         };
         let (root, here) = match begin() {
             Ok(both) => both,
@@ -318,7 +332,7 @@ impl Supervisor {
             return match here {
                 Ok(here) => Ok(Step::End(End::File(here))),
                 // No directory: it was a descriptor, or a link in /proc.
-                Err(_) => Ok(Step::End(End::File(walk.here.again()?))),
+                Err(_) => Ok(Step::End(End::File(walk.here.clone()))),
             };
         };
         let is_last = walk.left.is_empty();
@@ -331,7 +345,8 @@ impl Supervisor {
         }
         way.by.push((walk.here.inode(), name.clone()));
         if name == b".." {
-            if !walk.here.is(&walk.root) {
+            let root = walk.root()?;
+            if !walk.here.is(&root) {
                 let (above, is_held) = self.above(&walk.here)?;
                 way.is_held |= is_held;
                 walk.here = above;
@@ -366,12 +381,13 @@ impl Supervisor {
         };
         match found {
             Some(found) if found.is_symlink() && (!is_last || follows || walk.wants_dir) => {
+                way.ends_with_link |= is_own && is_last;
                 walk.follow(&name, found, is_proc)?;
                 Ok(Step::On)
             }
             Some(found) if is_last && walk.wants_dir && way.is_held && !found.is_dir() => Err(Errno::NOTDIR),
             found if is_last => {
-                Ok(Step::End(End::Entry(Entry { dir: walk.here.again()?, name: OsString::from_vec(name), found })))
+                Ok(Step::End(End::Entry(Entry { dir: walk.here.clone(), name: OsString::from_vec(name), found })))
             }
             Some(found) => {
                 walk.here = found;
@@ -398,6 +414,14 @@ impl Supervisor {
 }
 
 impl Walk {
+    /// What the thread has as its root.
+    fn root(&mut self) -> rustix::io::Result<Found> {
+        if self.root.is_none() {
+            self.root = Found::behind(&MagicLink::Root, self.tid);
+        }
+        self.root.clone().ok_or(Errno::IO)
+    }
+
     /// The names of `path` come next.
     fn push(&mut self, path: &[u8], is_whole: bool) {
         let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
@@ -433,8 +457,7 @@ impl Walk {
         }
         let target = rustix::fs::readlinkat(&link.fd, "", Vec::new())?.into_bytes();
         if target.first() == Some(&b'/') {
-            let root = self.root.fd.try_clone().map_err(|_| Errno::MFILE)?;
-            self.here = Found::of(root)?;
+            self.here = self.root()?;
         }
         self.push(&target, false);
         Ok(())

@@ -14,18 +14,27 @@ impl Children {
         self.is_to_be_told(pid) || self.to_reap.contains_key(&pid)
     }
 
+    /// A parent has been told of a child, or has not to be.
+    pub(super) fn need_not_tell(&mut self, parent: ProcessId, child: ProcessId) {
+        let Some(told) = self.to_tell.get_mut(&parent) else { return };
+        told.retain(|&other| other != child);
+        if told.is_empty() {
+            self.to_tell.remove(&parent);
+        }
+    }
+
     pub fn is_to_be_told(&self, pid: ProcessId) -> bool {
-        self.to_tell.get(&pid).is_some_and(|told| !told.is_empty())
+        self.to_tell.contains_key(&pid)
     }
 
     /// All that have.
     pub fn who_has_to_hear(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.to_tell.keys().chain(self.to_reap.keys()).copied().filter(|&pid| self.has_to_hear(pid))
+        self.to_tell.keys().chain(self.to_reap.keys()).copied()
     }
 
     /// Those that have still to be told of a child.
     pub fn parents_to_tell(&self) -> Vec<ProcessId> {
-        self.to_tell.iter().filter(|(_, told)| !told.is_empty()).map(|(&pid, _)| pid).collect()
+        self.to_tell.keys().copied().collect()
     }
 }
 

@@ -56,7 +56,8 @@ pub(crate) struct Children {
     pub held_exits: BTreeMap<ProcessId, HeldExit>,
     pub apart: Apart,
     standing: HashMap<ProcessId, (Stopped, Option<SignalInfo>)>,
-    /// Whom to send SIGCHLD, and about whom.
+    /// Whom to send SIGCHLD, and about whom. Who has nothing to be told is not among them: all are looked at for each
+    /// call.
     pub(super) to_tell: HashMap<ProcessId, Vec<ProcessId>>,
     /// Ended in the kernel; their parent has waited for them while their exits were held, which can still be undone.
     provisionally_reaped: HashMap<ProcessId, ProcessId>,
@@ -116,7 +117,7 @@ impl Children {
     fn is_settled(&self) -> bool {
         self.held_exits.is_empty()
             && self.standing.is_empty()
-            && self.to_tell.values().all(Vec::is_empty)
+            && self.to_tell.is_empty()
             && self.provisionally_reaped.is_empty()
             && self.to_reap.is_empty()
             && self.buried.is_empty()
@@ -158,8 +159,8 @@ impl Children {
     pub fn revive(&mut self, pid: ProcessId) {
         if let Some(exit) = self.held_exits.remove(&pid) {
             self.kin.not_reaped(pid);
-            if let Some(told) = exit.parent.and_then(|parent| self.to_tell.get_mut(&parent)) {
-                told.retain(|&child| child != pid);
+            if let Some(parent) = exit.parent {
+                self.need_not_tell(parent, pid);
             }
         }
     }
@@ -248,9 +249,7 @@ impl Children {
         self.buried.insert(child, parent);
         // The kernel's word of its end is no news.
         self.silent.insert(child, Some(parent));
-        if let Some(told) = self.to_tell.get_mut(&parent) {
-            told.retain(|&other| other != child);
-        }
+        self.need_not_tell(parent, child);
     }
 
     /// A parent has not heard of a child's end. False if the child has really ended meanwhile: then the kernel has told
@@ -525,9 +524,7 @@ impl Supervisor {
         self.ahead.note_flows(pid, &observes, &[]);
         self.ahead.core.system_call(process(pid), observes, vec![undo]);
         self.carry_out()?;
-        if let Some(children) = self.ahead.children.to_tell.get_mut(&pid) {
-            children.retain(|&other| other != child);
-        }
+        self.ahead.children.need_not_tell(pid, child);
         self.forget_silent_children(pid, stopped)?;
         self.ahead.children.silent.insert(child, Some(pid));
         self.ahead.children.announced.insert(child);
@@ -669,10 +666,8 @@ impl Supervisor {
                 exit.for_good = !is_speculative;
             }
             self.ahead.children.silent.insert(child, Some(call.pid));
-            if let Some(children) = self.ahead.children.to_tell.get_mut(&call.pid) {
-                // Linux tells nevertheless; but one that was told already is not told twice.
-                children.retain(|&other| other != child);
-            }
+            // Linux tells nevertheless; but one that was told already is not told twice.
+            self.ahead.children.need_not_tell(call.pid, child);
         }
         Ok(Decision::Answer(result))
     }

@@ -146,6 +146,7 @@ impl Supervisor {
 
     /// Calls that a thread makes for us, whoever else is in its process.
     pub(in crate::ahead) fn remote_calls<'a>(&self, stopped: &'a Stopped) -> Result<RemoteCalls<'a>> {
+        self.ahead.walks.forget();
         let gate = self.image.header.gate_program;
         match self.has_company(stopped.tid()) {
             true => RemoteCalls::in_company(stopped, gate),

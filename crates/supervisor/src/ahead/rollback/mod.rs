@@ -43,6 +43,7 @@ impl Supervisor {
     /// Do what the core wants done.
     pub(in crate::ahead) fn carry_out(&mut self) -> Result<()> {
         while let Some(action) = self.ahead.core.next_action() {
+            self.ahead.walks.forget();
             if !matches!(action, Action::TakeCheckpoint { .. }) {
                 self.ahead.busy_programs.let_go();
             }

@@ -32,6 +32,7 @@ use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeBounds;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
@@ -112,7 +113,7 @@ fn mode_of_another_owner(mode: u32) -> u32 {
 #[derive(Debug)]
 pub(crate) struct HeldAttributes {
     number: u64,
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     inode: Inode,
     change: Change,
 }
@@ -131,7 +132,7 @@ pub(in crate::ahead) struct Attributes {
 }
 
 impl Attributes {
-    fn add(&mut self, file: OwnedFd, inode: Inode, change: Change, now: Timespec) -> HeldAttributes {
+    fn add(&mut self, file: Arc<OwnedFd>, inode: Inode, change: Change, now: Timespec) -> HeldAttributes {
         self.next_number += 1;
         let number = self.next_number;
         self.steps.entry(inode).or_default().push((number, change, now));
@@ -482,8 +483,8 @@ mod tests {
         let file = || rustix::fs::open("/", OFlags::PATH, Mode::empty()).unwrap();
         let at = Timespec { tv_sec: 9, tv_nsec: 0 };
         let mut attributes = Attributes::default();
-        let one = attributes.add(file(), (1, 2), Change::Mode(0o600), at);
-        let two = attributes.add(file(), (1, 2), Change::Times { access: None, contents: Some(at) }, at);
+        let one = attributes.add(file().into(), (1, 2), Change::Mode(0o600), at);
+        let two = attributes.add(file().into(), (1, 2), Change::Times { access: None, contents: Some(at) }, at);
         let mut seen = shown(0o100_644);
         attributes.show((1, 2), .., &mut seen);
         assert_eq!((seen.mode, seen.contents, seen.access.tv_sec), (0o100_600, at, 1));

@@ -33,7 +33,7 @@ pub(in crate::ahead) struct Target {
 impl Target {
     pub fn of(found: Found) -> Self {
         let leads_on = found.is_dir() || found.is_symlink();
-        Self { inode: found.inode(), is_dir: found.is_dir(), leads_on, fd: Arc::new(found.fd) }
+        Self { inode: found.inode(), is_dir: found.is_dir(), leads_on, fd: found.fd }
     }
 
     /// Where the disk says that it is.
@@ -54,7 +54,8 @@ impl Target {
     }
 
     fn found(&self) -> Option<Found> {
-        Found::of(self.fd.try_clone().ok()?).ok()
+        let stat = rustix::fs::fstat(&self.fd).ok()?;
+        Some(Found { fd: self.fd.clone(), stat })
     }
 }
 

@@ -24,7 +24,7 @@ use procfs::mountinfo::Mount;
 use procfs::{MagicLink, ThreadId};
 use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use syscall_table::nr;
 use syscall_table::{Op, SyncKind, CWD};
@@ -128,6 +128,7 @@ impl Supervisor {
     }
 
     pub(in crate::ahead) fn hold_name_change(&mut self, call: &Call, change: NameChange) {
+        self.ahead.walks.forget();
         let held = self.ahead.held_names.add(change, self.ahead.attributes.held_before());
         self.ahead.core.output(process(call.pid), Written::Names(held));
     }
@@ -311,6 +312,7 @@ impl Supervisor {
     }
 
     fn forget_name(&mut self, held: &HeldChange, is_made: bool) {
+        self.ahead.walks.forget();
         self.ahead.held_names.remove(held, is_made);
         self.ahead.program_names.take(held.number);
         if let Some(inode) = held.change.made() {
@@ -450,8 +452,13 @@ pub(in crate::ahead) fn is_fifo(found: &Stat) -> bool {
 }
 
 pub(in crate::ahead) fn path_text(call: &Call, at: u8) -> Option<Vec<u8>> {
-    let path = crate::requests::read_path(call.tid, call.frame.args[usize::from(at) % 6])?;
-    Some(path.into_os_string().as_bytes().to_vec())
+    let address = call.frame.args[usize::from(at) % 6];
+    if let Some((_, text)) = call.texts.borrow().iter().find(|(known, _)| *known == address) {
+        return Some(text.clone());
+    }
+    let text = crate::requests::read_path(call.tid, address)?.into_os_string().into_vec();
+    call.texts.borrow_mut().push((address, text.clone()));
+    Some(text)
 }
 
 fn is_exec(call: &Call) -> bool {

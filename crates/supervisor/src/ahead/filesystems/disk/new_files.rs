@@ -119,7 +119,7 @@ impl Supervisor {
         let Some(fd) = self.give_descriptor(stopped, call, &open, creation.flags)? else {
             return Ok(self.wait_at_barrier(call));
         };
-        let file = Arc::new(file.fd);
+        let file = file.fd;
         let target = Target { inode: (dev, ino), is_dir: false, leads_on: false, fd: file.clone() };
         let change = NameChange::Create { name: DiskName::of_new(creation.entry, target), file: file.clone() };
         self.ahead.new_files.add((dev, ino), file);
@@ -373,7 +373,7 @@ impl Supervisor {
         let is_one = |stat: &Stat| self.ahead.new_files.has(stat) && is_regular(stat);
         let stat = rustix::fs::fstat(&copy).ok().filter(is_one)?;
         let fd = self.ahead.new_files.0.get(&(stat.st_dev, stat.st_ino))?.try_clone().ok()?;
-        Some((Found { fd, stat }, copy))
+        Some((Found { fd: Arc::new(fd), stat }, copy))
     }
 }
 

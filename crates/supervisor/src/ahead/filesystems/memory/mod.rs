@@ -653,7 +653,7 @@ impl Supervisor {
             return None;
         }
         let named = naming(&copy).ok()?;
-        Some((Found { fd: named, stat }, copy))
+        Some((Found { fd: named.into(), stat }, copy))
     }
 }
 
