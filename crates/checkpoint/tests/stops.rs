@@ -99,6 +99,26 @@ fn a_fault_at_the_moment_of_a_stop_is_no_answer_and_comes_again() {
     assert_eq!(program.line(), "1");
 }
 
+/// Registers are read once for a stop: those of a call that was made for us are not taken for the program's.
+#[test]
+fn after_a_call_the_registers_are_the_programs_again() {
+    let path = compile("pauses", "int main(void) { begin(); for (;;) pause(); }", &[]);
+    let program = Program::start(&path, &[]);
+    program.await_call(&[libc::SYS_pause]);
+    let stopped = Stopped::interrupt(program.pid().leader()).unwrap();
+    let before = stopped.registers().unwrap();
+    let mut calls = RemoteCalls::new(&stopped, program.gate()).unwrap();
+    calls.call(libc::SYS_getpid, &[]).unwrap();
+    assert_ne!(stopped.registers().unwrap().rip, before.rip);
+    calls.finish().unwrap();
+    let mut after = stopped.registers().unwrap();
+    assert_eq!((after.rip, after.rsp), (before.rip, before.rsp));
+    after.r12 = 0x5eed;
+    stopped.set_registers(&after).unwrap();
+    assert_eq!(stopped.registers().unwrap().r12, 0x5eed);
+    stopped.resume(0).unwrap();
+}
+
 /// Job control goes on while a stopped process makes calls for us: it is continued, and stopped once more, after
 /// the last of them.
 #[test]

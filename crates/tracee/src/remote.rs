@@ -280,6 +280,8 @@ impl<'a> RemoteCalls<'a> {
     fn leave(&mut self, registers: &Registers, mask: u64) -> Result<()> {
         self.finished = true;
         let tid = self.stopped.tid();
+        // Somebody may have looked at those of a call that was made for us.
+        self.stopped.forget_registers();
         if self.moved && self.keeps_traps && self.signal.is_some() {
             self.stand_at_signal()?;
         }
