@@ -549,6 +549,8 @@ impl Supervisor {
             match undo {
                 Ok(undo) => changes.push((object, undo)),
                 Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(None),
+                // Another thread has closed it since the call was planned: what the call meets then is not known.
+                Err(error) if error.raw_os_error() == Some(libc::EBADF) => return Ok(None),
                 Err(source) => return Err(TraceError::Kernel { what: "prepare an undo", task: tid.into(), source }),
             }
         }
