@@ -1,11 +1,11 @@
 //! Pipes that a thread inside has just made and has not told of yet
 //! ([0232](../../../../../docs/decisions/0232-a-pipe-that-is-not-told-of-yet.md)).
 //!
-//! The agent says that a pipe is inside when the kernel has made it. Another process may have the pipe before: one that
-//! is born to the process meanwhile, or shares its descriptors. To that process the pipe would be one of outside, and
-//! where it closes an end, that end would be kept open for the undo: whoever reads there would not hear of the end. So a
-//! thread says beforehand that it makes a pipe, and whoever meets a pipe that may be this one waits until it is known. A
-//! thread that we stop meanwhile does not tell as long as it stands: we tell for it.
+//! The agent says that a pipe is inside when the kernel has made it. Another process may have the pipe before: one
+//! that is born to the process meanwhile, or shares its descriptors. To that process the pipe would be one of
+//! outside, and where it closes an end, that end would be kept open for the undo: whoever reads there would not hear
+//! of the end. So a thread says beforehand that it makes a pipe, and whoever meets a pipe that may be this one waits
+//! until it is known. A thread that we stop meanwhile does not tell as long as it stands: we tell for it.
 
 use crate::ahead::calls::plan::is_of_pipefs;
 use crate::event_loop::Supervisor;
