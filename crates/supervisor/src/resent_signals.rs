@@ -8,9 +8,9 @@
 //! kept here whose signal never arrives. It is found by its own number, not by that of the signal, so that it is taken
 //! for no other one. It is forgotten as soon as its thread stops for a signal.
 
-use std::{collections::HashMap, num::NonZeroU64};
-
 use procfs::ThreadId;
+use std::collections::HashMap;
+use std::num::NonZeroU64;
 use tracee::{SignalInfo, Stopped};
 
 /// A signal as it was before another one was sent in its place.

@@ -1,5 +1,5 @@
-//! A mistake that MemorySanitizer finds, and none without an argument. The standard library that comes with the compiler
-//! is not built for that sanitizer, which takes what it writes for uninitialized: only the C library is called here.
+//! A mistake that MemorySanitizer finds, and none without an argument. Only the C library is called here. The standard
+//! library of the compiler is not built for that sanitizer, which takes what it writes for uninitialized.
 #![no_main]
 
 use std::ffi::{c_char, c_int, c_void};
