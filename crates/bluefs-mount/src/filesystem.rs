@@ -12,8 +12,10 @@ use bluefs::{Change, Cred, Errno, Ino, Key, Kind, Name};
 use bluefs_client::{Client, Told};
 
 use crate::caller::{Caller, Who};
-use crate::handles::{Handles, Listing};
+use crate::handles::Handles;
 use crate::kernel::{Kernel, Telling};
+use crate::listings::Begun;
+use crate::snapshots::{Listing, Snapshot};
 
 /// Bytes of one read or write: one step of an interval.
 pub const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
@@ -281,7 +283,36 @@ impl Volume {
         }
     }
 
-    pub fn list(&self, caller: &Caller, dir: Ino) -> Result<Listing, Errno> {
+    /// The names of a directory of which those behind a place are asked for.
+    pub fn snapshot(&self, caller: &Caller, dir: Ino, place: u64) -> Result<Arc<Snapshot>, Errno> {
+        let begun = if place > 0 {
+            if let Some(known) = self.kernel.snapshot_at(dir, place) {
+                return Ok(known);
+            }
+            None
+        } else {
+            let (telling, sure) = self.is_sure(dir);
+            match telling.begins_listing(dir, sure) {
+                Begun::Known(known) => return Ok(known),
+                Begun::Unknown(begun) => begun,
+            }
+        };
+        let snapshot = self.kernel.sorted(self.list(caller, dir)?);
+        let (telling, sure) = self.is_sure(dir);
+        Ok(telling.adds_listing(dir, begun, sure, snapshot))
+    }
+
+    /// The kernel is about to be told that a snapshot has no more names.
+    pub fn ends_listing(&self, dir: Ino, snapshot: &Snapshot) {
+        let (telling, sure) = self.is_sure(dir);
+        let may_stay = telling.ends_listing(dir, snapshot, sure);
+        drop(telling);
+        if !may_stay {
+            self.kernel.forget_listing(dir);
+        }
+    }
+
+    fn list(&self, caller: &Caller, dir: Ino) -> Result<Listing, Errno> {
         let (_, inode) = self.inode(caller, Query::Inode(dir))?;
         let mut all = vec![(b".".to_vec(), dir, Kind::Dir), (b"..".to_vec(), inode.parent, Kind::Dir)];
         let mut after: Option<Name> = None;

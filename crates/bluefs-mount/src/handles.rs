@@ -1,18 +1,14 @@
-//! What this mount has open: listings of directories, and locks that are to be given back.
+//! What this mount has open: files, and locks that are to be given back.
 
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use bluefs::{Ino, Kind};
-
-/// Names of a directory as they were when they were read from the beginning: name, inode, kind.
-pub type Listing = Vec<(Vec<u8>, Ino, Kind)>;
+use bluefs::Ino;
 
 #[derive(Debug, Default)]
 struct State {
     last: u64,
-    listings: BTreeMap<u64, Listing>,
     /// Owners that may have locks.
     owners: BTreeMap<(Ino, u64), Owner>,
     /// How many locks by `flock` were given back.
@@ -43,32 +39,11 @@ impl Handles {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file or a directory is opened.
+    /// A file is opened.
     pub fn open(&self) -> u64 {
         let mut state = self.state();
         state.last += 1;
         state.last
-    }
-
-    /// A directory was read from its beginning.
-    pub fn set_listing(&self, handle: u64, listing: Listing) {
-        self.state().listings.insert(handle, listing);
-    }
-
-    /// Calls `each` for the names from `offset` on until it says that there is no room, with the offset behind each.
-    pub fn read_listing(&self, handle: u64, offset: u64, mut each: impl FnMut(u64, &[u8], Ino, Kind) -> bool) {
-        let state = self.state();
-        let listing = state.listings.get(&handle).map_or(&[][..], Vec::as_slice);
-        for (i, (name, ino, kind)) in listing.iter().enumerate().skip(offset as usize) {
-            if each(i as u64 + 1, name, *ino, *kind) {
-                break;
-            }
-        }
-    }
-
-    /// A directory is closed.
-    pub fn close_dir(&self, handle: u64) {
-        self.state().listings.remove(&handle);
     }
 
     /// Whether this owner may have locks on the file that were asked for through another open file.

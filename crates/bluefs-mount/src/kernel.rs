@@ -16,18 +16,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::hash::RandomState;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use bluefs::{Group, Ino, Key, Name};
 use bluefs_client::{Front, Touched};
-use fuser::FopenFlags;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
-use crate::listings::Listings;
+use crate::listings::{Begun, Listings};
 use crate::pages::{Pages, Reading};
+use crate::snapshots::{Listing, Snapshot};
 
 /// `FUSE_NOTIFY_INVAL_INODE`, `FUSE_NOTIFY_INC_EPOCH`.
 const INVAL_INODE: i32 = 2;
@@ -141,6 +142,8 @@ pub struct Kernel {
     has_epochs: AtomicBool,
     gate: RwLock<()>,
     told: Mutex<Told>,
+    /// Of the places of names.
+    hasher: RandomState,
     /// Contents that it has.
     pub pages: Pages,
 }
@@ -153,8 +156,8 @@ pub struct Telling<'k> {
 
 impl Kernel {
     pub fn new(device: File) -> Kernel {
-        let (has_epochs, gate, told, pages) = Default::default();
-        Kernel { device, has_epochs, gate, told, pages }
+        let (has_epochs, gate, told, hasher, pages) = Default::default();
+        Kernel { device, has_epochs, gate, told, hasher, pages }
     }
 
     /// The kernel speaks this version of FUSE.
@@ -174,24 +177,37 @@ impl Kernel {
         Telling { kernel: self, _open: self.gate.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// It may not have this inode any more.
+    /// It may not have this inode any more. If it has found it again already it forgets its listing, as nobody knows of
+    /// that any more.
     pub fn forgets(&self, ino: Ino) {
         let mut told = self.told();
         told.known.remove(&ino);
-        told.listings.forget(ino);
-    }
-
-    /// A directory is closed.
-    pub fn closes_dir(&self, ino: Ino, handle: u64) {
-        self.told().listings.close(ino, handle);
-    }
-
-    /// If somebody has had this directory open since before a change, the kernel forgets its listing. That may wait for
-    /// a program that is being answered from it.
-    pub fn forget_old_listing(&self, ino: Ino) {
-        if self.told().listings.is_old(ino) {
-            notify_inode(&self.device, ino, 0, 0);
+        let has_listing = told.listings.filled(ino).is_some();
+        drop(told);
+        if has_listing {
+            self.forget_listing(ino);
         }
+        self.told().listings.forget(ino);
+    }
+
+    /// It forgets the listing of a directory. That may wait for a program that is being given names of it.
+    pub fn forget_listing(&self, ino: Ino) {
+        if !self.has_listings() {
+            return;
+        }
+        let filled = self.told().listings.filled(ino);
+        notify_inode(&self.device, ino, 0, 0);
+        self.told().listings.emptied(ino, filled);
+    }
+
+    /// The snapshot of a directory that a place is in, if it is still there.
+    pub fn snapshot_at(&self, ino: Ino, place: u64) -> Option<Arc<Snapshot>> {
+        self.told().listings.at(ino, place)
+    }
+
+    /// Names, in the order of their places.
+    pub fn sorted(&self, listing: Listing) -> Snapshot {
+        Snapshot::new(listing, &self.hasher)
     }
 
     /// It forgets contents of these files that it may not have any more. That may wait for READs.
@@ -202,6 +218,12 @@ impl Kernel {
 
     /// Whether it has pages under leases. Before it had epochs mappings do not see changes.
     pub fn has_pages(&self) -> bool {
+        self.has_epochs.load(Ordering::Relaxed)
+    }
+
+    /// Whether it keeps listings, and opens directories without asking. Before it had epochs attributes hold for no
+    /// time, and so listings do not, either.
+    pub fn has_listings(&self) -> bool {
         self.has_epochs.load(Ordering::Relaxed)
     }
 
@@ -251,7 +273,7 @@ impl Telling<'_> {
     pub fn name(&self, dir: Ino, name: &Name, ino: Ino, sure: Duration) -> Duration {
         let sure = self.of_kernels_with_epochs(sure);
         let mut told = self.kernel.told();
-        let may = !sure.is_zero() && told.known.contains(&ino) && !told.listings.is_old(ino);
+        let may = !sure.is_zero() && told.known.contains(&ino) && told.listings.is_good(ino, true);
         let may = may && told.note_name(dir, name) && told.note(ino, sure);
         if may {
             sure
@@ -270,22 +292,36 @@ impl Telling<'_> {
         }
     }
 
-    /// For how long it may say the attributes that it has asked for.
-    pub fn attributes(&self, ino: Ino, sure: Duration) -> Duration {
+    /// For how long it may say the attributes that it has asked for; `None`: for no time, and before it is told them it
+    /// has to forget its listing of this directory.
+    pub fn attributes(&self, ino: Ino, sure: Duration) -> Option<Duration> {
         let sure = self.of_kernels_with_epochs(sure);
         let mut told = self.kernel.told();
         told.known.insert(ino);
-        if !sure.is_zero() && !told.listings.is_old(ino) && told.note(ino, sure) {
-            sure
-        } else {
-            Duration::ZERO
+        if !told.listings.is_good(ino, !sure.is_zero()) {
+            return None;
         }
+        let may = !sure.is_zero() && told.note(ino, sure);
+        Some(if may { sure } else { Duration::ZERO })
     }
 
-    /// What the kernel may do with the listing of a directory that is opened, if nothing has changed it for now.
-    pub fn opens_dir(&self, ino: Ino, handle: u64, sure: Duration) -> FopenFlags {
+    /// A directory is read from its beginning, and for so long nobody changes it.
+    pub fn begins_listing(&self, ino: Ino, sure: Duration) -> Begun {
         let is_sure = !self.of_kernels_with_epochs(sure).is_zero();
-        self.kernel.told().listings.open(ino, handle, is_sure)
+        self.kernel.told().listings.begin(ino, is_sure)
+    }
+
+    /// These names were asked for since it was begun in a generation, and for so long nobody changes it now.
+    pub fn adds_listing(&self, ino: Ino, begun: Option<u64>, sure: Duration, snapshot: Snapshot) -> Arc<Snapshot> {
+        let is_sure = !self.of_kernels_with_epochs(sure).is_zero();
+        self.kernel.told().listings.add(ino, begun, is_sure, snapshot)
+    }
+
+    /// Whether it may keep the listing that it has all of when it is told that a snapshot has no more names. Otherwise
+    /// it has to forget it before.
+    pub fn ends_listing(&self, ino: Ino, snapshot: &Snapshot, sure: Duration) -> bool {
+        let is_sure = !self.of_kernels_with_epochs(sure).is_zero();
+        self.kernel.told().listings.ends(ino, snapshot, is_sure)
     }
 
     /// A READ for pages is answered now, under a lease that lasts for so long. Answers about the file's length that the
@@ -389,7 +425,7 @@ mod tests {
         let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
         let name = |sure| kernel.telling().name(DIR, &name("a"), INO, sure);
         assert_eq!(name(SURE), Duration::ZERO);
-        assert_eq!(kernel.telling().attributes(INO, SURE), SURE);
+        assert_eq!(kernel.telling().attributes(INO, SURE), Some(SURE));
         assert_eq!(name(SURE), Duration::ZERO, "it asks about the name for the first time");
         assert_eq!(name(SURE), SURE);
         kernel.changed([INO, Ino(71)].into_iter());
@@ -458,7 +494,7 @@ mod tests {
         let (kernel, _theirs) = kernel((7, 43));
         let telling = kernel.telling();
         let told = (telling.attributes(INO, SURE), telling.absent(DIR, &name("a"), SURE));
-        assert_eq!(told, (Duration::ZERO, Duration::ZERO));
+        assert_eq!(told, (Some(Duration::ZERO), Duration::ZERO));
     }
 
     #[test]

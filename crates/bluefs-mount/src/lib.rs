@@ -17,6 +17,7 @@ mod listings;
 mod locks;
 mod pages;
 mod requests;
+mod snapshots;
 
 use std::fs::OpenOptions;
 use std::io;

@@ -124,7 +124,7 @@ impl Filesystem for Requests {
         // Look-ups in one directory do not wait for each other's answers. Who reads a directory again from its
         // beginning looks first whether it has changed.
         let of_dirs = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_AUTO_INVAL_DATA;
-        for wanted in [locks, InitFlags::FUSE_HANDLE_KILLPRIV_V2, of_dirs] {
+        for wanted in [locks, InitFlags::FUSE_HANDLE_KILLPRIV_V2, of_dirs, InitFlags::FUSE_NO_OPENDIR_SUPPORT] {
             let _ = config.add_capabilities(wanted & config.capabilities());
         }
         let version = config.kernel_abi();
@@ -163,11 +163,11 @@ impl Filesystem for Requests {
             let (telling, Found { found, sure }) = volume.find(who, &query);
             match found {
                 Ok((ino, inode)) => {
-                    let sure = telling.attributes(ino, sure);
-                    if sure.is_zero() {
+                    let Some(sure) = telling.attributes(ino, sure) else {
                         drop(telling);
-                        volume.kernel.forget_old_listing(ino);
-                    }
+                        volume.kernel.forget_listing(ino);
+                        return reply.attr(&Duration::ZERO, &convert::attr(ino, &inode));
+                    };
                     reply.attr(&sure, &convert::attr(ino, &inode));
                 }
                 Err(errno) => reply.error(convert::errno(errno)),
@@ -383,32 +383,37 @@ impl Filesystem for Requests {
         reply.ok();
     }
 
-    fn opendir(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let (ino, handle) = (convert::ino(ino), self.volume.handles.open());
-        let (telling, sure) = self.volume.is_sure(ino);
-        reply.opened(FileHandle(handle), telling.opens_dir(ino, handle, sure));
+    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // Who has a directory open makes no difference: places say by themselves what they mean.
+        if self.volume.kernel.has_listings() {
+            // The kernel asks once.
+            return reply.error(fuser::Errno::ENOSYS);
+        }
+        reply.opened(FileHandle(0), FopenFlags::empty());
     }
 
-    fn readdir(&self, request: &Request, ino: INodeNo, fh: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+    fn readdir(&self, request: &Request, ino: INodeNo, _: FileHandle, place: u64, mut reply: ReplyDirectory) {
         let ino = convert::ino(ino);
         self.serve(request, move |volume, who| {
-            if offset == 0 {
-                match volume.list(&Caller::of(who), ino) {
-                    Ok(listing) => volume.handles.set_listing(fh.0, listing),
-                    Err(errno) => return reply.error(convert::errno(errno)),
+            let snapshot = match volume.snapshot(&Caller::of(who), ino, place) {
+                Ok(snapshot) => snapshot,
+                Err(errno) => return reply.error(convert::errno(errno)),
+            };
+            let mut names = snapshot.behind(place).peekable();
+            if names.peek().is_none() {
+                volume.ends_listing(ino, &snapshot);
+            }
+            for (next, entry) in names {
+                let (name, kind) = (OsStr::from_bytes(&entry.name), convert::file_type(entry.kind));
+                if reply.add(INodeNo(entry.ino.0), next, kind, name) {
+                    break;
                 }
             }
-            volume.kernel.forget_old_listing(ino);
-            volume.handles.read_listing(fh.0, offset, |next, name, ino, kind| {
-                reply.add(INodeNo(ino.0), next, convert::file_type(kind), OsStr::from_bytes(name))
-            });
             reply.ok();
         });
     }
 
-    fn releasedir(&self, _: &Request, ino: INodeNo, fh: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        self.volume.handles.close_dir(fh.0);
-        self.volume.kernel.closes_dir(convert::ino(ino), fh.0);
+    fn releasedir(&self, _: &Request, _: INodeNo, _: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
         reply.ok();
     }
 

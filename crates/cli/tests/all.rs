@@ -45,6 +45,7 @@ mod bluefs;
 mod bluefs_contention;
 mod bluefs_fstab;
 mod bluefs_hostile;
+mod bluefs_listings;
 mod bluefs_locks;
 mod bluefs_pages;
 mod bluefs_programs;

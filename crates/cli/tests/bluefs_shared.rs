@@ -275,7 +275,7 @@ fn who_looks_all_the_time_never_sees_what_was_before() {
     });
 }
 
-/// The kernel reads a listing again that it has, without asking the mount for it.
+/// The kernel reads a listing again that it has, without asking the mount for anything.
 #[test]
 fn a_listing_that_is_sure_is_asked_for_once() {
     let scene = Scene::new();
@@ -286,8 +286,8 @@ fn a_listing_that_is_sure_is_asked_for_once() {
     let hits = || shown(&mount.0).expect("it is shown")["hits"].as_u64().expect("a number");
     let before = hits();
     (0..20).for_each(|_| assert_eq!(names(&mount.0).len(), 50));
-    // That it is sure is looked at when the directory is opened.
-    assert!(hits() - before <= 25, "{} questions", hits() - before);
+    // Its attributes may be asked for once more: they hold for as long as a lease.
+    assert!(hits() - before <= 5, "{} questions", hits() - before);
 }
 
 /// Names of an open directory, from its beginning.
