@@ -1,5 +1,6 @@
 //! Who has made a request: their groups, and whether they have a signal, from `/proc`.
 
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bluefs::op::GROUPS_MAX;
@@ -37,8 +38,10 @@ impl Who {
 /// Who has made a request.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// Its rights.
-    pub cred: Cred,
+    /// Its rights without those of its groups.
+    alone: Cred,
+    /// All of them, once somebody has looked: that takes as long as a request.
+    all: OnceLock<Cred>,
     thread: u32,
     /// Since when it waits.
     since: Instant,
@@ -60,16 +63,29 @@ impl Caller {
     /// One that cannot be looked at.
     #[cfg(test)]
     pub fn nobody() -> Caller {
-        Caller { cred: Cred::root(), thread: 0, since: Instant::now() }
+        Caller::of(Who { uid: 0, gid: 0, thread: 0 })
     }
 
-    /// Looks at who has made a request.
+    /// Who has made a request.
     pub fn of(who: Who) -> Caller {
         let Who { uid, gid, thread } = who;
+        let alone = Cred { uid, gid, groups: Vec::new() };
+        Caller { alone, all: OnceLock::new(), thread, since: Instant::now() }
+    }
+
+    /// Its rights without those of its groups.
+    pub fn alone(&self) -> &Cred {
+        &self.alone
+    }
+
+    /// Its rights.
+    pub fn cred(&self) -> &Cred {
         // Root has every right.
-        let status = if uid == 0 { None } else { Status::of(id(thread)).ok() };
-        let groups = status.map_or_else(Vec::new, |status| groups(&status));
-        Caller { cred: Cred { uid, gid, groups }, thread, since: Instant::now() }
+        if self.alone.is_root() {
+            return &self.alone;
+        }
+        let groups = || self.status().map_or_else(Vec::new, |status| groups(&status));
+        self.all.get_or_init(|| Cred { groups: groups(), ..self.alone.clone() })
     }
 
     /// Whether it has waited for so long.
@@ -174,6 +190,15 @@ mod tests {
         check(72, 7, LockCall::Fcntl);
         check(72, 0x25, LockCall::OpenFile);
         check(0, 0x25, LockCall::Unknown);
+    }
+
+    #[test]
+    fn groups_are_looked_at_when_rights_are_asked_for() {
+        let caller = Caller::of(Who { uid: 1000, gid: 1000, thread: std::process::id() });
+        assert_eq!((caller.alone().groups.len(), caller.all.get()), (0, None));
+        let status = Status::of(id(std::process::id())).expect("it is there");
+        assert_eq!(caller.cred().groups, groups(&status));
+        assert!(caller.all.get().is_some());
     }
 
     #[test]

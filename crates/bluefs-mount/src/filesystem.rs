@@ -48,7 +48,17 @@ impl Volume {
     }
 
     fn ask(&self, caller: &Caller, query: Query) -> Result<Answer, Errno> {
-        self.client.look(&caller.cred, query, &|| self.is_given_up(caller))
+        self.client.look(self.cred_for(caller, &query), query, &|| self.is_given_up(caller))
+    }
+
+    /// The rights by which a question is asked. The kernel has checked them: those of groups are looked at only if it is
+    /// not enough to have none, or not known.
+    fn cred_for<'c>(&self, caller: &'c Caller, query: &Query) -> &'c Cred {
+        let is_answered = || matches!(self.client.known_for(caller.alone(), query), Some((Ok(_), _)));
+        if !caller.alone().is_root() && is_answered() {
+            return caller.alone();
+        }
+        caller.cred()
     }
 
     /// Whether nobody needs the answer: the caller is about to end, the mount is gone, or the caller would take it away
@@ -76,7 +86,7 @@ impl Volume {
     }
 
     pub fn change(&self, caller: &Caller, change: Change) -> Result<Told, Errno> {
-        let told = self.client.change_told(&caller.cred, change, &|| self.is_given_up(caller));
+        let told = self.client.change_told(caller.cred(), change, &|| self.is_given_up(caller));
         // What was given up may be done nevertheless.
         self.space().changed();
         let told = told?;
@@ -121,14 +131,12 @@ impl Volume {
 
     /// The same, also if that has to be asked for. While it is told nothing is told to be forgotten.
     pub fn find(&self, who: Who, query: &Query) -> (Telling<'_>, Found) {
-        // The kernel has checked rights: those of groups are looked at only if it is not enough to have none.
-        let nobody = Cred { uid: who.uid, gid: who.gid, groups: Vec::new() };
-        if let Some(known) = self.known(&nobody, query).filter(|(_, known)| known.is_sure()) {
+        let caller = Caller::of(who);
+        if let Some(known) = self.known(caller.alone(), query).filter(|(_, known)| known.is_sure()) {
             return known;
         }
-        let caller = Caller::of(who);
         let found = self.inode(&caller, query.clone());
-        match self.known(&caller.cred, query) {
+        match self.known(caller.cred(), query) {
             Some(known) => known,
             None => (self.kernel.telling(), Found { found, sure: Duration::ZERO }),
         }
@@ -146,10 +154,11 @@ impl Volume {
         if self.client.has_lost_lock(ino) {
             return Err(Errno::IO);
         }
+        let cred = self.cred_for(caller, &Query::Read { ino, offset, len: 0 });
         let mut all: Vec<u8> = Vec::new();
         while (all.len() as u32) < size {
             let (offset, len) = (offset + all.len() as u64, (size - all.len() as u32).min(WRITE_BYTES_MAX));
-            let bytes = self.client.read(&caller.cred, ino, offset, len, &|| self.is_given_up(caller))?;
+            let bytes = self.client.read(cred, ino, offset, len, &|| self.is_given_up(caller))?;
             let end = (bytes.len() as u32) < len;
             all.extend(bytes);
             if end {
@@ -177,7 +186,7 @@ impl Volume {
         if reading.is_waited_for {
             // The kernel waits for it before a lease is given back.
             let now = match self.client.is_connected() {
-                true => self.client.ask(&caller.cred, Query::Read { ino, offset, len: size }, &gives_up),
+                true => self.client.ask(caller.cred(), Query::Read { ino, offset, len: size }, &gives_up),
                 false => Err(Errno::IO),
             };
             if reading.may_be_answered_for_now() {
@@ -188,7 +197,7 @@ impl Volume {
         loop {
             {
                 let telling = self.kernel.telling();
-                let known = self.client.known_for(&caller.cred, &query).filter(|(_, sure)| !sure.is_zero());
+                let known = self.client.known_for(caller.cred(), &query).filter(|(_, sure)| !sure.is_zero());
                 if let Some((known, sure)) = known {
                     telling.fills(reading, sure);
                     return answer(known.and_then(bytes_of));
@@ -197,7 +206,7 @@ impl Volume {
             let end = offset + u64::from(size);
             let pieces = (offset..end).step_by(HELD_BYTES as usize);
             let mut each = pieces.map(|at| (at, (end - at).min(u64::from(HELD_BYTES)) as u32));
-            let held = each.try_for_each(|(at, len)| self.client.hold(&caller.cred, ino, at, len, &gives_up));
+            let held = each.try_for_each(|(at, len)| self.client.hold(caller.cred(), ino, at, len, &gives_up));
             if let Err(errno) = held {
                 return answer(Err(errno));
             }
@@ -345,7 +354,7 @@ impl Volume {
 
     pub fn xattrs_of(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>, Errno> {
         let Answer::Xattrs(names) = self.ask(caller, Query::Xattrs(ino))? else { return Err(Errno::IO) };
-        let shown = names.iter().filter(|name| caller.cred.uid == 0 || !name.as_bytes().starts_with(b"trusted."));
+        let shown = names.iter().filter(|name| caller.alone().is_root() || !name.as_bytes().starts_with(b"trusted."));
         Ok(shown.flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect())
     }
 }

@@ -546,3 +546,29 @@ fn how_much_space_there_is_is_not_asked_each_time_and_shows_own_changes() {
     fs::write(mount.0.join("file"), vec![b'x'; 1 << 20]).expect("written");
     assert!(free() < empty, "what the mount itself has written shows at once");
 }
+
+/// Rights of groups are looked at where it takes them, also of what is known.
+#[test]
+fn who_may_read_by_a_group_reads() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mount = Mount::new(&server.address, &scene.path("a"), &[]);
+    let (file, dir) = (mount.0.join("dir/file"), mount.0.join("dir"));
+    fs::set_permissions(scene.path(""), fs::Permissions::from_mode(0o755)).expect("a mode");
+    fs::create_dir(&dir).expect("a directory");
+    fs::write(&file, "text").expect("written");
+    for (path, mode) in [(&file, 0o640), (&dir, 0o750)] {
+        std::os::unix::fs::chown(path, None, Some(24)).expect("a group");
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+    }
+    let run = |groups: &str, command: &[&str], path: &Path| {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--reuid=1000", "--regid=1000", groups]).args(command).arg(path);
+        setpriv.output().expect("setpriv").status.success()
+    };
+    for _ in 0..3 {
+        assert!(run("--groups=1000,24", &["cat"], &file) && run("--groups=1000,24", &["ls"], &dir));
+        assert!(!run("--clear-groups", &["cat"], &file) && !run("--clear-groups", &["ls"], &dir));
+        std::thread::sleep(QUIET);
+    }
+}
