@@ -12,8 +12,8 @@ use crate::ahead::Call;
 use crate::descriptors::user_of;
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
-use procfs::ThreadId;
-use rustix::fs::FileType;
+use procfs::{LockKind, ThreadId};
+use rustix::fs::{FileType, Stat};
 use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
@@ -79,12 +79,21 @@ impl Supervisor {
         if flags & libc::O_PATH as u64 != 0 || is_plain_read {
             return false;
         }
-        // Where they cannot be read nobody is taken to have one, as in the agent.
-        let mut leased = procfs::file_locks().unwrap_or_default();
-        leased.retain(|lock| lock.kind == procfs::LockKind::Lease);
         let path = syscall_table::op(call.frame.nr).and_then(|op| paths_of(op).first().copied());
-        let Some((dir, path)) = path.filter(|_| !leased.is_empty()) else { return false };
-        self.look_up(call, dir, path).may_be(|found| leased.iter().any(|lease| lease.inode == found.st_ino))
+        let Some((dir, path)) = path else { return false };
+        let found = self.look_up(call, dir, path);
+        let may_be_leased = |stat: &Stat| {
+            let is_of_inside = self.ahead.new_files.has(stat);
+            FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && (!is_of_inside || self.are_reads_heard())
+        };
+        if !found.may_be(may_be_leased) {
+            return false;
+        }
+        // To read them may take milliseconds: the kernel waits for all processors. Where they cannot be read nobody is
+        // taken to have one, as in the agent.
+        let leased = procfs::file_locks().unwrap_or_default();
+        let is_leased = |inode: u64| leased.iter().any(|lock| lock.kind == LockKind::Lease && lock.inode == inode);
+        found.may_be(|stat| is_leased(stat.st_ino))
     }
 
     fn changes_nothing(&self, call: &Call, &[dir, path, flags, _]: &[u64; 4]) -> bool {
