@@ -9,6 +9,7 @@ pub(in crate::ahead) mod fifos;
 pub(in crate::ahead) mod mirrors;
 pub(in crate::ahead) mod name_calls;
 pub(in crate::ahead) mod name_changes;
+mod name_index;
 pub(in crate::ahead) mod names;
 pub(in crate::ahead) mod new_files;
 pub(in crate::ahead) mod program_names;

@@ -1,12 +1,14 @@
 //! Changes of names on disks that are held, and what they make of each name for those inside.
 
 use crate::ahead::calls::known_ways::News;
+use crate::ahead::filesystems::disk::name_index::{Meanings, NameIndex, NameKey};
 use crate::ahead::filesystems::disk::stages::Staged;
 use crate::ahead::filesystems::disk::staging;
 use crate::ahead::filesystems::path_walk::{Entry, Found};
 use rustix::fs::{AtFlags, RenameFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::Resource;
+use std::collections::hash_map::Entry as MapEntry;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::hash::Hash;
@@ -203,6 +205,10 @@ impl HeldName {
     fn meaning(&self) -> Option<Inode> {
         self.steps.last().and_then(|&(_, meaning)| meaning)
     }
+
+    fn meanings(&self) -> Meanings<'_> {
+        Meanings { now: self.meaning(), disk: self.disk, steps: &self.steps }
+    }
 }
 
 /// The directory of names that are held.
@@ -226,7 +232,9 @@ pub(in crate::ahead) struct DirChange {
 /// Names and files that are not what the world should see of them.
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct HeldNames {
-    names: HashMap<(Inode, OsString), HeldName>,
+    names: HashMap<NameKey, HeldName>,
+    /// Which of them mean what.
+    index: NameIndex,
     next_number: u64,
     /// What has such a name, or had one, or is made: how many names of each.
     targets: HashMap<Inode, (Target, usize)>,
@@ -286,16 +294,15 @@ impl HeldNames {
     /// says.
     pub fn parent(&self, inode: Inode) -> Option<(Arc<OwnedFd>, &OsStr)> {
         self.targets.get(&inode).filter(|(target, _)| target.is_dir)?;
-        let mut names = self.names.iter().filter(|(_, held)| held.meaning() == Some(inode));
-        let ((dir, name), _) = names.next()?;
+        let (dir, name) = self.index.names_of(inode).next()?;
         let (target, _) = self.targets.get(dir)?;
         Some((target.fd.clone(), name))
     }
 
     /// The one name that a file will have, if there is one: its directory, and the name there.
     pub fn only_name(&self, inode: Inode) -> Option<(Arc<OwnedFd>, &OsStr)> {
-        let mut names = self.names.iter().filter(|(_, held)| held.meaning() == Some(inode));
-        let ((dir, name), _) = names.next().filter(|_| names.next().is_none())?;
+        let mut names = self.index.names_of(inode);
+        let (dir, name) = names.next().filter(|_| names.next().is_none())?;
         Some((self.targets.get(dir)?.0.fd.clone(), name))
     }
 
@@ -318,17 +325,15 @@ impl HeldNames {
 
     /// The name of a file that such a change gives, as it is now: its directory, and the name there.
     pub fn name_given(&self, inode: Inode, giver: u64) -> Option<(Arc<OwnedFd>, &OsStr)> {
-        let is_it = |(dir, name): &(Inode, OsString)| self.giver(*dir, name) == Some(giver);
-        let mut names = self.names.iter().filter(|(_, held)| held.meaning() == Some(inode));
-        let ((dir, name), _) = names.find(|(key, _)| is_it(key))?;
+        let mut names = self.index.names_of(inode);
+        let (dir, name) = names.find(|(dir, name)| self.giver(*dir, name) == Some(giver))?;
         Some((self.targets.get(dir)?.0.fd.clone(), name))
     }
 
     /// Whether a directory has no name any more for those inside.
     pub fn is_removed_dir(&self, inode: Inode) -> bool {
         let is_dir = self.targets.get(&inode).is_some_and(|(target, _)| target.is_dir);
-        let is_concerned = |held: &HeldName| held.disk == Some(inode) || held.steps.iter().any(|s| s.1 == Some(inode));
-        is_dir && self.names.values().any(is_concerned) && self.names.values().all(|held| held.meaning() != Some(inode))
+        is_dir && self.index.is_concerned(inode) && self.index.names_of(inode).next().is_none()
     }
 
     pub fn has_names_in(&self, dir: Inode) -> bool {
@@ -343,15 +348,17 @@ impl HeldNames {
 
     /// How many names a file will have, beyond those that the disk says; of a directory, how many directories in it.
     pub fn links_gained(&self, inode: Inode, is_dir: bool) -> i64 {
-        let counts = |dir: &Inode, meaning: Option<Inode>| match (is_dir, meaning) {
-            (_, None) => false,
-            (false, Some(file)) => file == inode,
-            (true, Some(file)) => *dir == inode && self.targets.get(&file).is_some_and(|(target, _)| target.is_dir),
-        };
+        if !is_dir {
+            return self.index.gained(inode);
+        }
+        let is_dir =
+            |meaning: Option<Inode>| meaning.and_then(|file| self.targets.get(&file)).is_some_and(|(of, _)| of.is_dir);
+        let held = |name: &OsString| self.names.get(&(inode, name.clone()));
         let gained = self
-            .names
-            .iter()
-            .map(|((dir, _), held)| i64::from(counts(dir, held.meaning())) - i64::from(counts(dir, held.disk)));
+            .index
+            .names_in(inode)
+            .filter_map(held)
+            .map(|held| i64::from(is_dir(held.meaning())) - i64::from(is_dir(held.disk)));
         gained.sum()
     }
 
@@ -375,7 +382,7 @@ impl HeldNames {
 
     /// Directories that are not where the disk says.
     pub fn moved_dirs(&self) -> impl Iterator<Item = &Target> {
-        let targets = self.names.values().filter_map(|held| self.targets.get(&held.meaning()?));
+        let targets = self.index.meant().filter_map(|inode| self.targets.get(&inode));
         targets.map(|(target, _)| target).filter(|target| target.is_dir)
     }
 
@@ -389,11 +396,20 @@ impl HeldNames {
         let number = self.next_number;
         for (name, meaning, before) in change.meanings() {
             let leads_on = before.is_some_and(|target| target.leads_on);
-            let held = self.names.entry((name.dir.inode, name.name.clone())).or_insert_with(|| {
-                self.leading_on += usize::from(leads_on);
-                HeldName { disk: before.map(|target| target.inode), leads_on, steps: Vec::new() }
-            });
+            let key = (name.dir.inode, name.name.clone());
+            let held = match self.names.entry(key.clone()) {
+                MapEntry::Occupied(held) => {
+                    let held = held.into_mut();
+                    self.index.take_out(&key, held.meanings());
+                    held
+                }
+                MapEntry::Vacant(place) => {
+                    self.leading_on += usize::from(leads_on);
+                    place.insert(HeldName { disk: before.map(|target| target.inode), leads_on, steps: Vec::new() })
+                }
+            };
             held.steps.push((number, meaning.map(|target| target.inode)));
+            self.index.put(&key, held.meanings());
             self.news.of_name(name.dir.inode, name.name.as_bytes());
             let dir = self.dirs.entry(name.dir.inode).or_default();
             dir.names += 1;
@@ -412,6 +428,7 @@ impl HeldNames {
         for (name, meaning, _) in change.meanings() {
             let key = (name.dir.inode, name.name.clone());
             if let Some(held) = self.names.get_mut(&key) {
+                self.index.take_out(&key, held.meanings());
                 held.steps.retain(|(step, _)| step != number);
                 self.leading_on -= usize::from(held.leads_on);
                 if is_made {
@@ -419,8 +436,9 @@ impl HeldNames {
                     held.leads_on = meaning.is_some_and(|target| target.leads_on);
                 }
                 self.leading_on += usize::from(held.leads_on && !held.steps.is_empty());
-                if held.steps.is_empty() {
-                    self.names.remove(&key);
+                match held.steps.is_empty() {
+                    true => drop(self.names.remove(&key)),
+                    false => self.index.put(&key, held.meanings()),
                 }
             }
             count_down(&mut self.dirs, &name.dir.inode, |dir| &mut dir.names);
