@@ -17,6 +17,7 @@
 mod boundary;
 mod elf;
 mod functions;
+mod parts;
 mod place;
 mod segment;
 mod stub;
@@ -24,6 +25,8 @@ mod targets;
 mod window;
 
 use std::fmt;
+
+pub use parts::{parts, tables, HEADER_LEN};
 
 /// Length of the jump that replaces a site, bytes.
 pub const JUMP_LEN: u64 = 5;

@@ -3,10 +3,11 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 
-use call_sites::{FilePlan, Reason, Site};
+use call_sites::{FilePlan, Options, PlanError, Reason, Site, HEADER_LEN};
 use iced_x86::{Decoder, DecoderOptions};
 use support::{check_no_branch_inside, checked_plan};
 
@@ -20,9 +21,32 @@ fn survey(path: &str) -> Option<(Vec<u8>, FilePlan)> {
         }
     };
     let plan = checked_plan(&file);
+    assert_eq!(in_parts(&file).1, call_sites::plan(&file, &Options::default()), "{path}: read in parts");
     let sites: Vec<&Site> = plan.segments.iter().flat_map(|segment| &segment.sites).chain(&plan.left).collect();
     println!("{path}: {} candidates, {} patched", sites.len(), sites.iter().filter(|s| s.is_patched()).count());
     Some((file, plan))
+}
+
+/// How much of a file planning looks at, and its plan if nothing else is read.
+fn in_parts(file: &[u8]) -> (u64, Result<FilePlan, PlanError>) {
+    let len = file.len() as u64;
+    let range = |part: &Range<u64>| part.start as usize..part.end as usize;
+    let header = &file[..HEADER_LEN];
+    let [programs, sections] = call_sites::tables(header).unwrap();
+    let parts = call_sites::parts(len, header, &file[range(&programs)], &file[range(&sections)]).unwrap();
+    let mut read = vec![0xff; file.len()];
+    parts.iter().for_each(|part| read[range(part)].copy_from_slice(&file[range(part)]));
+    let needed = parts.iter().map(|part| part.end - part.start).sum();
+    (needed, call_sites::plan(&read, &Options::default()))
+}
+
+/// This program was built to be debugged.
+#[test]
+fn what_planning_does_not_look_at_need_not_be_read() {
+    let file = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    let (needed, plan) = in_parts(&file);
+    assert_eq!(plan, call_sites::plan(&file, &Options::default()));
+    assert!(needed * 3 < file.len() as u64 * 2, "{needed} of {} bytes are looked at", file.len());
 }
 
 /// Every `syscall` that objdump sees in `path`; `None`, with the reason printed, where there is no objdump.

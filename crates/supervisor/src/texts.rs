@@ -10,7 +10,8 @@ use call_sites::{FilePlan, SegmentPlan};
 use procfs::ThreadId;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use tracee::Segment;
@@ -108,6 +109,9 @@ impl Texts {
             return Ok(());
         }
         let path = procfs::own_name(&file).ok();
+        if let Some(plan) = self.plan_in_parts(&file, metadata.len()) {
+            return self.publish(version, path, plan);
+        }
         self.buffer.clear();
         if metadata.len() <= FILE_LEN_MAX {
             crate::sys::make_room(&mut self.buffer, metadata.len() as usize);
@@ -118,6 +122,33 @@ impl Texts {
         self.buffer.clear();
         crate::sys::lend(&mut self.buffer);
         self.publish(version, path, plan)
+    }
+
+    /// Plan a file of which planning does not look at much. `None`: it is to be read as a whole.
+    fn plan_in_parts(&self, file: &File, len: u64) -> Option<Option<FilePlan>> {
+        /// To read less than so much more is no loss.
+        const WORTH: u64 = 1 << 20;
+        let read = |part: Range<u64>| {
+            let mut bytes = vec![0; usize::try_from(part.end - part.start).ok()?];
+            file.read_exact_at(&mut bytes, part.start).ok()?;
+            Some(bytes)
+        };
+        let header = read(0..call_sites::HEADER_LEN as u64)?;
+        let [programs, sections] = call_sites::tables(&header)?;
+        if len > FILE_LEN_MAX || programs.end.max(sections.end) > len {
+            return None;
+        }
+        let parts = call_sites::parts(len, &header, &read(programs)?, &read(sections)?)?;
+        let needed: u64 = parts.iter().map(|part| part.end - part.start).sum();
+        if len - needed < WORTH {
+            return None;
+        }
+        // The kernel clears only what is read into.
+        let mut contents = vec![0; usize::try_from(len).ok()?];
+        for part in parts {
+            file.read_exact_at(&mut contents[part.start as usize..part.end as usize], part.start).ok()?;
+        }
+        Some(call_sites::plan(&contents, &self.options).ok())
     }
 
     fn is_known(&self, version: &FileVersion) -> bool {
