@@ -13,7 +13,9 @@ use crate::sys;
 use agent_abi::Door;
 use procfs::machine::Load;
 use procfs::ThreadId;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Threads that may run besides those that a stop is about: the parent that goes on to wait for its child, and one
 /// more, a thread of the kernel for the most part. Without this allowance two of three stops found "somebody else";
@@ -25,6 +27,8 @@ const OTHERS_MAX: u32 = 2;
 pub struct SameCore {
     /// `None` where tracees are left alone.
     load: Option<Load>,
+    /// When was looked last, and what was seen.
+    looked: Cell<Option<(Instant, Option<u32>)>>,
     /// Where the supervisor may run: what a program may that never asked for anything else.
     usual: sys::Cores,
     /// Nobody has asked for less than there is (`taskset`): whoever has the usual cores may be told to run on all.
@@ -75,7 +79,7 @@ impl SameCore {
     pub fn new(runs_first: bool, told: &'static AtomicU64) -> Self {
         let usual = sys::cores_of(None).unwrap_or(sys::Cores::ALL);
         let load = if runs_first && usual.count() > 1 { Load::open().ok() } else { None };
-        Self { load, usual, is_unrestricted: is_unrestricted(&usual), told }
+        Self { load, looked: Cell::new(None), usual, is_unrestricted: is_unrestricted(&usual), told }
     }
 
     /// Whether hardly anybody else ran when we last looked.
@@ -117,6 +121,19 @@ impl SameCore {
         None
     }
 
+    /// How many threads run or could run. What was so a moment ago is taken to be so still: to look takes as long as a
+    /// tenth of what is done for a stop.
+    fn running(&self, load: &Load) -> Option<u32> {
+        const MOMENT: Duration = Duration::from_micros(500);
+        let now = Instant::now();
+        let looked = self.looked.get().filter(|(at, _)| now.duration_since(*at) < MOMENT);
+        let (_, running) = looked.unwrap_or_else(|| (now, load.running()));
+        if looked.is_none() {
+            self.looked.set(Some((now, running)));
+        }
+        running
+    }
+
     fn confine_to_own(&self, tid: ThreadId) -> Option<Confined> {
         let own = sys::current_core()?;
         let before = sys::cores_of(Some(tid)).ok()?;
@@ -134,7 +151,7 @@ impl SameCore {
     /// Whether hardly more threads run or could run on the machine than these, which include us.
     fn is_calm(&self, threads: u32) -> bool {
         let Some(load) = &self.load else { return false };
-        let is_calm = load.running().is_some_and(|running| running <= threads + OTHERS_MAX);
+        let is_calm = self.running(load).is_some_and(|running| running <= threads + OTHERS_MAX);
         let told = if is_calm && self.is_unrestricted { self.usual.word() } else { None };
         self.told.store(told.unwrap_or(0), Ordering::Relaxed);
         is_calm

@@ -4,9 +4,12 @@
 //! never chosen here that is free now, and taken then: the kernel gives the free one
 //! ([0222](../../../../../docs/decisions/0222-the-kernel-gives-the-number.md)).
 
+use crate::ahead::filesystems::path_walk::Found;
+use crate::ahead::SCRATCH;
 use crate::event_loop::Supervisor;
-use agent_abi::{PROCESS_LOCKS, PROCESS_SHARES_STATE};
+use agent_abi::{option, PROCESS_LOCKS, PROCESS_SHARES_STATE};
 use procfs::ProcessId;
+use rustix::fs::Stat;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use tracee::{Result, Stopped, TraceError};
@@ -30,6 +33,36 @@ impl Supervisor {
         let limit = limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX);
         let Ok(open) = self.descriptors_of(pid) else { return false };
         (0..limit).filter(|fd| open.binary_search(fd).is_err()).take(NEEDED).count() == NEEDED
+    }
+
+    /// A process opens a file that we have, through our directory in `/proc`: one call where giving it a descriptor takes
+    /// four or more. `None`: it does not see what we see there.
+    pub(in crate::ahead) fn open_through_proc(
+        &mut self,
+        stopped: &Stopped,
+        pid: ProcessId,
+        file: &Found,
+        flags: u64,
+    ) -> Result<Option<i32>> {
+        let is_elsewhere = self.world().options.load(Ordering::Relaxed) & option::PROC_ELSEWHERE != 0;
+        if is_elsewhere || !(file.is_regular() || file.is_dir()) {
+            return Ok(None);
+        }
+        let path = procfs::path_for_others(&file.fd) + "\0";
+        let mut remote = self.remote_calls(stopped)?;
+        let at = remote.registers().gs_base - SCRATCH;
+        let kernel = |source| TraceError::kernel("write a path", stopped.tid(), source);
+        tracee::write_bytes(stopped.tid(), at, path.as_bytes()).map_err(kernel)?;
+        let opened = remote.call(libc::SYS_openat, &[libc::AT_FDCWD as u64, at, flags, 0])?;
+        let is_it = |copy: OwnedFd| rustix::fs::fstat(copy).is_ok_and(|stat| inode_of(&stat) == inode_of(&file.stat));
+        let fd = i32::try_from(opened).ok().filter(|&fd| fd >= 0);
+        let is_right = fd.is_some_and(|fd| self.copy_descriptor(stopped.tid(), fd).is_ok_and(is_it));
+        if let Some(other) = fd.filter(|_| !is_right) {
+            remote.call(libc::SYS_close, &[other as u64])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        Ok(fd.filter(|_| is_right))
     }
 
     /// Put a descriptor of ours into another process, under a number that is free. `None`: none is, for another thread
@@ -118,4 +151,8 @@ impl Supervisor {
         }
         Ok(())
     }
+}
+
+fn inode_of(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
 }

@@ -109,14 +109,15 @@ impl Supervisor {
         if matches!(self.track(stopped, call, plan, vec![(dir, Intent::Nothing)])?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
-        let Some((file, open)) = self.make_unnamed(&creation) else { return Ok(self.wait_at_barrier(call)) };
+        let Some(file) = self.make_unnamed(&creation) else { return Ok(self.wait_at_barrier(call)) };
         let (dev, ino) = (file.stat.st_dev, file.stat.st_ino);
         let objects = [Object::File(dev, ino), Object::Created(dev, ino)];
         let modifies = objects.map(|object| (object, Intent::Nothing)).into();
         if matches!(self.track(stopped, call, Plan::tracked_once(), modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
-        let Some(fd) = self.give_descriptor(stopped, call, &open, creation.flags)? else {
+        let how = creation.flags & (O_ACCMODE | O_APPEND | O_NONBLOCK);
+        let Some(fd) = self.open_for(stopped, call, &file, (how, creation.flags & O_CLOEXEC))? else {
             return Ok(self.wait_at_barrier(call));
         };
         let file = file.fd;
@@ -127,9 +128,25 @@ impl Supervisor {
         Ok(Decision::Answer(i64::from(fd)))
     }
 
-    /// The answer to an `open`; `None`: no number is free any more.
-    fn give_descriptor(&mut self, stopped: &Stopped, call: &Call, open: &OwnedFd, flags: u64) -> Result<Option<i32>> {
-        let fd = self.install_free(stopped, call.pid, open, flags & O_CLOEXEC != 0)?;
+    /// The answer to an `open` of what is held. `how` it is opened, and whether the descriptor is closed on exec. `None`:
+    /// it cannot be opened, or no number is free any more.
+    fn open_for(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        file: &Found,
+        (how, closes_on_exec): (u64, u64),
+    ) -> Result<Option<i32>> {
+        let fd = match self.open_through_proc(stopped, call.pid, file, how | closes_on_exec)? {
+            Some(fd) => Some(fd),
+            None => {
+                let how = OFlags::from_bits_retain(how as u32) | OFlags::CLOEXEC;
+                match rustix::fs::open(procfs::own_path(&file.fd), how, Mode::empty()) {
+                    Ok(open) => self.install_free(stopped, call.pid, &open, closes_on_exec != 0)?,
+                    Err(_) => None,
+                }
+            }
+        };
         // The agent does not see what the path led through: it may have been anything that is not committed yet.
         self.observe_everything(call.tid);
         Ok(fd)
@@ -154,9 +171,7 @@ impl Supervisor {
             }
         }
         let known = flags & !(O_CREAT | O_EXCL | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC);
-        let how = OFlags::from_bits_retain(known as u32) | OFlags::CLOEXEC;
-        let Ok(open) = rustix::fs::open(procfs::own_path(&file.fd), how, Mode::empty()) else { return Ok(None) };
-        let fd = self.give_descriptor(stopped, call, &open, flags)?;
+        let fd = self.open_for(stopped, call, file, (known, flags & O_CLOEXEC))?;
         Ok(fd.map(|fd| Decision::Answer(i64::from(fd))))
     }
 
@@ -213,7 +228,7 @@ impl Supervisor {
     }
 
     /// The file, and its descriptor for the program.
-    fn make_unnamed(&self, creation: &Creation) -> Option<(Found, OwnedFd)> {
+    fn make_unnamed(&self, creation: &Creation) -> Option<Found> {
         let dir = &creation.entry.dir.fd;
         let stage = staging::file_stage_for(dir)?;
         if self.ahead.new_files.is_empty() && staging::is_watched(&rustix::fs::fstat(&stage).ok()?) {
@@ -221,11 +236,8 @@ impl Supervisor {
         }
         let unnamed = staging::make_file(&stage, dir, creation.rights)?;
         let file = Found::of(naming(&unnamed).ok()?).ok()?;
-        let flags = creation.flags & (O_ACCMODE | O_APPEND | O_NONBLOCK);
-        let flags = OFlags::from_bits_retain(flags as u32) | OFlags::CLOEXEC;
-        let open = rustix::fs::open(procfs::own_path(&file.fd), flags, Mode::empty()).ok()?;
         let is_its_own = file.stat.st_uid == 0 && file.stat.st_dev == creation.entry.dir.stat.st_dev;
-        is_its_own.then_some((file, open))
+        is_its_own.then_some(file)
     }
 
     /// What is to be said of a call that concerns a file without a name through a descriptor; `None` if it does not, or
