@@ -7,12 +7,13 @@ fn main() {
     let manifest = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let crates = manifest.parent().expect("crates/tracee has a parent");
     let agent = crates.join("agent");
+    // As seen from here: a target directory that was copied with its checkout looks at the copy.
     for folder in ["agent", "agent-abi", "commit-clock", "epochs", "syscall-table"] {
-        println!("cargo:rerun-if-changed={}", crates.join(folder).join("src").display());
-        println!("cargo:rerun-if-changed={}", crates.join(folder).join("Cargo.toml").display());
+        println!("cargo:rerun-if-changed=../{folder}/src");
+        println!("cargo:rerun-if-changed=../{folder}/Cargo.toml");
     }
     let script = agent.join("agent.ld");
-    println!("cargo:rerun-if-changed={}", script.display());
+    println!("cargo:rerun-if-changed=../agent/agent.ld");
     let out = PathBuf::from(std::env::var("OUT_DIR").expect("cargo sets it"));
     let target = out.join("agent-target");
     let flags = [
