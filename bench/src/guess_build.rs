@@ -172,7 +172,11 @@ fn told(stats: &Path) -> String {
         let (us, processes, operations) = (number("us"), number("processes"), number("operations"));
         format!("; {processes} processes and {operations} operations taken back in {us} µs")
     });
-    format!("{waits}{}; {} ends of processes in a guess", rollbacks.collect::<String>(), did["held_exits"])
+    format!(
+        "{waits}{}; {} ends of processes in a guess",
+        rollbacks.collect::<String>(),
+        did["held_exits"].as_u64().unwrap_or(0) + did["unasked_ends"].as_u64().unwrap_or(0)
+    )
 }
 
 fn problem(way: Way, output: &Output, work: &Path, before: &[String]) -> Result<Option<String>, String> {

@@ -27,6 +27,14 @@ pub const fn hash_object(dev: u64, ino: u64) -> u64 {
     (x ^ (x >> 31)) | 1
 }
 
+/// What an end of something that leads outside is noted as among the young (`YoungPipes`): the supervisor keeps it open
+/// until all guesses are resolved, so that nobody outside hears of a close of it. `mode`: how it was opened
+/// (`O_ACCMODE`).
+pub const fn hash_end(dev: u64, ino: u64, mode: u32) -> u64 {
+    // Even, and so no pipe's own.
+    hash_object(dev, ino) & !7 | (mode as u64 & 3) << 1
+}
+
 /// What a file system is to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]

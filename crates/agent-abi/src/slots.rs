@@ -49,6 +49,14 @@ pub const PROCESS_CHILDLESS: u32 = 4096;
 pub const PROCESS_EXIT_SIGNAL: u32 = 8192;
 /// The process has to hear of a signal or a child, on a guess: it asks at its next call. Only the supervisor says so.
 pub const PROCESS_HAS_TO_HEAR: u32 = 16384;
+/// The process was born on a guess with a memory of its own, and begun a program since if it was to have its parent's:
+/// its end concerns its parent alone. Only the supervisor says so.
+pub const PROCESS_ENDS: u32 = 32768;
+/// What the kernel knows of the children of the process is all that there is to know: no end of one is held, none was
+/// told of. Only the supervisor says so, of one that goes with a guess.
+pub const PROCESS_WAITS: u32 = 65536;
+/// The process is about to end without a question.
+pub const PROCESS_ENDING: u32 = 131_072;
 /// Each of these is seen by whoever has something in common with the process, when it ends.
 pub const PROCESS_GIVES_BACK: u32 = PROCESS_LOCKS_OUTSIDE | PROCESS_UNDOES;
 /// What a new program has of the one before: what belongs to the process and not to its memory.
@@ -59,7 +67,9 @@ pub const PROCESS_KEPT_BY_EXEC: u32 = PROCESS_TIMERS
     | PROCESS_GIVES_BACK
     | PROCESS_SHARES_STATE
     | PROCESS_GOES
-    | PROCESS_HAS_TO_HEAR;
+    | PROCESS_HAS_TO_HEAR
+    | PROCESS_ENDS
+    | PROCESS_WAITS;
 /// Each of these makes a process depend on whatever anybody knows to be changed (`Transactions::known`).
 pub const PROCESS_SHARES: u32 = PROCESS_MAPPED_SHARED | PROCESS_SEES_OTHERS;
 /// Each of these makes it depend on whatever anybody changed: it sees more of others than their memory.

@@ -420,11 +420,16 @@ pub fn is_carrying_nothing(stat: &Stat) -> bool {
     stat.kind() == S_IFCHR && matches!(device_numbers(stat), (1, 3 | 5 | 7 | 8 | 9))
 }
 
+/// Whether it is a terminal: 4 consoles and serial lines, 5 /dev/tty and console, 136-143 the slaves of
+/// pseudo-terminals.
+pub fn is_terminal(stat: &Stat) -> bool {
+    stat.kind() == S_IFCHR && matches!(device_numbers(stat), (4, _) | (5, 0 | 1) | (136..=143, _))
+}
+
 fn device_entry(stat: &Stat) -> FdEntry {
     match device_numbers(stat) {
         _ if is_carrying_nothing(stat) => FdEntry::new(FdKind::Nothing, 0, 0),
-        // Terminals: 4 consoles and serial lines, 5 /dev/tty and console, 136-143 the slaves of pseudo-terminals.
-        (4, _) | (5, 0 | 1) | (136..=143, _) => {
+        _ if is_terminal(stat) => {
             FdEntry::new(FdKind::Outside, 0, hash_object(u64::MAX, stat.rdev)).with(FdEntry::TERMINAL)
         }
         _ => FdEntry::new(FdKind::OutsideFile, 0, stat.hash()),

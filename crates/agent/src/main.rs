@@ -19,6 +19,7 @@ mod exchange;
 mod fsync;
 mod gate;
 mod io;
+mod kin;
 mod locked;
 mod log;
 mod looked;

@@ -128,7 +128,7 @@ impl Call<'_> {
     /// Begins the call, if nobody has to be asked, and makes it where more belongs to it than in other calls.
     pub fn go_unasked(&mut self) -> OnPermit {
         match self.go_on_permit() {
-            OnPermit::Ask if self.begins_on_young_pipe() => OnPermit::Begun,
+            OnPermit::Ask if self.begins_on_young_pipe() || self.begins_among_kin() => OnPermit::Begun,
             decided => decided,
         }
     }
@@ -342,15 +342,17 @@ impl Call<'_> {
             && self.has_marks()
             && self.world.permitted.load(Ordering::Relaxed) & permitted::CLOSE != 0
             && !self.has_option(OTHERS_MAY_TELL)
-            && closed.is_none_or(|fd| self.is_plain_or_none(fd))
+            && closed.is_none_or(|fd| self.is_plain_or_none(fd, Stat::of_fd(fd)))
     }
 
-    fn is_plain_or_none(&self, fd: u64) -> bool {
+    /// Whether a descriptor, of which this is known, leads to a file or directory that only the kernel keeps, to a
+    /// device that carries nothing, or nowhere.
+    pub fn is_plain_or_none(&self, fd: u64, stat: Result<Stat, i64>) -> bool {
         const F_GETLEASE: u64 = 1025;
         const F_UNLCK: i64 = 2;
         // SAFETY: no pointers.
         let is_leased = || unsafe { gate::call(nr::fcntl, [fd, F_GETLEASE, 0, 0, 0, 0]) } != F_UNLCK;
-        match Stat::of_fd(fd) {
+        match stat {
             Ok(stat) if is_carrying_nothing(&stat) => true,
             Ok(stat) => matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev) && !is_leased(),
             Err(error) => error == -EBADF,

@@ -233,6 +233,29 @@ commit(guess)";
     assert!(more >= some + 200 * 10, "the reference asks about each call");
 }
 
+/// Who goes with a guess makes children that do so, too: of these only the birth is asked about.
+#[test]
+fn children_of_who_goes_with_a_guess_end_without_a_question() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let (_place, dir) = place();
+    let program = "
+guess = begin()
+if os.fork() == 0:
+  for i in range(count):
+    if os.fork() == 0: os._exit(3)
+    if os.waitstatus_to_exitcode(os.wait()[1]) != 3: print('WRONG')
+  os._exit(0)
+os.wait()
+commit(guess)";
+    let asked = |words: &[&str], count| run(&dir, words, program, count).1["ahead"]["asked"].as_u64().unwrap();
+    let (some, more) = (asked(&[], 100), asked(&[], 300));
+    assert!(more < some + 200 + 100, "{some} questions for 100 children, {more} for 300");
+    let (some, more) = (asked(&["--ahead=ask"], 100), asked(&["--ahead=ask"], 300));
+    assert!(more >= some + 200 * 3, "the reference asks about each call");
+}
+
 /// A pipe that was made on a guess, while no other guess is made, goes with all who have it: nobody asks about it.
 #[test]
 fn a_pipe_of_a_guess_needs_no_question() {

@@ -371,6 +371,34 @@ fn a_pipe_that_is_not_told_of_yet_has_an_end() {
     check_program_runs_ahead("pipes_inherited.c");
 }
 
+/// Children end without a question, where their ends concern their parent alone, and with one elsewhere: the parent is
+/// told the same of both kinds, in whichever way it asks (decision 0238).
+#[test]
+fn ends_that_nobody_asks_about_are_told_of_as_others_are() {
+    check_program_runs_ahead("ends_unasked.c");
+}
+
+/// A child has ended without a question when its parent makes a guess of its own: it is there when that is taken back.
+#[test]
+fn who_has_ended_already_is_there_again() {
+    let program = r#"perl -e '$| = 1; my $p = fork; exit 3 if !$p; select(undef, undef, undef, 0.05);
+        my $g = `$ENV{S} begin`; chomp $g; print $g eq "failed" ? "failed\n" : "made\n";
+        waitpid($p, 0) == $p or print "none\n"; print "status ", $? >> 8, "\n";
+        $g eq "failed" or system("$ENV{S} $ARGV[0] $g");' "#;
+    for (outcome, expected) in [("commit", "made\nstatus 3\nout\n"), ("fail", "failed\nstatus 3\nout\n")] {
+        let scene = Scene::new();
+        let script = format!("id=$($S begin); {program} {outcome}; echo out; $S commit $id");
+        let mut inside = Command::new(SPECULATOR);
+        inside.args(["run", "--stats=json:stats", "--", "bash", "-c", &script]);
+        let output = inside.current_dir(scene.path(".")).env("S", SPECULATOR).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{outcome}");
+        let stats = std::fs::read_to_string(scene.path("stats")).unwrap();
+        let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+        assert_eq!(stats["ahead"]["barriers"], serde_json::json!({}), "{outcome}");
+        assert!(stats["ahead"]["unasked_ends"].as_u64().unwrap() > 0, "{outcome}: the child was asked about");
+    }
+}
+
 #[track_caller]
 fn check_program_runs_ahead(program: &str) {
     let scene = Scene::new();

@@ -54,6 +54,9 @@ pub enum Fault {
     /// A thread that was called out of its call goes on to its end.
     #[cfg(loom)]
     CallIgnored,
+    /// A process says that it ends after it has looked whether it may.
+    #[cfg(loom)]
+    EndSaidLate,
     /// A thread uses a mark that was made on an earlier permit.
     #[cfg(loom)]
     OldMarkUsed,

@@ -320,6 +320,33 @@ fn nobody_works_on_a_pipe_that_is_young_no_more() {
     thread.join().unwrap();
 }
 
+/// A process says that it ends, and then looks whether it may. Whoever makes a checkpoint of its parent ends the epoch,
+/// and then looks whether a child ends: what the checkpoint has is there when it is put back.
+fn a_checkpoint_has_no_child_that_ends() {
+    let shared = Arc::new((YoungPipes::new(), Work::new(), AtomicU64::new(0)));
+    shared.0.begin_epoch(1);
+    shared.0.go_on();
+    let child = shared.clone();
+    let thread = loom::thread::spawn(move || {
+        let (young, work, ending) = &*child;
+        let is_late = planted(Fault::EndSaidLate);
+        if !is_late {
+            ending.fetch_or(1, Ordering::SeqCst);
+        }
+        let ends = young.begin(work, |now| now == 1);
+        if ends == is_late {
+            ending.store(u64::from(ends), Ordering::SeqCst);
+        }
+        ends
+    });
+    let (young, _, ending) = &*shared;
+    young.begin_epoch(2);
+    let has_checkpoint = ending.load(Ordering::SeqCst) == 0;
+    young.go_on();
+    let has_ended = thread.join().unwrap();
+    assert!(!(has_checkpoint && has_ended), "a child is gone that a checkpoint has");
+}
+
 /// A thread that asked is let go with a permit; meanwhile somebody else is granted a change.
 fn who_was_let_go_is_seen() {
     let permits = Arc::new((Permits::new(), Work::new(), UnsafeCell::new(0u64)));
@@ -432,13 +459,14 @@ fn a_mark_means_nothing_on_the_next_permit() {
     thread.join().unwrap();
 }
 
-const MODELS: [(&str, fn()); 12] = [
+const MODELS: [(&str, fn()); 13] = [
     ("a failure keeps what was done on a permit", a_failure_keeps_what_was_done_on_a_permit),
     ("a sleeper takes nothing of a guess", a_sleeper_takes_nothing_of_a_guess),
     ("a mark means nothing on the next permit", a_mark_means_nothing_on_the_next_permit),
     ("nobody works on what changes", nobody_works_on_what_changes),
     ("a stream is read while a file changes", a_stream_is_read_while_a_file_changes),
     ("nobody works on a pipe that is young no more", nobody_works_on_a_pipe_that_is_young_no_more),
+    ("a checkpoint has no child that ends", a_checkpoint_has_no_child_that_ends),
     ("who was let go is seen", who_was_let_go_is_seen),
     ("a reader depends on what it sees", a_reader_depends_on_what_it_sees),
     ("a reader of two depends on what it sees", a_reader_of_two_depends_on_what_it_sees),
@@ -480,6 +508,7 @@ fn the_protocol_holds_and_each_planted_error_is_found() {
         Fault::SleepsUnpublished,
         Fault::CallIgnored,
         Fault::OldMarkUsed,
+        Fault::EndSaidLate,
     ];
     for fault in faults {
         plant(Some(fault));

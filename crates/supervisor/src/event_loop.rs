@@ -679,9 +679,11 @@ impl Supervisor {
             self.return_input();
             self.on_command_end(&tracee);
         }
-        let is_process = self.world().processes[tracee.process].pid.load(Ordering::Relaxed) == tid.as_raw() as u32;
+        let slot = &self.world().processes[tracee.process];
+        let is_process = slot.pid.load(Ordering::Relaxed) == tid.as_raw() as u32;
+        let is_unasked = slot.flags.load(Ordering::SeqCst) & agent_abi::PROCESS_ENDING != 0;
         self.give_back(&tracee);
-        self.ahead_on_end(tid, is_process);
+        self.ahead_on_end(tid, is_process, is_unasked);
     }
 
     fn give_back(&mut self, tracee: &Tracee) {

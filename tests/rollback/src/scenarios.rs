@@ -36,6 +36,7 @@ const PROGRAMS: &[&str] = &[
     "pipe_partial.c",
     "pipe_spliced_guess.c",
     "pipes_inherited.c",
+    "ends_unasked.c",
     "pipeline_long.c",
     "posix_spawn.c",
     "process_groups.c",

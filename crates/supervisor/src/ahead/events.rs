@@ -280,7 +280,7 @@ impl Supervisor {
             self.ahead.note_fork(parent, child);
             self.note_whether_all(child);
             if !shares_memory && self.ahead.is_speculative(child) {
-                world.processes[slot].flags.fetch_or(agent_abi::PROCESS_GOES, Ordering::Relaxed);
+                self.goes_from_now_on(parent, child);
             }
         }
     }
@@ -308,6 +308,7 @@ impl Supervisor {
         // Another thread may have executed, and have the id of the first one, which was kept at a call.
         self.ahead.waiting.forget(tid);
         self.ahead.children.executed(pid);
+        self.ends_by_itself(pid);
         self.ahead.costs.forget(pid);
         self.records_after_exec(pid);
         self.ahead.ledger.executed(pid);
@@ -345,8 +346,8 @@ impl Supervisor {
         !begun.is_empty()
     }
 
-    /// A thread has ended; `is_process`: with its process.
-    pub(crate) fn ahead_on_end(&mut self, tid: ThreadId, is_process: bool) {
+    /// A thread has ended; `is_process`: with its process; `is_unasked`: without a question.
+    pub(crate) fn ahead_on_end(&mut self, tid: ThreadId, is_process: bool, is_unasked: bool) {
         self.forget_unmapped_mirrors();
         self.ahead.under_way.end(tid);
         self.end_work(tid);
@@ -360,13 +361,13 @@ impl Supervisor {
         self.ahead.input.polls.remove(&tid);
         self.ahead.thread_groups.forget(tid);
         if is_process {
-            self.ahead_on_end_of_process(tid.leads());
+            self.ahead_on_end_of_process(tid.leads(), is_unasked);
         }
         self.ahead.changes += 1;
         self.settle_calls();
     }
 
-    fn ahead_on_end_of_process(&mut self, pid: ProcessId) {
+    fn ahead_on_end_of_process(&mut self, pid: ProcessId, is_unasked: bool) {
         self.ahead.known_ways.ended(pid);
         self.ahead.outcomes.forget(pid);
         self.ahead.record_locks.ended(pid);
@@ -378,7 +379,11 @@ impl Supervisor {
         self.ahead.signals.forget(pid);
         self.ahead.held_signals.forget(pid);
         self.ahead.ending.remove(&pid);
+        self.ahead.unasked_ends.forget_children_of(pid);
         self.ahead.children.ended(pid);
+        if is_unasked {
+            self.ended_unasked(pid);
+        }
     }
 
     /// A known thread stopped because we asked it to: from here on it asks before each call.
@@ -456,11 +461,15 @@ impl Supervisor {
             // The kernel tells of a vessel whose process has executed a program since, or was orphaned.
             let is_vessel = self.ahead.vessels.has(info.process());
             if is_vessel || self.ahead.children.is_silent(info.process()) {
+                self.ahead.children.has_been_silent(info.process());
                 self.tell_of_joined(pid, &stopped)?;
                 self.swallow(stopped)?;
                 return Ok(None);
             }
             self.ahead.children.heard.insert(info.process());
+            if self.is_of_unasked_end(pid, info) {
+                return Ok(Some(stopped));
+            }
         }
         if !self.ahead.is_speculative(pid) {
             if is_fatal(tid, info.number()) {

@@ -262,6 +262,7 @@ pub(crate) struct Ahead {
     /// Processes that were asked to stop so that everything they do from now on is asked about.
     unsettled: HashSet<ThreadId>,
     children: process::children::Children,
+    unasked_ends: process::unasked_ends::UnaskedEnds,
     /// A signal ends them, once nobody is at their pipes.
     ending: BTreeMap<ProcessId, (Stopped, SignalInfo)>,
     vessels: rollback::vessels::Vessels,
@@ -361,6 +362,7 @@ impl Ahead {
             signals: process::signals::Queues::default(),
             unsettled: HashSet::new(),
             children: process::children::Children::default(),
+            unasked_ends: process::unasked_ends::UnaskedEnds::default(),
             ending: BTreeMap::new(),
             vessels: rollback::vessels::Vessels::default(),
             touched: BTreeSet::new(),

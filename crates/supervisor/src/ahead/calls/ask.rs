@@ -79,6 +79,7 @@ impl Supervisor {
         let is_fresh = self.ahead.waiting.asks_anew(tid);
         let call = Call { is_fresh, was_busy, ..Call::new(tid, pid, frame, frame_at) };
         self.note_whether_all(pid);
+        self.hears_from_kernel(pid);
         self.ahead.busy_programs.asks(tid, was_busy);
         self.consider(stopped, call)?;
         self.settle_calls();
@@ -631,8 +632,9 @@ impl Supervisor {
             }
             return Ok(false);
         }
-        self.revoke_permits();
-        self.end_youth();
+        if !self.ends_epoch_of(pid) {
+            return Ok(false);
+        }
         let mut unreaped = self.ahead.vessels.take_unreaped(pid);
         let begin = Instant::now();
         let known = self.known_of(pid, stopped.tid());

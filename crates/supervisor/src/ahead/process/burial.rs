@@ -5,10 +5,11 @@
 //! back the wait takes the parent to before it had the child. Nobody asks for the child any more: it ends, and is
 //! forgotten, but for what it wrote.
 
+use crate::ahead::process::children::Children;
 use crate::ahead::rollback::undo::{Descriptor, Undo};
 use crate::ahead::{process, Object};
 use crate::event_loop::Supervisor;
-use agent_abi::{PROCESS_GIVES_BACK, PROCESS_LOCKS, PROCESS_SHARES};
+use agent_abi::{hash_end, PROCESS_GIVES_BACK, PROCESS_LOCKS, PROCESS_SHARES};
 use procfs::{ProcessId, Stat};
 use rustix::fs::{FileType, OFlags};
 use speculation::Dependent;
@@ -24,12 +25,12 @@ use tracee::Result;
 pub(in crate::ahead) struct OutsideEnds(HashMap<(u64, u64, u32), Arc<OwnedFd>>);
 
 impl OutsideEnds {
-    /// False if it cannot be told what it is.
-    fn hold(&mut self, end: &Arc<OwnedFd>) -> bool {
-        let (Ok(stat), Ok(flags)) = (rustix::fs::fstat(end), rustix::fs::fcntl_getfl(end)) else { return false };
-        let mode = (flags & OFlags::RWMODE).bits();
+    /// What it is noted as; `None` if it cannot be told what it is.
+    fn hold(&mut self, end: &Arc<OwnedFd>) -> Option<u64> {
+        let stat = rustix::fs::fstat(end).ok()?;
+        let mode = (rustix::fs::fcntl_getfl(end).ok()? & OFlags::RWMODE).bits();
         self.0.entry((stat.st_dev, stat.st_ino, mode)).or_insert_with(|| end.clone());
-        true
+        Some(hash_end(stat.st_dev, stat.st_ino, mode))
     }
 
     pub fn close(&mut self) {
@@ -37,7 +38,29 @@ impl OutsideEnds {
     }
 }
 
+impl Children {
+    /// A process is put back to before it had the children for which it has waited since, and that were buried. Where
+    /// our word of such a child is still in its queue, it is kept from it.
+    pub fn was_not_told_of_buried(&mut self, parent: ProcessId) {
+        let (silent, kin) = (&self.silent, &self.kin);
+        let is_buried = |child: &ProcessId| silent.get(child) == Some(&Some(parent)) && kin.parent(*child).is_none();
+        self.announced.retain(|child| !is_buried(child));
+    }
+}
+
 impl Supervisor {
+    /// Nobody outside hears of a close of this end any more, until all guesses are resolved. As long as the epoch lasts
+    /// agents know that. False if it cannot be told what it is.
+    pub(super) fn hold_outside_end(&mut self, end: &Arc<OwnedFd>) -> bool {
+        let Some(noted) = self.ahead.outside_ends.hold(end) else { return false };
+        let young = &self.world().young;
+        let epoch = young.epoch();
+        if !young.has(noted, epoch) {
+            young.note(noted, epoch);
+        }
+        true
+    }
+
     /// What an ended process still has open, when it ends on a guess: whether its close shows nothing to anybody.
     pub(in crate::ahead) fn closes_unseen(&mut self, file: OwnedFd) -> bool {
         if self.is_file_locked(&file) {
@@ -45,7 +68,7 @@ impl Supervisor {
         }
         match rustix::fs::fstat(&file).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
             Ok(FileType::RegularFile | FileType::Directory) => true,
-            Ok(FileType::Fifo | FileType::CharacterDevice) => self.ahead.outside_ends.hold(&Arc::new(file)),
+            Ok(FileType::Fifo | FileType::CharacterDevice) => self.hold_outside_end(&Arc::new(file)),
             _ => false,
         }
     }
@@ -73,14 +96,14 @@ impl Supervisor {
     }
 
     /// Whether nothing that a process has closed has to be kept for others. What leads outside is held for them.
-    fn forgets_descriptors(&mut self, pid: ProcessId) -> bool {
+    pub(super) fn forgets_descriptors(&mut self, pid: ProcessId) -> bool {
         let ahead = &mut self.ahead;
         ahead.core.payloads(&Object::Descriptors(pid)).all(|undo| match undo {
             Undo::Nothing | Undo::CloseOnExec { .. } | Undo::Descriptor { was: Descriptor::PipeEnd { .. }, .. } => true,
             Undo::Descriptor { was: Descriptor::Open(file), .. } => {
                 match rustix::fs::fstat(file.as_fd()).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
                     Ok(FileType::RegularFile | FileType::Directory) => true,
-                    Ok(FileType::Fifo | FileType::CharacterDevice) => ahead.outside_ends.hold(file),
+                    Ok(FileType::Fifo | FileType::CharacterDevice) => ahead.outside_ends.hold(file).is_some(),
                     _ => false,
                 }
             }
@@ -116,4 +139,28 @@ pub(super) fn leads_session_at_terminal(pid: ProcessId) -> procfs::Result<bool> 
     procfs::unless_gone(
         Stat::of(pid).and_then(|stat| Ok(stat.session()? == pid.as_raw() && stat.terminal()?.is_some())),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARENT: ProcessId = ProcessId::from_raw(1);
+    const BURIED: ProcessId = ProcessId::from_raw(2);
+    const HELD: ProcessId = ProcessId::from_raw(3);
+
+    #[test]
+    fn a_word_of_a_child_that_never_was_is_not_heard() {
+        let mut children = Children::default();
+        for child in [BURIED, HELD] {
+            children.born(PARENT, child, false);
+            children.announce(child);
+        }
+        children.bury(PARENT, BURIED);
+        children.was_not_told_of_buried(HELD);
+        assert!(children.is_announced(BURIED), "somebody else is put back");
+        children.was_not_told_of_buried(PARENT);
+        assert!(!children.take_announced(BURIED) && children.is_silent(BURIED));
+        assert!(children.take_announced(HELD), "that is undone in another way");
+    }
 }

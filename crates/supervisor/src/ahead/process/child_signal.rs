@@ -53,7 +53,8 @@ impl Supervisor {
             !is_told && !self.tracees.contains_key(&child.leader())
         };
         let told = |child| Some(SignalInfo::child_ended(child, status_of_zombie(child)?));
-        let told: Vec<SignalInfo> = kin.unreaped_of(parent).filter(is_unheard).filter_map(told).collect();
+        let unreaped = kin.unreaped_of(parent).chain(self.ahead.unasked_ends.of(parent));
+        let told: Vec<SignalInfo> = unreaped.filter(is_unheard).filter_map(told).collect();
         self.ahead.children.heard.extend(told.iter().map(SignalInfo::process));
         self.hold_signals(parent, told);
         Ok(())
@@ -75,7 +76,7 @@ pub(super) fn is_by_clone(exit_signal: Option<i32>) -> Option<bool> {
 }
 
 /// The `wait(2)` status of a process that has ended, of which SIGCHLD tells, and for which its parent has not waited.
-fn status_of_zombie(pid: ProcessId) -> Option<i32> {
+pub(super) fn status_of_zombie(pid: ProcessId) -> Option<i32> {
     let stat = Stat::of(pid).ok()?;
     // Of others it tells by another signal, or by none.
     stat.exit_signal().ok().filter(|&signal| signal == libc::SIGCHLD)?;

@@ -52,7 +52,7 @@ impl Supervisor {
     }
 
     /// Of a process that is never put back only what it does itself changes that it has no children.
-    fn note_if_childless(&self, call: &Call) {
+    fn note_if_childless(&mut self, call: &Call) {
         let Some(tracee) = self.tracees.get(&call.tid) else { return };
         let (kin, slot) = (&self.ahead.children, &self.world().processes[tracee.process]);
         let goes = slot.flags.load(Ordering::Relaxed) & PROCESS_GOES != 0;
@@ -61,7 +61,9 @@ impl Supervisor {
             && kin.unreaped_of(call.pid).next().is_none()
             && self.counts_as_we_do(call.tid)
             && !self.knows_only_kernel(call.pid, &Wanted::ANY);
-        if is_childless {
+        if is_childless && !self.any_unasked_end(call.pid) {
+            let Some(tracee) = self.tracees.get(&call.tid) else { return };
+            let slot = &self.world().processes[tracee.process];
             slot.flags.fetch_or(PROCESS_CHILDLESS, Ordering::Relaxed);
         }
     }

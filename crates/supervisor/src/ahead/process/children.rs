@@ -17,7 +17,7 @@ use crate::ahead::process::child_signal::{
 use crate::ahead::process::kin::Kin;
 use crate::ahead::process::usage;
 use crate::ahead::process::vfork::Apart;
-use crate::ahead::process::wanted::Wanted;
+use crate::ahead::process::wanted::{has_child_of_whom, Wanted};
 use crate::ahead::rollback;
 use crate::ahead::rollback::undo::{Intent, Undo};
 use crate::ahead::speculations::bounds;
@@ -30,7 +30,7 @@ use speculation::Dependent;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use syscall_table::nr;
-use tracee::{Result, SignalInfo, Stopped, TraceError};
+use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 
 /// A process that has ended as far as its program is concerned.
 #[derive(Debug)]
@@ -47,10 +47,16 @@ pub(crate) struct HeldExit {
     closes_unseen: bool,
 }
 
+impl HeldExit {
+    pub(super) fn of_zombie(parent: ProcessId, status: i32) -> Self {
+        Self { parent: Some(parent), status, reaped: false, for_good: false, closes_unseen: false }
+    }
+}
+
 /// What is known of kinship.
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    kin: Kin,
+    pub(super) kin: Kin,
     /// They share their parent's memory until they call exec.
     sharing: HashSet<ProcessId>,
     pub held_exits: BTreeMap<ProcessId, HeldExit>,
@@ -60,19 +66,21 @@ pub(crate) struct Children {
     /// call.
     pub(super) to_tell: HashMap<ProcessId, Vec<ProcessId>>,
     /// Ended in the kernel; their parent has waited for them while their exits were held, which can still be undone.
-    provisionally_reaped: HashMap<ProcessId, ProcessId>,
+    pub(super) provisionally_reaped: HashMap<ProcessId, ProcessId>,
     /// Their parent has waited for them, for good, while their exits were held, and must still do so in the kernel.
     pub(super) to_reap: HashMap<ProcessId, Vec<ProcessId>>,
     /// What the kernel says about them, to their parent, has been said, or never happened.
-    silent: HashMap<ProcessId, Option<ProcessId>>,
+    pub(super) silent: HashMap<ProcessId, Option<ProcessId>>,
     /// Their end is being told by us.
-    announced: HashSet<ProcessId>,
+    pub(super) announced: HashSet<ProcessId>,
     /// Those that end in earnest on a guess, and are forgotten, until the kernel tells of it, with their parents.
-    buried: HashMap<ProcessId, ProcessId>,
+    pub(super) buried: HashMap<ProcessId, ProcessId>,
     /// Ended for good, and not known to have been waited for.
-    ended: HashSet<ProcessId>,
+    pub(super) ended: HashSet<ProcessId>,
     /// Those of whose end the kernel's word has reached their parent.
     pub heard: HashSet<ProcessId>,
+    /// Ended in the kernel before their exits were held, with their statuses.
+    pub(super) zombies: HashMap<ProcessId, i32>,
 }
 
 impl Children {
@@ -105,6 +113,7 @@ impl Children {
     /// Whether nobody has still to be told of, or kept from, anybody's end. It looks at each process whose end is to be
     /// kept from its parent: ask seldom.
     pub fn is_quiet(&mut self) -> bool {
+        self.forget_zombies_of_the_dead();
         if !self.is_settled() {
             return false;
         }
@@ -210,8 +219,11 @@ impl Children {
     pub fn not_reaped(&mut self, child: ProcessId) {
         self.silent.remove(&child);
         self.kin.not_reaped(child);
-        if self.provisionally_reaped.remove(&child).is_some() {
-            self.ended.insert(child);
+        if let Some(parent) = self.provisionally_reaped.remove(&child) {
+            match self.zombies.get(&child) {
+                Some(&status) => drop(self.held_exits.insert(child, HeldExit::of_zombie(parent, status))),
+                None => drop(self.ended.insert(child)),
+            }
         } else if let Some(exit) = self.held_exits.get_mut(&child) {
             exit.reaped = false;
         }
@@ -219,6 +231,7 @@ impl Children {
 
     pub fn reap_later(&mut self, parent: ProcessId, child: ProcessId) {
         self.kin.remove(child);
+        self.zombies.remove(&child);
         self.to_reap.entry(parent).or_default().push(child);
     }
 
@@ -472,6 +485,7 @@ impl Supervisor {
         let parent = self.ahead.children.parent(pid);
         let exit = HeldExit { parent, status, reaped: false, for_good: false, closes_unseen };
         self.ahead.children.held_exits.insert(pid, exit);
+        [Some(pid), parent].into_iter().flatten().for_each(|hearing| self.hears_from_us(hearing));
         self.ahead.children.apart.leave(pid);
         self.ahead.file_locks.is_shown_later();
         // Many stand like this, and nobody asks for what they have open.
@@ -542,6 +556,11 @@ impl Supervisor {
         if wanted.is_for_group() && self.has_child_further_ahead(call.pid) {
             return Ok(Decision::Wait);
         }
+        if self.ahead.is_speculative(call.pid) {
+            if let Some(decision) = self.reap_unasked(stopped, call, &wanted)? {
+                return Ok(decision);
+            }
+        }
         let kin = &self.ahead.children;
         let is_wanted =
             |child: ProcessId| wanted.matches(child) && wanted.wants(|| is_by_clone(self.exit_signal(child)));
@@ -607,7 +626,8 @@ impl Supervisor {
             let is_ours = self.ahead.vessels.has(child);
             let is_dead = kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
             let is_waited_for = kin.is_reaped(child) || kin.buried.contains_key(&child) || is_dead;
-            let is_known = kin.parent(child) == Some(pid);
+            let is_known =
+                kin.parent(child) == Some(pid) || self.ahead.unasked_ends.of(pid).any(|ended| ended == child);
             !is_ours && !is_waited_for && !is_known && wanted.matches(child)
         })
     }
@@ -668,6 +688,9 @@ impl Supervisor {
             self.ahead.children.silent.insert(child, Some(call.pid));
             // Linux tells nevertheless; but one that was told already is not told twice.
             self.ahead.children.need_not_tell(call.pid, child);
+            if !self.tracees.contains_key(&child.leader()) {
+                self.ahead.children.ended(child);
+            }
         }
         Ok(Decision::Answer(result))
     }
@@ -689,7 +712,13 @@ impl Supervisor {
             Some(dead) => {
                 self.wait_in(stopped, pid, &dead)?;
                 // Left in its queue, the kernel's word of them would stop it, and take it back to before its next call.
-                self.forget_silent_children(pid, stopped)
+                self.forget_silent_children(pid, stopped)?;
+                if !matches!(stopped.stop(), Stop::Signal(_)) {
+                    // Nor does it stand still for that word.
+                    self.ahead.children.silent.retain(|child, _| !dead.contains(child));
+                }
+                self.hears_from_kernel(pid);
+                Ok(())
             }
             None => Ok(()),
         }
@@ -753,26 +782,5 @@ fn unless_gone(error: CheckpointError) -> Result<()> {
         CheckpointError::Trace(error) => Err(error),
         // A zombie more, until the process ends.
         _ => Ok(()),
-    }
-}
-
-/// Whether one of these children is such. If they are not known, one may be.
-fn has_child_of_whom(children: procfs::Result<Vec<ProcessId>>, is_such: impl Fn(ProcessId) -> bool) -> bool {
-    procfs::unless_gone(children).map_or(true, |children| children.into_iter().any(is_such))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ahead::process::child_signal::tests::unreadable;
-
-    const ONE: ProcessId = ProcessId::from_raw(1);
-    const OTHER: ProcessId = ProcessId::from_raw(2);
-
-    #[test]
-    fn children_that_cannot_be_listed_may_be_there() {
-        assert!(has_child_of_whom(unreadable(), |_| false));
-        assert!(!has_child_of_whom(Err(procfs::Error::Gone(ONE.into())), |_| true));
-        assert!(!has_child_of_whom(Ok(vec![ONE]), |child| child == OTHER));
     }
 }

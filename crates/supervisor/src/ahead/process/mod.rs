@@ -10,6 +10,7 @@ pub(in crate::ahead) mod kill;
 pub(in crate::ahead) mod kin;
 pub(in crate::ahead) mod signals;
 pub(in crate::ahead) mod thread_group;
+pub(in crate::ahead) mod unasked_ends;
 pub(in crate::ahead) mod usage;
 pub(in crate::ahead) mod vfork;
 pub(in crate::ahead) mod wanted;

@@ -128,3 +128,24 @@ fn group_of(pid: ProcessId) -> i32 {
     // One whose leader is of an outer namespace has the number 0, to the kernel's own wait as well.
     crate::sys::group_of(pid).unwrap_or(0)
 }
+
+/// Whether one of these children is such. If they are not known, one may be.
+pub(super) fn has_child_of_whom(children: procfs::Result<Vec<ProcessId>>, is_such: impl Fn(ProcessId) -> bool) -> bool {
+    procfs::unless_gone(children).map_or(true, |children| children.into_iter().any(is_such))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ahead::process::child_signal::tests::unreadable;
+
+    const ONE: ProcessId = ProcessId::from_raw(1);
+    const OTHER: ProcessId = ProcessId::from_raw(2);
+
+    #[test]
+    fn children_that_cannot_be_listed_may_be_there() {
+        assert!(has_child_of_whom(unreadable(), |_| false));
+        assert!(!has_child_of_whom(Err(procfs::Error::Gone(ONE.into())), |_| true));
+        assert!(!has_child_of_whom(Ok(vec![ONE]), |child| child == OTHER));
+    }
+}

@@ -191,6 +191,7 @@ impl Supervisor {
                 continue;
             };
             self.ahead.crash.step();
+            self.ahead.children.was_not_told_of_buried(pid);
             let threads = self.take_group(pid, &mut stops);
             match threads.contains_key(&pid.leader()) {
                 true => match self.put_back(pid, threads, kept) {

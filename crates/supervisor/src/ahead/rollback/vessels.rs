@@ -118,6 +118,7 @@ impl Supervisor {
     pub(in crate::ahead) fn keep_checkpoint(&mut self, checkpoint: Checkpoint) {
         let pid = self.ahead.checkpoints.keep_prepared(checkpoint);
         self.is_put_back_from_now_on(pid);
+        self.hold_unasked_ends_of(pid);
     }
 
     /// What the process does to its own descriptors has to be undone: it asks.

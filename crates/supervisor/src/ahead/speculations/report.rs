@@ -59,6 +59,8 @@ pub struct Report {
     pub held_exits: u64,
     /// Those of them that ended in earnest meanwhile.
     pub buried: u64,
+    /// Processes that ended as natively, without a question.
+    pub unasked_ends: u64,
     /// Processes that were killed from outside while they were speculative.
     pub lost: u64,
     /// Calls that the agent asked about.
@@ -147,8 +149,8 @@ impl fmt::Display for Report {
         writeln!(f, "undone             {undone} operations; at most {widest} processes at once")?;
         writeln!(
             f,
-            "speculative ends   {} processes, {} of them let go; {} killed from outside",
-            self.held_exits, self.buried, self.lost
+            "speculative ends   {} processes, {} of them let go; {} without a question; {} killed from outside",
+            self.held_exits, self.buried, self.unasked_ends, self.lost
         )?;
         writeln!(f, "speculative output {} bytes held, {} never shown", self.output_held, self.output_dropped)?;
         writeln!(f, "calls asked about  {}; {} gave a permit", self.asked, self.permits)?;

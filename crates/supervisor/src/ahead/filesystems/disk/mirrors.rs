@@ -241,6 +241,7 @@ impl Supervisor {
             task: stopped.tid().into(),
             source,
         })?;
+        self.is_asked_about_its_end(pid);
         let failed = |error: i32| TraceError::Kernel {
             what: "map a file",
             task: pid.into(),
