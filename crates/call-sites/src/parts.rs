@@ -21,8 +21,8 @@ pub fn tables(header: &[u8]) -> Option<[Range<u64>; 2]> {
     is_elf.then(|| Some([table(32, 54, 56)?, table(40, 58, 64)?])).flatten()
 }
 
-/// The parts of a file of this length that planning looks at, in order. `None`: all of it. `programs` and `sections` are
-/// the contents of its [`tables`].
+/// The parts of a file of this length that planning looks at, in order. `None`: all of it. `programs` and `sections`
+/// are the contents of its [`tables`].
 pub fn parts(len: u64, header: &[u8], programs: &[u8], sections: &[u8]) -> Option<Vec<Range<u64>>> {
     const PT_LOAD: u32 = 1;
     const PT_DYNAMIC: u32 = 2;

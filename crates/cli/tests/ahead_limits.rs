@@ -174,7 +174,8 @@ fn who_shows_too_much_waits() {
 /// They have a socket open, so that their ends are held.
 fn children(count: u32) -> String {
     format!(
-        r#"perl -e '$^F = 99; socketpair(my $one, my $other, 1, 1, 0) or die; for (1..{count}) {{ my $pid = fork; if (!$pid) {{ exec "/bin/true" or exit 9 }} push @all, $pid }}
+        r#"perl -e '$^F = 99; socketpair(my $one, my $other, 1, 1, 0) or die;
+            for (1..{count}) {{ my $pid = fork; if (!$pid) {{ exec "/bin/true" or exit 9 }} push @all, $pid }}
             for (@all) {{ waitpid($_, 0) == $_ && $? == 0 or die "WRONG $_ $?" }} print "all\n"'"#
     )
 }

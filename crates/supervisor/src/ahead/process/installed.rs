@@ -35,8 +35,8 @@ impl Supervisor {
         (0..limit).filter(|fd| open.binary_search(fd).is_err()).take(NEEDED).count() == NEEDED
     }
 
-    /// A process opens a file that we have, through our directory in `/proc`: one call where giving it a descriptor takes
-    /// four or more. `None`: it does not see what we see there.
+    /// A process opens a file that we have, through our directory in `/proc`: one call where giving it a descriptor
+    /// takes four or more. `None`: it does not see what we see there.
     pub(in crate::ahead) fn open_through_proc(
         &mut self,
         stopped: &Stopped,

@@ -128,8 +128,8 @@ impl Supervisor {
         Ok(Decision::Answer(i64::from(fd)))
     }
 
-    /// The answer to an `open` of what is held. `how` it is opened, and whether the descriptor is closed on exec. `None`:
-    /// it cannot be opened, or no number is free any more.
+    /// The answer to an `open` of what is held. `how` it is opened, and whether the descriptor is closed on exec.
+    /// `None`: it cannot be opened, or no number is free any more.
     fn open_for(
         &mut self,
         stopped: &Stopped,
