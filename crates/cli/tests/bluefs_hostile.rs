@@ -303,7 +303,7 @@ fn whoever_is_not_invited_is_refused() {
     let mut line = siege.line();
     line.send(&siege.hello("work", &withdrawn.secret));
     // Not before it was let in.
-    line.0.receive().expect("a reply");
+    line.0.receive::<Reply>().expect("a reply");
     succeeds(speculator().arg("invite").arg(&siege.store).args(["--withdraw", number.expect("a number")]));
     siege.row("one that is withdrawn meanwhile", "withdrawn or has expired", |_| told(&mut line.0));
     siege.row("one that was withdrawn", none, |siege| hello(siege, "work", &withdrawn.secret));
