@@ -19,15 +19,20 @@ use std::sync::Arc;
 use syscall_table::nr;
 use tracee::{Result, SignalInfo, Stopped};
 
-/// By parent, those for whom nobody is known to have waited.
+/// All of a world.
 #[derive(Debug, Default)]
-pub(in crate::ahead) struct UnaskedEnds(HashMap<ProcessId, Vec<ProcessId>>);
+pub(in crate::ahead) struct UnaskedEnds {
+    /// By parent, those for whom nobody is known to have waited.
+    children: HashMap<ProcessId, Vec<ProcessId>>,
+    /// The epoch in which ends that lead outside were held last, because somebody was born.
+    held_in: u64,
+}
 
 impl UnaskedEnds {
     fn add(&mut self, parent: ProcessId, child: ProcessId) {
         /// Nobody tells when a parent has waited: if there are many, those that are gone are forgotten.
         const MANY: usize = 64;
-        let children = self.0.entry(parent).or_default();
+        let children = self.children.entry(parent).or_default();
         children.push(child);
         if children.len() > MANY {
             self.forget_gone(parent);
@@ -36,26 +41,26 @@ impl UnaskedEnds {
 
     /// Nobody has to wait any more for children of a process that are not there.
     fn forget_gone(&mut self, parent: ProcessId) {
-        if let Some(children) = self.0.get_mut(&parent) {
+        if let Some(children) = self.children.get_mut(&parent) {
             children.retain(|&child| !procfs::is_unknown(child));
         }
     }
 
     /// Children of a process that may still have to be waited for.
     pub fn of(&self, parent: ProcessId) -> impl Iterator<Item = ProcessId> + '_ {
-        self.0.get(&parent).into_iter().flatten().copied()
+        self.children.get(&parent).into_iter().flatten().copied()
     }
 
     /// Its parent has waited for a process, or its number is another one's.
     pub fn forget(&mut self, parent: ProcessId, child: ProcessId) {
-        if let Some(children) = self.0.get_mut(&parent) {
+        if let Some(children) = self.children.get_mut(&parent) {
             children.retain(|&other| other != child);
         }
     }
 
     /// A parent has ended.
     pub fn forget_children_of(&mut self, parent: ProcessId) {
-        self.0.remove(&parent);
+        self.children.remove(&parent);
     }
 }
 
@@ -118,8 +123,10 @@ impl Supervisor {
 
     /// A process was born on a guess.
     pub(in crate::ahead) fn goes_from_now_on(&mut self, parent: ProcessId, child: ProcessId) {
-        if !self.goes(parent) {
-            // It is the first one of many that have these open, mostly.
+        let epoch = self.world().young.epoch();
+        if self.goes(parent) && self.ahead.unasked_ends.held_in != epoch {
+            // It is the first one of many that end without a question, and have these open, mostly.
+            self.ahead.unasked_ends.held_in = epoch;
             self.hold_outside_ends_of(child);
         }
         self.ahead.unasked_ends.forget(parent, child);
