@@ -16,7 +16,7 @@ use agent_abi::{
 use core::sync::atomic::Ordering;
 use syscall_table::nr;
 
-/// Where these are, the supervisor is asked.
+/// Where one of these options is set, the supervisor is asked about every end and every wait.
 const OTHERS_MAY_TELL: u32 = option::FILES_LOCKED
     | option::READS_HEARD
     | option::DESCRIPTORS_PASSED

@@ -51,8 +51,8 @@ impl Volume {
         self.client.look(self.cred_for(caller, &query), query, &|| self.is_given_up(caller))
     }
 
-    /// The rights by which a question is asked. The kernel has checked them: those of groups are looked at only if it is
-    /// not enough to have none, or not known.
+    /// The rights by which a question is asked. The kernel has checked them. The caller's groups are looked at only if
+    /// the answer depends on them, or if that is not known.
     fn cred_for<'c>(&self, caller: &'c Caller, query: &Query) -> &'c Cred {
         let is_answered = || matches!(self.client.known_for(caller.alone(), query), Some((Ok(_), _)));
         if !caller.alone().is_root() && is_answered() {

@@ -111,14 +111,19 @@ impl Supervisor {
         })
     }
 
-    /// It ends, and is forgotten.
-    pub(in crate::ahead) fn bury(&mut self, parent: ProcessId, child: ProcessId) -> Result<()> {
-        let Some((stopped, _)) = self.ahead.children.take_standing(child) else { return Ok(()) };
-        self.ahead.core.bury(process(child));
-        for object in [Object::Descriptors(child), Object::Children(child), Object::Signals(child)] {
+    /// The core forgets a process that has ended for good, and what is the process's own, but for what it wrote.
+    pub(super) fn bury_in_core(&mut self, pid: ProcessId) {
+        self.ahead.core.bury(process(pid));
+        for object in [Object::Descriptors(pid), Object::Children(pid), Object::Signals(pid)] {
             self.ahead.core.bury_object(&object);
             self.ahead.touched.remove(&object);
         }
+    }
+
+    /// It ends, and is forgotten.
+    pub(in crate::ahead) fn bury(&mut self, parent: ProcessId, child: ProcessId) -> Result<()> {
+        let Some((stopped, _)) = self.ahead.children.take_standing(child) else { return Ok(()) };
+        self.bury_in_core(child);
         self.ahead.children.bury(parent, child);
         self.ahead.report.buried += 1;
         let ended = self.reap_all(&stopped, child).and_then(|()| self.reply(stopped, agent_abi::ahead::GO));

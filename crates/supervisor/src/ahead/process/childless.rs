@@ -62,9 +62,9 @@ impl Supervisor {
             && self.counts_as_we_do(call.tid)
             && !self.knows_only_kernel(call.pid, &Wanted::ANY);
         if is_childless && !self.any_unasked_end(call.pid) {
-            let Some(tracee) = self.tracees.get(&call.tid) else { return };
-            let slot = &self.world().processes[tracee.process];
-            slot.flags.fetch_or(PROCESS_CHILDLESS, Ordering::Relaxed);
+            if let Some(flags) = self.flags_of(call.pid) {
+                flags.fetch_or(PROCESS_CHILDLESS, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::process::child_signal::{may_hear_of_burials, status_of_zombie};
 use crate::ahead::process::children::{Children, HeldExit};
 use crate::ahead::process::wanted::Wanted;
-use crate::ahead::{process, Call, Object};
+use crate::ahead::{process, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::{PROCESS_ENDING, PROCESS_ENDS, PROCESS_GOES, PROCESS_WAITS};
 use procfs::{ProcessId, SignalSets};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use syscall_table::nr;
 use tracee::{Result, SignalInfo, Stopped};
 
-/// All of a world.
+/// The children in a world that have ended without a question.
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct UnaskedEnds {
     /// By parent, those for whom nobody is known to have waited.
@@ -65,7 +65,7 @@ impl UnaskedEnds {
 }
 
 impl Children {
-    /// It has ended, and its parent hears of it from the kernel alone.
+    /// A process has ended, and its parent hears of that from the kernel alone.
     pub fn leave_to_kernel(&mut self, pid: ProcessId) {
         self.kin.remove(pid);
         self.ended.remove(&pid);
@@ -91,7 +91,7 @@ impl Children {
         }
     }
 
-    /// Whose parent has ended, too, is waited for by somebody else.
+    /// A child that the kernel does not know any more was waited for by whoever adopted it, or by its parent.
     pub(super) fn forget_zombies_of_the_dead(&mut self) {
         let gone = self.zombies.extract_if(|&child, _| procfs::is_unknown(child));
         for (child, _) in gone {
@@ -113,7 +113,7 @@ impl Children {
 }
 
 impl Supervisor {
-    fn flags_of(&self, pid: ProcessId) -> Option<&'static AtomicU32> {
+    pub(super) fn flags_of(&self, pid: ProcessId) -> Option<&'static AtomicU32> {
         Some(&self.world().processes[self.tracees.get(&pid.leader())?.process].flags)
     }
 
@@ -156,7 +156,7 @@ impl Supervisor {
         }
     }
 
-    /// It has begun a program: it has memory of its own, also if it had its parent's when it was born.
+    /// A process has begun a program: it has memory of its own, also if it had its parent's when it was born.
     pub(in crate::ahead) fn ends_by_itself(&self, pid: ProcessId) {
         let goes = self.ahead.core.may_never_have_been(process(pid)) && self.ahead.checkpoints.has_none(pid);
         if let Some(flags) = self.flags_of(pid).filter(|_| goes) {
@@ -196,11 +196,7 @@ impl Supervisor {
         let Some(parent) = self.ahead.children.parent(pid) else { return };
         self.ahead.core.exit(process(pid));
         if self.ahead.core.has_ended_for_good(process(pid)) && self.forgets_descriptors(pid) {
-            self.ahead.core.bury(process(pid));
-            for object in [Object::Descriptors(pid), Object::Children(pid), Object::Signals(pid)] {
-                self.ahead.core.bury_object(&object);
-                self.ahead.touched.remove(&object);
-            }
+            self.bury_in_core(pid);
         }
         self.ahead.report.unasked_ends += 1;
         self.ahead.children.leave_to_kernel(pid);
