@@ -57,10 +57,14 @@ pub const PROCESS_ENDS: u32 = 32768;
 pub const PROCESS_WAITS: u32 = 65536;
 /// The process is about to end without a question.
 pub const PROCESS_ENDING: u32 = 131_072;
+/// It has asked for a record lock while something was speculative. The kernel may not know of that
+/// (`decisions/0213`): closing a descriptor gives it up.
+pub const PROCESS_LOCKED_AHEAD: u32 = 262_144;
 /// Each of these is seen by whoever has something in common with the process, when it ends.
 pub const PROCESS_GIVES_BACK: u32 = PROCESS_LOCKS_OUTSIDE | PROCESS_UNDOES;
 /// What a new program has of the one before: what belongs to the process and not to its memory.
 pub const PROCESS_KEPT_BY_EXEC: u32 = PROCESS_TIMERS
+    | PROCESS_LOCKED_AHEAD
     | PROCESS_LOCKS
     | PROCESS_PRIVILEGES
     | PROCESS_IN_PSEUDO

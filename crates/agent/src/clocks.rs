@@ -89,6 +89,12 @@ impl<'a> Call<'a> {
         self.replaced = Some((nr, args));
     }
 
+    /// The kernel gets what the program gives.
+    #[cold]
+    pub fn give_own_args(&mut self) {
+        self.replaced = None;
+    }
+
     /// Whether the kernel gets another call than the program's.
     pub fn is_replaced(&self) -> bool {
         self.replaced.is_some()

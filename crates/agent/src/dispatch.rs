@@ -179,7 +179,10 @@ impl Call<'_> {
             OnPermit::Made => return None,
             OnPermit::Begun => decided.is_permitted = true,
             OnPermit::Ask => match self.ask(is_busy) {
-                ahead::ANSWERED => return None,
+                ahead::ANSWERED => {
+                    self.remember_answered();
+                    return None;
+                }
                 answer if (ahead::GO_ON_PERMIT..=ahead::GO_ON_NEW_FILE).contains(&(answer & ahead::KINDS)) => {
                     self.take_permit(answer);
                     decided.is_permitted = true;
@@ -189,6 +192,7 @@ impl Call<'_> {
                     decided.is_told = true;
                 }
                 answer => {
+                    self.forget_mark_again();
                     decided.is_told = matches!(answer, ahead::GO_AND_TELL | ahead::GO_APART);
                     decided.is_program = matches!(self.frame.nr, nr::execve | nr::execveat);
                     decided.is_opening = answer == ahead::GO && matches!(self.frame.nr, nr::open | nr::openat);

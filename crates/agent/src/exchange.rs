@@ -56,12 +56,7 @@ fn left_to_write() -> &'static AtomicU64 {
 
 /// Whether so much more may be written to files. What is written to one that the guess has made takes room on a disk.
 fn is_left(len: u64) -> bool {
-    let left = left_to_write().load(Ordering::Relaxed);
-    if len > left {
-        return false;
-    }
-    left_to_write().store(left - len, Ordering::Relaxed);
-    true
+    left_to_write().fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(len)).is_ok()
 }
 
 /// Whether that much goes in as a whole or not at all. Of nothing nobody knows what it is: an empty packet is one.

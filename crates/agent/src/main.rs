@@ -26,6 +26,8 @@ mod looked;
 mod memory;
 mod names;
 mod opening;
+mod own_descriptors;
+mod own_names;
 mod permits;
 mod process;
 mod ready;

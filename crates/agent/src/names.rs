@@ -18,7 +18,7 @@ pub const AT_FDCWD: u64 = -100i64 as u64;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_EMPTY_PATH: u64 = 0x1000;
 pub const PATH_MAX: usize = 4096;
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 
 /// Whether a call of `Op::ModifyPath` changes what a symbolic link points to.
 fn follows_links(nr: u64, args: &[u64; 6]) -> bool {

@@ -7,13 +7,14 @@
 //! besides, which says that this can be taken back.
 
 use crate::clocks::Call;
-use crate::descriptors::{is_carrying_nothing, private, Stat, S_IFDIR, S_IFLNK, S_IFREG};
+use crate::descriptors::{private, Stat, S_IFLNK};
 use crate::dispatch::carry_out;
 use crate::exchange;
-use crate::gate::{self, EBADF, ECHILD, EINVAL, ENOENT};
+use crate::gate::{self, ECHILD, EINVAL, ENOENT};
 use crate::looked::forget_look;
 use crate::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE};
 use crate::names::AT_FDCWD;
+use crate::own_names::OwnName;
 use crate::start::MARKS_BASE;
 use agent_abi::{
     ahead, option, permitted, About, DeviceKind, WayEnd, WayKey, PHASE_BEFORE, PROCESS_CHILDLESS, PROCESS_GOES,
@@ -36,8 +37,6 @@ const SHIFT: u32 = 8;
 /// It leads to a new file, of which its attributes and names are held, but not what is in it; and what puts its
 /// position back is kept.
 const KEPT_NEW: u64 = 128;
-/// Longer names are asked about.
-const NAME_MAX: u64 = 512;
 
 const O_NOFOLLOW: u64 = 0o400000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
@@ -55,7 +54,7 @@ fn mark(fd: u64) -> &'static AtomicU64 {
 /// # Safety
 /// The kernel has just filled the buffer.
 unsafe fn told_device(buffer: u64) -> u64 {
-    // SAFETY: see above. A program with several threads has no permit.
+    // SAFETY: see above. A thread that unmaps it meanwhile ends the process: the supervisor sees the fault.
     unsafe { (buffer as *const u64).read_unaligned() }
 }
 
@@ -159,11 +158,14 @@ impl Call<'_> {
         if number == nr::execve && permit != 0 && kinds & permitted::EXECUTE != 0 && self.misses_program(permit) {
             return OnPermit::Made;
         }
-        if !is_permitted {
-            return if self.changes_what_goes() { OnPermit::Begun } else { OnPermit::Ask };
-        }
         // Looked at again when the thread has published that it works.
         let now = self.world.permits.number();
+        if !is_permitted {
+            return match self.watches_file() || self.changes_what_goes() {
+                true => OnPermit::Begun,
+                false => OnPermit::Ask,
+            };
+        }
         if permitted::is_by_descriptor(number) && number != nr::fstat {
             return self.go_on_mark(now);
         }
@@ -174,8 +176,8 @@ impl Call<'_> {
             return OnPermit::Ask;
         }
         OnPermit::made_if(match number {
-            nr::open => self.opens_on_permit(permit, AT_FDCWD, self.arg(0), self.arg(1)),
-            nr::openat => self.opens_on_permit(permit, self.directory(0), self.arg(1), self.arg(2)),
+            nr::open => self.opens_on_permit(permit, AT_FDCWD, 0, self.arg(1)),
+            nr::openat => self.opens_on_permit(permit, self.directory(0), 1, self.arg(2)),
             _ => self.looks_on_permit(permit),
         })
     }
@@ -183,16 +185,33 @@ impl Call<'_> {
     /// What the call does to its descriptor was decided on this permit, or is taken back with what was decided.
     #[inline(always)]
     fn go_on_mark(&mut self, permit: u64) -> OnPermit {
-        let marks = self.marks_of(self.arg(0), permit);
+        let fd = self.arg(0);
+        let marks = self.marks_of(fd, permit);
         let about = match marks & marks_needed(self.frame.nr) {
             0 if marks != 0 && self.may_exchange(marks) => exchange::about(self.frame.nr, marks),
             0 => return OnPermit::Ask,
             _ => About::Anything,
         };
-        match self.thread.work.begin(&self.world.permits, permit, about) {
+        match self.thread.work.begin(&self.world.permits, permit, about) && self.is_marked_still(fd, permit, marks) {
             true => OnPermit::Begun,
             false => OnPermit::Ask,
         }
+    }
+
+    /// Whether no other thread has begun to close or replace the descriptor since its marks were looked at. If one has,
+    /// the thread works no more. Whoever begins later, and asks, waits until the thread does not work.
+    #[inline(always)]
+    fn is_marked_still(&self, fd: u64, permit: u64, marks: u64) -> bool {
+        if !self.has_company() || self.marks_of(fd, permit) & marks == marks {
+            return true;
+        }
+        self.end_permit();
+        false
+    }
+
+    /// Whether the process has, or may be about to have, other threads.
+    pub fn has_company(&self) -> bool {
+        self.process.users.load(Ordering::Relaxed) != 1
     }
 
     /// A private mapping of a file shows what is in the file, when the call is made or later. On a disk that depends on
@@ -201,10 +220,9 @@ impl Call<'_> {
         let (flags, fd) = (self.arg(3), self.arg(4));
         let is_private = flags & MAP_TYPE == MAP_PRIVATE && flags & MAP_ANONYMOUS == 0;
         let is_on_disk = |stat: Stat| self.world.device(stat.dev).0 == DeviceKind::Domain;
-        let is_covered = is_private
-            && self.marks_of(fd, permit) & (FRESH | KEPT | SEEN) != 0
-            && Stat::of_fd(fd).is_ok_and(is_on_disk);
-        match is_covered && self.begins_on(permit) {
+        let marks = self.marks_of(fd, permit) & (FRESH | KEPT | SEEN);
+        let is_covered = is_private && marks != 0 && Stat::of_fd(fd).is_ok_and(is_on_disk);
+        match is_covered && self.begins_on(permit) && self.is_marked_still(fd, permit, marks) {
             true => OnPermit::Begun,
             false => OnPermit::Ask,
         }
@@ -254,7 +272,7 @@ impl Call<'_> {
         if fd >= MARKS as u64 || !self.has_marks() {
             return 0;
         }
-        let marked = mark(fd).load(Ordering::Relaxed);
+        let marked = mark(fd).load(Ordering::SeqCst);
         if marked >> SHIFT == permit {
             marked & ((1 << SHIFT) - 1)
         } else {
@@ -265,7 +283,19 @@ impl Call<'_> {
     /// The number of a descriptor may soon be another file's.
     fn forget_mark(&self, fd: u64) {
         if fd < MARKS as u64 && self.has_marks() && mark(fd).load(Ordering::Relaxed) != 0 {
-            mark(fd).store(0, Ordering::Relaxed);
+            // Sequentially consistent: before the supervisor looks who works.
+            mark(fd).store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// A call was asked about that closes or replaces a descriptor. Another thread that was in a call on it, which is
+    /// over, may have marked it since.
+    #[cold]
+    pub fn forget_mark_again(&self) {
+        match self.frame.nr {
+            nr::close => self.forget_mark(u64::from(self.arg(0) as u32)),
+            nr::dup2 | nr::dup3 => self.forget_mark(u64::from(self.arg(1) as u32)),
+            _ => {}
         }
     }
 
@@ -277,9 +307,7 @@ impl Call<'_> {
         }
         let is_fresh = permit != 0 && self.marks_of(fd, permit) & FRESH != 0;
         // First: whatever becomes of the call, and whoever is asked, the number may soon be another file's.
-        if mark(fd).load(Ordering::Relaxed) != 0 {
-            mark(fd).store(0, Ordering::Relaxed);
-        }
+        self.forget_mark(fd);
         let may_close = self.world.permitted.load(Ordering::Relaxed) & permitted::CLOSE != 0;
         match may_close && is_fresh && self.begins_on(permit) {
             true => OnPermit::Begun,
@@ -291,7 +319,8 @@ impl Call<'_> {
     /// supervisor decides.
     fn misses_program(&mut self, permit: u64) -> bool {
         let path = self.arg(0);
-        if permit != self.world.permits.number() || !self.may_look_up() || !self.begins_on(permit) {
+        let is_permitted = permit == self.world.permits.number() && !self.has_company();
+        if !is_permitted || !self.may_look_up() || !self.begins_on(permit) {
             return false;
         }
         let error = Stat::of_name(AT_FDCWD, path, 0).err().unwrap_or(0);
@@ -323,71 +352,34 @@ impl Call<'_> {
             && !self.has_option(option::ENDS_OF_PARENTS_HEARD)
     }
 
-    /// Whether the call changes nothing but descriptors of a process of which nothing is put back, and nobody else can
-    /// tell: what it closes, if anything, is a file or directory that only the kernel keeps, or a device that carries
-    /// nothing. With its last descriptor a lock or a lease would go, and who watches it would hear of that.
-    fn changes_what_goes(&self) -> bool {
-        const F_SETFD: u32 = 2;
-        const OTHERS_MAY_TELL: u32 =
-            option::FILES_LOCKED | option::READS_HEARD | option::DESCRIPTORS_PASSED | option::DESCRIPTORS_TAKEN;
-        let closed = match self.frame.nr {
-            nr::fcntl if self.arg(1) as u32 == F_SETFD => None,
-            nr::close => Some(self.arg(0)),
-            nr::dup2 | nr::dup3 if self.arg(0) as u32 != self.arg(1) as u32 => Some(self.arg(1)),
-            _ => return false,
-        };
-        let flags = self.process.flags.load(Ordering::Relaxed);
-        flags & (PROCESS_GOES | PROCESS_SHARES_STATE) == PROCESS_GOES
-            && self.process.users.load(Ordering::Relaxed) == 1
-            && self.has_marks()
-            && self.world.permitted.load(Ordering::Relaxed) & permitted::CLOSE != 0
-            && !self.has_option(OTHERS_MAY_TELL)
-            && closed.is_none_or(|fd| self.is_plain_or_none(fd, Stat::of_fd(fd)))
-    }
-
-    /// Whether a descriptor, of which this is known, leads to a file or directory that only the kernel keeps, to a
-    /// device that carries nothing, or nowhere.
-    pub fn is_plain_or_none(&self, fd: u64, stat: Result<Stat, i64>) -> bool {
-        const F_GETLEASE: u64 = 1025;
-        const F_UNLCK: i64 = 2;
-        // SAFETY: no pointers.
-        let is_leased = || unsafe { gate::call(nr::fcntl, [fd, F_GETLEASE, 0, 0, 0, 0]) } != F_UNLCK;
-        match stat {
-            Ok(stat) if is_carrying_nothing(&stat) => true,
-            Ok(stat) => matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev) && !is_leased(),
-            Err(error) => error == -EBADF,
-        }
-    }
-
     /// Files and directories that are there, to be read. To open anything else may be to wait, or be seen.
-    fn opens_on_permit(&mut self, permit: u64, dir: u64, path: u64, bits: u64) -> bool {
-        if bits & !permitted::OPEN_BITS != 0 || !self.may_look_up() || !self.has_marks() || !self.begins_on(permit) {
-            return false;
+    fn opens_on_permit(&mut self, permit: u64, dir: u64, position: u8, bits: u64) -> bool {
+        let mut own = OwnName::new();
+        let may_open = bits & !permitted::OPEN_BITS == 0 && self.may_look_up() && self.has_marks();
+        let Some(path) = may_open.then(|| self.stable_name(position, &mut own)).flatten() else { return false };
+        if !self.begins_on(permit) {
+            return self.has_not_begun();
         }
         let follows = bits & O_NOFOLLOW == 0;
-        if dir == AT_FDCWD && self.has_just_looked(permit, path, follows) {
+        let is_alone = !self.has_company();
+        if is_alone && dir == AT_FDCWD && self.has_just_looked(permit, path, follows) {
             return self.opens_what_is_there(permit, path, follows);
         }
         let flags = if follows { 0 } else { AT_SYMLINK_NOFOLLOW };
         let looked = Stat::of_name(dir, path, flags);
-        let is_plain = |stat: &Stat| matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev);
         let is_sure = match &looked {
-            Ok(stat) => is_plain(stat),
+            Ok(stat) => self.is_plain_and_kept(stat),
             Err(error) => matches!(-error, ENOENT | ENOTDIR),
         };
-        // The kernel has read the name.
-        if !is_sure || !self.stays_here(dir, path) {
-            self.end_permit();
-            return false;
-        }
         let end = looked.as_ref().map(end_of).map_err(|&error| error);
-        if !self.leads_past_what_is_held(path, follows, || end) {
+        // The kernel has read the name.
+        if !is_sure || !self.stays_here(dir, path) || !self.leads_past_what_is_held(path, follows, || end) {
             self.end_permit();
-            return false;
+            return self.has_not_begun();
         }
         match looked {
             Ok(stat) => {
-                if dir == AT_FDCWD {
+                if is_alone && dir == AT_FDCWD {
                     self.remember_look(permit, path, stat.mode, follows);
                 }
                 self.opens_what_is_there(permit, path, follows)
@@ -418,10 +410,11 @@ impl Call<'_> {
             self.ask_instead(number);
             return false;
         }
-        self.end_permit();
+        // Before the work is over: who closes it then, and asks, finds the mark.
         if fd < MARKS as u64 {
             mark(fd).store(permit << SHIFT | FRESH, Ordering::Relaxed);
         }
+        self.end_permit();
         true
     }
 
@@ -430,44 +423,56 @@ impl Call<'_> {
     #[cold]
     pub fn mark_opened(&self) {
         let fd = self.frame.rax;
-        let (dir, path, bits) = match self.frame.nr {
-            nr::open => (AT_FDCWD, self.arg(0), self.arg(1)),
-            _ => (self.directory(0), self.arg(1), self.arg(2)),
+        let (dir, position, bits) = match self.frame.nr {
+            nr::open => (AT_FDCWD, 0, self.arg(1)),
+            _ => (self.directory(0), 1, self.arg(2)),
         };
         let permit = self.process.permit.load(Ordering::Relaxed);
-        let is_permitted = permit != 0 && permit == self.world.permits.number();
-        if fd >= MARKS as u64 || !is_permitted || bits & !permitted::OPEN_BITS != 0 {
+        if fd >= MARKS as u64 || bits & !permitted::OPEN_BITS != 0 || !self.may_look_up() || !self.has_marks() {
             return;
         }
-        if !self.may_look_up() || !self.has_marks() || !self.stays_here(dir, path) {
+        let mut own = OwnName::new();
+        // What the supervisor was asked about is what stands there now: the descriptor is compared with what that leads to.
+        let Some(path) = self.name_to_read(position, &mut own) else { return };
+        if permit == 0 || !self.stays_here(dir, path) || !self.begins_on(permit) {
             return;
         }
-        let Ok(stat) = Stat::of_fd(fd) else { return };
-        let is_plain = matches!(stat.kind(), S_IFREG | S_IFDIR) && self.is_kept_by_kernel(stat.dev);
-        if is_plain && self.leads_past_what_is_held(path, bits & O_NOFOLLOW == 0, || Ok(end_of(&stat))) {
-            mark(fd).store(permit << SHIFT | FRESH, Ordering::Relaxed);
+        if let Ok(stat) = Stat::of_fd(fd) {
+            if self.is_plain_and_kept(&stat)
+                && self.leads_past_what_is_held(path, bits & O_NOFOLLOW == 0, || Ok(end_of(&stat)))
+            {
+                mark(fd).store(permit << SHIFT | FRESH, Ordering::Relaxed);
+            }
         }
+        self.end_permit();
     }
 
     /// `stat` and `access`: they change nothing, so what they say is looked at first.
     fn looks_on_permit(&mut self, permit: u64) -> bool {
         let number = self.frame.nr;
-        let (dir, path, flags) = match number {
-            nr::stat | nr::lstat | nr::access => (AT_FDCWD, self.arg(0), 0),
+        let (dir, position, flags) = match number {
+            nr::stat | nr::lstat | nr::access => (AT_FDCWD, 0, 0),
             // As with an empty name.
             nr::fstat => (self.arg(0), 0, 0),
-            nr::newfstatat | nr::faccessat2 => (self.directory(0), self.arg(1), self.arg(3)),
-            nr::statx => (self.directory(0), self.arg(1), self.arg(2)),
-            nr::faccessat => (self.directory(0), self.arg(1), 0),
-            nr::readlink if self.arg(2) as i32 > 0 => (AT_FDCWD, self.arg(0), 0),
-            nr::readlinkat if self.arg(3) as i32 > 0 => (self.directory(0), self.arg(1), 0),
+            nr::newfstatat | nr::faccessat2 => (self.directory(0), 1, self.arg(3)),
+            nr::statx => (self.directory(0), 1, self.arg(2)),
+            nr::faccessat => (self.directory(0), 1, 0),
+            nr::readlink if self.arg(2) as i32 > 0 => (AT_FDCWD, 0, 0),
+            nr::readlinkat if self.arg(3) as i32 > 0 => (self.directory(0), 1, 0),
             _ => return false,
         };
         let is_readlink = matches!(number, nr::readlink | nr::readlinkat);
         let follows = !is_readlink && number != nr::lstat && flags & AT_SYMLINK_NOFOLLOW == 0;
         let may_be_empty = flags & AT_EMPTY_PATH != 0;
-        if !self.may_look_up() || may_be_empty && path == 0 || !self.begins_on(permit) {
+        let is_named = number != nr::fstat;
+        if !self.may_look_up() || may_be_empty && self.arg(position) == 0 {
             return false;
+        }
+        let mut own = OwnName::new();
+        let path = if is_named { self.stable_name(position, &mut own) } else { Some(0) };
+        let Some(path) = path else { return false };
+        if !self.begins_on(permit) {
+            return self.has_not_begun();
         }
         carry_out_compared(self);
         let result = self.frame.rax as i64;
@@ -489,7 +494,8 @@ impl Call<'_> {
             _ => false,
         };
         self.end_permit();
-        if is_sure && self.frame.rax == 0 && dir == AT_FDCWD && !may_be_empty && self.has_marks() {
+        let may_remember = dir == AT_FDCWD && !may_be_empty && self.has_marks() && !self.has_company();
+        if is_sure && self.frame.rax == 0 && may_remember {
             if let Some(mode) = self.mode_told_of(number) {
                 let follows = number != nr::lstat && flags & AT_SYMLINK_NOFOLLOW == 0;
                 self.remember_look(permit, path, mode, follows);
@@ -505,6 +511,7 @@ impl Call<'_> {
     pub fn ask_instead(&mut self, number: u64) {
         self.set_phase(PHASE_BEFORE);
         self.frame.rax = number;
+        self.has_not_begun();
     }
 
     /// Whether a file, by its descriptor, is not one of which something is held.
@@ -600,7 +607,7 @@ impl Call<'_> {
         }
     }
 
-    fn is_kept_by_kernel(&self, dev: u64) -> bool {
+    pub fn is_kept_by_kernel(&self, dev: u64) -> bool {
         matches!(self.world.device(dev).0, DeviceKind::Domain | DeviceKind::Memory)
     }
 
@@ -615,7 +622,7 @@ impl Call<'_> {
         let mut length = 0;
         let mut is_absolute = false;
         let bytes = core::iter::from_fn(|| {
-            if length > NAME_MAX {
+            if length > OwnName::LEN_MAX {
                 return None;
             }
             // SAFETY: the kernel has just read the name up to its end.
@@ -625,7 +632,7 @@ impl Call<'_> {
             (byte != 0).then_some(byte)
         });
         let leads_away = syscall_table::may_lead_to_others(bytes, |_| false);
-        !leads_away && length <= NAME_MAX && (is_absolute || dir == AT_FDCWD)
+        !leads_away && length <= OwnName::LEN_MAX && (is_absolute || dir == AT_FDCWD)
     }
 }
 

@@ -193,6 +193,111 @@ fn no_call_is_asked_about_in_steady_state() {
     assert!(asked(300) >= asked(100) + 200, "the reference asks about each call");
 }
 
+/// Threads that look at files have the permits of their process
+/// ([0240](../../../docs/decisions/0240-threads-have-permits.md)).
+#[test]
+fn threads_ask_about_no_call_in_steady_state() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    const OF_THREADS: &str = "
+import threading
+def use_files(n):
+  for i in range(n):
+    g = os.open('a', os.O_RDONLY); os.read(g, 9); os.fstat(g); os.lseek(g, 0, 1); os.pread(g, 3, 1); os.close(g)
+    os.stat('d/../a'); os.path.exists('missing'); os.pread(f, 3, 1); os.listdir('d'); libc.munmap(mapped(f), 4096)
+def all_use_files(n):
+  threads = [threading.Thread(target=use_files, args=(n,)) for _ in range(3)]
+  for thread in threads: thread.start()
+  for thread in threads: thread.join()
+";
+    let (_place, dir) = place();
+    let program = format!("{OF_THREADS}\nguess = begin()\nall_use_files(count)\ncommit(guess)");
+    let asked = |words: &[&str], count| run(&dir, words, &program, count).1["ahead"]["asked"].as_u64().unwrap();
+    let (some, more) = (asked(&[], 100), asked(&[], 300));
+    // A thread that another one's first calls have cost its permit asks again.
+    assert!(more < some + 200, "{some} questions for 3 x 100 times, {more} for 3 x 300");
+    assert!(asked(&["--ahead=ask"], 30) > 3 * 30 * 10, "the reference asks about each call");
+    // A process with a shared mapping of a file that was there has permits, too: for all but that file.
+    let program = format!(
+        "{OF_THREADS}\nimport mmap\nos.write(os.open('m', os.O_RDWR | os.O_CREAT), b'x' * 4096); guess = begin()\n\
+         at = mmap.mmap(os.open('m', os.O_RDWR), 4096); at[1] = 65\nall_use_files(count); commit(guess)"
+    );
+    let asked = |count| run(&dir, &[], &program, count).1["ahead"]["asked"].as_u64().unwrap();
+    let (some, more) = (asked(100), asked(300));
+    assert!(more < some + 200, "with a shared mapping: {some} questions for 3 x 100 times, {more} for 3 x 300");
+}
+
+/// What the runtime of Go does with each file that it opens, by threads of who goes with a guess.
+#[test]
+fn flags_and_watches_of_own_files_need_no_question() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let (_place, dir) = place();
+    let program = "
+import select, threading
+def use_files(name):
+  watched = select.epoll()
+  for i in range(count):
+    g = os.open(name, os.O_RDONLY)
+    flags = fcntl.fcntl(g, fcntl.F_GETFL); fcntl.fcntl(g, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+    if fcntl.fcntl(g, fcntl.F_GETFL) != flags | os.O_NONBLOCK: print('WRONG')
+    try: watched.register(g, select.EPOLLIN)
+    except PermissionError: pass
+    else: print('WRONG')
+    fcntl.fcntl(g, fcntl.F_SETFL, flags); os.close(g)
+guess = begin()
+os.close(os.open('new', os.O_WRONLY | os.O_CREAT, 0o600))
+if os.fork() == 0:
+  threads = [threading.Thread(target=use_files, args=(name,)) for name in ('a', 'new')]
+  for thread in threads: thread.start()
+  for thread in threads: thread.join()
+  os._exit(0)
+os.wait()
+commit(guess)";
+    let asked = |words: &[&str], count| {
+        let (said, stats) = run(&dir, words, program, count);
+        assert_eq!(said, "");
+        stats["ahead"]["asked"].as_u64().unwrap()
+    };
+    // Of the file that the guess has made the open is asked about.
+    let (some, more) = (asked(&[], 50), asked(&[], 150));
+    assert!(more < some + 100 + 200, "{some} questions for 50 times, {more} for 150");
+    let reference = asked(&["--ahead=ask"], 10);
+    assert!(reference > 2 * 10 * 6, "the reference asks about each call: {reference} questions");
+}
+
+/// What stands in a lock of a file that is closed is given up by that.
+#[test]
+fn who_goes_asks_before_a_lock_is_closed() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let (_place, dir) = place();
+    let program = "
+guess = begin()
+if os.fork() == 0:
+  for i in range(count):
+    g = os.open('a', os.O_RDONLY); fcntl.flock(g, fcntl.LOCK_EX | fcntl.LOCK_NB); os.close(g)
+    h = os.open('d/e', os.O_RDONLY); os.close(h)
+  # What closes any descriptor of a file gives up a record lock of it.
+  g = os.open('a', os.O_RDWR); fcntl.lockf(g, fcntl.LOCK_EX | fcntl.LOCK_NB); os.close(os.open('a', os.O_RDONLY))
+  if os.fork() == 0:
+    fcntl.lockf(os.open('a', os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB); os._exit(0)
+  os._exit(os.waitstatus_to_exitcode(os.wait()[1]))
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+commit(guess)";
+    let asked = |count| {
+        let (said, stats) = run(&dir, &[], program, count);
+        assert_eq!(said, "0\n");
+        stats["ahead"]["asked"].as_u64().unwrap()
+    };
+    let (some, more) = (asked(20), asked(60));
+    assert!(some >= 20 * 2 && more >= 60 * 2, "{some} questions for 20 times, {more} for 60: a lock is closed unasked");
+    assert!(more < 60 * 2 + 100, "{more} questions for 60 times");
+}
+
 /// What a process does to its own descriptors, and what it asks of itself, stops it once and costs it no permit.
 #[test]
 fn what_concerns_nobody_else_takes_one_stop() {

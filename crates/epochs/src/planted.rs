@@ -60,6 +60,12 @@ pub enum Fault {
     /// A thread uses a mark that was made on an earlier permit.
     #[cfg(loom)]
     OldMarkUsed,
+    /// A thread does not look again at the mark of a descriptor when it has published that it works.
+    #[cfg(loom)]
+    MarkNotLookedAtAgain,
+    /// A thread that replaces a descriptor takes its mark away after the look who works.
+    #[cfg(loom)]
+    MarkTakenLast,
 }
 
 #[cfg(not(loom))]

@@ -459,10 +459,42 @@ fn a_mark_means_nothing_on_the_next_permit() {
     thread.join().unwrap();
 }
 
-const MODELS: [(&str, fn()); 13] = [
+/// A thread closes or replaces a descriptor that another one uses on a permit (decisions/0240): it takes the mark away
+/// first, and is let go when the other one does not work.
+fn nobody_uses_a_descriptor_that_is_replaced() {
+    let shared = Arc::new((Permits::new(), Work::new(), AtomicU64::new(1), AtomicU64::new(0)));
+    shared.0.revoke();
+    let permit = shared.0.number();
+    let user = shared.clone();
+    let thread = loom::thread::spawn(move || {
+        let (permits, work, mark, replaced) = &*user;
+        if mark.load(Ordering::SeqCst) == 0 || !work.begin(permits, permit, About::Anything) {
+            return;
+        }
+        if planted(Fault::MarkNotLookedAtAgain) || mark.load(Ordering::SeqCst) != 0 {
+            assert_eq!(replaced.load(Ordering::Acquire), 0, "a descriptor was replaced while a mark was believed");
+        }
+        work.end();
+    });
+    let (_, work, mark, replaced) = &*shared;
+    if planted(Fault::MarkTakenLast) {
+        replaced.store(u64::from(!work.is_under_way()), Ordering::Release);
+        mark.store(0, Ordering::SeqCst);
+    } else {
+        mark.swap(0, Ordering::SeqCst);
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        if !work.is_under_way() {
+            replaced.store(1, Ordering::Release);
+        }
+    }
+    thread.join().unwrap();
+}
+
+const MODELS: [(&str, fn()); 14] = [
     ("a failure keeps what was done on a permit", a_failure_keeps_what_was_done_on_a_permit),
     ("a sleeper takes nothing of a guess", a_sleeper_takes_nothing_of_a_guess),
     ("a mark means nothing on the next permit", a_mark_means_nothing_on_the_next_permit),
+    ("nobody uses a descriptor that is replaced", nobody_uses_a_descriptor_that_is_replaced),
     ("nobody works on what changes", nobody_works_on_what_changes),
     ("a stream is read while a file changes", a_stream_is_read_while_a_file_changes),
     ("nobody works on a pipe that is young no more", nobody_works_on_a_pipe_that_is_young_no_more),
@@ -509,6 +541,8 @@ fn the_protocol_holds_and_each_planted_error_is_found() {
         Fault::CallIgnored,
         Fault::OldMarkUsed,
         Fault::EndSaidLate,
+        Fault::MarkNotLookedAtAgain,
+        Fault::MarkTakenLast,
     ];
     for fault in faults {
         plant(Some(fault));

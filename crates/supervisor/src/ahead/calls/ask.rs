@@ -4,7 +4,7 @@ use crate::ahead::calls::births::makes_process;
 use crate::ahead::calls::exchange;
 use crate::ahead::calls::permits::Permitted;
 use crate::ahead::calls::plan::{Class, Plan};
-use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers};
+use crate::ahead::calls::rights::has_our_numbers;
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::events::own_page;
 use crate::ahead::objects::young;
@@ -287,7 +287,7 @@ impl Supervisor {
             }
             call.not_before = None;
         }
-        if self.stands_back(call) {
+        if self.stands_back(call) || self.takes_from_who_works(call) {
             return Ok(Decision::Wait);
         }
         let mut plan = self.plan(call);
@@ -697,27 +697,6 @@ impl Supervisor {
         Known { one_thread, no_timers, own_memory, affinity_of, ..Known::default() }
     }
 
-    pub(in crate::ahead) fn can_be_checkpointed(&self, pid: ProcessId) -> bool {
-        let Some(tracee) = self.tracees.get(&pid.leader()) else { return false };
-        let slot = &self.world().processes[tracee.process];
-        let has = |flag: u32| slot.flags.load(Ordering::Relaxed) & flag != 0;
-        let is_alone = slot.users.load(Ordering::Relaxed) == 1 || self.is_one_process(pid);
-        if !is_alone || self.ahead.children.shares_memory(pid) || has(agent_abi::PROCESS_SHARES) {
-            return false;
-        }
-        if self.may_have_locks(pid) {
-            return false;
-        }
-        !has(agent_abi::PROCESS_PRIVILEGES)
-            || self.has_our_rights(pid) && has_our_numbers(pid.leader()) && children_have_our_numbers(pid)
-    }
-
-    pub(in crate::ahead) fn may_have_locks(&self, pid: ProcessId) -> bool {
-        let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
-        let slot = self.tracees.get(&pid.leader()).map(|tracee| tracee.process);
-        slot.is_none_or(|slot| flags(slot) & agent_abi::PROCESS_LOCKS != 0) && has_locks(pid)
-    }
-
     /// Whether the numbers of processes that a thread asks for, or is told, are ours.
     pub(in crate::ahead) fn counts_as_we_do(&self, tid: ThreadId) -> bool {
         let Some(tracee) = self.tracees.get(&tid) else { return true };
@@ -789,11 +768,4 @@ impl Supervisor {
 /// Whether we may have to keep something open for a call until the guess is resolved.
 fn holds_something(class: &Class) -> bool {
     !matches!(class, Class::Free | Class::Exit { .. } | Class::Later)
-}
-
-/// Whether a process has record locks: it loses them when it closes any descriptor of the file, which a rollback does
-/// too, and cannot get them back.
-fn has_locks(pid: ProcessId) -> bool {
-    let is_its = |lock: &procfs::FileLock| lock.kind == procfs::LockKind::Record && lock.pid == Some(pid);
-    procfs::file_locks().map_or(true, |locks| locks.iter().any(is_its))
 }

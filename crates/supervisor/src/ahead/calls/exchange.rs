@@ -147,7 +147,8 @@ impl Supervisor {
         let options = self.world().options.load(Ordering::Relaxed);
         options & option::READINESS_SIGNALLED == 0
             && match covered {
-                Covered::Exchange => has_no_effect_before_its_end(call),
+                // A thread that sleeps there would keep the others from closing anything.
+                Covered::Exchange => has_no_effect_before_its_end(call) && !self.has_company(call.tid),
                 Covered::Write => self.has_room_for_more(call),
             }
             && self.may_have_any_permit(call.tid, call.pid, permitted::kind(call.frame.nr).unwrap_or(0))

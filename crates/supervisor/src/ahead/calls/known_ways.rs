@@ -137,6 +137,7 @@ impl Supervisor {
             || !ahead.held_names.is_empty()
             || !ahead.attributes.is_empty()
             || !ahead.new_files.is_empty()
+            || !ahead.mirrors.is_empty()
     }
 
     /// Whether something is held of a file or directory, or in it.
@@ -146,6 +147,7 @@ impl Supervisor {
             || ahead.held_names.concerns(&inode)
             || ahead.attributes.has_inode(&inode)
             || ahead.new_files.has_inode(&inode)
+            || ahead.mirrors.has_of(inode)
     }
 
     /// Whether any name can be known: nothing that is held leads on to more on the disk. Else somebody outside could
@@ -159,7 +161,12 @@ impl Supervisor {
         let knows_ways = self.knows_ways();
         let ways = &self.segment.world.ways;
         let ahead = &mut self.ahead;
-        let news = [ahead.held_names.news.take(), ahead.contents.news.take(), ahead.attributes.news.take()];
+        let news = [
+            ahead.held_names.news.take(),
+            ahead.contents.news.take(),
+            ahead.attributes.news.take(),
+            ahead.mirrors.news.take(),
+        ];
         match knows_ways {
             true => news.iter().flatten().for_each(|place| ahead.known_ways.forget_place(ways, place)),
             false => ahead.known_ways.forget_all(ways),

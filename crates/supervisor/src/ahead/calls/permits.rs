@@ -27,6 +27,11 @@ use tracee::{Result, Stopped};
 /// How long a thread may take for the last steps of a call.
 const LEAVES_WITHIN: Duration = Duration::from_millis(2);
 
+/// Kinds of calls for which processes with several threads, or with shared mappings, have permits
+/// ([0240](../../../../../docs/decisions/0240-threads-have-permits.md)).
+const OF_THREADS: u32 =
+    permitted::LOOK | permitted::OPEN | permitted::READ | permitted::READ_DIRECTORY | permitted::WRITE;
+
 /// So long a call that waits for others to leave theirs keeps back who asks meanwhile.
 const KEEPS_OTHERS: Duration = Duration::from_millis(50);
 
@@ -97,6 +102,21 @@ impl Supervisor {
             return self.call_out_who_works(caller);
         }
         !gaining.iter().any(is_looked_at) || self.call_out(caller, Work::is_under_way_elsewhere)
+    }
+
+    /// Whether a call may close or replace a descriptor that another thread of its process uses in a call of which we
+    /// were not asked: that one comes back to its call. A thread that begins such a call later finds no mark.
+    pub(in crate::ahead) fn takes_from_who_works(&mut self, call: &Call) -> bool {
+        let is_such = matches!(call.frame.nr, nr::close | nr::dup2 | nr::dup3 | nr::close_range);
+        if !is_such || !self.has_company(call.tid) {
+            return false;
+        }
+        let Some(process) = self.tracees.get(&call.tid).map(|tracee| tracee.process) else { return false };
+        let world = self.world();
+        let works = |slot: usize| world.threads[slot].work.is_under_way();
+        let is_other = |tid: ThreadId, slot: usize| tid != call.tid && slot == process;
+        let mut others = self.tracees.iter().filter(|(&tid, other)| is_other(tid, other.process));
+        others.any(|(_, other)| other.thread.is_some_and(works)) && !self.call_out_who_works(call.tid)
     }
 
     /// Who is in a call of which we were not asked, but the caller, comes back to it and asks. Whether there is nobody.
@@ -191,7 +211,8 @@ impl Supervisor {
                 };
             }
             if is_of_own_descriptors(call, under_way) {
-                if self.permit_next_looks(call) {
+                let is_alone = !self.has_company(call.tid);
+                if is_alone && self.permit_next_looks(call) {
                     // Nobody else has to know when it has been made.
                     return Decision::Go;
                 }
@@ -348,18 +369,19 @@ impl Supervisor {
         if !is_permitted || is_heard || is_waited_for {
             return false;
         }
-        let has_one_thread = |process: usize| self.world().processes[process].users.load(Ordering::Relaxed) == 1;
-        if !self.tracees.get(&tid).is_some_and(|tracee| has_one_thread(tracee.process)) {
+        let is_alone = !self.has_company(tid);
+        let has_plain_ways = is_alone && !self.shares_mappings(pid);
+        if !has_plain_ways && kind & !OF_THREADS != 0 || self.ahead.thread_groups.is_lent(pid) {
             return false;
         }
         // Whatever it closes, even what it has only looked at, may give up a record lock.
-        !self.ahead.signals.has_any_for(pid) && !self.ahead.record_locks.has_owner(pid) && self.can_be_checkpointed(pid)
+        !self.ahead.signals.has_any_for(pid) && !self.ahead.record_locks.has_owner(pid) && self.stands_for_itself(pid)
     }
 
     /// Whether there is anything that some look would have to be answered from, or to wait for, of which it is not
     /// known which looks lead past it.
     fn holds_what_is_looked_at(&self) -> bool {
-        self.ahead.mirrors.is_any_uncertain() || self.ahead.files.hides_any()
+        self.ahead.files.hides_any()
     }
 
     /// Whatever is not as it was before all guesses, of what can be looked at in files.

@@ -8,13 +8,16 @@
 //! * At most one is prepared.
 //! * What is new is kept.
 
+use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers};
 use crate::ahead::process::thread_group::Then;
 use crate::ahead::Call;
+use crate::event_loop::Supervisor;
 use crate::resent_signals::Original;
 use checkpoint::{ThreadedVessel, VesselId};
 use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::Checkpoint;
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
 
 /// A checkpoint and what goes with it.
 #[derive(Debug)]
@@ -150,4 +153,43 @@ impl Checkpoints {
     pub fn vessels(&self) -> impl Iterator<Item = VesselId> + '_ {
         self.iter().chain(&self.prepared).map(|kept| kept.vessel.id())
     }
+}
+
+impl Supervisor {
+    pub(in crate::ahead) fn can_be_checkpointed(&self, pid: ProcessId) -> bool {
+        !self.shares_mappings(pid) && self.stands_for_itself(pid)
+    }
+
+    /// Whether a process may have memory in common with others that is no copy.
+    pub(in crate::ahead) fn shares_mappings(&self, pid: ProcessId) -> bool {
+        self.has_flag(pid, agent_abi::PROCESS_SHARES)
+    }
+
+    fn has_flag(&self, pid: ProcessId, flag: u32) -> bool {
+        let has = |process: usize| self.world().processes[process].flags.load(Ordering::Relaxed) & flag != 0;
+        self.tracees.get(&pid.leader()).is_some_and(|tracee| has(tracee.process))
+    }
+
+    /// Whether a process has its memory for itself but for its mappings, no record locks, and our rights and numbers.
+    pub(in crate::ahead) fn stands_for_itself(&self, pid: ProcessId) -> bool {
+        self.tracees.contains_key(&pid.leader())
+            && (!self.has_company(pid.leader()) || self.is_one_process(pid))
+            && !self.ahead.children.shares_memory(pid)
+            && !self.may_have_locks(pid)
+            && (!self.has_flag(pid, agent_abi::PROCESS_PRIVILEGES)
+                || self.has_our_rights(pid) && has_our_numbers(pid.leader()) && children_have_our_numbers(pid))
+    }
+
+    pub(in crate::ahead) fn may_have_locks(&self, pid: ProcessId) -> bool {
+        let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
+        let slot = self.tracees.get(&pid.leader()).map(|tracee| tracee.process);
+        slot.is_none_or(|slot| flags(slot) & agent_abi::PROCESS_LOCKS != 0) && has_locks(pid)
+    }
+}
+
+/// Whether a process has record locks: it loses them when it closes any descriptor of the file, which a rollback does
+/// too, and cannot get them back.
+fn has_locks(pid: ProcessId) -> bool {
+    let is_its = |lock: &procfs::FileLock| lock.kind == procfs::LockKind::Record && lock.pid == Some(pid);
+    procfs::file_locks().map_or(true, |locks| locks.iter().any(is_its))
 }

@@ -8,6 +8,7 @@
 //! on more than the mirror does ([`Object::Created`]).
 
 use crate::ahead::calls::ask::Decision;
+use crate::ahead::calls::known_ways::News;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::filesystems::disk::contents::ContentChange;
@@ -57,7 +58,11 @@ struct Mirror {
 }
 
 #[derive(Debug, Default)]
-pub(in crate::ahead) struct Mirrors(Vec<Mirror>);
+pub(in crate::ahead) struct Mirrors {
+    all: Vec<Mirror>,
+    /// Files that have got one.
+    pub news: News,
+}
 
 /// A mapping that is made of the file first, and then of the mirror.
 #[derive(Clone, Copy, Debug)]
@@ -71,23 +76,23 @@ pub(in crate::ahead) struct Mapping {
 
 impl Mirrors {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 
     /// Whether a file has one that may still be forgotten: who reads the file otherwise waits.
     pub fn is_any_uncertain(&self) -> bool {
-        self.0.iter().any(|mirror| !mirror.is_certain)
+        self.all.iter().any(|mirror| !mirror.is_certain)
     }
 
     /// Its guess was wrong.
     pub fn forget(&mut self, copied: Inode) {
-        self.0.retain(|mirror| mirror.copied != copied);
+        self.all.retain(|mirror| mirror.copied != copied);
     }
 
     /// What is in each of them. `None`: it is not known, or too much to be compared.
     pub fn contents(&self) -> Option<Vec<(Inode, Vec<u8>)>> {
         const LEN_MAX: usize = 1 << 20;
-        let len: usize = self.0.iter().map(|mirror| mirror.base.len()).sum();
+        let len: usize = self.all.iter().map(|mirror| mirror.base.len()).sum();
         if len > LEN_MAX {
             return None;
         }
@@ -95,11 +100,21 @@ impl Mirrors {
             let mut now = vec![0; mirror.base.len()];
             mirror.copy.read_exact_at(&mut now, 0).ok().map(|()| (mirror.copied, now))
         };
-        self.0.iter().map(read).collect()
+        self.all.iter().map(read).collect()
+    }
+
+    /// Whether a file has one. What was stored there may not be in the file yet.
+    pub fn has_of(&self, inode: Inode) -> bool {
+        self.of(inode).is_some()
+    }
+
+    fn add(&mut self, mirror: Mirror) {
+        self.news.of_file(mirror.inode);
+        self.all.push(mirror);
     }
 
     fn of(&self, inode: Inode) -> Option<&Mirror> {
-        self.0.iter().find(|mirror| mirror.inode == inode)
+        self.all.iter().find(|mirror| mirror.inode == inode)
     }
 
     /// Whether a file has a mirror that may still be forgotten.
@@ -108,7 +123,7 @@ impl Mirrors {
     }
 
     fn certain(&self) -> impl Iterator<Item = &Mirror> {
-        self.0.iter().filter(|mirror| mirror.is_certain)
+        self.all.iter().filter(|mirror| mirror.is_certain)
     }
 }
 
@@ -171,7 +186,7 @@ impl Supervisor {
                 let modifies = vec![(Object::Created(copied.0, copied.1), Intent::Mirror(copied))];
                 let tracked = self.track(stopped, call, Plan::tracked_once(), modifies)?;
                 if !matches!(tracked, Decision::Wait) {
-                    self.ahead.mirrors.0.push(mirror);
+                    self.ahead.mirrors.add(mirror);
                 }
                 (tracked, copied)
             }
@@ -227,7 +242,7 @@ impl Supervisor {
     /// The file has been mapped there: the mirror takes its place, before anybody knows the address.
     pub(in crate::ahead) fn mapped_mirror(&mut self, stopped: &Stopped, mapping: Mapping, result: i64) -> Result<()> {
         const ERRORS: std::ops::Range<i64> = -4095..0;
-        let mirror = self.ahead.mirrors.0.iter().find(|mirror| mirror.copied == mapping.copied);
+        let mirror = self.ahead.mirrors.all.iter().find(|mirror| mirror.copied == mapping.copied);
         let Some(mirror) = mirror.filter(|_| !ERRORS.contains(&result)) else { return Ok(()) };
         let kernel = |source| TraceError::kernel("copy a descriptor", stopped.tid(), source);
         let copy = OwnedFd::from(mirror.copy.try_clone().map_err(kernel)?);
@@ -302,7 +317,7 @@ impl Supervisor {
 
     /// Nothing that a mirror depends on can fail any more: the file gets what was stored so far.
     pub(in crate::ahead) fn mirror_is_certain(&mut self, copied: Inode) {
-        for mirror in self.ahead.mirrors.0.iter_mut().filter(|mirror| mirror.copied == copied) {
+        for mirror in self.ahead.mirrors.all.iter_mut().filter(|mirror| mirror.copied == copied) {
             mirror.is_certain = true;
         }
         self.forget_unmapped_mirrors();
@@ -321,7 +336,7 @@ impl Supervisor {
         }
         let mut writes = Vec::new();
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        for mirror in self.ahead.mirrors.0.iter_mut().filter(|mirror| mirror.is_certain) {
+        for mirror in self.ahead.mirrors.all.iter_mut().filter(|mirror| mirror.is_certain) {
             for (offset, bytes) in mirror.take_changes() {
                 let Ok(file) = mirror.file.try_clone() else { continue };
                 let change = ContentChange::Write { offset: Some(offset), bytes: Arc::new(bytes) };
@@ -366,7 +381,7 @@ impl Supervisor {
         let Some(others) = self.stop_others(call.pid, stopped.tid())? else { return Ok(false) };
         self.write_mirrors();
         let done = parts.into_iter().try_for_each(|(copied, mappings)| {
-            let mirror = self.ahead.mirrors.0.iter().find(|mirror| mirror.copied == copied);
+            let mirror = self.ahead.mirrors.all.iter().find(|mirror| mirror.copied == copied);
             match mirror.and_then(|mirror| mirror.file.try_clone().ok()) {
                 Some(file) => self.map_over(stopped, &file, &mappings),
                 None => Ok(()),
@@ -387,6 +402,6 @@ impl Supervisor {
         let pids = self.processes();
         let is_mapped =
             |copied: Inode| pids.iter().any(|&pid| may_map(procfs::Maps::of(pid), |found| *found == copied));
-        self.ahead.mirrors.0.retain(|mirror| !mirror.is_certain || is_mapped(mirror.copied));
+        self.ahead.mirrors.all.retain(|mirror| !mirror.is_certain || is_mapped(mirror.copied));
     }
 }
