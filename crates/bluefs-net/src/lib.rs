@@ -30,6 +30,7 @@ pub struct Receiver {
     tls: Option<Shared>,
     frames: Frames,
     bytes: Vec<u8>,
+    received: u64,
 }
 
 /// The end that sends.
@@ -37,6 +38,7 @@ pub struct Receiver {
 pub struct Sender {
     socket: TcpStream,
     tls: Option<Shared>,
+    sent: u64,
 }
 
 /// What ends a connection from another thread.
@@ -70,8 +72,8 @@ fn encrypted(mut socket: TcpStream, mut tls: Connection) -> io::Result<(Receiver
 
 fn both(socket: TcpStream, tls: Option<Shared>) -> io::Result<(Receiver, Sender)> {
     socket.set_nodelay(true)?;
-    let sender = Sender { socket: socket.try_clone()?, tls: tls.clone() };
-    Ok((Receiver { socket, tls, frames: Frames::new(), bytes: vec![0; READ_BYTES] }, sender))
+    let sender = Sender { socket: socket.try_clone()?, tls: tls.clone(), sent: 0 };
+    Ok((Receiver { socket, tls, frames: Frames::new(), bytes: vec![0; READ_BYTES], received: 0 }, sender))
 }
 
 impl Receiver {
@@ -90,6 +92,7 @@ impl Receiver {
             if len == 0 {
                 return Ok(None);
             }
+            self.received += len as u64;
             let bytes = std::mem::take(&mut self.bytes);
             let taken = self.take(&bytes[..len]);
             self.bytes = bytes;
@@ -117,6 +120,11 @@ impl Receiver {
         }
     }
 
+    /// Bytes that have come from the socket, behind the handshake; those of messages that are not whole are among them.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
     /// How many bytes a message may have, up to the bound of the protocol.
     pub fn set_bytes_max(&mut self, bytes_max: usize) {
         self.frames.set_bytes_max(bytes_max);
@@ -136,7 +144,10 @@ impl Sender {
 
     /// Sends a message that stands in its frame.
     pub fn send_frame(&mut self, frame: &[u8]) -> io::Result<()> {
-        let Some(tls) = &self.tls else { return self.socket.write_all(frame) };
+        let Some(tls) = &self.tls else {
+            self.sent += frame.len() as u64;
+            return self.socket.write_all(frame);
+        };
         let mut bytes = Vec::with_capacity(frame.len() + 1024);
         {
             let mut tls = lock(tls);
@@ -145,7 +156,13 @@ impl Sender {
                 tls.write_tls(&mut bytes)?;
             }
         }
+        self.sent += bytes.len() as u64;
         self.socket.write_all(&bytes)
+    }
+
+    /// Bytes that were given to the socket, behind the handshake.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 
     /// Something that can end the connection from another thread.

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use bluefs::lease::Millis;
+use bluefs::tree::Tree;
 use bluefs::{SessionId, Time};
-use bluefs_store::{Batch, Rows, SessionRow, Store, StoreError, VolumeId};
+use bluefs_store::{Batch, Rows, SessionRow, Staged, Store, StoreError, View, VolumeId};
 use bluefs_wire::{Refusal, Reply, Request, PROTOCOL_VERSION};
 
+use crate::figures::{Guest, VolumeFigures};
 use crate::volume::Volume;
 
 /// Name of the volume that an empty name means.
@@ -82,6 +84,7 @@ pub struct Engine {
 
 struct State {
     volumes: BTreeMap<VolumeId, Volume>,
+    names: BTreeMap<VolumeId, String>,
     connections: BTreeMap<ConnectionId, Connection>,
     actions: Vec<Action>,
 }
@@ -93,9 +96,11 @@ impl Engine {
             store.batch(|batch| batch.create_volume(DEFAULT_VOLUME, now.wall))?;
         }
         let rows = store.rows()?;
-        let volumes = rows.volumes()?.into_iter().map(|row| Ok((row.id, Volume::load(&rows, row.id, now)?)));
+        let known = rows.volumes()?;
+        let names = known.iter().map(|row| (row.id, String::from_utf8_lossy(&row.name).into_owned())).collect();
+        let volumes = known.iter().map(|row| Ok((row.id, Volume::load(&rows, row.id, now)?)));
         let volumes = volumes.collect::<Result<_, StoreError>>()?;
-        let state = State { volumes, connections: BTreeMap::new(), actions: Vec::new() };
+        let state = State { volumes, names, connections: BTreeMap::new(), actions: Vec::new() };
         Ok(Engine { store, state })
     }
 
@@ -113,6 +118,30 @@ impl Engine {
     /// When [`Engine::handle`] should be called, also if nothing happens.
     pub fn next_turn(&self) -> Option<Millis> {
         self.state.volumes.values().filter_map(Volume::next_turn).min()
+    }
+
+    /// Whose connection this is, once it has said so.
+    pub fn guest(&self, connection: ConnectionId) -> Option<Guest> {
+        let (volume, session) = self.state.connections.get(&connection)?.session?;
+        let row = self.state.volumes[&volume].row(session)?;
+        let volume = self.state.names.get(&volume).cloned().unwrap_or_default();
+        let SessionRow { epoch, invitation, read_only, .. } = *row;
+        Some(Guest { volume, invitation, epoch, read_only })
+    }
+
+    /// What all volumes have now.
+    pub fn volumes(&self) -> Result<Vec<VolumeFigures>, StoreError> {
+        let (rows, staged) = (self.store.rows()?, Staged::new());
+        let figures = |(id, volume): (&VolumeId, &Volume)| {
+            let name = self.state.names.get(id).cloned().unwrap_or_default();
+            Ok(volume.figures(name, View::new(&rows, *id, &staged).space()?))
+        };
+        self.state.volumes.iter().map(figures).collect()
+    }
+
+    /// Bytes of the newest segment of the log.
+    pub fn log_bytes(&self) -> u64 {
+        self.store.log_bytes()
     }
 
     /// Another pause between a change of a group and a lease of another session on it, ms.

@@ -8,6 +8,7 @@
 mod access;
 mod bounds;
 mod engine;
+mod figures;
 mod locks;
 mod makers;
 mod serve;
@@ -17,5 +18,6 @@ mod volume;
 
 pub use access::{from_hex, identity_of, random_bytes, to_hex, Everybody, Invitation, Invitations};
 pub use engine::{Access, Action, ConnectionId, Engine, Event, Grant, Now};
+pub use figures::{Figures, Gauge, Guest, Note, VolumeFigures};
 pub use locks::{Locked, Locks};
 pub use serve::{ServeError, Server, Stopper};

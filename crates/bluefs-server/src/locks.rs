@@ -110,6 +110,11 @@ impl Locks {
         self.unknown.contains(&session) || self.counts.get(&session).is_some_and(|count| *count > 0)
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.counts.values().sum()
+    }
+
     /// A lock of another owner that is in the way of this one, without its owner.
     pub fn in_the_way(&self, session: SessionId, request: &LockRequest) -> Option<LockRequest> {
         let Held { exclusive, start, end, .. } = *self.other(session, request)?;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use bluefs_wire::{frame, Refusal, Reply, Request, FRAME_BYTES_MAX};
 
 use crate::bounds::{Place, Room, Strangers, Unsent, STRANGERS_MAX, WAITING_BYTES_MAX, WAITING_OF_ONE_MAX};
 use crate::engine::{Access, Action, ConnectionId, Engine, Event, Now};
+use crate::figures::{word, Figures, Gauge, Guest, Note, Told, Traffic};
 use crate::session::bytes_of;
 
 /// Events that are decided in one turn, at most: one batch of the store.
@@ -34,6 +35,8 @@ const CONNECTIONS_MAX: usize = 1024;
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a connection's first message, at most: whoever sends it may be anybody.
 const HELLO_BYTES_MAX: usize = 1024;
+/// How old what is told of the server may be.
+const FIGURES_AGE_MAX: Duration = Duration::from_secs(1);
 /// How often the clock is looked at, also if nothing happens: an invitation may have expired.
 const TURN_MAX: Duration = Duration::from_secs(1);
 
@@ -68,6 +71,10 @@ struct Line {
     unsent: Arc<Unsent>,
     cutter: Cutter,
     is_cut: bool,
+    peer: Option<SocketAddr>,
+    since: Instant,
+    /// Who it is, once they are let in.
+    guest: Option<Guest>,
 }
 
 impl Line {
@@ -83,6 +90,7 @@ struct Shared {
     strangers: Strangers,
     unsent: Arc<AtomicUsize>,
     open: AtomicUsize,
+    traffic: Traffic,
 }
 
 /// Ends a server that runs.
@@ -107,6 +115,11 @@ pub struct Server {
     shared: Arc<Shared>,
     /// The places of the messages that are decided now.
     taken: Vec<Place>,
+    /// What is counted by the thread that decides.
+    counted: Figures,
+    gauge: Gauge,
+    told_at: Instant,
+    note: Box<dyn Fn(Note) + Send>,
 }
 
 impl Server {
@@ -116,8 +129,33 @@ impl Server {
         let (to_input, input) = mpsc::sync_channel(WAITING_EVENTS_MAX);
         let engine = Engine::new(store, now(clock))?;
         let (strangers, unsent, open) = (Strangers::default(), Arc::default(), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { room: Arc::new(Room::new(WAITING_BYTES_MAX)), strangers, unsent, open });
-        Ok(Server { engine, clock, input, to_input, lines: BTreeMap::new(), shared, taken: Vec::new() })
+        let (room, traffic) = (Arc::new(Room::new(WAITING_BYTES_MAX)), Traffic::default());
+        let shared = Arc::new(Shared { room, strangers, unsent, open, traffic });
+        let mut server = Server {
+            engine,
+            clock,
+            input,
+            to_input,
+            lines: BTreeMap::new(),
+            shared,
+            taken: Vec::new(),
+            counted: Figures::default(),
+            gauge: Gauge::default(),
+            told_at: clock,
+            note: Box::new(drop),
+        };
+        server.tell_figures()?;
+        Ok(server)
+    }
+
+    /// What looks at it from another thread.
+    pub fn gauge(&self) -> Gauge {
+        self.gauge.clone()
+    }
+
+    /// Who hears of what happens. The thread that decides calls it: it must not wait.
+    pub fn set_note(&mut self, note: impl Fn(Note) + Send + 'static) {
+        self.note = Box::new(note);
     }
 
     /// Another pause between a change of a group and a lease of another session on it, ms. Tests have none.
@@ -147,11 +185,19 @@ impl Server {
         let accept = move || accept(&listener, &acceptor, &to_input, &shared);
         std::thread::Builder::new().name("accept".to_owned()).spawn(accept)?;
         while let Some(events) = self.next_events() {
+            let (begun, has_events) = (Instant::now(), !events.is_empty());
             let actions = self.engine.handle(events, now(self.clock), access)?;
+            if has_events {
+                self.counted.turn_took(begun.elapsed());
+            }
             self.taken.clear();
             actions.into_iter().for_each(|action| self.perform(action));
             self.shared.strangers.end_late();
+            if self.told_at.elapsed() >= FIGURES_AGE_MAX {
+                self.tell_figures()?;
+            }
         }
+        (self.note)(Note::Stopping);
         let farewell = Reply::Refused { why: Refusal::Stopping, text: b"the server is stopping".to_vec() };
         let ids: Vec<ConnectionId> = self.lines.keys().copied().collect();
         for id in ids {
@@ -186,12 +232,13 @@ impl Server {
             }
             Input::Event(event) => {
                 if let Event::Closed(id) = &event {
-                    self.lines.remove(id);
+                    self.gone(*id);
                 }
                 events.push(event);
             }
             Input::Message(id, message, place) => {
                 self.taken.push(place);
+                self.counted.messages += 1;
                 events.push(Event::Message(id, message));
             }
             Input::Stop => return None,
@@ -199,9 +246,57 @@ impl Server {
         Some(())
     }
 
+    /// The connection is gone.
+    fn gone(&mut self, id: ConnectionId) -> Option<Line> {
+        let mut line = self.lines.remove(&id)?;
+        if let Some(guest) = line.guest.take() {
+            (self.note)(Note::Disconnected { peer: line.peer, guest, after: line.since.elapsed() });
+        }
+        Some(line)
+    }
+
+    /// Whom this reply lets in or sends away.
+    fn notice(&mut self, to: ConnectionId, reply: &Reply) {
+        let Some(line) = self.lines.get_mut(&to) else { return };
+        match reply {
+            Reply::Welcome { .. } => {
+                line.guest = self.engine.guest(to);
+                let connected = line.guest.clone().map(|guest| Note::Connected { peer: line.peer, guest });
+                connected.into_iter().for_each(&self.note);
+            }
+            // A server that stops says so once.
+            Reply::Refused { why: Refusal::Stopping, .. } => {}
+            Reply::Refused { why, text } => {
+                let (peer, guest, why) = (line.peer, line.guest.clone(), word(*why));
+                *self.counted.refused.entry(why).or_default() += 1;
+                (self.note)(Note::Refused { peer, guest, why, text: String::from_utf8_lossy(text).into_owned() });
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes known what the server has now.
+    fn tell_figures(&mut self) -> Result<(), ServeError> {
+        self.told_at = Instant::now();
+        let (received_bytes, sent_bytes) = self.shared.traffic.look();
+        self.gauge.set(Figures {
+            up: self.clock.elapsed(),
+            connections: self.lines.values().filter(|line| line.guest.is_some()).count(),
+            received_bytes,
+            sent_bytes,
+            unsent_bytes: self.shared.unsent.load(Ordering::Relaxed),
+            log_bytes: self.engine.log_bytes(),
+            volumes: self.engine.volumes()?,
+            ..self.counted.clone()
+        });
+        Ok(())
+    }
+
     fn perform(&mut self, action: Action) {
         match action {
             Action::Send(to, reply) => {
+                self.counted.replies += 1;
+                self.notice(to, &reply);
                 let Some(line) = self.lines.get_mut(&to).filter(|line| !line.is_cut) else { return };
                 let frame = frame(&reply);
                 let (own, all) = line.unsent.add(frame.len() + FRAME_EXTRA_BYTES);
@@ -213,7 +308,7 @@ impl Server {
                 }
             }
             Action::Close(to) => {
-                if let Some(mut line) = self.lines.remove(&to) {
+                if let Some(mut line) = self.gone(to) {
                     if line.output.send(Output::Close).is_err() {
                         line.cut();
                     }
@@ -263,10 +358,11 @@ fn receive(
     acceptor: Option<Acceptor>,
     id: ConnectionId,
     input: &SyncSender<Input>,
-    shared: &Shared,
+    shared: &Arc<Shared>,
 ) -> io::Result<()> {
     socket.set_write_timeout(Some(SILENCE_MAX))?;
     socket.set_read_timeout(Some(SILENCE_MAX))?;
+    let (peer, since) = (socket.peer_addr().ok(), Instant::now());
     shared.strangers.enter(id.0, &socket)?;
     let (mut receiver, sender) = match acceptor {
         Some(acceptor) => bluefs_net::accept(socket, &acceptor)?,
@@ -280,11 +376,16 @@ fn receive(
     let (output, to_send) = mpsc::channel();
     let unsent = Arc::new(Unsent::new(shared.unsent.clone()));
     let ended = || io::Error::from(io::ErrorKind::BrokenPipe);
-    let opened = Line { output, unsent: unsent.clone(), cutter: sender.cutter()?, is_cut: false };
-    std::thread::Builder::new().name("send".to_owned()).spawn(move || send(sender, &to_send, &unsent))?;
+    let (cutter, is_cut, guest) = (sender.cutter()?, false, None);
+    let opened = Line { output, unsent: unsent.clone(), cutter, is_cut, peer, since, guest };
+    let of_sender = shared.clone();
+    let send = move || send(sender, &to_send, &unsent, &of_sender.traffic);
+    std::thread::Builder::new().name("send".to_owned()).spawn(send)?;
     input.send(Input::Opened(id, opened)).map_err(|_| ended())?;
     let own = Arc::new(Room::new(WAITING_OF_ONE_MAX));
+    let mut told = Told::default();
     loop {
+        shared.traffic.received(receiver.received(), &mut told);
         let place = Place::take(&shared.room, &own, bytes_of(&message));
         input.send(Input::Message(id, message, place)).map_err(|_| ended())?;
         match receiver.receive()? {
@@ -294,10 +395,13 @@ fn receive(
     }
 }
 
-fn send(mut sender: Sender, output: &Receiver<Output>, unsent: &Unsent) {
+fn send(mut sender: Sender, output: &Receiver<Output>, unsent: &Unsent, traffic: &Traffic) {
+    let mut told = Told::default();
     while let Ok(Output::Frame(frame)) = output.recv() {
         unsent.sent(frame.len() + FRAME_EXTRA_BYTES);
-        if sender.send_frame(&frame).is_err() {
+        let sent = sender.send_frame(&frame);
+        traffic.sent(sender.sent(), &mut told);
+        if sent.is_err() {
             break;
         }
     }

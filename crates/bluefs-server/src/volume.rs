@@ -8,13 +8,14 @@ use bluefs::lease::{Given, Leases, MayWrite, Millis, Ticket, QUIET_MS, TERM_MS};
 use bluefs::op::{Effect, Errno, Failure, Value};
 use bluefs::query::{answer, Query};
 use bluefs::session::{Arrived, Session};
-use bluefs::tree::{Changes, Overlay, Stop, Tree};
+use bluefs::tree::{Changes, Overlay, Space, Stop, Tree};
 use bluefs::version::{Checked, Versions};
 use bluefs::{Cred, Csn, Group, Ino, Interval, Key, Outcome, SessionId};
 use bluefs_store::{Batch, Rows, SessionRow, Staged, StoreError, View, VolumeId};
 use bluefs_wire::{LockKind, Refusal, Reply, Request};
 
 use crate::engine::{Action, ConnectionId, Now};
+use crate::figures::VolumeFigures;
 use crate::locks::{Locked, Locks};
 use crate::makers::Makers;
 use crate::session::{
@@ -118,6 +119,21 @@ impl Volume {
     pub fn sessions_of(&self, invitation: u64) -> (usize, usize) {
         let of_one = || self.sessions.values().filter(|live| live.row.invitation == invitation);
         (of_one().count(), of_one().filter(|live| live.connection.is_some()).count())
+    }
+
+    /// What it has now, beside what is in the store.
+    pub fn figures(&self, name: String, space: Space) -> VolumeFigures {
+        VolumeFigures {
+            name,
+            sessions: self.sessions.len(),
+            connected: self.sessions.values().filter(|live| live.connection.is_some()).count(),
+            leases: self.sessions.keys().map(|session| self.leases.count(*session)).sum(),
+            locks: self.locks.count(),
+            nameless: self.orphans.len(),
+            waiting: self.sessions.values().filter(|live| !live.parked.is_empty()).count(),
+            commits: self.csn.0,
+            space,
+        }
     }
 
     /// What is durable of a session.

@@ -148,6 +148,14 @@ impl Batch<'_> {
         Ok(id)
     }
 
+    /// How much a volume may hold, bytes of blocks and inodes, from now on. What is there stays, also if it is more.
+    pub fn set_quota(&mut self, volume: VolumeId, max_bytes: u64, max_inodes: u64) -> Result<(), StoreError> {
+        let key = rows::key(b's', volume, &[]);
+        let space: Option<Space> = self.get(&key)?.map(|value| rows::meaning(&key, &value)).transpose()?;
+        let space = Space { max_bytes, max_inodes, ..space.unwrap_or_else(Space::fresh) };
+        self.set(key, Some(&space))
+    }
+
     /// The newest commit of a volume.
     pub fn set_csn(&mut self, volume: VolumeId, csn: Csn) -> Result<(), StoreError> {
         self.set(rows::key(b'c', volume, &[]), Some(&csn))
@@ -310,6 +318,11 @@ impl Store {
     /// The number of the last record.
     pub fn last_record(&self) -> u64 {
         self.log.last.number
+    }
+
+    /// Bytes of the log's newest segment: so much is written again into the state after a crash, about.
+    pub fn log_bytes(&self) -> u64 {
+        self.log.segment_bytes()
     }
 
     /// Reads every row, and checks what they say of each other.

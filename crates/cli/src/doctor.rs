@@ -6,6 +6,7 @@ use external_sync::doctor::{examine, Finding, Promises, Report, Status};
 use external_sync::domain::{Class, Promise};
 
 use crate::args::DoctorOptions;
+use crate::bluefs::{self, Need};
 use crate::error::Failure;
 use crate::generate::print;
 
@@ -16,10 +17,14 @@ pub fn doctor(options: &DoctorOptions) -> Result<u8, Failure> {
     if options.syscalls {
         return syscalls(options.json);
     }
-    let report = examine();
+    let (report, needs) = (examine(), bluefs::needs());
     let text = match options.json {
-        true => json(&serde_json::json!(report)),
-        false => text(&report),
+        true => {
+            let mut all = serde_json::json!(report);
+            all["mount"] = serde_json::json!(needs);
+            json(&all)
+        }
+        false => text(&report, &needs),
     };
     print(&text)?;
     Ok(if report.run_works { 0 } else { STATUS_RUN_FAILS })
@@ -53,7 +58,7 @@ fn written(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
     text
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &Report, needs: &[Need]) -> String {
     written(|text| {
         report.here.iter().try_for_each(|here| write_here(text, here))?;
         writeln!(text, "This machine")?;
@@ -66,6 +71,8 @@ fn text(report: &Report) -> String {
             .try_for_each(|found| write_promises(text, found))?;
         write_hidden(text, report)?;
         write_advice(text, report)?;
+        writeln!(text, "\nFor speculator mount (BlueFS)")?;
+        needs.iter().try_for_each(|need| write_need(text, need))?;
         writeln!(text, "\nspeculator run {} here.", if report.run_works { "works" } else { "does not work" })
     })
 }
@@ -91,6 +98,19 @@ fn write_finding(text: &mut String, finding: &Finding) -> fmt::Result {
     };
     writeln!(text, "  {status:<8} {:<24} {}", finding.name, finding.detail)?;
     match finding.advice {
+        Some(advice) => writeln!(text, "  {:8} {:<24} -> {advice}", "", ""),
+        None => Ok(()),
+    }
+}
+
+fn write_need(text: &mut String, need: &Need) -> fmt::Result {
+    let status = match (need.is_there, need.only_limits) {
+        (true, _) => "ok",
+        (false, true) => "limited",
+        (false, false) => "missing",
+    };
+    writeln!(text, "  {status:<8} {:<24} {}", need.name, need.detail)?;
+    match need.advice {
         Some(advice) => writeln!(text, "  {:8} {:<24} -> {advice}", "", ""),
         None => Ok(()),
     }

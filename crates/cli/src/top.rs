@@ -1,5 +1,5 @@
-//! `speculator top`: the worlds that are running and the volumes that are mounted, as a view that is refreshed, as
-//! text, or as JSON.
+//! `speculator top`: the worlds that are running, the volumes that are mounted and the servers that serve some, as a
+//! view that is refreshed, as text, or as JSON.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use supervisor::{AheadStatus, ProcessStatus, WorldStatus};
 
 use crate::args::TopOptions;
-use crate::bluefs::{self, MountStatus};
+use crate::bluefs::{self, MountStatus, ServerStatus};
 use crate::error::{one_line, plain, Failure};
 use crate::generate::print;
 
@@ -42,6 +42,7 @@ pub fn top(options: &TopOptions) -> Result<u8, Failure> {
 struct Seen {
     worlds: Vec<WorldStatus>,
     mounts: Vec<MountStatus>,
+    servers: Vec<ServerStatus>,
 }
 
 /// The age of a world and its commits when it was last looked at, by its supervisor.
@@ -55,22 +56,26 @@ impl Seen {
         worlds.retain(|world| pid.is_none_or(|pid| has(world, pid)));
         let mut mounts = bluefs::mounts().map_err(unreadable)?;
         mounts.retain(|mount| pid.is_none_or(|pid| mount.process == pid));
-        Ok(Seen { worlds, mounts })
+        let mut servers = bluefs::servers().map_err(unreadable)?;
+        servers.retain(|server| pid.is_none_or(|pid| server.process == pid));
+        Ok(Seen { worlds, mounts, servers })
     }
 
     fn is_empty(&self) -> bool {
-        self.worlds.is_empty() && self.mounts.is_empty()
+        self.worlds.is_empty() && self.mounts.is_empty() && self.servers.is_empty()
     }
 
     fn json(&self) -> String {
         let worlds = self.worlds.iter().map(serde_json::to_string);
         let lines = worlds.chain(self.mounts.iter().map(serde_json::to_string));
+        let lines = lines.chain(self.servers.iter().map(serde_json::to_string));
         lines.map(|line| line.expect("numbers and strings") + "\n").collect()
     }
 
     fn view(&self, before: &Before) -> String {
         let worlds = self.worlds.iter().map(|world| view(world, before.get(&world.supervisor).copied()));
-        worlds.chain(self.mounts.iter().map(mount_view)).collect::<Vec<_>>().join("\n")
+        let mounts = worlds.chain(self.mounts.iter().map(mount_view));
+        mounts.chain(self.servers.iter().map(server_view)).collect::<Vec<_>>().join("\n")
     }
 
     fn before(&self) -> Before {
@@ -176,13 +181,15 @@ fn watch(mut seen: Seen, options: &TopOptions) -> Result<u8, Failure> {
         }
         let chosen = |of: &Seen| -> Vec<i32> {
             let worlds = of.worlds.iter().map(|world| world.supervisor);
-            worlds.chain(of.mounts.iter().map(|mount| mount.process)).collect()
+            let mounts = worlds.chain(of.mounts.iter().map(|mount| mount.process));
+            mounts.chain(of.servers.iter().map(|server| server.process)).collect()
         };
         let chosen = chosen(&seen);
         seen = Seen::now(None)?;
         if options.pid.is_some() {
             seen.worlds.retain(|world| chosen.contains(&world.supervisor));
             seen.mounts.retain(|mount| chosen.contains(&mount.process));
+            seen.servers.retain(|server| chosen.contains(&server.process));
         }
     }
     print("the last one has ended\n").map(|()| 0)
@@ -227,6 +234,37 @@ fn mount_view(mount: &MountStatus) -> String {
         one_line(&mount.volume),
         seconds(mount.age_us)
     )
+}
+
+/// A server of BlueFS.
+fn server_view(server: &ServerStatus) -> String {
+    let ServerStatus { process, connections, messages, turns, .. } = server;
+    let [received, sent] = [server.received_bytes, server.sent_bytes].map(mebibytes);
+    let each = server.turns_us.checked_div(*turns).unwrap_or(0);
+    let mut text = format!(
+        "server {}: {}, process {process}\n  up           {}, {connections} clients, {messages} messages\n  \
+         bytes        {received} came, {sent} were sent\n  turns        {turns}, {each} µs each\n",
+        one_line(&server.server),
+        one_line(&server.store),
+        seconds(server.age_us)
+    );
+    for volume in &server.volumes {
+        let (name, used) = (one_line(&volume.name), mebibytes(volume.used_bytes));
+        let (commits, connected, leases, locks) = (volume.commits, volume.connected, volume.leases, volume.locks);
+        // INVARIANT: writing to a string does not fail.
+        writeln!(
+            text,
+            "  volume       {name}: {used}, {commits} commits, {connected} clients, {leases} leases, {locks} locks, \
+             {} wait",
+            volume.waiting
+        )
+        .expect("a string");
+    }
+    text + "  safe         all that was acknowledged is on this server's disk\n"
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 fn counts(ahead: &AheadStatus) -> String {

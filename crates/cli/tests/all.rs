@@ -49,6 +49,7 @@ mod bluefs_listings;
 mod bluefs_locks;
 mod bluefs_pages;
 mod bluefs_programs;
+mod bluefs_serve;
 mod bluefs_shared;
 mod bluefs_stuck;
 mod command_line;

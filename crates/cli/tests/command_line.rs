@@ -67,9 +67,13 @@ fn doctor_tells_what_there_is() {
     let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
     let works = report["run_works"].as_bool().unwrap();
     assert!(report["findings"].as_array().unwrap().iter().any(|finding| finding["name"] == "ptrace"));
+    let needs = report["mount"].as_array().unwrap();
+    assert!(needs.iter().any(|need| need["name"] == "FUSE" && need["is_there"].is_boolean()), "{needs:?}");
     let text = scene.run("doctor");
     text.expect(if works { 0 } else { 1 }, "");
-    assert!(text.stdout.contains("durable before observed"), "{}", text.stdout);
+    for part in ["durable before observed", "For speculator mount (BlueFS)", "/dev/fuse"] {
+        assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
+    }
 }
 
 /// Where the user stands comes first, and what to do there.

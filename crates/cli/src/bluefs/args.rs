@@ -30,6 +30,21 @@ pub struct ServeOptions {
     #[arg(long = "volume", value_name = "NAME", value_parser = volume_name)]
     pub volumes: Vec<String>,
 
+    /// How much a volume may hold: a number of bytes with K, M, G or T (of 1024), or `none`; may be repeated
+    ///
+    /// Without NAME it is about the volume `default`. It lasts until another one is given. What a volume holds already
+    /// stays, also if it is more.
+    #[arg(long = "quota", value_name = "[NAME=]SIZE", value_parser = Quota::parse)]
+    pub quotas: Vec<Quota>,
+
+    /// Answer GET /metrics here, as text that Prometheus reads; whoever reaches the port may ask
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics: Option<SocketAddr>,
+
+    /// Tell on standard error, a line each, who connects, leaves and is refused
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    pub log: Option<LogFormat>,
+
     /// How long a lease lasts, ms; the same each time that this store is served. For tests, which cannot wait
     #[arg(long, value_name = "MS", hide = true)]
     pub lease_term: Option<u64>,
@@ -37,6 +52,46 @@ pub struct ServeOptions {
     /// How long after a change nobody else gets a lease, ms. For tests
     #[arg(long, value_name = "MS", hide = true)]
     pub lease_pause: Option<u64>,
+}
+
+/// `--log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Words of the form name=value
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// `--quota`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// The volume.
+    pub volume: String,
+    /// How much it may hold.
+    pub bytes: u64,
+}
+
+impl Quota {
+    fn parse(text: &str) -> Result<Quota, String> {
+        let (volume, size) = text.split_once('=').unwrap_or(("default", text));
+        let volume = volume_name(volume)?;
+        if size == "none" {
+            return Ok(Quota { volume, bytes: u64::MAX });
+        }
+        let digits = size.trim_end_matches(['K', 'M', 'G', 'T']);
+        let shift = match &size[digits.len()..] {
+            "" => 0,
+            "K" => 10,
+            "M" => 20,
+            "G" => 30,
+            "T" => 40,
+            _ => return Err("write one of K, M, G and T".to_owned()),
+        };
+        let number: u64 = digits.parse().map_err(|_| "write a size such as 10G, or none".to_owned())?;
+        let bytes = number.checked_mul(1 << shift).ok_or("that is more than there can be")?;
+        Ok(Quota { volume, bytes })
+    }
 }
 
 /// `speculator invite`.
@@ -86,7 +141,10 @@ pub struct MountOptions {
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
-    /// A file with what `speculator invite` has printed; without it the connection is not encrypted
+    /// A file with what `speculator invite` has printed
+    ///
+    /// When left out, the line itself may be in the environment, as SPECULATOR_INVITATION. Without both the connection
+    /// is not encrypted.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub invitation: Option<PathBuf>,
 
@@ -135,7 +193,10 @@ pub enum BluefsAction {
         /// The volume
         #[arg(value_name = "bluefs://HOST[:PORT][/VOLUME]")]
         address: Address,
-        /// A file with what `speculator invite` has printed; without it the connection is not encrypted
+        /// A file with what `speculator invite` has printed
+        ///
+        /// When left out, the line itself may be in the environment, as SPECULATOR_INVITATION. Without both the
+        /// connection is not encrypted.
         #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
         invitation: Option<PathBuf>,
         /// The list; standard input when left out
@@ -150,5 +211,22 @@ fn volume_name(text: &str) -> Result<String, String> {
         Ok(text.to_owned())
     } else {
         Err("use 1 to 64 letters, digits, and - _ .".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas() {
+        let quota = |volume: &str, bytes| Ok(Quota { volume: volume.to_owned(), bytes });
+        assert_eq!(Quota::parse("10G"), quota("default", 10 << 30));
+        assert_eq!(Quota::parse("work=512K"), quota("work", 512 << 10));
+        assert_eq!(Quota::parse("work=none"), quota("work", u64::MAX));
+        assert_eq!(Quota::parse("7"), quota("default", 7));
+        for bad in ["", "G", "1KK", "1X", "=1G", "a/b=1G", "work=", "-1", "99999999T"] {
+            assert!(Quota::parse(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -10,6 +10,8 @@ use super::args::InviteOptions;
 use crate::error::{plain, Failure};
 use crate::generate::print;
 
+/// The variable that an invitation may be in.
+const VARIABLE: &str = "SPECULATOR_INVITATION";
 /// The first word of an invitation.
 const FORMAT: &str = "bluefs-invitation-1";
 
@@ -45,11 +47,10 @@ pub fn invite(options: &InviteOptions) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Connects, with the invitation in a file if there is one.
+/// Connects, with the invitation in a file or in the environment, if there is one.
 pub fn connect(mut address: Address, file: Option<&Path>, on_disconnect: OnDisconnect) -> Result<Client, Failure> {
-    let ticket = match file {
-        Some(file) => {
-            let (volume, ticket) = read(file)?;
+    let ticket = match given(file)? {
+        Some((volume, ticket)) => {
             if address.volume.is_empty() {
                 address.volume = volume;
             }
@@ -57,20 +58,34 @@ pub fn connect(mut address: Address, file: Option<&Path>, on_disconnect: OnDisco
         }
         None => None,
     };
-    let advice = if file.is_some() { "" } else { "; does it run, with --plain? else an invitation is needed" };
+    let advice = if ticket.is_some() { "" } else { "; does it run, with --plain? else an invitation is needed" };
     Client::connect(address, ticket, on_disconnect).map_err(|error| Failure::Bluefs(format!("{error}{advice}")))
 }
 
-fn read(file: &Path) -> Result<(String, Ticket), Failure> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::Bluefs(format!("cannot read {}: {}", file.display(), plain(&error))))?;
-    let parse = || {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let [FORMAT, volume, fingerprint, secret] = words.as_slice() else { return None };
-        let ticket = Ticket { fingerprint: from_hex(fingerprint)?, secret: from_hex(secret)? };
-        Some(((*volume).to_owned(), ticket))
+/// The volume and the right of an invitation, if one is given.
+fn given(file: Option<&Path>) -> Result<Option<(String, Ticket)>, Failure> {
+    let (text, of) = match (file, std::env::var(VARIABLE)) {
+        (Some(file), _) => {
+            let text = std::fs::read_to_string(file);
+            let failed = |error| Failure::Bluefs(format!("cannot read {}: {}", file.display(), plain(&error)));
+            (text.map_err(failed)?, file.display().to_string())
+        }
+        (None, Ok(text)) if !text.is_empty() => (text, VARIABLE.to_owned()),
+        (None, Err(std::env::VarError::NotUnicode(_))) => (String::new(), VARIABLE.to_owned()),
+        (None, _) => return Ok(None),
     };
-    parse().ok_or_else(|| Failure::Bluefs(format!("{} is no invitation of speculator invite", file.display())))
+    match parse(&text) {
+        Some(ticket) => Ok(Some(ticket)),
+        // The text is a secret, or was to be one.
+        None => Err(Failure::Bluefs(format!("{of} is no invitation of speculator invite"))),
+    }
+}
+
+fn parse(text: &str) -> Option<(String, Ticket)> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [FORMAT, volume, fingerprint, secret] = words.as_slice() else { return None };
+    let ticket = Ticket { fingerprint: from_hex(fingerprint)?, secret: from_hex(secret)? };
+    Some(((*volume).to_owned(), ticket))
 }
 
 /// `30m`, `12h`, `7d`.

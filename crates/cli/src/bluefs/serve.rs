@@ -1,15 +1,18 @@
 //! `speculator serve`.
 
 use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bluefs_net::Acceptor;
-use bluefs_server::{identity_of, Access, Everybody, Invitations, Server};
+use bluefs_server::{identity_of, Access, Everybody, Invitations, Note, Server};
 use bluefs_store::{Opened, Rows, Store, StoreError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::args::ServeOptions;
+use super::args::{Quota, ServeOptions};
+use super::journal::Journal;
+use super::{metrics, status};
 use crate::error::{plain, Failure};
 use crate::generate::print;
 
@@ -26,6 +29,7 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
         tell!("speculator: note: {}: {note}", options.store.display());
     }
     make_volumes(&mut store, &options.volumes).map_err(failed)?;
+    options.quotas.iter().try_for_each(|quota| set_quota(&mut store, quota))?;
     let io = |what: &str, error: std::io::Error| Failure::Bluefs(format!("cannot {what}: {}", plain(&error)));
     let listener = TcpListener::bind(at).map_err(|error| io(&format!("listen at {at}"), error))?;
     let at = listener.local_addr().map_err(|error| io("listen", error))?;
@@ -45,7 +49,23 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
         let acceptor = Acceptor::new(&identity).map_err(|error| io("use the server's key", error))?;
         (Some(acceptor), Box::new(Invitations::of(&options.store)))
     };
-    print(&format!("serving {} at bluefs://{at}\n", options.store.display()))?;
+    if let Some(metrics_at) = options.metrics {
+        let answered = metrics::answer(metrics_at, server.gauge());
+        let answered = answered.map_err(|error| io(&format!("listen at {metrics_at}"), error))?;
+        tell!("speculator: metrics at http://{answered}/metrics");
+    }
+    let journal = options.log.map(Journal::begin).transpose().map_err(|error| io("start a thread", error))?;
+    server.set_note(move |note| {
+        if note == Note::Stopping {
+            tell_manager("STOPPING=1");
+        }
+        journal.iter().for_each(|journal| journal.note(&note));
+    });
+    let address = format!("bluefs://{at}");
+    // Without it the server is only not shown.
+    let _ = status::serve_server(server.gauge(), address.clone(), &options.store);
+    print(&format!("serving {} at {address}\n", options.store.display()))?;
+    tell_manager("READY=1");
     server.run(listener, acceptor, &*access).map_err(|error| Failure::Bluefs(error.to_string()))?;
     Ok(0)
 }
@@ -60,4 +80,31 @@ fn make_volumes(store: &mut Store, names: &[String]) -> Result<(), StoreError> {
             None => batch.create_volume(name.as_bytes(), bluefs::Time(now)).map(|_| ()),
         })
     })
+}
+
+fn set_quota(store: &mut Store, Quota { volume, bytes }: &Quota) -> Result<(), Failure> {
+    let failed = |error: StoreError| Failure::Bluefs(format!("cannot set the quota of {volume}: {error}"));
+    let found = store.batch(|batch| match batch.volume(volume.as_bytes())? {
+        Some(id) => batch.set_quota(id, *bytes, u64::MAX).map(|()| true),
+        None => Ok(false),
+    });
+    match found.map_err(failed)? {
+        true => Ok(()),
+        false => Err(Failure::Bluefs(format!("there is no volume {volume}; make it with --volume {volume}"))),
+    }
+}
+
+/// Tells the service manager that has started this process, if one has (sd_notify(3)).
+fn tell_manager(what: &str) {
+    let Some(at) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Ok(socket) = UnixDatagram::unbound() else { return };
+    // A manager that is not there any more does not want to know.
+    let _ = match at.to_string_lossy().strip_prefix('@') {
+        Some(name) => {
+            use std::os::linux::net::SocketAddrExt;
+            let address = std::os::unix::net::SocketAddr::from_abstract_name(name);
+            address.and_then(|address| socket.send_to_addr(what.as_bytes(), &address))
+        }
+        None => socket.send_to(what.as_bytes(), at),
+    };
 }
