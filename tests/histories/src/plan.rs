@@ -58,6 +58,9 @@ pub struct Plan {
     pub faults: Vec<(u64, Fault)>,
 }
 
+/// How often somebody who looks looks at the same, of those whose leases last too long.
+const LOOKS_AT_THE_SAME: u8 = 24;
+
 impl Plan {
     /// The plan of this seed; `mounts`: whether some clients may be mounts; `pages`: some are, and look into pages.
     pub fn draw(seed: u64, mounts: bool, pages: bool, planted: Option<Planted>) -> Plan {
@@ -115,18 +118,15 @@ impl Plan {
         let mut at = || random.u64(30..CALLS - 20);
         match planted {
             Some(Planted::LongLeases) => {
+                // One who looks and one who writes: several who wait to write would keep the first one from having a
+                // lease at all.
                 (self.term, self.pause, self.pace) =
                     (Duration::from_millis(100), Duration::ZERO, Duration::from_millis(30));
-                let lasts = self.term * 6;
-                self.lookers = (0..all.len()).map(|member| (member == all[0]).then_some(u8::MAX)).collect();
-                let hold = |member| Fault::Hold { member, up: true, down: true, lasts };
-                self.faults = all
-                    .iter()
-                    .cycle()
-                    .take(all.len() * 3)
-                    .step_by(all.len())
-                    .map(|member| (at(), hold(*member)))
-                    .collect();
+                self.members = vec![Kind::Session { waits: true }; 2];
+                self.lookers = vec![Some(LOOKS_AT_THE_SAME), None];
+                let hold = Fault::Hold { member: 0, up: true, down: true, lasts: self.term * 5 };
+                // One after the other.
+                self.faults = [30, 70, 110].map(|at| (at, hold)).to_vec();
             }
             Some(Planted::StaleAfterReconnection) => {
                 self.faults = (0..30).map(|i| (at(), Fault::Cut(all[i % all.len()]))).collect();

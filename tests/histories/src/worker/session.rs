@@ -32,6 +32,7 @@ impl Session {
     fn try_to(&mut self, op: &Op) -> Result<Answer, Errno> {
         Ok(match op {
             Op::Lookup(place) => {
+                self.know(place.dir);
                 let opening = self.client.opening();
                 let ino = self.inode(Query::Lookup { dir: bluefs::Ino(place.dir), name: name(place) })?.0;
                 opening.opened(ino);
@@ -46,15 +47,20 @@ impl Session {
                 let (ino, dir) = (bluefs::Ino(*ino), bluefs::Ino(place.dir));
                 self.change(Change::Link { ino, dir, name: name(place) })?
             }
-            Op::List(dir) => self.list(*dir)?,
+            Op::List(dir) => {
+                self.know(*dir);
+                self.list(*dir)?
+            }
             Op::Stat(ino) => stat(&self.inode(Query::Inode(bluefs::Ino(*ino)))?.1),
             Op::Read(ino) => {
+                self.know(*ino);
                 let len = (RECORDS_MAX * RECORD_BYTES) as u32;
                 let bytes = self.client.read(&Cred::root(), bluefs::Ino(*ino), 0, len, &|| false)?;
                 // No copy has such contents.
                 Answer::Records(records_of(&bytes).unwrap_or_else(|| vec![u32::MAX]))
             }
             Op::Peek(ino, at) => {
+                self.know(*ino);
                 let offset = (at * RECORD_BYTES) as u64;
                 let len = WORD_BYTES as u32;
                 Answer::Records(record_of(&self.client.read(&Cred::root(), bluefs::Ino(*ino), offset, len, &|| false)?))
@@ -83,6 +89,13 @@ impl Session {
             Op::Batch(lines) => self.batch(lines),
             Op::End => Answer::Done,
         })
+    }
+
+    /// Has the attributes in the cache, as a kernel would have asked for them: without them no right is known, and the
+    /// cache answers nothing about what is inside.
+    fn know(&self, ino: Ino) {
+        // What there is to say of it the operation itself is told.
+        let _ = self.client.look(&Cred::root(), Query::Inode(bluefs::Ino(ino)), &|| false);
     }
 
     fn change(&self, change: Change) -> Result<Answer, Errno> {
