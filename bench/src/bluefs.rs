@@ -1,119 +1,262 @@
-//! Everyday work on a directory of a server at the other end of a line: BlueFS, sshfs, and a local disk.
+//! Everyday work on a directory of a server at the other end of a line: BlueFS, sshfs, rclone, and a local disk.
 //!
 //! Each row says what it took, and the line says exactly what went over it. What is durable when a command returns
 //! differs: see the notes.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
-use testkit::network::{Carried, Network, Shape};
+use testkit::network::Shape;
 
-use crate::figure::{Base, Figure, Series};
-use crate::inside::{built, machine, output_of, Workshop};
+use crate::bluefs_place::{peers, Peer, Place, Took};
+use crate::figure::{Base, Figure, Limit, Series, Target};
+use crate::inside::{machine, output_of, repository, Workshop};
 use crate::Options;
-
-const PATIENCE: Duration = Duration::from_secs(30);
-const PAUSE: Duration = Duration::from_millis(20);
-const SSHD: &str = "/usr/sbin/sshd";
 
 /// A step of the work.
 struct Row {
     name: &'static str,
     /// Whether the directory is mounted anew before it, so that no client has anything in its caches.
     cold: bool,
-    /// For `sh`, in the directory. `$IN` has what is put in, `$MB` the size of the large file.
+    /// For `sh`, in the directory. `$IN` has what is put in, `$MB` the size of the large file, `$PM` PostMark's files.
     script: &'static str,
 }
 
-const ROWS: [Row; 11] = [
-    Row { name: "untar", cold: false, script: "tar -xf $IN/tree.tar" },
-    Row { name: "list and stat, cold", cold: true, script: "find tree -printf '%s\\n' > /dev/null" },
-    Row { name: "list and stat, again", cold: false, script: "find tree -printf '%s\\n' > /dev/null" },
-    Row { name: "read all files, cold", cold: true, script: "find tree -type f -exec cat {} + > /dev/null" },
-    Row { name: "read all files, again", cold: false, script: "find tree -type f -exec cat {} + > /dev/null" },
-    Row { name: "rm -rf", cold: false, script: "rm -rf tree" },
-    Row { name: "git clone", cold: false, script: "git clone -q file://$IN/repository clone" },
-    Row { name: "git status", cold: false, script: "git -C clone status --short" },
-    Row { name: "git checkout", cold: false, script: "git -C clone checkout -q other" },
-    Row {
-        name: "write a large file",
-        cold: false,
-        script: "dd if=/dev/zero of=large bs=1M count=$MB conv=fsync status=none",
-    },
-    Row { name: "read a large file, cold", cold: true, script: "dd if=large of=/dev/null bs=1M status=none" },
+const fn warm(name: &'static str, script: &'static str) -> Row {
+    Row { name, cold: false, script }
+}
+
+const fn cold(name: &'static str, script: &'static str) -> Row {
+    Row { name, cold: true, script }
+}
+
+const LIST: &str = "find tree -printf '%s\\n' > /dev/null";
+const READ: &str = "find tree -type f -exec cat {} + > /dev/null";
+const WRITE_LARGE: Row = warm("write a large file", "dd if=/dev/zero of=large bs=1M count=$MB conv=fsync status=none");
+const READ_LARGE: Row = cold("read a large file, cold", "dd if=large of=/dev/null bs=1M status=none");
+
+const EVERYDAY: &[Row] = &[
+    warm("untar", "tar -xf $IN/tree.tar"),
+    cold("list and stat, cold", LIST),
+    warm("list and stat, again", LIST),
+    cold("read all files, cold", READ),
+    warm("read all files, again", READ),
+    warm("rm -rf", "rm -rf tree"),
+    warm("git clone", "git clone -q file://$IN/repository clone"),
+    warm("git status", "git -C clone status --short"),
+    warm("git checkout", "git -C clone checkout -q other"),
+    WRITE_LARGE,
+    READ_LARGE,
 ];
+
+const POSTMARK: &[Row] = &[warm(
+    "PostMark",
+    "mkdir pm; for set in 'location pm' \"number $PM\" \"transactions $PM\" 'size 500 10000' 'seed 42'; do \
+     echo \"set $set\"; done > settings; printf 'run\\nquit\\n' >> settings; postmark settings > report; rm -rf pm",
+)];
+
+const BUILD: &[Row] = &[
+    warm("untar a C package", "tar -xzf $IN/source.tar.gz"),
+    warm("configure", "cd hello-*; ./configure --quiet --disable-nls > /dev/null 2>&1"),
+    warm("make", "cd hello-*; make > /dev/null 2>&1; ./hello > /dev/null"),
+    warm("remove it", "rm -rf hello-*"),
+];
+
+const NPM: &[Row] =
+    &[warm("npm install", "mkdir app; cd app; npm install --offline --no-audit --no-fund $IN/packages/* > /dev/null")];
+
+const REMOVE: &[Row] = &[cold("rm -rf of many files", "rm -rf tree")];
+
+const BULK: &[Row] = &[WRITE_LARGE, READ_LARGE];
+
+/// Work over one line.
+struct Part {
+    /// What `--only` takes, and the name of the results.
+    name: &'static str,
+    round_trip_ms: u64,
+    /// Megabits a second; 0: no limit.
+    rate: u64,
+    rows: &'static [Row],
+    /// Files of the tree, and megabytes of the large file; with `--quick`.
+    files: [u32; 2],
+    megabytes: [u32; 2],
+    /// Whether the tree is there before the first row.
+    is_put: bool,
+}
+
+const fn part(name: &'static str, round_trip_ms: u64, rate: u64, rows: &'static [Row]) -> Part {
+    Part { name, round_trip_ms, rate, rows, files: [1000, 40], megabytes: [128, 8], is_put: false }
+}
+
+const PARTS: [Part; 14] = [
+    part("bluefs-0ms", 0, 0, EVERYDAY),
+    part("bluefs-30ms", 30, 0, EVERYDAY),
+    part("bluefs-30ms-100mbit", 30, 100, EVERYDAY),
+    part("bluefs-30ms-1gbit", 30, 1000, EVERYDAY),
+    part("bluefs-postmark-0ms", 0, 0, POSTMARK),
+    part("bluefs-postmark-30ms", 30, 0, POSTMARK),
+    part("bluefs-build-0ms", 0, 0, BUILD),
+    part("bluefs-build-30ms", 30, 0, BUILD),
+    part("bluefs-npm-0ms", 0, 0, NPM),
+    part("bluefs-npm-30ms", 30, 0, NPM),
+    Part { files: [10_000, 200], is_put: true, ..part("bluefs-remove-0ms", 0, 0, REMOVE) },
+    Part { files: [10_000, 200], is_put: true, ..part("bluefs-remove-30ms", 30, 0, REMOVE) },
+    Part { megabytes: [1024, 8], ..part("bluefs-bulk-100mbit", 30, 100, BULK) },
+    Part { megabytes: [1024, 8], ..part("bluefs-bulk-1gbit", 30, 1000, BULK) },
+];
+
+/// The part of a line's rate that bulk is to have.
+const BULK_PART_MIN: f64 = 0.9;
+
+impl Part {
+    /// Whether `--only` means it; without that the first two are run.
+    fn is_wanted(&self, only: &[String]) -> bool {
+        let short = self.name.trim_start_matches("bluefs-");
+        match only {
+            [] => ["bluefs-0ms", "bluefs-30ms"].contains(&self.name),
+            only => only.iter().any(|only| only == "all" || only == short || only == self.name),
+        }
+    }
+
+    fn size(&self, sizes: [u32; 2], options: &Options) -> u32 {
+        sizes[usize::from(options.quick)]
+    }
+
+    fn shape(&self) -> Shape {
+        let rate = (self.rate > 0).then_some(self.rate * 1_000_000);
+        Shape { round_trip: Duration::from_millis(self.round_trip_ms), rate, ..Shape::default() }
+    }
+
+    /// What it needs and is not there.
+    fn missing(&self, input: &Path) -> Option<&'static str> {
+        let there = |name: &str| Command::new("which").arg(name).output().is_ok_and(|found| found.status.success());
+        match self.name {
+            name if name.contains("postmark") && !there("postmark") => Some("postmark (cargo xtask setup)"),
+            name if name.contains("build") && !input.join("source.tar.gz").exists() => {
+                Some("the C package (cargo xtask setup)")
+            }
+            name if name.contains("npm") && !there("npm") => Some("npm"),
+            _ => None,
+        }
+    }
+}
 
 /// Runs it.
 pub fn run(options: &Options) -> Result<Vec<Figure>, String> {
-    let work = Workshop::open()?;
-    let files = if options.quick { 40 } else { 1000 };
-    make_input(work.path(), files)?;
+    let wanted: Vec<&Part> = PARTS.iter().filter(|part| part.is_wanted(&options.only)).collect();
+    if wanted.is_empty() {
+        let names = PARTS.each_ref().map(|part| part.name.trim_start_matches("bluefs-"));
+        return Err(format!("--only takes one of {}, or all", names.join(", ")));
+    }
     let mut figures = Vec::new();
-    for (name, round_trip) in [("bluefs-0ms", 0), ("bluefs-30ms", 30)] {
-        figures.push(figure(options, &work, name, Duration::from_millis(round_trip), files)?);
+    for part in wanted {
+        let work = Workshop::open()?;
+        make_input(work.path(), part.size(part.files, options))?;
+        match part.missing(work.path()) {
+            Some(what) => println!("left out: {}: {what} is not there", part.name),
+            None => figures.push(figure(options, &work, part)?),
+        }
     }
     Ok(figures)
 }
 
-fn figure(
-    options: &Options,
-    work: &Workshop,
-    name: &'static str,
-    round_trip: Duration,
-    files: u32,
-) -> Result<Figure, String> {
-    let peers = peers();
+fn figure(options: &Options, work: &Workshop, part: &Part) -> Result<Figure, String> {
+    let (peers, left_out) = peers();
     let mut series: Vec<Series> = Vec::new();
-    for row in &ROWS {
+    for row in part.rows {
         series.extend(peers.iter().map(|peer| Series::new(format!("{}: {}", row.name, peer.name()))));
     }
-    let mut carried = BTreeMap::new();
-    let megabytes = if options.quick { 8 } else { 128 };
+    let (mut last, mut failed) = (BTreeMap::new(), BTreeMap::new());
+    let (files, megabytes) = (part.size(part.files, options), part.size(part.megabytes, options));
+    let input = work.path().display().to_string();
+    let variables = [("IN", input), ("MB", megabytes.to_string()), ("PM", (files / 2).to_string())];
     for run in 0..options.runs {
         for (index, peer) in peers.iter().enumerate() {
-            let dir = work.file(&format!("{name}-{}-{run}", peer.name().replace(' ', "-")));
-            let mut place = Place::new(*peer, dir, round_trip)?;
-            for (row, step) in ROWS.iter().enumerate() {
-                let (seconds, bytes) = place.step(step, work.path(), megabytes)?;
-                series[row * peers.len() + index].values.push(seconds);
-                carried.insert((row, index), (seconds, bytes));
+            let dir = work.file(&format!("{}-{}-{run}", part.name, peer.name().replace(' ', "-")));
+            let mut place = Place::new(*peer, dir, part.shape())?;
+            if part.is_put {
+                place.put(&work.file("tree"))?;
+            }
+            for (row, step) in part.rows.iter().enumerate() {
+                match place.step(step.script, step.cold, &variables) {
+                    Ok(took) => {
+                        series[row * peers.len() + index].values.push(took.seconds);
+                        last.insert((row, index), took);
+                    }
+                    // What another one cannot do is no reason to measure nothing.
+                    Err(problem) if ![Peer::Local, Peer::Bluefs].contains(peer) => {
+                        failed.insert((row, index), problem);
+                    }
+                    Err(problem) => return Err(format!("{}: {}: {problem}", step.name, peer.name())),
+                }
             }
         }
     }
-    let shape = format!("{} ms, no limit of its rate", round_trip.as_millis());
+    let rate = if part.rate == 0 { "no limit of its rate".to_owned() } else { format!("{} Mbit/s", part.rate) };
+    let shape = format!("{} ms, {rate}", part.round_trip_ms);
     let mut notes = vec![
         format!("{}; a line of {shape}; {files} files of 1 to 20 KB, a large file of {megabytes} MB", machine()),
-        "durable when a command returns: BlueFS: everything; sshfs and the local disk: nothing without fsync"
+        "durable when a command returns: BlueFS: everything; sshfs and the local disk: nothing without fsync; rclone: \
+         nothing (files are sent 5 s after they were closed)"
             .to_owned(),
     ];
-    if !peers.contains(&Peer::Sshfs) {
-        notes.push("sshfs was left out: the packages sshfs and openssh-server are not there".to_owned());
+    notes.extend(left_out);
+    for ((row, index), took) in &last {
+        notes.extend(note(part, &part.rows[*row], peers[*index], took));
     }
-    for ((row, index), (seconds, [there, back])) in carried {
-        if there.packets == 0 {
-            continue;
-        }
-        let trips = match round_trip.as_secs_f64() {
-            0.0 => String::new(),
-            trip => format!(", the time of {:.0} round trips", seconds / trip),
-        };
-        notes.push(format!(
-            "{}: {}: {} packets and {} bytes there, {} and {} back{trips} (last run)",
-            ROWS[row].name,
-            peers[index].name(),
+    for ((row, index), problem) in failed {
+        let line = problem.lines().last().unwrap_or_default();
+        notes.push(format!("{}: {} fails: {line}", part.rows[row].name, peers[index].name()));
+    }
+    let targets = targets(part, &peers, &series, megabytes);
+    let title = format!("Everyday work on a server's directory, {shape}");
+    Ok(Figure { name: part.name, title, unit: "s", series, base: Base::Groups(peers.len()), targets, notes })
+}
+
+/// What went over the line, and what the server has computed.
+fn note(part: &Part, row: &Row, peer: Peer, took: &Took) -> Option<String> {
+    let [there, back] = took.carried;
+    let trips = match Duration::from_millis(part.round_trip_ms).as_secs_f64() {
+        0.0 => String::new(),
+        trip => format!(", the time of {:.0} round trips", took.seconds / trip),
+    };
+    (there.packets > 0).then(|| {
+        format!(
+            "{}: {}: {} packets and {} bytes there, {} and {} back{trips}; {:.2} s of the server's processor \
+             (last run)",
+            row.name,
+            peer.name(),
             there.packets,
             there.bytes,
             back.packets,
-            back.bytes
-        ));
-    }
-    let title = format!("Everyday work on a server's directory, {shape}");
-    Ok(Figure { name, title, unit: "s", series, base: Base::Groups(peers.len()), targets: Vec::new(), notes })
+            back.bytes,
+            took.server_s
+        )
+    })
 }
 
-/// A tree of small files as an archive, and a repository with two branches.
+/// No row is to be slower than sshfs; bulk is to use the line.
+fn targets(part: &Part, peers: &[Peer], series: &[Series], megabytes: u32) -> Vec<Target> {
+    let at = |row: usize, peer| Some(series[row * peers.len() + peers.iter().position(|one| *one == peer)?].median());
+    let mut targets = Vec::new();
+    for (index, row) in part.rows.iter().enumerate() {
+        let Some(ours) = at(index, Peer::Bluefs) else { continue };
+        if let Some(theirs) = at(index, Peer::Sshfs).filter(|theirs| !theirs.is_nan()) {
+            let (claim, measured) = (format!("{}: BlueFS / sshfs", row.name), ours / theirs);
+            targets.push(Target { claim, measured, limit: Limit::AtMost(1.0) });
+        }
+        if part.rate > 0 && row.name.contains("large file") {
+            let megabits = f64::from(megabytes) * f64::from(8 << 20) / 1e6;
+            let (claim, measured) = (format!("{}: part of the line", row.name), megabits / ours / part.rate as f64);
+            targets.push(Target { claim, measured, limit: Limit::AtLeast(BULK_PART_MIN) });
+        }
+    }
+    targets
+}
+
+/// A tree of small files, also as an archive, a repository with two branches, a C package, and packages of npm.
 fn make_input(dir: &Path, files: u32) -> Result<(), String> {
     let script = r#"set -e; cd "$1"; mkdir tree; i=0
         while [ $i -lt $2 ]; do
@@ -124,182 +267,47 @@ fn make_input(dir: &Path, files: u32) -> Result<(), String> {
         git init -q repository; cp -r tree repository/; cd repository
         git config user.email bench@localhost; git config user.name bench
         git add .; git commit -q -m one; git checkout -q -b other
-        for f in tree/d0/*; do echo more >> $f; done; git rm -rq tree/d1; git commit -q -a -m two; git checkout -q -"#;
+        for f in tree/d0/*; do echo more >> $f; done; git rm -rq tree/d1; git commit -q -a -m two; git checkout -q -
+        cd ..; mkdir packages
+        for p in one two three four; do
+            mkdir packages/$p; cp -r tree/d0 packages/$p/lib
+            printf '{"name": "package-%s", "version": "1.0.0"}' $p > packages/$p/package.json
+            (cd packages/$p; tar -czf ../$p.tgz --transform 's,^\.,package,' .); rm -r packages/$p
+        done
+        [ ! -f "$3" ] || cp "$3" source.tar.gz"#;
+    let source = repository().join("target/sources/hello_2.10.orig.tar.gz");
     let mut command = Command::new("sh");
-    command.args(["-c", script, "sh"]).arg(dir).arg(files.to_string());
+    command.args(["-c", script, "sh"]).arg(dir).arg(files.to_string()).arg(source);
     output_of(command).map(|_| ())
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Peer {
-    Local,
-    Bluefs,
-    Sshfs,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Peer {
-    fn name(self) -> &'static str {
-        match self {
-            Peer::Local => "local disk",
-            Peer::Bluefs => "BlueFS",
-            Peer::Sshfs => "sshfs",
-        }
-    }
-}
-
-fn peers() -> Vec<Peer> {
-    let sshfs = Command::new("sshfs").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let sshfs = sshfs.is_ok_and(|status| status.success()) && Path::new(SSHD).exists();
-    [Some(Peer::Local), Some(Peer::Bluefs), sshfs.then_some(Peer::Sshfs)].into_iter().flatten().collect()
-}
-
-/// Where a peer's directory is, with its server.
-struct Place {
-    peer: Peer,
-    dir: PathBuf,
-    network: Network,
-    server: Option<Child>,
-}
-
-impl Place {
-    fn new(peer: Peer, dir: PathBuf, round_trip: Duration) -> Result<Place, String> {
-        let network = Network::new(Shape { round_trip, ..Shape::default() }).map_err(|error| error.to_string())?;
-        for sub in ["mount", "remote"] {
-            std::fs::create_dir_all(dir.join(sub))
-                .map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
-        }
-        let mut place = Place { peer, dir, network, server: None };
-        place.serve()?;
-        place.mount()?;
-        Ok(place)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
-    }
-
-    fn serve(&mut self) -> Result<(), String> {
-        let (far, address) = (self.network.far(), self.network.far().address());
-        let (mut command, port) = match self.peer {
-            Peer::Local => return Ok(()),
-            Peer::Bluefs => {
-                let mut command = far.command(built("speculator"));
-                command.arg("serve").arg(self.file("store")).args(["--listen", &format!("{address}:7164")]);
-                (command, 7164)
-            }
-            Peer::Sshfs => {
-                self.configure_sshd()?;
-                // Its processes for connections end with it, also those whose line is gone.
-                let mut command = far.command("unshare");
-                command.args(["--pid", "--fork", "--kill-child", SSHD, "-D", "-f"]).arg(self.file("sshd_config"));
-                (command, 2222)
-            }
+    #[test]
+    fn parts_are_chosen_by_name() {
+        let chosen = |only: &[&str]| -> Vec<&str> {
+            let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+            PARTS.iter().filter(|part| part.is_wanted(&only)).map(|part| part.name).collect()
         };
-        let started = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        self.server = Some(started.map_err(|error| format!("cannot start a server: {error}"))?);
-        let waited = far.run(move || {
-            let end = Instant::now() + PATIENCE;
-            while std::net::TcpStream::connect((address, port)).is_err() && Instant::now() < end {
-                std::thread::sleep(PAUSE);
-            }
-        });
-        waited.join().map_err(|_| "a thread ended")?.map_err(|error| format!("no network: {error}"))?;
-        if self.peer == Peer::Bluefs {
-            let mut invite = Command::new(built("speculator"));
-            invite.arg("invite").arg(self.file("store"));
-            let invitation = output_of(invite)?;
-            std::fs::write(self.file("invitation"), invitation).map_err(|error| error.to_string())?;
-        }
-        Ok(())
+        assert_eq!(chosen(&[]), ["bluefs-0ms", "bluefs-30ms"]);
+        assert_eq!(chosen(&["remove-30ms", "bluefs-0ms"]), ["bluefs-0ms", "bluefs-remove-30ms"]);
+        assert_eq!(chosen(&["all"]).len(), PARTS.len());
+        assert!(chosen(&["none"]).is_empty());
     }
 
-    fn configure_sshd(&self) -> Result<(), String> {
-        for key in ["host_key", "key"] {
-            let mut keygen = Command::new("ssh-keygen");
-            keygen.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(self.file(key));
-            output_of(keygen)?;
-        }
-        let written = std::fs::create_dir_all("/run/sshd").and_then(|()| {
-            let config = format!(
-                "Port 2222\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\n\
-                 PermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n",
-                self.file("host_key").display(),
-                self.file("key.pub").display()
-            );
-            std::fs::write(self.file("sshd_config"), config)
-        });
-        written.map_err(|error| format!("cannot configure sshd: {error}"))
-    }
-
-    fn mount(&self) -> Result<(), String> {
-        let (near, address) = (self.network.near(), self.network.far().address());
-        let command = match self.peer {
-            Peer::Local => return Ok(()),
-            Peer::Bluefs => {
-                let mut command = near.command(built("speculator"));
-                command.args(["mount", &format!("bluefs://{address}:7164/")]).arg(self.file("mount"));
-                command.arg("--invitation").arg(self.file("invitation"));
-                command
-            }
-            Peer::Sshfs => {
-                let mut command = near.command("sshfs");
-                let key = format!("IdentityFile={}", self.file("key").display());
-                command.arg(format!("root@{address}:{}", self.file("remote").display())).arg(self.file("mount"));
-                command.args(["-p", "2222", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"]);
-                command.args(["-o", &key, "-o", "LogLevel=ERROR"]);
-                command
-            }
-        };
-        output_of(command).map(|_| ())
-    }
-
-    fn unmount(&self) -> Result<(), String> {
-        if self.peer == Peer::Local {
-            return Ok(());
-        }
-        let mut command = Command::new("umount");
-        command.arg(self.file("mount"));
-        output_of(command).map(|_| ())
-    }
-
-    /// Runs a step: how long it takes, and what goes over the line.
-    fn step(&mut self, row: &Row, input: &Path, megabytes: u32) -> Result<(f64, [Carried; 2]), String> {
-        if row.cold {
-            self.unmount()?;
-            self.mount()?;
-        }
-        let before = self.network.carried();
-        let begun = Instant::now();
-        let mut command = Command::new("sh");
-        command.args(["-c", row.script]).current_dir(self.file("mount"));
-        output_of(command_with(command, input, megabytes)).map_err(|problem| format!("{}: {problem}", row.name))?;
-        let seconds = begun.elapsed().as_secs_f64();
-        let after = self.network.carried();
-        let difference = |i: usize| Carried {
-            packets: after[i].packets - before[i].packets,
-            bytes: after[i].bytes - before[i].bytes,
-            lost: after[i].lost - before[i].lost,
-        };
-        Ok((seconds, [difference(0), difference(1)]))
-    }
-}
-
-fn command_with(mut command: Command, input: &Path, megabytes: u32) -> Command {
-    command.env("IN", input).env("MB", megabytes.to_string()).env("LC_ALL", "C");
-    // A repository of another owner is no concern here.
-    command.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory").env("GIT_CONFIG_VALUE_0", "*");
-    command
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Err(problem) = self.unmount() {
-            eprintln!("bench: {problem}");
-        }
-        if let Some(mut server) = self.server.take() {
-            // It may have ended by itself.
-            let _ = server.kill();
-            let _ = server.wait();
-        }
+    #[test]
+    fn bars_are_about_the_slowest_peer_and_the_line() {
+        let part = part("bluefs-bulk", 30, 100, BULK);
+        let series = |values: &[f64]| values.iter().map(|s| Series { name: String::new(), values: vec![*s] }).collect();
+        let peers = [Peer::Local, Peer::Bluefs, Peer::Sshfs];
+        let all: Vec<Series> = series(&[0.1, 2.0, 1.0, 0.1, 1.0, 4.0]);
+        // 10 MiB in 1 s are 83.9 Mbit/s.
+        let met: Vec<(bool, f64)> =
+            targets(&part, &peers, &all, 10).iter().map(|target| (target.met(), target.measured)).collect();
+        let [slower, write, faster, read] = met.as_slice() else { panic!("{met:?}") };
+        assert_eq!((*slower, *faster), ((false, 2.0), (true, 0.25)));
+        assert!(!write.0 && !read.0 && (read.1 - 0.839).abs() < 0.001, "{met:?}");
     }
 }

@@ -12,6 +12,7 @@ mod ahead_calls;
 mod answers;
 mod barriers;
 mod bluefs;
+mod bluefs_place;
 mod bluefs_scale;
 mod bluefs_served;
 mod build;

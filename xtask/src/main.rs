@@ -13,6 +13,7 @@
 //! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
 //! | `faults [N] [--seed S]` | kills and stops the supervising processes at N (500) random moments |
 //! | `posix [--operations N] [--seed S] [NAME …]` | pjdfstest (tests with a NAME in theirs) and fsx on a BlueFS mount |
+//! | `peers` | fetches sshd and rclone for `bench bluefs`, and unpacks them below `target/peers` |
 //! | `histories [N] [--seed S] [--planted ERROR]` | N (100) histories of several BlueFS clients, with faults |
 //! | `fuzz [--for MINUTES] [--seed S]` | hostile clients, servers and files of BlueFS, so long at each |
 //! | `hostile` | clients of BlueFS that lie, hoard and flood: what they are told, and how long another one waits |
@@ -32,6 +33,7 @@ mod fuzz;
 mod guarantee;
 mod histories;
 mod packages;
+mod peers;
 mod posix;
 mod search;
 mod setup;
@@ -49,7 +51,7 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     everyday [--table] [NAME …] | replay [--runs N] [NAME …] | guarantee | faults [N] [--seed S] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | posix [--operations N] [--seed S] [NAME …] | \
     histories [N] [--seed S] [--jobs N] [--pages] [--planted ERROR] | stuck | contention | hostile | programs | \
-    fuzz [--for MINUTES] [--seed S] | \
+    fuzz [--for MINUTES] [--seed S] | peers | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|bluefs-scale|\
     ahead-calls|guess-build|growth|signals|barriers|all \
@@ -84,6 +86,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "guarantee" => guarantee::run(),
         "faults" => faults::run(rest),
         "posix" => posix::run(rest),
+        "peers" => peers::run(),
         "histories" => histories::run(rest),
         "contention" => bluefs_tests::run("bluefs_contention", "BLUEFS_CONTENTION"),
         "hostile" => bluefs_tests::run("bluefs_hostile", "BLUEFS_HOSTILE"),
