@@ -40,8 +40,13 @@ fn dump(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 /// A batch as the server makes it: the changes, the commit, the outcome.
 fn commit(store: &mut Store, interval: &Interval) -> bool {
+    commit_staged(store, interval, &Staged::new())
+}
+
+/// The same of an interval that takes contents which were sent before it.
+fn commit_staged(store: &mut Store, interval: &Interval, staged: &Staged) -> bool {
     let result = store.batch(|batch| {
-        let applied = apply(&View::new(batch, VOLUME, &Staged::new()), interval, context())?;
+        let applied = apply(&View::new(batch, VOLUME, staged), interval, context())?;
         let Ok((changes, effects)) = applied else { return Ok(false) };
         let csn = Csn(batch.csn(VOLUME)?.0 + 1);
         batch.write(VOLUME, &changes)?;
@@ -142,6 +147,7 @@ fn history() -> (CrashDisk, Vec<(usize, BTreeMap<Vec<u8>, Vec<u8>>)>, Store) {
     let mut store = fresh(&disk);
     acknowledged.push((disk.deeds(), dump(&store)));
     store.set_segment_bytes_max(6_000);
+    let mut taken = 0;
     for number in 1..=24u64 {
         let file = format!("f{}", number % 5);
         let create = |file: &str| Change::Create {
@@ -156,15 +162,20 @@ fn history() -> (CrashDisk, Vec<(usize, BTreeMap<Vec<u8>, Vec<u8>>)>, Store) {
         let change = match number % 10 {
             1..=5 => vec![create(&file)],
             6 => vec![Change::Unlink { dir: Ino::ROOT, name: name(&file) }, create(&file)],
+            // Contents in several blocks, which are durable with the interval that takes them, or not at all.
+            8 => vec![Change::Append { ino: Ino(2 + number % 5), content: Content::Staged(number) }],
             _ => {
                 let content = Content::Inline(vec![number as u8; 700 * number as usize % 5000]);
                 vec![Change::Append { ino: Ino(2 + number % 5), content }]
             }
         };
-        if commit(&mut store, &interval(number, change)) {
+        let staged = Staged::from([((SESSION, number), vec![number as u8; 20_000])]);
+        if commit_staged(&mut store, &interval(number, change), &staged) {
             acknowledged.push((disk.deeds(), dump(&store)));
+            taken += u32::from(number % 10 == 8);
         }
     }
+    assert!(taken > 0, "an interval takes staged contents");
     assert!(acknowledged.len() > 15, "{}", acknowledged.len());
     (disk, acknowledged, store)
 }
