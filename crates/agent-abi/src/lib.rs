@@ -50,7 +50,7 @@ use epochs::Permits;
 pub use epochs::{About, Work, YoungPipes};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 16;
+pub const PROTOCOL_VERSION: u32 = 17;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).
@@ -239,6 +239,11 @@ pub mod permitted {
             3 => CLOSE,
             _ => return None,
         })
+    }
+
+    /// Whether it is a look or an open that names a file by its path.
+    pub fn is_by_name(nr: u64) -> bool {
+        matches!(kind(nr), Some(LOOK | OPEN)) && !is_by_descriptor(nr)
     }
 
     /// Whether it names a file by its first argument, a descriptor.

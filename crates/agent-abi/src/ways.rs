@@ -8,6 +8,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub const WAYS: usize = 16384;
 /// So many slots a name may stand in. Where all are taken it takes the place of another name.
 const PLACES: usize = 4;
+/// Bits for what may be held: some thousand names and files are told from others.
+const HELD_BITS: usize = 1 << 18;
 /// Longer names are not written down.
 pub const WAY_LEN_MAX: usize = 512;
 
@@ -18,6 +20,8 @@ pub struct Ways {
     /// Not 0: something is held, and names that are not known ask.
     is_needed: AtomicU32,
     slots: [Way; WAYS],
+    /// By file, and by name in a directory: whether something may be held of it.
+    held: [AtomicU64; HELD_BITS / 64],
 }
 
 /// A name, and what it leads to.
@@ -66,6 +70,13 @@ impl WayKey {
     pub fn new(start: Option<(u64, u64)>, follows: bool) -> Self {
         let (dev, ino) = start.unwrap_or_default();
         Self(mix(mix(mix(1, u64::from(follows)), dev), ino))
+    }
+
+    /// For what stands directly in the directory that is named, whatever it is called (`decisions/0245`). A link at the
+    /// end is followed.
+    pub fn within(start: Option<(u64, u64)>) -> Self {
+        let (dev, ino) = start.unwrap_or_default();
+        Self(mix(mix(mix(1, 2), dev), ino))
     }
 
     /// With one more byte.
@@ -126,16 +137,63 @@ impl Ways {
         slot
     }
 
+    /// Whether something may be held of a file or directory itself.
+    pub fn may_be_held(&self, file: WayEnd) -> bool {
+        self.is_noted(file.hash)
+    }
+
+    /// Something is held of a file or directory. The supervisor's.
+    pub fn note_held(&self, file: WayEnd) {
+        self.note(file.hash);
+    }
+
+    /// Whether something may be held of a name in a directory: its key begins there (`WayKey::new`, no link followed).
+    pub fn may_be_held_name(&self, name: WayKey) -> bool {
+        self.is_noted(name.0)
+    }
+
+    /// Something is held of a name. The supervisor's.
+    pub fn note_held_name(&self, name: WayKey) {
+        self.note(name.0);
+    }
+
+    fn is_noted(&self, hash: u64) -> bool {
+        let (word, bit) = held_bit(hash);
+        self.held[word].load(Ordering::Acquire) & bit != 0
+    }
+
+    fn note(&self, hash: u64) {
+        let (word, bit) = held_bit(hash);
+        self.held[word].fetch_or(bit, Ordering::SeqCst);
+    }
+
+    /// Nothing is held of anything. The supervisor's.
+    pub fn nothing_is_held(&self) {
+        self.held.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+    }
+
     /// What stands in this slot is not known any more. The supervisor's.
     pub fn forget(&self, slot: usize) {
         self.slots[slot % WAYS].key.store(0, Ordering::SeqCst);
     }
 }
 
+/// The word, and the bit in it.
+fn held_bit(hash: u64) -> (usize, u64) {
+    let bit = mix(hash, 5) as usize % HELD_BITS;
+    (bit / 64, 1 << (bit % 64))
+}
+
 #[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
+
+    fn empty() -> Ways {
+        let free = |_| Way { key: AtomicU64::new(0), end: AtomicU64::new(0), length: AtomicU64::new(0) };
+        let is_needed = AtomicU32::new(0);
+        Ways { is_needed, slots: core::array::from_fn(free), held: core::array::from_fn(|_| AtomicU64::new(0)) }
+    }
 
     fn key(start: Option<(u64, u64)>, follows: bool, name: &[u8]) -> WayKey {
         let mut key = WayKey::new(start, follows);
@@ -145,8 +203,7 @@ mod tests {
 
     #[test]
     fn a_name_is_known_from_where_it_was_looked_for_until_it_is_forgotten() {
-        let free = |_| Way { key: AtomicU64::new(0), end: AtomicU64::new(0), length: AtomicU64::new(0) };
-        let ways = Ways { is_needed: AtomicU32::new(0), slots: core::array::from_fn(free) };
+        let ways = empty();
         let known = key(Some((1, 2)), true, b"a/b");
         let slot = ways.learn(known, WayEnd::file(8, 9));
         assert_eq!(ways.end_of(known), Some(WayEnd::file(8, 9)));
@@ -168,8 +225,7 @@ mod tests {
 
     #[test]
     fn names_that_meet_do_not_take_each_others_place() {
-        let free = |_| Way { key: AtomicU64::new(0), end: AtomicU64::new(0), length: AtomicU64::new(0) };
-        let ways = Ways { is_needed: AtomicU32::new(0), slots: core::array::from_fn(free) };
+        let ways = empty();
         let name = |n: u32| key(None, true, std::format!("/usr/include/{n}.h").as_bytes());
         let (first, _) = name(0).places();
         let meeting: std::vec::Vec<WayKey> = (0..).map(name).filter(|key| key.places().0 == first).take(6).collect();
@@ -183,6 +239,21 @@ mod tests {
         assert_eq!(known(), 4, "it has taken a place");
         learned.into_iter().for_each(|slot| ways.forget(slot));
         assert_eq!(known(), 0);
+    }
+
+    #[test]
+    fn what_is_held_is_known_until_nothing_is() {
+        let ways = empty();
+        let file = |n: u64| WayEnd::file(65024, n);
+        let name = |n: u64| key(Some((65024, n % 9)), false, std::format!("conf{n}.c").as_bytes());
+        (0..4000).step_by(2).for_each(|n| ways.note_held(file(n)));
+        (0..4000).step_by(2).for_each(|n| ways.note_held_name(name(n)));
+        assert!((0..4000).step_by(2).all(|n| ways.may_be_held(file(n)) && ways.may_be_held_name(name(n))));
+        let others = (1..4000).step_by(2);
+        let wrong = others.filter(|&n| ways.may_be_held(file(n)) || ways.may_be_held_name(name(n))).count();
+        assert!(wrong < 150, "{wrong} of 2000 are taken for held");
+        ways.nothing_is_held();
+        assert!((0..4000).all(|n| !ways.may_be_held(file(n)) && !ways.may_be_held_name(name(n))));
     }
 
     #[test]

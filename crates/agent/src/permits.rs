@@ -543,10 +543,49 @@ impl Call<'_> {
             key.add(byte(length));
             length += 1;
         }
-        let Some(known) = self.world.ways.end_of(key) else { return false };
-        match (end(), known.length_before_missing()) {
+        let end = end();
+        let is_known = self.world.ways.end_of(key).is_some_and(|known| match (end, known.length_before_missing()) {
             (Ok(end), None) => end == known,
             (Err(ENOENT_SAID), Some(length)) => missing_at(path, length) == Some(known),
+            _ => false,
+        });
+        is_known || self.is_in_known_directory(path, start, length, end)
+    }
+
+    /// Whether a name of this length is one of which nothing is held, directly in a directory that is known
+    /// ([0245](../../../docs/decisions/0245-a-directory-is-known.md)), and leads to no link that was followed, and to
+    /// nothing of which something is held.
+    #[inline(never)]
+    fn is_in_known_directory(
+        &self,
+        path: u64,
+        start: Option<(u64, u64)>,
+        length: u64,
+        end: Result<WayEnd, i64>,
+    ) -> bool {
+        // SAFETY: the kernel has read the name.
+        let byte = |at: u64| unsafe { ((path + at) as *const u8).read_volatile() };
+        let slash = (0..length).rev().find(|&at| byte(at) == b'/');
+        let name = slash.map_or(0, |at| at + 1);
+        let is_dots = (name..length).all(|at| byte(at) == b'.') && length - name <= 2;
+        if is_dots {
+            return false;
+        }
+        let mut key = WayKey::within(start);
+        (0..slash.unwrap_or(0)).for_each(|at| key.add(byte(at)));
+        let Some(known) = self.world.ways.end_of(key) else { return false };
+        // Of an absolute name in the root the slash is left.
+        let dir =
+            copied_up_to(path, slash.map_or(0, |at| at.max(1)) as usize, |dir| Stat::of_name(AT_FDCWD, dir, 0).ok());
+        let Some(dir) = dir.filter(|dir| end_of(dir) == known) else { return false };
+        let mut entry = WayKey::new(Some((dir.dev, dir.ino)), false);
+        (name..length).for_each(|at| entry.add(byte(at)));
+        if self.world.ways.may_be_held_name(entry) {
+            return false;
+        }
+        match (end, Stat::of_name(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW)) {
+            (Ok(end), Ok(entry)) => end == end_of(&entry) && !self.world.ways.may_be_held(end),
+            (Err(ENOENT_SAID), Err(ENOENT_SAID)) => true,
             _ => false,
         }
     }
@@ -642,6 +681,12 @@ fn end_of(stat: &Stat) -> WayEnd {
 
 /// As what a name is known of which the next part is missing behind so many bytes, if these lead to a directory.
 fn missing_at(path: u64, length: usize) -> Option<WayEnd> {
+    let dir = copied_up_to(path, length, |dir| Stat::of_name(AT_FDCWD, dir, 0).ok())?;
+    Some(WayEnd::missing(length, dir.dev, dir.ino, dir.ctime))
+}
+
+/// What is said of the beginning of a name, if it is not too long. Of nothing: of the working directory.
+fn copied_up_to<T>(path: u64, length: usize, of: impl FnOnce(u64) -> Option<T>) -> Option<T> {
     let mut copy = [const { MaybeUninit::<u8>::uninit() }; WAY_LEN_MAX + 2];
     if length > WAY_LEN_MAX {
         return None;
@@ -655,8 +700,7 @@ fn missing_at(path: u64, length: usize) -> Option<WayEnd> {
         copy[0].write(b'.');
     }
     copy[length.max(1)].write(0);
-    let dir = Stat::of_name(AT_FDCWD, copy.as_ptr() as u64, 0).ok()?;
-    Some(WayEnd::missing(length, dir.dev, dir.ino, dir.ctime))
+    of(copy.as_ptr() as u64)
 }
 
 /// Which file a name leads to, if the process has rights to it: the file is held on to, so that both are of the same.

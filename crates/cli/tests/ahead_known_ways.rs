@@ -139,6 +139,59 @@ over()";
     assert!(more <= some + 20, "{some} questions for 100 times, {more} for 1000");
 }
 
+/// Of many names in one directory the first is asked about
+/// ([0245](../../../docs/decisions/0245-a-directory-is-known.md)).
+#[test]
+fn a_name_in_a_known_directory_is_looked_at_without_a_question() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let program = "
+over(); os.mkdir('many'); here = os.getcwd()
+for i in range(count): os.close(os.open(f'many/f{i}', os.O_CREAT | os.O_WRONLY, 0o644))
+guess = libc.syscall(0x5bed, 1, 0)
+os.close(os.open('many/new', os.O_CREAT | os.O_WRONLY, 0o644)); os.stat('/etc/passwd'); os.stat('many/f0')
+for i in range(count):
+    os.stat(f'many/f{i}'); tried(os.stat, f'many/none{i}'); os.lstat(here + f'/many/f{i}')
+    fd = os.open(f'many/f{i}', os.O_RDONLY); os.read(fd, 1); os.close(fd)
+over()";
+    let asked = |count| run(&[], program, "guess", count).1;
+    let (some, more) = (asked(40), asked(240));
+    assert!(more < some + 60, "{some} questions for 40 names, {more} for 240");
+}
+
+#[test]
+fn what_is_held_in_a_known_directory_is_seen_at_the_first_look() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let program = "
+over(); os.mkdir('many')
+for i in range(100): os.write(os.open(f'many/f{i}', os.O_CREAT | os.O_WRONLY, 0o644), b'before')
+os.symlink('f7', 'many/to7'); os.symlink('f67', 'many/to67'); os.symlink('none', 'many/to_none')
+guess = libc.syscall(0x5bed, 1, 0) if sys.argv[1] == 'guess' else 0
+NAMES[:] = [f'many/f{i}' for i in range(50)] + ['many/to7', 'many/none', 'many', 'many/.', 'many/..', 'many/f1/', '.']
+looks()
+os.write(os.open('many/f60', os.O_WRONLY), b'other'); os.chmod('many/f61', 0o755); os.unlink('many/f62')
+os.rename('many/f63', 'many/g63'); os.link('many/f64', 'many/h64')
+os.close(os.open('many/new', os.O_CREAT | os.O_WRONLY, 0o600)); os.mkdir('many/dir'); os.symlink('f66', 'many/link')
+os.unlink('many/to67'); os.symlink('f68', 'many/to67'); os.truncate('many/f69', 2)
+NAMES[:] = [f'many/f{i}' for i in range(40, 100)] + ['many/to7', 'many/to67', 'many/none', 'many', 'many/.',
+    'many/g63', 'many/h64', 'many/new', 'many/dir', 'many/dir/x', 'many/link', 'many/to_none', 'many/none2', 'many/../a']
+looks(); os.chdir('many'); NAMES[:] = [name.removeprefix('many/') for name in NAMES]; looks(); os.chdir('..')
+over()
+for line in told: print(line)";
+    let expected = run(&[], program, "plain", 0).0;
+    assert!(expected.contains("before") && expected.contains("other"), "{expected}");
+    for words in [&["--ahead=ask"][..], &[]] {
+        let said = run(words, program, "guess", 0).0;
+        for (said, expected) in said.lines().zip(expected.lines()) {
+            assert_eq!(said, expected, "{words:?}");
+        }
+        assert_eq!(said.lines().count(), expected.lines().count(), "{words:?}");
+    }
+}
+
 #[test]
 fn what_comes_to_be_held_is_seen_at_once() {
     if !support::has_root_for("running ahead") {

@@ -69,6 +69,8 @@ pub(in crate::ahead) struct KnownWays {
     roots_differ: bool,
     /// Whether a directory's times tell of each change, by the device.
     keeps_times: HashMap<u64, bool>,
+    /// Something was held when a permit was given last.
+    is_anything_held: bool,
 }
 
 impl KnownWays {
@@ -129,6 +131,19 @@ impl KnownWays {
     }
 }
 
+impl Place {
+    /// Something is held here: whoever looks at it asks, until nothing is held. A name concerns its directory, too.
+    fn note(&self, ways: &Ways) {
+        let (Self::Name(inode, _) | Self::Through(inode) | Self::End(inode)) = *self;
+        ways.note_held(WayEnd::file(inode.0, inode.1));
+        if let Self::Name(dir, name) = self {
+            let mut key = WayKey::new(Some(*dir), false);
+            name.iter().for_each(|&byte| key.add(byte));
+            ways.note_held_name(key);
+        }
+    }
+}
+
 impl Supervisor {
     /// Whether something is held that a look at it would have to be answered from.
     pub(in crate::ahead) fn is_anything_held(&self) -> bool {
@@ -171,7 +186,14 @@ impl Supervisor {
             true => news.iter().flatten().for_each(|place| ahead.known_ways.forget_place(ways, place)),
             false => ahead.known_ways.forget_all(ways),
         }
-        ways.set_needed(self.is_anything_held());
+        news.iter().flatten().for_each(|place| place.note(ways));
+        let is_anything_held = self.is_anything_held();
+        let was_anything_held = std::mem::replace(&mut self.ahead.known_ways.is_anything_held, is_anything_held);
+        let ways = &self.segment.world.ways;
+        if was_anything_held && !is_anything_held {
+            ways.nothing_is_held();
+        }
+        ways.set_needed(is_anything_held);
     }
 
     /// Whether a process finds under a name what we find.
@@ -196,20 +218,14 @@ impl Supervisor {
 
     /// A call that looks up a name was allowed: the name is known from here on, if it leads past all that is held.
     pub(in crate::ahead) fn learn_way(&mut self, call: &Call) {
-        if !self.is_anything_held() || !self.knows_ways() || self.are_names_changing() {
-            return;
-        }
-        let Some(&(dir, at)) = syscall_table::op(call.frame.nr).map(paths_of).unwrap_or_default().first() else {
-            return;
-        };
-        let text = path_text(call, at).filter(|text| (1..=WAY_LEN_MAX).contains(&text.len()));
-        let Some(text) = text.filter(|text| text.starts_with(b"/") || dir_of(call, dir).is_none()) else { return };
+        let Some(text) = self.text_of_way(call) else { return };
         let follows = follows_at_end(call);
         // Before any of the directories is looked at.
         let Some(since) = self.ahead.walks.since() else { return };
         let way = self.walk(call.tid, call.pid, None, &text, follows);
-        let Some(end) = self.end_past_what_is_held(&way, &text, since) else { return };
         let start = (!text.starts_with(b"/")).then_some(way.start);
+        self.learn_directory_of(call, start, &text);
+        let Some(end) = self.end_past_what_is_held(&way, &text, since) else { return };
         let mut key = WayKey::new(start, follows);
         text.iter().for_each(|&byte| key.add(byte));
         let mut places: Vec<Place> = way.found().map(|found| Place::End(found.inode())).into_iter().collect();
@@ -217,6 +233,61 @@ impl Supervisor {
             places.extend([Place::Through(dir), Place::Name(dir, name)]);
         }
         self.ahead.known_ways.learn(&self.segment.world.ways, key, end, places);
+    }
+
+    /// The name that a call looks up, if it may be known.
+    fn text_of_way(&self, call: &Call) -> Option<Vec<u8>> {
+        if !self.is_anything_held() || !self.knows_ways() || self.are_names_changing() {
+            return None;
+        }
+        let &(dir, at) = syscall_table::op(call.frame.nr).map(paths_of)?.first()?;
+        let text = path_text(call, at).filter(|text| (1..=WAY_LEN_MAX).contains(&text.len()))?;
+        (text.starts_with(b"/") || dir_of(call, dir).is_none()).then_some(text)
+    }
+
+    /// A call that looks up a name was answered from what is held. Of other names in the directory nothing may be held.
+    pub(in crate::ahead) fn learn_directory(&mut self, call: &Call) {
+        let Some(text) = self.text_of_way(call) else { return };
+        let here = || MagicLink::Cwd.metadata(call.tid).map(|found| (found.dev(), found.ino()));
+        let start = match text.starts_with(b"/") {
+            true => None,
+            false => match here() {
+                Ok(here) => Some(here),
+                Err(_) => return,
+            },
+        };
+        self.learn_directory_of(call, start, &text);
+    }
+
+    /// The directory in which a name stands is known from here on, if nothing is held on the way there
+    /// ([0245](../../../../../docs/decisions/0245-a-directory-is-known.md)): all names in it of which nothing is held
+    /// lead past what is held of names.
+    fn learn_directory_of(&mut self, call: &Call, start: Option<Inode>, text: &[u8]) {
+        let slash = text.iter().rposition(|&byte| byte == b'/');
+        let dir = &text[..slash.unwrap_or(0)];
+        let mut key = WayKey::within(start);
+        dir.iter().for_each(|&byte| key.add(byte));
+        if self.segment.world.ways.end_of(key).is_some() {
+            return;
+        }
+        let named = match (slash, dir) {
+            (None, _) => b".",
+            (Some(_), b"") => b"/",
+            (Some(_), dir) => dir,
+        };
+        let way = self.walk(call.tid, call.pid, None, named, true);
+        let is_plain = !way.is_held && !way.is_open && !way.through_proc;
+        let goes_by_attributes = way.by.iter().any(|(dir, _)| self.ahead.attributes.has_inode(dir));
+        let Some(found) = way.found().filter(|found| found.is_dir() && is_plain && !goes_by_attributes) else { return };
+        let inode = found.inode();
+        if self.ahead.attributes.has_inode(&inode) {
+            return;
+        }
+        let mut places = vec![Place::Through(inode)];
+        for (dir, name) in way.by {
+            places.extend([Place::Through(dir), Place::Name(dir, name)]);
+        }
+        self.ahead.known_ways.learn(&self.segment.world.ways, key, WayEnd::file(inode.0, inode.1), places);
     }
 
     /// What a name leads to, if it leads past everything that is held.

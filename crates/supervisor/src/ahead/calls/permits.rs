@@ -239,9 +239,11 @@ impl Supervisor {
         let is_free = matches!(decision, Decision::Go) && self.concerns_nobody_else(call);
         if is_free || is_answered && (self.tells_only_of_a_name(call) || self.tells_of_own_children(call)) {
             self.permit_next_looks(call);
-            if call.frame.nr == nr::execve {
+            match call.frame.nr {
                 // It will be missed again.
-                self.learn_way(call);
+                nr::execve => self.learn_way(call),
+                nr if is_answered && permitted::is_by_name(nr) => self.learn_directory(call),
+                _ => {}
             }
             return decision;
         }
@@ -321,6 +323,8 @@ impl Supervisor {
             nr::lseek => false,
             // The program is not there.
             nr::execve => true,
+            // Besides, the process has a descriptor more.
+            nr::open | nr::openat => only_looks(call),
             nr => permitted::kind(nr) == Some(permitted::LOOK),
         };
         tells_of_name && self.ahead.core.depends_on_all(process(call.pid))
