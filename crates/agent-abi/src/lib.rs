@@ -225,8 +225,8 @@ pub mod permitted {
     /// Of which kind the call with this number is, if there are permits for it.
     pub fn kind(nr: u64) -> Option<u32> {
         Some(match nr {
-            // stat, fstat, lstat, lseek, access, readlink, newfstatat, readlinkat, faccessat, statx, faccessat2
-            4 | 5 | 6 | 8 | 21 | 89 | 262 | 267 | 269 | 332 | 439 => LOOK,
+            // stat, fstat, lstat, lseek, access, readlink, statfs, newfstatat, readlinkat, faccessat, statx, faccessat2
+            4 | 5 | 6 | 8 | 21 | 89 | 137 | 262 | 267 | 269 | 332 | 439 => LOOK,
             // open, openat
             2 | 257 => OPEN,
             // read, pread64, readv, preadv, recvfrom; mmap

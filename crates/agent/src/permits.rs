@@ -7,7 +7,7 @@
 //! besides, which says that this can be taken back.
 
 use crate::clocks::Call;
-use crate::descriptors::{private, Stat, S_IFLNK};
+use crate::descriptors::{private, Stat, S_IFLNK, S_IFREG};
 use crate::dispatch::carry_out;
 use crate::exchange;
 use crate::gate::{self, ECHILD, EINVAL, ENOENT};
@@ -367,19 +367,22 @@ impl Call<'_> {
         }
         let flags = if follows { 0 } else { AT_SYMLINK_NOFOLLOW };
         let looked = Stat::of_name(dir, path, flags);
+        let is_of_machine = looked.is_ok() && tells_of_machine(path);
         let is_sure = match &looked {
+            Ok(stat) if is_of_machine => self.is_plain_and_pseudo(stat),
             Ok(stat) => self.is_plain_and_kept(stat),
             Err(error) => matches!(-error, ENOENT | ENOTDIR),
         };
         let end = looked.as_ref().map(end_of).map_err(|&error| error);
         // The kernel has read the name.
-        if !is_sure || !self.stays_here(dir, path) || !self.leads_past_what_is_held(path, follows, || end) {
+        let leads_past = |call: &Self| is_of_machine || call.leads_past_what_is_held(path, follows, || end);
+        if !is_sure || !self.stays_here(dir, path) || !leads_past(self) {
             self.end_permit();
             return self.has_not_begun();
         }
         match looked {
             Ok(stat) => {
-                if is_alone && dir == AT_FDCWD {
+                if is_alone && dir == AT_FDCWD && !is_of_machine {
                     self.remember_look(permit, path, stat.mode, follows);
                 }
                 self.opens_what_is_there(permit, path, follows)
@@ -399,7 +402,14 @@ impl Call<'_> {
         let number = self.frame.nr;
         carry_out_compared(self);
         let fd = self.frame.rax;
-        if !self.leads_past_what_is_held(path, follows, || Stat::of_fd(fd).map(|stat| end_of(&stat))) {
+        let opened = Stat::of_fd(fd);
+        let is_right = match &opened {
+            Ok(stat) if tells_of_machine(path) => self.is_plain_and_pseudo(stat),
+            opened => {
+                self.leads_past_what_is_held(path, follows, || opened.as_ref().map(end_of).map_err(|&error| error))
+            }
+        };
+        if !is_right {
             // It could not be opened, or somebody outside has made the name lead elsewhere since.
             if fd as i64 >= 0 {
                 self.forget(fd);
@@ -451,7 +461,7 @@ impl Call<'_> {
     fn looks_on_permit(&mut self, permit: u64) -> bool {
         let number = self.frame.nr;
         let (dir, position, flags) = match number {
-            nr::stat | nr::lstat | nr::access => (AT_FDCWD, 0, 0),
+            nr::stat | nr::lstat | nr::access | nr::statfs => (AT_FDCWD, 0, 0),
             // As with an empty name.
             nr::fstat => (self.arg(0), 0, 0),
             nr::newfstatat | nr::faccessat2 => (self.directory(0), 1, self.arg(3)),
@@ -477,10 +487,10 @@ impl Call<'_> {
         carry_out_compared(self);
         let result = self.frame.rax as i64;
         let is_sure = match result {
-            0 if number == nr::fstat => self.is_told_of_kept(number) && self.is_past_what_is_held(dir, permit),
-            0 if may_be_empty && is_empty(path) => {
-                self.is_told_of_kept(number) && self.is_past_what_is_held(dir, permit)
-            }
+            0 if number == nr::fstat => self.tells_of_descriptor(number, dir, permit),
+            0 if may_be_empty && is_empty(path) => self.tells_of_descriptor(number, dir, permit),
+            // Of a file system that is there somebody may change the totals.
+            _ if number == nr::statfs && result >= 0 => false,
             // All three are said when the name has been read.
             _ if number == nr::fstat => false,
             _ if result >= 0 || is_readlink && result == -EINVAL => {
@@ -512,6 +522,15 @@ impl Call<'_> {
         self.set_phase(PHASE_BEFORE);
         self.frame.rax = number;
         self.has_not_begun();
+    }
+
+    /// Whether what a call has told of a descriptor is so.
+    fn tells_of_descriptor(&self, number: u64, fd: u64, permit: u64) -> bool {
+        self.marks_of(fd, permit) & FRESH != 0 || self.is_told_of_kept(number) && self.is_past_what_is_held(fd, permit)
+    }
+
+    fn is_plain_and_pseudo(&self, stat: &Stat) -> bool {
+        stat.kind() == S_IFREG && matches!(self.world.device(stat.dev).0, DeviceKind::Pseudo)
     }
 
     /// Whether a file, by its descriptor, is not one of which something is held.
@@ -673,6 +692,15 @@ impl Call<'_> {
         let leads_away = syscall_table::may_lead_to_others(bytes, |_| false);
         !leads_away && length <= OwnName::LEN_MAX && (is_absolute || dir == AT_FDCWD)
     }
+}
+
+/// Whether a name that the kernel has read is one of a file by which it tells of the machine and of itself, of no
+/// process and of nothing that a guess could have changed: what begins programs that use SELinux's library, and Go's.
+fn tells_of_machine(path: u64) -> bool {
+    const NAMES: [&core::ffi::CStr; 2] = [c"/proc/filesystems", c"/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"];
+    // SAFETY: up to the first byte that differs, all are of a name that the kernel has read.
+    let has = |at: usize, byte: u8| unsafe { ((path + at as u64) as *const u8).read_volatile() } == byte;
+    NAMES.iter().any(|name| name.to_bytes_with_nul().iter().enumerate().all(|(at, &byte)| has(at, byte)))
 }
 
 fn end_of(stat: &Stat) -> WayEnd {

@@ -46,6 +46,8 @@ const CALLS: &[&str] = &[
     "resource.getrlimit(resource.RLIMIT_NOFILE)",
     "libc.open(b'missing', os.O_RDONLY); libc.open(b'a/b', os.O_RDONLY)",
     "fcntl.fcntl(f, fcntl.F_GETFD)",
+    "libc.statfs(b'/sys/fs/none', bytes(200)); libc.statfs(b'/none', bytes(200))",
+    "g = os.open('/proc/filesystems', os.O_RDONLY); os.read(g, 9); os.fstat(g); os.read(g, 9); os.close(g)",
 ];
 
 /// Calls that are made again and again in one guess, and how many of them stop their process, once each. The others

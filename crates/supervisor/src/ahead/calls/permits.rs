@@ -241,7 +241,7 @@ impl Supervisor {
             self.permit_next_looks(call);
             match call.frame.nr {
                 // It will be missed again.
-                nr::execve => self.learn_way(call),
+                nr::execve | nr::statfs => self.learn_way(call),
                 nr if is_answered && permitted::is_by_name(nr) => self.learn_directory(call),
                 _ => {}
             }
