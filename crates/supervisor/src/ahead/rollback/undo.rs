@@ -287,6 +287,7 @@ impl Supervisor {
             Intent::Position(file) | Intent::Flags(file) | Intent::Stream(file) => {
                 self.goes_with(call.pid, file) || self.is_young(file)
             }
+            Intent::EndFlags { end, .. } => self.is_young(end),
             _ => false,
         }
     }

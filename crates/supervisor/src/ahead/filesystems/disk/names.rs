@@ -226,21 +226,22 @@ impl Supervisor {
     /// Whether what `/proc` says there may name what is not where the disk says, or not under that name. While anything
     /// is held, paths that lead to other processes wait (`leads_to_others`): it says that of the caller.
     fn tells_of_held(&self, call: &Call, way: &Way) -> bool {
-        let moved = self.moved_paths();
-        let is_moved = |path: &Path| moved.iter().any(|dir| path.starts_with(dir));
+        let is_any_moved = self.ahead.held_names.moves_directories();
+        let is_below_moved = |path: &Path| self.moved_paths().iter().any(|dir| path.starts_with(dir));
         match Told::of(way) {
             Told::Nothing => false,
-            Told::Mappings => self.maps_held_file(call.tid) || !moved.is_empty() && self.maps_below_moved(call.tid),
+            Told::Mappings => self.maps_held_file(call.tid) || is_any_moved && self.maps_below_moved(call.tid),
             Told::Program => {
                 let program = MagicLink::Exe.shown(call.tid);
-                program.map_or(true, |program| is_moved(&program)) || self.maps_held_file(call.tid)
+                program.map_or(true, |program| is_below_moved(&program)) || self.maps_held_file(call.tid)
             }
             Told::Mounts => {
                 let mounts = procfs::mountinfo::of(call.tid);
-                let is_below = |mount: &Mount| is_moved(&mount.mount_point);
-                !moved.is_empty() && mounts.map_or(true, |mounts| mounts.iter().any(is_below))
+                let moved = if is_any_moved { self.moved_paths() } else { Vec::new() };
+                let is_below = |mount: &Mount| moved.iter().any(|dir| mount.mount_point.starts_with(dir));
+                is_any_moved && mounts.map_or(true, |mounts| mounts.iter().any(is_below))
             }
-            Told::Anything => !moved.is_empty() || self.maps_held_file(call.tid),
+            Told::Anything => is_any_moved || self.maps_held_file(call.tid),
         }
     }
 
