@@ -67,7 +67,8 @@ impl Ahead {
             }
         }
         stream.next = stream.next.max(end);
-        stream.window = (stream.window * 2).min(WINDOW_MAX);
+        // The next read is probably as long as this one: what of it was not asked for would be asked for with all of it.
+        stream.window = (stream.window * 2).max(end - offset).min(WINDOW_MAX);
         let from = stream.asked.max(end.next_multiple_of(BLOCK_BYTES));
         let to = (stream.next + stream.window).min(size.min(bluefs::op::FILE_BYTES_MAX)).next_multiple_of(BLOCK_BYTES);
         // Not for a few blocks, unless these are the last.
@@ -155,6 +156,18 @@ mod tests {
             assert!(at < (4 << 20) || asked >= (at + (7 << 20)).min(size), "the window has grown");
         }
         assert_eq!(asked, size);
+    }
+
+    /// Otherwise the next read asks for what is on its way once more, together with the rest.
+    #[test]
+    fn the_next_read_of_the_same_length_is_asked_for_as_a_whole() {
+        let (step, size) = (1 << 20, 64 << 20);
+        let mut ahead = Ahead::default();
+        let mut asked = 0;
+        for at in (0..size).step_by(step as usize) {
+            asked = ahead.read(INO, at, at + step, size).last().map_or(asked, |(_, to)| *to);
+            assert!(asked >= (at + 2 * step).min(size), "at {at} only up to {asked}");
+        }
     }
 
     #[test]
