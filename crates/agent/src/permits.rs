@@ -283,8 +283,8 @@ impl Call<'_> {
     /// The number of a descriptor may soon be another file's.
     fn forget_mark(&self, fd: u64) {
         if fd < MARKS as u64 && self.has_marks() && mark(fd).load(Ordering::Relaxed) != 0 {
-            // Sequentially consistent: before the supervisor looks who works.
-            mark(fd).store(0, Ordering::SeqCst);
+            // Sequentially consistent: before the supervisor looks who works. Alone, nobody else does.
+            mark(fd).store(0, if self.has_company() { Ordering::SeqCst } else { Ordering::Relaxed });
         }
     }
 
@@ -402,12 +402,10 @@ impl Call<'_> {
         let number = self.frame.nr;
         carry_out_compared(self);
         let fd = self.frame.rax;
-        let opened = Stat::of_fd(fd);
-        let is_right = match &opened {
-            Ok(stat) if tells_of_machine(path) => self.is_plain_and_pseudo(stat),
-            opened => {
-                self.leads_past_what_is_held(path, follows, || opened.as_ref().map(end_of).map_err(|&error| error))
-            }
+        let opened = || Stat::of_fd(fd);
+        let is_right = match fd as i64 >= 0 && tells_of_machine(path) {
+            true => opened().is_ok_and(|stat| self.is_plain_and_pseudo(&stat)),
+            false => self.leads_past_what_is_held(path, follows, || opened().map(|stat| end_of(&stat))),
         };
         if !is_right {
             // It could not be opened, or somebody outside has made the name lead elsewhere since.
