@@ -1,5 +1,5 @@
 /* Threads open, read, seek, write, watch and close files of their own, and replace descriptors that others read,
-   while calls of the first thread make checkpoints. What they do to files needs no question where a permit covers it. */
+   while calls of the first thread make checkpoints. What they do to files needs no question on a permit. */
 #include "check.h"
 #include <sys/epoll.h>
 enum { READERS = 3, ROUNDS = 40, LEN = 4000 };

@@ -24,7 +24,8 @@ impl OwnName {
             if (at == path || at.is_multiple_of(PAGE)) && !can_be_read(at) {
                 return None;
             }
-            // SAFETY: it can be read. A thread that unmaps it meanwhile ends the process: the supervisor sees the fault.
+            // SAFETY: it can be read. A thread that unmaps it meanwhile ends the process: the supervisor sees the
+            // fault.
             let read = unsafe { (at as *const u8).read_volatile() };
             byte.write(read);
             if read == 0 {

@@ -440,7 +440,7 @@ impl Call<'_> {
             return;
         }
         let mut own = OwnName::new();
-        // What the supervisor was asked about is what stands there now: the descriptor is compared with what that leads to.
+        // It may not be the one that the supervisor has read: the descriptor is compared with what it leads to.
         let Some(path) = self.name_to_read(position, &mut own) else { return };
         if permit == 0 || !self.stays_here(dir, path) || !self.begins_on(permit) {
             return;

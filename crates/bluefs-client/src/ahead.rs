@@ -67,7 +67,7 @@ impl Ahead {
             }
         }
         stream.next = stream.next.max(end);
-        // The next read is probably as long as this one: what of it was not asked for would be asked for with all of it.
+        // The next read is probably as long: what of it is not asked for by now would be asked for with all of it.
         stream.window = (stream.window * 2).max(end - offset).min(WINDOW_MAX);
         let from = stream.asked.max(end.next_multiple_of(BLOCK_BYTES));
         let to = (stream.next + stream.window).min(size.min(bluefs::op::FILE_BYTES_MAX)).next_multiple_of(BLOCK_BYTES);

@@ -177,7 +177,8 @@ os.rename('many/f63', 'many/g63'); os.link('many/f64', 'many/h64')
 os.close(os.open('many/new', os.O_CREAT | os.O_WRONLY, 0o600)); os.mkdir('many/dir'); os.symlink('f66', 'many/link')
 os.unlink('many/to67'); os.symlink('f68', 'many/to67'); os.truncate('many/f69', 2)
 NAMES[:] = [f'many/f{i}' for i in range(40, 100)] + ['many/to7', 'many/to67', 'many/none', 'many', 'many/.',
-    'many/g63', 'many/h64', 'many/new', 'many/dir', 'many/dir/x', 'many/link', 'many/to_none', 'many/none2', 'many/../a']
+    'many/g63', 'many/h64', 'many/new', 'many/dir', 'many/dir/x', 'many/link', 'many/to_none', 'many/none2',
+    'many/../a']
 looks(); os.chdir('many'); NAMES[:] = [name.removeprefix('many/') for name in NAMES]; looks(); os.chdir('..')
 over()
 for line in told: print(line)";
