@@ -10,6 +10,7 @@ const EXCEPTIONS: &[(&str, usize, &str)] = &[
     ("agent/src/kin.rs", 1, "the agent"),
     ("agent/src/opening.rs", 1, "the agent"),
     ("agent/src/own_descriptors.rs", 1, "the agent"),
+    ("agent/src/permits.rs", 1, "the agent"),
     ("agent/src/start.rs", 1, "the agent"),
     ("cli/src/bluefs/mount.rs", 1, "the program starts itself again: a path for execve"),
     ("external-sync/src/doctor.rs", 2, "text for the user"),

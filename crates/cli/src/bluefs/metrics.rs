@@ -120,10 +120,8 @@ fn bound(max: u64) -> Option<f64> {
 }
 
 fn resident_bytes() -> Option<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: f64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib * 1024.0)
+    let kib: u64 = procfs::Status::of(procfs::ProcessId::own()).ok()?.number("VmRSS", 0).ok()?;
+    Some(kib as f64 * 1024.0)
 }
 
 struct Metrics(String);

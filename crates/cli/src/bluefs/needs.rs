@@ -28,8 +28,9 @@ pub struct Need {
 pub fn needs() -> Vec<Need> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let device = device.map(drop).map_err(|error| plain(&error));
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    vec![may_mount(rustix::process::geteuid().is_root()), of_device(device), of_kernel(release.trim())]
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
+    vec![may_mount(rustix::process::geteuid().is_root()), of_device(device), of_kernel(&release)]
 }
 
 fn may_mount(is_root: bool) -> Need {
