@@ -137,9 +137,7 @@ impl Place {
         let (Self::Name(inode, _) | Self::Through(inode) | Self::End(inode)) = *self;
         ways.note_held(WayEnd::file(inode.0, inode.1));
         if let Self::Name(dir, name) = self {
-            let mut key = WayKey::new(Some(*dir), false);
-            name.iter().for_each(|&byte| key.add(byte));
-            ways.note_held_name(key);
+            ways.note_held_name(with_name(WayKey::new(Some(*dir), false), name));
         }
     }
 }
@@ -226,8 +224,7 @@ impl Supervisor {
         let start = (!text.starts_with(b"/")).then_some(way.start);
         self.learn_directory_of(call, start, &text);
         let Some(end) = self.end_past_what_is_held(&way, &text, since) else { return };
-        let mut key = WayKey::new(start, follows);
-        text.iter().for_each(|&byte| key.add(byte));
+        let key = with_name(WayKey::new(start, follows), &text);
         let mut places: Vec<Place> = way.found().map(|found| Place::End(found.inode())).into_iter().collect();
         for (dir, name) in way.by {
             places.extend([Place::Through(dir), Place::Name(dir, name)]);
@@ -265,8 +262,7 @@ impl Supervisor {
     fn learn_directory_of(&mut self, call: &Call, start: Option<Inode>, text: &[u8]) {
         let slash = text.iter().rposition(|&byte| byte == b'/');
         let dir = &text[..slash.unwrap_or(0)];
-        let mut key = WayKey::within(start);
-        dir.iter().for_each(|&byte| key.add(byte));
+        let key = with_name(WayKey::within(start), dir);
         if self.segment.world.ways.end_of(key).is_some() {
             return;
         }
@@ -276,9 +272,7 @@ impl Supervisor {
             (Some(_), dir) => dir,
         };
         let way = self.walk(call.tid, call.pid, None, named, true);
-        let is_plain = !way.is_held && !way.is_open && !way.through_proc;
-        let goes_by_attributes = way.by.iter().any(|(dir, _)| self.ahead.attributes.has_inode(dir));
-        let Some(found) = way.found().filter(|found| found.is_dir() && is_plain && !goes_by_attributes) else { return };
+        let Some(found) = way.found().filter(|found| found.is_dir() && self.goes_by_nothing_held(&way)) else { return };
         let inode = found.inode();
         if self.ahead.attributes.has_inode(&inode) {
             return;
@@ -290,11 +284,15 @@ impl Supervisor {
         self.ahead.known_ways.learn(&self.segment.world.ways, key, WayEnd::file(inode.0, inode.1), places);
     }
 
+    /// Whether nothing is held of what a name leads by, up to its end.
+    fn goes_by_nothing_held(&self, way: &Way) -> bool {
+        let goes_by_attributes = || way.by.iter().any(|(dir, _)| self.ahead.attributes.has_inode(dir));
+        !way.is_held && !way.is_open && !way.through_proc && !goes_by_attributes()
+    }
+
     /// What a name leads to, if it leads past everything that is held.
     fn end_past_what_is_held(&mut self, way: &Way, text: &[u8], now: Duration) -> Option<WayEnd> {
-        let is_plain = !way.is_held && !way.is_open && !way.through_proc;
-        let goes_by_attributes = || way.by.iter().any(|(dir, _)| self.ahead.attributes.has_inode(dir));
-        if !is_plain || goes_by_attributes() {
+        if !self.goes_by_nothing_held(way) {
             return None;
         }
         match (way.found(), &way.missing) {
@@ -317,6 +315,11 @@ impl Supervisor {
         let time = (dir.st_ctime, dir.st_ctime_nsec as i64);
         Some(WayEnd::missing(length, dir.st_dev, dir.st_ino, time))
     }
+}
+
+fn with_name(mut key: WayKey, name: &[u8]) -> WayKey {
+    name.iter().for_each(|&byte| key.add(byte));
+    key
 }
 
 /// Whether a directory that was changed last at one time gets another one by each change after the other. The kernel's
