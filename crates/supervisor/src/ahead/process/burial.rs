@@ -168,4 +168,19 @@ mod tests {
         assert!(!children.take_announced(BURIED) && children.is_silent(BURIED));
         assert!(children.take_announced(HELD), "that is undone in another way");
     }
+
+    #[test]
+    fn a_wait_that_is_undone_is_no_reason_to_tell_twice() {
+        let mut children = Children::default();
+        for child in [HELD, BURIED] {
+            children.born(PARENT, child, false);
+            children.silent.insert(child, Some(PARENT));
+            children.kin.reaped(child);
+        }
+        children.not_reaped(HELD, true);
+        assert!(children.is_silent(HELD), "its parent has heard our word");
+        children.not_reaped(BURIED, false);
+        assert!(!children.is_silent(BURIED), "its parent has heard nothing");
+        assert_eq!(children.unreaped_of(PARENT).count(), 2);
+    }
 }

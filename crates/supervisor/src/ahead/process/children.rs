@@ -215,9 +215,12 @@ impl Children {
         }
     }
 
-    /// A parent has not waited for a child whose exit is held.
-    pub fn not_reaped(&mut self, child: ProcessId) {
-        self.silent.remove(&child);
+    /// A parent has not waited for a child whose exit is held. `is_told`: the kernel's word of that end was to be kept
+    /// from it before it waited, and still is, as it has heard ours.
+    pub fn not_reaped(&mut self, child: ProcessId, is_told: bool) {
+        if !is_told {
+            self.silent.remove(&child);
+        }
         self.kin.not_reaped(child);
         if let Some(parent) = self.provisionally_reaped.remove(&child) {
             match self.zombies.get(&child) {
@@ -653,7 +656,8 @@ impl Supervisor {
         };
         // One that only looks leaves the child to a wait that may be younger, and undone though this one is not.
         let buries = !wanted.nowait && may_bury && self.may_bury(call.pid, child);
-        let intent = if wanted.nowait || buries { Intent::Nothing } else { Intent::Reap(child) };
+        let is_told = self.ahead.children.is_silent(child);
+        let intent = if wanted.nowait || buries { Intent::Nothing } else { Intent::Reap { child, is_told } };
         let modifies = vec![(Object::Children(call.pid), intent)];
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);

@@ -120,7 +120,7 @@ impl Supervisor {
                 let may_be_locked = self.may_files_be_locked();
                 for payload in payloads {
                     match payload {
-                        Undo::Reap { child } => self.ahead.children.reaped_for_good(child),
+                        Undo::Reap { child, .. } => self.ahead.children.reaped_for_good(child),
                         Undo::Shutdown { own, closed, .. } => self.ahead.shutdowns.is_certain(own, closed),
                         Undo::Sent { receiver, .. } => self.call_receiver(receiver),
                         Undo::Mirror(copied) => self.mirror_is_certain(copied),
@@ -353,9 +353,9 @@ impl Supervisor {
                 Ok(())
             }
             // Of one that was removed a moment ago there is nothing to be told any more.
-            Undo::Reap { child } | Undo::Told { child, .. } if !self.ahead.children.knows(child) => Ok(()),
-            Undo::Reap { child } => {
-                self.ahead.children.not_reaped(child);
+            Undo::Reap { child, .. } | Undo::Told { child, .. } if !self.ahead.children.knows(child) => Ok(()),
+            Undo::Reap { child, is_told } => {
+                self.ahead.children.not_reaped(child, is_told);
                 Ok(())
             }
             Undo::Told { parent, child, status } => {

@@ -59,8 +59,8 @@ pub(crate) enum Intent {
     EndFlags { fd: i32, end: OwnedFd },
     /// Change a file in memory, or its name.
     Memory(Change),
-    /// Learn how a child ended.
-    Reap(ProcessId),
+    /// Learn how a child ended. `is_told`: nobody else than we tells the process of that end.
+    Reap { child: ProcessId, is_told: bool },
     /// Send a signal.
     Send { receiver: ProcessId, number: u64 },
     /// Something whose undo is part of another one.
@@ -106,8 +106,8 @@ pub(crate) enum Undo {
     EndFlags { pipe: (u64, u64), holders: Vec<(ProcessId, i32)>, flags: OFlags },
     /// The file in memory, or its name.
     Memory(Box<Before>, #[expect(dead_code, reason = "its end counts")] Counted),
-    /// The child that had not been waited for.
-    Reap { child: ProcessId },
+    /// The child that had not been waited for. `is_told`: it was we who had told of its end, or have still to tell.
+    Reap { child: ProcessId, is_told: bool },
     /// The child of whose end the process had not heard.
     Told { parent: ProcessId, child: ProcessId, status: i32 },
     /// The signal that was sent.
@@ -214,7 +214,7 @@ impl Supervisor {
                 let kept = Counted::new(before.len());
                 Undo::Memory(Box::new(before), kept)
             }
-            Intent::Reap(child) => Undo::Reap { child },
+            Intent::Reap { child, is_told } => Undo::Reap { child, is_told },
             Intent::Send { receiver, number } => Undo::Sent { receiver, number },
             Intent::Mirror(copied) => Undo::Mirror(copied),
             Intent::Nothing => Undo::Nothing,
