@@ -152,7 +152,7 @@ impl Mount {
         let mount = Mount { place, server };
         BufReader::new(said).read_line(&mut line).map_err(|error| format!("the server says nothing: {error}"))?;
         let address = line.trim().rsplit(' ').next().unwrap_or_default();
-        job(speculator()).args(["mount", address]).args([mount.dir()]).run()?;
+        job(speculator()).args(["mount", "--plain", address]).args([mount.dir()]).run()?;
         Ok(mount)
     }
 

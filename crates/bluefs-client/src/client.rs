@@ -58,7 +58,8 @@ pub(crate) type GivesUp<'g> = &'g dyn Fn() -> bool;
 
 impl Client {
     /// Connects. The first connection has to come about; later ones are tried again.
-    /// With a ticket the connection is encrypted, and the server is the one that the ticket is from.
+    /// With a ticket the connection is encrypted, and the server is the one that the ticket is from. Without one it is
+    /// plain, and goes to loopback addresses only.
     pub fn connect(
         address: Address,
         ticket: Option<Ticket>,
@@ -475,7 +476,7 @@ impl Shared {
             match line::connect(&self.address, fingerprint(&self.ticket), &hello) {
                 Ok(line) => return Some(line),
                 Err(ConnectError::Refused { why, .. }) => self.refused(why),
-                Err(ConnectError::Io { .. }) => {}
+                Err(ConnectError::Io { .. } | ConnectError::Elsewhere { .. }) => {}
             }
             std::thread::sleep(pause);
             pause = (pause * 2).min(PAUSE_MAX);

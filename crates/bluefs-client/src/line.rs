@@ -1,7 +1,7 @@
 //! One connection: how it begins.
 
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 use bluefs_net::{Receiver, Sender};
@@ -25,6 +25,14 @@ pub enum ConnectError {
         /// Why not.
         source: io::Error,
     },
+    /// It would be neither encrypted nor known who is there.
+    #[error("cannot connect to {address} without an invitation: {place} is not a loopback address (127.0.0.1, ::1)")]
+    Elsewhere {
+        /// Where to.
+        address: Address,
+        /// What its host means.
+        place: IpAddr,
+    },
     /// The server.
     #[error("{address} refuses: {text}")]
     Refused {
@@ -47,7 +55,7 @@ pub struct Line {
 /// Connects, and says hello.
 pub fn connect(address: &Address, fingerprint: Option<[u8; 32]>, hello: &Request) -> Result<Line, ConnectError> {
     let io = |source| ConnectError::Io { address: address.clone(), source };
-    let (mut receiver, mut sender) = open(address, fingerprint).map_err(io)?;
+    let (mut receiver, mut sender) = open(address, fingerprint)?;
     receiver.set_timeout(Some(CONNECT_MAX)).map_err(io)?;
     sender.send(hello).map_err(io)?;
     match receiver.receive::<Reply>().map_err(io)? {
@@ -64,20 +72,29 @@ pub fn connect(address: &Address, fingerprint: Option<[u8; 32]>, hello: &Request
     }
 }
 
-fn open(address: &Address, fingerprint: Option<[u8; 32]>) -> io::Result<(Receiver, Sender)> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-    for place in (address.host.as_str(), address.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&place, CONNECT_MAX) {
-            Ok(socket) => {
-                socket.set_write_timeout(Some(SILENCE_MAX))?;
-                socket.set_read_timeout(Some(CONNECT_MAX))?;
-                return match fingerprint {
-                    Some(fingerprint) => bluefs_net::connect(socket, fingerprint),
-                    None => bluefs_net::plain(socket),
-                };
-            }
-            Err(error) => last = error,
+fn open(address: &Address, fingerprint: Option<[u8; 32]>) -> Result<(Receiver, Sender), ConnectError> {
+    let io = |source| ConnectError::Io { address: address.clone(), source };
+    let mut last = io(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    // A name may mean another place each time.
+    for at in (address.host.as_str(), address.port).to_socket_addrs().map_err(io)? {
+        let place = at.ip().to_canonical();
+        if fingerprint.is_none() && !place.is_loopback() {
+            last = ConnectError::Elsewhere { address: address.clone(), place };
+            continue;
+        }
+        match TcpStream::connect_timeout(&at, CONNECT_MAX) {
+            Ok(socket) => return begin(socket, fingerprint).map_err(io),
+            Err(error) => last = io(error),
         }
     }
     Err(last)
+}
+
+fn begin(socket: TcpStream, fingerprint: Option<[u8; 32]>) -> io::Result<(Receiver, Sender)> {
+    socket.set_write_timeout(Some(SILENCE_MAX))?;
+    socket.set_read_timeout(Some(CONNECT_MAX))?;
+    match fingerprint {
+        Some(fingerprint) => bluefs_net::connect(socket, fingerprint),
+        None => bluefs_net::plain(socket),
+    }
 }

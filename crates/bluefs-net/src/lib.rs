@@ -1,6 +1,7 @@
 //! Messages of BlueFS over a socket, in both directions at once: one thread receives, another one sends.
 #![forbid(unsafe_code)]
 
+mod hex;
 mod tls;
 
 use std::io::{self, Read, Write};
@@ -11,6 +12,7 @@ use std::time::Duration;
 use bluefs_wire::{frame, Frames, Wire};
 use rustls::Connection;
 
+pub use hex::{from_hex, to_hex};
 pub use tls::{sha256, Acceptor, Identity};
 
 /// Bytes that are read at once.

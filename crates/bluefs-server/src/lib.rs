@@ -16,7 +16,7 @@ mod session;
 mod untold;
 mod volume;
 
-pub use access::{from_hex, identity_of, random_bytes, to_hex, Everybody, Invitation, Invitations};
+pub use access::{identity_of, random_bytes, Everybody, Invitation, Invitations};
 pub use engine::{Access, Action, ConnectionId, Engine, Event, Grant, Now};
 pub use figures::{Figures, Gauge, Guest, Note, VolumeFigures};
 pub use locks::{Locked, Locks};

@@ -12,8 +12,9 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use bluefs::Time;
+use bluefs_net::to_hex;
 use bluefs_net::{Acceptor, Identity, Receiver, Sender};
-use bluefs_server::{identity_of, to_hex, Access, Invitations};
+use bluefs_server::{identity_of, Access, Invitations};
 use bluefs_wire::{Reply, Request};
 use fuzz::{for_seeds, Dice};
 

@@ -1,5 +1,6 @@
 //! BlueFS: `speculator serve`, `speculator invite`, `speculator fsck`, `speculator mount`, `speculator bluefs`.
 
+mod access;
 pub mod args;
 mod batch;
 mod fsck;

@@ -74,8 +74,8 @@ fn perform(action: Action) -> Result<u8, Failure> {
         Action::Invite(options) => bluefs::invite(&options),
         Action::Mount(options) => bluefs::mount(&options),
         Action::Fsck(options) => bluefs::fsck(&options),
-        Action::Bluefs { action: BluefsAction::Batch { address, invitation, file } } => {
-            bluefs::batch(address, invitation.as_deref(), file.as_deref())
+        Action::Bluefs { action: BluefsAction::Batch { address, access, file } } => {
+            bluefs::batch(address, &access, file.as_deref())
         }
         Action::Doctor(options) => doctor::doctor(&options),
         Action::Completions { shell } => generate::completions(shell),

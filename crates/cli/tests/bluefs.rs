@@ -161,7 +161,7 @@ fn ends_soon(child: &mut Child) -> std::process::ExitStatus {
 /// Writes a file `d/file` that no mount knows: to read it a mount has to ask.
 fn write_unseen(scene: &Scene, server: &Server) {
     std::fs::write(scene.path("list"), "mkdir d\nwrite d/file x\n").expect("written");
-    succeeds(speculator().args(["bluefs", "batch", &server.address]).arg(scene.path("list")));
+    succeeds(speculator().args(["bluefs", "batch", "--plain", &server.address]).arg(scene.path("list")));
 }
 
 #[test]
@@ -203,10 +203,11 @@ fn a_batch_from_standard_input() {
     let server = scene.serve();
     let list = scene.path("list");
     std::fs::write(&list, "mkdir d\nwrite d/a 'one two'\nrename d e\n").expect("written");
-    let told = succeeds(speculator().args(["bluefs", "batch", &server.address]).arg(&list));
+    let told = succeeds(speculator().args(["bluefs", "batch", "--plain", &server.address]).arg(&list));
     assert_eq!(told, "3 operations are on the server's disk, as commit 1\n");
     std::fs::write(&list, "write e/b x\nremove e/none\n").expect("written");
-    let failed = speculator().args(["bluefs", "batch", &server.address]).arg(&list).output().expect("it starts");
+    let failed =
+        speculator().args(["bluefs", "batch", "--plain", &server.address]).arg(&list).output().expect("it starts");
     assert_eq!(failed.status.code(), Some(125));
     let expected = format!("speculator: {}: line 2: No such file or directory; nothing was changed\n", list.display());
     assert_eq!(text(&failed.stderr), expected);
@@ -232,12 +233,57 @@ fn failures_are_one_line() {
     fails(speculator().args(["serve", "--plain"]).arg(&other), 125, "no store, and not empty");
     fails(speculator().args(["serve", "--plain", "--listen", "0.0.0.0:0"]).arg(&store), 125, "could do everything");
     fails(speculator().arg("fsck").arg(scene.path("none")), 125, "there is no store");
-    fails(speculator().args(["mount", "bluefs://127.0.0.1:1/"]).arg(&other), 125, "Connection refused");
+    fails(speculator().args(["mount", "--plain", "bluefs://127.0.0.1:1/"]).arg(&other), 125, "Connection refused");
     fails(speculator().args(["mount", "ftp://x"]).arg(&other), 125, "no address of a volume");
     let server = scene.serve();
     fails(speculator().args(["serve", "--plain"]).arg(&store), 125, "another process uses this store");
-    fails(speculator().args(["mount", &format!("{}/none", server.address)]).arg(&other), 125, "no such volume");
-    fails(speculator().args(["mount", &server.address]).arg(scene.path("nowhere")), 125, "No such file or directory");
+    fails(
+        speculator().args(["mount", "--plain", &format!("{}/none", server.address)]).arg(&other),
+        125,
+        "no such volume",
+    );
+    let nowhere = scene.path("nowhere");
+    fails(speculator().args(["mount", "--plain", &server.address]).arg(nowhere), 125, "No such file or directory");
+}
+
+#[test]
+fn a_client_is_plain_only_if_it_is_said_and_on_this_machine() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let (list, dir) = (scene.path("list"), scene.path("mount"));
+    std::fs::write(&list, "mkdir d\n").expect("written");
+    std::fs::create_dir(&dir).expect("a directory");
+    let invitation = succeeds(speculator().arg("invite").arg(scene.path("store")));
+    let file = scene.path("invitation");
+    std::fs::write(&file, &invitation).expect("written");
+    let mount_list = format!("plain,invitation={}", file.display());
+    for (command, at) in [(&["mount"][..], &dir), (&["bluefs", "batch"], &list)] {
+        let with = |address: &str, options: &[&str]| {
+            let mut with = speculator();
+            with.args(command).args(options).arg(address).arg(at);
+            with
+        };
+        let needed = format!("cannot connect to {}/: an invitation is needed; give --invitation FILE", server.address);
+        fails(&mut with(&server.address, &[]), 125, &needed);
+        for elsewhere in ["192.0.2.1", "[2001:db8::1]"] {
+            let address = format!("bluefs://{elsewhere}:{}/", server.port());
+            let place = elsewhere.trim_matches(['[', ']']);
+            fails(&mut with(&address, &["--plain"]), 125, &format!("{place} is not a loopback address"));
+        }
+        let both = ["--plain", "--invitation", file.to_str().expect("a path")];
+        fails(&mut with(&server.address, &both), 125, "at once; leave one of them out");
+        let environment = ("SPECULATOR_INVITATION", invitation.trim());
+        let mut plain = with(&server.address, &["--plain"]);
+        fails(plain.envs([environment]), 125, "(SPECULATOR_INVITATION) at once");
+    }
+    let mount = |list: &str| {
+        let mut mount = speculator();
+        mount.args(["mount", &server.address, "-o", list]).arg(&dir);
+        mount
+    };
+    fails(&mut mount(&mount_list), 125, "at once; leave one of them out");
+    succeeds(&mut mount("plain"));
+    assert!(Mount(dir.clone()).is_there());
 }
 
 #[test]
@@ -245,7 +291,7 @@ fn a_damaged_store_is_not_served() {
     let scene = Scene::new();
     let server = scene.serve();
     std::fs::write(scene.path("list"), "write a one\n").expect("written");
-    succeeds(speculator().args(["bluefs", "batch", &server.address]).arg(scene.path("list")));
+    succeeds(speculator().args(["bluefs", "batch", "--plain", &server.address]).arg(scene.path("list")));
     drop(server);
     let log = std::fs::read_dir(scene.path("store")).expect("a store").map(|entry| entry.expect("an entry").path());
     let log = log.filter(|path| path.to_string_lossy().contains("log-")).max().expect("a log");
@@ -281,7 +327,7 @@ fn who_is_invited_comes_in_and_nobody_else() {
     fails(&mut batch(&server.address, &reader), 125, "Read-only file system");
     fails(&mut batch(&server.address, &brief), 125, "no right to it");
     fails(&mut batch(&format!("{}/default", server.address), &writer), 125, "no right to it");
-    fails(speculator().args(["bluefs", "batch", &server.address]).arg(&list), 125, "cannot connect");
+    fails(speculator().args(["bluefs", "batch", "--plain", &server.address]).arg(&list), 125, "cannot connect");
     // Another server at the same address is not the one that has invited.
     let other = Server::with(&scene.path("other"), &["--listen", "127.0.0.1:0", "--volume", "work"]);
     fails(&mut batch(&other.address, &writer), 125, "cannot connect");

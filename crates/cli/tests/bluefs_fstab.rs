@@ -16,7 +16,7 @@ mkdir "$3/upper" "$3/work" "$3/dir"
 mount -t overlay none -o "lowerdir=/usr/sbin,upperdir=$3/upper,workdir=$3/work" /usr/sbin
 ln -s "$1" /usr/sbin/mount.fuse.bluefs
 cd "$3"
-echo "$2 $3/dir fuse.bluefs _netdev,noexec,on-disconnect=error,x-test 0 0" > fstab
+echo "$2 $3/dir fuse.bluefs plain,_netdev,noexec,on-disconnect=error,x-test 0 0" > fstab
 mount -T fstab dir
 echo written > dir/file
 cp /bin/true dir/program; ./dir/program 2>/dev/null || echo noexec
@@ -30,7 +30,7 @@ mount -f -T fstab dir; ls dir
 echo "$2 $3/dir fuse.bluefs roo 0 0" > fstab
 mount -T fstab dir 2>&1 && echo mounted || echo status $?
 mount -i -t fuse.bluefs "$2" dir 2>/dev/null && echo mounted || echo "without the helper: no"
-echo "bluefs://127.0.0.1:1/ $3/dir fuse.bluefs defaults 0 0" > fstab
+echo "bluefs://127.0.0.1:1/ $3/dir fuse.bluefs plain 0 0" > fstab
 mount -T fstab dir 2>/dev/null && echo mounted || echo status $?
 "#;
 

@@ -31,7 +31,7 @@ fn serve(scene: &Scene, options: &[&str]) -> Command {
 /// Carries out one line.
 fn batch(server: &Server, line: &str) -> std::process::Output {
     let mut command = speculator();
-    command.args(["bluefs", "batch", &server.address]).stdin(Stdio::piped());
+    command.args(["bluefs", "batch", "--plain", &server.address]).stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a batch");
     child.stdin.take().expect("piped").write_all(line.as_bytes()).expect("written");
     child.wait_with_output().expect("a batch")

@@ -174,7 +174,7 @@ fn a_server_that_starts_again_waits_for_leases_only_if_there_were_any() {
     let address = server.address.clone();
     let batch = |address: &str| {
         let begun = Instant::now();
-        succeeds(speculator().args(["bluefs", "batch", address]).arg(scene.path("list")));
+        succeeds(speculator().args(["bluefs", "batch", "--plain", address]).arg(scene.path("list")));
         begun.elapsed()
     };
     batch(&address);

@@ -496,7 +496,7 @@ fn a_client_with_many_files_is_back_after_five_round_trips() {
     for dir in 0..dirs {
         let files = (0..DIR_FILES).map(|i| format!("write {dir}/{i} x\n"));
         fs::write(&list, format!("mkdir {dir}\n") + &files.collect::<String>()).expect("written");
-        succeeds(speculator().args(["bluefs", "batch", &server.address]).arg(&list));
+        succeeds(speculator().args(["bluefs", "batch", "--plain", &server.address]).arg(&list));
     }
     drop(server);
     let mut serve = network.far().command(env!("CARGO_BIN_EXE_speculator"));

@@ -204,7 +204,7 @@ impl Member {
         self.take_off();
         std::fs::create_dir_all(&self.dir)?;
         let mut command = Command::new(speculator);
-        command.arg("mount").arg(self.link.address()).arg(&self.dir).arg("--foreground");
+        command.args(["mount", "--plain"]).arg(self.link.address()).arg(&self.dir).arg("--foreground");
         let child = mount.insert(command.stderr(Stdio::null()).spawn()?);
         while !self.is_mounted() {
             if child.try_wait()?.is_some() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bluefs_client::Address;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
+use super::access::ClientAccess;
 use super::invite::parse_duration;
 
 /// `speculator serve`.
@@ -141,12 +142,9 @@ pub struct MountOptions {
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
-    /// A file with what `speculator invite` has printed
-    ///
-    /// When left out, the line itself may be in the environment, as SPECULATOR_INVITATION. Without both the connection
-    /// is not encrypted.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub invitation: Option<PathBuf>,
+    /// By what right.
+    #[command(flatten)]
+    pub access: ClientAccess,
 
     /// Stay in the foreground; SIGINT, SIGTERM and SIGHUP unmount
     #[arg(short, long)]
@@ -161,8 +159,8 @@ pub struct MountOptions {
 
     /// Options of mount(8), separated by commas
     ///
-    /// ro, noexec, noatime and what belongs to them; invitation=FILE and on-disconnect=WHAT; remount changes the mount
-    /// that is there. What is for mount(8) and the system's start (_netdev, nofail, x-…) has no effect.
+    /// ro, noexec, noatime and what belongs to them; invitation=FILE, plain and on-disconnect=WHAT; remount changes the
+    /// mount that is there. What is for mount(8) and the system's start (_netdev, nofail, x-…) has no effect.
     #[arg(short, long = "options", value_name = "OPTIONS")]
     pub options: Vec<String>,
 
@@ -193,12 +191,9 @@ pub enum BluefsAction {
         /// The volume
         #[arg(value_name = "bluefs://HOST[:PORT][/VOLUME]")]
         address: Address,
-        /// A file with what `speculator invite` has printed
-        ///
-        /// When left out, the line itself may be in the environment, as SPECULATOR_INVITATION. Without both the
-        /// connection is not encrypted.
-        #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-        invitation: Option<PathBuf>,
+        /// By what right.
+        #[command(flatten)]
+        access: ClientAccess,
         /// The list; standard input when left out
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,

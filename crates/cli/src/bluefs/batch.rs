@@ -6,12 +6,12 @@ use std::path::Path;
 use bluefs::Cred;
 use bluefs_client::{Address, Batch, OnDisconnect};
 
-use super::invite::connect;
+use super::access::ClientAccess;
 use crate::error::{plain, Failure};
 use crate::generate::print;
 
 /// Carries a list of operations out.
-pub fn batch(address: Address, invitation: Option<&Path>, file: Option<&Path>) -> Result<u8, Failure> {
+pub fn batch(address: Address, access: &ClientAccess, file: Option<&Path>) -> Result<u8, Failure> {
     let name = file.map_or_else(|| "standard input".to_owned(), |file| file.display().to_string());
     let read = match file {
         Some(file) => std::fs::read_to_string(file),
@@ -23,7 +23,7 @@ pub fn batch(address: Address, invitation: Option<&Path>, file: Option<&Path>) -
     let text = read.map_err(|error| Failure::Bluefs(format!("cannot read {name}: {}", plain(&error))))?;
     let failed = |error: &dyn std::fmt::Display| Failure::Bluefs(format!("{name}: {error}"));
     let batch = Batch::parse(&text).map_err(|error| failed(&error))?;
-    let client = connect(address, invitation, OnDisconnect::Error)?;
+    let client = access.connect(address, OnDisconnect::Error)?;
     let csn = batch.run(&client, &caller()).map_err(|error| failed(&error))?;
     print(&format!("{} operations are on the server's disk, as commit {}\n", batch.len(), csn.0))?;
     Ok(0)

@@ -1,19 +1,13 @@
 //! `speculator invite`, and the files that it makes.
 
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bluefs_client::{Address, Client, OnDisconnect, Ticket};
-use bluefs_server::{from_hex, identity_of, to_hex, Invitations};
+use bluefs_client::{Invitation, Ticket};
+use bluefs_server::{identity_of, Invitations};
 
 use super::args::InviteOptions;
-use crate::error::{plain, Failure};
+use crate::error::Failure;
 use crate::generate::print;
-
-/// The variable that an invitation may be in.
-const VARIABLE: &str = "SPECULATOR_INVITATION";
-/// The first word of an invitation.
-const FORMAT: &str = "bluefs-invitation-1";
 
 /// Makes an invitation, lists all, or withdraws one.
 pub fn invite(options: &InviteOptions) -> Result<u8, Failure> {
@@ -42,50 +36,9 @@ pub fn invite(options: &InviteOptions) -> Result<u8, Failure> {
     let expires = options.expires.map(|after| (now + after).as_secs());
     let identity = identity_of(store).map_err(failed)?;
     let (_, secret) = invitations.add(&options.volume, options.read_only, expires).map_err(failed)?;
-    let (fingerprint, secret) = (to_hex(&identity.fingerprint()), to_hex(&secret));
-    print(&format!("{FORMAT} {} {fingerprint} {secret}\n", options.volume))?;
+    let ticket = Ticket { fingerprint: identity.fingerprint(), secret };
+    print(&format!("{}\n", Invitation { volume: options.volume.clone(), ticket }))?;
     Ok(0)
-}
-
-/// Connects, with the invitation in a file or in the environment, if there is one.
-pub fn connect(mut address: Address, file: Option<&Path>, on_disconnect: OnDisconnect) -> Result<Client, Failure> {
-    let ticket = match given(file)? {
-        Some((volume, ticket)) => {
-            if address.volume.is_empty() {
-                address.volume = volume;
-            }
-            Some(ticket)
-        }
-        None => None,
-    };
-    let advice = if ticket.is_some() { "" } else { "; does it run, with --plain? else an invitation is needed" };
-    Client::connect(address, ticket, on_disconnect).map_err(|error| Failure::Bluefs(format!("{error}{advice}")))
-}
-
-/// The volume and the right of an invitation, if one is given.
-fn given(file: Option<&Path>) -> Result<Option<(String, Ticket)>, Failure> {
-    let (text, of) = match (file, std::env::var(VARIABLE)) {
-        (Some(file), _) => {
-            let text = std::fs::read_to_string(file);
-            let failed = |error| Failure::Bluefs(format!("cannot read {}: {}", file.display(), plain(&error)));
-            (text.map_err(failed)?, file.display().to_string())
-        }
-        (None, Ok(text)) if !text.is_empty() => (text, VARIABLE.to_owned()),
-        (None, Err(std::env::VarError::NotUnicode(_))) => (String::new(), VARIABLE.to_owned()),
-        (None, _) => return Ok(None),
-    };
-    match parse(&text) {
-        Some(ticket) => Ok(Some(ticket)),
-        // The text is a secret, or was to be one.
-        None => Err(Failure::Bluefs(format!("{of} is no invitation of speculator invite"))),
-    }
-}
-
-fn parse(text: &str) -> Option<(String, Ticket)> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let [FORMAT, volume, fingerprint, secret] = words.as_slice() else { return None };
-    let ticket = Ticket { fingerprint: from_hex(fingerprint)?, secret: from_hex(secret)? };
-    Some(((*volume).to_owned(), ticket))
 }
 
 /// `30m`, `12h`, `7d`.

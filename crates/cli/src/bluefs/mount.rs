@@ -11,8 +11,8 @@ use rustix::mount::{mount_remount, MountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::access::ClientAccess;
 use super::args::{MountOptions, WhenDisconnected};
-use super::invite::connect;
 use super::mount_options::FileSystemOptions;
 use super::status;
 use crate::error::{plain, Failure, STATUS_OURS};
@@ -34,8 +34,11 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         Some(WhenDisconnected::Error) => OnDisconnect::Error,
         Some(WhenDisconnected::Block) | None => OnDisconnect::Block,
     };
-    let invitation = options.invitation.as_deref().or(listed.invitation.as_deref());
-    let client = connect(options.address.clone(), invitation, on_disconnect)?;
+    let access = ClientAccess {
+        invitation: options.access.invitation.clone().or_else(|| listed.invitation.clone()),
+        plain: options.access.plain || listed.plain,
+    };
+    let client = access.connect(options.address.clone(), on_disconnect)?;
     let watch = client.watch();
     let mounted = Mounted::new(client, &options.address.to_string(), &options.dir, listed.flags());
     let mounted = mounted.map_err(|error| Failure::Bluefs(error.to_string()))?;
@@ -75,8 +78,11 @@ fn in_background(options: &MountOptions) -> Result<u8, Failure> {
     let failed = |error: std::io::Error| Failure::Bluefs(format!("cannot start a process: {}", plain(&error)));
     let mut command = Command::new("/proc/self/exe");
     command.args(["mount", "--foreground", "--detached"]);
-    if let Some(file) = &options.invitation {
+    if let Some(file) = &options.access.invitation {
         command.arg("--invitation").arg(file);
+    }
+    if options.access.plain {
+        command.arg("--plain");
     }
     if let Some(what) = options.on_disconnect.and_then(|what| what.to_possible_value()) {
         command.arg(format!("--on-disconnect={}", what.get_name()));

@@ -22,6 +22,8 @@ pub struct FileSystemOptions {
     pub remount: bool,
     /// As `--invitation`.
     pub invitation: Option<PathBuf>,
+    /// As `--plain`.
+    pub plain: bool,
     /// As `--on-disconnect`.
     pub on_disconnect: Option<WhenDisconnected>,
 }
@@ -89,6 +91,8 @@ impl FileSystemOptions {
             self.invitation = Some(file.into());
         } else if let Some(what) = option.strip_prefix("on-disconnect=") {
             self.on_disconnect = Some(WhenDisconnected::from_str(what, false)?);
+        } else if option == "plain" {
+            self.plain = true;
         } else if option == "remount" {
             self.remount = true;
         } else if let Some((_, set, cleared)) = FLAGS.iter().find(|(of, ..)| *of == option) {
@@ -160,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_refused() {
-        for option in ["suid", "dev", "mand", "roo", "invite=a", "on-disconnect=perhaps"] {
+        for option in ["suid", "dev", "mand", "roo", "invite=a", "plain=no", "on-disconnect=perhaps"] {
             assert!(FileSystemOptions::parse(&format!("ro,{option}")).is_err(), "{option}");
         }
     }
@@ -170,6 +174,7 @@ mod tests {
         let options = FileSystemOptions::parse("_netdev,invitation=/etc/work,on-disconnect=error,remount").unwrap();
         assert_eq!(options.invitation, Some(PathBuf::from("/etc/work")));
         assert_eq!((options.on_disconnect, options.remount), (Some(WhenDisconnected::Error), true));
+        assert!(!options.plain && FileSystemOptions::parse("nofail,plain").unwrap().plain);
     }
 
     #[test]

@@ -66,13 +66,18 @@ impl Drop for Server {
     }
 }
 
+/// What a mount is told about its right, unless its options do: servers of tests are plain ones mostly.
+fn right(options: &[&str]) -> Option<&'static str> {
+    (!options.contains(&"--invitation")).then_some("--plain")
+}
+
 /// A mount, unmounted at the end.
 pub struct Mount(pub PathBuf);
 
 impl Mount {
     pub fn new(address: &str, dir: &Path, options: &[&str]) -> Mount {
         std::fs::create_dir_all(dir).expect("a directory");
-        succeeds(speculator().args(["mount", address]).arg(dir).args(options));
+        succeeds(speculator().arg("mount").args(right(options)).args([address]).arg(dir).args(options));
         Mount(dir.to_owned())
     }
 
@@ -107,7 +112,14 @@ impl Foreground {
     /// By this command, which is `speculator`, with options.
     pub fn by(mut command: Command, options: &[&str], address: &str, dir: &Path) -> Foreground {
         std::fs::create_dir_all(dir).expect("a directory");
-        command.arg("mount").args(options).arg(address).arg(dir).arg("--foreground").stdout(Stdio::null());
+        command
+            .arg("mount")
+            .args(right(options))
+            .args(options)
+            .arg(address)
+            .arg(dir)
+            .arg("--foreground")
+            .stdout(Stdio::null());
         let (child, mount) = (command.spawn().expect("a mount"), Mount(dir.to_owned()));
         let begun = Instant::now();
         while !mount.is_there() {

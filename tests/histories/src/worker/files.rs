@@ -156,7 +156,7 @@ impl Files {
     fn batch(&self, lines: &[Line]) -> Answer {
         let run = || {
             let mut command = Command::new(&self.speculator);
-            command.args(["bluefs", "batch", &self.address]).stdin(Stdio::piped());
+            command.args(["bluefs", "batch", "--plain", &self.address]).stdin(Stdio::piped());
             let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
             child.stdin.take().map_or(Ok(()), |mut input| input.write_all(list(lines).as_bytes()))?;
             child.wait_with_output()

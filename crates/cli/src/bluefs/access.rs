@@ -1,0 +1,74 @@
+//! By what right a client connects: an invitation, or none, which is to be said.
+
+use std::path::PathBuf;
+
+use bluefs_client::{Address, Client, ConnectError, Invitation, OnDisconnect};
+use clap::{Args, ValueHint};
+
+use crate::error::{plain, Failure};
+
+/// The variable that an invitation may be in.
+const VARIABLE: &str = "SPECULATOR_INVITATION";
+
+/// What a command that connects is told.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ClientAccess {
+    /// A file with what `speculator invite` has printed
+    ///
+    /// When left out, the line itself may be in the environment, as SPECULATOR_INVITATION.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub invitation: Option<PathBuf>,
+
+    /// Connect without encryption and without an invitation, to a server of this machine that was started with --plain
+    #[arg(long)]
+    pub plain: bool,
+}
+
+impl ClientAccess {
+    /// Connects.
+    pub fn connect(&self, address: Address, on_disconnect: OnDisconnect) -> Result<Client, Failure> {
+        let failed = |text: String| Failure::Bluefs(text);
+        let invitation = match (self.given()?, self.plain) {
+            (Some((_, of)), true) => {
+                return Err(failed(format!(
+                    "cannot connect to {address} with --plain and an invitation ({of}) at once; leave one of them out"
+                )))
+            }
+            (None, false) => {
+                return Err(failed(format!(
+                    "cannot connect to {address}: an invitation is needed; give --invitation FILE with what \
+                     speculator invite has printed, or --plain if the server runs on this machine with --plain"
+                )))
+            }
+            (given, _) => given.map(|(invitation, _)| invitation),
+        };
+        let address = invitation.iter().fold(address, |address, invitation| invitation.completes(address));
+        let connected = Client::connect(address, invitation.map(|invitation| invitation.ticket), on_disconnect);
+        connected.map_err(|error| {
+            let advice = match &error {
+                ConnectError::Elsewhere { .. } => "; give --invitation FILE with what speculator invite has printed",
+                _ if self.plain => "; does it run, with --plain? else an invitation is needed",
+                _ => "",
+            };
+            failed(format!("{error}{advice}"))
+        })
+    }
+
+    /// The invitation and where it was, if one is given.
+    fn given(&self) -> Result<Option<(Invitation, String)>, Failure> {
+        let (text, of) = match (&self.invitation, std::env::var(VARIABLE)) {
+            (Some(file), _) => {
+                let text = std::fs::read_to_string(file);
+                let failed = |error| Failure::Bluefs(format!("cannot read {}: {}", file.display(), plain(&error)));
+                (text.map_err(failed)?, file.display().to_string())
+            }
+            (None, Ok(text)) if !text.is_empty() => (text, VARIABLE.to_owned()),
+            (None, Err(std::env::VarError::NotUnicode(_))) => (String::new(), VARIABLE.to_owned()),
+            (None, _) => return Ok(None),
+        };
+        match text.parse() {
+            Ok(invitation) => Ok(Some((invitation, of))),
+            Err(error) => Err(Failure::Bluefs(format!("{of} is {error}"))),
+        }
+    }
+}
