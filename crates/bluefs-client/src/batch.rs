@@ -1,21 +1,18 @@
 //! A list of operations as one transaction: everything that the paths meant when it was made is a hypothesis, and when
 //! one is wrong, the list is made anew.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use bluefs::op::{Content, Failure, RenameMode, SetAttr, STEP_BYTES_MAX};
-use bluefs::query::{Answer, Query};
-use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Interval, Key, Kind, Name, Outcome, Runs, Step};
+use bluefs::{Cred, Csn, Errno, Group, Key};
 
 use crate::client::Client;
+use crate::transaction::{message, path, NotDone, Operation, Transaction};
 
 /// Attempts, while others change the same.
 const ATTEMPTS_MAX: usize = 16;
 /// Attempts behind which others are kept from changing the same.
 const POLITE_ATTEMPTS: usize = 3;
-/// Contents up to this size travel in the interval itself.
-const INLINE_BYTES_MAX: usize = 64 << 10;
 
 /// Why a batch was not carried out. Nothing of it was.
 #[derive(Debug, thiserror::Error)]
@@ -46,27 +43,6 @@ pub enum BatchError {
     #[error("the server cannot be asked: {}; nothing was changed", message(*.0))]
     Unreachable(Errno),
 }
-
-fn message(errno: Errno) -> String {
-    let text = std::io::Error::from_raw_os_error(i32::from(errno.0)).to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Operation {
-    Mkdir(Path),
-    Write(Path, Vec<u8>),
-    Append(Path, Vec<u8>),
-    Remove(Path),
-    Rmdir(Path),
-    Rename(Path, Path),
-    Link(Path, Path),
-    Symlink(Vec<u8>, Path),
-    Chmod(u16, Path),
-    Truncate(u64, Path),
-}
-
-type Path = Vec<Name>;
 
 /// A list of operations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -106,24 +82,23 @@ impl Batch {
         for attempt in 0..ATTEMPTS_MAX {
             let keys = if attempt < POLITE_ATTEMPTS { BTreeSet::new() } else { read };
             let _alone = Alone::with(client, keys).map_err(BatchError::Unreachable)?;
-            let mut plan = Plan::new(client, cred)?;
-            // What was read for it was not read at one moment: it is refused if all of that still holds.
-            let refused = plan.add_all(&self.operations).err();
-            read = plan.reads.clone();
-            match (plan.submit(), refused) {
-                (Ok((Outcome::Committed { .. }, _)), Some(refused)) => return Err(refused),
-                (Ok((Outcome::Committed { csn, .. }, _)), None) => return Ok(csn),
-                (Ok((Outcome::Failed(Failure::Refused { step, errno }), lines)), _) => {
-                    let line = lines.get(step as usize).copied().unwrap_or_default();
+            let mut transaction = Transaction::begin(client, cred).map_err(BatchError::Unreachable)?;
+            // If one is refused, so is the transaction.
+            let _ = self.operations.iter().try_for_each(|(_, operation)| transaction.add(operation));
+            read = transaction.reads().clone();
+            match transaction.close() {
+                Ok(csn) => return Ok(csn),
+                Err(NotDone::Conflict) => {}
+                Err(NotDone::Refused { operation, errno }) => {
+                    let line = self.operations.get(operation).map(|(line, _)| *line).unwrap_or_default();
                     return Err(BatchError::Refused { line, errno });
                 }
-                (Ok((Outcome::Failed(Failure::Malformed), lines)), _) => {
-                    let why = "the list is larger than one transaction may be".to_owned();
-                    return Err(BatchError::Syntax { line: lines.last().copied().unwrap_or(1), why });
+                Err(too_large @ NotDone::TooLarge) => {
+                    let line = self.operations.last().map_or(1, |(line, _)| *line);
+                    return Err(BatchError::Syntax { line, why: too_large.to_string() });
                 }
-                (Ok((Outcome::Failed(_), _)), _) => {}
-                (Err(errno), Some(_)) => return Err(BatchError::Unreachable(errno)),
-                (Err(errno), None) => return Err(BatchError::Unknown(errno)),
+                Err(NotDone::Unreachable(errno)) => return Err(BatchError::Unreachable(errno)),
+                Err(NotDone::Unknown(errno)) => return Err(BatchError::Unknown(errno)),
             }
         }
         Err(BatchError::Contended)
@@ -151,195 +126,31 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// What a batch becomes.
-struct Plan<'c> {
-    client: &'c Client,
-    cred: &'c Cred,
-    base: Csn,
-    /// What the batch itself has made of names.
-    names: BTreeMap<(Ino, Name), Option<(Ino, Kind)>>,
-    reads: BTreeSet<Key>,
-    steps: Vec<Step>,
-    lines: Vec<usize>,
-    numbers: std::ops::Range<u64>,
-    staged: Vec<(u64, Vec<u8>)>,
-}
-
-impl<'c> Plan<'c> {
-    fn new(client: &'c Client, cred: &'c Cred) -> Result<Plan<'c>, BatchError> {
-        // What is read later is at least as new: a change in between is found as a conflict.
-        let (base, _) = client.ask(cred, Query::Space, &|| false).map_err(BatchError::Unreachable)?;
-        let (names, reads, numbers) = (BTreeMap::new(), BTreeSet::new(), 0..0);
-        Ok(Plan { client, cred, base, names, reads, steps: vec![], lines: vec![], numbers, staged: vec![] })
-    }
-
-    /// Has it carried out. Says what comes of it, and the line of each step.
-    fn submit(self) -> Result<(Outcome, Vec<usize>), Errno> {
-        let (reads, creds) = (self.reads.into_iter().collect(), vec![self.cred.clone()]);
-        let interval = Interval { number: 0, base: self.base, after: Runs::new(), reads, creds, steps: self.steps };
-        Ok((self.client.submit(interval, self.staged, &|| false)?, self.lines))
-    }
-
-    /// Plans all operations; or none, if one is refused.
-    fn add_all(&mut self, operations: &[(usize, Operation)]) -> Result<(), BatchError> {
-        for (line, operation) in operations {
-            match self.changes(operation) {
-                Ok(changes) => self.add(*line, changes),
-                Err(errno) => {
-                    (self.steps, self.staged, self.lines) = (vec![], vec![], vec![]);
-                    return Err(BatchError::Refused { line: *line, errno });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, line: usize, changes: Vec<Change>) {
-        for change in changes {
-            self.steps.push(Step { cred: 0, time: None, change });
-            self.lines.push(line);
-        }
-    }
-
-    fn changes(&mut self, operation: &Operation) -> Result<Vec<Change>, Errno> {
-        Ok(match operation {
-            Operation::Mkdir(path) => vec![self.create(path, Kind::Dir, 0o755, Vec::new())?.1],
-            Operation::Symlink(target, path) => vec![self.create(path, Kind::Symlink, 0o777, target.clone())?.1],
-            Operation::Write(path, data) => {
-                let (dir, name) = self.parent(path)?;
-                let (ino, first) = match self.lookup(dir, &name)? {
-                    Some((ino, _)) => {
-                        let set = SetAttr { size: Some(0), ..SetAttr::default() };
-                        (ino, Change::SetAttr { ino, set })
-                    }
-                    None => self.create(path, Kind::File, 0o644, Vec::new())?,
-                };
-                vec![first, Change::Write { ino, offset: 0, content: self.content(data) }]
-            }
-            Operation::Append(path, data) => {
-                vec![Change::Append { ino: self.existing(path)?, content: self.content(data) }]
-            }
-            Operation::Remove(path) => {
-                let (dir, name) = self.parent(path)?;
-                self.names.insert((dir, name.clone()), None);
-                vec![Change::Unlink { dir, name }]
-            }
-            Operation::Rmdir(path) => {
-                let (dir, name) = self.parent(path)?;
-                self.names.insert((dir, name.clone()), None);
-                vec![Change::Rmdir { dir, name }]
-            }
-            Operation::Rename(from, to) => {
-                let ((from_dir, from), (to_dir, to)) = (self.parent(from)?, self.parent(to)?);
-                let moved = self.lookup(from_dir, &from)?.ok_or(Errno::NOENT)?;
-                let replaced = self.lookup(to_dir, &to)?;
-                // Two names of one file stay as they are.
-                if replaced.map(|(ino, _)| ino) != Some(moved.0) {
-                    self.names.insert((from_dir, from.clone()), None);
-                    self.names.insert((to_dir, to.clone()), Some(moved));
-                }
-                vec![Change::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace }]
-            }
-            Operation::Link(old, new) => {
-                let ino = self.existing(old)?;
-                let (dir, name) = self.parent(new)?;
-                self.names.insert((dir, name.clone()), Some((ino, Kind::File)));
-                vec![Change::Link { ino, dir, name }]
-            }
-            Operation::Chmod(mode, path) => {
-                let set = SetAttr { mode: Some(*mode), ..SetAttr::default() };
-                vec![Change::SetAttr { ino: self.existing(path)?, set }]
-            }
-            Operation::Truncate(size, path) => {
-                let set = SetAttr { size: Some(*size), ..SetAttr::default() };
-                vec![Change::SetAttr { ino: self.existing(path)?, set }]
-            }
-        })
-    }
-
-    fn create(&mut self, path: &Path, kind: Kind, mode: u16, target: Vec<u8>) -> Result<(Ino, Change), Errno> {
-        let (dir, name) = self.parent(path)?;
-        if self.numbers.is_empty() {
-            self.numbers = self.client.lend()?.inodes();
-        }
-        let ino = Ino(self.numbers.next().ok_or(Errno::IO)?);
-        self.names.insert((dir, name.clone()), Some((ino, kind)));
-        Ok((ino, Change::Create { dir, name, ino: Some(ino), kind, mode, rdev: 0, target }))
-    }
-
-    fn content(&mut self, data: &[u8]) -> Content {
-        if data.len() <= INLINE_BYTES_MAX.min(STEP_BYTES_MAX) {
-            return Content::Inline(data.to_vec());
-        }
-        let id = self.staged.len() as u64;
-        self.staged.push((id, data.to_vec()));
-        Content::Staged(id)
-    }
-
-    /// What a path means. Symbolic links are not followed.
-    fn existing(&mut self, path: &Path) -> Result<Ino, Errno> {
-        if path.is_empty() {
-            return Ok(Ino::ROOT);
-        }
-        let (dir, name) = self.parent(path)?;
-        self.lookup(dir, &name)?.map(|(ino, _)| ino).ok_or(Errno::NOENT)
-    }
-
-    fn parent(&mut self, path: &Path) -> Result<(Ino, Name), Errno> {
-        let (name, dirs) = path.split_last().ok_or(Errno::INVAL)?;
-        let mut at = Ino::ROOT;
-        for dir in dirs {
-            at = match self.lookup(at, dir)? {
-                Some((ino, Kind::Dir)) => ino,
-                Some(_) => return Err(Errno::NOTDIR),
-                None => return Err(Errno::NOENT),
-            };
-        }
-        Ok((at, name.clone()))
-    }
-
-    fn lookup(&mut self, dir: Ino, name: &Name) -> Result<Option<(Ino, Kind)>, Errno> {
-        if let Some(known) = self.names.get(&(dir, name.clone())) {
-            return Ok(*known);
-        }
-        let query = Query::Lookup { dir, name: name.clone() };
-        self.reads.extend([Key::Attr(dir), Key::Name(dir, name.clone())]);
-        let found = match self.client.ask(self.cred, query, &|| false) {
-            Ok((_, Answer::Inode(ino, inode))) => Some((ino, inode.kind)),
-            // A directory that this batch has made is not at the server yet: it is empty.
-            Err(Errno::NOENT) => None,
-            Err(Errno::STALE) if self.names.values().flatten().any(|(ino, _)| *ino == dir) => None,
-            Ok(_) => return Err(Errno::IO),
-            Err(errno) => return Err(errno),
-        };
-        Ok(found)
-    }
-}
-
 fn operation(words: &[String]) -> Result<Option<Operation>, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     Ok(Some(match words.as_slice() {
         [] => return Ok(None),
-        ["mkdir", at] => Operation::Mkdir(path(at)?),
-        ["write", at, text] => Operation::Write(path(at)?, text.as_bytes().to_vec()),
+        ["mkdir", at] => Operation::Mkdir(path(at.as_bytes())?),
+        ["write", at, text] => Operation::Write(path(at.as_bytes())?, text.as_bytes().to_vec()),
         ["put", file, at] => {
             let data = std::fs::read(PathBuf::from(file)).map_err(|error| format!("cannot read {file}: {error}"))?;
-            Operation::Write(path(at)?, data)
+            Operation::Write(path(at.as_bytes())?, data)
         }
-        ["append", at, text] => Operation::Append(path(at)?, text.as_bytes().to_vec()),
-        ["remove", at] => Operation::Remove(path(at)?),
-        ["rmdir", at] => Operation::Rmdir(path(at)?),
-        ["rename", from, to] => Operation::Rename(path(from)?, path(to)?),
-        ["link", old, new] => Operation::Link(path(old)?, path(new)?),
-        ["symlink", target, at] => Operation::Symlink(target.as_bytes().to_vec(), path(at)?),
+        ["append", at, text] => Operation::Append(path(at.as_bytes())?, text.as_bytes().to_vec()),
+        ["remove", at] => Operation::Remove(path(at.as_bytes())?),
+        ["rmdir", at] => Operation::Rmdir(path(at.as_bytes())?),
+        ["rename", from, to] => Operation::Rename(path(from.as_bytes())?, path(to.as_bytes())?),
+        ["link", old, new] => Operation::Link(path(old.as_bytes())?, path(new.as_bytes())?),
+        ["symlink", target, at] => Operation::Symlink(target.as_bytes().to_vec(), path(at.as_bytes())?),
         ["chmod", mode, at] => {
             let wrong = || format!("{mode} is no mode; write it in octal, such as 644");
             let mode = u16::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o7777).ok_or_else(wrong)?;
-            Operation::Chmod(mode, path(at)?)
+            Operation::Chmod(mode, path(at.as_bytes())?)
         }
-        ["truncate", size, at] => {
-            Operation::Truncate(size.parse().map_err(|_| format!("{size} is no number of bytes"))?, path(at)?)
-        }
+        ["truncate", size, at] => Operation::Truncate(
+            size.parse().map_err(|_| format!("{size} is no number of bytes"))?,
+            path(at.as_bytes())?,
+        ),
         [name, ..] => {
             return Err(format!(
                 "{name} with {} words is no operation; there are mkdir PATH, write PATH TEXT, put FILE PATH, \
@@ -349,11 +160,6 @@ fn operation(words: &[String]) -> Result<Option<Operation>, String> {
             ))
         }
     }))
-}
-
-fn path(text: &str) -> Result<Path, String> {
-    let parts = text.split('/').filter(|part| !part.is_empty() && *part != ".");
-    parts.map(|part| Name::new(part.as_bytes()).ok_or_else(|| format!("{text} is no path in a volume"))).collect()
 }
 
 fn words(line: &str) -> Result<Vec<String>, String> {

@@ -11,8 +11,10 @@ mod client;
 mod invitation;
 mod line;
 mod locks;
+mod own;
 mod sent;
 mod state;
+mod transaction;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use batch::{Batch, BatchError};
@@ -20,8 +22,10 @@ pub use cached::Told;
 pub use client::{Client, Opening, Watch};
 pub use invitation::{Invitation, InvitationError};
 pub use line::ConnectError;
+pub use own::own_cred;
 pub use sent::Touched;
 pub use state::Counts;
+pub use transaction::{message, path, NotDone, Operation, Path, Transaction};
 
 /// What an invitation gives its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]

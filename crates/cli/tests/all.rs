@@ -42,6 +42,7 @@ mod answers;
 mod appended;
 mod bad_input_run;
 mod bluefs;
+mod bluefs_c;
 mod bluefs_contention;
 mod bluefs_fstab;
 mod bluefs_hostile;

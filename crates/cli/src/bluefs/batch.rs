@@ -3,8 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use bluefs::Cred;
-use bluefs_client::{Address, Batch, OnDisconnect};
+use bluefs_client::{own_cred, Address, Batch, OnDisconnect};
 
 use super::access::ClientAccess;
 use crate::error::{plain, Failure};
@@ -24,13 +23,7 @@ pub fn batch(address: Address, access: &ClientAccess, file: Option<&Path>) -> Re
     let failed = |error: &dyn std::fmt::Display| Failure::Bluefs(format!("{name}: {error}"));
     let batch = Batch::parse(&text).map_err(|error| failed(&error))?;
     let client = access.connect(address, OnDisconnect::Error)?;
-    let csn = batch.run(&client, &caller()).map_err(|error| failed(&error))?;
+    let csn = batch.run(&client, &own_cred()).map_err(|error| failed(&error))?;
     print(&format!("{} operations are on the server's disk, as commit {}\n", batch.len(), csn.0))?;
     Ok(0)
-}
-
-fn caller() -> Cred {
-    let groups = rustix::process::getgroups().unwrap_or_default();
-    let groups = groups.into_iter().map(|gid| gid.as_raw()).take(bluefs::op::GROUPS_MAX).collect();
-    Cred { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), groups }
 }
