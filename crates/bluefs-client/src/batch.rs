@@ -71,6 +71,15 @@ impl Batch {
         self.operations.len()
     }
 
+    /// Bytes of contents.
+    pub fn bytes(&self) -> u64 {
+        let each = self.operations.iter().map(|(_, operation)| match operation {
+            Operation::Write(_, data) | Operation::Append(_, data) => data.len() as u64,
+            _ => 0,
+        });
+        each.sum()
+    }
+
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()

@@ -38,6 +38,14 @@ struct Shared {
     cutter: Mutex<Option<Cutter>>,
     /// How many there were.
     connection: AtomicU64,
+    traffic: Arc<Traffic>,
+}
+
+/// Bytes of all connections.
+#[derive(Debug, Default)]
+struct Traffic {
+    sent: AtomicU64,
+    received: AtomicU64,
 }
 
 /// A session with a server. Clones are the same session; the last one that goes ends it.
@@ -76,6 +84,7 @@ impl Client {
             front: OnceLock::new(),
             cutter: Mutex::new(None),
             connection: AtomicU64::new(0),
+            traffic: Arc::default(),
         });
         let keeper = shared.clone();
         let spawned = std::thread::Builder::new().name("connection".to_owned()).spawn(move || keeper.keep(line));
@@ -231,7 +240,7 @@ impl Client {
 
     /// What is done, for people.
     pub fn counts(&self) -> Counts {
-        self.state().counts()
+        self.0 .0.counts(&self.state())
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -294,7 +303,7 @@ impl Watch {
     pub fn look(&self) -> Option<(bool, Counts)> {
         let shared = self.0.upgrade()?;
         let state = shared.lock();
-        Some((state.output.is_some(), state.counts()))
+        Some((state.output.is_some(), shared.counts(&state)))
     }
 }
 
@@ -347,6 +356,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    fn counts(&self, state: &State) -> Counts {
+        let Traffic { sent, received } = &*self.traffic;
+        let (sent_bytes, received_bytes) = (sent.load(Ordering::Relaxed), received.load(Ordering::Relaxed));
+        Counts { sent_bytes, received_bytes, ..state.counts() }
+    }
+
     fn has_line(&self) -> bool {
         self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_some()
     }
@@ -383,7 +398,9 @@ impl Shared {
         let Line { mut receiver, sender, .. } = line;
         let Ok(cutter) = sender.cutter() else { return };
         let (to_output, output) = mpsc::channel();
-        let sending = std::thread::Builder::new().name("send".to_owned()).spawn(move || send(sender, &output));
+        let traffic = self.traffic.clone();
+        let send = move || send(sender, &output, &traffic);
+        let sending = std::thread::Builder::new().name("send".to_owned()).spawn(send);
         let Ok(sending) = sending else { return };
         // On a connection the first word is that no lease of the one before is used.
         self.connection.fetch_add(1, Ordering::Relaxed);
@@ -401,9 +418,12 @@ impl Shared {
             state.connected(to_output.clone());
         }
         self.changed.notify_all();
-        let mut heard = Instant::now();
+        let (mut heard, mut received) = (Instant::now(), 0);
         loop {
-            match receiver.receive::<Reply>() {
+            let next = receiver.receive::<Reply>();
+            self.traffic.received.fetch_add(receiver.received() - received, Ordering::Relaxed);
+            received = receiver.received();
+            match next {
                 Ok(Some(Reply::Refused { why, .. })) => {
                     self.refused(why);
                     break;
@@ -502,9 +522,13 @@ impl Shared {
     }
 }
 
-fn send(mut sender: Sender, output: &mpsc::Receiver<Request>) {
+fn send(mut sender: Sender, output: &mpsc::Receiver<Request>, traffic: &Traffic) {
+    let mut sent = 0;
     while let Ok(request) = output.recv() {
-        if sender.send(&request).is_err() {
+        let is_over = sender.send(&request).is_err();
+        traffic.sent.fetch_add(sender.sent() - sent, Ordering::Relaxed);
+        sent = sender.sent();
+        if is_over {
             break;
         }
     }

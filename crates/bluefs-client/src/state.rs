@@ -8,7 +8,7 @@ use bluefs::lease::{Millis, TERM_MS};
 use bluefs::op::Inode;
 use bluefs::query::{Answer, Query};
 use bluefs::session::InFlight;
-use bluefs::{Cred, Csn, Errno, Group, Ino, Key, Outcome, SessionId};
+use bluefs::{Cred, Csn, Errno, Group, Ino, Interval, Key, Outcome, SessionId};
 use bluefs_wire::{LockKind, LockRequest, Reply, Request};
 use rustix::time::{clock_gettime, ClockId};
 
@@ -57,6 +57,14 @@ pub struct Counts {
     pub in_flight: u64,
     /// Leases.
     pub leases: u64,
+    /// Bytes that were given to connections, and that came from them.
+    pub sent_bytes: u64,
+    /// See `sent_bytes`.
+    pub received_bytes: u64,
+    /// Contents of changes that are on the server's disk.
+    pub written_bytes: u64,
+    /// Contents of changes that the server has not answered yet.
+    pub unwritten_bytes: u64,
 }
 
 /// Milliseconds of a clock that goes on while the machine sleeps: a lease ends meanwhile.
@@ -228,7 +236,18 @@ impl State {
     pub fn counts(&self) -> Counts {
         let waiting = self.pending.values().filter(|one| one.reply.is_none() && !one.background).count();
         let in_flight = (waiting + self.flight.again().count()) as u64;
-        Counts { in_flight, leases: self.cache.lease_count(now()) as u64, ..self.counts }
+        let unwritten_bytes = self.flight.again().map(|interval| self.content_bytes(interval)).sum();
+        let leases = self.cache.lease_count(now()) as u64;
+        Counts { in_flight, leases, unwritten_bytes, ..self.counts }
+    }
+
+    /// Bytes of contents that an interval carries or takes.
+    fn content_bytes(&self, interval: &Interval) -> u64 {
+        let staged = self.staged.get(&interval.number).into_iter().flatten().map(|piece| match piece {
+            Request::Stage { data, .. } => data.len(),
+            _ => 0,
+        });
+        interval.steps.iter().map(|step| step.change.bytes()).chain(staged).sum::<usize>() as u64
     }
 
     /// The connection is gone: nobody tells any more what changes.
@@ -273,7 +292,7 @@ impl State {
     }
 
     /// Sends an interval, and before it the contents that it takes.
-    pub fn submit(&mut self, interval: bluefs::Interval, staged: Vec<Request>) -> u64 {
+    pub fn submit(&mut self, interval: Interval, staged: Vec<Request>) -> u64 {
         let interval = self.flight.send(interval).clone();
         let number = interval.number;
         self.cache.begun(&interval);
@@ -351,6 +370,7 @@ impl State {
         if let Ok(Outcome::Committed { effects, .. }) = &outcome {
             if let Some(interval) = self.flight.get(number) {
                 self.cache.committed(interval, effects);
+                self.counts.written_bytes += self.content_bytes(interval);
             }
         }
         self.cache.settled(number);

@@ -10,6 +10,7 @@ mod metrics;
 mod mount;
 mod mount_options;
 mod needs;
+mod progress;
 mod serve;
 mod status;
 

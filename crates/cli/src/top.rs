@@ -33,7 +33,7 @@ pub fn top(options: &TopOptions) -> Result<u8, Failure> {
         return print(&seen.json()).map(|()| 0);
     }
     if options.once || !termios::isatty(std::io::stdout()) {
-        return print(&seen.view(&HashMap::new())).map(|()| 0);
+        return print(&seen.view(&Before::default())).map(|()| 0);
     }
     watch(seen, options)
 }
@@ -45,8 +45,14 @@ struct Seen {
     servers: Vec<ServerStatus>,
 }
 
-/// The age of a world and its commits when it was last looked at, by its supervisor.
-type Before = HashMap<i32, (u64, u64)>;
+/// What was seen when it was last looked at.
+#[derive(Default)]
+struct Before {
+    /// The age of a world and its commits, by its supervisor.
+    worlds: HashMap<i32, (u64, u64)>,
+    /// Mounts, by their processes.
+    mounts: HashMap<i32, MountStatus>,
+}
 
 impl Seen {
     fn now(pid: Option<i32>) -> Result<Seen, Failure> {
@@ -73,13 +79,16 @@ impl Seen {
     }
 
     fn view(&self, before: &Before) -> String {
-        let worlds = self.worlds.iter().map(|world| view(world, before.get(&world.supervisor).copied()));
-        let mounts = worlds.chain(self.mounts.iter().map(mount_view));
+        let worlds = self.worlds.iter().map(|world| view(world, before.worlds.get(&world.supervisor).copied()));
+        let mounts = self.mounts.iter().map(|mount| mount_view(mount, before.mounts.get(&mount.process)));
+        let mounts = worlds.chain(mounts);
         mounts.chain(self.servers.iter().map(server_view)).collect::<Vec<_>>().join("\n")
     }
 
     fn before(&self) -> Before {
-        self.worlds.iter().map(|world| (world.supervisor, (world.age_us, commits(world)))).collect()
+        let worlds = self.worlds.iter().map(|world| (world.supervisor, (world.age_us, commits(world))));
+        let mounts = self.mounts.iter().map(|mount| (mount.process, mount.clone()));
+        Before { worlds: worlds.collect(), mounts: mounts.collect() }
     }
 }
 
@@ -165,7 +174,7 @@ fn key(input: &std::io::Stdin) -> Option<u8> {
 
 /// Until the last of them has ended, or the user has seen enough.
 fn watch(mut seen: Seen, options: &TopOptions) -> Result<u8, Failure> {
-    let mut before = Before::new();
+    let mut before = Before::default();
     let keys = Keys::new();
     while !seen.is_empty() {
         print(&format!("{CLEAR}{}", fitted(&seen.view(&before))))?;
@@ -222,18 +231,58 @@ fn view(world: &WorldStatus, before: Option<(u64, u64)>) -> String {
     text + &counts(&world.ahead) + &guesses(&world.ahead) + &processes(&world.ahead.processes)
 }
 
-/// A mount of a BlueFS volume.
-fn mount_view(mount: &MountStatus) -> String {
+/// A mount of a BlueFS volume. Rates are those since it was last looked at, or else since it was mounted.
+fn mount_view(mount: &MountStatus, before: Option<&MountStatus>) -> String {
     let MountStatus { process, in_flight, hits, asked, changes, leases, .. } = mount;
     let is_connected = if mount.is_connected { "connected" } else { "the server cannot be reached" };
+    let passed_us = mount.age_us - before.map_or(0, |before| before.age_us.min(mount.age_us));
+    let rate = |of: fn(&MountStatus) -> u64| of(mount).saturating_sub(before.map_or(0, of));
+    let progress = |of: fn(&MountStatus) -> u64| Progress { done: of(mount), lately: rate(of), passed_us };
+    let [came, sent] = [progress(|mount| mount.received_bytes), progress(|mount| mount.sent_bytes)].map(|of| of.text());
+    let written = progress(|mount| mount.written_bytes);
+    let left = match mount.unwritten_bytes {
+        0 => String::new(),
+        left => format!("; {} not yet, whose writers wait{}", mebibytes(left), written.time_for(left)),
+    };
+    let written = written.text();
     format!(
         "mount {}: {}, process {process}\n  up           {}, {is_connected}\n  \
          operations   {in_flight} wait for the server; {changes} changes, {asked} questions, {hits} answered here\n  \
-         leases       {leases}\n  safe         all that has returned is on the server's disk\n",
+         leases       {leases}\n  bytes        {came} came, {sent} were sent\n  \
+         written      {written} are on the server's disk{left}\n  \
+         safe         all that has returned is on the server's disk\n",
         one_line(&mount.mount),
         one_line(&mount.volume),
         seconds(mount.age_us)
     )
+}
+
+/// Bytes, and how fast they get more.
+#[derive(Clone, Copy)]
+struct Progress {
+    done: u64,
+    /// How many of them since the last look, and how long ago that was.
+    lately: u64,
+    passed_us: u64,
+}
+
+impl Progress {
+    fn text(self) -> String {
+        format!("{} ({} a second)", mebibytes(self.done), mebibytes(self.rate() as u64))
+    }
+
+    /// Bytes in a second.
+    fn rate(self) -> f64 {
+        self.lately as f64 * 1e6 / self.passed_us.max(1) as f64
+    }
+
+    /// How long so many take at this rate, if that can be said.
+    fn time_for(self, bytes: u64) -> String {
+        match self.lately {
+            0 => String::new(),
+            _ => format!(", {:.1} s by this rate", bytes as f64 / self.rate()),
+        }
+    }
 }
 
 /// A server of BlueFS.
@@ -375,6 +424,41 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(view(&world(), Some((8_000_000, 20))).contains("5.0 a second"), "since the last look");
+    }
+
+    #[test]
+    fn a_mount_tells_how_far_it_is() {
+        let mount = |age_s: u64, written: u64, unwritten: u64| MountStatus {
+            mount: "/mnt/wo\nrk".to_owned(),
+            process: 20,
+            volume: "bluefs://host:7164/".to_owned(),
+            age_us: age_s * 1_000_000,
+            is_connected: true,
+            in_flight: 1,
+            hits: 0,
+            asked: 0,
+            changes: 0,
+            leases: 0,
+            sent_bytes: written << 21,
+            received_bytes: 1 << 20,
+            written_bytes: written << 20,
+            unwritten_bytes: unwritten << 20,
+        };
+        let since_it_was_mounted = mount_view(&mount(10, 20, 0), None);
+        for part in [
+            "1.0 MiB (0.1 MiB a second) came, 40.0 MiB (4.0 MiB a second) were sent\n",
+            "written      20.0 MiB (2.0 MiB a second) are on the server's disk\n",
+            "mount /mnt/wo?rk: ",
+        ] {
+            assert!(since_it_was_mounted.contains(part), "{part}: {since_it_was_mounted}");
+        }
+        let since_the_last_look = mount_view(&mount(12, 30, 8), Some(&mount(10, 20, 0)));
+        let written = "30.0 MiB (5.0 MiB a second) are on the server's disk; 8.0 MiB not yet, whose writers wait, \
+            1.6 s by this rate\n";
+        assert!(since_the_last_look.contains(written), "{since_the_last_look}");
+        // Nothing has moved: when it will be over is not known.
+        let stuck = mount_view(&mount(12, 30, 8), Some(&mount(11, 30, 8)));
+        assert!(stuck.contains("8.0 MiB not yet, whose writers wait\n"), "{stuck}");
     }
 
     #[test]

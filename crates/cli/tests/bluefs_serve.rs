@@ -10,7 +10,7 @@ use rustix::process::{kill_process, Pid, Signal};
 use serde_json::Value;
 
 use crate::bluefs_support as support;
-use support::{speculator, succeeds, text, Mount, Scene, Server};
+use support::{shown, speculator, succeeds, text, Line, Mount, Scene, Server};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -257,4 +257,83 @@ fn the_unit_of_systemd_starts_a_server() {
     stderr.read_line(&mut line).expect("a line");
     assert!(line.contains("metrics at http://127.0.0.1:"), "{line}");
     drop(server);
+}
+
+/// While nothing gets through to the server, what a program writes is not on its disk.
+#[test]
+fn top_shows_what_of_a_mount_is_not_on_the_servers_disk() {
+    let scene = Scene::new();
+    let server = Server::by(serve(&scene, &["--plain"]));
+    let line = Line::new(&server.address);
+    let mount = Mount::new(&line.address, &scene.path("mount"), &[]);
+    let file = std::fs::File::create(mount.0.join("file")).expect("made");
+    let until = |is_so: &dyn Fn(&Value) -> bool| {
+        let begun = Instant::now();
+        loop {
+            let status = shown(&mount.0);
+            if let Some(status) = status.as_ref().filter(|status| is_so(status)) {
+                return status.clone();
+            }
+            assert!(begun.elapsed() < PATIENCE, "{status:?}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let number = |status: &Value, name: &str| status[name].as_u64().expect("a number");
+    let before = until(&|_| true);
+    assert_eq!((number(&before, "written_bytes"), number(&before, "unwritten_bytes")), (0, 0), "{before}");
+    line.hold(true);
+    const BYTES: u64 = 100_000;
+    std::thread::scope(|scope| {
+        scope.spawn(|| (&file).write_all(&[7; BYTES as usize]).expect("written"));
+        let held = until(&|status| number(status, "unwritten_bytes") > 0);
+        assert_eq!((number(&held, "unwritten_bytes"), number(&held, "written_bytes")), (BYTES, 0), "{held}");
+        let view = succeeds(speculator().args(["top", "--once", &held["process"].to_string()]));
+        assert!(view.contains("are on the server's disk; 0.1 MiB not yet, whose writers wait\n"), "{view}");
+        line.hold(false);
+    });
+    let after = until(&|status| number(status, "unwritten_bytes") == 0);
+    assert_eq!(number(&after, "written_bytes"), BYTES, "{after}");
+    assert!(number(&after, "sent_bytes") >= number(&before, "sent_bytes") + BYTES, "{after}");
+    // Another mount has to ask for it.
+    let other = Mount::new(&server.address, &scene.path("other"), &[]);
+    assert_eq!(std::fs::read(other.0.join("file")).expect("read"), [7; BYTES as usize]);
+    let read = shown(&other.0).expect("it is shown");
+    assert!(number(&read, "received_bytes") >= BYTES && number(&read, "written_bytes") == 0, "{read}");
+}
+
+#[test]
+fn a_long_batch_says_how_far_it_is_on_a_terminal_only() {
+    let scene = Scene::new();
+    let server = Server::by(serve(&scene, &["--plain"]));
+    let line = Line::new(&server.address);
+    let (list, file) = (scene.path("list"), scene.path("file"));
+    std::fs::write(&file, vec![7; 8 << 20]).expect("written");
+    std::fs::write(&list, format!("put {} file\n", file.display())).expect("written");
+    let command =
+        format!("{} bluefs batch --plain {} {}", env!("CARGO_BIN_EXE_speculator"), line.address, list.display());
+    line.hold_behind(1 << 20);
+    let mut terminal = Command::new("script");
+    terminal.args(["-qefc", &command, "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = terminal.spawn().expect("script(1)");
+    let mut output = child.stdout.take().expect("piped");
+    let (mut told, mut bytes) = (Vec::new(), [0; 4096]);
+    while !text(&told).contains("MiB of 8.0 MiB sent; ") {
+        let len = output.read(&mut bytes).expect("read");
+        assert!(len > 0, "{}", text(&told));
+        told.extend_from_slice(&bytes[..len]);
+    }
+    line.hold(false);
+    output.read_to_end(&mut told).expect("read");
+    assert!(child.wait().expect("script(1)").success(), "{}", text(&told));
+    // Nothing of it stays.
+    assert!(text(&told).ends_with("\r\x1b[K1 operations are on the server's disk, as commit 1\r\n"), "{}", text(&told));
+    // In a file there would be nothing to write over.
+    line.hold_behind(1 << 20);
+    let mut quiet = Command::new("sh");
+    quiet.args(["-c", &command]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let quiet = quiet.spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(1500));
+    line.hold(false);
+    let quiet = quiet.wait_with_output().expect("it ends");
+    assert!(quiet.status.success() && quiet.stderr.is_empty(), "{}", text(&quiet.stderr));
 }

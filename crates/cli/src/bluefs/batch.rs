@@ -6,6 +6,7 @@ use std::path::Path;
 use bluefs_client::{own_cred, Address, Batch, OnDisconnect};
 
 use super::access::ClientAccess;
+use super::progress::Progress;
 use crate::error::{plain, Failure};
 use crate::generate::print;
 
@@ -23,7 +24,10 @@ pub fn batch(address: Address, access: &ClientAccess, file: Option<&Path>) -> Re
     let failed = |error: &dyn std::fmt::Display| Failure::Bluefs(format!("{name}: {error}"));
     let batch = Batch::parse(&text).map_err(|error| failed(&error))?;
     let client = access.connect(address, OnDisconnect::Error)?;
-    let csn = batch.run(&client, &own_cred()).map_err(|error| failed(&error))?;
+    let progress = Progress::begin(client.watch(), batch.bytes());
+    let done = batch.run(&client, &own_cred());
+    drop(progress);
+    let csn = done.map_err(|error| failed(&error))?;
     print(&format!("{} operations are on the server's disk, as commit {}\n", batch.len(), csn.0))?;
     Ok(0)
 }

@@ -45,6 +45,14 @@ pub struct MountStatus {
     pub changes: u64,
     /// Leases: groups of 64 inodes of which the mount says by itself what is in them.
     pub leases: u64,
+    /// Bytes that were sent to the server, and that came from it.
+    pub sent_bytes: u64,
+    /// See `sent_bytes`.
+    pub received_bytes: u64,
+    /// Contents of changes that are on the server's disk.
+    pub written_bytes: u64,
+    /// Contents of changes that the server has not answered yet: who has made them waits.
+    pub unwritten_bytes: u64,
 }
 
 /// Answers whoever asks about this mount, until the process ends.
@@ -53,10 +61,22 @@ pub fn serve(watch: Watch, volume: String, dir: &Path) -> io::Result<()> {
     let (mount, begin) = (dir.display().to_string(), Instant::now());
     let status = move || {
         let (is_connected, counts) = watch.look()?;
-        let age_us = begin.elapsed().as_micros() as u64;
-        let (in_flight, hits, asked) = (counts.in_flight, counts.hits, counts.asked);
-        let (changes, leases, mount, volume) = (counts.changes, counts.leases, mount.clone(), volume.clone());
-        Some(MountStatus { mount, process, volume, age_us, is_connected, in_flight, hits, asked, changes, leases })
+        Some(MountStatus {
+            mount: mount.clone(),
+            process,
+            volume: volume.clone(),
+            age_us: begin.elapsed().as_micros() as u64,
+            is_connected,
+            in_flight: counts.in_flight,
+            hits: counts.hits,
+            asked: counts.asked,
+            changes: counts.changes,
+            leases: counts.leases,
+            sent_bytes: counts.sent_bytes,
+            received_bytes: counts.received_bytes,
+            written_bytes: counts.written_bytes,
+            unwritten_bytes: counts.unwritten_bytes,
+        })
     };
     answer(&format!("{PREFIX}{process}"), status)
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -148,6 +148,8 @@ impl Drop for Foreground {
 pub struct Line {
     pub address: String,
     held: Arc<AtomicBool>,
+    /// What comes behind so many bytes of a direction is held, too.
+    held_behind: Arc<AtomicU64>,
     flights: Arc<Mutex<Flights>>,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
 }
@@ -174,16 +176,24 @@ impl Line {
         let address = format!("bluefs://{}", listener.local_addr().expect("an address"));
         let (held, sockets) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let flights = Arc::new(Mutex::new(Flights::default()));
-        let line = Line { address, held: held.clone(), flights: flights.clone(), sockets: sockets.clone() };
+        let held_behind = Arc::new(AtomicU64::new(u64::MAX));
+        let (holds, holds_behind) = (held.clone(), held_behind.clone());
+        let line = Line {
+            address,
+            held: holds,
+            held_behind: holds_behind,
+            flights: flights.clone(),
+            sockets: sockets.clone(),
+        };
         std::thread::spawn(move || {
             for near in listener.incoming() {
                 let (Ok(near), Ok(far)) = (near, TcpStream::connect(&to)) else { continue };
                 for (from, to, to_server) in [(&near, &far, true), (&far, &near, false)] {
                     let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     to.set_nodelay(true).expect("a socket");
-                    let (held, flights) = (held.clone(), flights.clone());
+                    let (held, held_behind, flights) = (held.clone(), held_behind.clone(), flights.clone());
                     std::thread::spawn(move || {
-                        carry(from, to, &held, || flights.lock().expect("no panic").note(to_server));
+                        carry(from, to, (&held, &held_behind), || flights.lock().expect("no panic").note(to_server));
                     });
                 }
                 sockets.lock().expect("no panic").extend([near, far]);
@@ -194,6 +204,12 @@ impl Line {
 
     pub fn hold(&self, held: bool) {
         self.held.store(held, Ordering::SeqCst);
+        self.held_behind.store(u64::MAX, Ordering::SeqCst);
+    }
+
+    /// Lets so many bytes of each direction of a connection through, and holds the rest.
+    pub fn hold_behind(&self, bytes: u64) {
+        self.held_behind.store(bytes, Ordering::SeqCst);
     }
 
     /// How often the client has sent something, and what followed on it was sent behind an answer.
@@ -228,10 +244,11 @@ impl Flights {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, held: &AtomicBool, arrived: impl Fn()) {
-    let mut bytes = vec![0; 1 << 16];
+fn carry(mut from: TcpStream, mut to: TcpStream, (held, behind): (&AtomicBool, &AtomicU64), arrived: impl Fn()) {
+    let (mut bytes, mut carried) = (vec![0; 1 << 16], 0);
     while let Ok(len @ 1..) = from.read(&mut bytes) {
-        while held.load(Ordering::SeqCst) {
+        carried += len as u64;
+        while held.load(Ordering::SeqCst) || carried > behind.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(5));
         }
         arrived();
