@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::shell::{build_judged, cargo, is_root, job, speculator, target};
 
@@ -31,9 +32,12 @@ const OPERATIONS: &str = "[weights]\nclose_open = 2.0\ninvalidate = 0.0\nmapread
 const OPERATIONS_MAX: u64 = 20_000;
 
 /// What is asked for.
+#[derive(Debug, PartialEq, Eq)]
 struct Options {
     operations: u64,
     seed: u64,
+    /// fsx is run again, with the next seed, until so much time has passed.
+    time: Duration,
     filter: Vec<String>,
 }
 
@@ -57,13 +61,16 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
 
 impl Options {
     fn parse(arguments: &[String]) -> Result<Options, String> {
-        let mut options = Options { operations: OPERATIONS_MAX, seed: seed(), filter: Vec::new() };
+        let (operations, time) = (OPERATIONS_MAX, Duration::ZERO);
+        let mut options = Options { operations, seed: seed(), time, filter: Vec::new() };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
             let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or(format!("{word} needs a number"));
             match word.as_str() {
                 "--operations" => options.operations = number()?,
                 "--seed" => options.seed = number()?,
+                "--for" => options.time = Duration::from_secs(number()? * 60),
+                other if other.starts_with('-') => return Err(format!("posix does not know {other}")),
                 other => options.filter.push(other.to_owned()),
             }
         }
@@ -121,9 +128,39 @@ fn run_pjdfstest(mount: &Mount, settings: &str, filter: &[String]) -> Result<(),
 fn fsx(mount: &Mount, options: &Options) -> Result<(), String> {
     let config = mount.file("fsx.toml");
     write(&config, OPERATIONS)?;
-    let (operations, seed) = (options.operations.to_string(), options.seed.to_string());
-    let test = job(root().join("bin/fsx")).args(["-f"]).args([config]).args(["-N", &operations, "-S", &seed, "-P"]);
-    test.args([mount.file("other")]).args([mount.dir().join("fsx")]).run()
+    let begun = Instant::now();
+    let run = |seed: u64| {
+        println!("fsx: {} operations, --seed {seed}", options.operations);
+        let (operations, seed) = (options.operations.to_string(), seed.to_string());
+        let test =
+            job(root().join("bin/fsx")).args(["-f"]).args([&config]).args(["-N", &operations, "-S", &seed, "-P"]);
+        test.args([mount.file("other")]).args([mount.dir().join("fsx")]).run()
+    };
+    let rounds = rounds(options, || begun.elapsed(), run)?;
+    let (seconds, operations) = (begun.elapsed().as_secs(), rounds * options.operations);
+    println!(
+        "fsx: {operations} operations in {seconds} s, seeds from {}: what was read was what was written",
+        options.seed
+    );
+    Ok(())
+}
+
+/// Runs one seed after the other, at least one, until the time is over: how many there were. Each is over when it has
+/// done all its operations, so that a seed and a number of operations say what was run. The first failure ends it.
+fn rounds(
+    options: &Options,
+    passed: impl Fn() -> Duration,
+    mut run: impl FnMut(u64) -> Result<(), String>,
+) -> Result<u64, String> {
+    for count in 1.. {
+        let seed = options.seed.wrapping_add(count - 1);
+        let failed = |why| format!("{why}\nagain: cargo xtask posix --operations {} --seed {seed}", options.operations);
+        run(seed).map_err(failed)?;
+        if passed() >= options.time {
+            return Ok(count);
+        }
+    }
+    Ok(0)
 }
 
 fn write(file: &Path, text: &str) -> Result<(), String> {
@@ -172,5 +209,52 @@ impl Drop for Mount {
         let _ = self.server.kill();
         let _ = self.server.wait();
         let _ = std::fs::remove_dir_all(&self.place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    fn parsed(words: &[&str]) -> Result<Options, String> {
+        Options::parse(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn what_is_asked_for() {
+        let expected =
+            Options { operations: 7, seed: 9, time: Duration::from_secs(3600), filter: vec!["chmod".to_owned()] };
+        assert_eq!(parsed(&["--operations", "7", "--for", "60", "chmod", "--seed", "9"]), Ok(expected));
+        assert_eq!(parsed(&[]).map(|options| options.time), Ok(Duration::ZERO));
+        assert!(parsed(&["--for"]).is_err() && parsed(&["--for", "long"]).is_err() && parsed(&["--fro", "6"]).is_err());
+    }
+
+    #[test]
+    fn seeds_go_on_until_the_time_is_over() {
+        let minutes = Cell::new(0);
+        let seeds = |time: &[&str], fails_at: u64| {
+            minutes.set(0);
+            let mut seeds = Vec::new();
+            let options = parsed(&[&["--seed", "9"], time].concat()).expect("options");
+            let passed = || Duration::from_secs(60 * minutes.get());
+            let told = rounds(&options, passed, |seed| {
+                minutes.set(minutes.get() + 4);
+                seeds.push(seed);
+                if seed == fails_at {
+                    Err("fsx failed".to_owned())
+                } else {
+                    Ok(())
+                }
+            });
+            (told, seeds)
+        };
+        assert_eq!(seeds(&[], 0), (Ok(1), vec![9]));
+        assert_eq!(seeds(&["--for", "10"], 0), (Ok(3), vec![9, 10, 11]));
+        let (told, ran) = seeds(&["--for", "10"], 10);
+        assert_eq!(
+            (told.unwrap_err().lines().last(), ran),
+            (Some("again: cargo xtask posix --operations 20000 --seed 10"), vec![9, 10])
+        );
     }
 }
