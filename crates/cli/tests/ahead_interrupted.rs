@@ -205,3 +205,27 @@ print('failed', flush=True)
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "failed\n", "{output:?}");
 }
+
+/// A signal comes while a call is kept for a guess, where without us it would wait in the call: it is interrupted, and
+/// does not begin again to wait for something that never comes (decision 0247).
+#[test]
+fn whoever_is_kept_in_a_call_that_waits_is_interrupted_by_a_signal() {
+    let scene = support::Scene::new();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/interrupted_waits.c");
+    let compiled = Command::new("cc").args(["-O1", "-o"]).arg(scene.path("program")).arg(source).status();
+    assert!(compiled.unwrap().success());
+    let said = |command: &mut Command, place: &str| {
+        std::fs::create_dir(scene.path(place)).unwrap();
+        let output = command.current_dir(scene.path(place)).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let native = said(&mut Command::new(scene.path("program")), "outside");
+    assert!(native.contains("poll: -1 interrupted soon 1 late 0\n"), "{native}");
+    // Guesses take longer than the signal.
+    for inject in ["all:0%:120", "all:50%:120"] {
+        let mut inside = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        inside.args(["run", "--inject", inject, "--seed=1", "--"]).arg(scene.path("program"));
+        assert_eq!(said(&mut inside, inject), native, "{inject}");
+    }
+}

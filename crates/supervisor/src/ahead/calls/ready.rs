@@ -136,6 +136,24 @@ impl Supervisor {
         question.has_pushback().then_some(question)
     }
 
+    /// Whether the kernel finds nothing ready of what a call watches, as far as that is known.
+    pub(in crate::ahead) fn finds_nothing_ready(&mut self, tid: ThreadId, frame: &Frame) -> bool {
+        let args = &frame.args;
+        let finds_nothing = |asked: &Asked| asked.found().is_empty();
+        match syscall_table::op(frame.nr) {
+            Some(Op::Poll) if frame.nr != nr::restart_syscall => match self.poll_question(tid, args[0], args[1]) {
+                Some(Question::Poll { asked, .. }) => asked.iter().flatten().all(finds_nothing),
+                _ => false,
+            },
+            Some(Op::Select) => match self.select_question(tid, args) {
+                Some(Question::Select { asked, .. }) => asked.iter().all(|(_, asked)| finds_nothing(asked)),
+                _ => false,
+            },
+            Some(Op::EpollWait) => finds_nothing(&self.asked(tid, args[0] as i32, PollFlags::IN)),
+            _ => false,
+        }
+    }
+
     /// Whether a call asks about one of these sockets, by inode. What cannot be looked at may be one of them.
     pub(in crate::ahead) fn asks_about(&self, call: &Call, sockets: &HashSet<u64>) -> bool {
         let Some(asked) = self.asked_descriptors(call) else { return true };

@@ -23,7 +23,6 @@ use crate::ahead::rollback::undo::{Intent, Undo};
 use crate::ahead::speculations::bounds;
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
-use agent_abi::Frame;
 use checkpoint::{CheckpointError, ToReap};
 use procfs::{ProcessId, SignalSets, Status, ThreadId};
 use speculation::Dependent;
@@ -610,15 +609,6 @@ impl Supervisor {
             (true, true) => Decision::Answer(0),
             (true, false) => Decision::Wait,
         })
-    }
-
-    /// Whether a call waits for children of which none has ended.
-    pub(in crate::ahead) fn waits_for_the_living(&self, pid: ProcessId, frame: &Frame) -> bool {
-        let wanted = Wanted::of(pid, frame);
-        let kin = &self.ahead.children;
-        let lives = |child: ProcessId| !kin.ended.contains(&child) && !kin.held_exits.contains_key(&child);
-        let mut children = kin.unreaped_of(pid).filter(|&child| wanted.matches(child)).peekable();
-        !wanted.nohang && children.peek().is_some() && children.all(lives)
     }
 
     /// Whether the kernel has a child for this wait that was born to somebody else and orphaned, or that shares memory

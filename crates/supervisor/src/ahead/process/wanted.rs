@@ -108,6 +108,16 @@ impl Supervisor {
         let mut children = kin.unreaped_of(pid).filter(|&child| !kin.is_gone(child));
         children.any(|child| !depends_on(child).is_subset(depends_on(pid)))
     }
+
+    /// Whether a call waits for children, of which none has ended. Those that have been waited for are none of its own.
+    pub(in crate::ahead) fn waits_for_the_living(&self, pid: ProcessId, frame: &Frame) -> bool {
+        let wanted = Wanted::of(pid, frame);
+        let kin = &self.ahead.children;
+        let has_ended = |child: ProcessId| kin.ended.contains(&child) || kin.held_exits.contains_key(&child);
+        let children = kin.unreaped_of(pid).filter(|&child| wanted.matches(child) && !kin.is_gone(child));
+        let unasked = self.ahead.unasked_ends.of(pid).filter(|&child| wanted.matches(child));
+        !wanted.nohang && are_alive(children, has_ended) && unasked.into_iter().all(procfs::is_unknown)
+    }
 }
 
 /// The process that a descriptor of another one's means.
@@ -127,6 +137,12 @@ pub(in crate::ahead) fn sends_itself_nothing(call: &Call) -> bool {
 fn group_of(pid: ProcessId) -> i32 {
     // One whose leader is of an outer namespace has the number 0, to the kernel's own wait as well.
     crate::sys::group_of(pid).unwrap_or(0)
+}
+
+/// Whether there is anybody, and nobody has ended.
+fn are_alive(children: impl Iterator<Item = ProcessId>, has_ended: impl Fn(ProcessId) -> bool) -> bool {
+    let mut children = children.peekable();
+    children.peek().is_some() && !children.any(has_ended)
 }
 
 /// Whether one of these children is such. If they are not known, one may be.

@@ -413,7 +413,7 @@ fn locks_at_once(call: &Call) -> bool {
 }
 
 /// Whether `flock` gives this file's lock to whoever asks now.
-fn would_be_given(file: &OwnedFd, operation: u64) -> bool {
+pub(in crate::ahead) fn would_be_given(file: &OwnedFd, operation: u64) -> bool {
     let operation = match operation as i32 & !libc::LOCK_NB {
         libc::LOCK_UN => return true,
         libc::LOCK_SH => FlockOperation::NonBlockingLockShared,

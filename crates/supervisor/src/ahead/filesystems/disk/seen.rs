@@ -2,8 +2,8 @@
 //! number of names, the times of a directory whose names have changed, and held attributes. Whoever asks for them
 //! depends on what is held from then on.
 //!
-//! Where the kernel finds the file, the process makes its call, and the answer is changed. Where a name on the way is
-//! not what the disk says, the file is looked at from here.
+//! Where the kernel finds the file by its name, the process makes its call, and the answer is changed. What is open in
+//! the process, and what is found by a name that is not what the disk says, is looked at from here.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
@@ -21,6 +21,8 @@ use tracee::{Result, Stopped, TraceError};
 enum LookedAt {
     /// The kernel finds it.
     Kernel(Stat),
+    /// It is open in the process; this is a copy of its descriptor.
+    Open(Found),
     /// It is found here only.
     Held(Found),
     /// This is why it is not found.
@@ -31,7 +33,7 @@ impl LookedAt {
     fn stat(&self) -> Option<&Stat> {
         match self {
             Self::Kernel(stat) => Some(stat),
-            Self::Held(found) => Some(&found.stat),
+            Self::Open(found) | Self::Held(found) => Some(&found.stat),
             Self::Nothing(_) => None,
         }
     }
@@ -54,7 +56,9 @@ impl Supervisor {
             return Ok(Some(self.wait_at_barrier(call)));
         }
         let plan = match &looked_at {
-            LookedAt::Kernel(stat) => Plan::tracked_once().observing(object_of(stat)),
+            LookedAt::Kernel(stat) | LookedAt::Open(Found { stat, .. }) => {
+                Plan::tracked_once().observing(object_of(stat))
+            }
             _ if self.would_find(stopped, call)? => {
                 Plan { observes: self.plan_lookup(call.pid).observes, ..Plan::tracked_once() }
             }
@@ -74,7 +78,7 @@ impl Supervisor {
         let kernel = |source| TraceError::kernel("show attributes", call.tid, source);
         match looked_at {
             LookedAt::Nothing(error) => Ok(Decision::Answer(-i64::from(*error))),
-            LookedAt::Held(found) => {
+            LookedAt::Open(found) | LookedAt::Held(found) => {
                 let change = |shown: &mut Shown| self.show_held(&found.stat, shown);
                 let written = stat::show(call, at, &found.fd, change);
                 Ok(Decision::Answer(if written.is_ok() { 0 } else { -i64::from(libc::EFAULT) }))
@@ -102,8 +106,8 @@ impl Supervisor {
             (is_held || ahead.new_files.has(stat)) && !is_gone
         };
         if let Some(fd) = descriptor_looked_at(call) {
-            let stat = rustix::fs::fstat(self.copy_descriptor(call.tid, fd).ok()?).ok()?;
-            return is_concerned(self, &stat).then_some(LookedAt::Kernel(stat));
+            let found = Found::of(self.copy_descriptor(call.tid, fd).ok()?).ok()?;
+            return is_concerned(self, &found.stat).then_some(LookedAt::Open(found));
         }
         let (dir, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
         let text = path_text(call, at)?;
