@@ -124,8 +124,8 @@ fn all() -> bool {
     std::env::var_os("BLUEFS_PROGRAMS").is_some()
 }
 
-/// Packs are made with an index that has just been read: how objects are packed depends on which directories the index
-/// knows the numbers of, and that on whether a file is as old as the index.
+/// Packs are made with indexes that have just been read, also that of the other tree: how objects are packed depends on
+/// which directories an index knows the numbers of, and that on whether a file is as old as the index.
 #[test]
 fn git_and_its_own_commands() {
     same_on_a_mount(&Work {
@@ -148,7 +148,7 @@ fn git_and_its_own_commands() {
             cd two; echo two > two; git add two; git commit -qm two; git push -q origin HEAD:refs/heads/two; cd ..
             cd three; git fetch -q; git merge -q origin/two; git grep -n third || true
             git read-tree HEAD; git gc -q --prune=now; git fsck --strict
-            cd ../one; git read-tree HEAD; git repack -adq; git prune; git fsck --strict
+            cd ../one; git read-tree HEAD; git -C ../tree read-tree HEAD; git repack -adq; git prune; git fsck --strict
             git clean -fdxq; git ls-files -s; git reflog | wc -l; git bundle create -q ../bundle --all
             git archive --format=tar HEAD | tar -t; git status --short"#,
         // It has numbers of inodes and times in it.
