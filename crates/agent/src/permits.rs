@@ -327,7 +327,7 @@ impl Call<'_> {
         // The kernel has read the name.
         let is_missing = matches!(-error, ENOENT | ENOTDIR)
             && self.stays_here(AT_FDCWD, path)
-            && self.leads_past_what_is_held(path, true, || Err(error));
+            && self.leads_past_what_is_held(permit, path, true, || Err(error));
         if is_missing {
             self.answer(error);
             self.observe_names();
@@ -375,7 +375,7 @@ impl Call<'_> {
         };
         let end = looked.as_ref().map(end_of).map_err(|&error| error);
         // The kernel has read the name.
-        let leads_past = |call: &Self| is_of_machine || call.leads_past_what_is_held(path, follows, || end);
+        let leads_past = |call: &Self| is_of_machine || call.leads_past_what_is_held(permit, path, follows, || end);
         if !is_sure || !self.stays_here(dir, path) || !leads_past(self) {
             self.end_permit();
             return self.has_not_begun();
@@ -405,7 +405,7 @@ impl Call<'_> {
         let opened = || Stat::of_fd(fd);
         let is_right = match fd as i64 >= 0 && tells_of_machine(path) {
             true => opened().is_ok_and(|stat| self.is_plain_and_pseudo(&stat)),
-            false => self.leads_past_what_is_held(path, follows, || opened().map(|stat| end_of(&stat))),
+            false => self.leads_past_what_is_held(permit, path, follows, || opened().map(|stat| end_of(&stat))),
         };
         if !is_right {
             // It could not be opened, or somebody outside has made the name lead elsewhere since.
@@ -447,7 +447,7 @@ impl Call<'_> {
         }
         if let Ok(stat) = Stat::of_fd(fd) {
             if self.is_plain_and_kept(&stat)
-                && self.leads_past_what_is_held(path, bits & O_NOFOLLOW == 0, || Ok(end_of(&stat)))
+                && self.leads_past_what_is_held(permit, path, bits & O_NOFOLLOW == 0, || Ok(end_of(&stat)))
             {
                 mark(fd).store(permit << SHIFT | FRESH, Ordering::Relaxed);
             }
@@ -494,10 +494,12 @@ impl Call<'_> {
             _ if result >= 0 || is_readlink && result == -EINVAL => {
                 self.is_told_of_kept(number)
                     && self.stays_here(dir, path)
-                    && self.leads_past_what_is_held(path, follows, || self.end_of_result(number, dir, path, follows))
+                    && self.leads_past_what_is_held(permit, path, follows, || {
+                        self.end_of_result(number, dir, path, follows)
+                    })
             }
             _ if result == -ENOENT || result == -ENOTDIR => {
-                self.stays_here(dir, path) && self.leads_past_what_is_held(path, follows, || Err(result))
+                self.stays_here(dir, path) && self.leads_past_what_is_held(permit, path, follows, || Err(result))
             }
             _ => false,
         };
@@ -533,12 +535,29 @@ impl Call<'_> {
 
     /// Whether a file, by its descriptor, is not one of which something is held.
     fn is_past_what_is_held(&self, fd: u64, permit: u64) -> bool {
-        !self.world.ways.is_needed() || self.marks_of(fd, permit) & (FRESH | KEPT | SEEN) != 0
+        let is_past = !self.world.ways.is_needed() || self.marks_of(fd, permit) & (FRESH | KEPT | SEEN) != 0;
+        is_past && self.held_is_as_at_look(permit)
     }
 
     /// Whether a name that the kernel has read, from the root or the working directory, leads past everything that is
-    /// held. `end`: what it leads to now, or the error.
-    fn leads_past_what_is_held(&self, path: u64, follows: bool, end: impl FnOnce() -> Result<WayEnd, i64>) -> bool {
+    /// held, in a call that has begun on this permit. `end`: what it leads to now, or the error.
+    fn leads_past_what_is_held(
+        &self,
+        permit: u64,
+        path: u64,
+        follows: bool,
+        end: impl FnOnce() -> Result<WayEnd, i64>,
+    ) -> bool {
+        self.is_past_all_that_is_known(path, follows, end) && self.held_is_as_at_look(permit)
+    }
+
+    /// Whether what is known to be held was so when the kernel looked, in a call that has begun on this permit. It may
+    /// have been made since, so that nothing is held any more: the permit was revoked before that.
+    fn held_is_as_at_look(&self, permit: u64) -> bool {
+        self.world.permits.number() == permit
+    }
+
+    fn is_past_all_that_is_known(&self, path: u64, follows: bool, end: impl FnOnce() -> Result<WayEnd, i64>) -> bool {
         if !self.world.ways.is_needed() {
             return true;
         }

@@ -66,6 +66,9 @@ pub enum Fault {
     /// A thread that replaces a descriptor takes its mark away after the look who works.
     #[cfg(loom)]
     MarkTakenLast,
+    /// Who has looked at a file believes that nothing is held of it, though his permit may have been revoked since.
+    #[cfg(loom)]
+    PermitNotLookedAtAgain,
 }
 
 #[cfg(not(loom))]

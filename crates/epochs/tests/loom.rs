@@ -490,11 +490,38 @@ fn nobody_uses_a_descriptor_that_is_replaced() {
     thread.join().unwrap();
 }
 
-const MODELS: [(&str, fn()); 14] = [
+/// Something is held of a file, so that who looks at it with the kernel has seen what was before. It is made, and then
+/// nothing is held (decisions/0251): whoever finds so afterwards may have looked before.
+fn a_look_knows_what_was_held_when_it_was_made() {
+    let shared = Arc::new((Permits::new(), Work::new(), AtomicU64::new(1), AtomicU64::new(0)));
+    shared.0.revoke();
+    let permit = shared.0.number();
+    let looker = shared.clone();
+    let thread = loom::thread::spawn(move || {
+        let (permits, work, is_held, file) = &*looker;
+        if !work.begin(permits, permit, About::Anything) {
+            return;
+        }
+        let seen = file.load(Ordering::Acquire);
+        let is_past = is_held.load(Ordering::Acquire) == 0;
+        if is_past && (planted(Fault::PermitNotLookedAtAgain) || permits.number() == permit) {
+            assert_eq!(seen, GUESSED, "what was held was not seen");
+        }
+        work.end();
+    });
+    let (permits, _, is_held, file) = &*shared;
+    permits.revoke();
+    file.store(GUESSED, Ordering::Release);
+    is_held.store(0, Ordering::SeqCst);
+    thread.join().unwrap();
+}
+
+const MODELS: [(&str, fn()); 15] = [
     ("a failure keeps what was done on a permit", a_failure_keeps_what_was_done_on_a_permit),
     ("a sleeper takes nothing of a guess", a_sleeper_takes_nothing_of_a_guess),
     ("a mark means nothing on the next permit", a_mark_means_nothing_on_the_next_permit),
     ("nobody uses a descriptor that is replaced", nobody_uses_a_descriptor_that_is_replaced),
+    ("a look knows what was held when it was made", a_look_knows_what_was_held_when_it_was_made),
     ("nobody works on what changes", nobody_works_on_what_changes),
     ("a stream is read while a file changes", a_stream_is_read_while_a_file_changes),
     ("nobody works on a pipe that is young no more", nobody_works_on_a_pipe_that_is_young_no_more),
@@ -543,6 +570,7 @@ fn the_protocol_holds_and_each_planted_error_is_found() {
         Fault::EndSaidLate,
         Fault::MarkNotLookedAtAgain,
         Fault::MarkTakenLast,
+        Fault::PermitNotLookedAtAgain,
     ];
     for fault in faults {
         plant(Some(fault));

@@ -189,6 +189,8 @@ impl Supervisor {
         let was_anything_held = std::mem::replace(&mut self.ahead.known_ways.is_anything_held, is_anything_held);
         let ways = &self.segment.world.ways;
         if was_anything_held && !is_anything_held {
+            // First: who has looked while something was held finds that his permit holds no more, and asks.
+            self.segment.world.permits.revoke();
             ways.nothing_is_held();
         }
         ways.set_needed(is_anything_held);

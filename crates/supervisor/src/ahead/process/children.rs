@@ -279,6 +279,13 @@ impl Children {
         is_held
     }
 
+    /// Whether a process has waited for a child that the kernel does not know to be dead: it would tell of it again, or
+    /// say that it lives.
+    fn has_waited_for_the_undead(&self, parent: ProcessId) -> bool {
+        let is_reaped = |child: ProcessId| self.held_exits.get(&child).is_some_and(|exit| exit.reaped);
+        self.kin.of(parent).any(is_reaped) || self.buried.values().any(|&of| of == parent)
+    }
+
     pub fn any_held_exits(&self) -> bool {
         !self.held_exits.is_empty()
     }
@@ -580,8 +587,7 @@ impl Supervisor {
             return self.reap_held_exit(stopped, call, &wanted, (child, status), may_bury);
         }
         if !self.ahead.is_speculative(call.pid) {
-            if kin.of(call.pid).any(|child| kin.held_exits.get(&child).is_some_and(|exit| exit.reaped)) {
-                // It has been waited for, but the kernel does not know yet: it would tell of it again.
+            if kin.has_waited_for_the_undead(call.pid) {
                 return Ok(Decision::Wait);
             }
             let objects = vec![Object::Children(call.pid)];
