@@ -146,7 +146,8 @@ fn no_more_processes() {
 fn no_memory_for_output_that_is_held() {
     let mark = Mark::new("MEMORY");
     let scene = Scene::new();
-    let script = "echo start; id=$($S begin); [ $id = failed ] && { echo WRONG again; exit 1; }; head -c 400000000 /dev/zero; $S commit $id";
+    let script = "echo start; until [ -e limited ]; do sleep 0.01; done; id=$($S begin)
+        [ $id = failed ] && { echo WRONG again; exit 1; }; head -c 400000000 /dev/zero; $S commit $id";
     let mut child = mark
         .run(&scene.path("."), &["--", "bash", "-c", script])
         .stdout(Stdio::piped())
@@ -160,6 +161,7 @@ fn no_memory_for_output_that_is_held() {
     let supervisor = supervisor_of(child.id());
     let limit = Some(memory_of(supervisor) + (16 << 20));
     prlimit(Pid::from_raw(supervisor), Resource::As, Rlimit { current: limit, maximum: limit }).unwrap();
+    std::fs::write(scene.path("limited"), "").unwrap();
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
     let mut stderr = String::new();
