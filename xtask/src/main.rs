@@ -12,7 +12,7 @@
 //! | `slow-link [--rtt MS] [--rate MBIT] … -- COMMAND` | runs a command at the other end of a slow line to a server |
 //! | `guarantee` | only the crash disk: 002's figure 3 and the workloads of the guarantee |
 //! | `faults [N] [--seed S]` | kills and stops the supervising processes at N (500) random moments |
-//! | `posix [--operations N] [--for MINUTES] [--seed S] [NAME …]` | pjdfstest (tests with a NAME in theirs) and fsx on a BlueFS mount |
+//! | `posix [--operations N] [--for MINUTES] [--seed S] [NAME …]` | pjdfstest and fsx on a BlueFS mount |
 //! | `peers` | fetches sshd and rclone for `bench bluefs`, and unpacks them below `target/peers` |
 //! | `histories [N] [--seed S] [--planted ERROR]` | N (100) histories of several BlueFS clients, with faults |
 //! | `fuzz [--for MINUTES] [--seed S]` | hostile clients, servers and files of BlueFS, so long at each |

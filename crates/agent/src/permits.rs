@@ -551,8 +551,8 @@ impl Call<'_> {
         self.is_past_all_that_is_known(path, follows, end) && self.held_is_as_at_look(permit)
     }
 
-    /// Whether what is known to be held was so when the kernel looked, in a call that has begun on this permit. It may
-    /// have been made since, so that nothing is held any more: the permit was revoked before that.
+    /// Whether what is known to be held was so when the kernel looked, in a call that has begun on this permit.
+    /// A change that was held then may have been made since. Before that is known here, the permit is revoked.
     fn held_is_as_at_look(&self, permit: u64) -> bool {
         self.world.permits.number() == permit
     }

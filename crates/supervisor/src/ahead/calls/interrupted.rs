@@ -68,13 +68,15 @@ impl Supervisor {
         !self.ahead.input.has_any() && !self.ahead.listeners.any_waits() && self.deceived_ends().is_empty()
     }
 
-    /// The same of a call that takes something from a descriptor, or gives something to it, and waits until it can.
+    /// What the kernel would answer if a call is interrupted that reads from a descriptor, accepts a connection there,
+    /// or writes to it; `None` if the call is not known to wait.
     fn restart_at(&mut self, tid: ThreadId, frame: &Frame, fd: u8, events: PollFlags) -> Option<i64> {
         let is_simple = matches!(frame.nr, nr::read | nr::readv | nr::write | nr::writev | nr::accept | nr::accept4)
             || matches!(frame.nr, nr::recvfrom | nr::recvmsg);
         let copy = self.copy_descriptor(tid, frame.args[usize::from(fd)] as i32).ok().filter(|_| is_simple)?;
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&copy).ok()?.st_mode);
-        // A socket has room before it says so; of other kinds (event counters, timers) it is known to the kernel alone.
+        // A socket may take some bytes before `poll` says that it can be written to. What is no file, pipe or socket is
+        // an event counter, a timer or the like.
         let may_wait = match kind {
             FileType::Fifo => true,
             FileType::Socket | FileType::Unknown => events == PollFlags::IN,
@@ -95,7 +97,7 @@ impl Supervisor {
     fn waits_for_lock(&mut self, tid: ThreadId, frame: &Frame) -> bool {
         let [fd, operation, ..] = frame.args;
         let Ok(copy) = self.copy_descriptor(tid, fd as i32) else { return false };
-        // One that the same open file has is changed, which others do not see like this.
+        // A lock that the same open file has already would be changed, and is in the way of others only.
         let has_lock = || procfs::descriptor_field(ProcessId::own(), copy.as_raw_fd(), "lock").is_ok();
         operation as i32 & libc::LOCK_NB == 0 && !has_lock() && !would_be_given(&copy, operation)
     }

@@ -214,8 +214,8 @@ impl Children {
         }
     }
 
-    /// A parent has not waited for a child whose exit is held. `is_told`: the kernel's word of that end was to be kept
-    /// from it before it waited, and still is, as it has heard ours.
+    /// A parent has not waited for a child whose exit is held. `is_told`: the parent hears of that end from us, before
+    /// and after the wait that is undone. So the kernel's word is still kept from it.
     pub fn not_reaped(&mut self, child: ProcessId, is_told: bool) {
         if !is_told {
             self.silent.remove(&child);
@@ -279,9 +279,9 @@ impl Children {
         is_held
     }
 
-    /// Whether a process has waited for a child that the kernel does not know to be dead: it would tell of it again, or
-    /// say that it lives.
-    fn has_waited_for_the_undead(&self, parent: ProcessId) -> bool {
+    /// Whether a process has waited for a child that is not dead in the kernel yet. The kernel would tell the process
+    /// of that child again, or say that the child lives.
+    fn has_waited_for_the_dying(&self, parent: ProcessId) -> bool {
         let is_reaped = |child: ProcessId| self.held_exits.get(&child).is_some_and(|exit| exit.reaped);
         self.kin.of(parent).any(is_reaped) || self.buried.values().any(|&of| of == parent)
     }
@@ -587,7 +587,7 @@ impl Supervisor {
             return self.reap_held_exit(stopped, call, &wanted, (child, status), may_bury);
         }
         if !self.ahead.is_speculative(call.pid) {
-            if kin.has_waited_for_the_undead(call.pid) {
+            if kin.has_waited_for_the_dying(call.pid) {
                 return Ok(Decision::Wait);
             }
             let objects = vec![Object::Children(call.pid)];

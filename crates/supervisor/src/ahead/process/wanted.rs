@@ -109,14 +109,14 @@ impl Supervisor {
         children.any(|child| !depends_on(child).is_subset(depends_on(pid)))
     }
 
-    /// Whether a call waits for children, of which none has ended. Those that have been waited for are none of its own.
+    /// Whether a call waits for children, of which none has ended. A child that was waited for already does not count.
     pub(in crate::ahead) fn waits_for_the_living(&self, pid: ProcessId, frame: &Frame) -> bool {
         let wanted = Wanted::of(pid, frame);
         let kin = &self.ahead.children;
         let has_ended = |child: ProcessId| kin.ended.contains(&child) || kin.held_exits.contains_key(&child);
         let children = kin.unreaped_of(pid).filter(|&child| wanted.matches(child) && !kin.is_gone(child));
-        let unasked = self.ahead.unasked_ends.of(pid).filter(|&child| wanted.matches(child));
-        !wanted.nohang && are_alive(children, has_ended) && unasked.into_iter().all(procfs::is_unknown)
+        let mut unasked = self.ahead.unasked_ends.of(pid).filter(|&child| wanted.matches(child));
+        !wanted.nohang && are_alive(children, has_ended) && unasked.all(procfs::is_unknown)
     }
 }
 
@@ -139,7 +139,7 @@ fn group_of(pid: ProcessId) -> i32 {
     crate::sys::group_of(pid).unwrap_or(0)
 }
 
-/// Whether there is anybody, and nobody has ended.
+/// Whether there are children, and none of them has ended.
 fn are_alive(children: impl Iterator<Item = ProcessId>, has_ended: impl Fn(ProcessId) -> bool) -> bool {
     let mut children = children.peekable();
     children.peek().is_some() && !children.any(has_ended)

@@ -59,7 +59,7 @@ pub(crate) enum Intent {
     EndFlags { fd: i32, end: OwnedFd },
     /// Change a file in memory, or its name.
     Memory(Change),
-    /// Learn how a child ended. `is_told`: nobody else than we tells the process of that end.
+    /// Learn how a child ended. `is_told`: the process hears of that end from us, not from the kernel.
     Reap { child: ProcessId, is_told: bool },
     /// Send a signal.
     Send { receiver: ProcessId, number: u64 },
@@ -106,7 +106,7 @@ pub(crate) enum Undo {
     EndFlags { pipe: (u64, u64), holders: Vec<(ProcessId, i32)>, flags: OFlags },
     /// The file in memory, or its name.
     Memory(Box<Before>, #[expect(dead_code, reason = "its end counts")] Counted),
-    /// The child that had not been waited for. `is_told`: it was we who had told of its end, or have still to tell.
+    /// The child that had not been waited for. `is_told`: as of [`Intent::Reap`].
     Reap { child: ProcessId, is_told: bool },
     /// The child of whose end the process had not heard.
     Told { parent: ProcessId, child: ProcessId, status: i32 },
