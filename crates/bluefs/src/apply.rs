@@ -442,7 +442,8 @@ impl<T: Tree> One<'_, '_, T> {
         if size > FILE_BYTES_MAX {
             return Err(Errno::FBIG.into());
         }
-        if size < inode.size {
+        // A file that is set to the size it has loses what was reserved behind that, as on ext4 and XFS.
+        if size <= inode.size {
             let gone = self.view.remove_blocks(ino, size.div_ceil(BLOCK_BYTES), u64::MAX)?;
             self.zero_within(ino, size, BLOCK_BYTES - size % BLOCK_BYTES)?;
             self.grow(inode, -(gone as i64))?;

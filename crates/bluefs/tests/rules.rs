@@ -176,6 +176,11 @@ fn a_reserved_range_has_zeros_and_counts() {
     assert_eq!((volume.inode(file).size, volume.inode(file).blocks), (4 * BLOCK_BYTES + 5, 5));
     assert_eq!(volume.bytes(file, 0, 4), [0; 4]);
     assert_eq!(volume.bytes(file, 4 * BLOCK_BYTES, 9), [0; 5]);
+    volume.done(&root, allocate(8 * BLOCK_BYTES, 1, true, false));
+    assert_eq!(volume.inode(file).blocks, 6);
+    let same_size = SetAttr { size: Some(4 * BLOCK_BYTES + 5), ..SetAttr::default() };
+    volume.done(&root, Change::SetAttr { ino: file, set: same_size });
+    assert_eq!(volume.inode(file).blocks, 5);
     volume.refused(&root, allocate(0, 0, false, false), Errno::INVAL);
     volume.refused(&root, allocate(FILE_BYTES_MAX, 1, true, false), Errno::FBIG);
     volume.refused(&root, allocate(u64::MAX, 1, true, false), Errno::FBIG);
@@ -341,7 +346,13 @@ fn check_tree(tree: &MemoryTree) {
         assert!(of.iter().all(|(_, _, kind)| *kind == inode.kind));
         let blocks = tree.blocks(*ino, 0, 1000).expect("memory");
         assert_eq!(inode.blocks, blocks.len() as u64);
-        assert!(blocks.iter().all(|index| index * BLOCK_BYTES < inode.size), "no block behind the end");
+        for index in blocks {
+            let block = tree.block(*ino, index).expect("memory").expect("listed");
+            let within = inode.size.saturating_sub(index * BLOCK_BYTES) as usize;
+            let behind = block.get(within..).unwrap_or_default();
+            assert!(behind.iter().all(|byte| *byte == 0), "zeros behind the end");
+            assert!(within > 0 || block.is_empty(), "what is behind the end is reserved and has no bytes");
+        }
         bytes += inode.blocks * BLOCK_BYTES;
         if inode.kind != Kind::Dir {
             assert_eq!(inode.nlink as usize, of.len());
