@@ -4,10 +4,12 @@
 //! lease is recalled, the kernel forgets first, and the lease is given back behind that. The kernel must never keep
 //! what it was told *before* it was told to forget:
 //!
-//! - Of names it compares an epoch, which it has looked at before it asked (FUSE 7.44): an answer that is older than
-//!   the last change of the epoch is worth nothing. To change it takes no lock that an operation could hold.
-//! - Of attributes it compares a version in the same way, if it has the inode. So a time is told only of inodes that
-//!   the kernel has asked about by their numbers.
+//! - Of attributes it compares a version, which it has looked at before it asked, if it has the inode. So a time is told
+//!   only of inodes that the kernel has asked about by their numbers.
+//! - Of names it compares an epoch in the same way (FUSE 7.44): an answer that is older than the last change of the
+//!   epoch is worth nothing. To change it takes no lock that an operation could hold. But a name of an old epoch goes
+//!   out of the kernel's tree, also that of a working directory, or of one on which something is mounted. So names are
+//!   told for no time, and asked about again, unless the mount is to keep them (docs/decisions/0252).
 //! - Both numbers change here behind all answers that were made before: the gate.
 //!
 //! What the mount itself changes is forgotten before that is sent, as others may see it before the mount hears of it
@@ -139,6 +141,8 @@ impl Told {
 #[derive(Debug)]
 pub struct Kernel {
     device: File,
+    /// Whether names are told for some time.
+    keeps_names: bool,
     has_epochs: AtomicBool,
     gate: RwLock<()>,
     told: Mutex<Told>,
@@ -155,9 +159,9 @@ pub struct Telling<'k> {
 }
 
 impl Kernel {
-    pub fn new(device: File) -> Kernel {
+    pub fn new(device: File, keeps_names: bool) -> Kernel {
         let (has_epochs, gate, told, hasher, pages) = Default::default();
-        Kernel { device, has_epochs, gate, told, hasher, pages }
+        Kernel { device, keeps_names, has_epochs, gate, told, hasher, pages }
     }
 
     /// The kernel speaks this version of FUSE.
@@ -238,6 +242,9 @@ impl Kernel {
 
     /// Every name that it was told.
     fn forget_names(&self) {
+        if !self.keeps_names {
+            return;
+        }
         notify(&self.device, HEAD_BYTES, INC_EPOCH, &[]);
     }
 
@@ -269,22 +276,22 @@ fn notify(mut device: &File, len: u32, code: i32, body: &[u8]) {
 }
 
 impl Telling<'_> {
-    /// For how long the kernel may say by itself what a name means, if that is known for so long.
-    pub fn name(&self, dir: Ino, name: &Name, ino: Ino, sure: Duration) -> Duration {
+    /// For how long the kernel may say by itself what a name means, and the attributes of that, if both are known for
+    /// so long.
+    pub fn name(&self, dir: Ino, name: &Name, ino: Ino, sure: Duration) -> (Duration, Duration) {
         let sure = self.of_kernels_with_epochs(sure);
         let mut told = self.kernel.told();
         let may = !sure.is_zero() && told.known.contains(&ino) && told.listings.is_good(ino, true);
-        let may = may && told.note_name(dir, name) && told.note(ino, sure);
-        if may {
-            sure
-        } else {
-            Duration::ZERO
-        }
+        let keeps = may && self.kernel.keeps_names && told.note_name(dir, name);
+        // A name that it is to keep and is told for no time yet has attributes for no time, either.
+        let may = may && (keeps || !self.kernel.keeps_names) && told.note(ino, sure);
+        let if_so = |is: bool| if is { sure } else { Duration::ZERO };
+        (if_so(may && keeps), if_so(may))
     }
 
     /// For how long it may say that a name is not there.
     pub fn absent(&self, dir: Ino, name: &Name, sure: Duration) -> Duration {
-        let sure = self.of_kernels_with_epochs(sure);
+        let sure = if self.kernel.keeps_names { self.of_kernels_with_epochs(sure) } else { Duration::ZERO };
         if !sure.is_zero() && self.kernel.told().note_name(dir, name) {
             sure
         } else {
@@ -396,10 +403,15 @@ mod tests {
         Name::new(text.as_bytes()).expect("a name")
     }
 
+    /// One that keeps names.
     fn kernel(version: (u32, u32)) -> (Kernel, UnixStream) {
+        kernel_that(true, version)
+    }
+
+    fn kernel_that(keeps_names: bool, version: (u32, u32)) -> (Kernel, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         theirs.set_nonblocking(true).expect("a socket");
-        let kernel = Kernel::new(File::from(OwnedFd::from(ours)));
+        let kernel = Kernel::new(File::from(OwnedFd::from(ours)), keeps_names);
         kernel.speaks(version);
         (kernel, theirs)
     }
@@ -424,10 +436,11 @@ mod tests {
     fn names_are_sure_only_of_inodes_that_the_kernel_has() {
         let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
         let name = |sure| kernel.telling().name(DIR, &name("a"), INO, sure);
-        assert_eq!(name(SURE), Duration::ZERO);
+        let (never, both) = ((Duration::ZERO, Duration::ZERO), (SURE, SURE));
+        assert_eq!(name(SURE), never);
         assert_eq!(kernel.telling().attributes(INO, SURE), Some(SURE));
-        assert_eq!(name(SURE), Duration::ZERO, "it asks about the name for the first time");
-        assert_eq!(name(SURE), SURE);
+        assert_eq!(name(SURE), never, "it asks about the name for the first time");
+        assert_eq!(name(SURE), both);
         kernel.changed([INO, Ino(71)].into_iter());
         assert_eq!(codes(&mut theirs), [INVAL_INODE]);
         kernel.forget(Some(Group(9)));
@@ -437,7 +450,23 @@ mod tests {
         kernel.forget(None);
         assert_eq!(codes(&mut theirs), [INC_EPOCH]);
         kernel.forgets(INO);
-        assert_eq!(name(SURE), Duration::ZERO);
+        assert_eq!(name(SURE), never);
+    }
+
+    #[test]
+    fn names_that_are_not_kept_need_not_be_forgotten() {
+        let (kernel, mut theirs) = kernel_that(false, EPOCHS_SINCE);
+        kernel.telling().attributes(INO, SURE);
+        for _ in 0..3 {
+            assert_eq!(kernel.telling().name(DIR, &name("a"), INO, SURE), (Duration::ZERO, SURE));
+            assert_eq!(kernel.telling().absent(DIR, &name("b"), SURE), Duration::ZERO);
+        }
+        let keys = [Key::Name(DIR, name("a")), Key::Name(DIR, name("b")), Key::Attr(INO)];
+        kernel.before_change(&Touched { keys: keys.into_iter().collect(), anything: false });
+        kernel.before_change(&Touched { keys: BTreeSet::new(), anything: true });
+        kernel.telling().attributes(INO, SURE);
+        kernel.forget(None);
+        assert_eq!(codes(&mut theirs), [INVAL_INODE, INVAL_INODE, INVAL_INODE]);
     }
 
     #[test]

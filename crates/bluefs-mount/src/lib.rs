@@ -1,5 +1,5 @@
 //! A volume as a file system of the kernel, by FUSE. Changes are asked of the server, and return when the server has
-//! answered. What is known under leases is said without asking, names and attributes also by the kernel itself.
+//! answered. What is known under leases is said without asking, attributes and listings also by the kernel itself.
 //!
 //! - Reads and writes go around the kernel's page cache (`FOPEN_DIRECT_IO`), and shared mappings are refused by the
 //!   kernel. Private mappings use it, under leases: [`pages`].
@@ -69,8 +69,15 @@ pub struct Mounted {
 pub struct Unmounter(PathBuf);
 
 impl Mounted {
-    /// Mounts a volume. `source` is what the table of mounts shows.
-    pub fn new(client: Client, source: &str, dir: &Path, mut flags: MountFlags) -> Result<Mounted, MountError> {
+    /// Mounts a volume. `source` is what the table of mounts shows; with `keeps_names` the kernel says names by itself
+    /// (docs/decisions/0252).
+    pub fn new(
+        client: Client,
+        source: &str,
+        dir: &Path,
+        mut flags: MountFlags,
+        keeps_names: bool,
+    ) -> Result<Mounted, MountError> {
         let failed = |what| move |source| MountError::Mount { dir: dir.to_owned(), what, source };
         let dir_failed = failed("look at the directory");
         let at = dir.canonicalize().map_err(dir_failed)?;
@@ -87,7 +94,7 @@ impl Mounted {
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
         let kernel = device.try_clone().map_err(failed("open /dev/fuse"))?;
-        let volume = Arc::new(Volume::new(client, Arc::new(Kernel::new(kernel.into()))));
+        let volume = Arc::new(Volume::new(client, Arc::new(Kernel::new(kernel.into(), keeps_names))));
         let session = Session::from_fd(Requests::new(volume.clone()), device, SessionACL::All, config);
         let session =
             session.inspect_err(|_| Unmounter(at.clone()).unmount()).map_err(failed("speak to the kernel"))?;

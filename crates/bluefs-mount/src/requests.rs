@@ -144,8 +144,8 @@ impl Filesystem for Requests {
             let (telling, Found { found, sure }) = volume.find(who, &Query::Lookup { dir, name: name.clone() });
             match found {
                 Ok((ino, inode)) => {
-                    let sure = telling.name(dir, &name, ino, sure);
-                    reply.entry(&sure, &convert::attr(ino, &inode), Generation(0));
+                    let (name_sure, sure) = telling.name(dir, &name, ino, sure);
+                    reply.entry_with_ttls(&sure, &name_sure, &convert::attr(ino, &inode), Generation(0));
                 }
                 Err(Errno::NOENT) if !telling.absent(dir, &name, sure).is_zero() => reply_absent(reply, sure),
                 Err(errno) => reply.error(convert::errno(errno)),

@@ -48,6 +48,7 @@ mod bluefs_fstab;
 mod bluefs_hostile;
 mod bluefs_listings;
 mod bluefs_locks;
+mod bluefs_names;
 mod bluefs_pages;
 mod bluefs_programs;
 mod bluefs_serve;

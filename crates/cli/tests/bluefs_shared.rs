@@ -41,10 +41,19 @@ fn look_at_all(dir: &Path) {
 
 #[test]
 fn what_one_mount_changes_the_other_sees_at_once_with_caches_warm() {
+    the_other_sees_at_once(&[]);
+}
+
+#[test]
+fn what_one_mount_changes_the_other_sees_at_once_where_names_are_kept() {
+    the_other_sees_at_once(&["--keep-names"]);
+}
+
+#[track_caller]
+fn the_other_sees_at_once(options: &[&str]) {
     let scene = Scene::new();
     let server = scene.serve();
-    let (a, b) =
-        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let [a, b] = ["a", "b"].map(|name| Mount::new(&server.address, &scene.path(name), options));
     for round in 0..2 {
         // Each in its turn writes, and the other has seen everything before.
         let (writer, reader) = if round == 0 { (&a.0, &b.0) } else { (&b.0, &a.0) };
@@ -194,13 +203,13 @@ fn a_server_that_starts_again_waits_for_leases_only_if_there_were_any() {
     assert_eq!(fs::read_to_string(holder.mount.0.join("a")).expect("read"), "two");
 }
 
-/// What is known under a lease the kernel says by itself, also while the mount's process is stopped; and not any more
-/// when somebody else has changed it.
+/// What is known under a lease the kernel says by itself, names only if it is to keep them, also while the mount's
+/// process is stopped; and not any more when somebody else has changed it.
 #[test]
 fn the_kernel_says_what_is_sure_by_itself_and_no_longer() {
     let scene = Scene::new();
     let server = scene.serve();
-    let holder = Foreground::new(&server.address, &scene.path("holder"));
+    let holder = Foreground::by(speculator(), &["--keep-names"], &server.address, &scene.path("holder"));
     let writer = Mount::new(&server.address, &scene.path("writer"), &[]);
     fs::write(writer.0.join("file"), "old").expect("written");
     fs::create_dir(writer.0.join("dir")).expect("a directory");
@@ -237,11 +246,23 @@ fn the_kernel_says_what_is_sure_by_itself_and_no_longer() {
 /// by descriptors, and change what is beside it. Nobody ever sees less than what had returned before.
 #[test]
 fn who_looks_all_the_time_never_sees_what_was_before() {
+    never_sees_what_was_before(&[]);
+}
+
+#[test]
+fn who_looks_all_the_time_where_names_are_kept_never_sees_what_was_before() {
+    never_sees_what_was_before(&["--keep-names"]);
+}
+
+#[track_caller]
+fn never_sees_what_was_before(options: &[&str]) {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     let scene = Scene::new();
     let server = scene.serve();
-    let (writer, reader) =
-        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let (writer, reader) = (
+        Mount::new(&server.address, &scene.path("a"), options),
+        Mount::new(&server.address, &scene.path("b"), options),
+    );
     fs::write(writer.0.join("file"), "").expect("written");
     fs::create_dir(reader.0.join("own")).expect("a directory");
     let (done, over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -418,10 +439,20 @@ fn late_line(server: &str) -> String {
 /// one sees it on the first machine, too, though the kernel there may have said names and attributes by itself before.
 #[test]
 fn what_another_machine_has_seen_of_a_change_shows_where_it_is_made() {
+    what_is_seen_elsewhere_shows(&[]);
+}
+
+#[test]
+fn what_another_machine_has_seen_of_a_change_shows_where_names_are_kept() {
+    what_is_seen_elsewhere_shows(&["--keep-names"]);
+}
+
+#[track_caller]
+fn what_is_seen_elsewhere_shows(options: &[&str]) {
     let scene = Scene::new();
     let server = scene.serve();
     let late = late_line(&server.address);
-    let (a, b) = (Mount::new(&late, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let (a, b) = (Mount::new(&late, &scene.path("a"), options), Mount::new(&server.address, &scene.path("b"), &[]));
     fs::write(b.0.join("file"), "old").expect("written");
     fs::write(b.0.join("gone"), "").expect("written");
     std::thread::sleep(QUIET);

@@ -34,6 +34,8 @@ pub struct Member {
     pub link: Link,
     kind: Kind,
     dir: PathBuf,
+    /// Whether its kernel keeps names: of some it does.
+    keeps_names: bool,
     mount: Mutex<Option<Child>>,
     /// Processes that use it.
     workers: Mutex<Vec<Pid>>,
@@ -61,7 +63,8 @@ impl Scene {
         let dir = tempfile::TempDir::with_prefix("histories-")?;
         let members = plan.members.iter().enumerate().map(|(i, kind)| {
             let (link, dir) = (Link::new(planted)?, dir.path().join(format!("mount{i}")));
-            Ok(Member { link, kind: *kind, dir, mount: Mutex::new(None), workers: Mutex::new(Vec::new()) })
+            let (keeps_names, mount, workers) = (i % 2 == 1, Mutex::new(None), Mutex::new(Vec::new()));
+            Ok(Member { link, kind: *kind, dir, keeps_names, mount, workers })
         });
         let members = members.collect::<io::Result<_>>()?;
         let (speculator, plan) = (speculator.to_owned(), plan.clone());
@@ -205,6 +208,9 @@ impl Member {
         std::fs::create_dir_all(&self.dir)?;
         let mut command = Command::new(speculator);
         command.args(["mount", "--plain"]).arg(self.link.address()).arg(&self.dir).arg("--foreground");
+        if self.keeps_names {
+            command.arg("--keep-names");
+        }
         let child = mount.insert(command.stderr(Stdio::null()).spawn()?);
         while !self.is_mounted() {
             if child.try_wait()?.is_some() {

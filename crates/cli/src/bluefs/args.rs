@@ -157,10 +157,18 @@ pub struct MountOptions {
     #[arg(long, value_name = "WHAT", value_enum, require_equals = true)]
     pub on_disconnect: Option<WhenDisconnected>,
 
+    /// Let the kernel say names by itself while a lease lasts: looking at many files takes a fraction of the time
+    ///
+    /// When names change, getcwd may say ENOENT for a moment, /proc shows files as deleted that are not, and what is
+    /// mounted on a file or directory of the volume is unmounted. For volumes that are mostly read. It has no effect
+    /// before Linux 6.16.
+    #[arg(long)]
+    pub keep_names: bool,
+
     /// Options of mount(8), separated by commas
     ///
-    /// ro, noexec, noatime and what belongs to them; invitation=FILE, plain and on-disconnect=WHAT; remount changes the
-    /// mount that is there. What is for mount(8) and the system's start (_netdev, nofail, x-…) has no effect.
+    /// ro, noexec, noatime and what belongs to them; invitation=FILE, plain, on-disconnect=WHAT and keep-names; remount
+    /// changes the mount that is there. What is for mount(8) and the system's start (_netdev, nofail, x-…) has no effect.
     #[arg(short, long = "options", value_name = "OPTIONS")]
     pub options: Vec<String>,
 

@@ -40,7 +40,8 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
     };
     let client = access.connect(options.address.clone(), on_disconnect)?;
     let watch = client.watch();
-    let mounted = Mounted::new(client, &options.address.to_string(), &options.dir, listed.flags());
+    let keeps_names = options.keep_names || listed.keep_names;
+    let mounted = Mounted::new(client, &options.address.to_string(), &options.dir, listed.flags(), keeps_names);
     let mounted = mounted.map_err(|error| Failure::Bluefs(error.to_string()))?;
     let unmounter = mounted.unmounter();
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
@@ -86,6 +87,9 @@ fn in_background(options: &MountOptions) -> Result<u8, Failure> {
     }
     if let Some(what) = options.on_disconnect.and_then(|what| what.to_possible_value()) {
         command.arg(format!("--on-disconnect={}", what.get_name()));
+    }
+    if options.keep_names {
+        command.arg("--keep-names");
     }
     for list in &options.options {
         command.args(["-o", list]);

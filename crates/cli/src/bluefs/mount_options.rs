@@ -26,6 +26,8 @@ pub struct FileSystemOptions {
     pub plain: bool,
     /// As `--on-disconnect`.
     pub on_disconnect: Option<WhenDisconnected>,
+    /// As `--keep-names`.
+    pub keep_names: bool,
 }
 
 /// What changes a flag: the option, the flags that it sets, and those that it clears.
@@ -93,6 +95,8 @@ impl FileSystemOptions {
             self.on_disconnect = Some(WhenDisconnected::from_str(what, false)?);
         } else if option == "plain" {
             self.plain = true;
+        } else if option == "keep-names" {
+            self.keep_names = true;
         } else if option == "remount" {
             self.remount = true;
         } else if let Some((_, set, cleared)) = FLAGS.iter().find(|(of, ..)| *of == option) {
@@ -175,6 +179,7 @@ mod tests {
         assert_eq!(options.invitation, Some(PathBuf::from("/etc/work")));
         assert_eq!((options.on_disconnect, options.remount), (Some(WhenDisconnected::Error), true));
         assert!(!options.plain && FileSystemOptions::parse("nofail,plain").unwrap().plain);
+        assert!(!options.keep_names && FileSystemOptions::parse("keep-names").unwrap().keep_names);
     }
 
     #[test]
