@@ -4,8 +4,8 @@
 //! lease is recalled, the kernel forgets first, and the lease is given back behind that. The kernel must never keep
 //! what it was told *before* it was told to forget:
 //!
-//! - Of attributes it compares a version, which it has looked at before it asked, if it has the inode. So a time is told
-//!   only of inodes that the kernel has asked about by their numbers.
+//! - Of attributes it compares a version, which it has looked at before it asked, if it has the inode. So a time is
+//!   told only of inodes that the kernel has asked about by their numbers.
 //! - Of names it compares an epoch in the same way (FUSE 7.44): an answer that is older than the last change of the
 //!   epoch is worth nothing. To change it takes no lock that an operation could hold. But a name of an old epoch goes
 //!   out of the kernel's tree, also that of a working directory, or of one on which something is mounted. So names are

@@ -18,6 +18,7 @@ mod locks;
 mod pages;
 mod requests;
 mod snapshots;
+mod threads;
 
 use std::fs::OpenOptions;
 use std::io;
@@ -32,7 +33,8 @@ use rustix::mount::{mount, unmount, MountFlags, UnmountFlags};
 
 use filesystem::Volume;
 use kernel::Kernel;
-use requests::{Requests, THREADS};
+use requests::Requests;
+use threads::THREADS;
 
 /// How long the end of a mount waits for requests that nobody waits for any more. Each looks about that every 0.1 s.
 const REQUESTS_END_MAX: Duration = Duration::from_millis(500);

@@ -6,7 +6,6 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -22,7 +21,9 @@ use fuser::{
 use crate::caller::{Caller, Who};
 use crate::convert;
 use crate::filesystem::{xattr_name, Create, Found, Volume, WRITE_BYTES_MAX};
+use crate::kernel::Telling;
 use crate::locks::Wanted;
+use crate::threads::Threads;
 
 /// What a change has made holds for no time: the kernel takes it without a version (see [`crate::kernel`]).
 const TTL: Duration = Duration::ZERO;
@@ -42,78 +43,52 @@ const XATTR_REPLACE: i32 = 2;
 const RANGE: Errno = Errno(34);
 /// A volume without a quota says that it has a petabyte.
 const BYTES_SHOWN_MAX: u64 = 1 << 50;
-/// Threads that read requests.
-pub const THREADS: usize = 16;
-/// How many of them may be busy before requests have threads of their own.
-const BUSY_MAX: usize = THREADS / 2;
 /// READs ahead of who reads, at once.
 const READS_MAX: u16 = 256;
-/// Requests at once. Further ones wait in the kernel.
-const REQUESTS_MAX: usize = 2048;
 
 /// The requests of a mount.
 pub struct Requests {
     volume: Arc<Volume>,
-    busy: Arc<AtomicUsize>,
-}
-
-/// One that is carried out.
-struct Busy(Arc<AtomicUsize>);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    threads: Threads,
 }
 
 impl Requests {
     pub fn new(volume: Arc<Volume>) -> Requests {
-        Requests { volume, busy: Arc::default() }
+        Requests { volume, threads: Threads::default() }
     }
 
     /// Carries a request out.
     fn serve(&self, request: &Request, work: impl FnOnce(&Volume, Who) + Send + 'static) {
-        let who = Who::of(request);
-        let before = self.busy.fetch_add(1, Ordering::Relaxed);
-        let busy = Busy(self.busy.clone());
-        if (BUSY_MAX..REQUESTS_MAX).contains(&before) {
-            self.spawn(busy, move |volume| work(volume, who));
-        } else {
-            work(&self.volume, who);
-        }
+        self.serve_then(request, work, |()| {});
     }
 
-    /// The same for one that may wait for as long as another program likes.
+    /// Carries a request out, and then tells what has become of it.
+    fn serve_then<T>(
+        &self,
+        request: &Request,
+        work: impl FnOnce(&Volume, Who) -> T + Send + 'static,
+        tell: impl FnOnce(T) + Send + 'static,
+    ) {
+        let (who, volume) = (Who::of(request), self.volume.clone());
+        self.threads.run(move || work(&volume, who), tell);
+    }
+
+    /// Carries one out that may wait for as long as another program likes.
     fn serve_apart(&self, request: &Request, work: impl FnOnce(&Volume, Who) + Send + 'static) {
-        let who = Who::of(request);
-        self.busy.fetch_add(1, Ordering::Relaxed);
-        self.spawn(Busy(self.busy.clone()), move |volume| work(volume, who));
-    }
-
-    fn spawn(&self, busy: Busy, work: impl FnOnce(&Volume) + Send + 'static) {
-        let volume = self.volume.clone();
-        let work = move || {
-            work(&volume);
-            drop(busy);
-        };
-        // If there is no thread to be had, the caller gets EIO: fuser answers so for whoever drops a reply.
-        let _ = std::thread::Builder::new().name("request".to_owned()).spawn(work);
+        let (who, volume) = (Who::of(request), self.volume.clone());
+        Threads::run_apart(self.threads.begin().1, move || work(&volume, who), |()| {});
     }
 }
 
 impl Requests {
     fn make(&self, request: &Request, create: Create, reply: ReplyEntry) {
-        self.serve(request, move |volume, who| {
-            let made = volume.create_inode(&Caller::of(who), create);
-            reply_entry(reply, made);
-        });
+        let make = move |volume: &Volume, who| volume.create_inode(&Caller::of(who), create);
+        self.serve_then(request, make, move |made| reply_entry(reply, made));
     }
 
     fn change(&self, request: &Request, change: Result<Change, Errno>, reply: ReplyEmpty) {
-        self.serve(request, move |volume, who| {
-            let done = change.and_then(|change| volume.change(&Caller::of(who), change));
-            reply_empty(reply, done);
-        });
+        let make = move |volume: &Volume, who| change.and_then(|change| volume.change(&Caller::of(who), change));
+        self.serve_then(request, make, move |made| reply_empty(reply, made));
     }
 }
 
@@ -140,17 +115,19 @@ impl Filesystem for Requests {
             Ok(name) => (convert::ino(parent), name),
             Err(errno) => return reply.error(convert::errno(errno)),
         };
-        self.serve(request, move |volume, who| {
-            let (telling, Found { found, sure }) = volume.find(who, &Query::Lookup { dir, name: name.clone() });
-            match found {
-                Ok((ino, inode)) => {
-                    let (name_sure, sure) = telling.name(dir, &name, ino, sure);
-                    reply.entry_with_ttls(&sure, &name_sure, &convert::attr(ino, &inode), Generation(0));
-                }
-                Err(Errno::NOENT) if !telling.absent(dir, &name, sure).is_zero() => reply_absent(reply, sure),
-                Err(errno) => reply.error(convert::errno(errno)),
+        let query = Query::Lookup { dir, name: name.clone() };
+        let tell = move |(telling, Found { found, sure }): (Telling<'_>, Found)| match found {
+            Ok((ino, inode)) => {
+                let (name_sure, sure) = telling.name(dir, &name, ino, sure);
+                reply.entry_with_ttls(&sure, &name_sure, &convert::attr(ino, &inode), Generation(0));
             }
-        });
+            Err(Errno::NOENT) if !telling.absent(dir, &name, sure).is_zero() => reply_absent(reply, sure),
+            Err(errno) => reply.error(convert::errno(errno)),
+        };
+        match self.volume.known_surely(Who::of(request), &query) {
+            Some(known) => tell(known),
+            None => self.serve(request, move |volume, who| tell(volume.find(who, &query))),
+        }
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, _lookups: u64) {
@@ -159,6 +136,13 @@ impl Filesystem for Requests {
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let query = Query::Inode(convert::ino(ino));
+        if let Some((telling, Found { found: Ok((ino, inode)), sure })) =
+            self.volume.known_surely(Who::of(request), &query)
+        {
+            if let Some(sure) = telling.attributes(ino, sure) {
+                return reply.attr(&sure, &convert::attr(ino, &inode));
+            }
+        }
         self.serve(request, move |volume, who| {
             let (telling, Found { found, sure }) = volume.find(who, &query);
             match found {
@@ -289,21 +273,21 @@ impl Filesystem for Requests {
 
     fn open(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         let ino = convert::ino(ino);
-        self.serve(request, move |volume, who| {
+        let open = move |volume: &Volume, who| {
             let (opening, caller) = (volume.client.opening(), Caller::of(who));
-            match volume.inode(&caller, Query::Inode(ino)) {
-                // It lost its last name since it was looked up, and nobody here keeps it.
-                Ok((_, inode)) if inode.nlink == 0 && !volume.client.is_open(ino) => {
-                    reply.error(convert::errno(Errno::STALE));
-                }
-                Ok(_) => {
-                    opening.opened(ino);
-                    let handle = volume.handles.open();
-                    volume.kernel.pages.open(ino, handle);
-                    reply.opened(FileHandle(handle), FILE_FLAGS);
-                }
-                Err(errno) => reply.error(convert::errno(errno)),
+            let (_, inode) = volume.inode(&caller, Query::Inode(ino))?;
+            // It lost its last name since it was looked up, and nobody here keeps it.
+            if inode.nlink == 0 && !volume.client.is_open(ino) {
+                return Err(Errno::STALE);
             }
+            opening.opened(ino);
+            let handle = volume.handles.open();
+            volume.kernel.pages.open(ino, handle);
+            Ok(handle)
+        };
+        self.serve_then(request, open, move |opened| match opened {
+            Ok(handle) => reply.opened(FileHandle(handle), FILE_FLAGS),
+            Err(errno) => reply.error(convert::errno(errno)),
         });
     }
 
@@ -328,7 +312,8 @@ impl Filesystem for Requests {
                 });
             });
         }
-        self.serve(request, move |volume, who| match volume.read(&Caller::of(who), ino, offset, size) {
+        let read = move |volume: &Volume, who| volume.read(&Caller::of(who), ino, offset, size);
+        self.serve_then(request, read, move |read| match read {
             Ok(bytes) => reply.data(&bytes),
             Err(errno) => reply.error(convert::errno(errno)),
         });
@@ -348,7 +333,8 @@ impl Filesystem for Requests {
     ) {
         let (ino, data, len) = (convert::ino(ino), data.to_vec(), data.len() as u32);
         let offset = (flags.0 & O_APPEND == 0).then_some(offset);
-        self.serve(request, move |volume, who| match volume.write(&Caller::of(who), ino, offset, data) {
+        let write = move |volume: &Volume, who| volume.write(&Caller::of(who), ino, offset, data);
+        self.serve_then(request, write, move |written| match written {
             Ok(()) => reply.written(len),
             Err(errno) => reply.error(convert::errno(errno)),
         });
@@ -356,9 +342,8 @@ impl Filesystem for Requests {
 
     fn flush(&self, request: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let (ino, handle, owner) = (convert::ino(ino), handle.0, owner.0);
-        self.serve(request, move |volume, who| {
-            reply_empty(reply, volume.unlock_closed(&Caller::of(who), ino, handle, owner));
-        });
+        let unlock = move |volume: &Volume, who| volume.unlock_closed(&Caller::of(who), ino, handle, owner);
+        self.serve_then(request, unlock, move |unlocked| reply_empty(reply, unlocked));
     }
 
     fn release(
