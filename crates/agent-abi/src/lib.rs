@@ -50,7 +50,7 @@ use epochs::Permits;
 pub use epochs::{About, Work, YoungPipes};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 17;
+pub const PROTOCOL_VERSION: u32 = 18;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).
@@ -338,6 +338,8 @@ pub mod option {
     pub const FILES_LOCKED: u32 = 4_194_304;
     /// Somebody inside may not read the processor's clock (`PR_SET_TSC`).
     pub const CYCLES_FORBIDDEN: u32 = 8_388_608;
+    /// Somebody inside mounts a file system, or has done so.
+    pub const MOUNTED: u32 = 16_777_216;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

@@ -287,6 +287,9 @@ impl Call<'_> {
     /// The table of file systems may change.
     pub fn mount(&mut self) {
         self.note_proc_mounted();
+        if self.frame.nr != nr::umount2 {
+            self.world.options.fetch_or(agent_abi::option::MOUNTED, Ordering::SeqCst);
+        }
         self.settle();
         if self.frame.nr == nr::umount2 {
             // Natively only those who use it keep it busy.

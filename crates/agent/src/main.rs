@@ -18,6 +18,7 @@ mod entry;
 mod exchange;
 mod fsync;
 mod gate;
+mod identity;
 mod io;
 mod kin;
 mod locked;

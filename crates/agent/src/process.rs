@@ -28,6 +28,8 @@ const CLONE_THREAD: u64 = 0x10000;
 /// What semaphores get back at the end is kept in common.
 const CLONE_SYSVSEM: u64 = 0x40000;
 const CLONE_NEWUSER: u64 = 0x1000_0000;
+/// It has other mounts than its parent.
+const CLONE_NEWNS: u64 = 0x2_0000;
 const CLONE_NEWIPC: u64 = 0x800_0000;
 const CLONE_NEWPID: u64 = 0x2000_0000;
 const CLONE_IO: u64 = 0x8000_0000;
@@ -226,7 +228,7 @@ impl Call<'_> {
         if birth.flags & CLONE_SYSVSEM != 0 {
             slot.flags.fetch_or(self.process.flags.load(Ordering::Relaxed) & PROCESS_UNDOES, Ordering::Relaxed);
         }
-        if birth.flags & (CLONE_NEWUSER | CLONE_NEWPID) != 0 {
+        if birth.flags & (CLONE_NEWNS | CLONE_NEWUSER | CLONE_NEWPID) != 0 {
             slot.flags.fetch_or(PROCESS_PRIVILEGES, Ordering::Relaxed);
         }
         Some((thread, process))
@@ -237,12 +239,6 @@ impl Call<'_> {
     pub fn own_timer(&mut self, shows: Shows) {
         let tells = if self.is_about_others(shows) { PROCESS_HEARS_OTHERS } else { 0 };
         self.process.flags.fetch_or(PROCESS_TIMERS | tells, Ordering::Relaxed);
-        self.proceed_observing();
-    }
-
-    /// Also where the call fails: whoever wants to know exactly looks.
-    pub fn change_identity(&mut self) {
-        self.process.flags.fetch_or(PROCESS_PRIVILEGES, Ordering::Relaxed);
         self.proceed_observing();
     }
 

@@ -1,12 +1,17 @@
 //! `/proc/self/mountinfo` as data (proc_pid_mountinfo(5)).
 
 use crate::{Error, Result, TaskId};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// One line: one mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,12 +57,60 @@ pub fn read() -> io::Result<Vec<Mount>> {
     Ok(parse(&std::fs::read(PATH)?))
 }
 
+/// The same, read a moment ago if nothing has been mounted since, and this thread is still where it was. Options of a
+/// file system that were changed through another mount namespace are seen within [`RECENT`].
+///
+/// # Errors
+/// As of reading a file.
+pub fn recent() -> io::Result<Rc<[Mount]>> {
+    LAST_READ.with_borrow_mut(|last| match last {
+        Some(seen) if seen.is_recent() => Ok(seen.mounts.clone()),
+        _ => Ok(last.insert(Seen::now()?).mounts.clone()),
+    })
+}
+
+/// So long what was read is taken for what is.
+pub const RECENT: Duration = Duration::from_millis(100);
+
+thread_local! {
+    static LAST_READ: RefCell<Option<Seen>> = const { RefCell::new(None) };
+}
+
+/// What a thread has seen.
+struct Seen {
+    table: Table,
+    mounts: Rc<[Mount]>,
+    /// Of which mount namespace: device and inode.
+    namespace: (u64, u64),
+    at: Instant,
+}
+
+impl Seen {
+    fn now() -> io::Result<Self> {
+        let (at, namespace) = (Instant::now(), namespace()?);
+        let mut table = Table(File::open(PATH)?);
+        let mounts = table.read_again()?.into();
+        Ok(Self { table, mounts, namespace, at })
+    }
+
+    fn is_recent(&self) -> bool {
+        self.at.elapsed() < RECENT
+            && namespace().is_ok_and(|now| now == self.namespace)
+            && !self.table.has_changed().unwrap_or(true)
+    }
+}
+
+fn namespace() -> io::Result<(u64, u64)> {
+    let found = std::fs::metadata("/proc/thread-self/ns/mnt")?;
+    Ok((found.dev(), found.ino()))
+}
+
 /// The first mount that this thread sees of the file system with this device number, as of `st_dev`.
 ///
 /// # Errors
 /// As of reading a file.
 pub fn of_device(dev: u64) -> io::Result<Option<Mount>> {
-    Ok(read()?.into_iter().find(|mount| mount.dev == dev))
+    Ok(recent()?.iter().find(|mount| mount.dev == dev).cloned())
 }
 
 /// The mounts that another thread sees.
@@ -96,6 +149,12 @@ impl Table {
         self.0.rewind()?;
         self.0.read_to_end(&mut text)?;
         Ok(parse(&text))
+    }
+
+    /// Whether there is a change that was not told. It is told by this.
+    fn has_changed(&self) -> io::Result<bool> {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        Ok(poll(&mut [PollFd::new(self, PollFlags::PRI)], Some(&now))? > 0)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::outputs::Outputs;
 use crate::resent_signals::ResentSignals;
 use crate::same_core::{self, Confined, SameCore, Woken};
 use crate::signals;
+use crate::spent::{Accounts, Cause};
 use crate::stats::Stats;
 use crate::status::Asked;
 use crate::stop_the_world::StopTheWorld;
@@ -75,6 +76,7 @@ pub(crate) struct Supervisor {
     pub handles: Arc<Mutex<Handles>>,
     pub front: Sender,
     pub stats: Stats,
+    pub accounts: Accounts,
     pub failed: Arc<AtomicBool>,
     /// COMMAND.
     pub root: ProcessId,
@@ -124,6 +126,7 @@ impl Supervisor {
             self.world().ahead.store(1, Ordering::SeqCst);
         }
         while let Some(event) = self.next_event()? {
+            self.accounts.begin(cause_of(&event));
             match event {
                 Some(Event::Stopped(stopped)) => self.on_stop(stopped),
                 Some(Event::Exited { tid, .. }) => self.on_exit(tid),
@@ -143,6 +146,7 @@ impl Supervisor {
             if self.tracees.is_empty() {
                 self.ahead_on_last_exit();
             }
+            self.accounts.end();
         }
         Ok(())
     }
@@ -188,13 +192,14 @@ impl Supervisor {
         if stopped.stop() != Stop::SystemCall {
             self.revoke_permits();
         }
-        let (reason, result) = match stopped.stop() {
-            Stop::Trap => ("birth", self.on_trap(stopped)),
-            Stop::Exec { former_tid } => ("exec", self.on_exec(stopped, former_tid)),
-            Stop::SystemCall => ("call", self.on_system_call(stopped)),
-            Stop::Signal(signal) => ("signal", self.on_signal(stopped, signal)),
-            Stop::Group(_) => ("group", self.on_group_stop(stopped)),
-            Stop::Exit => ("end", self.on_ending(stopped)),
+        let reason = reason_of(&stopped);
+        let result = match stopped.stop() {
+            Stop::Trap => self.on_trap(stopped),
+            Stop::Exec { former_tid } => self.on_exec(stopped, former_tid),
+            Stop::SystemCall => self.on_system_call(stopped),
+            Stop::Signal(signal) => self.on_signal(stopped, signal),
+            Stop::Group(_) => self.on_group_stop(stopped),
+            Stop::Exit => self.on_ending(stopped),
         };
         if let Some(confined) = self.confined.pop_if(|_| is_confined) {
             same_core::let_go(confined);
@@ -753,6 +758,25 @@ impl Supervisor {
             tracee.pid = Some(pid);
         }
         Ok(pid)
+    }
+}
+
+fn reason_of(stopped: &Stopped) -> &'static str {
+    match stopped.stop() {
+        Stop::Trap => "birth",
+        Stop::Exec { .. } => "exec",
+        Stop::SystemCall => "call",
+        Stop::Signal(_) => "signal",
+        Stop::Group(_) => "group",
+        Stop::Exit => "end",
+    }
+}
+
+fn cause_of(event: &Option<Event>) -> Cause {
+    match event {
+        Some(Event::Stopped(stopped)) => Cause::Stop(reason_of(stopped)),
+        Some(Event::Exited { .. }) => Cause::End,
+        None => Cause::Time,
     }
 }
 

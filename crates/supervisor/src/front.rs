@@ -615,6 +615,7 @@ impl Prepared {
             handles: self.handles.clone(),
             front: front.another()?,
             stats: Stats::default(),
+            accounts: crate::spent::Accounts::default(),
             failed: failed.clone(),
             root: pid,
             unsettled: None,
@@ -680,6 +681,7 @@ impl Running {
         outputs.stop();
         let _ = output_thread.join();
         let mut stats = std::mem::take(&mut supervisor.stats);
+        stats.spent = supervisor.accounts.by_name();
         stats.unpatched_sites = supervisor.stopped_sites.len() as u64;
         stats.volatile_files = supervisor.volatile.files();
         stats.ahead = std::mem::take(&mut supervisor.ahead.report);

@@ -3,6 +3,7 @@
 use crate::event_loop::Supervisor;
 use crate::message::Message;
 use crate::outputs::{Taken, Target, TargetKind};
+use crate::spent::Cause;
 use agent_abi::{hash_object, Frame, Request};
 use commit_clock::DOMAINS_MAX;
 use procfs::{MagicLink, ThreadId};
@@ -27,7 +28,10 @@ impl Supervisor {
         self.ahead_on_request(tid, request);
         match request {
             Some(Request::Ahead) => return self.on_ahead(stopped, a, b != 0),
-            Some(Request::Done) => return self.on_done(stopped, a as i64),
+            Some(Request::Done) => {
+                self.accounts.is(Cause::Stop("done"));
+                return self.on_done(stopped, a as i64);
+            }
             Some(Request::Trace) => return self.on_trace(stopped, a),
             _ => self.revoke_permits(),
         }

@@ -1,5 +1,6 @@
 //! What `--stats` shows.
 
+use crate::spent::{self, Spent};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -101,6 +102,9 @@ pub struct Stats {
     /// Files that were opened there.
     #[serde(default)]
     pub volatile_files: u64,
+    /// Where the time of the event loop went, by event.
+    #[serde(default)]
+    pub spent: BTreeMap<String, Spent>,
     /// Full speculation.
     #[serde(default)]
     pub ahead: crate::ahead::Report,
@@ -122,6 +126,7 @@ impl fmt::Display for Stats {
         writeln!(f, "processes          {}, threads {}", self.processes, self.threads)?;
         writeln!(f, "system calls       {} tracked", self.syscalls_tracked)?;
         writeln!(f, "stops              {} ({})", self.tracee_stops, list(&self.stops))?;
+        writeln!(f, "time at stops      {}", spent::longest(&self.spent))?;
         writeln!(f, "call sites         {} patched, {} unpatched", self.patched_sites, self.unpatched_sites)?;
         writeln!(f, "barriers           {}", list(&self.barriers))?;
         writeln!(f, "waits              {}", list(&self.waits))?;

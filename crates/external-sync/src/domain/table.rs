@@ -127,7 +127,7 @@ impl DomainTable {
     }
 
     fn read(&mut self, volumes: &[u64], cwd: Option<u64>) -> io::Result<()> {
-        self.found = classify_all(&mountinfo::read()?);
+        self.found = classify_all(&mountinfo::recent()?);
         let root = fs::metadata("/").ok().map(|found| found.dev());
         for domain in &mut self.domains {
             // It may have been remounted with other options, or another file system stands in its place.
@@ -217,7 +217,7 @@ fn mount_id(file: BorrowedFd<'_>) -> Option<u64> {
 /// The device number in the mount table of the mount through which a file was opened.
 fn mounted_dev(file: BorrowedFd<'_>) -> Option<u64> {
     let id = mount_id(file)?;
-    mountinfo::read().ok()?.into_iter().find(|mount| mount.id == id).map(|mount| mount.dev)
+    mountinfo::recent().ok()?.iter().find(|mount| mount.id == id).map(|mount| mount.dev)
 }
 
 #[cfg(test)]
@@ -234,6 +234,35 @@ mod tests {
             class,
             reason: String::new(),
         }
+    }
+
+    #[test]
+    fn a_mount_is_seen_at_once_whatever_was_read_a_moment_ago() {
+        if !rustix::process::geteuid().is_root() {
+            // Only root may mount.
+            return;
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let run = |words: &[&str]| {
+            let done = std::process::Command::new(words[0]).args(&words[1..]).arg(dir.path()).status();
+            assert!(done.expect(words[0]).success(), "{words:?}");
+        };
+        let is_there = || mountinfo::recent().expect("mounts").iter().any(|mount| mount.mount_point == dir.path());
+        // Of this thread, and of what it runs.
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(!is_there());
+                crate::sys::unshare_mounts().expect("a mount namespace");
+                let private = std::process::Command::new("mount").args(["--make-rprivate", "/"]).status();
+                assert!(private.expect("mount").success());
+                for _ in 0..3 {
+                    run(&["mount", "-t", "tmpfs", "none"]);
+                    assert!(is_there());
+                    run(&["umount"]);
+                    assert!(!is_there());
+                }
+            });
+        });
     }
 
     #[test]

@@ -270,6 +270,9 @@ impl Supervisor {
         let child = tid.leads();
         let shares_memory = world.threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
         self.ahead.children.born(parent, child, shares_memory);
+        if !self.may_have_changed_rights(child) {
+            self.ahead.known_ways.born(parent, child);
+        }
         if self.threads_of(parent).iter().any(|tid| self.ahead.under_way.of(*tid).is_some_and(|call| call.is_apart)) {
             self.ahead.children.apart.begin(child, parent);
         }

@@ -17,6 +17,7 @@ use crate::ahead::speculations::bounds::{self, Bound};
 use crate::ahead::speculations::worth;
 use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
+use crate::spent::{Answered, Cause};
 use agent_abi::{ahead, Frame, PHASE_AFTER, SPECULATE_NR};
 use checkpoint::{CheckpointError, Known, ThreadedVessel};
 use commit_clock::DOMAINS_MAX;
@@ -65,6 +66,18 @@ pub(crate) enum Decision {
     Keep,
     /// The same, and only the thread has ended.
     Retire,
+}
+
+impl Decision {
+    fn for_accounts(&self) -> Answered {
+        match self {
+            Self::Go => Answered::Go,
+            Self::GoOnPermit(_) => Answered::Permit,
+            Self::GoAndTell(_) | Self::GoInstead(..) => Answered::Tell,
+            Self::Answer(_) => Answered::Answer,
+            Self::Wait | Self::Again | Self::Keep | Self::Retire => Answered::Later,
+        }
+    }
 }
 
 impl Supervisor {
@@ -136,6 +149,7 @@ impl Supervisor {
         self.ahead.walks.end();
         let decision = decision?;
         call.is_fresh = false;
+        self.accounts.is(Cause::Asked(call.frame.nr, decision.for_accounts()));
         self.ahead.trace_decision(&call, &decision);
         self.carry_decision(stopped, call, decision)
     }

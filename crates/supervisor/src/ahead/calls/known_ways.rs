@@ -74,6 +74,13 @@ pub(in crate::ahead) struct KnownWays {
 }
 
 impl KnownWays {
+    /// A process was born in the namespaces of its parent.
+    pub fn born(&mut self, parent: ProcessId, child: ProcessId) {
+        if self.rooted.contains(&parent) {
+            self.rooted.insert(child);
+        }
+    }
+
     /// A process has ended.
     pub fn ended(&mut self, pid: ProcessId) {
         self.rooted.remove(&pid);

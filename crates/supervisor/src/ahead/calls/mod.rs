@@ -10,5 +10,6 @@ pub(in crate::ahead) mod permits;
 pub(in crate::ahead) mod plan;
 pub(in crate::ahead) mod ready;
 pub(in crate::ahead) mod rights;
+pub(in crate::ahead) mod served;
 pub(in crate::ahead) mod under_way;
 pub(in crate::ahead) mod waiting;

@@ -10,13 +10,13 @@
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::exchange::{waits_for_readiness, Covered};
 use crate::ahead::calls::plan::is_of_pipefs;
+use crate::ahead::calls::served::Served;
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::calls::waiting::Parked;
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, permitted, About, DeviceKind, Work};
-use procfs::mountinfo::Mount;
 use procfs::{ProcessId, ThreadId};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -59,8 +59,7 @@ pub(in crate::ahead) struct Given {
     awaiting: Option<(ThreadId, Instant)>,
     /// Threads that were called out of such a call when it was made, and since when they are about to leave it.
     leaving: HashMap<ThreadId, Instant>,
-    /// Somebody inside may serve a file system: who looks there waits for him.
-    is_served: bool,
+    served: Served,
 }
 
 impl Given {
@@ -76,12 +75,13 @@ impl Given {
 
 impl Supervisor {
     /// Which kinds of calls have permits in this world: those that are never chosen to become guesses.
-    pub(crate) fn permit_kinds(&self) {
+    pub(crate) fn permit_kinds(&mut self) {
         let kinds = match self.ahead.options.asks_always {
             true => 0,
             false => self.ahead.injector.kinds_left(),
         };
         self.world().permitted.store(kinds, Ordering::SeqCst);
+        self.ahead.permits.served.begin();
     }
 
     /// Something may be about to change: whoever has a permit asks again.
@@ -193,7 +193,8 @@ impl Supervisor {
     /// A file system was mounted.
     pub(crate) fn permits_of_mounts(&mut self) {
         self.revoke_permits();
-        self.ahead.permits.is_served |= is_anything_served();
+        let mounts_inside = self.world().options.load(Ordering::SeqCst) & agent_abi::option::MOUNTED != 0;
+        self.ahead.permits.served.look(mounts_inside);
     }
 
     /// What was decided of a call, with a permit for the next ones if there may be one; else there is none for anybody.
@@ -352,7 +353,7 @@ impl Supervisor {
 
     /// Whether a process gains nothing by whatever it looks at in files, and what of that is answered by us is known.
     fn may_look_at_all(&mut self, pid: ProcessId) -> bool {
-        if self.ahead.permits.is_served || self.holds_what_is_looked_at() {
+        if self.ahead.permits.served.inside() || self.holds_what_is_looked_at() {
             return false;
         }
         let (core, who) = (&self.ahead.core, process(pid));
@@ -538,11 +539,4 @@ fn changes_roots(call: &Call) -> bool {
 fn is_plain(under_way: &UnderWay) -> bool {
     let UnderWay { watches, makes_child, is_apart, changes_names, takes, .. } = under_way;
     !watches && !makes_child && !is_apart && !changes_names && takes.is_none()
-}
-
-/// Whether a program may serve a file system that is mounted. It is asked only when something was mounted.
-fn is_anything_served() -> bool {
-    const SERVED: [&str; 6] = ["fuse", "nfs", "9p", "autofs", "cifs", "smb"];
-    let is_served = |mount: &Mount| SERVED.iter().any(|served| mount.fs_type.starts_with(served));
-    procfs::mountinfo::of(ProcessId::own()).map_or(true, |mounts| mounts.iter().any(is_served))
 }

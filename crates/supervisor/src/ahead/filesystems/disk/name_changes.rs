@@ -342,8 +342,10 @@ impl HeldNames {
 
     /// Names in a directory that will be those of files.
     pub fn added_in(&self, dir: Inode) -> impl Iterator<Item = (&OsString, &Target)> {
-        let all = self.names.iter().filter(move |((its, _), _)| *its == dir);
-        all.filter_map(|((_, name), held)| Some((name, &self.targets.get(&held.meaning()?)?.0)))
+        self.index.names_in(dir).filter_map(move |name| {
+            let meaning = self.names.get(&(dir, name.clone()))?.meaning()?;
+            Some((name, &self.targets.get(&meaning)?.0))
+        })
     }
 
     /// How many names a file will have, beyond those that the disk says; of a directory, how many directories in it.

@@ -236,10 +236,13 @@ impl Supervisor {
                 program.map_or(true, |program| is_below_moved(&program)) || self.maps_held_file(call.tid)
             }
             Told::Mounts => {
-                let mounts = procfs::mountinfo::of(call.tid);
-                let moved = if is_any_moved { self.moved_paths() } else { Vec::new() };
+                // Below a directory that a guess has made nothing is mounted.
+                let is_older = |dir: &&Target| !self.ahead.new_files.has_inode(&dir.inode);
+                let moved: Vec<PathBuf> =
+                    self.ahead.held_names.moved_dirs().filter(is_older).map(Target::path).collect();
                 let is_below = |mount: &Mount| moved.iter().any(|dir| mount.mount_point.starts_with(dir));
-                is_any_moved && mounts.map_or(true, |mounts| mounts.iter().any(is_below))
+                let mounts = || procfs::mountinfo::of(call.tid);
+                !moved.is_empty() && mounts().map_or(true, |mounts| mounts.iter().any(is_below))
             }
             Told::Anything => is_any_moved || self.maps_held_file(call.tid),
         }
