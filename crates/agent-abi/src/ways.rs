@@ -1,6 +1,6 @@
 //! Names that lead past everything that is held for a guess (`decisions/0196`): who has a permit looks them up without
 //! a question. The supervisor writes down which names it has followed, and strikes out those on whose way something
-//! comes to be held; agents only read.
+//! comes to be held; agents only read. So it writes down how many names a new file has, which the kernel does not know.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -33,7 +33,8 @@ struct Way {
     length: AtomicU64,
 }
 
-/// What a name leads to: a file, or a directory in which the next part of it is missing.
+/// What a name leads to: a file, or a directory in which the next part of it is missing. Of a file itself: how many names
+/// it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WayEnd {
     hash: u64,
@@ -43,6 +44,7 @@ pub struct WayEnd {
 
 impl WayEnd {
     const WHOLE: u64 = u64::MAX;
+    const LINKS: u64 = u64::MAX - 1;
 
     /// A file, by its device and inode.
     pub fn file(dev: u64, ino: u64) -> Self {
@@ -55,9 +57,19 @@ impl WayEnd {
         Self { hash: mix(mix(mix(0, dev), ino), time), length: length as u64 }
     }
 
+    /// So many names has a file (`WayKey::links_of`).
+    pub fn links(links: u64) -> Self {
+        Self { hash: links, length: Self::LINKS }
+    }
+
     /// How many bytes of the name lead to a directory in which the next part is missing.
     pub fn length_before_missing(self) -> Option<usize> {
-        (self.length != Self::WHOLE).then_some(self.length as usize)
+        (self.length < Self::LINKS).then_some(self.length as usize)
+    }
+
+    /// How many names the file has.
+    pub fn links_said(self) -> Option<u64> {
+        (self.length == Self::LINKS).then_some(self.hash)
     }
 }
 
@@ -77,6 +89,11 @@ impl WayKey {
     pub fn within(start: Option<(u64, u64)>) -> Self {
         let (dev, ino) = start.unwrap_or_default();
         Self(mix(mix(mix(1, 2), dev), ino))
+    }
+
+    /// For how many names a file has, by its device and inode (`decisions/0255`).
+    pub fn links_of(dev: u64, ino: u64) -> Self {
+        Self(mix(mix(mix(1, 3), dev), ino))
     }
 
     /// With one more byte.
@@ -221,6 +238,17 @@ mod tests {
         assert!(others.iter().all(|&other| ways.end_of(other).is_none()));
         ways.forget(slot);
         assert!(ways.end_of(known).is_none());
+    }
+
+    #[test]
+    fn how_many_names_a_file_has_is_no_end_of_a_name() {
+        let ways = empty();
+        ways.learn(WayKey::links_of(1, 2), WayEnd::links(3));
+        assert_eq!(ways.end_of(WayKey::links_of(1, 2)).and_then(WayEnd::links_said), Some(3));
+        assert!(ways.end_of(WayKey::links_of(2, 1)).is_none() && ways.end_of(key(Some((1, 2)), true, b"")).is_none());
+        let (links, file, missing) = (WayEnd::links(3), WayEnd::file(1, 2), WayEnd::missing(4, 1, 2, (5, 6)));
+        assert!(links.length_before_missing().is_none());
+        assert!(file.links_said().is_none() && missing.links_said().is_none());
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod gate;
 mod identity;
 mod io;
 mod kin;
+mod links;
 mod locked;
 mod log;
 mod looked;

@@ -524,9 +524,11 @@ impl Call<'_> {
         self.has_not_begun();
     }
 
-    /// Whether what a call has told of a descriptor is so.
+    /// Whether what a call has told of a descriptor is so, perhaps after how many names the file has was put right.
     fn tells_of_descriptor(&self, number: u64, fd: u64, permit: u64) -> bool {
-        self.marks_of(fd, permit) & FRESH != 0 || self.is_told_of_kept(number) && self.is_past_what_is_held(fd, permit)
+        self.marks_of(fd, permit) & FRESH != 0
+            || self.is_told_of_kept(number)
+                && (self.is_past_what_is_held(fd, permit) || self.tells_of_file(number, permit))
     }
 
     fn is_plain_and_pseudo(&self, stat: &Stat) -> bool {
@@ -553,7 +555,7 @@ impl Call<'_> {
 
     /// Whether what is known to be held was so when the kernel looked, in a call that has begun on this permit.
     /// A change that was held then may have been made since. Before that is known here, the permit is revoked.
-    fn held_is_as_at_look(&self, permit: u64) -> bool {
+    pub fn held_is_as_at_look(&self, permit: u64) -> bool {
         self.world.permits.number() == permit
     }
 
@@ -650,13 +652,18 @@ impl Call<'_> {
 
     /// Of which file a call that has succeeded told.
     fn end_told_of(&self, number: u64) -> WayEnd {
+        let (dev, ino) = self.inode_told_of(number);
+        WayEnd::file(dev, ino)
+    }
+
+    /// The same: its device and inode.
+    pub fn inode_told_of(&self, number: u64) -> (u64, u64) {
         // SAFETY: the call has succeeded.
-        let (dev, ino) = match number {
-            nr::stat | nr::lstat => unsafe { (told_device(self.arg(1)), told_inode(self.arg(1), 8)) },
+        match number {
+            nr::stat | nr::lstat | nr::fstat => unsafe { (told_device(self.arg(1)), told_inode(self.arg(1), 8)) },
             nr::statx => unsafe { (told_device_extended(self.arg(4)), told_inode(self.arg(4), 32)) },
             _ => unsafe { (told_device(self.arg(2)), told_inode(self.arg(2), 8)) },
-        };
-        WayEnd::file(dev, ino)
+        }
     }
 
     /// Whether what a call told of is on a file system that only the kernel keeps.

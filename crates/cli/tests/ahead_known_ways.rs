@@ -193,6 +193,74 @@ for line in told: print(line)";
     }
 }
 
+/// What is said of a new file by its descriptor, in each way, while its names change and others have it.
+const OF_DESCRIPTORS: &str = "
+def of(fd):
+    one = os.stat(fd); two = os.fstat(fd)
+    assert shape(one) == shape(two), (one, two)
+    buffer = ctypes.create_string_buffer(256)
+    assert libc.syscall(332, fd, b'', 0x1000, 0x7ff, buffer) == 0
+    links = int.from_bytes(buffer[16:20], 'little')
+    assert links == one.st_nlink, (links, one)
+    return one.st_nlink, one.st_size, oct(one.st_mode), os.stat('/etc/passwd').st_nlink
+def say(what): told.append((what, [of(fd) for fd in open_files]))
+open_files = [os.open(f'n{i}', os.O_CREAT | os.O_RDWR, 0o640) for i in range(3)]
+say('made')
+os.write(open_files[0], b'some'); say('written')
+os.link('n0', 'd/n0'); say('linked')
+open_files.append(os.open('d/n0', os.O_RDONLY)); say('opened by the other name')
+os.rename('n0', 'moved'); say('moved')
+os.unlink('moved'); say('one name less')
+os.rename('n1', 'd/n0'); say('replaced')
+os.fchmod(open_files[1], 0o755); say('with another mode')
+os.chmod('n2', 0o711); say('with another mode, by its name')
+os.unlink('n2'); say('without a name')
+os.link(f'd/n0', 'again'); os.link('again', 'once_more'); say('three names')
+inner = libc.syscall(0x5bed, 1, 0) if guess else -1
+if inner >= 0:
+    os.link('again', 'wrong'); say('on a wrong guess'); libc.syscall(0x5bed, 3, inner)
+say('after that')
+if not os.fork():
+    os.unlink('again'); say('of a child'); print(told[-1], flush=True); os._exit(0)
+os.wait(); say('after a child')
+subprocess.run(['sh', '-c', 'ls -l d/n0 once_more | cut -c1-12; rm once_more; stat -c %h d/n0'], check=True); say('at last')
+open_files.append(os.open('a', os.O_RDWR)); say('an older file')
+os.link('a', 'b'); say('and a name of that')
+os.unlink('b'); say('and without that')
+os.write(open_files[-1], b'other'); say('and what is in it')
+";
+
+#[test]
+fn what_is_said_of_an_open_new_file_is_so_at_once() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let program = format!("{OF_DESCRIPTORS}over(); say('in the end')\nfor line in told: print(line)");
+    let expected = run(&[], &program, "plain", 0).0;
+    let wrong = &["--inject", "rename:50%:2,unlink:50%:2", "--seed=1"];
+    for (options, kind) in [(&[][..], "guess"), (&["--ahead=ask"], "guess"), (wrong, "plain")] {
+        let (said, ..) = run(options, &program, kind, 0);
+        assert_eq!(said, expected, "{options:?}");
+    }
+}
+
+#[test]
+fn what_is_said_of_an_open_new_file_needs_no_question() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let program = "
+fds = [os.open(f'n{i}', os.O_CREAT | os.O_RDWR, 0o640) for i in range(4)]
+os.stat('/etc/passwd')
+for i in range(count):
+    assert [os.fstat(fd).st_nlink for fd in fds] == [1] * 4
+    os.write(fds[i % 4], b'x')
+over()";
+    let asked = |count| run(&[], program, "guess", count).1;
+    let (some, more) = (asked(10), asked(210));
+    assert!(more < some + 100, "{some} questions for 40 looks and 10 writes, {more} for 840 and 210");
+}
+
 #[test]
 fn what_comes_to_be_held_is_seen_at_once() {
     if !support::has_root_for("running ahead") {

@@ -19,6 +19,7 @@ use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use agent_abi::{WayEnd, WayKey, Ways, WAY_LEN_MAX};
 use procfs::{MagicLink, ProcessId};
+use rustix::fs::{FileType, Stat};
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -71,6 +72,8 @@ pub(in crate::ahead) struct KnownWays {
     keeps_times: HashMap<u64, bool>,
     /// Something was held when a permit was given last.
     is_anything_held: bool,
+    /// The file of which the call that is being decided gets a descriptor, or is told by one.
+    told_of: Option<Stat>,
 }
 
 impl KnownWays {
@@ -90,6 +93,11 @@ impl KnownWays {
     pub fn begin(&mut self) {
         self.rooted.clear();
         self.keeps_times.clear();
+    }
+
+    /// The call that is being decided gets a descriptor of this file, or is told of it by one.
+    pub fn tells_of(&mut self, file: Stat) {
+        self.told_of = Some(file);
     }
 
     /// Some process is about to get another root, or other mounts.
@@ -291,6 +299,22 @@ impl Supervisor {
             places.extend([Place::Through(dir), Place::Name(dir, name)]);
         }
         self.ahead.known_ways.learn(&self.segment.world.ways, key, WayEnd::file(inode.0, inode.1), places);
+    }
+
+    /// What a call was told of a file, or will be told next: of a new one only its names are held, so that its
+    /// process knows everything else ([0255](../../../../../docs/decisions/0255-a-new-file-is-told-by-its-agent.md)).
+    pub(in crate::ahead) fn learn_links(&mut self) {
+        let Some(stat) = self.ahead.known_ways.told_of.take() else { return };
+        let (inode, ahead) = ((stat.st_dev, stat.st_ino), &self.ahead);
+        let is_new = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && ahead.new_files.has(&stat);
+        let is_more_held =
+            ahead.contents.has(&inode) || ahead.attributes.has_inode(&inode) || ahead.mirrors.has_of(inode);
+        if !is_new || is_more_held || !self.knows_ways() || self.are_names_changing() {
+            return;
+        }
+        let links = WayEnd::links(self.links_shown(&stat, stat.st_nlink));
+        let (key, places) = (WayKey::links_of(inode.0, inode.1), vec![Place::End(inode)]);
+        self.ahead.known_ways.learn(&self.segment.world.ways, key, links, places);
     }
 
     /// Whether nothing is held of what a name leads by, up to its end.

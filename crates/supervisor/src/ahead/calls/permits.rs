@@ -198,7 +198,14 @@ impl Supervisor {
     }
 
     /// What was decided of a call, with a permit for the next ones if there may be one; else there is none for anybody.
-    pub(in crate::ahead) fn with_permit(&mut self, call: &Call, mut decision: Decision) -> Decision {
+    pub(in crate::ahead) fn with_permit(&mut self, call: &Call, decision: Decision) -> Decision {
+        let decision = self.permit_with(call, decision);
+        // After the permit: until the next one it is as it is now.
+        self.learn_links();
+        decision
+    }
+
+    fn permit_with(&mut self, call: &Call, mut decision: Decision) -> Decision {
         let is_allowed = match &decision {
             Decision::Go => true,
             Decision::GoAndTell(under_way) => is_plain(under_way),
@@ -277,6 +284,7 @@ impl Supervisor {
             return self.with_permit(call, decision);
         }
         self.revoke_permits();
+        self.learn_links();
         decision
     }
 

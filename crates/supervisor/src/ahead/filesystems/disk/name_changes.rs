@@ -446,6 +446,8 @@ impl HeldNames {
             count_down(&mut self.dirs, &name.dir.inode, |dir| &mut dir.names);
         }
         for target in targets_of(change) {
+            // How many names it has beyond those of the disk is another number now.
+            self.news.of_file(target.inode);
             count_down(&mut self.targets, &target.inode, |(_, count)| count);
         }
     }

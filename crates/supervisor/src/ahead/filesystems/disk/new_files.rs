@@ -149,6 +149,7 @@ impl Supervisor {
         };
         // The agent does not see what the path led through: it may have been anything that is not committed yet.
         self.observe_everything(call.tid);
+        self.ahead.known_ways.tells_of(file.stat);
         Ok(fd)
     }
 

@@ -79,6 +79,9 @@ impl Supervisor {
         match looked_at {
             LookedAt::Nothing(error) => Ok(Decision::Answer(-i64::from(*error))),
             LookedAt::Open(found) | LookedAt::Held(found) => {
+                if matches!(looked_at, LookedAt::Open(_)) {
+                    self.ahead.known_ways.tells_of(found.stat);
+                }
                 let change = |shown: &mut Shown| self.show_held(&found.stat, shown);
                 let written = stat::show(call, at, &found.fd, change);
                 Ok(Decision::Answer(if written.is_ok() { 0 } else { -i64::from(libc::EFAULT) }))
@@ -136,15 +139,20 @@ impl Supervisor {
         self.ahead.contents.has(&(stat.st_dev, stat.st_ino))
     }
 
+    /// How many names a file has for those inside, or how many links a directory has, if the kernel says so many.
+    pub(in crate::ahead) fn links_shown(&self, stat: &Stat, links: u64) -> u64 {
+        let inode: Inode = (stat.st_dev, stat.st_ino);
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        let gained = self.ahead.held_names.links_gained(inode, kind == FileType::Directory);
+        // A new link or FIFO has one in its stage, and so has a file for each new name by which it was executed.
+        let is_one_there = matches!(kind, FileType::Symlink | FileType::Fifo) && self.ahead.new_files.has(stat);
+        let staged = usize::from(is_one_there) + self.ahead.program_names.count(&inode);
+        links.saturating_add_signed(gained).saturating_sub(staged as u64)
+    }
+
     fn show_held(&self, stat: &Stat, shown: &mut Shown) {
         let inode: Inode = (stat.st_dev, stat.st_ino);
-        let is_dir = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-        shown.links = shown.links.saturating_add_signed(self.ahead.held_names.links_gained(inode, is_dir));
-        // A new link or FIFO has one in its stage, and so has a file for each new name by which it was executed.
-        let new_files = &self.ahead.new_files;
-        let is_one_there = matches!(FileType::from_raw_mode(stat.st_mode), FileType::Symlink | FileType::Fifo);
-        let staged = usize::from(is_one_there && new_files.has(stat)) + self.ahead.program_names.count(&inode);
-        shown.links = shown.links.saturating_sub(staged as u64);
+        shown.links = self.links_shown(stat, shown.links);
         let contents = &self.ahead.contents;
         if contents.has(&inode) {
             const BLOCK: u64 = 4096;
