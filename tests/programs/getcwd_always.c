@@ -1,5 +1,5 @@
-/* getcwd and the links of /proc to the working directory and to an open file, all the time for argv[1] ms (default 200),
-   while another process may make, remove and list names there: all say the same each time. */
+/* getcwd and the links of /proc to the working directory and to an open file, all the time for argv[1] ms (default
+   200), while another process may make, remove and list names there: all say the same each time. */
 #include "check.h"
 
 static void same_link(const char *of, const char *first) {

@@ -33,8 +33,8 @@ struct Way {
     length: AtomicU64,
 }
 
-/// What a name leads to: a file, or a directory in which the next part of it is missing. Of a file itself: how many names
-/// it has.
+/// What a name leads to: a file, or a directory in which the next part of it is missing. Of a file itself: how many
+/// names it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WayEnd {
     hash: u64,

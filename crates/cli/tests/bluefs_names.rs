@@ -1,5 +1,5 @@
-//! Names change, and what a program has from names stays: its working directory, its open files, what is mounted. Mounts
-//! need root.
+//! Names change, and what a program has from names stays: its working directory, its open files, what is mounted.
+//! Mounts need root.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -18,7 +18,8 @@ const QUIET: Duration = Duration::from_millis(1_100);
 const LOOKS_FOR: &str = "2000";
 /// Makes, removes and lists a file until the file `over` is there; each name is looked up often enough to be kept.
 const CHANGES: &str = "while [ ! -e over ]; do \
-    : >d/x; ls d >/dev/null; rm d/x; ls -l d/ >/dev/null; stat d/x d/kept d/x d/kept d/x >/dev/null 2>&1; done; rm over";
+    : >d/x; ls d >/dev/null; rm d/x; ls -l d/ >/dev/null; stat d/x d/kept d/x d/kept d/x >/dev/null 2>&1; done; \
+    rm over";
 
 /// Runs the program in a directory `d` while names in it change.
 #[track_caller]

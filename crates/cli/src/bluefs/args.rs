@@ -168,7 +168,8 @@ pub struct MountOptions {
     /// Options of mount(8), separated by commas
     ///
     /// ro, noexec, noatime and what belongs to them; invitation=FILE, plain, on-disconnect=WHAT and keep-names; remount
-    /// changes the mount that is there. What is for mount(8) and the system's start (_netdev, nofail, x-…) has no effect.
+    /// changes the mount that is there. What is for mount(8) and the system's start (_netdev, nofail, x-…) has no
+    /// effect.
     #[arg(short, long = "options", value_name = "OPTIONS")]
     pub options: Vec<String>,
 
