@@ -32,8 +32,8 @@ impl Call<'_> {
         if unsafe { gate::call(get, [at(real), at(effective), at(saved), 0, 0, 0]) } != 0 {
             return false;
         }
-        // An effective id is given to what is asked of file systems, too.
-        // SAFETY: no pointers. Of an id that is none nothing changes, and the one that is there is said.
+        // A call that sets the effective id sets the id for file systems to the same.
+        // SAFETY: no pointers. An id that is none changes nothing: the call answers with the id that is set.
         let files = unsafe { gate::call(of_files, [u64::from(STAYS), 0, 0, 0, 0, 0]) };
         files == i64::from(now[1])
             && now.iter().zip(self.frame.args).all(|(&id, asked)| [STAYS, id].contains(&(asked as u32)))

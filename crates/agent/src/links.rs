@@ -1,7 +1,9 @@
-//! What is told of a file by its descriptor ([0255](../../../docs/decisions/0255-a-new-file-is-told-by-its-agent.md)).
+//! What a process is told of a file by its descriptor (`fstat`), without a question
+//! ([0255](../../../docs/decisions/0255-a-new-file-is-told-by-its-agent.md)).
 //!
-//! The kernel knows all that is to be told of a file of which nothing is held, and of a new one but how many names it
-//! has. The supervisor writes that down.
+//! The kernel's answer is right if nothing is held of the file. Of a file that a guess has made, only the number of
+//! names is wrong in it: the names are held. The supervisor writes the right number down, and the agent puts it into
+//! the answer.
 
 use crate::clocks::Call;
 use crate::descriptors::Stat;
@@ -10,8 +12,8 @@ use core::mem::offset_of;
 use syscall_table::nr;
 
 impl Call<'_> {
-    /// Whether what a call that has begun on this permit has told of a file is so, perhaps after how many names the
-    /// file has was put right.
+    /// Whether the kernel's answer to a call that has begun on this permit is right, perhaps after the number of the
+    /// file's names in it was corrected.
     #[inline(never)]
     pub fn tells_of_file(&self, number: u64, permit: u64) -> bool {
         let (dev, ino) = self.inode_told_of(number);
@@ -20,7 +22,7 @@ impl Call<'_> {
             return self.held_is_as_at_look(permit);
         }
         let Some(links) = ways.end_of(WayKey::links_of(dev, ino)).and_then(WayEnd::links_said) else { return false };
-        // What is known was so when the kernel looked, if nothing has been revoked since.
+        // The number was right when the kernel answered, if no permit has been revoked since the call began.
         let is_so = self.held_is_as_at_look(permit);
         if is_so {
             self.put_links(number, links);

@@ -524,7 +524,8 @@ impl Call<'_> {
         self.has_not_begun();
     }
 
-    /// Whether what a call has told of a descriptor is so, perhaps after how many names the file has was put right.
+    /// Whether the kernel's answer about a descriptor is right, perhaps after the number of the file's names in it was
+    /// corrected.
     fn tells_of_descriptor(&self, number: u64, fd: u64, permit: u64) -> bool {
         self.marks_of(fd, permit) & FRESH != 0
             || self.is_told_of_kept(number)

@@ -13,13 +13,18 @@ pub struct Spent {
     pub us: u64,
 }
 
-/// What came of a question.
+/// What came of a question about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Answered {
+    /// The process makes the call.
     Go,
+    /// The process makes it, and has a permit for more of its kind.
     Permit,
+    /// The process makes it, and tells when it has been made.
     Tell,
+    /// The supervisor has made the call, or knows its result.
     Answer,
+    /// The call waits, or its thread has ended.
     Later,
 }
 

@@ -6,7 +6,7 @@ mkfifo gate1 gate2 gate3
 (read -r x < gate2; exit 12) & b=$!
 (read -r x < gate3; exit 13) & c=$!
 # bash 5.2 waits for ever, natively too, if a job ends just before `wait -n` waits: so each ends a while after that. It
-# says that there is none, if a job ends just after whoever was not asked about: so who lets it end goes on for a while.
+# says 127 if a job ends just after another child that is no job: so the child that lets a job end lives on for a while.
 later() { (sleep 0.3; echo go > "$1"; sleep 0.15) & disown; }
 later gate2; wait -n; echo "first $?"
 later gate3; wait -n; echo "second $?"

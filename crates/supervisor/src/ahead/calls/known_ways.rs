@@ -72,7 +72,7 @@ pub(in crate::ahead) struct KnownWays {
     keeps_times: HashMap<u64, bool>,
     /// Something was held when a permit was given last.
     is_anything_held: bool,
-    /// The file of which the call that is being decided gets a descriptor, or is told by one.
+    /// What the kernel says of the file of which the call that is being decided gets a descriptor, or asks by one.
     told_of: Option<Stat>,
 }
 
@@ -95,7 +95,7 @@ impl KnownWays {
         self.keeps_times.clear();
     }
 
-    /// The call that is being decided gets a descriptor of this file, or is told of it by one.
+    /// The call that is being decided gets a descriptor of this file, or asks for its attributes by one.
     pub fn tells_of(&mut self, file: Stat) {
         self.told_of = Some(file);
     }
@@ -301,8 +301,10 @@ impl Supervisor {
         self.ahead.known_ways.learn(&self.segment.world.ways, key, WayEnd::file(inode.0, inode.1), places);
     }
 
-    /// What a call was told of a file, or will be told next: of a new one only its names are held, so that its
-    /// process knows everything else ([0255](../../../../../docs/decisions/0255-a-new-file-is-told-by-its-agent.md)).
+    /// The call that was decided has given its process a descriptor of a file, or has told it of one by its
+    /// descriptor. If a guess has made the file, and nothing but its names is held, the number of its names is written
+    /// down: the kernel knows everything else
+    /// ([0255](../../../../../docs/decisions/0255-a-new-file-is-told-by-its-agent.md)).
     pub(in crate::ahead) fn learn_links(&mut self) {
         let Some(stat) = self.ahead.known_ways.told_of.take() else { return };
         let (inode, ahead) = ((stat.st_dev, stat.st_ino), &self.ahead);

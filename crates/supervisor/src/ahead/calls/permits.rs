@@ -200,7 +200,7 @@ impl Supervisor {
     /// What was decided of a call, with a permit for the next ones if there may be one; else there is none for anybody.
     pub(in crate::ahead) fn with_permit(&mut self, call: &Call, decision: Decision) -> Decision {
         let decision = self.permit_with(call, decision);
-        // After the permit: until the next one it is as it is now.
+        // Behind the permit, as giving one strikes out what is known of files whose names have changed.
         self.learn_links();
         decision
     }

@@ -1,8 +1,9 @@
-//! File systems that a program serves. If the program is inside, it may wait for a guess, and whoever looks at its file
-//! system waits for it: then looks have no permits.
+//! File systems that a program serves (FUSE, automount points, network file systems). If that program is inside, it may
+//! wait for a guess, and whoever looks at its file system waits for the program: then looks have no permits
+//! ([0254](../../../../../docs/decisions/0254-what-a-stop-is-spent-on.md)).
 //!
-//! Of a file system that was mounted before the world began, the program is outside; and so it is of one that has been
-//! mounted since, if nobody inside mounts anything, unless it may serve from afar.
+//! The program is outside if the file system was mounted before the world began. It is also outside if nobody inside
+//! has mounted anything, unless the file system is one that a server inside could serve over a network.
 
 use procfs::mountinfo::Mount;
 use procfs::ProcessId;
@@ -12,6 +13,7 @@ use procfs::ProcessId;
 pub(in crate::ahead) struct Served {
     /// Those from before the world, as long as they are there.
     from_before: Vec<Mount>,
+    /// There is one whose program may be inside.
     inside: bool,
 }
 
@@ -31,11 +33,12 @@ impl Served {
     }
 
     fn are(&mut self, now: &[Mount], mounts_inside: bool) {
-        const FROM_HERE: [&str; 2] = ["fuse", "autofs"];
-        let is_from_here = |mount: &Mount| FROM_HERE.iter().any(|kind| mount.fs_type.starts_with(kind));
+        // Whoever serves these gets a descriptor of the file system from the process that mounts it.
+        const BY_DESCRIPTOR: [&str; 2] = ["fuse", "autofs"];
+        let is_by_descriptor = |mount: &Mount| BY_DESCRIPTOR.iter().any(|kind| mount.fs_type.starts_with(kind));
         // The number of a mount that is gone may be given to another one.
         self.from_before.retain(|mount| now.contains(mount));
-        let may_be_inside = |mount: &&Mount| mounts_inside || !is_from_here(mount);
+        let may_be_inside = |mount: &&Mount| mounts_inside || !is_by_descriptor(mount);
         self.inside = now.iter().filter(may_be_inside).any(|mount| !self.from_before.contains(mount));
     }
 
