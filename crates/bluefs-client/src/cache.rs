@@ -14,7 +14,7 @@ use bluefs::lease::{ClientLeases, Millis};
 use bluefs::op::{Content, Effect, Inode, Lent, BLOCK_BYTES, FILE_BYTES_MAX, STEP_BYTES_MAX};
 use bluefs::query::{answer, Answer, Query};
 use bluefs::tree::{Entry, Space, Stop, Tree};
-use bluefs::{Change, Cred, Errno, Group, Ino, Interval, Key, Kind, Name, SessionId};
+use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Interval, Key, Kind, Name, SessionId};
 
 use crate::sent::{Sent, Touched};
 
@@ -57,6 +57,8 @@ pub struct Cache {
     names_count: usize,
     xattrs: BTreeMap<Ino, Xattrs>,
     blocks: BTreeMap<(Ino, u64), Block>,
+    /// Since when contents have not changed, of files of which it was asked.
+    versions: BTreeMap<Ino, Csn>,
     /// Files of which intervals have changed the contents whose outcomes come next.
     unsettled: BTreeMap<u64, BTreeSet<Ino>>,
     /// Intervals of the session's own of which nothing was heard yet.
@@ -191,6 +193,7 @@ impl Cache {
         match key {
             Key::Data(ino) => {
                 self.inodes.remove(ino);
+                self.versions.remove(ino);
                 self.forget_blocks(*ino);
             }
             Key::Attr(ino) | Key::Parent(ino) => _ = self.inodes.remove(ino),
@@ -225,7 +228,10 @@ impl Cache {
         self.sent.heard(number);
         for key in keys {
             match key {
-                Key::Data(ino) => _ = self.inodes.remove(ino),
+                Key::Data(ino) => {
+                    self.inodes.remove(ino);
+                    self.versions.remove(ino);
+                }
                 Key::Name(dir, _) | Key::Listing(dir) => {
                     self.inodes.remove(dir);
                     if let Some(names) = self.names.get_mut(dir) {
@@ -254,6 +260,7 @@ impl Cache {
                 }
                 None => {
                     self.inodes.remove(ino);
+                    self.versions.remove(ino);
                     self.forget_blocks(*ino);
                     self.xattrs.remove(ino);
                 }
@@ -320,6 +327,25 @@ impl Cache {
         self.names.get(&dir).is_some_and(|names| names.complete)
     }
 
+    /// The server has said since when contents have not changed.
+    pub fn learn_versions(&mut self, inos: &[Ino], versions: &[Option<Csn>]) {
+        if self.versions.len() > FACTS_MAX {
+            self.versions.clear();
+        }
+        self.versions.extend(inos.iter().zip(versions).filter_map(|(ino, csn)| Some((*ino, (*csn)?))));
+    }
+
+    /// Since when the contents of a file have not changed, as far as that was asked.
+    pub fn version(&self, ino: Ino) -> Option<Csn> {
+        self.versions.get(&ino).copied()
+    }
+
+    /// A block is there, as it is at the point of the stream that was received.
+    pub fn add_block(&mut self, (ino, index): (Ino, u64), bytes: Vec<u8>) {
+        self.put_block(ino, index, bytes);
+        self.make_room();
+    }
+
     /// Whether a block is known.
     pub fn has_block(&self, ino: Ino, index: u64) -> bool {
         self.blocks.contains_key(&(ino, index))
@@ -358,16 +384,8 @@ impl Cache {
     }
 
     fn put_read(&mut self, ino: Ino, offset: u64, len: u32, bytes: &[u8]) {
-        let is_end = bytes.len() < (len as usize).min(STEP_BYTES_MAX);
-        let end = offset + bytes.len() as u64;
-        let mut index = offset.div_ceil(BLOCK_BYTES);
-        while index * BLOCK_BYTES < end {
-            let (from, to) = (index * BLOCK_BYTES, ((index + 1) * BLOCK_BYTES).min(end));
-            if to < (index + 1) * BLOCK_BYTES && !is_end {
-                break;
-            }
-            self.put_block(ino, index, bytes[(from - offset) as usize..(to - offset) as usize].to_vec());
-            index += 1;
+        for (index, block) in whole_blocks(offset, len, bytes) {
+            self.put_block(ino, index, block.to_vec());
         }
     }
 
@@ -455,6 +473,17 @@ impl Cache {
             }
         }
     }
+}
+
+/// The blocks that are known as a whole by what was read.
+pub fn whole_blocks(offset: u64, len: u32, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let is_end = bytes.len() < (len as usize).min(STEP_BYTES_MAX);
+    let end = offset + bytes.len() as u64;
+    let whole = offset.div_ceil(BLOCK_BYTES)..if is_end { end.div_ceil(BLOCK_BYTES) } else { end / BLOCK_BYTES };
+    whole.map(move |index| {
+        let (from, to) = (index * BLOCK_BYTES, ((index + 1) * BLOCK_BYTES).min(end));
+        (index, &bytes[(from - offset) as usize..(to - offset) as usize])
+    })
 }
 
 /// What a name is known to mean.

@@ -98,11 +98,14 @@ impl Client {
         if to - from > STEP_BYTES_MAX as u64 {
             (from, to) = (offset, end);
         }
-        let mut waited = None;
+        let (mut waited, mut is_loaded) = (None, false);
         let tag = loop {
             if let Some(known) = self.known(cred, &query, gives_up) {
                 self.state().read_ahead(cred, ino, offset, end);
                 return bytes(known?);
+            }
+            if !std::mem::replace(&mut is_loaded, true) && self.load(cred, ino, from, to, gives_up) {
+                continue;
             }
             // One look under one lock: what was on its way may have arrived since.
             let next = self.begin(|state| {
@@ -239,7 +242,7 @@ impl State {
         }
         for (from, to) in self.ahead.read(ino, offset, end, size) {
             let blocks = from / BLOCK_BYTES..to.min(size).div_ceil(BLOCK_BYTES);
-            if !blocks.into_iter().all(|index| self.cache.has_block(ino, index)) {
+            if !blocks.into_iter().all(|index| self.is_near(ino, index)) {
                 self.fetch(cred, ino, from, to);
             }
         }
@@ -265,7 +268,7 @@ impl State {
         let next = self.cache.names_behind(dir, &name).take(count);
         let wanted = |ino: &Ino| {
             let small = |inode: &Inode| inode.kind == Kind::File && inode.size > 0 && inode.size <= SMALL_BYTES;
-            !fetching.contains(ino) && !self.cache.has_block(*ino, 0) && self.cache.inode(*ino).is_some_and(small)
+            !fetching.contains(ino) && !self.is_near(*ino, 0) && self.cache.inode(*ino).is_some_and(small)
         };
         let found: Vec<_> = next.map(|(name, ino)| (name.clone(), ino)).filter(|(_, ino)| wanted(ino)).collect();
         for (name, ino) in found {

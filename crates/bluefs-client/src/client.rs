@@ -12,6 +12,7 @@ use bluefs_net::{Cutter, Sender};
 use bluefs_wire::{LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION};
 
 use crate::address::Address;
+use crate::disk::Disk;
 use crate::line::{self, ConnectError, Line, SILENCE_MAX};
 use crate::state::{Counts, State};
 use crate::{Front, OnDisconnect, Ticket};
@@ -73,7 +74,18 @@ impl Client {
         ticket: Option<Ticket>,
         on_disconnect: OnDisconnect,
     ) -> Result<Client, ConnectError> {
-        let state = State::new();
+        Client::connect_with(address, ticket, on_disconnect, None)
+    }
+
+    /// The same, with contents that were kept on disk before.
+    pub fn connect_with(
+        address: Address,
+        ticket: Option<Ticket>,
+        on_disconnect: OnDisconnect,
+        disk: Option<Disk>,
+    ) -> Result<Client, ConnectError> {
+        let mut state = State::new();
+        state.disk = disk.map(Arc::new);
         let line = line::connect(&address, fingerprint(&ticket), &hello(&address, &ticket, &state))?;
         let shared = Arc::new(Shared {
             address,
@@ -328,8 +340,12 @@ impl Drop for Handle {
             let _ = output.send(Request::Goodbye {});
         }
         state.dead = Some(Errno::IO);
+        let disk = state.disk.clone();
         drop(state);
         self.0.changed.notify_all();
+        if let Some(disk) = disk {
+            disk.flush();
+        }
         let begun = Instant::now();
         while self.0.has_line() && begun.elapsed() < GOODBYE_MAX {
             std::thread::sleep(Duration::from_millis(1));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::Sender;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bluefs::lease::{Millis, TERM_MS};
@@ -14,6 +15,8 @@ use rustix::time::{clock_gettime, ClockId};
 
 use crate::ahead::Ahead;
 use crate::cache::{Cache, Said};
+use crate::disk::{Disk, DiskCounts, History};
+use crate::from_disk::{drop_gone, keep_read};
 use crate::locks::OwnLocks;
 
 /// More numbers of inodes are borrowed when there are no more than these.
@@ -61,6 +64,8 @@ pub struct Counts {
     pub sent_bytes: u64,
     /// See `sent_bytes`.
     pub received_bytes: u64,
+    /// The cache on disk, if there is one.
+    pub disk: Option<DiskCounts>,
     /// Contents of changes that are on the server's disk.
     pub written_bytes: u64,
     /// Contents of changes that the server has not answered yet.
@@ -99,6 +104,10 @@ pub struct State {
     told: BTreeMap<u64, Vec<(Ino, Option<Inode>)>>,
     /// What is known of the volume.
     pub cache: Cache,
+    /// What was known before, on disk.
+    pub disk: Option<Arc<Disk>>,
+    /// Of which volume and of which of its states that may be, since the connection has said so.
+    pub history: Option<History>,
     /// What is read before it is wanted.
     pub ahead: Ahead,
     /// How long a lease lasts.
@@ -134,6 +143,8 @@ impl State {
             abandoned: BTreeSet::new(),
             told: BTreeMap::new(),
             cache: Cache::default(),
+            disk: None,
+            history: None,
             ahead: Ahead::default(),
             term: TERM_MS,
             renewing: BTreeSet::new(),
@@ -238,7 +249,8 @@ impl State {
         let in_flight = (waiting + self.flight.again().count()) as u64;
         let unwritten_bytes = self.flight.again().map(|interval| self.content_bytes(interval)).sum();
         let leases = self.cache.lease_count(now()) as u64;
-        Counts { in_flight, leases, unwritten_bytes, ..self.counts }
+        let disk = self.disk.as_ref().map(|disk| disk.counts());
+        Counts { in_flight, leases, unwritten_bytes, disk, ..self.counts }
     }
 
     /// Bytes of contents that an interval carries or takes.
@@ -254,6 +266,7 @@ impl State {
     pub fn disconnected(&mut self) {
         self.output = None;
         self.cache.clear();
+        self.history = None;
         self.ahead.clear();
         self.renewing.clear();
         self.is_borrowing = false;
@@ -320,6 +333,9 @@ impl State {
         }
         // The cache was emptied with the connection before.
         self.send(Request::GaveUp {});
+        if self.disk.is_some() {
+            self.ask_ahead(|tag| Request::History { tag });
+        }
         self.acknowledged = self.flight.acknowledged();
         // Whether one was given on the old connection is not known. What was asked behind it is sent behind it.
         for (tag, lock) in std::mem::take(&mut self.cancelled) {
@@ -367,9 +383,10 @@ impl State {
 
     fn decided(&mut self, number: u64, outcome: Result<Outcome, Errno>) {
         let told = self.told.remove(&number).unwrap_or_default();
-        if let Ok(Outcome::Committed { effects, .. }) = &outcome {
+        if let Ok(Outcome::Committed { effects, csn }) = &outcome {
             if let Some(interval) = self.flight.get(number) {
                 self.cache.committed(interval, effects);
+                self.keep_written(interval, effects, *csn);
                 self.counts.written_bytes += self.content_bytes(interval);
             }
         }
@@ -388,7 +405,8 @@ impl State {
             Reply::Answer { csn, .. }
             | Reply::Error { csn, .. }
             | Reply::Invalidate { csn, .. }
-            | Reply::Changed { csn, .. } => {
+            | Reply::Changed { csn, .. }
+            | Reply::Versions { csn, .. } => {
                 self.csn = self.csn.max(*csn);
             }
             _ => {}
@@ -410,14 +428,31 @@ impl State {
             | Reply::Leased { tag, .. }
             | Reply::Lent { tag, .. }
             | Reply::Tested { tag, .. }
+            | Reply::History { tag, .. }
+            | Reply::Versions { tag, .. }
             | Reply::Locked { tag } => match self.pending.get_mut(&tag) {
                 Some(pending) => {
                     match (&pending.request, &reply) {
                         (
                             Request::Ask { query, .. } | Request::AskLeased { query, .. },
-                            Reply::Answer { answer, .. },
+                            Reply::Answer { answer, csn, .. },
                         ) => {
                             self.cache.learn(query, Ok(answer));
+                            if let (Some(disk), Some(history)) = (&self.disk, &self.history) {
+                                keep_read(disk, history, query, answer, *csn);
+                            }
+                        }
+                        (Request::History { .. }, Reply::History { volume, starts, .. }) => {
+                            self.history = History::new(*volume, starts.clone());
+                            if let (Some(disk), Some(_)) = (&self.disk, &self.history) {
+                                disk.use_volume(*volume);
+                            }
+                        }
+                        (Request::Versions { inos, .. }, Reply::Versions { versions, .. }) => {
+                            self.cache.learn_versions(inos, versions);
+                            if let (Some(disk), Some(history)) = (&self.disk, &self.history) {
+                                drop_gone(disk, history, inos, versions);
+                            }
                         }
                         (Request::Ask { query, .. } | Request::AskLeased { query, .. }, Reply::Error { errno, .. }) => {
                             self.cache.learn(query, Err(*errno))

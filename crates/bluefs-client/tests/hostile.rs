@@ -114,7 +114,7 @@ impl Dice {
     /// Something that nobody has asked for.
     fn unasked(&mut self, tag: u64) -> Reply {
         let (csn, number, group) = (Csn(self.number()), self.number(), Group(self.number()));
-        match self.roll(13) {
+        match self.roll(15) {
             0 => Reply::Invalidate { csn, keys: vec![self.key(), self.key()] },
             1 => Reply::Leased { tag, granted: self.roll(2) == 0 },
             2 => Reply::Recall { group },
@@ -131,6 +131,8 @@ impl Dice {
             9 => Reply::Decided { number: self.roll(8), outcome: self.outcome() },
             10 => Reply::Error { tag, csn, errno: Errno(self.roll(200) as u16) },
             11 => Reply::Tested { tag, other: None },
+            12 => Reply::History { tag, volume: self.number(), starts: vec![(self.number(), csn)] },
+            13 => Reply::Versions { tag, csn, versions: vec![Some(csn), None] },
             _ => Reply::Decided { number, outcome: self.outcome() },
         }
     }
@@ -150,6 +152,8 @@ impl Dice {
             Request::Lock { tag, .. } | Request::Reclaim { tag, .. } => Reply::Locked { tag: *tag },
             Request::TestLock { tag, lock } => Reply::Tested { tag: *tag, other: Some(*lock) },
             Request::Ping { tag } => Reply::Pong { tag: *tag },
+            Request::History { tag } => Reply::History { tag: *tag, volume: 1, starts: vec![(self.roll(3), csn)] },
+            Request::Versions { tag, .. } => Reply::Versions { tag: *tag, csn, versions: vec![Some(csn)] },
             _ => return None,
         })
     }

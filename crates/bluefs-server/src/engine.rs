@@ -9,6 +9,7 @@ use bluefs_store::{Batch, Rows, SessionRow, Staged, Store, StoreError, View, Vol
 use bluefs_wire::{Refusal, Reply, Request, PROTOCOL_VERSION};
 
 use crate::figures::{Guest, VolumeFigures};
+use crate::versions;
 use crate::volume::Volume;
 
 /// Name of the volume that an empty name means.
@@ -90,11 +91,13 @@ struct State {
 }
 
 impl Engine {
-    /// Begins with what is in a store. A store without a volume gets one called `default`.
-    pub fn new(mut store: Store, now: Now) -> Result<Engine, StoreError> {
+    /// Begins with what is in a store. A store without a volume gets one called `default`. `random` gives numbers that
+    /// no other start has been given.
+    pub fn new(mut store: Store, now: Now, random: impl FnMut() -> u64) -> Result<Engine, StoreError> {
         if store.rows()?.volumes()?.is_empty() {
             store.batch(|batch| batch.create_volume(DEFAULT_VOLUME, now.wall))?;
         }
+        store.batch(|batch| versions::start(batch, random))?;
         let rows = store.rows()?;
         let known = rows.volumes()?;
         let names = known.iter().map(|row| (row.id, String::from_utf8_lossy(&row.name).into_owned())).collect();
@@ -242,7 +245,7 @@ impl State {
         access: &dyn Access,
     ) -> Result<Result<(VolumeId, SessionId), (Refusal, &'static str)>, StoreError> {
         if !(1..=PROTOCOL_VERSION).contains(&hello.version) {
-            return Ok(Err((Refusal::Version, "the server speaks versions 1 and 2 of the protocol")));
+            return Ok(Err((Refusal::Version, "the server speaks versions 1 to 3 of the protocol")));
         }
         let name = if hello.volume.is_empty() { DEFAULT_VOLUME } else { &hello.volume };
         // Who is not invited does not learn which volumes there are.

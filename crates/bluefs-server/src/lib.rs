@@ -14,6 +14,7 @@ mod makers;
 mod serve;
 mod session;
 mod untold;
+mod versions;
 mod volume;
 
 pub use access::{identity_of, random_bytes, Everybody, Invitation, Invitations};

@@ -14,6 +14,7 @@ use bluefs_net::{Acceptor, Cutter, Sender};
 use bluefs_store::{Store, StoreError};
 use bluefs_wire::{frame, Refusal, Reply, Request, FRAME_BYTES_MAX};
 
+use crate::access::Everybody;
 use crate::bounds::{Place, Room, Strangers, Unsent, STRANGERS_MAX, WAITING_BYTES_MAX, WAITING_OF_ONE_MAX};
 use crate::engine::{Access, Action, ConnectionId, Engine, Event, Now};
 use crate::figures::{word, Figures, Gauge, Guest, Note, Told, Traffic};
@@ -127,7 +128,7 @@ impl Server {
     pub fn new(store: Store) -> Result<Server, ServeError> {
         let clock = Instant::now();
         let (to_input, input) = mpsc::sync_channel(WAITING_EVENTS_MAX);
-        let engine = Engine::new(store, now(clock))?;
+        let engine = Engine::new(store, now(clock), || Everybody.random())?;
         let (strangers, unsent, open) = (Strangers::default(), Arc::default(), AtomicUsize::new(0));
         let (room, traffic) = (Arc::new(Room::new(WAITING_BYTES_MAX)), Traffic::default());
         let shared = Arc::new(Shared { room, strangers, unsent, open, traffic });

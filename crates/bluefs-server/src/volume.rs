@@ -22,6 +22,7 @@ use crate::session::{
     Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, STAGED_BYTES_MAX, STAGED_OF_ONE_BYTES_MAX, WANTED_MAX,
 };
 use crate::untold::Untold;
+use crate::versions;
 
 /// Changes of keys that are remembered for CHECK.
 const VERSIONS_HELD_MAX: usize = 1_000_000;
@@ -319,6 +320,14 @@ impl Volume {
                 self.give_locks(batch, actions)?;
                 self.retry(batch, now, actions)?;
             }
+            Request::History { tag } => {
+                let reply = versions::history(batch, self.id, tag)?;
+                self.send(session, reply, actions);
+            }
+            Request::Versions { tag, inos } => {
+                let versions = versions::of(batch, self.id, &inos)?;
+                self.send(session, Reply::Versions { tag, csn: self.csn, versions }, actions);
+            }
             Request::Ping { tag } => self.send(session, Reply::Pong { tag }, actions),
         }
         Ok(None)
@@ -552,6 +561,7 @@ impl Volume {
         if !changes.keys.is_empty() {
             self.csn = Csn(self.csn.0 + 1);
             batch.set_csn(self.id, self.csn)?;
+            versions::note(batch, self.id, &changes, self.csn)?;
         }
         batch.write(self.id, &changes)?;
         self.makers.made(session, &effects);

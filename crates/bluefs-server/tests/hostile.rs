@@ -160,7 +160,9 @@ impl Dice {
             13 => Request::Reclaim { tag, lock: self.lock() },
             14 => Request::TestLock { tag, lock: self.lock() },
             16 => Request::LeaseNow { tag, group: Group(self.number()) },
-            15 => match self.roll(4) {
+            15 => match self.roll(6) {
+                3 => Request::History { tag },
+                4 => Request::Versions { tag, inos: (0..self.roll(5)).map(|_| self.ino()).collect() },
                 0 => Request::CancelLock { tag },
                 1 => Request::Released { ino: self.ino() },
                 2 => Request::GaveUp {},
@@ -197,7 +199,7 @@ impl Scene {
         for name in ["default", "other"] {
             store.batch(|batch| batch.create_volume(name.as_bytes(), Time(1))).expect("a volume");
         }
-        let engine = Engine::new(store, Now { millis: 0, wall: Time(1) }).expect("an engine");
+        let engine = Engine::new(store, Now { millis: 0, wall: Time(1) }, || 7).expect("an engine");
         let mut scene = Scene { engine, access: Secrets(std::cell::Cell::new(HONEST_SESSION - 1)), millis: 0 };
         let (volume, secret) = (b"default".to_vec(), b"honest".to_vec());
         let hello = Request::Hello { version: PROTOCOL_VERSION, volume, session: None, acknowledged: 0, secret };

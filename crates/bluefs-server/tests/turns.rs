@@ -76,7 +76,7 @@ impl Bench {
 
 fn engine(disk: &CrashDisk) -> Engine {
     let store = Store::on(Arc::new(disk.clone())).expect("a store").store;
-    let mut engine = Engine::new(store, Now { millis: 0, wall: Time(1) }).expect("an engine");
+    let mut engine = Engine::new(store, Now { millis: 0, wall: Time(1) }, || 7).expect("an engine");
     engine.set_quiet(0);
     engine
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bluefs::op::{Inode, BLOCK_BYTES};
 use bluefs::tree::{Entry, Space};
-use bluefs::{Ino, Kind};
+use bluefs::{Csn, Ino, Kind};
 
 use crate::error::StoreError;
 use crate::rows::{self, VolumeId};
@@ -85,6 +85,13 @@ fn check_volume(all: &impl Rows, volume: VolumeId, report: &mut Report) -> Resul
         }
         if inode.blocks != found.blocks {
             fault(format!("inode {} says {} blocks, and has {}", ino.0, inode.blocks, found.blocks));
+        }
+    }
+    let csn = all.csn(volume)?;
+    for (key, value) in rows_of(b'd')? {
+        let (ino, version) = (Ino(rows::last_number(&key)?), rows::meaning::<Csn>(&key, &value)?);
+        if version > csn || !inodes.contains_key(&ino) {
+            fault(format!("the contents of inode {} have changed by commit {}, which cannot be", ino.0, version.0));
         }
     }
     // A row may say anything: faults are told above.

@@ -31,6 +31,6 @@ pub use check::Report;
 pub use crash_disk::CrashDisk;
 pub use disk::{Directory, Disk, DiskFile};
 pub use error::StoreError;
-pub use rows::{SessionRow, VolumeId, VolumeRow};
+pub use rows::{History, SessionRow, VolumeId, VolumeRow};
 pub use store::{Batch, Opened, Row, Rows, Store};
 pub use view::{Staged, View};

@@ -6,11 +6,12 @@
 //!  n volume               its name       e volume ino name    entry        p volume session         session
 //!  c volume               newest commit  x volume ino name    attribute    q volume session number  outcome
 //!  s volume               room           b volume ino index   block        o volume ino             orphan
+//!  h volume               history        d volume ino         when the contents of a file have changed last
 //! ```
 //!
 //! A value stands behind the CRC-32 of its key and itself.
 
-use bluefs::{Group, Ino, Name, SessionId};
+use bluefs::{Csn, Group, Ino, Name, SessionId};
 use bluefs_wire::{decode, encode, Reader, Wire, WireError};
 
 use crate::error::StoreError;
@@ -67,6 +68,33 @@ impl Wire for SessionRow {
     }
 }
 
+/// How a volume came to be what it is, so that what somebody has seen of it can be told from what another one was, a
+/// back-up of it that has gone on in another way included.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct History {
+    /// A random number, the volume's own.
+    pub volume: u64,
+    /// Of no file is it known whether its contents have changed before this commit.
+    pub floor: Csn,
+    /// Starts of a server: a random number of each, and the newest commit then.
+    pub starts: Vec<(u64, Csn)>,
+}
+
+impl Wire for History {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.volume, self.floor).put(out);
+        (self.starts.len() as u32).put(out);
+        self.starts.iter().for_each(|start| start.put(out));
+    }
+
+    fn get(from: &mut Reader) -> Result<Self, WireError> {
+        let (volume, floor) = Wire::get(from)?;
+        let count = from.len("list of starts", usize::MAX, 16)?;
+        let starts = (0..count).map(|_| Wire::get(from)).collect::<Result<_, _>>()?;
+        Ok(History { volume, floor, starts })
+    }
+}
+
 /// A key that begins with these parts.
 pub fn key(letter: u8, volume: VolumeId, parts: &[u64]) -> Vec<u8> {
     let mut key = vec![letter];
@@ -104,6 +132,14 @@ pub fn inode(volume: VolumeId, ino: Ino) -> Vec<u8> {
 
 pub fn block(volume: VolumeId, ino: Ino, index: u64) -> Vec<u8> {
     key(b'b', volume, &[ino.0, index])
+}
+
+pub fn history(volume: VolumeId) -> Vec<u8> {
+    key(b'h', volume, &[])
+}
+
+pub fn version(volume: VolumeId, ino: Ino) -> Vec<u8> {
+    key(b'd', volume, &[ino.0])
 }
 
 pub fn lent(volume: VolumeId, group: Group) -> Vec<u8> {

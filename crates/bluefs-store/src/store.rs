@@ -15,7 +15,7 @@ use crate::check::{self, Report};
 use crate::disk::{Backend, Directory, Disk, DiskFile};
 use crate::error::StoreError;
 use crate::log::{self, Log, Place, Puts};
-use crate::rows::{self, SessionRow, VolumeId, VolumeRow};
+use crate::rows::{self, History, SessionRow, VolumeId, VolumeRow};
 
 const STATE: &str = "state";
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
@@ -23,8 +23,10 @@ const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 const APPLIED: &[u8] = b"\0applied";
 /// The row that says what the others mean.
 const FORMAT: &[u8] = b"\0format";
-/// `bluefs 1` had session rows that did not say whether a session may have leases.
+/// `bluefs 1` had session rows that did not say whether a session may have leases, `bluefs 2` has no versions of
+/// contents: a program that does not keep them must not change what has some.
 const FORMAT_2: &[u8] = b"bluefs 2";
+const FORMAT_3: &[u8] = b"bluefs 3";
 /// Bytes of a segment of the log at which a checkpoint is made.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 /// Memory for what was read of the state, and for what was changed since the last checkpoint, bytes.
@@ -60,6 +62,18 @@ pub trait Rows {
         let key = rows::key(b'c', volume, &[]);
         let value = self.get(&key)?;
         value.map_or(Ok(Csn(0)), |value| rows::meaning(&key, &value))
+    }
+
+    /// Which volume it is, and who has served it; `None`: no server that keeps versions of contents has.
+    fn history(&self, volume: VolumeId) -> Result<Option<History>, StoreError> {
+        let key = rows::history(volume);
+        self.get(&key)?.map(|value| rows::meaning(&key, &value)).transpose()
+    }
+
+    /// The commit that has changed the contents of a file last; `None`: none since versions are kept.
+    fn version(&self, volume: VolumeId, ino: Ino) -> Result<Option<Csn>, StoreError> {
+        let key = rows::version(volume, ino);
+        self.get(&key)?.map(|value| rows::meaning(&key, &value)).transpose()
     }
 
     /// All sessions of a volume.
@@ -159,6 +173,16 @@ impl Batch<'_> {
     /// The newest commit of a volume.
     pub fn set_csn(&mut self, volume: VolumeId, csn: Csn) -> Result<(), StoreError> {
         self.set(rows::key(b'c', volume, &[]), Some(&csn))
+    }
+
+    /// Which volume it is, and who has served it.
+    pub fn set_history(&mut self, volume: VolumeId, history: &History) -> Result<(), StoreError> {
+        self.set(rows::history(volume), Some(history))
+    }
+
+    /// This commit has changed the contents of a file.
+    pub fn set_version(&mut self, volume: VolumeId, ino: Ino, csn: Csn) -> Result<(), StoreError> {
+        self.set(rows::version(volume, ino), Some(&csn))
     }
 
     /// A session; `None`: it is over, its outcomes are forgotten.
@@ -384,10 +408,10 @@ fn forget_unfinished(disk: &dyn Disk, state: &dyn DiskFile) -> std::io::Result<(
 
 /// Rows of another format would be misread.
 fn check_format(found: &[u8]) -> Result<(), StoreError> {
-    if found == FORMAT_2 {
+    if [FORMAT_2, FORMAT_3].contains(&found) {
         return Ok(());
     }
-    let (found, ours) = (String::from_utf8_lossy(found), String::from_utf8_lossy(FORMAT_2));
+    let (found, ours) = (String::from_utf8_lossy(found), String::from_utf8_lossy(FORMAT_3));
     Err(StoreError::Database(format!("it has the format \"{found}\", and this version reads \"{ours}\" only")))
 }
 
@@ -409,7 +433,7 @@ fn replay(database: &Database, records: &[Puts], last: Place) -> Result<(), Stor
     for (key, value) in records.iter().flatten() {
         put(&mut table, key, value.as_deref())?;
     }
-    put(&mut table, FORMAT, Some(FORMAT_2))?;
+    put(&mut table, FORMAT, Some(FORMAT_3))?;
     mark(&mut table, last)?;
     drop(table);
     Ok(transaction.commit()?)
@@ -421,8 +445,8 @@ mod tests {
 
     #[test]
     fn another_format_is_refused() {
-        assert!(check_format(FORMAT_2).is_ok());
-        for other in [&b"bluefs 1"[..], b"bluefs 3", b""] {
+        assert!(check_format(FORMAT_2).is_ok() && check_format(FORMAT_3).is_ok());
+        for other in [&b"bluefs 1"[..], b"bluefs 4", b""] {
             assert!(check_format(other).is_err_and(|error| error.to_string().contains("this version reads")));
         }
     }

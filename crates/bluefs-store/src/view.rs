@@ -95,6 +95,7 @@ impl Batch<'_> {
             self.set(rows::inode(volume, *ino), inode.as_ref())?;
             if inode.is_none() {
                 self.put(rows::key(b'o', volume, &[ino.0]), None)?;
+                self.put(rows::version(volume, *ino), None)?;
             }
         }
         for ((dir, name), entry) in &changes.entries {

@@ -13,4 +13,4 @@ mod types;
 
 pub use codec::{decode, encode, Reader, Wire, WireError};
 pub use frame::{frame, Frames, FRAME_BYTES_MAX, HEADER_BYTES};
-pub use message::{LockKind, LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION};
+pub use message::{LockKind, LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION, STARTS_MAX, VERSIONS_MAX};

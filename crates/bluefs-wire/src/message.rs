@@ -9,7 +9,7 @@ use crate::codec::{get_bytes, put_bytes, wire_enum, wire_struct, wire_tuples, Re
 
 /// Version of this protocol, which a client says. A server also speaks with clients of all versions before it: each of
 /// their messages means the same in this one. It refuses any other.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 /// Bytes of a volume's name, at most.
 const VOLUME_BYTES_MAX: usize = 64;
 /// Bytes of an invitation's secret, at most.
@@ -20,6 +20,10 @@ const STAGE_BYTES_MAX: usize = bluefs::op::STEP_BYTES_MAX;
 const KEYS_MAX: usize = 100_000;
 /// Groups that one question can be about: a directory, and what its names mean.
 const GROUPS_MAX: usize = NAMES_MAX + 2;
+/// Files about whose versions one message asks, at most: a server looks at each.
+pub const VERSIONS_MAX: usize = 1024;
+/// Starts of a server that a volume's history names, at most.
+pub const STARTS_MAX: usize = 64;
 /// Bytes of an explanation, at most.
 const TEXT_BYTES_MAX: usize = 1024;
 
@@ -173,6 +177,18 @@ pub enum Request {
         /// Repeated in the answer.
         tag: u64,
     },
+    /// Which volume this is, whatever its name and its server are, and which commits it has.
+    History {
+        /// Repeated in the answer.
+        tag: u64,
+    },
+    /// When the contents of these files have changed last, whoever has changed them.
+    Versions {
+        /// Repeated in the answer.
+        tag: u64,
+        /// The files.
+        inos: Vec<Ino>,
+    },
 }
 
 /// Why a connection is refused.
@@ -312,6 +328,24 @@ pub enum Reply {
         /// Of the request.
         tag: u64,
     },
+    /// Which volume this is, and which commits it has.
+    History {
+        /// Of the request.
+        tag: u64,
+        /// A random number, which the volume was given when it was made.
+        volume: u64,
+        /// Starts of a server on it, the last one at the end: a random number of each, and the newest commit then.
+        starts: Vec<(u64, Csn)>,
+    },
+    /// When contents of files have changed last.
+    Versions {
+        /// Of the request.
+        tag: u64,
+        /// The state that it is an answer about.
+        csn: Csn,
+        /// For each file in the order of the request: they have not changed since then; `None`: it is not there.
+        versions: Vec<Option<Csn>>,
+    },
 }
 
 wire_tuples!("kind of a lock" LockKind { 0 Unlock, 1 Shared, 2 Exclusive });
@@ -338,6 +372,8 @@ wire_enum!("request" Request {
     17 Reclaim { tag, lock },
     18 TestLock { tag, lock },
     19 LeaseNow { tag, group },
+    20 History { tag },
+    21 Versions { tag, inos {"list of files", VERSIONS_MAX} },
 });
 
 wire_enum!("reply" Reply {
@@ -362,6 +398,8 @@ wire_enum!("reply" Reply {
         names {"list of names", KEYS_MAX}
     },
     15 Tested { tag, other },
+    16 History { tag, volume, starts {"list of starts", STARTS_MAX} },
+    17 Versions { tag, csn, versions {"list of versions", VERSIONS_MAX} },
 });
 
 /// A secret or a text is a byte string also where it stands alone.

@@ -220,6 +220,8 @@ fn every_message_has_an_encoding() {
         Request::Released { ino: Ino(1) },
         Request::Goodbye {},
         Request::GaveUp {},
+        Request::History { tag: 1 },
+        Request::Versions { tag: 1, inos: vec![Ino(2), Ino(3)] },
         Request::AskLeased {
             tag: 1,
             cred: Cred::root(),
@@ -257,6 +259,8 @@ fn every_message_has_an_encoding() {
             answer: Answer::Entries { entries: vec![(name("a"), Ino(2), root.clone())], end: false },
         },
         Reply::Granted { tag: 1, groups: vec![Group(1)] },
+        Reply::History { tag: 1, volume: 2, starts: vec![(3, Csn(4))] },
+        Reply::Versions { tag: 1, csn, versions: vec![Some(Csn(2)), None] },
         Reply::Changed {
             number: 1,
             csn,

@@ -21,4 +21,6 @@ pub use mount::mount;
 pub use mount_options::line_of_helper;
 pub use needs::{needs, Need};
 pub use serve::serve;
+#[cfg(test)]
+pub use status::CacheStatus;
 pub use status::{mounts, servers, MountStatus, ServerStatus};

@@ -245,11 +245,15 @@ fn mount_view(mount: &MountStatus, before: Option<&MountStatus>) -> String {
         left => format!("; {} not yet, whose writers wait{}", mebibytes(left), written.time_for(left)),
     };
     let written = written.text();
+    let cache = mount.cache.as_ref().map_or_else(String::new, |cache| {
+        let what = if cache.is_off { "off: its disk is full or fails".to_owned() } else { mebibytes(cache.bytes) };
+        format!("  disk cache   {what}; {} blocks, {}, came from it\n", cache.hits, mebibytes(cache.hit_bytes))
+    });
     format!(
         "mount {}: {}, process {process}\n  up           {}, {is_connected}\n  \
          operations   {in_flight} wait for the server; {changes} changes, {asked} questions, {hits} answered here\n  \
          leases       {leases}\n  bytes        {came} came, {sent} were sent\n  \
-         written      {written} are on the server's disk{left}\n  \
+         written      {written} are on the server's disk{left}\n{cache}  \
          safe         all that has returned is on the server's disk\n",
         one_line(&mount.mount),
         one_line(&mount.volume),
@@ -372,6 +376,7 @@ fn seconds(us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bluefs::CacheStatus;
     use supervisor::OpenGuess;
 
     fn world() -> WorldStatus {
@@ -443,6 +448,7 @@ mod tests {
             received_bytes: 1 << 20,
             written_bytes: written << 20,
             unwritten_bytes: unwritten << 20,
+            cache: None,
         };
         let since_it_was_mounted = mount_view(&mount(10, 20, 0), None);
         for part in [
@@ -456,6 +462,11 @@ mod tests {
         let written = "30.0 MiB (5.0 MiB a second) are on the server's disk; 8.0 MiB not yet, whose writers wait, \
             1.6 s by this rate\n";
         assert!(since_the_last_look.contains(written), "{since_the_last_look}");
+        let cache = |is_off| Some(CacheStatus { hits: 3, hit_bytes: 1 << 20, bytes: 7 << 20, is_off });
+        let with_cache = mount_view(&MountStatus { cache: cache(false), ..mount(10, 20, 0) }, None);
+        assert!(with_cache.contains("\n  disk cache   7.0 MiB; 3 blocks, 1.0 MiB, came from it\n"), "{with_cache}");
+        let off = mount_view(&MountStatus { cache: cache(true), ..mount(10, 20, 0) }, None);
+        assert!(off.contains("\n  disk cache   off: its disk is full or fails; "), "{off}");
         // Nothing has moved: when it will be over is not known.
         let stuck = mount_view(&mount(12, 30, 8), Some(&mount(11, 30, 8)));
         assert!(stuck.contains("8.0 MiB not yet, whose writers wait\n"), "{stuck}");

@@ -43,6 +43,7 @@ mod appended;
 mod bad_input_run;
 mod bluefs;
 mod bluefs_c;
+mod bluefs_cache;
 mod bluefs_contention;
 mod bluefs_fstab;
 mod bluefs_hostile;

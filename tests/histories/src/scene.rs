@@ -36,6 +36,8 @@ pub struct Member {
     dir: PathBuf,
     /// Whether its kernel keeps names: of some it does.
     keeps_names: bool,
+    /// Where it keeps contents across restarts, if it does.
+    cache: Option<PathBuf>,
     mount: Mutex<Option<Child>>,
     /// Processes that use it.
     workers: Mutex<Vec<Pid>>,
@@ -64,7 +66,8 @@ impl Scene {
         let members = plan.members.iter().enumerate().map(|(i, kind)| {
             let (link, dir) = (Link::new(planted)?, dir.path().join(format!("mount{i}")));
             let (keeps_names, mount, workers) = (i % 2 == 1, Mutex::new(None), Mutex::new(Vec::new()));
-            Ok(Member { link, kind: *kind, dir, keeps_names, mount, workers })
+            let cache = matches!(i % 4, 0 | 3).then(|| dir.with_extension("cache"));
+            Ok(Member { link, kind: *kind, dir, keeps_names, cache, mount, workers })
         });
         let members = members.collect::<io::Result<_>>()?;
         let (speculator, plan) = (speculator.to_owned(), plan.clone());
@@ -210,6 +213,9 @@ impl Member {
         command.args(["mount", "--plain"]).arg(self.link.address()).arg(&self.dir).arg("--foreground");
         if self.keeps_names {
             command.arg("--keep-names");
+        }
+        if let Some(cache) = &self.cache {
+            command.arg("--cache").arg(cache);
         }
         let child = mount.insert(command.stderr(Stdio::null()).spawn()?);
         while !self.is_mounted() {

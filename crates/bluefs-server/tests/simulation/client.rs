@@ -380,7 +380,7 @@ impl Client {
             | Reply::Leased { tag, .. }
             | Reply::Lent { tag, .. }
             | Reply::Locked { tag } => self.replied(tag, reply, now, dice, history),
-            Reply::Tested { .. } | Reply::Pong { .. } => {}
+            Reply::Tested { .. } | Reply::Pong { .. } | Reply::History { .. } | Reply::Versions { .. } => {}
         }
     }
 

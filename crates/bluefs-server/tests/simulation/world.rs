@@ -424,7 +424,7 @@ impl World {
 
 fn engine(disk: &CrashDisk, millis: Millis) -> Engine {
     let store = Store::on(Arc::new(disk.clone())).expect("a store").store;
-    let mut engine = Engine::new(store, Now { millis, wall: Time(0) }).expect("an engine");
+    let mut engine = Engine::new(store, Now { millis, wall: Time(0) }, || millis).expect("an engine");
     engine.set_quiet(50);
     engine
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use bluefs_client::{Address, Client, ConnectError, Invitation, OnDisconnect};
+use bluefs_client::{Address, Client, ConnectError, Disk, Invitation, OnDisconnect};
 use clap::{Args, ValueHint};
 
 use crate::error::{plain, Failure};
@@ -27,6 +27,16 @@ pub struct ClientAccess {
 impl ClientAccess {
     /// Connects.
     pub fn connect(&self, address: Address, on_disconnect: OnDisconnect) -> Result<Client, Failure> {
+        self.connect_with(address, on_disconnect, None)
+    }
+
+    /// The same with contents that were kept on disk.
+    pub fn connect_with(
+        &self,
+        address: Address,
+        on_disconnect: OnDisconnect,
+        disk: Option<Disk>,
+    ) -> Result<Client, Failure> {
         let failed = |text: String| Failure::Bluefs(text);
         let invitation = match (self.given()?, self.plain) {
             (Some((_, of)), true) => {
@@ -43,7 +53,8 @@ impl ClientAccess {
             (given, _) => given.map(|(invitation, _)| invitation),
         };
         let address = invitation.iter().fold(address, |address, invitation| invitation.completes(address));
-        let connected = Client::connect(address, invitation.map(|invitation| invitation.ticket), on_disconnect);
+        let ticket = invitation.map(|invitation| invitation.ticket);
+        let connected = Client::connect_with(address, ticket, on_disconnect, disk);
         connected.map_err(|error| {
             let advice = match &error {
                 ConnectError::Elsewhere { .. } => "; give --invitation FILE with what speculator invite has printed",

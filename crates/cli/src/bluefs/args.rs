@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bluefs_client::Address;
+use bluefs_client::{Address, BYTES_MAX_MIN};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use super::access::ClientAccess;
 use super::invite::parse_duration;
+use crate::size::parse_size;
 
 /// `speculator serve`.
 #[derive(Debug, Args)]
@@ -165,11 +166,22 @@ pub struct MountOptions {
     #[arg(long)]
     pub keep_names: bool,
 
+    /// Keep contents in this directory, too, so that they are not transferred again after a restart
+    ///
+    /// It is made if it is not there, has to be empty otherwise, and serves one mount at a time. What is in it is
+    /// used only where the server says that nobody has changed it. Only its owner can read it.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub cache: Option<PathBuf>,
+
+    /// How much the directory may take up, such as 512M or 20G; 1G when left out
+    #[arg(long, value_name = "SIZE", value_parser = cache_size)]
+    pub cache_size: Option<u64>,
+
     /// Options of mount(8), separated by commas
     ///
-    /// ro, noexec, noatime and what belongs to them; invitation=FILE, plain, on-disconnect=WHAT and keep-names; remount
-    /// changes the mount that is there. What is for mount(8) and the system's start (_netdev, nofail, x-…) has no
-    /// effect.
+    /// ro, noexec, noatime and what belongs to them; invitation=FILE, plain, on-disconnect=WHAT, keep-names, cache=DIR
+    /// and cache-size=SIZE; remount changes the mount that is there. What is for mount(8) and the system's start
+    /// (_netdev, nofail, x-…) has no effect.
     #[arg(short, long = "options", value_name = "OPTIONS")]
     pub options: Vec<String>,
 
@@ -207,6 +219,15 @@ pub enum BluefsAction {
         #[arg(value_hint = ValueHint::FilePath)]
         file: Option<PathBuf>,
     },
+}
+
+/// How much a cache on disk may take up.
+pub fn cache_size(text: &str) -> Result<u64, String> {
+    let size = parse_size(text)?;
+    if size < BYTES_MAX_MIN {
+        return Err("a cache has 1M at least".to_owned());
+    }
+    Ok(size)
 }
 
 fn volume_name(text: &str) -> Result<String, String> {

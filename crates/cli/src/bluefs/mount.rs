@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bluefs_client::OnDisconnect;
+use bluefs_client::{Disk, OnDisconnect, DEFAULT_BYTES_MAX};
 use bluefs_mount::Mounted;
 use clap::ValueEnum;
 use rustix::mount::{mount_remount, MountFlags};
@@ -38,7 +38,11 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         invitation: options.access.invitation.clone().or_else(|| listed.invitation.clone()),
         plain: options.access.plain || listed.plain,
     };
-    let client = access.connect(options.address.clone(), on_disconnect)?;
+    let disk = options.cache.as_ref().or(listed.cache.as_ref()).map(|dir| {
+        let size = options.cache_size.or(listed.cache_size).unwrap_or(DEFAULT_BYTES_MAX);
+        Disk::open(dir, size).map_err(|error| Failure::Bluefs(error.to_string()))
+    });
+    let client = access.connect_with(options.address.clone(), on_disconnect, disk.transpose()?)?;
     let watch = client.watch();
     let keeps_names = options.keep_names || listed.keep_names;
     let mounted = Mounted::new(client, &options.address.to_string(), &options.dir, listed.flags(), keeps_names);
@@ -90,6 +94,12 @@ fn in_background(options: &MountOptions) -> Result<u8, Failure> {
     }
     if options.keep_names {
         command.arg("--keep-names");
+    }
+    if let Some(dir) = &options.cache {
+        command.arg("--cache").arg(dir);
+    }
+    if let Some(size) = options.cache_size {
+        command.args(["--cache-size", &size.to_string()]);
     }
     for list in &options.options {
         command.args(["-o", list]);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use rustix::mount::MountFlags;
 
-use super::args::WhenDisconnected;
+use super::args::{cache_size, WhenDisconnected};
 
 /// What this command is called where mount(8) starts it (`mount.fuse.bluefs SOURCE DIR [-fnsv] [-N NAMESPACE] [-o
 /// OPTIONS] [-t TYPE]`, mount(8), "External helpers").
@@ -28,6 +28,10 @@ pub struct FileSystemOptions {
     pub on_disconnect: Option<WhenDisconnected>,
     /// As `--keep-names`.
     pub keep_names: bool,
+    /// As `--cache`.
+    pub cache: Option<PathBuf>,
+    /// As `--cache-size`.
+    pub cache_size: Option<u64>,
 }
 
 /// What changes a flag: the option, the flags that it sets, and those that it clears.
@@ -93,6 +97,10 @@ impl FileSystemOptions {
             self.invitation = Some(file.into());
         } else if let Some(what) = option.strip_prefix("on-disconnect=") {
             self.on_disconnect = Some(WhenDisconnected::from_str(what, false)?);
+        } else if let Some(dir) = option.strip_prefix("cache=") {
+            self.cache = Some(dir.into());
+        } else if let Some(size) = option.strip_prefix("cache-size=") {
+            self.cache_size = Some(cache_size(size).map_err(|why| format!("cache-size={size}: {why}"))?);
         } else if option == "plain" {
             self.plain = true;
         } else if option == "keep-names" {
@@ -168,7 +176,9 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_refused() {
-        for option in ["suid", "dev", "mand", "roo", "invite=a", "plain=no", "on-disconnect=perhaps"] {
+        for option in
+            ["suid", "dev", "mand", "roo", "invite=a", "plain=no", "on-disconnect=perhaps", "cache", "cache-size=1K"]
+        {
             assert!(FileSystemOptions::parse(&format!("ro,{option}")).is_err(), "{option}");
         }
     }
@@ -180,6 +190,9 @@ mod tests {
         assert_eq!((options.on_disconnect, options.remount), (Some(WhenDisconnected::Error), true));
         assert!(!options.plain && FileSystemOptions::parse("nofail,plain").unwrap().plain);
         assert!(!options.keep_names && FileSystemOptions::parse("keep-names").unwrap().keep_names);
+        assert_eq!((options.cache, options.cache_size), (None, None));
+        let options = FileSystemOptions::parse("cache=/var/cache/work,cache-size=2G").unwrap();
+        assert_eq!((options.cache, options.cache_size), (Some("/var/cache/work".into()), Some(2 << 30)));
     }
 
     #[test]

@@ -53,6 +53,21 @@ pub struct MountStatus {
     pub written_bytes: u64,
     /// Contents of changes that the server has not answered yet: who has made them waits.
     pub unwritten_bytes: u64,
+    /// The cache on disk, if there is one.
+    pub cache: Option<CacheStatus>,
+}
+
+/// The cache on disk of a mount, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheStatus {
+    /// Blocks that were read from there, in place of from the server.
+    pub hits: u64,
+    /// Their bytes.
+    pub hit_bytes: u64,
+    /// Bytes that it takes up.
+    pub bytes: u64,
+    /// Whether it was turned off, as the disk is full or fails.
+    pub is_off: bool,
 }
 
 /// Answers whoever asks about this mount, until the process ends.
@@ -76,6 +91,12 @@ pub fn serve(watch: Watch, volume: String, dir: &Path) -> io::Result<()> {
             received_bytes: counts.received_bytes,
             written_bytes: counts.written_bytes,
             unwritten_bytes: counts.unwritten_bytes,
+            cache: counts.disk.map(|disk| CacheStatus {
+                hits: disk.hits,
+                hit_bytes: disk.hit_bytes,
+                bytes: disk.bytes,
+                is_off: disk.is_off,
+            }),
         })
     };
     answer(&format!("{PREFIX}{process}"), status)
