@@ -265,7 +265,7 @@ fn a_damaged_cache_shows_nothing_wrong() {
             let mut bytes = fs::read(&path).expect("read");
             let len = bytes.len();
             match round {
-                0 => (0..len).step_by(100_000).for_each(|at| bytes[at] ^= 1),
+                0 => (50_000..len).step_by(100_000).for_each(|at| bytes[at] ^= 1),
                 1 => bytes.truncate(len * 2 / 3),
                 2 => bytes[len / 2..].fill(0),
                 _ => bytes[..len.min(10)].fill(7),
