@@ -14,7 +14,7 @@ use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -92,6 +92,8 @@ struct Shared {
     index: Mutex<Index>,
     /// It is known what is there.
     ready: Condvar,
+    /// That takes longer than anybody waits.
+    is_slow: AtomicBool,
     queued: AtomicUsize,
     hits: AtomicU64,
     hit_bytes: AtomicU64,
@@ -131,6 +133,7 @@ impl Disk {
             bytes_max: bytes_max.max(BYTES_MAX_MIN),
             index: Mutex::default(),
             ready: Condvar::new(),
+            is_slow: AtomicBool::new(false),
             queued: AtomicUsize::new(0),
             hits: AtomicU64::new(0),
             hit_bytes: AtomicU64::new(0),
@@ -160,11 +163,17 @@ impl Disk {
         let _ = self.orders.send(Order::Put(volume, at, stamp, contents.to_vec()));
     }
 
-    /// Waits until it is known what is there, but not for long.
+    /// Waits until it is known what is there, but not for long: once it has taken too long nobody waits any more.
     pub fn wait_until_ready(&self) {
-        let index = self.shared.index();
+        let Shared { ready, is_slow, .. } = &*self.shared;
+        if is_slow.load(Ordering::Relaxed) {
+            return;
+        }
         let is_loading = |index: &mut Index| index.is_loading;
-        drop(self.shared.ready.wait_timeout_while(index, READY_MAX, is_loading));
+        let waited = ready.wait_timeout_while(self.shared.index(), READY_MAX, is_loading);
+        if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+            is_slow.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Waits until everything so far is written, but not for long.

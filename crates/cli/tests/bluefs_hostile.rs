@@ -313,7 +313,7 @@ fn whoever_is_not_invited_is_refused() {
         let hello = Request::Hello { version: PROTOCOL_VERSION, volume, session, acknowledged: 0, secret };
         siege.line().says(&hello)
     });
-    siege.row("another version", "versions 1 and 2", |siege| {
+    siege.row("another version", "versions 1 to 3", |siege| {
         let (volume, secret) = (b"work".to_vec(), siege.hostile.secret.to_vec());
         siege.line().says(&Request::Hello { version: 9, volume, session: None, acknowledged: 0, secret })
     });
