@@ -15,7 +15,7 @@ use bluefs::op::{Content, Effect, Failure, Inode, SetAttr, Value};
 use bluefs::query::{Answer, Query};
 use bluefs::tree::{Entry, Space};
 use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Key, Kind, Name, Outcome, SessionId, Time};
-use bluefs_client::{Batch, Client, OnDisconnect};
+use bluefs_client::{Batch, Client, Disk, OnDisconnect, BYTES_MAX_MIN};
 use bluefs_wire::{encode, frame, Frames, LockKind, LockRequest, Refusal, Reply, Request};
 use fuzz::{for_seeds, Dice};
 
@@ -275,7 +275,9 @@ fn history(seed: u64) {
     let mut dice = Dice::new(seed.wrapping_mul(2));
     let server = std::thread::spawn(move || serve(&listener, &mut dice));
     // A server may refuse at once: that is an answer.
-    if let Ok(client) = Client::connect(address, None, OnDisconnect::Error) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = (seed % 2 == 0).then(|| Disk::open(dir.path(), BYTES_MAX_MIN).expect("a cache"));
+    if let Ok(client) = Client::connect_with(address, None, OnDisconnect::Error, disk) {
         let mut dice = Dice::new(seed.wrapping_mul(2) + 1);
         (0..CALLS).for_each(|_| call(&client, &mut dice));
         if dice.roll(4) == 0 {
