@@ -276,7 +276,7 @@ fn history(seed: u64) {
     let server = std::thread::spawn(move || serve(&listener, &mut dice));
     // A server may refuse at once: that is an answer.
     let dir = tempfile::tempdir().expect("a directory");
-    let disk = (seed % 2 == 0).then(|| Disk::open(dir.path(), BYTES_MAX_MIN).expect("a cache"));
+    let disk = seed.is_multiple_of(2).then(|| Disk::open(dir.path(), BYTES_MAX_MIN).expect("a cache"));
     if let Ok(client) = Client::connect_with(address, None, OnDisconnect::Error, disk) {
         let mut dice = Dice::new(seed.wrapping_mul(2) + 1);
         (0..CALLS).for_each(|_| call(&client, &mut dice));
