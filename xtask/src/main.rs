@@ -20,6 +20,7 @@
 //! | `contention` | two mounts of BlueFS want the same: appends, lock files, `make`, a long transaction |
 //! | `programs` | git, cargo, npm and the build of a C package, on the disk and on a BlueFS mount |
 //! | `stuck` | whoever waits for a BlueFS server that says nothing: programs, clients and mounts are ended |
+//! | `suites [git] [sqlite] [--places mount,run,ahead] [--sample N] [--seed S] [--only TEXT]` | git's and SQLite's own tests, there and on the disk |
 //! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
 //! | `bench NAME [--runs N] [--quick] [--only PART] [--max N] [--before FILE]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |
@@ -52,6 +53,7 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | posix [--operations N] [--for MINUTES] [--seed S] [NAME …] | \
     histories [N] [--seed S] [--jobs N] [--pages] [--planted ERROR] | stuck | contention | hostile | programs | \
     fuzz [--for MINUTES] [--seed S] | peers | \
+    suites [git] [sqlite] [--places mount,run,ahead] [--sample N] [--seed S] [--only TEXT] | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|bluefs-scale|\
     ahead-calls|guess-build|growth|signals|barriers|all \
@@ -70,7 +72,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: &[String]) -> Result<(), String> {
     let (name, rest) = arguments.split_first().ok_or_else(|| format!("usage: {USAGE}"))?;
-    if ["test", "transparency", "equivalence", "everyday"].contains(&name.as_str()) {
+    if ["test", "transparency", "equivalence", "everyday", "suites"].contains(&name.as_str()) {
         shell::take_interrupts()?;
     }
     match name.as_str() {
@@ -94,6 +96,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "programs" => bluefs_tests::run("bluefs_programs", "BLUEFS_PROGRAMS"),
         "stuck" => bluefs_tests::run("bluefs_stuck", "BLUEFS_STUCK"),
         "search" => search::run(rest),
+        "suites" => suites(rest),
         "bench" => bench(rest),
         "docs" => docs(),
         "help" | "--help" | "-h" => {
@@ -124,6 +127,23 @@ fn everyday(arguments: &[String]) -> Result<(), String> {
     let table = format!("--table={}", table.display());
     let arguments = arguments.iter().map(|word| if word == "--table" { table.clone() } else { word.clone() });
     test::everyday(arguments.collect())
+}
+
+/// The suites of git and SQLite, on the disk and in other places.
+fn suites(arguments: &[String]) -> Result<(), String> {
+    if !shell::is_root() {
+        println!("left out without root: mounts");
+        return Ok(());
+    }
+    for package in ["git", "sqlite3"] {
+        setup::fetch(package)?;
+    }
+    build_judged()?;
+    shell::build_comparer("suites")?;
+    let into = std::env::temp_dir().join(format!("speculator-suites-{}", std::process::id()));
+    let folders = [("--sources=", setup::sources()), ("--build=", target().join("suites"))];
+    let folders = folders.map(|(option, folder)| format!("{option}{}", folder.display()));
+    shell::comparer("suites", &into).args(folders).args(arguments).run()
 }
 
 /// Logs what real programs do, and replays it against epochs of guesses.

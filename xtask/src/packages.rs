@@ -22,7 +22,7 @@ const fn package(name: &'static str, provides: &'static str, why: &'static str) 
 }
 
 /// All of them.
-pub const PACKAGES: [Package; 43] = [
+pub const PACKAGES: [Package; 45] = [
     package("gcc", "cc", "links Rust programs; compiles tests/programs"),
     package("libc6-dev", "/usr/lib/x86_64-linux-gnu/libc.a", "headers; libc for static test programs"),
     package("make", "make", "transparency: builds of C packages"),
@@ -74,4 +74,6 @@ pub const PACKAGES: [Package; 43] = [
     package("iproute2", "ip", "tests of a slow line: two hosts on one machine"),
     package("strace", "strace", "replay: what real programs do"),
     package("procps", "ps", "transparency"),
+    package("zlib1g-dev", "/usr/include/zlib.h", "suites: to build git"),
+    package("tcl-dev", "/usr/lib/x86_64-linux-gnu/tcl8.6/tclConfig.sh", "suites: to build SQLite's tests"),
 ];

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::packages::{Package, PACKAGES};
 use crate::shell::{find, is_root, job, repository};
 
-/// The source package that is built by tests and benchmarks, and the file that has to come of it.
-const SOURCE: (&str, &str) = ("hello", "hello_2.10.orig.tar.gz");
+/// The source package that is built by tests and benchmarks.
+const SOURCE: &str = "hello";
 
 /// Runs it. What cannot be had is told; what needs it is left out later.
 pub fn run() -> Result<(), String> {
@@ -125,10 +125,15 @@ pub fn sources() -> PathBuf {
     repository().join("target/sources")
 }
 
-/// Fetches the source package with lists and sources of our own: the system's stay as they are.
+/// Fetches the source package that tests and benchmarks build.
 pub fn fetch_source() -> Result<(), String> {
+    fetch(SOURCE)
+}
+
+/// Fetches a source package with lists and sources of our own: the system's stay as they are.
+pub fn fetch(package: &str) -> Result<(), String> {
     let sources = sources();
-    if sources.join(SOURCE.1).exists() {
+    if is_fetched(&sources, package) {
         return Ok(());
     }
     let apt = sources.join("apt");
@@ -139,7 +144,14 @@ pub fn fetch_source() -> Result<(), String> {
     std::fs::write(apt.join("sources.list"), line).map_err(|error| format!("cannot write sources.list: {error}"))?;
     let options = private_options(&apt);
     job("apt-get").args(&options).args(["--quiet", "update"]).run()?;
-    job("apt-get").args(&options).args(["--quiet", "source", "--download-only", SOURCE.0]).within(&sources).run()
+    job("apt-get").args(&options).args(["--quiet", "source", "--download-only", package]).within(&sources).run()
+}
+
+/// Whether the archive of what its authors have written is there.
+fn is_fetched(sources: &Path, package: &str) -> bool {
+    let names = std::fs::read_dir(sources).into_iter().flatten();
+    let mut names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.any(|name| name.starts_with(&format!("{package}_")) && name.contains(".orig.tar."))
 }
 
 fn private_options(apt: &Path) -> Vec<String> {

@@ -210,11 +210,11 @@ pub fn is_root() -> bool {
     job("id").args(["-u"]).output().is_ok_and(|text| text.trim() == "0")
 }
 
-/// SIGINT and SIGQUIT of this process in the mask of ignored signals (proc(5)).
-const INTERRUPTS: u64 = 1 << 1 | 1 << 2;
+/// SIGHUP, SIGINT and SIGQUIT of this process in the mask of ignored signals (proc(5)).
+const INTERRUPTS: u64 = 1 << 0 | 1 << 1 | 1 << 2;
 
-/// A shell ignores SIGINT and SIGQUIT for what it starts with `&`, and programs inherit that. Tests end programs by
-/// these signals: if they are ignored, we begin again with their defaults.
+/// A shell ignores SIGINT and SIGQUIT for what it starts with `&`, and `nohup` SIGHUP, and programs inherit that. Tests
+/// end programs by these signals: if they are ignored, we begin again with their defaults.
 pub fn take_interrupts() -> Result<(), String> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(|error| format!("/proc/self/status: {error}"))?;
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -223,7 +223,7 @@ pub fn take_interrupts() -> Result<(), String> {
         return Ok(());
     }
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-    Err(job("env").args(["--default-signal=INT,QUIT"]).args([program]).args(std::env::args_os().skip(1)).exec())
+    Err(job("env").args(["--default-signal=HUP,INT,QUIT"]).args([program]).args(std::env::args_os().skip(1)).exec())
 }
 
 /// Where `command` would be found on the usual path, if anywhere.

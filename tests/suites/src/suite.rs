@@ -1,0 +1,159 @@
+//! The suites: how they are built, which scripts they have, and how one is run.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use clap::ValueEnum;
+
+use crate::cases::Told;
+use crate::failed;
+
+/// A suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Suite {
+    /// git's, `t/t*.sh`.
+    Git,
+    /// SQLite's, `test/*.test`.
+    Sqlite,
+}
+
+/// A script of a suite.
+pub struct Script {
+    /// Of which.
+    pub suite: Suite,
+    /// Its name, without what ends it.
+    pub name: String,
+    file: PathBuf,
+}
+
+/// Builds git without what it takes from libraries that not everybody has: its tests are not about these.
+const BUILD_GIT: &str = "make -j2 NO_CURL=1 NO_GETTEXT=1 NO_TCLTK=1 NO_OPENSSL=1 NO_EXPAT=1";
+const BUILD_SQLITE: &str = "./configure --with-tcl=/usr/lib/x86_64-linux-gnu/tcl8.6 && make testfixture";
+
+/// Scripts of SQLite that run others, which are scripts of their own here, or that are made to run for hours.
+const SQLITE_LEFT_OUT: &[&str] = &[
+    "all",
+    "async",
+    "async2",
+    "crash",
+    "crash2",
+    "extraquick",
+    "full",
+    "fuzz",
+    "fuzz2",
+    "fuzz_malloc",
+    "memleak",
+    "memsubsys1",
+    "memsubsys2",
+    "misuse",
+    "mallocAll",
+    "onefile",
+    "permutations",
+    "quick",
+    "rtree",
+    "soak",
+    "speed1",
+    "speed1p",
+    "speed2",
+    "speed3",
+    "speed4",
+    "speed4p",
+    "sqllimits1",
+    "thread001",
+    "thread002",
+    "tkt2686",
+    "valgrind",
+    "veryquick",
+    "wal",
+    "walslow",
+];
+
+impl Suite {
+    /// As it is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Suite::Git => "git",
+            Suite::Sqlite => "sqlite",
+        }
+    }
+
+    /// Unpacks and builds it, unless it is built. Says where.
+    pub fn build(self, sources: &Path, build: &Path) -> Result<PathBuf, String> {
+        let (source, command, made) = match self {
+            Suite::Git => ("git_", BUILD_GIT, "t/helper/test-tool"),
+            Suite::Sqlite => ("sqlite3_", BUILD_SQLITE, "testfixture"),
+        };
+        let built = build.join(self.name());
+        if built.join(made).exists() {
+            return Ok(built);
+        }
+        let is_it = |name: &str| name.starts_with(source) && name.ends_with(".orig.tar.xz");
+        let names = std::fs::read_dir(sources).map_err(|error| failed("read", sources, &error))?;
+        let mut names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let archive =
+            names.find(|name| is_it(name)).ok_or(format!("no {source}*.orig.tar.xz in {}", sources.display()))?;
+        std::fs::create_dir_all(&built).map_err(|error| failed("make", &built, &error))?;
+        println!("{}: {command}", self.name());
+        let log = built.join("build.log");
+        let file = std::fs::File::create(&log).map_err(|error| failed("make", &log, &error))?;
+        let other = file.try_clone().map_err(|error| failed("write", &log, &error))?;
+        let unpack = "tar -xf \"$0\" --strip-components=1";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{unpack} && {command}")]).arg(sources.join(archive)).current_dir(&built);
+        let status = shell.stdin(Stdio::null()).stdout(file).stderr(other).status();
+        match status {
+            Ok(status) if status.success() && built.join(made).exists() => Ok(built),
+            Ok(_) => Err(format!("{} cannot be built; see {}", self.name(), log.display())),
+            Err(error) => Err(format!("cannot start sh: {error}")),
+        }
+    }
+
+    /// Its scripts, by name.
+    pub fn scripts(self, built: &Path) -> Result<Vec<Script>, String> {
+        let (folder, end) = match self {
+            Suite::Git => (built.join("t"), ".sh"),
+            Suite::Sqlite => (built.join("test"), ".test"),
+        };
+        let entries = std::fs::read_dir(&folder).map_err(|error| failed("read", &folder, &error))?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let scripts = names.filter_map(|file| {
+            let name = file.strip_suffix(end)?.to_owned();
+            let is_script = match self {
+                Suite::Git => name.starts_with('t') && name.as_bytes().get(1).is_some_and(u8::is_ascii_digit),
+                Suite::Sqlite => !SQLITE_LEFT_OUT.contains(&name.as_str()),
+            };
+            is_script.then(|| Script { suite: self, name, file: folder.join(file) })
+        });
+        let mut scripts: Vec<Script> = scripts.collect();
+        scripts.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(scripts)
+    }
+}
+
+impl Script {
+    /// What runs it so that everything it makes is below `work`, and where it has to be run. `logs` is for what it says
+    /// besides.
+    pub fn command(&self, work: &Path, logs: &Path) -> (Vec<PathBuf>, PathBuf) {
+        let built = self.file.parent().unwrap_or(Path::new("/"));
+        match self.suite {
+            Suite::Git => {
+                let root = PathBuf::from(format!("--root={}", work.display()));
+                let environment = format!("TEST_OUTPUT_DIRECTORY={}", logs.display());
+                let words = vec!["env".into(), environment.into(), self.file.clone(), "-V".into(), root];
+                (words, built.to_owned())
+            }
+            Suite::Sqlite => {
+                let fixture = built.join("../testfixture");
+                (vec![fixture, self.file.clone()], work.to_owned())
+            }
+        }
+    }
+
+    /// What it has said of its cases.
+    pub fn read(&self, said: &str) -> Told {
+        match self.suite {
+            Suite::Git => Told::of_tap(said),
+            Suite::Sqlite => Told::of_sqlite(said),
+        }
+    }
+}
