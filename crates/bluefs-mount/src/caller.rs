@@ -12,6 +12,8 @@ use procfs::{Activity, Stat, Status, ThreadId};
 const KILL: u64 = 1 << 8;
 /// `PF_EXITING` of Linux, in the flags of a thread.
 const EXITING: u64 = 4;
+/// The kernel's function that walks through the directories of a path, as `/proc/PID/stack` names it.
+const WALK: &[u8] = b"link_path_walk";
 /// Requests to `fcntl`.
 const F_OFD_GETLK: u64 = 36;
 const F_OFD_SETLK: u64 = 37;
@@ -25,7 +27,8 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 pub struct Who {
     pub uid: u32,
     pub gid: u32,
-    thread: u32,
+    /// Its number; 0 if it cannot be looked at.
+    pub thread: u32,
 }
 
 impl Who {
@@ -109,6 +112,17 @@ impl Caller {
         flags.is_ok_and(|flags| flags & EXITING != 0)
     }
 
+    /// Whether it asks because it walks through a directory, and has no lock of one: `true` if that is not known.
+    pub fn walks(&self) -> bool {
+        let state = Stat::of(id(self.thread)).and_then(|stat| stat.state());
+        // The stack of one that runs is not what it was.
+        if !matches!(state, Ok('S' | 'D')) {
+            return true;
+        }
+        let stack = procfs::read(id(self.thread), "stack").unwrap_or_default();
+        stack.is_empty() || stack.windows(WALK.len()).any(|part| part == WALK)
+    }
+
     /// Whether it is umount(8), which looks at a mount before it takes it away.
     pub fn unmounts(&self) -> bool {
         procfs::program_name(id(self.thread)).is_ok_and(|name| name == "umount")
@@ -139,7 +153,7 @@ impl Caller {
 }
 
 /// Of a thread in another namespace of processes, or of the kernel, the number is 0: `/proc` knows no such thread.
-fn id(thread: u32) -> ThreadId {
+pub fn id(thread: u32) -> ThreadId {
     ThreadId::from_raw(thread as i32)
 }
 

@@ -89,6 +89,9 @@ impl Volume {
         let told = self.client.change_told(caller.cred(), change, &|| self.is_given_up(caller));
         // What was given up may be done nevertheless.
         self.space().changed();
+        if matches!(told, Err(Errno::IO)) || (told.is_err() && self.is_given_up(caller)) {
+            self.kernel.may_be_made();
+        }
         let told = told?;
         self.kernel.changed(told.changed());
         Ok(told)

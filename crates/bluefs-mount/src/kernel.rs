@@ -6,16 +6,20 @@
 //!
 //! - Of attributes it compares a version, which it has looked at before it asked, if it has the inode. So a time is
 //!   told only of inodes that the kernel has asked about by their numbers.
-//! - Of names it compares an epoch in the same way (FUSE 7.44): an answer that is older than the last change of the
-//!   epoch is worth nothing. To change it takes no lock that an operation could hold. But a name of an old epoch goes
-//!   out of the kernel's tree, also that of a working directory, or of one on which something is mounted. So names are
-//!   told for no time, and asked about again, unless the mount is to keep them (docs/decisions/0252).
-//! - Both numbers change here behind all answers that were made before: the gate.
+//! - Of names it compares nothing. So before a lease is given back, whoever was given an answer about a name has to
+//!   have gone on ([`crate::landed`]), and then the kernel is told name by name to ask again, by a process of its own
+//!   ([`crate::forgetter`]).
+//! - If an operation keeps a directory locked, that is waited for until the time is over for which its names were told.
+//!   On a new connection, for which the operation may wait, there is a new epoch of names instead (FUSE 7.44): the kernel
+//!   believes no name that it had before. To change it takes no lock. But a name of an old epoch goes out of the kernel's
+//!   tree, also that of a working directory, or of one on which something is mounted (docs/decisions/0252).
+//! - Versions and epochs change here behind all answers that were made before: the gate.
 //!
 //! What the mount itself changes is forgotten before that is sent, as others may see it before the mount hears of it
-//! (docs/decisions/0186). Names only if one was told that is to change: the epoch is one for all of them. So a name is
-//! told for some time only when it is asked about again.
+//! (docs/decisions/0186). Not names, as the operation has the directory's lock: but each walk through a directory asks
+//! for its attributes, which are forgotten, and is not answered before the operation is over (docs/decisions/0258).
 
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::hash::RandomState;
@@ -28,7 +32,10 @@ use bluefs::{Group, Ino, Key, Name};
 use bluefs_client::{Front, Touched};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
+use crate::forgetter::Forgetter;
+use crate::landed::Landed;
 use crate::listings::{Begun, Listings};
+use crate::names::Names;
 use crate::pages::{Pages, Reading};
 use crate::snapshots::{Listing, Snapshot};
 
@@ -44,6 +51,21 @@ const INVAL_BYTES: u32 = 40;
 const SURE_MAX: usize = 1 << 20;
 /// How late the kernel may begin to count, to be safe.
 const LATE_MAX: Duration = Duration::from_secs(10);
+/// How long a new connection waits until the kernel asks about names again.
+const RECONNECT_MAX: Duration = Duration::from_secs(1);
+/// So much later a time is over for certain that the kernel was told.
+const NAMES_LATE_MAX: Duration = Duration::from_secs(2);
+/// How often who waits for names looks whether there is a mount.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How often who waits for a change looks whether that is over.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+thread_local! {
+    /// Who has made the request that this thread carries out.
+    static CALLER: Cell<u32> = const { Cell::new(0) };
+    /// What it is changing of names that the kernel may say by itself.
+    static CHANGING: RefCell<Changing> = RefCell::default();
+}
 
 #[derive(Debug, Default)]
 struct Told {
@@ -52,12 +74,31 @@ struct Told {
     /// Inodes whose attributes it may say by itself, and until when at the latest.
     sure: BTreeMap<Group, Sure>,
     count: usize,
-    /// Names that it has asked about, and the epoch in which it was told for some time what they mean, or that they
-    /// are not there; 0: never.
-    names: BTreeMap<(Ino, Name), u64>,
-    /// How often all names were forgotten.
-    epoch: u64,
+    names: Names,
+    /// When the time of all of them is over for certain.
+    names_until: Option<Instant>,
+    /// Names that it is to ask about again before the lease of their group is given back.
+    expiring: Vec<(Ino, Name)>,
+    /// Directories in which names are being changed that it may say by itself: how many changes are under way, and the
+    /// threads whose changes are answered.
+    changing: BTreeMap<Ino, Changes>,
     listings: Listings,
+}
+
+#[derive(Debug, Default)]
+struct Changes {
+    under_way: usize,
+    /// With how long each had run when it was looked at first.
+    answered: Vec<(u32, Option<Duration>)>,
+}
+
+/// What a request changes of names that the kernel may say by itself.
+#[derive(Debug, Default)]
+struct Changing {
+    dirs: BTreeSet<Ino>,
+    names: BTreeSet<(Ino, Name)>,
+    /// The kernel is to ask about the names again behind it.
+    expires: bool,
 }
 
 #[derive(Debug)]
@@ -67,26 +108,15 @@ struct Sure {
 }
 
 impl Told {
-    /// What the kernel may say that is about to change: whether there are names, and inodes. It is noted no more.
-    fn touched(&mut self, touched: &Touched) -> (bool, Vec<Ino>) {
-        let mut has_names = touched.anything;
-        for key in &touched.keys {
-            let Key::Name(dir, name) = key else { continue };
-            has_names |= self.names.remove(&(*dir, name.clone())).is_some_and(|told| told > self.epoch);
+    /// The inodes of which the kernel may say something that is about to change. It is noted no more.
+    fn touched(&mut self, touched: &Touched) -> Vec<Ino> {
+        if touched.anything {
+            self.listings.change_group(None);
+            return self.take(None);
         }
-        self.epoch += u64::from(has_names);
-        let sure = match touched.anything {
-            true => {
-                self.listings.change_group(None);
-                self.take(None)
-            }
-            false => {
-                self.listings.change(&touched.keys);
-                let inos: BTreeSet<Ino> = touched.keys.iter().map(Key::ino).collect();
-                inos.into_iter().filter(|ino| self.is_sure(*ino)).collect()
-            }
-        };
-        (has_names, sure)
+        self.listings.change(&touched.keys);
+        let inos: BTreeSet<Ino> = touched.keys.iter().map(Key::ino).collect();
+        inos.into_iter().filter(|ino| self.is_sure(*ino)).collect()
     }
 
     fn is_sure(&self, ino: Ino) -> bool {
@@ -109,23 +139,6 @@ impl Told {
         true
     }
 
-    /// The same of a name. Not when it is asked about for the first time: so many are asked about once, and then made.
-    fn note_name(&mut self, dir: Ino, name: &Name) -> bool {
-        // One more than the epoch: 0 is for those that were never told.
-        let (now, epoch) = (self.epoch + 1, self.epoch);
-        if let Some(told) = self.names.get_mut(&(dir, name.clone())) {
-            *told = now;
-            return true;
-        }
-        if self.names.len() >= SURE_MAX {
-            self.names.retain(|_, told| *told > epoch);
-        }
-        if self.names.len() < SURE_MAX {
-            self.names.insert((dir, name.clone()), 0);
-        }
-        false
-    }
-
     fn take(&mut self, group: Option<Group>) -> Vec<Ino> {
         let taken: Vec<Sure> = match group {
             Some(group) => self.sure.remove(&group).into_iter().collect(),
@@ -143,6 +156,10 @@ pub struct Kernel {
     device: File,
     /// Whether names are told for some time.
     keeps_names: bool,
+    /// Who has the kernel ask about names again. Without it there is a new epoch each time.
+    forgetter: Option<Forgetter>,
+    /// Who has taken in what was said of names.
+    landed: Landed,
     has_epochs: AtomicBool,
     gate: RwLock<()>,
     told: Mutex<Told>,
@@ -159,9 +176,16 @@ pub struct Telling<'k> {
 }
 
 impl Kernel {
-    pub fn new(device: File, keeps_names: bool) -> Kernel {
+    pub fn new(device: File, keeps_names: bool, forgetter: Option<Forgetter>) -> Kernel {
         let (has_epochs, gate, told, hasher, pages) = Default::default();
-        Kernel { device, keeps_names, has_epochs, gate, told, hasher, pages }
+        Kernel { device, keeps_names, forgetter, landed: Landed::default(), has_epochs, gate, told, hasher, pages }
+    }
+
+    /// A thread makes a request.
+    pub fn asks(&self, thread: u32) {
+        if self.keeps_names {
+            self.landed.asks(thread);
+        }
     }
 
     /// The kernel speaks this version of FUSE.
@@ -240,12 +264,109 @@ impl Kernel {
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
     }
 
-    /// Every name that it was told.
-    fn forget_names(&self) {
-        if !self.keeps_names {
+    /// This thread carries out a request of that one.
+    pub fn serves(&self, thread: u32) {
+        CALLER.set(thread);
+    }
+
+    /// The request that this thread carries out is answered. What it has changed is over when its caller has gone on.
+    pub fn answered(self: &Arc<Kernel>) {
+        let changing = CHANGING.take();
+        if changing.dirs.is_empty() {
             return;
         }
+        let caller = CALLER.get();
+        self.landed.is_given(caller);
+        if !changing.expires {
+            return self.is_made(&changing.dirs, caller);
+        }
+        let kernel = self.clone();
+        let expire = move || {
+            let patience = kernel.patience();
+            kernel.expire(&changing.names.iter().cloned().collect::<Vec<_>>(), patience);
+            kernel.is_made(&changing.dirs, caller);
+        };
+        // If there is no thread to be had, whoever walks there waits until they give up.
+        let _ = std::thread::Builder::new().name("names".to_owned()).spawn(expire);
+    }
+
+    fn is_made(&self, dirs: &BTreeSet<Ino>, by: u32) {
+        let mut told = self.told();
+        for dir in dirs {
+            let changes = told.changing.entry(*dir).or_default();
+            changes.answered.push((by, None));
+            changes.under_way = changes.under_way.saturating_sub(1);
+        }
+    }
+
+    /// A change that this thread's request has asked for failed, and may be made nevertheless.
+    pub fn may_be_made(&self) {
+        CHANGING.with_borrow_mut(|changing| changing.expires = true);
+    }
+
+    /// Whether names of a directory are being changed that the kernel may say by itself.
+    pub fn is_changing(&self, dir: Ino) -> bool {
+        self.keeps_names && self.told().changing.contains_key(&dir)
+    }
+
+    /// Waits until no such change is under way any more, and the kernel has made all of them.
+    pub fn awaits_changes(&self, dir: Ino, gives_up: &dyn Fn() -> bool) {
+        while self.is_changing(dir) && !self.has_changed(dir) && !gives_up() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Forgets changes of a directory that the kernel has made. Whether all are.
+    fn has_changed(&self, dir: Ino) -> bool {
+        let mut told = self.told();
+        let Some(changes) = told.changing.get_mut(&dir) else { return true };
+        let now = Instant::now();
+        changes.answered.retain_mut(|(thread, ran)| !self.landed.has_gone_on(*thread, now, ran));
+        let is_over = changes.under_way == 0 && changes.answered.is_empty();
+        if is_over {
+            told.changing.remove(&dir);
+        }
+        is_over
+    }
+
+    /// The kernel believes no name any more that it was told before.
+    fn new_epoch(&self) {
+        self.told().names.take_all();
         notify(&self.device, HEAD_BYTES, INC_EPOCH, &[]);
+    }
+
+    /// The kernel asks about names again that were taken from what it may say. That may wait for operations.
+    fn expire_names(&self, group: Option<Group>) {
+        let expiring = {
+            let mut told = self.told();
+            let is_it = |(dir, _): &(Ino, Name)| group.is_none_or(|group| dir.group() == group);
+            let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(&mut told.expiring).into_iter().partition(is_it);
+            told.expiring = others;
+            ours
+        };
+        let patience = if group.is_some() { self.patience() } else { RECONNECT_MAX };
+        if !expiring.is_empty() && !self.expire(&expiring, patience) && group.is_none() {
+            self.new_epoch();
+        }
+    }
+
+    /// The kernel asks about these again; `false`: that is not known after so long.
+    fn expire(&self, names: &[(Ino, Name)], patience: Duration) -> bool {
+        let begun = Instant::now();
+        let rest = || patience.saturating_sub(begun.elapsed());
+        let expire = |forgetter: &Forgetter| self.landed.wait(rest()) && forgetter.expire(names, rest());
+        let is_done = self.forgetter.as_ref().is_some_and(expire);
+        // Whoever forgets names may be gone.
+        while !is_done && !rest().is_zero() && !self.is_over() {
+            std::thread::sleep(rest().min(LOOK_AGAIN));
+        }
+        is_done
+    }
+
+    /// How long it may take until the time of all names is over that the kernel was told.
+    fn patience(&self) -> Duration {
+        let until = self.told().names_until;
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
@@ -277,26 +398,33 @@ fn notify(mut device: &File, len: u32, code: i32, body: &[u8]) {
 
 impl Telling<'_> {
     /// For how long the kernel may say by itself what a name means, and the attributes of that, if both are known for
-    /// so long.
-    pub fn name(&self, dir: Ino, name: &Name, ino: Ino, sure: Duration) -> (Duration, Duration) {
+    /// so long. `to`: the thread that is told so.
+    pub fn name(&self, dir: Ino, name: &Name, ino: Ino, sure: Duration, to: u32) -> (Duration, Duration) {
         let sure = self.of_kernels_with_epochs(sure);
         let mut told = self.kernel.told();
         let may = !sure.is_zero() && told.known.contains(&ino) && told.listings.is_good(ino, true);
-        let keeps = may && self.kernel.keeps_names && told.note_name(dir, name);
+        let may = may && !told.changing.contains_key(&ino);
+        let keeps = may && self.kernel.keeps_names && told.names.ask(dir, name);
         // A name that it is to keep and is told for no time yet has attributes for no time, either.
         let may = may && (keeps || !self.kernel.keeps_names) && told.note(ino, sure);
+        if keeps {
+            told.names_until = told.names_until.max(Some(Instant::now() + sure + NAMES_LATE_MAX));
+            self.kernel.landed.given(to);
+        }
         let if_so = |is: bool| if is { sure } else { Duration::ZERO };
         (if_so(may && keeps), if_so(may))
     }
 
     /// For how long it may say that a name is not there.
-    pub fn absent(&self, dir: Ino, name: &Name, sure: Duration) -> Duration {
+    pub fn absent(&self, dir: Ino, name: &Name, sure: Duration, to: u32) -> Duration {
         let sure = if self.kernel.keeps_names { self.of_kernels_with_epochs(sure) } else { Duration::ZERO };
-        if !sure.is_zero() && self.kernel.told().note_name(dir, name) {
-            sure
-        } else {
-            Duration::ZERO
+        let mut told = self.kernel.told();
+        if sure.is_zero() || !told.names.ask(dir, name) {
+            return Duration::ZERO;
         }
+        told.names_until = told.names_until.max(Some(Instant::now() + sure + NAMES_LATE_MAX));
+        self.kernel.landed.given(to);
+        sure
     }
 
     /// For how long it may say the attributes that it has asked for; `None`: for no time, and before it is told them it
@@ -308,7 +436,7 @@ impl Telling<'_> {
         if !told.listings.is_good(ino, !sure.is_zero()) {
             return None;
         }
-        let may = !sure.is_zero() && told.note(ino, sure);
+        let may = !sure.is_zero() && !told.changing.contains_key(&ino) && told.note(ino, sure);
         Some(if may { sure } else { Duration::ZERO })
     }
 
@@ -352,18 +480,20 @@ impl Telling<'_> {
 impl Front for Kernel {
     fn forget(&self, group: Option<Group>) -> bool {
         self.close_gate();
-        // A name that is told after this has the epoch behind it, or is asked about before, and worth nothing.
         let mut told = self.told();
-        told.epoch += 1;
+        let names = told.names.take(group);
+        let has_names = !names.is_empty();
+        told.expiring.extend(names);
         told.listings.change_group(group);
+        let sure = told.take(group);
         drop(told);
-        self.forget_names();
-        let sure = self.told().take(group);
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
-        self.pages.change_group(group)
+        let has_pages = self.pages.change_group(group);
+        has_names || has_pages
     }
 
     fn forget_contents(&self, group: Option<Group>) {
+        self.expire_names(group);
         self.forget_pages(|ino| group.is_none_or(|group| ino.group() == group));
     }
 
@@ -374,11 +504,25 @@ impl Front for Kernel {
     }
 
     fn before_change(&self, touched: &Touched) {
-        self.close_gate();
-        let (has_names, sure) = self.told().touched(touched);
-        if has_names {
-            self.forget_names();
+        let mut told = self.told();
+        let names = told.names.change(&touched.keys);
+        CHANGING.with_borrow_mut(|changing| {
+            // A change may be sent again.
+            let new: Vec<Ino> = names.dirs.difference(&changing.dirs).copied().collect();
+            new.iter().for_each(|dir| told.changing.entry(*dir).or_default().under_way += 1);
+            changing.dirs.extend(new);
+            changing.names.extend(names.names);
+            changing.expires |= names.leaves_group;
+        });
+        drop(told);
+        if !names.dirs.is_empty() {
+            // Before it is answered: its next request says that it has gone on.
+            self.landed.given(CALLER.get());
         }
+        // Behind this the kernel is told no attributes of these directories for any time.
+        self.close_gate();
+        let mut sure: BTreeSet<Ino> = self.told().touched(touched).into_iter().collect();
+        sure.extend(&names.dirs);
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
         let has_pages = if touched.anything { self.pages.change_group(None) } else { self.pages.change(&touched.keys) };
         if has_pages {
@@ -395,7 +539,7 @@ mod tests {
 
     use super::*;
 
-    const SURE: Duration = Duration::from_secs(5);
+    const SURE: Duration = Duration::from_secs(1);
     const INO: Ino = Ino(70);
     const DIR: Ino = Ino(9);
 
@@ -403,7 +547,10 @@ mod tests {
         Name::new(text.as_bytes()).expect("a name")
     }
 
-    /// One that keeps names.
+    /// A caller of whom nothing is known: who has ended.
+    const CALLER: u32 = i32::MAX as u32;
+
+    /// One that keeps names, and has nobody who forgets them one by one.
     fn kernel(version: (u32, u32)) -> (Kernel, UnixStream) {
         kernel_that(true, version)
     }
@@ -411,7 +558,7 @@ mod tests {
     fn kernel_that(keeps_names: bool, version: (u32, u32)) -> (Kernel, UnixStream) {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
         theirs.set_nonblocking(true).expect("a socket");
-        let kernel = Kernel::new(File::from(OwnedFd::from(ours)), keeps_names);
+        let kernel = Kernel::new(File::from(OwnedFd::from(ours)), keeps_names, None);
         kernel.speaks(version);
         (kernel, theirs)
     }
@@ -435,7 +582,7 @@ mod tests {
     #[test]
     fn names_are_sure_only_of_inodes_that_the_kernel_has() {
         let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
-        let name = |sure| kernel.telling().name(DIR, &name("a"), INO, sure);
+        let name = |sure| kernel.telling().name(DIR, &name("a"), INO, sure, CALLER);
         let (never, both) = ((Duration::ZERO, Duration::ZERO), (SURE, SURE));
         assert_eq!(name(SURE), never);
         assert_eq!(kernel.telling().attributes(INO, SURE), Some(SURE));
@@ -443,12 +590,18 @@ mod tests {
         assert_eq!(name(SURE), both);
         kernel.changed([INO, Ino(71)].into_iter());
         assert_eq!(codes(&mut theirs), [INVAL_INODE]);
-        kernel.forget(Some(Group(9)));
-        assert_eq!(codes(&mut theirs), [INC_EPOCH], "nothing was told of that group");
-        kernel.forget(Some(INO.group()));
-        assert_eq!(codes(&mut theirs), [INC_EPOCH, INVAL_INODE]);
-        kernel.forget(None);
-        assert_eq!(codes(&mut theirs), [INC_EPOCH]);
+        let forget = |group| kernel.forget(group).then(|| kernel.forget_contents(group)).is_some();
+        assert!(!forget(Some(Group(9))));
+        assert_eq!(codes(&mut theirs), [], "nothing was told of that group");
+        assert!(!forget(Some(INO.group())));
+        assert_eq!(codes(&mut theirs), [INVAL_INODE], "of the inode, whose name is in a directory of another one");
+        // There is nobody here who has the kernel forget: their time has to be over.
+        let begun = Instant::now();
+        assert!(forget(Some(DIR.group())) && !forget(Some(DIR.group())));
+        assert!(begun.elapsed() > SURE && codes(&mut theirs).is_empty());
+        assert_eq!((kernel.telling().attributes(INO, SURE), name(SURE)), (Some(SURE), both), "not for the first time");
+        assert!(forget(None));
+        assert_eq!(codes(&mut theirs), [INVAL_INODE, INC_EPOCH]);
         kernel.forgets(INO);
         assert_eq!(name(SURE), never);
     }
@@ -458,8 +611,8 @@ mod tests {
         let (kernel, mut theirs) = kernel_that(false, EPOCHS_SINCE);
         kernel.telling().attributes(INO, SURE);
         for _ in 0..3 {
-            assert_eq!(kernel.telling().name(DIR, &name("a"), INO, SURE), (Duration::ZERO, SURE));
-            assert_eq!(kernel.telling().absent(DIR, &name("b"), SURE), Duration::ZERO);
+            assert_eq!(kernel.telling().name(DIR, &name("a"), INO, SURE, CALLER), (Duration::ZERO, SURE));
+            assert_eq!(kernel.telling().absent(DIR, &name("b"), SURE, CALLER), Duration::ZERO);
         }
         let keys = [Key::Name(DIR, name("a")), Key::Name(DIR, name("b")), Key::Attr(INO)];
         kernel.before_change(&Touched { keys: keys.into_iter().collect(), anything: false });
@@ -473,24 +626,70 @@ mod tests {
     fn of_what_the_mount_changes_only_what_was_told_is_forgotten() {
         let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
         let change = |kernel: &Kernel, keys: &[Key], anything| {
+            kernel.serves(CALLER);
             kernel.before_change(&Touched { keys: keys.iter().cloned().collect(), anything });
         };
         kernel.telling().attributes(INO, SURE);
-        let told = || kernel.telling().absent(DIR, &name("a"), SURE);
+        let told = || kernel.telling().absent(DIR, &name("a"), SURE, CALLER);
         assert_eq!((told(), told()), (Duration::ZERO, SURE), "not when it asks for the first time");
         change(&kernel, &[Key::Name(DIR, name("b")), Key::Listing(DIR), Key::Attr(Ino(71))], false);
         assert_eq!(codes(&mut theirs), [], "another name, and inodes of which nothing was told");
+        assert!(!kernel.is_changing(DIR));
         change(&kernel, &[Key::Name(DIR, name("a")), Key::Listing(DIR)], false);
-        assert_eq!(codes(&mut theirs), [INC_EPOCH]);
-        change(&kernel, &[Key::Name(DIR, name("a"))], false);
-        assert_eq!(codes(&mut theirs), [], "all names are forgotten");
-        assert_eq!(told(), Duration::ZERO);
-        change(&kernel, &[Key::Name(DIR, name("a"))], false);
-        assert_eq!(codes(&mut theirs), [], "it was asked about, and then made");
+        assert_eq!(codes(&mut theirs), [INVAL_INODE], "who walks through the directory asks");
         change(&kernel, &[Key::Data(INO), Key::Attr(INO)], false);
         assert_eq!(codes(&mut theirs), [INVAL_INODE], "once for each inode");
+        kernel.telling().attributes(INO, SURE);
         change(&kernel, &[], true);
-        assert_eq!(codes(&mut theirs), [INC_EPOCH, INVAL_INODE]);
+        assert_eq!(codes(&mut theirs), [INVAL_INODE]);
+        change(&kernel, &[Key::Name(DIR, name("a")), Key::Name(Ino(9 << 40), name("a"))], false);
+        assert_eq!(codes(&mut theirs), [INVAL_INODE, INVAL_INODE], "it takes the name along");
+    }
+
+    #[test]
+    fn who_walks_waits_for_changes_of_names_that_were_told() {
+        let (kernel, _theirs) = kernel(EPOCHS_SINCE);
+        let (kernel, never) = (Arc::new(kernel), || false);
+        let change = || {
+            kernel.serves(CALLER);
+            kernel.before_change(&Touched { keys: [Key::Name(DIR, name("a"))].into(), anything: false });
+        };
+        let attributes = || kernel.telling().attributes(DIR, SURE);
+        (0..2).for_each(|_| _ = kernel.telling().absent(DIR, &name("a"), SURE, CALLER));
+        change();
+        // It is sent again.
+        change();
+        assert!(kernel.is_changing(DIR) && !kernel.is_changing(INO));
+        assert_eq!(attributes(), Some(Duration::ZERO));
+        std::thread::scope(|scope| {
+            let walker = scope.spawn(|| kernel.awaits_changes(DIR, &never));
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!walker.is_finished());
+            kernel.answered();
+            walker.join().expect("no panic");
+        });
+        assert!(!kernel.is_changing(DIR));
+        assert_eq!(attributes(), Some(SURE));
+        change();
+        kernel.awaits_changes(DIR, &|| true);
+        assert!(kernel.is_changing(DIR), "it gives up");
+    }
+
+    #[test]
+    fn who_walks_waits_until_names_are_forgotten_whose_change_may_be_made_later() {
+        let (kernel, _theirs) = kernel(EPOCHS_SINCE);
+        let kernel = Arc::new(kernel);
+        kernel.may_be_made();
+        let short = Duration::from_millis(20);
+        (0..2).for_each(|_| _ = kernel.telling().absent(DIR, &name("a"), short, CALLER));
+        kernel.serves(CALLER);
+        kernel.before_change(&Touched { keys: [Key::Name(DIR, name("a"))].into(), anything: false });
+        kernel.may_be_made();
+        kernel.answered();
+        let begun = Instant::now();
+        kernel.awaits_changes(DIR, &|| false);
+        // There is nobody here who has the kernel forget: so their time has to be over.
+        assert!(!kernel.is_changing(DIR) && begun.elapsed() >= NAMES_LATE_MAX);
     }
 
     #[test]
@@ -503,7 +702,7 @@ mod tests {
         fill(&kernel);
         assert_eq!(codes(&mut theirs), [], "only with the first page");
         assert!(kernel.forget(Some(INO.group())));
-        assert_eq!(codes(&mut theirs), [INC_EPOCH]);
+        assert_eq!(codes(&mut theirs), []);
         kernel.forget_contents(Some(INO.group()));
         assert_eq!(codes(&mut theirs), [INVAL_INODE]);
         fill(&kernel);
@@ -522,7 +721,7 @@ mod tests {
     fn a_kernel_without_epochs_is_told_nothing_that_lasts() {
         let (kernel, _theirs) = kernel((7, 43));
         let telling = kernel.telling();
-        let told = (telling.attributes(INO, SURE), telling.absent(DIR, &name("a"), SURE));
+        let told = (telling.attributes(INO, SURE), telling.absent(DIR, &name("a"), SURE, CALLER));
         assert_eq!(told, (Some(Duration::ZERO), Duration::ZERO));
     }
 
@@ -537,7 +736,7 @@ mod tests {
             telling.attributes(INO, SURE);
             drop(telling);
             forgetting.join().expect("no panic");
-            assert_eq!(codes(&mut theirs), [INC_EPOCH, INVAL_INODE]);
+            assert_eq!(codes(&mut theirs), [INVAL_INODE]);
         });
     }
 }

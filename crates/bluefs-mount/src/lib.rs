@@ -6,18 +6,23 @@
 //! - The server checks rights. So does the kernel (`default_permissions`), as the server has no `open`.
 //! - A request that is in this process is not ended by a signal: so whoever waits here looks whether the caller has
 //!   one, and whether the mount is still there.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod caller;
 mod convert;
 mod filesystem;
+pub mod forgetter;
 mod handles;
 mod kernel;
+mod landed;
 mod listings;
 mod locks;
+mod names;
 mod pages;
 mod requests;
 mod snapshots;
+#[allow(unsafe_code)]
+mod sys;
 mod threads;
 
 use std::fs::OpenOptions;
@@ -32,6 +37,7 @@ use fuser::{Config, Session, SessionACL};
 use rustix::mount::{mount, unmount, MountFlags, UnmountFlags};
 
 use filesystem::Volume;
+use forgetter::Forgetter;
 use kernel::Kernel;
 use requests::Requests;
 use threads::THREADS;
@@ -96,7 +102,12 @@ impl Mounted {
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
         let kernel = device.try_clone().map_err(failed("open /dev/fuse"))?;
-        let volume = Arc::new(Volume::new(client, Arc::new(Kernel::new(kernel.into(), keeps_names))));
+        let forgetter = match keeps_names {
+            true => Some(Forgetter::start(&kernel).map_err(failed("start a process that forgets names"))?),
+            false => None,
+        };
+        let kernel = Arc::new(Kernel::new(kernel.into(), keeps_names, forgetter));
+        let volume = Arc::new(Volume::new(client, kernel));
         let session = Session::from_fd(Requests::new(volume.clone()), device, SessionACL::All, config);
         let session =
             session.inspect_err(|_| Unmounter(at.clone()).unmount()).map_err(failed("speak to the kernel"))?;

@@ -69,13 +69,23 @@ impl Requests {
         work: impl FnOnce(&Volume, Who) -> T + Send + 'static,
         tell: impl FnOnce(T) + Send + 'static,
     ) {
-        let (who, volume) = (Who::of(request), self.volume.clone());
-        self.threads.run(move || work(&volume, who), tell);
+        let (who, volume, kernel) = (Who::of(request), self.volume.clone(), self.volume.kernel.clone());
+        kernel.asks(who.thread);
+        let work = move || {
+            volume.kernel.serves(who.thread);
+            work(&volume, who)
+        };
+        let tell = move |told| {
+            tell(told);
+            kernel.answered();
+        };
+        self.threads.run(work, tell);
     }
 
     /// Carries one out that may wait for as long as another program likes.
     fn serve_apart(&self, request: &Request, work: impl FnOnce(&Volume, Who) + Send + 'static) {
         let (who, volume) = (Who::of(request), self.volume.clone());
+        volume.kernel.asks(who.thread);
         Threads::run_apart(self.threads.begin().1, move || work(&volume, who), |()| {});
     }
 }
@@ -115,16 +125,17 @@ impl Filesystem for Requests {
             Ok(name) => (convert::ino(parent), name),
             Err(errno) => return reply.error(convert::errno(errno)),
         };
-        let query = Query::Lookup { dir, name: name.clone() };
+        let (query, who) = (Query::Lookup { dir, name: name.clone() }, Who::of(request));
+        self.volume.kernel.asks(who.thread);
         let tell = move |(telling, Found { found, sure }): (Telling<'_>, Found)| match found {
             Ok((ino, inode)) => {
-                let (name_sure, sure) = telling.name(dir, &name, ino, sure);
+                let (name_sure, sure) = telling.name(dir, &name, ino, sure, who.thread);
                 reply.entry_with_ttls(&sure, &name_sure, &convert::attr(ino, &inode), Generation(0));
             }
-            Err(Errno::NOENT) if !telling.absent(dir, &name, sure).is_zero() => reply_absent(reply, sure),
+            Err(Errno::NOENT) if !telling.absent(dir, &name, sure, who.thread).is_zero() => reply_absent(reply, sure),
             Err(errno) => reply.error(convert::errno(errno)),
         };
-        match self.volume.known_surely(Who::of(request), &query) {
+        match self.volume.known_surely(who, &query) {
             Some(known) => tell(known),
             None => self.serve(request, move |volume, who| tell(volume.find(who, &query))),
         }
@@ -135,15 +146,21 @@ impl Filesystem for Requests {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let query = Query::Inode(convert::ino(ino));
-        if let Some((telling, Found { found: Ok((ino, inode)), sure })) =
-            self.volume.known_surely(Who::of(request), &query)
-        {
+        let (ino, who) = (convert::ino(ino), Who::of(request));
+        let query = Query::Inode(ino);
+        self.volume.kernel.asks(who.thread);
+        let is_changing = self.volume.kernel.is_changing(ino);
+        let known = if is_changing { None } else { self.volume.known_surely(who, &query) };
+        if let Some((telling, Found { found: Ok((ino, inode)), sure })) = known {
             if let Some(sure) = telling.attributes(ino, sure) {
                 return reply.attr(&sure, &convert::attr(ino, &inode));
             }
         }
         self.serve(request, move |volume, who| {
+            // Who walks through a directory asks for its attributes, and then believes its names. Who has its lock already
+            // asks, too, and would be waited for.
+            let caller = Caller::of(who);
+            volume.kernel.awaits_changes(ino, &|| !caller.walks() || volume.is_given_up(&caller));
             let (telling, Found { found, sure }) = volume.find(who, &query);
             match found {
                 Ok((ino, inode)) => {

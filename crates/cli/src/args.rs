@@ -112,6 +112,9 @@ pub enum Action {
     ///
     /// Every operation is asked of the server, and returns when it is on the server's disk. Needs root.
     Mount(MountOptions),
+    /// Started by a mount: has the kernel ask about names again
+    #[command(hide = true)]
+    ForgetNames,
     /// Check a BlueFS store that no server uses; the exit status is 1 if it is damaged
     ///
     /// What a crash has interrupted is finished first, as a server would at its start.

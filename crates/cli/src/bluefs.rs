@@ -17,7 +17,7 @@ mod status;
 pub use batch::batch;
 pub use fsck::fsck;
 pub use invite::invite;
-pub use mount::mount;
+pub use mount::{forget_names, mount};
 pub use mount_options::line_of_helper;
 pub use needs::{needs, Need};
 pub use serve::serve;

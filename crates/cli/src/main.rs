@@ -73,6 +73,7 @@ fn perform(action: Action) -> Result<u8, Failure> {
         Action::Serve(options) => bluefs::serve(options),
         Action::Invite(options) => bluefs::invite(&options),
         Action::Mount(options) => bluefs::mount(&options),
+        Action::ForgetNames => bluefs::forget_names(),
         Action::Fsck(options) => bluefs::fsck(&options),
         Action::Bluefs { action: BluefsAction::Batch { address, access, file } } => {
             bluefs::batch(address, &access, file.as_deref())

@@ -209,8 +209,7 @@ fn a_directory_that_is_removed_while_it_is_open_has_no_names() {
 fn the_kernel_lists_by_itself_what_is_sure_and_no_longer() {
     let scene = Scene::new();
     let server = scene.serve();
-    // The directory's own name would be asked about.
-    let holder = Foreground::by(support::speculator(), &["--keep-names"], &server.address, &scene.path("holder"));
+    let holder = Foreground::new(&server.address, &scene.path("holder"));
     let writer = Mount::new(&server.address, &scene.path("writer"), &[]);
     fs::create_dir(writer.0.join("dir")).expect("a directory");
     fs::write(writer.0.join("dir/one"), "").expect("written");

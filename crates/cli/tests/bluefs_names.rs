@@ -5,15 +5,22 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::bluefs_support as support;
 
-use support::{succeeds, Mount, Scene};
+use rustix::process::Signal;
+use support::{succeeds, Foreground, Mount, Scene};
 
 const PROGRAMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs");
 /// How long others wait for leases on what somebody has changed, and a little more.
 const QUIET: Duration = Duration::from_millis(1_100);
+/// Names that the kernel keeps, and names that are asked about each time.
+const WAYS: [&[&str]; 2] = [&[], &["--ask-names"]];
+/// For how long others are let wait, and when what was ended has to be over, on a machine that has other work.
+const WAITS: Duration = Duration::from_millis(500);
+const OVER_MAX: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// For how long a program looks, ms.
 const LOOKS_FOR: &str = "2000";
 /// Makes, removes and lists a file until the file `over` is there; each name is looked up often enough to be kept.
@@ -41,18 +48,25 @@ fn a_working_directory_stays_where_it_is_while_names_change() {
     succeeds(Command::new("cc").args(["-O1", "-o"]).arg(&program).arg(source));
     fs::create_dir(scene.path("disk")).expect("a directory");
     looks_while_names_change(&program, &scene.path("disk"));
-    let server = scene.serve();
-    let mount = Mount::new(&server.address, &scene.path("a"), &[]);
-    looks_while_names_change(&program, &mount.0);
+    for options in WAYS {
+        let server = scene.serve();
+        let mount = Mount::new(&server.address, &scene.path("a"), options);
+        looks_while_names_change(&program, &mount.0);
+        fs::remove_dir_all(mount.0.join("d")).expect("removed");
+    }
 }
 
 /// What others change, and what this mount changes.
 #[test]
 fn what_is_mounted_and_what_is_open_stays_when_names_change() {
+    WAYS.into_iter().for_each(what_is_mounted_and_what_is_open_stays);
+}
+
+fn what_is_mounted_and_what_is_open_stays(options: &[&str]) {
     let scene = Scene::new();
     let server = scene.serve();
-    let (a, b) =
-        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let mount = |name| Mount::new(&server.address, &scene.path(name), options);
+    let (a, b) = (mount("a"), mount("b"));
     fs::create_dir_all(a.0.join("d/below")).expect("a directory");
     fs::write(a.0.join("d/open"), "").expect("written");
     fs::create_dir(scene.path("other")).expect("a directory");
@@ -81,4 +95,101 @@ fn what_is_mounted_and_what_is_open_stays_when_names_change() {
         std::thread::sleep(QUIET);
     }
     drop((open, mounted));
+}
+
+/// A mount whose names another mount wants to change, while an operation here has their directory's lock: that one
+/// waits for a third one, which is stopped. The process that has the kernel forget names waits for the lock then.
+#[test]
+fn a_mount_that_is_killed_while_a_directory_is_waited_for_is_over() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mount = |name| Foreground::new(&server.address, &scene.path(name));
+    let (holder, third) = (mount("holder"), mount("third"));
+    let writer = Mount::new(&server.address, &scene.path("writer"), &[]);
+    fs::create_dir(writer.0.join("d")).expect("a directory");
+    fs::write(writer.0.join("d/x"), "").expect("written");
+    std::thread::sleep(QUIET);
+    for dir in [&holder.mount.0, &third.mount.0] {
+        for _ in 0..4 {
+            assert!(dir.join("d/x").exists() && !dir.join("d/new").exists());
+        }
+    }
+    let helpers = children(&holder);
+    assert!(!helpers.is_empty(), "nobody forgets names");
+    third.signal(Signal::STOP);
+    let shell = |script: &str, dir: &Path| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).current_dir(dir).stderr(std::process::Stdio::null()).spawn().expect("a shell")
+    };
+    // It has the directory's lock, and waits for the third one's lease.
+    let mut makes = shell("mkdir d/other", &holder.mount.0);
+    std::thread::sleep(WAITS);
+    let mut writes = shell(": > d/z", &writer.0);
+    std::thread::sleep(WAITS);
+    let begun = Instant::now();
+    holder.signal(Signal::KILL);
+    let status = makes.wait().expect("a child");
+    assert!(!status.success() && begun.elapsed() < OVER_MAX, "{status} after {:?}", begun.elapsed());
+    while helpers.iter().any(|helper| is_running(*helper)) {
+        assert!(begun.elapsed() < OVER_MAX, "who forgets names still runs");
+        std::thread::sleep(LOOK_EVERY);
+    }
+    assert!(fs::symlink_metadata(holder.mount.0.join("d")).is_err(), "nobody serves it");
+    third.signal(Signal::CONT);
+    assert!(writes.wait().expect("a child").success());
+}
+
+/// A name that the kernel keeps is moved to a directory that has another lease, while somebody else makes and removes
+/// files there. What another mount then does to it is seen at once, and nobody waits for long.
+#[test]
+fn a_name_that_is_moved_far_away_is_what_it_is_there() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mount = |name| Mount::new(&server.address, &scene.path(name), &[]);
+    let (a, b) = (mount("a"), mount("b"));
+    fs::create_dir(a.0.join("from")).expect("a directory");
+    // Inodes have leases in groups of their numbers.
+    (0..300).for_each(|i| fs::write(a.0.join(format!("from/{i}")), "").expect("written"));
+    fs::create_dir(a.0.join("to")).expect("a directory");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let busy = a.0.join("to/busy");
+                fs::create_dir(&busy).expect("a directory");
+                fs::remove_dir(&busy).expect("removed");
+            }
+        });
+        for round in 0..4 {
+            let (from, to) = (a.0.join(format!("from/{round}")), a.0.join("to/moved"));
+            std::thread::sleep(QUIET);
+            for _ in 0..3 {
+                assert!(from.exists() && !to.exists());
+            }
+            let begun = Instant::now();
+            // Here nobody has a lease on the other directory now.
+            fs::write(b.0.join("to/other"), "").expect("written");
+            fs::rename(&from, &to).expect("moved");
+            assert!(to.exists() && !from.exists());
+            fs::rename(b.0.join("to/moved"), b.0.join(format!("away-{round}"))).expect("moved");
+            assert!(!to.exists());
+            fs::write(b.0.join(format!("from/{round}")), "").expect("written");
+            assert!(from.exists());
+            assert!(begun.elapsed() < OVER_MAX, "it took {:?}", begun.elapsed());
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+/// The processes that a mount has started.
+fn children(mount: &Foreground) -> Vec<u32> {
+    let pid = mount.child.id();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    let all = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("children")).ok());
+    all.flat_map(|all| all.split_whitespace().map(|pid| pid.parse().expect("a number")).collect::<Vec<u32>>()).collect()
+}
+
+fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
 }

@@ -45,8 +45,8 @@ fn what_one_mount_changes_the_other_sees_at_once_with_caches_warm() {
 }
 
 #[test]
-fn what_one_mount_changes_the_other_sees_at_once_where_names_are_kept() {
-    the_other_sees_at_once(&["--keep-names"]);
+fn what_one_mount_changes_the_other_sees_at_once_where_names_are_asked_about() {
+    the_other_sees_at_once(&["--ask-names"]);
 }
 
 #[track_caller]
@@ -203,13 +203,13 @@ fn a_server_that_starts_again_waits_for_leases_only_if_there_were_any() {
     assert_eq!(fs::read_to_string(holder.mount.0.join("a")).expect("read"), "two");
 }
 
-/// What is known under a lease the kernel says by itself, names only if it is to keep them, also while the mount's
-/// process is stopped; and not any more when somebody else has changed it.
+/// What is known under a lease the kernel says by itself, also while the mount's process is stopped; and not any more
+/// when somebody else has changed it.
 #[test]
 fn the_kernel_says_what_is_sure_by_itself_and_no_longer() {
     let scene = Scene::new();
     let server = scene.serve();
-    let holder = Foreground::by(speculator(), &["--keep-names"], &server.address, &scene.path("holder"));
+    let holder = Foreground::new(&server.address, &scene.path("holder"));
     let writer = Mount::new(&server.address, &scene.path("writer"), &[]);
     fs::write(writer.0.join("file"), "old").expect("written");
     fs::create_dir(writer.0.join("dir")).expect("a directory");
@@ -250,8 +250,8 @@ fn who_looks_all_the_time_never_sees_what_was_before() {
 }
 
 #[test]
-fn who_looks_all_the_time_where_names_are_kept_never_sees_what_was_before() {
-    never_sees_what_was_before(&["--keep-names"]);
+fn who_looks_all_the_time_where_names_are_asked_about_never_sees_what_was_before() {
+    never_sees_what_was_before(&["--ask-names"]);
 }
 
 #[track_caller]
@@ -443,8 +443,8 @@ fn what_another_machine_has_seen_of_a_change_shows_where_it_is_made() {
 }
 
 #[test]
-fn what_another_machine_has_seen_of_a_change_shows_where_names_are_kept() {
-    what_is_seen_elsewhere_shows(&["--keep-names"]);
+fn what_another_machine_has_seen_of_a_change_shows_where_names_are_asked_about() {
+    what_is_seen_elsewhere_shows(&["--ask-names"]);
 }
 
 #[track_caller]

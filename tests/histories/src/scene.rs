@@ -34,8 +34,8 @@ pub struct Member {
     pub link: Link,
     kind: Kind,
     dir: PathBuf,
-    /// Whether its kernel keeps names: of some it does.
-    keeps_names: bool,
+    /// Whether its kernel asks about each name again: of some it does.
+    asks_names: bool,
     /// Where it keeps contents across restarts, if it does.
     cache: Option<PathBuf>,
     mount: Mutex<Option<Child>>,
@@ -65,9 +65,9 @@ impl Scene {
         let dir = tempfile::TempDir::with_prefix("histories-")?;
         let members = plan.members.iter().enumerate().map(|(i, kind)| {
             let (link, dir) = (Link::new(planted)?, dir.path().join(format!("mount{i}")));
-            let (keeps_names, mount, workers) = (i % 2 == 1, Mutex::new(None), Mutex::new(Vec::new()));
+            let (asks_names, mount, workers) = (i % 2 == 1, Mutex::new(None), Mutex::new(Vec::new()));
             let cache = matches!(i % 4, 0 | 3).then(|| dir.with_extension("cache"));
-            Ok(Member { link, kind: *kind, dir, keeps_names, cache, mount, workers })
+            Ok(Member { link, kind: *kind, dir, asks_names, cache, mount, workers })
         });
         let members = members.collect::<io::Result<_>>()?;
         let (speculator, plan) = (speculator.to_owned(), plan.clone());
@@ -211,8 +211,8 @@ impl Member {
         std::fs::create_dir_all(&self.dir)?;
         let mut command = Command::new(speculator);
         command.args(["mount", "--plain"]).arg(self.link.address()).arg(&self.dir).arg("--foreground");
-        if self.keeps_names {
-            command.arg("--keep-names");
+        if self.asks_names {
+            command.arg("--ask-names");
         }
         if let Some(cache) = &self.cache {
             command.arg("--cache").arg(cache);

@@ -158,13 +158,12 @@ pub struct MountOptions {
     #[arg(long, value_name = "WHAT", value_enum, require_equals = true)]
     pub on_disconnect: Option<WhenDisconnected>,
 
-    /// Let the kernel say names by itself while a lease lasts: looking at many files takes a fraction of the time
+    /// Have the kernel ask about each name of each path again, also while a lease lasts
     ///
-    /// When names change, getcwd may say ENOENT for a moment, /proc shows files as deleted that are not, and what is
-    /// mounted on a file or directory of the volume is unmounted. For volumes that are mostly read. It has no effect
-    /// before Linux 6.16.
+    /// Looking at many files takes many times as long. Who changes a directory in which somebody of another mount is
+    /// changing something, too, never waits for the end of a lease then.
     #[arg(long)]
-    pub keep_names: bool,
+    pub ask_names: bool,
 
     /// Keep contents in this directory, too, so that they are not transferred again after a restart
     ///
@@ -179,7 +178,7 @@ pub struct MountOptions {
 
     /// Options of mount(8), separated by commas
     ///
-    /// ro, noexec, noatime and what belongs to them; invitation=FILE, plain, on-disconnect=WHAT, keep-names, cache=DIR
+    /// ro, noexec, noatime and what belongs to them; invitation=FILE, plain, on-disconnect=WHAT, ask-names, cache=DIR
     /// and cache-size=SIZE; remount changes the mount that is there. What is for mount(8) and the system's start
     /// (_netdev, nofail, x-…) has no effect.
     #[arg(short, long = "options", value_name = "OPTIONS")]

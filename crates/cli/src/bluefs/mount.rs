@@ -44,7 +44,7 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
     });
     let client = access.connect_with(options.address.clone(), on_disconnect, disk.transpose()?)?;
     let watch = client.watch();
-    let keeps_names = options.keep_names || listed.keep_names;
+    let keeps_names = !(options.ask_names || listed.ask_names);
     let mounted = Mounted::new(client, &options.address.to_string(), &options.dir, listed.flags(), keeps_names);
     let mounted = mounted.map_err(|error| Failure::Bluefs(error.to_string()))?;
     let unmounter = mounted.unmounter();
@@ -63,6 +63,13 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         let _ = writeln!(std::io::stdout(), "{MOUNTED}");
     }
     mounted.run().map_err(|error| Failure::Bluefs(error.to_string()))?;
+    Ok(0)
+}
+
+/// The process behind a mount that has the kernel ask about names again.
+pub fn forget_names() -> Result<u8, Failure> {
+    let why = |error| Failure::Usage(format!("forget-names is started by speculator mount: {}", plain(&error)));
+    bluefs_mount::forgetter::serve().map_err(why)?;
     Ok(0)
 }
 
@@ -92,8 +99,8 @@ fn in_background(options: &MountOptions) -> Result<u8, Failure> {
     if let Some(what) = options.on_disconnect.and_then(|what| what.to_possible_value()) {
         command.arg(format!("--on-disconnect={}", what.get_name()));
     }
-    if options.keep_names {
-        command.arg("--keep-names");
+    if options.ask_names {
+        command.arg("--ask-names");
     }
     if let Some(dir) = &options.cache {
         command.arg("--cache").arg(dir);

@@ -26,8 +26,8 @@ pub struct FileSystemOptions {
     pub plain: bool,
     /// As `--on-disconnect`.
     pub on_disconnect: Option<WhenDisconnected>,
-    /// As `--keep-names`.
-    pub keep_names: bool,
+    /// As `--ask-names`.
+    pub ask_names: bool,
     /// As `--cache`.
     pub cache: Option<PathBuf>,
     /// As `--cache-size`.
@@ -103,8 +103,8 @@ impl FileSystemOptions {
             self.cache_size = Some(cache_size(size).map_err(|why| format!("cache-size={size}: {why}"))?);
         } else if option == "plain" {
             self.plain = true;
-        } else if option == "keep-names" {
-            self.keep_names = true;
+        } else if option == "ask-names" {
+            self.ask_names = true;
         } else if option == "remount" {
             self.remount = true;
         } else if let Some((_, set, cleared)) = FLAGS.iter().find(|(of, ..)| *of == option) {
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(options.invitation, Some(PathBuf::from("/etc/work")));
         assert_eq!((options.on_disconnect, options.remount), (Some(WhenDisconnected::Error), true));
         assert!(!options.plain && FileSystemOptions::parse("nofail,plain").unwrap().plain);
-        assert!(!options.keep_names && FileSystemOptions::parse("keep-names").unwrap().keep_names);
+        assert!(!options.ask_names && FileSystemOptions::parse("ask-names").unwrap().ask_names);
         assert_eq!((options.cache, options.cache_size), (None, None));
         let options = FileSystemOptions::parse("cache=/var/cache/work,cache-size=2G").unwrap();
         assert_eq!((options.cache, options.cache_size), (Some("/var/cache/work".into()), Some(2 << 30)));
