@@ -10,9 +10,9 @@
 //!   have gone on ([`crate::landed`]), and then the kernel is told name by name to ask again, by a process of its own
 //!   ([`crate::forgetter`]).
 //! - If an operation keeps a directory locked, that is waited for until the time is over for which its names were told.
-//!   On a new connection, for which the operation may wait, there is a new epoch of names instead (FUSE 7.44): the kernel
-//!   believes no name that it had before. To change it takes no lock. But a name of an old epoch goes out of the kernel's
-//!   tree, also that of a working directory, or of one on which something is mounted (docs/decisions/0252).
+//!   On a new connection, for which the operation may wait, there is a new epoch of names instead (FUSE 7.44): the
+//!   kernel believes no name that it had before. To change it takes no lock. But a name of an old epoch goes out of the
+//!   kernel's tree, also that of a working directory, or of one on which something is mounted (docs/decisions/0252).
 //! - Versions and epochs change here behind all answers that were made before: the gate.
 //!
 //! What the mount itself changes is forgotten before that is sent, as others may see it before the mount hears of it

@@ -157,8 +157,8 @@ impl Filesystem for Requests {
             }
         }
         self.serve(request, move |volume, who| {
-            // Who walks through a directory asks for its attributes, and then believes its names. Who has its lock already
-            // asks, too, and would be waited for.
+            // Who walks through a directory asks for its attributes, and then believes its names. Who has its lock
+            // already asks, too, and would be waited for.
             let caller = Caller::of(who);
             volume.kernel.awaits_changes(ino, &|| !caller.walks() || volume.is_given_up(&caller));
             let (telling, Found { found, sure }) = volume.find(who, &query);
