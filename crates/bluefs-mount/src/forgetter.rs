@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ pub struct Forgetter {
 #[derive(Debug, Default)]
 struct Done {
     numbers: Mutex<BTreeSet<u64>>,
-    is_gone: std::sync::atomic::AtomicBool,
+    is_gone: AtomicBool,
     changed: Condvar,
 }
 
@@ -83,6 +83,11 @@ impl Forgetter {
         Ok(Forgetter { to: Mutex::new((ours, 0)), done, child: Mutex::new(child) })
     }
 
+    /// Whether the process has ended.
+    pub fn is_gone(&self) -> bool {
+        self.done.is_gone.load(Ordering::Relaxed)
+    }
+
     /// Has the kernel ask about these again, from now on; `false`: not so soon, or not surely.
     pub fn expire(&self, names: &[(Ino, Name)], patience: Duration) -> bool {
         let begun = Instant::now();
@@ -94,7 +99,7 @@ impl Forgetter {
                     return true;
                 }
                 let rest = patience.saturating_sub(begun.elapsed());
-                if rest.is_zero() || self.done.is_gone.load(Ordering::Relaxed) {
+                if rest.is_zero() || self.is_gone() {
                     return false;
                 }
                 let waited = self.done.changed.wait_timeout(done, rest);

@@ -181,6 +181,12 @@ impl Kernel {
         Kernel { device, keeps_names, forgetter, landed: Landed::default(), has_epochs, gate, told, hasher, pages }
     }
 
+    /// Whether it may be told names for some time. Where nobody could have it ask again, each change by others would wait
+    /// for the end of a lease.
+    fn may_keep_names(&self) -> bool {
+        self.keeps_names && !self.forgetter.as_ref().is_some_and(Forgetter::is_gone)
+    }
+
     /// A thread makes a request.
     pub fn asks(&self, thread: u32) {
         if self.keeps_names {
@@ -404,9 +410,10 @@ impl Telling<'_> {
         let mut told = self.kernel.told();
         let may = !sure.is_zero() && told.known.contains(&ino) && told.listings.is_good(ino, true);
         let may = may && !told.changing.contains_key(&ino);
-        let keeps = may && self.kernel.keeps_names && told.names.ask(dir, name);
+        let may_keep = self.kernel.may_keep_names();
+        let keeps = may && may_keep && told.names.ask(dir, name);
         // A name that it is to keep and is told for no time yet has attributes for no time, either.
-        let may = may && (keeps || !self.kernel.keeps_names) && told.note(ino, sure);
+        let may = may && (keeps || !may_keep) && told.note(ino, sure);
         if keeps {
             told.names_until = told.names_until.max(Some(Instant::now() + sure + NAMES_LATE_MAX));
             self.kernel.landed.given(to);
@@ -417,7 +424,7 @@ impl Telling<'_> {
 
     /// For how long it may say that a name is not there.
     pub fn absent(&self, dir: Ino, name: &Name, sure: Duration, to: u32) -> Duration {
-        let sure = if self.kernel.keeps_names { self.of_kernels_with_epochs(sure) } else { Duration::ZERO };
+        let sure = if self.kernel.may_keep_names() { self.of_kernels_with_epochs(sure) } else { Duration::ZERO };
         let mut told = self.kernel.told();
         if sure.is_zero() || !told.names.ask(dir, name) {
             return Duration::ZERO;

@@ -140,6 +140,36 @@ fn a_mount_that_is_killed_while_a_directory_is_waited_for_is_over() {
     assert!(writes.wait().expect("a child").success());
 }
 
+/// Without the process that has the kernel ask again names are asked about each time: others do not wait for the end of
+/// a lease, but for names that were told before.
+#[test]
+fn where_nobody_forgets_names_none_are_kept() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mount = Foreground::new(&server.address, &scene.path("a"));
+    let other = Mount::new(&server.address, &scene.path("b"), &[]);
+    let helper = *children(&mount).first().expect("a process that forgets names");
+    rustix::process::kill_process(rustix::process::Pid::from_raw(helper as i32).expect("a number"), Signal::KILL)
+        .expect("it is there");
+    let begun = Instant::now();
+    while is_running(helper) {
+        assert!(begun.elapsed() < OVER_MAX, "it still runs");
+        std::thread::sleep(LOOK_EVERY);
+    }
+    for round in 0..3 {
+        let name = format!("new-{round}");
+        std::thread::sleep(QUIET);
+        for _ in 0..8 {
+            assert!(!mount.mount.0.join(&name).exists());
+            std::thread::sleep(TICK);
+        }
+        let begun = Instant::now();
+        fs::write(other.0.join(&name), "").expect("written");
+        assert!(mount.mount.0.join(&name).exists());
+        assert!(begun.elapsed() < OVER_MAX, "it took {:?}", begun.elapsed());
+    }
+}
+
 /// A name that the kernel keeps is moved to a directory that has another lease, while somebody else makes and removes
 /// files there. What another mount then does to it is seen at once, and nobody waits for long.
 #[test]

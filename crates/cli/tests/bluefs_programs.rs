@@ -124,8 +124,7 @@ fn all() -> bool {
     std::env::var_os("BLUEFS_PROGRAMS").is_some()
 }
 
-/// Packs are made with indexes that have just been read, also that of the other tree: how objects are packed depends on
-/// which directories an index knows the numbers of, and that on whether a file is as old as the index.
+/// How objects are packed is not compared: on a mount one of eight runs packs the same ones in another way (docs/NEXT.md).
 #[test]
 fn git_and_its_own_commands() {
     same_on_a_mount(&Work {
@@ -150,9 +149,12 @@ fn git_and_its_own_commands() {
             git read-tree HEAD; git gc -q --prune=now; git fsck --strict
             cd ../one; git read-tree HEAD; git -C ../tree read-tree HEAD; git repack -adq; git prune; git fsck --strict
             git clean -fdxq; git ls-files -s; git reflog | wc -l; git bundle create -q ../bundle --all
-            git archive --format=tar HEAD | tar -t; git status --short"#,
-        // It has numbers of inodes and times in it.
-        differ: &["index"],
+            git archive --format=tar HEAD | tar -t; git status --short
+            cd ..; git clone -q --bare bundle five
+            for r in one two three four five; do git -C $r fsck --strict
+            git -C $r cat-file --batch-all-objects --batch-check; done"#,
+        // It has numbers of inodes and times in it. All objects are printed: how they are packed is not compared.
+        differ: &["index", "pack", "packs", "bundle"],
     });
 }
 
