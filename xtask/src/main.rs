@@ -20,7 +20,7 @@
 //! | `contention` | two mounts of BlueFS want the same: appends, lock files, `make`, a long transaction |
 //! | `programs` | git, cargo, npm and the build of a C package, on the disk and on a BlueFS mount |
 //! | `stuck` | whoever waits for a BlueFS server that says nothing: programs, clients and mounts are ended |
-//! | `suites [git] [sqlite] [--places mount,run,ahead] [--sample N] [--only TEXT]` | their own tests, also on the disk |
+//! | `suites [git] [sqlite] [--places mount,run,ahead] [--sample N] [--only TEXT]` | their own test suites |
 //! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
 //! | `bench NAME [--runs N] [--quick] [--only PART] [--max N] [--before FILE]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md` |

@@ -181,8 +181,8 @@ impl Kernel {
         Kernel { device, keeps_names, forgetter, landed: Landed::default(), has_epochs, gate, told, hasher, pages }
     }
 
-    /// Whether it may be told names for some time. Where nobody could have it ask again, each change by others would wait
-    /// for the end of a lease.
+    /// Whether the kernel may be told names for some time. It may not where the process is gone that has it ask again:
+    /// then each change by others would wait for the end of a lease.
     fn may_keep_names(&self) -> bool {
         self.keeps_names && !self.forgetter.as_ref().is_some_and(Forgetter::is_gone)
     }

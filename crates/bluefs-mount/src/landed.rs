@@ -1,10 +1,12 @@
 //! Whether the kernel has taken in an answer that was written: the thread that waited for it has gone on.
 //!
-//! An answer about a name that the kernel has already changes how long it believes that, when its caller goes on, and
-//! compares nothing with what the kernel was told meanwhile. So before a name is forgotten, whoever has been given such
-//! an answer has to have gone on. Between its wake-up and that a thread waits for nobody, and does little: it has gone
-//! on if it makes another request, sleeps, is gone, or has run for [`RUNS_MAX`]. If none of that shows, [`LATE_MAX`]
-//! later, as for the end of a lease.
+//! When a thread goes on with an answer about a name, the kernel sets anew for how long it believes that name. It does
+//! not compare the answer with what it was told meanwhile. So before a name is forgotten, all threads that were given
+//! such an answer have to have gone on.
+//!
+//! Between its wake-up and that moment a thread waits for nobody, and does little. So it has gone on if it makes
+//! another request, sleeps, is gone, or has run for [`RUNS_MAX`]. If none of that shows, the thread counts as gone on after
+//! [`LATE_MAX`], the margin by which the kernel's leases end earlier.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -41,7 +43,7 @@ impl Landed {
         threads.insert(thread, Instant::now());
     }
 
-    /// It has its answer only now, if it has not made another request since.
+    /// The thread has its answer only now, if it has not made another request since [`Landed::given`].
     pub fn is_given(&self, thread: u32) {
         if let Some(given) = self.threads().get_mut(&thread) {
             *given = Instant::now();

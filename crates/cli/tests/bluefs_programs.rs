@@ -124,7 +124,8 @@ fn all() -> bool {
     std::env::var_os("BLUEFS_PROGRAMS").is_some()
 }
 
-/// How objects are packed is not compared: on a mount one of eight runs packs the same ones in another way (docs/NEXT.md).
+/// How objects are packed is not compared. On a mount one of eight runs packs the same objects in another way
+/// (docs/NEXT.md).
 #[test]
 fn git_and_its_own_commands() {
     same_on_a_mount(&Work {
