@@ -5,8 +5,8 @@
 //! such an answer have to have gone on.
 //!
 //! Between its wake-up and that moment a thread waits for nobody, and does little. So it has gone on if it makes
-//! another request, sleeps, is gone, or has run for [`RUNS_MAX`]. If none of that shows, the thread counts as gone on after
-//! [`LATE_MAX`], the margin by which the kernel's leases end earlier.
+//! another request, sleeps, is gone, or has run for [`RUNS_MAX`]. If none of that shows, the thread counts as gone on
+//! after [`LATE_MAX`], the margin by which the kernel's leases end earlier.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
