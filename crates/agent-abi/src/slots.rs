@@ -205,6 +205,20 @@ impl Process {
         }
     }
 
+    /// It has been given what a child of it has mapped (`vfork` with a copy of the memory).
+    pub fn has_mapped_like(&self, child: &Process) {
+        const OF_MAPPINGS: u32 = PROCESS_MAPPED_SHARED | PROCESS_MAPPED_PRIVATE | PROCESS_MAPPED_SERVED;
+        let mut flags = child.flags.load(Ordering::Relaxed) & OF_MAPPINGS;
+        self.mapped_domains.fetch_or(child.mapped_domains.load(Ordering::SeqCst), Ordering::SeqCst);
+        let watched = child.watched.iter().filter_map(|cell| cell.load(Ordering::Relaxed).checked_sub(1));
+        for slot in watched {
+            if !self.watch(slot as usize) {
+                flags |= PROCESS_MAPPED_SHARED;
+            }
+        }
+        self.flags.fetch_or(flags, Ordering::Relaxed);
+    }
+
     /// From now on the process depends on this, too. With those who share its memory it shares what it knows.
     #[inline(always)]
     pub fn depend(&self, transactions: &Transactions, clock: &commit_clock::Clock) {

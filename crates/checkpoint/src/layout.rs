@@ -13,7 +13,7 @@
 use crate::answer::Caller;
 use crate::areas::{self, Area, PAGE};
 use crate::{CheckpointError, Result, VesselId};
-use procfs::{MagicLink, Marks, ThreadId};
+use procfs::{MagicLink, Marks, TaskId, ThreadId};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 
@@ -116,7 +116,7 @@ pub(crate) fn restore(
     for range in surplus(&ours, theirs) {
         caller.call("munmap", libc::SYS_munmap, &[range.start, range.end - range.start])?;
     }
-    Builder { caller, stage: &stage, vessel, open: None }.build(&ours, theirs)?;
+    Builder { caller, stage: &stage, model: vessel.into(), open: None }.build(&ours, theirs)?;
     for (at, area) in moved {
         move_area(caller, at, &area)?;
     }
@@ -127,6 +127,40 @@ pub(crate) fn restore(
     }
     verify(tid, &stage, theirs)?;
     Ok(Some(stage))
+}
+
+/// Lay a parent's memory out like that of its child, whose break is at `brk`; of both, the areas that `is_given` says,
+/// which has none of the kernel's areas and no segment. `theirs`: those of the child. `gate`: a `syscall` instruction in
+/// the parent.
+pub(crate) fn follow(
+    caller: &mut Caller,
+    gate: u64,
+    (child, brk): (TaskId, u64),
+    is_given: impl Fn(&Area) -> bool,
+    theirs: &[Area],
+) -> Result<()> {
+    if caller.call("brk", libc::SYS_brk, &[0])? != brk {
+        caller.call("brk", libc::SYS_brk, &[brk])?;
+    }
+    let all = areas::of(caller.tid)?;
+    let ours: Vec<Area> = all.iter().filter(|area| is_given(area)).cloned().collect();
+    if areas::difference(&ours, theirs).is_none() {
+        return Ok(());
+    }
+    let stage = Stage::put(caller, &all, theirs)?;
+    for range in surplus(&ours, theirs) {
+        caller.call("munmap", libc::SYS_munmap, &[range.start, range.end - range.start])?;
+    }
+    Builder { caller, stage: &stage, model: child, open: None }.build(&ours, theirs)?;
+    let staged = stage.range();
+    let ours = areas::of(caller.tid)?.into_iter().filter(|area| is_given(area) && !area.overlaps(&staged));
+    let difference = areas::difference(&ours.collect::<Vec<_>>(), theirs);
+    stage.remove(caller)?;
+    caller.calls.set_gate(gate);
+    match difference {
+        Some(difference) => Err(CheckpointError::Layout { task: caller.tid.into(), difference }),
+        None => Ok(()),
+    }
 }
 
 fn verify(tid: ThreadId, stage: &Stage, theirs: &[Area]) -> Result<()> {
@@ -240,7 +274,8 @@ fn compare(area: &Area, ours: &[Area]) -> (bool, bool) {
 struct Builder<'a, 'b> {
     caller: &'a mut Caller<'b>,
     stage: &'a Stage,
-    vessel: VesselId,
+    /// Whose memory is laid out as it is to be.
+    model: TaskId,
     /// The file that was opened last: a library is mapped in several pieces.
     open: Option<((u32, u32), u64, bool, u64)>,
 }
@@ -301,7 +336,7 @@ impl Builder<'_, '_> {
             _ => self.close()?,
         }
         // The link leads to the file even if its name is gone; only root may follow it.
-        let link = MagicLink::MapFile(area.range.clone()).path(self.vessel);
+        let link = MagicLink::MapFile(area.range.clone()).path(self.model);
         let mut answer = self.open_path(link.as_bytes(), area.shared);
         if answer.is_err() {
             answer = self.open_path(area.name.as_bytes(), area.shared);

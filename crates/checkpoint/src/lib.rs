@@ -27,6 +27,7 @@
 
 mod answer;
 mod areas;
+mod give;
 mod id;
 mod layout;
 mod pages;
@@ -35,8 +36,9 @@ mod state;
 mod threads;
 mod vessel;
 
+pub use give::{give_memory, Given, Giver};
 pub use id::VesselId;
-pub use pages::{give_memory, Copied};
+pub use pages::Copied;
 pub use reap::{Dying, ToReap};
 pub use threads::ThreadedVessel;
 pub use vessel::{Known, Vessel};

@@ -146,27 +146,45 @@ pub(crate) fn restore(caller: &mut Caller, vessel: VesselId, ours: Option<Range<
     Ok(copied)
 }
 
-/// What a forked child has in its private memory becomes what its parent has there, but for the ranges in `kept` and
-/// for memory that the parent does not have. Both stand still, or do not use that memory. Says how many pages differed.
-pub fn give_memory(child: ProcessId, parent: ProcessId, kept: &[Range<u64>]) -> Result<u64> {
+/// Make the contents of private memory of a parent, laid out like its child's but for the ranges in `kept`, equal to the
+/// child's. `forked`: memory that the child had from its birth on, ranges that ascend. Says how many pages differed;
+/// `None` if some have to be dropped and nobody is there who could do so.
+pub(crate) fn give(
+    child: ProcessId,
+    parent: ProcessId,
+    caller: Option<&mut Caller>,
+    private: &[Range<u64>],
+    forked: impl FnOnce() -> Result<Vec<Range<u64>>>,
+) -> Result<Option<u64>> {
     let (now, then) = (Memory::of(parent)?, Memory::of(child)?);
-    let private = areas::of(parent)?.into_iter().filter(|area| !area.is_special() && !area.shared);
-    let private: Vec<Range<u64>> = private.map(|area| area.range).collect();
-    let own = then.own_pages()?;
-    let given = minus(&minus(&own, &minus(&own, &private)), kept);
+    let (own_now, own_then) = (common(&now.own_pages()?, private), common(&then.own_pages()?, private));
+    let mut dropped = minus(&own_now, &own_then);
+    if !dropped.is_empty() {
+        dropped = common(&dropped, &forked()?);
+    }
+    let mut pages = 0;
+    match caller {
+        Some(caller) => {
+            for range in dropped {
+                drop_pages(caller, &range)?;
+                pages += (range.end - range.start) / PAGE;
+            }
+        }
+        None if dropped.is_empty() => {}
+        None => return Ok(None),
+    }
     let (mut different, mut unknown) = (Vec::new(), Vec::new());
-    for window in windows(&given) {
+    for window in windows(&own_then) {
         find_differing(&now, &then, &window, &mut different, &mut unknown)?;
     }
     let mut buffers = [Vec::new(), Vec::new()];
-    let mut pages = 0;
     for batch in batches(different) {
         pages += copy(&now, &then, &batch, &mut buffers[0])?;
     }
     for batch in batches(unknown) {
         pages += copy_differing(&now, &then, &batch, &mut buffers)?;
     }
-    Ok(pages)
+    Ok(Some(pages))
 }
 
 /// Ranges in groups whose page maps are read at once: those close to each other together, long ones in pieces.
@@ -304,8 +322,13 @@ fn compare(now: u64, then: u64) -> Pages {
     }
 }
 
+/// The parts of `these` that are in one of `those`. Both ascend.
+pub(crate) fn common(these: &[Range<u64>], those: &[Range<u64>]) -> Vec<Range<u64>> {
+    minus(these, &minus(these, those))
+}
+
 /// The parts of `these` that are in none of `those`. Both ascend.
-fn minus(these: &[Range<u64>], those: &[Range<u64>]) -> Vec<Range<u64>> {
+pub(crate) fn minus(these: &[Range<u64>], those: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut rest = Vec::new();
     let mut those = those.iter().peekable();
     for this in these {
@@ -346,6 +369,7 @@ mod tests {
         check(&[0..10, 12..20], &[2..4, 8..14, 19..30], &[0..2, 4..8, 14..19]);
         check(&[5..6, 7..8], &[0..100], &[]);
         check(&[0..100], &[0..1, 99..100], &[1..99]);
+        assert_eq!(common(&[0..10, 12..20], &[2..4, 8..14]), [2..4, 8..10, 12..14]);
     }
 
     #[test]

@@ -356,6 +356,7 @@ fn check_runs_ahead(scene: &Scene, command: &str) {
 #[test]
 fn who_spawns_does_not_wait() {
     check_program_runs_ahead("vfork_memory.c");
+    check_program_runs_ahead("vfork_layout.c");
 }
 
 /// So does the child whose descriptor its parent asks for, by which it waits; and one whose end no signal tells.

@@ -21,7 +21,7 @@ pub use fields::{auxiliary, resident_pages, Limits, Marks, Stat};
 pub use ids::{process_of, ProcessId, TaskId, ThreadId};
 pub use links::{is_open_for_reading, own_name, own_path, path_for_others, visit_descriptors, MagicLink};
 pub use locks::{file_locks, FileLock, LockKind};
-pub use maps::{Mapping, Maps};
+pub use maps::{advice, Advice, Mapping, Maps};
 pub use status::{SignalSets, Status};
 pub use watches::{watches, Watch};
 

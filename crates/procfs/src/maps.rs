@@ -112,6 +112,38 @@ impl Maps {
     }
 }
 
+/// What a process has said of an area of its memory (`madvise(2)`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Advice {
+    /// Children do not have it (`MADV_DONTFORK`).
+    pub is_kept_from_children: bool,
+    /// Children have zeroes there (`MADV_WIPEONFORK`).
+    pub is_wiped_in_children: bool,
+}
+
+/// The areas of a process with what it has said of each, in ascending order (`/proc/PID/smaps`).
+///
+/// # Errors
+/// See [`Error`].
+pub fn advice(task: impl Into<TaskId>) -> Result<Vec<(Range<u64>, Advice)>> {
+    Ok(advice_in(&text(task.into(), "smaps")?))
+}
+
+fn advice_in(text: &str) -> Vec<(Range<u64>, Advice)> {
+    let mut all: Vec<(Range<u64>, Advice)> = Vec::new();
+    for line in text.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let has = |flag: &str| flags.split_ascii_whitespace().any(|of| of == flag);
+            if let Some((_, advice)) = all.last_mut() {
+                *advice = Advice { is_kept_from_children: has("dc"), is_wiped_in_children: has("wf") };
+            }
+        } else if let Some(mapping) = Mapping::of(line) {
+            all.push((mapping.addresses(), Advice::default()));
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,5 +189,23 @@ mod tests {
         let own = std::fs::metadata("/proc/self/exe").unwrap().ino();
         let maps = Maps::of(ProcessId::own()).unwrap();
         assert!(maps.files().any(|(_, inode)| inode == own));
+    }
+
+    #[test]
+    fn advice_is_read() {
+        let text = "\
+5000-6000 rw-p 00000000 00:00 0                  [heap]
+Size:                  4 kB
+VmFlags: rd wr mr mw me ac sd
+7000-9000 rw-p 00000000 00:00 0
+Size:                  8 kB
+VmFlags: rd wr mr mw me dc ac
+9000-a000 rw-p 00000000 00:00 0
+VmFlags: rd wr wf ac
+";
+        let kept = Advice { is_kept_from_children: true, ..Advice::default() };
+        let wiped = Advice { is_wiped_in_children: true, ..Advice::default() };
+        let expected = [(0x5000..0x6000, Advice::default()), (0x7000..0x9000, kept), (0x9000..0xa000, wiped)];
+        assert_eq!(advice_in(text), expected);
     }
 }

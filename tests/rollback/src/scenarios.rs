@@ -68,6 +68,8 @@ const PROGRAMS: &[&str] = &[
     "unix_sockets.c",
     "vfork_exec.c",
     "clone_pidfd.c",
+    "vfork_layout.c",
+    "vfork_maps_shared.c",
     "vfork_memory.c",
     "vfork_signals.c",
     "wait_spellings.c",

@@ -273,7 +273,7 @@ impl Supervisor {
         if !self.may_have_changed_rights(child) {
             self.ahead.known_ways.born(parent, child);
         }
-        if self.threads_of(parent).iter().any(|tid| self.ahead.under_way.of(*tid).is_some_and(|call| call.is_apart)) {
+        if self.is_bearing_apart(parent) {
             self.ahead.children.apart.begin(child, parent);
         }
         self.share_pidfd(parent, child);
@@ -529,7 +529,10 @@ impl Supervisor {
     pub(super) fn end_by_signal(&mut self, stopped: Stopped, pid: ProcessId, info: SignalInfo) -> Result<()> {
         let frame = Frame { nr: nr::exit_group, ..Frame::default() };
         let call = Call { ends_by: Some(info), ..Call::new(stopped.tid(), pid, frame, 0) };
-        self.hand_back(pid)?;
+        if !self.hand_back(&stopped, pid)? {
+            self.ahead.ending.insert(pid, (stopped, info));
+            return Ok(());
+        }
         match self.end_speculatively(&stopped, &call, info.number())? {
             // Somebody is at one of its pipes.
             Decision::Wait => {

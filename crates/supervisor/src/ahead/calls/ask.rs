@@ -305,8 +305,8 @@ impl Supervisor {
             return Ok(Decision::Wait);
         }
         let mut plan = self.plan(call);
-        if vfork::lets_go(call, &plan.class) {
-            self.hand_back(call.pid)?;
+        if vfork::lets_go(call, &plan.class) && !self.hand_back(stopped, call.pid)? {
+            return Ok(Decision::Wait);
         }
         if self.ahead.signals.has_any_for(call.pid) && !matches!(plan.class, Class::Free) {
             // First it has to hear what was sent to it.

@@ -1,7 +1,7 @@
 //! `vfork`, and what is like it (`posix_spawn`), on a guess
 //! ([0054](../../../../../docs/decisions/0054-vfork-on-a-guess.md)). Processes that share memory are never speculative.
 //! So the child gets a copy of the memory, as by `fork`, and its parent waits here instead of in the kernel. Before the
-//! child calls exec, and before it ends, what it has written is copied to its parent.
+//! child calls exec, and before it ends, what it has written and mapped is given to its parent.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::births;
@@ -9,7 +9,7 @@ use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::{process, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::{Frame, AGENT_BASE, OWN_END};
-use checkpoint::CheckpointError;
+use checkpoint::{CheckpointError, Giver};
 use commit_clock::DOMAINS_MAX;
 use procfs::ProcessId;
 use speculation::Dependent;
@@ -135,25 +135,41 @@ impl Supervisor {
         })
     }
 
-    /// What a child has written becomes its parent's, before the child executes a program or ends.
-    pub(in crate::ahead) fn hand_back(&mut self, child: ProcessId) -> Result<()> {
-        let Some(parent) = self.ahead.children.apart.parent(child) else { return Ok(()) };
+    /// What a child has written, and mapped, becomes its parent's, before the child executes a program or ends. False:
+    /// the parent has to make calls for that, and has not come to wait yet.
+    pub(in crate::ahead) fn hand_back(&mut self, child: &Stopped, pid: ProcessId) -> Result<bool> {
+        let Some(parent) = self.ahead.children.apart.parent(pid) else { return Ok(true) };
+        self.ahead.walks.forget();
+        let giver = |stopped| {
+            let gate = self.image.header.gate_program;
+            Giver { stopped, gate, in_company: self.has_company(Stopped::tid(stopped)) }
+        };
+        let waits = self.ahead.waiting.iter().find(|parked| parked.call.awaits == Some(pid));
+        let caller = waits.map(|parked| giver(&parked.stopped));
         #[allow(clippy::single_range_in_vec_init)]
-        let given = checkpoint::give_memory(child, parent, &[AGENT_BASE..OWN_END]);
+        let given = checkpoint::give_memory(giver(child), parent, caller, &[AGENT_BASE..OWN_END]);
         let slot = |pid: ProcessId| Some(&self.world().processes[self.tracees.get(&pid.leader())?.process]);
-        if let (Some(child), Some(parent)) = (slot(child), slot(parent)) {
+        if let (Some(child), Some(parent)) = (slot(pid), slot(parent)) {
             parent.depend(&self.world().transactions, &child.clock.load(DOMAINS_MAX));
+            parent.has_mapped_like(child);
         }
         match given {
-            Ok(pages) => self.ahead.trace(|| format!("{child} gives {pages} pages to {parent}")),
+            Ok(Some(given)) => self.ahead.trace(|| format!("{pid} gives to {parent}: {given:?}")),
+            Ok(None) => return Ok(!self.is_bearing_apart(parent)),
             Err(error) if error.is_gone() => {}
             Err(CheckpointError::Trace(error)) => return Err(error),
             Err(error) => {
                 let source = std::io::Error::other(error.to_string());
-                return Err(TraceError::Kernel { what: "give memory to a parent", task: child.into(), source });
+                return Err(TraceError::Kernel { what: "give memory to a parent", task: pid.into(), source });
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether a thread of a process has not told yet that it has made such a child.
+    pub(in crate::ahead) fn is_bearing_apart(&mut self, parent: ProcessId) -> bool {
+        let threads = self.threads_of(parent);
+        threads.iter().any(|&tid| self.ahead.under_way.of(tid).is_some_and(|call| call.is_apart))
     }
 }
 
