@@ -60,7 +60,8 @@ static void memory_is_mapped_and_unmapped(enum end end) {
 static void pages_are_dropped_and_protected(enum end end) {
     char *at = map(10);
     memset(at, 'x', 10 * PAGE);
-    IN_CHILD(end, madvise(at + PAGE, 2 * PAGE, MADV_DONTNEED), at[2 * PAGE] = 'y', mprotect(at + 5 * PAGE, PAGE, PROT_NONE));
+    IN_CHILD(end, madvise(at + PAGE, 2 * PAGE, MADV_DONTNEED), at[2 * PAGE] = 'y',
+             mprotect(at + 5 * PAGE, PAGE, PROT_NONE));
     CHECK(at[0] == 'x' && at[PAGE] == 0 && at[2 * PAGE] == 'y' && at[3 * PAGE] == 'x' && at[6 * PAGE] == 'x');
     int ends[2];
     OK(pipe(ends));

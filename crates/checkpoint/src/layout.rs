@@ -129,9 +129,9 @@ pub(crate) fn restore(
     Ok(Some(stage))
 }
 
-/// Lay a parent's memory out like that of its child, whose break is at `brk`; of both, the areas that `is_given` says,
-/// which has none of the kernel's areas and no segment. `theirs`: those of the child. `gate`: a `syscall` instruction in
-/// the parent.
+/// Lay a parent's memory out like that of its child, whose break is at `brk`. It does so with the areas of both that
+/// `is_given` says, which has none of the kernel's areas and no segment. `theirs`: those of the child. `gate`: the
+/// address of a `syscall` instruction in the parent.
 pub(crate) fn follow(
     caller: &mut Caller,
     gate: u64,

@@ -146,9 +146,9 @@ pub(crate) fn restore(caller: &mut Caller, vessel: VesselId, ours: Option<Range<
     Ok(copied)
 }
 
-/// Make the contents of private memory of a parent, laid out like its child's but for the ranges in `kept`, equal to the
-/// child's. `forked`: memory that the child had from its birth on, ranges that ascend. Says how many pages differed;
-/// `None` if some have to be dropped and nobody is there who could do so.
+/// Make the contents of a parent's memory equal to those of its child's in the ranges `private`, which ascend and are
+/// private memory of both. `forked`: the part of them that the child had from its birth on. Says how many pages
+/// differed; `None` if some have to be dropped, and nobody (`caller`) is there who could do so.
 pub(crate) fn give(
     child: ProcessId,
     parent: ProcessId,
