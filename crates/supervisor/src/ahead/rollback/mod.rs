@@ -445,8 +445,11 @@ impl Supervisor {
         // Only who was in the middle of a fork has children of whose birth we have not heard: of all others it was told
         // (`on_done`). Those of a thread that ends here are children of another one then.
         let mut was_giving_birth = false;
-        for tid in threads.keys() {
-            was_giving_birth |= self.ahead.giving_birth.remove(tid);
+        for &tid in threads.keys() {
+            was_giving_birth |= self.ahead.giving_birth.remove(&tid);
+            // Also where the call has been made and something was to be done about it (`UnderWay::leaves_something`):
+            // nobody tells of it any more, and a process would have lent its memory for ever.
+            self.ahead.under_way.end(tid);
         }
         let restored = self.restore_from(&kept, pid, &mut threads);
         let Kept { vessel, tid, call, mut others, apart, sent_again, .. } = kept;
