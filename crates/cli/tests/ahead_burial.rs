@@ -75,10 +75,11 @@ fn ends_so_many_children(input: std::process::Stdio) {
     let script = "id=$($S begin); [ $id = failed ] && { echo WRONG; exit 7; }
         perl -e 'for (1 .. 1500) { my $p = fork // die; exit 3 if !$p; waitpid $p, 0; die if $? != 768 }'
         echo all; $S commit $id";
-    let run = "ulimit -n 1000; exec $S run -v -- bash -c \"$0\" 2>said";
+    let run = "ulimit -n 1000; exec $FEW $S run -v -- bash -c \"$0\" 2>said";
     let output = std::process::Command::new("bash")
         .args(["-c", run, script])
         .env("S", env!("CARGO_BIN_EXE_speculator"))
+        .env("FEW", support::keeping_hard_limits())
         .current_dir(scene.path())
         .stdin(input)
         .output()

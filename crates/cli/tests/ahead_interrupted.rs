@@ -206,6 +206,37 @@ print('failed', flush=True)
     assert_eq!(String::from_utf8_lossy(&output.stdout), "failed\n", "{output:?}");
 }
 
+/// The same where somebody above who waits looks around all the time, as `git submodule` does.
+#[test]
+fn who_looks_around_above_a_child_that_waits_for_a_guess_goes_on_without_it() {
+    let scene = tempfile::tempdir().unwrap();
+    let script = format!(
+        "{BEFORE}
+import select, socket
+guess = begin()
+if guess >= 0:
+    ends = os.pipe()
+    if os.fork() == 0:
+        socket.socket(socket.AF_UNIX).bind('name')
+        print('never', flush=True)
+        os._exit(0)
+    os.close(ends[1])
+    while True:
+        readable, _, _ = select.select([ends[0]], [], [], .05)
+        if readable: break
+    print('never', flush=True)
+print('failed', flush=True)
+"
+    );
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_speculator"), "run", "--", support::python().as_str(), "-c"])
+        .arg(script)
+        .current_dir(scene.path())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "failed\n", "{output:?}");
+}
+
 /// A signal comes while a call is kept for a guess, where without us it would wait in the call: it is interrupted, and
 /// does not begin again to wait for something that never comes (decision 0247).
 #[test]

@@ -25,7 +25,7 @@ struct Running {
 impl Running {
     fn start(folder: &Path, words: &[&str]) -> Running {
         let mut command = Command::new(words[0]);
-        command.args(&words[1..]).current_dir(folder).env("S", SPECULATOR).stdin(Stdio::null()).stdout(Stdio::piped());
+        command.args(&words[1..]).current_dir(folder).env("S", SPECULATOR).env("FEW", support::keeping_hard_limits()).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Running { child, output }
@@ -191,7 +191,7 @@ fn who_makes_too_many_children_waits() {
         {}; wait; echo end"#,
         children(250)
     );
-    let start = ["bash", "-c", "ulimit -n 1000; exec $S run -v -- bash -c \"$0\" 2>said", &script];
+    let start = ["bash", "-c", "ulimit -n 1000; exec $FEW $S run -v -- bash -c \"$0\" 2>said", &script];
     let inside = Running::start(&scene.path("."), &start);
     inside.until(|world| {
         let processes = world["ahead"]["processes"].as_array().unwrap();
@@ -215,7 +215,7 @@ fn a_guess_with_many_children_fails_where_descriptors_are_few() {
         r#"id=$($S begin); [ $id = failed ] && {{ {children}; exit 7; }}
         {children}; echo WRONG; $S commit $id"#
     );
-    let start = ["bash", "-c", "ulimit -n 256; exec $S run --stats=json:stats -- bash -c \"$0\"", &script];
+    let start = ["bash", "-c", "ulimit -n 256; exec $FEW $S run --stats=json:stats -- bash -c \"$0\"", &script];
     let mut inside = Running::start(&scene.path("."), &start);
     let mut shown = String::new();
     inside.output.read_to_string(&mut shown).unwrap();

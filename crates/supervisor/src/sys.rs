@@ -316,12 +316,20 @@ fn open_for_writing(fd: i32) -> io::Result<Option<(u64, u64)>> {
     Ok(Some((stat.st_dev, stat.st_ino)))
 }
 
-/// We keep open what processes inside have closed on a guess, and more: as much as we may. COMMAND is no child of
-/// ours, and keeps its own limit.
+/// We keep open what processes inside have closed on a guess, and what they have made: as much as we may. Whoever may
+/// raise the hard limit (`CAP_SYS_RESOURCE`) does. COMMAND is no child of ours, and keeps its own limit.
 pub fn raise_limit_of_descriptors() -> io::Result<()> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
-    Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, raised)?)
+    use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+    /// More than all bounds on what is held together.
+    const ENOUGH: u64 = 1 << 18;
+    let raise = |limit: Option<u64>| setrlimit(Resource::Nofile, Rlimit { current: limit, maximum: limit });
+    let hard = getrlimit(Resource::Nofile).maximum;
+    let most = procfs::machine::setting("fs/nr_open").ok().and_then(|most| most.parse().ok()).unwrap_or(0);
+    let is_raised = hard.is_some_and(|hard| hard < ENOUGH.min(most) && raise(Some(ENOUGH.min(most))).is_ok());
+    if !is_raised {
+        raise(hard)?;
+    }
+    Ok(())
 }
 
 /// Whether so many are open that none may be left soon. The lowest free number tells: each one that is new gets it.

@@ -193,6 +193,14 @@ pub fn has_root_for(what: &str) -> bool {
     root
 }
 
+/// The beginning of a command that may not raise its hard limits, as root may (`ulimit -n`); nothing for others.
+pub fn keeping_hard_limits() -> &'static str {
+    match is_root() {
+        true => "setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource",
+        false => "",
+    }
+}
+
 /// The interpreter itself: what is in PATH may be a script that looks for it.
 pub fn python() -> String {
     let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();

@@ -21,6 +21,11 @@ const LONG: Duration = Duration::from_secs(2);
 /// do: many programs have one that looks around all the time, such as Go's monitor, or one that sleeps for work.
 const STALLED: Duration = Duration::from_secs(3);
 
+/// So long somebody has to have waited for a guess that whoever is above it, and may look around all the time, is taken
+/// to come to no end without it either, unless it computes (`git submodule` looks for output of its children ten times a
+/// second).
+const STALLED_BELOW: Duration = Duration::from_secs(10);
+
 /// Nobody looks more often than this: what has gone on since then shows in what was counted.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
@@ -133,13 +138,21 @@ impl Supervisor {
         }
     }
 
-    /// Processes of which a thread has waited for a guess for long.
+    /// Processes of which a thread has waited for a guess for long, and those above them.
     fn stalled_processes(&self, now: Instant) -> HashSet<ProcessId> {
         let parked = self.ahead.waiting.iter();
-        let is_long = |parked: &&Parked| now.duration_since(parked.begin) >= STALLED;
-        let long = parked.filter(is_long).filter(|parked| !self.waits_for_child(&parked.call));
+        let waits = |parked: &&Parked| !self.waits_for_child(&parked.call);
+        let long: Vec<&Parked> =
+            parked.filter(|parked| now.duration_since(parked.begin) >= STALLED).filter(waits).collect();
         let sent_out = self.ahead.waiting.sent_out_after(STALLED, now);
-        long.map(|parked| parked.call.pid).chain(sent_out).collect()
+        let mut stalled: HashSet<ProcessId> = long.iter().map(|parked| parked.call.pid).chain(sent_out).collect();
+        for parked in long.iter().filter(|parked| now.duration_since(parked.begin) >= STALLED_BELOW) {
+            let mut above = self.ahead.children.parent(parked.call.pid);
+            while let Some(pid) = above.filter(|&pid| does_nothing(pid) && stalled.insert(pid)) {
+                above = self.ahead.children.parent(pid);
+            }
+        }
+        stalled
     }
 }
 
@@ -150,6 +163,14 @@ fn waits_for_memory(tid: ThreadId) -> bool {
     const WAIT_BITSET: u64 = 9;
     let Ok(Some((nr::futex, args))) = procfs::waiting_call(tid) else { return false };
     matches!(args[1] & COMMAND, WAIT | WAIT_BITSET) && args[3] == 0
+}
+
+/// Whether no thread of a process runs at the moment.
+fn does_nothing(pid: ProcessId) -> bool {
+    let stands = |tid: ThreadId| {
+        procfs::Status::of(tid).and_then(|status| status.state()).is_ok_and(|state| matches!(state, 'S' | 't'))
+    };
+    procfs::threads(pid).is_ok_and(|threads| threads.into_iter().all(stands))
 }
 
 /// Whether a thread sleeps in the kernel: one that writes into a pipe whose room has been used up has done a part, and
