@@ -25,7 +25,13 @@ struct Running {
 impl Running {
     fn start(folder: &Path, words: &[&str]) -> Running {
         let mut command = Command::new(words[0]);
-        command.args(&words[1..]).current_dir(folder).env("S", SPECULATOR).env("FEW", support::keeping_hard_limits()).stdin(Stdio::null()).stdout(Stdio::piped());
+        command
+            .args(&words[1..])
+            .current_dir(folder)
+            .env("S", SPECULATOR)
+            .env("FEW", support::keeping_hard_limits())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Running { child, output }
