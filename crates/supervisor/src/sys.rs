@@ -332,15 +332,26 @@ pub fn raise_limit_of_descriptors() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether so many are open that none may be left soon. The lowest free number tells: each one that is new gets it.
+/// Whether so many are open that none may be left soon.
 pub fn is_short_of_descriptors() -> bool {
     const RESERVE: u64 = 64;
+    has_fewer_descriptors_than(|limit| RESERVE.min(limit / 4))
+}
+
+/// Whether so many are open that no more should be held for names.
+pub fn are_many_descriptors_held() -> bool {
+    const SHARE: u64 = 4;
+    has_fewer_descriptors_than(|limit| limit / SHARE)
+}
+
+/// Whether fewer than so many of the limit are left. The lowest free number tells: each one that is new gets it.
+fn has_fewer_descriptors_than(left: impl Fn(u64) -> u64) -> bool {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     // A new number for a file that is open costs a third of a new file.
     let lowest = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 0)
         .or_else(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC))
         .map(|new| new.as_raw_fd() as u64);
-    lowest.map_or(true, |lowest| lowest + RESERVE.min(limit / 4) > limit)
+    lowest.map_or(true, |lowest| lowest.saturating_add(left(limit)) > limit)
 }
 
 /// The group of a process; 0 if its leader is of a namespace that we do not see.

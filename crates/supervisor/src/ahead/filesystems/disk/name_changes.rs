@@ -7,7 +7,6 @@ use crate::ahead::filesystems::disk::staging;
 use crate::ahead::filesystems::path_walk::{Entry, Found};
 use rustix::fs::{AtFlags, RenameFlags, Stat, StatxFlags};
 use rustix::io::Errno;
-use rustix::process::Resource;
 use std::collections::hash_map::Entry as MapEntry;
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -254,15 +253,12 @@ impl HeldNames {
         self.leading_on > 0
     }
 
-    /// Whether what is held takes so many of our descriptors, one for each file and directory and perhaps one for what
-    /// it is made of, that no more should be; or so many changes are held.
+    /// Whether so many of our descriptors are held (each file and directory takes one, and perhaps one for what it is
+    /// made of), or so many changes, that no more should be.
     pub fn is_full(&self) -> bool {
-        const EACH: u64 = 2;
-        const SHARE: u64 = 2;
         const CHANGES_MAX: usize = 1 << 16;
         let changes: usize = self.dirs.values().map(|dir| dir.names).sum();
-        let limit = rustix::process::getrlimit(Resource::Nofile).current;
-        changes >= CHANGES_MAX || limit.is_some_and(|limit| self.targets.len() as u64 * EACH * SHARE > limit)
+        changes >= CHANGES_MAX || crate::sys::are_many_descriptors_held()
     }
 
     /// How much room the changes take on their disks, at most: a block of the directory each, and one of its index.
