@@ -11,7 +11,8 @@ wait $first; ended=$?; if [ $ended -gt 128 ]; then wait $first; ended=$?; fi; ec
 read -r word <&3; echo "$word"; wait $third; trap - USR2
 timeout 1 sleep 30; echo "timeout $?"
 # Without --foreground the signal comes twice, from two calls: the trap may run once or twice, natively as well.
-timeout --foreground -s USR1 4 bash -c 'trap "echo caught; exit 7" USR1; while :; do sleep 0.05; done' 2>/dev/null; echo "timeout $?"
+timeout --foreground -s USR1 4 bash -c 'trap "echo caught; exit 7" USR1; while :; do sleep 0.05; done' 2>/dev/null
+echo "timeout $?"
 # Each of them hears all that were sent before its order came.
 for i in 1 2 3; do
   (n=0; trap 'n=$((n+1))' USR1; echo "up $i" > a; until [ -e "order$i" ]; do sleep 0.05; done; echo "$i heard $n" > b) 2>/dev/null & pids[i]=$!
