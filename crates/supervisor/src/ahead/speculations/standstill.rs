@@ -21,8 +21,9 @@ const LONG: Duration = Duration::from_secs(2);
 /// do: many programs have one that looks around all the time, such as Go's monitor, or one that sleeps for work.
 const STALLED: Duration = Duration::from_secs(3);
 
-/// A process above one that has waited so long for a guess may look around all the time (`git submodule` looks for output
-/// of its children ten times a second). It is taken to come to no end without the guess either, unless it computes.
+/// A process above one that has waited so long for a guess may look around all the time, as `git submodule` looks for
+/// output of its children ten times a second. It is taken to come to no end without the guess either, unless it
+/// computes.
 const STALLED_BELOW: Duration = Duration::from_secs(10);
 
 /// Nobody looks more often than this: what has gone on since then shows in what was counted.
