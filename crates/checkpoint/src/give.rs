@@ -1,6 +1,6 @@
-//! What a child of `vfork` does to the memory that it has in common with its parent, where it has a copy instead
-//! (`docs/decisions/0054-vfork-on-a-guess.md`): the parent's memory is laid out like the child's, and what differs is
-//! copied.
+//! A child of `vfork` uses its parent's memory. On a guess it has a copy instead, and its parent is given what it has
+//! done to that (`docs/decisions/0054-vfork-on-a-guess.md`). The parent's memory is laid out like the child's, and
+//! pages that differ are copied.
 //!
 //! Not given: the kernel's areas, System V segments, and what the parent does not give to its children
 //! (`MADV_DONTFORK`, `MADV_WIPEONFORK`). A break that was moved within its page is not seen.
@@ -12,9 +12,9 @@ use procfs::{Advice, ProcessId};
 use std::ops::Range;
 use tracee::Stopped;
 
-/// A parent that stands still, and can make calls for us.
+/// A process that is stopped, and can make calls for us.
 #[derive(Clone, Copy, Debug)]
-pub struct Giver<'a> {
+pub struct Halted<'a> {
     /// One of its threads.
     pub stopped: &'a Stopped,
     /// The address of a `syscall` instruction in it.
@@ -32,16 +32,16 @@ pub struct Given {
     pub is_laid_out: bool,
 }
 
-/// What a child has in its private memory, and where it lies, becomes what its parent has there, but for the ranges in
-/// `kept`. The child stands still; the parent as well, or it does not use that memory. `None`: the parent has to make
-/// calls for that, and is not there (`caller`); nothing was changed.
+/// A child's private memory, and where it lies, becomes its parent's, but for the ranges in `kept`. The child stands
+/// still; the parent stands still as well, or does not use that memory. `caller`: the parent, once it is stopped where
+/// it can make calls. `None` is the answer if it has to make some and is not: nothing was changed then.
 ///
 /// # Errors
 /// See [`crate::CheckpointError`]. After one the parent's memory may be half the child's.
 pub fn give_memory(
-    child: Giver<'_>,
+    child: Halted<'_>,
     parent: ProcessId,
-    caller: Option<Giver<'_>>,
+    caller: Option<Halted<'_>>,
     kept: &[Range<u64>],
 ) -> Result<Option<Given>> {
     let pid = child.stopped.tid().leads();
@@ -49,9 +49,9 @@ pub fn give_memory(
     let is_given = |area: &Area| !area.is_special() && !area.is_segment() && !is_kept(area);
     let theirs: Vec<Area> = areas::of(pid)?.into_iter().filter(&is_given).collect();
     let ours: Vec<Area> = areas::of(parent)?.into_iter().filter(&is_given).collect();
-    let gate = caller.map(|giver| giver.gate);
+    let gate = caller.map(|halted| halted.gate);
     let mut caller = match caller {
-        Some(giver) => Some(Caller::of(giver.stopped, giver.gate, giver.in_company)?),
+        Some(halted) => Some(Caller::of(halted.stopped, halted.gate, halted.in_company)?),
         None => None,
     };
     let is_laid_out = areas::difference(&ours, &theirs).is_some();

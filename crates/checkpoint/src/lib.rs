@@ -36,7 +36,7 @@ mod state;
 mod threads;
 mod vessel;
 
-pub use give::{give_memory, Given, Giver};
+pub use give::{give_memory, Given, Halted};
 pub use id::VesselId;
 pub use pages::Copied;
 pub use reap::{Dying, ToReap};

@@ -178,11 +178,23 @@ int main(int argc, char **argv) {
     check("fault", program, "failed\n", "right\n", &[]);
 }
 
+/// The guess of a script in Python fails before a minute is over.
+#[track_caller]
+fn says_that_it_failed(script: &str) {
+    let scene = tempfile::tempdir().unwrap();
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_speculator"), "run", "--", support::python().as_str(), "-c"])
+        .arg(script)
+        .current_dir(scene.path())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "failed\n", "{output:?}");
+}
+
 /// A guess that everything inside waits for fails, also where who waits handles signals all the time: it waits on, and
 /// what it asks meanwhile is no progress (decision 0131).
 #[test]
 fn who_handles_signals_while_it_waits_for_a_guess_waits_on() {
-    let scene = tempfile::tempdir().unwrap();
     let script = format!(
         "{BEFORE}
 import signal, socket
@@ -197,19 +209,12 @@ signal.setitimer(signal.ITIMER_REAL, 0)
 print('failed', flush=True)
 "
     );
-    let output = Command::new("timeout")
-        .args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_speculator"), "run", "--", support::python().as_str(), "-c"])
-        .arg(script)
-        .current_dir(scene.path())
-        .output()
-        .unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "failed\n", "{output:?}");
+    says_that_it_failed(&script);
 }
 
 /// The same where somebody above who waits looks around all the time, as `git submodule` does.
 #[test]
 fn who_looks_around_above_a_child_that_waits_for_a_guess_goes_on_without_it() {
-    let scene = tempfile::tempdir().unwrap();
     let script = format!(
         "{BEFORE}
 import select, socket
@@ -228,13 +233,7 @@ if guess >= 0:
 print('failed', flush=True)
 "
     );
-    let output = Command::new("timeout")
-        .args(["-s", "KILL", "60", env!("CARGO_BIN_EXE_speculator"), "run", "--", support::python().as_str(), "-c"])
-        .arg(script)
-        .current_dir(scene.path())
-        .output()
-        .unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "failed\n", "{output:?}");
+    says_that_it_failed(&script);
 }
 
 /// A signal comes while a call is kept for a guess, where without us it would wait in the call: it is interrupted, and

@@ -9,7 +9,7 @@ use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::{process, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::{Frame, AGENT_BASE, OWN_END};
-use checkpoint::{CheckpointError, Giver};
+use checkpoint::{CheckpointError, Halted};
 use commit_clock::DOMAINS_MAX;
 use procfs::ProcessId;
 use speculation::Dependent;
@@ -140,14 +140,14 @@ impl Supervisor {
     pub(in crate::ahead) fn hand_back(&mut self, child: &Stopped, pid: ProcessId) -> Result<bool> {
         let Some(parent) = self.ahead.children.apart.parent(pid) else { return Ok(true) };
         self.ahead.walks.forget();
-        let giver = |stopped| {
+        let halted = |stopped| {
             let gate = self.image.header.gate_program;
-            Giver { stopped, gate, in_company: self.has_company(Stopped::tid(stopped)) }
+            Halted { stopped, gate, in_company: self.has_company(Stopped::tid(stopped)) }
         };
         let waits = self.ahead.waiting.iter().find(|parked| parked.call.awaits == Some(pid));
-        let caller = waits.map(|parked| giver(&parked.stopped));
+        let caller = waits.map(|parked| halted(&parked.stopped));
         #[allow(clippy::single_range_in_vec_init)]
-        let given = checkpoint::give_memory(giver(child), parent, caller, &[AGENT_BASE..OWN_END]);
+        let given = checkpoint::give_memory(halted(child), parent, caller, &[AGENT_BASE..OWN_END]);
         let slot = |pid: ProcessId| Some(&self.world().processes[self.tracees.get(&pid.leader())?.process]);
         if let (Some(child), Some(parent)) = (slot(pid), slot(parent)) {
             parent.depend(&self.world().transactions, &child.clock.load(DOMAINS_MAX));

@@ -22,9 +22,8 @@ const LONG: Duration = Duration::from_secs(2);
 const STALLED: Duration = Duration::from_secs(3);
 
 /// A process above one that has waited so long for a guess may look around all the time, as `git submodule` looks for
-/// output of its children ten times a second. It is taken to come to no end without the guess either, unless it
-/// computes.
-const STALLED_BELOW: Duration = Duration::from_secs(10);
+/// output of its children ten times a second. It is taken to come to no end without the guess either.
+const STALLED_BELOW: Duration = Duration::from_secs(20);
 
 /// Nobody looks more often than this: what has gone on since then shows in what was counted.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
@@ -148,7 +147,7 @@ impl Supervisor {
         let mut stalled: HashSet<ProcessId> = long.iter().map(|parked| parked.call.pid).chain(sent_out).collect();
         for parked in long.iter().filter(|parked| now.duration_since(parked.begin) >= STALLED_BELOW) {
             let mut above = self.ahead.children.parent(parked.call.pid);
-            while let Some(pid) = above.filter(|&pid| does_nothing(pid) && stalled.insert(pid)) {
+            while let Some(pid) = above.filter(|&pid| stalled.insert(pid)) {
                 above = self.ahead.children.parent(pid);
             }
         }
@@ -163,14 +162,6 @@ fn waits_for_memory(tid: ThreadId) -> bool {
     const WAIT_BITSET: u64 = 9;
     let Ok(Some((nr::futex, args))) = procfs::waiting_call(tid) else { return false };
     matches!(args[1] & COMMAND, WAIT | WAIT_BITSET) && args[3] == 0
-}
-
-/// Whether no thread of a process runs at the moment.
-fn does_nothing(pid: ProcessId) -> bool {
-    let stands = |tid: ThreadId| {
-        procfs::Status::of(tid).and_then(|status| status.state()).is_ok_and(|state| matches!(state, 'S' | 't'))
-    };
-    procfs::threads(pid).is_ok_and(|threads| threads.into_iter().all(stands))
 }
 
 /// Whether a thread sleeps in the kernel: one that writes into a pipe whose room has been used up has done a part, and
