@@ -50,7 +50,7 @@ use epochs::Permits;
 pub use epochs::{About, Work, YoungPipes};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 18;
+pub const PROTOCOL_VERSION: u32 = 19;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).
@@ -372,6 +372,8 @@ pub struct World {
     pub ahead: AtomicU32,
     /// `permitted::…` bits: which kinds of calls may be made on a permit.
     pub permitted: AtomicU32,
+    /// The number of the supervisor's process, as `/proc` there has it.
+    pub supervisor: AtomicU32,
     /// Which permits hold: while something is speculative, who has one need not ask (`decisions/0092`).
     pub permits: Permits,
     /// Names that may be looked up on a permit though something is held (`decisions/0196`).

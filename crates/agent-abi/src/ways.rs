@@ -45,6 +45,9 @@ pub struct WayEnd {
 impl WayEnd {
     const WHOLE: u64 = u64::MAX;
     const LINKS: u64 = u64::MAX - 1;
+    /// In `length`: what is meant is held. Below it stand the length, and the number of a descriptor.
+    const HELD: u64 = 1 << 62;
+    const DESCRIPTOR_SHIFT: u32 = 16;
 
     /// A file, by its device and inode.
     pub fn file(dev: u64, ino: u64) -> Self {
@@ -62,9 +65,30 @@ impl WayEnd {
         Self { hash: links, length: Self::LINKS }
     }
 
+    /// A file that is held (`decisions/0257`), by its device and inode and the supervisor's descriptor of it; or
+    /// nothing, as the name is not there for those inside. So many bytes of the name lead to a directory, by its device
+    /// and inode, which is on the disk, and in which the next part of the name is held.
+    pub fn held(length: usize, dir: (u64, u64), file: Option<(u32, (u64, u64))>) -> Self {
+        let hash = mix(mix(1, dir.0), dir.1);
+        let (descriptor, hash) = match file {
+            Some((descriptor, (dev, ino))) => (descriptor, mix(mix(hash, dev), ino)),
+            None => (0, hash),
+        };
+        Self { hash, length: Self::HELD | u64::from(descriptor) << Self::DESCRIPTOR_SHIFT | length as u64 }
+    }
+
+    /// Of a name that leads to what is held: how many bytes of it lead to the directory on the disk, and the
+    /// supervisor's descriptor of the file, if there is one.
+    pub fn held_behind(self) -> Option<(usize, Option<u32>)> {
+        let is_held = self.length & Self::HELD != 0 && self.length < Self::LINKS;
+        let descriptor = (self.length >> Self::DESCRIPTOR_SHIFT) as u32;
+        let length = self.length as usize & ((1 << Self::DESCRIPTOR_SHIFT) - 1);
+        is_held.then_some((length, (descriptor != 0).then_some(descriptor)))
+    }
+
     /// How many bytes of the name lead to a directory in which the next part is missing.
     pub fn length_before_missing(self) -> Option<usize> {
-        (self.length < Self::LINKS).then_some(self.length as usize)
+        (self.length < Self::HELD).then_some(self.length as usize)
     }
 
     /// How many names the file has.
@@ -249,6 +273,26 @@ mod tests {
         let (links, file, missing) = (WayEnd::links(3), WayEnd::file(1, 2), WayEnd::missing(4, 1, 2, (5, 6)));
         assert!(links.length_before_missing().is_none());
         assert!(file.links_said().is_none() && missing.links_said().is_none());
+    }
+
+    #[test]
+    fn a_held_file_is_the_one_behind_its_descriptor() {
+        let (dir, file) = ((8, 9), (8, 11));
+        let (there, nothing) = (WayEnd::held(300, dir, Some((70_000, file))), WayEnd::held(300, dir, None));
+        assert_eq!(there.held_behind(), Some((300, Some(70_000))));
+        assert_eq!(nothing.held_behind(), Some((300, None)));
+        let others = [
+            WayEnd::held(300, dir, Some((70_000, (8, 12)))),
+            WayEnd::held(300, (8, 10), Some((70_000, file))),
+            WayEnd::held(300, (8, 10), None),
+            WayEnd::held(0, dir, None),
+        ];
+        assert!(others.iter().all(|&other| other != there && other != nothing));
+        let all = [there, nothing, others[3]];
+        assert!(all.iter().all(|end| end.length_before_missing().is_none() && end.links_said().is_none()));
+        let missing = WayEnd::missing(2, 8, 9, (5, 6));
+        let plain = [WayEnd::file(8, 9), missing, WayEnd::links(3)];
+        assert!(plain.iter().all(|end| end.held_behind().is_none()));
     }
 
     #[test]

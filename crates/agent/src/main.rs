@@ -18,6 +18,7 @@ mod entry;
 mod exchange;
 mod fsync;
 mod gate;
+mod held;
 mod identity;
 mod io;
 mod kin;
@@ -42,6 +43,7 @@ mod timed;
 mod trace;
 mod transfer;
 mod volatile;
+mod ways;
 mod young;
 
 /// There is nobody to tell: stop here, so that the supervisor sees where.

@@ -16,11 +16,11 @@ use crate::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE};
 use crate::names::AT_FDCWD;
 use crate::own_names::OwnName;
 use crate::start::MARKS_BASE;
+use crate::ways::{end_of, AT_SYMLINK_NOFOLLOW, ENOENT_SAID};
 use agent_abi::{
-    ahead, option, permitted, About, DeviceKind, WayEnd, WayKey, PHASE_BEFORE, PROCESS_CHILDLESS, PROCESS_GOES,
-    PROCESS_IN_PSEUDO, PROCESS_SHARES_STATE, THREAD_TRACES, THREAD_UNCACHED, WAY_LEN_MAX,
+    ahead, option, permitted, About, DeviceKind, WayEnd, PHASE_BEFORE, PROCESS_CHILDLESS, PROCESS_GOES,
+    PROCESS_IN_PSEUDO, PROCESS_SHARES_STATE, THREAD_TRACES, THREAD_UNCACHED,
 };
-use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
 use syscall_table::nr;
 
@@ -33,16 +33,16 @@ const KEPT: u64 = 2;
 /// It leads to a file that nobody serves.
 const SEEN: u64 = 4;
 /// Above these, and those of [`crate::exchange`], stands the permit on which a mark was made.
-const SHIFT: u32 = 8;
+const SHIFT: u32 = 9;
 /// It leads to a new file, of which its attributes and names are held, but not what is in it; and what puts its
 /// position back is kept.
 const KEPT_NEW: u64 = 128;
+/// It was opened on the permit, and leads to a new file.
+const FRESH_NEW: u64 = 256;
 
 const O_NOFOLLOW: u64 = 0o400000;
-const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_EMPTY_PATH: u64 = 0x1000;
 const ENOTDIR: i64 = 20;
-const ENOENT_SAID: i64 = -ENOENT;
 
 fn mark(fd: u64) -> &'static AtomicU64 {
     // SAFETY: callers check the bound; the marks are mapped with the rest of what is this process's own.
@@ -96,9 +96,9 @@ fn moves_position(number: u64) -> bool {
 /// One of these marks a descriptor needs for a call on it.
 fn marks_needed(number: u64) -> u64 {
     match number {
-        nr::pread64 | nr::preadv => FRESH | KEPT | SEEN | KEPT_NEW,
+        nr::pread64 | nr::preadv => FRESH | KEPT | SEEN | KEPT_NEW | FRESH_NEW,
         _ if exchange::is_change(number) => 0,
-        _ => FRESH | KEPT | KEPT_NEW,
+        _ => FRESH | KEPT | KEPT_NEW | FRESH_NEW,
     }
 }
 
@@ -305,7 +305,7 @@ impl Call<'_> {
         if fd >= MARKS as u64 || !self.has_marks() {
             return OnPermit::Ask;
         }
-        let is_fresh = permit != 0 && self.marks_of(fd, permit) & FRESH != 0;
+        let is_fresh = permit != 0 && self.marks_of(fd, permit) & (FRESH | FRESH_NEW) != 0;
         // First: whatever becomes of the call, and whoever is asked, the number may soon be another file's.
         self.forget_mark(fd);
         let may_close = self.world.permitted.load(Ordering::Relaxed) & permitted::CLOSE != 0;
@@ -376,9 +376,14 @@ impl Call<'_> {
         let end = looked.as_ref().map(end_of).map_err(|&error| error);
         // The kernel has read the name.
         let leads_past = |call: &Self| is_of_machine || call.leads_past_what_is_held(permit, path, follows, || end);
-        if !is_sure || !self.stays_here(dir, path) || !leads_past(self) {
+        if !is_sure || !self.stays_here(dir, path) {
             self.end_permit();
             return self.has_not_begun();
+        }
+        if !leads_past(self) {
+            let is_held = is_alone && end == Err(ENOENT_SAID) && self.opens_what_is_held(permit, path, bits);
+            self.end_permit();
+            return is_held || self.has_not_begun();
         }
         match looked {
             Ok(stat) => {
@@ -499,13 +504,15 @@ impl Call<'_> {
                     })
             }
             _ if result == -ENOENT || result == -ENOTDIR => {
-                self.stays_here(dir, path) && self.leads_past_what_is_held(permit, path, follows, || Err(result))
+                self.stays_here(dir, path)
+                    && (self.leads_past_what_is_held(permit, path, follows, || Err(result))
+                        || result == -ENOENT && self.tells_of_what_is_held(number, permit, path, follows, flags))
             }
             _ => false,
         };
         self.end_permit();
         let may_remember = dir == AT_FDCWD && !may_be_empty && self.has_marks() && !self.has_company();
-        if is_sure && self.frame.rax == 0 && may_remember {
+        if is_sure && result == 0 && may_remember {
             if let Some(mode) = self.mode_told_of(number) {
                 let follows = number != nr::lstat && flags & AT_SYMLINK_NOFOLLOW == 0;
                 self.remember_look(permit, path, mode, follows);
@@ -524,6 +531,13 @@ impl Call<'_> {
         self.has_not_begun();
     }
 
+    /// A new file was opened on this permit. Before the work is over: who closes it then, and asks, finds the mark.
+    pub fn mark_new(&self, fd: u64, permit: u64) {
+        if fd < MARKS as u64 {
+            mark(fd).store(permit << SHIFT | FRESH_NEW, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the kernel's answer about a descriptor is right, perhaps after the number of the file's names in it was
     /// corrected.
     fn tells_of_descriptor(&self, number: u64, fd: u64, permit: u64) -> bool {
@@ -540,93 +554,6 @@ impl Call<'_> {
     fn is_past_what_is_held(&self, fd: u64, permit: u64) -> bool {
         let is_past = !self.world.ways.is_needed() || self.marks_of(fd, permit) & (FRESH | KEPT | SEEN) != 0;
         is_past && self.held_is_as_at_look(permit)
-    }
-
-    /// Whether a name that the kernel has read, from the root or the working directory, leads past everything that is
-    /// held, in a call that has begun on this permit. `end`: what it leads to now, or the error.
-    fn leads_past_what_is_held(
-        &self,
-        permit: u64,
-        path: u64,
-        follows: bool,
-        end: impl FnOnce() -> Result<WayEnd, i64>,
-    ) -> bool {
-        self.is_past_all_that_is_known(path, follows, end) && self.held_is_as_at_look(permit)
-    }
-
-    /// Whether what is known to be held was so when the kernel looked, in a call that has begun on this permit.
-    /// A change that was held then may have been made since. Before that is known here, the permit is revoked.
-    pub fn held_is_as_at_look(&self, permit: u64) -> bool {
-        self.world.permits.number() == permit
-    }
-
-    fn is_past_all_that_is_known(&self, path: u64, follows: bool, end: impl FnOnce() -> Result<WayEnd, i64>) -> bool {
-        if !self.world.ways.is_needed() {
-            return true;
-        }
-        // SAFETY: the kernel has read the name.
-        let byte = |at: u64| unsafe { ((path + at) as *const u8).read_volatile() };
-        let start = match byte(0) {
-            b'/' => None,
-            _ => match Stat::of_name(AT_FDCWD, c".".as_ptr() as u64, 0) {
-                Ok(here) => Some((here.dev, here.ino)),
-                Err(_) => return false,
-            },
-        };
-        let mut key = WayKey::new(start, follows);
-        let mut length = 0;
-        while byte(length) != 0 {
-            if length >= WAY_LEN_MAX as u64 {
-                return false;
-            }
-            key.add(byte(length));
-            length += 1;
-        }
-        let end = end();
-        let is_known = self.world.ways.end_of(key).is_some_and(|known| match (end, known.length_before_missing()) {
-            (Ok(end), None) => end == known,
-            (Err(ENOENT_SAID), Some(length)) => missing_at(path, length) == Some(known),
-            _ => false,
-        });
-        is_known || self.is_in_known_directory(path, start, length, end)
-    }
-
-    /// Whether a name of this length is one of which nothing is held, directly in a directory that is known
-    /// ([0245](../../../docs/decisions/0245-a-directory-is-known.md)), and leads to no link that was followed, and to
-    /// nothing of which something is held.
-    #[inline(never)]
-    fn is_in_known_directory(
-        &self,
-        path: u64,
-        start: Option<(u64, u64)>,
-        length: u64,
-        end: Result<WayEnd, i64>,
-    ) -> bool {
-        // SAFETY: the kernel has read the name.
-        let byte = |at: u64| unsafe { ((path + at) as *const u8).read_volatile() };
-        let slash = (0..length).rev().find(|&at| byte(at) == b'/');
-        let name = slash.map_or(0, |at| at + 1);
-        let is_dots = (name..length).all(|at| byte(at) == b'.') && length - name <= 2;
-        if is_dots {
-            return false;
-        }
-        let mut key = WayKey::within(start);
-        (0..slash.unwrap_or(0)).for_each(|at| key.add(byte(at)));
-        let Some(known) = self.world.ways.end_of(key) else { return false };
-        // Of an absolute name in the root the slash is left.
-        let dir =
-            copied_up_to(path, slash.map_or(0, |at| at.max(1)) as usize, |dir| Stat::of_name(AT_FDCWD, dir, 0).ok());
-        let Some(dir) = dir.filter(|dir| end_of(dir) == known) else { return false };
-        let mut entry = WayKey::new(Some((dir.dev, dir.ino)), false);
-        (name..length).for_each(|at| entry.add(byte(at)));
-        if self.world.ways.may_be_held_name(entry) {
-            return false;
-        }
-        match (end, Stat::of_name(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW)) {
-            (Ok(end), Ok(entry)) => end == end_of(&entry) && !self.world.ways.may_be_held(end),
-            (Err(ENOENT_SAID), Err(ENOENT_SAID)) => true,
-            _ => false,
-        }
     }
 
     /// Of which file a call told that has said something of one. Some do not say of which: then it is one of which they
@@ -726,34 +653,6 @@ fn tells_of_machine(path: u64) -> bool {
     // SAFETY: up to the first byte that differs, all are of a name that the kernel has read.
     let has = |at: usize, byte: u8| unsafe { ((path + at as u64) as *const u8).read_volatile() } == byte;
     NAMES.iter().any(|name| name.to_bytes_with_nul().iter().enumerate().all(|(at, &byte)| has(at, byte)))
-}
-
-fn end_of(stat: &Stat) -> WayEnd {
-    WayEnd::file(stat.dev, stat.ino)
-}
-
-/// As what a name is known of which the next part is missing behind so many bytes, if these lead to a directory.
-fn missing_at(path: u64, length: usize) -> Option<WayEnd> {
-    let dir = copied_up_to(path, length, |dir| Stat::of_name(AT_FDCWD, dir, 0).ok())?;
-    Some(WayEnd::missing(length, dir.dev, dir.ino, dir.ctime))
-}
-
-/// What is said of the beginning of a name, if it is not too long. Of nothing: of the working directory.
-fn copied_up_to<T>(path: u64, length: usize, of: impl FnOnce(u64) -> Option<T>) -> Option<T> {
-    let mut copy = [const { MaybeUninit::<u8>::uninit() }; WAY_LEN_MAX + 2];
-    if length > WAY_LEN_MAX {
-        return None;
-    }
-    for (at, byte) in copy.iter_mut().enumerate().take(length) {
-        // SAFETY: the kernel has read the name, which is longer.
-        byte.write(unsafe { ((path + at as u64) as *const u8).read_volatile() });
-    }
-    // What begins here is looked for in the working directory.
-    if length == 0 {
-        copy[0].write(b'.');
-    }
-    copy[length.max(1)].write(0);
-    of(copy.as_ptr() as u64)
 }
 
 /// Which file a name leads to, if the process has rights to it: the file is held on to, so that both are of the same.

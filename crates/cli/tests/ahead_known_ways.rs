@@ -262,6 +262,107 @@ over()";
     assert!(more < some + 100, "{some} questions for 40 looks and 10 writes, {more} for 840 and 210");
 }
 
+/// Names of new files and directories, and names that are not there in those, or were removed
+/// ([0257](../../../docs/decisions/0257-new-files-are-found-by-their-agent.md)).
+#[test]
+fn what_is_new_is_found_without_a_question() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let program = "
+os.mkdir('new'); os.mkdir('new/sub')
+for name in ('one', 'new/two', 'new/sub/three', 'gone'):
+    fd = os.open(name, os.O_CREAT | os.O_WRONLY, 0o640); os.write(fd, b'text'); os.close(fd)
+os.unlink('gone')
+here = os.getcwd()
+for i in range(count):
+    for name in ('one', 'new/two', 'new/sub/three', './one', here + '/new/two'):
+        assert os.stat(name).st_nlink == 1 and os.lstat(name).st_size == 4 and os.access(name, os.R_OK)
+        assert tried(os.readlink, name) == 22
+        fd = os.open(name, os.O_RDONLY); assert os.read(fd, 9) == b'text' and os.fstat(fd).st_nlink == 1; os.close(fd)
+    for name in ('gone', 'new/three', 'new/none/x', here + '/new/sub/x'):
+        assert tried(os.stat, name) == tried(os.open, name, os.O_RDONLY) == tried(os.readlink, name) == 2
+over()";
+    let asked = |count| run(&[], program, "guess", count).1;
+    let (some, more) = (asked(10), asked(100));
+    assert!(more < some + 20, "{some} questions for 10 times, {more} for 100");
+}
+
+/// A new file that was opened without a question is like any other.
+#[test]
+fn a_new_file_that_its_agent_has_opened_is_like_any_other() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let program = "
+import fcntl, mmap
+def say(*what): told.append(what)
+def opened(name, flags=0):
+    # Known, and then opened by its agent.
+    for i in range(2): permitted(os.stat, name)
+    return os.open(name, os.O_RDONLY | flags)
+fd = os.open('new', os.O_CREAT | os.O_RDWR, 0o640); os.write(fd, b'0123456789')
+one, two, three = opened('new'), opened('new', os.O_NONBLOCK), opened('new', os.O_NOCTTY)
+say(one, two, three)
+for number in (one, two, three):
+    os.set_inheritable(number, number == two)
+    say(fcntl.fcntl(number, fcntl.F_GETFL), fcntl.fcntl(number, fcntl.F_GETFD), shape(os.fstat(number)))
+    say(os.read(number, 3), os.lseek(number, 0, 1), os.pread(number, 2, 8), tried(os.write, number, b'x'))
+os.pwrite(fd, b'ab', 0); say(os.pread(one, 3, 0), os.read(two, 3), os.fstat(one).st_size)
+number = opened('new'); seen = mmap.mmap(number, 10, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
+os.pwrite(fd, b'cd', 4); say(seen[0:2], os.pread(number, 10, 0))
+child = os.fork()
+if child == 0: os.read(opened('new'), 4); os._exit(os.read(one, 9) == b'3cd6789' and os.fstat(one).st_nlink)
+say(os.waitpid(child, 0)[1], os.lseek(one, 0, 1))
+os.link('new', 'second'); number = opened('second'); say(shape(os.fstat(number)), shape(os.stat('new')))
+os.rename('second', 'd/moved'); say(tried(os.stat, 'second'), shape(os.stat('d/moved')), os.read(opened('d/moved'), 2))
+os.unlink('new'); say(tried(opened, 'new'), shape(os.fstat(number)), shape(os.fstat(one)))
+os.unlink('d/moved'); say(tried(os.stat, 'd/moved'), shape(os.fstat(number)), os.pread(number, 4, 0))
+for number in range(3, 20): tried(os.close, number)
+say(os.open('a', os.O_RDONLY)); os.close(3)
+os.mkdir('folder', 0o700); os.close(os.open('folder/x', os.O_CREAT, 0o600)); say(os.open('folder/x', 0)); os.close(3)
+say(shape(tried(os.stat, 'folder/x')), tried(os.stat, 'folder/y'), tried(os.open, 'folder/x/', 0))
+say(tried(os.open, 'folder/x', os.O_DIRECTORY), tried(os.open, 'folder/x', os.O_NOFOLLOW))
+for attempt in range(3): say(tried(os.rmdir, 'folder'), tried(os.unlink, 'folder/x'), tried(os.stat, 'folder/x'))
+over()
+for line in told: print(line)";
+    let expected = run(&[], program, "plain", 0).0;
+    for options in [&["--ahead=ask"][..], &[]] {
+        let (said, ..) = run(options, program, "guess", 0);
+        for (said, expected) in said.lines().zip(expected.lines()) {
+            assert_eq!(said, expected, "{options:?}");
+        }
+        assert_eq!(said, expected, "{options:?}");
+    }
+    let wrong = &["--inject", "rename:50%:2,unlink:50%:2,write:30%:2", "--seed=1"];
+    assert_eq!(run(wrong, program, "plain", 0).0, expected);
+}
+
+/// A guess on what another guess has made goes wrong: names mean what they meant, also to who has looked meanwhile.
+#[test]
+fn what_is_new_is_there_again_after_a_wrong_guess() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let program = "
+for name in ('kept', 'moved'): os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o644))
+def seen(): return [shape(permitted(os.stat, name)) for name in ('kept', 'moved', 'made', 'there') for i in range(3)]
+before = seen()
+inner = libc.syscall(0x5bed, 1, 0) if guess else -1
+if inner >= 0:
+    os.unlink('kept'); os.rename('moved', 'there'); os.close(os.open('made', os.O_CREAT | os.O_WRONLY, 0o644))
+    if seen()[::3][:3] != [2, 2, before[0]]: print('not seen')
+    libc.syscall(0x5bed, 3, inner)
+print(seen() == before, os.read(os.open('kept', os.O_RDONLY), 1), tried(os.open, 'made', os.O_RDONLY))
+over()
+print(seen() == before)";
+    let (expected, _, names) = run(&[], program, "plain", 0);
+    for words in [&["--ahead=ask"][..], &[]] {
+        let (said, _, found) = run(words, program, "guess", 0);
+        assert_eq!((said, found), (expected.clone(), names.clone()), "{words:?}");
+    }
+}
+
 #[test]
 fn what_comes_to_be_held_is_seen_at_once() {
     if !support::has_root_for("running ahead") {

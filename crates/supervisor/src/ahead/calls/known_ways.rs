@@ -14,13 +14,15 @@
 
 use crate::ahead::filesystems::disk::name_changes::Inode;
 use crate::ahead::filesystems::disk::names::{dir_of, follows_last_link, path_text, paths_of};
-use crate::ahead::filesystems::path_walk::{Missing, Way};
+use crate::ahead::filesystems::path_walk::{End, Entry, Missing, Way};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use agent_abi::{WayEnd, WayKey, Ways, WAY_LEN_MAX};
 use procfs::{MagicLink, ProcessId};
 use rustix::fs::{FileType, Stat};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 use syscall_table::nr;
@@ -291,7 +293,7 @@ impl Supervisor {
         let way = self.walk(call.tid, call.pid, None, named, true);
         let Some(found) = way.found().filter(|found| found.is_dir() && self.goes_by_nothing_held(&way)) else { return };
         let inode = found.inode();
-        if self.ahead.attributes.has_inode(&inode) {
+        if self.ahead.attributes.lets_all_search(inode) == Some(false) {
             return;
         }
         let mut places = vec![Place::Through(inode)];
@@ -301,28 +303,94 @@ impl Supervisor {
         self.ahead.known_ways.learn(&self.segment.world.ways, key, WayEnd::file(inode.0, inode.1), places);
     }
 
+    /// A call was answered that looks up a name, or has changed one, and the name is held: what it leads to for those
+    /// inside is known from here on, if that is a new file of which nothing but names is held, or nothing
+    /// ([0257](../../../../../docs/decisions/0257-new-files-are-found-by-their-agent.md)).
+    pub(in crate::ahead) fn learn_held(&mut self, call: &Call) {
+        let Some(text) = self.text_of_way(call).filter(|text| !ends_with_directory(text)) else { return };
+        let way = self.walk(call.tid, call.pid, None, &text, follows_at_end(call));
+        let Some((length, dir)) = self.beginning_of_held(&way, &text) else { return };
+        let mut places = Vec::new();
+        let end = match &way.end {
+            End::Entry(Entry { found: Some(found), .. }) if self.is_plainly_new(&found.stat) => {
+                let Some(file) = self.ahead.new_files.file_of(&found.stat) else { return };
+                let (descriptor, inode) = (file.as_raw_fd() as u32, found.inode());
+                places.push(Place::End(inode));
+                self.learn_links_of(&found.stat);
+                WayEnd::held(length, dir, Some((descriptor, inode)))
+            }
+            End::Entry(Entry { found: None, .. }) | End::Nowhere(Errno::NOENT) => WayEnd::held(length, dir, None),
+            _ => return,
+        };
+        for (dir, name) in &way.by {
+            places.extend([Place::Through(*dir), Place::Name(*dir, name.clone())]);
+        }
+        // There is no link at the end.
+        let start = (!text.starts_with(b"/")).then_some(way.start);
+        for follows in [false, true] {
+            let key = with_name(WayKey::new(start, follows), &text);
+            self.ahead.known_ways.learn(&self.segment.world.ways, key, end, places.clone());
+        }
+    }
+
+    /// How many bytes of a name lead to the directory on the disk in which the first name stands that is held, and that
+    /// directory. `None`: not all that comes behind is new, or everybody's to look at.
+    fn beginning_of_held(&self, way: &Way, text: &[u8]) -> Option<(usize, Inode)> {
+        let (index, from) = way.held_from.as_ref()?;
+        if !way.is_view() || way.ends_with_link || self.goes_by_rights_taken(way) {
+            return None;
+        }
+        let held = way.by.get(*index..)?;
+        let own: Vec<&[u8]> = text.split(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b".")).collect();
+        let own = own.get(own.len().checked_sub(from.behind + 1)?..)?;
+        let mut names = held.iter().zip(own);
+        // No link was followed there.
+        let is_straight = held.len() <= own.len() && names.all(|((_, name), own)| name == own && name != b"..");
+        let is_all_new = is_straight && held.iter().skip(1).all(|(dir, _)| self.is_new_and_open(*dir));
+        let length = length_up_to(text, from.behind).filter(|_| is_all_new)?;
+        Some((length, (from.dir.st_dev, from.dir.st_ino)))
+    }
+
     /// The call that was decided has given its process a descriptor of a file, or has told it of one by its
     /// descriptor. If a guess has made the file, and nothing but its names is held, the number of its names is written
     /// down: the kernel knows everything else
     /// ([0255](../../../../../docs/decisions/0255-a-new-file-is-told-by-its-agent.md)).
     pub(in crate::ahead) fn learn_links(&mut self) {
         let Some(stat) = self.ahead.known_ways.told_of.take() else { return };
-        let (inode, ahead) = ((stat.st_dev, stat.st_ino), &self.ahead);
-        let is_new = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && ahead.new_files.has(&stat);
-        let is_more_held =
-            ahead.contents.has(&inode) || ahead.attributes.has_inode(&inode) || ahead.mirrors.has_of(inode);
-        if !is_new || is_more_held || !self.knows_ways() || self.are_names_changing() {
-            return;
+        if self.is_plainly_new(&stat) && self.knows_ways() && !self.are_names_changing() {
+            self.learn_links_of(&stat);
         }
-        let links = WayEnd::links(self.links_shown(&stat, stat.st_nlink));
+    }
+
+    /// Whether a file is one that a guess has made, of which nothing but names is held.
+    fn is_plainly_new(&self, stat: &Stat) -> bool {
+        let (inode, ahead) = ((stat.st_dev, stat.st_ino), &self.ahead);
+        let is_new = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && ahead.new_files.has(stat);
+        is_new && !ahead.contents.has(&inode) && !ahead.attributes.has_inode(&inode) && !ahead.mirrors.has_of(inode)
+    }
+
+    fn learn_links_of(&mut self, stat: &Stat) {
+        let inode = (stat.st_dev, stat.st_ino);
+        let links = WayEnd::links(self.links_shown(stat, stat.st_nlink));
         let (key, places) = (WayKey::links_of(inode.0, inode.1), vec![Place::End(inode)]);
         self.ahead.known_ways.learn(&self.segment.world.ways, key, links, places);
     }
 
     /// Whether nothing is held of what a name leads by, up to its end.
     fn goes_by_nothing_held(&self, way: &Way) -> bool {
-        let goes_by_attributes = || way.by.iter().any(|(dir, _)| self.ahead.attributes.has_inode(dir));
-        !way.is_held && !way.is_open && !way.through_proc && !goes_by_attributes()
+        !way.is_held && !way.is_open && !way.through_proc && !self.goes_by_rights_taken(way)
+    }
+
+    /// Whether a name leads through a directory in which, as is held, not everybody may look up names.
+    fn goes_by_rights_taken(&self, way: &Way) -> bool {
+        way.by.iter().any(|(dir, _)| self.ahead.attributes.lets_all_search(*dir) == Some(false))
+    }
+
+    /// Whether this is a new directory in which everybody may look up names.
+    fn is_new_and_open(&self, dir: Inode) -> bool {
+        let attributes = &self.ahead.attributes;
+        self.ahead.new_files.has_inode(&dir)
+            && attributes.lets_all_search(dir).unwrap_or_else(|| self.ahead.new_files.lets_all_search(dir))
     }
 
     /// What a name leads to, if it leads past everything that is held.
@@ -355,6 +423,11 @@ impl Supervisor {
 fn with_name(mut key: WayKey, name: &[u8]) -> WayKey {
     name.iter().for_each(|&byte| key.add(byte));
     key
+}
+
+/// Whether the last part of a name can be a directory's only.
+fn ends_with_directory(text: &[u8]) -> bool {
+    matches!(text.rsplit(|&byte| byte == b'/').next(), None | Some(b"" | b"." | b".."))
 }
 
 /// Whether a directory that was changed last at one time gets another one by each change after the other. The kernel's

@@ -250,7 +250,10 @@ impl Supervisor {
             match call.frame.nr {
                 // It will be missed again.
                 nr::execve | nr::statfs => self.learn_way(call),
-                nr if is_answered && permitted::is_by_name(nr) => self.learn_directory(call),
+                nr if is_answered && permitted::is_by_name(nr) => {
+                    self.learn_directory(call);
+                    self.learn_held(call);
+                }
                 _ => {}
             }
             return decision;
@@ -259,6 +262,7 @@ impl Supervisor {
             self.revoke_permits();
             if is_answered && changes_files(call) {
                 self.permit_next_looks(call);
+                self.learn_held(call);
             }
             return decision;
         }

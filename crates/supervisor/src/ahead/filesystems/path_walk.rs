@@ -64,12 +64,14 @@ pub(in crate::ahead) struct Way {
     pub by: Vec<((u64, u64), Vec<u8>)>,
     /// A name of the path itself that is not there.
     pub missing: Option<Missing>,
+    /// The first name of the path itself of which a change is held: what was looked up before it, and its directory.
+    pub held_from: Option<(usize, Missing)>,
     /// The last name of the path itself was a link, which was followed.
     pub ends_with_link: bool,
     pub end: End,
 }
 
-/// Where a path ends early, or at its last name.
+/// Where a path ends early, or at its last name, or where a name of it is held.
 #[derive(Clone, Debug)]
 pub(in crate::ahead) struct Missing {
     pub dir: Stat,
@@ -267,6 +269,7 @@ impl Supervisor {
             start: (0, 0),
             by: Vec::new(),
             missing: None,
+            held_from: None,
             ends_with_link: false,
             end: End::Unknown,
         };
@@ -359,6 +362,9 @@ impl Supervisor {
         }
         self.note(&walk.here, way);
         let view = self.ahead.held_names.view(walk.here.inode(), &name);
+        if view.is_some() && is_own && !way.is_held {
+            way.held_from = Some((way.by.len() - 1, Missing { dir: walk.here.stat, behind: walk.left.len() }));
+        }
         way.is_held |= view.is_some();
         way.is_open |= matches!(view, Some(None));
         let is_proc = kind == DeviceKind::Pseudo && is_proc(&walk.here);

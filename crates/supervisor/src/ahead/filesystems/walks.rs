@@ -121,6 +121,7 @@ mod tests {
             start: (1, inode),
             by: Vec::new(),
             missing: None,
+            held_from: None,
             ends_with_link,
             end: End::Unknown,
         }

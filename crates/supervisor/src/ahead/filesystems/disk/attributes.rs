@@ -170,6 +170,16 @@ impl Attributes {
         self.steps.contains_key(inode)
     }
 
+    /// Whether everybody may look up names in a directory by each mode that is held of it. `None`: there is none.
+    pub fn lets_all_search(&self, dir: Inode) -> Option<bool> {
+        const SEARCH: u32 = 0o111;
+        let modes = self.steps.get(&dir)?.iter().filter_map(|(_, change, _)| match *change {
+            Change::Mode(bits) | Change::Permissions(bits) => Some(bits & SEARCH == SEARCH),
+            Change::NoDefaultList | Change::Owner { .. } | Change::Times { .. } => None,
+        });
+        modes.reduce(|all, one| all && one)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }

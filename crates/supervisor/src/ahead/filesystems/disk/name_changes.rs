@@ -439,6 +439,8 @@ impl HeldNames {
                     false => self.index.put(&key, held.meanings()),
                 }
             }
+            // It may be there, or not, from now on.
+            self.news.of_name(name.dir.inode, name.name.as_bytes());
             count_down(&mut self.dirs, &name.dir.inode, |dir| &mut dir.names);
         }
         for target in targets_of(change) {

@@ -58,6 +58,13 @@ impl NewFiles {
         self.0.contains_key(inode)
     }
 
+    /// Whether everybody may look up names in a new directory.
+    pub fn lets_all_search(&self, inode: (u64, u64)) -> bool {
+        const SEARCH: u32 = 0o111;
+        let stat = self.0.get(&inode).and_then(|dir| rustix::fs::fstat(dir).ok());
+        stat.is_some_and(|stat| stat.st_mode & SEARCH == SEARCH)
+    }
+
     pub fn add(&mut self, inode: (u64, u64), file: Arc<OwnedFd>) {
         self.0.insert(inode, file);
     }
@@ -187,6 +194,10 @@ impl Supervisor {
         let Some(plan) = self.change_at_once(call, file, 0) else { return Ok(None) };
         if matches!(self.track(stopped, call, plan, Vec::new())?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
+        }
+        if file.is_dir() {
+            // Whoever looked up names in it may not any more.
+            self.ahead.held_names.news.of_dir(file.inode());
         }
         Ok(change.make(&file.fd).is_ok().then_some(Decision::Answer(0)))
     }
