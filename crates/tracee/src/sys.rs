@@ -182,44 +182,84 @@ pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<
     }
     // A SIGCHLD of what has been waited for by its own id since tells nothing. To look at all tracees takes the longer
     // the more of them stand still: not once for that, and then once more.
-    if !is_woken_by_child(std::time::Duration::ZERO) {
+    if matches!(woken_by(std::time::Duration::ZERO), Woken::BySomebodyElse) {
         return Ok(Some(None));
     }
     loop {
-        let mut status = 0;
-        // SAFETY: `status` is ours.
-        let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::WNOHANG) };
-        if tid > 0 {
-            return Ok(Some(Some((ThreadId::from_raw(tid), status))));
-        }
-        if tid < 0 {
-            match io::Error::last_os_error() {
-                e if e.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
-                e if e.kind() == io::ErrorKind::Interrupted => continue,
-                e => return Err(e),
-            }
+        // All of them, as the SIGCHLD of several is one.
+        match look_at(-1)? {
+            Looked::Event(tid, status) => return Ok(Some(Some((tid, status)))),
+            Looked::Nobody => return Ok(None),
+            Looked::Nothing => {}
         }
         let left = deadline.saturating_duration_since(std::time::Instant::now());
         if left.is_zero() {
             return Ok(Some(None));
         }
-        if !is_woken_by_child(left) {
-            return Ok(Some(None));
+        match woken_by(left) {
+            Woken::BySomebodyElse => return Ok(Some(None)),
+            Woken::ByNobody => {}
+            // The one that it tells of is found without a look at all.
+            Woken::ByChild(tid) => {
+                if let Looked::Event(tid, status) = look_at(tid)? {
+                    return Ok(Some(Some((tid, status))));
+                }
+            }
         }
     }
 }
 
-/// Take the SIGCHLD that waits, or comes within this time, if one does. False: somebody else has woken us.
-fn is_woken_by_child(within: std::time::Duration) -> bool {
+/// What a look at tracees has found.
+enum Looked {
+    Event(ThreadId, i32),
+    Nothing,
+    /// There are none.
+    Nobody,
+}
+
+/// What has happened to one tracee, or to any (-1).
+fn look_at(tid: i32) -> io::Result<Looked> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is ours.
+        match unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::WNOHANG) } {
+            0 => return Ok(Looked::Nothing),
+            found if found > 0 => return Ok(Looked::Event(ThreadId::from_raw(found), status)),
+            _ => {}
+        }
+        match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::ECHILD) => return Ok(Looked::Nobody),
+            e if e.kind() == io::ErrorKind::Interrupted => {}
+            e => return Err(e),
+        }
+    }
+}
+
+/// What has ended a wait for a SIGCHLD.
+enum Woken {
+    /// One of this thread has been taken.
+    ByChild(i32),
+    /// The time.
+    ByNobody,
+    BySomebodyElse,
+}
+
+/// Take the SIGCHLD that waits, or comes within this time, if one does.
+fn woken_by(within: std::time::Duration) -> Woken {
     let within = libc::timespec { tv_sec: within.as_secs() as i64, tv_nsec: i64::from(within.subsec_nanos()) };
-    // SAFETY: the set and the time are ours; no information about the signal is wanted.
+    let mut info = SignalInfo::default();
+    // SAFETY: the set, the information and the time are ours.
     let answer = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
         libc::sigaddset(&mut set, libc::SIGCHLD);
-        libc::sigtimedwait(&set, std::ptr::null_mut(), &within)
+        libc::sigtimedwait(&set, &mut info.0, &within)
     };
-    answer >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted
+    match answer {
+        0.. => Woken::ByChild(info.process().as_raw()),
+        _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Woken::BySomebodyElse,
+        _ => Woken::ByNobody,
+    }
 }
 
 /// Block SIGCHLD in this thread and those that it starts.

@@ -14,6 +14,9 @@ use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use procfs::{LockKind, ThreadId};
 use rustix::fs::{FileType, Stat};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 use syscall_table::nr;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
@@ -46,6 +49,32 @@ pub(in crate::ahead) fn open_flags(call: &Call) -> u64 {
         (Some([_, _, flags, _]), _) => flags,
         (None, Some(Op::OpenAt2)) => tracee::read_value(call.tid, call.frame.args[2]).unwrap_or(O_CREAT | O_TRUNC),
         (None, _) => 0,
+    }
+}
+
+/// Of which files somebody has a lease, as of a moment ago
+/// ([0259](../../../../../docs/decisions/0259-leases-as-of-a-moment-ago.md)).
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct Leases(RefCell<Option<(Instant, HashSet<u64>)>>);
+
+impl Leases {
+    const TIME: Duration = Duration::from_secs(1);
+
+    fn forget(&self) {
+        self.0.take();
+    }
+
+    /// Whether somebody has a lease of a file of this number, on whichever file system.
+    fn are_of(&self, inode: u64) -> bool {
+        let mut known = self.0.borrow_mut();
+        if known.as_ref().is_none_or(|(at, _)| at.elapsed() > Self::TIME) {
+            // To read them may take 15 ms: the kernel waits for all processors. Where they cannot be read nobody is
+            // taken to have one, as in the agent.
+            let locks = procfs::file_locks().unwrap_or_default();
+            let leased = locks.into_iter().filter(|lock| lock.kind == LockKind::Lease).map(|lock| lock.inode);
+            *known = Some((Instant::now(), leased.collect()));
+        }
+        known.as_ref().is_some_and(|(_, leased)| leased.contains(&inode))
     }
 }
 
@@ -89,11 +118,11 @@ impl Supervisor {
         if !found.may_be(may_be_leased) {
             return false;
         }
-        // To read them may take milliseconds: the kernel waits for all processors. Where they cannot be read nobody is
-        // taken to have one, as in the agent.
-        let leased = procfs::file_locks().unwrap_or_default();
-        let is_leased = |inode: u64| leased.iter().any(|lock| lock.kind == LockKind::Lease && lock.inode == inode);
-        found.may_be(|stat| is_leased(stat.st_ino))
+        if self.are_reads_heard() {
+            // Somebody inside may have got one since.
+            self.ahead.leases.forget();
+        }
+        found.may_be(|stat| self.ahead.leases.are_of(stat.st_ino))
     }
 
     fn changes_nothing(&self, call: &Call, &[dir, path, flags, _]: &[u64; 4]) -> bool {
