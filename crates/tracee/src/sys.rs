@@ -182,7 +182,7 @@ pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<
     }
     // A SIGCHLD of what has been waited for by its own id since tells nothing. To look at all tracees takes the longer
     // the more of them stand still: not once for that, and then once more.
-    if matches!(woken_by(std::time::Duration::ZERO), Woken::BySomebodyElse) {
+    if matches!(woken_by(std::time::Duration::ZERO), Woken::Elsewise) {
         return Ok(Some(None));
     }
     loop {
@@ -197,10 +197,10 @@ pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<
             return Ok(Some(None));
         }
         match woken_by(left) {
-            Woken::BySomebodyElse => return Ok(Some(None)),
-            Woken::ByNobody => {}
+            Woken::Elsewise => return Ok(Some(None)),
+            Woken::Late => {}
             // The one that it tells of is found without a look at all.
-            Woken::ByChild(tid) => {
+            Woken::Child(tid) => {
                 if let Looked::Event(tid, status) = look_at(tid)? {
                     return Ok(Some(Some((tid, status))));
                 }
@@ -238,10 +238,11 @@ fn look_at(tid: i32) -> io::Result<Looked> {
 /// What has ended a wait for a SIGCHLD.
 enum Woken {
     /// One of this thread has been taken.
-    ByChild(i32),
+    Child(i32),
     /// The time.
-    ByNobody,
-    BySomebodyElse,
+    Late,
+    /// Somebody else.
+    Elsewise,
 }
 
 /// Take the SIGCHLD that waits, or comes within this time, if one does.
@@ -256,9 +257,9 @@ fn woken_by(within: std::time::Duration) -> Woken {
         libc::sigtimedwait(&set, &mut info.0, &within)
     };
     match answer {
-        0.. => Woken::ByChild(info.process().as_raw()),
-        _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Woken::BySomebodyElse,
-        _ => Woken::ByNobody,
+        0.. => Woken::Child(info.process().as_raw()),
+        _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Woken::Elsewise,
+        _ => Woken::Late,
     }
 }
 
