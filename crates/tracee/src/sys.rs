@@ -182,7 +182,7 @@ pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<
     }
     // A SIGCHLD of what has been waited for by its own id since tells nothing. To look at all tracees takes the longer
     // the more of them stand still: not once for that, and then once more.
-    if matches!(woken_by(std::time::Duration::ZERO), Woken::Elsewise) {
+    if matches!(woken_by(std::time::Duration::ZERO), Woken::Other) {
         return Ok(Some(None));
     }
     loop {
@@ -197,14 +197,15 @@ pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<
             return Ok(Some(None));
         }
         match woken_by(left) {
-            Woken::Elsewise => return Ok(Some(None)),
-            Woken::Late => {}
-            // The one that it tells of is found without a look at all.
-            Woken::Child(tid) => {
+            Woken::Other => return Ok(Some(None)),
+            Woken::Timeout => {}
+            // The one that it tells of is found without a look at all. Somebody may have sent it who is none of them.
+            Woken::Child(tid) if tid > 0 => {
                 if let Looked::Event(tid, status) = look_at(tid)? {
                     return Ok(Some(Some((tid, status))));
                 }
             }
+            Woken::Child(_) => {}
         }
     }
 }
@@ -240,9 +241,9 @@ enum Woken {
     /// One of this thread has been taken.
     Child(i32),
     /// The time.
-    Late,
+    Timeout,
     /// Somebody else.
-    Elsewise,
+    Other,
 }
 
 /// Take the SIGCHLD that waits, or comes within this time, if one does.
@@ -258,8 +259,8 @@ fn woken_by(within: std::time::Duration) -> Woken {
     };
     match answer {
         0.. => Woken::Child(info.process().as_raw()),
-        _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Woken::Elsewise,
-        _ => Woken::Late,
+        _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Woken::Other,
+        _ => Woken::Timeout,
     }
 }
 
