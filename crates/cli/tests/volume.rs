@@ -64,6 +64,28 @@ fn a_volume_that_is_mounted_or_attached_is_not_mounted_again() {
     scene.left_behind(&["dir", "dir2", "image", "same"]);
 }
 
+/// While others look for free loop devices the kernel keeps one attached a moment longer than it is mounted.
+#[test]
+fn a_volume_that_was_just_unmounted_can_be_used_again_at_once() {
+    const SIDE_BY_SIDE: usize = 4;
+    const ROUNDS: usize = 12;
+    if !can_mount() {
+        return;
+    }
+    let rounds = || {
+        let scene = Scene::with_volume();
+        for _ in 0..ROUNDS {
+            scene.run("volume mount image dir").expect(0, "");
+            let dir = fs::canonicalize(scene.path("dir")).unwrap();
+            assert!(Command::new("umount").arg(&dir).status().unwrap().success());
+            scene.run("run --volume image:dir true").expect(0, "");
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..SIDE_BY_SIDE).for_each(|_| drop(scope.spawn(rounds)));
+    });
+}
+
 #[test]
 fn a_block_device_is_a_volume_too_unless_it_is_mounted_or_read_only() {
     if !can_mount() {

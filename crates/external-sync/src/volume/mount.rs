@@ -107,27 +107,43 @@ fn open_unused(image: &Path, kind: Kind) -> Result<File, VolumeError> {
     Ok(file)
 }
 
-/// Locks the image, or says who uses it.
+/// Locks the image, or says who uses it. After an unmount the kernel lets go of it a moment later: whoever has just
+/// opened the loop device for a look keeps that attached, and the lock goes with the device's file.
 pub(super) fn claim(image: &Path, file: &File, lock: FlockOperation) -> Result<(), VolumeError> {
+    const MOMENT: Duration = Duration::from_millis(500);
+    const PAUSE: Duration = Duration::from_millis(5);
     let found = file.metadata().map_err(opening(image))?;
-    if let Some(device) = loop_device::attached_to(&found).first() {
-        return Err(VolumeError::InUse { image: image.to_owned(), by: describe_user(device) });
-    }
-    match flock(file, lock) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(VolumeError::InUse { image: image.to_owned(), by: "locked by another speculator".to_owned() })
+    let begin = Instant::now();
+    loop {
+        let by = match loop_device::attached_to(&found).first() {
+            Some(device) => match mounted_from(device) {
+                Some(dir) => return Err(in_use(image, format!("mounted on {}", dir.display()))),
+                None => format!("attached to {}", device.display()),
+            },
+            None => match flock(file, lock) {
+                Ok(()) => return Ok(()),
+                Err(rustix::io::Errno::WOULDBLOCK) => "locked by another speculator".to_owned(),
+                Err(error) => return Err(opening(image)(error.into())),
+            },
+        };
+        if begin.elapsed() >= MOMENT {
+            return Err(in_use(image, by));
         }
-        Err(error) => Err(opening(image)(error.into())),
+        std::thread::sleep(PAUSE);
     }
 }
 
-fn describe_user(device: &Path) -> String {
-    let mounts = mountinfo::read().unwrap_or_default();
-    match mounts.iter().find(|mount| mount.source == device) {
-        Some(mount) => format!("mounted on {}", mount.mount_point.display()),
-        None => format!("attached to {}", device.display()),
-    }
+fn in_use(image: &Path, by: String) -> VolumeError {
+    VolumeError::InUse { image: image.to_owned(), by }
+}
+
+/// Where a device is mounted, as far as we see.
+fn mounted_from(device: &Path) -> Option<PathBuf> {
+    mountinfo::read()
+        .unwrap_or_default()
+        .into_iter()
+        .find(|mount| mount.source == device)
+        .map(|mount| mount.mount_point)
 }
 
 fn check_contents(image: &Path, kind: Kind, file: &File) -> Result<(), VolumeError> {
