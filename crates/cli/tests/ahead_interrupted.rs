@@ -236,6 +236,25 @@ print('failed', flush=True)
     says_that_it_failed(&script);
 }
 
+/// The same where somebody else waits for a signal all the time, as `wait` of a shell does.
+#[test]
+fn who_waits_for_a_signal_beside_one_who_waits_for_a_guess_goes_on_without_it() {
+    let script = format!(
+        "{BEFORE}
+import signal, socket
+guess = begin()
+if guess >= 0:
+    if os.fork() == 0:
+        signal.pause()
+        os._exit(0)
+    socket.socket(socket.AF_UNIX).bind('name')
+    print('never', flush=True)
+print('failed', flush=True)
+"
+    );
+    says_that_it_failed(&script);
+}
+
 /// A signal comes while a call is kept for a guess, where without us it would wait in the call: it is interrupted, and
 /// does not begin again to wait for something that never comes (decision 0247).
 #[test]

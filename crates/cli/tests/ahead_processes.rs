@@ -365,6 +365,13 @@ fn who_makes_a_child_with_a_descriptor_does_not_wait() {
     check_program_runs_ahead("clone_pidfd.c");
 }
 
+/// Whether a process is there is asked of the kernel, as shells do in a loop (`kill -0`).
+#[test]
+fn who_asks_whether_a_process_is_there_does_not_wait() {
+    check_program_runs_ahead("process_probes.c");
+    check_runs_ahead(&Scene::new(), "sleep 0.3 & while kill -0 $! 2> /dev/null; do sleep 0.05; done; wait $!; echo $?");
+}
+
 /// A child has the pipe that another thread of its parent was just making, and closes it before that thread can tell
 /// that it is inside (decision 0232): whoever reads from it hears of its end all the same.
 #[test]

@@ -40,6 +40,7 @@ const PROGRAMS: &[&str] = &[
     "pipeline_long.c",
     "posix_spawn.c",
     "process_groups.c",
+    "process_probes.c",
     "pty_master_after_write.c",
     "pty_shell.c",
     "shm_in_common.c",

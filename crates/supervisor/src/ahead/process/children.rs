@@ -312,8 +312,13 @@ impl Children {
         self.kin.parent(pid).is_some()
     }
 
+    /// Whether nothing is known of a process of this number.
+    pub(super) fn is_forgotten(&self, pid: ProcessId) -> bool {
+        !self.knows(pid) && !self.buried.contains_key(&pid)
+    }
+
     /// Whether its parent has waited for it, as far as its program knows.
-    fn is_reaped(&self, child: ProcessId) -> bool {
+    pub(super) fn is_reaped(&self, child: ProcessId) -> bool {
         self.provisionally_reaped.contains_key(&child) || self.held_exits.get(&child).is_some_and(|exit| exit.reaped)
     }
 

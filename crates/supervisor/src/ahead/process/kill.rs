@@ -12,6 +12,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::events::is_fatal;
 use crate::ahead::process::signals::can_be_queued;
+use crate::ahead::rollback::is_traced_by_us;
 use crate::ahead::{process, Call};
 use crate::descriptors::real_user_of;
 use crate::event_loop::Supervisor;
@@ -37,6 +38,9 @@ impl Supervisor {
             // Whoever it means is in a namespace like its own, and so is never speculative.
             return Plan::new(Class::Free);
         }
+        if call.frame.nr == nr::kill && request.signal == 0 && receiver as i32 > 0 {
+            return self.plan_probe(request.receiver);
+        }
         let is_living = self.tracees.get(&request.receiver.leader()).is_some_and(|tracee| tracee.thread.is_some())
             && !self.ahead.children.held_exits.contains_key(&request.receiver)
             && !self.is_without_agent(request.receiver.leader());
@@ -48,6 +52,37 @@ impl Supervisor {
             true if can_be_queued(request.signal) => Plan::new(Class::Signal(request)).once(),
             true => Plan::new(Class::Window).once(),
             false => Plan::new(Class::Free),
+        }
+    }
+
+    /// `kill` with signal 0 says whether a process is there: as the kernel says, for whoever depends on what the
+    /// process depends on.
+    fn plan_probe(&self, receiver: ProcessId) -> Plan {
+        let kin = &self.ahead.children;
+        let is_held = kin.held_exits.contains_key(&receiver);
+        if kin.is_reaped(receiver) {
+            // For whoever depends on what its parent does, which has waited for it.
+            let mut plan = Plan::new(Class::Known { result: -i64::from(libc::ESRCH) });
+            plan.observes
+                .extend([receiver].into_iter().chain(kin.parent(receiver)).map(|pid| Dependent::Process(process(pid))));
+            return plan;
+        }
+        let is_known = is_held || self.tracees.get(&receiver.leader()).is_some_and(|tracee| tracee.thread.is_some());
+        let tells = match is_known {
+            true => Some(receiver),
+            // The kernel knows whether its parent has waited for it.
+            false => self.ahead.unasked_ends.parent(receiver),
+        };
+        if let Some(pid) = tells {
+            let mut plan = Plan::new(Class::Tracked);
+            plan.observes.push(Dependent::Process(process(pid)));
+            return plan;
+        }
+        match kin.is_forgotten(receiver) && is_traced_by_us(receiver).is_ok_and(|is_ours| !is_ours) {
+            // Of outside, or nobody.
+            true => Plan::new(Class::Free),
+            // It may be there only because of a checkpoint, or not any more only because it was buried.
+            false => Plan::new(Class::Window).once(),
         }
     }
 

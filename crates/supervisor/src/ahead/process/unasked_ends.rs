@@ -51,6 +51,11 @@ impl UnaskedEnds {
         self.children.get(&parent).into_iter().flatten().copied()
     }
 
+    /// Whose child that may still have to be waited for a process is.
+    pub fn parent(&self, child: ProcessId) -> Option<ProcessId> {
+        self.children.iter().find(|(_, children)| children.contains(&child)).map(|(&parent, _)| parent)
+    }
+
     /// Its parent has waited for a process, or its number is another one's.
     pub fn forget(&mut self, parent: ProcessId, child: ProcessId) {
         if let Some(children) = self.children.get_mut(&parent) {

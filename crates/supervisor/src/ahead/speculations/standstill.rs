@@ -108,7 +108,7 @@ impl Supervisor {
                 || self.sleeps_on_permit(tid)
                 || self.waits_for_a_thread(tid)
                 || waits_for_memory(tid)
-                || !stalled.is_empty() && self.polls_without_limit(tid)
+                || !stalled.is_empty() && self.waits_without_limit(tid)
         };
         if !others.iter().all(waits) {
             return false;
@@ -120,9 +120,9 @@ impl Supervisor {
         std::mem::replace(&mut self.ahead.standstill.calls, calls) == calls
     }
 
-    /// Whether a thread waits in poll, select or epoll, and for no time. It may be something of outside that it waits
-    /// for: that alone is no standstill.
-    fn polls_without_limit(&self, tid: ThreadId) -> bool {
+    /// Whether a thread waits in poll, select or epoll, or for a signal, and for no time. It may be something of outside
+    /// that it waits for: that alone is no standstill.
+    fn waits_without_limit(&self, tid: ThreadId) -> bool {
         let Ok(Some((number, args))) = procfs::waiting_call(tid) else { return false };
         // A poll that was interrupted goes on as a call that does not say what it is.
         let restarted =
@@ -133,6 +133,8 @@ impl Supervisor {
             nr::select | nr::pselect6 => args[4] == 0,
             nr::epoll_wait | nr::epoll_pwait => (args[3] as i32) < 0,
             nr::epoll_pwait2 => args[3] == 0,
+            nr::pause | nr::rt_sigsuspend => true,
+            nr::rt_sigtimedwait => args[2] == 0,
             _ => false,
         }
     }
