@@ -120,8 +120,8 @@ impl Supervisor {
         std::mem::replace(&mut self.ahead.standstill.calls, calls) == calls
     }
 
-    /// Whether a thread waits in poll, select or epoll, or for a signal, and for no time. It may be something of outside
-    /// that it waits for: that alone is no standstill.
+    /// Whether a thread waits in poll, select or epoll, or for a signal, and for no time. It may be something of
+    /// outside that it waits for: that alone is no standstill.
     fn waits_without_limit(&self, tid: ThreadId) -> bool {
         let Ok(Some((number, args))) = procfs::waiting_call(tid) else { return false };
         // A poll that was interrupted goes on as a call that does not say what it is.
