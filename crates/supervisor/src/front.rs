@@ -541,8 +541,6 @@ impl Prepared {
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
         let volume_devs: Vec<u64> = volumes.iter().map(|volume| volume.dev()).collect();
         let domains = DomainTable::new(&volume_devs, &cwd)?;
-        world.version.store(agent_abi::PROTOCOL_VERSION, Ordering::SeqCst);
-        world.supervisor.store(std::process::id(), Ordering::SeqCst);
         world.options.store(option_bits(options), Ordering::SeqCst);
         world.transactions.init(domains.domains().len().max(1));
         let handles = Arc::new(Mutex::new(Handles::default()));

@@ -5,6 +5,7 @@ use agent_abi::World;
 use procfs::machine::SharedSegment;
 use procfs::ProcessId;
 use std::io;
+use std::sync::atomic::Ordering;
 
 /// A segment of ours. It is marked for removal from the start, so it goes away with the last process that has it.
 #[derive(Debug)]
@@ -88,12 +89,14 @@ pub struct WorldSegment {
 }
 
 impl WorldSegment {
-    /// A world with nothing in it.
+    /// A world of which this process is the supervisor, with nothing in it.
     pub fn create() -> io::Result<Self> {
         let segment = Segment::zeroed(std::mem::size_of::<World>().next_multiple_of(sys::HUGE_PAGE), 0o600)?;
         let world = sys::world_at(segment.at);
         let id = segment.id;
         std::mem::forget(segment);
+        world.version.store(agent_abi::PROTOCOL_VERSION, Ordering::SeqCst);
+        world.supervisor.store(std::process::id(), Ordering::SeqCst);
         Ok(Self { id, world })
     }
 

@@ -99,6 +99,12 @@ impl Change {
     }
 }
 
+/// Whether everybody may look up names in a directory of this mode.
+pub(in crate::ahead) fn is_searched_by_all(mode: u32) -> bool {
+    const SEARCH: u32 = 0o111;
+    mode & SEARCH == SEARCH
+}
+
 /// chown(2): programs lose the bits by which they run as their owner, whoever asks for it.
 fn mode_of_another_owner(mode: u32) -> u32 {
     if mode & libc::S_IFMT != libc::S_IFREG {
@@ -172,9 +178,8 @@ impl Attributes {
 
     /// Whether everybody may look up names in a directory by each mode that is held of it. `None`: there is none.
     pub fn lets_all_search(&self, dir: Inode) -> Option<bool> {
-        const SEARCH: u32 = 0o111;
         let modes = self.steps.get(&dir)?.iter().filter_map(|(_, change, _)| match *change {
-            Change::Mode(bits) | Change::Permissions(bits) => Some(bits & SEARCH == SEARCH),
+            Change::Mode(bits) | Change::Permissions(bits) => Some(is_searched_by_all(bits)),
             Change::NoDefaultList | Change::Owner { .. } | Change::Times { .. } => None,
         });
         modes.reduce(|all, one| all && one)

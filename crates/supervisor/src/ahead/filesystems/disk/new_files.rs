@@ -10,7 +10,7 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
-use crate::ahead::filesystems::disk::attributes::Change;
+use crate::ahead::filesystems::disk::attributes::{is_searched_by_all, Change};
 use crate::ahead::filesystems::disk::name_calls::Refusal;
 use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
 use crate::ahead::filesystems::disk::names::is_fifo;
@@ -60,9 +60,8 @@ impl NewFiles {
 
     /// Whether everybody may look up names in a new directory.
     pub fn lets_all_search(&self, inode: (u64, u64)) -> bool {
-        const SEARCH: u32 = 0o111;
         let stat = self.0.get(&inode).and_then(|dir| rustix::fs::fstat(dir).ok());
-        stat.is_some_and(|stat| stat.st_mode & SEARCH == SEARCH)
+        stat.is_some_and(|stat| is_searched_by_all(stat.st_mode))
     }
 
     pub fn add(&mut self, inode: (u64, u64), file: Arc<OwnedFd>) {
