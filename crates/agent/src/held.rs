@@ -207,9 +207,8 @@ impl Call<'_> {
     fn open_descriptor(&self, held: &Held, descriptor: u32, bits: u64) -> i64 {
         let file = self.supervisors_path(descriptor);
         // SAFETY: the paths are ours.
-        let open = |path: &DescriptorPath, bits: u64| unsafe {
-            gate::call(nr::openat, [AT_FDCWD, path.at(), bits, 0, 0, 0])
-        };
+        let open =
+            |path: &DescriptorPath, bits: u64| unsafe { gate::call(nr::openat, [AT_FDCWD, path.at(), bits, 0, 0, 0]) };
         let named = open(&file, O_PATH | O_CLOEXEC);
         if named < 0 {
             return -1;
