@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod confinement;
+mod directories;
 mod door;
 mod objects;
 mod slots;
@@ -24,6 +25,7 @@ mod thread;
 mod ways;
 
 pub use confinement::Confinement;
+pub use directories::{Directories, ShownAttributes, ShownDirectory, Time, DIRECTORIES};
 pub use door::Door;
 pub use objects::{
     hash_end, hash_object, Device, DeviceKind, FdEntry, FdKind, SocketEntry, DEVICES_MAX, OBJECTS, OUTSIDE_MAX, PIPES,
@@ -50,7 +52,7 @@ use epochs::Permits;
 pub use epochs::{About, Work, YoungPipes};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 19;
+pub const PROTOCOL_VERSION: u32 = 20;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).
@@ -188,6 +190,11 @@ pub mod ahead {
     /// Make another call that means the same, and tell when it has been made. Where its number and its arguments stand
     /// is said above these bits.
     pub const GO_INSTEAD: i64 = 9;
+    /// The supervisor has made the call, which has opened a file that a guess has made. The permit on which the
+    /// descriptor may be read and closed stands above these bits.
+    pub const OPENED: i64 = 10;
+    /// The same, and it may be written to as well.
+    pub const OPENED_TO_WRITE: i64 = 11;
     /// The bits of an answer that say which one it is.
     pub const KINDS: i64 = 0xff;
     /// How far above them the permit, or the address, begins.
@@ -212,8 +219,10 @@ pub mod permitted {
     pub const WAIT: u32 = 64;
     /// Being told that a program is not there. It has no `kind`: most such calls begin another program.
     pub const EXECUTE: u32 = 128;
+    /// Being told that a name which is to be removed is not there. It has no `kind`, either.
+    pub const REMOVE: u32 = 256;
     /// All of them.
-    pub const ALL: u32 = 255;
+    pub const ALL: u32 = 511;
     /// So much at most is put into a pipe or socket: it goes in as a whole, or the call waits (pipe(7), `PIPE_BUF`).
     pub const ATOMIC_LEN: u64 = 4096;
     /// So much a process writes to files between two questions: then it is looked whether there is room for more.
@@ -378,6 +387,8 @@ pub struct World {
     pub permits: Permits,
     /// Names that may be looked up on a permit though something is held (`decisions/0196`).
     pub ways: Ways,
+    /// What those inside are shown of directories of which something is held.
+    pub directories: Directories,
     /// Pipes of a guess that all who have them depend on alike (`decisions/0231`).
     pub young: YoungPipes,
     /// `PRIVATE_…` bits: what was done to files that somebody has mapped private.

@@ -45,6 +45,7 @@ pub struct WayEnd {
 impl WayEnd {
     const WHOLE: u64 = u64::MAX;
     const LINKS: u64 = u64::MAX - 1;
+    const DIRECTORY: u64 = u64::MAX - 2;
     /// In `length`: what is meant is held. Below it stand the length, and the number of a descriptor.
     const HELD: u64 = 1 << 62;
     const DESCRIPTOR_SHIFT: u32 = 16;
@@ -52,6 +53,12 @@ impl WayEnd {
     /// A file, by its device and inode.
     pub fn file(dev: u64, ino: u64) -> Self {
         Self { hash: mix(mix(0, dev), ino), length: Self::WHOLE }
+    }
+
+    /// A directory of which something is held (`decisions/0262`), by its device and inode: the name leads past all else
+    /// that is.
+    pub fn directory(dev: u64, ino: u64) -> Self {
+        Self { length: Self::DIRECTORY, ..Self::file(dev, ino) }
     }
 
     /// A directory that had this `st_ctime`.
@@ -80,7 +87,7 @@ impl WayEnd {
     /// Of a name that leads to what is held: how many bytes of it lead to the directory on the disk, and the
     /// supervisor's descriptor of the file, if there is one.
     pub fn held_behind(self) -> Option<(usize, Option<u32>)> {
-        let is_held = self.length & Self::HELD != 0 && self.length < Self::LINKS;
+        let is_held = self.length & Self::HELD != 0 && self.length < Self::DIRECTORY;
         let descriptor = (self.length >> Self::DESCRIPTOR_SHIFT) as u32;
         let length = self.length as usize & ((1 << Self::DESCRIPTOR_SHIFT) - 1);
         is_held.then_some((length, (descriptor != 0).then_some(descriptor)))
@@ -291,8 +298,9 @@ mod tests {
         let all = [there, nothing, others[3]];
         assert!(all.iter().all(|end| end.length_before_missing().is_none() && end.links_said().is_none()));
         let missing = WayEnd::missing(2, 8, 9, (5, 6));
-        let plain = [WayEnd::file(8, 9), missing, WayEnd::links(3)];
+        let plain = [WayEnd::file(8, 9), missing, WayEnd::links(3), WayEnd::directory(8, 9)];
         assert!(plain.iter().all(|end| end.held_behind().is_none()));
+        assert!(plain[3] != plain[0] && plain[3].length_before_missing().is_none() && plain[3].links_said().is_none());
     }
 
     #[test]

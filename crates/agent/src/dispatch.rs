@@ -183,6 +183,11 @@ impl Call<'_> {
                     self.remember_answered();
                     return None;
                 }
+                answer if matches!(answer & ahead::KINDS, ahead::OPENED | ahead::OPENED_TO_WRITE) => {
+                    self.remember_answered();
+                    self.mark_answered(answer);
+                    return None;
+                }
                 answer if (ahead::GO_ON_PERMIT..=ahead::GO_ON_NEW_FILE).contains(&(answer & ahead::KINDS)) => {
                     self.take_permit(answer);
                     decided.is_permitted = true;

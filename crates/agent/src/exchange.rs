@@ -49,6 +49,11 @@ pub fn marks_of_write(number: u64) -> u64 {
     }
 }
 
+/// What a new file that it has opened says of writes.
+pub fn marks_of_opened() -> u64 {
+    marks_of_write(nr::write)
+}
+
 fn left_to_write() -> &'static AtomicU64 {
     // SAFETY: mapped with the rest of what is this process's own.
     unsafe { &*(WRITTEN_BASE as *const AtomicU64) }

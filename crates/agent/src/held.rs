@@ -1,13 +1,13 @@
 //! Names that lead to what is held for a guess, without a question
-//! ([0257](../../../docs/decisions/0257-new-files-are-found-by-their-agent.md)): to a file that the guess has made, or
-//! to nothing.
+//! ([0257](../../../docs/decisions/0257-new-files-are-found-by-their-agent.md)): to a file or directory that the guess
+//! has made, or to nothing.
 //!
 //! The kernel finds neither the file nor, in a directory that the guess has made, the directory. The supervisor has
 //! written down what such a name leads to for those inside, and agents reach a file through the supervisor's descriptor
 //! of it, in `/proc`. Whoever has no right to that asks.
 
 use crate::clocks::Call;
-use crate::descriptors::Stat;
+use crate::descriptors::{Stat, S_IFREG};
 use crate::gate::{self, EINVAL};
 use crate::names::AT_FDCWD;
 use crate::ways::{copied_up_to, looked_for, AT_SYMLINK_NOFOLLOW, ENOENT_SAID};
@@ -213,7 +213,7 @@ impl Call<'_> {
         if named < 0 {
             return -1;
         }
-        let is_it = Stat::of_fd(named as u64).is_ok_and(|stat| held.is(&stat));
+        let is_it = Stat::of_fd(named as u64).is_ok_and(|stat| stat.kind() == S_IFREG && held.is(&stat));
         let opened = if is_it { open(&DescriptorPath::of(None, named as u32), bits | O_CLOEXEC) } else { -1 };
         if opened < 0 {
             close(named);

@@ -21,7 +21,9 @@ impl Call<'_> {
         if !ways.may_be_held(WayEnd::file(dev, ino)) {
             return self.held_is_as_at_look(permit);
         }
-        let Some(links) = ways.end_of(WayKey::links_of(dev, ino)).and_then(WayEnd::links_said) else { return false };
+        let Some(links) = ways.end_of(WayKey::links_of(dev, ino)).and_then(WayEnd::links_said) else {
+            return self.tells_of_directory(number, permit, (dev, ino));
+        };
         // The number was right when the kernel answered, if no permit has been revoked since the call began.
         let is_so = self.held_is_as_at_look(permit);
         if is_so {

@@ -12,6 +12,7 @@ mod clocks;
 mod controls;
 mod cut;
 mod descriptors;
+mod directories;
 mod dispatch;
 mod dispositions;
 mod entry;

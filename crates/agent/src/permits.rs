@@ -158,6 +158,13 @@ impl Call<'_> {
         if number == nr::execve && permit != 0 && kinds & permitted::EXECUTE != 0 && self.misses_program(permit) {
             return OnPermit::Made;
         }
+        if matches!(number, nr::unlink | nr::unlinkat)
+            && permit != 0
+            && kinds & permitted::REMOVE != 0
+            && self.misses_name(permit)
+        {
+            return OnPermit::Made;
+        }
         // Looked at again when the thread has published that it works.
         let now = self.world.permits.number();
         if !is_permitted {
@@ -336,6 +343,33 @@ impl Call<'_> {
         is_missing
     }
 
+    /// Whether a name that is to be removed from the working directory is not there: to say so is a look at it. If it
+    /// is there, the supervisor decides.
+    fn misses_name(&mut self, permit: u64) -> bool {
+        let (dir, position, flags) = match self.frame.nr {
+            nr::unlink => (AT_FDCWD, 0, 0),
+            _ => (self.directory(0), 1, self.arg(2)),
+        };
+        let path = self.arg(position);
+        let is_permitted = permit == self.world.permits.number() && !self.has_company();
+        if !is_permitted || flags != 0 || dir != AT_FDCWD || !self.may_look_up() || !self.begins_on(permit) {
+            return false;
+        }
+        let error = Stat::of_name(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW).err().unwrap_or(0);
+        // Where nothing can be written the kernel says that first.
+        let is_missing = -error == ENOENT
+            && is_plain_name(path)
+            && is_writable(c".")
+            && (self.leads_past_what_is_held(permit, path, false, || Err(error))
+                || self.tells_of_what_is_held(self.frame.nr, permit, path, false, 0));
+        if is_missing {
+            self.answer(error);
+            self.observe_names();
+        }
+        self.end_permit();
+        is_missing
+    }
+
     /// Whether a `wait4` says that there are no children, of a process of which nothing is put back: that depends on
     /// what the process itself has done. The kernel may know of some for which the program has waited already.
     fn has_nobody_to_wait_for(&self) -> bool {
@@ -499,9 +533,9 @@ impl Call<'_> {
             _ if result >= 0 || is_readlink && result == -EINVAL => {
                 self.is_told_of_kept(number)
                     && self.stays_here(dir, path)
-                    && self.leads_past_what_is_held(permit, path, follows, || {
+                    && (self.leads_past_what_is_held(permit, path, follows, || {
                         self.end_of_result(number, dir, path, follows)
-                    })
+                    }) || result == 0 && self.tells_of_held_directory(number, permit, path, follows))
             }
             _ if result == -ENOENT || result == -ENOTDIR => {
                 self.stays_here(dir, path)
@@ -513,7 +547,9 @@ impl Call<'_> {
         self.end_permit();
         let may_remember = dir == AT_FDCWD && !may_be_empty && self.has_marks() && !self.has_company();
         if is_sure && result == 0 && may_remember {
-            if let Some(mode) = self.mode_told_of(number) {
+            // What something is held of is not opened as it is.
+            let mode = self.mode_told_of(number).filter(|_| !self.world.ways.may_be_held(self.end_told_of(number)));
+            if let Some(mode) = mode {
                 let follows = number != nr::lstat && flags & AT_SYMLINK_NOFOLLOW == 0;
                 self.remember_look(permit, path, mode, follows);
             }
@@ -536,6 +572,17 @@ impl Call<'_> {
         if fd < MARKS as u64 {
             mark(fd).store(permit << SHIFT | FRESH_NEW, Ordering::Relaxed);
         }
+    }
+
+    /// The supervisor has opened a new file, and given a permit for the next calls on its descriptor.
+    #[cold]
+    pub fn mark_answered(&self, answer: i64) {
+        let (fd, permit) = (self.frame.rax, (answer >> ahead::PERMIT_SHIFT) as u64);
+        if fd >= MARKS as u64 || !self.has_marks() {
+            return;
+        }
+        let more = if answer & ahead::KINDS == ahead::OPENED_TO_WRITE { exchange::marks_of_opened() } else { 0 };
+        mark(fd).store(permit << SHIFT | FRESH_NEW | more, Ordering::Relaxed);
     }
 
     /// Whether the kernel's answer about a descriptor is right, perhaps after the number of the file's names in it was
@@ -675,6 +722,29 @@ fn end_accessible(dir: u64, path: u64, follows: bool, mode: u64, flags: u64) -> 
         0 => stat.map(|stat| end_of(&stat)),
         error => Err(error),
     }
+}
+
+/// Whether a name that the kernel has just read stands in the working directory itself.
+fn is_plain_name(path: u64) -> bool {
+    let mut at = 0;
+    loop {
+        // SAFETY: the kernel has read the name up to its end.
+        match unsafe { ((path + at) as *const u8).read_volatile() } {
+            0 => return at > 0,
+            b'/' => return false,
+            _ => at += 1,
+        }
+    }
+}
+
+/// Whether the file system of a directory can be written to, as far as its mount says.
+fn is_writable(dir: &core::ffi::CStr) -> bool {
+    const FLAGS: usize = 10;
+    const ST_RDONLY: u64 = 1;
+    let mut totals = [0u64; 16];
+    // SAFETY: the name and the buffer, which is longer than `struct statfs`, are ours.
+    let said = unsafe { gate::call(nr::statfs, [dir.as_ptr() as u64, totals.as_mut_ptr() as u64, 0, 0, 0, 0]) };
+    said == 0 && totals[FLAGS] & ST_RDONLY == 0
 }
 
 /// Whether a name that the kernel has just read is empty: then the call is about the descriptor.

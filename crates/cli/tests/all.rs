@@ -19,6 +19,7 @@ mod ahead_fifos;
 mod ahead_files;
 mod ahead_input;
 mod ahead_interrupted;
+mod ahead_known_directories;
 mod ahead_known_ways;
 mod ahead_limits;
 mod ahead_locks;

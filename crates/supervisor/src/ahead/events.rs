@@ -285,6 +285,7 @@ impl Supervisor {
             if !shares_memory && self.ahead.is_speculative(child) {
                 self.goes_from_now_on(parent, child);
             }
+            self.permit_first_look(child);
         }
     }
 
@@ -317,7 +318,7 @@ impl Supervisor {
         self.ahead.ledger.executed(pid);
         if self.world().ahead.load(Ordering::Relaxed) != 0 {
             self.ahead.starting.insert(tid);
-            self.permit_new_program(pid);
+            self.permit_first_look(pid);
         }
         Ok(())
     }
@@ -459,6 +460,7 @@ impl Supervisor {
             if self.ahead.children.take_announced(info.process()) {
                 // Then it can be told of the next child: both words would be one if they waited together.
                 self.call_parent(pid);
+                self.permit_look(pid);
                 return Ok(Some(stopped));
             }
             // The kernel tells of a vessel whose process has executed a program since, or was orphaned.
@@ -471,6 +473,7 @@ impl Supervisor {
             }
             self.ahead.children.heard.insert(info.process());
             if self.is_of_unasked_end(pid, info) {
+                self.permit_look(pid);
                 return Ok(Some(stopped));
             }
         }

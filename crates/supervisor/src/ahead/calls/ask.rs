@@ -2,6 +2,7 @@
 
 use crate::ahead::calls::births::makes_process;
 use crate::ahead::calls::exchange;
+use crate::ahead::calls::opened::Opened;
 use crate::ahead::calls::permits::Permitted;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::rights::has_our_numbers;
@@ -58,6 +59,8 @@ pub(crate) enum Decision {
     GoInstead(UnderWay, u64),
     /// This is its result.
     Answer(i64),
+    /// So is this: a descriptor, of which the next calls need not be asked about.
+    Opened(i64, Opened),
     /// Not yet.
     Wait,
     /// Signals were sent that must be delivered first.
@@ -74,7 +77,7 @@ impl Decision {
             Self::Go => Answered::Go,
             Self::GoOnPermit(_) => Answered::Permit,
             Self::GoAndTell(_) | Self::GoInstead(..) => Answered::Tell,
-            Self::Answer(_) => Answered::Answer,
+            Self::Answer(_) | Self::Opened(..) => Answered::Answer,
             Self::Wait | Self::Again | Self::Keep | Self::Retire => Answered::Later,
         }
     }
@@ -104,7 +107,9 @@ impl Supervisor {
         let made = self.ahead.under_way.end(stopped.tid());
         let kernel = |source| TraceError::kernel("tell a process", stopped.tid(), source);
         let pid = self.pid_of(stopped.tid()).map_err(kernel)?;
-        if !made.as_ref().is_some_and(|made| made.only_closes || made.covered.is_some()) {
+        // What a birth changes was known when it was asked about.
+        let changes_nothing = |made: &UnderWay| made.only_closes || made.makes_child || made.covered.is_some();
+        if !made.as_ref().is_some_and(changes_nothing) {
             self.revoke_permits();
         }
         let hung_up = made.as_ref().map_or_else(Vec::new, UnderWay::hung_up);
@@ -124,7 +129,8 @@ impl Supervisor {
             // Of one that was born it is noted already; it may have ended since, so that nobody has to wait for it.
             self.ahead.children.apart.begin(child, pid);
         }
-        if made.is_some_and(|made| made.makes_child) && result > 0 {
+        let makes_child = made.is_some_and(|made| made.makes_child) && result > 0;
+        if makes_child {
             let tid = stopped.tid();
             match self.counts_as_we_do(tid) {
                 // A process or a thread.
@@ -136,6 +142,9 @@ impl Supervisor {
             self.await_apart(stopped, pid, child)?;
             self.settle_calls();
             return Ok(());
+        }
+        if makes_child {
+            self.permit_look(pid);
         }
         let answered = self.reply(stopped, 0);
         self.call_to_hear(pid);
@@ -202,7 +211,8 @@ impl Supervisor {
                 self.ahead.under_way.begin(call.tid, under_way);
                 self.reply(stopped, ahead::GO_INSTEAD | (at as i64) << ahead::PERMIT_SHIFT)
             }
-            Decision::Answer(result) => self.answer_call(stopped, &call, result),
+            Decision::Answer(result) => self.answer_call(stopped, &call, result, ahead::ANSWERED),
+            Decision::Opened(fd, opened) => self.answer_call(stopped, &call, fd, opened.answer()),
             Decision::Again => {
                 self.ahead.waiting.asks_again(call.tid);
                 self.reply(stopped, ahead::AGAIN)
@@ -239,7 +249,7 @@ impl Supervisor {
     }
 
     /// The call has been made by us.
-    fn answer_call(&mut self, stopped: Stopped, call: &Call, result: i64) -> Result<()> {
+    fn answer_call(&mut self, stopped: Stopped, call: &Call, result: i64, answer: i64) -> Result<()> {
         let tid = call.tid;
         let kernel = |source| TraceError::kernel("write a result", tid, source);
         let page = stopped.registers()?.gs_base;
@@ -250,12 +260,13 @@ impl Supervisor {
         tracee::write_bytes(tid, page + PHASE, &PHASE_AFTER.to_ne_bytes()).map_err(kernel)?;
         match may_say_of_child(call) {
             true => self.leave_with_answer(stopped, call),
-            false => self.reply(stopped, ahead::ANSWERED),
+            false => self.reply(stopped, answer),
         }
     }
 
     /// May this call be made?
     fn decide(&mut self, stopped: &Stopped, call: &mut Call) -> Result<Decision> {
+        self.ahead.known_ways.tells_of_nothing();
         if let Some(child) = call.awaits {
             return self.decide_apart(stopped, call, child);
         }

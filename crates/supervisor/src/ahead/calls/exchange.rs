@@ -17,6 +17,7 @@ use agent_abi::{option, permitted};
 use speculation::DependencySet;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use syscall_table::nr;
 use syscall_table::Op;
@@ -34,6 +35,8 @@ pub(crate) enum Covered {
     Exchange,
     /// It writes to a file.
     Write,
+    /// It changes something else of a file that the guess has made. The next one is asked about again.
+    Once,
 }
 
 /// Objects that an entry of their log keeps as a whole, and what they depended on when it had been added.
@@ -92,6 +95,7 @@ impl Supervisor {
                 (plan.can_be_repeated || !takes(call.frame.nr)).then_some(Covered::Exchange)
             }
             [(Object::File(..), Intent::Nothing)] if call.frame.nr == nr::write => Some(Covered::Write),
+            [(Object::File(..), Intent::Nothing)] if is_made_in_one(call.frame.nr) => Some(Covered::Once),
             _ => None,
         };
         if covered.is_some() {
@@ -149,7 +153,9 @@ impl Supervisor {
             && match covered {
                 // A thread that sleeps there would keep the others from closing anything.
                 Covered::Exchange => has_no_effect_before_its_end(call) && !self.has_company(call.tid),
-                Covered::Write => self.has_room_for_more(call),
+                Covered::Write => self.has_room_behind(call),
+                // It is no call of a kind that has permits.
+                Covered::Once => return self.may_be_left_alone(call),
             }
             && self.may_have_any_permit(call.tid, call.pid, permitted::kind(call.frame.nr).unwrap_or(0))
             && !self.ahead.waiting.iter().any(|parked| waits_for_readiness(&parked.call))
@@ -157,14 +163,17 @@ impl Supervisor {
 }
 
 impl Supervisor {
+    /// Whether what a call writes to may grow, if a guess has made it.
+    fn has_room_behind(&mut self, call: &Call) -> bool {
+        let file = self.new_file_behind(call, call.frame.args[0] as i32);
+        file.is_none_or(|(file, _)| self.has_room_for_more(&file.fd))
+    }
+
     /// Whether a file that a guess has made, which takes room on a disk, may grow by as much as each process may write
     /// before it asks again.
-    fn has_room_for_more(&mut self, call: &Call) -> bool {
+    pub(in crate::ahead) fn has_room_for_more(&self, file: &OwnedFd) -> bool {
         let processes = self.tracees.len() as u64;
-        match self.new_file_behind(call, call.frame.args[0] as i32) {
-            Some((file, _)) => self.has_room_for(&file.fd, permitted::WRITTEN_LEN.saturating_mul(processes)),
-            None => true,
-        }
+        self.has_room_for(file, permitted::WRITTEN_LEN.saturating_mul(processes))
     }
 }
 
@@ -176,6 +185,11 @@ fn is_young_stream(object: &Object) -> bool {
         Object::Pipe(dev, _) => is_of_pipefs(*dev),
         _ => false,
     }
+}
+
+/// Whether a call changes a file by its descriptor, besides its contents, without waiting for anybody.
+fn is_made_in_one(nr: u64) -> bool {
+    matches!(nr, nr::fchmod | nr::fchown | nr::utimensat | nr::ftruncate)
 }
 
 fn is_exchange(nr: u64) -> bool {

@@ -12,12 +12,13 @@
 //! it has led past all that is held, too: nothing that is held is on the disk and leads on to anything, else no name is
 //! known ([`Supervisor::knows_ways`]).
 
+use crate::ahead::calls::known_directories::LookedAt;
 use crate::ahead::filesystems::disk::name_changes::Inode;
 use crate::ahead::filesystems::disk::names::{dir_of, follows_last_link, path_text, paths_of};
 use crate::ahead::filesystems::path_walk::{End, Entry, Missing, Way};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
-use agent_abi::{WayEnd, WayKey, Ways, WAY_LEN_MAX};
+use agent_abi::{WayEnd, WayKey, Ways, World, WAYS, WAY_LEN_MAX};
 use procfs::{MagicLink, ProcessId};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
@@ -61,7 +62,8 @@ impl News {
     }
 }
 
-/// Which names are written down, by their slots.
+/// Which names are written down, by their slots, and behind these which directories
+/// ([`known_directories`](crate::ahead::calls::known_directories)).
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct KnownWays {
     places: HashMap<usize, Vec<Place>>,
@@ -76,6 +78,7 @@ pub(in crate::ahead) struct KnownWays {
     is_anything_held: bool,
     /// What the kernel says of the file of which the call that is being decided gets a descriptor, or asks by one.
     told_of: Option<Stat>,
+    pub(super) looked_at: LookedAt,
 }
 
 impl KnownWays {
@@ -95,6 +98,7 @@ impl KnownWays {
     pub fn begin(&mut self) {
         self.rooted.clear();
         self.keeps_times.clear();
+        self.looked_at.forget();
     }
 
     /// The call that is being decided gets a descriptor of this file, or asks for its attributes by one.
@@ -102,13 +106,28 @@ impl KnownWays {
         self.told_of = Some(file);
     }
 
+    /// Another call is being decided.
+    pub fn tells_of_nothing(&mut self) {
+        self.told_of = None;
+    }
+
+    /// The file that the call which is being decided gets a descriptor of, or asks about by one.
+    pub fn told_of(&self) -> Option<Stat> {
+        self.told_of
+    }
+
     /// Some process is about to get another root, or other mounts.
     pub fn roots_may_differ(&mut self) {
         self.roots_differ = true;
     }
 
-    fn learn(&mut self, ways: &Ways, key: WayKey, end: WayEnd, places: Vec<Place>) {
+    pub(super) fn learn(&mut self, ways: &Ways, key: WayKey, end: WayEnd, places: Vec<Place>) {
         let slot = ways.learn(key, end);
+        self.put(slot, places);
+    }
+
+    /// What stands in this slot is true as long as nothing comes to be held at these places, or is held no more.
+    pub(super) fn put(&mut self, slot: usize, places: Vec<Place>) {
         self.strike_out(slot);
         for place in &places {
             self.by_place.entry(place.clone()).or_default().insert(slot);
@@ -127,16 +146,16 @@ impl KnownWays {
         }
     }
 
-    fn forget_place(&mut self, ways: &Ways, place: &Place) {
+    fn forget_place(&mut self, world: &World, place: &Place) {
         for slot in self.by_place.get(place).cloned().unwrap_or_default() {
-            ways.forget(slot);
+            forget_slot(world, slot);
             self.strike_out(slot);
         }
     }
 
-    fn forget_all(&mut self, ways: &Ways) {
+    fn forget_all(&mut self, world: &World) {
         self.by_place.clear();
-        self.places.drain().for_each(|(slot, _)| ways.forget(slot));
+        self.places.drain().for_each(|(slot, _)| forget_slot(world, slot));
     }
 
     /// Where the kernel keeps the directories alone.
@@ -182,14 +201,15 @@ impl Supervisor {
 
     /// Whether any name can be known: nothing that is held leads on to more on the disk. Else somebody outside could
     /// make a name lead by it to the same end as before.
-    fn knows_ways(&self) -> bool {
+    pub(super) fn knows_ways(&self) -> bool {
         !self.ahead.held_names.has_any_that_leads_on() && !self.ahead.attributes.has_any_that_leads_on()
     }
 
     /// A permit is about to be given: what leads by something that is held by now is not known any more.
     pub(in crate::ahead) fn forget_ways(&mut self) {
         let knows_ways = self.knows_ways();
-        let ways = &self.segment.world.ways;
+        let world = self.segment.world;
+        let ways = &world.ways;
         let ahead = &mut self.ahead;
         let news = [
             ahead.held_names.news.take(),
@@ -198,8 +218,8 @@ impl Supervisor {
             ahead.mirrors.news.take(),
         ];
         match knows_ways {
-            true => news.iter().flatten().for_each(|place| ahead.known_ways.forget_place(ways, place)),
-            false => ahead.known_ways.forget_all(ways),
+            true => news.iter().flatten().for_each(|place| ahead.known_ways.forget_place(world, place)),
+            false => ahead.known_ways.forget_all(world),
         }
         news.iter().flatten().for_each(|place| place.note(ways));
         let is_anything_held = self.is_anything_held();
@@ -252,7 +272,7 @@ impl Supervisor {
     }
 
     /// The name that a call looks up, if it may be known.
-    fn text_of_way(&self, call: &Call) -> Option<Vec<u8>> {
+    pub(super) fn text_of_way(&self, call: &Call) -> Option<Vec<u8>> {
         if !self.is_anything_held() || !self.knows_ways() || self.are_names_changing() {
             return None;
         }
@@ -304,19 +324,26 @@ impl Supervisor {
     }
 
     /// A call was answered that looks up a name, or has changed one, and the name is held: what it leads to for those
-    /// inside is known from here on, if that is a new file of which nothing but names is held, or nothing
-    /// ([0257](../../../../../docs/decisions/0257-new-files-are-found-by-their-agent.md)).
+    /// inside is known from here on, if that is a new file of which nothing but names is held, a new directory, or
+    /// nothing ([0257](../../../../../docs/decisions/0257-new-files-are-found-by-their-agent.md)).
     pub(in crate::ahead) fn learn_held(&mut self, call: &Call) {
         let Some(text) = self.text_of_way(call).filter(|text| !ends_with_directory(text)) else { return };
         let way = self.walk(call.tid, call.pid, None, &text, follows_at_end(call));
+        self.learn_directory_again(&way);
         let Some((length, dir)) = self.beginning_of_held(&way, &text) else { return };
         let mut places = Vec::new();
         let end = match &way.end {
-            End::Entry(Entry { found: Some(found), .. }) if self.is_plainly_new(&found.stat) => {
+            End::Entry(Entry { found: Some(found), .. }) if self.is_plainly_new(&found.stat) || found.is_dir() => {
                 let Some(file) = self.ahead.new_files.file_of(&found.stat) else { return };
                 let (descriptor, inode) = (file.as_raw_fd() as u32, found.inode());
-                places.push(Place::End(inode));
-                self.learn_links_of(&found.stat);
+                match found.is_dir() {
+                    // It stays there, whatever becomes of the names in it.
+                    true => self.learn_attributes_of(&found.stat),
+                    false => {
+                        places.push(Place::End(inode));
+                        self.learn_links_of(&found.stat);
+                    }
+                }
                 WayEnd::held(length, dir, Some((descriptor, inode)))
             }
             End::Entry(Entry { found: None, .. }) | End::Nowhere(Errno::NOENT) => WayEnd::held(length, dir, None),
@@ -357,13 +384,18 @@ impl Supervisor {
     /// ([0255](../../../../../docs/decisions/0255-a-new-file-is-told-by-its-agent.md)).
     pub(in crate::ahead) fn learn_links(&mut self) {
         let Some(stat) = self.ahead.known_ways.told_of.take() else { return };
-        if self.is_plainly_new(&stat) && self.knows_ways() && !self.are_names_changing() {
+        if !self.knows_ways() || self.are_names_changing() {
+            return;
+        }
+        if self.is_plainly_new(&stat) {
             self.learn_links_of(&stat);
+        } else if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            self.learn_attributes_of(&stat);
         }
     }
 
     /// Whether a file is one that a guess has made, of which nothing but names is held.
-    fn is_plainly_new(&self, stat: &Stat) -> bool {
+    pub(in crate::ahead) fn is_plainly_new(&self, stat: &Stat) -> bool {
         let (inode, ahead) = ((stat.st_dev, stat.st_ino), &self.ahead);
         let is_new = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && ahead.new_files.has(stat);
         is_new && !ahead.contents.has(&inode) && !ahead.attributes.has_inode(&inode) && !ahead.mirrors.has_of(inode)
@@ -377,7 +409,7 @@ impl Supervisor {
     }
 
     /// Whether nothing is held of what a name leads by, up to its end.
-    fn goes_by_nothing_held(&self, way: &Way) -> bool {
+    pub(super) fn goes_by_nothing_held(&self, way: &Way) -> bool {
         !way.is_held && !way.is_open && !way.through_proc && !self.goes_by_rights_taken(way)
     }
 
@@ -420,7 +452,14 @@ impl Supervisor {
     }
 }
 
-fn with_name(mut key: WayKey, name: &[u8]) -> WayKey {
+fn forget_slot(world: &World, slot: usize) {
+    match slot.checked_sub(WAYS) {
+        Some(directory) => world.directories.forget(directory),
+        None => world.ways.forget(slot),
+    }
+}
+
+pub(super) fn with_name(mut key: WayKey, name: &[u8]) -> WayKey {
     name.iter().for_each(|&byte| key.add(byte));
     key
 }
@@ -451,7 +490,7 @@ fn length_up_to(text: &[u8], behind: usize) -> Option<usize> {
 }
 
 /// Whether a call that only looks follows a link at the end of its name.
-fn follows_at_end(call: &Call) -> bool {
+pub(super) fn follows_at_end(call: &Call) -> bool {
     const O_NOFOLLOW: u64 = 0o400000;
     const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
     let args = &call.frame.args;

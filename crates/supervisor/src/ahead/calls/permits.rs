@@ -32,6 +32,9 @@ const LEAVES_WITHIN: Duration = Duration::from_millis(2);
 const OF_THREADS: u32 =
     permitted::LOOK | permitted::OPEN | permitted::READ | permitted::READ_DIRECTORY | permitted::WRITE;
 
+/// What a call says of a name that is not there.
+const MISSING: i64 = -(libc::ENOENT as i64);
+
 /// So long a call that waits for others to leave theirs keeps back who asks meanwhile.
 const KEEPS_OTHERS: Duration = Duration::from_millis(50);
 
@@ -199,7 +202,9 @@ impl Supervisor {
 
     /// What was decided of a call, with a permit for the next ones if there may be one; else there is none for anybody.
     pub(in crate::ahead) fn with_permit(&mut self, call: &Call, decision: Decision) -> Decision {
+        let file = self.ahead.known_ways.told_of();
         let decision = self.permit_with(call, decision);
+        let decision = self.with_mark(call, file.as_ref(), decision);
         // Behind the permit, as giving one strikes out what is known of files whose names have changed.
         self.learn_links();
         decision
@@ -213,9 +218,10 @@ impl Supervisor {
         };
         if let Decision::GoAndTell(under_way) = &mut decision {
             if let Some(covered) = under_way.covered {
-                return match self.may_change_on_permit(call, covered) {
-                    true => Decision::GoOnPermit(Permitted::Changes(covered)),
-                    false => decision,
+                return match (self.may_change_on_permit(call, covered), covered) {
+                    (true, Covered::Once) => Decision::GoOnPermit(Permitted::ThisOne),
+                    (true, _) => Decision::GoOnPermit(Permitted::Changes(covered)),
+                    (false, _) => decision,
                 };
             }
             if is_of_own_descriptors(call, under_way) {
@@ -240,18 +246,25 @@ impl Supervisor {
             self.ahead.known_ways.roots_may_differ();
         }
         if waits_for_children(call) && matches!(decision, Decision::Go | Decision::Wait) {
-            // Nothing has changed yet.
+            // Nothing has changed yet, or a child has gone its own way.
+            if call.awaits.is_some() && matches!(decision, Decision::Go) {
+                self.permit_look(call.pid);
+            }
             return decision;
         }
         let is_answered = matches!(decision, Decision::Answer(_));
         let is_free = matches!(decision, Decision::Go) && self.concerns_nobody_else(call);
-        if is_free || is_answered && (self.tells_only_of_a_name(call) || self.tells_of_own_children(call)) {
+        let misses_name =
+            matches!(decision, Decision::Answer(MISSING)) && matches!(call.frame.nr, nr::unlink | nr::unlinkat);
+        if is_free || is_answered && (self.tells_only_of_a_name(call, misses_name) || self.tells_of_own_children(call))
+        {
             self.permit_next_looks(call);
             match call.frame.nr {
                 // It will be missed again.
                 nr::execve | nr::statfs => self.learn_way(call),
-                nr if is_answered && permitted::is_by_name(nr) => {
+                nr if is_answered && (permitted::is_by_name(nr) || misses_name) => {
                     self.learn_directory(call);
+                    self.learn_held_directory(call);
                     self.learn_held(call);
                 }
                 _ => {}
@@ -263,6 +276,8 @@ impl Supervisor {
             if is_answered && changes_files(call) {
                 self.permit_next_looks(call);
                 self.learn_held(call);
+            } else if is_answered && permitted::kind(call.frame.nr) == Some(permitted::READ_DIRECTORY) {
+                self.permit_next_looks(call);
             }
             return decision;
         }
@@ -303,11 +318,17 @@ impl Supervisor {
     }
 
     /// Whether a call that is made as it is changes nothing that anybody else could look at.
-    fn concerns_nobody_else(&self, call: &Call) -> bool {
+    fn concerns_nobody_else(&mut self, call: &Call) -> bool {
         let is_such = match call.frame.nr {
             nr::fcntl => matches!(call.frame.args[1] as i32, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC | libc::F_GETFL),
             nr::dup | nr::pipe | nr::pipe2 | nr::ioctl => true,
             nr::getcwd | nr::statfs | nr::fstatfs | nr::fadvise64 => true,
+            nr::getppid | nr::getpeername | nr::getsockname => true,
+            // Its own limits.
+            nr::prlimit64 => call.frame.args[0] == 0,
+            nr::write => {
+                matches!(self.file_description(call.tid, call.frame.args[0] as i32), FileDescription::Nothing)
+            }
             // Of what nobody keeps, and what nobody else has locked.
             nr::close => true,
             _ => false,
@@ -315,15 +336,21 @@ impl Supervisor {
         is_such && self.ahead.is_speculative(call.pid)
     }
 
-    /// A process has begun another program. The first look of that would get a permit; it need not ask for one. Whoever
-    /// has children may have to hear of them.
-    pub(in crate::ahead) fn permit_new_program(&mut self, pid: ProcessId) {
+    /// A process has begun another program, or was born. The first look would get a permit; it need not ask for one.
+    /// Whoever has children may have to hear of them.
+    pub(in crate::ahead) fn permit_first_look(&mut self, pid: ProcessId) {
+        if self.ahead.children.of(pid).next().is_none() {
+            self.permit_look(pid);
+        }
+    }
+
+    /// The next look of a process needs no question, if there may be permits, and there is nothing that it has to be
+    /// told.
+    pub(in crate::ahead) fn permit_look(&mut self, pid: ProcessId) {
         let ahead = &self.ahead;
-        let has_to_hear = ahead.children.of(pid).next().is_some()
-            || ahead.children.has_to_hear(pid)
-            || !ahead.held_signals.of(pid).is_empty();
+        let has_to_hear = ahead.children.has_to_hear(pid) || !ahead.held_signals.of(pid).is_empty();
         // One that a rollback lets come to its agent is about to be taken back.
-        let is_concerned = has_to_hear || ahead.is_rolling_back;
+        let is_concerned = has_to_hear || ahead.is_rolling_back || self.is_reaping_due(pid);
         if !is_concerned && self.may_have_any_permit(pid.leader(), pid, permitted::LOOK) && self.may_look_at_all(pid) {
             self.give_permit(pid.leader());
         }
@@ -331,8 +358,9 @@ impl Supervisor {
 
     /// Whether a call that was answered from what is held has changed nothing: it tells of what a name leads to, and
     /// its process depends on everything already.
-    fn tells_only_of_a_name(&self, call: &Call) -> bool {
+    fn tells_only_of_a_name(&self, call: &Call, misses_name: bool) -> bool {
         let tells_of_name = match call.frame.nr {
+            _ if misses_name => true,
             nr::lseek => false,
             // The program is not there.
             nr::execve => true,
@@ -345,7 +373,7 @@ impl Supervisor {
 
     /// Whether it is enough to know that a call is being made, as its thread says: nobody has to be told when it has
     /// been.
-    fn may_be_left_alone(&mut self, call: &Call) -> bool {
+    pub(in crate::ahead) fn may_be_left_alone(&mut self, call: &Call) -> bool {
         let is_awaited = |parked: &Parked| waits_for_readiness(&parked.call);
         self.may_have_any_permit(call.tid, call.pid, permitted::CLOSE) && !self.ahead.waiting.iter().any(is_awaited)
     }
@@ -434,6 +462,13 @@ impl Supervisor {
         }
     }
 
+    /// The permit that a thread's process has, if it holds.
+    pub(in crate::ahead) fn permit_of(&self, tid: ThreadId) -> Option<u64> {
+        let world = self.world();
+        let permit = world.processes[self.tracees.get(&tid)?.process].permit.load(Ordering::SeqCst);
+        (permit != 0 && permit == world.permits.number()).then_some(permit)
+    }
+
     /// Its process may look at files from now on.
     fn give_permit(&mut self, tid: ThreadId) -> Option<(u64, usize)> {
         let (permit, thread) = self.permit_now(tid)?;
@@ -466,7 +501,7 @@ impl Supervisor {
                 false => (self.permit_now(call.tid), ahead::GO_ON_PERMIT),
             },
             Permitted::Changes(Covered::Exchange) => (self.permit_now(call.tid), ahead::GO_ON_EXCHANGE),
-            Permitted::Changes(Covered::Write) => (self.permit_now(call.tid), ahead::GO_ON_WRITE),
+            Permitted::Changes(Covered::Write | Covered::Once) => (self.permit_now(call.tid), ahead::GO_ON_WRITE),
         };
         let Some((permit, thread)) = given else { return self.reply(stopped, ahead::GO) };
         let about = match permitted {

@@ -270,6 +270,7 @@ impl Injector {
             Family::Write => permitted::WRITE,
             Family::Wait => permitted::WAIT,
             Family::Exec => permitted::EXECUTE,
+            Family::Unlink => permitted::REMOVE,
             _ => 0,
         };
         permitted::ALL & !self.rates.keys().map(kind_of).fold(0, |all, kind| all | kind)

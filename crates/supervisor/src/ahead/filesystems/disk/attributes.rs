@@ -150,6 +150,8 @@ impl Attributes {
     fn remove(&mut self, held: &HeldAttributes) {
         let Some(steps) = self.steps.get_mut(&held.inode) else { return };
         steps.retain(|(number, ..)| *number != held.number);
+        // It is the kernel's to say, or as it was before.
+        self.news.of_file(held.inode);
         if steps.is_empty() {
             self.steps.remove(&held.inode);
             self.dirs.remove(&held.inode);
@@ -183,6 +185,12 @@ impl Attributes {
             Change::NoDefaultList | Change::Owner { .. } | Change::Times { .. } => None,
         });
         modes.reduce(|all, one| all && one)
+    }
+
+    /// Whether it is held when a file was read last.
+    pub fn has_access(&self, inode: &Inode) -> bool {
+        let mut steps = self.steps.get(inode).into_iter().flatten();
+        steps.any(|(_, change, _)| matches!(change, Change::Times { access: Some(_), .. }))
     }
 
     pub fn is_empty(&self) -> bool {

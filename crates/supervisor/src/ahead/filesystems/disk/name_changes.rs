@@ -8,7 +8,7 @@ use crate::ahead::filesystems::path_walk::{Entry, Found};
 use rustix::fs::{AtFlags, RenameFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::collections::hash_map::Entry as MapEntry;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::hash::Hash;
 use std::os::fd::OwnedFd;
@@ -210,14 +210,40 @@ impl HeldName {
     }
 }
 
-/// The directory of names that are held.
+/// The directory of names that are held: its changes, by their numbers.
+type HeldDir = BTreeMap<u64, DirChange>;
+
+/// How many links directories gain by the directories in them (`..`), if all that is held is made.
 #[derive(Debug, Default)]
-struct HeldDir {
-    names: usize,
-    /// When the last of them was changed.
-    since: Duration,
-    /// How many changes of attributes were held before that.
-    attributes: u64,
+struct Links {
+    gained: HashMap<Inode, i64>,
+    /// What is a directory, of all that is held.
+    directories: HashSet<Inode>,
+}
+
+impl Links {
+    /// An inode may have been something else before.
+    fn note_kinds(&mut self, change: &NameChange) {
+        for target in targets_of(change) {
+            match target.is_dir {
+                true => self.directories.insert(target.inode),
+                false => self.directories.remove(&target.inode),
+            };
+        }
+    }
+
+    /// What a name in a directory adds counts so many times.
+    fn count(&mut self, dir: Inode, name: &HeldName, times: i64) {
+        let is_dir = |meaning: Option<Inode>| meaning.is_some_and(|inode| self.directories.contains(&inode));
+        let gain = i64::from(is_dir(name.meaning())) - i64::from(is_dir(name.disk));
+        if gain != 0 {
+            let gained = self.gained.entry(dir).or_default();
+            *gained += gain * times;
+            if *gained == 0 {
+                self.gained.remove(&dir);
+            }
+        }
+    }
 }
 
 /// When a directory got its last name, or lost one.
@@ -238,6 +264,7 @@ pub(in crate::ahead) struct HeldNames {
     /// What has such a name, or had one, or is made: how many names of each.
     targets: HashMap<Inode, (Target, usize)>,
     dirs: HashMap<Inode, HeldDir>,
+    links: Links,
     /// How many names lead on to more on the disk.
     leading_on: usize,
     pub news: News,
@@ -257,7 +284,7 @@ impl HeldNames {
     /// made of), or so many changes, that no more should be.
     pub fn is_full(&self) -> bool {
         const CHANGES_MAX: usize = 1 << 16;
-        let changes: usize = self.dirs.values().map(|dir| dir.names).sum();
+        let changes: usize = self.dirs.values().map(HeldDir::len).sum();
         changes >= CHANGES_MAX || crate::sys::are_many_descriptors_held()
     }
 
@@ -346,22 +373,14 @@ impl HeldNames {
 
     /// How many names a file will have, beyond those that the disk says; of a directory, how many directories in it.
     pub fn links_gained(&self, inode: Inode, is_dir: bool) -> i64 {
-        if !is_dir {
-            return self.index.gained(inode);
+        match is_dir {
+            true => self.links.gained.get(&inode).copied().unwrap_or(0),
+            false => self.index.gained(inode),
         }
-        let is_dir =
-            |meaning: Option<Inode>| meaning.and_then(|file| self.targets.get(&file)).is_some_and(|(of, _)| of.is_dir);
-        let held = |name: &OsString| self.names.get(&(inode, name.clone()));
-        let gained = self
-            .index
-            .names_in(inode)
-            .filter_map(held)
-            .map(|held| i64::from(is_dir(held.meaning())) - i64::from(is_dir(held.disk)));
-        gained.sum()
     }
 
     pub fn last_change_in(&self, dir: Inode) -> Option<DirChange> {
-        self.dirs.get(&dir).map(|dir| DirChange { since: dir.since, attributes: dir.attributes })
+        self.dirs.get(&dir).and_then(|dir| dir.last_key_value()).map(|(_, &change)| change)
     }
 
     /// Whether names are held of this, or in this.
@@ -392,6 +411,7 @@ impl HeldNames {
         }
         self.next_number += 1;
         let number = self.next_number;
+        self.links.note_kinds(&change);
         for (name, meaning, before) in change.meanings() {
             let leads_on = before.is_some_and(|target| target.leads_on);
             let key = (name.dir.inode, name.name.clone());
@@ -399,6 +419,7 @@ impl HeldNames {
                 MapEntry::Occupied(held) => {
                     let held = held.into_mut();
                     self.index.take_out(&key, held.meanings());
+                    self.links.count(key.0, held, -1);
                     held
                 }
                 MapEntry::Vacant(place) => {
@@ -408,11 +429,10 @@ impl HeldNames {
             };
             held.steps.push((number, meaning.map(|target| target.inode)));
             self.index.put(&key, held.meanings());
+            self.links.count(key.0, held, 1);
             self.news.of_name(name.dir.inode, name.name.as_bytes());
-            let dir = self.dirs.entry(name.dir.inode).or_default();
-            dir.names += 1;
-            dir.since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            dir.attributes = attributes;
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            self.dirs.entry(name.dir.inode).or_default().insert(number, DirChange { since, attributes });
         }
         for target in targets_of(&change) {
             self.news.of_file(target.inode);
@@ -427,6 +447,7 @@ impl HeldNames {
             let key = (name.dir.inode, name.name.clone());
             if let Some(held) = self.names.get_mut(&key) {
                 self.index.take_out(&key, held.meanings());
+                self.links.count(key.0, held, -1);
                 held.steps.retain(|(step, _)| step != number);
                 self.leading_on -= usize::from(held.leads_on);
                 if is_made {
@@ -436,12 +457,23 @@ impl HeldNames {
                 self.leading_on += usize::from(held.leads_on && !held.steps.is_empty());
                 match held.steps.is_empty() {
                     true => drop(self.names.remove(&key)),
-                    false => self.index.put(&key, held.meanings()),
+                    false => {
+                        self.links.count(key.0, held, 1);
+                        self.index.put(&key, held.meanings());
+                    }
                 }
             }
             // It may be there, or not, from now on.
             self.news.of_name(name.dir.inode, name.name.as_bytes());
-            count_down(&mut self.dirs, &name.dir.inode, |dir| &mut dir.names);
+            if let MapEntry::Occupied(mut dir) = self.dirs.entry(name.dir.inode) {
+                dir.get_mut().remove(number);
+                if dir.get().is_empty() {
+                    dir.remove();
+                }
+            }
+        }
+        if self.names.is_empty() {
+            self.links = Links::default();
         }
         for target in targets_of(change) {
             // How many names it has beyond those of the disk is another number now.
@@ -509,6 +541,50 @@ mod tests {
         assert_eq!((held.meaning(dir_inode, b"b"), held.links_gained(file.unwrap(), false)), (Some(file), 0));
         held.remove(&moved, true);
         assert!(held.is_empty());
+    }
+
+    #[test]
+    fn a_directory_was_changed_last_by_what_is_held_of_it_now() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        let at = |name: &str| entry(dir.path(), name);
+        let mut held = HeldNames::default();
+        let inode = at("a").dir.inode;
+        let removed = held.add(NameChange::Remove(at("a")), 3);
+        let before = held.last_change_in(inode).unwrap();
+        let moved = held.add(NameChange::Rename { from: at("b"), to: at("c"), keeps: false }, 5);
+        assert!(held.last_change_in(inode).is_some_and(|last| last.since > before.since && last.attributes == 5));
+        held.remove(&moved, false);
+        assert!(held.last_change_in(inode).is_some_and(|last| last.since == before.since && last.attributes == 3));
+        held.remove(&removed, false);
+        assert!(held.last_change_in(inode).is_none() && !held.has_names_in(inode));
+    }
+
+    #[test]
+    fn a_directory_has_a_link_for_each_directory_in_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["one", "two", "two/sub"] {
+            std::fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let at = |name: &str| entry(dir.path(), name);
+        let of = |file: &str, name: &str| DiskName { file: at(file).file, ..at(name) };
+        let inode = at("one").dir.inode;
+        let mut held = HeldNames::default();
+        let gained = |held: &HeldNames| held.links_gained(inode, true);
+        let removed = held.add(NameChange::Remove(at("one")), 0);
+        assert_eq!(gained(&held), -1);
+        let replaced = held.add(NameChange::Rename { from: at("two"), to: at("one"), keeps: false }, 0);
+        assert_eq!(gained(&held), -1, "one of two is left");
+        let back = held.add(NameChange::Rename { from: of("two", "one"), to: of("one", "two"), keeps: false }, 0);
+        let file = held.add(NameChange::Rename { from: at("file"), to: of("two", "one"), keeps: false }, 0);
+        assert_eq!(gained(&held), -1, "a file is no directory");
+        held.remove(&file, false);
+        held.remove(&removed, true);
+        assert_eq!(gained(&held), 0, "that one is gone from the disk");
+        held.remove(&back, false);
+        held.remove(&replaced, false);
+        assert!(gained(&held) == 0 && held.is_empty() && held.links.gained.is_empty());
     }
 
     #[test]

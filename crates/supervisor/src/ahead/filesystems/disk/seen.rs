@@ -150,7 +150,7 @@ impl Supervisor {
         links.saturating_add_signed(gained).saturating_sub(staged as u64)
     }
 
-    fn show_held(&self, stat: &Stat, shown: &mut Shown) {
+    pub(in crate::ahead) fn show_held(&self, stat: &Stat, shown: &mut Shown) {
         let inode: Inode = (stat.st_dev, stat.st_ino);
         shown.links = self.links_shown(stat, shown.links);
         let contents = &self.ahead.contents;

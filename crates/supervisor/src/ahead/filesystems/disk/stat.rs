@@ -2,7 +2,7 @@
 //! are replaced.
 
 use crate::ahead::Call;
-use rustix::fs::Timespec;
+use rustix::fs::{Stat, Timespec};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use syscall_table::nr;
@@ -20,6 +20,24 @@ pub(in crate::ahead) struct Shown {
     pub access: Timespec,
     pub contents: Timespec,
     pub changed: Timespec,
+}
+
+impl Shown {
+    /// As the kernel says.
+    pub fn of(stat: &Stat) -> Self {
+        let time = |seconds: i64, nanoseconds: u64| Timespec { tv_sec: seconds, tv_nsec: nanoseconds as i64 };
+        Self {
+            links: stat.st_nlink,
+            mode: stat.st_mode,
+            user: stat.st_uid,
+            group: stat.st_gid,
+            size: stat.st_size as u64,
+            blocks: stat.st_blocks as u64,
+            access: time(stat.st_atime, stat.st_atime_nsec),
+            contents: time(stat.st_mtime, stat.st_mtime_nsec),
+            changed: time(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
 }
 
 /// Where they stand.
