@@ -1,20 +1,20 @@
-//! A client: callers wait for their replies, one thread receives, one sends, and connects again.
+//! A client: callers send what the socket takes at once, and wait for their replies; one thread receives, and connects
+//! again, and one sends the rest.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bluefs::op::{Effect, Failure};
 use bluefs::query::{Answer, Query};
 use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Interval, Key, Outcome, Runs, Step};
-use bluefs_net::{Cutter, Sender};
-use bluefs_wire::{LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION};
+use bluefs_net::{outbox, Cutter, Outbox, AT_ONCE_BYTES_MAX};
+use bluefs_wire::{frame, LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION};
 
 use crate::address::Address;
 use crate::disk::Disk;
 use crate::line::{self, ConnectError, Line, SILENCE_MAX};
-use crate::state::{Counts, State};
+use crate::state::{Counts, Output, State};
 use crate::{Front, OnDisconnect, Ticket};
 
 /// How often somebody who waits looks whether they are to give up.
@@ -39,13 +39,8 @@ struct Shared {
     cutter: Mutex<Option<Cutter>>,
     /// How many there were.
     connection: AtomicU64,
-    traffic: Arc<Traffic>,
-}
-
-/// Bytes of all connections.
-#[derive(Debug, Default)]
-struct Traffic {
-    sent: AtomicU64,
+    /// Bytes of all connections.
+    sent: Arc<AtomicU64>,
     received: AtomicU64,
 }
 
@@ -96,7 +91,8 @@ impl Client {
             front: OnceLock::new(),
             cutter: Mutex::new(None),
             connection: AtomicU64::new(0),
-            traffic: Arc::default(),
+            sent: Arc::default(),
+            received: AtomicU64::new(0),
         });
         let keeper = shared.clone();
         let spawned = std::thread::Builder::new().name("connection".to_owned()).spawn(move || keeper.keep(line));
@@ -225,9 +221,9 @@ impl Client {
         Opening(self, None)
     }
 
-    /// Something that was opened is closed.
-    pub fn close(&self, ino: Ino) {
-        self.state().close(ino);
+    /// Something that was opened is closed. Whether it had no name any more.
+    pub fn close(&self, ino: Ino) -> bool {
+        self.state().close(ino)
     }
 
     /// Whether something is open.
@@ -337,7 +333,7 @@ impl Drop for Handle {
         let mut state = self.0.lock();
         if let Some(output) = state.output.take() {
             // The thread that sends ends the connection behind it.
-            let _ = output.send(Request::Goodbye {});
+            output.send(Request::Goodbye {});
         }
         state.dead = Some(Errno::IO);
         let disk = state.disk.clone();
@@ -373,8 +369,7 @@ impl Shared {
     }
 
     fn counts(&self, state: &State) -> Counts {
-        let Traffic { sent, received } = &*self.traffic;
-        let (sent_bytes, received_bytes) = (sent.load(Ordering::Relaxed), received.load(Ordering::Relaxed));
+        let (sent_bytes, received_bytes) = (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed));
         Counts { sent_bytes, received_bytes, ..state.counts() }
     }
 
@@ -411,12 +406,11 @@ impl Shared {
     }
 
     fn use_line(self: &Arc<Shared>, line: Line) {
-        let Line { mut receiver, sender, .. } = line;
+        let Line { mut receiver, mut sender, .. } = line;
         let Ok(cutter) = sender.cutter() else { return };
-        let (to_output, output) = mpsc::channel();
-        let traffic = self.traffic.clone();
-        let send = move || send(sender, &output, &traffic);
-        let sending = std::thread::Builder::new().name("send".to_owned()).spawn(send);
+        sender.set_counter(self.sent.clone());
+        let (output, rest) = outbox(sender);
+        let sending = std::thread::Builder::new().name("send".to_owned()).spawn(move || rest.send(drop));
         let Ok(sending) = sending else { return };
         // On a connection the first word is that no lease of the one before is used.
         self.connection.fetch_add(1, Ordering::Relaxed);
@@ -431,13 +425,13 @@ impl Shared {
                 return;
             }
             *self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(cutter);
-            state.connected(to_output.clone());
+            state.connected(output.clone());
         }
         self.changed.notify_all();
         let (mut heard, mut received) = (Instant::now(), 0);
         loop {
             let next = receiver.receive::<Reply>();
-            self.traffic.received.fetch_add(receiver.received() - received, Ordering::Relaxed);
+            self.received.fetch_add(receiver.received() - received, Ordering::Relaxed);
             received = receiver.received();
             match next {
                 Ok(Some(Reply::Refused { why, .. })) => {
@@ -449,12 +443,12 @@ impl Shared {
                     self.take_in(reply);
                 }
                 Err(error) if bluefs_net::is_timeout(&error) && heard.elapsed() < SILENCE_MAX => {
-                    let _ = to_output.send(Request::Ping { tag: 0 });
+                    Output::send(&output, Request::Ping { tag: 0 });
                 }
                 Ok(None) | Err(_) => break,
             }
         }
-        drop(to_output);
+        drop(output);
         let mut state = self.lock();
         state.disconnected();
         if self.on_disconnect == OnDisconnect::Error {
@@ -538,17 +532,12 @@ impl Shared {
     }
 }
 
-fn send(mut sender: Sender, output: &mpsc::Receiver<Request>, traffic: &Traffic) {
-    let mut sent = 0;
-    while let Ok(request) = output.recv() {
-        let is_over = sender.send(&request).is_err();
-        traffic.sent.fetch_add(sender.sent() - sent, Ordering::Relaxed);
-        sent = sender.sent();
-        if is_over {
-            break;
-        }
-    }
-    if let Ok(cutter) = sender.cutter() {
-        cutter.cut();
+impl Output for Outbox {
+    fn send(&self, request: Request) {
+        // A connection that is over ends by itself, and on the next one is sent again what has no reply.
+        let _ = match request.bytes() {
+            len if len > AT_ONCE_BYTES_MAX => self.send_large(len, move || frame(&request)),
+            _ => Outbox::send(self, frame(&request)),
+        };
     }
 }

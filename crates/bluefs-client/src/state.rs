@@ -1,7 +1,6 @@
 //! What a session remembers, whatever becomes of its connections.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::mpsc::Sender;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +46,12 @@ impl Pending {
 /// An outcome, and the inodes that were changed, if they were told.
 type Decided = (Result<Outcome, Errno>, Vec<(Ino, Option<Inode>)>);
 
+/// Where messages go, in their order.
+pub trait Output: std::fmt::Debug + Send {
+    /// Sends one. If the connection is ending, what has no reply is sent again on the next one.
+    fn send(&self, request: Request);
+}
+
 /// What a session does, for people.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -82,7 +87,7 @@ fn now() -> Millis {
 #[derive(Debug)]
 pub struct State {
     /// Where messages go; `None`: there is no connection.
-    pub output: Option<Sender<Request>>,
+    pub output: Option<Box<dyn Output>>,
     /// There was a connection. It may be gone.
     pub was_connected: bool,
     /// The session and its epoch.
@@ -166,9 +171,8 @@ impl State {
     }
 
     fn send(&mut self, request: Request) {
-        // If the connection is ending, what has no reply is sent again on the next one.
         if let Some(output) = &self.output {
-            let _ = output.send(request);
+            output.send(request);
         }
     }
 
@@ -322,8 +326,8 @@ impl State {
     }
 
     /// A new connection: everything without a reply is sent again, intervals in their order.
-    pub fn connected(&mut self, output: Sender<Request>) {
-        self.output = Some(output);
+    pub fn connected(&mut self, output: impl Output + 'static) {
+        self.output = Some(Box::new(output));
         self.was_connected = true;
         for lock in self.locks.all() {
             let tag = self.next_tag;
@@ -537,8 +541,9 @@ impl State {
         self.release();
     }
 
-    /// One who had it open less.
-    pub fn close(&mut self, ino: Ino) {
+    /// One who had it open less. Whether it has no name.
+    pub fn close(&mut self, ino: Ino) -> bool {
+        let is_nameless = self.orphans.contains(&ino);
         if let Some(count) = self.open.get_mut(&ino) {
             *count -= 1;
             if *count == 0 {
@@ -547,6 +552,7 @@ impl State {
             }
         }
         self.release();
+        is_nameless
     }
 
     /// Whether a lock on this file was lost since it was opened: its contents may be another's by now.
@@ -574,9 +580,16 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{channel, Receiver};
+    use std::sync::mpsc::{channel, Receiver, Sender};
 
     use super::*;
+
+    impl Output for Sender<Request> {
+        fn send(&self, request: Request) {
+            // A test may not look.
+            let _ = Sender::send(self, request);
+        }
+    }
 
     fn connected(state: &mut State) -> Receiver<Request> {
         let (to_output, output) = channel();

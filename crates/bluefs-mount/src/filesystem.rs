@@ -81,8 +81,9 @@ impl Volume {
 
     /// A file is closed, and frees room if it has no name.
     pub fn closed(&self, ino: Ino) {
-        self.client.close(ino);
-        self.space().changed();
+        if self.client.close(ino) {
+            self.space().changed();
+        }
     }
 
     pub fn change(&self, caller: &Caller, change: Change) -> Result<Told, Errno> {

@@ -4,8 +4,10 @@
 //! lease is recalled, the kernel forgets first, and the lease is given back behind that. The kernel must never keep
 //! what it was told *before* it was told to forget:
 //!
-//! - Of attributes it compares a version, which it has looked at before it asked, if it has the inode. So a time is
-//!   told only of inodes that the kernel has asked about by their numbers.
+//! - Of attributes it compares a version, which it has looked at before it asked, if it has the inode. Of an inode that
+//!   it may not have, and is given with a name, it compares nothing. Before a lease is given back, these are forgotten
+//!   once more when whoever asked has gone on. The mount itself changes only inodes that the kernel has, unless they
+//!   have several names: these get no time (docs/decisions/0263).
 //! - Of names it compares nothing. So before a lease is given back, whoever was given an answer about a name has to
 //!   have gone on ([`crate::landed`]), and then the kernel is told name by name to ask again, by a process of its own
 //!   ([`crate::forgetter`]).
@@ -20,6 +22,7 @@
 //! for its attributes, which are forgotten, and is not answered before the operation is over (docs/decisions/0258).
 
 use std::cell::{Cell, RefCell};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::hash::RandomState;
@@ -79,6 +82,8 @@ struct Told {
     names_until: Option<Instant>,
     /// Names that it is to ask about again before the lease of their group is given back.
     expiring: Vec<(Ino, Name)>,
+    /// Inodes whose attributes it forgets once more before that, as who asked may not have gone on.
+    arriving: Vec<Ino>,
     /// Directories in which names are being changed that it may say by itself: how many changes are under way, and the
     /// threads whose changes are answered.
     changing: BTreeMap<Ino, Changes>,
@@ -103,16 +108,18 @@ struct Changing {
 
 #[derive(Debug)]
 struct Sure {
-    inos: BTreeSet<Ino>,
+    /// With the thread that was given the attributes with a name, of an inode that the kernel may not have had.
+    inos: BTreeMap<Ino, Option<u32>>,
     until: Instant,
 }
 
 impl Told {
-    /// The inodes of which the kernel may say something that is about to change. It is noted no more.
+    /// The inodes of which the kernel may say something that is about to change. If it may be anything it is noted no
+    /// more.
     fn touched(&mut self, touched: &Touched) -> Vec<Ino> {
         if touched.anything {
             self.listings.change_group(None);
-            return self.take(None);
+            return self.take(None).into_iter().map(|(ino, _)| ino).collect();
         }
         self.listings.change(&touched.keys);
         let inos: BTreeSet<Ino> = touched.keys.iter().map(Key::ino).collect();
@@ -120,11 +127,17 @@ impl Told {
     }
 
     fn is_sure(&self, ino: Ino) -> bool {
-        self.sure.get(&ino.group()).is_some_and(|sure| sure.inos.contains(&ino))
+        self.sure.get(&ino.group()).is_some_and(|sure| sure.inos.contains_key(&ino))
     }
 
-    /// Notes that the kernel may say attributes for so long; `false`: it is told of too many.
-    fn note(&mut self, ino: Ino, sure: Duration) -> bool {
+    /// The thread that was given attributes of an inode that the kernel may not have had.
+    fn arrives_at(&self, ino: Ino) -> Option<u32> {
+        *self.sure.get(&ino.group())?.inos.get(&ino)?
+    }
+
+    /// Notes that the kernel may say attributes for so long; `false`: it is told of too many. `to`: the thread that is
+    /// given them, if the kernel may not have the inode.
+    fn note(&mut self, ino: Ino, sure: Duration, to: Option<u32>) -> bool {
         let now = Instant::now();
         if self.count >= SURE_MAX {
             self.sure.retain(|_, sure| now < sure.until + LATE_MAX);
@@ -133,18 +146,24 @@ impl Told {
         if self.count >= SURE_MAX {
             return false;
         }
-        let group = self.sure.entry(ino.group()).or_insert_with(|| Sure { inos: BTreeSet::new(), until: now });
-        self.count += usize::from(group.inos.insert(ino));
+        let group = self.sure.entry(ino.group()).or_insert_with(|| Sure { inos: BTreeMap::new(), until: now });
+        match group.inos.entry(ino) {
+            Entry::Vacant(new) => {
+                new.insert(to);
+                self.count += 1;
+            }
+            Entry::Occupied(mut old) => *old.get_mut() = to.or(*old.get()),
+        }
         group.until = group.until.max(now + sure);
         true
     }
 
-    fn take(&mut self, group: Option<Group>) -> Vec<Ino> {
+    fn take(&mut self, group: Option<Group>) -> Vec<(Ino, Option<u32>)> {
         let taken: Vec<Sure> = match group {
             Some(group) => self.sure.remove(&group).into_iter().collect(),
             None => std::mem::take(&mut self.sure).into_values().collect(),
         };
-        let inos: Vec<Ino> = taken.into_iter().flat_map(|sure| sure.inos).collect();
+        let inos: Vec<(Ino, Option<u32>)> = taken.into_iter().flat_map(|sure| sure.inos).collect();
         self.count -= inos.len();
         inos
     }
@@ -356,6 +375,22 @@ impl Kernel {
         }
     }
 
+    /// It forgets attributes once more that somebody may not have taken in when it was told to forget.
+    fn forget_arriving(&self, group: Option<Group>) {
+        let arriving = {
+            let mut told = self.told();
+            let is_it = |ino: &Ino| group.is_none_or(|group| ino.group() == group);
+            let (ours, others): (Vec<_>, Vec<_>) = std::mem::take(&mut told.arriving).into_iter().partition(is_it);
+            told.arriving = others;
+            ours
+        };
+        if !arriving.is_empty() {
+            // They have after this time.
+            let _ = self.landed.wait(NAMES_LATE_MAX);
+            arriving.into_iter().for_each(|ino| self.forget_attributes(ino));
+        }
+    }
+
     /// The kernel asks about these again; `false`: that is not known after so long.
     fn expire(&self, names: &[(Ino, Name)], patience: Duration) -> bool {
         let begun = Instant::now();
@@ -404,16 +439,29 @@ fn notify(mut device: &File, len: u32, code: i32, body: &[u8]) {
 
 impl Telling<'_> {
     /// For how long the kernel may say by itself what a name means, and the attributes of that, if both are known for
-    /// so long. `to`: the thread that is told so.
-    pub fn name(&self, dir: Ino, name: &Name, ino: Ino, sure: Duration, to: u32) -> (Duration, Duration) {
+    /// so long. `has_others`: it may have other names. `to`: the thread that is told so.
+    pub fn name(
+        &self,
+        dir: Ino,
+        name: &Name,
+        (ino, has_others): (Ino, bool),
+        sure: Duration,
+        to: u32,
+    ) -> (Duration, Duration) {
         let sure = self.of_kernels_with_epochs(sure);
         let mut told = self.kernel.told();
-        let may = !sure.is_zero() && told.known.contains(&ino) && told.listings.is_good(ino, true);
-        let may = may && !told.changing.contains_key(&ino);
         let may_keep = self.kernel.may_keep_names();
-        let keeps = may && may_keep && told.names.ask(dir, name);
-        // A name that it is to keep and is told for no time yet has attributes for no time, either.
-        let may = may && (keeps || !may_keep) && told.note(ino, sure);
+        let is_known = told.known.contains(&ino);
+        // Of what the kernel may not have it compares no version: see the module.
+        let may_arrive = |told: &Told| {
+            let other = told.arrives_at(ino).filter(|other| *other != to);
+            may_keep && !has_others && to != 0 && !other.is_some_and(|other| self.kernel.landed.may_go_on(other))
+        };
+        let may = !sure.is_zero() && told.listings.is_good(ino, true) && !told.changing.contains_key(&ino);
+        let may = may && (is_known || may_arrive(&told)) && told.note(ino, sure, (!is_known).then_some(to));
+        let keeps = may && may_keep && told.names.tell(dir, name);
+        // A name that it is to keep and is told for no time has attributes for no time, either.
+        let may = keeps || (may && !may_keep);
         if keeps {
             told.names_until = told.names_until.max(Some(Instant::now() + sure + NAMES_LATE_MAX));
             self.kernel.landed.given(to);
@@ -443,7 +491,7 @@ impl Telling<'_> {
         if !told.listings.is_good(ino, !sure.is_zero()) {
             return None;
         }
-        let may = !sure.is_zero() && !told.changing.contains_key(&ino) && told.note(ino, sure);
+        let may = !sure.is_zero() && !told.changing.contains_key(&ino) && told.note(ino, sure, None);
         Some(if may { sure } else { Duration::ZERO })
     }
 
@@ -493,13 +541,18 @@ impl Front for Kernel {
         told.expiring.extend(names);
         told.listings.change_group(group);
         let sure = told.take(group);
+        let is_arriving = |(ino, to): &(Ino, Option<u32>)| to.filter(|to| self.landed.may_go_on(*to)).map(|_| *ino);
+        let arriving: Vec<Ino> = sure.iter().filter_map(is_arriving).collect();
+        let has_arriving = !arriving.is_empty();
+        told.arriving.extend(arriving);
         drop(told);
-        sure.into_iter().for_each(|ino| self.forget_attributes(ino));
+        sure.into_iter().for_each(|(ino, _)| self.forget_attributes(ino));
         let has_pages = self.pages.change_group(group);
-        has_names || has_pages
+        has_names || has_arriving || has_pages
     }
 
     fn forget_contents(&self, group: Option<Group>) {
+        self.forget_arriving(group);
         self.expire_names(group);
         self.forget_pages(|ino| group.is_none_or(|group| ino.group() == group));
     }
@@ -589,11 +642,10 @@ mod tests {
     #[test]
     fn names_are_sure_only_of_inodes_that_the_kernel_has() {
         let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
-        let name = |sure| kernel.telling().name(DIR, &name("a"), INO, sure, CALLER);
+        let name = |sure| kernel.telling().name(DIR, &name("a"), (INO, true), sure, CALLER);
         let (never, both) = ((Duration::ZERO, Duration::ZERO), (SURE, SURE));
         assert_eq!(name(SURE), never);
         assert_eq!(kernel.telling().attributes(INO, SURE), Some(SURE));
-        assert_eq!(name(SURE), never, "it asks about the name for the first time");
         assert_eq!(name(SURE), both);
         kernel.changed([INO, Ino(71)].into_iter());
         assert_eq!(codes(&mut theirs), [INVAL_INODE]);
@@ -614,11 +666,35 @@ mod tests {
     }
 
     #[test]
+    fn attributes_that_come_with_a_name_are_forgotten_once_more_behind_whoever_asked() {
+        let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
+        let name = |has_others, to| kernel.telling().name(DIR, &name("a"), (INO, has_others), SURE, to);
+        let (never, both) = ((Duration::ZERO, Duration::ZERO), (SURE, SURE));
+        assert_eq!(name(true, CALLER), never, "another name may be changed meanwhile");
+        assert_eq!(name(false, 0), never, "whether it goes on cannot be seen");
+        assert_eq!(name(false, CALLER), both);
+        assert_eq!(name(false, 1), never, "somebody else may not have gone on");
+        assert!(kernel.forget(Some(INO.group())));
+        assert_eq!(codes(&mut theirs), [INVAL_INODE]);
+        kernel.forget_contents(Some(DIR.group()));
+        assert_eq!(codes(&mut theirs), [], "another group");
+        kernel.forget_contents(Some(INO.group()));
+        assert_eq!(codes(&mut theirs), [INVAL_INODE]);
+        assert_eq!(name(false, CALLER), both);
+        kernel.asks(CALLER);
+        assert!(!kernel.forget(Some(INO.group())), "it has gone on");
+        assert_eq!(codes(&mut theirs), [INVAL_INODE]);
+        assert_eq!((name(false, CALLER), kernel.telling().attributes(INO, SURE)), (both, Some(SURE)));
+        assert!(kernel.forget(Some(INO.group())), "the kernel may have forgotten it in between");
+        assert_eq!(codes(&mut theirs), [INVAL_INODE]);
+    }
+
+    #[test]
     fn names_that_are_not_kept_need_not_be_forgotten() {
         let (kernel, mut theirs) = kernel_that(false, EPOCHS_SINCE);
         kernel.telling().attributes(INO, SURE);
         for _ in 0..3 {
-            assert_eq!(kernel.telling().name(DIR, &name("a"), INO, SURE, CALLER), (Duration::ZERO, SURE));
+            assert_eq!(kernel.telling().name(DIR, &name("a"), (INO, false), SURE, CALLER), (Duration::ZERO, SURE));
             assert_eq!(kernel.telling().absent(DIR, &name("b"), SURE, CALLER), Duration::ZERO);
         }
         let keys = [Key::Name(DIR, name("a")), Key::Name(DIR, name("b")), Key::Attr(INO)];

@@ -29,9 +29,11 @@ const THREADS_MAX: usize = 4096;
 pub struct Landed(Mutex<HashMap<u32, Instant>>);
 
 impl Landed {
-    /// A thread makes a request: what it was given before it has taken in.
+    /// A thread makes a request: what it was given before it has taken in. All that the mount does not see are 0.
     pub fn asks(&self, thread: u32) {
-        self.threads().remove(&thread);
+        if thread != 0 {
+            self.threads().remove(&thread);
+        }
     }
 
     /// It is being given an answer. Who asks [`Landed::wait`] has waited until that is written.
@@ -48,6 +50,11 @@ impl Landed {
         if let Some(given) = self.threads().get_mut(&thread) {
             *given = Instant::now();
         }
+    }
+
+    /// Whether a thread may still have to go on with what it was given.
+    pub fn may_go_on(&self, thread: u32) -> bool {
+        self.threads().contains_key(&thread)
     }
 
     /// Waits until all have gone on that have been given an answer; `false`: some have not within this time.
@@ -70,11 +77,15 @@ impl Landed {
     /// first.
     pub fn has_gone_on(&self, thread: u32, at: Instant, ran: &mut Option<Duration>) -> bool {
         let given = self.threads().get(&thread).copied();
-        if given.is_none_or(|given| given > at || given.elapsed() >= LATE_MAX) {
+        if given.is_none_or(|given| given.elapsed() >= LATE_MAX) {
             return true;
         }
         if thread == 0 {
-            return false;
+            // Another one may have been given something since.
+            return at.elapsed() >= LATE_MAX;
+        }
+        if given.is_some_and(|given| given > at) {
+            return true;
         }
         match Stat::of(id(thread)).and_then(|stat| stat.state()) {
             // Uninterruptibly it may wait for pages of the inode of which it was told.
@@ -150,6 +161,15 @@ mod tests {
         let landed = Landed::default();
         landed.given(0);
         assert!(!landed.wait(SOON));
-        assert!(landed.wait(LATE_MAX));
+        landed.asks(0);
+        assert!(!landed.wait(SOON), "it may be another one that asks");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| landed.wait(LATE_MAX + LATE_MAX / 2));
+            std::thread::sleep(SOON);
+            landed.given(0);
+            std::thread::sleep(10 * SOON);
+            assert!(!waits.is_finished(), "it may be another one that was given something");
+            assert!(waits.join().expect("no panic"));
+        });
     }
 }

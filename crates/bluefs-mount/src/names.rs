@@ -28,8 +28,14 @@ pub struct Changing {
 }
 
 impl Names {
-    /// The kernel asks about a name, whether it may say by itself what that means from now on. Not when it asks for the
-    /// first time: so many are asked about once, and then made.
+    /// The kernel asks about a name that is there, whether it may say by itself what that means from now on. Not if there
+    /// are too many.
+    pub fn tell(&mut self, dir: Ino, name: &Name) -> bool {
+        self.ask(dir, name) || (self.count < NAMES_MAX && self.ask(dir, name))
+    }
+
+    /// The kernel asks about a name that is not there. Not when it asks for the first time: so many are asked about
+    /// once, and then made.
     pub fn ask(&mut self, dir: Ino, name: &Name) -> bool {
         let key = (dir, name.clone());
         if let Some(told) = self.groups.get_mut(&dir.group()).and_then(|names| names.get_mut(&key)) {
@@ -109,6 +115,8 @@ mod tests {
         assert_eq!(names.take(Some(DIR.group())), [(DIR, name("a"))]);
         assert_eq!(names.take(None), [], "once");
         assert!(names.ask(DIR, &name("a")), "it was asked about before");
+        assert!(names.tell(DIR, &name("b")), "it is there");
+        assert_eq!(names.take(None), [(DIR, name("a")), (DIR, name("b"))]);
     }
 
     #[test]

@@ -129,7 +129,8 @@ impl Filesystem for Requests {
         self.volume.kernel.asks(who.thread);
         let tell = move |(telling, Found { found, sure }): (Telling<'_>, Found)| match found {
             Ok((ino, inode)) => {
-                let (name_sure, sure) = telling.name(dir, &name, ino, sure, who.thread);
+                let has_others = inode.nlink > 1 && inode.kind != Kind::Dir;
+                let (name_sure, sure) = telling.name(dir, &name, (ino, has_others), sure, who.thread);
                 reply.entry_with_ttls(&sure, &name_sure, &convert::attr(ino, &inode), Generation(0));
             }
             Err(Errno::NOENT) if !telling.absent(dir, &name, sure, who.thread).is_zero() => reply_absent(reply, sure),

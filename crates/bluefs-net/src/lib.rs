@@ -1,11 +1,15 @@
-//! Messages of BlueFS over a socket, in both directions at once: one thread receives, another one sends.
+//! Messages of BlueFS over a socket, in both directions at once: one thread receives, and whoever has something sends it
+//! at once, or leaves it to another thread.
 #![forbid(unsafe_code)]
 
 mod hex;
+mod outbox;
 mod tls;
 
+use std::borrow::Cow;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -13,6 +17,7 @@ use bluefs_wire::{frame, Frames, Wire};
 use rustls::Connection;
 
 pub use hex::{from_hex, to_hex};
+pub use outbox::{outbox, Outbox, Over, Rest, Taken, AT_ONCE_BYTES_MAX};
 pub use tls::{sha256, Acceptor, Identity};
 
 /// Bytes that are read at once.
@@ -40,7 +45,9 @@ pub struct Receiver {
 pub struct Sender {
     socket: TcpStream,
     tls: Option<Shared>,
-    sent: u64,
+    /// What the socket has not taken yet.
+    rest: Vec<u8>,
+    sent: Arc<AtomicU64>,
 }
 
 /// What ends a connection from another thread.
@@ -74,7 +81,7 @@ fn encrypted(mut socket: TcpStream, mut tls: Connection) -> io::Result<(Receiver
 
 fn both(socket: TcpStream, tls: Option<Shared>) -> io::Result<(Receiver, Sender)> {
     socket.set_nodelay(true)?;
-    let sender = Sender { socket: socket.try_clone()?, tls: tls.clone(), sent: 0 };
+    let sender = Sender { socket: socket.try_clone()?, tls: tls.clone(), rest: Vec::new(), sent: Arc::default() };
     Ok((Receiver { socket, tls, frames: Frames::new(), bytes: vec![0; READ_BYTES], received: 0 }, sender))
 }
 
@@ -146,25 +153,54 @@ impl Sender {
 
     /// Sends a message that stands in its frame.
     pub fn send_frame(&mut self, frame: &[u8]) -> io::Result<()> {
-        let Some(tls) = &self.tls else {
-            self.sent += frame.len() as u64;
-            return self.socket.write_all(frame);
-        };
-        let mut bytes = Vec::with_capacity(frame.len() + 1024);
-        {
-            let mut tls = lock(tls);
-            tls.writer().write_all(frame)?;
-            while tls.wants_write() {
-                tls.write_tls(&mut bytes)?;
-            }
-        }
-        self.sent += bytes.len() as u64;
-        self.socket.write_all(&bytes)
+        self.flush()?;
+        let sealed = self.sealed(frame)?;
+        self.count(sealed.len());
+        self.socket.write_all(&sealed)
     }
 
-    /// Bytes that were given to the socket, behind the handshake.
-    pub fn sent(&self) -> u64 {
-        self.sent
+    /// Sends what the socket did not take.
+    pub fn flush(&mut self) -> io::Result<()> {
+        let rest = std::mem::take(&mut self.rest);
+        self.count(rest.len());
+        self.socket.write_all(&rest)
+    }
+
+    /// Hands a message that stands in its frame to the socket, without waiting; `false`: it has not taken all of it, and
+    /// [`Sender::flush`] sends the rest.
+    pub fn offer(&mut self, frame: &[u8]) -> io::Result<bool> {
+        let sealed = self.sealed(frame)?;
+        let taken = if self.rest.is_empty() { outbox::offer(&self.socket, &sealed)? } else { 0 };
+        self.rest.extend_from_slice(&sealed[taken..]);
+        self.count(taken);
+        Ok(self.rest.is_empty())
+    }
+
+    /// A frame as it goes over the line.
+    fn sealed<'f>(&self, frame: &'f [u8]) -> io::Result<Cow<'f, [u8]>> {
+        let Some(tls) = &self.tls else { return Ok(Cow::Borrowed(frame)) };
+        let mut bytes = Vec::with_capacity(frame.len() + 1024);
+        let mut tls = lock(tls);
+        tls.writer().write_all(frame)?;
+        while tls.wants_write() {
+            tls.write_tls(&mut bytes)?;
+        }
+        Ok(Cow::Owned(bytes))
+    }
+
+    fn count(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Counts bytes that are given to the socket from now on there.
+    pub fn set_counter(&mut self, sent: Arc<AtomicU64>) {
+        self.sent = sent;
+    }
+
+    /// Ends the connection: both ends fail.
+    pub fn end(&self) {
+        // It may be closed already.
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 
     /// Something that can end the connection from another thread.

@@ -154,7 +154,7 @@ impl Gauge {
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     received: AtomicU64,
-    sent: AtomicU64,
+    sent: Arc<AtomicU64>,
 }
 
 /// What one thread has told [`Traffic`] of.
@@ -168,10 +168,9 @@ impl Traffic {
         told.0 = all;
     }
 
-    /// A connection has sent so much in all.
-    pub fn sent(&self, all: u64, told: &mut Told) {
-        self.sent.fetch_add(all - told.0, Ordering::Relaxed);
-        told.0 = all;
+    /// Where connections count what they send.
+    pub fn sent_counter(&self) -> Arc<AtomicU64> {
+        self.sent.clone()
     }
 
     /// Received and sent.

@@ -1,5 +1,5 @@
-//! Sockets, clocks and threads around the engine: one thread decides, each connection has one that receives and one
-//! that sends.
+//! Sockets, clocks and threads around the engine: one thread decides, and sends what the sockets take at once; each
+//! connection has one that receives, and one that sends the rest.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bluefs::Time;
-use bluefs_net::{Acceptor, Cutter, Sender};
+use bluefs_net::{outbox, Acceptor, Cutter, Outbox, Taken, AT_ONCE_BYTES_MAX};
 use bluefs_store::{Store, StoreError};
 use bluefs_wire::{frame, Refusal, Reply, Request, FRAME_BYTES_MAX};
 
@@ -18,7 +18,6 @@ use crate::access::Everybody;
 use crate::bounds::{Place, Room, Strangers, Unsent, STRANGERS_MAX, WAITING_BYTES_MAX, WAITING_OF_ONE_MAX};
 use crate::engine::{Access, Action, ConnectionId, Engine, Event, Now};
 use crate::figures::{word, Figures, Gauge, Guest, Note, Told, Traffic};
-use crate::session::bytes_of;
 
 /// Events that are decided in one turn, at most: one batch of the store.
 const TURN_EVENTS_MAX: usize = 512;
@@ -61,14 +60,9 @@ enum Input {
     Stop,
 }
 
-enum Output {
-    Frame(Vec<u8>),
-    Close,
-}
-
 /// A connection, as the deciding thread sees it.
 struct Line {
-    output: mpsc::Sender<Output>,
+    output: Outbox,
     unsent: Arc<Unsent>,
     cutter: Cutter,
     is_cut: bool,
@@ -116,6 +110,8 @@ pub struct Server {
     shared: Arc<Shared>,
     /// The places of the messages that are decided now.
     taken: Vec<Place>,
+    /// Frames of one connection that are sent together.
+    joined: Option<(ConnectionId, Vec<u8>)>,
     /// What is counted by the thread that decides.
     counted: Figures,
     gauge: Gauge,
@@ -140,6 +136,7 @@ impl Server {
             lines: BTreeMap::new(),
             shared,
             taken: Vec::new(),
+            joined: None,
             counted: Figures::default(),
             gauge: Gauge::default(),
             told_at: clock,
@@ -193,6 +190,7 @@ impl Server {
             }
             self.taken.clear();
             actions.into_iter().for_each(|action| self.perform(action));
+            self.send_joined();
             self.shared.strangers.end_late();
             if self.told_at.elapsed() >= FIGURES_AGE_MAX {
                 self.tell_figures()?;
@@ -298,23 +296,39 @@ impl Server {
             Action::Send(to, reply) => {
                 self.counted.replies += 1;
                 self.notice(to, &reply);
-                let Some(line) = self.lines.get_mut(&to).filter(|line| !line.is_cut) else { return };
                 let frame = frame(&reply);
-                let (own, all) = line.unsent.add(frame.len() + FRAME_EXTRA_BYTES);
-                if own > UNSENT_BYTES_MAX || line.output.send(Output::Frame(frame)).is_err() {
-                    line.cut();
-                } else if all > UNSENT_OF_ALL_BYTES_MAX {
-                    let most = self.lines.values_mut().filter(|line| !line.is_cut).max_by_key(|line| line.unsent.own());
-                    most.into_iter().for_each(Line::cut);
-                }
-            }
-            Action::Close(to) => {
-                if let Some(mut line) = self.gone(to) {
-                    if line.output.send(Output::Close).is_err() {
-                        line.cut();
+                match &mut self.joined {
+                    Some((with, frames)) if *with == to && frames.len() + frame.len() <= AT_ONCE_BYTES_MAX => {
+                        frames.extend(frame);
+                    }
+                    _ => {
+                        self.send_joined();
+                        self.joined = Some((to, frame));
                     }
                 }
             }
+            Action::Close(to) => {
+                self.send_joined();
+                // It ends behind what waits to be sent.
+                self.gone(to);
+            }
+        }
+    }
+
+    fn send_joined(&mut self) {
+        let Some((to, frames)) = self.joined.take() else { return };
+        let Some(line) = self.lines.get_mut(&to).filter(|line| !line.is_cut) else { return };
+        let bytes = frames.len() + FRAME_EXTRA_BYTES;
+        let (own, all) = line.unsent.add(bytes);
+        let taken = line.output.send(frames);
+        if taken != Ok(Taken::Waits) {
+            line.unsent.sent(bytes);
+        }
+        if own > UNSENT_BYTES_MAX || taken.is_err() {
+            line.cut();
+        } else if all > UNSENT_OF_ALL_BYTES_MAX {
+            let most = self.lines.values_mut().filter(|line| !line.is_cut).max_by_key(|line| line.unsent.own());
+            most.into_iter().for_each(Line::cut);
         }
     }
 }
@@ -365,48 +379,32 @@ fn receive(
     socket.set_read_timeout(Some(SILENCE_MAX))?;
     let (peer, since) = (socket.peer_addr().ok(), Instant::now());
     shared.strangers.enter(id.0, &socket)?;
-    let (mut receiver, sender) = match acceptor {
+    let (mut receiver, mut sender) = match acceptor {
         Some(acceptor) => bluefs_net::accept(socket, &acceptor)?,
         None => bluefs_net::plain(socket)?,
     };
     receiver.set_bytes_max(HELLO_BYTES_MAX);
-    let Some(mut message) = receiver.receive()? else { return Ok(()) };
+    let Some(mut message) = receiver.receive::<Request>()? else { return Ok(()) };
     shared.strangers.leave(id.0);
     receiver.set_bytes_max(FRAME_BYTES_MAX);
-    // Without a bound of its own: one that is made with it takes up its whole length from the beginning.
-    let (output, to_send) = mpsc::channel();
     let unsent = Arc::new(Unsent::new(shared.unsent.clone()));
     let ended = || io::Error::from(io::ErrorKind::BrokenPipe);
     let (cutter, is_cut, guest) = (sender.cutter()?, false, None);
+    sender.set_counter(shared.traffic.sent_counter());
+    let (output, rest) = outbox(sender);
     let opened = Line { output, unsent: unsent.clone(), cutter, is_cut, peer, since, guest };
-    let of_sender = shared.clone();
-    let send = move || send(sender, &to_send, &unsent, &of_sender.traffic);
+    let send = move || rest.send(|bytes| unsent.sent(bytes + FRAME_EXTRA_BYTES));
     std::thread::Builder::new().name("send".to_owned()).spawn(send)?;
     input.send(Input::Opened(id, opened)).map_err(|_| ended())?;
     let own = Arc::new(Room::new(WAITING_OF_ONE_MAX));
     let mut told = Told::default();
     loop {
         shared.traffic.received(receiver.received(), &mut told);
-        let place = Place::take(&shared.room, &own, bytes_of(&message));
+        let place = Place::take(&shared.room, &own, message.bytes());
         input.send(Input::Message(id, message, place)).map_err(|_| ended())?;
         match receiver.receive()? {
             Some(next) => message = next,
             None => return Ok(()),
         }
-    }
-}
-
-fn send(mut sender: Sender, output: &Receiver<Output>, unsent: &Unsent, traffic: &Traffic) {
-    let mut told = Told::default();
-    while let Ok(Output::Frame(frame)) = output.recv() {
-        unsent.sent(frame.len() + FRAME_EXTRA_BYTES);
-        let sent = sender.send_frame(&frame);
-        traffic.sent(sender.sent(), &mut told);
-        if sent.is_err() {
-            break;
-        }
-    }
-    if let Ok(cutter) = sender.cutter() {
-        cutter.cut();
     }
 }

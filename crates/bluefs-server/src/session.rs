@@ -33,21 +33,6 @@ pub struct Wanted {
     pub until: Millis,
 }
 
-/// About how much memory a message takes up, beside what every message does.
-pub fn bytes_of(message: &Request) -> usize {
-    /// A key or a step without what it carries.
-    const EACH: usize = 128;
-    match message {
-        Request::Submit { interval } => {
-            let carried: usize = interval.steps.iter().map(|step| step.change.bytes()).sum();
-            carried + EACH * (interval.steps.len() + interval.reads.len() + interval.creds.len())
-        }
-        Request::Stage { data, .. } => data.len(),
-        Request::Exclusive { keys, .. } => EACH * keys.len(),
-        _ => EACH,
-    }
-}
-
 /// Messages that wait, in their order.
 #[derive(Debug, Default)]
 pub struct Parked {
@@ -63,7 +48,7 @@ impl Parked {
 
     /// One more, behind all others. `false`: there is no room for it.
     pub fn push(&mut self, message: Request) -> bool {
-        let bytes = bytes_of(&message);
+        let bytes = message.bytes();
         let fits = self.queue.len() < PARKED_MAX && self.bytes + bytes <= PARKED_BYTES_MAX;
         if fits {
             self.bytes += bytes;
@@ -74,7 +59,7 @@ impl Parked {
 
     /// This one is the next again.
     pub fn put_back(&mut self, message: Request) {
-        let bytes = bytes_of(&message);
+        let bytes = message.bytes();
         self.bytes += bytes;
         self.queue.push_front((message, bytes));
     }

@@ -191,6 +191,23 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// About how many bytes it takes up, beside what every message does.
+    pub fn bytes(&self) -> usize {
+        /// A key or a step without what it carries.
+        const EACH: usize = 128;
+        match self {
+            Request::Submit { interval } => {
+                let carried: usize = interval.steps.iter().map(|step| step.change.bytes()).sum();
+                carried + EACH * (interval.steps.len() + interval.reads.len() + interval.creds.len())
+            }
+            Request::Stage { data, .. } => data.len(),
+            Request::Exclusive { keys, .. } => EACH * keys.len(),
+            _ => EACH,
+        }
+    }
+}
+
 /// Why a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refusal {

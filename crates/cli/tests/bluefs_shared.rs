@@ -242,6 +242,33 @@ fn the_kernel_says_what_is_sure_by_itself_and_no_longer() {
     assert_eq!(look(), (5, false, true));
 }
 
+/// What is under a lease is told when it is looked at for the first time (docs/decisions/0263).
+#[test]
+fn what_was_looked_at_once_the_kernel_says_by_itself() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let holder = Foreground::new(&server.address, &scene.path("holder"));
+    let writer = Mount::new(&server.address, &scene.path("writer"), &[]);
+    fs::create_dir(writer.0.join("dir")).expect("a directory");
+    (0..20).for_each(|i| fs::write(writer.0.join(format!("dir/{i}")), "old").expect("written"));
+    std::thread::sleep(QUIET);
+    let dir = holder.mount.0.join("dir");
+    let look = move || (0..20).map(|i| fs::metadata(dir.join(i.to_string())).expect("there").len()).sum::<u64>();
+    // Of the root it is known that there is a lease when somebody looks again.
+    fs::metadata(&holder.mount.0).expect("there");
+    assert_eq!(look(), 60);
+    holder.signal(Signal::STOP);
+    let (tell, told) = std::sync::mpsc::channel();
+    let again = look.clone();
+    let looking = std::thread::spawn(move || tell.send(again()));
+    let said = told.recv_timeout(Duration::from_secs(4));
+    holder.signal(Signal::CONT);
+    assert_eq!(said, Ok(60), "the kernel asks a process that is stopped");
+    looking.join().expect("no panic").expect("somebody listens");
+    fs::write(writer.0.join("dir/7"), "newer").expect("written");
+    assert_eq!(look(), 62);
+}
+
 /// One mount changes a file now and then, while several threads of the other look at it all the time, by its name and
 /// by descriptors, and change what is beside it. Nobody ever sees less than what had returned before.
 #[test]
@@ -576,6 +603,21 @@ fn how_much_space_there_is_is_not_asked_each_time_and_shows_own_changes() {
     assert!(asked() < before + 20, "{} questions", asked() - before);
     fs::write(mount.0.join("file"), vec![b'x'; 1 << 20]).expect("written");
     assert!(free() < empty, "what the mount itself has written shows at once");
+    let before = (free(), asked()).1;
+    for _ in 0..20 {
+        drop(fs::File::open(mount.0.join("file")).expect("open"));
+        free();
+    }
+    assert!(asked() < before + 20, "a file that is closed and has a name frees nothing");
+    let file = fs::File::open(mount.0.join("file")).expect("open");
+    fs::remove_file(mount.0.join("file")).expect("removed");
+    free();
+    drop(file);
+    let begun = std::time::Instant::now();
+    while free() < empty {
+        assert!(begun.elapsed() < Duration::from_secs(4), "a file without a name frees room when it is closed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Rights of groups are looked at where it takes them, also of what is known.
