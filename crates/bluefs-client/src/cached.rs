@@ -271,10 +271,12 @@ impl State {
             !fetching.contains(ino) && !self.is_near(*ino, 0) && self.cache.inode(*ino).is_some_and(small)
         };
         let found: Vec<_> = next.map(|(name, ino)| (name.clone(), ino)).filter(|(_, ino)| wanted(ino)).collect();
+        self.output.iter().for_each(|output| output.hold());
         for (name, ino) in found {
             self.ahead.found(ino, dir, &name);
             self.fetch(cred, ino, 0, SMALL_BYTES);
         }
+        self.output.iter().for_each(|output| output.release());
     }
 
     /// Reads a directory of which several names were looked up.

@@ -540,4 +540,12 @@ impl Output for Outbox {
             _ => Outbox::send(self, frame(&request)),
         };
     }
+
+    fn hold(&self) {
+        Outbox::hold(self);
+    }
+
+    fn release(&self) {
+        let _ = Outbox::release(self);
+    }
 }

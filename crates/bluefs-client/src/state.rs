@@ -50,6 +50,10 @@ type Decided = (Result<Outcome, Errno>, Vec<(Ino, Option<Inode>)>);
 pub trait Output: std::fmt::Debug + Send {
     /// Sends one. If the connection is ending, what has no reply is sent again on the next one.
     fn send(&self, request: Request);
+    /// What is sent from now on may be sent together.
+    fn hold(&self) {}
+    /// It is sent now.
+    fn release(&self) {}
 }
 
 /// What a session does, for people.

@@ -34,6 +34,8 @@ struct State {
     waiting: VecDeque<(usize, Frame)>,
     /// Bytes of the frame of which the socket has taken a part.
     begun: Option<usize>,
+    /// Small frames that are to be sent together, if somebody has said so.
+    held: Option<Vec<u8>>,
     is_over: bool,
     is_closed: bool,
 }
@@ -54,7 +56,14 @@ pub struct Rest(Arc<Shared>);
 
 /// Both sides of it.
 pub fn outbox(sender: Sender) -> (Outbox, Rest) {
-    let state = State { sender: Some(sender), waiting: VecDeque::new(), begun: None, is_over: false, is_closed: false };
+    let state = State {
+        sender: Some(sender),
+        waiting: VecDeque::new(),
+        begun: None,
+        held: None,
+        is_over: false,
+        is_closed: false,
+    };
     let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
     (Outbox(Arc::new(Handle(shared.clone()))), Rest(shared))
 }
@@ -79,11 +88,56 @@ impl State {
 impl Outbox {
     /// Sends a frame behind those before it.
     pub fn send(&self, frame: Vec<u8>) -> Result<Taken, Over> {
-        let shared = &self.0 .0;
-        let mut state = shared.state();
-        if state.is_over {
-            return Err(Over);
+        let mut state = self.state()?;
+        if let Some(held) = &mut state.held {
+            if held.len() + frame.len() <= AT_ONCE_BYTES_MAX {
+                held.extend(frame);
+                return Ok(Taken::Waits);
+            }
+            self.send_held(&mut state)?;
         }
+        self.give(&mut state, frame)
+    }
+
+    /// The same, of a frame that the thread makes. `len`: about how many bytes that has.
+    pub fn send_large(&self, len: usize, frame: impl FnOnce() -> Vec<u8> + Send + 'static) -> Result<Taken, Over> {
+        let mut state = self.state()?;
+        self.send_held(&mut state)?;
+        state.waiting.push_back((len, Box::new(frame)));
+        self.0 .0.changed.notify_all();
+        Ok(Taken::Waits)
+    }
+
+    /// Holds what is sent from now on, up to [`AT_ONCE_BYTES_MAX`], until [`Outbox::release`]: many small frames in a row
+    /// are one piece.
+    pub fn hold(&self) {
+        self.0 .0.state().held.get_or_insert_default();
+    }
+
+    /// Sends what is held.
+    pub fn release(&self) -> Result<(), Over> {
+        let mut state = self.state()?;
+        let sent = self.send_held(&mut state);
+        state.held = None;
+        sent
+    }
+
+    fn state(&self) -> Result<MutexGuard<'_, State>, Over> {
+        Some(self.0 .0.state()).filter(|state| !state.is_over).ok_or(Over)
+    }
+
+    fn send_held(&self, state: &mut State) -> Result<(), Over> {
+        match &mut state.held {
+            Some(held) if !held.is_empty() => {
+                let frames = std::mem::take(held);
+                self.give(state, frames).map(|_| ())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn give(&self, state: &mut State, frame: Vec<u8>) -> Result<Taken, Over> {
+        let shared = &self.0 .0;
         let len = frame.len();
         if let Some(sender) = state.is_free().filter(|_| len <= AT_ONCE_BYTES_MAX) {
             match sender.offer(&frame) {
@@ -100,17 +154,6 @@ impl Outbox {
             state.waiting.push_back((len, Box::new(move || frame)));
         }
         shared.changed.notify_all();
-        Ok(Taken::Waits)
-    }
-
-    /// The same, of a frame that the thread makes. `len`: about how many bytes that has.
-    pub fn send_large(&self, len: usize, frame: impl FnOnce() -> Vec<u8> + Send + 'static) -> Result<Taken, Over> {
-        let mut state = self.0 .0.state();
-        if state.is_over {
-            return Err(Over);
-        }
-        state.waiting.push_back((len, Box::new(frame)));
-        self.0 .0.changed.notify_all();
         Ok(Taken::Waits)
     }
 }
@@ -293,6 +336,29 @@ mod tests {
             assert!(receiver.receive::<Request>().expect("an end").is_none());
             thread.join().expect("no panic");
         }
+    }
+
+    #[test]
+    fn what_is_held_is_one_piece_and_stays_in_its_place() {
+        let (sender, mut receiver) = ends(false);
+        let sent = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let mut sender = sender;
+        sender.set_counter(sent.clone());
+        let (outbox, rest) = outbox(sender);
+        let ping = |tag| frame(&Request::Ping { tag });
+        outbox.hold();
+        (0..10).for_each(|tag| assert_eq!(outbox.send(ping(tag)), Ok(Taken::Waits)));
+        assert_eq!(sent.load(std::sync::atomic::Ordering::Relaxed), 0);
+        outbox.send_large(300 << 10, || frame(&large(10))).expect("a connection");
+        outbox.send(ping(11)).expect("a connection");
+        let many = AT_ONCE_BYTES_MAX as u64 / ping(0).len() as u64 + 20;
+        (12..many).for_each(|tag| _ = outbox.send(ping(tag)).expect("a connection"));
+        outbox.release().expect("a connection");
+        outbox.send(ping(many)).expect("a connection");
+        let thread = std::thread::spawn(move || rest.send(drop));
+        (0..=many).for_each(|tag| assert_eq!(number(receiver.receive().expect("a message").expect("no end")), tag));
+        drop(outbox);
+        thread.join().expect("no panic");
     }
 
     #[test]
