@@ -22,7 +22,6 @@
 //! for its attributes, which are forgotten, and is not answered before the operation is over (docs/decisions/0258).
 
 use std::cell::{Cell, RefCell};
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::hash::RandomState;
@@ -35,6 +34,7 @@ use bluefs::{Group, Ino, Key, Name};
 use bluefs_client::{Front, Touched};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
+use crate::attributes::Attributes;
 use crate::forgetter::Forgetter;
 use crate::landed::Landed;
 use crate::listings::{Begun, Listings};
@@ -50,10 +50,6 @@ pub const EPOCHS_SINCE: (u32, u32) = (7, 44);
 /// Bytes of a notification without a body, and with that of `FUSE_NOTIFY_INVAL_INODE`.
 const HEAD_BYTES: u32 = 16;
 const INVAL_BYTES: u32 = 40;
-/// Inodes whose attributes the kernel is told for some time, at most.
-const SURE_MAX: usize = 1 << 20;
-/// How late the kernel may begin to count, to be safe.
-const LATE_MAX: Duration = Duration::from_secs(10);
 /// How long a new connection waits until the kernel asks about names again.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 /// So much later a time is over for certain that the kernel was told.
@@ -74,9 +70,8 @@ thread_local! {
 struct Told {
     /// Inodes that the kernel has asked about, and has not forgotten.
     known: BTreeSet<Ino>,
-    /// Inodes whose attributes it may say by itself, and until when at the latest.
-    sure: BTreeMap<Group, Sure>,
-    count: usize,
+    /// Those that it may say by itself.
+    attributes: Attributes,
     names: Names,
     /// When the time of all of them is over for certain.
     names_until: Option<Instant>,
@@ -106,66 +101,17 @@ struct Changing {
     expires: bool,
 }
 
-#[derive(Debug)]
-struct Sure {
-    /// With the thread that was given the attributes with a name, of an inode that the kernel may not have had.
-    inos: BTreeMap<Ino, Option<u32>>,
-    until: Instant,
-}
-
 impl Told {
     /// The inodes of which the kernel may say something that is about to change. If it may be anything it is noted no
     /// more.
     fn touched(&mut self, touched: &Touched) -> Vec<Ino> {
         if touched.anything {
             self.listings.change_group(None);
-            return self.take(None).into_iter().map(|(ino, _)| ino).collect();
+            return self.attributes.take(None).into_iter().map(|(ino, _)| ino).collect();
         }
         self.listings.change(&touched.keys);
         let inos: BTreeSet<Ino> = touched.keys.iter().map(Key::ino).collect();
-        inos.into_iter().filter(|ino| self.is_sure(*ino)).collect()
-    }
-
-    fn is_sure(&self, ino: Ino) -> bool {
-        self.sure.get(&ino.group()).is_some_and(|sure| sure.inos.contains_key(&ino))
-    }
-
-    /// The thread that was given attributes of an inode that the kernel may not have had.
-    fn arrives_at(&self, ino: Ino) -> Option<u32> {
-        *self.sure.get(&ino.group())?.inos.get(&ino)?
-    }
-
-    /// Notes that the kernel may say attributes for so long; `false`: it is told of too many. `to`: the thread that is
-    /// given them, if the kernel may not have the inode.
-    fn note(&mut self, ino: Ino, sure: Duration, to: Option<u32>) -> bool {
-        let now = Instant::now();
-        if self.count >= SURE_MAX {
-            self.sure.retain(|_, sure| now < sure.until + LATE_MAX);
-            self.count = self.sure.values().map(|sure| sure.inos.len()).sum();
-        }
-        if self.count >= SURE_MAX {
-            return false;
-        }
-        let group = self.sure.entry(ino.group()).or_insert_with(|| Sure { inos: BTreeMap::new(), until: now });
-        match group.inos.entry(ino) {
-            Entry::Vacant(new) => {
-                new.insert(to);
-                self.count += 1;
-            }
-            Entry::Occupied(mut old) => *old.get_mut() = to.or(*old.get()),
-        }
-        group.until = group.until.max(now + sure);
-        true
-    }
-
-    fn take(&mut self, group: Option<Group>) -> Vec<(Ino, Option<u32>)> {
-        let taken: Vec<Sure> = match group {
-            Some(group) => self.sure.remove(&group).into_iter().collect(),
-            None => std::mem::take(&mut self.sure).into_values().collect(),
-        };
-        let inos: Vec<(Ino, Option<u32>)> = taken.into_iter().flat_map(|sure| sure.inos).collect();
-        self.count -= inos.len();
-        inos
+        inos.into_iter().filter(|ino| self.attributes.has(*ino)).collect()
     }
 }
 
@@ -284,7 +230,7 @@ impl Kernel {
     pub fn changed(&self, inos: impl Iterator<Item = Ino>) {
         self.close_gate();
         let told = self.told();
-        let sure: Vec<Ino> = inos.filter(|ino| told.is_sure(*ino)).collect();
+        let sure: Vec<Ino> = inos.filter(|ino| told.attributes.has(*ino)).collect();
         drop(told);
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
     }
@@ -454,11 +400,11 @@ impl Telling<'_> {
         let is_known = told.known.contains(&ino);
         // Of what the kernel may not have it compares no version: see the module.
         let may_arrive = |told: &Told| {
-            let other = told.arrives_at(ino).filter(|other| *other != to);
+            let other = told.attributes.arrives_at(ino).filter(|other| *other != to);
             may_keep && !has_others && to != 0 && !other.is_some_and(|other| self.kernel.landed.may_go_on(other))
         };
         let may = !sure.is_zero() && told.listings.is_good(ino, true) && !told.changing.contains_key(&ino);
-        let may = may && (is_known || may_arrive(&told)) && told.note(ino, sure, (!is_known).then_some(to));
+        let may = may && (is_known || may_arrive(&told)) && told.attributes.note(ino, sure, (!is_known).then_some(to));
         let keeps = may && may_keep && told.names.tell(dir, name);
         // A name that it is to keep and is told for no time has attributes for no time, either.
         let may = keeps || (may && !may_keep);
@@ -491,7 +437,7 @@ impl Telling<'_> {
         if !told.listings.is_good(ino, !sure.is_zero()) {
             return None;
         }
-        let may = !sure.is_zero() && !told.changing.contains_key(&ino) && told.note(ino, sure, None);
+        let may = !sure.is_zero() && !told.changing.contains_key(&ino) && told.attributes.note(ino, sure, None);
         Some(if may { sure } else { Duration::ZERO })
     }
 
@@ -540,7 +486,7 @@ impl Front for Kernel {
         let has_names = !names.is_empty();
         told.expiring.extend(names);
         told.listings.change_group(group);
-        let sure = told.take(group);
+        let sure = told.attributes.take(group);
         let is_arriving = |(ino, to): &(Ino, Option<u32>)| to.filter(|to| self.landed.may_go_on(*to)).map(|_| *ino);
         let arriving: Vec<Ino> = sure.iter().filter_map(is_arriving).collect();
         let has_arriving = !arriving.is_empty();

@@ -8,6 +8,7 @@
 //!   one, and whether the mount is still there.
 #![deny(unsafe_code)]
 
+mod attributes;
 mod caller;
 mod convert;
 mod filesystem;

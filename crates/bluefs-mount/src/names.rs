@@ -28,8 +28,8 @@ pub struct Changing {
 }
 
 impl Names {
-    /// The kernel asks about a name that is there, whether it may say by itself what that means from now on. Not if there
-    /// are too many.
+    /// The kernel asks about a name that is there, whether it may say by itself what that means from now on. Not if
+    /// there are too many.
     pub fn tell(&mut self, dir: Ino, name: &Name) -> bool {
         self.ask(dir, name) || (self.count < NAMES_MAX && self.ask(dir, name))
     }

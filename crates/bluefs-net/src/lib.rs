@@ -1,5 +1,5 @@
-//! Messages of BlueFS over a socket, in both directions at once: one thread receives, and whoever has something sends it
-//! at once, or leaves it to another thread.
+//! Messages of BlueFS over a socket, in both directions at once: one thread receives, and whoever has something sends
+//! it at once, or leaves it to another thread.
 #![forbid(unsafe_code)]
 
 mod hex;
@@ -166,8 +166,8 @@ impl Sender {
         self.socket.write_all(&rest)
     }
 
-    /// Hands a message that stands in its frame to the socket, without waiting; `false`: it has not taken all of it, and
-    /// [`Sender::flush`] sends the rest.
+    /// Hands a message that stands in its frame to the socket, without waiting; `false`: it has not taken all of it,
+    /// and [`Sender::flush`] sends the rest.
     pub fn offer(&mut self, frame: &[u8]) -> io::Result<bool> {
         let sealed = self.sealed(frame)?;
         let taken = if self.rest.is_empty() { outbox::offer(&self.socket, &sealed)? } else { 0 };

@@ -108,8 +108,8 @@ impl Outbox {
         Ok(Taken::Waits)
     }
 
-    /// Holds what is sent from now on, up to [`AT_ONCE_BYTES_MAX`], until [`Outbox::release`]: many small frames in a row
-    /// are one piece.
+    /// Holds what is sent from now on, up to [`AT_ONCE_BYTES_MAX`], until [`Outbox::release`]: many small frames in a
+    /// row are one piece.
     pub fn hold(&self) {
         self.0 .0.state().held.get_or_insert_default();
     }
