@@ -203,6 +203,20 @@ fn a_server_that_starts_again_waits_for_leases_only_if_there_were_any() {
     assert_eq!(fs::read_to_string(holder.mount.0.join("a")).expect("read"), "two");
 }
 
+/// What somebody sees while the process of the mount is stopped: what the kernel says by itself.
+#[track_caller]
+fn while_stopped<T: Send>(holder: &Foreground, look: &(impl Fn() -> T + Sync)) -> T {
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        holder.signal(Signal::STOP);
+        scope.spawn(move || tell.send(look()));
+        let said = told.recv_timeout(Duration::from_secs(4));
+        // Whoever looks has to end.
+        holder.signal(Signal::CONT);
+        said.expect("the kernel asks a process that is stopped")
+    })
+}
+
 /// What is known under a lease the kernel says by itself, also while the mount's process is stopped; and not any more
 /// when somebody else has changed it.
 #[test]
@@ -223,14 +237,7 @@ fn the_kernel_says_what_is_sure_by_itself_and_no_longer() {
     for _ in 0..3 {
         assert_eq!(look(), (3, true, false));
     }
-    holder.signal(Signal::STOP);
-    let (tell, told) = std::sync::mpsc::channel();
-    let again = look.clone();
-    let looking = std::thread::spawn(move || tell.send(again()));
-    let said = told.recv_timeout(Duration::from_secs(4));
-    holder.signal(Signal::CONT);
-    assert_eq!(said, Ok((3, true, false)), "the kernel asks a process that is stopped");
-    looking.join().expect("no panic").expect("somebody listens");
+    assert_eq!(while_stopped(&holder, &look), (3, true, false));
     for _ in 0..3 {
         assert_eq!(look(), (3, true, false));
     }
@@ -257,14 +264,7 @@ fn what_was_looked_at_once_the_kernel_says_by_itself() {
     // Of the root it is known that there is a lease when somebody looks again.
     fs::metadata(&holder.mount.0).expect("there");
     assert_eq!(look(), 60);
-    holder.signal(Signal::STOP);
-    let (tell, told) = std::sync::mpsc::channel();
-    let again = look.clone();
-    let looking = std::thread::spawn(move || tell.send(again()));
-    let said = told.recv_timeout(Duration::from_secs(4));
-    holder.signal(Signal::CONT);
-    assert_eq!(said, Ok(60), "the kernel asks a process that is stopped");
-    looking.join().expect("no panic").expect("somebody listens");
+    assert_eq!(while_stopped(&holder, &look), 60);
     fs::write(writer.0.join("dir/7"), "newer").expect("written");
     assert_eq!(look(), 62);
 }
