@@ -47,10 +47,11 @@ impl Supervisor {
             return Ok(());
         }
         // Of a child whose end we have not heard of ourselves the kernel has not told its parent either.
-        let kin = &self.ahead.children;
+        // A word that reached the parent while it did something for us is with the signals that are held for it.
+        let (kin, held) = (&self.ahead.children, &self.ahead.held_signals);
         let is_unheard = |child: &ProcessId| {
             let is_told = kin.is_silent(*child) || kin.held_exits.contains_key(child) || kin.heard.contains(child);
-            !is_told && !self.tracees.contains_key(&child.leader())
+            !is_told && !held.tells_of(parent, *child) && !self.tracees.contains_key(&child.leader())
         };
         let told = |child| Some(SignalInfo::child_ended(child, status_of_zombie(child)?));
         let unreaped = kin.unreaped_of(parent).chain(self.ahead.unasked_ends.of(parent));

@@ -45,6 +45,11 @@ impl HeldSignals {
         self.0.get(&receiver).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a receiver is to hear SIGCHLD about this process.
+    pub fn tells_of(&self, receiver: ProcessId, child: ProcessId) -> bool {
+        self.of(receiver).iter().any(|info| info.number() == libc::SIGCHLD && info.process() == child)
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -59,6 +64,16 @@ impl HeldSignals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_child_is_told_of_by_its_own_signal() {
+        let (receiver, child, other) = (ProcessId::from_raw(10), ProcessId::from_raw(11), ProcessId::from_raw(12));
+        let mut held = HeldSignals::default();
+        held.hold(receiver, SignalInfo::sent_by(child, 0, libc::SIGTERM));
+        assert!(!held.tells_of(receiver, child));
+        held.hold(receiver, SignalInfo::child_ended(child, 0));
+        assert!(held.tells_of(receiver, child) && !held.tells_of(receiver, other) && !held.tells_of(other, child));
+    }
 
     #[test]
     fn one_that_waits_in_the_kernel_again_is_not_held_twice() {
