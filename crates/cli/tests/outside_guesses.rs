@@ -270,7 +270,7 @@ fn who_may_not_speak_to_a_world_is_told_so() {
 fn copy_for_all(dir: &Path) -> std::path::PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let copy = dir.join("speculator");
-    std::fs::copy(SPECULATOR, &copy).unwrap();
+    support::copy_program(SPECULATOR, &copy);
     for path in [dir, &copy] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }

@@ -88,7 +88,7 @@ fn a_setuid_program_of_an_ordinary_user_runs_rightly_or_is_refused_by_one_line()
         return;
     }
     let scene = Scene::new();
-    fs::copy("/usr/bin/id", scene.path("id")).unwrap();
+    support::copy_program("/usr/bin/id", scene.path("id"));
     fs::set_permissions(scene.path("id"), fs::Permissions::from_mode(0o4755)).unwrap();
     let Some(outcome) = scene.run_as_nobody("run ./id -u") else { return };
     let right = outcome.stdout == "0\n" && outcome.status == 0;
@@ -103,7 +103,7 @@ fn a_setuid_program_of_root_takes_its_owner() {
         return;
     }
     let scene = Scene::new();
-    fs::copy("/usr/bin/id", scene.path("id")).unwrap();
+    support::copy_program("/usr/bin/id", scene.path("id"));
     std::os::unix::fs::chown(scene.path("id"), Some(65534), None).unwrap();
     fs::set_permissions(scene.path("id"), fs::Permissions::from_mode(0o4755)).unwrap();
     assert_eq!(scene.run("run ./id -u").expect(0, "").stdout, "65534\n");
@@ -117,7 +117,7 @@ fn a_program_that_an_ordinary_user_may_not_read_is_not_executed() {
         return;
     }
     let scene = Scene::new();
-    fs::copy("/bin/true", scene.path("unreadable")).unwrap();
+    support::copy_program("/bin/true", scene.path("unreadable"));
     fs::set_permissions(scene.path("unreadable"), fs::Permissions::from_mode(0o711)).unwrap();
     fs::write(
         scene.path("script"),

@@ -169,7 +169,7 @@ fn many_programs_leave_few_segments() {
     }
     let scene = Scene::new();
     for i in 0..PROGRAMS {
-        fs::copy(PROGRAM, scene.path(&format!("program{i}"))).unwrap();
+        support::copy_program(PROGRAM, scene.path(&format!("program{i}")));
     }
     let script = "for i in $(seq 0 $1); do ./program$i --version >said || exit 1; done
         read -r supervisor < <(awk '/^TracerPid/ { print $2 }' /proc/self/status)

@@ -183,6 +183,14 @@ pub fn can_mount() -> bool {
     has_root_for("mounting a volume")
 }
 
+/// Copies a program. Another process does it: a child that a test beside this one has just made would keep the copy
+/// open for writing until it has begun its own program, and who executes a file that is open so hears ETXTBSY.
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let (from, to) = (from.as_ref(), to.as_ref());
+    let copied = Command::new("cp").args(["--preserve=mode", "--"]).args([from, to]).status();
+    assert!(copied.is_ok_and(|status| status.success()), "{} is not copied to {}", from.display(), to.display());
+}
+
 /// False, and says what needs root, when not root; in CI that is a failure.
 pub fn has_root_for(what: &str) -> bool {
     let root = is_root();
