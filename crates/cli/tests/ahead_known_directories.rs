@@ -2,13 +2,11 @@
 //! a new file that was just opened (decisions/0261); and what they say is right.
 
 use crate::support;
+use crate::support::guess::questions_of;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
-
-const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 
 /// What each program begins with.
 const SETUP: &str = "
@@ -32,21 +30,11 @@ def over():
 /// questions there were.
 fn run(words: &[&str], program: &str, kind: &str, count: u32, outside: &(dyn Fn(&Path) + Sync)) -> (String, u64) {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let (dir, stats) = (place.path().join("here"), place.path().join("stats.json"));
+    let dir = place.path().join("here");
     fs::create_dir_all(dir.join("old/below")).unwrap();
     fs::write(dir.join("old/file"), "0123456789").unwrap();
-    let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "300", SPECULATOR, "run"]).arg(format!("--stats=json:{}", stats.display()));
-    command.args(words).args(["--", "python3", "-c", &format!("{SETUP}{program}"), kind, &count.to_string()]);
-    command.current_dir(&dir).stdin(Stdio::null());
-    let output = std::thread::scope(|scope| {
-        scope.spawn(|| outside(&dir));
-        command.output().unwrap()
-    });
-    let said = String::from_utf8_lossy(&output.stdout).replace(&dir.display().to_string(), "HERE");
-    assert!(output.status.success(), "{program}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    let stats: serde_json::Value = serde_json::from_str(&fs::read_to_string(stats).unwrap()).unwrap();
-    (said, stats["ahead"]["asked"].as_u64().unwrap())
+    let program = format!("{SETUP}{program}");
+    questions_of(words, &program, (kind, count), &dir, outside)
 }
 
 /// The program says the same natively, in a guess in each way, and under wrong ones.

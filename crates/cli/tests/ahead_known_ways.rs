@@ -2,13 +2,12 @@
 //! is seen at once by whoever has looked there before.
 
 use crate::support;
+use crate::support::guess::questions_of;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
-
-const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 
 /// What each program begins with: `looks` tells of names in every way, and `told` has what that said.
 const SETUP: &str = "
@@ -96,19 +95,10 @@ fn run_beside(
     outside: &(dyn Fn(&Path) + Sync),
 ) -> (String, u64, Vec<String>) {
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let (dir, stats) = (place.path().join("here"), place.path().join("stats.json"));
+    let dir = place.path().join("here");
     folder(&dir);
-    let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "300", SPECULATOR, "run"]).arg(format!("--stats=json:{}", stats.display()));
-    command.args(words).args(["--", "python3", "-c", &format!("{SETUP}{program}"), kind, &count.to_string()]);
-    command.current_dir(&dir).stdin(Stdio::null());
-    let output = std::thread::scope(|scope| {
-        scope.spawn(|| outside(&dir));
-        command.output().unwrap()
-    });
-    let said = String::from_utf8_lossy(&output.stdout).replace(&dir.display().to_string(), "HERE");
-    assert!(output.status.success(), "{program}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    let stats: serde_json::Value = serde_json::from_str(&fs::read_to_string(stats).unwrap()).unwrap();
+    let program = format!("{SETUP}{program}");
+    let (said, asked) = questions_of(words, &program, (kind, count), &dir, outside);
     let mut names: Vec<String> = ["", "d"]
         .iter()
         .filter_map(|sub| fs::read_dir(dir.join(sub)).ok())
@@ -116,7 +106,7 @@ fn run_beside(
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .collect();
     names.sort();
-    (said, stats["ahead"]["asked"].as_u64().unwrap(), names)
+    (said, asked, names)
 }
 
 #[test]

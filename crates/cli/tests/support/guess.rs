@@ -137,3 +137,28 @@ pub fn staged() -> Vec<PathBuf> {
     };
     entries.filter(|path| path.to_string_lossy().contains("speculator-") && !is_in_use(path)).collect()
 }
+
+/// Runs a Python program inside, in a directory of its own, with `kind` and `count` as its arguments, and beside it
+/// somebody outside. What it printed, with `HERE` for that directory, and how many questions it asked.
+pub fn questions_of(
+    words: &[&str],
+    program: &str,
+    (kind, count): (&str, u32),
+    dir: &Path,
+    outside: &(dyn Fn(&Path) + Sync),
+) -> (String, u64) {
+    let stats = dir.with_extension("json");
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "300", env!("CARGO_BIN_EXE_speculator"), "run"]);
+    command.arg(format!("--stats=json:{}", stats.display())).args(words);
+    command.args(["--", "python3", "-c", program, kind, &count.to_string()]);
+    command.current_dir(dir).stdin(Stdio::null());
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| outside(dir));
+        command.output().unwrap()
+    });
+    let said = String::from_utf8_lossy(&output.stdout).replace(&dir.display().to_string(), "HERE");
+    assert!(output.status.success(), "{program}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    let stats: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(stats).unwrap()).unwrap();
+    (said, stats["ahead"]["asked"].as_u64().unwrap())
+}
