@@ -4,10 +4,11 @@
 //! lease is recalled, the kernel forgets first, and the lease is given back behind that. The kernel must never keep
 //! what it was told *before* it was told to forget:
 //!
-//! - Of attributes it compares a version, which it has looked at before it asked, if it has the inode. Of an inode that
-//!   it may not have, and is given with a name, it compares nothing. Before a lease is given back, these are forgotten
-//!   once more when whoever asked has gone on. The mount itself changes only inodes that the kernel has, unless they
-//!   have several names: these get no time (docs/decisions/0263).
+//! - Of attributes it compares a version, which it has looked at before it asked, if it has the inode. If an answer
+//!   about a name brings an inode that the kernel may not have, the kernel compares nothing. The attributes of such an
+//!   inode are forgotten twice: at once, and when whoever asked has gone on. Then the lease is given back. The mount
+//!   itself changes only inodes that the kernel has. A file with several names is an exception: its attributes get no
+//!   time (docs/decisions/0263).
 //! - Of names it compares nothing. So before a lease is given back, whoever was given an answer about a name has to
 //!   have gone on ([`crate::landed`]), and then the kernel is told name by name to ask again, by a process of its own
 //!   ([`crate::forgetter`]).
@@ -70,7 +71,7 @@ thread_local! {
 struct Told {
     /// Inodes that the kernel has asked about, and has not forgotten.
     known: BTreeSet<Ino>,
-    /// Those that it may say by itself.
+    /// Attributes that the kernel may say by itself.
     attributes: Attributes,
     names: Names,
     /// When the time of all of them is over for certain.
