@@ -6,7 +6,7 @@ pub use signal_info::SignalInfo;
 
 use crate::{Result, TraceError};
 use procfs::{ProcessId, TaskId, ThreadId};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 
@@ -81,6 +81,9 @@ pub(crate) fn write_word(tid: ThreadId, address: u64, word: u64) -> Result<()> {
 thread_local! {
     /// What happened to other threads while one was being stepped.
     static LATER: RefCell<VecDeque<(ThreadId, i32)>> = const { RefCell::new(VecDeque::new()) };
+
+    /// How many events were taken one by one since all that had stopped were taken together.
+    static TAKEN: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Keep something that happened for the next `wait_any`.
@@ -89,10 +92,30 @@ pub(crate) fn keep_for_later(tid: ThreadId, status: i32) {
     let _ = LATER.try_with(|later| later.borrow_mut().push_back((tid, status)));
 }
 
+/// The next thing that was kept.
+///
+/// The kernel tells first of the tracee that was attached last. Two that stop again and again, each time before the
+/// next wait, would keep it from ever telling of an older one, for which somebody may wait. So after some events all
+/// tracees that have stopped are taken, and each of them comes before any of them comes once more.
+fn next_kept() -> io::Result<Option<(ThreadId, i32)>> {
+    const ONE_BY_ONE: u32 = 64;
+    let kept = LATER.with_borrow_mut(VecDeque::pop_front);
+    let taken = TAKEN.get() + 1;
+    if kept.is_some() || taken < ONE_BY_ONE {
+        TAKEN.set(taken);
+        return Ok(kept);
+    }
+    TAKEN.set(0);
+    while let Looked::Event(tid, status) = look_at(-1)? {
+        keep_for_later(tid, status);
+    }
+    Ok(LATER.with_borrow_mut(VecDeque::pop_front))
+}
+
 /// Wait for any tracee, those first that were kept. `None` when there are none left, `Some(None)` when somebody woke
 /// us.
 pub(crate) fn wait_any() -> io::Result<Option<Option<(ThreadId, i32)>>> {
-    match LATER.with_borrow_mut(VecDeque::pop_front) {
+    match next_kept()? {
         Some(event) => Ok(Some(Some(event))),
         None => wait_once(),
     }
@@ -177,7 +200,7 @@ pub(crate) fn wake(tid: ThreadId) {
 /// must be blocked (`block_child_signal`): then it stays pending from the moment of an event until somebody waits, and
 /// none is missed between the two looks.
 pub(crate) fn wait_any_until(deadline: std::time::Instant) -> io::Result<Option<Option<(ThreadId, i32)>>> {
-    if let Some(event) = LATER.with_borrow_mut(VecDeque::pop_front) {
+    if let Some(event) = next_kept()? {
         return Ok(Some(Some(event)));
     }
     // A SIGCHLD of what has been waited for by its own id since tells nothing. To look at all tracees takes the longer
