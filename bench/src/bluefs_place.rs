@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use testkit::network::{Carried, Network, Shape};
 
+use crate::guest::{self, Guest};
 use crate::inside::{built, output_of, repository};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -30,9 +31,17 @@ pub enum Peer {
     Bluefs,
     Sshfs,
     Rclone,
+    /// NFS-ganesha, by the kernel's client in a guest.
+    NfsInGuest,
+    /// BlueFS in the same guest, to compare the one before with.
+    BluefsInGuest,
 }
 
 impl Peer {
+    /// All of them, in the order of the tables.
+    const ALL: [Peer; 6] =
+        [Peer::Local, Peer::Bluefs, Peer::Sshfs, Peer::Rclone, Peer::NfsInGuest, Peer::BluefsInGuest];
+
     /// As tables show it.
     pub fn name(self) -> &'static str {
         match self {
@@ -40,6 +49,8 @@ impl Peer {
             Peer::Bluefs => "BlueFS",
             Peer::Sshfs => "sshfs",
             Peer::Rclone => "rclone",
+            Peer::NfsInGuest => "NFS, in a guest",
+            Peer::BluefsInGuest => "BlueFS, in a guest",
         }
     }
 
@@ -49,14 +60,23 @@ impl Peer {
             Peer::Local | Peer::Bluefs => &[],
             Peer::Sshfs => &["sshfs", "sshd"],
             Peer::Rclone => &["rclone", "sshd"],
+            Peer::NfsInGuest | Peer::BluefsInGuest => &["linux.uml", "kmod", "ganesha.nfsd"],
         }
+    }
+
+    fn is_in_guest(self) -> bool {
+        matches!(self, Peer::NfsInGuest | Peer::BluefsInGuest)
+    }
+
+    fn is_bluefs(self) -> bool {
+        matches!(self, Peer::Bluefs | Peer::BluefsInGuest)
     }
 }
 
 /// Those that are there, and a line for each that is not.
 pub fn peers() -> (Vec<Peer>, Vec<String>) {
     let (mut there, mut notes) = (Vec::new(), Vec::new());
-    for peer in [Peer::Local, Peer::Bluefs, Peer::Sshfs, Peer::Rclone] {
+    for peer in Peer::ALL {
         let missing: Vec<&str> = peer.programs().iter().copied().filter(|name| program(name).is_none()).collect();
         if missing.is_empty() {
             there.push(peer);
@@ -65,9 +85,8 @@ pub fn peers() -> (Vec<Peer>, Vec<String>) {
             notes.push(format!("{name} was left out: {missing} is not there (cargo xtask peers)"));
         }
     }
-    let others =
-        "NFS (no client in this kernel's list of file systems, and none in Debian that needs no kernel), JuiceFS \
-                  and ZeroFS (not in Debian) were left out";
+    let others = "JuiceFS (the proxy of Go's modules does not have it) and ZeroFS (it keeps its files in an object \
+                  store, and has no client of its own) were left out";
     notes.push(others.to_owned());
     (there, notes)
 }
@@ -76,7 +95,7 @@ pub fn peers() -> (Vec<Peer>, Vec<String>) {
 fn program(name: &str) -> Option<PathBuf> {
     let own = unpacked();
     let dirs = ["/usr/bin", "/usr/sbin", "/usr/local/bin"].map(PathBuf::from);
-    let dirs = dirs.into_iter().chain(["usr/bin", "usr/sbin"].map(|dir| own.join(dir)));
+    let dirs = dirs.into_iter().chain(["usr/bin", "usr/sbin", "bin"].map(|dir| own.join(dir)));
     dirs.map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
@@ -91,6 +110,7 @@ pub struct Place {
     dir: PathBuf,
     network: Network,
     server: Option<Child>,
+    guest: Option<Guest>,
 }
 
 impl Place {
@@ -100,8 +120,11 @@ impl Place {
             std::fs::create_dir_all(dir.join(sub))
                 .map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
         }
-        let mut place = Place { peer, dir, network, server: None };
+        let mut place = Place { peer, dir, network, server: None, guest: None };
         place.serve()?;
+        if peer.is_in_guest() {
+            place.guest = Some(Guest::start(&place.network, &unpacked(), &place.dir)?);
+        }
         place.mount()?;
         Ok(place)
     }
@@ -114,7 +137,7 @@ impl Place {
         let (far, address) = (self.network.far(), self.network.far().address());
         let (mut command, port) = match self.peer {
             Peer::Local => return Ok(()),
-            Peer::Bluefs => {
+            Peer::Bluefs | Peer::BluefsInGuest => {
                 let mut command = far.command(built("speculator"));
                 command.arg("serve").arg(self.file("store")).args(["--listen", &format!("{address}:7164")]);
                 (command, 7164)
@@ -131,6 +154,17 @@ impl Place {
                 command.env("LD_LIBRARY_PATH", unpacked().join("usr/lib/x86_64-linux-gnu"));
                 (command, 2222)
             }
+            Peer::NfsInGuest => {
+                self.configure_ganesha()?;
+                let root = unpacked();
+                let libraries = ["usr/lib/x86_64-linux-gnu", "usr/lib/ganesha", "usr/lib/x86_64-linux-gnu/ganesha"];
+                let libraries = libraries.map(|dir| root.join(dir).display().to_string()).join(":");
+                let mut command = far.command("unshare");
+                command.args(["--pid", "--fork", "--kill-child"]).arg(root.join("usr/bin/ganesha.nfsd")).arg("-F");
+                command.arg("-f").arg(self.file("ganesha.conf")).arg("-p").arg(self.file("ganesha.pid"));
+                command.arg("-L").arg(self.file("ganesha.log")).env("LD_LIBRARY_PATH", libraries);
+                (command, 2049)
+            }
         };
         let started = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         self.server = Some(started.map_err(|error| format!("cannot start a server: {error}"))?);
@@ -141,7 +175,7 @@ impl Place {
             }
         });
         waited.join().map_err(|_| "a thread ended")?.map_err(|error| format!("no network: {error}"))?;
-        if self.peer == Peer::Bluefs {
+        if self.peer.is_bluefs() {
             let mut invite = Command::new(built("speculator"));
             invite.arg("invite").arg(self.file("store"));
             let invitation = output_of(invite)?;
@@ -173,11 +207,54 @@ impl Place {
         written.map_err(|error| format!("cannot configure sshd: {error}"))
     }
 
-    fn mount(&self) -> Result<(), String> {
+    /// NFS 4 through one port, without Kerberos and the services that earlier versions need.
+    fn configure_ganesha(&self) -> Result<(), String> {
+        let root = unpacked();
+        let config = format!(
+            "NFS_Core_Param {{ Plugins_Dir = \"{}\"; Protocols = 4; Enable_NLM = false; Enable_RQUOTA = false; }}\n\
+             NFSv4 {{ Graceless = true; RecoveryBackend = fs; RecoveryRoot = \"{}\"; Only_Numeric_Owners = true; \
+             UseGetpwnam = true; DomainName = \"local\"; }}\nNFS_KRB5 {{ Active_krb5 = false; }}\n\
+             EXPORT {{ Export_Id = 1; Path = \"{}\"; Pseudo = \"/remote\"; Access_Type = RW; \
+             Squash = No_Root_Squash; SecType = sys; FSAL {{ Name = VFS; }} }}\n",
+            root.join("usr/lib/x86_64-linux-gnu/ganesha").display(),
+            self.file("recovery").display(),
+            self.file("remote").display()
+        );
+        let written = std::fs::create_dir_all(self.file("recovery"))
+            .and_then(|()| std::fs::write(self.file("ganesha.conf"), config));
+        written.map_err(|error| format!("cannot configure NFS-ganesha: {error}"))
+    }
+
+    /// Has the guest run something.
+    fn in_guest(&mut self, script: &str) -> Result<(), String> {
+        self.guest.as_mut().ok_or("no guest")?.run(script)
+    }
+
+    fn mount_in_guest(&mut self) -> Result<(), String> {
+        let (address, mount) = (self.network.far().address(), self.file("mount").display().to_string());
+        let script = match self.peer {
+            Peer::BluefsInGuest => format!(
+                "{} mount bluefs://{address}:7164/ {mount} --invitation {}",
+                built("speculator").display(),
+                self.file("invitation").display()
+            ),
+            // Without a helper of mount(8), which may not be there.
+            _ => format!(
+                "mount -i -t nfs4 -o vers=4.2,sec=sys,addr={address},clientaddr={} {address}:/remote {mount}",
+                guest::ADDRESS
+            ),
+        };
+        self.in_guest(&script)
+    }
+
+    fn mount(&mut self) -> Result<(), String> {
+        if self.peer.is_in_guest() {
+            return self.mount_in_guest();
+        }
         let (near, address) = (self.network.near(), self.network.far().address());
         let (remote, mount) = (self.file("remote"), self.file("mount"));
         let command = match self.peer {
-            Peer::Local => return Ok(()),
+            Peer::Local | Peer::NfsInGuest | Peer::BluefsInGuest => return Ok(()),
             Peer::Bluefs => {
                 let mut command = near.command(built("speculator"));
                 command.args(["mount", &format!("bluefs://{address}:7164/")]).arg(mount);
@@ -206,9 +283,13 @@ impl Place {
         output_of(command).map(|_| ())
     }
 
-    fn unmount(&self) -> Result<(), String> {
+    fn unmount(&mut self) -> Result<(), String> {
         if self.peer == Peer::Local {
             return Ok(());
+        }
+        if self.peer.is_in_guest() {
+            let script = format!("umount {}", self.file("mount").display());
+            return self.in_guest(&script);
         }
         let mut command = Command::new("umount");
         command.arg(self.file("mount"));
@@ -219,8 +300,8 @@ impl Place {
     pub fn put(&self, tree: &Path) -> Result<(), String> {
         let script = match self.peer {
             Peer::Local => "cp -r \"$1\" \"$2/mount/\"",
-            Peer::Sshfs | Peer::Rclone => "cp -r \"$1\" \"$2/remote/\"",
-            Peer::Bluefs => {
+            Peer::Sshfs | Peer::Rclone | Peer::NfsInGuest => "cp -r \"$1\" \"$2/remote/\"",
+            Peer::Bluefs | Peer::BluefsInGuest => {
                 "cd \"$1/..\"; t=${1##*/}; { find \"$t\" -type d -printf 'mkdir %p\\n'; \
                  find \"$t\" -type f -printf 'put %p %p\\n'; } > \"$2/list\"; split -l 4000 \"$2/list\" \"$2/part-\"; \
                  for p in \"$2\"/part-*; do \"$3\" bluefs batch \"$4\" --invitation \"$2/invitation\" \"$p\"; done"
@@ -239,13 +320,20 @@ impl Place {
             self.mount()?;
         }
         let (before, server_s) = (self.network.carried(), self.server_s());
-        let begun = Instant::now();
-        let mut command = Command::new("sh");
-        command.args(["-c", script]).current_dir(self.file("mount")).env("LC_ALL", "C");
-        command.envs(variables.iter().map(|(name, value)| (name, value)));
         // A repository of another owner is no concern here.
-        command.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "safe.directory").env("GIT_CONFIG_VALUE_0", "*");
-        output_of(command)?;
+        let git = [("GIT_CONFIG_COUNT", "1"), ("GIT_CONFIG_KEY_0", "safe.directory"), ("GIT_CONFIG_VALUE_0", "*")];
+        let git = git.map(|(name, value)| (name, value.to_owned()));
+        let variables = variables.iter().chain(&git);
+        let begun = Instant::now();
+        if self.peer.is_in_guest() {
+            let set: String = variables.map(|(name, value)| format!("export {name}='{value}'\n")).collect();
+            self.in_guest(&format!("{set}cd {}\n{script}\n", self.file("mount").display()))?;
+        } else {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).current_dir(self.file("mount")).env("LC_ALL", "C");
+            command.envs(variables.map(|(name, value)| (name, value)));
+            output_of(command)?;
+        }
         let seconds = begun.elapsed().as_secs_f64();
         let (after, server_s) = (self.network.carried(), self.server_s() - server_s);
         let carried = [0, 1].map(|i| Carried {

@@ -21,6 +21,7 @@ mod epochs;
 mod figure;
 mod growth;
 mod guess_build;
+mod guest;
 mod image;
 mod inside;
 mod interposition;

@@ -3,8 +3,21 @@
 
 use crate::shell::{job, target};
 
-/// Debian's packages, with a library that one of them needs.
-const PACKAGES: [&str; 3] = ["openssh-server", "libwrap0", "rclone"];
+/// Debian's packages, with libraries that some of them need.
+const PACKAGES: [&str; 12] = [
+    "openssh-server",
+    "libwrap0",
+    "rclone",
+    "user-mode-linux",
+    "kmod",
+    "libkmod2",
+    "nfs-ganesha",
+    "nfs-ganesha-vfs",
+    "libntirpc4.3",
+    "liburcu8",
+    "libnfsidmap1",
+    "libwbclient0",
+];
 
 /// Fetches them. What cannot be had is told; it is left out of the measurements.
 pub fn run() -> Result<(), String> {
