@@ -28,6 +28,8 @@ use crate::versions;
 const VERSIONS_HELD_MAX: usize = 1_000_000;
 /// Keys of one invalidation.
 const KEYS_MAX: usize = 100_000;
+/// How long files that nobody can have open wait for a change to be freed with, ms.
+const UNFREED_MS_MAX: Millis = 200;
 /// EINTR, EAGAIN, ENOLCK.
 const INTERRUPTED: Errno = Errno(4);
 const AGAIN: Errno = Errno(11);
@@ -47,6 +49,8 @@ pub struct Volume {
     locks: Locks,
     /// Files without a name, and who may have each open.
     orphans: BTreeMap<Ino, BTreeSet<SessionId>>,
+    /// Until when at most files that nobody can have open wait for a change to be freed with.
+    free_at: Option<Millis>,
     makers: Makers,
     staged: Staged,
     /// When a parked interval is to be tried again, at the latest.
@@ -74,7 +78,8 @@ impl Volume {
             sessions.insert(session, Live::new(row, outcomes, now.millis));
         }
         let everybody: BTreeSet<SessionId> = sessions.keys().copied().collect();
-        let orphans = rows.orphans(id)?.into_iter().map(|ino| (ino, everybody.clone())).collect();
+        let orphans: BTreeMap<_, _> = rows.orphans(id)?.into_iter().map(|ino| (ino, everybody.clone())).collect();
+        let free_at = (everybody.is_empty() && !orphans.is_empty()).then_some(now.millis);
         let leased: BTreeSet<SessionId> =
             sessions.iter().filter(|(_, live)| live.row.leased).map(|(session, _)| *session).collect();
         let leases = match leased.is_empty() {
@@ -93,6 +98,7 @@ impl Volume {
             sessions,
             locks,
             orphans,
+            free_at,
             makers: Makers::default(),
             staged,
             retry_at: None,
@@ -208,7 +214,7 @@ impl Volume {
             let free = self.leases.exclusive_until(wanted.ticket);
             free.map_or(wanted.until, |free| free.min(wanted.until))
         });
-        let others = [self.retry_at, self.locks.unknown_until(), self.untold.next_turn()];
+        let others = [self.retry_at, self.free_at, self.locks.unknown_until(), self.untold.next_turn()];
         gone.chain(wanted).chain(others.into_iter().flatten()).min()
     }
 
@@ -221,6 +227,9 @@ impl Volume {
         now: Now,
         actions: &mut Vec<Action>,
     ) -> Result<Refused, StoreError> {
+        if let Request::Ask { query: Query::Space, .. } | Request::AskLeased { query: Query::Space, .. } = message {
+            self.free(batch)?;
+        }
         let live = self.sessions.get_mut(&session).expect("connected");
         let changes = matches!(message, Request::Submit { .. } | Request::Stage { .. } | Request::Acknowledge { .. });
         if changes && !live.parked.is_empty() {
@@ -310,8 +319,11 @@ impl Volume {
             Request::Released { ino } => {
                 if let Some(who) = self.orphans.get_mut(&ino) {
                     who.remove(&session);
+                    if who.is_empty() {
+                        // Nobody is told of it: by itself it is worth no flush, for which the next change would wait.
+                        self.free_at.get_or_insert(now.millis + UNFREED_MS_MAX);
+                    }
                 }
-                self.free(batch)?;
             }
             Request::Goodbye {} => self.end(batch, session, now, actions)?,
             Request::GaveUp {} => {
@@ -344,6 +356,9 @@ impl Volume {
         self.give_locks(batch, actions)?;
         if self.sweep_at <= now.millis {
             self.sweep(batch, now)?;
+        }
+        if self.free_at.is_some_and(|at| at <= now.millis) {
+            self.free(batch)?;
         }
         if self.retry_at.is_some_and(|at| at <= now.millis) {
             self.retry(batch, now, actions)?;
@@ -521,6 +536,10 @@ impl Volume {
         now: Now,
         actions: &mut Vec<Action>,
     ) -> Result<Tried, StoreError> {
+        if self.free_at.is_some() {
+            // Its room counts, and it is in the same flush.
+            self.free(batch)?;
+        }
         let live = &self.sessions[&session];
         let failed = |failure| Ok(Tried::Decided(Outcome::Failed(failure)));
         if let Some(number) = live.session.failed_dependency(interval) {
@@ -672,6 +691,7 @@ impl Volume {
 
     /// Frees files that nobody can have open any more.
     fn free(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
+        self.free_at = None;
         let unused: Vec<Ino> = self.orphans.iter().filter(|(_, who)| who.is_empty()).map(|(ino, _)| *ino).collect();
         if unused.is_empty() {
             return Ok(());

@@ -68,6 +68,10 @@ impl Bench {
         }
     }
 
+    fn nameless(&self) -> usize {
+        self.engine.volumes().expect("figures")[0].nameless
+    }
+
     fn lease(&mut self, from: ConnectionId) -> bool {
         let actions = self.says(from, Request::Lease { tag: 1, group: root().group() });
         actions.contains(&Action::Send(from, Reply::Leased { tag: 1, granted: true }))
@@ -358,6 +362,8 @@ fn orphaned_after(between: impl FnOnce(&mut Bench)) -> Vec<ConnectionId> {
         assert!(is_there(&mut bench), "somebody may have it open");
         bench.says(*who, Request::Released { ino });
     }
+    bench.millis += 200;
+    bench.handle(vec![]);
     assert!(!is_there(&mut bench), "it is freed");
     told.into_iter().map(|(who, _)| who).collect()
 }
@@ -392,4 +398,59 @@ fn only_who_was_told_of_a_file_is_told_that_it_has_lost_its_last_name() {
     let back = Change::Rename { from_dir: ROOT, from: name("g"), to_dir: ROOT, to: name("f"), mode };
     assert_eq!(orphaned_after(|bench| assert!(committed(&bench.says(B, interval(1, vec![away, back])), B))), [A, B, C]);
     assert_eq!(orphaned_after(Bench::reconnected), [A, B, C]);
+}
+
+/// A has made a file, removed it, and said that it has not got it open. With what the disk was asked to do until then,
+/// and until A said so.
+fn one_released() -> (Bench, [usize; 2]) {
+    let mut bench = Bench::with(&[A]);
+    let removed = Change::Unlink { dir: ROOT, name: name("f") };
+    assert!(committed(&bench.says(A, interval(1, vec![create("f")])), A));
+    let actions = bench.says(A, interval(2, vec![removed]));
+    let (_, ino) = *orphaned(&actions).first().expect("A is asked whether it has the file open");
+    let before = bench.disk.deeds();
+    assert_eq!(bench.says(A, Request::Released { ino }), []);
+    let deeds = [before, bench.disk.deeds()];
+    assert_eq!(bench.nameless(), 1);
+    (bench, deeds)
+}
+
+/// A flush by itself would be one more that the next change waits for.
+#[test]
+fn a_file_that_nobody_has_open_is_freed_with_the_next_change() {
+    let (mut bench, [before, after]) = one_released();
+    assert_eq!(before, after, "nothing is written for what nobody is told of");
+    assert!(committed(&bench.says(A, interval(3, vec![create("g")])), A));
+    assert_eq!(bench.nameless(), 0);
+}
+
+#[test]
+fn a_file_that_nobody_has_open_is_freed_soon_without_a_change() {
+    let (mut bench, _) = one_released();
+    let at = bench.engine.next_turn().expect("something is to be done");
+    assert!(at <= 200, "{at}");
+    bench.millis = at;
+    bench.handle(vec![]);
+    assert_eq!(bench.nameless(), 0);
+}
+
+#[test]
+fn who_asks_for_the_room_that_is_left_is_told_of_what_is_freed() {
+    let (mut bench, _) = one_released();
+    let space = Request::Ask { tag: 9, cred: Cred::root(), query: Query::Space };
+    assert_eq!(bench.says(A, space).len(), 1);
+    assert_eq!(bench.nameless(), 0);
+}
+
+/// What was to be freed when the server was killed is freed when its sessions have come back.
+#[test]
+fn what_was_to_be_freed_is_freed_after_a_restart() {
+    let (mut bench, _) = one_released();
+    bench.restart();
+    assert_eq!(bench.nameless(), 1);
+    let actions = bench.hello(A, Some((SessionId(1), 1)));
+    let (_, ino) = *orphaned(&actions).first().expect("A is asked again");
+    bench.says(A, Request::Released { ino });
+    assert!(committed(&bench.says(A, interval(3, vec![create("g")])), A));
+    assert_eq!(bench.nameless(), 0);
 }

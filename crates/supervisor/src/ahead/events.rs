@@ -3,6 +3,7 @@
 use super::calls::ask::Decision;
 use super::process::child_signal::may_hear_of_burials;
 use super::process::signals::{can_be_queued, is_own};
+use super::process::unasked_ends::tells_of_end;
 use super::{pid_of, process, Call, Object};
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::calls::waiting::Parked;
@@ -471,7 +472,9 @@ impl Supervisor {
                 self.swallow(stopped)?;
                 return Ok(None);
             }
-            self.ahead.children.heard.insert(info.process());
+            if tells_of_end(info) {
+                self.ahead.children.heard.insert(info.process());
+            }
             if self.is_of_unasked_end(pid, info) {
                 self.permit_look(pid);
                 return Ok(Some(stopped));

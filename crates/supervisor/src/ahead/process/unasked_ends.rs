@@ -70,11 +70,11 @@ impl UnaskedEnds {
 }
 
 impl Children {
-    /// A process has ended, and its parent hears of that from the kernel alone.
+    /// A process has ended, and its parent hears of that from the kernel alone. It may have heard already: who is
+    /// stopped for that can be looked at before the end itself.
     pub fn leave_to_kernel(&mut self, pid: ProcessId) {
         self.kin.remove(pid);
         self.ended.remove(&pid);
-        self.heard.remove(&pid);
     }
 
     /// The kernel has told of a process, which it does once. Of one that nobody knows any more nothing has to be kept.
@@ -228,9 +228,8 @@ impl Supervisor {
     /// may hear it now. That of a child whose end was held is kept from it, and was looked for before.
     pub(in crate::ahead) fn is_of_unasked_end(&self, parent: ProcessId, info: &SignalInfo) -> bool {
         let child = info.process();
-        let is_end = matches!(info.code(), libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
         let is_forgotten = || !self.ahead.children.knows(child) && !self.tracees.contains_key(&child.leader());
-        is_end && self.goes(parent) && is_forgotten()
+        tells_of_end(info) && self.goes(parent) && is_forgotten()
     }
 
     /// Whether the kernel has a child of a process that has ended without a question, and that nobody has waited for.
@@ -288,9 +287,31 @@ impl Supervisor {
     }
 }
 
+/// Whether a SIGCHLD tells that a child has ended, and not that it stands still or goes on.
+pub(in crate::ahead) fn tells_of_end(info: &SignalInfo) -> bool {
+    matches!(info.code(), libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The kernel's word, and what the supervisor hears of an end, come in any order.
+    #[test]
+    fn a_parent_that_has_heard_of_an_end_is_not_told_again_when_it_gets_a_checkpoint() {
+        const PARENT: ProcessId = ProcessId::from_raw(1);
+        const CHILD: ProcessId = ProcessId::from_raw(2);
+        for has_heard in [false, true] {
+            let mut children = Children::default();
+            children.born(PARENT, CHILD, false);
+            if has_heard {
+                children.heard.insert(CHILD);
+            }
+            children.leave_to_kernel(CHILD);
+            children.hold_zombie(PARENT, CHILD, 0, true);
+            assert_eq!(children.is_to_be_told(PARENT), !has_heard);
+        }
+    }
 
     #[test]
     fn who_was_waited_for_is_forgotten_when_there_are_many() {
