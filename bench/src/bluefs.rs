@@ -249,7 +249,7 @@ fn targets(part: &Part, peers: &[Peer], series: &[Series], megabytes: u32) -> Ve
             let (claim, measured) = (format!("{}: BlueFS / sshfs", row.name), ours / theirs);
             targets.push(Target { claim, measured, limit: Limit::AtMost(1.0) });
         }
-        // Without a delay it is measured there what a switch between two programs of a guest costs: BlueFS makes some for
+        // Without a delay, what a switch between two programs of a guest costs would be measured: BlueFS makes some for
         // each request, NFS none.
         let in_guest = (at(index, Peer::BluefsInGuest), at(index, Peer::NfsInGuest));
         if let (Some(ours), Some(theirs), 1..) = (in_guest.0, in_guest.1, part.round_trip_ms) {
