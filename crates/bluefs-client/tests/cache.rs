@@ -28,7 +28,7 @@ impl Scene {
         let mut server = Server::new(store).expect("a server");
         server.set_quiet(0);
         let stopper = server.stopper();
-        let run = move || server.run(listener, None, &Everybody).expect("it ends well");
+        let run = move || server.run(listener, None, Box::new(Everybody)).expect("it ends well");
         Scene { address, stopper, thread: Some(std::thread::spawn(run)), _dir: dir }
     }
 

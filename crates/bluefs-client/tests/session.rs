@@ -28,7 +28,7 @@ fn start(path: &Path) -> Running {
     let at = listener.local_addr().expect("an address");
     let server = Server::new(store).expect("a server");
     let stopper = server.stopper();
-    Running { at, stopper, thread: std::thread::spawn(move || server.run(listener, None, &Everybody)) }
+    Running { at, stopper, thread: std::thread::spawn(move || server.run(listener, None, Box::new(Everybody))) }
 }
 
 impl Running {

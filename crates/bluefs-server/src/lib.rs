@@ -7,6 +7,7 @@
 
 mod access;
 mod bounds;
+mod desk;
 mod engine;
 mod figures;
 mod locks;

@@ -1,11 +1,11 @@
-//! Sockets, clocks and threads around the engine: one thread decides, and sends what the sockets take at once; each
-//! connection has one that receives, and one that sends the rest.
+//! Sockets, clocks and threads around the engine: each connection has a thread that receives, and one that sends what
+//! its socket does not take at once. One at a time decides ([`crate::desk`]), and sends.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -16,11 +16,10 @@ use bluefs_wire::{frame, Refusal, Reply, Request, FRAME_BYTES_MAX};
 
 use crate::access::Everybody;
 use crate::bounds::{Place, Room, Strangers, Unsent, STRANGERS_MAX, WAITING_BYTES_MAX, WAITING_OF_ONE_MAX};
+use crate::desk::Desk;
 use crate::engine::{Access, Action, ConnectionId, Engine, Event, Now};
 use crate::figures::{word, Figures, Gauge, Guest, Note, Told, Traffic};
 
-/// Events that are decided in one turn, at most: one batch of the store.
-const TURN_EVENTS_MAX: usize = 512;
 /// Events that wait for their turn; then connections are not read.
 const WAITING_EVENTS_MAX: usize = 1024;
 /// Bytes that wait for a client that does not read; then its connection is ended.
@@ -37,8 +36,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 const HELLO_BYTES_MAX: usize = 1024;
 /// How old what is told of the server may be.
 const FIGURES_AGE_MAX: Duration = Duration::from_secs(1);
-/// How often the clock is looked at, also if nothing happens: an invitation may have expired.
-const TURN_MAX: Duration = Duration::from_secs(1);
 
 /// Why a server has ended.
 #[derive(Debug, thiserror::Error)]
@@ -51,17 +48,19 @@ pub enum ServeError {
     Io(#[from] io::Error),
 }
 
-/// What reaches the thread that decides.
-enum Input {
+/// What is to be decided.
+pub(crate) enum Input {
     Opened(ConnectionId, Line),
     Event(Event),
     /// A message has its place until it is decided.
     Message(ConnectionId, Request, Place),
+    /// The server's own thread is to look at the clock.
+    Look,
     Stop,
 }
 
-/// A connection, as the deciding thread sees it.
-struct Line {
+/// A connection, as whoever decides sees it.
+pub(crate) struct Line {
     output: Outbox,
     unsent: Arc<Unsent>,
     cutter: Cutter,
@@ -102,68 +101,36 @@ impl Stopper {
 
 /// A server with its store open.
 pub struct Server {
-    engine: Engine,
-    clock: Instant,
+    turns: Turns,
     input: Receiver<Input>,
     to_input: SyncSender<Input>,
-    lines: BTreeMap<ConnectionId, Line>,
-    shared: Arc<Shared>,
-    /// The places of the messages that are decided now.
-    taken: Vec<Place>,
-    /// Frames of one connection that are sent together.
-    joined: Option<(ConnectionId, Vec<u8>)>,
-    /// What is counted by the thread that decides.
-    counted: Figures,
-    gauge: Gauge,
-    told_at: Instant,
-    note: Box<dyn Fn(Note) + Send>,
 }
 
 impl Server {
     /// A server of this store.
     pub fn new(store: Store) -> Result<Server, ServeError> {
-        let clock = Instant::now();
         let (to_input, input) = mpsc::sync_channel(WAITING_EVENTS_MAX);
-        let engine = Engine::new(store, now(clock), || Everybody.random())?;
-        let (strangers, unsent, open) = (Strangers::default(), Arc::default(), AtomicUsize::new(0));
-        let (room, traffic) = (Arc::new(Room::new(WAITING_BYTES_MAX)), Traffic::default());
-        let shared = Arc::new(Shared { room, strangers, unsent, open, traffic });
-        let mut server = Server {
-            engine,
-            clock,
-            input,
-            to_input,
-            lines: BTreeMap::new(),
-            shared,
-            taken: Vec::new(),
-            joined: None,
-            counted: Figures::default(),
-            gauge: Gauge::default(),
-            told_at: clock,
-            note: Box::new(drop),
-        };
-        server.tell_figures()?;
-        Ok(server)
+        Ok(Server { turns: Turns::new(store)?, input, to_input })
     }
 
     /// What looks at it from another thread.
     pub fn gauge(&self) -> Gauge {
-        self.gauge.clone()
+        self.turns.gauge.clone()
     }
 
-    /// Who hears of what happens. The thread that decides calls it: it must not wait.
+    /// Who hears of what happens. Whoever decides calls it: it must not wait.
     pub fn set_note(&mut self, note: impl Fn(Note) + Send + 'static) {
-        self.note = Box::new(note);
+        self.turns.note = Box::new(note);
     }
 
     /// Another pause between a change of a group and a lease of another session on it, ms. Tests have none.
     pub fn set_quiet(&mut self, quiet: u64) {
-        self.engine.set_quiet(quiet);
+        self.turns.engine.set_quiet(quiet);
     }
 
     /// Another term of leases, ms. A store has to have the same after each restart.
     pub fn set_term(&mut self, term: u64) {
-        self.engine.set_term(term);
+        self.turns.engine.set_term(term);
     }
 
     /// What ends it.
@@ -174,28 +141,112 @@ impl Server {
     /// Serves whoever connects, until it is stopped.
     /// Without an `acceptor` nothing is encrypted.
     pub fn run(
-        mut self,
+        self,
         listener: TcpListener,
         acceptor: Option<Acceptor>,
-        access: &dyn Access,
+        access: Box<dyn Access + Send + Sync>,
     ) -> Result<(), ServeError> {
-        let (to_input, shared) = (self.to_input.clone(), self.shared.clone());
-        let accept = move || accept(&listener, &acceptor, &to_input, &shared);
+        let Server { turns, input, to_input } = self;
+        let shared = turns.shared.clone();
+        let desk = Arc::new(Desk::new(turns, to_input, access));
+        let at_desk = desk.clone();
+        let accept = move || accept(&listener, &acceptor, &at_desk, &shared);
         std::thread::Builder::new().name("accept".to_owned()).spawn(accept)?;
-        while let Some(events) = self.next_events() {
-            let (begun, has_events) = (Instant::now(), !events.is_empty());
-            let actions = self.engine.handle(events, now(self.clock), access)?;
-            if has_events {
-                self.counted.turn_took(begun.elapsed());
-            }
-            self.taken.clear();
-            actions.into_iter().for_each(|action| self.perform(action));
-            self.send_joined();
-            self.shared.strangers.end_late();
-            if self.told_at.elapsed() >= FIGURES_AGE_MAX {
-                self.tell_figures()?;
+        desk.decide(&input)?.end()
+    }
+}
+
+/// What is decided, turn by turn.
+pub(crate) struct Turns {
+    engine: Engine,
+    clock: Instant,
+    lines: BTreeMap<ConnectionId, Line>,
+    shared: Arc<Shared>,
+    /// The places of the messages that are decided now.
+    taken: Vec<Place>,
+    /// Frames of one connection that are sent together.
+    joined: Option<(ConnectionId, Vec<u8>)>,
+    /// What is counted by whoever decides.
+    counted: Figures,
+    gauge: Gauge,
+    told_at: Instant,
+    note: Box<dyn Fn(Note) + Send>,
+    /// A turn has failed: nothing may be decided any more.
+    is_broken: bool,
+    /// Why, if the server's own thread has still to hear of it.
+    failure: Option<ServeError>,
+}
+
+impl Turns {
+    fn new(store: Store) -> Result<Turns, ServeError> {
+        let clock = Instant::now();
+        let engine = Engine::new(store, now(clock), || Everybody.random())?;
+        let (strangers, unsent, open) = (Strangers::default(), Arc::default(), AtomicUsize::new(0));
+        let (room, traffic) = (Arc::new(Room::new(WAITING_BYTES_MAX)), Traffic::default());
+        let shared = Arc::new(Shared { room, strangers, unsent, open, traffic });
+        let mut turns = Turns {
+            engine,
+            clock,
+            lines: BTreeMap::new(),
+            shared,
+            taken: Vec::new(),
+            joined: None,
+            counted: Figures::default(),
+            gauge: Gauge::default(),
+            told_at: clock,
+            note: Box::new(drop),
+            is_broken: false,
+            failure: None,
+        };
+        turns.tell_figures()?;
+        Ok(turns)
+    }
+
+    /// How long until something is to be done, also if nothing happens.
+    pub fn until_next(&self) -> Duration {
+        let millis = now(self.clock).millis;
+        let left = |at: u64| Duration::from_millis(at.saturating_sub(millis));
+        match self.is_broken {
+            true => Duration::ZERO,
+            false => self.engine.next_turn().map_or(Duration::MAX, left).min(FIGURES_AGE_MAX),
+        }
+    }
+
+    /// A turn of another thread has failed: the server's own one hears of it with its next turn.
+    pub fn fail(&mut self, error: ServeError) {
+        self.failure.get_or_insert(error);
+    }
+
+    /// Decides this, and does what is to be done. False: the server is to stop. After an error nothing is decided.
+    pub fn turn(&mut self, inputs: Vec<Input>, access: &dyn Access) -> Result<bool, ServeError> {
+        if self.is_broken {
+            return Err(self.failure.take().unwrap_or_else(|| StoreError::Broken.into()));
+        }
+        let mut events = Vec::new();
+        for input in inputs {
+            if !self.take(input, &mut events) {
+                return Ok(false);
             }
         }
+        self.is_broken = true;
+        let (begun, has_events) = (Instant::now(), !events.is_empty());
+        let actions = self.engine.handle(events, now(self.clock), access)?;
+        if has_events {
+            self.counted.turn_took(begun.elapsed());
+        }
+        actions.into_iter().for_each(|action| self.perform(action));
+        self.send_joined();
+        self.taken.clear();
+        self.shared.strangers.end_late();
+        if self.told_at.elapsed() >= FIGURES_AGE_MAX {
+            self.tell_figures()?;
+        }
+        self.is_broken = false;
+        Ok(true)
+    }
+
+    /// The server is over: all are told.
+    fn end(mut self) -> Result<(), ServeError> {
         (self.note)(Note::Stopping);
         let farewell = Reply::Refused { why: Refusal::Stopping, text: b"the server is stopping".to_vec() };
         let ids: Vec<ConnectionId> = self.lines.keys().copied().collect();
@@ -206,24 +257,8 @@ impl Server {
         Ok(self.engine.into_store().checkpoint()?)
     }
 
-    /// What is to be decided next; `None`: the server is to stop.
-    fn next_events(&mut self) -> Option<Vec<Event>> {
-        let millis = now(self.clock).millis;
-        let turn = self.engine.next_turn().map_or(TURN_MAX, |at| Duration::from_millis(at.saturating_sub(millis)));
-        let mut events = Vec::new();
-        match self.input.recv_timeout(turn.clamp(Duration::from_millis(1), TURN_MAX)) {
-            Ok(input) => self.take(input, &mut events)?,
-            Err(RecvTimeoutError::Timeout) => return Some(events),
-            Err(RecvTimeoutError::Disconnected) => return None,
-        }
-        while events.len() < TURN_EVENTS_MAX {
-            let Ok(input) = self.input.try_recv() else { break };
-            self.take(input, &mut events)?;
-        }
-        Some(events)
-    }
-
-    fn take(&mut self, input: Input, events: &mut Vec<Event>) -> Option<()> {
+    /// False: the server is to stop.
+    fn take(&mut self, input: Input, events: &mut Vec<Event>) -> bool {
         match input {
             Input::Opened(id, line) => {
                 self.lines.insert(id, line);
@@ -240,9 +275,10 @@ impl Server {
                 self.counted.messages += 1;
                 events.push(Event::Message(id, message));
             }
-            Input::Stop => return None,
+            Input::Look => {}
+            Input::Stop => return false,
         }
-        Some(())
+        true
     }
 
     /// The connection is gone.
@@ -339,7 +375,7 @@ fn now(clock: Instant) -> Now {
     Now { millis: clock.elapsed().as_millis() as u64, wall: Time(i64::try_from(wall).unwrap_or(i64::MAX)) }
 }
 
-fn accept(listener: &TcpListener, acceptor: &Option<Acceptor>, input: &SyncSender<Input>, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, acceptor: &Option<Acceptor>, desk: &Arc<Desk>, shared: &Arc<Shared>) {
     for id in 0.. {
         let socket = match listener.accept() {
             Ok((socket, _)) => socket,
@@ -353,13 +389,13 @@ fn accept(listener: &TcpListener, acceptor: &Option<Acceptor>, input: &SyncSende
             shared.open.fetch_sub(1, Ordering::Relaxed);
             continue;
         }
-        let (input, acceptor, of_thread) = (input.clone(), acceptor.clone(), shared.clone());
+        let (desk, acceptor, of_thread) = (desk.clone(), acceptor.clone(), shared.clone());
         let receive = move || {
             let shared = of_thread;
             // Whatever ends a connection, the engine hears that it has ended.
-            let _ = receive(socket, acceptor, ConnectionId(id), &input, &shared);
+            let _ = receive(socket, acceptor, ConnectionId(id), &desk, &shared);
             shared.strangers.leave(id);
-            let _ = input.send(Input::Event(Event::Closed(ConnectionId(id))));
+            let _ = desk.hand_in(Input::Event(Event::Closed(ConnectionId(id))));
             shared.open.fetch_sub(1, Ordering::Relaxed);
         };
         if std::thread::Builder::new().name("receive".to_owned()).spawn(receive).is_err() {
@@ -372,7 +408,7 @@ fn receive(
     socket: TcpStream,
     acceptor: Option<Acceptor>,
     id: ConnectionId,
-    input: &SyncSender<Input>,
+    desk: &Desk,
     shared: &Arc<Shared>,
 ) -> io::Result<()> {
     socket.set_write_timeout(Some(SILENCE_MAX))?;
@@ -395,13 +431,13 @@ fn receive(
     let opened = Line { output, unsent: unsent.clone(), cutter, is_cut, peer, since, guest };
     let send = move || rest.send(|bytes| unsent.sent(bytes + FRAME_EXTRA_BYTES));
     std::thread::Builder::new().name("send".to_owned()).spawn(send)?;
-    input.send(Input::Opened(id, opened)).map_err(|_| ended())?;
+    desk.hand_in(Input::Opened(id, opened)).map_err(|_| ended())?;
     let own = Arc::new(Room::new(WAITING_OF_ONE_MAX));
     let mut told = Told::default();
     loop {
         shared.traffic.received(receiver.received(), &mut told);
         let place = Place::take(&shared.room, &own, message.bytes());
-        input.send(Input::Message(id, message, place)).map_err(|_| ended())?;
+        desk.hand_in(Input::Message(id, message, place)).map_err(|_| ended())?;
         match receiver.receive()? {
             Some(next) => message = next,
             None => return Ok(()),

@@ -8,6 +8,7 @@ mod fuzz;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ const USED_MIB_MAX: u64 = 1024;
 const STEPS: u64 = 400;
 
 /// Others may read the honest client's volume, and change theirs.
-struct Secrets(std::cell::Cell<u64>);
+struct Secrets(AtomicU64);
 
 impl Access for Secrets {
     fn check(&self, volume: &[u8], secret: &[u8], _: Time) -> Option<Grant> {
@@ -46,8 +47,7 @@ impl Access for Secrets {
     }
 
     fn random(&self) -> u64 {
-        self.0.set(self.0.get() + 1);
-        self.0.get()
+        self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
@@ -200,7 +200,7 @@ impl Scene {
             store.batch(|batch| batch.create_volume(name.as_bytes(), Time(1))).expect("a volume");
         }
         let engine = Engine::new(store, Now { millis: 0, wall: Time(1) }, || 7).expect("an engine");
-        let mut scene = Scene { engine, access: Secrets(std::cell::Cell::new(HONEST_SESSION - 1)), millis: 0 };
+        let mut scene = Scene { engine, access: Secrets(AtomicU64::new(HONEST_SESSION - 1)), millis: 0 };
         let (volume, secret) = (b"default".to_vec(), b"honest".to_vec());
         let hello = Request::Hello { version: PROTOCOL_VERSION, volume, session: None, acknowledged: 0, secret };
         scene.handle(vec![Event::Opened(HONEST), Event::Message(HONEST, hello)]);
@@ -423,7 +423,7 @@ fn connections_that_say_anything_are_refused_and_others_go_on() {
     let mut server = Server::new(store).expect("a server");
     server.set_term(50);
     let stopper = server.stopper();
-    let run = move || server.run(listener, None, &Secrets(std::cell::Cell::new(HONEST_SESSION - 1)));
+    let run = move || server.run(listener, None, Box::new(Secrets(AtomicU64::new(HONEST_SESSION - 1))));
     let thread = std::thread::spawn(move || run().expect("it ends well"));
     let mut honest = Honest::new(at);
     let name = Name::new(b"log").expect("a name");
@@ -516,7 +516,7 @@ fn the_first_message_is_a_short_one() {
     let at = listener.local_addr().expect("an address");
     let server = Server::new(store).expect("a server");
     let stopper = server.stopper();
-    let thread = std::thread::spawn(move || server.run(listener, None, &Everybody).expect("it ends well"));
+    let thread = std::thread::spawn(move || server.run(listener, None, Box::new(Everybody)).expect("it ends well"));
     let mut socket = TcpStream::connect(at).expect("connected");
     // Less than after what time the server takes whoever is silent for gone.
     socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");

@@ -42,7 +42,7 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
         signals.forever().next();
         stopper.stop();
     });
-    let (acceptor, access): (_, Box<dyn Access>) = if options.plain {
+    let (acceptor, access): (_, Box<dyn Access + Send + Sync>) = if options.plain {
         (None, Box::new(Everybody))
     } else {
         let identity = identity_of(&options.store).map_err(|error| io("read the server's key", error))?;
@@ -66,7 +66,7 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
     let _ = status::serve_server(server.gauge(), address.clone(), &options.store);
     print(&format!("serving {} at {address}\n", options.store.display()))?;
     tell_manager("READY=1");
-    server.run(listener, acceptor, &*access).map_err(|error| Failure::Bluefs(error.to_string()))?;
+    server.run(listener, acceptor, access).map_err(|error| Failure::Bluefs(error.to_string()))?;
     Ok(0)
 }
 
