@@ -227,7 +227,7 @@ impl Volume {
         now: Now,
         actions: &mut Vec<Action>,
     ) -> Result<Refused, StoreError> {
-        if let Request::Ask { query: Query::Space, .. } | Request::AskLeased { query: Query::Space, .. } = message {
+        if self.is_asked_what_is_free(&message) {
             self.free(batch)?;
         }
         let live = self.sessions.get_mut(&session).expect("connected");
@@ -687,6 +687,19 @@ impl Volume {
         self.note_leased(batch, session)?;
         self.send(session, Reply::Locked { tag }, actions);
         Ok(())
+    }
+
+    /// Whether the answer to this depends on files that wait to be freed: how much room there is, or one of them.
+    fn is_asked_what_is_free(&self, message: &Request) -> bool {
+        let is_unused = |ino: &Ino| self.orphans.get(ino).is_some_and(BTreeSet::is_empty);
+        self.free_at.is_some()
+            && match message {
+                Request::Ask { query, .. } | Request::AskLeased { query, .. } => {
+                    matches!(query, Query::Space) || query.keys(None).iter().any(|key| is_unused(&key.ino()))
+                }
+                Request::Versions { inos, .. } => inos.iter().any(is_unused),
+                _ => false,
+            }
     }
 
     /// Frees files that nobody can have open any more.

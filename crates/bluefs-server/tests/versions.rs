@@ -141,7 +141,6 @@ fn whatever_changes_bytes_is_a_version_and_nothing_else_is() {
     // Nobody has it open: it is gone.
     bench.change(vec![Change::Unlink { dir: ROOT, name: name("g") }]);
     bench.handle(vec![Event::Message(A, Request::Released { ino })]);
-    bench.create("what it is freed with");
     assert_eq!(bench.version(ino), None);
     let store = bench.engine.into_store();
     assert_eq!(store.check().expect("readable").faults, Vec::<String>::new());
