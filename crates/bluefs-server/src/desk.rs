@@ -47,13 +47,14 @@ impl Desk {
 
     /// Hands something in. It may be decided when this returns.
     pub fn hand_in(&self, input: Input) -> Result<(), Over> {
-        match self.turns.try_lock() {
-            Ok(mut turns) if self.waiting.load(Ordering::SeqCst) == 0 => self.decide_here(&mut turns, input),
-            _ => {
-                self.waiting.fetch_add(1, Ordering::SeqCst);
-                self.to_input.send(input).map_err(|_| Over)
+        if let Ok(mut turns) = self.turns.try_lock() {
+            if self.waiting.load(Ordering::SeqCst) == 0 {
+                return self.decide_here(&mut turns, input);
             }
         }
+        // Without the lock: there may be no room, and the server's own thread needs the lock to make some.
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.to_input.send(input).map_err(|_| Over)
     }
 
     fn decide_here(&self, turns: &mut Option<Turns>, input: Input) -> Result<(), Over> {
