@@ -4,8 +4,10 @@
 //! near host, which passes its packets on to the line. A call costs more there than outside: what is measured in a
 //! guest is compared with what is measured in a guest.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
@@ -54,10 +56,9 @@ impl Guest {
         )?;
         script(network.far(), "ip route add 10.99.1.0/24 dev line")?;
         let init = dir.join("init");
-        std::fs::write(&init, init_script(unpacked)).map_err(|error| format!("cannot write the guest: {error}"))?;
-        let mut chmod = std::process::Command::new("chmod");
-        chmod.arg("+x").arg(&init);
-        output_of(chmod)?;
+        std::fs::write(&init, init_script(unpacked))
+            .and_then(|()| std::fs::set_permissions(&init, Permissions::from_mode(0o755)))
+            .map_err(|error| format!("cannot write the guest's first program: {error}"))?;
         // The processes of its programs end with it.
         let mut command = network.near().command("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(unpacked.join("usr/bin/linux.uml"));

@@ -6,6 +6,8 @@
 #[path = "../../bluefs-client/tests/support/fuzz.rs"]
 mod fuzz;
 
+mod honest;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +22,7 @@ use bluefs_server::{Access, Action, ConnectionId, Engine, Event, Everybody, Gran
 use bluefs_store::{CrashDisk, Store};
 use bluefs_wire::{decode, encode, frame, Frames, LockKind, LockRequest, Reply, Request, PROTOCOL_VERSION};
 use fuzz::{for_seeds, Dice};
+use honest::Honest;
 
 const HONEST: ConnectionId = ConnectionId(0);
 /// The only session whose number nobody can guess.
@@ -346,68 +349,6 @@ fn a_client_that_says_anything_harms_nobody_else() {
 /// A message in a frame whose checksum is right, whatever it says.
 fn framed(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes()[..], &crc32fast::hash(body).to_le_bytes(), body].concat()
-}
-
-/// An honest client over a socket.
-struct Honest {
-    socket: TcpStream,
-    frames: Frames,
-    number: u64,
-}
-
-impl Honest {
-    fn new(at: std::net::SocketAddr) -> Honest {
-        let socket = TcpStream::connect(at).expect("connected");
-        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
-        let mut honest = Honest { socket, frames: Frames::new(), number: 0 };
-        let (volume, secret) = (b"default".to_vec(), b"honest".to_vec());
-        honest.send(&Request::Hello { version: PROTOCOL_VERSION, volume, session: None, acknowledged: 0, secret });
-        honest
-    }
-
-    fn send(&mut self, request: &Request) {
-        self.socket.write_all(&frame(request)).expect("sent");
-    }
-
-    fn receive(&mut self) -> Reply {
-        loop {
-            if let Some(reply) = self.frames.next_message().expect("a message") {
-                return reply;
-            }
-            let mut bytes = [0; 65_536];
-            // A read with a limit of time is cut short where the test is stopped and goes on.
-            let len = match self.socket.read(&mut bytes) {
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                read => read.expect("the server answers"),
-            };
-            assert!(len > 0, "the server has ended the connection");
-            self.frames.push(&bytes[..len]);
-        }
-    }
-
-    fn changes(&mut self, change: Change) {
-        self.number += 1;
-        let (number, creds, steps) = (self.number, vec![Cred::root()], vec![Step { cred: 0, time: None, change }]);
-        let interval = Interval { number, base: Csn(0), after: Runs::new(), reads: vec![], creds, steps };
-        self.send(&Request::Submit { interval });
-        loop {
-            match self.receive() {
-                Reply::Decided { outcome: Outcome::Committed { .. }, .. } => break,
-                Reply::Decided { outcome, .. } => panic!("{outcome:?}"),
-                _ => {}
-            }
-        }
-        self.send(&Request::Acknowledge { number });
-    }
-
-    fn asks(&mut self, query: Query) -> Answer {
-        self.send(&Request::Ask { tag: 1, cred: Cred::root(), query });
-        loop {
-            if let Reply::Answer { answer, .. } = self.receive() {
-                return answer;
-            }
-        }
-    }
 }
 
 /// The same with sockets, and bytes that are no messages: each hostile connection ends, and the server goes on.
