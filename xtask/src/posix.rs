@@ -23,10 +23,10 @@ const WITH_HELPER: &str = r#"
     ln -s "$1" /usr/sbin/mount.fuse.bluefs || exit 1
     shift 2; exec "$@""#;
 
-/// What fsx does. Shared mappings are refused (docs/BLUEFS.md). Without a least size fsx sometimes reserves no bytes.
+/// What fsx does. Without a least size fsx sometimes reserves no bytes.
 /// POSIX has EINVAL for that, which fsx takes for a failure on every file system.
 const OPERATIONS: &str =
-    "[opsize]\nmin = 1\n[weights]\nclose_open = 2.0\ninvalidate = 0.0\nmapread = 0.0\nmapwrite = 0.0\nread = 10.0\n\
+    "[opsize]\nmin = 1\n[weights]\nclose_open = 2.0\ninvalidate = 1.0\nmapread = 10.0\nmapwrite = 10.0\nread = 10.0\n\
     write = 10.0\ntruncate = 3.0\nfsync = 1.0\nfdatasync = 1.0\npunch_hole = 3.0\nposix_fallocate = 3.0\n\
     sendfile = 3.0\nposix_fadvise = 1.0\ncopy_file_range = 3.0\n";
 

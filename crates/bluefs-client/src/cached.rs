@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bluefs::op::{Effect, Failure, Inode, BLOCK_BYTES, STEP_BYTES_MAX};
 use bluefs::query::{Answer, Query, NAMES_MAX};
-use bluefs::{Change, Cred, Csn, Errno, Ino, Interval, Kind, Outcome, Runs, Step};
+use bluefs::{Change, Cred, Csn, Errno, Ino, Interval, Key, Kind, Outcome, Runs, Step};
 use bluefs_wire::{Reply, Request};
 
 use crate::ahead::SMALL_BYTES;
@@ -80,12 +80,17 @@ impl Client {
     /// An answer that is known, and for how long whoever is told may go on saying so: [`Front`](crate::Front) is told
     /// if it ends before.
     pub fn known_for(&self, cred: &Cred, query: &Query) -> Option<(Result<Answer, Errno>, Duration)> {
+        self.known_at(cred, query).map(|(_, known, sure)| (known, sure))
+    }
+
+    /// The same, and of which state it is an answer.
+    pub fn known_at(&self, cred: &Cred, query: &Query) -> Option<(Csn, Result<Answer, Errno>, Duration)> {
         let mut state = self.state();
-        let known = state.known_for(cred, query)?;
-        if let (Query::Lookup { dir, name }, Ok(Answer::Inode(ino, _))) = (query, &known.0) {
+        let (known, sure) = state.known_for(cred, query)?;
+        if let (Query::Lookup { dir, name }, Ok(Answer::Inode(ino, _))) = (query, &known) {
             state.ahead.found(*ino, *dir, name);
         }
-        Some(known)
+        Some((state.csn, known, sure))
     }
 
     /// `pread` that is true now.
@@ -179,17 +184,9 @@ impl Client {
             own = self.state().take_ino();
             *ino = own.map(|(ino, _)| ino);
         }
-        let steps = vec![Step { cred: 0, time: None, change }];
-        let (reads, creds) = (vec![], vec![cred.clone()]);
-        let interval = Interval { number: 0, base: Csn(0), after: Runs::new(), reads, creds, steps };
-        let number = self.send_interval(interval, Vec::new())?;
-        let (outcome, inodes) = self.outcome(number, gives_up, |state| {
-            let (outcome, inodes) = state.take_outcome(number)?;
-            Some(outcome.map(|outcome| (outcome, inodes)))
-        })?;
-        match outcome {
-            Outcome::Committed { mut effects, .. } => Ok(Told { effect: effects.pop().ok_or(PROTOCOL)?, inodes }),
-            Outcome::Failed(failure) => {
+        match self.change_since(cred, vec![change], (Csn(0), vec![]), gives_up)? {
+            Ok(told) => Ok(told),
+            Err(failure) => {
                 if let Some((ino, session)) = own {
                     self.state().put_ino(ino, session);
                 }
@@ -199,6 +196,29 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Carries out changes, all or none, if no other session has changed any of these keys since that state. Tells the
+    /// effect of the last one.
+    pub fn change_since(
+        &self,
+        cred: &Cred,
+        changes: Vec<Change>,
+        (base, reads): (Csn, Vec<Key>),
+        gives_up: GivesUp,
+    ) -> Result<Result<Told, Failure>, Errno> {
+        let steps = changes.into_iter().map(|change| Step { cred: 0, time: None, change }).collect();
+        let creds = vec![cred.clone()];
+        let interval = Interval { number: 0, base, after: Runs::new(), reads, creds, steps };
+        let number = self.send_interval(interval, Vec::new())?;
+        let (outcome, inodes) = self.outcome(number, gives_up, |state| {
+            let (outcome, inodes) = state.take_outcome(number)?;
+            Some(outcome.map(|outcome| (outcome, inodes)))
+        })?;
+        Ok(match outcome {
+            Outcome::Committed { mut effects, .. } => Ok(Told { effect: effects.pop().ok_or(PROTOCOL)?, inodes }),
+            Outcome::Failed(failure) => Err(failure),
+        })
     }
 
     /// What the cache says, with leases that are asked for if only these are missing.

@@ -1,4 +1,8 @@
 //! Who has made a request: their groups, and whether they have a signal, from `/proc`.
+//!
+//! Nothing is read there that waits for the caller. A program that `execve` replaces closes its files under a lock
+//! (`exec_update_lock`) for which `stat` and `stack` of `/proc` wait: who reads these for a request that it makes then
+//! waits for ever. `status` waits for nothing.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -6,12 +10,10 @@ use std::time::{Duration, Instant};
 use bluefs::op::GROUPS_MAX;
 use bluefs::Cred;
 use fuser::Request;
-use procfs::{Activity, Stat, Status, ThreadId};
+use procfs::{Activity, Status, ThreadId};
 
 /// Bit of SIGKILL in a mask of signals. A signal that ends a process for want of a handler is pending as SIGKILL.
 const KILL: u64 = 1 << 8;
-/// `PF_EXITING` of Linux, in the flags of a thread.
-const EXITING: u64 = 4;
 /// The kernel's function that walks through the directories of a path, as `/proc/PID/stack` names it.
 const WALK: &[u8] = b"link_path_walk";
 /// Requests to `fcntl`.
@@ -106,17 +108,16 @@ impl Caller {
         self.thread != 0 && procfs::is_unknown(id(self.thread))
     }
 
-    /// Whether it is ending, and closes what it had open: it has no signals any more.
+    /// Whether it is ending, and closes what it had open: it has no signals any more, nor any memory.
     pub fn is_exiting(&self) -> bool {
-        let flags = Stat::of(id(self.thread)).and_then(|stat| stat.flags());
-        flags.is_ok_and(|flags| flags & EXITING != 0)
+        self.status().is_some_and(|status| status.field("VmSize").is_err())
     }
 
     /// Whether it asks because it walks through a directory, and has no lock of one: `true` if that is not known.
     pub fn walks(&self) -> bool {
-        let state = Stat::of(id(self.thread)).and_then(|stat| stat.state());
-        // The stack of one that runs is not what it was.
-        if !matches!(state, Ok('S' | 'D')) {
+        let state = self.status().and_then(|status| status.state().ok());
+        // The stack of one that runs is not what it was. None that asks for attributes is being replaced.
+        if !matches!(state, Some('S' | 'D')) {
             return true;
         }
         let stack = procfs::read(id(self.thread), "stack").unwrap_or_default();

@@ -21,7 +21,7 @@ use crate::snapshots::{Listing, Snapshot};
 pub const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
 /// How long umount(8) waits for answers about the mount that it is to take away, and how long a process that ends waits
 /// for a server to hear which locks it gives back. So long a server that is there needs for no answer.
-const ENDING_WAITS_MAX: Duration = Duration::from_millis(300);
+pub const ENDING_WAITS_MAX: Duration = Duration::from_millis(300);
 /// Bytes that are had under a lease at once: with what makes blocks of them whole, no more than one question.
 const HELD_BYTES: u32 = WRITE_BYTES_MAX / 4;
 /// When a lease is prolonged under which the kernel has contents of open files, and when that has not come about.
@@ -98,6 +98,11 @@ impl Volume {
         Ok(told)
     }
 
+    /// How much space there is may have changed.
+    pub fn space_changed(&self) {
+        self.space().changed();
+    }
+
     fn space(&self) -> MutexGuard<'_, KnownSpace> {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -163,6 +168,7 @@ impl Volume {
         if self.client.has_lost_lock(ino) {
             return Err(Errno::IO);
         }
+        self.kernel.stores.wait(ino, &|| self.is_given_up(caller));
         let cred = self.cred_for(caller, &Query::Read { ino, offset, len: 0 });
         let mut all: Vec<u8> = Vec::new();
         while (all.len() as u32) < size {
@@ -199,17 +205,23 @@ impl Volume {
                 false => Err(Errno::IO),
             };
             if reading.may_be_answered_for_now() {
-                return answer(now.and_then(|(_, found)| bytes_of(found)));
+                let mut now = now.and_then(|(_, found)| bytes_of(found));
+                now.iter_mut().for_each(|bytes| self.kernel.stores.add_late(ino, offset, bytes));
+                now.iter().for_each(|bytes| self.kernel.pages.are_told(ino, offset, bytes));
+                return answer(now);
             }
         }
+        self.kernel.stores.wait(ino, &gives_up);
         let query = Query::Read { ino, offset, len: size };
         loop {
             {
                 let telling = self.kernel.telling();
                 let known = self.client.known_for(caller.cred(), &query).filter(|(_, sure)| !sure.is_zero());
                 if let Some((known, sure)) = known {
-                    telling.fills(reading, sure);
-                    return answer(known.and_then(bytes_of));
+                    telling.fills(reading, sure, self.base_now(ino));
+                    let known = known.and_then(bytes_of);
+                    known.iter().for_each(|bytes| self.kernel.pages.are_told(ino, offset, bytes));
+                    return answer(known);
                 }
             }
             let end = offset + u64::from(size);
@@ -225,6 +237,11 @@ impl Volume {
     /// Contents that the kernel has stay while their lease is prolonged, and are forgotten before it ends. Says when to
     /// look again.
     pub fn tend_pages(&self) {
+        // What a server that is started again would have to be told (`crate::stores`).
+        self.kernel.pages.stored().into_iter().for_each(|ino| self.show_pages(ino));
+        if self.kernel.pages.drop_twins() {
+            self.kernel.forget_pages(|_| true);
+        }
         let mut ending = Vec::new();
         for (ino, until) in self.kernel.pages.filled() {
             let now = Instant::now();
@@ -254,6 +271,7 @@ impl Volume {
             Some(offset) => Change::Write { ino, offset, content },
             None => Change::Append { ino, content },
         };
+        self.kernel.stores.wait(ino, &|| self.is_given_up(caller));
         self.change(caller, change).map(|_| ())
     }
 
@@ -271,6 +289,7 @@ impl Volume {
             return Err(Errno::IO);
         }
         let end = offset.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX).ok_or(Errno::FBIG)?;
+        self.kernel.stores.wait(ino, &|| self.is_given_up(caller));
         if len > RESERVED_BYTES_MAX {
             return Err(Errno::NOSPC);
         }

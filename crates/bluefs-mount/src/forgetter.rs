@@ -1,10 +1,12 @@
-//! A process that tells the kernel to ask about names again.
+//! A process that tells the kernel to ask about names again, and to forget pages in which programs may have stored
+//! something.
 //!
 //! `FUSE_NOTIFY_INVAL_ENTRY` waits for the directory's lock, uninterruptibly, and an operation that has it may wait for
-//! the mount. So no thread of the mount may do it: if the mount is killed, that thread would keep the connection to
-//! the kernel open, nobody would answer the operation, and both would wait for ever. This process has a file of the
-//! connection of its own. When the mount is gone, so are the requests that it had read; those that it had not read this
-//! process refuses, until none of its threads waits for a lock any more.
+//! the mount. `FUSE_NOTIFY_INVAL_INODE` waits until what was stored in a page is written back, by the mount. So no
+//! thread of the mount may do either: if the mount is killed, that thread would keep the connection to the kernel open,
+//! nobody would answer what it waits for, and both would wait for ever. This process has a file of the connection of
+//! its own. When the mount is gone, so are the requests that it had read; those that it had not read this process
+//! refuses, until none of its threads waits any more.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -92,29 +94,34 @@ impl Forgetter {
     pub fn expire(&self, names: &[(Ino, Name)], patience: Duration) -> bool {
         let begun = Instant::now();
         names.chunks(NAMES_MAX).all(|names| {
-            let Ok(number) = self.send(names) else { return false };
-            let mut done = self.done.numbers();
-            loop {
-                if done.remove(&number) {
-                    return true;
-                }
-                let rest = patience.saturating_sub(begun.elapsed());
-                if rest.is_zero() || self.is_gone() {
-                    return false;
-                }
-                let waited = self.done.changed.wait_timeout(done, rest);
-                done = waited.unwrap_or_else(PoisonError::into_inner).0;
-            }
+            let body: Vec<u8> = names.iter().flat_map(|(dir, name)| notification(*dir, name)).collect();
+            self.tell(&body, || patience.saturating_sub(begun.elapsed()))
         })
     }
 
-    fn send(&self, names: &[(Ino, Name)]) -> io::Result<u64> {
-        let body: Vec<u8> = names.iter().flat_map(|(dir, name)| notification(*dir, name)).collect();
+    /// Has the kernel take in these notifications; `false`: not in the time that is left, or not surely.
+    pub fn tell(&self, body: &[u8], left: impl Fn() -> Duration) -> bool {
+        let Ok(number) = self.send(body) else { return false };
+        let mut done = self.done.numbers();
+        loop {
+            if done.remove(&number) {
+                return true;
+            }
+            let rest = left();
+            if rest.is_zero() || self.is_gone() {
+                return false;
+            }
+            let waited = self.done.changed.wait_timeout(done, rest);
+            done = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn send(&self, body: &[u8]) -> io::Result<u64> {
         let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
         let (stream, last) = &mut *to;
         *last += 1;
         let head = [last.to_ne_bytes(), (body.len() as u64).to_ne_bytes()].concat();
-        stream.write_all(&[head, body].concat())?;
+        stream.write_all(&[&head, body].concat())?;
         Ok(*last)
     }
 }
@@ -222,7 +229,7 @@ fn tell(mut device: &File, mut body: &[u8]) -> bool {
     true
 }
 
-/// While threads wait for directories, whoever has these may wait for a request that nobody answers.
+/// While threads wait, what they wait for may wait for a request that nobody answers.
 fn refuse_requests(mut device: File, working: &AtomicUsize) {
     let mut request = vec![0; REQUEST_BYTES_MAX];
     while working.load(Ordering::SeqCst) > 0 {

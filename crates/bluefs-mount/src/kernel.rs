@@ -31,17 +31,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use bluefs::{Group, Ino, Key, Name};
+use bluefs::{Csn, Group, Ino, Key, Name};
 use bluefs_client::{Front, Touched};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
 use crate::attributes::Attributes;
+use crate::caller::{Caller, Who};
 use crate::forgetter::Forgetter;
 use crate::landed::Landed;
 use crate::listings::{Begun, Listings};
 use crate::names::Names;
 use crate::pages::{Pages, Reading};
 use crate::snapshots::{Listing, Snapshot};
+use crate::stores::{keeps_pages, Stores};
 
 /// `FUSE_NOTIFY_INVAL_INODE`, `FUSE_NOTIFY_INC_EPOCH`.
 const INVAL_INODE: i32 = 2;
@@ -122,7 +124,7 @@ pub struct Kernel {
     device: File,
     /// Whether names are told for some time.
     keeps_names: bool,
-    /// Who has the kernel ask about names again. Without it there is a new epoch each time.
+    /// Who has the kernel ask about names again, and forget pages. Without it there is a new epoch each time.
     forgetter: Option<Forgetter>,
     /// Who has taken in what was said of names.
     landed: Landed,
@@ -133,6 +135,8 @@ pub struct Kernel {
     hasher: RandomState,
     /// Contents that it has.
     pub pages: Pages,
+    /// What it writes back of them.
+    pub stores: Stores,
 }
 
 /// While it is there the kernel is being told something, and is not told to forget.
@@ -143,8 +147,10 @@ pub struct Telling<'k> {
 
 impl Kernel {
     pub fn new(device: File, keeps_names: bool, forgetter: Option<Forgetter>) -> Kernel {
-        let (has_epochs, gate, told, hasher, pages) = Default::default();
-        Kernel { device, keeps_names, forgetter, landed: Landed::default(), has_epochs, gate, told, hasher, pages }
+        let (has_epochs, gate, told, hasher) = Default::default();
+        let (pages, stores) = Default::default();
+        let landed = Landed::default();
+        Kernel { device, keeps_names, forgetter, landed, has_epochs, gate, told, hasher, pages, stores }
     }
 
     /// Whether the kernel may be told names for some time. It may not where the process is gone that has it ask again:
@@ -210,10 +216,18 @@ impl Kernel {
         Snapshot::new(listing, &self.hasher)
     }
 
-    /// It forgets contents of these files that it may not have any more. That may wait for READs.
+    /// It forgets contents of these files that it may not have any more. That may wait for READs, and for what it
+    /// writes back first.
     pub fn forget_pages(&self, of: impl Fn(Ino) -> bool) {
         self.close_gate();
-        self.pages.forget(of, |ino, offset, len| notify_inode(&self.device, ino, offset as i64, len as i64));
+        self.pages.forget(of, |ino, offset, len| {
+            let body = inval_inode(ino, offset as i64, len as i64);
+            let left = || if self.is_over() { Duration::ZERO } else { LOOK_AGAIN };
+            let by_another = |forgetter: &Forgetter| self.pages.may_be_stored(ino) && forgetter.tell(&body, left);
+            if !self.forgetter.as_ref().is_some_and(by_another) {
+                notify(&self.device, &body);
+            }
+        });
     }
 
     /// Whether it has pages under leases. Before it had epochs mappings do not see changes.
@@ -304,7 +318,7 @@ impl Kernel {
     /// The kernel believes no name any more that it was told before.
     fn new_epoch(&self) {
         self.told().names.take_all();
-        notify(&self.device, HEAD_BYTES, INC_EPOCH, &[]);
+        notify(&self.device, &notification(HEAD_BYTES, INC_EPOCH, &[]));
     }
 
     /// The kernel asks about names again that were taken from what it may say. That may wait for operations.
@@ -374,14 +388,21 @@ impl Kernel {
 
 /// Tells the kernel to forget an inode's attributes, and its pages from an offset on: so many bytes, or all (0).
 fn notify_inode(device: &File, ino: Ino, offset: i64, len: i64) {
-    let body = [ino.0.to_ne_bytes(), offset.to_ne_bytes(), len.to_ne_bytes()].concat();
-    notify(device, INVAL_BYTES, INVAL_INODE, &body);
+    notify(device, &inval_inode(ino, offset, len));
 }
 
-fn notify(mut device: &File, len: u32, code: i32, body: &[u8]) {
-    let head = [&len.to_ne_bytes()[..], &code.to_ne_bytes(), &0u64.to_ne_bytes()].concat();
+fn inval_inode(ino: Ino, offset: i64, len: i64) -> Vec<u8> {
+    let body = [ino.0.to_ne_bytes(), offset.to_ne_bytes(), len.to_ne_bytes()].concat();
+    notification(INVAL_BYTES, INVAL_INODE, &body)
+}
+
+fn notification(len: u32, code: i32, body: &[u8]) -> Vec<u8> {
+    [&len.to_ne_bytes()[..], &code.to_ne_bytes(), &0u64.to_ne_bytes(), body].concat()
+}
+
+fn notify(mut device: &File, notification: &[u8]) {
     // It does not have the inode, or the mount is gone: then there is nothing to forget.
-    let _ = device.write(&[&head, body].concat());
+    let _ = device.write(notification);
 }
 
 impl Telling<'_> {
@@ -463,9 +484,9 @@ impl Telling<'_> {
 
     /// A READ for pages is answered now, under a lease that lasts for so long. Answers about the file's length that the
     /// kernel has not taken in yet are worth nothing: of a page that it fills now it would take the end away.
-    pub fn fills(&self, reading: Reading, sure: Duration) {
+    pub fn fills(&self, reading: Reading, sure: Duration, base: Option<Csn>) {
         let ino = reading.ino;
-        if reading.answered(sure) {
+        if reading.answered(sure, base) {
             self.kernel.forget_attributes(ino);
         }
     }
@@ -531,9 +552,15 @@ impl Front for Kernel {
         let mut sure: BTreeSet<Ino> = self.told().touched(touched).into_iter().collect();
         sure.extend(&names.dirs);
         sure.into_iter().for_each(|ino| self.forget_attributes(ino));
+        if keeps_pages() {
+            return;
+        }
         let has_pages = if touched.anything { self.pages.change_group(None) } else { self.pages.change(&touched.keys) };
         if has_pages {
             self.forget_pages(|ino| touched.anything || touched.keys.contains(&Key::Data(ino)));
+            // What was stored before it is written before it.
+            let is_killed = || Caller::of(Who { uid: 0, gid: 0, thread: CALLER.get() }).is_killed();
+            touched.keys.iter().for_each(|key| self.stores.wait(key.ino(), &|| self.is_over() || is_killed()));
         }
     }
 }
@@ -725,8 +752,8 @@ mod tests {
     #[test]
     fn what_was_said_of_a_length_before_pages_are_filled_is_worth_nothing() {
         let (kernel, mut theirs) = kernel(EPOCHS_SINCE);
-        let fill = |kernel: &Kernel| kernel.telling().fills(kernel.pages.read(INO, 0, 4096), SURE);
-        kernel.pages.open(INO, 1);
+        let fill = |kernel: &Kernel| kernel.telling().fills(kernel.pages.read(INO, 0, 4096), SURE, None);
+        kernel.pages.open(INO, 1, false);
         fill(&kernel);
         assert_eq!(codes(&mut theirs), [INVAL_INODE]);
         fill(&kernel);

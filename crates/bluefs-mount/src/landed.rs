@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use procfs::Stat;
+use procfs::Status;
 
 use crate::caller::id;
 
@@ -87,7 +87,7 @@ impl Landed {
         if given.is_some_and(|given| given > at) {
             return true;
         }
-        match Stat::of(id(thread)).and_then(|stat| stat.state()) {
+        match Status::of(id(thread)).and_then(|status| status.state()) {
             // Uninterruptibly it may wait for pages of the inode of which it was told.
             Ok('R' | 'D') => {
                 let Some(now) = time_on_core(thread) else { return false };

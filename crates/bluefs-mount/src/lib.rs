@@ -1,8 +1,8 @@
 //! A volume as a file system of the kernel, by FUSE. Changes are asked of the server, and return when the server has
 //! answered. What is known under leases is said without asking, attributes and listings also by the kernel itself.
 //!
-//! - Reads and writes go around the kernel's page cache (`FOPEN_DIRECT_IO`), and shared mappings are refused by the
-//!   kernel. Private mappings use it, under leases: [`pages`].
+//! - Reads and writes go around the kernel's page cache (`FOPEN_DIRECT_IO`). Mappings use it, under leases: [`pages`].
+//!   What is stored in shared ones the kernel writes back: [`stores`].
 //! - The server checks rights. So does the kernel (`default_permissions`), as the server has no `open`.
 //! - A request that is in this process is not ended by a signal: so whoever waits here looks whether the caller has
 //!   one, and whether the mount is still there.
@@ -22,6 +22,7 @@ mod names;
 mod pages;
 mod requests;
 mod snapshots;
+mod stores;
 #[allow(unsafe_code)]
 mod sys;
 mod threads;
@@ -103,11 +104,8 @@ impl Mounted {
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
         let kernel = device.try_clone().map_err(failed("open /dev/fuse"))?;
-        let forgetter = match keeps_names {
-            true => Some(Forgetter::start(&kernel).map_err(failed("start a process that forgets names"))?),
-            false => None,
-        };
-        let kernel = Arc::new(Kernel::new(kernel.into(), keeps_names, forgetter));
+        let forgetter = Forgetter::start(&kernel).map_err(failed("start a process that forgets names"))?;
+        let kernel = Arc::new(Kernel::new(kernel.into(), keeps_names, Some(forgetter)));
         let volume = Arc::new(Volume::new(client, kernel));
         let session = Session::from_fd(Requests::new(volume.clone()), device, SessionACL::All, config);
         let session =

@@ -97,6 +97,10 @@ impl Volume {
         let call = wanted.call(caller, self.handles.has_asked_through_another(ino, owner, handle));
         let (start, end) = wanted.bytes(call);
         let lock = LockRequest { ino, owner, kind, start, end, wait };
+        if kind == LockKind::Unlock {
+            // Who gets the lock next is to see what was stored under it.
+            self.flush_stores(caller, ino);
+        }
         let is_flock = matches!(call, LockCall::Flock | LockCall::Unknown);
         let is_open_file = matches!(call, LockCall::Flock | LockCall::OpenFile);
         self.handles.asks(ino, owner, handle, is_open_file, || self.client.unlock_later(all_of(ino, owner)));

@@ -8,18 +8,29 @@
 //!   as long as one has no answer the kernel has nothing there, and it gets one under the next lease.
 //! - A READ that arrives meanwhile may be one that is waited for: if the forgetting does not end, it is answered
 //!   without a lease, and what it was answered is forgotten once more, still before the lease is given back.
+//! - What programs store in shared mappings the kernel writes back ([`crate::stores`]), at the latest when it forgets
+//!   the page. Then it has to be known what was stored: of a file that may be mapped so, what was told is kept, and the
+//!   state of the volume in which it was so.
 //! - Of a file that nobody has open nothing is noted: the kernel itself drops what it has of a file that is opened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bluefs::{Group, Ino, Key};
+use bluefs::{Csn, Group, Ino, Key};
 
 /// How long a READ waits for pages that are being forgotten, until it may be what is waited for.
 const LEAVING_MAX: Duration = Duration::from_millis(20);
 /// The end of all files.
 const END: u64 = i64::MAX as u64;
+
+/// Bytes of a page.
+pub const PAGE_BYTES: usize = 4096;
+/// What is kept of what was told, at most, for a while: with more of it the kernel is told to forget pages.
+const TWINS_BYTES_MAX: usize = 256 << 20;
+
+/// Pages as they were told, or written back since, by their numbers.
+type Twins = BTreeMap<u64, Box<[u8]>>;
 
 #[derive(Debug, Default)]
 struct File {
@@ -28,6 +39,13 @@ struct File {
     is_old: bool,
     /// Open files: through each the file may be mapped.
     open: BTreeSet<u64>,
+    /// Those of them that are open to be read and written: through each it may be mapped to be stored in.
+    storing: BTreeSet<u64>,
+    /// The last state that the pages are known to show, but for what was stored.
+    base: Option<Csn>,
+    /// What was told, if something may be stored in it; and of pages that are being forgotten.
+    twins: Twins,
+    leaving: Twins,
     /// READs without an answer: from where, to where, and by which number they are known.
     reading: Vec<(u64, u64, u64)>,
     /// The kernel is being told to forget.
@@ -94,9 +112,12 @@ impl Pages {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file is opened.
-    pub fn open(&self, ino: Ino, handle: u64) {
-        self.files().files.entry(ino).or_default().open.insert(handle);
+    /// A file is opened. `stores`: to be read and written.
+    pub fn open(&self, ino: Ino, handle: u64, stores: bool) {
+        let mut files = self.files();
+        let file = files.files.entry(ino).or_default();
+        file.open.insert(handle);
+        file.storing.extend(stores.then_some(handle));
     }
 
     /// It is closed.
@@ -104,8 +125,12 @@ impl Pages {
         let files = &mut self.files().files;
         if let Some(file) = files.get_mut(&ino) {
             file.open.remove(&handle);
+            file.storing.remove(&handle);
             if file.open.is_empty() {
-                (file.is_filled, file.is_old) = (false, false);
+                (file.is_filled, file.is_old, file.base) = (false, false, None);
+            }
+            if file.storing.is_empty() {
+                (file.twins, file.leaving) = (Twins::new(), Twins::new());
             }
         }
         tidy(files, ino);
@@ -135,6 +160,9 @@ impl Pages {
                 let next = files.files.iter_mut().find(|(ino, file)| of(**ino) && file.is_old);
                 next.map(|(ino, file)| {
                     (file.is_old, file.is_leaving) = (false, true);
+                    // What is told meanwhile is told of other pages, or of the same for a moment.
+                    let leaving = std::mem::take(&mut file.twins);
+                    file.leaving.extend(leaving);
                     (*ino, file.unread())
                 })
             };
@@ -142,6 +170,7 @@ impl Pages {
             parts.into_iter().for_each(|(offset, len)| forget(ino, offset, len));
             if let Some(file) = self.files().files.get_mut(&ino) {
                 file.is_leaving = false;
+                file.leaving.clear();
             }
             self.left.notify_all();
         }
@@ -168,6 +197,80 @@ impl Pages {
         filled.filter_map(|(ino, file)| Some((*ino, file.until?))).collect()
     }
 
+    /// Whether somebody here has a file open.
+    pub fn is_open(&self, ino: Ino) -> bool {
+        self.files().files.get(&ino).is_some_and(|file| !file.open.is_empty())
+    }
+
+    /// Files in whose pages something may have been stored since they were told.
+    pub fn stored(&self) -> Vec<Ino> {
+        let files = self.files();
+        let stored = files.files.iter().filter(|(_, file)| file.is_filled && !file.storing.is_empty());
+        stored.map(|(ino, _)| *ino).collect()
+    }
+
+    /// Whether something may be stored in pages of a file that is not written back.
+    pub fn may_be_stored(&self, ino: Ino) -> bool {
+        let has_pages = |file: &File| file.is_filled || file.is_old || file.is_leaving;
+        self.files().files.get(&ino).is_some_and(|file| !file.storing.is_empty() && has_pages(file))
+    }
+
+    /// A file's pages show this state, since there is a lease. Who says so keeps them from being forgotten meanwhile.
+    pub fn show(&self, ino: Ino, base: Csn) {
+        if let Some(file) = self.files().files.get_mut(&ino).filter(|file| file.is_filled) {
+            file.base = Some(base);
+        }
+    }
+
+    /// The last state that a file's pages are known to show, or to have shown when they were forgotten.
+    pub fn base(&self, ino: Ino) -> Option<Csn> {
+        self.files().files.get(&ino)?.base
+    }
+
+    /// Whether the kernel is being told to forget pages of a file.
+    pub fn is_leaving(&self, ino: Ino) -> bool {
+        self.files().files.get(&ino).is_some_and(|file| file.is_leaving)
+    }
+
+    /// These bytes are told, or were written back: whole pages, but for the end of a file.
+    pub fn are_told(&self, ino: Ino, offset: u64, bytes: &[u8]) {
+        let mut files = self.files();
+        let Some(file) = files.files.get_mut(&ino).filter(|file| !file.storing.is_empty()) else { return };
+        for (page, bytes) in (offset / PAGE_BYTES as u64..).zip(bytes.chunks(PAGE_BYTES)) {
+            file.twins.insert(page, bytes.into());
+        }
+    }
+
+    /// What of these bytes was stored since they were told: where, and how many bytes. `None`: what was told is not
+    /// known any more.
+    pub fn stored_since(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Option<Vec<(usize, usize)>> {
+        let files = self.files();
+        let file = files.files.get(&ino)?;
+        let mut parts = Vec::new();
+        for (at, (page, now)) in (offset / PAGE_BYTES as u64..).zip(bytes.chunks(PAGE_BYTES)).enumerate() {
+            let told = file.twins.get(&page).or_else(|| file.leaving.get(&page))?;
+            // Behind the end of the file there were zeros.
+            let told = told.iter().copied().chain(std::iter::repeat(0));
+            let changed = now.iter().zip(told).map(|(now, told)| *now != told).enumerate();
+            for (i, _) in changed.filter(|(_, is)| *is) {
+                let i = at * PAGE_BYTES + i;
+                match parts.last_mut() {
+                    Some((begin, len)) if *begin + *len == i => *len += 1,
+                    _ => parts.push((i, 1)),
+                }
+            }
+        }
+        Some(parts)
+    }
+
+    /// If too much is kept of what was told, pages have to be forgotten of which it is: whether some have.
+    pub fn drop_twins(&self) -> bool {
+        let files = &mut self.files().files;
+        let kept: usize = files.values().map(|file| file.twins.len() * PAGE_BYTES).sum();
+        let may_go = |file: &&mut File| kept > TWINS_BYTES_MAX && !file.twins.is_empty();
+        files.values_mut().filter(may_go).fold(false, |must, file| file.changes() | must)
+    }
+
     /// It may keep them for so long from now on.
     pub fn may_stay(&self, ino: Ino, sure: Duration) {
         if let Some(file) = self.files().files.get_mut(&ino) {
@@ -186,12 +289,15 @@ fn tidy(files: &mut BTreeMap<Ino, File>, ino: Ino) {
 impl Reading<'_> {
     /// It is answered now, under a lease that lasts for so long. While that is told nobody forgets. Whether it is the
     /// first one of its file since the kernel forgot.
-    pub fn answered(self, sure: Duration) -> bool {
+    pub fn answered(self, sure: Duration, base: Option<Csn>) -> bool {
         let mut files = self.pages.files();
         let Some(file) = files.files.get_mut(&self.ino) else { return true };
         file.reading.retain(|(.., number)| *number != self.number);
         let is_first = !std::mem::replace(&mut file.is_filled, true);
         file.until = if is_first { None } else { file.until }.max(Some(Instant::now() + sure));
+        if is_first && !file.is_leaving {
+            file.base = base;
+        }
         is_first
     }
 
@@ -235,17 +341,17 @@ mod tests {
     #[test]
     fn what_somebody_has_open_is_forgotten_with_each_change() {
         let pages = Pages::default();
-        pages.open(INO, 1);
+        pages.open(INO, 1, false);
         assert!(!pages.change([&Key::Data(INO)]), "there is nothing yet");
-        pages.read(INO, 0, 4096).answered(SURE);
+        pages.read(INO, 0, 4096).answered(SURE, None);
         assert_eq!(pages.filled().len(), 1);
         assert!(!pages.change([&Key::Attr(INO), &Key::Data(Ino(71))]) && forgotten(&pages).is_empty());
         assert!(pages.change([&Key::Data(INO)]) && pages.filled().is_empty());
         assert!(pages.change([&Key::Data(INO)]), "it is not forgotten yet");
         assert_eq!(forgotten(&pages), [(0, 0)]);
         assert!(!pages.change([&Key::Data(INO)]));
-        pages.open(INO, 2);
-        pages.read(INO, 0, 4096).answered(SURE);
+        pages.open(INO, 2, false);
+        pages.read(INO, 0, 4096).answered(SURE, None);
         pages.close(INO, 1);
         assert!(pages.change_group(Some(INO.group())), "somebody else has it open");
         pages.close(INO, 2);
@@ -257,13 +363,13 @@ mod tests {
     #[test]
     fn what_is_being_read_is_left_out() {
         let pages = Pages::default();
-        pages.open(INO, 1);
-        pages.read(INO, 0, 4096).answered(SURE);
+        pages.open(INO, 1, false);
+        pages.read(INO, 0, 4096).answered(SURE, None);
         let (one, other) = (pages.read(INO, 8192, 100), pages.read(INO, 4096, 4096));
         assert!(!one.is_waited_for && pages.change_group(None));
         assert_eq!(forgotten(&pages), [(0, 4096), (12_288, 0)]);
         assert!(!pages.change_group(None));
-        one.answered(SURE);
+        one.answered(SURE, None);
         drop(other);
         assert!(pages.change_group(None));
         assert_eq!(forgotten(&pages), [(0, 0)]);
@@ -272,8 +378,8 @@ mod tests {
     #[test]
     fn who_is_waited_for_is_answered_and_forgotten_once_more() {
         let pages = Pages::default();
-        pages.open(INO, 1);
-        pages.read(INO, 0, 4096).answered(SURE);
+        pages.open(INO, 1, false);
+        pages.read(INO, 0, 4096).answered(SURE, None);
         assert!(pages.change_group(None));
         let told = RefCell::new(0);
         pages.forget(

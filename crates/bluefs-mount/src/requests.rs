@@ -35,6 +35,8 @@ const FILE_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO.union(FopenFlags::FOP
 const KEEP_SIZE: i32 = 1;
 const PUNCH_HOLE: i32 = 2;
 const ZERO_RANGE: i32 = 16;
+const O_ACCMODE: i32 = 3;
+const O_RDWR: i32 = 2;
 const O_APPEND: i32 = 0o2000;
 const O_EXCL: i32 = 0o200;
 const XATTR_CREATE: i32 = 1;
@@ -109,11 +111,16 @@ impl Filesystem for Requests {
         // Look-ups in one directory do not wait for each other's answers. Who reads a directory again from its
         // beginning looks first whether it has changed.
         let of_dirs = InitFlags::FUSE_PARALLEL_DIROPS | InitFlags::FUSE_AUTO_INVAL_DATA;
-        for wanted in [locks, InitFlags::FUSE_HANDLE_KILLPRIV_V2, of_dirs, InitFlags::FUSE_NO_OPENDIR_SUPPORT] {
-            let _ = config.add_capabilities(wanted & config.capabilities());
-        }
         let version = config.kernel_abi();
         self.volume.kernel.speaks((version.0, version.1));
+        let mapped = match self.volume.kernel.has_pages() {
+            true => InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            false => InitFlags::empty(),
+        };
+        let of_files = InitFlags::FUSE_HANDLE_KILLPRIV_V2 | mapped;
+        for wanted in [locks, of_files, of_dirs, InitFlags::FUSE_NO_OPENDIR_SUPPORT] {
+            let _ = config.add_capabilities(wanted & config.capabilities());
+        }
         // READs that wait for a lease do not keep others from being sent.
         let _ = config.set_max_background(READS_MAX);
         config.set_max_write(WRITE_BYTES_MAX).map_err(|_| io::Error::other("the kernel's writes are too large"))?;
@@ -199,9 +206,7 @@ impl Filesystem for Requests {
         let (atime, mtime) = (atime.map(convert::set_time), mtime.map(convert::set_time));
         let set = SetAttr { mode: mode.map(|mode| (mode & 0o7777) as u16), uid, gid, size, atime, mtime };
         self.serve(request, move |volume, who| {
-            let caller = Caller::of(who);
-            let changed = volume.change(&caller, Change::SetAttr { ino, set });
-            reply_attr(reply, changed.and_then(|told| volume.changed(&caller, ino, told)));
+            reply_attr(reply, volume.set_attributes(&Caller::of(who), ino, set));
         });
     }
 
@@ -289,8 +294,8 @@ impl Filesystem for Requests {
         });
     }
 
-    fn open(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let ino = convert::ino(ino);
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (ino, stores) = (convert::ino(ino), may_store(flags.0));
         let open = move |volume: &Volume, who| {
             let (opening, caller) = (volume.client.opening(), Caller::of(who));
             let (_, inode) = volume.inode(&caller, Query::Inode(ino))?;
@@ -300,7 +305,7 @@ impl Filesystem for Requests {
             }
             opening.opened(ino);
             let handle = volume.handles.open();
-            volume.kernel.pages.open(ino, handle);
+            volume.kernel.pages.open(ino, handle, stores);
             Ok(handle)
         };
         self.serve_then(request, open, move |opened| match opened {
@@ -344,12 +349,15 @@ impl Filesystem for Requests {
         _: FileHandle,
         offset: u64,
         data: &[u8],
-        _: WriteFlags,
+        how: WriteFlags,
         flags: OpenFlags,
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
         let (ino, data, len) = (convert::ino(ino), data.to_vec(), data.len() as u32);
+        if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            return self.serve(request, move |volume, _| volume.write_back(ino, offset, data, reply));
+        }
         let offset = (flags.0 & O_APPEND == 0).then_some(offset);
         let write = move |volume: &Volume, who| volume.write(&Caller::of(who), ino, offset, data);
         self.serve_then(request, write, move |written| match written {
@@ -360,7 +368,11 @@ impl Filesystem for Requests {
 
     fn flush(&self, request: &Request, ino: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
         let (ino, handle, owner) = (convert::ino(ino), handle.0, owner.0);
-        let unlock = move |volume: &Volume, who| volume.unlock_closed(&Caller::of(who), ino, handle, owner);
+        let unlock = move |volume: &Volume, who| {
+            let caller = Caller::of(who);
+            let unlocked = volume.unlock_closed(&caller, ino, handle, owner);
+            volume.sync_closed(&caller, ino).and(unlocked)
+        };
         self.serve_then(request, unlock, move |unlocked| reply_empty(reply, unlocked));
     }
 
@@ -377,13 +389,21 @@ impl Filesystem for Requests {
         let (ino, volume) = (convert::ino(ino), &self.volume);
         volume.kernel.pages.close(ino, handle.0);
         volume.closed(ino);
+        if !volume.kernel.pages.is_open(ino) {
+            volume.kernel.stores.closed(ino);
+        }
         volume.unlock_released(ino, handle.0);
         reply.ok();
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        // Each write was on the server's disk when it returned.
-        reply.ok();
+    fn fsync(&self, request: &Request, ino: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        let ino = convert::ino(ino);
+        // Each write was on the server's disk when it returned, but for what was answered before.
+        if self.volume.kernel.stores.is_clean(ino) {
+            return reply.ok();
+        }
+        let sync = move |volume: &Volume, who| volume.sync(&Caller::of(who), ino);
+        self.serve_then(request, sync, move |synced| reply_empty(reply, synced));
     }
 
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
@@ -497,7 +517,7 @@ impl Filesystem for Requests {
                     opening.opened(ino);
                     let attr = convert::attr(ino, &inode);
                     let handle = volume.handles.open();
-                    volume.kernel.pages.open(ino, handle);
+                    volume.kernel.pages.open(ino, handle, may_store(flags));
                     reply.created(&TTL, &attr, Generation(0), FileHandle(handle), FILE_FLAGS);
                 }
                 // Somebody else has made it since the kernel looked. At ESTALE the kernel looks again, and opens it.
@@ -561,10 +581,19 @@ impl Filesystem for Requests {
             0 | ZERO_RANGE => self.serve(request, move |volume, who| {
                 reply_empty(reply, volume.allocate(&Caller::of(who), ino, (offset, len), keep_size, zero));
             }),
-            PUNCH_HOLE if keep_size => self.change(request, Ok(Change::Punch { ino, offset, len }), reply),
+            PUNCH_HOLE if keep_size => self.serve(request, move |volume, who| {
+                let caller = Caller::of(who);
+                volume.kernel.stores.wait(ino, &|| volume.is_given_up(&caller));
+                reply_empty(reply, volume.change(&caller, Change::Punch { ino, offset, len }));
+            }),
             _ => reply.error(convert::errno(Errno::OPNOTSUPP)),
         }
     }
+}
+
+/// Whether a file that is opened so may be mapped to be stored in.
+fn may_store(flags: i32) -> bool {
+    flags & O_ACCMODE == O_RDWR
 }
 
 /// A name that is not there, for so long: an entry without a number.

@@ -55,6 +55,7 @@ mod bluefs_pages;
 mod bluefs_programs;
 mod bluefs_serve;
 mod bluefs_shared;
+mod bluefs_stores;
 mod bluefs_stuck;
 mod command_line;
 mod cores;

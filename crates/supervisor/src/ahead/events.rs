@@ -386,6 +386,7 @@ impl Supervisor {
         self.ahead.ending.remove(&pid);
         self.ahead.unasked_ends.forget_children_of(pid);
         self.ahead.children.ended(pid);
+        self.end_behind();
         if is_unasked {
             self.ended_unasked(pid);
         }

@@ -8,7 +8,6 @@
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::under_way::UnderWay;
-use crate::ahead::events;
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::process::burial::leads_session_at_terminal;
 use crate::ahead::process::child_signal::{
@@ -26,7 +25,7 @@ use crate::event_loop::Supervisor;
 use checkpoint::{CheckpointError, ToReap};
 use procfs::{ProcessId, SignalSets, Status, ThreadId};
 use speculation::Dependent;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use syscall_table::nr;
 use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
@@ -59,6 +58,8 @@ pub(crate) struct Children {
     /// They share their parent's memory until they call exec.
     sharing: HashSet<ProcessId>,
     pub held_exits: BTreeMap<ProcessId, HeldExit>,
+    /// Processes that end when children for which they have waited have ended.
+    pub(super) ending_behind: BTreeSet<ProcessId>,
     pub apart: Apart,
     standing: HashMap<ProcessId, (Stopped, Option<SignalInfo>)>,
     /// Whom to send SIGCHLD, and about whom. Who has nothing to be told is not among them: all are looked at for each
@@ -157,6 +158,12 @@ impl Children {
 
     pub fn stands(&self, pid: ProcessId) -> bool {
         self.standing.contains_key(&pid)
+    }
+
+    /// Children for which a process has waited for good, and whose exits are held.
+    pub(super) fn reaped_of(&self, pid: ProcessId) -> impl Iterator<Item = ProcessId> + '_ {
+        let is_reaped = move |exit: &HeldExit| exit.parent == Some(pid) && exit.reaped && exit.for_good;
+        self.held_exits.iter().filter(move |(_, exit)| is_reaped(exit)).map(|(child, _)| *child)
     }
 
     pub fn take_standing(&mut self, pid: ProcessId) -> Option<(Stopped, Option<SignalInfo>)> {
@@ -738,16 +745,6 @@ impl Supervisor {
         let signals = remote.finish()?;
         self.hold_signals(pid, signals);
         Ok(())
-    }
-
-    /// Nothing can fail any more: the process whose exit was held ends. What it has to reap would be given to whoever
-    /// adopts orphans, who may be a program.
-    pub(in crate::ahead) fn release_exit(&mut self, pid: ProcessId) {
-        let Some((stopped, signal)) = self.ahead.children.take_standing(pid) else { return };
-        let _ = self.reap_all(&stopped, pid).and_then(|()| match signal {
-            None => self.reply(stopped, agent_abi::ahead::GO),
-            Some(signal) => events::end_by(stopped, &signal),
-        });
     }
 
     /// The end of a process that could not reap its vessels: a program may have adopted them.

@@ -8,6 +8,7 @@ pub(in crate::ahead) mod held_signals;
 mod installed;
 pub(in crate::ahead) mod kill;
 pub(in crate::ahead) mod kin;
+mod release;
 pub(in crate::ahead) mod signals;
 pub(in crate::ahead) mod thread_group;
 pub(in crate::ahead) mod unasked_ends;
