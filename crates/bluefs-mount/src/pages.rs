@@ -395,4 +395,30 @@ mod tests {
         assert!(!pages.read(INO, 0, 4096).may_be_answered_for_now(), "nothing is being forgotten");
         assert!(!pages.change_group(None));
     }
+    #[test]
+    fn what_was_stored_is_what_differs_from_what_was_told() {
+        let pages = Pages::default();
+        pages.open(INO, 1, false);
+        pages.are_told(INO, 4096, &[7; 5000]);
+        assert_eq!(pages.stored_since(INO, 4096, &[7; 10]), None, "nobody can store");
+        pages.open(INO, 2, true);
+        pages.read(INO, 4096, 5000).answered(SURE, Some(Csn(4)));
+        pages.are_told(INO, 4096, &[7; 5000]);
+        let mut now = vec![7; 5000];
+        (now[0], now[1], now[4095], now[4096]) = (1, 2, 3, 4);
+        assert_eq!(pages.stored_since(INO, 4096, &now), Some(vec![(0, 2), (4095, 2)]));
+        assert_eq!(pages.stored_since(INO, 0, &now), None, "the first page was not told");
+        // Behind the end there are zeros.
+        now.extend([0, 0, 9, 0]);
+        assert_eq!(pages.stored_since(INO, 4096, &now), Some(vec![(0, 2), (4095, 2), (5002, 1)]));
+        assert!(pages.may_be_stored(INO) && pages.base(INO) == Some(Csn(4)));
+        // What is being forgotten is known until it is.
+        assert!(pages.change([&Key::Data(INO)]));
+        let seen = RefCell::new(Vec::new());
+        pages.forget(|_| true, |_, _, _| seen.borrow_mut().push(pages.stored_since(INO, 4096, &now[..1])));
+        assert_eq!(seen.into_inner(), [Some(vec![(0, 1)])]);
+        assert_eq!((pages.stored_since(INO, 4096, &now), pages.base(INO)), (None, Some(Csn(4))));
+        pages.close(INO, 2);
+        assert!(!pages.may_be_stored(INO));
+    }
 }

@@ -6,8 +6,8 @@
 //!   somebody else has changed the file since it was told.
 //! - The kernel waits for the answer also when it forgets the page, on a new connection as well, where nobody is there
 //!   to answer yet; and two machines that both have something to write back wait for each other's lease. So does a
-//!   process that ends. So it is answered after a while in any case, and at once if the page is being forgotten. Whoever
-//!   reads, changes or syncs the file waits for the rest.
+//!   process that ends. So it is answered after a while in any case, and at once if the page is being forgotten.
+//!   Whoever reads, changes or syncs the file waits for the rest.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -330,7 +330,8 @@ impl Volume {
 
     /// `close`, and the end or the replacement of a program: it does not wait for a server that is away.
     pub fn sync_closed(&self, caller: &Caller, ino: Ino) -> Result<(), Errno> {
-        self.kernel.stores.wait(ino, &|| self.is_given_up(caller) || caller.has_waited(ENDING_WAITS_MAX));
+        let waits_no_longer = || caller.has_waited(ENDING_WAITS_MAX) || caller.is_exiting();
+        self.kernel.stores.wait(ino, &|| self.is_given_up(caller) || waits_no_longer());
         self.kernel.stores.is_lost(ino)
     }
 }

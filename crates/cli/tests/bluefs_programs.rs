@@ -204,6 +204,25 @@ fn npm_installs() {
     });
 }
 
+/// SQLite keeps an index of its log in a shared mapping.
+#[test]
+fn sqlite_with_a_write_ahead_log() {
+    same_on_a_mount(&Work {
+        name: "SQLite",
+        needs: &["sqlite3"],
+        script: r#"
+            sqlite3 t.db 'pragma journal_mode = wal; create table t (writer, n);'
+            for writer in 1 2 3; do (
+                for n in 1 2 3 4 5 6 7 8; do
+                    sqlite3 -cmd '.timeout 60000' t.db "insert into t values ($writer, $n)"
+                done
+            ) & done
+            wait
+            sqlite3 t.db 'select * from t order by writer, n; pragma integrity_check; pragma journal_mode;'"#,
+        differ: &["t.db"],
+    });
+}
+
 #[test]
 fn a_c_package_is_configured_built_and_checked() {
     if !all() {

@@ -30,7 +30,7 @@ const LEASE_MIN: Duration = Duration::from_secs(5);
 const ASKING: [&str; 9] =
     ["lookup", "getattr", "open", "read", "readdir", "getxattr", "listxattr", "readlink", "statfs"];
 /// Calls that change something. What they ask about is known.
-const CHANGING: [&str; 16] = [
+const CHANGING: [&str; 17] = [
     "create",
     "write",
     "append",
@@ -47,7 +47,10 @@ const CHANGING: [&str; 16] = [
     "setxattr",
     "punch",
     "ends-with-locks",
+    "ends-with-stores",
 ];
+/// One that asks how long the file is before it changes it, if that is not known.
+const STORING: [&str; 1] = ["msync"];
 /// Calls about locks. Of the last one another program has the lock.
 const LOCKING: [&str; 6] = ["lock", "flock", "getlk", "unlock", "close-with-lock", "waiting-lock"];
 /// They do not wait: each write was on the server's disk when it returned.
@@ -55,7 +58,7 @@ const NOT_WAITING: [&str; 1] = ["fsync"];
 
 /// A program that makes one call when it is told to.
 const CALL: &str = r#"
-import fcntl, os, struct, sys
+import fcntl, mmap, os, struct, sys
 kind, dir, own = sys.argv[1:]
 def opened(name, flags=os.O_RDWR):
     return os.open(name, flags, dir_fd=d)
@@ -76,6 +79,8 @@ if own == 'own':
             os._exit(0)
         os.close(r)
         os.read(a, 1)
+    if kind in ('msync', 'ends-with-stores'):
+        m = mmap.mmap(f, 100)
     if kind == 'append':
         a = opened('f', os.O_WRONLY | os.O_APPEND)
 else:
@@ -110,6 +115,8 @@ calls = {
     'setxattr': lambda: os.setxattr(f, 'user.x', b'y'),
     'punch': lambda: punch(),
     'ends-with-locks': lambda: os.fchmod(f, 0o600),
+    'msync': lambda: (m.__setitem__(0, 1), m.flush()),
+    'ends-with-stores': lambda: (m.__setitem__(0, 1), os.fchmod(f, 0o600)),
     'lock': lambda: fcntl.lockf(f, fcntl.LOCK_EX),
     'flock': lambda: fcntl.flock(f, fcntl.LOCK_EX),
     'getlk': lambda: fcntl.fcntl(f, fcntl.F_GETLK, struct.pack('hhqqi', fcntl.F_WRLCK, 0, 0, 10, 0)),
@@ -133,6 +140,8 @@ if own == 'own':
             os.stat(name, dir_fd=d)
         except FileNotFoundError:
             pass
+    if kind in ('msync', 'ends-with-stores'):
+        m[0]
 os.write(1, b'ready\n')
 os.read(0, 1)
 try:
@@ -277,12 +286,12 @@ fn rows(fault: Fault, end: End) -> Vec<Row> {
     let dir = client.mount.0.clone();
 
     take_numbers(&dir);
-    for own in CHANGING.into_iter().chain(LOCKING).chain(NOT_WAITING).map(|kind| dir.join(kind)) {
+    for own in CHANGING.into_iter().chain(STORING).chain(LOCKING).chain(NOT_WAITING).map(|kind| dir.join(kind)) {
         fs::create_dir(&own).expect("a directory");
         fs::create_dir(own.join("d")).expect("a directory");
         fs::write(own.join("f"), [b'x'; 100]).expect("written");
     }
-    let kinds = ASKING.into_iter().chain(CHANGING).chain(LOCKING).chain(NOT_WAITING);
+    let kinds = ASKING.into_iter().chain(CHANGING).chain(STORING).chain(LOCKING).chain(NOT_WAITING);
     let mut waiters: Vec<Waiter> = kinds.map(|kind| Waiter::new(kind, &dir)).collect();
     waiters.iter_mut().for_each(Waiter::wait_until_ready);
     let begun = Instant::now();
@@ -307,7 +316,8 @@ fn rows(fault: Fault, end: End) -> Vec<Row> {
     std::thread::sleep(WAITS);
     // Without a connection nothing is known: then what they change is asked about first.
     let sent = if fault == Fault::Gone { 0 } else { CHANGING.len() as u64 };
-    assert!(changes() - before >= sent, "not each change is on its way");
+    let sent_now = changes() - before;
+    assert!(sent_now >= sent, "not each change is on its way: {sent_now} of {sent}");
     let over_already: Vec<&str> = waiters
         .iter_mut()
         .filter_map(|one| one.child.try_wait().expect("a child").is_some().then_some(one.kind))

@@ -122,7 +122,10 @@ impl Files {
         let open = self.open.get_mut(&ino).ok_or(Errno::BADF)?;
         if open.reads.is_none() {
             let file = fs::open(proc_path(open.file.as_fd()), OFlags::RDONLY | OFlags::CLOEXEC, Bits::empty())?;
-            let mapping = Mapping::new(&file, RECORDS_MAX * RECORD_BYTES).map_err(|_| Errno::IO)?;
+            let len = RECORDS_MAX * RECORD_BYTES;
+            // A shared mapping shows the same as a private one.
+            let mapping = if ino.is_multiple_of(2) { Mapping::new(&file, len) } else { Mapping::shared(&file, len) };
+            let mapping = mapping.map_err(|_| Errno::IO)?;
             open.reads = Some(Reads { file, mapping, count: 0 });
         }
         let Some(reads) = &mut open.reads else { return Err(Errno::BADF) };
