@@ -370,8 +370,9 @@ impl Filesystem for Requests {
         let (ino, handle, owner) = (convert::ino(ino), handle.0, owner.0);
         let unlock = move |volume: &Volume, who| {
             let caller = Caller::of(who);
-            let unlocked = volume.unlock_closed(&caller, ino, handle, owner);
-            volume.sync_closed(&caller, ino).and(unlocked)
+            // Whoever gets its locks next is to see what was stored.
+            let synced = volume.sync_closed(&caller, ino);
+            synced.and(volume.unlock_closed(&caller, ino, handle, owner))
         };
         self.serve_then(request, unlock, move |unlocked| reply_empty(reply, unlocked));
     }
