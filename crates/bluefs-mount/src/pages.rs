@@ -26,6 +26,8 @@ const END: u64 = i64::MAX as u64;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: usize = 4096;
+/// Bytes of it that are compared at once.
+const LINE_BYTES: usize = 64;
 /// What is kept of what was told, at most, for a while: with more of it the kernel is told to forget pages.
 const TWINS_BYTES_MAX: usize = 256 << 20;
 
@@ -249,14 +251,18 @@ impl Pages {
         let mut parts = Vec::new();
         for (at, (page, now)) in (offset / PAGE_BYTES as u64..).zip(bytes.chunks(PAGE_BYTES)).enumerate() {
             let told = file.twins.get(&page).or_else(|| file.leaving.get(&page))?;
-            // Behind the end of the file there were zeros.
-            let told = told.iter().copied().chain(std::iter::repeat(0));
-            let changed = now.iter().zip(told).map(|(now, told)| *now != told).enumerate();
-            for (i, _) in changed.filter(|(_, is)| *is) {
-                let i = at * PAGE_BYTES + i;
-                match parts.last_mut() {
-                    Some((begin, len)) if *begin + *len == i => *len += 1,
-                    _ => parts.push((i, 1)),
+            let lines = now.chunks(LINE_BYTES).enumerate().map(|(line, now)| (line * LINE_BYTES, now));
+            // Most of a page is as it was.
+            for (begin, now) in lines.filter(|(begin, now)| told.get(*begin..*begin + now.len()) != Some(*now)) {
+                for (i, byte) in (begin..).zip(now) {
+                    // Behind the end of the file there were zeros.
+                    let was = told.get(i).copied().unwrap_or(0);
+                    let i = at * PAGE_BYTES + i;
+                    match parts.last_mut() {
+                        _ if *byte == was => {}
+                        Some((begin, len)) if *begin + *len == i => *len += 1,
+                        _ => parts.push((i, 1)),
+                    }
                 }
             }
         }
