@@ -237,7 +237,7 @@ impl Volume {
     /// Contents that the kernel has stay while their lease is prolonged, and are forgotten before it ends. Says when to
     /// look again.
     pub fn tend_pages(&self) {
-        // What a server that is started again would have to be told (`crate::stores`).
+        // Since when nobody else has changed what programs may store in (`crate::stores`).
         self.kernel.pages.stored().into_iter().for_each(|ino| self.show_pages(ino));
         if self.kernel.pages.drop_twins() {
             self.kernel.forget_pages(|_| true);
