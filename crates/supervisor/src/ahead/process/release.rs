@@ -1,4 +1,4 @@
-//! The ends of processes whose exits were held (000, 6.9), once nothing can fail any more: children before their parents.
+//! The ends of processes whose exits were held (000, 6.9), once nothing can fail any more: children before parents.
 //!
 //! A program that has waited for a child and ends leaves nothing of that child behind. If the parent ended first, the
 //! child, for which nobody would wait in its name any more, could still be seen by whoever knows its number, and would
