@@ -207,7 +207,7 @@ impl Volume {
             if reading.may_be_answered_for_now() {
                 let mut now = now.and_then(|(_, found)| bytes_of(found));
                 now.iter_mut().for_each(|bytes| self.kernel.stores.add_late(ino, offset, bytes));
-                now.iter().for_each(|bytes| self.kernel.pages.are_told(ino, offset, bytes));
+                now.iter().for_each(|bytes| self.kernel.pages.are_told(ino, offset, bytes, size as usize));
                 return answer(now);
             }
         }
@@ -220,7 +220,7 @@ impl Volume {
                 if let Some((known, sure)) = known {
                     telling.fills(reading, sure, self.base_now(ino));
                     let known = known.and_then(bytes_of);
-                    known.iter().for_each(|bytes| self.kernel.pages.are_told(ino, offset, bytes));
+                    known.iter().for_each(|bytes| self.kernel.pages.are_told(ino, offset, bytes, size as usize));
                     return answer(known);
                 }
             }

@@ -234,11 +234,13 @@ impl Pages {
         self.files().files.get(&ino).is_some_and(|file| file.is_leaving)
     }
 
-    /// These bytes are told, or were written back: whole pages, but for the end of a file.
-    pub fn are_told(&self, ino: Ino, offset: u64, bytes: &[u8]) {
+    /// These bytes are told, or were written back, of so many that the kernel has: behind them the file has ended, and
+    /// the kernel has zeros.
+    pub fn are_told(&self, ino: Ino, offset: u64, bytes: &[u8], len: usize) {
         let mut files = self.files();
         let Some(file) = files.files.get_mut(&ino).filter(|file| !file.storing.is_empty()) else { return };
-        for (page, bytes) in (offset / PAGE_BYTES as u64..).zip(bytes.chunks(PAGE_BYTES)) {
+        let chunks = bytes.chunks(PAGE_BYTES).chain(std::iter::repeat(&[][..]));
+        for (page, bytes) in (offset / PAGE_BYTES as u64..).zip(chunks.take(len.div_ceil(PAGE_BYTES))) {
             file.twins.insert(page, bytes.into());
         }
     }
@@ -405,11 +407,11 @@ mod tests {
     fn what_was_stored_is_what_differs_from_what_was_told() {
         let pages = Pages::default();
         pages.open(INO, 1, false);
-        pages.are_told(INO, 4096, &[7; 5000]);
+        pages.are_told(INO, 4096, &[7; 5000], 3 * 4096);
         assert_eq!(pages.stored_since(INO, 4096, &[7; 10]), None, "nobody can store");
         pages.open(INO, 2, true);
         pages.read(INO, 4096, 5000).answered(SURE, Some(Csn(4)));
-        pages.are_told(INO, 4096, &[7; 5000]);
+        pages.are_told(INO, 4096, &[7; 5000], 3 * 4096);
         let mut now = vec![7; 5000];
         (now[0], now[1], now[4095], now[4096]) = (1, 2, 3, 4);
         assert_eq!(pages.stored_since(INO, 4096, &now), Some(vec![(0, 2), (4095, 2)]));
@@ -418,6 +420,8 @@ mod tests {
         now.extend([0, 0, 9, 0]);
         assert_eq!(pages.stored_since(INO, 4096, &now), Some(vec![(0, 2), (4095, 2), (5002, 1)]));
         assert!(pages.may_be_stored(INO) && pages.base(INO) == Some(Csn(4)));
+        let behind = [&[7; 5000][..], &[0; 3192], &[0, 5]].concat();
+        assert_eq!(pages.stored_since(INO, 4096, &behind), Some(vec![(8193, 1)]));
         // What is being forgotten is known until it is.
         assert!(pages.change([&Key::Data(INO)]));
         let seen = RefCell::new(Vec::new());

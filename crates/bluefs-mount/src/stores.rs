@@ -195,7 +195,7 @@ impl Volume {
         let pages = &self.kernel.pages;
         let (base, parts) = (pages.base(ino), pages.stored_since(ino, offset, &data));
         // Behind the answer more may be stored.
-        pages.are_told(ino, offset, &data);
+        pages.are_told(ino, offset, &data, data.len());
         let stored = Arc::new(Stored { offset, data, parts });
         let (reply, late) = (RefCell::new(Some(reply)), RefCell::new(None));
         let answer = || {
