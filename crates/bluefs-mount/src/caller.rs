@@ -1,8 +1,9 @@
 //! Who has made a request: their groups, and whether they have a signal, from `/proc`.
 //!
-//! Nothing is read there that waits for the caller. A program that `execve` replaces closes its files under a lock
-//! (`exec_update_lock`) for which `stat` and `stack` of `/proc` wait: who reads these for a request that it makes then
-//! waits for ever. `status` waits for nothing.
+//! A program that `execve` replaces closes its files under a lock for which readers of `stat`, `stack` and `syscall` in
+//! `/proc` wait. If the mount read one of these for the request to close a file, both would wait for ever. So it reads
+//! `status`, which waits for nothing; `stack` and `syscall` only for requests that no program makes while it is
+//! replaced (attributes, locks).
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};

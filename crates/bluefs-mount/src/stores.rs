@@ -1,13 +1,13 @@
 //! What programs store in shared mappings, and the kernel writes back: behind `msync`, `munmap` and `close`, before a
 //! `read` of it, when it forgets a page, and otherwise when it likes (docs/decisions/0269).
 //!
-//! - The kernel writes pages. Several machines may store in one at the same time, as nobody is asked for that. So what
-//!   is written is what was stored in it, byte by byte. If that is scattered, the page is written as a whole, unless
-//!   somebody else has changed the file since it was told.
-//! - The kernel waits for the answer also when it forgets the page, on a new connection as well, where nobody is there
-//!   to answer yet; and two machines that both have something to write back wait for each other's lease. So does a
-//!   process that ends. So it is answered after a while in any case, and at once if the page is being forgotten.
-//!   Whoever reads, changes or syncs the file waits for the rest.
+//! - The kernel writes whole pages. Several machines may store in the same page at the same time, as nobody is asked
+//!   before a store. So the mount writes the bytes that were stored, and no others. If these are scattered, it writes
+//!   the page as a whole, unless somebody else has changed the file since the page was told.
+//! - While the kernel forgets a page it waits for the answer to the write of that page. On a new connection nobody is
+//!   there to answer yet; two machines that both write back wait for each other's lease; and a process that ends waits,
+//!   too. So a write is answered after a while in any case, and at once if its page is being forgotten. Whoever reads,
+//!   changes or syncs the file waits until the write is made.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,12 +23,12 @@ use crate::caller::Caller;
 use crate::convert;
 use crate::filesystem::{Volume, ENDING_WAITS_MAX};
 
-/// How long the kernel waits for an answer.
+/// After how long a write is answered that is not made yet.
 const ANSWERED_AFTER: Duration = Duration::from_millis(300);
-/// How often who waits for the rest looks whether that is still wanted.
+/// How often whoever waits for such a write looks whether to give up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// So many parts of pages are written one by one in any case.
+/// If the bytes that were stored are in no more parts than these, they are written without the rest of the page.
 const PARTS_FEW: usize = 64;
 
 thread_local! {
@@ -130,7 +130,7 @@ impl Stores {
     }
 
     /// Whether something was lost that somebody who has the file open stored.
-    fn is_lost(&self, ino: Ino) -> Result<(), Errno> {
+    fn check_lost(&self, ino: Ino) -> Result<(), Errno> {
         match self.files().files.get(&ino).is_some_and(|file| file.is_lost) {
             true => Err(Errno::IO),
             false => Ok(()),
@@ -157,7 +157,8 @@ impl Stores {
 }
 
 impl Late<'_> {
-    fn is_lost(&self) {
+    /// It will not be made.
+    fn lose(&self) {
         self.stores.files().files.entry(self.ino).or_default().is_lost = true;
     }
 }
@@ -219,7 +220,7 @@ impl Volume {
             (Some(reply), Ok(())) => reply.written(len),
             (Some(reply), Err(errno)) => reply.error(convert::errno(errno)),
             (None, Ok(())) => {}
-            (None, Err(_)) => late.borrow().iter().for_each(Late::is_lost),
+            (None, Err(_)) => late.borrow().iter().for_each(Late::lose),
         }
     }
 
@@ -332,7 +333,7 @@ impl Volume {
     pub fn sync_closed(&self, caller: &Caller, ino: Ino) -> Result<(), Errno> {
         let waits_no_longer = || caller.has_waited(ENDING_WAITS_MAX) || caller.is_exiting();
         self.kernel.stores.wait(ino, &|| self.is_given_up(caller) || waits_no_longer());
-        self.kernel.stores.is_lost(ino)
+        self.kernel.stores.check_lost(ino)
     }
 }
 
@@ -357,7 +358,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| stores.sync(INO, &|| false));
             std::thread::sleep(Duration::from_millis(20));
-            other.is_lost();
+            other.lose();
             drop(other);
             assert_eq!(waits.join().expect("no panic"), Err(Errno::IO));
         });
