@@ -386,6 +386,12 @@ fn ends_that_nobody_asks_about_are_told_of_as_others_are() {
     check_program_runs_ahead("ends_unasked.c");
 }
 
+/// A parent hears of each child once, before it has waited for it, and of none that ended while it had no handler.
+#[test]
+fn a_parent_hears_of_each_child_once() {
+    check_program_runs_ahead("child_signal_once.c");
+}
+
 /// A child has ended without a question when its parent makes a guess of its own: it is there when that is taken back.
 #[test]
 fn who_has_ended_already_is_there_again() {

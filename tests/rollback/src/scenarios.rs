@@ -8,6 +8,7 @@ use transparency::{Scenario, Settings};
 /// Small programs of `tests/programs` that are about several processes.
 const PROGRAMS: &[&str] = &[
     "asks_of_its_own.c",
+    "child_signal_once.c",
     "children_tree.c",
     "children_waited.c",
     "clone_raw.c",

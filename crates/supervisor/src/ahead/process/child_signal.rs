@@ -1,10 +1,13 @@
 //! What SIGCHLD does in a process.
 
 use crate::ahead::process::children::Children;
+use crate::ahead::rollback::undo::Undo;
+use crate::ahead::{process, Object};
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
 use agent_abi::PROCESS_EXIT_SIGNAL;
 use procfs::{ProcessId, Stat, Status};
+use speculation::Dependent;
 use std::sync::atomic::Ordering;
 use tracee::{Result, SignalInfo, Stopped};
 
@@ -27,6 +30,18 @@ impl Children {
         self.to_tell.contains_key(&pid)
     }
 
+    /// The next child of which a process has still to be told, and its status. The kernel tells of one that has really
+    /// ended meanwhile.
+    pub(super) fn first_to_tell(&mut self, parent: ProcessId) -> Option<(ProcessId, i32)> {
+        loop {
+            let &child = self.to_tell.get(&parent)?.first()?;
+            match self.held_exits.get(&child) {
+                Some(exit) => return Some((child, exit.status)),
+                None => self.need_not_tell(parent, child),
+            }
+        }
+    }
+
     /// All that have.
     pub fn who_has_to_hear(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.to_tell.keys().chain(self.to_reap.keys()).copied()
@@ -39,6 +54,31 @@ impl Children {
 }
 
 impl Supervisor {
+    /// A process has been told of a child, which can be undone.
+    pub(super) fn note_told(
+        &mut self,
+        parent: ProcessId,
+        observes: Vec<Dependent<Object>>,
+        (child, status): (ProcessId, i32),
+    ) -> Result<()> {
+        let undo = (Object::Children(parent), Undo::Told { parent, child, status });
+        self.ahead.touched.insert(undo.0.clone());
+        self.ahead.note_flows(parent, &observes, &[]);
+        self.ahead.core.system_call(process(parent), observes, vec![undo]);
+        self.carry_out()
+    }
+
+    /// SIGCHLD does nothing in a process now. When it is taken back to before that, it may: then it has to be told.
+    pub(super) fn tell_without_effect(&mut self, parent: ProcessId) -> Result<()> {
+        while let Some((child, status)) = self.ahead.children.first_to_tell(parent) {
+            self.note_told(parent, Vec::new(), (child, status))?;
+            self.ahead.children.need_not_tell(parent, child);
+            // Nor does it hear of that end later, when the kernel tells of it.
+            self.ahead.children.silent.insert(child, Some(parent));
+        }
+        Ok(())
+    }
+
     /// The kernel joins its word of a child's end with one that waits already, and says nothing of the second child.
     /// The first word is kept from the program, which knows of that end: then we tell of the others.
     pub(in crate::ahead) fn tell_of_joined(&mut self, parent: ProcessId, stopped: &Stopped) -> Result<()> {
@@ -142,5 +182,35 @@ pub(super) mod tests {
         assert!(waits_for_child_signal(unreadable(), unreadable));
         assert!(waits_for_child_signal(Ok('S'), unreadable));
         assert!(!waits_for_child_signal(Err(procfs::Error::Gone(INIT.into())), unreadable));
+    }
+    const PARENT: ProcessId = ProcessId::from_raw(2);
+    const CHILD: ProcessId = ProcessId::from_raw(3);
+    const OTHER: ProcessId = ProcessId::from_raw(4);
+
+    fn with_ends_to_tell() -> Children {
+        let mut children = Children::default();
+        for child in [CHILD, OTHER] {
+            children.born(PARENT, child, false);
+            children.hold_zombie(PARENT, child, child.as_raw(), true);
+        }
+        children
+    }
+
+    #[test]
+    fn who_has_really_ended_keeps_no_parent_from_hearing_of_another() {
+        let mut children = with_ends_to_tell();
+        children.held_exits.remove(&CHILD);
+        assert_eq!(children.first_to_tell(PARENT), Some((OTHER, OTHER.as_raw())));
+        children.held_exits.remove(&OTHER);
+        assert_eq!(children.first_to_tell(PARENT), None);
+        assert!(!children.is_to_be_told(PARENT));
+    }
+
+    #[test]
+    fn the_end_of_who_lives_again_is_news() {
+        let mut children = with_ends_to_tell();
+        assert!(children.is_silent(CHILD));
+        children.revive(CHILD);
+        assert!(!children.is_silent(CHILD) && children.is_silent(OTHER));
     }
 }

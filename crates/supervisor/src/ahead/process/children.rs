@@ -18,7 +18,7 @@ use crate::ahead::process::usage;
 use crate::ahead::process::vfork::Apart;
 use crate::ahead::process::wanted::{has_child_of_whom, Wanted};
 use crate::ahead::rollback;
-use crate::ahead::rollback::undo::{Intent, Undo};
+use crate::ahead::rollback::undo::Intent;
 use crate::ahead::speculations::bounds;
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
@@ -36,7 +36,7 @@ pub(crate) struct HeldExit {
     /// `None`: nobody inside.
     parent: Option<ProcessId>,
     /// `wait(2)` status.
-    status: i32,
+    pub(super) status: i32,
     /// Its parent has waited for it.
     reaped: bool,
     /// And that will not be undone.
@@ -174,6 +174,8 @@ impl Children {
     pub fn revive(&mut self, pid: ProcessId) {
         if let Some(exit) = self.held_exits.remove(&pid) {
             self.kin.not_reaped(pid);
+            // What the kernel says of its end is news then.
+            self.silent.remove(&pid);
             if let Some(parent) = exit.parent {
                 self.need_not_tell(parent, pid);
             }
@@ -535,15 +537,9 @@ impl Supervisor {
             // Of several threads the first one is told.
             return Ok(false);
         }
-        let told = self.ahead.children.to_tell.get(&pid);
-        let Some(&child) = told.and_then(|children| children.first()) else { return Ok(false) };
-        let Some(exit) = self.ahead.children.held_exits.get(&child) else {
-            self.ahead.children.to_tell.remove(&pid);
-            return Ok(false);
-        };
-        let status = exit.status;
+        let Some((child, status)) = self.ahead.children.first_to_tell(pid) else { return Ok(false) };
         if !hears_of_children(pid) {
-            self.ahead.children.to_tell.remove(&pid);
+            self.tell_without_effect(pid)?;
             return Ok(false);
         }
         let observes = vec![Dependent::Process(process(child))];
@@ -554,11 +550,7 @@ impl Supervisor {
                 return Ok(false);
             }
         }
-        let undo = (Object::Children(pid), Undo::Told { parent: pid, child, status });
-        self.ahead.touched.insert(undo.0.clone());
-        self.ahead.note_flows(pid, &observes, &[]);
-        self.ahead.core.system_call(process(pid), observes, vec![undo]);
-        self.carry_out()?;
+        self.note_told(pid, observes, (child, status))?;
         self.ahead.children.need_not_tell(pid, child);
         self.forget_silent_children(pid, stopped)?;
         self.ahead.children.silent.insert(child, Some(pid));
@@ -726,8 +718,9 @@ impl Supervisor {
                 // Left in its queue, the kernel's word of them would stop it, and take it back to before its next call.
                 self.forget_silent_children(pid, stopped)?;
                 if !matches!(stopped.stop(), Stop::Signal(_)) {
-                    // Nor does it stand still for that word.
-                    self.ahead.children.silent.retain(|child, _| !dead.contains(child));
+                    // Nor does it stand still for that word. Behind ours the kernel's is left in the queue.
+                    let kin = &mut self.ahead.children;
+                    kin.silent.retain(|child, _| !dead.contains(child) || kin.announced.contains(child));
                 }
                 self.hears_from_kernel(pid);
                 Ok(())
