@@ -169,6 +169,9 @@ pub(super) mod tests {
     use super::*;
 
     const INIT: ProcessId = ProcessId::from_raw(1);
+    const PARENT: ProcessId = ProcessId::from_raw(2);
+    const CHILD: ProcessId = ProcessId::from_raw(3);
+    const OTHER: ProcessId = ProcessId::from_raw(4);
 
     pub fn unreadable<T>() -> procfs::Result<T> {
         let source = std::io::Error::from_raw_os_error(libc::EMFILE);
@@ -183,9 +186,6 @@ pub(super) mod tests {
         assert!(waits_for_child_signal(Ok('S'), unreadable));
         assert!(!waits_for_child_signal(Err(procfs::Error::Gone(INIT.into())), unreadable));
     }
-    const PARENT: ProcessId = ProcessId::from_raw(2);
-    const CHILD: ProcessId = ProcessId::from_raw(3);
-    const OTHER: ProcessId = ProcessId::from_raw(4);
 
     fn with_ends_to_tell() -> Children {
         let mut children = Children::default();
