@@ -9,11 +9,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{kill_process, Pid, Signal};
+use rustix::process::Signal;
 
 use crate::bluefs_support as support;
 
-use support::{shown, speculator, succeeds, Foreground, Mount, Scene};
+use support::{send, shown, speculator, succeeds, Foreground, Mount, Scene};
 
 /// How long others wait for leases on what somebody has changed, and a little more.
 const QUIET: Duration = Duration::from_millis(1_100);
@@ -553,9 +553,8 @@ fn asks_all_at_once<W: FnOnce() + Send>(scene: &Scene, prepare: impl Fn(&Path, u
     let all: Vec<W> = (0..THREADS).map(|i| prepare(&mount.0, i)).collect();
     // The kernel knows the directory itself.
     (0..3).for_each(|_| _ = fs::metadata(&mount.0).expect("there"));
-    let pid = Pid::from_child(&server.child);
     std::thread::scope(|scope| {
-        kill_process(pid, Signal::STOP).expect("sent");
+        send(&server.child, Signal::STOP);
         all.into_iter().for_each(|what| _ = scope.spawn(what));
         let begun = Instant::now();
         let in_flight = || shown(&mount.0).map_or(0, |status| status["in_flight"].as_u64().expect("a number"));
@@ -563,7 +562,7 @@ fn asks_all_at_once<W: FnOnce() + Send>(scene: &Scene, prepare: impl Fn(&Path, u
             std::thread::sleep(Duration::from_millis(20));
         }
         let most = in_flight();
-        kill_process(pid, Signal::CONT).expect("sent");
+        send(&server.child, Signal::CONT);
         assert!(most >= THREADS as u64, "{most} at once");
     });
 }

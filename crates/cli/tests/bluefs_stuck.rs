@@ -11,10 +11,10 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{kill_process, Pid, Signal};
+use rustix::process::Signal;
 use testkit::network::{Network, Shape};
 
-use crate::bluefs_support::{shown, speculator, succeeds, Foreground, Line, Mount, Scene, Server};
+use crate::bluefs_support::{send, shown, speculator, succeeds, Foreground, Line, Mount, Scene, Server};
 
 /// In what it is over, where that is measured. Otherwise it says that nothing hangs, on a machine that has other work.
 const OVER_MAX: Duration = Duration::from_secs(1);
@@ -255,10 +255,6 @@ fn umount(options: &[&str], dir: &Path) -> (bool, Duration) {
     (status.success(), took)
 }
 
-fn stop(child: &Child) {
-    kill_process(Pid::from_child(child), Signal::STOP).expect("sent");
-}
-
 /// Numbers of inodes come ahead once the first one was asked for: from then on a mount's groups are its own.
 fn take_numbers(mount: &Path) {
     let first = mount.join("first");
@@ -304,7 +300,7 @@ fn rows(fault: Fault, end: End) -> Vec<Row> {
     waiting.into_iter().for_each(Waiter::go);
     std::thread::sleep(WAITS);
     match fault {
-        Fault::Stopped => stop(&server.child),
+        Fault::Stopped => send(&server.child, Signal::STOP),
         Fault::Cut => line.hold(true),
         Fault::Gone => {
             server.child.kill().expect("killed");
@@ -322,11 +318,11 @@ fn rows(fault: Fault, end: End) -> Vec<Row> {
         .iter_mut()
         .filter_map(|one| one.child.try_wait().expect("a child").is_some().then_some(one.kind))
         .collect();
-    assert_eq!(over_already, NOT_WAITING, "all others wait");
+    assert_eq!(over_already, NOT_WAITING, "{fault:?}: all others wait");
     let rows = over(end, &mut client, &mut waiters);
     line.hold(false);
     if fault == Fault::Stopped {
-        kill_process(Pid::from_child(&server.child), Signal::CONT).expect("sent");
+        send(&server.child, Signal::CONT);
     }
     rows
 }
@@ -337,7 +333,7 @@ fn over(end: End, client: &mut Foreground, waiters: &mut [Waiter]) -> Vec<Row> {
     let begun = Instant::now();
     let kill = |waiters: &[Waiter]| {
         for one in waiters.iter().filter(|one| !NOT_WAITING.contains(&one.kind)) {
-            kill_process(Pid::from_child(&one.child), Signal::KILL).expect("sent");
+            send(&one.child, Signal::KILL);
         }
     };
     match end {
@@ -428,7 +424,7 @@ fn many_that_wait_are_in_nobodys_way() {
     assert_eq!(read(&own), *b"known");
     // Each has its own: whoever shares an open file waits for its offset, which no signal ends.
     let asked: Vec<fs::File> = (0..40).map(|_| fs::File::open(mount.0.join("asked/f")).expect("open")).collect();
-    stop(&server.child);
+    send(&server.child, Signal::STOP);
     let cat = |file| Command::new("cat").stdin(file).stdout(Stdio::null()).spawn().expect("cat");
     let mut cats: Vec<Child> = asked.into_iter().map(cat).collect();
     std::thread::sleep(WAITS);
@@ -444,7 +440,7 @@ fn many_that_wait_are_in_nobodys_way() {
         assert!(took < over_max(), "{took:?}");
     }
     assert!(umount(&["-l"], &mount.0).1 < over_max());
-    kill_process(Pid::from_child(&server.child), Signal::CONT).expect("sent");
+    send(&server.child, Signal::CONT);
 }
 
 /// It looks at all that is mounted, also where it does not work.
@@ -454,7 +450,7 @@ fn a_try_does_not_wait_for_the_server_of_a_mount() {
     let server =
         Server::with(&scene.path("store"), &["--plain", "--listen", "127.0.0.1:0", "--lease-pause", "3600000"]);
     let mount = Mount::new(&server.address, &scene.path("mount"), &[]);
-    stop(&server.child);
+    send(&server.child, Signal::STOP);
     let mut looks = Command::new("stat").arg(&mount.0).stdout(Stdio::null()).spawn().expect("stat");
     let begun = Instant::now();
     let mut tries =
@@ -466,7 +462,7 @@ fn a_try_does_not_wait_for_the_server_of_a_mount() {
     looks.kill().expect("sent");
     looks.wait().expect("a child");
     assert!(umount(&["-l"], &mount.0).1 < over_max());
-    kill_process(Pid::from_child(&server.child), Signal::CONT).expect("sent");
+    send(&server.child, Signal::CONT);
 }
 
 /// A client that has leases and whose line is cut: who writes waits for a term at most.

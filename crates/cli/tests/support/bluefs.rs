@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::{kill_process, Pid, Signal};
+use rustix::process::{kill_process, waitid, Pid, Signal, WaitId, WaitIdOptions};
 use tempfile::TempDir;
 
 pub fn speculator() -> Command {
@@ -25,6 +25,23 @@ pub fn succeeds(command: &mut Command) -> String {
     let output = command.output().expect("it starts");
     assert!(output.status.success(), "{command:?}: {} {}", output.status, text(&output.stderr));
     text(&output.stdout)
+}
+
+/// Sends a signal to a child. With SIGSTOP it has stopped when this returns: on a machine with much to do, its threads
+/// run on for a while.
+#[track_caller]
+pub fn send(child: &Child, signal: Signal) {
+    let pid = Pid::from_child(child);
+    kill_process(pid, signal).expect("sent");
+    let begun = Instant::now();
+    let is_stopped = || {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+        waitid(WaitId::Pid(pid), options).expect("a child").is_some_and(|status| status.stopped())
+    };
+    while signal == Signal::STOP && !is_stopped() {
+        assert!(begun.elapsed() < Duration::from_secs(25), "{child:?} does not stop");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A server, ended at the end.
@@ -130,7 +147,7 @@ impl Foreground {
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).expect("sent");
+        send(&self.child, signal);
     }
 }
 
