@@ -76,4 +76,5 @@ pub const PACKAGES: [Package; 45] = [
     package("procps", "ps", "transparency"),
     package("zlib1g-dev", "/usr/include/zlib.h", "suites: to build git"),
     package("tcl-dev", "/usr/lib/x86_64-linux-gnu/tcl8.6/tclConfig.sh", "suites: to build SQLite's tests"),
+    package("libpython3.11-testsuite", "/usr/lib/python3.11/test/test_os.py", "suites: Python's tests"),
 ];

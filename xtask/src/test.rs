@@ -16,7 +16,7 @@ use crate::{faults, guarantee, histories, search, setup};
 type Step = (&'static str, fn() -> Result<(), String>);
 
 /// Groups of steps that run at the same time. Two that build in the same folder wait for each other.
-const GROUPS: [&[Step]; 10] = [
+const GROUPS: [&[Step]; 9] = [
     &[("set-up", setup::run)],
     &[("format", format_check)],
     &[("test build", build_tests)],
@@ -27,9 +27,10 @@ const GROUPS: [&[Step]; 10] = [
     &[("everyday commands, a sample", || {
         everyday(["--sample=16", "--repeat=5", "--rounds=2"].map(str::to_owned).to_vec())
     })],
-    &[("guarantee", guarantee::sample), ("lints", lints)],
-    // Each of them has disks, mounts and servers of its own.
+    // They wait for disks and pauses most of the time; each has disks, mounts and servers of its own.
     &[
+        ("guarantee", guarantee::sample),
+        ("lints", lints),
         ("faults, a sample", faults::sample),
         ("search for holes, a sample", search::sample),
         ("histories of BlueFS, a sample", histories::sample),

@@ -1,4 +1,4 @@
-//! `suites`: the test suites of git and SQLite, which nobody here wrote. Each of their scripts is run natively on the
+//! `suites`: the test suites of git, SQLite and Python, which nobody here wrote. Each of their scripts is run natively on the
 //! disk, and then in other places: on a BlueFS mount, inside `speculator run`, inside one open guess. What came of each
 //! case is compared. A case that fails natively has to fail in the same way everywhere.
 
@@ -21,7 +21,7 @@ use clap::Parser;
 use places::{Place, Places, Workshop};
 use suite::{Script, Suite};
 
-/// Runs the test suites of git and SQLite on the disk and in other places, and compares each case
+/// Runs the test suites of git, SQLite and Python on the disk and in other places, and compares each case
 #[derive(Debug, Parser)]
 struct Options {
     /// The program that is tested
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<bool, String> {
-    let suites = if options.suites.is_empty() { &[Suite::Git, Suite::Sqlite][..] } else { &options.suites };
+    let suites = if options.suites.is_empty() { &Suite::ALL[..] } else { &options.suites };
     let mut scripts = Vec::new();
     for suite in suites {
         let built = suite.build(&options.sources, &options.build)?;

@@ -15,6 +15,8 @@ pub enum Suite {
     Git,
     /// SQLite's, `test/*.test`.
     Sqlite,
+    /// Python's, the modules of Debian's package of them, `test/test_*`.
+    Python,
 }
 
 /// A script of a suite.
@@ -68,20 +70,38 @@ const SQLITE_LEFT_OUT: &[&str] = &[
     "walslow",
 ];
 
+/// Where Debian's Python is, with its tests.
+const PYTHON: &str = "/usr/lib/python3.11";
+const PYTHON_PROGRAM: &str = "/usr/bin/python3.11";
+
+/// Runs a module of Python's tests, and says what came of each case as TAP.
+const PYTHON_CASES: &str = include_str!("python_cases.py");
+
+/// Modules of Python that say nothing here, as they are about Python's own tools, or only compute for long.
+const PYTHON_LEFT_OUT: &[&str] = &["test_peg_generator", "test_tools", "test_zipfile64", "test_capi"];
+
 impl Suite {
+    /// All of them.
+    pub const ALL: [Suite; 3] = [Suite::Git, Suite::Sqlite, Suite::Python];
+
     /// As it is called.
     pub fn name(self) -> &'static str {
         match self {
             Suite::Git => "git",
             Suite::Sqlite => "sqlite",
+            Suite::Python => "python",
         }
     }
 
-    /// Unpacks and builds it, unless it is built. Says where.
+    /// Unpacks and builds it, unless it is built or installed. Says where.
     pub fn build(self, sources: &Path, build: &Path) -> Result<PathBuf, String> {
         let (source, command, made) = match self {
             Suite::Git => ("git_", BUILD_GIT, "t/helper/test-tool"),
             Suite::Sqlite => ("sqlite3_", BUILD_SQLITE, "testfixture"),
+            Suite::Python => {
+                let is_there = Path::new(PYTHON).join("test/test_os.py").exists();
+                return is_there.then(|| PYTHON.into()).ok_or("no libpython3.11-testsuite is installed".to_owned());
+            }
         };
         let built = build.join(self.name());
         if built.join(made).exists() {
@@ -113,14 +133,16 @@ impl Suite {
         let (folder, end) = match self {
             Suite::Git => (built.join("t"), ".sh"),
             Suite::Sqlite => (built.join("test"), ".test"),
+            Suite::Python => (built.join("test"), ""),
         };
         let entries = std::fs::read_dir(&folder).map_err(|error| failed("read", &folder, &error))?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let scripts = names.filter_map(|file| {
-            let name = file.strip_suffix(end)?.to_owned();
+            let name = file.strip_suffix(end)?.trim_end_matches(".py").to_owned();
             let is_script = match self {
                 Suite::Git => name.starts_with('t') && name.as_bytes().get(1).is_some_and(u8::is_ascii_digit),
                 Suite::Sqlite => !SQLITE_LEFT_OUT.contains(&name.as_str()),
+                Suite::Python => name.starts_with("test_") && !PYTHON_LEFT_OUT.contains(&name.as_str()),
             };
             is_script.then(|| Script { suite: self, name, file: folder.join(file) })
         });
@@ -146,13 +168,19 @@ impl Script {
                 let fixture = built.join("../testfixture");
                 (vec![fixture, self.file.clone()], work.to_owned())
             }
+            Suite::Python => {
+                let mut words: Vec<PathBuf> = vec!["env".into(), format!("TMPDIR={}", work.display()).into()];
+                words.extend([PYTHON_PROGRAM, "-c", PYTHON_CASES, &self.name].map(PathBuf::from));
+                words.push(logs.to_owned());
+                (words, work.to_owned())
+            }
         }
     }
 
     /// What it has said of its cases.
     pub fn read(&self, said: &str) -> Told {
         match self.suite {
-            Suite::Git => Told::of_tap(said),
+            Suite::Git | Suite::Python => Told::of_tap(said),
             Suite::Sqlite => Told::of_sqlite(said),
         }
     }
