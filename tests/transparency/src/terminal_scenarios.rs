@@ -33,7 +33,7 @@ fn vim() -> TerminalScenario {
             Await("ten"),
             Screen,
             Keys(&["dd", "ohello", "Escape"]),
-            Await("hello"),
+            Await("hello\nthree"),
             Screen,
             Resize(60, 15),
             Pause(1000),
@@ -68,7 +68,7 @@ fn less() -> TerminalScenario {
             Await("d9"),
             Screen,
             Keys(&["g", "/c5", "Enter"]),
-            Await("c5"),
+            Await("c5\nc6"),
             Screen,
             Resize(40, 10),
             Pause(1000),
@@ -116,7 +116,7 @@ fn shell_interrupt() -> TerminalScenario {
             Await("trapped"),
             Prompt(">"),
             Keys(&["echo end", "Enter"]),
-            Await("end"),
+            Await("\nend"),
             Screen,
         ],
     }
@@ -203,7 +203,7 @@ fn shell_background() -> TerminalScenario {
             Keys(&["stty -tostop; fg > /dev/null", "Enter"]),
             Await("from background\n"),
             Keys(&["clear; echo done", "Enter"]),
-            Await("done"),
+            Await("done\n>"),
             Screen,
         ],
     }
@@ -291,5 +291,29 @@ fn python_prompt() -> TerminalScenario {
             Keys(&["C-d"]),
             AwaitEnd,
         ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A screen shows what is typed. Whoever waits for a text that was just typed waits for nothing.
+    #[test]
+    fn nobody_waits_for_what_was_typed() {
+        let mut wrong = Vec::new();
+        for scenario in all() {
+            let mut typed = String::new();
+            for step in scenario.steps {
+                match step {
+                    Keys(keys) => {
+                        typed = keys.iter().map(|key| if *key == "Enter" { "\n" } else { *key }).collect();
+                    }
+                    Await(text) if typed.contains(text) => wrong.push((scenario.name, *text)),
+                    _ => {}
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{wrong:?}");
     }
 }
