@@ -1,8 +1,9 @@
 //! Sets of descriptors that are waited for together (epoll(7)), on a guess
 //! ([0116](../../../../../docs/decisions/0116-epoll-sets-are-put-back.md)).
 //!
-//! An undo entry has what was in the set. It is put back by the process itself, once its descriptors are those of the
-//! checkpoint: the kernel knows a member by its descriptor's number and its open file, and forgets it with the file.
+//! An undo entry has the member that a call changes, or all of them before a wait that tells of something only once. It
+//! is put back by the process itself, once its descriptors are those of the checkpoint: the kernel knows a member by its
+//! descriptor's number and its open file, and forgets it with the file.
 //!
 //! **Invariant:** nobody else has a set that a process changes on a guess.
 
@@ -14,7 +15,7 @@ use crate::ahead::{Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
 use agent_abi::option;
 use procfs::{MagicLink, ProcessId, TaskId, ThreadId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -41,12 +42,38 @@ pub(crate) struct Change {
     member: Option<i32>,
 }
 
-/// What a set was.
+/// Which members of a set, by the numbers of their descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Numbers {
+    All,
+    These(BTreeSet<i32>),
+}
+
+impl Numbers {
+    fn has(&self, number: i32) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(numbers) => numbers.contains(&number),
+        }
+    }
+
+    fn add(&mut self, others: &Self) {
+        match (&mut *self, others) {
+            (Self::These(numbers), Self::These(others)) => numbers.extend(others),
+            _ => *self = Self::All,
+        }
+    }
+}
+
+/// What a set was, or a part of it: a set of many members is changed often, and each change has an undo entry.
 #[derive(Debug)]
 pub(crate) struct Before {
     pid: ProcessId,
     fd: i32,
     set: Set,
+    /// Which of its members this tells of.
+    of: Numbers,
+    /// Those of them that were there.
     members: Vec<Member>,
     /// The process may have been told of members.
     has_told: bool,
@@ -55,7 +82,7 @@ pub(crate) struct Before {
 /// What is to be put back.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
-    /// Of each process and set the oldest only.
+    /// Of each process and set one, with what the oldest entry about each member says.
     undone: Vec<Before>,
 }
 
@@ -64,7 +91,7 @@ impl Sets {
     pub fn undo(&mut self, mut before: Before) {
         let is_of_it = |other: &Before| other.pid == before.pid && other.set == before.set;
         if let Some(younger) = self.undone.iter().position(is_of_it) {
-            before.has_told |= self.undone.swap_remove(younger).has_told;
+            before.follow(self.undone.swap_remove(younger));
         }
         self.undone.push(before);
     }
@@ -72,6 +99,15 @@ impl Sets {
     /// The rollback is over: who has ended takes his sets with him.
     pub fn rolled_back(&mut self) {
         self.undone.clear();
+    }
+}
+
+impl Before {
+    /// Takes up what a younger entry says of other members.
+    fn follow(&mut self, younger: Before) {
+        self.members.extend(younger.members.into_iter().filter(|member| !self.of.has(member.fd)));
+        self.of.add(&younger.of);
+        self.has_told |= younger.has_told;
     }
 }
 
@@ -143,9 +179,11 @@ impl Supervisor {
     /// The close of these descriptors takes some of them out of sets that stay open: by which descriptor of the set,
     /// and which member.
     pub(in crate::ahead) fn members_left(&mut self, call: &Call, closed: &[i32]) -> procfs::Result<Vec<(i32, i32)>> {
-        let (mut left, mut sets) = (Vec::new(), Vec::new());
+        let (mut left, mut sets, mut going) = (Vec::new(), Vec::new(), Vec::new());
         procfs::unless_gone(procfs::visit_descriptors(call.pid, |fd, link| {
-            if !closed.contains(&fd) {
+            if closed.contains(&fd) {
+                going.push((fd, inode_of(link)));
+            } else {
                 left.push(fd);
                 sets.extend((link == LINK.as_bytes()).then_some(fd));
             }
@@ -153,12 +191,14 @@ impl Supervisor {
         }))?;
         let mut found = Vec::new();
         for set in sets {
-            let members = members_of(call.tid, set)?;
-            for (index, member) in members.iter().enumerate() {
-                let earlier = members[..index].iter().filter(|other| other.fd == member.fd).count();
+            for (member, earlier) in counted(&members_of(call.tid, set)?) {
                 let is_it = |fd: i32| crate::sys::is_member(call.tid, fd, (set, member.fd, earlier));
-                let is_closed = |&&fd: &&i32| is_it(fd).unwrap_or(fd == member.fd) && !self.stays_open(call, fd, &left);
-                found.extend(closed.iter().find(is_closed).map(|_| (set, member.fd)));
+                let is_closed = |&&(fd, ino): &&(i32, Option<u64>)| {
+                    ino.is_none_or(|ino| ino == member.ino)
+                        && is_it(fd).unwrap_or(fd == member.fd)
+                        && !self.stays_open(call, fd, &left)
+                };
+                found.extend(going.iter().find(is_closed).map(|_| (set, member.fd)));
             }
         }
         Ok(found)
@@ -210,11 +250,12 @@ impl Supervisor {
     /// What a set is before a call changes it.
     pub(in crate::ahead) fn remember_set(&mut self, tid: ThreadId, change: Change) -> io::Result<Before> {
         let Change { set, fd, member } = change;
-        let members = open_members_of(tid, fd).map_err(io::Error::other)?;
+        let of = member.map_or(Numbers::All, |number| Numbers::These(BTreeSet::from([number])));
+        let members = open_members_of(tid, fd, &of).map_err(io::Error::other)?;
         if members.iter().any(|found| Some(found.fd) == member && !found.can_come_back()) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Ok(Before { pid: self.pid_of(tid)?, fd, set, members, has_told: member.is_none() })
+        Ok(Before { pid: self.pid_of(tid)?, fd, set, of, members, has_told: member.is_none() })
     }
 
     /// A process has its descriptors of the checkpoint again: its sets are made what they were.
@@ -230,7 +271,7 @@ impl Supervisor {
         let pid = before.pid;
         let kernel = |source| TraceError::kernel("put back an epoll set", pid, source);
         let Some(fd) = self.descriptor_of_set(before).map_err(kernel)? else { return Ok(()) };
-        let now = open_members_of(pid.leader(), fd).map_err(|error| kernel(io::Error::other(error)))?;
+        let now = open_members_of(pid.leader(), fd, &before.of).map_err(|error| kernel(io::Error::other(error)))?;
         let changes = changes_back(&before.members, &now, before.has_told);
         if changes.is_empty() {
             return Ok(());
@@ -317,15 +358,33 @@ pub(in crate::ahead) fn members_of(tid: ThreadId, fd: i32) -> procfs::Result<Vec
     Ok(procfs::text(tid, &format!("fdinfo/{fd}"))?.lines().filter_map(Member::of).collect())
 }
 
-/// The same without those whose descriptor was closed, and whose file somebody else keeps open, such as a checkpoint's
-/// copy of the process: the kernel will forget them, and nobody can name them.
-fn open_members_of(tid: ThreadId, fd: i32) -> procfs::Result<Vec<Member>> {
-    let members = members_of(tid, fd)?;
-    let is_open = |&(index, member): &(usize, &Member)| {
-        let earlier = members[..index].iter().filter(|other| other.fd == member.fd).count();
+/// Members, each with how many before it have the same number.
+fn counted(members: &[Member]) -> impl Iterator<Item = (&Member, usize)> {
+    let mut seen = BTreeMap::new();
+    members.iter().map(move |member| {
+        let count: &mut usize = seen.entry(member.fd).or_default();
+        *count += 1;
+        (member, *count - 1)
+    })
+}
+
+/// Some of them, without those whose descriptor was closed, and whose file somebody else keeps open, such as a
+/// checkpoint's copy of the process: the kernel will forget them, and nobody can name them. To ask about one member
+/// takes the kernel time for each that the set has.
+fn open_members_of(tid: ThreadId, fd: i32, of: &Numbers) -> procfs::Result<Vec<Member>> {
+    let mut members = members_of(tid, fd)?;
+    members.retain(|member| of.has(member.fd));
+    let is_open = |&(member, earlier): &(&Member, usize)| {
         crate::sys::is_member(tid, member.fd, (fd, member.fd, earlier)).unwrap_or(false)
     };
-    Ok(members.iter().enumerate().filter(is_open).map(|(_, member)| *member).collect())
+    Ok(counted(&members).filter(is_open).map(|(member, _)| *member).collect())
+}
+
+/// The inode of a pipe or socket, by what its descriptor's link says. Of others the link tells none.
+fn inode_of(link: &[u8]) -> Option<u64> {
+    let link = std::str::from_utf8(link).ok()?;
+    let number = link.strip_prefix("socket:[").or_else(|| link.strip_prefix("pipe:["))?;
+    number.strip_suffix(']')?.parse().ok()
 }
 
 /// A line of an epoll set in fdinfo (proc(5)).
@@ -377,6 +436,9 @@ pub(in crate::ahead) fn epoll_event(events: u32, data: u64) -> EpollEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ahead::objects::kind::Identities;
+    use proptest::collection::vec;
+    use proptest::{option, prop_assert_eq, proptest};
     use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
     use rustix::pipe::pipe;
     use std::os::fd::AsRawFd;
@@ -402,6 +464,55 @@ mod tests {
         let other_file = Member { ino: 2, ..member(3, LEVEL) };
         let changes = changes_back(&[member(3, LEVEL)], &[other_file], false);
         assert_eq!(changes, [(libc::EPOLL_CTL_DEL, other_file), (libc::EPOLL_CTL_ADD, member(3, LEVEL))]);
+    }
+
+    proptest! {
+        /// A set is changed, with an undo entry before each change, about the member or about all of them; what is put
+        /// back makes it what it was. A step: which member, what is done (0 removes it, 1 waits), other data.
+        #[test]
+        fn the_oldest_entry_about_a_member_counts(
+            first in vec(option::of(0u64..3), 4),
+            steps in vec((0..5i32, 0..4u8, 0..3u64), 1..8),
+        ) {
+            let with = |fd, data| Member { data, ..member(fd, LEVEL) };
+            let before: BTreeMap<i32, Member> =
+                (0..).zip(first).filter_map(|(fd, data)| Some((fd, with(fd, data?)))).collect();
+            let file = epoll::create(CreateFlags::CLOEXEC).unwrap();
+            let set = Identities::default().of("epoll set", Readiness::Never, file).unwrap();
+            let (mut now, mut entries) = (before.clone(), Vec::new());
+            for (fd, what, data) in steps {
+                let (has_told, pid, set) = (what == 1, ProcessId::own(), set.clone());
+                let of = if has_told { Numbers::All } else { Numbers::These(BTreeSet::from([fd])) };
+                let members = now.values().filter(|member| of.has(member.fd)).copied().collect();
+                entries.push(Before { pid, fd: 9, set, of, members, has_told });
+                match what {
+                    0 => _ = now.remove(&fd),
+                    1 => {}
+                    _ => _ = now.insert(fd, with(fd, data)),
+                }
+            }
+            let has_told = entries.iter().any(|entry| entry.has_told);
+            let mut sets = Sets::default();
+            entries.into_iter().rev().for_each(|entry| sets.undo(entry));
+            prop_assert_eq!(sets.undone.len(), 1);
+            let undone = &sets.undone[0];
+            prop_assert_eq!(undone.has_told, has_told);
+            let seen: Vec<Member> = now.values().filter(|member| undone.of.has(member.fd)).copied().collect();
+            for (operation, member) in changes_back(&undone.members, &seen, undone.has_told) {
+                match operation {
+                    libc::EPOLL_CTL_DEL => _ = now.remove(&member.fd),
+                    _ => _ = now.insert(member.fd, member),
+                }
+            }
+            prop_assert_eq!(now, before);
+        }
+    }
+
+    #[test]
+    fn links_of_pipes_and_sockets_tell_their_inodes() {
+        assert_eq!(inode_of(b"socket:[81]"), Some(81));
+        assert_eq!(inode_of(b"pipe:[7]"), Some(7));
+        assert_eq!([&b"anon_inode:[eventfd]"[..], b"/tmp/pipe:[7]", b"pipe:[7] (deleted)"].map(inode_of), [None; 3]);
     }
 
     #[test]
