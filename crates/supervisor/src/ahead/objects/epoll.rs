@@ -2,8 +2,8 @@
 //! ([0116](../../../../../docs/decisions/0116-epoll-sets-are-put-back.md)).
 //!
 //! An undo entry has the member that a call changes, or all of them before a wait that tells of something only once. It
-//! is put back by the process itself, once its descriptors are those of the checkpoint: the kernel knows a member by its
-//! descriptor's number and its open file, and forgets it with the file.
+//! is put back by the process itself, once its descriptors are those of the checkpoint: the kernel knows a member by
+//! its descriptor's number and its open file, and forgets it with the file.
 //!
 //! **Invariant:** nobody else has a set that a process changes on a guess.
 
