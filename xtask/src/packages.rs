@@ -12,8 +12,8 @@ pub struct Package {
 
 impl Package {
     /// Whether tests and demo do without it.
-    pub fn is_for_benchmarks_only(&self) -> bool {
-        self.why.starts_with("bench")
+    pub fn is_optional(&self) -> bool {
+        self.why.starts_with("bench") || self.why.starts_with("suites")
     }
 }
 

@@ -43,7 +43,7 @@ fn install(missing: &[&Package]) -> Result<(), String> {
 
 const OPTIONS: [&str; 4] = ["--yes", "--no-install-recommends", "--no-upgrade", "--no-remove"];
 
-/// What would change packages that are there is left out: the error names it, unless only benchmarks need it.
+/// What would change packages that are there is left out. The error names it, unless tests and demo do without it.
 fn install_as_root(missing: &[&Package]) -> Result<(), String> {
     let mut chosen = missing.to_vec();
     let mut refused = Vec::new();
@@ -65,7 +65,7 @@ fn install_as_root(missing: &[&Package]) -> Result<(), String> {
     let mut needed = Vec::new();
     for (package, changed) in refused {
         let what = format!("to install {}, apt-get would also change {changed}", package.name);
-        match package.is_for_benchmarks_only() {
+        match package.is_optional() {
             true => println!("left out: {} ({what})", package.why),
             false => needed.push(what),
         }

@@ -100,7 +100,9 @@ impl Suite {
             Suite::Sqlite => ("sqlite3_", BUILD_SQLITE, "testfixture"),
             Suite::Python => {
                 let is_there = Path::new(PYTHON).join("test/test_os.py").exists();
-                return is_there.then(|| PYTHON.into()).ok_or("no libpython3.11-testsuite is installed".to_owned());
+                return is_there
+                    .then(|| PYTHON.into())
+                    .ok_or("python: install Debian's libpython3.11-testsuite".to_owned());
             }
         };
         let built = build.join(self.name());
