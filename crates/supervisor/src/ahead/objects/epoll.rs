@@ -179,16 +179,18 @@ impl Supervisor {
     /// The close of these descriptors takes some of them out of sets that stay open: by which descriptor of the set,
     /// and which member.
     pub(in crate::ahead) fn members_left(&mut self, call: &Call, closed: &[i32]) -> procfs::Result<Vec<(i32, i32)>> {
-        let (mut left, mut sets, mut going) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut left, mut sets, mut inodes) = (Vec::new(), Vec::new(), BTreeMap::new());
         procfs::unless_gone(procfs::visit_descriptors(call.pid, |fd, link| {
             if closed.contains(&fd) {
-                going.push((fd, inode_of(link)));
+                inodes.insert(fd, inode_of(link));
             } else {
                 left.push(fd);
                 sets.extend((link == LINK.as_bytes()).then_some(fd));
             }
             ControlFlow::Continue(())
         }))?;
+        // Of what has no link that can be read nothing is known: it may be any member.
+        let going: Vec<(i32, Option<u64>)> = closed.iter().map(|fd| (*fd, inodes.get(fd).copied().flatten())).collect();
         let mut found = Vec::new();
         for set in sets {
             for (member, earlier) in counted(&members_of(call.tid, set)?) {
