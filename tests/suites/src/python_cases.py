@@ -13,7 +13,7 @@ with open(os.path.join(logs, "said"), "wb") as said:
 if os.path.exists(cases):
     for case in ElementTree.parse(cases).iter("testcase"):
         came = [part.tag for part in case if part.tag in ("failure", "error", "skipped")]
-        # Objects in names of parameters have addresses.
+        # Objects in names of parameters have addresses, which differ. `#` begins a directive of TAP.
         name = case.get("name").split(" at 0x")[0].replace("#", "")
         print("not ok" if came and came[0] != "skipped" else "ok", name, "# SKIP" if came == ["skipped"] else "")
 print("ok" if status == 0 else "not ok", f"the module as a whole: status {status}")

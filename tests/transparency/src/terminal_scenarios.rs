@@ -298,7 +298,8 @@ fn python_prompt() -> TerminalScenario {
 mod tests {
     use super::*;
 
-    /// A screen shows what is typed. Whoever waits for a text that was just typed waits for nothing.
+    /// A screen shows what is typed before the program has done anything. So a scenario must not wait for a text that
+    /// it has just typed.
     #[test]
     fn nobody_waits_for_what_was_typed() {
         let mut wrong = Vec::new();

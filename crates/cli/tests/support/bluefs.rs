@@ -27,8 +27,8 @@ pub fn succeeds(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
-/// Sends a signal to a child. With SIGSTOP it has stopped when this returns: on a machine with much to do, its threads
-/// run on for a while.
+/// Sends a signal to a child. After SIGSTOP this waits until the child has stopped: on a busy machine its threads run
+/// on for a while.
 #[track_caller]
 pub fn send(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);

@@ -1,5 +1,6 @@
 //! Sets of descriptors that are waited for together (epoll(7)), on a guess
-//! ([0116](../../../../../docs/decisions/0116-epoll-sets-are-put-back.md)).
+//! ([0116](../../../../../docs/decisions/0116-epoll-sets-are-put-back.md),
+//! [0272](../../../../../docs/decisions/0272-one-member-of-an-epoll-set.md)).
 //!
 //! An undo entry has the member that a call changes, or all of them before a wait that tells of something only once. It
 //! is put back by the process itself, once its descriptors are those of the checkpoint: the kernel knows a member by
@@ -82,7 +83,7 @@ pub(crate) struct Before {
 /// What is to be put back.
 #[derive(Debug, Default)]
 pub(crate) struct Sets {
-    /// Of each process and set one, with what the oldest entry about each member says.
+    /// One for each process and set. It has of each member what the oldest entry about that member says.
     undone: Vec<Before>,
 }
 
@@ -189,7 +190,7 @@ impl Supervisor {
             }
             ControlFlow::Continue(())
         }))?;
-        // Of what has no link that can be read nothing is known: it may be any member.
+        // A descriptor whose link cannot be read may be any member.
         let going: Vec<(i32, Option<u64>)> = closed.iter().map(|fd| (*fd, inodes.get(fd).copied().flatten())).collect();
         let mut found = Vec::new();
         for set in sets {
