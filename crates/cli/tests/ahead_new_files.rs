@@ -149,6 +149,11 @@ const MAKES: &[&str] = &[
     "put('new', ''); import socket; s = socket.socket(socket.AF_UNIX); \
      seen.extend(s.connect_ex(n) for n in ('none', 'none/at/all', 'a/below')); s.close()",
     // What a process asks of itself, and its limits.
+    // With two numbers left for descriptors, and none.
+    "import resource; l = resource.getrlimit(resource.RLIMIT_NOFILE); put('one', ''); n = os.dup(0); os.close(n); \
+     resource.setrlimit(resource.RLIMIT_NOFILE, (n + 2, l[1])); f = make('new', os.O_WRONLY | os.O_CREAT); \
+     seen.append(f == n); seen.append(os.open('a', os.O_RDONLY) - n); \
+     seen.append(errno_of(os.open, 'a', os.O_RDONLY)); resource.setrlimit(resource.RLIMIT_NOFILE, l)",
     "import resource; s, h = resource.getrlimit(resource.RLIMIT_NOFILE); \
      resource.setrlimit(resource.RLIMIT_NOFILE, (99, h)); seen.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0]); \
      put('new', '')",

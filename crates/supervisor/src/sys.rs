@@ -4,7 +4,7 @@ use procfs::{ProcessId, TaskId, ThreadId};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 fn check(answer: libc::c_long) -> io::Result<libc::c_long> {
@@ -335,23 +335,37 @@ pub fn raise_limit_of_descriptors() -> io::Result<()> {
 /// Whether so many are open that none may be left soon.
 pub fn is_short_of_descriptors() -> bool {
     const RESERVE: u64 = 64;
-    has_fewer_descriptors_than(|limit| RESERVE.min(limit / 4))
+    static LOOKS: AtomicU64 = AtomicU64::new(0);
+    has_fewer_descriptors_than(|limit| RESERVE.min(limit / 4), &LOOKS)
 }
 
 /// Whether so many are open that no more should be held for names.
 pub fn are_many_descriptors_held() -> bool {
     const SHARE: u64 = 4;
-    has_fewer_descriptors_than(|limit| limit / SHARE)
+    static LOOKS: AtomicU64 = AtomicU64::new(0);
+    has_fewer_descriptors_than(|limit| limit / SHARE, &LOOKS)
 }
 
 /// Whether fewer than so many of the limit are left. The lowest free number tells: each one that is new gets it.
-fn has_fewer_descriptors_than(left: impl Fn(u64) -> u64) -> bool {
+/// `needless_looks`: at so many questions more the answer is no without a look, because many were left.
+fn has_fewer_descriptors_than(left: impl Fn(u64) -> u64, needless_looks: &AtomicU64) -> bool {
+    /// More than are opened between two questions.
+    const AT_ONCE: u64 = 256;
+    const LOOKS_MAX: u64 = 64;
+    let looks = needless_looks.load(Ordering::Relaxed);
+    if looks > 0 {
+        needless_looks.store(looks - 1, Ordering::Relaxed);
+        return false;
+    }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     // A new number for a file that is open costs a third of a new file.
     let lowest = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 0)
         .or_else(|_| rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC))
         .map(|new| new.as_raw_fd() as u64);
-    lowest.map_or(true, |lowest| lowest.saturating_add(left(limit)) > limit)
+    let lowest = lowest.unwrap_or(u64::MAX);
+    let spare = limit.saturating_sub(lowest.saturating_add(left(limit)));
+    needless_looks.store((spare / AT_ONCE).min(LOOKS_MAX), Ordering::Relaxed);
+    lowest.saturating_add(left(limit)) > limit
 }
 
 /// The group of a process; 0 if its leader is of a namespace that we do not see.
@@ -691,6 +705,18 @@ pub fn is_leased(file: &OwnedFd) -> bool {
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn where_many_descriptors_are_left_not_each_question_looks() {
+        let (few, many) = (AtomicU64::new(0), AtomicU64::new(0));
+        for _ in 0..3 {
+            assert!(has_fewer_descriptors_than(|limit| limit, &few));
+        }
+        assert!(!has_fewer_descriptors_than(|_| 0, &many));
+        let looks = many.load(Ordering::Relaxed);
+        (0..looks).for_each(|_| assert!(!has_fewer_descriptors_than(|limit| limit, &many)));
+        assert!(has_fewer_descriptors_than(|limit| limit, &many), "no look after {looks} questions");
+    }
 
     #[test]
     fn a_file_is_open_for_writing_among_many_descriptors() {

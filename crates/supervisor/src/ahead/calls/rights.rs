@@ -1,11 +1,13 @@
 //! What a process may do.
 
+use crate::ahead::filesystems::path_walk::Found;
 use crate::descriptors::file_system_user_of;
 use crate::event_loop::Supervisor;
 use agent_abi::PROCESS_PRIVILEGES;
 use procfs::{MagicLink, ProcessId, Status, TaskId, ThreadId};
 use rustix::process::Gid;
 use std::sync::atomic::Ordering;
+use std::sync::OnceLock;
 
 impl Supervisor {
     /// Whether a process may do what we may. One that gave something up can neither take descriptors from us nor have
@@ -31,11 +33,46 @@ impl Supervisor {
         Some(Gid::from_raw(for_files))
     }
 
+    /// Whether a process may change the entries of a directory, whatever they are: it is its owner, who may write there,
+    /// or has root's rights.
+    pub(in crate::ahead) fn may_change(&self, pid: ProcessId, dir: &Found) -> bool {
+        const OWNER_MAY: u32 = 0o300;
+        // CAP_DAC_OVERRIDE and CAP_FOWNER
+        const OVERRIDES: u64 = 1 << 1 | 1 << 3;
+        let rights = match self.may_have_changed_rights(pid) {
+            true => RightsToFiles::of(pid),
+            false => *OWN.get_or_init(|| RightsToFiles::of(ProcessId::own())),
+        };
+        let Some(RightsToFiles { user, capabilities }) = rights else { return false };
+        let is_owner = user == dir.stat.st_uid && dir.stat.st_mode & OWNER_MAY == OWNER_MAY;
+        is_owner || capabilities & OVERRIDES == OVERRIDES
+    }
+
     /// Whether a process, or one that it descends from, has tried to change its user, groups, capabilities or
     /// namespaces. If not, it has those with which COMMAND began, which are ours, and no file of `/proc` need be read.
     pub(in crate::ahead) fn may_have_changed_rights(&self, pid: ProcessId) -> bool {
         let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
         self.tracees.get(&pid.leader()).is_none_or(|tracee| flags(tracee.process) & PROCESS_PRIVILEGES != 0)
+    }
+}
+
+/// What decides which files a process may change.
+#[derive(Clone, Copy, Debug)]
+struct RightsToFiles {
+    user: u32,
+    capabilities: u64,
+}
+
+/// Ours, which do not change.
+static OWN: OnceLock<Option<RightsToFiles>> = OnceLock::new();
+
+impl RightsToFiles {
+    fn of(pid: ProcessId) -> Option<Self> {
+        // Real, effective, saved, of file systems.
+        const OF_FILE_SYSTEMS: usize = 3;
+        let status = Status::of(pid).ok()?;
+        let user = status.number("Uid", OF_FILE_SYSTEMS).ok()?;
+        Some(Self { user, capabilities: status.bits("CapEff").unwrap_or(0) })
     }
 }
 

@@ -28,11 +28,14 @@ impl Supervisor {
 
     /// Whether a process may have another two descriptors: one that it gets, and one while it gets it.
     pub(in crate::ahead) fn has_free_descriptors(&self, pid: ProcessId) -> bool {
-        const NEEDED: usize = 2;
-        let Ok(limit) = procfs::Limits::of(pid).and_then(|limits| limits.soft("Max open files")) else { return false };
-        let limit = limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX);
+        const NEEDED: i32 = 2;
+        let Some(limit) = limit_of_descriptors(pid) else { return false };
+        // Some may be above the limit, if that has been lowered: then the numbers tell.
+        if procfs::descriptor_count(pid).is_ok_and(|count| count.is_some_and(|count| count <= limit - NEEDED)) {
+            return true;
+        }
         let Ok(open) = self.descriptors_of(pid) else { return false };
-        (0..limit).filter(|fd| open.binary_search(fd).is_err()).take(NEEDED).count() == NEEDED
+        (0..limit).filter(|fd| open.binary_search(fd).is_err()).take(NEEDED as usize).count() == NEEDED as usize
     }
 
     /// A process opens a file that we have, through our directory in `/proc`: one call where giving it a descriptor
@@ -151,6 +154,14 @@ impl Supervisor {
         }
         Ok(())
     }
+}
+
+/// How many descriptors a process may have open, at most `i32::MAX`. The kernel tells it to whoever has the process's
+/// rights; others read it.
+fn limit_of_descriptors(pid: ProcessId) -> Option<i32> {
+    let told = tracee::process_state::limit(pid, libc::RLIMIT_NOFILE).map(|limit| Some(limit.soft));
+    let limit = told.or_else(|_| procfs::Limits::of(pid).and_then(|limits| limits.soft("Max open files"))).ok()?;
+    Some(limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX))
 }
 
 fn inode_of(stat: &Stat) -> (u64, u64) {

@@ -12,7 +12,6 @@ use crate::ahead::filesystems::path_walk::{End, Entry, Found};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
-use procfs::ProcessId;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -191,7 +190,7 @@ impl Supervisor {
         sure_if(is_changeable_in(moved, &from.dir))?;
         refuse_if(keeps && to.found.is_some(), libc::EEXIST)?;
         if moved.is_dir() {
-            sure_if(to.dir.stat.st_nlink < LINKS_MAX && may_change(call.pid, moved))?;
+            sure_if(to.dir.stat.st_nlink < LINKS_MAX && self.may_change(call.pid, moved))?;
             refuse_if(self.is_at_or_below(&to.dir, moved)?, libc::EINVAL)?;
         }
         if let Some(replaced) = &to.found {
@@ -281,7 +280,7 @@ impl Supervisor {
         let (device, _) = self.world().device(dir.stat.st_dev);
         let is_on_disk = matches!(device, DeviceKind::Domain | DeviceKind::Memory) && !self.is_private(dir.stat.st_dev);
         let is_there = dir.stat.st_nlink > 0 && !self.ahead.held_names.is_removed_dir(dir.inode());
-        is_on_disk && is_there && may_change(call.pid, dir) && is_writable(&dir.fd)
+        is_on_disk && is_there && self.may_change(call.pid, dir) && is_writable(&dir.fd)
     }
 
     /// What the first path of a call names, if it is a file or nothing, and can be changed.
@@ -315,20 +314,6 @@ fn is_changeable_in(found: &Found, dir: &Found) -> bool {
     let kind = FileType::from_raw_mode(found.stat.st_mode);
     let is_usual = matches!(kind, FileType::RegularFile | FileType::Directory | FileType::Symlink | FileType::Fifo);
     is_usual && found.stat.st_dev == dir.stat.st_dev && is_changeable(&found.fd)
-}
-
-/// Whether a process may change the entries of a directory, whatever they are: it is its owner, who may write there, or
-/// has root's rights.
-fn may_change(pid: ProcessId, dir: &Found) -> bool {
-    const OWNER_MAY: u32 = 0o300;
-    // CAP_DAC_OVERRIDE and CAP_FOWNER
-    const OVERRIDES: u64 = 1 << 1 | 1 << 3;
-    let Ok(status) = procfs::Status::of(pid) else { return false };
-    let rights = status.bits("CapEff").unwrap_or(0);
-    // Real, effective, saved, of file systems.
-    let user = status.number::<u32>("Uid", 3).ok();
-    let is_owner = user == Some(dir.stat.st_uid) && dir.stat.st_mode & OWNER_MAY == OWNER_MAY;
-    is_owner || rights & OVERRIDES == OVERRIDES
 }
 
 /// A file on the disk that another name can be given to.

@@ -14,7 +14,7 @@ use crate::ahead::filesystems::disk::attributes::{is_searched_by_all, Change};
 use crate::ahead::filesystems::disk::name_calls::Refusal;
 use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
 use crate::ahead::filesystems::disk::names::is_fifo;
-use crate::ahead::filesystems::disk::staging::{self, Rights};
+use crate::ahead::filesystems::disk::staging::{self, FileStage, FileStages, Rights};
 use crate::ahead::filesystems::memory::{naming, written_range};
 use crate::ahead::filesystems::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC};
 use crate::ahead::filesystems::path_walk::{Entry, Found};
@@ -41,31 +41,37 @@ const O_CLOEXEC: u64 = 0o2000000;
 pub(in crate::ahead) const KNOWN_FLAGS: u64 =
     O_ACCMODE | O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_APPEND | O_NONBLOCK | O_LARGEFILE | O_CLOEXEC | O_NOFOLLOW;
 
-/// Files, directories and links without a name, by device and inode.
+/// What has no name yet.
 #[derive(Debug, Default)]
-pub(in crate::ahead) struct NewFiles(HashMap<(u64, u64), Arc<OwnedFd>>);
+pub(in crate::ahead) struct NewFiles {
+    /// Files, directories and links, by device and inode.
+    unnamed: HashMap<(u64, u64), Arc<OwnedFd>>,
+    /// Where files were made.
+    made_in: HashMap<(u64, u64), Arc<FileStage>>,
+    stages: FileStages,
+}
 
 impl NewFiles {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.unnamed.is_empty()
     }
 
     pub fn has(&self, stat: &Stat) -> bool {
-        self.0.contains_key(&(stat.st_dev, stat.st_ino))
+        self.unnamed.contains_key(&(stat.st_dev, stat.st_ino))
     }
 
     pub fn has_inode(&self, inode: &(u64, u64)) -> bool {
-        self.0.contains_key(inode)
+        self.unnamed.contains_key(inode)
     }
 
     /// Whether everybody may look up names in a new directory.
     pub fn lets_all_search(&self, inode: (u64, u64)) -> bool {
-        let stat = self.0.get(&inode).and_then(|dir| rustix::fs::fstat(dir).ok());
+        let stat = self.unnamed.get(&inode).and_then(|dir| rustix::fs::fstat(dir).ok());
         stat.is_some_and(|stat| is_searched_by_all(stat.st_mode))
     }
 
     pub fn add(&mut self, inode: (u64, u64), file: Arc<OwnedFd>) {
-        self.0.insert(inode, file);
+        self.unnamed.insert(inode, file);
     }
 
     /// The file of a name.
@@ -75,12 +81,13 @@ impl NewFiles {
 
     /// A descriptor that only names it.
     pub fn file_of(&self, stat: &Stat) -> Option<Arc<OwnedFd>> {
-        self.0.get(&(stat.st_dev, stat.st_ino)).cloned()
+        self.unnamed.get(&(stat.st_dev, stat.st_ino)).cloned()
     }
 
     /// It has got its name, or will never have one.
     pub fn forget(&mut self, inode: (u64, u64)) {
-        self.0.remove(&inode);
+        self.unnamed.remove(&inode);
+        self.made_in.remove(&inode);
     }
 }
 
@@ -115,7 +122,7 @@ impl Supervisor {
         if matches!(self.track(stopped, call, plan, vec![(dir, Intent::Nothing)])?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
-        let Some(file) = self.make_unnamed(&creation) else { return Ok(self.wait_at_barrier(call)) };
+        let Some((file, stage)) = self.make_unnamed(&creation) else { return Ok(self.wait_at_barrier(call)) };
         let (dev, ino) = (file.stat.st_dev, file.stat.st_ino);
         let objects = [Object::File(dev, ino), Object::Created(dev, ino)];
         let modifies = objects.map(|object| (object, Intent::Nothing)).into();
@@ -130,6 +137,7 @@ impl Supervisor {
         let target = Target { inode: (dev, ino), is_dir: false, leads_on: false, fd: file.clone() };
         let change = NameChange::Create { name: DiskName::of_new(creation.entry, target), file: file.clone() };
         self.ahead.new_files.add((dev, ino), file);
+        self.ahead.new_files.made_in.insert((dev, ino), stage);
         self.hold_name_change(call, change);
         Ok(Decision::Answer(i64::from(fd)))
     }
@@ -239,16 +247,17 @@ impl Supervisor {
     }
 
     /// The file, and its descriptor for the program.
-    fn make_unnamed(&self, creation: &Creation) -> Option<Found> {
+    fn make_unnamed(&mut self, creation: &Creation) -> Option<(Found, Arc<FileStage>)> {
         let dir = &creation.entry.dir.fd;
-        let stage = staging::file_stage_for(dir)?;
-        if self.ahead.new_files.is_empty() && staging::is_watched(&rustix::fs::fstat(&stage).ok()?) {
+        let new_files = &mut self.ahead.new_files;
+        let stage = new_files.stages.stage_for(dir)?;
+        if new_files.is_empty() && staging::is_watched(&stage.stat()?) {
             return None;
         }
-        let unnamed = staging::make_file(&stage, dir, creation.rights)?;
+        let unnamed = stage.make_file(dir, creation.rights)?;
         let file = Found::of(naming(&unnamed).ok()?).ok()?;
         let is_its_own = file.stat.st_uid == 0 && file.stat.st_dev == creation.entry.dir.stat.st_dev;
-        is_its_own.then_some(file)
+        is_its_own.then_some((file, stage))
     }
 
     /// What is to be said of a call that concerns a file without a name through a descriptor; `None` if it does not, or
@@ -395,7 +404,7 @@ impl Supervisor {
         let copy = self.copy_descriptor(call.tid, fd).ok()?;
         let is_one = |stat: &Stat| self.ahead.new_files.has(stat) && is_regular(stat);
         let stat = rustix::fs::fstat(&copy).ok().filter(is_one)?;
-        let fd = self.ahead.new_files.0.get(&(stat.st_dev, stat.st_ino))?.try_clone().ok()?;
+        let fd = self.ahead.new_files.unnamed.get(&(stat.st_dev, stat.st_ino))?.try_clone().ok()?;
         Some((Found { fd: Arc::new(fd), stat }, copy))
     }
 }

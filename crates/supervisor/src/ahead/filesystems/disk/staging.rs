@@ -11,9 +11,12 @@
 use crate::ahead::filesystems::memory::inverse::extended_of;
 use procfs::Watch;
 use rustix::fs::{AtFlags, Gid, IFlags, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// Who a new file belongs to, and who may do what with it.
@@ -39,10 +42,54 @@ pub(in crate::ahead) fn stage_for(dir: &OwnedFd) -> Option<OwnedFd> {
 
 /// Where a file without a name is made that will be in `dir`. In memory that is the root of its mount: a file without a
 /// name changes nothing of the directory.
-pub(in crate::ahead) fn file_stage_for(dir: &OwnedFd) -> Option<OwnedFd> {
+fn file_stage_for(dir: &OwnedFd) -> Option<OwnedFd> {
     match is_in_memory(dir) {
         true => mount_root(dir),
         false => stage_for(dir),
+    }
+}
+
+/// Where files without a name are made, by the numbers of their mounts. Each file has its stage: a stage holds no mount
+/// that a file does not hold anyway, and as long as one does, the number is no other mount's.
+#[derive(Debug, Default)]
+pub(in crate::ahead) struct FileStages(HashMap<u64, Weak<FileStage>>);
+
+/// Where files without a name are made.
+#[derive(Debug)]
+pub(in crate::ahead) struct FileStage {
+    dir: OwnedFd,
+    /// What was known of it when the first file was made there.
+    found: Attributes,
+    is_in_memory: bool,
+    /// A file that was made there had nothing that the stage has passed on.
+    makes_plain_files: AtomicBool,
+}
+
+/// What of a directory says what is made there: owner, group, mode, and the time of the last change of any attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Attributes(u32, u32, u32, (i64, u64));
+
+impl Attributes {
+    fn of(dir: &OwnedFd) -> Option<Self> {
+        let stat = rustix::fs::fstat(dir).ok()?;
+        Some(Self(stat.st_uid, stat.st_gid, stat.st_mode, (stat.st_ctime, stat.st_ctime_nsec)))
+    }
+}
+
+impl FileStages {
+    /// The stage of files that will be in `dir`. `None` if there is none on its mount.
+    pub fn stage_for(&mut self, dir: &OwnedFd) -> Option<Arc<FileStage>> {
+        let mount = mount_of(dir)?;
+        let known = self.0.get(&mount).and_then(Weak::upgrade);
+        if let Some(stage) = known.filter(|stage| Attributes::of(&stage.dir) == Some(stage.found)) {
+            return Some(stage);
+        }
+        let is_in_memory = is_in_memory(dir);
+        let stage = file_stage_for(dir)?;
+        let (found, makes_plain_files) = (Attributes::of(&stage)?, AtomicBool::new(false));
+        let stage = Arc::new(FileStage { dir: stage, found, is_in_memory, makes_plain_files });
+        self.0.insert(mount, Arc::downgrade(&stage));
+        Some(stage)
     }
 }
 
@@ -85,27 +132,43 @@ fn is_mount_root(dir: &OwnedFd) -> bool {
     found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-/// A file without a name, like one that would be made in `dir`. `None` where it would not be like that.
-pub(in crate::ahead) fn make_file(stage: &OwnedFd, dir: &OwnedFd, rights: Rights) -> Option<OwnedFd> {
-    if !passes_nothing_on(dir) {
-        return None;
+impl FileStage {
+    /// The attributes of the directory where the files are made.
+    pub fn stat(&self) -> Option<Stat> {
+        rustix::fs::fstat(&self.dir).ok()
     }
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(stage, ".", flags, Mode::RUSR | Mode::WUSR).ok()?;
-    let stat = rustix::fs::fstat(&file).ok()?;
-    if stat.st_gid != rights.group.as_raw() {
-        rustix::fs::fchown(&file, None, Some(rights.group)).ok()?;
+
+    /// A file without a name, like one that would be made in `dir`. `None` where it would not be like that.
+    pub fn make_file(&self, dir: &OwnedFd, rights: Rights) -> Option<OwnedFd> {
+        if !passes_nothing_on(dir) {
+            return None;
+        }
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.dir, ".", flags, Mode::RUSR | Mode::WUSR).ok()?;
+        let stat = rustix::fs::fstat(&file).ok()?;
+        if stat.st_gid != rights.group.as_raw() {
+            rustix::fs::fchown(&file, None, Some(rights.group)).ok()?;
+        }
+        rustix::fs::fchmod(&file, rights.mode).ok()?;
+        self.is_plain(&file)?.then_some(file)
     }
-    rustix::fs::fchmod(&file, rights.mode).ok()?;
-    let is_plain = flags_by_opening(&file)? == usual_flags(&file) && extended_of(&file).ok()?.is_empty();
-    is_plain.then_some(file)
+
+    /// Whether a file has no attribute from its stage. All files have what the first one has, until the stage changes.
+    fn is_plain(&self, file: &OwnedFd) -> Option<bool> {
+        if self.makes_plain_files.load(Ordering::Relaxed) {
+            return Some(true);
+        }
+        let usual = usual_flags(self.is_in_memory);
+        let is_plain = flags_by_opening(file)? == usual && extended_of(file).ok()?.is_empty();
+        self.makes_plain_files.store(is_plain, Ordering::Relaxed);
+        Some(is_plain)
+    }
 }
 
-/// The file's blocks are found by extents, as all are.
-const EXTENTS: IFlags = IFlags::from_bits_retain(0x80000);
-
-fn usual_flags(file: &OwnedFd) -> IFlags {
-    if is_in_memory(file) {
+/// The flags that every file has: on a disk its blocks are found by extents.
+fn usual_flags(is_in_memory: bool) -> IFlags {
+    const EXTENTS: IFlags = IFlags::from_bits_retain(0x80000);
+    if is_in_memory {
         IFlags::empty()
     } else {
         EXTENTS
@@ -135,7 +198,7 @@ fn has_no_flags(dir: &OwnedFd) -> bool {
     if hears(dir) || naming_dir(dir, "..").is_none_or(|above| hears(&above)) {
         return false;
     }
-    flags_by_opening(dir).is_some_and(|flags| flags.difference(INDEXED) == usual_flags(dir))
+    flags_by_opening(dir).is_some_and(|flags| flags.difference(INDEXED) == usual_flags(is_in_memory(dir)))
 }
 
 fn flags_by_opening(file: &OwnedFd) -> Option<IFlags> {
