@@ -68,6 +68,32 @@ commit(one)
     );
 }
 
+/// What nobody else notices when it is closed, and threads and mappings that only the child uses, keep no child.
+#[test]
+fn a_child_with_threads_is_not_kept() {
+    if !has_root() {
+        return;
+    }
+    let scene = support::Scene::new();
+    let dir = scene.path(".");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs/children_threaded.c");
+    let program = dir.join("program");
+    let compiled = std::process::Command::new("cc").args(["-O1", "-pthread", "-o"]).arg(&program).arg(source).status();
+    assert!(compiled.unwrap().success());
+    for (end, expected) in [("commit", "done\n"), ("fail", "")] {
+        let script = format!(
+            "id=$($S begin); [ $id = failed ] && exit 7; ./program; s=$?; [ -e table ] && s=8; $S {end} $id; exit $s"
+        );
+        let mut inside = speculator();
+        inside.args(["--stats=json:stats", "bash", "-c", &script]).current_dir(&dir);
+        let output = inside.output().unwrap();
+        let status = if end == "fail" { 7 } else { 0 };
+        assert_eq!((text(&output).as_str(), errors(&output).as_str()), (expected, ""));
+        assert_eq!((output.status.code(), dir.join("table").exists()), (Some(status), false));
+        assert!(scene.stats()["ahead"]["buried"].as_u64() >= Some(20), "{}", scene.stats()["ahead"]);
+    }
+}
+
 /// 1,500 are more than may stand at their end, where a guess has 1,000 descriptors.
 #[track_caller]
 fn ends_so_many_children(input: std::process::Stdio) {

@@ -81,6 +81,20 @@ pub fn are_same_file(
     unsafe { check(libc::syscall(libc::SYS_kcmp, one, other, KCMP_FILE, fd, other_fd)).map(|order| order == 0) }
 }
 
+/// In which order two open files of ours are in the kernel (kcmp(2)): one that lasts as long as both are open.
+pub fn order_of_files(one: &OwnedFd, other: &OwnedFd) -> io::Result<std::cmp::Ordering> {
+    const KCMP_FILE: libc::c_int = 0;
+    let (own, one, other) = (ProcessId::own().as_raw(), one.as_raw_fd(), other.as_raw_fd());
+    // SAFETY: no pointers; it changes nothing.
+    match check(unsafe { libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one, other) })? {
+        0 => Ok(std::cmp::Ordering::Equal),
+        1 => Ok(std::cmp::Ordering::Less),
+        2 => Ok(std::cmp::Ordering::Greater),
+        // They differ, and have no order.
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
 /// Whether a descriptor of another process is the open file of a member of its epoll set: by the set's descriptor, the
 /// member's number, and how many members come before it that had the same number.
 pub fn is_member(of: impl Into<TaskId>, fd: i32, (set, number, earlier): (i32, i32, usize)) -> io::Result<bool> {

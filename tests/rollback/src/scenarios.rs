@@ -9,6 +9,7 @@ use transparency::{Scenario, Settings};
 const PROGRAMS: &[&str] = &[
     "asks_of_its_own.c",
     "child_signal_once.c",
+    "children_threaded.c",
     "children_tree.c",
     "children_waited.c",
     "clone_raw.c",

@@ -139,10 +139,17 @@ impl Supervisor {
             self.ahead.waiting.entries().filter(|(_, parked)| due(parked)).map(|(key, _)| key).collect();
         for key in due {
             let Some(parked) = self.ahead.waiting.get(key) else { continue };
-            if self.waits_for_child(&parked.call) {
+            let waits_for_child = self.waits_for_child(&parked.call);
+            let is_wait = matches!(syscall_table::op(parked.call.frame.nr), Some(syscall_table::Op::Wait));
+            let Some(parked) = self.ahead.waiting.get_mut(key) else { continue };
+            if waits_for_child {
+                parked.childless_since = None;
                 continue;
             }
-            let Some(parked) = self.ahead.waiting.get_mut(key) else { continue };
+            // A child that has just ended is about to be told of.
+            if is_wait && now.duration_since(*parked.childless_since.get_or_insert(now)) < LONG {
+                continue;
+            }
             parked.is_told = true;
             let depends_on = self.ahead.core.dependencies_of_process(process(parked.call.pid));
             let open: Vec<String> = self

@@ -43,7 +43,7 @@ use rollback::undo::Undo;
 use speculation::Process;
 use speculations::inject::{Deadlines, Injector, Outcomes};
 use speculations::ledger::Ledger;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -208,6 +208,9 @@ pub(crate) struct Call {
     pub awaits: Option<ProcessId>,
     /// The paths among its arguments, by their addresses, that were read since it has begun to be considered.
     pub texts: RefCell<Vec<(u64, Vec<u8>)>>,
+    /// The process for which it waits by a descriptor, once that was looked at; -1 is that of a child that was waited
+    /// for.
+    pub awaited: OnceCell<Option<i32>>,
 }
 
 impl Call {
@@ -227,6 +230,7 @@ impl Call {
             ends_by: None,
             awaits: None,
             texts: RefCell::default(),
+            awaited: OnceCell::new(),
         }
     }
 

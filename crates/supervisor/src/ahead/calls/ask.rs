@@ -41,6 +41,7 @@ impl Call {
             was_rolled_back: true,
             wants_window: false,
             texts: Default::default(),
+            awaited: Default::default(),
             ..*self
         }
     }

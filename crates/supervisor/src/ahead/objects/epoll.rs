@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use syscall_table::Op;
 use tracee::{Result, Stopped, TraceError};
 
-const LINK: &str = "anon_inode:[eventpoll]";
+pub(in crate::ahead) const LINK: &str = "anon_inode:[eventpoll]";
 const EDGES: u32 = libc::EPOLLET as u32;
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
@@ -164,7 +164,7 @@ impl Supervisor {
             let is_it = |other: i32| is_set(pid.leader(), other) && may_be_same((call.tid, fd), (pid, other));
             self.descriptors_of(pid).map_or(true, |open| open.into_iter().any(is_it))
         };
-        let has_ended = |pid: ProcessId| self.ahead.children.held_exits.contains_key(&pid);
+        let has_ended = |pid: ProcessId| self.ahead.children.has_ended(pid);
         pids.into_iter().any(|pid| pid != call.pid && !has_ended(pid) && may_have(pid))
     }
 

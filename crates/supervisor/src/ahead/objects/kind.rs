@@ -131,9 +131,10 @@ impl std::fmt::Display for Identity {
     }
 }
 
-/// Numbers of open files that the kernel has no number for. It only says whether two are the same.
+/// Numbers of open files that the kernel has no number for. It only says in which order two of them are.
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct Identities {
+    /// In that order.
     known: Vec<(u64, Weak<OwnedFd>)>,
     last: u64,
 }
@@ -142,16 +143,31 @@ impl Identities {
     /// Which object a file is, of a kind of this name.
     pub fn of(&mut self, kind: &'static str, readiness: Readiness, file: OwnedFd) -> io::Result<Identity> {
         self.known.retain(|(_, file)| file.strong_count() > 0);
-        for (number, known) in &self.known {
-            let Some(known) = known.upgrade() else { continue };
-            if crate::sys::is_same_file(ProcessId::own(), file.as_raw_fd(), &known)? {
-                return Ok(Identity { kind, readiness, number: *number, file: Some(known) });
+        let mut failed = None;
+        let found = self.known.binary_search_by(|(_, known)| {
+            let order = known.upgrade().map(|known| crate::sys::order_of_files(&known, &file)).transpose();
+            order
+                .unwrap_or_else(|error| {
+                    failed = Some(error);
+                    None
+                })
+                .unwrap_or(Ordering::Equal)
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        match found {
+            Ok(at) => {
+                let (number, known) = &self.known[at];
+                Ok(Identity { kind, readiness, number: *number, file: known.upgrade() })
+            }
+            Err(at) => {
+                self.last += 1;
+                let file = Arc::new(file);
+                self.known.insert(at, (self.last, Arc::downgrade(&file)));
+                Ok(Identity { kind, readiness, number: self.last, file: Some(file) })
             }
         }
-        self.last += 1;
-        let file = Arc::new(file);
-        self.known.push((self.last, Arc::downgrade(&file)));
-        Ok(Identity { kind, readiness, number: self.last, file: Some(file) })
     }
 }
 
@@ -227,6 +243,23 @@ mod tests {
         assert_ne!(first, identify(other));
         drop(first);
         assert_eq!(second, identify(copy()));
+    }
+
+    #[test]
+    fn each_of_many_is_found_again() {
+        let mut identities = Identities::default();
+        let files: Vec<OwnedFd> = (0..40).map(|_| new()).collect();
+        let mut identify = |file| identities.of("thing", Readiness::Never, rustix::io::dup(file).unwrap()).unwrap();
+        let mut known: Vec<Identity> = files.iter().map(&mut identify).collect();
+        for forgotten in [20, 3, 0] {
+            known.remove(forgotten);
+        }
+        let kept: Vec<&OwnedFd> = (0..40).filter(|at| ![20, 3, 0].contains(at)).map(|at| &files[at]).collect();
+        for (file, identity) in kept.into_iter().zip(&known) {
+            assert_eq!(identify(file), *identity);
+        }
+        let others = [0, 3, 20].map(|at| identify(&files[at]));
+        assert!(others.iter().all(|other| !known.contains(other)));
     }
 
     #[test]

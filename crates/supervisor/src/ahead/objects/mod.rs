@@ -16,4 +16,4 @@ pub(in crate::ahead) mod young;
 pub(in crate::ahead) mod young_pipes;
 
 /// All kinds of objects that come in by [`kind`].
-static KINDS: [&dyn kind::Kind; 2] = [&eventfd::Counters, &timerfd::Timers];
+pub(in crate::ahead) static KINDS: [&dyn kind::Kind; 2] = [&eventfd::Counters, &timerfd::Timers];

@@ -5,16 +5,18 @@
 //! back the wait takes the parent to before it had the child. Nobody asks for the child any more: it ends, and is
 //! forgotten, but for what it wrote.
 
+use crate::ahead::objects::{epoll, KINDS};
 use crate::ahead::process::children::Children;
 use crate::ahead::rollback::undo::{Descriptor, Undo};
 use crate::ahead::{process, Object};
 use crate::event_loop::Supervisor;
-use agent_abi::{hash_end, PROCESS_GIVES_BACK, PROCESS_LOCKS, PROCESS_SHARES};
+use agent_abi::{hash_end, PROCESS_GIVES_BACK, PROCESS_LOCKS, PROCESS_SEES_OTHERS};
 use procfs::{ProcessId, Stat};
 use rustix::fs::{FileType, OFlags};
 use speculation::Dependent;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use tracee::Result;
@@ -79,18 +81,18 @@ impl Supervisor {
         let of = |pid: ProcessId| core.dependencies_of_process(process(pid));
         let observes = [Dependent::Process(process(child))];
         let flags = self.tracees.get(&child.leader()).map(|tracee| &self.world().processes[tracee.process].flags);
-        let leaves = PROCESS_GIVES_BACK | PROCESS_LOCKS | PROCESS_SHARES;
+        let leaves = PROCESS_GIVES_BACK | PROCESS_LOCKS | PROCESS_SEES_OTHERS;
         self.ahead.is_speculative(parent)
             && of(parent) == of(child)
             && core.has_ended_for_good(process(child))
             && core.gains(process(parent), &observes, &[Object::Children(parent)]).is_empty()
             && self.ahead.checkpoints.has_none(child)
             && kin.leaves_nothing(child)
-            && !self.has_company(child.leader())
+            && self.leaves_nothing_in_memory(child)
             && flags.is_some_and(|flags| flags.load(Ordering::Relaxed) & leaves == 0)
             && !self.ahead.signals.has_any_for(child)
             && self.ahead.held_signals.of(child).is_empty()
-            && self.ahead.mirrors.is_empty()
+            && !self.ahead.mirrors.is_any_certain()
             && !leads_session_at_terminal(child).unwrap_or(true)
             && self.forgets_descriptors(child)
     }
@@ -104,6 +106,7 @@ impl Supervisor {
                 match rustix::fs::fstat(file.as_fd()).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
                     Ok(FileType::RegularFile | FileType::Directory) => true,
                     Ok(FileType::Fifo | FileType::CharacterDevice) => ahead.outside_ends.hold(file).is_some(),
+                    Ok(FileType::Unknown) => procfs::own_name(file).is_ok_and(|link| is_closed_unnoticed(&link)),
                     _ => false,
                 }
             }
@@ -133,6 +136,14 @@ impl Supervisor {
             ended => ended,
         }
     }
+}
+
+/// Whether whoever else has an object without a name notices nothing when a descriptor of it is closed: an event
+/// counter, a timer, an epoll set, a process. `link`: what `/proc/PID/fd` shows of it.
+pub(super) fn is_closed_unnoticed(link: &Path) -> bool {
+    const PROCESS: &str = "anon_inode:[pidfd]";
+    let is = |of: &str| link.as_os_str() == of;
+    is(epoll::LINK) || is(PROCESS) || KINDS.iter().any(|kind| is(kind.link()))
 }
 
 /// Whether a process leads a session that has a terminal: its end is a hang-up for others there (setsid(2)).

@@ -9,7 +9,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::objects::descriptor::FileDescription;
-use crate::ahead::process::burial::leads_session_at_terminal;
+use crate::ahead::process::burial::{is_closed_unnoticed, leads_session_at_terminal};
 use crate::ahead::process::child_signal::{
     hears_of_children, ignores_children, is_by_clone, may_hear_of_burials, may_still_be_told,
 };
@@ -23,7 +23,7 @@ use crate::ahead::speculations::bounds;
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use checkpoint::{CheckpointError, ToReap};
-use procfs::{ProcessId, SignalSets, Status, ThreadId};
+use procfs::{MagicLink, ProcessId, SignalSets, Status, ThreadId};
 use speculation::Dependent;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -146,9 +146,14 @@ impl Children {
         self.standing.insert(pid, (stopped, by));
     }
 
-    /// The thread with which a process whose exit is held stands still.
+    /// Where a process whose exit is held stands still.
+    pub fn standing_at(&self, pid: ProcessId) -> Option<&Stopped> {
+        self.standing.get(&pid).map(|(stopped, _)| stopped)
+    }
+
+    /// The thread with which it does.
     pub fn standing_thread(&self, pid: ProcessId) -> Option<ThreadId> {
-        self.standing.get(&pid).map(|(stopped, _)| stopped.tid())
+        self.standing_at(pid).map(Stopped::tid)
     }
 
     /// Whether a process has a child that uses its memory.
@@ -457,7 +462,12 @@ impl Supervisor {
                 }
                 FileDescription::Untold => return Ok(Decision::Wait),
                 FileDescription::Nothing | FileDescription::Bad => {}
-                FileDescription::Object(_) | FileDescription::Other => closes_unseen = false,
+                // Nobody else who has one notices that a descriptor of it is closed.
+                FileDescription::Object(_) => {}
+                FileDescription::Other => {
+                    let link = MagicLink::Fd(fd).shown(call.tid);
+                    closes_unseen &= link.is_ok_and(|link| is_closed_unnoticed(&link));
+                }
             }
         }
         let plan = Plan::tracked_once();
@@ -561,11 +571,11 @@ impl Supervisor {
 
     /// A wait is answered from what is known of children, or waits for one.
     pub(super) fn find_child(&mut self, stopped: &Stopped, call: &Call) -> Result<Decision> {
-        if !Wanted::is_known(call.pid, &call.frame) {
+        if !Wanted::is_known(call) {
             // The kernel says what is wrong with it.
             return Ok(Decision::Go);
         }
-        let wanted = Wanted::of(call.pid, &call.frame);
+        let wanted = Wanted::of(call);
         if wanted.is_for_group() && self.has_child_further_ahead(call.pid) {
             return Ok(Decision::Wait);
         }

@@ -18,7 +18,7 @@ use crate::ahead::rollback::checkpoints::Kept;
 use crate::ahead::{Call, SCRATCH};
 use crate::event_loop::{Supervisor, Tracee};
 use crate::signals;
-use agent_abi::{option, Request, ThreadPage, PROCESSES_MAX, THREADS_MAX};
+use agent_abi::{option, Request, ThreadPage, AGENT_BASE, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX};
 use checkpoint::{CheckpointError, Known, ThreadedVessel, ToReap};
 use procfs::{ProcessId, ThreadId};
 use std::collections::{HashMap, HashSet};
@@ -196,9 +196,28 @@ impl Supervisor {
         options & option::INDEPENDENT_THREADS == 0
             && self.tracees.contains_key(&pid.leader())
             && !self.ahead.children.any_shares_with(pid)
-            && procfs::Status::of(pid).and_then(|status| status.state()).is_ok_and(|state| state != 'Z')
+            && is_first_alive(pid)
             && !self.expects_birth(pid)
             && self.users_of(pid).all(|(tid, tracee)| is_its(tid, tracee.pid) == Some(pid))
+    }
+
+    /// Whether the end of a process whose exit is held changes no memory that anybody sees: its own is used by its own
+    /// threads only, which stand still, and none of them has a lock of which the kernel tells others at its end.
+    pub(in crate::ahead) fn leaves_nothing_in_memory(&self, pid: ProcessId) -> bool {
+        let Some(standing) = self.ahead.children.standing_at(pid) else { return false };
+        let retired: HashMap<ThreadId, &Stopped> =
+            self.ahead.thread_groups.of(pid).map(|retired| (retired.stopped.tid(), &retired.stopped)).collect();
+        let is_alone = || {
+            let is_known = |tid: ThreadId| tid == standing.tid() || retired.contains_key(&tid);
+            !self.expects_birth(pid) && self.users_of(pid).all(|(tid, _)| is_known(tid))
+        };
+        let has_lock = || retired.values().copied().chain([standing]).any(has_robust_futexes);
+        (!self.has_company(pid.leader()) || is_alone()) && (!self.shares_a_mapping(pid) || !has_lock())
+    }
+
+    fn shares_a_mapping(&self, pid: ProcessId) -> bool {
+        let Some(tracee) = self.tracees.get(&pid.leader()) else { return true };
+        self.world().processes[tracee.process].flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SHARED != 0
     }
 
     /// Take a checkpoint of a process with several threads, of which one, `stopped`, makes it gain dependencies; and
@@ -644,6 +663,13 @@ impl Supervisor {
         let call = procfs::waiting_call(tid);
         matches!(call, Ok(Some((nr::futex, [_, what, _, 0, ..]))) if WAITS.contains(&(what & COMMAND)))
     }
+}
+
+/// Whether the first thread of a process has not ended: it still has its memory, in which the agent is. To be told its
+/// state takes the kernel ten times as long.
+fn is_first_alive(pid: ProcessId) -> bool {
+    let state = || procfs::Status::of(pid).and_then(|status| status.state());
+    tracee::read_value::<u8>(pid.leader(), AGENT_BASE).is_ok() || state().is_ok_and(|state| state != 'Z')
 }
 
 /// Whether a thread has futexes that the kernel marks when it ends. Where that is not known, it has.

@@ -31,7 +31,12 @@ impl Wanted {
     pub const ANY: Self =
         Self { which: Which::Any, nohang: false, nowait: false, exited: true, by_clone: None, alive: false };
 
-    pub fn of(pid: ProcessId, frame: &Frame) -> Self {
+    pub fn of(call: &Call) -> Self {
+        Self::of_frame(call.pid, &call.frame, || call.process_behind())
+    }
+
+    /// `behind`: the process that the descriptor means by which a call waits.
+    fn of_frame(pid: ProcessId, frame: &Frame, behind: impl FnOnce() -> Option<i32>) -> Self {
         let args = &frame.args;
         let own_group = || Which::Group(group_of(pid));
         let (which, options, exited) = if frame.nr == nr::waitid {
@@ -39,7 +44,7 @@ impl Wanted {
                 libc::P_PID => Which::Pid(args[1] as i32),
                 libc::P_PGID if args[1] == 0 => own_group(),
                 libc::P_PGID => Which::Group(args[1] as i32),
-                libc::P_PIDFD => Which::Pid(process_behind(pid, args[1] as i32).unwrap_or(-1)),
+                libc::P_PIDFD => Which::Pid(behind().unwrap_or(-1)),
                 _ => Which::Any,
             };
             (which, args[3] as i32, args[3] as i32 & libc::WEXITED != 0)
@@ -63,11 +68,11 @@ impl Wanted {
     }
 
     /// Whether the kernel does not refuse a wait at once.
-    pub fn is_known(pid: ProcessId, frame: &Frame) -> bool {
+    pub fn is_known(call: &Call) -> bool {
         const ALWAYS: i32 =
             libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED | libc::__WNOTHREAD | libc::__WALL | libc::__WCLONE;
-        let args = &frame.args;
-        if frame.nr != nr::waitid {
+        let args = &call.frame.args;
+        if call.frame.nr != nr::waitid {
             return args[2] as i32 & !ALWAYS == 0 && args[0] as i32 != i32::MIN;
         }
         let options = args[3] as i32;
@@ -76,7 +81,7 @@ impl Wanted {
             libc::P_ALL => true,
             libc::P_PID => args[1] as i32 > 0,
             libc::P_PGID => args[1] as i32 >= 0,
-            libc::P_PIDFD => process_behind(pid, args[1] as i32).is_some(),
+            libc::P_PIDFD => call.process_behind().is_some(),
             _ => false,
         };
         options & !(ALWAYS | libc::WEXITED | libc::WNOWAIT) == 0 && has_event && is_kind
@@ -111,12 +116,20 @@ impl Supervisor {
 
     /// Whether a call waits for children, of which none has ended. A child that was waited for already does not count.
     pub(in crate::ahead) fn waits_for_the_living(&self, pid: ProcessId, frame: &Frame) -> bool {
-        let wanted = Wanted::of(pid, frame);
+        let wanted = Wanted::of_frame(pid, frame, || process_behind(pid, frame.args[1] as i32));
         let kin = &self.ahead.children;
         let has_ended = |child: ProcessId| kin.ended.contains(&child) || kin.held_exits.contains_key(&child);
         let children = kin.unreaped_of(pid).filter(|&child| wanted.matches(child) && !kin.is_gone(child));
         let mut unasked = self.ahead.unasked_ends.of(pid).filter(|&child| wanted.matches(child));
         !wanted.nohang && are_alive(children, has_ended) && unasked.all(procfs::is_unknown)
+    }
+}
+
+impl Call {
+    /// The process that the descriptor means by which it waits. The kernel, too, looks at that when the call begins; and
+    /// who is kept waiting is looked at at each event.
+    fn process_behind(&self) -> Option<i32> {
+        *self.awaited.get_or_init(|| process_behind(self.pid, self.frame.args[1] as i32))
     }
 }
 

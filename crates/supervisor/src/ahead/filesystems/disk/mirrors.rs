@@ -84,6 +84,11 @@ impl Mirrors {
         self.all.iter().any(|mirror| !mirror.is_certain)
     }
 
+    /// Whether what is stored in one is to be written soon, before somebody who has it ends.
+    pub fn is_any_certain(&self) -> bool {
+        self.certain().next().is_some()
+    }
+
     /// Its guess was wrong.
     pub fn forget(&mut self, copied: Inode) {
         self.all.retain(|mirror| mirror.copied != copied);
@@ -352,7 +357,7 @@ impl Supervisor {
     /// Before a call of a process that depends on nothing any more: it gets the files in the place of their mirrors.
     /// False: not now.
     pub(in crate::ahead) fn leave_mirrors(&mut self, stopped: &Stopped, call: &Call) -> Result<bool> {
-        if self.ahead.mirrors.certain().next().is_none() {
+        if !self.ahead.mirrors.is_any_certain() {
             return Ok(true);
         }
         let Ok(maps) = procfs::unless_gone(procfs::Maps::of(call.pid)) else { return Ok(false) };
