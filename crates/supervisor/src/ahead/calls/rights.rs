@@ -33,8 +33,8 @@ impl Supervisor {
         Some(Gid::from_raw(for_files))
     }
 
-    /// Whether a process may change the entries of a directory, whatever they are: it is its owner, who may write there,
-    /// or has root's rights.
+    /// Whether a process may change the entries of a directory, whatever they are: it is its owner, who may write
+    /// there, or has root's rights.
     pub(in crate::ahead) fn may_change(&self, pid: ProcessId, dir: &Found) -> bool {
         const OWNER_MAY: u32 = 0o300;
         // CAP_DAC_OVERRIDE and CAP_FOWNER

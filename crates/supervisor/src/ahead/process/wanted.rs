@@ -126,8 +126,8 @@ impl Supervisor {
 }
 
 impl Call {
-    /// The process that the descriptor means by which it waits. The kernel, too, looks at that when the call begins; and
-    /// who is kept waiting is looked at at each event.
+    /// The process that the descriptor means by which it waits. The kernel, too, looks at that when the call begins;
+    /// and who is kept waiting is looked at at each event.
     fn process_behind(&self) -> Option<i32> {
         *self.awaited.get_or_init(|| process_behind(self.pid, self.frame.args[1] as i32))
     }
