@@ -146,8 +146,8 @@ os.write(1, b'ready\n')
 os.read(0, 1)
 try:
     calls[kind]()
-except OSError:
-    pass
+except OSError as error:
+    os._exit(error.errno or 255)
 os._exit(0)
 "#;
 
@@ -314,11 +314,12 @@ fn rows(fault: Fault, end: End) -> Vec<Row> {
     let sent = if fault == Fault::Gone { 0 } else { CHANGING.len() as u64 };
     let sent_now = changes() - before;
     assert!(sent_now >= sent, "not each change is on its way: {sent_now} of {sent}");
-    let over_already: Vec<&str> = waiters
+    let over_already: Vec<(&str, ExitStatus)> = waiters
         .iter_mut()
-        .filter_map(|one| one.child.try_wait().expect("a child").is_some().then_some(one.kind))
+        .filter_map(|one| one.child.try_wait().expect("a child").map(|status| (one.kind, status)))
         .collect();
-    assert_eq!(over_already, NOT_WAITING, "{fault:?}: all others wait");
+    let kinds: Vec<&str> = over_already.iter().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, NOT_WAITING, "{fault:?}: all others wait: {over_already:?}");
     let rows = over(end, &mut client, &mut waiters);
     line.hold(false);
     if fault == Fault::Stopped {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::{kill_process, Pid, Signal};
-use support::manifest::{assert_same, comparable, manifest};
+use support::manifest::{assert_same, await_news, comparable, manifest};
 use support::places::{await_end, await_running, pause, running};
 use support::{can_mount, tree, Outcome, Scene};
 
@@ -313,8 +313,7 @@ fn keeping_that_was_cut_short_anywhere_is_finished_later() {
                   mv other o; mv o/swap dir/swap; mkdir o/d; mkfifo o/d/f; echo z >> pair-a; rm pair-a; rm -rf modes";
     let native = Scene::new();
     tree::build(&native.path("dir"));
-    std::thread::sleep(std::time::Duration::from_millis(1100));
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as i64;
+    let since = await_news();
     tree::run(&native.path("dir"), script);
     let expected = comparable(manifest(&native.path("dir")), since);
     let mut cuts = 0;

@@ -5,9 +5,8 @@ use crate::support;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::SystemTime;
 
-use support::manifest::{assert_same, comparable, manifest, Manifest};
+use support::manifest::{assert_same, await_news, comparable, manifest, Manifest};
 use support::{can_mount, tree};
 
 struct Case<'a> {
@@ -87,8 +86,7 @@ impl Case<'_> {
         let before = manifest(&root);
         assert_eq!(self.run(&root, Some("--no")), Some(self.status), "{}", self.name);
         assert_same(&before, &manifest(&root), &format!("{} undone", self.name));
-        std::thread::sleep(std::time::Duration::from_millis(1100));
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
+        let since = await_news();
         assert_eq!(self.run(&root, None), Some(self.status), "{}", self.name);
         let expected = self.seen(&root, since);
         assert_ne!(expected, comparable(before, since), "{} must do something", self.name);

@@ -6,9 +6,8 @@ use crate::support;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::SystemTime;
 
-use support::manifest::{assert_same, comparable, manifest};
+use support::manifest::{assert_same, await_news, comparable, manifest};
 use support::{can_mount, tree};
 use tempfile::TempDir;
 
@@ -44,9 +43,7 @@ fn check(script: &str) {
         assert_eq!(output.status.code(), Some(0), "{what}: {}", String::from_utf8_lossy(&output.stderr));
         assert_same(&before, &manifest(&tried), &format!("undone: {what}"));
 
-        // What the tree was built with must not count as new.
-        std::thread::sleep(std::time::Duration::from_millis(1100));
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64;
+        let since = await_news();
         tree::run(&native, script);
         let output = attempt(folder.path(), &tried, "--yes", script);
         assert_eq!(output.status.code(), Some(0), "{what}: {}", String::from_utf8_lossy(&output.stderr));

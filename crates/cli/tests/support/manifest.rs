@@ -7,6 +7,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::SeekFrom;
 
@@ -126,6 +127,14 @@ fn xattrs(path: &Path) -> BTreeMap<String, Vec<u8>> {
             (String::from_utf8(name.to_vec()).unwrap(), value)
         })
         .collect()
+}
+
+/// Waits, and says from which second on times are new, and not those of what was made before. A file gets the time of
+/// the clock's last tick, which may be in the second before.
+pub fn await_news() -> i64 {
+    const TICK: Duration = Duration::from_millis(50);
+    std::thread::sleep(Duration::from_secs(1) + 2 * TICK);
+    (SystemTime::now() - TICK).duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() as i64
 }
 
 /// What is left to compare between two runs of one script: times from `since` on are only known to be new.
