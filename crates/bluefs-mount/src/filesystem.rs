@@ -22,6 +22,8 @@ pub const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
 /// How long umount(8) waits for answers about the mount that it is to take away, and how long a process that ends waits
 /// for a server to hear which locks it gives back. So long a server that is there needs for no answer.
 pub const ENDING_WAITS_MAX: Duration = Duration::from_millis(300);
+/// Without a connection, how long a READ waits for pages that are being forgotten, until it is what is waited for.
+const LEAVING_ALONE_MAX: Duration = Duration::from_millis(500);
 /// Bytes that are had under a lease at once: with what makes blocks of them whole, no more than one question.
 const HELD_BYTES: u32 = WRITE_BYTES_MAX / 4;
 /// When a lease is prolonged under which the kernel has contents of open files, and when that has not come about.
@@ -202,7 +204,12 @@ impl Volume {
             // The kernel waits for it before a lease is given back.
             let now = match self.client.is_connected() {
                 true => self.client.ask(caller.cred(), Query::Read { ino, offset, len: size }, &gives_up),
-                false => Err(Errno::IO),
+                // There is nothing to be told, and a program that stores there would be ended by SIGBUS. Mostly the
+                // kernel waits for something else, and is done soon.
+                false => {
+                    reading.await_left(LEAVING_ALONE_MAX);
+                    Err(Errno::IO)
+                }
             };
             if reading.may_be_answered_for_now() {
                 let mut now = now.and_then(|(_, found)| bytes_of(found));

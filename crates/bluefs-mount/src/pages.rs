@@ -309,6 +309,12 @@ impl Reading<'_> {
         is_first
     }
 
+    /// Waits until nothing is being forgotten any more, for so long at most.
+    pub fn await_left(&self, within: Duration) {
+        let is_leaving = |files: &mut Files| files.files.get(&self.ino).is_some_and(|file| file.is_leaving);
+        drop(self.pages.left.wait_timeout_while(self.pages.files(), within, is_leaving));
+    }
+
     /// If the kernel still waits for it, it may be answered now without a lease, and what the kernel has is forgotten
     /// once more.
     pub fn may_be_answered_for_now(&self) -> bool {

@@ -12,7 +12,7 @@ use testkit::mapping::Mapping;
 
 use crate::bluefs_support as support;
 
-use support::{Foreground, Mount, Scene, Server};
+use support::{Foreground, Line, Mount, Scene, Server};
 
 /// How long others wait for leases on what somebody has changed, and a little more.
 const QUIET: Duration = Duration::from_millis(1_100);
@@ -247,6 +247,54 @@ fn what_was_stored_under_a_lost_lease_takes_nothing_else_away() {
     mapping.sync().and(file.sync_all()).expect("synced");
     assert_eq!((read(&there, 0), read(&there, WORD)), (1, 2));
     assert_eq!((mapped(&mapping, 0), mapped(&mapping, WORD)), (1, 2));
+}
+
+/// While there is no connection whoever stores waits, and is not ended by SIGBUS. That takes long on a busy machine to
+/// show, or many tries.
+#[test]
+fn who_stores_waits_for_the_next_connection() {
+    const FILES: usize = 6;
+    const CUTS: usize = 12;
+    let scene = Scene::new();
+    let server = scene.serve();
+    let line = Line::new(&server.address);
+    let mount = Mount::new(&line.address, &scene.path("mount"), &[]);
+    let is_over = AtomicBool::new(false);
+    let name = |number: usize| format!("file{number}");
+    std::thread::scope(|scope| {
+        let storing: Vec<_> = (0..FILES)
+            .map(|number| {
+                let (path, is_over) = (mount.0.join(name(number)), &is_over);
+                scope.spawn(move || {
+                    let file = make(&path);
+                    let (mapping, mut count) = (stored(&file), 0u64);
+                    while !is_over.load(Ordering::SeqCst) {
+                        count += 1;
+                        store(&mapping, count as usize % PAGES * PAGE, count);
+                        std::thread::sleep(Duration::from_micros(300));
+                    }
+                    mapping.sync().and(file.sync_all()).expect("synced");
+                    count
+                })
+            })
+            .collect();
+        for _ in 0..CUTS {
+            std::thread::sleep(Duration::from_millis(300));
+            line.hold(true);
+            line.cut();
+            std::thread::sleep(Duration::from_millis(150));
+            line.hold(false);
+        }
+        is_over.store(true, Ordering::SeqCst);
+        let another = Mount::new(&server.address, &scene.path("another"), &[]);
+        for (number, storing) in storing.into_iter().enumerate() {
+            let count = storing.join().expect("nobody is ended");
+            let file = opened(&another.0.join(name(number)));
+            let last = |page: usize| (0..=count).rev().find(|stored| *stored as usize % PAGES == page).unwrap_or(0);
+            let seen: Vec<u64> = (0..PAGES).map(|page| read(&file, page * PAGE)).collect();
+            assert_eq!(seen, (0..PAGES).map(last).collect::<Vec<_>>());
+        }
+    });
 }
 
 /// A mount that is killed while the kernel writes back what it is to forget.

@@ -202,6 +202,7 @@ fn shell_background() -> TerminalScenario {
             Await("\n1\n"),
             Keys(&["stty -tostop; fg > /dev/null", "Enter"]),
             Await("from background\n"),
+            Prompt(">"),
             Keys(&["clear; echo done", "Enter"]),
             Await("done\n>"),
             Screen,
@@ -304,15 +305,19 @@ mod tests {
     fn nobody_waits_for_what_was_typed() {
         let mut wrong = Vec::new();
         for scenario in all() {
-            let mut typed = String::new();
+            let (mut typed, mut is_at_prompt) = (String::new(), false);
             for step in scenario.steps {
-                match step {
-                    Keys(keys) => {
-                        typed = keys.iter().map(|key| if *key == "Enter" { "\n" } else { *key }).collect();
+                if let Keys(keys) = step {
+                    typed = keys.iter().map(|key| if *key == "Enter" { "\n" } else { *key }).collect();
+                    if !is_at_prompt {
+                        // The terminal shows it, and the prompt comes behind it.
+                        typed.push('>');
                     }
-                    Await(text) if typed.contains(text) => wrong.push((scenario.name, *text)),
-                    _ => {}
                 }
+                if let Await(text) = step {
+                    wrong.extend(typed.contains(text).then_some((scenario.name, *text)));
+                }
+                is_at_prompt = matches!(step, Prompt(_));
             }
         }
         assert!(wrong.is_empty(), "{wrong:?}");
