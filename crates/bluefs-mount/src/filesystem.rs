@@ -22,7 +22,8 @@ pub const WRITE_BYTES_MAX: u32 = bluefs::op::STEP_BYTES_MAX as u32;
 /// How long umount(8) waits for answers about the mount that it is to take away, and how long a process that ends waits
 /// for a server to hear which locks it gives back. So long a server that is there needs for no answer.
 pub const ENDING_WAITS_MAX: Duration = Duration::from_millis(300);
-/// Without a connection, how long a READ waits for pages that are being forgotten, until it is what is waited for.
+/// How long a READ waits without a connection until the kernel has forgotten its pages. After that the READ is taken
+/// for what the kernel waits for.
 const LEAVING_ALONE_MAX: Duration = Duration::from_millis(500);
 /// Bytes that are had under a lease at once: with what makes blocks of them whole, no more than one question.
 const HELD_BYTES: u32 = WRITE_BYTES_MAX / 4;

@@ -186,10 +186,15 @@ impl Pages {
         // Pages are read as a whole.
         let (from, to) = (offset & !0xfff, offset.saturating_add(len).checked_next_multiple_of(0x1000).unwrap_or(END));
         files.files.entry(ino).or_default().reading.push((from, to, number));
-        let is_leaving = |files: &mut Files| files.files.get(&ino).is_some_and(|file| file.is_leaving);
-        let waited = self.left.wait_timeout_while(files, LEAVING_MAX, is_leaving);
-        let is_waited_for = waited.unwrap_or_else(PoisonError::into_inner).1.timed_out();
+        let is_waited_for = !self.has_left(files, ino, LEAVING_MAX);
         Reading { pages: self, ino, number, is_waited_for }
+    }
+
+    /// Waits until nothing is being forgotten of a file, for so long at most. Whether that is so.
+    fn has_left(&self, files: MutexGuard<'_, Files>, ino: Ino, within: Duration) -> bool {
+        let is_leaving = |files: &mut Files| files.files.get(&ino).is_some_and(|file| file.is_leaving);
+        let waited = self.left.wait_timeout_while(files, within, is_leaving);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Files of which the kernel has pages, and until when it may keep these.
@@ -309,10 +314,9 @@ impl Reading<'_> {
         is_first
     }
 
-    /// Waits until nothing is being forgotten any more, for so long at most.
+    /// Waits until nothing of its file is being forgotten any more, for so long at most.
     pub fn await_left(&self, within: Duration) {
-        let is_leaving = |files: &mut Files| files.files.get(&self.ino).is_some_and(|file| file.is_leaving);
-        drop(self.pages.left.wait_timeout_while(self.pages.files(), within, is_leaving));
+        self.pages.has_left(self.pages.files(), self.ino, within);
     }
 
     /// If the kernel still waits for it, it may be answered now without a lease, and what the kernel has is forgotten

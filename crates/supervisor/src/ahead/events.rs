@@ -143,11 +143,11 @@ impl Supervisor {
             let is_wait = matches!(syscall_table::op(parked.call.frame.nr), Some(syscall_table::Op::Wait));
             let Some(parked) = self.ahead.waiting.get_mut(key) else { continue };
             if waits_for_child {
-                parked.childless_since = None;
+                parked.ended_since = None;
                 continue;
             }
-            // A child that has just ended is about to be told of.
-            if is_wait && now.duration_since(*parked.childless_since.get_or_insert(now)) < LONG {
+            // The process is about to be told of a child that has just ended.
+            if is_wait && now.duration_since(*parked.ended_since.get_or_insert(now)) < LONG {
                 continue;
             }
             parked.is_told = true;

@@ -21,8 +21,8 @@ pub(in crate::ahead) struct Parked {
     /// How often that was looked at.
     pub looks: u32,
     pub begin: Instant,
-    /// A wait for children: when it was first seen that none of them lives on.
-    pub childless_since: Option<Instant>,
+    /// Of a wait for children: when it was first seen that one of them has ended.
+    pub ended_since: Option<Instant>,
     /// Its user was told.
     pub is_told: bool,
 }
@@ -60,7 +60,7 @@ impl WaitingCalls {
         let before = self.sent_out.remove(&call.tid).filter(|before| (before.nr, before.args) == (nr, args));
         let (begin, is_told) = before.map_or((now, false), |before| (before.begin, before.is_told));
         self.parked
-            .insert(self.last, Parked { stopped, call, since: now, looks: 0, begin, childless_since: None, is_told });
+            .insert(self.last, Parked { stopped, call, since: now, looks: 0, begin, ended_since: None, is_told });
     }
 
     /// A thread goes to hear a signal. It waits on, unless it makes another call that waits.

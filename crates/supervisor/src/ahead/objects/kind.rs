@@ -144,15 +144,14 @@ impl Identities {
     pub fn of(&mut self, kind: &'static str, readiness: Readiness, file: OwnedFd) -> io::Result<Identity> {
         self.known.retain(|(_, file)| file.strong_count() > 0);
         let mut failed = None;
-        let found = self.known.binary_search_by(|(_, known)| {
-            let order = known.upgrade().map(|known| crate::sys::order_of_files(&known, &file)).transpose();
-            order
-                .unwrap_or_else(|error| {
-                    failed = Some(error);
-                    None
-                })
-                .unwrap_or(Ordering::Equal)
-        });
+        let mut order = |known: Arc<OwnedFd>| {
+            crate::sys::order_of_files(&known, &file).unwrap_or_else(|error| {
+                failed = Some(error);
+                Ordering::Equal
+            })
+        };
+        // All that are left are open.
+        let found = self.known.binary_search_by(|(_, known)| known.upgrade().map_or(Ordering::Less, &mut order));
         if let Some(error) = failed {
             return Err(error);
         }

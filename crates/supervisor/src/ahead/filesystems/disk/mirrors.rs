@@ -84,7 +84,7 @@ impl Mirrors {
         self.all.iter().any(|mirror| !mirror.is_certain)
     }
 
-    /// Whether what is stored in one is to be written soon, before somebody who has it ends.
+    /// Whether one is certain: what is stored there is to be written before whoever has it mapped ends.
     pub fn is_any_certain(&self) -> bool {
         self.certain().next().is_some()
     }

@@ -46,7 +46,7 @@ pub(in crate::ahead) const KNOWN_FLAGS: u64 =
 pub(in crate::ahead) struct NewFiles {
     /// Files, directories and links, by device and inode.
     unnamed: HashMap<(u64, u64), Arc<OwnedFd>>,
-    /// Where files were made.
+    /// The stage in which each of the files was made.
     made_in: HashMap<(u64, u64), Arc<FileStage>>,
     stages: FileStages,
 }
