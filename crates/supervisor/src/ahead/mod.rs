@@ -25,6 +25,7 @@ mod objects;
 mod process;
 mod rollback;
 mod speculations;
+mod touched;
 pub(crate) use events::is_fatal;
 
 pub(crate) use filesystems::memory::inverse::Memory;
@@ -271,7 +272,7 @@ pub(crate) struct Ahead {
     ending: BTreeMap<ProcessId, (Stopped, SignalInfo)>,
     vessels: rollback::vessels::Vessels,
     /// Objects that may be speculative.
-    touched: BTreeSet<Object>,
+    touched: touched::Touched,
     files: filesystems::memory::Files,
     /// Ends of connections that we hold.
     ends: objects::sockets::queue::Ends,
@@ -370,7 +371,7 @@ impl Ahead {
             unasked_ends: process::unasked_ends::UnaskedEnds::default(),
             ending: BTreeMap::new(),
             vessels: rollback::vessels::Vessels::default(),
-            touched: BTreeSet::new(),
+            touched: touched::Touched::default(),
             files: filesystems::memory::Files::new(memories),
             ends: objects::sockets::queue::Ends::default(),
             odd_queues: HashSet::new(),

@@ -535,7 +535,7 @@ impl Supervisor {
         }
         let mut concerned = self.looks_at(&plan.observes);
         if will_be_speculative {
-            self.ahead.touched.extend(keys.iter().cloned());
+            keys.iter().cloned().for_each(|key| self.ahead.touched.insert(key));
         }
         self.ahead.note_flows(call.pid, &plan.observes, &keys);
         self.ahead.core.system_call(who, plan.observes, changes);

@@ -497,7 +497,7 @@ impl Supervisor {
         if self.ahead.files.is_empty() && self.ahead.core.depends_on_all(process(pid)) {
             return plan;
         }
-        for object in &self.ahead.touched {
+        for object in self.ahead.touched.iter() {
             if matches!(object, Object::Names(..) | Object::File(..)) {
                 plan.observes.push(Dependent::Object(object.clone()));
             }
@@ -598,11 +598,7 @@ impl Supervisor {
             return Plan::new(Class::Later);
         }
         let mut plan = Plan::new(Class::Tracked);
-        for object in &self.ahead.touched {
-            if object.can_be_awaited() {
-                plan.observes.push(Dependent::Object(object.clone()));
-            }
-        }
+        plan.observes.extend(self.ahead.touched.awaited().cloned().map(Dependent::Object));
         match syscall_table::op(call.frame.nr) {
             Some(Op::EpollWait) => self.plan_epoll_wait(call, plan),
             _ => plan,

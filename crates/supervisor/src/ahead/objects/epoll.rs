@@ -15,7 +15,7 @@ use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
 use agent_abi::option;
-use procfs::{MagicLink, ProcessId, TaskId, ThreadId};
+use procfs::{MagicLink, ProcessId, ThreadId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::ControlFlow;
@@ -141,12 +141,14 @@ impl Supervisor {
     /// of its effect.
     pub(in crate::ahead) fn plan_epoll_wait(&mut self, call: &Call, plan: Plan) -> Plan {
         let fd = call.frame.args[0] as i32;
-        let tells_once = gives_once(call);
+        let members = members_of(call.tid, fd);
+        let tells_once = has_member(&members, Member::tells_once);
+        let has_sets = || has_member(&members, |member| is_set(call.tid, member.fd));
         // What is given again is mixed into an answer of ours.
         let is_answered = self.ahead.input.has_any() || self.ahead.listeners.any_waits();
         match self.epoll_set(call, fd) {
             Some(set) if !tells_once => plan.observing(Object::Of(set.clone())),
-            Some(set) if !is_answered && !self.is_shared(call, fd) && !has_sets(call) => {
+            Some(set) if !is_answered && !self.is_shared(call, fd) && !has_sets() => {
                 plan.modifying(Object::Of(set.clone()), Intent::EpollSet(Change { set, fd, member: None }))
             }
             None if !tells_once => plan,
@@ -161,7 +163,11 @@ impl Supervisor {
         let tids: Vec<ThreadId> = self.tracees.keys().copied().collect();
         let pids: BTreeSet<ProcessId> = tids.into_iter().filter_map(|tid| self.pid_of(tid).ok()).collect();
         let may_have = |pid: ProcessId| {
-            let is_it = |other: i32| is_set(pid.leader(), other) && may_be_same((call.tid, fd), (pid, other));
+            let is_it = |other: i32| {
+                // The kernel's answer takes a fraction of what it takes to read a link.
+                let asked = crate::sys::are_same_file((call.tid, fd), (pid, other));
+                asked.unwrap_or_else(|error| !is_gone(&error) && is_set(pid.leader(), other))
+            };
             self.descriptors_of(pid).map_or(true, |open| open.into_iter().any(is_it))
         };
         let has_ended = |pid: ProcessId| self.ahead.children.has_ended(pid);
@@ -326,30 +332,18 @@ fn changes_back(before: &[Member], now: &[Member], has_told: bool) -> Vec<(i32, 
     changes
 }
 
-/// Whether a set gives some of its events only once.
-fn gives_once(call: &Call) -> bool {
-    has_member(members_of(call.tid, call.frame.args[0] as i32), Member::tells_once)
-}
-
-/// Whether there is a set in a set.
-fn has_sets(call: &Call) -> bool {
-    has_member(members_of(call.tid, call.frame.args[0] as i32), |member| is_set(call.tid, member.fd))
-}
-
 /// Whether one of the members of an epoll set is such. If they are not known, one may be; a descriptor that is not open
 /// has none.
-fn has_member(members: procfs::Result<Vec<Member>>, is_such: impl Fn(&Member) -> bool) -> bool {
+fn has_member(members: &procfs::Result<Vec<Member>>, is_such: impl Fn(&Member) -> bool) -> bool {
     match members {
         Ok(members) => members.iter().any(is_such),
         Err(error) => !matches!(error, procfs::Error::Gone(_) | procfs::Error::Missing { .. }),
     }
 }
 
-fn may_be_same(one: (impl Into<TaskId>, i32), other: (impl Into<TaskId>, i32)) -> bool {
-    match crate::sys::are_same_file(one, other) {
-        Ok(is_same) => is_same,
-        Err(error) => !matches!(error.raw_os_error(), Some(libc::EBADF | libc::ESRCH)),
-    }
+/// Whether an error says that there is no such descriptor, or no such process.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBADF | libc::ESRCH))
 }
 
 fn is_set(tid: ThreadId, fd: i32) -> bool {
