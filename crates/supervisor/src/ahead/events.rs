@@ -6,7 +6,7 @@ use super::process::signals::{can_be_queued, is_own};
 use super::process::unasked_ends::tells_of_end;
 use super::{pid_of, process, Call, Object};
 use crate::ahead::calls::under_way::UnderWay;
-use crate::ahead::calls::waiting::Parked;
+use crate::ahead::calls::waiting::{News, Parked};
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, Request, PROCESSES_MAX};
@@ -180,17 +180,23 @@ impl Supervisor {
 
     /// Look at what waits until nothing changes any more. Who has resolved something is answered when that is done.
     pub(super) fn settle_calls(&mut self) {
+        self.settle_calls_after(News::Any);
+    }
+
+    /// The same after something that may not concern all of them.
+    pub(super) fn settle_calls_after(&mut self, mut news: News) {
         if self.ahead.is_rolling_back {
             // Somebody's end was heard of. They are looked at when everything is in its place.
             return;
         }
         loop {
             let has_resolved = self.resolve_pending();
-            self.end_those_that_wait();
-            self.reconsider();
+            let has_ended = self.end_those_that_wait();
+            self.reconsider(if has_resolved || has_ended { News::Any } else { news });
             if !has_resolved && !self.ahead.explicit.is_any_said() {
                 return;
             }
+            news = News::Any;
         }
     }
 
@@ -559,8 +565,10 @@ impl Supervisor {
     }
 
     /// Those that a signal ends and that had to wait for it.
-    fn end_those_that_wait(&mut self) {
-        for (pid, (stopped, info)) in std::mem::take(&mut self.ahead.ending) {
+    fn end_those_that_wait(&mut self) -> bool {
+        let ending = std::mem::take(&mut self.ahead.ending);
+        let any = !ending.is_empty();
+        for (pid, (stopped, info)) in ending {
             let done = match self.ahead.is_speculative(pid) {
                 true => self.end_by_signal(stopped, pid, info),
                 false => end_by(stopped, &info),
@@ -570,6 +578,7 @@ impl Supervisor {
                 Err(error) => self.give_up(pid.leader(), &error),
             }
         }
+        any
     }
 }
 

@@ -7,6 +7,7 @@ use crate::ahead::calls::permits::Permitted;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::rights::has_our_numbers;
 use crate::ahead::calls::under_way::UnderWay;
+use crate::ahead::calls::waiting::{is_ordinary, News};
 use crate::ahead::events::own_page;
 use crate::ahead::objects::young;
 use crate::ahead::process::childless::may_say_of_child;
@@ -98,8 +99,13 @@ impl Supervisor {
         self.note_whether_all(pid);
         self.hears_from_kernel(pid);
         self.ahead.busy_programs.asks(tid, was_busy);
+        let before = self.ahead.changes;
+        let is_ordinary = is_ordinary(&call);
         self.consider(stopped, call)?;
-        self.settle_calls();
+        self.settle_calls_after(match is_ordinary && self.ahead.changes == before {
+            true => News::OrdinaryCall(pid),
+            false => News::Any,
+        });
         Ok(())
     }
 
@@ -113,6 +119,7 @@ impl Supervisor {
         if !made.as_ref().is_some_and(changes_nothing) {
             self.revoke_permits();
         }
+        let is_ordinary = made.as_ref().is_some_and(UnderWay::is_ordinary);
         let hung_up = made.as_ref().map_or_else(Vec::new, UnderWay::hung_up);
         if !hung_up.is_empty() {
             self.call_out_who_waits_at(stopped.tid(), &hung_up);
@@ -149,7 +156,7 @@ impl Supervisor {
         }
         let answered = self.reply(stopped, 0);
         self.call_to_hear(pid);
-        self.settle_calls();
+        self.settle_calls_after(if is_ordinary { News::OrdinaryCall(pid) } else { News::Any });
         answered
     }
 
@@ -165,10 +172,10 @@ impl Supervisor {
     }
 
     /// Something changed: look again at all calls that wait, the longest-waiting first.
-    pub(crate) fn reconsider(&mut self) {
+    pub(in crate::ahead) fn reconsider(&mut self, mut news: News) {
         loop {
             let before = self.ahead.changes;
-            for key in self.ahead.waiting.keys() {
+            for key in self.ahead.waiting.concerned_by(news) {
                 let Some(mut parked) = self.ahead.waiting.take(key) else { continue };
                 self.ahead.walks.begin(&mut parked.call);
                 let decision = self.decide(&parked.stopped, &mut parked.call);
@@ -192,6 +199,7 @@ impl Supervisor {
             if self.ahead.changes == before {
                 return;
             }
+            news = News::Any;
         }
     }
 

@@ -71,6 +71,13 @@ impl UnderWay {
         self.is_apart || self.mirrors.is_some() || !self.hung_up().is_empty()
     }
 
+    /// Whether it has changed files, descriptors or streams, and nothing else.
+    pub fn is_ordinary(&self) -> bool {
+        let is_other = |object: &Object| matches!(object, Object::Children(_) | Object::Signals(_));
+        let is_of_processes = self.makes_child || self.is_apart || self.lends_memory || self.replaces_first;
+        !is_of_processes && !self.objects.is_empty() && !self.objects.iter().any(is_other)
+    }
+
     /// Whether it may observe or modify this.
     pub fn concerns(&self, object: &Object) -> bool {
         self.objects.contains(object)

@@ -9,7 +9,17 @@ use crate::ahead::Call;
 use procfs::{ProcessId, ThreadId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
+use syscall_table::Op;
 use tracee::Stopped;
+
+/// What may have changed for those who wait.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::ahead) enum News {
+    /// Anything.
+    Any,
+    /// A process has asked about, or has made, a call that only changes files, descriptors or streams.
+    OrdinaryCall(ProcessId),
+}
 
 /// A call that waits for its answer.
 #[derive(Debug)]
@@ -23,8 +33,22 @@ pub(in crate::ahead) struct Parked {
     pub begin: Instant,
     /// Of a wait for children: when it was first seen that one of them has ended.
     pub ended_since: Option<Instant>,
+    /// When it was last looked whether it may be made.
+    pub considered: Instant,
     /// Its user was told.
     pub is_told: bool,
+}
+
+impl Parked {
+    /// Whether a call of this process, which has changed nothing but files, descriptors and streams, is no occasion to
+    /// look at this one again: it waits until a child has ended, or until a signal comes. Whoever builds something has
+    /// a few such waits the whole time, and thousands of such calls.
+    fn is_not_concerned(&self, asker: ProcessId) -> bool {
+        /// Longer than this none is passed over.
+        const AT_MOST: Duration = Duration::from_millis(20);
+        let is_for_end = self.call.awaits.is_none() && syscall_table::op(self.call.frame.nr) == Some(Op::Wait);
+        is_for_end && self.call.pid != asker && self.call.not_before.is_none() && self.considered.elapsed() < AT_MOST
+    }
 }
 
 /// A thread that was sent out of a wait to hear a signal, and will ask about the same call again.
@@ -38,6 +62,26 @@ struct SentOut {
     /// Its user was told of that.
     is_told: bool,
     at: Instant,
+}
+
+/// Whether a call only changes files, descriptors or streams, whatever is decided about it.
+pub(in crate::ahead) fn is_ordinary(call: &Call) -> bool {
+    let is_such = |op| match op {
+        Op::Read { .. }
+        | Op::Write { .. }
+        | Op::ObserveFd { .. }
+        | Op::ModifyFd { .. }
+        | Op::Description { .. }
+        | Op::Sync(_) => true,
+        Op::Open | Op::OpenAt | Op::OpenAt2 | Op::Creat => true,
+        Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::ModifyPath { .. } | Op::ModifyPaths { .. } => {
+            true
+        }
+        Op::Chdir | Op::Fchdir | Op::Close | Op::CloseRange | Op::Dup2 | Op::Fcntl | Op::Pipe | Op::Mmap => true,
+        Op::Poll | Op::Select | Op::EpollWait | Op::Copy { .. } => true,
+        _ => false,
+    };
+    call.awaits.is_none() && syscall_table::op(call.frame.nr).is_some_and(is_such)
 }
 
 /// All of a world.
@@ -59,8 +103,10 @@ impl WaitingCalls {
         let (nr, args) = (call.frame.nr, call.frame.args);
         let before = self.sent_out.remove(&call.tid).filter(|before| (before.nr, before.args) == (nr, args));
         let (begin, is_told) = before.map_or((now, false), |before| (before.begin, before.is_told));
-        self.parked
-            .insert(self.last, Parked { stopped, call, since: now, looks: 0, begin, ended_since: None, is_told });
+        self.parked.insert(
+            self.last,
+            Parked { stopped, call, since: now, looks: 0, begin, ended_since: None, considered: now, is_told },
+        );
     }
 
     /// A thread goes to hear a signal. It waits on, unless it makes another call that waits.
@@ -81,13 +127,18 @@ impl WaitingCalls {
     }
 
     /// It was taken to be looked at, and waits on in its place.
-    pub fn put_back(&mut self, key: u64, parked: Parked) {
+    pub fn put_back(&mut self, key: u64, mut parked: Parked) {
+        parked.considered = Instant::now();
         self.parked.insert(key, parked);
     }
 
-    /// The place of each, who has waited longest first.
-    pub fn keys(&self) -> Vec<u64> {
-        self.parked.keys().copied().collect()
+    /// The place of each that is to be looked at after something has happened, who has waited longest first.
+    pub fn concerned_by(&self, news: News) -> Vec<u64> {
+        let is_concerned = |parked: &Parked| match news {
+            News::Any => true,
+            News::OrdinaryCall(asker) => !parked.is_not_concerned(asker),
+        };
+        self.entries().filter(|(_, parked)| is_concerned(parked)).map(|(key, _)| key).collect()
     }
 
     pub fn get(&self, key: u64) -> Option<&Parked> {
