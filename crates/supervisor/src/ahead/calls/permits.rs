@@ -525,9 +525,13 @@ fn is_of_own_descriptors(call: &Call, under_way: &UnderWay) -> bool {
     is_such && is_plain(under_way) && under_way.objects.iter().all(|object| matches!(object, Object::Descriptors(_)))
 }
 
-/// Whether a call closes, or replaces, ends of pipes of its process and changes nothing else.
+/// Whether a call closes or replaces ends of pipes of its process, or is about their flags, and changes nothing else.
 fn is_of_own_ends(call: &Call, under_way: &UnderWay) -> bool {
-    let is_such = matches!(call.frame.nr, nr::close | nr::dup2 | nr::dup3);
+    let is_such = match call.frame.nr {
+        nr::close | nr::dup2 | nr::dup3 => true,
+        nr::fcntl => matches!(call.frame.args[1] as i32, libc::F_GETFL | libc::F_SETFL),
+        _ => false,
+    };
     let is_own = |object: &Object| match object {
         Object::Descriptors(_) => true,
         // Who opens a FIFO waits for its other end.
