@@ -7,7 +7,7 @@ use crate::ahead::calls::permits::Permitted;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::rights::has_our_numbers;
 use crate::ahead::calls::under_way::UnderWay;
-use crate::ahead::calls::waiting::{is_ordinary, News};
+use crate::ahead::calls::waiting::News;
 use crate::ahead::events::own_page;
 use crate::ahead::objects::young;
 use crate::ahead::process::childless::may_say_of_child;
@@ -99,13 +99,9 @@ impl Supervisor {
         self.note_whether_all(pid);
         self.hears_from_kernel(pid);
         self.ahead.busy_programs.asks(tid, was_busy);
-        let before = self.ahead.changes;
-        let is_ordinary = is_ordinary(&call);
+        let (before, news) = (self.ahead.changes, News::of(&call));
         self.consider(stopped, call)?;
-        self.settle_calls_after(match is_ordinary && self.ahead.changes == before {
-            true => News::OrdinaryCall(pid),
-            false => News::Any,
-        });
+        self.settle_calls_after(if self.ahead.changes == before { news } else { News::Any });
         Ok(())
     }
 
@@ -119,7 +115,7 @@ impl Supervisor {
         if !made.as_ref().is_some_and(changes_nothing) {
             self.revoke_permits();
         }
-        let is_ordinary = made.as_ref().is_some_and(UnderWay::is_ordinary);
+        let news = made.as_ref().map_or(News::Any, |made| made.news(pid));
         let hung_up = made.as_ref().map_or_else(Vec::new, UnderWay::hung_up);
         if !hung_up.is_empty() {
             self.call_out_who_waits_at(stopped.tid(), &hung_up);
@@ -156,7 +152,7 @@ impl Supervisor {
         }
         let answered = self.reply(stopped, 0);
         self.call_to_hear(pid);
-        self.settle_calls_after(if is_ordinary { News::OrdinaryCall(pid) } else { News::Any });
+        self.settle_calls_after(news);
         answered
     }
 
@@ -175,7 +171,7 @@ impl Supervisor {
     pub(in crate::ahead) fn reconsider(&mut self, mut news: News) {
         loop {
             let before = self.ahead.changes;
-            for key in self.ahead.waiting.concerned_by(news) {
+            for key in self.ahead.waiting.concerned_by(std::mem::replace(&mut news, News::Any)) {
                 let Some(mut parked) = self.ahead.waiting.take(key) else { continue };
                 self.ahead.walks.begin(&mut parked.call);
                 let decision = self.decide(&parked.stopped, &mut parked.call);
@@ -199,7 +195,6 @@ impl Supervisor {
             if self.ahead.changes == before {
                 return;
             }
-            news = News::Any;
         }
     }
 

@@ -4,12 +4,13 @@
 //! tells that it was made, the thread asks about another one, or it ends.
 
 use crate::ahead::calls::exchange::Covered;
+use crate::ahead::calls::waiting::News;
 use crate::ahead::filesystems::disk::mirrors;
 use crate::ahead::filesystems::disk::programs::Executed;
 use crate::ahead::objects::input::ReadUnderWay;
 use crate::ahead::objects::sockets::accept::Accepted;
 use crate::ahead::Object;
-use procfs::ThreadId;
+use procfs::{ProcessId, ThreadId};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -71,11 +72,14 @@ impl UnderWay {
         self.is_apart || self.mirrors.is_some() || !self.hung_up().is_empty()
     }
 
-    /// Whether it has changed files, descriptors or streams, and nothing else.
-    pub fn is_ordinary(&self) -> bool {
+    /// What may have changed for those who wait, when a process has made it.
+    pub fn news(&self, of: ProcessId) -> News {
         let is_other = |object: &Object| matches!(object, Object::Children(_) | Object::Signals(_));
         let is_of_processes = self.makes_child || self.is_apart || self.lends_memory || self.replaces_first;
-        !is_of_processes && !self.objects.is_empty() && !self.objects.iter().any(is_other)
+        match is_of_processes || self.objects.is_empty() || self.objects.iter().any(is_other) {
+            true => News::Any,
+            false => News::OrdinaryCall(of),
+        }
     }
 
     /// Whether it may observe or modify this.

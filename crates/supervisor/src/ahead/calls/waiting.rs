@@ -13,12 +13,36 @@ use syscall_table::Op;
 use tracee::Stopped;
 
 /// What may have changed for those who wait.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ahead) enum News {
     /// Anything.
     Any,
     /// A process has asked about, or has made, a call that only changes files, descriptors or streams.
     OrdinaryCall(ProcessId),
+}
+
+impl News {
+    /// What a question about a call may change, whatever is decided.
+    pub fn of(call: &Call) -> Self {
+        let is_of_descriptor = |op: &Op| {
+            matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Copy { .. } | Op::Sync(_) | Op::Mmap)
+                || matches!(op, Op::ObserveFd { .. } | Op::ModifyFd { .. } | Op::Description { .. } | Op::Fcntl)
+                || matches!(
+                    op,
+                    Op::Close | Op::CloseRange | Op::Dup2 | Op::Pipe | Op::Poll | Op::Select | Op::EpollWait
+                )
+        };
+        let is_of_name = |op: &Op| {
+            matches!(op, Op::Open | Op::OpenAt | Op::OpenAt2 | Op::Creat | Op::Statx | Op::StatPath { .. })
+                || matches!(op, Op::ObservePath { .. } | Op::ModifyPath { .. } | Op::ModifyPaths { .. })
+                || matches!(op, Op::Chdir | Op::Fchdir)
+        };
+        let is_ordinary = |op: Op| is_of_descriptor(&op) || is_of_name(&op);
+        match call.awaits.is_none() && syscall_table::op(call.frame.nr).is_some_and(is_ordinary) {
+            true => Self::OrdinaryCall(call.pid),
+            false => Self::Any,
+        }
+    }
 }
 
 /// A call that waits for its answer.
@@ -62,26 +86,6 @@ struct SentOut {
     /// Its user was told of that.
     is_told: bool,
     at: Instant,
-}
-
-/// Whether a call only changes files, descriptors or streams, whatever is decided about it.
-pub(in crate::ahead) fn is_ordinary(call: &Call) -> bool {
-    let is_such = |op| match op {
-        Op::Read { .. }
-        | Op::Write { .. }
-        | Op::ObserveFd { .. }
-        | Op::ModifyFd { .. }
-        | Op::Description { .. }
-        | Op::Sync(_) => true,
-        Op::Open | Op::OpenAt | Op::OpenAt2 | Op::Creat => true,
-        Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::ModifyPath { .. } | Op::ModifyPaths { .. } => {
-            true
-        }
-        Op::Chdir | Op::Fchdir | Op::Close | Op::CloseRange | Op::Dup2 | Op::Fcntl | Op::Pipe | Op::Mmap => true,
-        Op::Poll | Op::Select | Op::EpollWait | Op::Copy { .. } => true,
-        _ => false,
-    };
-    call.awaits.is_none() && syscall_table::op(call.frame.nr).is_some_and(is_such)
 }
 
 /// All of a world.
@@ -216,5 +220,25 @@ impl WaitingCalls {
         self.parked.retain(|_, parked| parked.call.tid != tid);
         self.will_ask_again.remove(&tid);
         self.sent_out.remove(&tid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent_abi::Frame;
+    use syscall_table::nr;
+
+    #[test]
+    fn who_waits_for_children_hears_of_calls_that_may_end_or_make_some() {
+        let pid = ProcessId::from_raw(7);
+        let news = |nr| News::of(&Call::new(pid.leader(), pid, Frame { nr, ..Frame::default() }, 0));
+        for number in [nr::openat, nr::close, nr::write, nr::rename, nr::epoll_pwait, nr::newfstatat, nr::fcntl] {
+            assert_eq!(news(number), News::OrdinaryCall(pid), "{number}");
+        }
+        let concerning = [nr::kill, nr::tgkill, nr::exit_group, nr::exit, nr::execve, nr::vfork, nr::clone, nr::wait4];
+        for number in concerning.into_iter().chain([nr::setpgid, nr::prctl, nr::ioctl, nr::rt_sigaction]) {
+            assert_eq!(news(number), News::Any, "{number}");
+        }
     }
 }
