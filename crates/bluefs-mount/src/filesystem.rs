@@ -1,5 +1,6 @@
 //! A volume: what requests of the kernel come to, as questions to the server.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,6 +16,7 @@ use crate::caller::{Caller, Who};
 use crate::handles::Handles;
 use crate::kernel::{Kernel, Telling};
 use crate::listings::Begun;
+use crate::pages::Reading;
 use crate::snapshots::{Listing, Snapshot};
 
 /// Bytes of one read or write: one step of an interval.
@@ -203,17 +205,9 @@ impl Volume {
         let gives_up = || self.is_given_up(caller) || caller.is_gone();
         if reading.is_waited_for {
             // The kernel waits for it before a lease is given back.
-            let now = match self.client.is_connected() {
-                true => self.client.ask(caller.cred(), Query::Read { ino, offset, len: size }, &gives_up),
-                // There is nothing to be told, and a program that stores there would be ended by SIGBUS. Mostly the
-                // kernel waits for something else, and is done soon.
-                false => {
-                    reading.await_left(LEAVING_ALONE_MAX);
-                    Err(Errno::IO)
-                }
-            };
+            let now = self.ask_for_now(caller, &Query::Read { ino, offset, len: size }, &reading, &gives_up);
             if reading.may_be_answered_for_now() {
-                let mut now = now.and_then(|(_, found)| bytes_of(found));
+                let mut now = now.and_then(bytes_of);
                 now.iter_mut().for_each(|bytes| self.kernel.stores.add_late(ino, offset, bytes));
                 now.iter().for_each(|bytes| self.kernel.pages.are_told(ino, offset, bytes, size as usize));
                 return answer(now);
@@ -238,6 +232,35 @@ impl Volume {
             let held = each.try_for_each(|(at, len)| self.client.hold(caller.cred(), ino, at, len, &gives_up));
             if let Err(errno) = held {
                 return answer(Err(errno));
+            }
+        }
+    }
+
+    /// Asks on this connection what a READ is to be told that the kernel may wait for before it goes on to forget. There
+    /// is no next connection before it has: whoever waited for one here would wait for itself.
+    fn ask_for_now(
+        &self,
+        caller: &Caller,
+        query: &Query,
+        reading: &Reading<'_>,
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<Answer, Errno> {
+        let is_lost = Cell::new(false);
+        let loses_connection = || {
+            is_lost.set(!self.client.is_connected());
+            is_lost.get()
+        };
+        loop {
+            if loses_connection() {
+                // There is nothing to be told, and a program that stores there would be ended by SIGBUS. Mostly the
+                // kernel waits for something else, and is done soon.
+                reading.await_left(LEAVING_ALONE_MAX);
+                return Err(Errno::IO);
+            }
+            let asked = self.client.ask(caller.cred(), query.clone(), &|| gives_up() || loses_connection());
+            // There may be another connection already.
+            if asked.is_ok() || !is_lost.get() {
+                return asked.map(|(_, answer)| answer);
             }
         }
     }
@@ -471,7 +494,80 @@ pub fn xattr_name(name: &OsStr) -> Result<Name, Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::fs::File;
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use bluefs::{Csn, SessionId};
+    use bluefs_client::{Address, OnDisconnect};
+    use bluefs_wire::{Reply, Request};
+
     use super::*;
+
+    /// A server whose first connection ends with the first question.
+    fn ending_server() -> Address {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("it has one").port();
+        thread::spawn(move || {
+            for (epoch, socket) in (1..).zip(listener.incoming().flatten()) {
+                let (mut from, mut to) = bluefs_net::plain(socket).expect("a connection");
+                thread::spawn(move || {
+                    while let Ok(Some(request)) = from.receive::<Request>() {
+                        let (session, csn, lease_ms) = (SessionId(1), Csn(0), 10_000);
+                        let welcome =
+                            Reply::Welcome { session, epoch, csn, last: 0, now: 0, lease_ms, read_only: false };
+                        match request {
+                            Request::Hello { .. } => to.send(&welcome).expect("it waits for that"),
+                            Request::Ask { .. } if epoch == 1 => return thread::sleep(Duration::from_millis(30)),
+                            _ => {}
+                        }
+                    }
+                });
+            }
+        });
+        format!("bluefs://127.0.0.1:{port}").parse().expect("an address")
+    }
+
+    /// On the next connection the kernel forgets everything first, and it has not forgotten this page yet.
+    #[test]
+    fn a_read_that_is_waited_for_does_not_wait_for_the_next_connection() {
+        const INO: Ino = Ino(70);
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let kernel = Arc::new(Kernel::new(File::from(OwnedFd::from(ours)), false, None));
+        let client = Client::connect(ending_server(), None, OnDisconnect::Block).expect("a server");
+        let volume = Arc::new(Volume::new(client, kernel));
+        let pages = &volume.kernel.pages;
+        pages.open(INO, 1, false);
+        pages.read(INO, 0, 4096).answered(Duration::from_secs(5), None);
+        assert!(pages.change([&Key::Data(INO)]));
+        let told = RefCell::new(Vec::new());
+        pages.forget(
+            |_| true,
+            |_, _, _| {
+                // The kernel waits for this one, and for the second time for none.
+                if told.borrow().is_empty() {
+                    let ((tell, hear), reader) = (channel(), volume.clone());
+                    thread::spawn(move || {
+                        let thread = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+                        let caller = Caller::of(Who { uid: 0, gid: 0, thread });
+                        reader.read_pages(&caller, INO, 0, 4096, |read| tell.send(read).expect("it is heard"));
+                    });
+                    told.borrow_mut().push(hear.recv_timeout(Duration::from_secs(10)).expect("it has an answer"));
+                }
+            },
+        );
+        assert_eq!(told.into_inner(), [Err(Errno::IO)]);
+        let begun = Instant::now();
+        while !volume.client.is_connected() && begun.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(volume.client.is_connected(), "the next connection has come about");
+        drop(theirs);
+    }
 
     #[test]
     fn an_answer_from_before_a_change_is_not_kept() {
