@@ -78,7 +78,8 @@ impl Supervisor {
             self.release_overflow();
         }
         let waits_over = self.ahead.waiting.iter().any(|parked| parked.call.not_before.is_some_and(|at| at <= now));
-        if is_due || waits_over {
+        let passed_over = self.ahead.waiting.next_look().is_some_and(|at| at <= now);
+        if is_due || waits_over || passed_over {
             self.settle_calls();
         }
         self.let_signals_in(now);

@@ -496,7 +496,8 @@ impl Ahead {
         let injected = self.waiting.iter().filter_map(|parked| parked.call.not_before).min();
         let explicit = self.explicit.is_any_open().then(|| Instant::now() + Duration::from_millis(250));
         let unaccepted = self.listeners.any_waits().then(|| Instant::now() + objects::sockets::accept::PATIENCE);
-        [deadline, parked, injected, explicit, unaccepted, self.permits.next_look()].into_iter().flatten().min()
+        let others = [self.permits.next_look(), self.waiting.next_look()];
+        [deadline, parked, injected, explicit, unaccepted].into_iter().chain(others).flatten().min()
     }
 }
 

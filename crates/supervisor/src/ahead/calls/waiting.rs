@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 use syscall_table::Op;
 use tracee::Stopped;
 
+/// Longer than this no call is passed over: then it is looked at though nothing happens.
+const PASSED_OVER_MAX: Duration = Duration::from_millis(20);
+
 /// What may have changed for those who wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ahead) enum News {
@@ -68,10 +71,11 @@ impl Parked {
     /// look at this one again: it waits until a child has ended, or until a signal comes. Whoever builds something has
     /// a few such waits the whole time, and thousands of such calls.
     fn is_not_concerned(&self, asker: ProcessId) -> bool {
-        /// Longer than this none is passed over.
-        const AT_MOST: Duration = Duration::from_millis(20);
         let is_for_end = self.call.awaits.is_none() && syscall_table::op(self.call.frame.nr) == Some(Op::Wait);
-        is_for_end && self.call.pid != asker && self.call.not_before.is_none() && self.considered.elapsed() < AT_MOST
+        is_for_end
+            && self.call.pid != asker
+            && self.call.not_before.is_none()
+            && self.considered.elapsed() < PASSED_OVER_MAX
     }
 }
 
@@ -94,6 +98,8 @@ pub(in crate::ahead) struct WaitingCalls {
     /// By a number that grows: who has waited longest is first.
     parked: BTreeMap<u64, Parked>,
     last: u64,
+    /// Some were passed over since all were looked at.
+    any_passed_over: bool,
     /// They ask about a call that was looked at before.
     will_ask_again: HashSet<ThreadId>,
     sent_out: HashMap<ThreadId, SentOut>,
@@ -137,12 +143,21 @@ impl WaitingCalls {
     }
 
     /// The place of each that is to be looked at after something has happened, who has waited longest first.
-    pub fn concerned_by(&self, news: News) -> Vec<u64> {
+    pub fn concerned_by(&mut self, news: News) -> Vec<u64> {
         let is_concerned = |parked: &Parked| match news {
             News::Any => true,
             News::OrdinaryCall(asker) => !parked.is_not_concerned(asker),
         };
-        self.entries().filter(|(_, parked)| is_concerned(parked)).map(|(key, _)| key).collect()
+        let concerned: Vec<u64> =
+            self.entries().filter(|(_, parked)| is_concerned(parked)).map(|(key, _)| key).collect();
+        self.any_passed_over = concerned.len() < self.parked.len();
+        concerned
+    }
+
+    /// When those that were passed over are to be looked at, though nothing happens.
+    pub fn next_look(&self) -> Option<Instant> {
+        let oldest = self.parked.values().map(|parked| parked.considered).min().filter(|_| self.any_passed_over);
+        oldest.map(|considered| considered + PASSED_OVER_MAX)
     }
 
     pub fn get(&self, key: u64) -> Option<&Parked> {
