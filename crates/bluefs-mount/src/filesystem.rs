@@ -236,8 +236,8 @@ impl Volume {
         }
     }
 
-    /// Asks on this connection what a READ is to be told that the kernel may wait for before it goes on to forget. There
-    /// is no next connection before it has: whoever waited for one here would wait for itself.
+    /// What a READ is to be told that the kernel may wait for before it goes on to forget: asked on this connection.
+    /// There is no next one before the kernel has forgotten: whoever waited for it here would wait for itself.
     fn ask_for_now(
         &self,
         caller: &Caller,
