@@ -84,8 +84,8 @@ pub struct Texts {
     world: &'static World,
     options: call_sites::Options,
     mode: i32,
-    /// Our own program: `speculator begin` and `commit` make some hundred calls each, which stop; to plan its 10 MB of
-    /// text takes longer than all of them.
+    /// Our own program, which is not planned: `speculator begin` and `commit` make about a hundred calls each. That each
+    /// of these stops takes less time than to plan 10 MB of text.
     own: Option<FileVersion>,
     /// In the order in which they were learned.
     learned: Vec<Learned>,
