@@ -84,8 +84,8 @@ pub struct Texts {
     world: &'static World,
     options: call_sites::Options,
     mode: i32,
-    /// Our own program, which is not planned: `speculator begin` and `commit` make about a hundred calls each. That each
-    /// of these stops takes less time than to plan 10 MB of text.
+    /// Our own program, which is not planned: `speculator begin` and `commit` make about a hundred calls each. To stop
+    /// each of them takes less time than to plan 10 MB of text.
     own: Option<FileVersion>,
     /// In the order in which they were learned.
     learned: Vec<Learned>,
