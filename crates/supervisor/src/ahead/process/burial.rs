@@ -41,6 +41,21 @@ impl OutsideEnds {
 }
 
 impl Children {
+    /// Who has waited for a child, as far as its program knows. The kernel may have that child for longer: standing
+    /// still, about to end, or as a zombie for which nobody could wait yet.
+    pub(super) fn waited_for_by(&self, child: ProcessId) -> Option<ProcessId> {
+        let held = || self.held_exits.get(&child).filter(|exit| exit.reaped).and_then(|exit| exit.parent);
+        let dead = || self.to_reap.iter().find(|(_, dead)| dead.contains(&child)).map(|(&parent, _)| parent);
+        let known = self.provisionally_reaped.get(&child).or_else(|| self.buried.get(&child)).copied();
+        known.or_else(held).or_else(dead)
+    }
+
+    /// Who ended before it could wait in the kernel for those for which its program had waited has left them to whoever
+    /// adopts them.
+    pub(super) fn forget_dead_of_the_dead(&mut self) {
+        self.to_reap.retain(|&parent, _| !procfs::is_unknown(parent));
+    }
+
     /// A process is put back to before it had the children for which it has waited since, and that were buried. Where
     /// our word of such a child is still in its queue, it is kept from it.
     pub fn was_not_told_of_buried(&mut self, parent: ProcessId) {
@@ -160,6 +175,7 @@ pub(super) fn leads_session_at_terminal(pid: ProcessId) -> procfs::Result<bool> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ahead::process::children::HeldExit;
 
     const PARENT: ProcessId = ProcessId::from_raw(1);
     const BURIED: ProcessId = ProcessId::from_raw(2);
@@ -178,6 +194,28 @@ mod tests {
         children.was_not_told_of_buried(PARENT);
         assert!(!children.take_announced(BURIED) && children.is_silent(BURIED));
         assert!(children.take_announced(HELD), "that is undone in another way");
+    }
+
+    /// The parent of the buried child stands still at its own end, and waits in the kernel when it is released.
+    #[test]
+    fn who_was_waited_for_is_known_until_the_kernel_forgets_it() {
+        let mut children = Children::default();
+        for child in [HELD, BURIED] {
+            children.born(PARENT, child, false);
+            assert_eq!(children.waited_for_by(child), None);
+        }
+        children.bury(PARENT, BURIED);
+        assert_eq!(children.waited_for_by(BURIED), Some(PARENT));
+        children.ended(BURIED);
+        assert_eq!(children.waited_for_by(BURIED), Some(PARENT));
+        let mut exit = HeldExit::of_zombie(PARENT, 0);
+        exit.reaped = true;
+        children.held_exits.insert(HELD, exit);
+        assert_eq!(children.waited_for_by(HELD), Some(PARENT));
+        children.ended(HELD);
+        assert_eq!(children.waited_for_by(HELD), Some(PARENT));
+        children.not_reaped(HELD, false);
+        assert_eq!(children.waited_for_by(HELD), None);
     }
 
     #[test]

@@ -34,11 +34,11 @@ use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
 #[derive(Debug)]
 pub(crate) struct HeldExit {
     /// `None`: nobody inside.
-    parent: Option<ProcessId>,
+    pub(super) parent: Option<ProcessId>,
     /// `wait(2)` status.
     pub(super) status: i32,
     /// Its parent has waited for it.
-    reaped: bool,
+    pub(super) reaped: bool,
     /// And that will not be undone.
     for_good: bool,
     /// Nobody sees the close of what it has open.
@@ -114,6 +114,7 @@ impl Children {
     /// kept from its parent: ask seldom.
     pub fn is_quiet(&mut self) -> bool {
         self.forget_zombies_of_the_dead();
+        self.forget_dead_of_the_dead();
         if !self.is_settled() {
             return false;
         }
@@ -329,11 +330,6 @@ impl Children {
     /// Whether nothing is known of a process of this number.
     pub(super) fn is_forgotten(&self, pid: ProcessId) -> bool {
         !self.knows(pid) && !self.buried.contains_key(&pid)
-    }
-
-    /// Whether its parent has waited for it, as far as its program knows.
-    pub(super) fn is_reaped(&self, child: ProcessId) -> bool {
-        self.provisionally_reaped.contains_key(&child) || self.held_exits.get(&child).is_some_and(|exit| exit.reaped)
     }
 
     /// Whether it has ended and was waited for in the kernel.
@@ -637,8 +633,7 @@ impl Supervisor {
         let kin = &self.ahead.children;
         has_child_of_whom(procfs::children(pid.leader()), |child| {
             let is_ours = self.ahead.vessels.has(child);
-            let is_dead = kin.to_reap.get(&pid).is_some_and(|dead| dead.contains(&child));
-            let is_waited_for = kin.is_reaped(child) || kin.buried.contains_key(&child) || is_dead;
+            let is_waited_for = kin.waited_for_by(child).is_some();
             let is_known =
                 kin.parent(child) == Some(pid) || self.ahead.unasked_ends.of(pid).any(|ended| ended == child);
             !is_ours && !is_waited_for && !is_known && wanted.matches(child)

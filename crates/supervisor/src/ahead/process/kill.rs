@@ -60,11 +60,10 @@ impl Supervisor {
     fn plan_probe(&self, receiver: ProcessId) -> Plan {
         let kin = &self.ahead.children;
         let is_held = kin.held_exits.contains_key(&receiver);
-        if kin.is_reaped(receiver) {
-            // For whoever depends on what its parent does, which has waited for it.
+        if let Some(parent) = kin.waited_for_by(receiver) {
+            // For whoever depends on what its parent does.
             let mut plan = Plan::new(Class::Known { result: -i64::from(libc::ESRCH) });
-            plan.observes
-                .extend([receiver].into_iter().chain(kin.parent(receiver)).map(|pid| Dependent::Process(process(pid))));
+            plan.observes.extend([receiver, parent].map(|pid| Dependent::Process(process(pid))));
             return plan;
         }
         let is_known = is_held || self.tracees.get(&receiver.leader()).is_some_and(|tracee| tracee.thread.is_some());
