@@ -288,20 +288,24 @@ impl Client {
         take: impl Fn(&mut State) -> Option<Result<T, Errno>>,
     ) -> Result<T, Errno> {
         let mut state = self.state();
+        let mut look_at = Instant::now() + LOOK_EVERY;
         loop {
             if let Some(result) = take(&mut state) {
                 return result;
             }
-            let (again, waited) =
-                self.0 .0.changed.wait_timeout(state, LOOK_EVERY).unwrap_or_else(|poisoned| poisoned.into_inner());
-            state = again;
-            if waited.timed_out() {
+            // Others are woken all the time where there is much to do.
+            let left = look_at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 drop(state);
                 if gives_up() {
                     return Err(INTERRUPTED);
                 }
+                look_at = Instant::now() + LOOK_EVERY;
                 state = self.state();
+                continue;
             }
+            let waited = self.0 .0.changed.wait_timeout(state, left);
+            (state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
         }
     }
 }

@@ -32,6 +32,31 @@ impl OwnLocks {
         }
     }
 
+    /// What the session has of the bytes of a lock, and of the rest of them that it gives that back.
+    pub fn before(&self, lock: &LockRequest) -> Vec<LockRequest> {
+        let held = self.held.get(&(lock.ino, lock.owner)).into_iter().flatten();
+        let had = held.filter(|one| one.start <= lock.end && lock.start <= one.end);
+        let mut had: Vec<LockRequest> = had
+            .map(|one| LockRequest {
+                start: one.start.max(lock.start),
+                end: one.end.min(lock.end),
+                wait: false,
+                ..*one
+            })
+            .collect();
+        had.sort_unstable_by_key(|one| one.start);
+        let gap = |start, end| LockRequest { kind: LockKind::Unlock, start, end, wait: false, ..*lock };
+        let mut parts = Vec::new();
+        let mut next = Some(lock.start);
+        for one in had {
+            parts.extend(next.filter(|next| *next < one.start).map(|next| gap(next, one.start - 1)));
+            next = one.end.checked_add(1);
+            parts.push(one);
+        }
+        parts.extend(next.filter(|next| *next <= lock.end).map(|next| gap(next, lock.end)));
+        parts
+    }
+
     /// All that the session has.
     pub fn all(&self) -> Vec<LockRequest> {
         self.held.values().flatten().copied().collect()
@@ -48,9 +73,14 @@ impl OwnLocks {
         // It may have been given back meanwhile.
         let owned = self.held.get(&(lock.ino, lock.owner)).is_some_and(|held| held.contains(&lock));
         if owned {
-            self.take_out(&lock);
-            self.lost.insert(lock.ino);
+            self.lose(&lock);
         }
+    }
+
+    /// The server has not given this back to the session.
+    pub fn lose(&mut self, lock: &LockRequest) {
+        self.take_out(lock);
+        self.lost.insert(lock.ino);
     }
 
     /// The session is over, and with it what it had.
@@ -111,6 +141,22 @@ mod tests {
         assert_eq!(locks.all(), expected.map(|(kind, start, end)| lock(kind, start, end)));
         locks.asked(&lock(LockKind::Unlock, 0, u64::MAX));
         assert!(locks.held.is_empty());
+    }
+
+    #[test]
+    fn what_was_before_a_lock_has_all_of_its_bytes() {
+        let mut locks = OwnLocks::default();
+        locks.given(&lock(LockKind::Shared, 10, 19));
+        locks.given(&lock(LockKind::Exclusive, 40, u64::MAX));
+        let before = |start, end| {
+            let parts = locks.before(&lock(LockKind::Exclusive, start, end));
+            parts.into_iter().map(|one| (one.kind, one.start, one.end)).collect::<Vec<_>>()
+        };
+        use LockKind::{Exclusive, Shared, Unlock};
+        assert_eq!(before(0, 9), [(Unlock, 0, 9)]);
+        assert_eq!(before(15, 30), [(Shared, 15, 19), (Unlock, 20, 30)]);
+        let all = [(Unlock, 0, 9), (Shared, 10, 19), (Unlock, 20, 39), (Exclusive, 40, u64::MAX)];
+        assert_eq!(before(0, u64::MAX), all);
     }
 
     #[test]

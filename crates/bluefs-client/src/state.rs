@@ -39,7 +39,15 @@ struct Pending {
 impl Pending {
     /// Whether it is sent again on the next connection, although nobody waits for it.
     fn is_kept(&self) -> bool {
-        matches!(&self.request, Request::Lock { lock, .. } if lock.kind == LockKind::Unlock)
+        match &self.request {
+            Request::Lock { lock, .. } => lock.kind == LockKind::Unlock || self.restores_lock(),
+            _ => false,
+        }
+    }
+
+    /// Whether it is to put back what a lock was before another one was asked for that nobody has waited for.
+    fn restores_lock(&self) -> bool {
+        self.background && matches!(&self.request, Request::Lock { lock, .. } if lock.kind != LockKind::Unlock)
     }
 }
 
@@ -305,6 +313,19 @@ impl State {
         self.forget(tag);
     }
 
+    /// A lock was given for which nobody waits any more, or it may have been: what the session had of these bytes
+    /// before it has again. Returns the tags of what is asked for that.
+    fn restore_lock(&mut self, lock: &LockRequest) -> Vec<u64> {
+        let parts = self.locks.before(lock);
+        let first = self.next_tag;
+        for part in parts {
+            let tag = self.next_tag;
+            self.next_tag += 1;
+            self.ask_tagged(tag, Request::Lock { tag, lock: part }, true);
+        }
+        (first..self.next_tag).collect()
+    }
+
     /// Nobody waits for this outcome any more.
     pub fn abandon(&mut self, number: u64) {
         if self.outcomes.remove(&number).is_none() && self.flight.get(number).is_some() {
@@ -331,8 +352,17 @@ impl State {
 
     /// A new connection: everything without a reply is sent again, intervals in their order.
     pub fn connected(&mut self, output: impl Output + 'static) {
+        // Whether one was given on the old connection is not known. What is reclaimed is what was before, and so is
+        // asked for first; what was to be given back is, behind what is reclaimed.
+        for (_, lock) in std::mem::take(&mut self.cancelled) {
+            self.restore_lock(&lock);
+        }
         self.output = Some(Box::new(output));
         self.was_connected = true;
+        let is_first = |one: &Pending| one.reply.is_none() && one.restores_lock();
+        let first = self.pending.values().filter(|one| is_first(one));
+        let first: Vec<Request> = first.map(|one| one.request.clone()).collect();
+        first.into_iter().for_each(|request| self.send(request));
         for lock in self.locks.all() {
             let tag = self.next_tag;
             self.next_tag += 1;
@@ -345,11 +375,6 @@ impl State {
             self.ask_ahead(|tag| Request::History { tag });
         }
         self.acknowledged = self.flight.acknowledged();
-        // Whether one was given on the old connection is not known. What was asked behind it is sent behind it.
-        for (tag, lock) in std::mem::take(&mut self.cancelled) {
-            let request = Request::Lock { tag, lock: LockRequest { kind: LockKind::Unlock, ..lock } };
-            self.pending.insert(tag, Pending { request, reply: None, asked: now(), background: true });
-        }
         let numbers: Vec<u64> = self.flight.again().map(|interval| interval.number).collect();
         for number in numbers {
             let pieces = self.staged.get(&number).cloned().unwrap_or_default();
@@ -357,8 +382,8 @@ impl State {
             let interval = self.flight.again().find(|interval| interval.number == number).cloned();
             self.send(Request::Submit { interval: interval.expect("it is in flight") });
         }
-        let waiting: Vec<Request> =
-            self.pending.values().filter(|one| one.reply.is_none()).map(|one| one.request.clone()).collect();
+        let waiting = self.pending.values().filter(|one| one.reply.is_none() && !is_first(one));
+        let waiting: Vec<Request> = waiting.map(|one| one.request.clone()).collect();
         waiting.into_iter().for_each(|request| self.send(request));
     }
 
@@ -367,7 +392,7 @@ impl State {
         self.session = None;
         self.locks.lose_all();
         self.fail_intervals(Errno::STALE);
-        self.flight = InFlight::new();
+        self.flight.begin_anew();
         self.acknowledged = 0;
         self.told.clear();
         self.orphans.clear();
@@ -377,8 +402,12 @@ impl State {
     /// Everybody who waits gets this.
     pub fn fail_all(&mut self, errno: Errno) {
         self.fail_intervals(errno);
-        for one in self.pending.values_mut().filter(|one| one.reply.is_none() && !one.background) {
+        for (tag, one) in self.pending.iter_mut().filter(|(_, one)| one.reply.is_none() && !one.background) {
             one.reply = Some(Err(errno));
+            // It may have been given all the same.
+            if let Request::Lock { lock, .. } = one.request {
+                self.cancelled.insert(*tag, lock);
+            }
         }
     }
 
@@ -466,6 +495,9 @@ impl State {
                             self.cache.learn(query, Err(*errno))
                         }
                         (Request::Lock { lock, .. }, Reply::Locked { .. }) => self.locks.given(lock),
+                        (Request::Lock { lock, .. }, Reply::Error { .. }) if pending.restores_lock() => {
+                            self.locks.lose(lock);
+                        }
                         (
                             Request::Lease { group, .. } | Request::LeaseNow { group, .. },
                             Reply::Leased { granted, .. },
@@ -489,7 +521,7 @@ impl State {
                 None => {
                     self.locks.reclaimed(tag, matches!(reply, Reply::Locked { .. }));
                     if let (Some(lock), Reply::Locked { .. }) = (self.cancelled.remove(&tag), reply) {
-                        self.unlock_later(LockRequest { kind: LockKind::Unlock, ..lock });
+                        self.restore_lock(&lock);
                     }
                 }
             },
@@ -652,19 +684,93 @@ mod tests {
         assert_eq!(state.locks.all().len(), 1);
     }
 
+    /// fcntl(2): who is interrupted while it waits for another lock of its bytes keeps the one that it had.
+    #[test]
+    fn who_is_interrupted_keeps_the_lock_that_it_had() {
+        let shared = LockRequest { wait: false, ..lock(LockKind::Shared) };
+        let wider = LockRequest { end: 99, ..lock(LockKind::Exclusive) };
+        for is_given_first in [true, false] {
+            let mut state = State::new();
+            let output = connected(&mut state);
+            let tag = state.ask(|tag| Request::Lock { tag, lock: shared });
+            state.arrived(Reply::Locked { tag });
+            state.take_reply(tag);
+            let tag = state.ask(|tag| Request::Lock { tag, lock: wider });
+            state.forget(tag);
+            assert_eq!(asked(&output), [LockKind::Shared, LockKind::Exclusive]);
+            let output = match is_given_first {
+                true => {
+                    state.arrived(Reply::Locked { tag });
+                    output
+                }
+                false => {
+                    state.disconnected();
+                    connected(&mut state)
+                }
+            };
+            let sent: Vec<Request> = output.try_iter().collect();
+            let is_lock = |request: &&Request| matches!(request, Request::Lock { .. } | Request::Reclaim { .. });
+            let locks: Vec<&Request> = sent.iter().filter(is_lock).collect();
+            let Some(Request::Lock { tag, lock: first }) = locks.first() else { panic!("{locks:?}") };
+            assert_eq!(*first, shared, "before anything is reclaimed");
+            let rest = LockRequest { start: 10, end: 99, wait: false, ..lock(LockKind::Unlock) };
+            assert!(locks.iter().any(|one| matches!(one, Request::Lock { lock, .. } if *lock == rest)), "{locks:?}");
+            state.arrived(Reply::Locked { tag: *tag });
+            assert_eq!(state.locks.all(), [shared]);
+            assert!(!state.has_lost_lock(Ino(5)) && state.cancelled.is_empty());
+        }
+    }
+
+    #[test]
+    fn who_cannot_have_back_what_it_had_has_lost_it() {
+        let mut state = State::new();
+        let output = connected(&mut state);
+        let ask = |state: &mut State, kind| state.ask(|tag| Request::Lock { tag, lock: lock(kind) });
+        let tag = ask(&mut state, LockKind::Exclusive);
+        state.arrived(Reply::Locked { tag });
+        state.take_reply(tag);
+        let tag = ask(&mut state, LockKind::Shared);
+        state.forget(tag);
+        state.arrived(Reply::Locked { tag });
+        assert_eq!(asked(&output), [LockKind::Exclusive, LockKind::Shared, LockKind::Exclusive]);
+        state.arrived(Reply::Error { tag: tag + 1, csn: Csn(0), errno: Errno(11) });
+        assert!(state.has_lost_lock(Ino(5)) && state.locks.all().is_empty());
+    }
+
+    /// `--on-disconnect=error`: the server may have given it just before the connection ended.
+    #[test]
+    fn a_lock_that_was_answered_with_an_error_is_not_kept() {
+        let mut state = State::new();
+        let _output = connected(&mut state);
+        let tag = state.ask(|tag| Request::Lock { tag, lock: lock(LockKind::Exclusive) });
+        state.disconnected();
+        state.fail_all(Errno::IO);
+        assert_eq!(state.take_reply(tag), Some(Err(Errno::IO)));
+        assert_eq!(asked(&connected(&mut state)), [LockKind::Unlock]);
+    }
+
+    #[test]
+    fn an_outcome_of_a_session_that_is_gone_is_nobody_elses() {
+        let mut state = State::new();
+        let _output = connected(&mut state);
+        let first = state.submit(nothing(), Vec::new());
+        state.disconnected();
+        state.begin_anew();
+        let second = state.submit(nothing(), Vec::new());
+        assert!(state.take_outcome(second).is_none());
+        assert_eq!(state.take_outcome(first).map(|(outcome, _)| outcome), Some(Err(Errno::STALE)));
+    }
+
+    fn nothing() -> Interval {
+        let (reads, creds, steps) = (vec![], vec![], vec![]);
+        Interval { number: 0, base: Csn(0), after: bluefs::Runs::new(), reads, creds, steps }
+    }
+
     #[test]
     fn outcomes_that_nobody_waits_for_are_not_kept() {
         let mut state = State::new();
         let _output = connected(&mut state);
-        let interval = bluefs::Interval {
-            number: 0,
-            base: Csn(0),
-            after: bluefs::Runs::new(),
-            reads: vec![],
-            creds: vec![],
-            steps: vec![],
-        };
-        let numbers = [0, 1].map(|_| state.submit(interval.clone(), Vec::new()));
+        let numbers = [0, 1].map(|_| state.submit(nothing(), Vec::new()));
         let outcome = || Outcome::Committed { csn: Csn(1), effects: vec![] };
         state.abandon(numbers[0]);
         numbers.iter().for_each(|&number| state.arrived(Reply::Decided { number, outcome: outcome() }));

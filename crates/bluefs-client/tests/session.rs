@@ -214,6 +214,31 @@ fn who_waits_can_give_up() {
 }
 
 #[test]
+fn who_waits_can_give_up_also_while_others_hear_from_the_server_all_the_time() {
+    const OVER_AFTER: Duration = Duration::from_secs(10);
+    let dir = tempfile::tempdir().expect("a directory");
+    let (server, at) = serve(&dir.path().join("store"));
+    let connect = || Client::connect(at.clone(), None, OnDisconnect::Block).expect("a session");
+    let (a, b) = (connect(), connect());
+    let ino = create(&a, "file");
+    let lock = |wait| LockRequest { ino, owner: 1, kind: LockKind::Exclusive, start: 0, end: u64::MAX, wait };
+    assert_eq!(a.lock(lock(false), &never), Ok(()));
+    let (is_over, begun) = (AtomicBool::new(false), std::time::Instant::now());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) && begun.elapsed() < OVER_AFTER {
+                b.ask(&Cred::root(), Query::Space, &never).expect("an answer");
+            }
+        });
+        assert_eq!(b.lock(lock(true), &|| true), Err(Errno(4)), "EINTR");
+        is_over.store(true, Ordering::SeqCst);
+    });
+    assert!(begun.elapsed() < OVER_AFTER);
+    drop((a, b));
+    server.stop();
+}
+
+#[test]
 fn an_open_file_without_a_name_stays_until_it_is_closed_everywhere() {
     let dir = tempfile::tempdir().expect("a directory");
     let (server, at) = serve(&dir.path().join("store"));

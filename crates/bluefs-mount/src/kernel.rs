@@ -516,13 +516,14 @@ impl Front for Kernel {
         drop(told);
         sure.into_iter().for_each(|(ino, _)| self.forget_attributes(ino));
         let has_pages = self.pages.change_group(group);
-        has_names || has_arriving || has_pages
+        has_names || has_arriving || has_pages || self.stores.any_late(group)
     }
 
     fn forget_contents(&self, group: Option<Group>) {
         self.forget_arriving(group);
         self.expire_names(group);
         self.forget_pages(|ino| group.is_none_or(|group| ino.group() == group));
+        self.stores.wait_for_group(group);
     }
 
     fn others_changed(&self, keys: &[Key]) {

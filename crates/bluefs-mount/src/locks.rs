@@ -97,8 +97,8 @@ impl Volume {
         let call = wanted.call(caller, self.handles.has_asked_through_another(ino, owner, handle));
         let (start, end) = wanted.bytes(call);
         let lock = LockRequest { ino, owner, kind, start, end, wait };
-        if kind == LockKind::Unlock {
-            // Who gets the lock next is to see what was stored under it.
+        if kind != LockKind::Exclusive {
+            // Who gets the lock next, or shares it from now on, is to see what was stored under it.
             self.flush_stores(caller, ino);
         }
         let is_flock = matches!(call, LockCall::Flock | LockCall::Unknown);
@@ -107,7 +107,10 @@ impl Volume {
         let until = Instant::now() + CLOSING_MAX;
         let taken = loop {
             let given_back = self.handles.flocks_given_back();
-            let taken = self.client.lock(lock, &|| self.stops_waiting(caller));
+            let taken = match kind {
+                LockKind::Unlock => self.client.unlock(lock, &|| self.stops_waiting(caller)),
+                _ => self.client.lock(lock, &|| self.stops_waiting(caller)),
+            };
             // A lock of somebody here goes with the open file, of which the kernel tells behind the end of `close`.
             let may_go = is_flock && taken == Err(AGAIN) && Instant::now() < until;
             if !may_go || !self.handles.wait_for_flock(ino, owner, given_back, until) {

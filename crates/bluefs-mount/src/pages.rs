@@ -52,6 +52,8 @@ struct File {
     reading: Vec<(u64, u64, u64)>,
     /// The kernel is being told to forget.
     is_leaving: bool,
+    /// How many calls cut it just now: until they are answered the kernel writes nothing back of it.
+    cutting: usize,
     /// Until when pages may be kept.
     until: Option<Instant>,
 }
@@ -64,7 +66,7 @@ impl File {
     }
 
     fn is_unused(&self) -> bool {
-        self.open.is_empty() && !self.is_leaving && self.reading.is_empty()
+        self.open.is_empty() && !self.is_leaving && self.reading.is_empty() && self.cutting == 0
     }
 
     /// Everything but what is being read: offsets and lengths.
@@ -153,13 +155,13 @@ impl Pages {
     }
 
     /// Has the kernel forget the pages that it may not keep. `forget` tells it, by offset and length (0: to the end),
-    /// and may wait. When this returns it has none.
+    /// and may wait. When this returns it has none, but of files that are being cut.
     pub fn forget(&self, of: impl Fn(Ino) -> bool, forget: impl Fn(Ino, u64, u64)) {
         let _one = self.forgetting.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let next = {
                 let mut files = self.files();
-                let next = files.files.iter_mut().find(|(ino, file)| of(**ino) && file.is_old);
+                let next = files.files.iter_mut().find(|(ino, file)| of(**ino) && file.is_old && file.cutting == 0);
                 next.map(|(ino, file)| {
                     (file.is_old, file.is_leaving) = (false, true);
                     // What is told meanwhile is told of other pages, or of the same for a moment.
@@ -176,6 +178,19 @@ impl Pages {
             }
             self.left.notify_all();
         }
+    }
+
+    /// A file is being cut until what is returned goes. The kernel writes nothing back meanwhile, and to forget a page
+    /// waits for that: a new connection, which has all pages forgotten, would wait for the call, and the call for the
+    /// connection. So pages of this file are forgotten behind it ([`Pages::is_old`]).
+    pub fn cut(&self, ino: Ino) -> Cut<'_> {
+        self.files().files.entry(ino).or_default().cutting += 1;
+        Cut(self, ino)
+    }
+
+    /// Whether the kernel has pages of a file that it has to forget.
+    pub fn is_old(&self, ino: Ino) -> bool {
+        self.files().files.get(&ino).is_some_and(|file| file.is_old)
     }
 
     /// A READ has arrived. It is one until what is returned goes.
@@ -289,6 +304,19 @@ impl Pages {
         if let Some(file) = self.files().files.get_mut(&ino) {
             file.until = file.until.max(Some(Instant::now() + sure));
         }
+    }
+}
+
+/// A file that is being cut.
+pub struct Cut<'p>(&'p Pages, Ino);
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        let files = &mut self.0.files().files;
+        if let Some(file) = files.get_mut(&self.1) {
+            file.cutting -= 1;
+        }
+        tidy(files, self.1);
     }
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use bluefs::op::{Content, Failure, Inode, SetAttr, STEPS_MAX};
 use bluefs::query::{Answer, Query};
-use bluefs::{Change, Cred, Csn, Errno, Ino, Key};
+use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Key};
 use fuser::ReplyWrite;
 
 use crate::caller::Caller;
@@ -27,6 +27,9 @@ use crate::filesystem::{Volume, ENDING_WAITS_MAX};
 const ANSWERED_AFTER: Duration = Duration::from_millis(300);
 /// How often whoever waits for such a write looks whether to give up.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// So often it is looked how long a file is, while others change it. Then what was stored is written nevertheless.
+const LOOKS_AT_LENGTH_MAX: usize = 8;
 
 /// If the bytes that were stored are in no more parts than these, they are written without the rest of the page.
 const PARTS_FEW: usize = 64;
@@ -57,6 +60,14 @@ struct File {
 struct Files {
     files: BTreeMap<Ino, File>,
     last: u64,
+}
+
+impl Files {
+    fn any_late(&self, group: Option<Group>) -> bool {
+        let Some(numbers) = group.map(Group::inodes) else { return false };
+        let mut files = self.files.range(Ino(numbers.start)..Ino(numbers.end));
+        files.any(|(_, file)| !file.late.is_empty())
+    }
 }
 
 /// Of all files.
@@ -126,6 +137,26 @@ impl Stores {
                 return;
             }
             files = self.made.wait_timeout(self.files(), LOOK_EVERY).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Whether something of a group's files was answered and is not made; `None`: it does not matter.
+    pub fn any_late(&self, group: Option<Group>) -> bool {
+        self.files().any_late(group)
+    }
+
+    /// A lease is about to be given back: what was stored under it is written before whatever others write then. It is
+    /// waited for as long as a write is before it is answered, and no longer: two machines that both write back wait
+    /// for each other's lease.
+    pub fn wait_for_group(&self, group: Option<Group>) {
+        let until = Instant::now() + ANSWERED_AFTER;
+        let mut files = self.files();
+        while files.any_late(group) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            files = self.made.wait_timeout(files, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -234,10 +265,8 @@ impl Volume {
         if self.client.has_lost_lock(ino) {
             return Err(Errno::IO);
         }
-        // Whose file was cut has nothing to write behind its end.
-        let inode = self.inode_now(ino, gives_up)?;
         let Stored { offset, data, parts } = stored;
-        let data = &data[..inode.size.saturating_sub(*offset).min(data.len() as u64) as usize];
+        let (_, data) = self.within_file(ino, *offset, data, gives_up)?;
         if data.is_empty() {
             return Ok(());
         }
@@ -252,19 +281,61 @@ impl Volume {
             }
         }
         let parts = parts.as_ref().ok_or(Errno::IO)?;
+        for _ in 0..LOOKS_AT_LENGTH_MAX {
+            let (now, data) = self.within_file(ino, *offset, &stored.data, gives_up)?;
+            if self.write_parts(ino, *offset, data, parts, (now, vec![Key::Data(ino)]), gives_up)? {
+                return Ok(());
+            }
+            // Others have changed the file since: they may have cut it.
+        }
+        let (_, data) = self.within_file(ino, *offset, &stored.data, gives_up)?;
+        match self.write_parts(ino, *offset, data, parts, (Csn(0), vec![]), gives_up)? {
+            true => Ok(()),
+            false => Err(Errno::IO),
+        }
+    }
+
+    /// What of these bytes lies within the file, and in which state. Whose file was cut has nothing to write behind its
+    /// end.
+    fn within_file<'d>(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &'d [u8],
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<(Csn, &'d [u8]), Errno> {
+        let known = self.client.known_at(&Cred::root(), &Query::Inode(ino)).map(|(now, known, _)| (now, known));
+        let (now, answer) = match known {
+            Some((now, known)) => (now, known?),
+            None => self.client.ask(&Cred::root(), Query::Inode(ino), gives_up)?,
+        };
+        let Answer::Inode(_, inode) = answer else { return Err(Errno::IO) };
+        Ok((now, &data[..inode.size.saturating_sub(offset).min(data.len() as u64) as usize]))
+    }
+
+    /// Writes these parts. False: others have changed what was read since.
+    fn write_parts(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        parts: &[(usize, usize)],
+        since: (Csn, Vec<Key>),
+        gives_up: &dyn Fn() -> bool,
+    ) -> Result<bool, Errno> {
         let write = |(begin, len): &(usize, usize)| {
             let bytes = data.get(*begin..data.len().min(begin + len)).filter(|bytes| !bytes.is_empty())?;
-            Some(Change::Write { ino, offset: *offset + *begin as u64, content: Content::Inline(bytes.to_vec()) })
+            Some(Change::Write { ino, offset: offset + *begin as u64, content: Content::Inline(bytes.to_vec()) })
         };
         let writes: Vec<Change> = parts.iter().map_while(write).collect();
         for writes in writes.chunks(STEPS_MAX) {
-            match self.write_since(writes.to_vec(), (Csn(0), vec![]), gives_up)? {
+            match self.write_since(writes.to_vec(), since.clone(), gives_up)? {
                 Ok(()) => {}
                 Err(Failure::Refused { errno, .. }) => return Err(errno),
-                Err(_) => return Err(Errno::IO),
+                Err(_) => return Ok(false),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// With the rights of root: who has a file open to be written may write it.
@@ -277,13 +348,6 @@ impl Volume {
         let told = self.client.change_since(&Cred::root(), changes, since, gives_up);
         self.space_changed();
         Ok(told?.map(|told| self.kernel.changed(told.changed())))
-    }
-
-    fn inode_now(&self, ino: Ino, gives_up: &dyn Fn() -> bool) -> Result<Inode, Errno> {
-        match self.client.look(&Cred::root(), Query::Inode(ino), gives_up)? {
-            Answer::Inode(_, inode) => Ok(inode),
-            _ => Err(Errno::IO),
-        }
     }
 
     /// Notes which state a file's pages show now, if there is a lease.
@@ -308,11 +372,19 @@ impl Volume {
             self.kernel.stores.wait(ino, &|| self.is_given_up(caller));
         }
         let set_all = || self.change(caller, Change::SetAttr { ino, set });
-        let told = match cuts {
-            true => keeping_pages(set_all),
-            false => set_all(),
-        };
-        self.changed(caller, ino, told?)
+        if !cuts {
+            return self.changed(caller, ino, set_all()?);
+        }
+        let cut = self.kernel.pages.cut(ino);
+        let set = keeping_pages(set_all).and_then(|told| self.changed(caller, ino, told));
+        drop(cut);
+        if self.kernel.pages.is_old(ino) {
+            // It waits until the call is answered. Without a thread they are forgotten with the next ones.
+            let kernel = self.kernel.clone();
+            let forget = move || kernel.forget_pages(|other| other == ino);
+            let _ = std::thread::Builder::new().name("pages".to_owned()).spawn(forget);
+        }
+        set
     }
 
     /// Has the kernel write back what may be stored in a file's pages: another machine is to see it. Whether it was

@@ -113,6 +113,7 @@ impl Invitations {
 
     /// Makes one. Says its number and its secret, which is kept nowhere.
     pub fn add(&self, volume: &str, read_only: bool, expires: Option<u64>) -> io::Result<(u64, [u8; 32])> {
+        let _alone = self.alone()?;
         let mut all = self.all()?;
         let (number, secret) = (u64::from_le_bytes(random_bytes()) >> 32 | 1 << 32, random_bytes::<32>());
         all.push(Invitation { number, volume: volume.to_owned(), read_only, expires, secret: sha256(&secret) });
@@ -122,11 +123,20 @@ impl Invitations {
 
     /// Takes one away. `false`: there is none of this number.
     pub fn withdraw(&self, number: u64) -> io::Result<bool> {
+        let _alone = self.alone()?;
         let mut all = self.all()?;
         let before = all.len();
         all.retain(|invitation| invitation.number != number);
         self.write(&all)?;
         Ok(all.len() != before)
+    }
+
+    /// Whoever changes the invitations does so alone, as long as this is open.
+    fn alone(&self) -> io::Result<File> {
+        let path = self.path.with_extension("lock");
+        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        file.lock()?;
+        Ok(file)
     }
 
     fn write(&self, all: &[Invitation]) -> io::Result<()> {
@@ -196,6 +206,25 @@ mod tests {
         let (number, secret) = all.add("work", false, None).expect("made");
         assert!(all.check(b"work", &secret, Time(0)).is_some_and(|grant| grant.invitation == number));
         assert!(all.stands(number, Time(0)), "what was read a moment ago does not know it");
+    }
+
+    #[test]
+    fn two_that_invite_at_once_lose_nothing() {
+        const EACH: usize = 4;
+        const AT_ONCE: usize = 5;
+        let dir = tempfile::tempdir().expect("a directory");
+        let add = || {
+            let all = Invitations::of(dir.path());
+            (0..EACH).map(|_| all.add("work", false, None).expect("made").0).collect::<Vec<u64>>()
+        };
+        let made: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(add)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let all = Invitations::of(dir.path());
+        let numbers: Vec<u64> = all.all().expect("read").into_iter().map(|one| one.number).collect();
+        assert!(made.len() == AT_ONCE * EACH && made.iter().all(|number| numbers.contains(number)));
+        assert!(all.withdraw(made[0]).expect("written") && !all.stands(made[0], Time(0)));
     }
 
     #[test]

@@ -61,12 +61,16 @@ pub struct Locks {
     /// Who may have locks that are not known here, and until when that is waited for.
     unknown: BTreeSet<SessionId>,
     unknown_until: Millis,
+    /// Nobody is waited for longer than until then, however often connections end.
+    unknown_at_most: Millis,
 }
 
 impl Locks {
-    /// A server that was started again: these sessions may have locks of its predecessor.
-    pub fn restarted(unknown: BTreeSet<SessionId>, until: Millis) -> Locks {
-        Locks { unknown, unknown_until: until, ..Locks::default() }
+    /// A server that was started again: these sessions may have locks of its predecessor. They are waited for until
+    /// then, and once more as long if their connections end meanwhile.
+    pub fn restarted(unknown: BTreeSet<SessionId>, now: Millis, kept: Millis) -> Locks {
+        let (unknown_until, unknown_at_most) = (now + kept, now + 2 * kept);
+        Locks { unknown, unknown_until, unknown_at_most, ..Locks::default() }
     }
 
     /// Until when it may be that no lock is given.
@@ -96,7 +100,7 @@ impl Locks {
     /// The connection of a session has ended. If it has not reclaimed its locks, it is waited for until it is over.
     pub fn disconnected(&mut self, session: SessionId, over: Millis) {
         if self.unknown.contains(&session) {
-            self.unknown_until = self.unknown_until.max(over);
+            self.unknown_until = self.unknown_until.max(over).min(self.unknown_at_most);
         }
     }
 
@@ -315,7 +319,7 @@ mod tests {
 
     #[test]
     fn nobody_gets_a_lock_before_all_that_may_have_some_have_reclaimed_them() {
-        let mut locks = Locks::restarted(BTreeSet::from([A, B]), 100);
+        let mut locks = Locks::restarted(BTreeSet::from([A, B]), 0, 100);
         assert_eq!(locks.request(A, 1, lock(LockKind::Exclusive, 0, 0, false)), Locked::Waits, "nobody knows");
         assert_eq!(locks.request(A, 2, lock(LockKind::Exclusive, 0, 0, true)), Locked::Waits);
         assert_eq!(locks.request(A, 3, lock(LockKind::Exclusive, 30, 39, false)), Locked::Waits);
@@ -336,13 +340,26 @@ mod tests {
 
     #[test]
     fn who_does_not_come_back_is_not_waited_for_for_ever() {
-        let mut locks = Locks::restarted(BTreeSet::from([A]), 100);
+        let mut locks = Locks::restarted(BTreeSet::from([A]), 0, 100);
         assert_eq!(locks.request(B, 1, lock(LockKind::Exclusive, 0, 0, true)), Locked::Waits);
         locks.disconnected(A, 110);
         locks.disconnected(B, 120);
         locks.tick(109);
         assert_eq!(locks.give(), []);
         locks.tick(110);
+        assert_eq!(locks.give(), [(B, 1, true)]);
+    }
+
+    #[test]
+    fn who_comes_and_goes_is_not_waited_for_for_ever() {
+        let mut locks = Locks::restarted(BTreeSet::from([A]), 0, 100);
+        assert_eq!(locks.request(B, 1, lock(LockKind::Exclusive, 0, 0, false)), Locked::Waits);
+        for now in [90, 180, 199] {
+            locks.tick(now);
+            assert_eq!(locks.give(), []);
+            locks.disconnected(A, now + 100);
+        }
+        locks.tick(200);
         assert_eq!(locks.give(), [(B, 1, true)]);
     }
 

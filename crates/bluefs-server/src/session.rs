@@ -1,10 +1,10 @@
 //! What the server keeps of a session while it runs.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use bluefs::lease::{Millis, Ticket};
 use bluefs::session::Session;
-use bluefs::Csn;
+use bluefs::{Csn, Group};
 use bluefs_store::SessionRow;
 use bluefs_wire::Request;
 
@@ -16,10 +16,14 @@ pub const KEPT_MS: Millis = 30_000;
 const PARKED_MAX: usize = 4096;
 /// Bytes that a session may have staged.
 pub const STAGED_BYTES_MAX: usize = 64 << 20;
+/// What is counted for each of these contents, beside their bytes.
+pub const STAGED_ROW_BYTES: usize = 128;
 /// The same of all sessions of one invitation.
 pub const STAGED_OF_ONE_BYTES_MAX: usize = 1 << 30;
 /// Bytes of messages that may wait behind an interval that waits: all that may be staged, and a large interval.
 const PARKED_BYTES_MAX: usize = 96 << 20;
+/// Groups of numbers that a session may have been lent, and of which it has used none.
+pub const LENT_UNUSED_MAX: usize = 256;
 /// Requests for exclusive leases of one session that may wait.
 pub const WANTED_MAX: usize = 64;
 /// How long a request for exclusive leases waits, ms.
@@ -83,13 +87,16 @@ pub struct Live {
     /// An interval that waits for leases of others, and what came behind it.
     pub parked: Parked,
     pub staged_bytes: usize,
+    /// Groups that were lent on this server's run, and of which no number is used yet.
+    pub lent_unused: BTreeSet<Group>,
     pub wanted: Vec<Wanted>,
 }
 
 impl Live {
     pub fn new(row: SessionRow, session: Session, now: Millis) -> Live {
-        let (parked, wanted) = (Parked::default(), Vec::new());
-        Live { row, session, connection: None, told: Csn(0), gone_since: now, parked, staged_bytes: 0, wanted }
+        let (parked, lent_unused, wanted) = (Parked::default(), BTreeSet::new(), Vec::new());
+        let (connection, told, staged_bytes) = (None, Csn(0), 0);
+        Live { row, session, connection, told, gone_since: now, parked, staged_bytes, lent_unused, wanted }
     }
 
     /// Whether it has been without a connection for too long.

@@ -19,7 +19,8 @@ use crate::figures::VolumeFigures;
 use crate::locks::{Locked, Locks};
 use crate::makers::Makers;
 use crate::session::{
-    Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, STAGED_BYTES_MAX, STAGED_OF_ONE_BYTES_MAX, WANTED_MAX,
+    Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, LENT_UNUSED_MAX, STAGED_BYTES_MAX, STAGED_OF_ONE_BYTES_MAX,
+    STAGED_ROW_BYTES, WANTED_MAX,
 };
 use crate::untold::Untold;
 use crate::versions;
@@ -88,7 +89,7 @@ impl Volume {
         };
         let leases = leases.with_quiet(QUIET_MS);
         let (versions, untold) = (Versions::new(csn, VERSIONS_HELD_MAX), Untold::new(csn));
-        let (locks, staged) = (Locks::restarted(leased, now.millis + KEPT_MS), Staged::new());
+        let (locks, staged) = (Locks::restarted(leased, now.millis, KEPT_MS), Staged::new());
         Ok(Volume {
             id,
             csn,
@@ -287,7 +288,7 @@ impl Volume {
                     None => self.send(session, Reply::Leased { tag, granted: false }, actions),
                 }
             }
-            Request::Lend { tag } => self.lend(batch, session, tag, actions)?,
+            Request::Lend { tag } => return self.lend(batch, session, tag, actions),
             Request::Lock { tag, lock } => {
                 if lock.start > lock.end {
                     return Ok(Some((Refusal::Protocol, "a lock ends before it begins")));
@@ -383,6 +384,7 @@ impl Volume {
         self.leases.end(session);
         self.orphans.values_mut().for_each(|who| _ = who.remove(&session));
         batch.set_session(self.id, session, None)?;
+        batch.forget_lent(self.id, |session| self.sessions.contains_key(&session))?;
         self.free(batch)?;
         self.give_locks(batch, actions)?;
         self.retry(batch, now, actions)
@@ -451,18 +453,32 @@ impl Volume {
     }
 
     fn stage(&mut self, session: SessionId, id: u64, data: Vec<u8>) -> Refused {
+        if data.is_empty() {
+            return Some((Refusal::Protocol, "nothing is staged"));
+        }
+        let row = if self.staged.contains_key(&(session, id)) { 0 } else { STAGED_ROW_BYTES };
+        let more = data.len() + row;
         let invitation = self.sessions[&session].row.invitation;
         let of_one = self.sessions.values().filter(|live| live.row.invitation == invitation);
-        if of_one.map(|live| live.staged_bytes).sum::<usize>() + data.len() > STAGED_OF_ONE_BYTES_MAX {
+        if of_one.map(|live| live.staged_bytes).sum::<usize>() + more > STAGED_OF_ONE_BYTES_MAX {
             return Some((Refusal::Limit, "too much is staged by this invitation"));
         }
         let live = self.sessions.get_mut(&session).expect("connected");
-        live.staged_bytes += data.len();
+        live.staged_bytes += more;
         if live.staged_bytes > STAGED_BYTES_MAX {
             return Some((Refusal::Limit, "too much is staged"));
         }
         self.staged.entry((session, id)).or_default().extend(data);
         None
+    }
+
+    /// An interval is decided, now or before: the contents that it names are gone, whatever has become of it. The next
+    /// interval may give its own the same numbers, and contents of the same number are put behind one another.
+    fn unstage(&mut self, session: SessionId, interval: &Interval) {
+        let live = self.sessions.get_mut(&session).expect("connected");
+        for bytes in interval.staged().filter_map(|id| self.staged.remove(&(session, id))) {
+            live.staged_bytes -= bytes.len() + STAGED_ROW_BYTES;
+        }
     }
 
     fn acknowledge(&mut self, batch: &mut Batch, session: SessionId, number: u64) -> Result<(), StoreError> {
@@ -478,7 +494,15 @@ impl Volume {
         session: SessionId,
         tag: u64,
         actions: &mut Vec<Action>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Refused, StoreError> {
+        let live = self.sessions.get_mut(&session).expect("connected");
+        if live.row.read_only {
+            self.send(session, Reply::Error { tag, csn: self.csn, errno: Errno::ROFS }, actions);
+            return Ok(None);
+        }
+        if live.lent_unused.len() >= LENT_UNUSED_MAX {
+            return Ok(Some((Refusal::Limit, "too many numbers are lent and not used")));
+        }
         let (group, changes) = {
             let view = View::new(&*batch, self.id, &self.staged);
             let mut overlay = Overlay::new(&view);
@@ -486,14 +510,15 @@ impl Volume {
                 Ok(group) => (group, overlay.into_changes()),
                 Err(Stop::Refused(errno)) => {
                     self.send(session, Reply::Error { tag, csn: self.csn, errno }, actions);
-                    return Ok(());
+                    return Ok(None);
                 }
                 Err(Stop::Broken(error)) => return Err(error),
             }
         };
         batch.write(self.id, &changes)?;
+        self.sessions.get_mut(&session).expect("connected").lent_unused.insert(group);
         self.send(session, Reply::Lent { tag, group }, actions);
-        Ok(())
+        Ok(None)
     }
 
     fn submit(
@@ -523,6 +548,7 @@ impl Volume {
                 }
             },
         };
+        self.unstage(session, &interval);
         self.send(session, Reply::Decided { number, outcome }, actions);
         Ok(None)
     }
@@ -586,10 +612,8 @@ impl Volume {
         self.makers.made(session, &effects);
         let outcome = Outcome::Committed { csn: self.csn, effects };
         batch.set_outcome(self.id, session, number, &outcome)?;
-        for id in &changes.unstaged {
-            let used = self.staged.remove(&(session, *id)).map_or(0, |bytes| bytes.len());
-            self.sessions.get_mut(&session).expect("connected").staged_bytes -= used;
-        }
+        let live = self.sessions.get_mut(&session).expect("connected");
+        changes.lent.keys().for_each(|group| _ = live.lent_unused.remove(group));
         self.invalidate(session, number, &changes, now, actions);
         for ino in changes.orphans {
             let is_alone = self.makers.removed(session, ino);
@@ -724,13 +748,18 @@ fn tell(untold: &Untold, session: SessionId, live: &mut Live, csn: Csn, actions:
     actions.extend(parts.map(|reply| Action::Send(connection, reply)));
 }
 
-/// The new values of keys that were changed.
+/// The new values of keys that were changed; unknown are those for which there is no room in a reply.
 fn values<T: Tree>(tree: &T, keys: Vec<Key>) -> Result<Vec<(Key, Value)>, T::Error> {
+    const ROOM_BYTES: usize = 1 << 20;
+    let mut room = ROOM_BYTES;
     let value = |key: Key| {
         let value = match &key {
+            _ if room == 0 => Value::Unknown,
             Key::Name(dir, name) => Value::Entry(tree.entry(*dir, name)?.map(|entry| entry.ino)),
             other => Value::Inode(tree.inode(other.ino())?),
         };
+        let target = if let Value::Inode(Some(inode)) = &value { inode.target.len() } else { 0 };
+        room = room.saturating_sub(std::mem::size_of::<Value>() + target);
         Ok((key, value))
     };
     keys.into_iter().map(value).collect()

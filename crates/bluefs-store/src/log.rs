@@ -284,20 +284,22 @@ impl Scan<'_> {
             return Err(StoreError::Damaged(format!("its state ends at record {state}, its log begins at {log}")));
         }
         let (mut at, mut next) = (0, first);
-        while let Some((place, predecessor, record)) = record_at(&bytes[at..]) {
-            if place.number != next || self.last.is_some_and(|last| last.checksum != predecessor) {
-                return Err(StoreError::Damaged(format!("record {next} of its log is another one")));
+        loop {
+            while let Some((place, predecessor, record)) = record_at(&bytes[at..]) {
+                if place.number != next || self.last.is_some_and(|last| last.checksum != predecessor) {
+                    return Err(StoreError::Damaged(format!("record {next} of its log is another one")));
+                }
+                self.take(place, predecessor, record)?;
+                next += 1;
+                at += record.len();
             }
-            self.take(place, predecessor, record)?;
-            next += 1;
-            at += record.len();
-        }
-        // Zeros were written ahead. That a record is missing shows in front of the next segment by its number, and at
-        // the end in the witness.
-        let rest = &bytes[at..];
-        if let Some(last) = rest.iter().rposition(|byte| *byte != 0) {
+            // Zeros were written ahead. That a record is missing shows in front of the next segment by its number, and
+            // at the end in the witness.
+            let rest = &bytes[at..];
+            let Some(last) = rest.iter().rposition(|byte| *byte != 0) else { break };
             let rest = &rest[..(last + 1).next_multiple_of(ALIGN).min(rest.len())];
-            self.damaged_at(rest, next, is_last)?;
+            let Some(goes_on) = self.damaged_at(rest, next, is_last)? else { break };
+            (at, next, self.last) = (at + goes_on, self.applied.number + 1, Some(self.applied));
         }
         if self.last.is_none() && next == self.applied.number + 1 {
             self.last = Some(Place { number: next - 1, checksum: self.applied.checksum });
@@ -322,24 +324,55 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Behind the last good record there is something else. A record behind it shows that it was complete once.
-    fn damaged_at(&mut self, rest: &[u8], number: u64, is_last: bool) -> Result<(), StoreError> {
-        let later = (ALIGN..rest.len()).step_by(ALIGN).filter_map(|at| record_at(&rest[at..]));
-        let followed = later.into_iter().any(|(place, _, _)| place.number > number);
-        let needed = number > self.applied.number;
-        if needed && (followed || !is_last) {
-            return Err(StoreError::Damaged(format!("record {number} of its log is damaged")));
+    /// Behind the last good record there is something else. A record behind it shows that it was complete once. Of
+    /// records that the state has none is needed: then it is said where the first one is that it has not, if there is
+    /// one.
+    fn damaged_at(&mut self, rest: &[u8], number: u64, is_last: bool) -> Result<Option<usize>, StoreError> {
+        let damaged = || StoreError::Damaged(format!("record {number} of its log is damaged"));
+        if number <= self.applied.number {
+            let (next, predecessor) = (self.applied.number + 1, Some(self.applied.checksum));
+            let goes_on = places(rest, 0, |place| place.0 == next && predecessor == Some(place.1)).next();
+            if goes_on.is_none() && places(rest, 0, |place| place.0 > self.applied.number).next().is_some() {
+                return Err(damaged());
+            }
+            self.found.notes.push(format!("record {number} of the log is damaged: the state has it"));
+            return Ok(goes_on);
+        }
+        if !is_last || was_followed(rest, number, self.last.map(|last| last.checksum)) {
+            return Err(damaged());
         }
         let bytes = rest.len();
-        self.found.notes.push(if needed {
-            format!(
-                "record {number} of the log is incomplete ({bytes} bytes): it was never acknowledged, and is dropped"
-            )
-        } else {
-            format!("record {number} of the log is damaged: the state has it")
-        });
-        Ok(())
+        self.found.notes.push(format!(
+            "record {number} of the log is incomplete ({bytes} bytes): it was never acknowledged, and is dropped"
+        ));
+        Ok(None)
     }
+}
+
+/// Where whole records begin of which the number and the checksum of the predecessor are such, from a place on.
+fn places<'b>(
+    bytes: &'b [u8],
+    from: usize,
+    is_such: impl Fn((u64, u32)) -> bool + 'b,
+) -> impl Iterator<Item = usize> + 'b {
+    let from = from.next_multiple_of(ALIGN);
+    (from..bytes.len().saturating_sub(HEADER_BYTES - 1)).step_by(ALIGN).filter(move |&at| {
+        // Most places are told by their number: checksums take time.
+        let (number, predecessor) = (long(bytes, at + 8), word(bytes, at + 16));
+        number <= NUMBER_MAX && is_such((number, predecessor)) && record_at(&bytes[at..]).is_some()
+    })
+}
+
+/// Whether there are records behind the one that begins here and is not whole. What it holds is its client's: that may
+/// look like a record, too. So as long as its header is as it should be, those count that stand behind its end, and its
+/// successor wherever it stands, which has its checksum.
+fn was_followed(rest: &[u8], number: u64, predecessor: Option<u32>) -> bool {
+    let behind = |from: usize| places(rest, from, move |place| place.0 > number).next().is_some();
+    if rest.len() < HEADER_BYTES || long(rest, 8) != number || predecessor.is_some_and(|own| own != word(rest, 16)) {
+        return behind(ALIGN);
+    }
+    let (len, checksum) = (word(rest, 0) as usize, word(rest, 4));
+    behind(HEADER_BYTES + len) || places(rest, ALIGN, |place| place == (number + 1, checksum)).next().is_some()
 }
 
 fn open(disk: &dyn Disk, name: &str) -> Result<Arc<dyn DiskFile>, StoreError> {
@@ -370,4 +403,67 @@ fn read_witness(witness: &dyn DiskFile) -> Result<u64, StoreError> {
         (crc32fast::hash(&slot[..8]) == word(slot, 8)).then(|| long(slot, 0))
     };
     Ok([0, SLOT_BYTES].into_iter().filter_map(slot).max().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash_disk::CrashDisk;
+
+    fn puts(value: &[u8]) -> Puts {
+        Puts::from([(b"key".to_vec(), Some(value.to_vec()))])
+    }
+
+    /// Some records, each behind the one before.
+    fn records(values: &[&[u8]]) -> Vec<(Place, Vec<u8>)> {
+        let mut last = Place::default();
+        let mut record = |value: &&[u8]| {
+            let record = encode(last, &puts(value));
+            last = record.0;
+            record
+        };
+        values.iter().map(&mut record).collect()
+    }
+
+    fn opened(segment: &[u8], applied: Place) -> Result<(Log, Found), StoreError> {
+        let disk = CrashDisk::new();
+        open(&disk, &name_of(1)).expect("a file").write(0, segment).expect("written");
+        Log::open(Arc::new(disk), applied)
+    }
+
+    #[test]
+    fn what_looks_like_a_record_within_one_that_is_not_whole_is_none() {
+        let forged = encode(Place { number: 1 << 61, checksum: 0 }, &Puts::new()).1;
+        // One of eight begins where a record may.
+        let contents: Vec<u8> = (0..400).flat_map(|_| forged.iter().chain(&[0])).copied().collect();
+        let records = records(&[b"first", &contents, b"third"]);
+        let whole = [&records[0].1[..], &records[1].1[..]].concat();
+        for kept in [HEADER_BYTES + 1, records[1].1.len() / 2, records[1].1.len() - ALIGN] {
+            let (log, found) = opened(&whole[..records[0].1.len() + kept], Place::default()).expect("only torn");
+            assert_eq!((log.last, found.records), (records[0].0, vec![puts(b"first")]));
+        }
+        let mut damaged = [&whole[..], &records[2].1[..]].concat();
+        for (at, why) in
+            [(0, "its length"), (4, "its checksum"), (8, "its number"), (16, "its predecessor"), (90, "it")]
+        {
+            let at = records[0].1.len() + at;
+            damaged[at] ^= 1;
+            assert!(matches!(opened(&damaged, Place::default()), Err(StoreError::Damaged(_))), "{why}");
+            damaged[at] ^= 1;
+        }
+    }
+
+    #[test]
+    fn a_damaged_record_that_the_state_has_hides_none_that_it_has_not() {
+        let records = records(&[b"first", b"second", b"third", b"fourth"]);
+        let mut segment = records.iter().flat_map(|(_, bytes)| bytes.clone()).collect::<Vec<u8>>();
+        segment[HEADER_BYTES + 8] ^= 1;
+        let (log, found) = opened(&segment, records[1].0).expect("the state has the first one");
+        assert_eq!((log.last, log.end), (records[3].0, segment.len() as u64));
+        assert_eq!(found.records, [puts(b"third"), puts(b"fourth")]);
+        let (log, found) = opened(&segment, records[3].0).expect("the state has all");
+        assert_eq!((log.last, found.records), (records[3].0, vec![]));
+        let other = Place { checksum: 1, ..records[1].0 };
+        assert!(matches!(opened(&segment, other), Err(StoreError::Damaged(_))), "they are not behind that state");
+    }
 }

@@ -108,11 +108,24 @@ impl Batch<'_> {
             self.put(rows::block(volume, *ino, *index), block.clone())?;
         }
         for (group, lent) in &changes.lent {
-            self.set(rows::lent(volume, *group), Some(lent))?;
+            // Of a group without a row none is given: nothing has to be known of one that is used up.
+            self.set(rows::lent(volume, *group), Some(lent).filter(|lent| lent.used != u64::MAX))?;
         }
         if let Some(space) = &changes.space {
             self.set(rows::key(b's', volume, &[]), Some(space))?;
         }
         changes.orphans.iter().try_for_each(|ino| self.put(rows::key(b'o', volume, &[ino.0]), Some(Vec::new())))
+    }
+
+    /// Forgets the numbers that were lent to sessions that are not there any more. They are given to nobody else.
+    pub fn forget_lent(&mut self, volume: VolumeId, is_there: impl Fn(SessionId) -> bool) -> Result<(), StoreError> {
+        let prefix = rows::key(b'l', volume, &[]);
+        for (key, value) in self.range(&prefix, &rows::behind(&prefix), usize::MAX)? {
+            let lent: Lent = rows::meaning(&key, &value)?;
+            if !is_there(lent.session) {
+                self.put(key, None)?;
+            }
+        }
+        Ok(())
     }
 }

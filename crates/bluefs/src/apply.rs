@@ -127,9 +127,15 @@ impl<T: Tree> One<'_, '_, T> {
 
     /// Times of a directory merge by maximum, so that two who create in it do not conflict; its count of links by
     /// difference.
+    /// The time of modification after a change. Changes that come out of the order of their times do not set it back;
+    /// one that lies in the future was chosen (utimensat(2)), and does not outlast a change.
+    fn modified(&self, before: Time) -> Time {
+        before.min(self.context.now).max(self.time)
+    }
+
     fn touch_dir(&mut self, dir: Ino, links: i32) -> Did<(), T::Error> {
         let mut inode = self.view.inode(dir)?;
-        inode.mtime = inode.mtime.max(self.time);
+        inode.mtime = self.modified(inode.mtime);
         inode.ctime = inode.ctime.max(self.time);
         inode.nlink = inode.nlink.saturating_add_signed(links);
         self.view.put_inode(dir, inode);
@@ -186,11 +192,15 @@ impl<T: Tree> One<'_, '_, T> {
     }
 
     fn new_inode(&self, dir: Ino, parent: &Inode, kind: Kind, mode: u16, rdev: u32, target: &[u8]) -> Inode {
+        const GROUP_EXECUTES: u16 = 0o010;
         let inherits = parent.mode & SETGID != 0;
         let gid = if inherits { parent.gid } else { self.cred.gid };
         let mut mode = if kind == Kind::Symlink { 0o777 } else { mode & 0o7777 };
         if inherits && kind == Kind::Dir {
             mode |= SETGID;
+        } else if inherits && !self.cred.is_root() && !self.cred.in_group(gid) && mode & GROUP_EXECUTES != 0 {
+            // A program with the rights of a group that its maker is not in: chmod(2) would not make one either.
+            mode &= !SETGID;
         }
         Inode {
             kind,
@@ -449,7 +459,7 @@ impl<T: Tree> One<'_, '_, T> {
             self.grow(inode, -(gone as i64))?;
         }
         inode.size = size;
-        inode.mtime = inode.mtime.max(self.time);
+        inode.mtime = self.modified(inode.mtime);
         inode.mode = mode_after_write(self.cred, inode);
         self.view.touch(Key::Data(ino));
         Ok(())
@@ -497,7 +507,7 @@ impl<T: Tree> One<'_, '_, T> {
         self.grow(&mut inode, more)?;
         if !data.is_empty() {
             inode.size = inode.size.max(end);
-            inode.mtime = inode.mtime.max(self.time);
+            inode.mtime = self.modified(inode.mtime);
             let mode = mode_after_write(self.cred, &inode);
             if mode != inode.mode {
                 inode.mode = mode;
@@ -531,6 +541,9 @@ impl<T: Tree> One<'_, '_, T> {
         let mut inode = self.view.inode(ino)?;
         self.writable_file(&inode)?;
         let end = offset.checked_add(len).filter(|_| len > 0).ok_or(Errno::INVAL)?.min(FILE_BYTES_MAX);
+        if offset > end {
+            return Err(Errno::FBIG.into());
+        }
         let (first, last) = (offset.div_ceil(BLOCK_BYTES), end / BLOCK_BYTES);
         if first <= last {
             let gone = self.view.remove_blocks(ino, first, last)?;
@@ -540,7 +553,8 @@ impl<T: Tree> One<'_, '_, T> {
         } else {
             self.zero_within(ino, offset, end - offset)?;
         }
-        inode.mtime = inode.mtime.max(self.time);
+        inode.mtime = self.modified(inode.mtime);
+        inode.mode = mode_after_write(self.cred, &inode);
         self.view.touch(Key::Data(ino));
         self.put_changed(ino, inode);
         Ok(Effect::Done)
@@ -571,7 +585,7 @@ impl<T: Tree> One<'_, '_, T> {
             inode.size = end;
         }
         if grows || zero {
-            inode.mtime = inode.mtime.max(self.time);
+            inode.mtime = self.modified(inode.mtime);
             self.view.touch(Key::Data(ino));
         }
         inode.mode = mode_after_write(self.cred, &inode);
@@ -588,7 +602,8 @@ impl<T: Tree> One<'_, '_, T> {
             (false, XattrMode::Replace) => return Err(Errno::NODATA.into()),
             _ => {}
         }
-        let bytes: usize = names.iter().chain([name]).map(|name| name.as_bytes().len() + 1).sum();
+        let others = names.iter().filter(|other| *other != name);
+        let bytes: usize = others.chain([name]).map(|name| name.as_bytes().len() + 1).sum();
         if value.is_some_and(|value| value.len() > XATTR_BYTES_MAX || bytes > XATTR_NAMES_BYTES_MAX) {
             return Err(Errno::NOSPC.into());
         }

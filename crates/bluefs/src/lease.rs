@@ -314,8 +314,11 @@ impl Leases {
         }
     }
 
-    /// Asks for exclusive leases on all of these groups. `None`: these would be too many.
+    /// Asks for exclusive leases on all of these groups. `None`: these would be too many, or are none.
     pub fn queue(&mut self, session: SessionId, groups: BTreeSet<Group>) -> Option<Ticket> {
+        if groups.is_empty() {
+            return None;
+        }
         let of_session = self.queue.values().filter(|waiting| waiting.session == session);
         let asked = of_session.map(|waiting| waiting.groups.len()).sum::<usize>() + groups.len();
         let has = self.alone.get(&session).map_or(0, BTreeSet::len);

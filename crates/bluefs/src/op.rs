@@ -387,7 +387,8 @@ pub enum Value {
 /// Why an interval failed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// Others changed what it had read: every such key, with its new value.
+    /// Others changed what it had read: every such key, with its new value, as far as there is room for it. Whoever
+    /// asks again for an outcome that was lost is told of some only.
     Conflict(Vec<(Key, Value)>),
     /// Its base is older than the server remembers: everything that it read counts as changed.
     TooOld,
@@ -422,6 +423,29 @@ impl Outcome {
     /// Whether it is applied.
     pub fn is_committed(&self) -> bool {
         matches!(self, Outcome::Committed { .. })
+    }
+
+    /// What is kept of it for a client that may not have got it: of a conflict some keys, and no values.
+    pub fn kept(&self) -> Outcome {
+        const KEYS_KEPT_MAX: usize = 64;
+        match self {
+            Outcome::Failed(Failure::Conflict(keys)) => {
+                let kept = keys.iter().take(KEYS_KEPT_MAX).map(|(key, _)| (key.clone(), Value::Unknown));
+                Outcome::Failed(Failure::Conflict(kept.collect()))
+            }
+            other => other.clone(),
+        }
+    }
+}
+
+impl Interval {
+    /// The staged contents that its steps name.
+    pub fn staged(&self) -> impl Iterator<Item = u64> + '_ {
+        self.steps.iter().filter_map(|step| match &step.change {
+            Change::Write { content: Content::Staged(id), .. }
+            | Change::Append { content: Content::Staged(id), .. } => Some(*id),
+            _ => None,
+        })
     }
 }
 

@@ -85,7 +85,7 @@ impl Session {
     pub fn decided(&mut self, number: u64, outcome: Outcome) {
         assert!(number > self.last, "intervals are decided in order");
         self.last = number;
-        self.outcomes.insert(number, outcome);
+        self.outcomes.insert(number, outcome.kept());
     }
 
     /// The client has every outcome up to `number`, and has undone whatever depended on those that failed.
@@ -107,6 +107,11 @@ impl InFlight {
     /// Nothing is sent.
     pub fn new() -> InFlight {
         InFlight { sent: BTreeMap::new(), next: 1 }
+    }
+
+    /// Nothing is sent of a new session. Numbers go on: an outcome of the session before is none of this one's.
+    pub fn begin_anew(&mut self) {
+        self.sent.clear();
     }
 
     /// The number of the next interval.

@@ -1,7 +1,7 @@
 //! CHECK: whether others have changed what an interval has read since its base. Three steps, each cheaper than the
 //! next; a step that can say "no" spares the others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::key::{Csn, Group, Key, SessionId};
 
@@ -40,7 +40,7 @@ impl Stamp {
 pub enum Checked {
     /// No hypothesis is wrong; the step that knew it (1 to 3).
     Valid(u8),
-    /// Others changed these.
+    /// Others changed these: each once, in the order of the first place where it was read.
     Conflict(Vec<Key>),
     /// The base lies below the floor: what was changed is no longer known.
     TooOld,
@@ -104,7 +104,12 @@ impl Versions {
         if suspects.peek().is_none() {
             return Checked::Valid(2);
         }
-        let wrong: Vec<Key> = suspects.filter(|key| changed(self.keys.get(key))).cloned().collect();
+        let (mut wrong, mut seen) = (Vec::new(), BTreeSet::new());
+        for key in suspects.filter(|key| changed(self.keys.get(key))) {
+            if seen.insert(key) {
+                wrong.push(key.clone());
+            }
+        }
         if wrong.is_empty() {
             Checked::Valid(3)
         } else {
@@ -162,6 +167,7 @@ mod tests {
         check(&[(B, 1000)], A, 10, &[1], Checked::Valid(2));
         check(&[(B, 2)], A, 10, &[1], Checked::Valid(3));
         check(&[(B, 1)], A, 10, &[1], Checked::Conflict(vec![data(1)]));
+        check(&[(B, 1), (B, 2)], A, 10, &[2, 1, 2, 1], Checked::Conflict(vec![data(2), data(1)]));
         check(&[(B, 1)], A, 9, &[1], Checked::TooOld);
         check(&[(B, 1)], A, 9, &[], Checked::Valid(1));
     }
@@ -188,7 +194,9 @@ mod tests {
             let changed = |ino: &u64| commits.iter().enumerate().any(|(i, (by, inos))| {
                 i as u64 + 1 > base.0 && *by != session && inos.contains(ino)
             });
-            let wrong: Vec<Key> = reads.iter().filter(|ino| changed(ino)).map(|&ino| data(ino)).collect();
+            let mut seen = BTreeSet::new();
+            let wrong = reads.iter().filter(|ino| changed(ino) && seen.insert(**ino));
+            let wrong: Vec<Key> = wrong.map(|&ino| data(ino)).collect();
             let keys: Vec<Key> = reads.iter().map(|&ino| data(ino)).collect();
             match versions.check(SessionId(session), base, &keys) {
                 Checked::Valid(_) => prop_assert!(wrong.is_empty()),

@@ -270,6 +270,67 @@ fn extended_attributes() {
 }
 
 #[test]
+fn a_time_in_the_future_does_not_outlast_a_change() {
+    const LATER: Time = Time(NOW.0 + 1_000_000_000_000);
+    let (mut volume, root) = (Volume::new(), Cred::root());
+    let dir = volume.made(&root, create(ROOT, "d", Kind::Dir, 0o755));
+    let file = volume.made(&root, create(dir, "a", Kind::File, 0o644));
+    for ino in [dir, file] {
+        let set = SetAttr { mtime: Some(SetTime::At(LATER)), ..SetAttr::default() };
+        volume.done(&root, Change::SetAttr { ino, set });
+        assert_eq!(volume.inode(ino).mtime, LATER);
+    }
+    volume.done(&root, write(file, 0, b"x"));
+    volume.done(&root, create(dir, "b", Kind::File, 0o644));
+    assert_eq!((volume.inode(file).mtime, volume.inode(dir).mtime), (NOW, NOW));
+}
+
+#[test]
+fn programs_with_rights_lose_these_when_a_hole_is_punched_and_get_none_of_a_foreign_group() {
+    let (mut volume, root, owner) = (Volume::new(), Cred::root(), user(10));
+    let file = volume.made(&root, create(ROOT, "a", Kind::File, 0o4777));
+    volume.done(&root, write(file, 0, b"contents"));
+    volume.done(&owner, Change::Punch { ino: file, offset: 0, len: 4 });
+    assert_eq!(volume.inode(file).mode, 0o777);
+    let shared = volume.made(&root, create(ROOT, "d", Kind::Dir, 0o2777));
+    let set = SetAttr { gid: Some(50), ..SetAttr::default() };
+    volume.done(&root, Change::SetAttr { ino: shared, set });
+    let member = Cred { groups: vec![50], ..user(11) };
+    for (cred, of, mode, given) in [
+        (&owner, "foreign", 0o2755, 0o755),
+        (&owner, "not executed", 0o2745, 0o2745),
+        (&member, "member's", 0o2755, 0o2755),
+        (&root, "root's", 0o2755, 0o2755),
+    ] {
+        let made = volume.made(cred, create(shared, of, Kind::File, mode));
+        assert_eq!((volume.inode(made).mode, volume.inode(made).gid), (given, 50), "{of}");
+    }
+}
+
+#[test]
+fn a_hole_behind_the_end_of_all_files_is_refused() {
+    let (mut volume, root) = (Volume::new(), Cred::root());
+    let file = volume.made(&root, create(ROOT, "a", Kind::File, 0o644));
+    volume.refused(&root, Change::Punch { ino: file, offset: FILE_BYTES_MAX + 1, len: 1 }, Errno::FBIG);
+    volume.done(&root, Change::Punch { ino: file, offset: FILE_BYTES_MAX - 1, len: 1 });
+}
+
+#[test]
+fn an_attribute_is_replaced_where_there_is_no_room_for_another() {
+    let (mut volume, root) = (Volume::new(), Cred::root());
+    let file = volume.made(&root, create(ROOT, "a", Kind::File, 0o644));
+    let set = |number: usize| Change::SetXattr {
+        ino: file,
+        name: name(&format!("user.{number:0200}")),
+        value: b"v".to_vec(),
+        mode: XattrMode::Either,
+    };
+    let fits = (0..).take_while(|&number| volume.try_all(&root, &[set(number)]).is_ok()).count();
+    volume.done(&root, set(fits - 1));
+    volume.refused(&root, set(fits), Errno::NOSPC);
+}
+
+#[test]
 fn who_creates_does_not_change_what_another_creator_reads() {
     // Hole 11: two builds that create in one directory.
     let volume = Volume::new();

@@ -1,11 +1,12 @@
 //! What programs store in shared mappings of files on mounts. Mounts need root.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use testkit::mapping::Mapping;
@@ -167,6 +168,103 @@ for _ in range(int(rounds)):
     lock(f, fcntl.LOCK_EX)
     m[0:8] = (int.from_bytes(m[0:8], 'little') + 1).to_bytes(8, 'little')
     lock(f, fcntl.LOCK_UN)
+os._exit(0)
+"#;
+
+/// Who shares a lock from now on that it has had alone shows what it stored: another machine may look under it, too.
+#[test]
+fn what_is_stored_under_a_lock_is_seen_by_who_shares_it() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mounts = ["a", "b"].map(|name| Mount::new(&server.address, &scene.path(name), &[]));
+    make(&mounts[0].0.join("file"));
+    let [here, there] = mounts.each_ref().map(|mount| mount.0.join("file"));
+    for locks in ["fcntl", "flock"] {
+        let mut sharing = Command::new("python3");
+        support::succeeds(sharing.args(["-c", SHARING, locks]).args([&here, &there]));
+    }
+}
+
+const SHARING: &str = r#"
+import fcntl, mmap, os, sys
+locks, here, there = sys.argv[1:]
+f, g = os.open(here, os.O_RDWR), os.open(there, os.O_RDWR)
+m = mmap.mmap(f, 0)
+lock = fcntl.lockf if locks == 'fcntl' else fcntl.flock
+for number in range(1, 40):
+    lock(f, fcntl.LOCK_EX)
+    m[8:16] = number.to_bytes(8, 'little')
+    lock(f, fcntl.LOCK_SH)
+    lock(g, fcntl.LOCK_SH)
+    seen = int.from_bytes(os.pread(g, 8, 8), 'little')
+    assert seen == number, (seen, number)
+    lock(g, fcntl.LOCK_UN)
+os._exit(0)
+"#;
+
+/// What was stored before another machine writes the same bytes does not replace what that one has written.
+#[test]
+fn what_was_stored_before_others_write_is_written_before_that() {
+    const ROUNDS: u64 = 30;
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mounts = ["a", "b"].map(|name| Mount::new(&server.address, &scene.path(name), &[]));
+    let here = make(&mounts[0].0.join("file"));
+    let there = opened(&mounts[1].0.join("file"));
+    let mapping = stored(&here);
+    for number in 1..=ROUNDS {
+        // It has a lease, and what it shows is known.
+        mapped(&mapping, 0);
+        store(&mapping, 0, number);
+        put(&there, 0, ROUNDS + number);
+        here.sync_all().expect("synced");
+        assert_eq!((read(&there, 0), mapped(&mapping, 0)), (ROUNDS + number, ROUNDS + number), "{number}");
+    }
+}
+
+/// The kernel writes nothing back of a file while it is cut, and a new connection has all pages forgotten. Whoever cuts
+/// is a process of its own, which can be killed should it wait for ever: that ends the wait of everybody else.
+#[test]
+fn who_cuts_a_file_waits_for_the_next_connection() {
+    const WAITS: Duration = Duration::from_millis(400);
+    const CUT_WITHIN: Duration = Duration::from_secs(30);
+    let scene = Scene::new();
+    let server = scene.serve();
+    let port = server.port().to_owned();
+    let mount = Mount::new(&server.address, &scene.path("mount"), &[]);
+    let path = mount.0.join("file");
+    make(&path);
+    let mut cutting = Command::new("python3");
+    cutting.args(["-c", CUTTING]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut cutting = cutting.spawn().expect("it begins");
+    cutting.stdout.as_mut().expect("a pipe").read_exact(&mut [0; STORED.len()]).expect("it has stored");
+    drop(server);
+    cutting.stdin.take().expect("a pipe").write_all(b"cut").expect("it is told");
+    std::thread::sleep(WAITS);
+    assert!(cutting.try_wait().expect("a child").is_none(), "there is no server");
+    let _again = Server::start(&scene.path("store"), &format!("127.0.0.1:{port}"));
+    let begun = Instant::now();
+    while cutting.try_wait().expect("a child").is_none() && begun.elapsed() < CUT_WITHIN {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let is_cut = begun.elapsed() < CUT_WITHIN;
+    let _ = cutting.kill();
+    assert!(is_cut && cutting.wait().expect("a child").success(), "it waits for ever, or sees something else");
+    assert_eq!((read(&opened(&path), 0), fs::metadata(&path).expect("there").len()), (1, PAGE as u64));
+}
+
+const STORED: &[u8] = b"stored";
+
+const CUTTING: &str = r#"
+import mmap, os, sys
+f = os.open(sys.argv[1], os.O_RDWR)
+m = mmap.mmap(f, 0)
+m[0:8] = (1).to_bytes(8, 'little')
+m[8192:8200] = (2).to_bytes(8, 'little')
+os.write(1, b'stored')
+sys.stdin.read()
+os.ftruncate(f, 4096)
+assert m[0:8] == (1).to_bytes(8, 'little')
 os._exit(0)
 "#;
 
