@@ -263,10 +263,16 @@ impl Cache {
                     self.versions.remove(ino);
                     self.forget_blocks(*ino);
                     self.xattrs.remove(ino);
+                    self.forget_names(*ino);
                 }
             }
         }
         self.make_room();
+    }
+
+    /// Whether it was told on this connection what an interval of the session's own has changed.
+    pub fn was_told(&self, number: u64) -> bool {
+        self.unsettled.contains_key(&number)
     }
 
     /// An interval of the session's own is committed: what it has done to contents.
@@ -468,9 +474,13 @@ impl Cache {
         for ino in group.inodes().map(Ino) {
             self.inodes.remove(&ino);
             self.xattrs.remove(&ino);
-            if let Some(names) = self.names.remove(&ino) {
-                self.names_count -= names.known.len();
-            }
+            self.forget_names(ino);
+        }
+    }
+
+    fn forget_names(&mut self, dir: Ino) {
+        if let Some(names) = self.names.remove(&dir) {
+            self.names_count -= names.known.len();
         }
     }
 }

@@ -174,13 +174,11 @@ impl Transaction {
                 vec![Change::Append { ino: self.existing(path)?, content: self.content(data) }]
             }
             Operation::Remove(path) => {
-                let (dir, name) = self.parent(path)?;
-                self.names.insert((dir, name.clone()), None);
+                let (dir, name) = self.removed(path)?;
                 vec![Change::Unlink { dir, name }]
             }
             Operation::Rmdir(path) => {
-                let (dir, name) = self.parent(path)?;
-                self.names.insert((dir, name.clone()), None);
+                let (dir, name) = self.removed(path)?;
                 vec![Change::Rmdir { dir, name }]
             }
             Operation::Rename(from, to) => {
@@ -228,6 +226,14 @@ impl Transaction {
         let id = self.staged.len() as u64;
         self.staged.push((id, data.to_vec()));
         Content::Staged(id)
+    }
+
+    /// A name is removed: what it means now is a hypothesis, as with all others.
+    fn removed(&mut self, path: &Path) -> Result<(Ino, Name), Errno> {
+        let (dir, name) = self.parent(path)?;
+        self.lookup(dir, &name)?.ok_or(Errno::NOENT)?;
+        self.names.insert((dir, name.clone()), None);
+        Ok((dir, name))
     }
 
     /// What a path means. Symbolic links are not followed.

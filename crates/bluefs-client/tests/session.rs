@@ -11,7 +11,7 @@ use std::time::Duration;
 use bluefs::op::{Content, Effect};
 use bluefs::query::{Answer, Query};
 use bluefs::{Change, Cred, Errno, Ino, Kind, Name};
-use bluefs_client::{Address, Batch, BatchError, Client, OnDisconnect};
+use bluefs_client::{Address, Batch, BatchError, Client, NotDone, OnDisconnect, Operation, Transaction};
 use bluefs_server::{Everybody, ServeError, Server, Stopper};
 use bluefs_store::Store;
 use bluefs_wire::{LockKind, LockRequest};
@@ -191,6 +191,28 @@ fn without_a_connection_callers_get_an_error_if_they_want() {
     }
     assert_eq!(read(&client, ino), Err(Errno::IO));
     assert_eq!(append(&client, ino, "x"), Err(Errno::IO));
+}
+
+#[test]
+fn a_name_that_is_removed_is_a_hypothesis() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (server, at) = serve(&dir.path().join("store"));
+    let connect = || Client::connect(at.clone(), None, OnDisconnect::Block).expect("a session");
+    let (a, b) = (connect(), connect());
+    create(&a, "file");
+    create(&a, "new");
+    let mut transaction = Transaction::begin(&a, &Cred::root()).expect("begun");
+    let path = vec![name("file")];
+    assert_eq!(transaction.add(&Operation::Remove(vec![name("nothing")])), Err(Errno::NOENT));
+    drop(transaction);
+    let mut transaction = Transaction::begin(&a, &Cred::root()).expect("begun");
+    transaction.add(&Operation::Remove(path)).expect("it is there");
+    let (from, to, mode) = (name("new"), name("file"), bluefs::op::RenameMode::Replace);
+    let rename = Change::Rename { from_dir: Ino::ROOT, from, to_dir: Ino::ROOT, to, mode };
+    b.change(&Cred::root(), rename, &never).expect("renamed");
+    assert!(matches!(transaction.close(), Err(NotDone::Conflict)));
+    drop((a, b));
+    server.stop();
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bluefs::op::{Content, Effect, Inode, ALLOCATE_BYTES_MAX, FILE_BYTES_MAX};
+use bluefs::op::{Content, Effect, Inode, SetAttr, ALLOCATE_BYTES_MAX, FILE_BYTES_MAX};
 use bluefs::query::{Answer, Query, NAMES_MAX};
 use bluefs::tree::Space;
-use bluefs::{Change, Cred, Errno, Ino, Key, Kind, Name};
+use bluefs::{mode_without_set_ids, Change, Cred, Errno, Ino, Key, Kind, Name};
 use bluefs_client::{Client, Told};
 
 use crate::caller::{Caller, Who};
@@ -103,6 +103,28 @@ impl Volume {
         Ok(told)
     }
 
+    /// Changes an open file. The kernel has looked at the rights of whoever opened it, with which it was opened for
+    /// this, and others may go on with it who would not be let in (`setpriv` behind a redirection).
+    pub fn change_open(&self, caller: &Caller, ino: Ino, change: Change) -> Result<Told, Errno> {
+        match self.change(caller, change.clone()) {
+            Err(Errno::ACCES) => {}
+            done => return done,
+        }
+        let found = self.client.look(&Cred::root(), Query::Inode(ino), &|| self.is_given_up(caller));
+        let (_, inode) = inode_of(found)?;
+        let mode = mode_without_set_ids(&inode);
+        let set = SetAttr { mode: (mode != inode.mode).then_some(mode), ..SetAttr::default() };
+        let told = self.client.change_told(&Cred::root(), change, &|| self.is_given_up(caller))?;
+        self.space().changed();
+        self.kernel.changed(told.changed());
+        if set.mode.is_some() {
+            // The caller is not root, and so takes the rights of a program away.
+            let told = self.client.change_told(&Cred::root(), Change::SetAttr { ino, set }, &|| false)?;
+            self.kernel.changed(told.changed());
+        }
+        Ok(told)
+    }
+
     /// How much space there is may have changed.
     pub fn space_changed(&self) {
         self.space().changed();
@@ -175,10 +197,15 @@ impl Volume {
         }
         self.kernel.stores.wait(ino, &|| self.is_given_up(caller));
         let cred = self.cred_for(caller, &Query::Read { ino, offset, len: 0 });
+        let gives_up = || self.is_given_up(caller);
         let mut all: Vec<u8> = Vec::new();
         while (all.len() as u32) < size {
             let (offset, len) = (offset + all.len() as u64, (size - all.len() as u32).min(WRITE_BYTES_MAX));
-            let bytes = self.client.read(cred, ino, offset, len, &|| self.is_given_up(caller))?;
+            let bytes = match self.client.read(cred, ino, offset, len, &gives_up) {
+                // Whoever opened it was let in, by the kernel.
+                Err(Errno::ACCES) => self.client.read(&Cred::root(), ino, offset, len, &gives_up)?,
+                bytes => bytes?,
+            };
             let end = (bytes.len() as u32) < len;
             all.extend(bytes);
             if end {
@@ -205,7 +232,7 @@ impl Volume {
         let gives_up = || self.is_given_up(caller) || caller.is_gone();
         if reading.is_waited_for {
             // The kernel waits for it before a lease is given back.
-            let now = self.ask_for_now(caller, &Query::Read { ino, offset, len: size }, &reading, &gives_up);
+            let now = self.ask_for_now(&Query::Read { ino, offset, len: size }, &reading, &gives_up);
             if reading.may_be_answered_for_now() {
                 let mut now = now.and_then(bytes_of);
                 now.iter_mut().for_each(|bytes| self.kernel.stores.add_late(ino, offset, bytes));
@@ -215,10 +242,12 @@ impl Volume {
         }
         self.kernel.stores.wait(ino, &gives_up);
         let query = Query::Read { ino, offset, len: size };
+        // With the rights of root: the kernel has looked at those of whoever opened the file, and a page that is missing
+        // is read for whoever has it mapped or executes it.
         loop {
             {
                 let telling = self.kernel.telling();
-                let known = self.client.known_for(caller.cred(), &query).filter(|(_, sure)| !sure.is_zero());
+                let known = self.client.known_for(&Cred::root(), &query).filter(|(_, sure)| !sure.is_zero());
                 if let Some((known, sure)) = known {
                     telling.fills(reading, sure, self.base_now(ino));
                     let known = known.and_then(bytes_of);
@@ -229,7 +258,7 @@ impl Volume {
             let end = offset + u64::from(size);
             let pieces = (offset..end).step_by(HELD_BYTES as usize);
             let mut each = pieces.map(|at| (at, (end - at).min(u64::from(HELD_BYTES)) as u32));
-            let held = each.try_for_each(|(at, len)| self.client.hold(caller.cred(), ino, at, len, &gives_up));
+            let held = each.try_for_each(|(at, len)| self.client.hold(&Cred::root(), ino, at, len, &gives_up));
             if let Err(errno) = held {
                 return answer(Err(errno));
             }
@@ -238,13 +267,7 @@ impl Volume {
 
     /// What a READ is to be told that the kernel may wait for before it goes on to forget: asked on this connection.
     /// There is no next one before the kernel has forgotten: whoever waited for it here would wait for itself.
-    fn ask_for_now(
-        &self,
-        caller: &Caller,
-        query: &Query,
-        reading: &Reading<'_>,
-        gives_up: &dyn Fn() -> bool,
-    ) -> Result<Answer, Errno> {
+    fn ask_for_now(&self, query: &Query, reading: &Reading<'_>, gives_up: &dyn Fn() -> bool) -> Result<Answer, Errno> {
         let is_lost = Cell::new(false);
         let loses_connection = || {
             is_lost.set(!self.client.is_connected());
@@ -257,7 +280,7 @@ impl Volume {
                 reading.await_left(LEAVING_ALONE_MAX);
                 return Err(Errno::IO);
             }
-            let asked = self.client.ask(caller.cred(), query.clone(), &|| gives_up() || loses_connection());
+            let asked = self.client.ask(&Cred::root(), query.clone(), &|| gives_up() || loses_connection());
             // There may be another connection already.
             if asked.is_ok() || !is_lost.get() {
                 return asked.map(|(_, answer)| answer);
@@ -303,7 +326,16 @@ impl Volume {
             None => Change::Append { ino, content },
         };
         self.kernel.stores.wait(ino, &|| self.is_given_up(caller));
-        self.change(caller, change).map(|_| ())
+        self.change_open(caller, ino, change).map(|_| ())
+    }
+
+    /// A hole.
+    pub fn punch(&self, caller: &Caller, ino: Ino, offset: u64, len: u64) -> Result<(), Errno> {
+        if self.client.has_lost_lock(ino) {
+            return Err(Errno::IO);
+        }
+        self.kernel.stores.wait(ino, &|| self.is_given_up(caller));
+        self.change_open(caller, ino, Change::Punch { ino, offset, len }).map(|_| ())
     }
 
     /// `fallocate` of a range (offset, length). It is reserved in parts, and with the last one the file grows: if one
@@ -329,7 +361,7 @@ impl Volume {
             let len = (end - at).min(ALLOCATE_BYTES_MAX);
             let is_last = at + len == end;
             let keep_size = keep_size || !is_last;
-            self.change(caller, Change::Allocate { ino, offset: at, len, keep_size, zero })?;
+            self.change_open(caller, ino, Change::Allocate { ino, offset: at, len, keep_size, zero })?;
             if is_last {
                 return Ok(());
             }
@@ -349,6 +381,24 @@ impl Volume {
             Effect::Created(ino) => self.changed(caller, ino, told),
             _ => Err(Errno::IO),
         }
+    }
+
+    /// The same of a file, which may be there unless it is to be new. Where others make and remove it all the time it is
+    /// tried a few times more: the kernel itself would look and try once more, and then tell of ESTALE.
+    pub fn create_or_find(&self, caller: &Caller, create: Create, is_new: bool) -> Result<(Ino, Inode), Errno> {
+        const TRIES: usize = 16;
+        let again = || Create { target: create.target.clone(), name: create.name.clone(), ..create };
+        for _ in 0..TRIES {
+            match self.create_inode(caller, again()) {
+                Err(Errno::EXIST) if !is_new => {}
+                made => return made,
+            }
+            let Ok(name) = create.name.clone() else { break };
+            if !matches!(self.inode(caller, Query::Lookup { dir: create.dir, name }), Err(Errno::NOENT)) {
+                break;
+            }
+        }
+        Err(Errno::EXIST)
     }
 
     /// The names of a directory of which those behind a place are asked for.

@@ -14,6 +14,8 @@ pub struct Names {
     /// there.
     groups: BTreeMap<Group, BTreeMap<(Ino, Name), bool>>,
     count: usize,
+    /// There is no room for a further one, whatever is forgotten of those that the kernel may not say.
+    is_full: bool,
 }
 
 /// What a change of this mount does to names that the kernel may say by itself.
@@ -43,8 +45,17 @@ impl Names {
             return true;
         }
         if self.count >= NAMES_MAX {
+            if self.is_full {
+                return false;
+            }
             self.groups.values_mut().for_each(|names| names.retain(|_, told| *told));
+            self.groups.retain(|_, names| !names.is_empty());
             self.count = self.groups.values().map(BTreeMap::len).sum();
+            // To look through all of them takes long: not again for a few that are forgotten.
+            self.is_full = self.count > NAMES_MAX / 4 * 3;
+            if self.is_full {
+                return false;
+            }
         }
         if self.count < NAMES_MAX {
             self.set(key, false);
@@ -64,8 +75,14 @@ impl Names {
         taken.collect()
     }
 
+    /// Whether the kernel has to forget all of them before it can be told another one for any time.
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
     /// The kernel is told to say none of them any more.
     pub fn take_all(&mut self) {
+        self.is_full = false;
         self.groups.values_mut().flat_map(BTreeMap::values_mut).for_each(|told| *told = false);
     }
 
@@ -103,6 +120,19 @@ mod tests {
 
     fn name(text: &str) -> Name {
         Name::new(text.as_bytes()).expect("a name")
+    }
+
+    #[test]
+    fn when_all_names_are_told_they_have_to_be_forgotten() {
+        let mut names = Names::default();
+        let number = |number: usize| name(&number.to_string());
+        for at in 0..NAMES_MAX - 1 {
+            assert!(names.tell(Ino(at as u64), &number(at)));
+        }
+        assert!(!names.tell(DIR, &name("last")) && !names.is_full());
+        assert!(!names.tell(DIR, &name("one more")) && names.is_full());
+        names.take_all();
+        assert!(!names.is_full() && names.tell(DIR, &name("one more")));
     }
 
     #[test]

@@ -195,7 +195,7 @@ impl Filesystem for Requests {
         atime: Option<TimeOrNow>,
         mtime: Option<TimeOrNow>,
         _ctime: Option<SystemTime>,
-        _: Option<FileHandle>,
+        handle: Option<FileHandle>,
         _crtime: Option<SystemTime>,
         _chgtime: Option<SystemTime>,
         _bkuptime: Option<SystemTime>,
@@ -206,7 +206,9 @@ impl Filesystem for Requests {
         let (atime, mtime) = (atime.map(convert::set_time), mtime.map(convert::set_time));
         let set = SetAttr { mode: mode.map(|mode| (mode & 0o7777) as u16), uid, gid, size, atime, mtime };
         self.serve(request, move |volume, who| {
-            reply_attr(reply, volume.set_attributes(&Caller::of(who), ino, set));
+            // ftruncate(2) says through which open file.
+            let is_open = handle.is_some() && set == SetAttr { size: set.size, ..SetAttr::default() };
+            reply_attr(reply, volume.set_attributes(&Caller::of(who), ino, set, is_open));
         });
     }
 
@@ -513,7 +515,7 @@ impl Filesystem for Requests {
         let create = Create { dir, name, kind: Kind::File, mode, rdev: 0, target };
         self.serve(request, move |volume, who| {
             let opening = volume.client.opening();
-            match volume.create_inode(&Caller::of(who), create) {
+            match volume.create_or_find(&Caller::of(who), create, flags & O_EXCL != 0) {
                 Ok((ino, inode)) => {
                     opening.opened(ino);
                     let attr = convert::attr(ino, &inode);
@@ -521,7 +523,8 @@ impl Filesystem for Requests {
                     volume.kernel.pages.open(ino, handle, may_store(flags));
                     reply.created(&TTL, &attr, Generation(0), FileHandle(handle), FILE_FLAGS);
                 }
-                // Somebody else has made it since the kernel looked. At ESTALE the kernel looks again, and opens it.
+                // Somebody else has made it since the kernel looked. At ESTALE the kernel looks again, and opens it. It
+                // does so once.
                 Err(Errno::EXIST) if flags & O_EXCL == 0 => reply.error(convert::errno(Errno::STALE)),
                 Err(errno) => reply.error(convert::errno(errno)),
             }
@@ -583,9 +586,7 @@ impl Filesystem for Requests {
                 reply_empty(reply, volume.allocate(&Caller::of(who), ino, (offset, len), keep_size, zero));
             }),
             PUNCH_HOLE if keep_size => self.serve(request, move |volume, who| {
-                let caller = Caller::of(who);
-                volume.kernel.stores.wait(ino, &|| volume.is_given_up(&caller));
-                reply_empty(reply, volume.change(&caller, Change::Punch { ino, offset, len }));
+                reply_empty(reply, volume.punch(&Caller::of(who), ino, offset, len));
             }),
             _ => reply.error(convert::errno(Errno::OPNOTSUPP)),
         }

@@ -366,12 +366,24 @@ impl Volume {
 
     /// Sets attributes. While a file is cut the kernel sends nothing of what it has to write back: so it cannot be
     /// asked to forget pages in which something may be stored. It cuts them by itself.
-    pub fn set_attributes(&self, caller: &Caller, ino: Ino, set: SetAttr) -> Result<(Ino, Inode), Errno> {
+    pub fn set_attributes(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        set: SetAttr,
+        is_open: bool,
+    ) -> Result<(Ino, Inode), Errno> {
+        if set.size.is_some() && self.client.has_lost_lock(ino) {
+            return Err(Errno::IO);
+        }
         let cuts = set.size.is_some() && self.kernel.pages.may_be_stored(ino);
         if set.size.is_some() {
             self.kernel.stores.wait(ino, &|| self.is_given_up(caller));
         }
-        let set_all = || self.change(caller, Change::SetAttr { ino, set });
+        let set_all = || match is_open {
+            true => self.change_open(caller, ino, Change::SetAttr { ino, set }),
+            false => self.change(caller, Change::SetAttr { ino, set }),
+        };
         if !cuts {
             return self.changed(caller, ino, set_all()?);
         }

@@ -77,7 +77,7 @@ impl Bench {
             Reply::Decided { outcome, .. } => Some(outcome),
             _ => None,
         };
-        self.says(from, messages).into_iter().filter_map(outcome).last().expect("an outcome")
+        self.says(from, messages).into_iter().filter_map(outcome).next_back().expect("an outcome")
     }
 
     fn contents(&mut self, file: &str) -> Vec<u8> {

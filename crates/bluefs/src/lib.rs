@@ -25,4 +25,5 @@ pub mod version;
 
 pub use key::{Csn, Group, Ino, Key, Name, SessionId};
 pub use op::{Change, Content, Cred, Errno, Inode, Interval, Kind, Outcome, Step, Time};
+pub use rights::mode_without_set_ids;
 pub use runs::Runs;

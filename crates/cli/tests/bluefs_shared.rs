@@ -638,6 +638,26 @@ fn who_may_read_by_a_group_reads() {
         setpriv.args(["--reuid=1000", "--regid=1000", groups]).args(command).arg(path);
         setpriv.output().expect("setpriv").status.success()
     };
+    // Who has it open was let in: whoever goes on with it need not be. So is who has it executed.
+    let given = |command: &str, file: fs::File| {
+        let mut setpriv = Command::new("setpriv");
+        setpriv.args(["--reuid=1000", "--regid=1000", "--clear-groups", "sh", "-c", command]);
+        let output = setpriv.stdin(file.try_clone().expect("a descriptor")).stdout(file).output().expect("setpriv");
+        output.status.success()
+    };
+    let secret = mount.0.join("secret");
+    fs::write(&secret, "old text").expect("written");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let open = || fs::OpenOptions::new().read(true).write(true).open(&secret).expect("open");
+    assert!(given("read -r word rest; test $word = old", open()));
+    assert!(given("truncate -s 0 /proc/self/fd/1 2> /dev/null; echo new", open()));
+    assert!(fs::read_to_string(&secret).expect("read").starts_with("new\n"));
+    let program = mount.0.join("program");
+    fs::copy("/bin/true", &program).expect("copied");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o711)).expect("a mode");
+    let mut setpriv = Command::new("setpriv");
+    setpriv.args(["--reuid=1000", "--regid=1000", "--clear-groups"]).arg(&program);
+    assert!(setpriv.status().expect("setpriv").success());
     for _ in 0..3 {
         assert!(run("--groups=1000,24", &["cat"], &file) && run("--groups=1000,24", &["ls"], &dir));
         assert!(!run("--clear-groups", &["cat"], &file) && !run("--clear-groups", &["ls"], &dir));

@@ -269,7 +269,7 @@ fn what_somebody_else_changed_meanwhile_is_not_overwritten() {
     }
     let scene = Scene::new();
     let both = |inside: &str, outside: &str, options: &str| {
-        tree::run(&scene.path("dir"), "rm -rf *; mkdir d; echo 1 > a; echo 1 > d/b; rm -f ../ready");
+        tree::run(&scene.path("dir"), "rm -rf *; mkdir d d2; echo 1 > a; echo 1 > d/b; echo 2 > d2/b; rm -f ../ready");
         let (folder, outside, pause) = (scene.path("dir"), outside.to_owned(), pause("1000"));
         let done = pause.clone();
         let somebody = std::thread::spawn(move || {
@@ -294,13 +294,63 @@ fn what_somebody_else_changed_meanwhile_is_not_overwritten() {
     refused("echo 2 > new", "echo 3 > new");
     refused("echo 2 >> d/b", "rm -r d");
     refused("mv d e", "echo 3 > d/b; mv d f");
+    refused("rm d/b", "mv d e; mv d2 d");
+    assert_eq!(fs::read_to_string(scene.path("dir/d/b")).unwrap(), "2\n", "COMMAND has never seen it");
     let same_directory = both("echo 2 > mine", "echo 3 > theirs", "--yes");
     assert_eq!(same_directory.status, 0, "{}", same_directory.stderr);
     assert!(scene.path("dir/mine").exists() && scene.path("dir/theirs").exists());
     let forced = both("echo 2 > a", "echo 3 > a", "--yes --force");
     assert_eq!(forced.status, 0, "{}", forced.stderr);
     assert_eq!(fs::read_to_string(scene.path("dir/a")).unwrap(), "2\n");
+    let replaced = both("echo 2 > a", "echo 3 > other; mv other a", "--yes --force");
+    assert_eq!(replaced.status, 0, "{}", replaced.stderr);
+    assert_eq!(fs::read_to_string(scene.path("dir/a")).unwrap(), "2\n");
     left(&scene, &["dir"]);
+}
+
+/// Somebody makes what COMMAND has made before keeping is finished.
+#[test]
+fn what_somebody_else_made_meanwhile_is_not_taken_for_what_was_kept() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let outcome = Try::new(&scene, "--yes --report=none --crash-after=0").sh("echo mine > new");
+    assert_eq!(outcome.status, 125);
+    let resume = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        command.args(["try", "--resume", "--layer-dir"]).arg(scene.path(""));
+        Outcome::of(command.output().unwrap())
+    };
+    let new = scene.path("dir/new");
+    fs::write(&new, "theirs\n").unwrap();
+    resume().expect(125, "new");
+    assert_eq!(fs::read_to_string(&new).unwrap(), "theirs\n");
+    fs::remove_file(&new).unwrap();
+    let resumed = resume();
+    assert_eq!(resumed.status, 0, "{}", resumed.stderr);
+    assert_eq!(fs::read_to_string(&new).unwrap(), "mine\n");
+    left(&scene, &["dir"]);
+}
+
+/// More than the pipe holds through which COMMAND reads.
+#[test]
+fn what_command_did_not_read_of_a_large_file_is_there_for_the_next_one() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let large = scene.path("dir/large");
+    let lines: String = (0..40_000).map(|number| format!("{number}\n")).collect();
+    fs::write(&large, &lines).unwrap();
+    let program = env!("CARGO_BIN_EXE_speculator");
+    let script = r#""$0" try --yes --report=none --layer-dir "$1" head -c 10 > /dev/null;
+                    "$0" try --yes --report=none --layer-dir "$1" /there/is/none 2> /dev/null; exec cat"#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, program]).arg(scene.path("")).current_dir(scene.path("dir"));
+    let output = shell.stdin(fs::File::open(&large).unwrap()).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap().len(), lines.len() - 10);
+    assert_eq!(output.status.code(), Some(0));
 }
 
 #[test]

@@ -28,20 +28,43 @@ pub fn apply(
     fuse: &Fuse,
 ) -> Result<(), Failed> {
     let failed = |error| (plan.mount_point.0.clone(), error);
+    if again && is_done(layer, ALL_DONE).map_err(failed)? {
+        return Ok(());
+    }
     let root = open_directory(lower).map_err(failed)?;
     let stage_name = Path::new(stage);
     make_directory(root.as_fd(), stage_name, 0o700).map_err(failed)?;
     let apply =
         Apply { plan, lower, layer, again, fuse, stage: beneath(root.as_fd(), stage_name).map_err(failed)?, root };
-    apply.holds()?;
-    apply.each(&plan.steps, Apply::step, step_at)?;
-    apply.each(&plan.contents, Apply::contents, |contents| &contents.at)?;
+    if !again || !is_done(layer, CONTENTS_DONE).map_err(failed)? {
+        apply.holds()?;
+        apply.each(&plan.steps, Apply::step, step_at)?;
+        apply.each(&plan.contents, Apply::contents, |contents| &contents.at)?;
+        fuse.burn();
+        // Behind this nothing tells any more what was done, and others change what is there.
+        rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))?;
+        say_done(layer, CONTENTS_DONE).map_err(failed)?;
+    }
     fuse.burn();
     // What had to go, goes.
     std::fs::remove_dir_all(lower.join(stage)).map_err(failed)?;
     fuse.burn();
     apply.each(&plan.directories, Apply::directory, |directory| &directory.at)?;
-    rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))
+    rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))?;
+    say_done(layer, ALL_DONE).map_err(failed)
+}
+
+/// Files in the layer of a file system that say up to where its plan was carried out, for good.
+const CONTENTS_DONE: &str = "contents-done";
+const ALL_DONE: &str = "all-done";
+
+fn is_done(layer: &Path, what: &str) -> io::Result<bool> {
+    layer.join(what).try_exists()
+}
+
+fn say_done(layer: &Path, what: &str) -> io::Result<()> {
+    File::create(layer.join(what))?;
+    File::open(layer)?.sync_all()
 }
 
 /// Ends this process after so many operations, as a crash would: for the test that a crash can be recovered from.
@@ -134,13 +157,19 @@ impl Apply<'_> {
             }
             Step::Trash { .. } => Ok(()),
             Step::Place { hold, .. } => self.place(*hold, dir, &name, found),
-            _ if found.is_some() && self.again => Ok(()),
+            Step::Create { source, .. } if found.is_some() && self.again => self.find_created(number, source, found),
             Step::Create { source, .. } => self.create(number, source, dir, &name),
             Step::Link { to, .. } => {
                 let Some((to_dir, to_name)) = self.parent(to)? else { return Err(io::ErrorKind::NotFound.into()) };
+                if found.is_some() && self.again && found == ino_of(to_dir.as_fd(), &to_name)? {
+                    return Ok(());
+                }
                 Ok(rustix::fs::linkat(to_dir, to_name, dir, &name, AtFlags::empty())?)
             }
-            Step::MakeDir { .. } => Ok(rustix::fs::mkdirat(dir, &name, Mode::from_raw_mode(0o700))?),
+            Step::MakeDir { .. } => match rustix::fs::mkdirat(dir, &name, Mode::from_raw_mode(0o700)) {
+                Err(rustix::io::Errno::EXIST) if self.again && is_directory(dir, &name)? => Ok(()),
+                made => Ok(made?),
+            },
         }
     }
 
@@ -163,12 +192,44 @@ impl Apply<'_> {
         let source = object::open(&self.layer.join(&source.0))?;
         object::create_like(source.as_fd(), self.stage.as_fd(), &made)?;
         self.fuse.burn();
-        rename(self.stage.as_fd(), &made, dir, name)
+        // The name in the stage tells from now on who has made it.
+        Ok(rustix::fs::linkat(&self.stage, &made, dir, name, AtFlags::empty())?)
+    }
+
+    /// What has the name of something new: it was made by us. Its data may have been lost with the power behind its
+    /// attributes: as long as nobody has changed it since, it is made as it should be.
+    fn find_created(&self, number: usize, source: &Rel, found: Option<u64>) -> io::Result<()> {
+        let made = PathBuf::from(format!("new-{number}"));
+        if ino_of(self.stage.as_fd(), &made)? != found {
+            return Err(rustix::io::Errno::EXIST.into());
+        }
+        let source = object::open(&self.layer.join(&source.0))?;
+        let target = object::open_at(self.stage.as_fd(), &made)?;
+        let (wanted, is) = (object::stat(source.as_fd())?, object::stat(target.as_fd())?);
+        let time = |stat: &rustix::fs::Stat| (stat.st_mtime, stat.st_mtime_nsec);
+        let is_ours = object::kind(&wanted) == rustix::fs::FileType::RegularFile && time(&wanted) == time(&is);
+        if is_ours {
+            let (from, to) = (object::reopen(source.as_fd(), false)?, object::reopen(target.as_fd(), false)?);
+            if !object::same_contents(&from, &to)? {
+                object::copy_contents(&from, &object::reopen(target.as_fd(), true)?)?;
+                object::copy_attributes(source.as_fd(), target.as_fd())?;
+            }
+        }
+        Ok(())
     }
 
     fn contents(&self, number: usize, contents: &Contents) -> io::Result<()> {
         let source = object::open(&self.layer.join(&contents.source.0))?;
-        let target = self.open(&contents.handle, libc::O_PATH)?;
+        let target = match self.open(&contents.handle, libc::O_PATH) {
+            // A program that was being run, and is replaced already.
+            Err(error) if self.again && error.raw_os_error() == Some(libc::ESTALE) => {
+                return self.find_replaced(contents, source.as_fd()).and_then(|is_it| match is_it {
+                    true => Ok(()),
+                    false => Err(error),
+                });
+            }
+            target => target?,
+        };
         if object::kind(&object::stat(source.as_fd())?) == rustix::fs::FileType::RegularFile {
             let from = object::reopen(source.as_fd(), false)?;
             let same = object::same_contents(&from, &object::reopen(target.as_fd(), false)?)?;
@@ -181,6 +242,20 @@ impl Apply<'_> {
             }
         }
         object::copy_attributes(source.as_fd(), target.as_fd())
+    }
+
+    fn find_replaced(&self, contents: &Contents, source: BorrowedFd<'_>) -> io::Result<bool> {
+        let Some((dir, name)) = self.parent(&contents.at)? else { return Ok(false) };
+        if ino_of(dir.as_fd(), &name)?.is_none() {
+            return Ok(false);
+        }
+        let found = object::open_at(dir.as_fd(), &name)?;
+        let is_file =
+            |object| Ok::<_, io::Error>(object::kind(&object::stat(object)?) == rustix::fs::FileType::RegularFile);
+        if !is_file(source)? || !is_file(found.as_fd())? {
+            return Ok(false);
+        }
+        object::same_contents(&object::reopen(source, false)?, &object::reopen(found.as_fd(), false)?)
     }
 
     fn replace(&self, number: usize, contents: &Contents) -> io::Result<()> {
@@ -270,6 +345,11 @@ fn rename(from: BorrowedFd<'_>, name: &Path, to: BorrowedFd<'_>, new_name: &Path
         Err(rustix::io::Errno::INVAL) => Ok(rustix::fs::renameat(from, name, to, new_name)?),
         other => Ok(other?),
     }
+}
+
+fn is_directory(dir: BorrowedFd<'_>, name: &Path) -> io::Result<bool> {
+    let found = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(object::kind(&found) == rustix::fs::FileType::Directory)
 }
 
 fn ino_of(dir: BorrowedFd<'_>, name: &Path) -> io::Result<Option<u64>> {

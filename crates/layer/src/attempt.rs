@@ -4,13 +4,14 @@
 use procfs::{MagicLink, ProcessId, Status};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use rustix::time::{clock_gettime, ClockId};
 
@@ -136,12 +137,13 @@ impl Attempt {
         sys::kill(started.first, libc::SIGKILL);
         let _ = sys::wait_for(started.first);
         started.leave_terminal();
+        // Also if COMMAND could not be started.
+        if let Some(input) = started.input.take() {
+            input.give_back();
+        }
         let (status, decided) = result?;
         self.phase.set(DECIDING);
         let printed = started.collector.finish().map_err(set_up("what was printed"))?;
-        if let Some(input) = started.input {
-            input.give_back();
-        }
         self.view.close().map_err(set_up("unmounting the view"))?;
         let changes = self.scan()?;
         let reached = started.reached.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -454,7 +456,10 @@ fn streams() -> io::Result<Outputs> {
 struct Input {
     reader: OwnedFd,
     writer: Option<OwnedFd>,
-    is_file: bool,
+    /// Of a file: where it was read from at first, and what has copied so many bytes of it when it is told to stop.
+    begun_at: Option<u64>,
+    is_over: Arc<AtomicBool>,
+    copier: Option<JoinHandle<u64>>,
 }
 
 impl Input {
@@ -473,33 +478,44 @@ impl Input {
         }
         let (reader, writer) = io::pipe()?;
         let (reader, writer): (OwnedFd, OwnedFd) = (reader.into(), writer.into());
-        let input = Input { reader: reader.try_clone()?, writer: Some(writer), is_file: kind.is_file() };
-        Ok((reader, Some(input)))
+        let here = || rustix::fs::seek(stdin, rustix::fs::SeekFrom::Current(0)).ok();
+        let begun_at = if kind.is_file() { here() } else { None };
+        let (is_over, copier) = (Arc::new(AtomicBool::new(false)), None);
+        Ok((reader.try_clone()?, Some(Input { reader, writer: Some(writer), begun_at, is_over, copier })))
     }
 
     fn start(mut self) -> Input {
-        if let Some(writer) = self.writer.take() {
-            std::thread::spawn(move || {
-                let mut writer = File::from(writer);
-                let mut buffer = [0; 4096];
-                while let Ok(len) = io::stdin().read(&mut buffer) {
-                    if len == 0 || writer.write_all(&buffer[..len]).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
+        let is_over = self.is_over.clone();
+        self.copier = self.writer.take().map(|writer| std::thread::spawn(move || copy_input(writer, &is_over)));
         self
     }
 
-    /// What COMMAND did not read of a file is there for whoever reads next.
+    /// What COMMAND did not read of a file is there for whoever reads next. COMMAND has ended.
     fn give_back(self) {
-        let unread = sys::pending(self.reader.as_fd());
-        if self.is_file && unread > 0 {
-            let back = rustix::fs::SeekFrom::Current(-(unread as i64));
-            let _ = rustix::fs::seek(rustix::stdio::stdin(), back);
+        let (Some(begun_at), Some(copier)) = (self.begun_at, self.copier) else { return };
+        self.is_over.store(true, Ordering::SeqCst);
+        // Whoever copies may wait for room in the pipe, and closes it then.
+        let unread = io::copy(&mut File::from(self.reader), &mut io::sink()).unwrap_or(0);
+        if let Ok(copied) = copier.join() {
+            let read = copied.saturating_sub(unread);
+            let _ = rustix::fs::seek(rustix::stdio::stdin(), rustix::fs::SeekFrom::Start(begun_at + read));
         }
     }
+}
+
+/// Copies our standard input into a pipe, in pieces that are written as a whole. How many bytes were.
+fn copy_input(writer: OwnedFd, is_over: &AtomicBool) -> u64 {
+    let mut writer = File::from(writer);
+    let (mut buffer, mut copied) = ([0; 4096], 0);
+    while !is_over.load(Ordering::SeqCst) {
+        // Not through the standard library, which reads ahead.
+        match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(len) if len > 0 && writer.write_all(&buffer[..len]).is_ok() => copied += len as u64,
+            _ => break,
+        }
+    }
+    copied
 }
 
 /// The processes in the first one's namespace but for itself and those that are dead.

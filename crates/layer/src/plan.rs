@@ -7,11 +7,11 @@
 //! 2. `steps`, from the root down: what has to go is renamed into the stage, what is new is made, what is held gets its
 //!    new names.
 //! 3. `contents`: files that were changed are changed in place.
-//! 4. The stage is removed, and with it what had to go.
-//! 5. `directories` get their owners, modes, attributes and times.
+//! 4. All of that is flushed, and the layer says that it is done. The stage is removed, and with it what had to go.
+//! 5. `directories` get their owners, modes, attributes and times, and the layer says that all is done.
 //!
 //! Nothing is destroyed before phase 3, and inode numbers of what had to go cannot be used again before phase 4: so a
-//! number tells whether a step was done.
+//! number tells whether a step was done. What is made keeps a name in the stage, which tells that it was made here.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -22,7 +22,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::overlay_format::Handle;
 
 /// Changes when the meaning of a plan does.
-pub const PLAN_VERSION: u32 = 1;
+pub const PLAN_VERSION: u32 = 2;
 /// Its name in the layer's file system.
 pub const PLAN_NAME: &str = "plan";
 
@@ -71,6 +71,8 @@ pub struct FileSystemPlan {
     pub fs_type: String,
     /// Inode of what was mounted there.
     pub root_ino: u64,
+    /// Which file system that was (`f_fsid` of statvfs(3)).
+    pub fs_id: u64,
     /// Its number: `N/upper` in the layer's file system holds its new objects.
     pub layer: usize,
     /// Phase 1.

@@ -81,7 +81,8 @@ fn finish(file_system: &FileSystemPlan, plan: &Plan, scratch: &Path, layer: &Pat
         .and_then(|()| rustix::mount::mount_remount(&lower, MountFlags::BIND | MountFlags::NOATIME, ""))
         .map_err(|error| plain(error.into()))?;
     let root = File::open(&lower).and_then(|root| root.metadata()).map_err(plain)?;
-    if root.ino() != file_system.root_ino {
+    let fs_id = rustix::fs::statvfs(&lower).map_err(|error| plain(error.into()))?.f_fsid;
+    if root.ino() != file_system.root_ino || fs_id != file_system.fs_id {
         return Err(failed(format!("{} is not what was mounted there; mount it", mount_point.display())));
     }
     let of_layer = scratch.join("image").join(file_system.layer.to_string());

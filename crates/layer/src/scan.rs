@@ -35,6 +35,7 @@ pub fn scan(layer: &Layered, begun: Moment, changes: &mut Changes) -> Result<Fil
     };
     let root = fs::symlink_metadata(&layer.lower).map_err(failed(&layer.mount_point))?;
     let mount = File::open(&layer.lower).map_err(failed(&layer.mount_point))?;
+    let fs_id = rustix::fs::fstatvfs(&mount).map_err(|error| failed(&layer.mount_point)(error.into()))?.f_fsid;
     let mut scan = Scan {
         layer,
         mount,
@@ -43,6 +44,7 @@ pub fn scan(layer: &Layered, begun: Moment, changes: &mut Changes) -> Result<Fil
             mount_point: Rel(layer.mount_point.clone()),
             fs_type: layer.fs_type.clone(),
             root_ino: root.ino(),
+            fs_id,
             layer: layer.number,
             holds: Vec::new(),
             steps: Vec::new(),
@@ -232,22 +234,30 @@ impl Scan<'_> {
         };
         let Some(path) = path else { return Ok(None) };
         let found = if_there(fs::symlink_metadata(self.lower(&path)))?.filter(Metadata::is_dir);
-        if found.is_none() && overlay_format::origin(entry.held.as_fd())?.is_some() {
-            self.conflict(&path, "it was removed by somebody else");
+        if let Some(handle) = overlay_format::origin(entry.held.as_fd())? {
+            let was = self.open(&handle).and_then(|was| object::stat(was.as_fd()));
+            match &found {
+                None => self.conflict(&path, "it was removed by somebody else"),
+                // What is in it now was never seen by COMMAND, whatever it is called.
+                Some(found) if was.map_or(true, |was| was.st_ino != found.ino()) => {
+                    self.conflict(&path, "it was replaced by somebody else");
+                }
+                Some(_) => {}
+            }
         }
         Ok(found.map(|found| (path, found)))
     }
 
     /// A copy of a lower object, under its own name or another.
     fn judge_copy(&mut self, entry: &Entry, handle: Handle) -> io::Result<()> {
-        let Ok(lower) = self.open(&handle) else {
+        let lower = self.open(&handle).and_then(|lower| Ok((object::stat(lower.as_fd())?, lower)));
+        let Some((stat, lower)) = lower.ok().filter(|(stat, _)| stat.st_nlink > 0) else {
             self.conflict(&entry.at, "it was removed by somebody else");
+            // If COMMAND is to win, its copy is a new file.
+            self.judge_new(entry);
             return Ok(());
         };
-        let stat = object::stat(lower.as_fd())?;
-        if stat.st_nlink == 0 {
-            self.conflict(&entry.at, "it was removed by somebody else");
-        } else if (stat.st_ctime, stat.st_ctime_nsec as i64) > self.begun {
+        if (stat.st_ctime, stat.st_ctime_nsec as i64) > self.begun {
             self.conflict(&entry.at, "it was changed by somebody else");
         }
         let in_place = entry.natural.as_ref().is_some_and(|(_, found)| found.ino() == stat.st_ino);

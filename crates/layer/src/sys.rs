@@ -266,14 +266,6 @@ pub fn adopt(fd: c_int) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Bytes that wait in a pipe.
-pub fn pending(fd: BorrowedFd<'_>) -> usize {
-    let mut bytes: c_int = 0;
-    // SAFETY: the kernel writes one int.
-    unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &mut bytes) };
-    usize::try_from(bytes).unwrap_or(0)
-}
-
 /// Gives this process, which has one thread, its own mount namespace.
 pub fn unshare_mounts() -> io::Result<()> {
     // SAFETY: unshare(CLONE_NEWNS) changes what paths mean, no memory and no descriptor.

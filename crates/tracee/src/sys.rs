@@ -287,6 +287,11 @@ fn woken_by(within: std::time::Duration) -> Woken {
     }
 }
 
+/// Wait until a SIGCHLD comes, for so long at most. Where it is not blocked it is not heard of.
+pub(crate) fn await_child_signal(within: std::time::Duration) {
+    woken_by(within);
+}
+
 /// Block SIGCHLD in this thread and those that it starts.
 pub(crate) fn block_child_signal() {
     // SAFETY: the set is ours.

@@ -28,8 +28,9 @@ pub fn same_files(a: ThreadId, b: ThreadId) -> io::Result<bool> {
     sys::same_files(a, b)
 }
 
-/// How long a wait that looks whether a first thread is dead pauses between two looks.
+/// How long a wait that looks whether a first thread is dead pauses between two looks, at first and at most.
 const PAUSE: Duration = Duration::from_micros(200);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
 
 /// What a wait for several threads has found.
 pub(crate) enum Next {
@@ -40,28 +41,32 @@ pub(crate) enum Next {
     Dead(ThreadId),
 }
 
-/// Wait for the next thing that happens to any thread of ours. `ends_stand`: some thread stands at its end, and waits
-/// for us. If that is because its process was killed, the first thread of that may be dead, which the kernel tells
-/// only after the others have ended: whoever waited for that would wait for ever. `None` when there is no thread left.
+/// Wait for the next thing that happens to any thread of ours. A first thread may be dead by now, be it that its
+/// process was killed, or that it went on from its stop at the end just before it was interrupted. The kernel tells of
+/// that only after the other threads have ended: whoever waited for it alone would wait for ever. `ends_stand`: some
+/// thread stands at its end, so that this is likely. `None` when there is no thread left.
 pub(crate) fn next_of<'a>(
     ends_stand: bool,
     awaited: impl Iterator<Item = &'a ThreadId> + Clone,
 ) -> io::Result<Option<Next>> {
-    let event = |(tid, status)| Next::Event(tid, status);
-    if !ends_stand {
-        return Ok(sys::wait_own()?.map(event));
-    }
+    let mut pause = PAUSE;
+    let mut looks_for_dead = ends_stand;
     loop {
         match sys::look_own()? {
             None => return Ok(None),
-            Some(Some(happened)) => return Ok(Some(event(happened))),
+            Some(Some((tid, status))) => return Ok(Some(Next::Event(tid, status))),
             Some(None) => {}
         }
         // The end of a thread that is not the first one can be waited for a moment later: the event loop hears of it.
-        if let Some(&dead) = awaited.clone().find(|&&tid| procfs::has_ended(tid)) {
+        let dead = || awaited.clone().find(|&&tid| procfs::has_ended(tid));
+        if let Some(&dead) = looks_for_dead.then(dead).flatten() {
             return Ok(Some(Next::Dead(dead)));
         }
-        std::thread::sleep(PAUSE);
+        crate::sys::await_child_signal(pause);
+        if !ends_stand {
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        looks_for_dead = true;
     }
 }
 

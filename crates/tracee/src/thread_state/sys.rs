@@ -13,24 +13,8 @@ fn checked(answer: i64) -> io::Result<i64> {
     Ok(answer)
 }
 
-/// Wait for any tracee of this thread of ours. `None` when there is none.
-pub(super) fn wait_own() -> io::Result<Option<(ThreadId, i32)>> {
-    loop {
-        let mut status = 0;
-        // SAFETY: `status` is ours.
-        let tid = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD) };
-        if tid > 0 {
-            return Ok(Some((ThreadId::from_raw(tid), status)));
-        }
-        match io::Error::last_os_error() {
-            e if e.raw_os_error() == Some(libc::ECHILD) => return Ok(None),
-            e if e.kind() == io::ErrorKind::Interrupted => {}
-            e => return Err(e),
-        }
-    }
-}
-
-/// The same without waiting. `None` when there is none, `Some(None)` when nothing has happened.
+/// What has happened to any tracee of this thread of ours. `None` when there is none, `Some(None)` when nothing has
+/// happened.
 pub(super) fn look_own() -> io::Result<Option<Option<(ThreadId, i32)>>> {
     let mut status = 0;
     // SAFETY: `status` is ours.
