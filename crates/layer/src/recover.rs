@@ -82,11 +82,18 @@ fn finish(file_system: &FileSystemPlan, plan: &Plan, scratch: &Path, layer: &Pat
         .map_err(|error| plain(error.into()))?;
     let root = File::open(&lower).and_then(|root| root.metadata()).map_err(plain)?;
     let fs_id = rustix::fs::statvfs(&lower).map_err(|error| plain(error.into()))?.f_fsid;
-    if root.ino() != file_system.root_ino || fs_id != file_system.fs_id {
+    let is_another = fs_id != file_system.fs_id && has_lasting_id(&file_system.fs_type);
+    if root.ino() != file_system.root_ino || is_another {
         return Err(failed(format!("{} is not what was mounted there; mount it", mount_point.display())));
     }
     let of_layer = scratch.join("image").join(file_system.layer.to_string());
     apply::apply(file_system, &plan.stage, &lower, &of_layer, true, &apply::Fuse::default())
         .map_err(|(path, source)| LayerError::Partly { path, source, layer: layer.to_owned() })?;
     rustix::mount::unmount(&lower, UnmountFlags::DETACH).map_err(|error| plain(error.into()))
+}
+
+/// Whether the number of such a file system is made of its UUID. Others, as xfs, have that of the device, which may be
+/// another one after a boot.
+fn has_lasting_id(fs_type: &str) -> bool {
+    matches!(fs_type, "ext2" | "ext3" | "ext4" | "btrfs" | "f2fs")
 }
