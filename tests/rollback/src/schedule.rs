@@ -265,6 +265,12 @@ mod tests {
     fn a_difference_and_a_run_out_of_time_are_told_apart() {
         let differs = first_verdict("differs", "echo $INSIDE", 1);
         assert!(matches!(&differs, Verdict::Differs(how) if how.contains("stdout, line 1")), "{differs:?}");
+        // The first of all runs is natively another one than those behind it.
+        let was_there = std::env::temp_dir().join(format!("speculator-rollback-was-there-{}", std::process::id()));
+        let varies = format!("if [ -e {0} ]; then echo later; else echo first; : > {0}; fi", was_there.display());
+        let varies = first_verdict("varies", &varies, 1);
+        std::fs::remove_file(was_there).expect("it was made");
+        assert_eq!(varies, Verdict::Same);
         // No time at all.
         let late = first_verdict("late", "[ -z \"$INSIDE\" ] || sleep 60", 0);
         assert!(matches!(late, Verdict::OutOfTime(_)), "{late:?}");
