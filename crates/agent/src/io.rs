@@ -61,16 +61,9 @@ impl Call<'_> {
         }
         let entry = self.descriptor(fd);
         self.settle_taking(fd, entry);
+        self.lets_others_go(entry);
         match entry.kind() {
-            FdKind::Inside => {
-                // Taking something out lets go whoever waits for room.
-                self.modify(self.object(entry.slot()));
-                self.modify(&self.world.messages);
-            }
-            // Of a FIFO somebody inside may have the other end.
             FdKind::Outside if entry.has(FdEntry::NAMED) => {
-                self.modify(self.object(entry.slot()));
-                self.modify(&self.world.messages);
                 if self.has_option(option::FIFO_HELD) {
                     self.await_fifo(fd, entry);
                 }
@@ -89,11 +82,24 @@ impl Call<'_> {
             }
             self.note_taken(entry, result);
             self.observe_entry(entry, result);
-        } else if result == -EAGAIN {
-            // That it did not wait tells of a flag.
+        }
+        self.observe_none(entry, result);
+        self.observe_error(result);
+    }
+
+    /// Taking something out lets go whoever waits for room. Of a FIFO somebody inside may have the other end.
+    pub fn lets_others_go(&self, entry: FdEntry) {
+        if entry.kind() == FdKind::Inside || entry.kind() == FdKind::Outside && entry.has(FdEntry::NAMED) {
+            self.modify(self.object(entry.slot()));
+            self.modify(&self.world.messages);
+        }
+    }
+
+    /// There was nothing to be taken: somebody may have taken it. That the call did not wait tells of a flag.
+    pub fn observe_none(&self, entry: FdEntry, result: i64) {
+        if result == -EAGAIN && !self.is_clean() {
             self.observe(self.object(entry.slot()));
         }
-        self.observe_error(result);
     }
 
     /// An error that tells of the other end of a stream tells of everything that was done before it.
@@ -132,6 +138,15 @@ impl Call<'_> {
     fn moves_offset(&self) -> bool {
         matches!(self.frame.nr, nr::read | nr::readv | nr::lseek | nr::getdents | nr::getdents64)
             || self.frame.nr == nr::preadv2 && self.arg(3) == u64::MAX
+    }
+
+    /// Whether a copy begins where the source's open file stands, and moves that.
+    fn moves_offset_of_source(&self) -> bool {
+        match self.frame.nr {
+            nr::sendfile => self.arg(2) == 0,
+            nr::splice | nr::copy_file_range => self.arg(1) == 0,
+            _ => false,
+        }
     }
 
     /// The process observed what is behind a descriptor; `result` is what its call returned.
@@ -373,6 +388,12 @@ impl Call<'_> {
         }
         if self.hands_over(from, to) {
             return self.hand_over(from, to, input, output);
+        }
+        if !self.is_clean() {
+            self.lets_others_go(from);
+            if self.moves_offset_of_source() && self.may_be_shared(from) {
+                self.modify(self.object(from.slot()));
+            }
         }
         match to.kind() {
             FdKind::DomainFile if !matches!(from.kind(), FdKind::DomainFile | FdKind::MemoryFile | FdKind::Nothing) => {

@@ -231,9 +231,14 @@ impl Call<'_> {
         result
     }
 
-    pub fn change_names_in_memory(&mut self) -> i64 {
+    /// `with_object`: what has the name changes, too, and whoever has it open may look at it.
+    pub fn change_names_in_memory(&mut self, place: Place, with_object: bool) -> i64 {
         if !self.is_clean() {
             self.modify(&self.world.names);
+            if with_object {
+                self.modify(self.object(place.entry.slot()));
+                self.note_change(place.entry.slot());
+            }
         }
         self.proceed()
     }
@@ -269,7 +274,7 @@ impl Call<'_> {
                     self.change_names(place, place.exists);
                 }
                 FdKind::MemoryFile => {
-                    self.change_names_in_memory();
+                    self.change_names_in_memory(place, place.exists);
                 }
                 FdKind::Nothing => {
                     self.proceed();
@@ -283,11 +288,13 @@ impl Call<'_> {
     /// Changes two names. They are on one file system, or the call fails; but the first may be reached through /proc
     /// (`linkat` of a file that has no name yet), so the second says which.
     pub fn modify_paths(&mut self, from: (u8, u8), to: (u8, u8)) {
-        let from = locate(self, self.directory(from.0), self.arg(from.1), false);
+        const AT_SYMLINK_FOLLOW: u64 = 0x400;
+        let follows = self.frame.nr == nr::linkat && self.arg(4) & AT_SYMLINK_FOLLOW != 0;
+        let from = locate(self, self.directory(from.0), self.arg(from.1), follows);
         let to = locate(self, self.directory(to.0), self.arg(to.1), false);
         from.iter().for_each(|from| self.before_move(from.entry));
         let place = match (from, to) {
-            (Some(from), Some(to)) if from.entry.kind() == FdKind::DomainFile => {
+            (Some(from), Some(to)) if matches!(from.entry.kind(), FdKind::DomainFile | FdKind::MemoryFile) => {
                 self.tag_replaced(to);
                 Some(from)
             }
@@ -304,6 +311,8 @@ impl Call<'_> {
             let transaction = self.begin_change(domain);
             self.object(to.entry.slot()).raise(domain, transaction + 1);
             self.end_change(domain, 0);
+        } else if to.exists && to.entry.kind() == FdKind::MemoryFile && !self.is_clean() {
+            self.modify(self.object(to.entry.slot()));
         }
     }
 }

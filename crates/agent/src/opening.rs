@@ -167,7 +167,7 @@ impl Call<'_> {
                 None => return,
             },
             FdKind::DomainFile => self.change_names(place, empties),
-            FdKind::MemoryFile => self.change_names_in_memory(),
+            FdKind::MemoryFile => self.change_names_in_memory(place, empties),
             FdKind::Outside | FdKind::OutsideFile | FdKind::Pseudo => {
                 self.settle();
                 self.proceed()

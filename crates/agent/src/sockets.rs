@@ -101,6 +101,10 @@ impl Call<'_> {
         let entry = self.descriptor(self.arg(position));
         match entry.kind() {
             FdKind::Inside => self.send_message_inside(entry, self.arg(4) != 0),
+            // The kernel refuses it: taken for later, it would be shown.
+            FdKind::Outside if !entry.has(FdEntry::SOCKET) => {
+                self.proceed();
+            }
             // Plain data on a stream can be taken for later; an address, or urgent data, waits.
             FdKind::Outside if self.arg(4) == 0 && self.arg(3) & MSG_OOB == 0 && entry.has(FdEntry::STREAM) => {
                 self.write_outside(position, entry);
@@ -116,12 +120,14 @@ impl Call<'_> {
         let entry = self.descriptor(self.arg(position));
         if !self.is_clean() {
             self.settle_taking(self.arg(position), entry);
+            self.lets_others_go(entry);
         }
         let result = self.proceed_receiving(position, AFTER_MUST_FINISH);
         if result >= 0 && !self.is_clean() {
             self.note_taken(entry, result);
             self.observe_entry(entry, result);
         }
+        self.observe_none(entry, result);
         self.observe_error(result);
         if result >= 0 && entry.kind() != FdKind::Inside {
             self.mark_received(entry, self.arg(1));
@@ -132,11 +138,13 @@ impl Call<'_> {
         let entry = self.descriptor(self.arg(position));
         if !self.is_clean() {
             self.settle_taking(self.arg(position), entry);
+            self.lets_others_go(entry);
         }
         let received = self.proceed_receiving(position, AFTER_MUST_FINISH);
         if received >= 0 && !self.is_clean() {
             self.observe_entry(entry, received);
         }
+        self.observe_none(entry, received);
         self.observe_error(received);
         if received > 0 && entry.kind() != FdKind::Inside {
             for i in 0..received as u64 {
@@ -185,6 +193,9 @@ impl Call<'_> {
                 self.send_message_inside(entry, message.is_none_or(|message| message.name != 0))
             }
             (FdKind::Bad, _) => {
+                self.proceed();
+            }
+            (FdKind::Outside, _) if !entry.has(FdEntry::SOCKET) => {
                 self.proceed();
             }
             // What cannot be read the kernel may be able to read: nobody knows what it is.

@@ -70,6 +70,12 @@ static void pipe_room_spliced(int r) { // A makes room by sending what is there 
     dirty();
     ck(splice(p[0], 0, nowhere, 0, sizeof buf, 0));
 }
+static void pipe_room_to_file(int r) { // A makes room by sending what is there to a file.
+    if (r != A) { pipe_room(r); return; }
+    int file = ck(open("data", O_WRONLY));
+    dirty();
+    ck(splice(p[0], 0, file, 0, sizeof buf, 0));
+}
 static void pipe_room_poll(int r) {
     if (r == B) must(ready(p[1], POLLOUT) & POLLOUT), saw(); else pipe_room(r);
 }
@@ -191,6 +197,11 @@ static void unix_room(int r) {
     }
     if (r == A) { dirty(); while (recv(p[0], buf, sizeof buf, MSG_DONTWAIT) > 0) {} }
     if (r == B) ck(write(p[1], buf, 1)), saw();
+}
+static void unix_room_message(int r) {
+    struct iovec part = {buf, sizeof buf};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (r == A) { dirty(); while (recvmsg(p[0], &message, MSG_DONTWAIT) > 0) {} } else unix_room(r);
 }
 static struct sockaddr_un unix_name(const char *what) { // One that is no file.
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -386,6 +397,40 @@ static void tmpfs_file(int r) { // The data goes through a file that needs no co
     if (r == A) dirty(), ck(pwrite(fd, "new", 3, 0));
     if (r == B) { later(); ck(pread(fd, buf, 3, 0)); IS_NEW(buf); saw(); }
 }
+// A changes a file in memory by a name, B looks at it through a descriptor.
+static const char *name_of_fd(void) {
+    static char name[32];
+    sprintf(name, "/proc/self/fd/%d", fd);
+    return name;
+}
+static void in_memory(int r) {
+    if (r == S) fd = ck(open("/dev/shm", O_RDWR | O_TMPFILE, 0600)), ck(write(fd, "old", 3));
+    if (r == A) dirty();
+    if (r == B) later();
+}
+static void tmpfs_emptied(int r) {
+    struct stat now;
+    in_memory(r);
+    if (r == A) ck(open(name_of_fd(), O_WRONLY | O_TRUNC));
+    if (r == B) ck(fstat(fd, &now)), must(now.st_size == 0), saw();
+}
+static void tmpfs_truncated(int r) {
+    in_memory(r);
+    if (r == A) ck(truncate(name_of_fd(), 0));
+    if (r == B) must(pread(fd, buf, 3, 0) == 0), saw();
+}
+static void tmpfs_mode(int r) {
+    struct stat now;
+    in_memory(r);
+    if (r == A) ck(chmod(name_of_fd(), 0640));
+    if (r == B) ck(fstat(fd, &now)), must((now.st_mode & 0777) == 0640), saw();
+}
+static void links_by_descriptor(int r) {
+    struct stat now;
+    if (r == S) fd = ck(open(".", O_TMPFILE | O_RDWR, 0600));
+    if (r == A) ck(linkat(AT_FDCWD, name_of_fd(), AT_FDCWD, "made", AT_SYMLINK_FOLLOW));
+    if (r == B) { later(); ck(fstat(fd, &now)); must(now.st_nlink == 1); saw(); }
+}
 static void lseek_shared(int r) {
     if (r == S) fd = ck(open("other", O_RDONLY));
     if (r == A) dirty(), ck(lseek(fd, 2, SEEK_SET));
@@ -396,6 +441,12 @@ static void offset_read(int r) { // A only reads.
 }
 static void offset_spliced(int r) { // A sends what it reads nowhere.
     if (r == A) { int nowhere = ck(open("/dev/null", O_WRONLY)); dirty(), must(ck(sendfile(nowhere, fd, 0, 2)) == 2); } else lseek_shared(r);
+}
+static void offset_sent(int r) { // A sends what it reads to a file.
+    if (r == A) { int to = ck(open("data", O_WRONLY)); dirty(), must(ck(sendfile(to, fd, 0, 2)) == 2); } else lseek_shared(r);
+}
+static void offset_copied(int r) {
+    if (r == A) { int to = ck(open("data", O_WRONLY)); dirty(), must(ck(copy_file_range(fd, 0, to, 0, 2, 0)) == 2); } else lseek_shared(r);
 }
 static void offset_passed(int r) { // A passes a descriptor that it opened, and moves the offset later.
     char control[CMSG_SPACE(sizeof(int))] = {0};
@@ -991,13 +1042,14 @@ static void outside_connect(int r) {
 
 CASES(channels) = {
     CH(pipe_data), CH(pipe_eof_close), EX(pipe_eof_exit), CH(pipe_poll_hup), EX(pipe_poll_hup_exit), CH(pipe_select_hup),
-    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name), CH(pipe_room_spliced), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_size), CH(pipe_shrink), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
+    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name), CH(pipe_room_spliced), CH(pipe_room_to_file), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_size), CH(pipe_shrink), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
     CH(pipe_splice_out), CH(pipe_tee), CH(pipe_tee_out), CH(pipe_vmsplice), CH(pipe_sendfile), CH(fifo_data), CH(fifo_eof),
     CH(fifo_open), CH(fifo_room), CH(fifo_fionread), CH(fifo_poll_in), CH(fifo_size), CH(fifo_shrink), CH(pty_data), CH(unix_data), CH(unix_eof), EX(unix_eof_exit), CH(unix_shutdown), CH(unix_poll_rdhup),
-    CH(unix_datagram), CH(unix_seqpacket), CH(unix_recvmsg), CH(unix_room), CH(unix_accept), CH(unix_peek), CH(unix_outq), CH(unix_bound), CH(scm_rights), CH(tcp_data), CH(tcp_fin),
+    CH(unix_datagram), CH(unix_seqpacket), CH(unix_recvmsg), CH(unix_room), CH(unix_room_message), CH(unix_accept), CH(unix_peek), CH(unix_outq), CH(unix_bound), CH(scm_rights), CH(tcp_data), CH(tcp_fin),
     EX(tcp_fin_exit), CH(tcp_accept), CH(udp_data), CH(tcp_bind_busy), CH(tcp_room), CH(tcp_peek), CH(tcp_poll_in), CH(tcp_shutdown), CH(tcp_not_connected), CH(tcp_option), CH(file_read), CH(file_read_open), CH(file_mmap_private),
     CH(file_mmap_private_before), CH(file_mmap_private_fork), CH(file_mmap_private_store), CH(file_mmap_shared), CH(file_mmap_shared_after), CH(file_store), EX(file_store_exit),
     CH(file_store_mmap), CH(file_store_mmap_after), CH(file_sendfile), CH(file_splice), CH(file_copy_range), CH(file_copied_by_a), CH(tmpfs_file),
+    CH(tmpfs_emptied), CH(tmpfs_truncated), CH(tmpfs_mode), CH(links_by_descriptor), CH(offset_sent), CH(offset_copied),
     CH(lseek_shared), CH(offset_read), CH(offset_spliced), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime), CH(seek_end), CH(stat_mode), CH(stat_links),
     CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_taken), CH(name_directory), CH(directory_mode), CH(directory_xattr), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),
     CH(name_readlink), CH(name_tmpfile), CH(name_dangling), CH(xattr_), CH(xattr_taken), CH(inotify_), CH(inotify_name), CH(inotify_second), CH(exec_binary),
