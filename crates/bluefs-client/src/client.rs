@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bluefs::op::{Effect, Failure};
 use bluefs::query::{Answer, Query};
-use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Interval, Key, Outcome, Runs, Step};
+use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Interval, Key, Outcome, Runs, SessionId, Step};
 use bluefs_net::{outbox, Cutter, Outbox, AT_ONCE_BYTES_MAX};
 use bluefs_wire::{frame, LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION};
 
@@ -199,6 +199,17 @@ impl Client {
         self.state().has_lost_lock(ino)
     }
 
+    /// A number for a new inode, and the session to which it is lent. Some are borrowed if there is none.
+    pub(crate) fn borrow_ino(&self) -> Result<(Ino, SessionId), Errno> {
+        loop {
+            if let Some(taken) = self.state().take_ino() {
+                return Ok(taken);
+            }
+            let group = self.lend()?;
+            self.state().put_group(group);
+        }
+    }
+
     /// Borrows numbers for 64 inodes.
     pub fn lend(&self) -> Result<Group, Errno> {
         match self.request(&|| false, |tag| Request::Lend { tag })? {
@@ -385,9 +396,13 @@ impl Shared {
     fn keep(self: &Arc<Shared>, mut line: Line) {
         loop {
             if self.begin(&line) {
-                self.use_line(line);
+                let asks_too_much = self.use_line(line);
                 self.lock().was_connected = true;
                 self.changed.notify_all();
+                if asks_too_much {
+                    // What is sent again may be refused again.
+                    std::thread::sleep(PAUSE_MAX);
+                }
             }
             match self.connect_again() {
                 Some(next) => line = next,
@@ -409,13 +424,14 @@ impl Shared {
         true
     }
 
-    fn use_line(self: &Arc<Shared>, line: Line) {
+    /// Whether the server has refused to go on with it, as a limit is exceeded.
+    fn use_line(self: &Arc<Shared>, line: Line) -> bool {
         let Line { mut receiver, mut sender, .. } = line;
-        let Ok(cutter) = sender.cutter() else { return };
+        let Ok(cutter) = sender.cutter() else { return false };
         sender.set_counter(self.sent.clone());
         let (output, rest) = outbox(sender);
         let sending = std::thread::Builder::new().name("send".to_owned()).spawn(move || rest.send(drop));
-        let Ok(sending) = sending else { return };
+        let Ok(sending) = sending else { return false };
         // On a connection the first word is that no lease of the one before is used.
         self.connection.fetch_add(1, Ordering::Relaxed);
         if let Some(front) = self.front.get() {
@@ -426,13 +442,14 @@ impl Shared {
         {
             let mut state = self.lock();
             if state.dead.is_some() {
-                return;
+                return false;
             }
             *self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(cutter);
             state.connected(output.clone());
         }
         self.changed.notify_all();
-        let (mut heard, mut received) = (Instant::now(), 0);
+        let (mut heard, mut received, mut sent) = (Instant::now(), 0, 0);
+        let mut asks_too_much = false;
         loop {
             let next = receiver.receive::<Reply>();
             self.received.fetch_add(receiver.received() - received, Ordering::Relaxed);
@@ -440,13 +457,22 @@ impl Shared {
             match next {
                 Ok(Some(Reply::Refused { why, .. })) => {
                     self.refused(why);
+                    asks_too_much = why == Refusal::Limit;
                     break;
                 }
                 Ok(Some(reply)) => {
                     heard = Instant::now();
                     self.take_in(reply);
                 }
-                Err(error) if bluefs_net::is_timeout(&error) && heard.elapsed() < SILENCE_MAX => {
+                Err(error) if bluefs_net::is_timeout(&error) => {
+                    // Contents have no replies: as long as the other end takes them in it is there.
+                    let sent_now = self.sent.load(Ordering::Relaxed);
+                    if std::mem::replace(&mut sent, sent_now) != sent_now {
+                        heard = Instant::now();
+                    }
+                    if heard.elapsed() >= SILENCE_MAX {
+                        break;
+                    }
                     Output::send(&output, Request::Ping { tag: 0 });
                 }
                 Ok(None) | Err(_) => break,
@@ -465,6 +491,7 @@ impl Shared {
         }
         // It ends with its connection.
         let _ = sending.join();
+        asks_too_much
     }
 
     fn take_in(self: &Arc<Shared>, reply: Reply) {

@@ -557,10 +557,14 @@ impl State {
         self.ahead.arrived(tag);
         if let Reply::Lent { group, .. } = reply {
             self.is_borrowing = false;
-            // The first one is given out first.
-            self.lent.splice(0..0, group.inodes().rev().map(Ino));
+            self.put_group(group);
             self.ask_ahead(|tag| Request::Lease { tag, group });
         }
+    }
+
+    /// Numbers that were lent. The first one is given out first.
+    pub fn put_group(&mut self, group: Group) {
+        self.lent.splice(0..0, group.inodes().rev().map(Ino));
     }
 
     /// Somebody is about to open something: until then no file without a name is given up.

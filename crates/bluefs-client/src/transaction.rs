@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bluefs::op::{Content, Failure, RenameMode, SetAttr, STEP_BYTES_MAX};
+use bluefs::op::{
+    Content, Failure, RenameMode, SetAttr, INTERVAL_BYTES_MAX, STAGED_BYTES_MAX, STEPS_MAX, STEP_BYTES_MAX,
+};
 use bluefs::query::{Answer, Query};
-use bluefs::{Change, Cred, Csn, Errno, Ino, Interval, Key, Kind, Name, Outcome, Runs, Step};
+use bluefs::{Change, Cred, Csn, Errno, Ino, Interval, Key, Kind, Name, Outcome, Runs, SessionId, Step};
 
 use crate::client::Client;
 
 /// Contents up to this size travel in the interval itself.
 const INLINE_BYTES_MAX: usize = 64 << 10;
+/// Contents of one transaction that are sent with its steps, at most.
+const INLINE_ALL_BYTES_MAX: usize = INTERVAL_BYTES_MAX / 2;
 
 /// Why nothing was changed; or, once, why that is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -86,8 +90,11 @@ pub struct Transaction {
     added: usize,
     /// The operation that is refused, and why, if what was read still holds.
     refused: Option<(usize, Errno)>,
-    numbers: std::ops::Range<u64>,
+    /// Numbers that it has taken, for what it makes.
+    numbers: Vec<(Ino, SessionId)>,
     staged: Vec<(u64, Vec<u8>)>,
+    /// Bytes of contents and texts that are sent with the steps.
+    inline: usize,
 }
 
 impl Transaction {
@@ -105,8 +112,9 @@ impl Transaction {
             of: Vec::new(),
             added: 0,
             refused: None,
-            numbers: 0..0,
+            numbers: Vec::new(),
             staged: Vec::new(),
+            inline: 0,
         })
     }
 
@@ -137,10 +145,20 @@ impl Transaction {
     }
 
     /// Has it carried out. When this returns a commit, all of it is on the server's disk.
-    pub fn close(self) -> Result<Csn, NotDone> {
-        let (reads, creds) = (self.reads.into_iter().collect(), vec![self.cred]);
-        let interval = Interval { number: 0, base: self.base, after: Runs::new(), reads, creds, steps: self.steps };
-        match (self.client.submit(interval, self.staged, &|| false), self.refused) {
+    pub fn close(mut self) -> Result<Csn, NotDone> {
+        let staged = self.staged.iter().map(|(_, data)| data.len()).sum::<usize>();
+        if self.steps.len() > STEPS_MAX || staged > STAGED_BYTES_MAX || self.inline > INTERVAL_BYTES_MAX {
+            return Err(NotDone::TooLarge);
+        }
+        let (reads, creds) = (std::mem::take(&mut self.reads).into_iter().collect(), vec![self.cred.clone()]);
+        let (steps, staged) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.staged));
+        let interval = Interval { number: 0, base: self.base, after: Runs::new(), reads, creds, steps };
+        let outcome = self.client.submit(interval, staged, &|| false);
+        if !matches!(outcome, Ok(Outcome::Failed(_))) {
+            // They are used, or may be.
+            self.numbers.clear();
+        }
+        match (outcome, self.refused) {
             // What was read for it was not read at one moment: it is refused if all of that still holds.
             (Ok(Outcome::Committed { .. }), Some((operation, errno))) => Err(NotDone::Refused { operation, errno }),
             (Ok(Outcome::Committed { csn, .. }), None) => Ok(csn),
@@ -211,16 +229,16 @@ impl Transaction {
 
     fn create(&mut self, path: &Path, kind: Kind, mode: u16, target: Vec<u8>) -> Result<(Ino, Change), Errno> {
         let (dir, name) = self.parent(path)?;
-        if self.numbers.is_empty() {
-            self.numbers = self.client.lend()?.inodes();
-        }
-        let ino = Ino(self.numbers.next().ok_or(Errno::IO)?);
+        let (ino, lent_to) = self.client.borrow_ino()?;
+        self.numbers.push((ino, lent_to));
+        self.inline += target.len();
         self.names.insert((dir, name.clone()), Some((ino, kind)));
         Ok((ino, Change::Create { dir, name, ino: Some(ino), kind, mode, rdev: 0, target }))
     }
 
     fn content(&mut self, data: &[u8]) -> Content {
-        if data.len() <= INLINE_BYTES_MAX.min(STEP_BYTES_MAX) {
+        if data.len() <= INLINE_BYTES_MAX.min(STEP_BYTES_MAX) && self.inline + data.len() <= INLINE_ALL_BYTES_MAX {
+            self.inline += data.len();
             return Content::Inline(data.to_vec());
         }
         let id = self.staged.len() as u64;
@@ -273,6 +291,14 @@ impl Transaction {
             Err(errno) => return Err(errno),
         };
         Ok(found)
+    }
+}
+
+impl Drop for Transaction {
+    /// What it has not used others may use.
+    fn drop(&mut self) {
+        let mut state = self.client.state();
+        self.numbers.drain(..).rev().for_each(|(ino, lent_to)| state.put_ino(ino, lent_to));
     }
 }
 

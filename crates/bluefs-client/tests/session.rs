@@ -215,6 +215,45 @@ fn a_name_that_is_removed_is_a_hypothesis() {
     server.stop();
 }
 
+/// Numbers that an interval has not used are used by the next one.
+#[test]
+fn intervals_that_fail_use_nothing_up() {
+    const TIMES: usize = 1500;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (server, at) = serve(&dir.path().join("store"));
+    let client = Client::connect(at.clone(), None, OnDisconnect::Block).expect("a session");
+    create(&client, "there");
+    for _ in 0..TIMES {
+        let mut transaction = Transaction::begin(&client, &Cred::root()).expect("begun");
+        transaction.add(&Operation::Mkdir(vec![name("there")])).expect("what is refused is found when it is closed");
+        assert!(matches!(transaction.close(), Err(NotDone::Refused { errno: Errno::EXIST, .. })));
+    }
+    drop(client);
+    server.stop();
+}
+
+#[test]
+fn what_is_too_large_for_an_interval_is_not_sent() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (server, at) = serve(&dir.path().join("store"));
+    let client = Client::connect(at.clone(), None, OnDisconnect::Block).expect("a session");
+    let closed = |files: usize, bytes: usize| {
+        let mut transaction = Transaction::begin(&client, &Cred::root()).expect("begun");
+        let data = vec![b'x'; bytes];
+        for number in 0..files {
+            let path = vec![name(&format!("{bytes}-{number}"))];
+            transaction.add(&Operation::Write(path, data.clone())).expect("added");
+        }
+        transaction.close()
+    };
+    assert!(matches!(closed(2_100, 1), Err(NotDone::TooLarge)), "two steps each");
+    assert!(matches!(closed(2, 33 << 20), Err(NotDone::TooLarge)));
+    assert!(closed(200, 60_000).is_ok(), "not all of it is sent with the steps");
+    assert!(closed(1, 64 << 20).is_ok());
+    drop(client);
+    server.stop();
+}
+
 #[test]
 fn who_waits_can_give_up() {
     let dir = tempfile::tempdir().expect("a directory");

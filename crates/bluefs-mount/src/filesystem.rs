@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bluefs::op::{Content, Effect, Inode, SetAttr, ALLOCATE_BYTES_MAX, FILE_BYTES_MAX};
+use bluefs::op::{Content, Effect, Failure, Inode, SetAttr, ALLOCATE_BYTES_MAX, FILE_BYTES_MAX};
 use bluefs::query::{Answer, Query, NAMES_MAX};
 use bluefs::tree::Space;
 use bluefs::{mode_without_set_ids, Change, Cred, Errno, Ino, Key, Kind, Name};
@@ -110,19 +110,29 @@ impl Volume {
             Err(Errno::ACCES) => {}
             done => return done,
         }
-        let found = self.client.look(&Cred::root(), Query::Inode(ino), &|| self.is_given_up(caller));
-        let (_, inode) = inode_of(found)?;
-        let mode = mode_without_set_ids(&inode);
-        let set = SetAttr { mode: (mode != inode.mode).then_some(mode), ..SetAttr::default() };
-        let told = self.client.change_told(&Cred::root(), change, &|| self.is_given_up(caller))?;
-        self.space().changed();
-        self.kernel.changed(told.changed());
-        if set.mode.is_some() {
-            // The caller is not root, and so takes the rights of a program away.
-            let told = self.client.change_told(&Cred::root(), Change::SetAttr { ino, set }, &|| false)?;
-            self.kernel.changed(told.changed());
+        const TRIES: usize = 16;
+        let gives_up = || self.is_given_up(caller);
+        for _ in 0..TRIES {
+            let (now, found) = self.client.ask(&Cred::root(), Query::Inode(ino), &gives_up)?;
+            let (_, inode) = inode_of(Ok(found))?;
+            // The caller is not root, and so takes the rights of a program away, in front of the change as the kernel.
+            let mode = mode_without_set_ids(&inode);
+            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            let takes_rights = (mode != inode.mode).then_some(Change::SetAttr { ino, set });
+            let changes = takes_rights.into_iter().chain([change.clone()]).collect();
+            let told = self.client.change_since(&Cred::root(), changes, (now, vec![Key::Attr(ino)]), &gives_up);
+            self.space().changed();
+            match told? {
+                Ok(told) => {
+                    self.kernel.changed(told.changed());
+                    return Ok(told);
+                }
+                Err(Failure::Refused { errno, .. }) => return Err(errno),
+                // Others have changed its mode meanwhile.
+                Err(_) => {}
+            }
         }
-        Ok(told)
+        Err(Errno::ACCES)
     }
 
     /// How much space there is may have changed.

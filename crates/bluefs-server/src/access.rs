@@ -113,7 +113,7 @@ impl Invitations {
 
     /// Makes one. Says its number and its secret, which is kept nowhere.
     pub fn add(&self, volume: &str, read_only: bool, expires: Option<u64>) -> io::Result<(u64, [u8; 32])> {
-        let _alone = self.alone()?;
+        let _alone = alone(&self.path)?;
         let mut all = self.all()?;
         let (number, secret) = (u64::from_le_bytes(random_bytes()) >> 32 | 1 << 32, random_bytes::<32>());
         all.push(Invitation { number, volume: volume.to_owned(), read_only, expires, secret: sha256(&secret) });
@@ -123,20 +123,12 @@ impl Invitations {
 
     /// Takes one away. `false`: there is none of this number.
     pub fn withdraw(&self, number: u64) -> io::Result<bool> {
-        let _alone = self.alone()?;
+        let _alone = alone(&self.path)?;
         let mut all = self.all()?;
         let before = all.len();
         all.retain(|invitation| invitation.number != number);
         self.write(&all)?;
         Ok(all.len() != before)
-    }
-
-    /// Whoever changes the invitations does so alone, as long as this is open.
-    fn alone(&self) -> io::Result<File> {
-        let path = self.path.with_extension("lock");
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
-        file.lock()?;
-        Ok(file)
     }
 
     fn write(&self, all: &[Invitation]) -> io::Result<()> {
@@ -159,8 +151,9 @@ impl Access for Invitations {
     fn stands(&self, number: u64, wall: Time) -> bool {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         if read.as_ref().is_none_or(|(at, _)| at.elapsed() > AGE_MAX) {
-            // What cannot be read invites nobody.
-            *read = Some((Instant::now(), self.all().unwrap_or_default()));
+            // Where they cannot be read for a moment, for want of a descriptor, those stand that stood.
+            let before = read.take().map(|(_, all)| all).unwrap_or_default();
+            *read = Some((Instant::now(), self.all().unwrap_or(before)));
         }
         read.iter().flat_map(|(_, all)| all).any(|one| one.number == number && one.is_good(wall))
     }
@@ -173,6 +166,7 @@ impl Access for Invitations {
 /// The identity of the server of this store; it is made when it is not there.
 pub fn identity_of(store: &Path) -> io::Result<Identity> {
     let path = store.join(IDENTITY);
+    let _alone = alone(&path)?;
     match std::fs::read(&path) {
         Ok(bytes) => Identity::from_bytes(&bytes)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the server's key cannot be read")),
@@ -183,6 +177,14 @@ pub fn identity_of(store: &Path) -> io::Result<Identity> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whoever reads and changes such a file does so alone, as long as this is open.
+fn alone(path: &Path) -> io::Result<File> {
+    let path = path.with_extension("lock");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.lock()?;
+    Ok(file)
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -225,6 +227,33 @@ mod tests {
         let numbers: Vec<u64> = all.all().expect("read").into_iter().map(|one| one.number).collect();
         assert!(made.len() == AT_ONCE * EACH && made.iter().all(|number| numbers.contains(number)));
         assert!(all.withdraw(made[0]).expect("written") && !all.stands(made[0], Time(0)));
+    }
+
+    #[test]
+    fn two_that_make_the_identity_at_once_have_one() {
+        const AT_ONCE: usize = 5;
+        let dir = tempfile::tempdir().expect("a directory");
+        let identity = || identity_of(dir.path()).expect("an identity").to_bytes();
+        let made: Vec<Vec<u8>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(identity)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic").to_vec()).collect()
+        });
+        assert!(made.iter().all(|one| *one == made[0]));
+    }
+
+    #[test]
+    fn invitations_that_cannot_be_read_for_a_moment_stand() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let all = Invitations::of(dir.path());
+        let (number, secret) = all.add("work", false, None).expect("made");
+        assert!(all.check(b"work", &secret, Time(0)).is_some());
+        let file = dir.path().join(INVITATIONS);
+        std::fs::remove_file(&file).and_then(|()| std::fs::create_dir(&file)).expect("a directory in its place");
+        std::thread::sleep(AGE_MAX + Duration::from_millis(100));
+        assert!(all.stands(number, Time(0)));
+        std::fs::remove_dir(&file).expect("removed");
+        std::thread::sleep(AGE_MAX + Duration::from_millis(100));
+        assert!(!all.stands(number, Time(0)), "there are none any more");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use bluefs::lease::{Millis, Ticket};
+use bluefs::op::STEPS_MAX;
 use bluefs::session::Session;
 use bluefs::{Csn, Group};
 use bluefs_store::SessionRow;
@@ -15,7 +16,7 @@ pub const KEPT_MS: Millis = 30_000;
 /// Messages that may wait behind an interval that waits.
 const PARKED_MAX: usize = 4096;
 /// Bytes that a session may have staged.
-pub const STAGED_BYTES_MAX: usize = 64 << 20;
+pub const STAGED_BYTES_MAX: usize = bluefs::op::STAGED_BYTES_MAX + STEPS_MAX * STAGED_ROW_BYTES;
 /// What is counted for each of these contents, beside their bytes.
 pub const STAGED_ROW_BYTES: usize = 128;
 /// The same of all sessions of one invitation.
@@ -23,7 +24,7 @@ pub const STAGED_OF_ONE_BYTES_MAX: usize = 1 << 30;
 /// Bytes of messages that may wait behind an interval that waits: all that may be staged, and a large interval.
 const PARKED_BYTES_MAX: usize = 96 << 20;
 /// Groups of numbers that a session may have been lent, and of which it has used none.
-pub const LENT_UNUSED_MAX: usize = 256;
+pub const LENT_UNUSED_MAX: usize = 1024;
 /// Requests for exclusive leases of one session that may wait.
 pub const WANTED_MAX: usize = 64;
 /// How long a request for exclusive leases waits, ms.

@@ -288,7 +288,7 @@ impl Volume {
                     None => self.send(session, Reply::Leased { tag, granted: false }, actions),
                 }
             }
-            Request::Lend { tag } => return self.lend(batch, session, tag, actions),
+            Request::Lend { tag } => self.lend(batch, session, tag, actions)?,
             Request::Lock { tag, lock } => {
                 if lock.start > lock.end {
                     return Ok(Some((Refusal::Protocol, "a lock ends before it begins")));
@@ -494,14 +494,16 @@ impl Volume {
         session: SessionId,
         tag: u64,
         actions: &mut Vec<Action>,
-    ) -> Result<Refused, StoreError> {
+    ) -> Result<(), StoreError> {
         let live = self.sessions.get_mut(&session).expect("connected");
         if live.row.read_only {
             self.send(session, Reply::Error { tag, csn: self.csn, errno: Errno::ROFS }, actions);
-            return Ok(None);
+            return Ok(());
         }
         if live.lent_unused.len() >= LENT_UNUSED_MAX {
-            return Ok(Some((Refusal::Limit, "too many numbers are lent and not used")));
+            // It has what it asks for, and goes on with that.
+            self.send(session, Reply::Error { tag, csn: self.csn, errno: Errno::NOSPC }, actions);
+            return Ok(());
         }
         let (group, changes) = {
             let view = View::new(&*batch, self.id, &self.staged);
@@ -510,7 +512,7 @@ impl Volume {
                 Ok(group) => (group, overlay.into_changes()),
                 Err(Stop::Refused(errno)) => {
                     self.send(session, Reply::Error { tag, csn: self.csn, errno }, actions);
-                    return Ok(None);
+                    return Ok(());
                 }
                 Err(Stop::Broken(error)) => return Err(error),
             }
@@ -518,7 +520,7 @@ impl Volume {
         batch.write(self.id, &changes)?;
         self.sessions.get_mut(&session).expect("connected").lent_unused.insert(group);
         self.send(session, Reply::Lent { tag, group }, actions);
-        Ok(None)
+        Ok(())
     }
 
     fn submit(

@@ -5,6 +5,8 @@ use crate::runs::Runs;
 
 /// Bytes of a block of contents. The last block of a file is as long as the file needs.
 pub const BLOCK_BYTES: u64 = 16 * 1024;
+/// Bytes of contents that a session may have staged.
+pub const STAGED_BYTES_MAX: usize = 64 << 20;
 /// Steps of one interval, at most.
 pub const STEPS_MAX: usize = 4096;
 /// Bytes that one step writes, at most.

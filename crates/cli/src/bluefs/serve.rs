@@ -16,6 +16,14 @@ use super::{metrics, status};
 use crate::error::{plain, Failure};
 use crate::generate::print;
 
+/// A connection has three descriptors, and shells start programs with few.
+fn raise_descriptors() {
+    use rustix::process::{getrlimit, setrlimit, Resource};
+    let limit = getrlimit(Resource::Nofile);
+    // Where it is refused, it stays as it was.
+    let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
+}
+
 /// Serves until SIGINT or SIGTERM.
 pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
     let at = options.listen;
@@ -23,6 +31,7 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
         let why = "everybody who reaches it could do everything; use 127.0.0.1 or ::1";
         return Err(Failure::Bluefs(format!("cannot serve {at} with --plain: {why}")));
     }
+    raise_descriptors();
     let failed = |error: StoreError| Failure::Bluefs(format!("cannot serve {}: {error}", options.store.display()));
     let Opened { mut store, notes } = Store::open_or_create(&options.store).map_err(failed)?;
     for note in notes {
