@@ -63,10 +63,8 @@ impl Call<'_> {
         self.settle_taking(fd, entry);
         self.lets_others_go(entry);
         match entry.kind() {
-            FdKind::Outside if entry.has(FdEntry::NAMED) => {
-                if self.has_option(option::FIFO_HELD) {
-                    self.await_fifo(fd, entry);
-                }
+            FdKind::Outside if entry.has(FdEntry::NAMED) && self.has_option(option::FIFO_HELD) => {
+                self.await_fifo(fd, entry);
             }
             FdKind::DomainFile | FdKind::MemoryFile | FdKind::OutsideFile | FdKind::Nothing
                 if entry.slot() != 0 && self.moves_offset() && self.may_be_shared(entry) =>
