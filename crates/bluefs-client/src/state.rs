@@ -422,8 +422,8 @@ impl State {
         let told = self.told.remove(&number).unwrap_or_default();
         if let Ok(Outcome::Committed { effects, csn }) = &outcome {
             if let Some(interval) = self.flight.get(number) {
-                // What it has changed is told before its outcome, and not again with an outcome that is told again: then
-                // others may have changed it since.
+                // What it has changed is told before its outcome, but not with an outcome that is told again: others may
+                // have changed it since.
                 if self.cache.was_told(number) {
                     self.cache.committed(interval, effects);
                 }

@@ -252,8 +252,8 @@ impl Volume {
         }
         self.kernel.stores.wait(ino, &gives_up);
         let query = Query::Read { ino, offset, len: size };
-        // With the rights of root: the kernel has looked at those of whoever opened the file, and a page that is missing
-        // is read for whoever has it mapped or executes it.
+        // With the rights of root: the kernel has looked at those of whoever opened the file, and a missing page is read
+        // for whoever has it mapped or executes it.
         loop {
             {
                 let telling = self.kernel.telling();
@@ -393,8 +393,8 @@ impl Volume {
         }
     }
 
-    /// The same of a file, which may be there unless it is to be new. Where others make and remove it all the time it is
-    /// tried a few times more: the kernel itself would look and try once more, and then tell of ESTALE.
+    /// The same of a file, which may be there unless it is to be new. Where others make and remove it all the time it
+    /// is tried a few times more: the kernel itself would look and try once more, and then tell of ESTALE.
     pub fn create_or_find(&self, caller: &Caller, create: Create, is_new: bool) -> Result<(Ino, Inode), Errno> {
         const TRIES: usize = 16;
         let again = || Create { target: create.target.clone(), name: create.name.clone(), ..create };
