@@ -32,7 +32,8 @@ impl OwnLocks {
         }
     }
 
-    /// What the session has of the bytes of a lock, and of the rest of them that it gives that back.
+    /// All bytes of a lock, in parts: what the session has locked of them, as a request for the same lock, and what it
+    /// has not, as a request to unlock that.
     pub fn before(&self, lock: &LockRequest) -> Vec<LockRequest> {
         let held = self.held.get(&(lock.ino, lock.owner)).into_iter().flatten();
         let had = held.filter(|one| one.start <= lock.end && lock.start <= one.end);

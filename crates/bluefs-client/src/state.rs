@@ -422,8 +422,8 @@ impl State {
         let told = self.told.remove(&number).unwrap_or_default();
         if let Ok(Outcome::Committed { effects, csn }) = &outcome {
             if let Some(interval) = self.flight.get(number) {
-                // What it has changed is told before its outcome, but not with an outcome that is told again: others may
-                // have changed it since.
+                // The server tells what an interval has changed in front of the outcome. With an outcome that it tells
+                // again it does not: others may have changed the same since.
                 if self.cache.was_told(number) {
                     self.cache.committed(interval, effects);
                 }

@@ -252,8 +252,8 @@ impl Volume {
         }
         self.kernel.stores.wait(ino, &gives_up);
         let query = Query::Read { ino, offset, len: size };
-        // With the rights of root: the kernel has looked at those of whoever opened the file, and a missing page is read
-        // for whoever has it mapped or executes it.
+        // The mount asks with the rights of root. The kernel has looked at the rights of whoever opened the file, and
+        // reads a missing page for whoever has it mapped or executes it.
         loop {
             {
                 let telling = self.kernel.telling();

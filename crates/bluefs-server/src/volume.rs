@@ -501,7 +501,7 @@ impl Volume {
             return Ok(());
         }
         if live.lent_unused.len() >= LENT_UNUSED_MAX {
-            // It has what it asks for, and goes on with that.
+            // The session has numbers, and can use those.
             self.send(session, Reply::Error { tag, csn: self.csn, errno: Errno::NOSPC }, actions);
             return Ok(());
         }

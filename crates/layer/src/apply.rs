@@ -196,8 +196,8 @@ impl Apply<'_> {
         Ok(rustix::fs::linkat(&self.stage, &made, dir, name, AtFlags::empty())?)
     }
 
-    /// What has the name of something new: it was made by us. Its data may have been lost with the power behind its
-    /// attributes: as long as nobody has changed it since, it is made as it should be.
+    /// The name of a new object is taken: by that object, or this is an error. A crash may have lost the data of a file
+    /// and not its attributes. As long as nobody has changed the file since, it gets its contents again.
     fn find_created(&self, number: usize, source: &Rel, found: Option<u64>) -> io::Result<()> {
         let made = PathBuf::from(format!("new-{number}"));
         if ino_of(self.stage.as_fd(), &made)? != found {
@@ -207,8 +207,8 @@ impl Apply<'_> {
         let target = object::open_at(self.stage.as_fd(), &made)?;
         let (wanted, is) = (object::stat(source.as_fd())?, object::stat(target.as_fd())?);
         let time = |stat: &rustix::fs::Stat| (stat.st_mtime, stat.st_mtime_nsec);
-        let is_ours = object::kind(&wanted) == rustix::fs::FileType::RegularFile && time(&wanted) == time(&is);
-        if is_ours {
+        let is_unchanged = object::kind(&wanted) == rustix::fs::FileType::RegularFile && time(&wanted) == time(&is);
+        if is_unchanged {
             let (from, to) = (object::reopen(source.as_fd(), false)?, object::reopen(target.as_fd(), false)?);
             if !object::same_contents(&from, &to)? {
                 object::copy_contents(&from, &object::reopen(target.as_fd(), true)?)?;
@@ -244,14 +244,16 @@ impl Apply<'_> {
         object::copy_attributes(source.as_fd(), target.as_fd())
     }
 
+    /// Whether the name of a file whose handle leads nowhere any more has the contents that it is to have.
     fn find_replaced(&self, contents: &Contents, source: BorrowedFd<'_>) -> io::Result<bool> {
         let Some((dir, name)) = self.parent(&contents.at)? else { return Ok(false) };
         if ino_of(dir.as_fd(), &name)?.is_none() {
             return Ok(false);
         }
         let found = object::open_at(dir.as_fd(), &name)?;
-        let is_file =
-            |object| Ok::<_, io::Error>(object::kind(&object::stat(object)?) == rustix::fs::FileType::RegularFile);
+        let is_file = |object| -> io::Result<bool> {
+            Ok(object::kind(&object::stat(object)?) == rustix::fs::FileType::RegularFile)
+        };
         if !is_file(source)? || !is_file(found.as_fd())? {
             return Ok(false);
         }

@@ -443,10 +443,14 @@ static void offset_spliced(int r) { // A sends what it reads nowhere.
     if (r == A) { int nowhere = ck(open("/dev/null", O_WRONLY)); dirty(), must(ck(sendfile(nowhere, fd, 0, 2)) == 2); } else lseek_shared(r);
 }
 static void offset_sent(int r) { // A sends what it reads to a file.
-    if (r == A) { int to = ck(open("data", O_WRONLY)); dirty(), must(ck(sendfile(to, fd, 0, 2)) == 2); } else lseek_shared(r);
+    if (r != A) { lseek_shared(r); return; }
+    int to = ck(open("data", O_WRONLY));
+    dirty(), must(ck(sendfile(to, fd, 0, 2)) == 2);
 }
 static void offset_copied(int r) {
-    if (r == A) { int to = ck(open("data", O_WRONLY)); dirty(), must(ck(copy_file_range(fd, 0, to, 0, 2, 0)) == 2); } else lseek_shared(r);
+    if (r != A) { lseek_shared(r); return; }
+    int to = ck(open("data", O_WRONLY));
+    dirty(), must(ck(copy_file_range(fd, 0, to, 0, 2, 0)) == 2);
 }
 static void offset_passed(int r) { // A passes a descriptor that it opened, and moves the offset later.
     char control[CMSG_SPACE(sizeof(int))] = {0};
@@ -1042,13 +1046,14 @@ static void outside_connect(int r) {
 
 CASES(channels) = {
     CH(pipe_data), CH(pipe_eof_close), EX(pipe_eof_exit), CH(pipe_poll_hup), EX(pipe_poll_hup_exit), CH(pipe_select_hup),
-    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name), CH(pipe_room_spliced), CH(pipe_room_to_file), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_size), CH(pipe_shrink), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
+    CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name), CH(pipe_room_spliced), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_size), CH(pipe_shrink), CH(pipe_epipe), CH(pipe_splice), CH(pipe_splice_b),
     CH(pipe_splice_out), CH(pipe_tee), CH(pipe_tee_out), CH(pipe_vmsplice), CH(pipe_sendfile), CH(fifo_data), CH(fifo_eof),
     CH(fifo_open), CH(fifo_room), CH(fifo_fionread), CH(fifo_poll_in), CH(fifo_size), CH(fifo_shrink), CH(pty_data), CH(unix_data), CH(unix_eof), EX(unix_eof_exit), CH(unix_shutdown), CH(unix_poll_rdhup),
-    CH(unix_datagram), CH(unix_seqpacket), CH(unix_recvmsg), CH(unix_room), CH(unix_room_message), CH(unix_accept), CH(unix_peek), CH(unix_outq), CH(unix_bound), CH(scm_rights), CH(tcp_data), CH(tcp_fin),
+    CH(unix_datagram), CH(unix_seqpacket), CH(unix_recvmsg), CH(unix_room), CH(unix_accept), CH(unix_peek), CH(unix_outq), CH(unix_bound), CH(scm_rights), CH(tcp_data), CH(tcp_fin),
     EX(tcp_fin_exit), CH(tcp_accept), CH(udp_data), CH(tcp_bind_busy), CH(tcp_room), CH(tcp_peek), CH(tcp_poll_in), CH(tcp_shutdown), CH(tcp_not_connected), CH(tcp_option), CH(file_read), CH(file_read_open), CH(file_mmap_private),
     CH(file_mmap_private_before), CH(file_mmap_private_fork), CH(file_mmap_private_store), CH(file_mmap_shared), CH(file_mmap_shared_after), CH(file_store), EX(file_store_exit),
     CH(file_store_mmap), CH(file_store_mmap_after), CH(file_sendfile), CH(file_splice), CH(file_copy_range), CH(file_copied_by_a), CH(tmpfs_file),
+    CH(pipe_room_to_file), CH(unix_room_message),
     CH(tmpfs_emptied), CH(tmpfs_truncated), CH(tmpfs_mode), CH(links_by_descriptor), CH(offset_sent), CH(offset_copied),
     CH(lseek_shared), CH(offset_read), CH(offset_spliced), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime), CH(seek_end), CH(stat_mode), CH(stat_links),
     CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_taken), CH(name_directory), CH(directory_mode), CH(directory_xattr), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),
