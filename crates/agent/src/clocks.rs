@@ -347,15 +347,24 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Wait until nothing is held for an outside object: what is written directly must not overtake it.
+    /// Wait until nothing is held for an outside object: what is written directly must not overtake it. That may take
+    /// until its reader reads (`Outputs::wait_for_reader`).
     pub fn await_queue(&self, entry: agent_abi::FdEntry) {
+        self.await_queue_unless(entry, || false);
+    }
+
+    /// The same; false if `gives_up` says so first.
+    pub fn await_queue_unless(&self, entry: agent_abi::FdEntry, gives_up: impl Fn() -> bool) -> bool {
         if entry.kind() != agent_abi::FdKind::Outside {
-            return;
+            return true;
         }
         loop {
             let seen = self.world.commits.load(Ordering::Acquire);
             if self.world.queue_pending[entry.queue()].load(Ordering::Acquire) == 0 {
-                return;
+                return true;
+            }
+            if gives_up() {
+                return false;
             }
             self.sleep(seen);
         }

@@ -204,7 +204,9 @@ impl Call<'_> {
                     self.proceed();
                 }
                 _ => {
-                    self.barrier();
+                    self.settle();
+                    self.await_queue(entry);
+                    self.proceed();
                     self.observe_everything();
                 }
             },

@@ -362,7 +362,13 @@ impl Call<'_> {
         if self.world.mounts_changed.load(Ordering::Relaxed) != 0 {
             gate::request(Request::Mounts, 0, 0, 0);
         }
-        let (kind, domain) = self.world.device(stat.dev);
+        let directory = if stat.kind() == S_IFDIR { FdEntry::DIRECTORY } else { 0 };
+        self.entry_on_device(stat.dev, stat.hash()).with(directory)
+    }
+
+    /// An object of the file system with that number, as far as the world knows its mounts.
+    pub fn entry_on_device(&self, dev: u64, hash: u64) -> FdEntry {
+        let (kind, domain) = self.world.device(dev);
         let kind = match kind {
             DeviceKind::Domain => FdKind::DomainFile,
             DeviceKind::Memory => FdKind::MemoryFile,
@@ -370,8 +376,7 @@ impl Call<'_> {
             DeviceKind::ReadOnly => FdKind::Nothing,
             DeviceKind::Outside => FdKind::OutsideFile,
         };
-        let directory = if stat.kind() == S_IFDIR { FdEntry::DIRECTORY } else { 0 };
-        FdEntry::new(kind, domain, stat.hash()).with(directory)
+        FdEntry::new(kind, domain, hash)
     }
 
     fn pipe_entry(&self, stat: &Stat) -> FdEntry {

@@ -3,6 +3,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, Stat};
 use crate::gate::{self, EAGAIN};
+use crate::transfer::{file_flags, ready_now, O_NONBLOCK, POLLOUT};
 use agent_abi::{
     option, FdEntry, FdKind, Request, AFTER_MUST_FINISH, AFTER_OBSERVES, MAPPED_MEMORY, PHASE_BEFORE,
     PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_SERVED, SYNC_AFTER_WRITE, SYNC_OF_DATA, SYNC_SHOWS, SYNC_UNSHOWN,
@@ -192,7 +193,7 @@ impl Call<'_> {
     }
 
     /// Stores through a shared mapping come without a call: whoever reads such a file may see one.
-    fn observe_stores(&self, entry: FdEntry) {
+    pub fn observe_stores(&self, entry: FdEntry) {
         let mapped = self.world.mapped_domains.load(Ordering::Relaxed);
         if mapped == 0 {
             return;
@@ -225,7 +226,7 @@ impl Call<'_> {
             }
             FdKind::MemoryFile | FdKind::Inside => self.send_inside(entry),
             FdKind::Outside => self.write_outside(position, entry),
-            FdKind::OutsideFile | FdKind::Pseudo => self.barrier_to_peer(),
+            FdKind::OutsideFile | FdKind::Pseudo => self.barrier_to_peer(entry),
             FdKind::Nothing | FdKind::Bad | FdKind::Unknown => {
                 self.proceed();
             }
@@ -233,8 +234,18 @@ impl Call<'_> {
     }
 
     /// A barrier whose error may tell of the other end.
-    pub fn barrier_to_peer(&mut self) {
+    pub fn barrier_to_peer(&mut self, entry: FdEntry) {
         self.settle();
+        self.send_behind_queue(self.arg(0), entry);
+    }
+
+    /// Sends when nothing is held for who is at the other end any more. Who does not wait is told that there is no room,
+    /// if there is none: what is held there then waits for a reader.
+    fn send_behind_queue(&mut self, fd: u64, entry: FdEntry) {
+        let has_no_room = || self.sends_at_once(fd) && ready_now(fd, POLLOUT) == 0;
+        if !self.await_queue_unless(entry, has_no_room) {
+            return self.answer(-EAGAIN);
+        }
         let result = self.proceed_sending(AFTER_MUST_FINISH);
         self.observe_error(result);
     }
@@ -344,9 +355,19 @@ impl Call<'_> {
             self.request_commit(&clock);
         }
         self.settle();
-        self.await_queue(self.descriptor(self.arg(position)));
-        let result = self.proceed_sending(AFTER_MUST_FINISH);
-        self.observe_error(result);
+        let fd = self.arg(position);
+        self.send_behind_queue(fd, self.descriptor(fd));
+    }
+
+    /// Whether a call that sends fails where it would have to wait.
+    pub fn sends_at_once(&self, fd: u64) -> bool {
+        const MSG_DONTWAIT: u64 = 0x40;
+        let flags = match self.frame.nr {
+            nr::sendto | nr::sendmmsg => self.arg(3),
+            nr::sendmsg => self.arg(2),
+            _ => 0,
+        };
+        flags & MSG_DONTWAIT != 0 || file_flags(fd) & O_NONBLOCK != 0
     }
 
     /// Attributes, size or allocation of what is behind a descriptor.

@@ -170,7 +170,7 @@ impl Call<'_> {
                     let stat = self.arg(buf) as *const u64;
                     (stat.read_unaligned(), stat.add(1).read_unaligned())
                 };
-                self.observe_object(agent_abi::hash_object(dev, ino));
+                self.observe_object(dev, ino);
                 if self.frame.nr == nr::newfstatat && self.names_descriptor() {
                     self.learn(self.arg(0), self.arg(buf));
                 }
@@ -200,15 +200,17 @@ impl Call<'_> {
                     | u64::from(major & 0xfff) << 8
                     | u64::from(minor & !0xff) << 12
                     | u64::from(major & !0xfff) << 32;
-                self.observe_object(agent_abi::hash_object(dev, ino[0]));
+                self.observe_object(dev, ino[0]);
             }
         }
     }
 
-    fn observe_object(&self, hash: u64) {
-        let slot = FdEntry::new(FdKind::DomainFile, 0, hash).slot();
-        self.note_look_at_log(slot);
-        self.observe(self.object(slot));
+    fn observe_object(&self, dev: u64, ino: u64) {
+        let entry = self.entry_on_device(dev, agent_abi::hash_object(dev, ino));
+        self.note_look_at_log(entry.slot());
+        self.observe(self.object(entry.slot()));
+        // Its times, and how much room it takes up.
+        self.observe_stores(entry);
     }
 
     pub fn tag_names(&self, place: Place, transaction: Transaction, with_object: bool) {

@@ -6,6 +6,7 @@ use crate::descriptors::{
 };
 use crate::gate::{self, EACCES, EAGAIN, EBADF, EFAULT, EINVAL, EPERM};
 use crate::memory::{home_of_thread, map_thread_page, read_program, read_program_bytes};
+use crate::sockets::is_closed_by_exec;
 use crate::timed::Limit;
 use agent_abi::{
     option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_CHILDLESS, PROCESS_EXIT_SIGNAL, PROCESS_HEARS_OTHERS,
@@ -304,6 +305,7 @@ impl Call<'_> {
         if !self.is_clean() {
             // Descriptors that exec closes end their streams.
             self.look_at_unused();
+            (0..3).filter(|&fd| is_closed_by_exec(fd)).for_each(|fd| self.before_close(fd));
             self.before_close_range(3, u64::MAX);
         }
         self.proceed();

@@ -7,7 +7,7 @@ use crate::descriptors::{
 use crate::gate;
 use crate::memory::{read_program, read_program_bytes};
 use crate::names::{locate, AT_FDCWD};
-use agent_abi::{option, FdEntry, FdKind, AFTER_MUST_FINISH};
+use agent_abi::{option, FdEntry, FdKind, AFTER_MUST_FINISH, FDS_MAX};
 use core::sync::atomic::Ordering;
 use syscall_table::nr;
 use syscall_table::{option_shows, OptionShows};
@@ -112,7 +112,7 @@ impl Call<'_> {
             FdKind::Bad => {
                 self.proceed();
             }
-            _ => self.barrier_to_peer(),
+            _ => self.barrier_to_peer(entry),
         }
     }
 
@@ -129,8 +129,8 @@ impl Call<'_> {
         }
         self.observe_none(entry, result);
         self.observe_error(result);
-        if result >= 0 && entry.kind() != FdKind::Inside {
-            self.mark_received(entry, self.arg(1));
+        if result >= 0 {
+            self.look_at_received(entry, self.arg(1));
         }
     }
 
@@ -146,10 +146,34 @@ impl Call<'_> {
         }
         self.observe_none(entry, received);
         self.observe_error(received);
-        if received > 0 && entry.kind() != FdKind::Inside {
-            for i in 0..received as u64 {
-                self.mark_received(entry, self.arg(1) + i * HEADER_STRIDE);
+        for i in 0..received.max(0) as u64 {
+            self.look_at_received(entry, self.arg(1) + i * HEADER_STRIDE);
+        }
+    }
+
+    fn look_at_received(&self, socket: FdEntry, header: u64) {
+        match socket.kind() {
+            FdKind::Inside => self.note_received(header),
+            _ => self.mark_received(socket, header),
+        }
+    }
+
+    /// What came from inside may lead outside, and this process may be the last one that has it.
+    fn note_received(&self, header: u64) {
+        let Some(message) = Message::read(header) else { return };
+        let is_whole = message.descriptors(|fd| {
+            let Ok(stat) = Stat::of_fd(fd) else { return };
+            let is_inside = match stat.kind() {
+                S_IFSOCK => self.world.socket_slot(stat.ino).is_some_and(is_pair),
+                S_IFIFO => self.world.is_inside_pipe(stat.hash()),
+                _ => true,
+            };
+            if !is_inside {
+                note_outside_stream(fd);
             }
+        });
+        if !is_whole {
+            note_outside_stream(FDS_MAX as u64 - 1);
         }
     }
 
@@ -166,8 +190,11 @@ impl Call<'_> {
                         let limits = option::RECEIVE_LIMITS | option::SEND_LIMITS;
                         self.world.options.fetch_or(limits, Ordering::Relaxed);
                     }
-                    if matches!(stat.kind(), S_IFIFO | S_IFSOCK) && !self.world.mark_outside(stat.hash()) {
-                        self.nothing_is_inside();
+                    if matches!(stat.kind(), S_IFIFO | S_IFSOCK) {
+                        note_outside_stream(fd);
+                        if !self.world.mark_outside(stat.hash()) {
+                            self.nothing_is_inside();
+                        }
                     }
                     if stat.kind() == 0 {
                         self.world.options.fetch_or(option::OUTSIDE_EVENTS, Ordering::Relaxed);
@@ -199,7 +226,7 @@ impl Call<'_> {
                 self.proceed();
             }
             // What cannot be read the kernel may be able to read: nobody knows what it is.
-            (_, None) => self.barrier_to_peer(),
+            (_, None) => self.barrier_to_peer(entry),
             (FdKind::Outside, Some(message))
                 if message.name == 0 && message.control_len == 0 && entry.has(FdEntry::STREAM) =>
             {
@@ -207,7 +234,7 @@ impl Call<'_> {
             }
             (_, Some(message)) => {
                 self.mark_sent(&message);
-                self.barrier_to_peer();
+                self.barrier_to_peer(entry);
             }
         }
     }
@@ -228,7 +255,7 @@ impl Call<'_> {
             }
             _ => {
                 self.messages().for_each(|message| self.mark_sent(&message));
-                self.barrier_to_peer();
+                self.barrier_to_peer(entry);
             }
         }
     }
@@ -434,7 +461,9 @@ impl Call<'_> {
             }
             // One that is not connected any more: by whom is not known.
             _ => {
-                self.barrier();
+                self.settle();
+                self.await_queue(entry);
+                self.proceed();
                 self.observe_entry(entry, 0);
             }
         }
@@ -481,6 +510,7 @@ impl Call<'_> {
         }
         if !self.is_clean() && self.option_is_seen_outside() {
             self.settle();
+            self.await_queue(self.descriptor(self.arg(0)));
         }
         if self.arg(1) as u32 == SOL_SOCKET && matches!(self.arg(2) as u32, SO_RCVTIMEO_OLD | SO_RCVTIMEO_NEW) {
             self.world.options.fetch_or(option::RECEIVE_LIMITS, Ordering::Relaxed);
@@ -591,7 +621,7 @@ fn unsent(fd: u64) -> u32 {
     }
 }
 
-fn is_closed_by_exec(fd: u64) -> bool {
+pub fn is_closed_by_exec(fd: u64) -> bool {
     const F_GETFD: u64 = 1;
     const FD_CLOEXEC: i64 = 1;
     // SAFETY: no pointers.

@@ -29,8 +29,8 @@ const BUFFER: usize = 16 << 10;
 /// A pipe that is ready to be written takes so much without waiting (pipe(7), PIPE_BUF).
 const PIPE_BUF: u64 = 4096;
 pub const POLLIN: u64 = 1;
-const POLLOUT: u64 = 4;
-const O_NONBLOCK: u64 = 0o4000;
+pub const POLLOUT: u64 = 4;
+pub const O_NONBLOCK: u64 = 0o4000;
 const O_APPEND: u64 = 0o2000;
 const O_ACCMODE: u64 = 3;
 
@@ -99,7 +99,7 @@ pub fn is_pipe(entry: FdEntry) -> bool {
         && !entry.has(FdEntry::SOCKET)
 }
 
-fn file_flags(fd: u64) -> u64 {
+pub fn file_flags(fd: u64) -> u64 {
     const F_GETFL: u64 = 3;
     // SAFETY: no pointers.
     unsafe { gate::call(nr::fcntl, [fd, F_GETFL, 0, 0, 0, 0]) as u64 }
@@ -541,7 +541,10 @@ impl Call<'_> {
             self.request_commit(&clock);
         }
         self.settle();
-        self.await_queue(target.entry);
+        let has_no_room = || self.sends_at_once(target.fd) && ready_now(target.fd, POLLOUT) == 0;
+        if !self.await_queue_unless(target.entry, has_no_room) {
+            return Some(-EAGAIN);
+        }
         self.write_stream(target, bytes, is_first)
     }
 

@@ -145,3 +145,63 @@ sender.send(b"a copy")
     assert!(output.status.success());
     assert_eq!(String::from_utf8_lossy(&output.stdout), "a copy");
 }
+
+/// A server with a client that does not read. What it has for that client waits, and is at some point too much; what it
+/// has for others, and what it may do only when its own output has left, does not wait for that client.
+#[test]
+fn who_does_not_read_keeps_nobody_else_waiting() {
+    const SERVER: &str = r#"
+import os, socket, sys
+port = int(sys.argv[1])
+record = os.open("record", os.O_RDWR)
+def change(what):
+    os.pwrite(record, what, 0)
+def connect():
+    return socket.create_connection(("127.0.0.1", port))
+slow = socket.socket()
+slow.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+slow.connect(("127.0.0.1", port))
+slow.setblocking(False)
+fast = connect()
+sent = 0
+try:
+    while True:
+        change(b"%d" % sent)
+        sent += slow.send(bytes(65536))
+except BlockingIOError:
+    pass
+change(b"answer")
+fast.send(b"answer")
+third = connect()
+change(b"second")
+fast.send(b"second")
+print(sent, flush=True)
+os.read(0, 1)
+"#;
+    let folder = folder();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+    command.args(["run", "--", "python3", "-c", SERVER, &port]).current_dir(folder.path());
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut slow, _) = listener.accept().unwrap();
+    let (mut fast, _) = listener.accept().unwrap();
+    fast.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut answer = [0; 6];
+    let first = fast.read_exact(&mut answer).map(|()| answer);
+    let second = first.as_ref().ok().map(|_| (listener.accept().unwrap(), fast.read_exact(&mut answer)));
+    if second.is_none() {
+        child.kill().unwrap();
+    }
+    assert_eq!(&first.expect("who reads has an answer"), b"answer");
+    assert!(second.is_some_and(|(_, second)| second.is_ok()) && &answer == b"second");
+    let mut said = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let sent: u64 = said.trim().parse().unwrap();
+    assert!(sent > 65536, "{sent}");
+    // Nothing of it is lost, also if the server ends first.
+    drop(child.stdin.take());
+    let got = std::io::copy(&mut slow, &mut std::io::sink()).unwrap();
+    assert_eq!(got, sent);
+    assert!(child.wait().unwrap().success());
+}

@@ -24,6 +24,8 @@ pub(crate) struct Entry<T> {
     pub bytes: usize,
     /// Absent once it was handed out by `next_release`.
     pub payload: Option<T>,
+    /// It was put aside: it stands in its queue's lane only.
+    pub is_passed: bool,
 }
 
 /// An entry to write out now. Report `on_left` when all of it has left.
@@ -50,6 +52,8 @@ pub struct Dropped<T> {
     pub process: WriterId,
     /// What it is; absent if `next_release` had handed it out.
     pub payload: Option<T>,
+    /// It had been put aside, and was not held of its process any more.
+    pub is_passed: bool,
 }
 
 /// What `push` answers: the entry's position.

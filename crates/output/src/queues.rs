@@ -41,6 +41,10 @@ pub struct OutputQueues<T> {
     queues: BTreeMap<QueueId, Lane>,
     processes: BTreeMap<WriterId, Lane>,
     blocked: BTreeSet<QueueId>,
+    /// Blocked queues that keep nobody waiting: see `on_put_aside`.
+    aside: BTreeSet<QueueId>,
+    /// Processes that have one entry less in their lane since somebody asked.
+    passed: Vec<WriterId>,
     broken: BTreeSet<QueueId>,
     failed_domains: BTreeSet<usize>,
     committed: Clock,
@@ -68,6 +72,8 @@ impl<T> OutputQueues<T> {
             queues: BTreeMap::new(),
             processes: BTreeMap::new(),
             blocked: BTreeSet::new(),
+            aside: BTreeSet::new(),
+            passed: Vec::new(),
             broken: BTreeSet::new(),
             failed_domains: BTreeSet::new(),
             committed: Clock::NONE,
@@ -91,8 +97,10 @@ impl<T> OutputQueues<T> {
         }
         self.queues.entry(queue).or_default().push(sequence, bytes);
         self.processes.entry(process).or_default().push(sequence, bytes);
-        self.entries.insert(sequence, Entry { queue, process, clock, bytes, payload: Some(payload) });
+        let entry = Entry { queue, process, clock, bytes, payload: Some(payload), is_passed: false };
+        self.entries.insert(sequence, entry);
         self.note_if_head(sequence);
+        self.let_pass(process);
         Ok(sequence)
     }
 
@@ -133,6 +141,11 @@ impl<T> OutputQueues<T> {
         self.skip_committed();
     }
 
+    /// Of these processes one entry has been put aside since the last question (a process comes once for each).
+    pub fn take_passed(&mut self) -> Vec<WriterId> {
+        std::mem::take(&mut self.passed)
+    }
+
     /// The flush of `domain` failed. What depends on it never leaves and is dropped here; more of it is not taken.
     pub fn on_domain_failed(&mut self, domain: usize) -> Vec<Dropped<T>> {
         assert!(domain < DOMAINS_MAX, "domain {domain} does not exist");
@@ -164,10 +177,10 @@ impl<T> OutputQueues<T> {
         is_committed.then_some(sequence)
     }
 
-    /// All of the entry has left.
-    pub fn on_left(&mut self, sequence: Sequence) {
+    /// All of the entry has left. Whether it was held of its process until now: not if it was put aside.
+    pub fn on_left(&mut self, sequence: Sequence) -> bool {
         debug_assert!(self.entries.get(&sequence).is_none_or(|entry| entry.payload.is_none()), "it was not released");
-        self.remove(sequence);
+        self.remove(sequence).is_some_and(|entry| !entry.is_passed)
     }
 
     /// The outside reader takes no more for now.
@@ -178,9 +191,19 @@ impl<T> OutputQueues<T> {
         }
     }
 
+    /// As `on_blocked`, for a queue whose writers would not have waited for its reader either: what is committed is put
+    /// aside as if it had left, and its processes' later entries pass it. In its queue it stays where it is.
+    pub fn on_put_aside(&mut self, queue: QueueId) {
+        self.on_blocked(queue);
+        if self.aside.insert(queue) {
+            self.let_all_pass();
+        }
+    }
+
     /// The outside reader takes more.
     pub fn on_unblocked(&mut self, queue: QueueId) {
         self.blocked.remove(&queue);
+        self.aside.remove(&queue);
         if let Some(head) = self.queues.get(&queue).and_then(Lane::head) {
             self.note_if_head(head);
         }
@@ -190,6 +213,7 @@ impl<T> OutputQueues<T> {
     pub fn on_broken(&mut self, queue: QueueId) -> Vec<Dropped<T>> {
         self.broken.insert(queue);
         self.blocked.remove(&queue);
+        self.aside.remove(&queue);
         let gone: Vec<_> = self.queues.get(&queue).map_or(Vec::new(), |lane| lane.iter().collect());
         self.drop_all(gone)
     }
@@ -199,9 +223,10 @@ impl<T> OutputQueues<T> {
         debug_assert!(!self.queues.contains_key(&queue), "output for {queue:?} is held");
         self.broken.remove(&queue);
         self.blocked.remove(&queue);
+        self.aside.remove(&queue);
     }
 
-    /// What is held of a process.
+    /// What is held of a process, without what is put aside.
     pub fn pending_of(&self, process: WriterId) -> Pending {
         pending(self.processes.get(&process))
     }
@@ -224,16 +249,40 @@ impl<T> OutputQueues<T> {
     fn note_if_head(&mut self, sequence: Sequence) {
         let entry = &self.entries[&sequence];
         let first_of_queue = self.queues[&entry.queue].head() == Some(sequence);
-        let first_of_process = self.processes[&entry.process].head() == Some(sequence);
-        if first_of_queue && first_of_process && !self.blocked.contains(&entry.queue) {
+        let first_of_process = || self.processes[&entry.process].head() == Some(sequence);
+        if first_of_queue && (entry.is_passed || first_of_process()) && !self.blocked.contains(&entry.queue) {
             self.heads.insert(sequence);
+        }
+    }
+
+    fn let_all_pass(&mut self) {
+        if !self.aside.is_empty() {
+            let processes: Vec<_> = self.processes.keys().copied().collect();
+            processes.into_iter().for_each(|process| self.let_pass(process));
+        }
+    }
+
+    /// What a process has first is committed, and waits for a reader who keeps nobody waiting: what follows is first.
+    fn let_pass(&mut self, process: WriterId) {
+        while let Some(sequence) = self.processes.get(&process).and_then(Lane::head) {
+            let is_committed = self.uncommitted.front().is_none_or(|first| *first > sequence);
+            let entry = self.entries.get_mut(&sequence).expect("an entry stands in its lanes");
+            if !is_committed || !self.aside.contains(&entry.queue) {
+                return;
+            }
+            entry.is_passed = true;
+            let next = leave(&mut self.processes, process, sequence, entry.bytes);
+            self.passed.push(process);
+            if let Some(next) = next {
+                self.note_if_head(next);
+            }
         }
     }
 
     fn drop_all(&mut self, gone: Vec<Sequence>) -> Vec<Dropped<T>> {
         let dropped = gone.into_iter().filter_map(|sequence| {
-            let Entry { queue, process, payload, .. } = self.remove(sequence)?;
-            Some(Dropped { sequence, queue, process, payload })
+            let Entry { queue, process, payload, is_passed, .. } = self.remove(sequence)?;
+            Some(Dropped { sequence, queue, process, payload, is_passed })
         });
         let dropped = dropped.collect();
         self.want_what_is_left();
@@ -243,13 +292,13 @@ impl<T> OutputQueues<T> {
     fn remove(&mut self, sequence: Sequence) -> Option<Entry<T>> {
         let entry = self.entries.remove(&sequence)?;
         self.heads.remove(&sequence);
-        let behind = [
-            leave(&mut self.queues, entry.queue, sequence, entry.bytes),
-            leave(&mut self.processes, entry.process, sequence, entry.bytes),
-        ];
-        for next in behind.into_iter().flatten() {
+        let of_queue = leave(&mut self.queues, entry.queue, sequence, entry.bytes);
+        let of_process =
+            (!entry.is_passed).then(|| leave(&mut self.processes, entry.process, sequence, entry.bytes)).flatten();
+        for next in [of_queue, of_process].into_iter().flatten() {
             self.note_if_head(next);
         }
+        self.let_pass(entry.process);
         self.skip_committed();
         Some(entry)
     }
@@ -264,14 +313,21 @@ impl<T> OutputQueues<T> {
 
     /// Bring `uncommitted` to its first entry that is held and uncommitted.
     fn skip_committed(&mut self) {
+        let mut any = false;
         while let Some(first) = self.uncommitted.front() {
             let entry = self.entries.get(first);
             if entry.is_some_and(|entry| !entry.clock.is_resolved_by(&self.committed)) {
-                return;
+                break;
             }
             self.uncommitted.pop_front();
+            any = true;
         }
-        self.wanted = Clock::NONE;
+        if self.uncommitted.is_empty() {
+            self.wanted = Clock::NONE;
+        }
+        if any {
+            self.let_all_pass();
+        }
     }
 }
 

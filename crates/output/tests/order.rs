@@ -3,7 +3,7 @@
 use commit_clock::Clock;
 use output::{Options, OutputQueues, PushError, QueueId, Sequence, Why, WriterId};
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -13,6 +13,7 @@ enum Event {
     Release,
     Left,
     Blocked(u64),
+    PutAside(u64),
     Unblocked(u64),
     Broken(u64),
     DomainFailed(usize),
@@ -25,6 +26,7 @@ struct Held {
     clock: Clock,
     bytes: usize,
     released: bool,
+    passed: bool,
 }
 
 #[derive(Default)]
@@ -32,6 +34,7 @@ struct Model {
     held: Vec<Held>,
     committed: Clock,
     blocked: BTreeSet<u64>,
+    aside: BTreeSet<u64>,
     broken: BTreeSet<u64>,
     failed: BTreeSet<usize>,
     clocks: [Clock; 4],
@@ -45,7 +48,25 @@ impl Model {
     }
 
     fn related(&self, a: usize, b: usize) -> bool {
-        self.held[a].queue == self.held[b].queue || self.held[a].process == self.held[b].process
+        let is_of_process = self.held[a].process == self.held[b].process;
+        self.held[a].queue == self.held[b].queue || is_of_process && !self.held[a].passed && !self.held[b].passed
+    }
+
+    /// What is committed, the first of its process, and in a queue that is put aside, keeps its process not waiting.
+    fn let_pass(&mut self) -> BTreeMap<u32, usize> {
+        let mut passed = BTreeMap::new();
+        let is_first = |model: &Self, at: usize| {
+            let held = &model.held;
+            !held[at].passed && held[..at].iter().all(|other| other.passed || other.process != held[at].process)
+        };
+        for at in 0..self.held.len() {
+            let is_aside = self.aside.contains(&self.held[at].queue);
+            if is_aside && is_first(self, at) && (0..=at).all(|earlier| self.is_committed(earlier)) {
+                self.held[at].passed = true;
+                *passed.entry(self.held[at].process).or_default() += 1;
+            }
+        }
+        passed
     }
 
     fn is_stalled(&self, at: usize) -> bool {
@@ -88,7 +109,8 @@ fn event() -> impl Strategy<Value = Event> {
         24 => (0usize..2).prop_map(Event::Commit),
         48 => Just(Event::Release),
         48 => Just(Event::Left),
-        16 => queue.clone().prop_map(Event::Blocked),
+        8 => queue.clone().prop_map(Event::Blocked),
+        8 => queue.clone().prop_map(Event::PutAside),
         16 => queue.clone().prop_map(Event::Unblocked),
         1 => queue.prop_map(Event::Broken),
         1 => (0usize..2).prop_map(Event::DomainFailed),
@@ -116,13 +138,20 @@ impl Pair {
                 self.model.blocked.insert(queue);
                 self.queues.on_blocked(QueueId(queue));
             }
+            Event::PutAside(queue) => {
+                self.model.blocked.insert(queue);
+                self.model.aside.insert(queue);
+                self.queues.on_put_aside(QueueId(queue));
+            }
             Event::Unblocked(queue) => {
                 self.model.blocked.remove(&queue);
+                self.model.aside.remove(&queue);
                 self.queues.on_unblocked(QueueId(queue));
             }
             Event::Broken(queue) => {
                 self.model.broken.insert(queue);
                 self.model.blocked.remove(&queue);
+                self.model.aside.remove(&queue);
                 let dropped = self.queues.on_broken(QueueId(queue));
                 self.expect_dropped(dropped, |held, _| held.queue == queue);
             }
@@ -147,7 +176,7 @@ impl Pair {
                 assert!(why == given && payload == self.pushed);
             }
             (None, Ok(sequence)) => {
-                self.model.held.push(Held { sequence, queue, process, clock, bytes, released: false });
+                self.model.held.push(Held { sequence, queue, process, clock, bytes, released: false, passed: false });
                 let at_once = self.model.next() == Some(self.model.held.len() - 1);
                 assert_eq!(through, at_once, "straight through is what would leave at once");
             }
@@ -171,7 +200,7 @@ impl Pair {
         let at = self.model.held.iter().position(|held| held.released && !blocked.contains(&held.queue));
         if let Some(at) = at {
             let held = self.model.held.remove(at);
-            self.queues.on_left(held.sequence);
+            assert_eq!(self.queues.on_left(held.sequence), !held.passed);
         }
     }
 
@@ -180,19 +209,23 @@ impl Pair {
         let (gone, left) = std::mem::take(&mut self.model.held).into_iter().partition(|h| which(h, &committed));
         self.model.held = left;
         let gone: Vec<Held> = gone;
-        let expected: Vec<_> = gone.iter().map(|held| (held.sequence, held.released)).collect();
-        let dropped: Vec<_> = dropped.iter().map(|d| (d.sequence, d.payload.is_none())).collect();
+        let expected: Vec<_> = gone.iter().map(|held| (held.sequence, held.released, held.passed)).collect();
+        let dropped: Vec<_> = dropped.iter().map(|d| (d.sequence, d.payload.is_none(), d.is_passed)).collect();
         assert_eq!(dropped, expected);
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
+        let mut passed = BTreeMap::new();
+        self.queues.take_passed().into_iter().for_each(|process| *passed.entry(process.0).or_default() += 1);
+        assert_eq!(passed, self.model.let_pass());
         for queue in 0..4 {
             let pending = self.queues.pending_in(QueueId(queue));
             let entries = self.model.held.iter().filter(|held| held.queue == queue).count();
             assert_eq!((pending.entries, pending.bytes), (entries, self.model.bytes_in(queue)));
         }
         for process in 0..4 {
-            let entries = self.model.held.iter().filter(|held| held.process == process).count();
+            let is_held = |held: &&Held| held.process == process && !held.passed;
+            let entries = self.model.held.iter().filter(is_held).count();
             assert_eq!(self.queues.pending_of(WriterId(process)).entries, entries);
         }
         assert_eq!(self.queues.is_empty(), self.model.held.is_empty());
@@ -218,11 +251,13 @@ proptest! {
         // Whatever happened, once all is committed and all readers read, everything leaves.
         for _ in 0..3 {
             (0..2).for_each(|domain| pair.run(Event::Commit(domain)));
+            pair.check();
         }
         (0..4).for_each(|queue| pair.run(Event::Unblocked(queue)));
         for _ in 0..pair.model.held.len() {
             pair.run(Event::Release);
             pair.run(Event::Left);
+            pair.check();
         }
         prop_assert!(pair.queues.is_empty());
     }

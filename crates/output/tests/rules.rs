@@ -234,3 +234,30 @@ fn cpu_time() -> Duration {
     let spent = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(spent.split(' ').next().unwrap().parse().unwrap())
 }
+
+/// A server with two clients, one of which does not read: the other one has its answers, and the server's own barriers
+/// wait for nobody.
+#[test]
+fn a_reader_who_is_put_aside_keeps_its_writer_not_waiting() {
+    let mut queues = Queues::default();
+    push(&mut queues, SOCKET, A, 0, "to who does not read");
+    push(&mut queues, PIPE, A, 0, "to who reads");
+    let stuck = queues.next_release().unwrap();
+    queues.on_put_aside(SOCKET);
+    assert_eq!(queues.take_passed(), [A]);
+    assert_eq!(leaving(&mut queues), ["to who reads"]);
+    assert_eq!(queues.pending_of(A).entries, 0);
+    assert_eq!(queues.pending_in(SOCKET).entries, 1);
+    // What follows there waits for its commit first, and keeps what was written after it waiting so long.
+    push(&mut queues, SOCKET, A, 1, "more to who does not read");
+    push(&mut queues, PIPE, A, 0, "more to who reads");
+    assert!(leaving(&mut queues).is_empty());
+    queues.on_committed(&at(1));
+    assert_eq!(queues.take_passed(), [A]);
+    assert_eq!(leaving(&mut queues), ["more to who reads"]);
+    // He reads again: all of it comes, in its order.
+    queues.on_unblocked(SOCKET);
+    assert!(!queues.on_left(stuck.sequence));
+    assert_eq!(leaving(&mut queues), ["more to who does not read"]);
+    assert!(queues.is_empty());
+}

@@ -119,6 +119,7 @@ impl Outputs {
         let mut state = self.state();
         let committed = self.world.transactions.committed();
         state.queues.on_committed(&committed);
+        self.let_pass(&mut state);
         let held = Held { bytes, written: 0, since: Instant::now() };
         match state.queues.push(target.queue(), process, clock, held, len) {
             Ok(_) => {}
@@ -131,6 +132,7 @@ impl Outputs {
             self.world.processes[slot].held_outputs.fetch_add(1, Ordering::AcqRel);
         }
         self.world.queue_pending[queue_index(target.object)].fetch_add(1, Ordering::AcqRel);
+        self.let_pass(&mut state);
         // A commit hands out what is held before it is published. What is taken in between depends on nothing by
         // what the queues know, and asks for no commit by what is published: nobody else would let it go.
         let may_leave = state.queues.has_release();
@@ -151,7 +153,11 @@ impl Outputs {
 
     /// Everything in `committed` is on stable storage: let go what may leave.
     pub fn on_committed(&self, committed: &Clock) {
-        self.state().queues.on_committed(committed);
+        {
+            let mut state = self.state();
+            state.queues.on_committed(committed);
+            self.let_pass(&mut state);
+        }
         self.release_and_watch();
     }
 
@@ -219,21 +225,41 @@ impl Outputs {
                     }
                 }
                 Progress::NoRoom => {
-                    let mut state = self.state();
-                    state.queues.on_blocked(release.queue);
-                    state.stuck.insert(release.queue, release);
-                    return;
+                    return self.wait_for_reader(release, target);
                 }
                 Progress::Broken => return self.broken(release),
             }
         }
     }
 
+    /// Whoever writes to a socket is used to readers who do not read, and waits for none of them with what is for
+    /// others (`decisions/0287`). Who writes to a pipe or a terminal mostly does.
+    fn wait_for_reader(&self, release: Release<Held>, target: &Target) {
+        let mut state = self.state();
+        match target.kind {
+            TargetKind::Socket => state.queues.on_put_aside(release.queue),
+            TargetKind::Pipe | TargetKind::Terminal => state.queues.on_blocked(release.queue),
+        }
+        state.stuck.insert(release.queue, release);
+        self.let_pass(&mut state);
+    }
+
+    /// What was put aside counts as left for whoever wrote it.
+    fn let_pass(&self, state: &mut State) {
+        let passed = state.queues.take_passed();
+        for &process in &passed {
+            self.one_less_of(state, process);
+        }
+        if !passed.is_empty() {
+            announce(self.world);
+        }
+    }
+
     fn left(&self, release: Release<Held>) {
         let mut state = self.state();
-        state.queues.on_left(release.sequence);
+        let was_held = state.queues.on_left(release.sequence);
         state.holds.add(release.payload.since.elapsed());
-        self.account(&mut state, release.queue, release.process);
+        self.account(&mut state, release.queue, was_held.then_some(release.process));
     }
 
     /// The reader is gone: what was meant for it is, too, as if it had been lost in the object's own buffer.
@@ -241,20 +267,27 @@ impl Outputs {
         let mut state = self.state();
         let dropped = state.queues.on_broken(release.queue);
         for entry in dropped {
-            self.account(&mut state, entry.queue, entry.process);
+            self.account(&mut state, entry.queue, (!entry.is_passed).then_some(entry.process));
         }
         state.queues.forget(release.queue);
         state.targets.remove(&release.queue);
     }
 
-    /// One entry less is held.
-    fn account(&self, state: &mut State, queue: QueueId, process: WriterId) {
+    /// One entry less is held for an outside object, and of a process for which it did not count as left before.
+    fn account(&self, state: &mut State, queue: QueueId, process: Option<WriterId>) {
         self.world.queue_pending[queue_index(queue.0)].fetch_sub(1, Ordering::AcqRel);
-        if let Some(&slot) = state.slots.get(&process) {
-            self.world.processes[slot].held_outputs.fetch_sub(1, Ordering::AcqRel);
+        if let Some(process) = process {
+            self.one_less_of(state, process);
         }
+        self.let_pass(state);
         if state.queues.pending_in(queue).entries == 0 {
             state.targets.remove(&queue);
+        }
+    }
+
+    fn one_less_of(&self, state: &State, process: WriterId) {
+        if let Some(&slot) = state.slots.get(&process) {
+            self.world.processes[slot].held_outputs.fetch_sub(1, Ordering::AcqRel);
         }
     }
 

@@ -504,6 +504,18 @@ static void stat_mtime(int r) {
     if (r == A) dirty();
     if (r == B) { ck(stat("data", &st)); long was = st.st_mtim.tv_nsec; later(); ck(stat("data", &st)); must(st.st_mtim.tv_nsec != was); saw(); }
 }
+static void stat_stored(int r) { // A stores by a mapping. Who looks at the file's times by its name has mapped nothing.
+    if (r == A) file_store(A);
+    if (r == B) stat_mtime(B);
+}
+static void statx_stored(int r) {
+    struct statx before, after;
+    if (r == A) stat_stored(A);
+    if (r != B) return;
+    ck(statx(AT_FDCWD, "data", 0, STATX_BASIC_STATS, &before)), later();
+    ck(statx(AT_FDCWD, "data", 0, STATX_BASIC_STATS, &after));
+    must(before.stx_mtime.tv_nsec != after.stx_mtime.tv_nsec), saw();
+}
 static void seek_end(int r) {
     if (r == S) fd = ck(open("data", O_RDONLY));
     if (r == A) ck(truncate("data", 100));
@@ -1040,6 +1052,34 @@ static void outside_dup2(int r) {
 static void outside_cloexec(int r) {
     if (r == A) { int f = tcp_connect(SOCK_STREAM); ck(fcntl(f, F_SETFD, FD_CLOEXEC)); dirty(); ck(execl("/bin/sleep", "sleep", "1", (char *)0)); }
 }
+static void outside_exec_input(int r) { // The standard input is closed by exec.
+    if (r != A) return;
+    int f = tcp_connect(SOCK_STREAM);
+    ck(dup2(f, 0)), ck(close(f)), ck(fcntl(0, F_SETFD, FD_CLOEXEC)), dirty(), ck(execl("/bin/sleep", "sleep", "1", (char *)0));
+}
+static int received(int does_connect(int)) { // A has it from a child, which has ended.
+    char control[CMSG_SPACE(sizeof(int))] = {0};
+    struct iovec one = {buf, 1};
+    struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    int f;
+    ck(socketpair(AF_UNIX, SOCK_STREAM, 0, p));
+    if (!ck(fork())) {
+        f = does_connect(SOCK_STREAM);
+        header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS, header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &f, sizeof f), ck(sendmsg(p[1], &message, 0)), _exit(0);
+    }
+    ck(recvmsg(p[0], &message, 0)), memcpy(&f, CMSG_DATA(header), sizeof f), ck(wait(0));
+    return f;
+}
+static void outside_received_exit(int r) { if (r == A) received(tcp_connect), dirty(); }
+static void outside_received_killed(int r) { if (r == A) received(tcp_connect), dirty(), raise(SIGKILL); }
+static void outside_received_close(int r) {
+    if (r == A) { int f = received(tcp_connect); dirty(), ck(close(f)); }
+}
+static void outside_received_range(int r) {
+    if (r == A) { int f = received(tcp_connect); dirty(), ck(syscall(SYS_close_range, f, f, 0)); }
+}
 static void outside_connect(int r) {
     if (r == A) { dirty(); tcp_connect(SOCK_STREAM); }
 }
@@ -1055,7 +1095,7 @@ CASES(channels) = {
     CH(file_store_mmap), CH(file_store_mmap_after), CH(file_sendfile), CH(file_splice), CH(file_copy_range), CH(file_copied_by_a), CH(tmpfs_file),
     CH(pipe_room_to_file), CH(unix_room_message),
     CH(tmpfs_emptied), CH(tmpfs_truncated), CH(tmpfs_mode), CH(links_by_descriptor), CH(offset_sent), CH(offset_copied),
-    CH(lseek_shared), CH(offset_read), CH(offset_spliced), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime), CH(seek_end), CH(stat_mode), CH(stat_links),
+    CH(lseek_shared), CH(offset_read), CH(offset_spliced), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime), CH(stat_stored), CH(statx_stored), CH(seek_end), CH(stat_mode), CH(stat_links),
     CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_taken), CH(name_directory), CH(directory_mode), CH(directory_xattr), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),
     CH(name_readlink), CH(name_tmpfile), CH(name_dangling), CH(xattr_), CH(xattr_taken), CH(inotify_), CH(inotify_name), CH(inotify_second), CH(exec_binary),
     CH(exec_script), CH(exec_interpreter), CH(flock_), EX(flock_exit), CH(flock_busy), CH(fcntl_unlock), CH(fcntl_close),
@@ -1073,7 +1113,9 @@ CASES(channels) = {
     {"outside_fifo_open", outside_fifo_open, OUTSIDE | EXITS}, {"outside_fifo_end", outside_fifo_end, OUTSIDE | EXITS},
     {"outside_fifo_reused", outside_fifo_reused, OUTSIDE | EXITS},
     {"outside_fifo_exec", outside_fifo_exec, OUTSIDE | EXITS}, {"outside_fifo_killed", outside_fifo_killed, OUTSIDE | EXITS},
-    {"outside_exec_killed", outside_exec_killed, OUTSIDE | EXITS}, OU(outside_dup2), OU(outside_cloexec), OU(outside_connect),
+    {"outside_exec_killed", outside_exec_killed, OUTSIDE | EXITS}, OU(outside_dup2), OU(outside_cloexec), OU(outside_exec_input),
+    {"outside_received_exit", outside_received_exit, OUTSIDE | EXITS}, {"outside_received_killed", outside_received_killed, OUTSIDE | EXITS},
+    OU(outside_received_close), OU(outside_received_range), OU(outside_connect),
 };
 
 extern const struct channel __start_cases[], __stop_cases[];
