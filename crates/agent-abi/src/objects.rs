@@ -224,6 +224,18 @@ impl FdEntry {
 }
 
 impl crate::World {
+    /// Stores to mapped files come without a call, before or after this one; they are in whatever transaction is
+    /// flushed next. Whether there may be any.
+    pub fn join_mapped(&self) -> bool {
+        let mapped = self.mapped_domains.load(Ordering::Relaxed);
+        let mut any = false;
+        for domain in (0..self.transactions.domains()).filter(|domain| mapped & (1 << domain) != 0) {
+            self.transactions.join(domain);
+            any = true;
+        }
+        any
+    }
+
     /// What the file system with this `st_dev` is.
     #[inline(always)]
     pub fn device(&self, dev: u64) -> (DeviceKind, usize) {

@@ -218,24 +218,10 @@ impl<'a> Call<'a> {
         self.world.private_changed.fetch_or(PRIVATE_CHANGED, Ordering::SeqCst);
     }
 
-    /// Stores to mapped files come without a call, before or after this one; they are in whatever transaction is
-    /// flushed next.
-    fn join_mapped(&self) -> bool {
-        let mapped = self.world.mapped_domains.load(Ordering::Relaxed);
-        let mut any = false;
-        for d in 0..self.transactions().domains() {
-            if mapped & (1 << d) != 0 {
-                self.transactions().join(d);
-                any = true;
-            }
-        }
-        any
-    }
-
     #[cold]
     fn add_watched(&self, clock: &mut Clock) {
         let domains = self.transactions().domains();
-        if self.join_mapped() {
+        if self.world.join_mapped() {
             clock.merge(&self.transactions().dirty());
         }
         for cell in &self.process.watched {
@@ -252,14 +238,14 @@ impl<'a> Call<'a> {
         if self.process.flags.load(Ordering::Relaxed) & PROCESS_SEES_OTHERS != 0 {
             return self.add_everything(clock);
         }
-        self.join_mapped();
+        self.world.join_mapped();
         clock.merge(&self.transactions().known());
         self.process.clock.merge(clock, self.transactions().domains());
     }
 
     #[cold]
     fn add_everything(&self, clock: &mut Clock) {
-        self.join_mapped();
+        self.world.join_mapped();
         clock.merge(&self.transactions().dirty());
         self.depend(clock);
     }
@@ -284,6 +270,7 @@ impl<'a> Call<'a> {
     /// The process observed something whose own dependencies are not known: it may be anything that anybody did.
     #[inline(always)]
     pub fn observe_everything(&self) {
+        self.world.join_mapped();
         self.depend(&self.transactions().dirty());
     }
 

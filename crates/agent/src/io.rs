@@ -515,6 +515,10 @@ impl Call<'_> {
                     _ => {}
                 }
             }
+            FdKind::Unknown if !known.has(FdEntry::FRESH) => {
+                // It may be what COMMAND inherited.
+                self.world.closes.fetch_add(1, Ordering::Relaxed);
+            }
             _ => {}
         }
     }

@@ -410,10 +410,15 @@ impl Call<'_> {
             let pid = self.arg(position) as i32;
             match self.known_process(pid) {
                 Some(target) => {
+                    // COMMAND has its parent outside, who hears at once that it has stopped.
+                    let is_command = target.parent.load(Ordering::Relaxed) as usize >= PROCESSES_MAX;
+                    if is_command && self.sends_stop() {
+                        self.settle();
+                    }
                     self.modify(&target.clock);
                     self.observe(&target.clock);
                 }
-                None if pid > 0 && pid == self.own_pid() => {}
+                None if pid > 0 && pid == self.own_pid() && !self.sends_stop() => {}
                 None => {
                     tells_of_many = true;
                     self.settle();
@@ -430,6 +435,16 @@ impl Call<'_> {
         if (is_gone || tells_of_many) && !self.is_clean() {
             self.observe_everything();
         }
+    }
+
+    fn sends_stop(&self) -> bool {
+        const SIGSTOP: u64 = 19;
+        const SIGTTOU: u64 = 22;
+        let signal = match self.frame.nr {
+            nr::tgkill | nr::rt_tgsigqueueinfo => self.arg(2),
+            _ => self.arg(1),
+        };
+        (SIGSTOP..=SIGTTOU).contains(&u64::from(signal as u32))
     }
 
     /// Whether a thread ends its process with a signal for all of it. The kernel then kills all threads at once; of

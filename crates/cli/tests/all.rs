@@ -62,6 +62,7 @@ mod cores;
 mod disk_faults;
 mod eager;
 mod flush_error;
+mod inherited;
 mod mounts;
 mod outside;
 mod outside_guesses;

@@ -97,6 +97,27 @@ fn a_setuid_program_of_an_ordinary_user_runs_rightly_or_is_refused_by_one_line()
     assert!(right || told == 1, "stdout: {}stderr: {}", outcome.stdout, outcome.stderr);
 }
 
+/// Many such programs do without (ssh-agent, ping): they run, and one line says what they do not have.
+#[test]
+fn a_setgid_program_and_one_with_capabilities_are_told_of_once() {
+    if !support::has_root_for("a setgid program") || !is_there("/usr/bin/id") {
+        return;
+    }
+    let scene = Scene::new();
+    support::copy_program("/usr/bin/id", scene.path("of-group"));
+    fs::set_permissions(scene.path("of-group"), fs::Permissions::from_mode(0o2755)).unwrap();
+    support::copy_program("/usr/bin/id", scene.path("capable"));
+    // VFS_CAP_REVISION_2 with cap_net_raw, permitted and effective.
+    let value: Vec<u8> = [0x0200_0001u32, 1 << 13, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    rustix::fs::setxattr(scene.path("capable"), "security.capability", &value, rustix::fs::XattrFlags::empty())
+        .unwrap();
+    fs::write(scene.path("script"), "./of-group -g\n./of-group -g\n./capable -u\n./capable -u\n").unwrap();
+    let Some(outcome) = scene.run_as_nobody("run sh script") else { return };
+    let told = |what: &str| outcome.stderr.lines().filter(|line| line.contains(what)).count();
+    assert_eq!((told("the rights of its group"), told("its capabilities")), (1, 1), "{}", outcome.stderr);
+    assert_eq!(outcome.stdout.lines().count(), 4, "{}{}", outcome.stdout, outcome.stderr);
+}
+
 #[test]
 fn a_setuid_program_of_root_takes_its_owner() {
     if !support::has_root_for("a setuid program") {

@@ -262,9 +262,15 @@ impl Worker {
         // How long after a change its age may begin to count: a fraction of the interval.
         let tick = (self.policy.interval / 8).clamp(Duration::from_millis(5), Duration::from_millis(500));
         sys::wake_on_time();
+        let mut was_stopping = false;
         loop {
             let seen = self.world.requests.load(Ordering::Acquire);
             let stopping = self.stop.load(Ordering::SeqCst);
+            if stopping && !was_stopping {
+                // The last stores to files that are mapped, of which nobody has told.
+                self.world.join_mapped();
+                was_stopping = true;
+            }
             let mut worked = false;
             let mut again = tick;
             for domain in 0..self.world.transactions.domains() {

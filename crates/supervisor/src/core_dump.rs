@@ -30,20 +30,37 @@ const MAKE_CORES: [i32; 10] = [
 
 impl Supervisor {
     /// A signal is about to be delivered. Returns what has to be committed before: what the process depends on
-    /// elsewhere must not become durable after its core (002, 2.5).
-    pub(crate) fn before_core(&mut self, tid: ThreadId, signal: i32) -> Option<Clock> {
-        if !MAKE_CORES.contains(&signal) || !may_be_written(tid) || !is_default(tid, signal) {
+    /// elsewhere must not become durable after its core (002, 2.5), and a core that somebody outside gets tells of
+    /// everything. `has_waited`: it was committed; of what was stored since without a call there is no end.
+    pub(crate) fn before_core(&mut self, tid: ThreadId, signal: i32, has_waited: bool) -> Option<Clock> {
+        if !MAKE_CORES.contains(&signal) || !is_default(tid, signal) {
             return None;
         }
-        let folder = procfs::machine::setting("kernel/core_pattern").ok().and_then(|name| folder_of(tid, &name));
-        let found = fs::metadata(folder?).ok()?;
-        let (DeviceKind::Domain, domain) = self.world().device(found.dev()) else { return None };
-        let (mut elsewhere, _) = self.dependencies_of(tid)?;
-        elsewhere.0[domain] = 0;
-        if !self.world().transactions.is_resolved(&elsewhere) {
-            return Some(elsewhere);
+        let pattern = procfs::machine::setting("kernel/core_pattern").ok()?;
+        let folder = folder_of(tid, &pattern);
+        if folder.is_some() && !may_be_written(tid) {
+            return None;
         }
-        self.join_core(tid, domain);
+        let place = folder.map(|folder| fs::metadata(folder).map(|found| self.world().device(found.dev())));
+        let mut unsettled = match has_waited {
+            true => self.world().processes[self.tracees.get(&tid)?.process].clock.load(DOMAINS_MAX),
+            false => self.dependencies_of(tid)?.0,
+        };
+        let domain = match place {
+            Some(Ok((DeviceKind::Domain, domain))) => Some(domain),
+            // A program outside, which no limit keeps from having it (core(5)), or a file that others see at once.
+            None | Some(Ok((DeviceKind::Outside, _))) => None,
+            Some(_) => return None,
+        };
+        if let Some(domain) = domain {
+            unsettled.0[domain] = 0;
+        }
+        if !self.world().transactions.is_resolved(&unsettled) {
+            return Some(unsettled);
+        }
+        if let Some(domain) = domain {
+            self.join_core(tid, domain);
+        }
         None
     }
 

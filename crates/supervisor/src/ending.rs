@@ -106,7 +106,18 @@ impl Supervisor {
 
     /// A thread outside the agent sees a signal; with what came with it, if the kernel does not have that any more.
     pub(crate) fn deliver(&mut self, stopped: Stopped, signal: i32, info: Option<SignalInfo>) -> Result<()> {
-        match (self.before_core(stopped.tid(), signal), info) {
+        self.deliver_after(stopped, signal, info, false)
+    }
+
+    /// The same; `has_waited`: the thread has stood still for it already.
+    fn deliver_after(
+        &mut self,
+        stopped: Stopped,
+        signal: i32,
+        info: Option<SignalInfo>,
+        has_waited: bool,
+    ) -> Result<()> {
+        match (self.before_core(stopped.tid(), signal, has_waited), info) {
             (Some(clock), info) => self.go_on_later(stopped, clock, None, Then::Deliver { signal, info }),
             (None, Some(info)) => stopped.resume_with(&info),
             (None, None) => stopped.resume(signal),
@@ -148,7 +159,7 @@ impl Supervisor {
     fn go_on(&mut self, stopped: Stopped, then: Then) -> Result<()> {
         match then {
             Then::End => stopped.resume(0),
-            Then::Deliver { signal, info } => self.deliver(stopped, signal, info),
+            Then::Deliver { signal, info } => self.deliver_after(stopped, signal, info, true),
         }
     }
 
@@ -195,17 +206,24 @@ impl Supervisor {
 
     /// What the process of a thread depends on, and its slot.
     pub(crate) fn dependencies_of(&self, tid: ThreadId) -> Option<(Clock, usize)> {
-        let world = self.world();
         let process = self.tracees.get(&tid)?.process;
+        Some((self.dependencies_of_process(process), process))
+    }
+
+    /// What the process in a slot depends on, as its agent says it (`Call::dependencies`): with what it may have learned
+    /// from shared memory, and what was stored in mapped files without a call.
+    pub(crate) fn dependencies_of_process(&self, process: usize) -> Clock {
+        let world = self.world();
         let slot = &world.processes[process];
         let mut clock = slot.clock.load(DOMAINS_MAX);
         let flags = slot.flags.load(Ordering::Relaxed);
         let shares = flags & PROCESS_SHARES != 0
             || flags & PROCESS_MAPPED_PRIVATE != 0 && world.private_changed.load(Ordering::Relaxed) != 0;
         if shares || slot.watched[0].load(Ordering::Relaxed) != 0 {
+            world.join_mapped();
             clock.merge(&world.transactions.dirty());
         }
-        Some((clock, process))
+        clock
     }
 
     /// The same, of a thread that ends, if it is not settled yet.

@@ -6,10 +6,11 @@ use crate::descriptors::{process_of, user_of, ProcessDescriptors};
 use crate::forward::Received;
 use crate::message::{Message, Sender};
 use crate::outputs::Outputs;
+use crate::privileges::Gives;
 use crate::resent_signals::ResentSignals;
 use crate::same_core::{self, Confined, SameCore, Woken};
 use crate::signals;
-use crate::spent::{Accounts, Cause};
+use crate::spent::{reason_of, Accounts, Cause};
 use crate::stats::Stats;
 use crate::status::Asked;
 use crate::stop_the_world::StopTheWorld;
@@ -88,6 +89,8 @@ pub(crate) struct Supervisor {
     /// Addresses of call sites that stopped.
     pub stopped_sites: HashSet<(usize, u64)>,
     pub is_root_user: bool,
+    /// Programs of which it was said that they run without rights that they would have natively.
+    pub told_of_rights: HashSet<std::path::PathBuf>,
     pub ahead: crate::ahead::Ahead,
     pub same_core: SameCore,
     /// Tracees that are confined while their stops are looked at, the innermost last.
@@ -126,7 +129,7 @@ impl Supervisor {
             self.world().ahead.store(1, Ordering::SeqCst);
         }
         while let Some(event) = self.next_event()? {
-            self.accounts.begin(cause_of(&event));
+            self.accounts.begin(Cause::of(&event));
             match event {
                 Some(Event::Stopped(stopped)) => self.on_stop(stopped),
                 Some(Event::Exited { tid, .. }) => self.on_exit(tid),
@@ -331,12 +334,17 @@ impl Supervisor {
                 "use a 64-bit build of it, or start it outside",
             );
         }
-        if !self.is_root_user && gives_rights(tid) {
-            return self.refuse_program(
-                stopped,
-                "it is setuid, and a traced program does not get the rights of its owner",
-                "start it outside",
-            );
+        if !self.is_root_user {
+            match Gives::of(tid) {
+                Gives::Owner => {
+                    return self.refuse_program(
+                        stopped,
+                        "it is setuid, and a traced program does not get the rights of its owner",
+                        "start it outside",
+                    );
+                }
+                gives => self.tell_of_missing_rights(tid, gives),
+            }
         }
         self.inject(stopped, registers)
     }
@@ -606,6 +614,7 @@ impl Supervisor {
     /// that somebody did.
     fn observe_signal(&self, tid: ThreadId, info: &SignalInfo) {
         let world = self.world();
+        world.join_mapped();
         if world.transactions.is_clean() {
             return;
         }
@@ -680,6 +689,7 @@ impl Supervisor {
         self.world().closes.fetch_add(1, Ordering::Relaxed);
         // Of a thread that is not the first one there are none.
         self.descriptors.forget(tid.leads());
+        self.note_dependencies_at_end(&tracee);
         if tid == self.root.leader() {
             self.return_input();
             self.on_command_end(&tracee);
@@ -707,6 +717,7 @@ impl Supervisor {
         if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
             parent.depend(&world.transactions, &clock);
         }
+        let mapped = slot.mapped_domains.swap(0, Ordering::SeqCst);
         self.stats.patched_sites += slot.patched_sites.load(Ordering::Relaxed);
         if let Some(id) = self.output_ids.remove(&tracee.process) {
             self.outputs.end_process(id);
@@ -714,6 +725,19 @@ impl Supervisor {
         self.watched.remove(&tracee.process);
         slot.pid.store(0, Ordering::Release);
         world.process_map.give_back(tracee.process);
+        // What it has stored there joined a transaction at its end: unless somebody else has a file of the domain
+        // mapped, nothing is stored without a call any more.
+        for domain in (0..DOMAINS_MAX).filter(|domain| mapped & 1 << domain != 0) {
+            self.is_mapped(domain);
+        }
+    }
+
+    /// What ends a process may leave it no time to say what it depends on: what it stored in files that it has mapped,
+    /// and what it learned from memory that it shares.
+    fn note_dependencies_at_end(&self, tracee: &Tracee) {
+        let world = self.world();
+        let slot = &world.processes[tracee.process];
+        slot.depend(&world.transactions, &self.dependencies_of_process(tracee.process));
     }
 
     /// COMMAND has ended. Its status is output: the front shows it when all that it depends on is committed.
@@ -759,30 +783,4 @@ impl Supervisor {
         }
         Ok(pid)
     }
-}
-
-fn reason_of(stopped: &Stopped) -> &'static str {
-    match stopped.stop() {
-        Stop::Trap => "birth",
-        Stop::Exec { .. } => "exec",
-        Stop::SystemCall => "call",
-        Stop::Signal(_) => "signal",
-        Stop::Group(_) => "group",
-        Stop::Exit => "end",
-    }
-}
-
-fn cause_of(event: &Option<Event>) -> Cause {
-    match event {
-        Some(Event::Stopped(stopped)) => Cause::Stop(reason_of(stopped)),
-        Some(Event::Exited { .. }) => Cause::End,
-        None => Cause::Time,
-    }
-}
-
-/// Whether a program would run with another user's rights, were it not traced.
-fn gives_rights(tid: ThreadId) -> bool {
-    use std::os::unix::fs::MetadataExt;
-    let Ok(program) = MagicLink::Exe.metadata(tid) else { return false };
-    program.mode() & libc::S_ISUID != 0 && user_of(tid).is_ok_and(|uid| uid != program.uid())
 }

@@ -177,6 +177,7 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
             return Err(error);
         }
     };
+    let_go_of_inherited();
     // A working directory on a volume would keep it busy.
     let _ = std::env::set_current_dir("/");
     let ended = follow(command, &messages, options.wants_stats);
@@ -186,6 +187,20 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
         let _ = sys::wait_for(supervisor);
     }
     ended
+}
+
+/// What COMMAND has inherited is its own now: who is at the other end of a pipe, or waits for a lock, hears when COMMAND
+/// closes it. Standard error stays: we may have something to say.
+fn let_go_of_inherited() {
+    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let (Ok(null), Ok(inherited)) = (null, sys::inherited()) else { return };
+    for fd in inherited {
+        match fd {
+            0 | 1 => drop(sys::replace(null.as_fd(), fd)),
+            2 => {}
+            fd => sys::close(fd),
+        }
+    }
 }
 
 /// A supervisor that was killed may have made a segment that it could not mark for removal any more.
@@ -623,6 +638,7 @@ impl Prepared {
             stopped_sites: HashSet::new(),
             stop_the_world: Default::default(),
             is_root_user: self.is_root_user,
+            told_of_rights: HashSet::new(),
             ahead: crate::ahead::Ahead::new(self.ahead, memories),
             same_core: SameCore::new(tracee::process_state::run_first(), &world.usual_cores),
             confined: Vec::new(),

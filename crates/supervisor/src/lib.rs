@@ -29,6 +29,7 @@ mod log_files;
 mod message;
 mod mount_watch;
 mod outputs;
+mod privileges;
 mod request_names;
 mod requests;
 mod resent_signals;

@@ -31,6 +31,9 @@ pub enum TargetKind {
 pub struct Target {
     /// `hash_object` of it.
     pub object: u64,
+    /// The file system that it was found on: terminals are told apart by their numbers, and each mount of devpts has
+    /// a terminal 0.
+    pub dev: u64,
     /// Its kind.
     pub kind: TargetKind,
     /// Our own descriptor of it; closed as soon as nothing is held for it, so that its reader sees the end when it
@@ -117,6 +120,9 @@ impl Outputs {
     pub fn take(&self, target: &Target, process: WriterId, clock: Clock, bytes: Vec<u8>) -> Taken {
         let len = bytes.len();
         let mut state = self.state();
+        if state.targets.get(&target.queue()).is_some_and(|known| known.dev != target.dev) {
+            return Taken::No;
+        }
         let committed = self.world.transactions.committed();
         state.queues.on_committed(&committed);
         self.let_pass(&mut state);
@@ -452,7 +458,7 @@ mod tests {
     fn socket() -> (Target, UnixStream) {
         let (inside, outside) = UnixStream::pair().unwrap();
         outside.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        (Target { object: 1, kind: TargetKind::Socket, fd: Arc::new(inside.into()) }, outside)
+        (Target { object: 1, dev: 1, kind: TargetKind::Socket, fd: Arc::new(inside.into()) }, outside)
     }
 
     /// PostgreSQL on a volume made ten transactions a second: an answer that was taken between the release of a

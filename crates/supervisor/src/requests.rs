@@ -71,7 +71,8 @@ impl Supervisor {
         let (target, bytes) = self.output_of(tid, fd, &frame).ok_or(libc::EOPNOTSUPP)?;
         let process = self.tracees.get(&tid).map(|tracee| tracee.process).ok_or(libc::EOPNOTSUPP)?;
         let id = *self.output_ids.get(&process).ok_or(libc::EOPNOTSUPP)?;
-        let clock = self.world().processes[process].clock.load(DOMAINS_MAX);
+        // After the bytes were read: what is in shared memory may have changed since the call was made.
+        let clock = self.dependencies_of_process(process);
         let len = bytes.len() as u64;
         match self.outputs.take(&target, id, clock, bytes) {
             Taken::Yes => Ok(len),
@@ -176,7 +177,7 @@ impl Supervisor {
 
     /// Whether a process inside has, or is about to have, a file of a domain mapped so that it can be changed
     /// without a call. If none has, the domain is not held for that any longer.
-    fn is_mapped(&self, domain: usize) -> bool {
+    pub(crate) fn is_mapped(&self, domain: usize) -> bool {
         let world = self.world();
         let bit = 1 << domain;
         if world.mapped_domains.fetch_and(!bit, Ordering::SeqCst) & bit == 0 {
@@ -320,6 +321,8 @@ fn gather_vector(tid: ThreadId, vector: u64, count: u64) -> Option<Vec<u8>> {
 
 /// The master of a pseudo-terminal: opened anew it is another one (pts(4)).
 const PTMX: u64 = 0x502;
+/// `/dev/tty`: for each session another terminal, and for ours none (tty(4)).
+const CONTROLLING_TERMINAL: u64 = 0x500;
 
 /// An outside object that can take a write now; `None` where the program has to see for itself.
 fn target_of(fd: OwnedFd) -> Option<Target> {
@@ -330,7 +333,9 @@ fn target_of(fd: OwnedFd) -> Option<Target> {
     }
     let (object, kind) = match FileType::from_raw_mode(stat.st_mode) {
         FileType::Fifo => (hash_object(stat.st_dev, stat.st_ino), TargetKind::Pipe),
-        FileType::CharacterDevice if stat.st_rdev != PTMX && takes_background_writes(&fd) => {
+        FileType::CharacterDevice
+            if !matches!(stat.st_rdev, PTMX | CONTROLLING_TERMINAL) && takes_background_writes(&fd) =>
+        {
             (hash_object(u64::MAX, stat.st_rdev), TargetKind::Terminal)
         }
         FileType::Socket if is_connected_stream(&fd) => (hash_object(stat.st_dev, stat.st_ino), TargetKind::Socket),
@@ -339,17 +344,22 @@ fn target_of(fd: OwnedFd) -> Option<Target> {
     if kind != TargetKind::Terminal && has_error(&fd) {
         return None;
     }
-    let fd = if kind == TargetKind::Socket { fd } else { without_waiting(fd) };
-    Some(Target { object, kind, fd: Arc::new(fd) })
+    let fd = match kind {
+        TargetKind::Socket => fd,
+        // When there is room at all, there is room for what is written at once.
+        TargetKind::Pipe => without_waiting(&fd).unwrap_or(fd),
+        TargetKind::Terminal => without_waiting(&fd)?,
+    };
+    Some(Target { object, dev: stat.st_dev, kind, fd: Arc::new(fd) })
 }
 
 /// The same pipe or terminal, opened anew so that a write to it never waits for its reader; the program's own
-/// description stays as it is.
-fn without_waiting(fd: OwnedFd) -> OwnedFd {
+/// description stays as it is. Somebody else's terminal may not be opened.
+fn without_waiting(fd: &OwnedFd) -> Option<OwnedFd> {
     use std::os::unix::fs::OpenOptionsExt;
-    let path = procfs::own_path(&fd);
+    let path = procfs::own_path(fd);
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    File::options().write(true).custom_flags(flags).open(path).map_or(fd, OwnedFd::from)
+    File::options().write(true).custom_flags(flags).open(path).ok().map(OwnedFd::from)
 }
 
 /// An outside pipe or socket, in whatever state.
@@ -360,7 +370,7 @@ pub(crate) fn stream_of(fd: OwnedFd) -> Option<Target> {
         FileType::Socket => TargetKind::Socket,
         _ => return None,
     };
-    Some(Target { object: hash_object(stat.st_dev, stat.st_ino), kind, fd: Arc::new(fd) })
+    Some(Target { object: hash_object(stat.st_dev, stat.st_ino), dev: stat.st_dev, kind, fd: Arc::new(fd) })
 }
 
 /// With TOSTOP a write may stop its writer: the writer must do it itself.

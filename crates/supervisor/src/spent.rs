@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
+use tracee::{Event, Stop, Stopped};
 
 /// How often something was done, and how long it took altogether.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +52,28 @@ pub(crate) enum Cause {
     End,
     /// Nothing: time has passed.
     Time,
+}
+
+impl Cause {
+    pub fn of(event: &Option<Event>) -> Self {
+        match event {
+            Some(Event::Stopped(stopped)) => Self::Stop(reason_of(stopped)),
+            Some(Event::Exited { .. }) => Self::End,
+            None => Self::Time,
+        }
+    }
+}
+
+/// Why a thread has stopped.
+pub(crate) fn reason_of(stopped: &Stopped) -> &'static str {
+    match stopped.stop() {
+        Stop::Trap => "birth",
+        Stop::Exec { .. } => "exec",
+        Stop::SystemCall => "call",
+        Stop::Signal(_) => "signal",
+        Stop::Group(_) => "group",
+        Stop::Exit => "end",
+    }
 }
 
 /// The accounts of one world.

@@ -403,6 +403,7 @@ static const char *name_of_fd(void) {
     sprintf(name, "/proc/self/fd/%d", fd);
     return name;
 }
+static void wait_killed(int r);
 static void in_memory(int r) {
     if (r == S) fd = ck(open("/dev/shm", O_RDWR | O_TMPFILE, 0600)), ck(write(fd, "old", 3));
     if (r == A) dirty();
@@ -418,6 +419,31 @@ static void tmpfs_truncated(int r) {
     in_memory(r);
     if (r == A) ck(truncate(name_of_fd(), 0));
     if (r == B) must(pread(fd, buf, 3, 0) == 0), saw();
+}
+// What A stores there comes without a call, and in no transaction that is open: a message to outside has waited for that.
+static char *mapped_and_durable(void) {
+    char *at = shared(0, ck(open("data", O_RDWR)));
+    ck(kill(1, 0));
+    return at;
+}
+static void stored_told_in_memory(int r) { // B has mapped nothing, and hears of it by a file in memory.
+    in_memory(r);
+    if (r == A) {
+        char *at = mapped_and_durable(), *told = shared(0, fd);
+        ms(300), at[0] = 'X', told[0] = 'Y';
+    }
+    if (r != B) return;
+    for (*buf = 0; *buf != 'Y'; ms(10)) must(pread(fd, buf, 1, 0) == 1);
+    saw();
+}
+static void stored_and_killed(int r) {
+    if (r == A) mapped_and_durable()[0] = 'X', raise(SIGKILL);
+    if (r == B) wait_killed(B);
+}
+static void stored_and_faulted(int r) {
+    int ended;
+    if (r == A) mapped_and_durable()[0] = 'X', *(volatile char *)0 = 1;
+    if (r == B) ck(waitpid(pid_a, &ended, 0)), must(WIFSIGNALED(ended)), saw();
 }
 static void tmpfs_mode(int r) {
     struct stat now;
@@ -1094,7 +1120,8 @@ CASES(channels) = {
     CH(file_mmap_private_before), CH(file_mmap_private_fork), CH(file_mmap_private_store), CH(file_mmap_shared), CH(file_mmap_shared_after), CH(file_store), EX(file_store_exit),
     CH(file_store_mmap), CH(file_store_mmap_after), CH(file_sendfile), CH(file_splice), CH(file_copy_range), CH(file_copied_by_a), CH(tmpfs_file),
     CH(pipe_room_to_file), CH(unix_room_message),
-    CH(tmpfs_emptied), CH(tmpfs_truncated), CH(tmpfs_mode), CH(links_by_descriptor), CH(offset_sent), CH(offset_copied),
+    CH(tmpfs_emptied), CH(tmpfs_truncated), CH(tmpfs_mode), CH(stored_told_in_memory),
+    PA(stored_and_killed), PA(stored_and_faulted), CH(links_by_descriptor), CH(offset_sent), CH(offset_copied),
     CH(lseek_shared), CH(offset_read), CH(offset_spliced), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime), CH(stat_stored), CH(statx_stored), CH(seek_end), CH(stat_mode), CH(stat_links),
     CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_taken), CH(name_directory), CH(directory_mode), CH(directory_xattr), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),
     CH(name_readlink), CH(name_tmpfile), CH(name_dangling), CH(xattr_), CH(xattr_taken), CH(inotify_), CH(inotify_name), CH(inotify_second), CH(exec_binary),
