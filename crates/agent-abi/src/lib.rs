@@ -52,7 +52,7 @@ use epochs::Permits;
 pub use epochs::{About, Work, YoungPipes};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 20;
+pub const PROTOCOL_VERSION: u32 = 21;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).
@@ -133,6 +133,8 @@ pub enum Request {
     /// Which mappings are the program's: `(from this address on, room for MAPPINGS_MAX pairs of address and length)`.
     /// Answer: how many.
     Mappings = 26,
+    /// The file behind a descriptor has a device number that no mount shows: `(fd)`. Afterwards the table has it.
+    Device = 27,
 }
 
 /// So many mappings are told in one answer.
@@ -162,6 +164,7 @@ impl Request {
             24 => Self::MovesOut,
             25 => Self::Log,
             26 => Self::Mappings,
+            27 => Self::Device,
             _ => return None,
         })
     }

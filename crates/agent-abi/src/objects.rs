@@ -239,6 +239,12 @@ impl crate::World {
     /// What the file system with this `st_dev` is.
     #[inline(always)]
     pub fn device(&self, dev: u64) -> (DeviceKind, usize) {
+        self.known_device(dev).unwrap_or((DeviceKind::Outside, 0))
+    }
+
+    /// The same, if the table has that number.
+    #[inline(always)]
+    pub fn known_device(&self, dev: u64) -> Option<(DeviceKind, usize)> {
         let len = (self.devices_len.load(Ordering::Acquire) as usize).min(DEVICES_MAX);
         for device in self.devices.iter().take(len) {
             if device.dev.load(Ordering::Relaxed) == dev {
@@ -250,10 +256,10 @@ impl crate::World {
                     4 => DeviceKind::ReadOnly,
                     _ => DeviceKind::Outside,
                 };
-                return (kind, domain);
+                return Some((kind, domain));
             }
         }
-        (DeviceKind::Outside, 0)
+        None
     }
 
     /// Whether this pipe or socket came from outside.

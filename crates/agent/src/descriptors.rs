@@ -46,6 +46,47 @@ pub const S_IFDIR: u32 = 0o040000;
 pub const S_IFCHR: u32 = 0o020000;
 pub const S_IFIFO: u32 = 0o010000;
 
+/// How a file was found.
+#[derive(Clone, Copy)]
+pub enum Way {
+    Descriptor(u64),
+    /// By a name, relative to a directory's descriptor; whether a link is followed.
+    Name(u64, u64, bool),
+}
+
+impl Way {
+    /// Subvolumes of btrfs and layers of overlays have device numbers that the table of mounts does not show. The
+    /// supervisor finds out on which mount the file is.
+    #[cold]
+    #[inline(never)]
+    fn tell_device(self) {
+        const O_NOFOLLOW: u64 = 0o400000;
+        const O_CLOEXEC: u64 = 0o2000000;
+        const O_PATH: u64 = 0o10000000;
+        match self {
+            Self::Descriptor(fd) => {
+                gate::request(Request::Device, fd, 0, 0);
+            }
+            Self::Name(dir, path, follows) => {
+                let flags = O_PATH | O_CLOEXEC | if follows { 0 } else { O_NOFOLLOW };
+                // SAFETY: the kernel has just read this name; the descriptor is ours.
+                unsafe {
+                    let fd = gate::call(nr::openat, [dir, path, flags, 0, 0, 0]);
+                    if fd >= 0 {
+                        gate::request(Request::Device, fd as u64, 0, 0);
+                        gate::call(nr::close, [fd as u64, 0, 0, 0, 0, 0]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a device number is one without a block device (major number 0).
+fn is_without_disk(dev: u64) -> bool {
+    dev & 0xffff_f000_000f_ff00 == 0
+}
+
 impl Stat {
     /// Of a descriptor; the kernel's error otherwise.
     #[inline(always)]
@@ -234,7 +275,7 @@ impl Call<'_> {
         // SAFETY: as in `stat_path`.
         let stat = unsafe { (answer as *const Stat).read_unaligned() };
         if matches!(stat.kind(), S_IFREG | S_IFDIR) {
-            self.becomes_known(fd, known, self.file_entry(&stat));
+            self.becomes_known(fd, known, self.file_entry(&stat, Way::Descriptor(fd)));
         }
     }
 
@@ -347,7 +388,7 @@ impl Call<'_> {
 
     fn classify(&self, fd: u64, stat: &Stat) -> FdEntry {
         match stat.kind() {
-            S_IFREG | S_IFDIR | S_IFLNK => self.file_entry(stat),
+            S_IFREG | S_IFDIR | S_IFLNK => self.file_entry(stat, Way::Descriptor(fd)),
             S_IFIFO => self.pipe_entry(stat),
             S_IFSOCK => self.socket_entry(fd, stat),
             S_IFCHR => device_entry(stat),
@@ -358,9 +399,12 @@ impl Call<'_> {
         }
     }
 
-    pub fn file_entry(&self, stat: &Stat) -> FdEntry {
+    pub fn file_entry(&self, stat: &Stat, way: Way) -> FdEntry {
         if self.world.mounts_changed.load(Ordering::Relaxed) != 0 {
             gate::request(Request::Mounts, 0, 0, 0);
+        }
+        if is_without_disk(stat.dev) && self.world.known_device(stat.dev).is_none() {
+            way.tell_device();
         }
         let directory = if stat.kind() == S_IFDIR { FdEntry::DIRECTORY } else { 0 };
         self.entry_on_device(stat.dev, stat.hash()).with(directory)

@@ -5,7 +5,7 @@
 //! directory.
 
 use crate::clocks::Call;
-use crate::descriptors::{Stat, S_IFDIR, S_IFIFO, S_IFREG};
+use crate::descriptors::{Stat, Way, S_IFDIR, S_IFIFO, S_IFREG};
 use crate::gate::{self, EINVAL, ENOENT};
 use crate::memory::read_program;
 use agent_abi::{FdEntry, FdKind, PROCESS_IN_PSEUDO};
@@ -72,7 +72,13 @@ pub fn locate(call: &Call, dir: u64, path: u64, follow: bool) -> Option<Place> {
             let kind = stat.kind();
             let is_plain = kind == S_IFREG || kind == S_IFDIR || !follow;
             let (is_file, is_fifo) = (kind == S_IFREG, kind == S_IFIFO);
-            Some(Place { entry: call.file_entry(&stat), exists: true, is_plain, is_file, is_fifo })
+            Some(Place {
+                entry: call.file_entry(&stat, Way::Name(dir, path, follow)),
+                exists: true,
+                is_plain,
+                is_file,
+                is_fifo,
+            })
         }
         // The kernel has read the whole of it.
         Err(error) if error == -ENOENT => locate_parent(call, dir, path, true),
@@ -109,7 +115,8 @@ pub fn locate_parent(call: &Call, dir: u64, path: u64, is_readable: bool) -> Opt
     let here = [b'.', 0];
     let name = if end == 0 && dir == AT_FDCWD { here.as_ptr() as u64 } else { parent.as_ptr() as u64 };
     let stat = Stat::of_name(dir, name, flags).ok()?;
-    Some(Place { entry: call.file_entry(&stat), exists: false, is_plain: true, is_file: false, is_fifo: false })
+    let entry = call.file_entry(&stat, Way::Name(dir, name, true));
+    Some(Place { entry, exists: false, is_plain: true, is_file: false, is_fifo: false })
 }
 
 /// Whether the word around an address can be read. The kernel reads a signal mask from there, and then finds that it
@@ -150,8 +157,9 @@ impl Call<'_> {
             return;
         }
         let here = [b'.', 0];
-        let is_pseudo = Stat::of_name(AT_FDCWD, here.as_ptr() as u64, 0)
-            .is_ok_and(|stat| self.file_entry(&stat).kind() == FdKind::Pseudo);
+        let is_pseudo = Stat::of_name(AT_FDCWD, here.as_ptr() as u64, 0).is_ok_and(|stat| {
+            self.file_entry(&stat, Way::Name(AT_FDCWD, here.as_ptr() as u64, true)).kind() == FdKind::Pseudo
+        });
         let flags = &self.process.flags;
         match is_pseudo {
             true => flags.fetch_or(PROCESS_IN_PSEUDO, Ordering::Relaxed),

@@ -73,6 +73,7 @@ mod slow_readers;
 mod sockets;
 mod speculate;
 mod storms;
+mod subvolumes;
 mod top;
 mod try_command;
 mod try_packages;

@@ -86,7 +86,7 @@ fn forget_unmounted(world: &World, is_mounted: impl Fn(u64) -> bool) {
     }
 }
 
-fn set_device(world: &World, dev: u64, place: Place) {
+pub fn set_device(world: &World, dev: u64, place: Place) {
     let (kind, domain) = match place {
         Place::Domain(id) => (DeviceKind::Domain, u32::from(id.0)),
         Place::Memory => (DeviceKind::Memory, 0),

@@ -42,6 +42,7 @@ impl Supervisor {
             Some(Request::Restore) => self.restore(tid),
             Some(Request::Classify) => self.classify(tid, a as i32),
             Some(Request::Mounts) => self.mounts(),
+            Some(Request::Device) => self.learn_device(tid, a as i32),
             Some(Request::Hold) => self.hold_domain(Some(tid), a as usize).map(|()| 0).map_err(errno),
             Some(Request::LetGo) => self.let_go_domains(),
             Some(Request::Refused) => self.refused(tid, a, b),
@@ -153,6 +154,14 @@ impl Supervisor {
     fn classify(&mut self, tid: ThreadId, fd: i32) -> std::result::Result<u64, i32> {
         let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
         Ok(self.classify_socket(tid.as_raw(), &copy))
+    }
+
+    fn learn_device(&mut self, tid: ThreadId, fd: i32) -> std::result::Result<u64, i32> {
+        let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
+        let dev = rustix::fs::fstat(&copy).map_err(|error| error.raw_os_error())?.st_dev;
+        let place = self.domains.learn(copy.as_fd());
+        crate::devices::set_device(self.world(), dev, place);
+        Ok(0)
     }
 
     fn mounts(&mut self) -> std::result::Result<u64, i32> {

@@ -1,0 +1,62 @@
+//! Files of a btrfs subvolume have a device number that no mount shows. What is changed there is waited for all the same.
+
+use crate::support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use support::{can_mount, Scene};
+
+/// Unmounts at the end, also of a failed test.
+struct Mount(PathBuf);
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn what_is_changed_in_a_subvolume_is_waited_for() {
+    if !can_mount() {
+        return;
+    }
+    if !fs::read_to_string("/proc/filesystems").unwrap().contains("btrfs") {
+        eprintln!("skipped: this kernel has no btrfs");
+        return;
+    }
+    let scene = Scene::new();
+    let (image, dir, stats) = (scene.path("image"), scene.path("dir"), scene.path("stats"));
+    let must = |command: &mut Command| assert!(command.output().unwrap().status.success(), "{command:?}");
+    must(Command::new("truncate").args(["-s", "256M"]).arg(&image));
+    must(Command::new("mkfs.btrfs").arg("-q").arg(&image));
+    fs::create_dir_all(&dir).unwrap();
+    must(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&dir));
+    let _mount = Mount(dir.clone());
+    for name in ["inner", "inner/most"] {
+        must(Command::new("btrfs").args(["subvolume", "create"]).arg(dir.join(name)));
+    }
+    let held = |change: &str| {
+        let script = format!("{change}; echo changed");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        command.args(["run", "--commit-interval", "60000"]).arg(format!("--stats=json:{}", stats.display()));
+        let output = command.args(["--", "sh", "-c", &script]).current_dir(&dir).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "changed\n", "{output:?}");
+        let stats: serde_json::Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
+        let dirty = stats["commits"]["output"].as_u64().unwrap_or(0) + stats["commits"]["end"].as_u64().unwrap_or(0);
+        (stats["output_bytes_held"].as_u64(), dirty > 0)
+    };
+    for change in [
+        ":> file",
+        ":> inner/file",
+        "mkdir inner/most/made",
+        "echo more >> inner/most/file",
+        "cd inner/most; mv file moved",
+        "chmod 600 inner/file",
+        "rm inner/most/moved",
+    ] {
+        assert_eq!(held(change), (Some(8), true), "{change}");
+    }
+    assert_eq!(held("cat inner/file"), (Some(0), false), "nothing is changed");
+}
