@@ -40,6 +40,8 @@ pub const THREAD_UNCACHED: u32 = 1;
 pub const THREAD_FORKED: u32 = 2;
 /// The thread has stopped others (`stop_the_world`): it may wait for them.
 pub const THREAD_TRACES: u32 = 4;
+/// The thread stops before it ends: its process has a stream to outside.
+pub const THREAD_WATCHED: u32 = 8;
 
 /// Since its last fsync the thread has shown nothing.
 pub const SYNC_UNSHOWN: u32 = 1;

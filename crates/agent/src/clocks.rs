@@ -413,11 +413,23 @@ impl<'a> Call<'a> {
     /// 002, 2.5: what a change of `domain` depends on elsewhere must not become durable, or be read, after it.
     #[inline(always)]
     pub fn settle_elsewhere(&mut self, domain: usize) {
+        if crate::descriptors::has_outside_streams() && self.page.flags & agent_abi::THREAD_WATCHED == 0 {
+            self.watch_own_end();
+        }
         let mut elsewhere = self.dependencies();
         elsewhere.0[domain] = 0;
         if !self.transactions().is_resolved(&elsewhere) {
             self.await_commit(&elsewhere);
         }
+    }
+
+    /// Another thread has made the process's streams to outside, and may have ended since: the end of this one may be
+    /// the end of the streams, and they depend on what it is about to do.
+    #[cold]
+    #[inline(never)]
+    fn watch_own_end(&mut self) {
+        self.page.flags |= agent_abi::THREAD_WATCHED;
+        gate::request(agent_abi::Request::WatchEnd, 0, 0, 0);
     }
 
     /// The same without waiting: for a change that was made already, by the program's call.

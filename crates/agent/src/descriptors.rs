@@ -154,6 +154,12 @@ pub fn note_outside_stream(fd: u64) {
     }
 }
 
+/// Whether the process may have such a stream.
+#[inline(always)]
+pub fn has_outside_streams() -> bool {
+    private().outside_streams_end != 0
+}
+
 /// One more than the highest descriptor that anything was remembered of.
 fn fds_end() -> &'static AtomicU64 {
     // SAFETY: as `note_outside_stream`.

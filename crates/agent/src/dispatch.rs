@@ -260,8 +260,11 @@ impl Call<'_> {
     /// Limits and the like. Those of another process wait, so that who looks at them learns nothing that is not
     /// committed.
     fn control(&mut self, position: u8) {
+        const IOPRIO_WHO_PROCESS: u32 = 1;
+        // A group's number, or a user's, is not a process's: 0 means all of the caller's.
+        let is_of_many = self.frame.nr == nr::ioprio_set && self.arg(0) as u32 != IOPRIO_WHO_PROCESS;
         match self.arg(position) as u32 {
-            0 => {
+            0 if !is_of_many => {
                 self.proceed();
             }
             _ => self.barrier(),

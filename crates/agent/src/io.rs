@@ -1,7 +1,7 @@
 //! Data through descriptors.
 
 use crate::clocks::Call;
-use crate::descriptors::{is_doubtful_socket, Stat};
+use crate::descriptors::{is_doubtful_socket, Stat, Way, S_IFBLK, S_IFCHR, S_IFIFO};
 use crate::gate::{self, EAGAIN};
 use crate::transfer::{file_flags, ready_now, O_NONBLOCK, POLLOUT};
 use agent_abi::{
@@ -150,6 +150,7 @@ impl Call<'_> {
 
     /// The process observed what is behind a descriptor; `result` is what its call returned.
     pub fn observe_entry(&mut self, entry: FdEntry, result: i64) {
+        self.observe_node(entry);
         match entry.kind() {
             FdKind::DomainFile | FdKind::MemoryFile => {
                 self.observe(self.object(entry.slot()));
@@ -178,6 +179,14 @@ impl Call<'_> {
                 self.observe(self.object(entry.slot()));
             }
             FdKind::Outside | FdKind::OutsideFile | FdKind::Nothing | FdKind::Bad => {}
+        }
+    }
+
+    /// The attributes of a FIFO or a device, which others change by its name (`modify_descriptor`).
+    pub fn observe_node(&self, entry: FdEntry) {
+        let looks_at_attributes = matches!(self.frame.nr, nr::fstat | nr::fgetxattr | nr::flistxattr);
+        if looks_at_attributes && is_of_node(entry) {
+            self.observe(&self.world.names);
         }
     }
 
@@ -372,7 +381,11 @@ impl Call<'_> {
 
     /// Attributes, size or allocation of what is behind a descriptor.
     pub fn modify_descriptor(&mut self, position: u8) {
-        let entry = self.descriptor(self.arg(position));
+        let fd = self.arg(position);
+        let entry = self.descriptor(fd);
+        // The attributes of a FIFO or a device are its file system's.
+        let node = if is_of_node(entry) { self.node_of(fd) } else { None };
+        let entry = node.unwrap_or(entry);
         match entry.kind() {
             FdKind::DomainFile => {
                 let transaction_domain = entry.domain();
@@ -389,6 +402,13 @@ impl Call<'_> {
             }
             FdKind::Outside | FdKind::OutsideFile | FdKind::Pseudo => self.barrier(),
         }
+    }
+
+    /// Where the name of a FIFO or a device lies, if it has one on a file system of ours.
+    fn node_of(&self, fd: u64) -> Option<FdEntry> {
+        let stat = Stat::of_fd(fd).ok().filter(|stat| matches!(stat.kind(), S_IFIFO | S_IFCHR | S_IFBLK))?;
+        let node = self.file_entry(&stat, Way::Descriptor(fd));
+        matches!(node.kind(), FdKind::DomainFile | FdKind::MemoryFile).then_some(node)
     }
 
     /// From one descriptor to another inside the kernel.
@@ -594,5 +614,14 @@ impl Call<'_> {
             self.replace_arg(5, self.arg(5) & !(RWF_DSYNC | RWF_SYNC));
             self.world.fsyncs_elided.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Whether a descriptor may be one of a file with a name that is no regular file.
+fn is_of_node(entry: FdEntry) -> bool {
+    match entry.kind() {
+        FdKind::Outside => entry.has(FdEntry::NAMED) || entry.has(FdEntry::TERMINAL),
+        FdKind::OutsideFile | FdKind::Nothing => true,
+        _ => false,
     }
 }

@@ -16,6 +16,8 @@ const PROT_WRITE: u64 = 2;
 const PROT_EXEC: u64 = 4;
 pub const MAP_TYPE: u64 = 0x0f;
 pub const MAP_PRIVATE: u64 = 2;
+/// Private memory that the kernel may empty: where C libraries keep the state of `getrandom` (mmap(2), Linux 6.11).
+pub const MAP_DROPPABLE: u64 = 8;
 pub const MAP_ANONYMOUS: u64 = 0x20;
 const MAP_FIXED: u64 = 0x10;
 const MAP_DENYWRITE: u64 = 0x800;
@@ -127,7 +129,7 @@ impl Call<'_> {
             return self.answer(-ENOMEM);
         }
         if flags & MAP_ANONYMOUS != 0 {
-            if flags & MAP_TYPE != MAP_PRIVATE {
+            if !matches!(flags & MAP_TYPE, MAP_PRIVATE | MAP_DROPPABLE) {
                 self.becomes_shared();
             }
             self.proceed();
@@ -347,7 +349,16 @@ fn has_stubs(at: u64, id: u32) -> bool {
 fn remember_text(at: u64, len: u64) {
     // SAFETY: as in `remember_stubs`.
     let private = unsafe { &mut *(PRIVATE_BASE as *mut Private) };
-    let free = private.texts_len as usize;
+    // What was there before has been unmapped.
+    let mut free = 0;
+    for i in 0..(private.texts_len as usize).min(STUBS_MAX) {
+        let (text, text_len) = private.texts[i];
+        if text.saturating_add(text_len) <= at || at.saturating_add(len) <= text {
+            private.texts[free] = private.texts[i];
+            free += 1;
+        }
+    }
+    private.texts_len = free as u64;
     if free < STUBS_MAX {
         private.texts[free] = (at, len);
         private.texts_len += 1;

@@ -3,7 +3,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{Stat, S_IFIFO};
 use crate::gate::{self, EAGAIN};
-use crate::names::{locate, locate_parent, Place, AT_FDCWD};
+use crate::names::{locate, locate_parent, Place, AT_FDCWD, PAGE};
 use agent_abi::{option, FdEntry, FdKind};
 use core::sync::atomic::Ordering;
 use syscall_table::nr;
@@ -93,15 +93,16 @@ impl Call<'_> {
 
     pub fn open2(&mut self) {
         let (how, size) = (self.arg(2), self.arg(3));
-        if size < 24 {
+        let mut copy = [0u64; HOW_WORDS];
+        let known = size.min(size_of_val(&copy) as u64);
+        // The kernel knows none that is longer, and takes one with zeroes behind.
+        let is_valid = (24..=PAGE).contains(&size) && is_zero(how + known, size - known);
+        if !is_valid || !crate::memory::read_program_bytes(how, &mut copy, known) {
             self.proceed();
             return;
         }
-        let mut copy = [0u64; HOW_WORDS];
-        // The kernel knows none that is longer.
-        if size > size_of_val(&copy) as u64 || !crate::memory::read_program_bytes(how, &mut copy, size) {
-            self.proceed();
-            return;
+        if size > known {
+            self.replace_arg(3, known);
         }
         let dir = self.directory(0);
         self.open_changing(dir, self.arg(1), copy[0], Flags::How(copy));
@@ -397,4 +398,18 @@ fn are_there_leases() -> bool {
     // SAFETY: no pointers.
     unsafe { gate::call(nr::close, [fd as u64, 0, 0, 0, 0, 0]) };
     found
+}
+
+/// Whether all of a range in the program's memory is readable, and zero.
+fn is_zero(mut at: u64, mut len: u64) -> bool {
+    let mut words = [0u64; HOW_WORDS];
+    while len > 0 {
+        let piece = len.min(size_of_val(&words) as u64);
+        words.fill(0);
+        if !crate::memory::read_program_bytes(at, &mut words, piece) || words.iter().any(|&word| word != 0) {
+            return false;
+        }
+        (at, len) = (at + piece, len - piece);
+    }
+    true
 }

@@ -396,8 +396,14 @@ impl Call<'_> {
     }
 
     fn observe_path_of_exec(&self) {
-        if !self.is_clean() {
-            self.observe(&self.world.names);
+        const ENOEXEC: i64 = 8;
+        if self.is_clean() {
+            return;
+        }
+        match self.frame.rax as i64 == -ENOEXEC {
+            // That tells of the file's contents.
+            true => self.observe_everything(),
+            false => self.observe(&self.world.names),
         }
     }
 
@@ -601,7 +607,10 @@ impl Call<'_> {
     pub fn arch_prctl(&mut self) {
         const ARCH_SET_GS: u64 = 0x1001;
         const ARCH_GET_GS: u64 = 0x1004;
+        const ARCH_SHSTK_ENABLE: u64 = 0x5001;
         match self.arg(0) {
+            // Who leaves the agent after a fork, or for a signal, returns from fewer calls than it has made.
+            ARCH_SHSTK_ENABLE => self.refuse(gate::EOPNOTSUPP as u16),
             ARCH_SET_GS => {
                 gate::request(Request::Refused, self.frame.nr, ARCH_SET_GS, 0);
                 self.answer(-EPERM);

@@ -32,6 +32,8 @@ struct Auxv {
     phdr: u64,
     phnum: u64,
     base: u64,
+    /// The name that was executed: of a script, its own.
+    name: u64,
     /// It runs with other rights than whoever executed it.
     is_secure: bool,
 }
@@ -54,7 +56,7 @@ pub unsafe extern "C" fn start(thread: u64, process: u64, entry: u64, stack: *co
     let restored = if world.options.load(Ordering::Relaxed) & option::NO_PATCHES == 0 {
         patch_image(slot, &auxv, entry)
     } else {
-        observe_executable(slot);
+        observe_executable(slot, &auxv);
         false
     };
     if !restored {
@@ -114,6 +116,7 @@ unsafe fn read_auxv(stack: *const u64) -> Auxv {
     const AT_PHDR: u64 = 3;
     const AT_PHNUM: u64 = 5;
     const AT_BASE: u64 = 7;
+    const AT_EXECFN: u64 = 31;
     const AT_SECURE: u64 = 23;
     let mut auxv = Auxv::default();
     // SAFETY: argc, argv, NULL, envp, NULL, auxv: as the kernel laid it out.
@@ -129,6 +132,7 @@ unsafe fn read_auxv(stack: *const u64) -> Auxv {
                 AT_PHDR => auxv.phdr = value,
                 AT_PHNUM => auxv.phnum = value,
                 AT_BASE => auxv.base = value,
+                AT_EXECFN => auxv.name = value,
                 AT_SECURE => auxv.is_secure = value != 0,
                 _ => {}
             }
@@ -174,21 +178,26 @@ fn load_bias(auxv: &Auxv) -> u64 {
     }
 }
 
-fn observe_executable(process: &agent_abi::Process) -> Option<Stat> {
+/// The program, and the script whose first line names it.
+fn observe_executable(process: &agent_abi::Process, auxv: &Auxv) -> Option<Stat> {
     let world = world();
-    let stat = stat_path(c"/proc/self/exe".as_ptr().cast())?;
-    note_served(process, &stat);
+    let program = stat_path(c"/proc/self/exe".as_ptr().cast());
+    program.iter().for_each(|stat| note_served(process, stat));
     if !world.transactions.is_clean() {
         let domains = world.transactions.domains();
         process.depend(&world.transactions, &world.names.load(domains));
-        let slot = agent_abi::FdEntry::new(agent_abi::FdKind::DomainFile, 0, stat.hash()).slot();
-        process.depend(&world.transactions, &world.objects[slot].load(domains));
-        if world.options.load(Ordering::Relaxed) & option::READS_HEARD != 0 {
-            // Somebody inside may have kept the exec waiting.
+        let named = if auxv.name == 0 { None } else { stat_path(auxv.name as *const u8) };
+        for stat in program.iter().chain(&named) {
+            let slot = agent_abi::FdEntry::new(agent_abi::FdKind::DomainFile, 0, stat.hash()).slot();
+            process.depend(&world.transactions, &world.objects[slot].load(domains));
+        }
+        // What cannot be looked at may have been changed by anybody; and somebody inside may have kept the exec waiting.
+        let is_unknown = program.is_none() || named.is_none();
+        if is_unknown || world.options.load(Ordering::Relaxed) & option::READS_HEARD != 0 {
             process.depend(&world.transactions, &world.transactions.dirty());
         }
     }
-    Some(stat)
+    program
 }
 
 /// Pages of a program that lies on somebody's file system come from him.
@@ -206,7 +215,7 @@ fn stat_path(path: *const u8) -> Option<Stat> {
 /// replaced.
 fn patch_image(process: &agent_abi::Process, auxv: &Auxv, entry: u64) -> bool {
     let world = world();
-    let Some(program) = observe_executable(process) else { return false };
+    let Some(program) = observe_executable(process, auxv) else { return false };
     if auxv.phdr == 0 {
         return false;
     }

@@ -317,6 +317,8 @@ impl Call<'_> {
 
     /// Nothing of the call has happened: it is made again at its call site, where signals find it.
     pub fn begin_again(&mut self) {
+        // A signal finds it at its call site, and not two bytes before.
+        self.set_phase(PHASE_AFTER);
         self.frame.rax = self.frame.nr;
         self.frame.continuation = self.frame.continuation.wrapping_sub(2);
     }

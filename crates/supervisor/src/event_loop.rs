@@ -86,8 +86,8 @@ pub(crate) struct Supervisor {
     /// Ids for the order of output: a slot is used again, these are not.
     pub output_ids: HashMap<usize, WriterId>,
     pub next_output_id: u32,
-    /// Addresses of call sites that stopped.
-    pub stopped_sites: HashSet<(usize, u64)>,
+    /// Addresses of call sites that stopped, by their process's slot.
+    pub stopped_sites: HashMap<usize, HashSet<u64>>,
     pub is_root_user: bool,
     /// Programs of which it was said that they run without rights that they would have natively.
     pub told_of_rights: HashSet<std::path::PathBuf>,
@@ -447,7 +447,7 @@ impl Supervisor {
         if tracee::read_bytes(tid, site, 2).is_ok_and(|bytes| bytes != SYSCALL) {
             return self.refuse_32_bit_call(stopped, registers);
         }
-        self.stopped_sites.insert((tracee.process, site));
+        self.stopped_sites.entry(tracee.process).or_default().insert(site);
         // The thread goes into the agent by itself; this system call does not happen.
         registers.rcx = registers.rip;
         registers.rip = self.image.header.entry;
@@ -719,6 +719,8 @@ impl Supervisor {
         }
         let mapped = slot.mapped_domains.swap(0, Ordering::SeqCst);
         self.stats.patched_sites += slot.patched_sites.load(Ordering::Relaxed);
+        let stopped = self.stopped_sites.remove(&tracee.process);
+        self.stats.unpatched_sites += stopped.map_or(0, |sites| sites.len() as u64);
         if let Some(id) = self.output_ids.remove(&tracee.process) {
             self.outputs.end_process(id);
         }

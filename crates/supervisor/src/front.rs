@@ -635,7 +635,7 @@ impl Prepared {
             unsettled: None,
             output_ids: HashMap::new(),
             next_output_id: 0,
-            stopped_sites: HashSet::new(),
+            stopped_sites: HashMap::new(),
             stop_the_world: Default::default(),
             is_root_user: self.is_root_user,
             told_of_rights: HashSet::new(),
@@ -697,7 +697,7 @@ impl Running {
         let _ = output_thread.join();
         let mut stats = std::mem::take(&mut supervisor.stats);
         stats.spent = supervisor.accounts.by_name();
-        stats.unpatched_sites = supervisor.stopped_sites.len() as u64;
+        stats.unpatched_sites += supervisor.stopped_sites.values().map(|sites| sites.len() as u64).sum::<u64>();
         stats.volatile_files = supervisor.volatile.files();
         stats.ahead = std::mem::take(&mut supervisor.ahead.report);
         stats.ahead.history = supervisor.ahead.ledger.history.take().map(|recorder| recorder.written);

@@ -73,8 +73,9 @@ pub const fn ahead(nr: u64) -> Ahead {
 /// cannot always be raised again: a checkpoint does not take them back.
 #[inline]
 pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
-    const MAP_SHARED_OR_FIXED_TYPE: u64 = 0x03;
+    const MAP_TYPE: u64 = 0x0f;
     const MAP_PRIVATE: u64 = 2;
+    const MAP_DROPPABLE: u64 = 8;
     const MAP_ANONYMOUS: u64 = 0x20;
     const F_DUPFD: u64 = 0;
     const F_GETFD: u64 = 1;
@@ -88,7 +89,7 @@ pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
             matches!(shows, Shows::Totals) || matches!(shows.whom(args), Whom::Caller)
         }
         (Ahead::ByArgument, Some((Op::Mmap, _))) => {
-            args[3] & MAP_ANONYMOUS != 0 && args[3] & MAP_SHARED_OR_FIXED_TYPE == MAP_PRIVATE
+            args[3] & MAP_ANONYMOUS != 0 && matches!(args[3] & MAP_TYPE, MAP_PRIVATE | MAP_DROPPABLE)
         }
         // Flags and numbers of its descriptors.
         (Ahead::ByArgument, Some((Op::Fcntl, _))) => {

@@ -408,7 +408,7 @@ rows! {
     454, futex_wake, Native, Native, Memory, Free, "the shared page carries the dependency";
     455, futex_wait, Native, Native, Memory, Free, "the shared page carries the dependency";
     456, futex_requeue, Native, Native, Memory, Free, "the shared page carries the dependency";
-    457, statmount, Native, Native, Own, Free, "the table of file systems, changed only at barriers";
+    457, statmount, Tracked, Look, Totals, ByArgument, "somebody may have renamed a directory on the way to a mount point";
     458, listmount, Native, Native, Own, Free, "the table of file systems, changed only at barriers";
     459, lsm_get_self_attr, Native, Native, Own, Free, "own label";
     460, lsm_set_self_attr, Barrier, Barrier, Everything, Waits(Unknown), "own label, by rules that we do not know";

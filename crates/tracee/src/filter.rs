@@ -6,7 +6,7 @@
 //! mappings that are neither shared nor a file's nor ours.
 
 use agent_abi::{AGENT_BASE, GATE_LEN, OWN_END, REQUEST_NR};
-use syscall_table::{Op, Row, Shows, ROWS};
+use syscall_table::{Ahead, Op, Row, Shows, ROWS};
 
 const LD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
 const JA: u16 = 0x05;
@@ -156,13 +156,15 @@ impl Filter {
     /// `mmap`: private and anonymous, and not fixed where our pages are.
     fn mapping(&mut self) {
         const PRIVATE_ANONYMOUS: u32 = 0x22;
+        const DROPPABLE_ANONYMOUS: u32 = 0x28;
         const TYPE_AND_ANONYMOUS: u32 = 0x2f;
         const FIXED: u32 = 0x10;
         const FIXED_NOREPLACE: u32 = 0x10_0000;
         self.if_number(libc::SYS_mmap as u32, |block| {
             block.load(arg_lo(3));
             block.push(AND, 0, 0, TYPE_AND_ANONYMOUS);
-            block.jump(JEQ, PRIVATE_ANONYMOUS, 1, 0);
+            block.jump(JEQ, PRIVATE_ANONYMOUS, 2, 0);
+            block.jump(JEQ, DROPPABLE_ANONYMOUS, 1, 0);
             block.ret(TRACE);
             block.load(arg_lo(3));
             block.jump(JSET, FIXED | FIXED_NOREPLACE, 1, 0);
@@ -207,9 +209,9 @@ impl Filter {
         }
     }
 
-    /// `munmap`, `mprotect` and the like pass unless they touch our pages.
+    /// `munmap`, `mprotect` and the like pass unless they touch our pages, or last longer than a rollback.
     fn own_pages(&mut self) {
-        for row in ROWS.iter().filter(|row| row.op == Op::OwnPages) {
+        for row in ROWS.iter().filter(|row| row.op == Op::OwnPages && row.ahead == Ahead::Own) {
             self.if_number(u32::from(row.nr), |block| {
                 if i64::from(row.nr) == libc::SYS_mremap {
                     // The new address counts, too.
@@ -349,6 +351,7 @@ mod tests {
         let filter = Filter::new(7, 8);
         let mmap = |addr, len, flags| run(&filter, libc::SYS_mmap as u64, PROGRAM, [addr, len, 3, flags, u64::MAX, 0]);
         assert_eq!(mmap(0, 4096, 0x22), ALLOW);
+        assert_eq!(mmap(0, 4096, 0x28), ALLOW);
         assert_eq!(mmap(0, 4096, 0x4022), ALLOW);
         assert_eq!(mmap(0, 4096, 0x21), TRACE);
         assert_eq!(mmap(0, 4096, 0x02), TRACE);

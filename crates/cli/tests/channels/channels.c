@@ -445,6 +445,22 @@ static void stored_and_faulted(int r) {
     if (r == A) mapped_and_durable()[0] = 'X', *(volatile char *)0 = 1;
     if (r == B) ck(waitpid(pid_a, &ended, 0)), must(WIFSIGNALED(ended)), saw();
 }
+static void fifo_mode_by_descriptor(int r) {
+    struct stat now;
+    if (r == A) ck(fchmod(ck(open("fifo", O_RDWR)), 0640));
+    if (r == B) later(), ck(stat("fifo", &now)), must((now.st_mode & 0777) == 0640), saw();
+}
+static void fifo_mode_seen_by_descriptor(int r) {
+    struct stat now;
+    if (r == A) ck(chmod("fifo", 0640));
+    if (r != B) return;
+    fd = ck(open("fifo", O_RDWR)), later(), ck(syscall(SYS_fstat, fd, &now)), must((now.st_mode & 0777) == 0640), saw();
+}
+static void exec_first_line(int r) { // A changes the script in place; its interpreter does not read it.
+    if (r == S) put("script", "#!/usr/bin/printf old\\n\n", 0755);
+    if (r == A) fd = ck(open("script", O_WRONLY)), ck(pwrite(fd, "saw", 3, strlen("#!/usr/bin/printf "))), close(fd);
+    if (r == B) later(), ck(execl("./script", "script", (char *)0));
+}
 static void tmpfs_mode(int r) {
     struct stat now;
     in_memory(r);
@@ -1120,7 +1136,7 @@ CASES(channels) = {
     CH(file_mmap_private_before), CH(file_mmap_private_fork), CH(file_mmap_private_store), CH(file_mmap_shared), CH(file_mmap_shared_after), CH(file_store), EX(file_store_exit),
     CH(file_store_mmap), CH(file_store_mmap_after), CH(file_sendfile), CH(file_splice), CH(file_copy_range), CH(file_copied_by_a), CH(tmpfs_file),
     CH(pipe_room_to_file), CH(unix_room_message),
-    CH(tmpfs_emptied), CH(tmpfs_truncated), CH(tmpfs_mode), CH(stored_told_in_memory),
+    CH(tmpfs_emptied), CH(tmpfs_truncated), CH(tmpfs_mode), CH(fifo_mode_by_descriptor), CH(fifo_mode_seen_by_descriptor), CH(exec_first_line), CH(stored_told_in_memory),
     PA(stored_and_killed), PA(stored_and_faulted), CH(links_by_descriptor), CH(offset_sent), CH(offset_copied),
     CH(lseek_shared), CH(offset_read), CH(offset_spliced), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime), CH(stat_stored), CH(statx_stored), CH(seek_end), CH(stat_mode), CH(stat_links),
     CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_taken), CH(name_directory), CH(directory_mode), CH(directory_xattr), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),

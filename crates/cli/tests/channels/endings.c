@@ -377,6 +377,18 @@ static void outside_second_sendmsg(int r) { if (r == A) outlive(sends_message); 
 static void outside_second_sendmmsg(int r) { if (r == A) outlive(sends_messages); }
 static void outside_second_write(int r) { if (r == A) outlive(writes); }
 static void outside_second_close(int r) { if (r == A) outlive(closes); }
+static void *binds_and_ends(void *nothing) {
+    int was = port;
+    close(bound(SOCK_DGRAM)), port = was;
+    return nothing;
+}
+static void after_a_second(void) { // The process's first socket with a name was another thread's, which has ended.
+    pthread_t thread;
+    must(pthread_create(&thread, 0, binds_and_ends, 0) == 0), must(pthread_join(thread, 0) == 0);
+    tcp_to_port(), dirty();
+}
+static void outside_after_second_exit(int r) { if (r == A) after_a_second(); }
+static void outside_after_second_killed(int r) { if (r == A) after_a_second(), raise(SIGKILL); }
 static void passes_message(void) {
     struct iovec part = {"x", 1};
     struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
@@ -406,4 +418,6 @@ CASES(endings) = {
     CH(ends_peer_name), CH(ends_tcp_info),
     CH(ends_tcp_error), OU(outside_second_sendmsg), OU(outside_second_sendmmsg), OU(outside_second_write),
     OU(outside_second_close), CH(second_sendmsg),
+    {"outside_after_second_exit", outside_after_second_exit, OUTSIDE | EXITS},
+    {"outside_after_second_killed", outside_after_second_killed, OUTSIDE | EXITS},
 };

@@ -7,6 +7,7 @@ use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::filesystems::disk::names::is_fifo;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::disk::writes::writes_nothing;
+use crate::ahead::filesystems::memory::is_pread;
 use crate::ahead::filesystems::open::{O_CREAT, O_TMPFILE, O_TRUNC};
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::objects::input::{self, Source};
@@ -293,7 +294,7 @@ impl Supervisor {
                 if matches!(call.frame.nr, nr::getdents | nr::getdents64) {
                     plan = plan.observing(Object::Names(dev, ino));
                 }
-                if matches!(call.frame.nr, nr::pread64 | nr::preadv | nr::preadv2) {
+                if is_pread(call) {
                     return plan;
                 }
                 plan.modifying(position_of(dev, ino), Intent::Position(copy))
@@ -570,9 +571,11 @@ impl Supervisor {
     fn plan_mmap(&mut self, call: &Call) -> Plan {
         const MAP_TYPE: u64 = 0xf;
         const MAP_PRIVATE: u64 = 2;
+        const MAP_DROPPABLE: u64 = 8;
+        const MAP_ANONYMOUS: u64 = 0x20;
         const PROT_WRITE: u64 = 2;
         let [_, _, protection, flags, fd, _] = call.frame.args;
-        if flags & MAP_TYPE == MAP_PRIVATE {
+        if flags & MAP_TYPE == MAP_PRIVATE || flags & (MAP_TYPE | MAP_ANONYMOUS) == MAP_DROPPABLE | MAP_ANONYMOUS {
             return Plan::new(Class::Free);
         }
         // Memory that others can write carries dependencies without a call. But what a file on a disk holds is never

@@ -31,7 +31,6 @@ use std::sync::Arc;
 use syscall_table::nr;
 use syscall_table::{Op, SyncKind};
 
-const PREADS: [u64; 3] = [nr::pread64, nr::preadv, nr::preadv2];
 pub(in crate::ahead) const GETCWD: u64 = 79;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 const AT_REMOVEDIR: u64 = 0x200;
@@ -139,7 +138,7 @@ impl Supervisor {
     fn plan_file_read(&mut self, call: &Call, fd: i32) -> Option<Plan> {
         let (found, copy) = self.private_behind(call, fd)?;
         let plan = looking(vec![found.object()]);
-        if PREADS.contains(&call.frame.nr) {
+        if is_pread(call) {
             return Some(plan);
         }
         Some(plan.modifying(position_of(found.stat.st_dev, found.stat.st_ino), Intent::Position(copy)))
@@ -733,9 +732,19 @@ fn position(copy: &OwnedFd, found: &Found) -> u64 {
     }
 }
 
+/// Whether a call reads at an offset of its own, and leaves that of the open file where it is.
+pub(in crate::ahead) fn is_pread(call: &Call) -> bool {
+    match call.frame.nr {
+        nr::pread64 | nr::preadv => true,
+        nr::preadv2 => call.frame.args[3] != u64::MAX,
+        _ => false,
+    }
+}
+
 /// The bytes that a write is about to write, at most.
 pub(in crate::ahead) fn written_range(call: &Call, copy: &OwnedFd, found: &Found) -> Range<u64> {
     const RWF_APPEND: u64 = 0x10;
+    const RWF_NOAPPEND: u64 = 0x20;
     const LEN_MAX: u64 = 0x7fff_f000;
     let args = &call.frame.args;
     let here = position(copy, found);
@@ -755,6 +764,7 @@ pub(in crate::ahead) fn written_range(call: &Call, copy: &OwnedFd, found: &Found
         // pwritev2
         _ if args[5] & RWF_APPEND != 0 => (found.stat.st_size as u64, vector()),
         _ if args[3] == u64::MAX => (here, vector()),
+        _ if args[5] & RWF_NOAPPEND != 0 => (args[3], vector()),
         _ => (at(args[3]), vector()),
     };
     start..start.saturating_add(len.min(LEN_MAX))
