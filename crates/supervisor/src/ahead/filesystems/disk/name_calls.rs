@@ -178,7 +178,10 @@ impl Supervisor {
         let is_such = |found: &Found| found.is_regular() || is_fifo(&found.stat);
         let file = file.filter(|_| from.found.as_ref().is_some_and(is_such)).ok_or(Unsure)?;
         sure_if(can_move(&from.dir, &to.dir) && to.name.len() <= NAME_MAX)?;
-        let target = from.found.map(Target::of).ok_or(Unsure)?;
+        let found = from.found.ok_or(Unsure)?;
+        // Whoever is not its owner may have to be allowed to write to it (`fs.protected_hardlinks`).
+        sure_if(is_changeable_in(&found, &from.dir) && self.is_owner(call.pid, &found))?;
+        let target = Target::of(found);
         Ok(Wanted::Change(NameChange::Link { name: DiskName::of_new(to, target), file }))
     }
 
