@@ -138,6 +138,11 @@ impl Supervisor {
         if let Some(file) = self.list_of_mappings(call, flags) {
             return Some(View::Open { file, flags });
         }
+        let (_, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
+        if flags & O_CREAT != 0 && path_text(call, at)?.ends_with(b"/") {
+            // It fails with EISDIR, whatever is there, or with what the way there says.
+            return None;
+        }
         let makes_new = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
         let follows = !makes_new && flags & O_NOFOLLOW == 0;
         let found = match self.viewed(call, syscall_table::op(call.frame.nr)?, follows)? {
