@@ -169,7 +169,9 @@ impl Supervisor {
             Op::ObserveFd { .. } if call.frame.nr == nr::lseek && call.frame.args[2] <= libc::SEEK_CUR as u64 => false,
             Op::ObserveFd { fd } | Op::ModifyFd { fd } => self.is_held_inode(call, fd),
             Op::Read { fd } if GETDENTS.contains(&call.frame.nr) => {
-                self.inode_behind(call, fd).is_some_and(|inode| self.ahead.held_names.has_names_in(inode))
+                let inode = self.inode_behind(call, fd);
+                let names = &self.ahead.held_names;
+                inode.is_some_and(|inode| names.has_names_in(inode) || names.is_removed_dir(inode))
             }
             Op::Sync(SyncKind::File | SyncKind::Range) => false,
             // Its argument is a buffer, and where a directory is moved it was answered before.
@@ -191,8 +193,11 @@ impl Supervisor {
     fn is_held_inode(&mut self, call: &Call, fd: u8) -> bool {
         let copy = self.copy_descriptor(call.tid, call.frame.args[usize::from(fd) % 6] as i32);
         let stat = copy.ok().and_then(|copy| rustix::fs::fstat(&copy).ok());
-        // Of a file without a name it is known how many it will have.
-        stat.is_some_and(|stat| self.ahead.held_names.has_inode(&stat) && !self.ahead.new_files.has(&stat))
+        let names = &self.ahead.held_names;
+        // Of a file without a name it is known how many it will have. A directory's size goes with its last name.
+        let is_known =
+            |stat: &Stat| self.ahead.new_files.has(stat) && !names.is_removed_dir((stat.st_dev, stat.st_ino));
+        stat.is_some_and(|stat| names.has_inode(&stat) && !is_known(&stat))
     }
 
     /// `entries_count`: a directory in which names are held is not what it should be.

@@ -266,6 +266,9 @@ impl Supervisor {
 
     /// The working directory, if it is not where the disk says.
     fn view_of_cwd(&self, call: &Call) -> Option<View> {
+        if self.is_cwd_removed(call.tid) {
+            return Some(View::Answer(-i64::from(libc::ENOENT)));
+        }
         if !self.ahead.held_names.moves_directories() {
             return None;
         }
@@ -280,7 +283,13 @@ impl Supervisor {
 
     /// Whether the kernel says where the working directory is, as those inside see it.
     pub(in crate::ahead) fn is_cwd_where_it_was(&self, tid: ThreadId) -> bool {
-        !self.ahead.held_names.moves_directories() || matches!(self.path_of_cwd(tid), Some(Cwd::AsOnDisk))
+        let is_there = || matches!(self.path_of_cwd(tid), Some(Cwd::AsOnDisk));
+        !self.is_cwd_removed(tid) && (!self.ahead.held_names.moves_directories() || is_there())
+    }
+
+    fn is_cwd_removed(&self, tid: ThreadId) -> bool {
+        let is_removed = |here: Found| self.ahead.held_names.is_removed_dir(here.inode());
+        Found::behind(&MagicLink::Cwd, tid).is_some_and(is_removed)
     }
 
     /// Whether a path leads through `/proc` to the program that its process runs, if that has no name on the disk.
