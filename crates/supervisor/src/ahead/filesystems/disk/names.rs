@@ -22,7 +22,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, DeviceKind};
 use procfs::mountinfo::Mount;
 use procfs::{MagicLink, ThreadId};
-use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::fs::{AtFlags, FileType, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -249,7 +249,23 @@ impl Supervisor {
                 let mounts = || procfs::mountinfo::of(call.tid);
                 !moved.is_empty() && mounts().map_or(true, |mounts| mounts.iter().any(is_below))
             }
-            Told::Anything => is_any_moved || self.maps_held_file(call.tid),
+            Told::Anything => is_any_moved || self.maps_held_file(call.tid) || self.is_link_to_held(call, way),
+        }
+    }
+
+    /// Whether a call reads a link of `/proc` that leads to what does not have the name that the kernel says.
+    fn is_link_to_held(&self, call: &Call, way: &Way) -> bool {
+        let End::Entry(entry) = &way.end else { return false };
+        if !matches!(call.frame.nr, nr::readlink | nr::readlinkat) {
+            return false;
+        }
+        // Whoever serves it may be inside: he is not asked.
+        let (flags, wanted) = (AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE | StatxFlags::INO);
+        let Ok(found) = rustix::fs::statx(&entry.dir.fd, &entry.name, flags, wanted) else { return false };
+        let inode = (rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino);
+        match FileType::from_raw_mode(found.stx_mode.into()) {
+            FileType::Directory => self.ahead.held_names.is_removed_dir(inode),
+            _ => self.ahead.held_names.concerns(&inode) || self.ahead.new_files.has_inode(&inode),
         }
     }
 
@@ -386,7 +402,7 @@ fn has_path(call: &Call) -> bool {
 
 /// Whether a change failed by what somebody outside did with its names, after it was held.
 fn is_by_others(error: Errno) -> bool {
-    const CAUSES: [Errno; 7] = [
+    const CAUSES: [Errno; 11] = [
         Errno::EXIST,
         Errno::NOENT,
         Errno::NOTEMPTY,
@@ -395,6 +411,12 @@ fn is_by_others(error: Errno) -> bool {
         Errno::STALE,
         // Something was mounted there.
         Errno::BUSY,
+        // A directory would be put below itself.
+        Errno::INVAL,
+        // It is immutable now.
+        Errno::PERM,
+        Errno::MLINK,
+        Errno::ROFS,
     ];
     CAUSES.contains(&error)
 }
