@@ -15,6 +15,7 @@ use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use procfs::{MagicLink, ThreadId};
+use rustix::fs::StatVfsMountFlags;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -235,9 +236,11 @@ impl Supervisor {
         if mode & !ALL != 0 {
             return None;
         }
+        // Root may read and write everything, and execute what anybody may.
+        let is_no_program =
+            |file: &Found| file.stat.st_mode & 0o111 == 0 || file.is_regular() && runs_nothing(&file.fd);
         Some(View::Answer(match self.viewed(call, op, follows)? {
-            // Root may read and write everything, and execute what anybody may.
-            Viewed::Found(found) if mode & X_OK != 0 && !found.is_dir() && found.stat.st_mode & 0o111 == 0 => {
+            Viewed::Found(found) if mode & X_OK != 0 && !found.is_dir() && is_no_program(&found) => {
                 -i64::from(libc::EACCES)
             }
             Viewed::Found(_) => 0,
@@ -424,6 +427,11 @@ impl Supervisor {
 /// Whether this is how a process names the program that it runs. (Who has another number there is no root as we are.)
 fn names_own_program(call: &Call, text: &[u8]) -> bool {
     text == b"/proc/self/exe" || text == format!("/proc/{}/exe", call.pid).as_bytes()
+}
+
+/// Whether no program is run by way of this file's mount.
+fn runs_nothing(file: &OwnedFd) -> bool {
+    rustix::fs::fstatvfs(file).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
 fn give_text(call: &Call, text: &[u8], at: u64, room: u64) -> Decision {
