@@ -37,15 +37,23 @@ impl Supervisor {
     /// there, or has root's rights.
     pub(in crate::ahead) fn may_change(&self, pid: ProcessId, dir: &Found) -> bool {
         const OWNER_MAY: u32 = 0o300;
-        // CAP_DAC_OVERRIDE and CAP_FOWNER
-        const OVERRIDES: u64 = 1 << 1 | 1 << 3;
-        let rights = match self.may_have_changed_rights(pid) {
-            true => RightsToFiles::of(pid),
-            false => *OWN.get_or_init(|| RightsToFiles::of(ProcessId::own())),
-        };
-        let Some(RightsToFiles { user, capabilities }) = rights else { return false };
+        const OVERRIDES: u64 = DAC_OVERRIDE | FOWNER;
+        let Some(RightsToFiles { user, capabilities }) = self.rights_to_files(pid) else { return false };
         let is_owner = user == dir.stat.st_uid && dir.stat.st_mode & OWNER_MAY == OWNER_MAY;
         is_owner || capabilities & OVERRIDES == OVERRIDES
+    }
+
+    /// Whether a process is a file's owner, whatever becomes of what is held, or may do what that one may.
+    pub(in crate::ahead) fn is_owner(&self, pid: ProcessId, file: &Found) -> bool {
+        let Some(RightsToFiles { user, capabilities }) = self.rights_to_files(pid) else { return false };
+        capabilities & FOWNER != 0 || user == file.stat.st_uid && !self.ahead.attributes.has(&file.stat)
+    }
+
+    fn rights_to_files(&self, pid: ProcessId) -> Option<RightsToFiles> {
+        match self.may_have_changed_rights(pid) {
+            true => RightsToFiles::of(pid),
+            false => *OWN.get_or_init(|| RightsToFiles::of(ProcessId::own())),
+        }
     }
 
     /// Whether a process, or one that it descends from, has tried to change its user, groups, capabilities or
@@ -55,6 +63,10 @@ impl Supervisor {
         self.tracees.get(&pid.leader()).is_none_or(|tracee| flags(tracee.process) & PROCESS_PRIVILEGES != 0)
     }
 }
+
+// Capabilities: CAP_DAC_OVERRIDE and CAP_FOWNER.
+const DAC_OVERRIDE: u64 = 1 << 1;
+const FOWNER: u64 = 1 << 3;
 
 /// What decides which files a process may change.
 #[derive(Clone, Copy, Debug)]

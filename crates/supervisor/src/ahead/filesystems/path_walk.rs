@@ -334,6 +334,7 @@ impl Supervisor {
             let here = Found::at(&walk.here.fd, b".", OFlags::empty());
             return match here {
                 Ok(here) => Ok(Step::End(End::File(here))),
+                Err(_) if walk.wants_dir && !walk.here.is_dir() => Err(Errno::NOTDIR),
                 // No directory: it was a descriptor, or a link in /proc.
                 Err(_) => Ok(Step::End(End::File(walk.here.clone()))),
             };
@@ -391,7 +392,7 @@ impl Supervisor {
                 walk.follow(&name, found, is_proc)?;
                 Ok(Step::On)
             }
-            Some(found) if is_last && walk.wants_dir && way.is_held && !found.is_dir() => Err(Errno::NOTDIR),
+            Some(found) if is_last && walk.wants_dir && !found.is_dir() => Err(Errno::NOTDIR),
             found if is_last => {
                 Ok(Step::End(End::Entry(Entry { dir: walk.here.clone(), name: OsString::from_vec(name), found })))
             }
@@ -433,7 +434,7 @@ impl Walk {
         let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').collect();
         let is_dir = matches!(names.last(), Some(&b"" | &b"."));
         if is_whole || self.left.is_empty() {
-            self.wants_dir |= is_dir && names.len() > 1;
+            self.wants_dir |= is_dir && !path.is_empty();
         }
         for name in names.into_iter().rev().filter(|name| !matches!(*name, b"" | b".")) {
             self.left.push_front(name.to_vec());

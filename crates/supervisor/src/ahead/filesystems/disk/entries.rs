@@ -4,7 +4,8 @@
 //!
 //! The kernel knows nothing of names that were added, so who goes on reading when they have been made might miss
 //! them, or read them twice. All that a directory has is therefore given at once, by the call that begins to read
-//! it, or that call waits. If names were only removed it does not matter when they are left out.
+//! it, or that call waits; so does one that reads on from somewhere in the middle. If names were only removed it does
+//! not matter when they are left out.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
@@ -55,7 +56,8 @@ impl Supervisor {
         let Ok(stat) = rustix::fs::fstat(&dir) else { return Ok(None) };
         let inode = (stat.st_dev, stat.st_ino);
         let is_moved = self.ahead.held_names.parent(inode).is_some();
-        if !is_moved && !self.ahead.held_names.has_names_in(inode) || !is_ext4(&dir) {
+        let is_removed = self.ahead.held_names.is_removed_dir(inode);
+        if !is_moved && !is_removed && !self.ahead.held_names.has_names_in(inode) || !is_ext4(&dir) {
             return Ok(None);
         }
         if self.are_names_changing() {
@@ -63,13 +65,20 @@ impl Supervisor {
         }
         let Ok(position) = rustix::fs::seek(&dir, SeekFrom::Current(0)) else { return Ok(None) };
         let (Ok(kept), Ok(moved)) = (dir.try_clone(), dir.try_clone()) else { return Ok(None) };
+        let added = if position == END as u64 { Vec::new() } else { self.added_to(&dir, inode) };
+        if position != 0 && !added.is_empty() {
+            // It has gone back to there, or they were added since it began to read.
+            return Ok(Some(self.wait_at_barrier(call)));
+        }
         let plan =
             Plan::tracked_once().observing(Object::File(inode.0, inode.1)).observing(Object::Names(inode.0, inode.1));
+        if is_removed {
+            return self.answer_known(stopped, call, plan, -i64::from(libc::ENOENT)).map(Some);
+        }
         let modifies = vec![(position_of(inode.0, inode.1), Intent::Position(moved))];
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Some(Decision::Wait));
         }
-        let added = if position == 0 { self.added_to(&kept, inode) } else { Vec::new() };
         let result = match added.is_empty() {
             true => Some(self.read_what_is_left(stopped, call, inode)?),
             false => self.read_all(stopped, call, inode, &added)?,
@@ -154,23 +163,26 @@ impl Supervisor {
         let above = self.ahead.held_names.parent(inode).and_then(|(above, _)| rustix::fs::fstat(above).ok());
         let above = above.map(|stat| stat.st_ino);
         for entry in Entries(entries) {
-            match self.ahead.held_names.meaning(inode, name_of(entry)) {
-                None if name_of(entry) == b".." => add_entry(&mut seen, entry, above),
+            match self.ahead.held_names.target_named(inode, name_of(entry)) {
+                None if name_of(entry) == b".." => add_entry(&mut seen, entry, above, None),
                 None => seen.extend(entry),
                 Some(None) => {}
-                Some(Some((_, ino))) => add_entry(&mut seen, entry, Some(ino)),
+                Some(Some(file)) => add_entry(&mut seen, entry, Some(file.inode.1), Some(kind_of(&file.fd))),
             }
         }
         seen
     }
 }
 
-/// An entry with another inode, if there is one.
-fn add_entry(seen: &mut Vec<u8>, entry: &[u8], ino: Option<u64>) {
+/// An entry with another inode, and of another kind, if there are such.
+fn add_entry(seen: &mut Vec<u8>, entry: &[u8], ino: Option<u64>, kind: Option<u8>) {
     let begin = seen.len();
     seen.extend(entry);
     if let Some(ino) = ino {
         seen[begin..begin + OFFSET].copy_from_slice(&ino.to_ne_bytes());
+    }
+    if let Some(kind) = kind {
+        seen[begin + KIND] = kind;
     }
 }
 

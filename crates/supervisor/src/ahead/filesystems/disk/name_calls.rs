@@ -19,6 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use syscall_table::nr;
 
+const AT_REMOVEDIR: u64 = 0x200;
 const RENAME_NOREPLACE: u64 = 1;
 /// ext4 counts to 65,000, others further.
 const LINKS_MAX: u64 = 60_000;
@@ -87,7 +88,6 @@ type Known<T> = Result<T, Refusal>;
 impl Supervisor {
     /// What a call would change.
     pub(in crate::ahead) fn name_change(&self, call: &Call) -> Known<Wanted> {
-        const AT_REMOVEDIR: u64 = 0x200;
         let args = &call.frame.args;
         match call.frame.nr {
             nr::unlinkat if args[2] == AT_REMOVEDIR => self.directory_removed(call),
@@ -178,7 +178,10 @@ impl Supervisor {
         let is_such = |found: &Found| found.is_regular() || is_fifo(&found.stat);
         let file = file.filter(|_| from.found.as_ref().is_some_and(is_such)).ok_or(Unsure)?;
         sure_if(can_move(&from.dir, &to.dir) && to.name.len() <= NAME_MAX)?;
-        let target = from.found.map(Target::of).ok_or(Unsure)?;
+        let found = from.found.ok_or(Unsure)?;
+        // Whoever is not its owner may have to be allowed to write to it (`fs.protected_hardlinks`).
+        sure_if(is_changeable_in(&found, &from.dir) && self.is_owner(call.pid, &found))?;
+        let target = Target::of(found);
         Ok(Wanted::Change(NameChange::Link { name: DiskName::of_new(to, target), file }))
     }
 
@@ -260,7 +263,10 @@ impl Supervisor {
         let &(dir, path) = paths.get(at).ok_or(Unsure)?;
         let text = path_text(call, path).ok_or(Unsure)?;
         refuse_if(text.is_empty(), libc::ENOENT)?;
-        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, false);
+        // A link is not followed here, whether there is a slash behind its name or not.
+        let len = text.iter().rposition(|&byte| byte != b'/').map_or(text.len(), |last| last + 1);
+        let (named, slashes) = text.split_at(len);
+        let way = self.walk(call.tid, call.pid, dir_of(call, dir), named, false);
         sure_if(way.is_known() && !way.through_proc && (!way.is_held || self.is_root_as_we_are(call.pid)))?;
         let entry = match way.end {
             // What another user may look up is the kernel's to say.
@@ -269,10 +275,14 @@ impl Supervisor {
             End::File(_) if matches!(call.frame.nr, nr::mkdir | nr::mkdirat) => return Err(Error(libc::EEXIST)),
             End::Nowhere(_) | End::File(_) | End::Unknown => return Err(Unsure),
         };
-        // A slash behind a name says that it is a directory's.
-        let is_dirs =
-            matches!(call.frame.nr, nr::mkdir | nr::mkdirat | nr::rmdir | nr::unlinkat) && !text.ends_with(b".");
-        sure_if((is_dirs || text.ends_with(entry.name.as_bytes())) && self.may_change_in(call, &entry.dir))?;
+        // A slash behind a name says that it is a directory's; a dot is no name that can be changed.
+        let is_dirs = match call.frame.nr {
+            nr::mkdir | nr::mkdirat | nr::rmdir => true,
+            nr::unlinkat => call.frame.args[2] == AT_REMOVEDIR,
+            _ => false,
+        };
+        let is_last = named.rsplit(|&byte| byte == b'/').next() == Some(entry.name.as_bytes());
+        sure_if(is_last && (is_dirs || slashes.is_empty()) && self.may_change_in(call, &entry.dir))?;
         Ok(entry)
     }
 

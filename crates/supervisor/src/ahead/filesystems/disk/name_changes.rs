@@ -306,6 +306,12 @@ impl HeldNames {
         self.held(dir, name).map(HeldName::meaning)
     }
 
+    /// The same, with all that is known of the file.
+    pub fn target_named(&self, dir: Inode, name: &[u8]) -> Option<Option<&Target>> {
+        let Some(inode) = self.meaning(dir, name)? else { return Some(None) };
+        self.targets.get(&inode).map(|(target, _)| Some(target))
+    }
+
     /// What those inside find under a name: a file, or nothing. The outer `None`: what the disk says; the inner one: it
     /// cannot be told.
     pub fn view(&self, dir: Inode, name: &[u8]) -> Option<Option<Option<Found>>> {

@@ -22,7 +22,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::{hash_object, DeviceKind};
 use procfs::mountinfo::Mount;
 use procfs::{MagicLink, ThreadId};
-use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::fs::{AtFlags, FileType, Stat, StatxFlags};
 use rustix::io::Errno;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -169,7 +169,9 @@ impl Supervisor {
             Op::ObserveFd { .. } if call.frame.nr == nr::lseek && call.frame.args[2] <= libc::SEEK_CUR as u64 => false,
             Op::ObserveFd { fd } | Op::ModifyFd { fd } => self.is_held_inode(call, fd),
             Op::Read { fd } if GETDENTS.contains(&call.frame.nr) => {
-                self.inode_behind(call, fd).is_some_and(|inode| self.ahead.held_names.has_names_in(inode))
+                let inode = self.inode_behind(call, fd);
+                let names = &self.ahead.held_names;
+                inode.is_some_and(|inode| names.has_names_in(inode) || names.is_removed_dir(inode))
             }
             Op::Sync(SyncKind::File | SyncKind::Range) => false,
             // Its argument is a buffer, and where a directory is moved it was answered before.
@@ -191,8 +193,11 @@ impl Supervisor {
     fn is_held_inode(&mut self, call: &Call, fd: u8) -> bool {
         let copy = self.copy_descriptor(call.tid, call.frame.args[usize::from(fd) % 6] as i32);
         let stat = copy.ok().and_then(|copy| rustix::fs::fstat(&copy).ok());
-        // Of a file without a name it is known how many it will have.
-        stat.is_some_and(|stat| self.ahead.held_names.has_inode(&stat) && !self.ahead.new_files.has(&stat))
+        let names = &self.ahead.held_names;
+        // Of a file without a name it is known how many it will have. A directory's size goes with its last name.
+        let is_known =
+            |stat: &Stat| self.ahead.new_files.has(stat) && !names.is_removed_dir((stat.st_dev, stat.st_ino));
+        stat.is_some_and(|stat| names.has_inode(&stat) && !is_known(&stat))
     }
 
     /// `entries_count`: a directory in which names are held is not what it should be.
@@ -244,7 +249,23 @@ impl Supervisor {
                 let mounts = || procfs::mountinfo::of(call.tid);
                 !moved.is_empty() && mounts().map_or(true, |mounts| mounts.iter().any(is_below))
             }
-            Told::Anything => is_any_moved || self.maps_held_file(call.tid),
+            Told::Anything => is_any_moved || self.maps_held_file(call.tid) || self.is_link_to_held(call, way),
+        }
+    }
+
+    /// Whether a call reads a link of `/proc` that leads to what does not have the name that the kernel says.
+    fn is_link_to_held(&self, call: &Call, way: &Way) -> bool {
+        let End::Entry(entry) = &way.end else { return false };
+        if !matches!(call.frame.nr, nr::readlink | nr::readlinkat) {
+            return false;
+        }
+        // Whoever serves it may be inside: he is not asked.
+        let (flags, wanted) = (AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE | StatxFlags::INO);
+        let Ok(found) = rustix::fs::statx(&entry.dir.fd, &entry.name, flags, wanted) else { return false };
+        let inode = (rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor), found.stx_ino);
+        match FileType::from_raw_mode(found.stx_mode.into()) {
+            FileType::Directory => self.ahead.held_names.is_removed_dir(inode),
+            _ => self.ahead.held_names.concerns(&inode) || self.ahead.new_files.has_inode(&inode),
         }
     }
 
@@ -381,7 +402,7 @@ fn has_path(call: &Call) -> bool {
 
 /// Whether a change failed by what somebody outside did with its names, after it was held.
 fn is_by_others(error: Errno) -> bool {
-    const CAUSES: [Errno; 7] = [
+    const CAUSES: [Errno; 11] = [
         Errno::EXIST,
         Errno::NOENT,
         Errno::NOTEMPTY,
@@ -390,6 +411,12 @@ fn is_by_others(error: Errno) -> bool {
         Errno::STALE,
         // Something was mounted there.
         Errno::BUSY,
+        // A directory would be put below itself.
+        Errno::INVAL,
+        // It is immutable now.
+        Errno::PERM,
+        Errno::MLINK,
+        Errno::ROFS,
     ];
     CAUSES.contains(&error)
 }

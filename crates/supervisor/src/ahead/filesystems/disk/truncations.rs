@@ -20,6 +20,9 @@ use std::os::fd::OwnedFd;
 use syscall_table::nr;
 use tracee::{Result, Stopped};
 
+/// Of a file: less than each file system can.
+pub(super) const SIZE_MAX: u64 = 1 << 31;
+
 /// Whether a call changes the size of an open file, and nothing else. `truncate` is not held: to keep the file open for
 /// writing would be heard outside.
 pub(in crate::ahead) fn is_truncation(nr: u64) -> bool {
@@ -30,8 +33,6 @@ impl Supervisor {
     /// Whether a file can be given a size: by root as we are, whom nothing about the file or its file system keeps from
     /// it, and who has not mapped it.
     pub(in crate::ahead) fn can_truncate(&self, call: &Call, file: &Found, len: u64) -> bool {
-        /// Less than each file system can.
-        const LEN_MAX: u64 = 1 << 31;
         const EXECUTABLE: u32 = 0o111;
         let (device, _) = self.world().device(file.stat.st_dev);
         let is_on_disk = device == DeviceKind::Domain && !self.is_private(file.stat.st_dev);
@@ -40,7 +41,7 @@ impl Supervisor {
         let is_one = |inode: &(u64, u64)| *inode == (file.stat.st_dev, file.stat.st_ino);
         is_on_disk
             && is_usual
-            && len <= LEN_MAX
+            && len <= SIZE_MAX
             && !self.ahead.new_files.has(&file.stat)
             && self.is_root_as_we_are(call.pid)
             && is_writable(&file.fd)

@@ -15,6 +15,7 @@ use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use procfs::{MagicLink, ThreadId};
+use rustix::fs::StatVfsMountFlags;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -138,6 +139,11 @@ impl Supervisor {
         if let Some(file) = self.list_of_mappings(call, flags) {
             return Some(View::Open { file, flags });
         }
+        let (_, at) = *paths_of(syscall_table::op(call.frame.nr)?).first()?;
+        if flags & O_CREAT != 0 && path_text(call, at)?.ends_with(b"/") {
+            // It fails with EISDIR, whatever is there, or with what the way there says.
+            return None;
+        }
         let makes_new = flags & (O_CREAT | O_EXCL) == O_CREAT | O_EXCL;
         let follows = !makes_new && flags & O_NOFOLLOW == 0;
         let found = match self.viewed(call, syscall_table::op(call.frame.nr)?, follows)? {
@@ -230,9 +236,11 @@ impl Supervisor {
         if mode & !ALL != 0 {
             return None;
         }
+        // Root may read and write everything, and execute what anybody may.
+        let is_no_program =
+            |file: &Found| file.stat.st_mode & 0o111 == 0 || file.is_regular() && runs_nothing(&file.fd);
         Some(View::Answer(match self.viewed(call, op, follows)? {
-            // Root may read and write everything, and execute what anybody may.
-            Viewed::Found(found) if mode & X_OK != 0 && !found.is_dir() && found.stat.st_mode & 0o111 == 0 => {
+            Viewed::Found(found) if mode & X_OK != 0 && !found.is_dir() && is_no_program(&found) => {
                 -i64::from(libc::EACCES)
             }
             Viewed::Found(_) => 0,
@@ -261,6 +269,9 @@ impl Supervisor {
 
     /// The working directory, if it is not where the disk says.
     fn view_of_cwd(&self, call: &Call) -> Option<View> {
+        if self.is_cwd_removed(call.tid) {
+            return Some(View::Answer(-i64::from(libc::ENOENT)));
+        }
         if !self.ahead.held_names.moves_directories() {
             return None;
         }
@@ -275,7 +286,13 @@ impl Supervisor {
 
     /// Whether the kernel says where the working directory is, as those inside see it.
     pub(in crate::ahead) fn is_cwd_where_it_was(&self, tid: ThreadId) -> bool {
-        !self.ahead.held_names.moves_directories() || matches!(self.path_of_cwd(tid), Some(Cwd::AsOnDisk))
+        let is_there = || matches!(self.path_of_cwd(tid), Some(Cwd::AsOnDisk));
+        !self.is_cwd_removed(tid) && (!self.ahead.held_names.moves_directories() || is_there())
+    }
+
+    fn is_cwd_removed(&self, tid: ThreadId) -> bool {
+        let is_removed = |here: Found| self.ahead.held_names.is_removed_dir(here.inode());
+        Found::behind(&MagicLink::Cwd, tid).is_some_and(is_removed)
     }
 
     /// Whether a path leads through `/proc` to the program that its process runs, if that has no name on the disk.
@@ -410,6 +427,11 @@ impl Supervisor {
 /// Whether this is how a process names the program that it runs. (Who has another number there is no root as we are.)
 fn names_own_program(call: &Call, text: &[u8]) -> bool {
     text == b"/proc/self/exe" || text == format!("/proc/{}/exe", call.pid).as_bytes()
+}
+
+/// Whether no program is run by way of this file's mount.
+fn runs_nothing(file: &OwnedFd) -> bool {
+    rustix::fs::fstatvfs(file).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::NOEXEC))
 }
 
 fn give_text(call: &Call, text: &[u8], at: u64, room: u64) -> Decision {

@@ -9,7 +9,7 @@ use crate::ahead::filesystems::disk::contents::ContentChange;
 use crate::ahead::filesystems::disk::name_calls::is_held_change;
 use crate::ahead::filesystems::disk::name_changes::Inode;
 use crate::ahead::filesystems::disk::names::{paths_of, tells_of_link};
-use crate::ahead::filesystems::disk::truncations::is_truncation;
+use crate::ahead::filesystems::disk::truncations::{is_truncation, SIZE_MAX};
 use crate::ahead::filesystems::open::{open_flags, O_TRUNC};
 use crate::ahead::rollback::undo::{position_of, Intent};
 use crate::ahead::{process, Call, Object, Written};
@@ -170,6 +170,10 @@ impl Supervisor {
             // The kernel would cut it short, or send SIGXFSZ.
             return None;
         }
+        if flags.contains(OFlags::DIRECT) {
+            // The kernel would refuse what is not aligned.
+            return None;
+        }
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile
             || !is_kept
             || !is_writable
@@ -183,8 +187,17 @@ impl Supervisor {
             nr::pwrite64 => Some(call.frame.args[3]),
             _ => Some(rustix::fs::seek(&file, rustix::fs::SeekFrom::Current(0)).ok()?),
         };
+        let inode = (stat.st_dev, stat.st_ino);
+        let size = || self.ahead.contents.size(&inode, stat.st_size as u64);
+        // A negative offset is refused before it is seen that it does not count; a large one is the file system's to
+        // refuse.
+        let starts = [Some(offset.unwrap_or_else(size)), (call.frame.nr == nr::pwrite64).then_some(call.frame.args[3])];
+        let fits = |start: u64| start.checked_add(bytes.len() as u64).is_some_and(|end| end <= SIZE_MAX);
+        if !starts.into_iter().flatten().all(fits) {
+            return None;
+        }
         let change = ContentChange::Write { offset, bytes: Arc::new(bytes) };
-        Some((file, (stat.st_dev, stat.st_ino), change))
+        Some((file, inode, change))
     }
 
     /// Whether a file system has so much room besides what is held already that a write cannot fail for want of it:
