@@ -4,7 +4,11 @@
 
 use crate::support;
 
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
 use support::guess::check_both_ends;
+use support::is_root;
 
 /// What a program looks at, once without its guess and once inside it, is the same whichever way the guess ends.
 /// `look` says it; `before` is done before the guess.
@@ -62,6 +66,149 @@ static void look(void) {
     says("ended by %d\n", wait_for(child) - 128);
 }"#;
     check("cpu_time", program, "ended by 24\n");
+}
+
+/// The child was waited for all the same.
+#[test]
+fn a_wait_that_cannot_write_has_waited() {
+    let program = r#"
+static char *page;
+static void before(void) {
+    page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(page != MAP_FAILED);
+}
+static void try(const char *what, int nr, void *at, void *usage) {
+    pid_t child = OK(fork());
+    if (child == 0) _exit(7);
+    long first = nr == SYS_wait4 ? RESULT(syscall(nr, child, at, 0, usage))
+                                 : RESULT(syscall(nr, P_PID, child, at, WEXITED, usage));
+    says("%s %ld %ld\n", what, first, RESULT(waitpid(child, NULL, 0)));
+}
+static void look(void) {
+    try("status", SYS_wait4, (void *)8, NULL);
+    try("read-only", SYS_wait4, page, NULL);
+    try("usage", SYS_wait4, NULL, (void *)8);
+    try("info", SYS_waitid, (void *)8, NULL);
+    try("usage of info", SYS_waitid, NULL, page);
+    says("none %ld\n", RESULT(syscall(SYS_waitid, P_ALL, 0, page, WEXITED, NULL)));
+}"#;
+    let said = "status -14 -10\nread-only -14 -10\nusage -14 -10\ninfo -14 -10\nusage of info -14 -10\nnone -14\n";
+    check("refused", program, said);
+}
+
+#[test]
+fn a_wait_without_a_child_says_so_in_memory() {
+    let program = r#"
+static int gate[2], fd; static pid_t child;
+static void before(void) {
+    char byte;
+    OK(pipe(gate));
+    child = OK(fork());
+    if (child == 0) _exit(read(gate[0], &byte, 1) != 1);
+    fd = OK(syscall(SYS_pidfd_open, child, O_NONBLOCK));
+}
+static void show(const char *what, long result, siginfo_t *info) {
+    const unsigned char *bytes = (void *)info;
+    int is_rest_kept = 1;
+    for (unsigned i = 28; i < sizeof *info; i++) is_rest_kept &= bytes[i] == 0xee;
+    says("%s %ld: signal %d code %d child %d %d\n", what, result, info->si_signo, info->si_code,
+         info->si_pid == child ? 1 : info->si_pid, is_rest_kept);
+}
+static void look(void) {
+    siginfo_t info;
+#define TRY(what, kind, id, flags) ({ \
+        memset(&info, 0xee, sizeof info); \
+        long result = RESULT(syscall(SYS_waitid, kind, id, &info, flags, NULL)); \
+        show(what, result, &info); })
+    TRY("lives", P_PID, child, WEXITED | WNOHANG);
+    TRY("does not block", 3, fd, WEXITED);
+    TRY("does not hang", 3, fd, WEXITED | WNOHANG);
+    EQUAL(write(gate[1], "x", 1), 1);
+    TRY("looked at", P_PID, child, WEXITED | WNOWAIT);
+    TRY("ended", 3, fd, WEXITED);
+    TRY("none", P_ALL, 0, WEXITED);
+}"#;
+    let said = "lives 0: signal 0 code 0 child 0 1\ndoes not block -11: signal 0 code 0 child 0 1\n\
+        does not hang 0: signal 0 code 0 child 0 1\nlooked at 0: signal 17 code 1 child 1 1\n\
+        ended 0: signal 17 code 1 child 1 1\nnone -10: signal 0 code 0 child 0 1\n";
+    check("no_child", program, said);
+}
+
+/// Whose a child was is told with its end, by the signal and by the wait. Whoever runs ahead is of the user who runs
+/// the world.
+#[test]
+fn an_end_tells_of_the_user() {
+    const PROGRAM: &str = r#"
+#include "check.h"
+static volatile int told;
+static void on_child(int signal, siginfo_t *info, void *context) {
+    (void)signal; (void)context;
+    told = info->si_uid + 1;
+}
+int main(void) {
+    struct sigaction action = {.sa_sigaction = on_child, .sa_flags = SA_SIGINFO | SA_RESTART};
+    int gate[2]; char byte; siginfo_t info = {0};
+    OK(sigaction(SIGCHLD, &action, NULL));
+    OK(pipe(gate));
+    pid_t child = OK(fork());
+    if (child == 0) _exit(read(gate[0], &byte, 1) != 1);
+    long id = syscall(0x5bed, 1, 0, 0);
+    EQUAL(write(gate[1], "x", 1), 1);
+    OK(waitid(P_PID, child, &info, WEXITED));
+    while (!told) sleep_ms(1);
+    dprintf(1, "%d %d\n", info.si_uid, told - 1);
+    if (id >= 0) { OK(syscall(0x5bed, 2, id, 0)); dprintf(1, "kept\n"); }
+    return 0;
+}"#;
+    const USER: &str = "1234";
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("user.c"), dir.path().join("user"));
+    fs::write(&source, PROGRAM).unwrap();
+    let headers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/programs");
+    let compiled = Command::new("cc").args(["-O1", "-I", headers, "-o"]).arg(&program).arg(&source).status();
+    assert!(compiled.unwrap().success());
+    let speculator = dir.path().join("speculator");
+    fs::copy(env!("CARGO_BIN_EXE_speculator"), &speculator).unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "100"]);
+    let user = match is_root() {
+        true => {
+            command.args(["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups"]);
+            USER.to_owned()
+        }
+        false => fs::metadata(&program).unwrap().uid().to_string(),
+    };
+    let output = command.arg(&speculator).args(["run", "--"]).arg(&program).current_dir("/").output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{user} {user}\nkept\n"), "{errors}");
+}
+
+/// A child whose parent ignores its end is there no more when it has ended, and nobody hears its status.
+#[test]
+fn who_is_not_waited_for_is_gone() {
+    let program = r#"
+static int gate[2]; static pid_t child;
+static void before(void) {
+    signal(SIGCHLD, SIG_IGN);
+    OK(pipe(gate));
+    child = OK(fork());
+    char byte;
+    if (child == 0) _exit(read(gate[0], &byte, 1) == 1 ? 3 : 4);
+}
+static void look(void) {
+    says("lives %ld\n", RESULT(waitpid(child, NULL, WNOHANG)));
+    EQUAL(write(gate[1], "x", 1), 1);
+    for (int i = 0; i < 5000 && kill(child, 0) == 0; i++) sleep_ms(1);
+    says("gone %ld %ld\n", RESULT(kill(child, 0)), RESULT(waitpid(child, NULL, 0)));
+    pid_t own = OK(fork());
+    if (own == 0) _exit(5);
+    says("own %ld\n", RESULT(waitpid(-1, NULL, 0)));
+    signal(SIGCHLD, SIG_DFL);
+    says("later %ld\n", RESULT(waitpid(-1, NULL, 0)));
+    signal(SIGCHLD, SIG_IGN);
+}"#;
+    check("ignored", program, "lives 0\ngone -3 -10\nown -10\nlater -10\n");
 }
 
 /// What waits already does not wait twice. The receiver, which makes no call meanwhile, blocks it for a second; where a

@@ -3,6 +3,7 @@
 use crate::ahead::process::children::Children;
 use crate::ahead::rollback::undo::Undo;
 use crate::ahead::{process, Object};
+use crate::descriptors::real_user_of;
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
 use agent_abi::PROCESS_EXIT_SIGNAL;
@@ -93,7 +94,7 @@ impl Supervisor {
             let is_told = kin.is_silent(*child) || kin.held_exits.contains_key(child) || kin.heard.contains(child);
             !is_told && !held.tells_of(parent, *child) && !self.tracees.contains_key(&child.leader())
         };
-        let told = |child| Some(SignalInfo::child_ended(child, status_of_zombie(child)?));
+        let told = |child| Some(end_of(child, status_of_zombie(child)?));
         let unreaped = kin.unreaped_of(parent).chain(self.ahead.unasked_ends.of(parent));
         let told: Vec<SignalInfo> = unreaped.filter(is_unheard).filter_map(told).collect();
         self.ahead.children.heard.extend(told.iter().map(SignalInfo::process));
@@ -114,6 +115,11 @@ impl Supervisor {
 /// Whether a process whose end this signal tells is a child of `clone`, as `wait(2)` calls those of `__WCLONE`.
 pub(super) fn is_by_clone(exit_signal: Option<i32>) -> Option<bool> {
     exit_signal.map(|signal| signal != libc::SIGCHLD)
+}
+
+/// What the kernel tells a parent of a child that has ended so.
+pub(in crate::ahead) fn end_of(child: ProcessId, status: i32) -> SignalInfo {
+    SignalInfo::child_ended(child, real_user_of(child.leader()).unwrap_or(0), status)
 }
 
 /// The `wait(2)` status of a process that has ended, of which SIGCHLD tells, and for which its parent has not waited.

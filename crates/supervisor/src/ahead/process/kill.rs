@@ -11,6 +11,7 @@
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::events::is_fatal;
+use crate::ahead::process::child_signal::ignores_children;
 use crate::ahead::process::signals::can_be_queued;
 use crate::ahead::rollback::is_traced_by_us;
 use crate::ahead::{process, Call};
@@ -60,7 +61,7 @@ impl Supervisor {
     fn plan_probe(&self, receiver: ProcessId) -> Plan {
         let kin = &self.ahead.children;
         let is_held = kin.held_exits.contains_key(&receiver);
-        if let Some(parent) = kin.waited_for_by(receiver) {
+        if let Some(parent) = kin.waited_for_by(receiver).or_else(|| self.parent_without_zombies(receiver)) {
             // For whoever depends on what its parent does.
             let mut plan = Plan::new(Class::Known { result: -i64::from(libc::ESRCH) });
             plan.observes.extend([receiver, parent].map(|pid| Dependent::Process(process(pid))));
@@ -83,6 +84,13 @@ impl Supervisor {
             // It may be there only because of a checkpoint, or not any more only because it was buried.
             false => Plan::new(Class::Window).once(),
         }
+    }
+
+    /// Whose child a process is that has ended on a guess, if the kernel waits for that one's children itself.
+    fn parent_without_zombies(&self, child: ProcessId) -> Option<ProcessId> {
+        let parent = self.ahead.children.held_exits.get(&child)?.parent?;
+        let is_waited_for = self.exit_signal(child) == Some(libc::SIGCHLD) && ignores_children(&SignalSets::of(parent));
+        is_waited_for.then_some(parent)
     }
 
     /// The receiver ends, as far as anybody inside can see.
