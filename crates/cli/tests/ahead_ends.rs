@@ -249,3 +249,48 @@ int main(int argc, char **argv) {
 }"#;
     check_both_ends("once", program, "start\nheard 1\n", "start\nheard 1\nkept\n", &["kill"]);
 }
+
+/// Whoever waits for a process that leaves a core is told so, and finds the core, when the guess is resolved on which
+/// the process ended.
+#[test]
+fn who_leaves_a_core_has_left_it() {
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    if pattern.starts_with(['|', '@', '/']) {
+        return;
+    }
+    let program = r#"
+#include <dirent.h>
+#include <sys/resource.h>
+static int has_core(void) {
+    DIR *dir = opendir("."); struct dirent *entry; int found = 0;
+    while ((entry = readdir(dir))) found |= strncmp(entry->d_name, "core", 4) == 0;
+    closedir(dir);
+    return found;
+}
+int main(int argc, char **argv) {
+    int gate[2], status; char byte, line[99];
+    OK(pipe(gate));
+    pid_t child = OK(fork());
+    if (child == 0) {
+        struct rlimit limit;
+        OK(getrlimit(RLIMIT_CORE, &limit)); limit.rlim_cur = limit.rlim_max; OK(setrlimit(RLIMIT_CORE, &limit));
+        EQUAL(read(gate[0], &byte, 1), 1);
+        abort();
+    }
+    pid_t guesser = OK(fork());
+    if (guesser == 0) {
+        long id = begin();
+        EQUAL(write(gate[1], "x", 1), 1);
+        sleep_ms(500);
+        if (id >= 0) finish(id, argv[1]);
+        _exit(0);
+    }
+    EQUAL(OK(waitpid(child, &status, 0)), child);
+    int is_there = has_core();
+    wait_for(guesser);
+    snprintf(line, sizeof line, "ended by %d, core %d %d\n", WTERMSIG(status), WCOREDUMP(status) != 0, is_there);
+    say(line);
+    return 0;
+}"#;
+    check_both_ends("cores", program, "ended by 6, core 1 1\n", "ended by 6, core 1 1\n", &[]);
+}
