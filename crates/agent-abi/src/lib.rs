@@ -35,8 +35,8 @@ pub use slots::{
     Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_CHILDLESS, PROCESS_ENDING, PROCESS_ENDS, PROCESS_EXIT_SIGNAL,
     PROCESS_GIVES_BACK, PROCESS_GOES, PROCESS_HAS_TO_HEAR, PROCESS_HEARS_OTHERS, PROCESS_IN_PSEUDO,
     PROCESS_KEPT_BY_EXEC, PROCESS_LOCKED_AHEAD, PROCESS_LOCKS, PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE,
-    PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_SEES_OTHERS, PROCESS_SHARES,
-    PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, PROCESS_WAITS, THREADS_MAX,
+    PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_NO_ZOMBIES, PROCESS_PRIVILEGES, PROCESS_SEES_OTHERS,
+    PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, PROCESS_WAITS, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextRow, TextState, TEXTS_MAX};
 pub use thread::{
@@ -52,7 +52,7 @@ use epochs::Permits;
 pub use epochs::{About, Work, YoungPipes};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 20;
+pub const PROTOCOL_VERSION: u32 = 21;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).

@@ -211,6 +211,31 @@ static void look(void) {
     check("ignored", program, "lives 0\ngone -3 -10\nown -10\nlater -10\n");
 }
 
+/// So it is where the parent says that by a flag, until it says otherwise.
+#[test]
+fn who_wants_no_zombies_has_none() {
+    let program = r#"
+static void before(void) {}
+static void set(int flags) { on_signal(SIGCHLD, SIG_DFL, flags); }
+static void child(const char *what) {
+    int status = 0;
+    pid_t child = OK(fork());
+    if (child == 0) _exit(5);
+    long result = RESULT(waitpid(child, &status, 0));
+    says("%s %d %d\n", what, result == child ? 1 : (int)result, status >> 8);
+}
+static void look(void) {
+    child("kept");
+    set(SA_NOCLDWAIT); child("not kept");
+    pid_t heir = OK(fork());
+    if (heir == 0) { child("of an heir"); _exit(0); }
+    says("heir %ld\n", RESULT(waitpid(-1, NULL, 0)));
+    set(0); child("kept again");
+}"#;
+    let said = "kept 1 5\nnot kept -10 0\nof an heir -10 0\nheir -10\nkept again 1 5\n";
+    check("no_zombies", program, said);
+}
+
 /// What waits already does not wait twice. The receiver, which makes no call meanwhile, blocks it for a second; where a
 /// sender was slower than that, nothing is looked at.
 #[test]

@@ -11,7 +11,7 @@ use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::process::burial::{is_closed_unnoticed, leads_session_at_terminal};
 use crate::ahead::process::child_signal::{
-    end_of, hears_of_children, ignores_children, is_by_clone, may_hear_of_burials, may_still_be_told,
+    end_of, hears_of_children, is_by_clone, may_hear_of_burials, may_still_be_told,
 };
 use crate::ahead::process::kin::Kin;
 use crate::ahead::process::vfork::Apart;
@@ -582,7 +582,7 @@ impl Supervisor {
         while let Some((child, status)) = self.held_end(call.pid, &wanted) {
             let sets = SignalSets::of(call.pid);
             let may_bury = may_hear_of_burials(&sets);
-            if !ignores_children(&sets) {
+            if !self.leaves_no_zombies(stopped, call.pid, &sets)? {
                 let tell = || tell_of_end(call, child, status);
                 return self.reap_held_exit(stopped, call, (child, wanted.nowait), may_bury, tell);
             }

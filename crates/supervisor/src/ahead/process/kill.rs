@@ -61,11 +61,17 @@ impl Supervisor {
     fn plan_probe(&self, receiver: ProcessId) -> Plan {
         let kin = &self.ahead.children;
         let is_held = kin.held_exits.contains_key(&receiver);
-        if let Some(parent) = kin.waited_for_by(receiver).or_else(|| self.parent_without_zombies(receiver)) {
+        // Where a parent ignores the ends of its children the kernel waits for them itself.
+        let ignored = || self.parent_told_of(receiver).filter(|&parent| ignores_children(&SignalSets::of(parent)));
+        if let Some(parent) = kin.waited_for_by(receiver).or_else(ignored) {
             // For whoever depends on what its parent does.
             let mut plan = Plan::new(Class::Known { result: -i64::from(libc::ESRCH) });
             plan.observes.extend([receiver, parent].map(|pid| Dependent::Process(process(pid))));
             return plan;
+        }
+        if self.parent_told_of(receiver).is_some_and(|parent| self.may_leave_no_zombies(parent)) {
+            // Whether the kernel has waited for it only its parent could say.
+            return Plan::new(Class::Window).once();
         }
         let is_known = is_held || self.tracees.get(&receiver.leader()).is_some_and(|tracee| tracee.thread.is_some());
         let tells = match is_known {
@@ -86,11 +92,10 @@ impl Supervisor {
         }
     }
 
-    /// Whose child a process is that has ended on a guess, if the kernel waits for that one's children itself.
-    fn parent_without_zombies(&self, child: ProcessId) -> Option<ProcessId> {
+    /// Whose child a process is of whose end SIGCHLD tells, if that is held.
+    fn parent_told_of(&self, child: ProcessId) -> Option<ProcessId> {
         let parent = self.ahead.children.held_exits.get(&child)?.parent?;
-        let is_waited_for = self.exit_signal(child) == Some(libc::SIGCHLD) && ignores_children(&SignalSets::of(parent));
-        is_waited_for.then_some(parent)
+        (self.exit_signal(child) == Some(libc::SIGCHLD)).then_some(parent)
     }
 
     /// The receiver ends, as far as anybody inside can see.
