@@ -134,8 +134,8 @@ impl Supervisor {
 }
 
 impl Call {
-    /// What the descriptor means by which it waits. The kernel, too, looks at that when the call begins; and who is kept
-    /// waiting is looked at at each event.
+    /// What the descriptor means by which it waits. The kernel, too, looks at that when the call begins; and who is
+    /// kept waiting is looked at at each event.
     fn behind(&self) -> Option<Behind> {
         *self.awaited.get_or_init(|| Behind::of(self.pid, self.frame.args[1] as i32))
     }
